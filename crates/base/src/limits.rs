@@ -1,0 +1,19 @@
+//! Bounds that protocol, engine and workers agree on.
+
+/// Longest key, in bytes, as in memcached.
+pub const KEY_BYTES_MAX: usize = 250;
+
+/// Requests taken from one RX queue in one burst (Minos §5.2, B = 32).
+pub const BURST_MAX: usize = 32;
+
+/// Bytes of a large transfer that are served between two polls of the RX queues.
+pub const SLICE_BYTES: usize = 64 * 1024;
+
+/// Default for the largest value a client may store, in bytes.
+pub const ITEM_BYTES_MAX_DEFAULT: u64 = 8 << 20;
+
+/// Default bound on client connections of one server, as in memcached.
+pub const CONNECTIONS_MAX_DEFAULT: usize = 1024;
+
+/// Largest number of workers one server may have.
+pub const WORKERS_MAX: usize = 128;

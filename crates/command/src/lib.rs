@@ -1,0 +1,3 @@
+//! Protocol-neutral requests, replies and statuses.
+
+#![forbid(unsafe_code)]

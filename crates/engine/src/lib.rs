@@ -1,0 +1,3 @@
+//! The MICA store: partitions, cache-line buckets, optimistic reads, a lossless index that grows while serving.
+
+#![forbid(unsafe_code)]

@@ -1,0 +1,3 @@
+//! The worker loop that joins net, proto, sched and engine.
+
+#![forbid(unsafe_code)]

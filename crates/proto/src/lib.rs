@@ -1,0 +1,3 @@
+//! Protocol parsers and composers without I/O: memcache text and meta, RESP for the load generator.
+
+#![forbid(unsafe_code)]

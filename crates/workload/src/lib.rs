@@ -1,0 +1,3 @@
+//! Popularity, sizes, arrivals, the open-loop driver and latency histograms.
+
+#![forbid(unsafe_code)]

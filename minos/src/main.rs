@@ -1,0 +1,5 @@
+//! The `minos` binary.
+
+#![forbid(unsafe_code)]
+
+fn main() {}
