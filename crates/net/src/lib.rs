@@ -1,3 +1,22 @@
-//! Transports: TCP and Unix sockets on epoll or io_uring.
+//! Transports: TCP and Unix stream sockets on epoll or io_uring.
+//!
+//! Nothing here knows a protocol or a store. A [`Poller`] says which sockets have something to do
+//! and carries bytes; whoever polls it owns the connections.
 
-#![deny(unsafe_op_in_unsafe_fn)]
+mod address;
+mod affinity;
+mod epoll;
+mod listener;
+mod poller;
+mod socket;
+mod wait;
+mod waker;
+
+pub use address::{Address, ParseAddressError};
+pub use affinity::{allowed_cpus, pin_to};
+pub use epoll::Epoll;
+pub use listener::{Accepted, Listener};
+pub use poller::{Interest, Poller, Ready, Token, Wait};
+pub use socket::{Progress, Socket};
+pub use wait::wait_readable;
+pub use waker::Waker;

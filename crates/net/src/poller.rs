@@ -1,0 +1,91 @@
+//! What every way of waiting for many sockets has in common.
+
+use std::{io, os::fd::BorrowedFd, time::Duration};
+
+use crate::{Progress, Socket};
+
+/// Names a socket within one poller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Token(pub u64);
+
+/// What a socket is ready for. Both may be reported although nothing is there any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ready {
+    /// Whose socket it is.
+    pub token: Token,
+    /// Bytes, the end of the stream or an error can be received.
+    pub readable: bool,
+    /// Bytes can be sent again after a send was blocked.
+    pub writable: bool,
+}
+
+/// What to be told about a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interest {
+    /// Bytes to receive.
+    Read,
+    /// Bytes to receive, and room to send.
+    ReadWrite,
+    /// Room to send.
+    Write,
+}
+
+/// How long [`Poller::poll`] may wait for the first event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Not at all.
+    No,
+    /// At most this long.
+    For(Duration),
+}
+
+/// A set of sockets and a way to learn which of them have something to do.
+///
+/// Events are edges: a socket is reported once when something arrives, and again only when more does.
+/// Whoever is told therefore receives until less than a whole buffer comes, or remembers the token.
+pub trait Poller: Send + Sized {
+    /// What `--io` and the log call it.
+    const NAME: &'static str;
+
+    /// An empty set.
+    ///
+    /// # Errors
+    /// The kernel does not have or does not permit this way of polling.
+    fn open() -> io::Result<Self>;
+
+    /// Adds a socket; what it has received already is reported too.
+    ///
+    /// # Errors
+    /// The kernel's limits on watched sockets.
+    fn add(&mut self, token: Token, socket: &Socket, interest: Interest) -> io::Result<()>;
+
+    /// Changes what is reported.
+    ///
+    /// # Errors
+    /// The socket is not in the set.
+    fn change(&mut self, token: Token, socket: &Socket, interest: Interest) -> io::Result<()>;
+
+    /// Takes a socket out of the set.
+    fn remove(&mut self, token: Token, socket: &Socket);
+
+    /// Adds a descriptor that is reported as readable again and again while it is.
+    ///
+    /// # Errors
+    /// The kernel's limits on watched descriptors.
+    fn watch(&mut self, token: Token, fd: BorrowedFd<'_>) -> io::Result<()>;
+
+    /// Appends at most `max` events, and never more than a burst, to `ready`, which must be empty.
+    ///
+    /// # Errors
+    /// Only what makes the set unusable.
+    fn poll(&mut self, ready: &mut Vec<Ready>, max: usize, wait: Wait) -> io::Result<()>;
+
+    /// Receives what has arrived on a socket into `buffer`.
+    fn receive(&mut self, token: Token, socket: &Socket, buffer: &mut [u8]) -> Progress;
+
+    /// Sends from the front of `bytes`.
+    fn send(&mut self, token: Token, socket: &Socket, bytes: &[u8]) -> Progress;
+
+    /// A descriptor that is readable while events wait, if there is one.
+    fn descriptor(&self) -> BorrowedFd<'_>;
+}

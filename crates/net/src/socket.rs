@@ -1,0 +1,99 @@
+//! A connected stream socket that never blocks.
+
+use std::{
+    io::IoSlice,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+};
+
+use rustix::{
+    io::Errno,
+    net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown},
+};
+
+/// A connected stream socket. Its calls never block and never raise SIGPIPE.
+#[derive(Debug)]
+pub struct Socket {
+    fd: OwnedFd,
+}
+
+/// What a call on a socket that does not block came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// So many bytes were moved; never zero for a call that was given bytes.
+    Bytes(usize),
+    /// Nothing can be moved now.
+    Blocked,
+    /// The peer has closed its writing side, or the connection is broken.
+    Closed,
+}
+
+impl Socket {
+    /// Takes a connected descriptor that is already in non-blocking mode.
+    pub fn from_nonblocking(fd: OwnedFd) -> Self {
+        Self { fd }
+    }
+
+    /// Descriptor number, for people who read `stats conns`.
+    pub fn number(&self) -> i32 {
+        self.fd.as_raw_fd()
+    }
+
+    /// Receives into `buffer`.
+    pub fn receive(&self, buffer: &mut [u8]) -> Progress {
+        match retry(|| rustix::net::recv(&self.fd, &mut *buffer, RecvFlags::empty())) {
+            Ok((0, _)) if !buffer.is_empty() => Progress::Closed,
+            Ok((bytes, _)) => Progress::Bytes(bytes),
+            Err(error) => failed(error),
+        }
+    }
+
+    /// Sends from the front of `bytes`.
+    pub fn send(&self, bytes: &[u8]) -> Progress {
+        match retry(|| rustix::net::send(&self.fd, bytes, SendFlags::NOSIGNAL)) {
+            Ok(sent) => Progress::Bytes(sent),
+            Err(error) => failed(error),
+        }
+    }
+
+    /// Sends from the front of several pieces in one call. `more` says that bytes follow at once, so
+    /// that the kernel may wait with a segment that is not full.
+    pub fn send_pieces(&self, pieces: &[IoSlice<'_>], more: bool) -> Progress {
+        let flags = if more { SendFlags::NOSIGNAL | SendFlags::MORE } else { SendFlags::NOSIGNAL };
+        let mut ancillary = SendAncillaryBuffer::default();
+        match retry(|| rustix::net::sendmsg(&self.fd, pieces, &mut ancillary, flags)) {
+            Ok(sent) => Progress::Bytes(sent),
+            Err(error) => failed(error),
+        }
+    }
+
+    /// Tells the peer that nothing more will be sent.
+    pub fn finish_sending(&self) {
+        // A connection that is already broken needs no farewell.
+        let _ = rustix::net::shutdown(&self.fd, Shutdown::Write);
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn failed(error: Errno) -> Progress {
+    match error {
+        Errno::AGAIN => Progress::Blocked,
+        // Without memory for socket buffers the kernel asks to come back later.
+        Errno::NOBUFS | Errno::NOMEM => Progress::Blocked,
+        _ => Progress::Closed,
+    }
+}
+
+/// Calls again while a signal interrupts.
+pub(crate) fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            result => return result,
+        }
+    }
+}

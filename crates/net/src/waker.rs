@@ -1,0 +1,88 @@
+//! Waking a thread that sleeps in a poll.
+
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::atomic::{AtomicBool, Ordering, fence},
+};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::socket::retry;
+
+/// Wakes one thread, at the price of a system call only when that thread sleeps.
+///
+/// The sleeper calls [`Waker::prepare`], looks once more for work, and waits on the descriptor only
+/// when there is none; then it calls [`Waker::awake`], and [`Waker::drain`] once the descriptor was readable. Whoever adds work calls [`Waker::wake`] after it.
+#[derive(Debug)]
+pub struct Waker {
+    fd: OwnedFd,
+    sleeping: AtomicBool,
+}
+
+impl Waker {
+    /// A waker whose thread is awake.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn new() -> io::Result<Self> {
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { fd, sleeping: AtomicBool::new(false) })
+    }
+
+    /// Announces the wish to sleep.
+    pub fn prepare(&self) {
+        self.sleeping.store(true, Ordering::Relaxed);
+        // With the fence in `wake`: either the waker sees `sleeping`, or the sleeper, who looks for work
+        // after this fence, sees what the waker added before its own.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Says that the thread does not sleep any more.
+    pub fn awake(&self) {
+        self.sleeping.store(false, Ordering::Relaxed);
+    }
+
+    /// Takes back what woke the thread, so that the descriptor is readable no more.
+    pub fn drain(&self) {
+        let mut counter = [0u8; 8];
+        // Nothing to read means that nobody has woken the thread since.
+        let _ = retry(|| rustix::io::read(&self.fd, &mut counter[..]));
+    }
+
+    /// Wakes the thread if it sleeps.
+    pub fn wake(&self) {
+        fence(Ordering::SeqCst);
+        if self.sleeping.load(Ordering::Relaxed) && self.sleeping.swap(false, Ordering::Relaxed) {
+            // It can only fail when the counter is full, and then the descriptor is readable anyway.
+            let _ = retry(|| rustix::io::write(&self.fd, &1u64.to_ne_bytes()));
+        }
+    }
+}
+
+impl AsFd for Waker {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{Wait, wait_readable};
+
+    #[test]
+    fn only_a_sleeper_is_woken() {
+        let waker = Waker::new().unwrap();
+        waker.wake();
+        assert!(!wait_readable(&[waker.as_fd()], Wait::No).unwrap());
+        waker.prepare();
+        waker.wake();
+        assert!(wait_readable(&[waker.as_fd()], Wait::For(Duration::from_secs(5))).unwrap());
+        waker.awake();
+        waker.drain();
+        assert!(!wait_readable(&[waker.as_fd()], Wait::No).unwrap());
+    }
+}
