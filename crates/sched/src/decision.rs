@@ -1,0 +1,107 @@
+//! What was decided in an epoch and from which numbers, for `stats minos` and the log.
+
+use std::fmt;
+
+use crate::{Cost, Plan, SizeRange};
+
+/// A large worker's range with the share of the large cost that fell into it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RangeDecision {
+    /// The range and its home.
+    pub range: SizeRange,
+    /// Cost of its requests, in units of the cost function an epoch.
+    pub cost: f64,
+}
+
+/// One epoch's numbers and what followed from them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision {
+    /// Name of the discipline that decided.
+    pub discipline: &'static str,
+    /// Epochs with requests so far.
+    pub epoch: u64,
+    /// Requests counted in the latest epoch (of the sample, if only a sample is counted).
+    pub requests: u64,
+    /// Largest small size, in bytes.
+    pub threshold_bytes: u64,
+    /// Share of the requests that are small, by the moving average.
+    pub small_request_share: f64,
+    /// Share of the cost that small requests cause, by the moving average.
+    pub small_cost_share: f64,
+    /// The unit of the costs.
+    pub cost: Cost,
+    /// Workers that drain RX queues, the standby included.
+    pub small_workers: usize,
+    /// Workers that serve large requests alone.
+    pub large_workers: usize,
+    /// Whether one of the small workers stands by for large requests.
+    pub has_standby: bool,
+    /// The ranges, smallest class first.
+    pub ranges: Vec<RangeDecision>,
+}
+
+impl Decision {
+    /// What `plan` says, from `requests` requests with these shares and `costs` by class.
+    pub(crate) fn new(
+        discipline: &'static str,
+        plan: &Plan,
+        requests: u64,
+        shares: (f64, f64),
+        cost: Cost,
+        costs: &[f64],
+    ) -> Self {
+        let cost_of = |range: &SizeRange| costs[range.first.index()..=range.last.index()].iter().sum();
+        let ranges = plan.ranges.iter().map(|range| RangeDecision { range: *range, cost: cost_of(range) });
+        Self {
+            discipline,
+            epoch: plan.epoch,
+            requests,
+            threshold_bytes: plan.threshold_bytes(),
+            small_request_share: shares.0,
+            small_cost_share: shares.1,
+            cost,
+            small_workers: plan.small_workers(),
+            large_workers: plan.large_workers(),
+            has_standby: plan.roles.contains(&crate::Role::Standby),
+            ranges: ranges.collect(),
+        }
+    }
+
+    /// Gives every number under its name, in a fixed order.
+    pub fn emit(&self, emit: &mut dyn FnMut(&str, &dyn fmt::Display)) {
+        emit("dispatch", &self.discipline);
+        emit("epoch", &self.epoch);
+        emit("epoch_requests", &self.requests);
+        emit("threshold_bytes", &self.threshold_bytes);
+        emit("small_request_share", &format_args!("{:.6}", self.small_request_share));
+        emit("small_cost_share", &format_args!("{:.6}", self.small_cost_share));
+        emit("cost", &self.cost);
+        emit("small_workers", &self.small_workers);
+        emit("large_workers", &self.large_workers);
+        emit("standby", &u8::from(self.has_standby));
+        for RangeDecision { range, cost } in &self.ranges {
+            let name = |what: &str| format!("range:{}:{what}", range.worker.0);
+            emit(&name("bytes_min"), &range.first.bytes_min());
+            emit(&name("bytes_max"), &range.last.bytes_max());
+            emit(&name("cost"), &format_args!("{cost:.0}"));
+        }
+    }
+}
+
+impl fmt::Display for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { discipline, epoch, requests, threshold_bytes, .. } = self;
+        write!(f, "{discipline} epoch {epoch}: {requests} requests, threshold {threshold_bytes} B")?;
+        let (requests, cost) = (100.0 * self.small_request_share, 100.0 * self.small_cost_share);
+        write!(f, ", small {requests:.3} % of requests and {cost:.1} % of {}", self.cost)?;
+        write!(f, ", {} small and {} large workers", self.small_workers, self.large_workers)?;
+        if self.has_standby {
+            f.write_str(", one on standby")?;
+        }
+        for RangeDecision { range, cost } in &self.ranges {
+            let (min, max) = (range.first.bytes_min(), range.last.bytes_max());
+            write!(f, "; worker {} has {min}-{max} B, cost {cost:.0}", range.worker.0)?;
+        }
+        Ok(())
+    }
+}

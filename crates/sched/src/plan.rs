@@ -1,0 +1,101 @@
+//! What the workers are told once an epoch: who is small, who is large, and whose a size is.
+
+use minos_base::SizeClass;
+
+/// A worker, counted from zero. Also the number of its RX queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct WorkerId(pub u16);
+
+impl WorkerId {
+    /// Position among the workers.
+    #[inline]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What a worker does during an epoch (Minos §3.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Drains RX queues and serves small requests.
+    Small,
+    /// Serves the large requests of its size range.
+    Large,
+    /// Serves small requests, and becomes a large worker when a large request arrives.
+    Standby,
+}
+
+/// A contiguous range of size classes and the large worker that serves it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SizeRange {
+    /// Smallest class of the range.
+    pub first: SizeClass,
+    /// Largest class of the range, included.
+    pub last: SizeClass,
+    /// The home of these classes.
+    pub worker: WorkerId,
+}
+
+/// Who serves what until the next plan.
+///
+/// The ranges are in order and without gaps: together they hold every class above the threshold,
+/// so that each request has exactly one home.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Epochs with requests before this plan; a plan with the same number is the same plan.
+    pub epoch: u64,
+    /// The largest small class.
+    pub threshold: SizeClass,
+    /// What each worker does.
+    pub roles: Vec<Role>,
+    /// The homes of the large classes, smallest class first.
+    pub ranges: Vec<SizeRange>,
+}
+
+impl Plan {
+    /// A plan under which each of `workers` serves whatever arrives at it.
+    pub(crate) fn all_small(workers: usize) -> Self {
+        Self { epoch: 0, threshold: SizeClass::MAX, roles: vec![Role::Small; workers], ranges: Vec::new() }
+    }
+
+    /// The large worker that serves `class`; `None` when it is small and served where it is.
+    #[inline]
+    pub fn worker_for(&self, class: SizeClass) -> Option<WorkerId> {
+        if class <= self.threshold {
+            return None;
+        }
+        self.large_worker_for(class)
+    }
+
+    /// Off the small path: looks `class` up in the ranges.
+    fn large_worker_for(&self, class: SizeClass) -> Option<WorkerId> {
+        let position = self.ranges.partition_point(|range| range.last < class);
+        self.ranges.get(position).map(|range| range.worker)
+    }
+
+    /// Number of workers.
+    pub fn workers(&self) -> usize {
+        self.roles.len()
+    }
+
+    /// What `worker` does; a worker that does not exist is small.
+    #[inline]
+    pub fn role(&self, worker: WorkerId) -> Role {
+        self.roles.get(worker.index()).copied().unwrap_or(Role::Small)
+    }
+
+    /// Workers that drain RX queues: the small ones and the standby.
+    pub fn small_workers(&self) -> usize {
+        self.roles.iter().filter(|&&role| role != Role::Large).count()
+    }
+
+    /// Workers that serve nothing but large requests.
+    pub fn large_workers(&self) -> usize {
+        self.workers() - self.small_workers()
+    }
+
+    /// Largest size that is small, in bytes.
+    pub fn threshold_bytes(&self) -> u64 {
+        self.threshold.bytes_max()
+    }
+}
