@@ -1,0 +1,235 @@
+//! Requests, with the meaning of each part and without the form of any protocol.
+
+use crate::{Exptime, Key, Keys};
+
+/// What a client asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request<'a> {
+    /// Read one item.
+    Get(Get<'a>),
+    /// Read any number of items in one request.
+    GetMany(GetMany<'a>),
+    /// Store a value.
+    Store(Store<'a>),
+    /// Count up or down.
+    Arithmetic(Arithmetic<'a>),
+    /// Remove an item or mark it stale.
+    Delete(Delete<'a>),
+    /// Give an item another expiry.
+    Touch(Touch<'a>),
+    /// Describe an item for a person.
+    Debug {
+        /// The item's key.
+        key: Key<'a>,
+    },
+    /// Drop everything that is stored by the time the delay has passed.
+    FlushAll {
+        /// When, as a client writes an expiry; zero and less is now.
+        delay: Exptime,
+    },
+    /// Report counters or settings.
+    Stats(StatsGroup),
+    /// Report the server's version.
+    Version,
+    /// Log more, or less.
+    Verbosity {
+        /// Level from 0; what lies above the highest means the highest.
+        level: u32,
+    },
+    /// Change the memory limit.
+    MemoryLimit {
+        /// The limit asked for, in MiB.
+        mebibytes: u32,
+    },
+    /// Answer, and do nothing else.
+    NoOp,
+    /// Close this connection.
+    Quit,
+    /// End the server.
+    Shutdown {
+        /// Whether to finish what is under way.
+        graceful: bool,
+    },
+}
+
+impl<'a> Request<'a> {
+    /// The key, or the first of several, so that its bucket can be fetched early.
+    #[inline]
+    pub fn key(&self) -> Option<Key<'a>> {
+        match self {
+            Self::Get(get) => Some(get.key),
+            Self::GetMany(many) => many.keys.clone().next().map(Key::Plain),
+            Self::Store(store) => Some(store.key),
+            Self::Arithmetic(arithmetic) => Some(arithmetic.key),
+            Self::Delete(delete) => Some(delete.key),
+            Self::Touch(touch) => Some(touch.key),
+            Self::Debug { key } => Some(*key),
+            _ => None,
+        }
+    }
+}
+
+/// Read one item, with the changes that may go with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Get<'a> {
+    /// The item's key.
+    pub key: Key<'a>,
+    /// Expiry to give to the item.
+    pub touch: Option<Exptime>,
+    /// On a miss, make an empty item that expires so, and tell the client that it is to fill it.
+    pub vivify: Option<Exptime>,
+    /// Tell one client to store anew an item that expires before this.
+    pub recache: Option<Exptime>,
+    /// Whether the access leaves no trace in the item.
+    pub unseen: bool,
+}
+
+impl<'a> Get<'a> {
+    /// A read of `key` that changes nothing but the traces of the access.
+    pub fn plain(key: Key<'a>) -> Self {
+        Self { key, touch: None, vivify: None, recache: None, unseen: false }
+    }
+}
+
+/// Read any number of items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GetMany<'a> {
+    /// Their keys, plain. There may be none.
+    pub keys: Keys<'a>,
+    /// Expiry to give to each item.
+    pub touch: Option<Exptime>,
+}
+
+/// Store a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Store<'a> {
+    /// On what condition, and whether whole or as a part.
+    pub mode: StoreMode,
+    /// The item's key.
+    pub key: Key<'a>,
+    /// Flags that the store keeps for the client.
+    pub flags: u32,
+    /// When the item expires.
+    pub exptime: Exptime,
+    /// Store only over an item with this CAS unique; 0 matches none and, except for
+    /// [`StoreMode::Compare`], asks for no comparison.
+    pub unique: u64,
+    /// With [`StoreMode::Compare`]: store over an item with a larger unique too, and mark the result
+    /// stale.
+    pub invalidate: bool,
+    /// The value, as far as it has arrived.
+    pub value: Value<'a>,
+}
+
+/// On what condition a value is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreMode {
+    /// Always.
+    Set,
+    /// If there is no such item.
+    Add,
+    /// If there is such an item.
+    Replace,
+    /// Behind the value that is there.
+    Append,
+    /// Before the value that is there.
+    Prepend,
+    /// If the item is still the one that the client has seen.
+    Compare,
+}
+
+/// The value of a [`Store`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value<'a> {
+    /// All of it, without the line end that follows it.
+    Whole(&'a [u8]),
+    /// Its end has not arrived yet.
+    Pending {
+        /// Length of the value, in bytes, without the line end that follows it.
+        bytes: u64,
+    },
+    /// Larger than the server allows.
+    TooLarge {
+        /// Length of the value, in bytes, without the line end that follows it.
+        bytes: u64,
+    },
+}
+
+impl Value<'_> {
+    /// Length of the value in bytes, arrived or not.
+    pub fn bytes(&self) -> u64 {
+        match *self {
+            Self::Whole(value) => value.len() as u64,
+            Self::Pending { bytes } | Self::TooLarge { bytes } => bytes,
+        }
+    }
+}
+
+/// Count up or down a value that is a decimal number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arithmetic<'a> {
+    /// The item's key.
+    pub key: Key<'a>,
+    /// Whether to count down, which stops at zero; counting up wraps.
+    pub decrement: bool,
+    /// By how much.
+    pub delta: u64,
+    /// Only if the item has this CAS unique; 0 asks for no comparison.
+    pub unique: u64,
+    /// The item to make on a miss.
+    pub vivify: Option<Vivify>,
+    /// Expiry to give to the item.
+    pub touch: Option<Exptime>,
+}
+
+/// The item that counting makes on a miss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Vivify {
+    /// Its value.
+    pub initial: u64,
+    /// When it expires.
+    pub exptime: Exptime,
+}
+
+/// Remove an item or mark it stale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delete<'a> {
+    /// The item's key.
+    pub key: Key<'a>,
+    /// Only if the item has this CAS unique.
+    pub unique: Option<u64>,
+    /// Keep the item, marked stale and with a new CAS unique.
+    pub invalidate: bool,
+    /// Expiry to give to the item that is kept.
+    pub touch: Option<Exptime>,
+}
+
+/// Give an item another expiry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Touch<'a> {
+    /// The item's key.
+    pub key: Key<'a>,
+    /// When it is to expire.
+    pub exptime: Exptime,
+}
+
+/// Which counters or settings are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatsGroup {
+    /// The server's counters.
+    General,
+    /// The server's options.
+    Settings,
+    /// Items by size.
+    Items,
+    /// Memory by size.
+    Slabs,
+    /// The histogram of item sizes, which is off.
+    Sizes,
+    /// The connections.
+    Connections,
+    /// Set the counters to zero.
+    Reset,
+    /// What the size-aware policy sees and decides.
+    Minos,
+}
