@@ -1,3 +1,5 @@
 //! Protocol parsers and composers without I/O: memcache text and meta, RESP for the load generator.
 
 #![forbid(unsafe_code)]
+
+pub mod client;

@@ -1,0 +1,24 @@
+//! The client's side of memcache text and RESP: requests are composed, replies are read in any pieces.
+//!
+//! A [`ReplyReader`] is fed whatever arrives and never buffers a value: its bytes are shown to a
+//! [`ReplySink`] as they pass, or dropped unseen by the caller, who learns from
+//! [`ReplyReader::value_bytes_left`] how many of them may be discarded in the kernel. Nothing is
+//! allocated for an operation.
+
+mod compose;
+mod line;
+mod memcache;
+mod reply;
+mod resp;
+
+pub use compose::{compose_get, compose_set_head, compose_set_tail};
+pub use reply::{Advance, NoSink, Refusal, Reply, ReplyError, ReplyReader, ReplySink};
+
+/// Which language a server speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// memcached's classic text protocol.
+    Memcache,
+    /// Redis' serialization protocol, version 2.
+    Resp,
+}
