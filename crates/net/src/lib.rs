@@ -9,6 +9,7 @@ mod epoll;
 mod listener;
 mod poller;
 mod socket;
+pub mod timestamp;
 mod wait;
 mod waker;
 
