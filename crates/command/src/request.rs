@@ -46,10 +46,7 @@ pub enum Request<'a> {
     /// Close this connection.
     Quit,
     /// End the server.
-    Shutdown {
-        /// Whether to finish what is under way.
-        graceful: bool,
-    },
+    Shutdown(ShutdownMode),
 }
 
 impl<'a> Request<'a> {
@@ -232,4 +229,15 @@ pub enum StatsGroup {
     Reset,
     /// What the size-aware policy sees and decides.
     Minos,
+}
+
+/// How to end the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShutdownMode {
+    /// At once.
+    Now,
+    /// When what is under way is finished.
+    Graceful,
+    /// In a way that does not exist.
+    Unknown,
 }

@@ -2,4 +2,4 @@
 
 #![forbid(unsafe_code)]
 
-pub mod client;
+pub mod memcache;

@@ -1,0 +1,293 @@
+//! Parser of the classic commands.
+
+use minos_command::{
+    Arithmetic, Delete, Exptime, Get, GetMany, Key, Request, ShutdownMode, StatsGroup, Store, StoreMode,
+    Tokens, Touch, number,
+};
+
+use super::{Parsed, Reply, Source, is_too_long, text, value_bytes};
+
+/// Words that memcached takes from a line, the command's name included.
+const WORDS_MAX: usize = 23;
+
+/// Words that any command looks at, its name excluded.
+const ARGUMENTS_KEPT: usize = 6;
+
+/// Reads the classic command named `word`.
+#[inline]
+pub(super) fn parse<'a>(word: &'a [u8], rest: Tokens<'a>, source: Source<'a, '_>) -> Parsed<'a> {
+    match word {
+        b"get" | b"bget" => keys(rest, source, None, false),
+        b"gets" => keys(rest, source, None, true),
+        b"gat" => keys_touched(rest, source, false),
+        b"gats" => keys_touched(rest, source, true),
+        b"set" => store(&Arguments::new(rest), source, StoreMode::Set),
+        b"add" => store(&Arguments::new(rest), source, StoreMode::Add),
+        b"replace" => store(&Arguments::new(rest), source, StoreMode::Replace),
+        b"append" => store(&Arguments::new(rest), source, StoreMode::Append),
+        b"prepend" => store(&Arguments::new(rest), source, StoreMode::Prepend),
+        b"cas" => store(&Arguments::new(rest), source, StoreMode::Compare),
+        b"delete" => delete(&Arguments::new(rest), source),
+        b"incr" => arithmetic(&Arguments::new(rest), source, false),
+        b"decr" => arithmetic(&Arguments::new(rest), source, true),
+        b"touch" => touch(&Arguments::new(rest), source),
+        _ => administration(word, &Arguments::new(rest), source),
+    }
+}
+
+/// The words after a command's name.
+struct Arguments<'a> {
+    kept: [&'a [u8]; ARGUMENTS_KEPT],
+    count: usize,
+    last: &'a [u8],
+}
+
+impl<'a> Arguments<'a> {
+    fn new(words: Tokens<'a>) -> Self {
+        let mut arguments = Self { kept: [b""; ARGUMENTS_KEPT], count: 0, last: b"" };
+        for word in words.take(WORDS_MAX - 1) {
+            if let Some(place) = arguments.kept.get_mut(arguments.count) {
+                *place = word;
+            }
+            arguments.count += 1;
+            arguments.last = word;
+        }
+        arguments
+    }
+
+    /// Whether the last word asks for silence. It may be a word that is also something else.
+    fn is_quiet(&self) -> bool {
+        self.last == b"noreply"
+    }
+
+    /// The form of the reply.
+    fn reply(&self) -> Reply<'a> {
+        Reply::Classic { quiet: self.is_quiet(), with_cas: false }
+    }
+
+    /// `reply`, unless the last word asks for silence.
+    fn unless_quiet(&self, reply: &'static [u8]) -> &'static [u8] {
+        if self.is_quiet() { text::NOTHING } else { reply }
+    }
+}
+
+/// `get` and `gets`, and the rest of `gat` and `gats`.
+#[inline]
+fn keys<'a>(keys: Tokens<'a>, source: Source<'a, '_>, touch: Option<Exptime>, with_cas: bool) -> Parsed<'a> {
+    let reply = Reply::Classic { quiet: false, with_cas };
+    let mut unchecked = keys;
+    let Some(first) = unchecked.next() else {
+        return match touch {
+            None => source.line.refused(text::ERROR),
+            // Only the expiry, and yet words enough for memcached.
+            Some(_) => source.line.accepted(Request::GetMany(GetMany { keys, touch }), reply),
+        };
+    };
+    let second = unchecked.next();
+    if is_too_long(first) || second.is_some_and(is_too_long) || unchecked.any(is_too_long) {
+        return source.line.refused(text::BAD_FORMAT);
+    }
+    let request = match second {
+        None => Request::Get(Get { touch, ..Get::plain(Key::Plain(first)) }),
+        Some(_) => Request::GetMany(GetMany { keys, touch }),
+    };
+    source.line.accepted(request, reply)
+}
+
+/// `gat` and `gats`.
+fn keys_touched<'a>(mut rest: Tokens<'a>, source: Source<'a, '_>, with_cas: bool) -> Parsed<'a> {
+    let Some(exptime) = rest.next() else { return source.line.refused(text::ERROR) };
+    match number::signed_32(exptime) {
+        Some(exptime) => keys(rest, source, Some(Exptime(exptime)), with_cas),
+        None => source.line.refused(text::INVALID_EXPTIME),
+    }
+}
+
+/// `set`, `add`, `replace`, `append`, `prepend` and `cas`.
+fn store<'a>(arguments: &Arguments<'a>, source: Source<'a, '_>, mode: StoreMode) -> Parsed<'a> {
+    let words_min = if mode == StoreMode::Compare { 5 } else { 4 };
+    if arguments.count != words_min && arguments.count != words_min + 1 {
+        return source.line.refused(text::ERROR);
+    }
+    let Some((store, bytes)) = store_head(arguments, mode) else {
+        return source.line.refused(arguments.unless_quiet(text::BAD_FORMAT));
+    };
+    match source.value(bytes) {
+        None => source.bad_chunk(bytes, arguments.unless_quiet(text::BAD_CHUNK)),
+        Some((value, consumed)) => {
+            let request = Request::Store(Store { value, ..store });
+            source.line.accepted_with(request, arguments.reply(), consumed)
+        }
+    }
+}
+
+/// The store that a line asks for, and the length of its value in bytes.
+fn store_head<'a>(arguments: &Arguments<'a>, mode: StoreMode) -> Option<(Store<'a>, u64)> {
+    let [key, flags, exptime, bytes, unique, _] = arguments.kept;
+    if is_too_long(key) {
+        return None;
+    }
+    let store = Store {
+        mode,
+        key: Key::Plain(key),
+        flags: number::unsigned_32(flags)?,
+        exptime: Exptime(number::signed_32(exptime)?),
+        unique: if mode == StoreMode::Compare { number::unsigned(unique)? } else { 0 },
+        invalidate: false,
+        value: minos_command::Value::Pending { bytes: 0 },
+    };
+    Some((store, value_bytes(bytes)?))
+}
+
+/// `delete`, which takes an old hold time of zero and `noreply`.
+fn delete<'a>(arguments: &Arguments<'a>, source: Source<'a, '_>) -> Parsed<'a> {
+    let [key, hold, ..] = arguments.kept;
+    let is_held_zero = hold == b"0";
+    // A key that is called noreply asks for nothing.
+    let quiet = arguments.count > 1 && arguments.is_quiet();
+    let or_nothing = |reply| if quiet { text::NOTHING } else { reply };
+    let valid = match arguments.count {
+        1 => true,
+        2 => is_held_zero || quiet,
+        3 => is_held_zero && quiet,
+        _ => return source.line.refused(text::ERROR),
+    };
+    if !valid {
+        return source.line.refused(or_nothing(text::BAD_DELETE));
+    }
+    if is_too_long(key) {
+        return source.line.refused(or_nothing(text::BAD_FORMAT));
+    }
+    let delete = Delete { key: Key::Plain(key), unique: None, invalidate: false, touch: None };
+    source.line.accepted(Request::Delete(delete), Reply::Classic { quiet, with_cas: false })
+}
+
+/// `incr` and `decr`.
+fn arithmetic<'a>(arguments: &Arguments<'a>, source: Source<'a, '_>, decrement: bool) -> Parsed<'a> {
+    let [key, delta, ..] = arguments.kept;
+    if !matches!(arguments.count, 2 | 3) {
+        return source.line.refused(text::ERROR);
+    }
+    if is_too_long(key) {
+        return source.line.refused(arguments.unless_quiet(text::BAD_FORMAT));
+    }
+    let Some(delta) = number::unsigned(delta) else {
+        return source.line.refused(arguments.unless_quiet(text::INVALID_DELTA));
+    };
+    let key = Key::Plain(key);
+    let arithmetic = Arithmetic { key, decrement, delta, unique: 0, vivify: None, touch: None };
+    source.line.accepted(Request::Arithmetic(arithmetic), arguments.reply())
+}
+
+/// `touch`.
+fn touch<'a>(arguments: &Arguments<'a>, source: Source<'a, '_>) -> Parsed<'a> {
+    let [key, exptime, ..] = arguments.kept;
+    if !matches!(arguments.count, 2 | 3) {
+        return source.line.refused(text::ERROR);
+    }
+    if is_too_long(key) {
+        return source.line.refused(arguments.unless_quiet(text::BAD_FORMAT));
+    }
+    let Some(exptime) = number::signed_32(exptime) else {
+        return source.line.refused(arguments.unless_quiet(text::INVALID_EXPTIME));
+    };
+    let touch = Touch { key: Key::Plain(key), exptime: Exptime(exptime) };
+    source.line.accepted(Request::Touch(touch), arguments.reply())
+}
+
+/// The commands that name no key, and those that are none.
+fn administration<'a>(word: &'a [u8], arguments: &Arguments<'a>, source: Source<'a, '_>) -> Parsed<'a> {
+    match word {
+        b"version" => source.line.accepted(Request::Version, Reply::LOUD),
+        b"quit" => source.line.accepted(Request::Quit, Reply::LOUD),
+        b"stats" => stats(arguments, source),
+        b"flush_all" => flush_all(arguments, source),
+        b"verbosity" => verbosity(arguments, source),
+        b"cache_memlimit" => memory_limit(arguments, source),
+        b"shutdown" => shutdown(arguments, source),
+        b"watch" => source.line.refused(arguments.unless_quiet(text::WATCH_DISABLED)),
+        b"lru_crawler" if matches!(arguments.kept[0], b"crawl" | b"metadump") => {
+            source.line.refused(text::CRAWLER_DISABLED)
+        }
+        b"slabs" if arguments.count == 3 && arguments.kept[0] == b"reassign" => {
+            source.line.refused(text::REASSIGN_DISABLED)
+        }
+        _ => unknown(word, arguments, source),
+    }
+}
+
+/// A command that does not exist. One that looks like HTTP comes from a confused proxy or from worse,
+/// and is not answered at all.
+fn unknown<'a>(word: &'a [u8], arguments: &Arguments<'a>, source: Source<'a, '_>) -> Parsed<'a> {
+    // memcached looks for other words with these letters first, and says ERROR when it finds none.
+    let is_looked_for_elsewhere = matches!(word[0], b'g' | b's' | b'a' | b'c' | b'i' | b'd' | b't');
+    let last = if arguments.count == 0 { word } else { arguments.last };
+    if !is_looked_for_elsewhere && last.starts_with(b"HTTP/") {
+        return source.line.hung_up();
+    }
+    source.line.refused(text::ERROR)
+}
+
+/// `stats`, of which each group is a command of its own.
+fn stats<'a>(arguments: &Arguments<'a>, source: Source<'a, '_>) -> Parsed<'a> {
+    let group = match arguments.kept[0] {
+        b"" => StatsGroup::General,
+        b"settings" => StatsGroup::Settings,
+        b"items" => StatsGroup::Items,
+        b"slabs" => StatsGroup::Slabs,
+        b"sizes" => StatsGroup::Sizes,
+        b"conns" => StatsGroup::Connections,
+        b"reset" => StatsGroup::Reset,
+        b"minos" => StatsGroup::Minos,
+        b"detail" => return source.line.refused(text::STATS_DETAIL_USAGE),
+        b"cachedump" => return source.line.refused(text::CACHEDUMP_DISABLED),
+        _ => return source.line.refused(text::ERROR),
+    };
+    source.line.accepted(Request::Stats(group), Reply::LOUD)
+}
+
+/// `flush_all`, with a delay or without.
+fn flush_all<'a>(arguments: &Arguments<'a>, source: Source<'a, '_>) -> Parsed<'a> {
+    let quiet = arguments.is_quiet();
+    if arguments.count > 2 {
+        return source.line.refused(text::ERROR);
+    }
+    let has_delay = arguments.count != usize::from(quiet);
+    let delay = if has_delay { number::signed_32(arguments.kept[0]) } else { Some(0) };
+    match delay {
+        None => source.line.refused(arguments.unless_quiet(text::INVALID_EXPTIME)),
+        Some(delay) => source.line.accepted(Request::FlushAll { delay: Exptime(delay) }, arguments.reply()),
+    }
+}
+
+/// `verbosity`.
+fn verbosity<'a>(arguments: &Arguments<'a>, source: Source<'a, '_>) -> Parsed<'a> {
+    if !matches!(arguments.count, 1 | 2) {
+        return source.line.refused(text::ERROR);
+    }
+    match number::unsigned_32(arguments.kept[0]) {
+        None => source.line.refused(arguments.unless_quiet(text::BAD_FORMAT)),
+        Some(level) => source.line.accepted(Request::Verbosity { level }, arguments.reply()),
+    }
+}
+
+/// `cache_memlimit`.
+fn memory_limit<'a>(arguments: &Arguments<'a>, source: Source<'a, '_>) -> Parsed<'a> {
+    if !matches!(arguments.count, 1 | 2) {
+        return source.line.refused(text::ERROR);
+    }
+    match number::unsigned_32(arguments.kept[0]) {
+        None => source.line.refused(arguments.unless_quiet(text::ERROR)),
+        Some(mebibytes) => source.line.accepted(Request::MemoryLimit { mebibytes }, arguments.reply()),
+    }
+}
+
+/// `shutdown`. Whether it is allowed is known to the server alone, which says so first.
+fn shutdown<'a>(arguments: &Arguments<'a>, source: Source<'a, '_>) -> Parsed<'a> {
+    let mode = match (arguments.count, arguments.kept[0]) {
+        (0, _) => ShutdownMode::Now,
+        (1, b"graceful") => ShutdownMode::Graceful,
+        _ => ShutdownMode::Unknown,
+    };
+    source.line.accepted(Request::Shutdown(mode), Reply::LOUD)
+}

@@ -1,0 +1,126 @@
+//! The flags of meta commands.
+
+use minos_command::{Exptime, Tokens, number};
+
+use super::text;
+
+/// Longest opaque token, in bytes, its letter included.
+pub const OPAQUE_BYTES_MAX: usize = 32;
+
+/// The flags of a meta command in the order in which the client wrote them, each a letter and,
+/// for some, an argument.
+///
+/// No letter stands twice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MetaFlags<'a> {
+    line: &'a [u8],
+}
+
+impl<'a> MetaFlags<'a> {
+    pub(super) fn new(tokens: Tokens<'a>) -> Self {
+        Self { line: tokens.rest() }
+    }
+
+    /// The flags, none of them empty.
+    #[inline]
+    pub fn iter(&self) -> Tokens<'a> {
+        Tokens::new(self.line)
+    }
+}
+
+/// What the flags of a command ask for, all commands together.
+#[derive(Default)]
+pub(super) struct MetaOptions {
+    pub(super) quiet: bool,
+    pub(super) key_is_base64: bool,
+    pub(super) unseen: bool,
+    pub(super) invalidate: bool,
+    pub(super) client_flags: u32,
+    pub(super) mode: Option<u8>,
+    pub(super) unique: Option<u64>,
+    pub(super) touch: Option<Exptime>,
+    pub(super) vivify: Option<Exptime>,
+    pub(super) recache: Option<Exptime>,
+    pub(super) delta: Option<u64>,
+    pub(super) initial: u64,
+    pub(super) opaque_is_too_long: bool,
+    error: Option<&'static [u8]>,
+    has_error: bool,
+}
+
+impl MetaOptions {
+    /// Reads `flags`, of the command on the item with `key`.
+    ///
+    /// As in memcached, a flag that does not exist or stands twice ends the search, and of other errors
+    /// the last one is reported; bad client flags are an error without a text of their own.
+    pub(super) fn read(flags: MetaFlags<'_>, key: &[u8]) -> Result<Self, &'static [u8]> {
+        let mut options = Self::default();
+        let mut seen: u128 = 0;
+        for flag in flags.iter() {
+            let letter = flag[0];
+            if letter >= 127 || seen & (1 << letter) != 0 {
+                return Err(text::META_DUPLICATE_FLAG);
+            }
+            seen |= 1 << letter;
+            options.read_flag(letter, &flag[1..], key)?;
+        }
+        match options.has_error {
+            true => Err(options.error.unwrap_or(text::BAD_FORMAT)),
+            false => Ok(options),
+        }
+    }
+
+    fn read_flag(&mut self, letter: u8, argument: &[u8], key: &[u8]) -> Result<(), &'static [u8]> {
+        match letter {
+            b'b' => self.read_base64(key),
+            b'q' => self.quiet = true,
+            b'u' => self.unseen = true,
+            b'I' => self.invalidate = true,
+            b'O' => self.opaque_is_too_long = argument.len() >= OPAQUE_BYTES_MAX,
+            b'N' => self.vivify = self.exptime(argument),
+            b'T' => self.touch = self.exptime(argument),
+            b'R' => self.recache = self.exptime(argument),
+            b'C' => self.unique = self.checked(number::unsigned(argument), text::META_BAD_TOKEN),
+            b'J' => {
+                self.initial = self.checked(number::unsigned(argument), text::META_BAD_INITIAL).unwrap_or(0);
+            }
+            b'D' => self.delta = self.checked(number::unsigned(argument), text::META_BAD_DELTA),
+            b'F' => self.read_client_flags(argument),
+            b'M' => self.mode = self.checked(only(argument), text::META_BAD_MODE_LENGTH),
+            b'l' | b'P' | b'L' | b'k' | b's' | b't' | b'c' | b'f' | b'v' | b'h' => {}
+            _ => return Err(text::META_INVALID_FLAG),
+        }
+        Ok(())
+    }
+
+    fn read_base64(&mut self, key: &[u8]) {
+        self.key_is_base64 = true;
+        let mut decoded = [0; minos_base::limits::KEY_BYTES_MAX];
+        self.checked(minos_command::base64::decode(key, &mut decoded), text::META_BAD_KEY);
+    }
+
+    fn read_client_flags(&mut self, argument: &[u8]) {
+        match number::unsigned_32(argument) {
+            Some(flags) => self.client_flags = flags,
+            None => self.has_error = true,
+        }
+    }
+
+    fn exptime(&mut self, argument: &[u8]) -> Option<Exptime> {
+        self.checked(number::signed_32(argument).map(Exptime), text::META_BAD_TOKEN)
+    }
+
+    /// `found`, with `error` noted if there is nothing.
+    fn checked<T>(&mut self, found: Option<T>, error: &'static [u8]) -> Option<T> {
+        if found.is_none() {
+            self.error = Some(error);
+            self.has_error = true;
+        }
+        found
+    }
+}
+
+/// The byte of an argument that is one byte long.
+fn only(argument: &[u8]) -> Option<u8> {
+    if let [byte] = argument { Some(*byte) } else { None }
+}

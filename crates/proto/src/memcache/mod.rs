@@ -1,0 +1,198 @@
+//! The memcached text protocol, classic and meta: bytes to [`Command`]s, outcomes to bytes.
+//!
+//! The model is memcached 1.6.18, followed to the byte: its error texts, the order of its checks, what
+//! it swallows after an error, and the numbers it accepts. Where it closes a connection without a word,
+//! so do we.
+
+mod classic;
+pub mod compose;
+mod flags;
+mod line;
+mod meta;
+pub mod text;
+
+use minos_base::limits::{ITEM_BYTES_MAX_DEFAULT, KEY_BYTES_MAX};
+use minos_command::{Exptime, GetMany, Request, Tokens, Value};
+
+pub use flags::{MetaFlags, OPAQUE_BYTES_MAX};
+
+use line::Line;
+
+/// First byte of a request in memcached's binary protocol, which is not served here.
+///
+/// A connection whose very first byte this is can be closed at once; later it is a byte like any other.
+pub const BINARY_MAGIC: u8 = 0x80;
+
+/// What a request may measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Longest value, in bytes.
+    pub value_bytes_max: u64,
+    /// Longest line of keys, in bytes. Lines of other commands are held to 2048 bytes, unless they
+    /// arrive in one piece.
+    pub line_bytes_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { value_bytes_max: ITEM_BYTES_MAX_DEFAULT, line_bytes_max: 1 << 20 }
+    }
+}
+
+/// A request together with the form that its reply must have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Command<'a> {
+    /// What is asked for.
+    pub request: Request<'a>,
+    /// How to answer.
+    pub reply: Reply<'a>,
+    /// Bytes of the line behind the last word: its end, and what a zero byte cut off.
+    pub line_end_bytes: usize,
+}
+
+/// The form of a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reply<'a> {
+    /// Words, as the classic commands answer.
+    Classic {
+        /// The client wants no answer at all.
+        quiet: bool,
+        /// Values come with their CAS unique.
+        with_cas: bool,
+    },
+    /// A two-letter code and the flags that were asked for.
+    Meta {
+        /// The flags of the request, in their order.
+        flags: MetaFlags<'a>,
+        /// The client wants no answer in the nominal case.
+        quiet: bool,
+    },
+}
+
+impl Reply<'_> {
+    /// An answer in words that is sent whatever happens.
+    pub const LOUD: Reply<'static> = Reply::Classic { quiet: false, with_cas: false };
+
+    /// Whether even errors of the execution are kept from the client: only by the classic `noreply`.
+    pub fn is_silent(&self) -> bool {
+        matches!(self, Self::Classic { quiet: true, .. })
+    }
+}
+
+/// What the front of the input is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parsed<'a> {
+    /// A command in the first `consumed` bytes. A value that has not wholly arrived is
+    /// [`Value::Pending`] and is not among them, nor is one that is too large.
+    Request {
+        /// The command.
+        command: Command<'a>,
+        /// Its length in bytes.
+        consumed: usize,
+    },
+    /// Not enough to tell. Never more than [`Limits::line_bytes_max`] bytes.
+    NeedMore,
+    /// No command, and what to do about it.
+    Malformed(Malformed),
+}
+
+/// What to do about bytes that are no command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed {
+    /// The whole answer, line end included; empty where there is to be none.
+    pub reply: &'static [u8],
+    /// Length, in bytes, of what was no command.
+    pub consumed: usize,
+    /// Bytes behind it that must be thrown away, arrived or not.
+    pub swallow: u64,
+    /// Whether to close the connection once the answer is sent.
+    pub close: bool,
+}
+
+/// How to go on with a line of keys in the middle of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resume {
+    /// Expiry to give to each item.
+    pub touch: Option<Exptime>,
+    /// Values come with their CAS unique.
+    pub with_cas: bool,
+}
+
+/// Reads the command at the front of `input`.
+pub fn parse<'a>(input: &'a [u8], limits: &Limits) -> Parsed<'a> {
+    let line = match line::first(input, limits) {
+        Ok(line) => line,
+        Err(verdict) => return verdict,
+    };
+    let mut tokens = Tokens::new(line.text);
+    let Some(word) = tokens.next().filter(|word| word.len() >= 2) else {
+        return line.refused(text::ERROR);
+    };
+    let source = Source { input, line, limits };
+    match word {
+        [b'm', letter] => meta::parse(*letter, tokens, source),
+        _ => classic::parse(word, tokens, source),
+    }
+}
+
+/// Reads on in a line of keys, `input` beginning with those that are left.
+///
+/// The line was whole when its first part was parsed, and its keys were checked then.
+pub fn parse_resumed<'a>(resume: Resume, input: &'a [u8], limits: &Limits) -> Parsed<'a> {
+    match line::first(input, limits) {
+        Ok(line) => {
+            let many = GetMany { keys: Tokens::new(line.text), touch: resume.touch };
+            let reply = Reply::Classic { quiet: false, with_cas: resume.with_cas };
+            line.accepted(Request::GetMany(many), reply)
+        }
+        Err(verdict) => verdict,
+    }
+}
+
+/// Where a command comes from: what every parser needs beside its words.
+#[derive(Clone, Copy)]
+struct Source<'a, 'l> {
+    input: &'a [u8],
+    line: Line<'a>,
+    limits: &'l Limits,
+}
+
+impl<'a> Source<'a, '_> {
+    /// The value of `bytes` bytes behind the line, and the length in bytes of the whole command; `None`
+    /// if its line end is missing.
+    fn value(&self, bytes: u64) -> Option<(Value<'a>, usize)> {
+        let head_bytes = self.line.consumed;
+        if bytes > self.limits.value_bytes_max {
+            return Some((Value::TooLarge { bytes }, head_bytes));
+        }
+        let data = &self.input[head_bytes..];
+        let length = usize::try_from(bytes).unwrap_or(usize::MAX);
+        match data.get(..length.saturating_add(2)) {
+            None => Some((Value::Pending { bytes }, head_bytes)),
+            Some(block) => {
+                let value = block.strip_suffix(b"\r\n")?;
+                Some((Value::Whole(value), head_bytes + block.len()))
+            }
+        }
+    }
+
+    /// The verdict on a value whose line end is missing.
+    fn bad_chunk(&self, value_bytes: u64, reply: &'static [u8]) -> Parsed<'a> {
+        // Only a value that has arrived can be found bad, so that its length fits the input.
+        let block_bytes = usize::try_from(value_bytes).map_or(usize::MAX, |bytes| bytes.saturating_add(2));
+        let consumed = self.line.consumed.saturating_add(block_bytes).min(self.input.len());
+        Parsed::Malformed(Malformed { reply, consumed, swallow: 0, close: false })
+    }
+}
+
+/// Whether `key` is too long to be one.
+fn is_too_long(key: &[u8]) -> bool {
+    key.len() > KEY_BYTES_MAX
+}
+
+/// A length as a client writes it: what memcached takes for one.
+fn value_bytes(word: &[u8]) -> Option<u64> {
+    let bytes = minos_command::number::signed_32(word)?;
+    // The two bytes of the line end must fit the same type.
+    if bytes > i32::MAX - 2 { None } else { u64::try_from(bytes).ok() }
+}
