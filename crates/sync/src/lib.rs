@@ -1,3 +1,22 @@
 //! Rings, locks and relaxed-atomic word copies, behind one loom facade.
+//!
+//! Whatever the store shares between threads without a lock is built from these few parts, and
+//! each part has a loom model with a control that must fail (`src/loom_models.rs`).
 
 #![deny(unsafe_op_in_unsafe_fn)]
+
+mod facade;
+mod lock;
+mod pins;
+mod prefetch;
+mod ring;
+pub mod version;
+pub mod words;
+
+#[cfg(all(test, loom))]
+mod loom_models;
+
+pub use lock::{SpinGuard, SpinLock};
+pub use pins::{Pin, PinTable, Unpinned};
+pub use prefetch::prefetch;
+pub use ring::Ring;

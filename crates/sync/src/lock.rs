@@ -1,0 +1,168 @@
+//! A fair spin lock.
+
+use crate::facade::{AtomicU32, Ordering, UnsafeCell, fence, spin_loop, yield_now};
+use std::{
+    fmt,
+    ops::{Deref, DerefMut},
+};
+
+/// Turns of a waiting loop before the waiter lets other threads run.
+///
+/// The holder may have been preempted, and on a machine with few cores it then needs the waiter's.
+#[cfg(not(loom))]
+const SPINS_MAX: u32 = 64;
+#[cfg(loom)]
+const SPINS_MAX: u32 = 0;
+
+/// A ticket lock around a value: served in the order of arrival, so that nobody starves.
+///
+/// A waiter spins for a bounded number of turns and then yields its time slice each turn.
+///
+/// What the holder writes with relaxed atomics for lock-free readers is ordered after whatever
+/// earlier holders published: locking ends with a release fence (see [`SpinLock::lock`]).
+pub struct SpinLock<T> {
+    /// Ticket that the next arrival draws.
+    next: AtomicU32,
+    /// Ticket that is being served. Written by the holder only.
+    serving: AtomicU32,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is only reached through a guard, and there is one guard at a time.
+unsafe impl<T: Send> Send for SpinLock<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for SpinLock<T> {}
+
+impl<T> SpinLock<T> {
+    /// An open lock around `value`.
+    pub fn new(value: T) -> Self {
+        Self { next: AtomicU32::new(0), serving: AtomicU32::new(0), value: UnsafeCell::new(value) }
+    }
+
+    /// Waits for its turn and takes the lock.
+    ///
+    /// The release fence at the end is for optimistic readers: memory that an earlier holder
+    /// unlinked (and announced by a version) may be written by this one. A reader that sees such a
+    /// write, and then fences, also sees the version that makes it throw its result away, though
+    /// the write is relaxed and the announcement was made by another thread.
+    #[inline]
+    pub fn lock(&self) -> SpinGuard<'_, T> {
+        // Relaxed: the ticket decides the order only; `serving` hands the value over.
+        let ticket = self.next.fetch_add(1, Ordering::Relaxed);
+        let mut spins = 0;
+        // Acquire: pairs with the release of the holder before.
+        while self.serving.load(Ordering::Acquire) != ticket {
+            wait(&mut spins);
+        }
+        fence(Ordering::Release);
+        SpinGuard { lock: self, ticket }
+    }
+
+    /// Takes the lock if nobody holds it or waits for it.
+    #[inline]
+    pub fn try_lock(&self) -> Option<SpinGuard<'_, T>> {
+        // Acquire: as in `lock`, for the case that the exchange succeeds.
+        let serving = self.serving.load(Ordering::Acquire);
+        let next = serving.wrapping_add(1);
+        self.next.compare_exchange(serving, next, Ordering::Relaxed, Ordering::Relaxed).ok()?;
+        fence(Ordering::Release);
+        Some(SpinGuard { lock: self, ticket: serving })
+    }
+
+    /// Whether somebody holds the lock, or did a moment ago. A hint.
+    pub fn is_locked(&self) -> bool {
+        self.next.load(Ordering::Relaxed) != self.serving.load(Ordering::Relaxed)
+    }
+}
+
+fn wait(spins: &mut u32) {
+    if *spins < SPINS_MAX {
+        *spins += 1;
+        spin_loop();
+    } else {
+        yield_now();
+    }
+}
+
+impl<T> fmt::Debug for SpinLock<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SpinLock").field("locked", &self.is_locked()).finish_non_exhaustive()
+    }
+}
+
+/// Exclusive access to the value of a [`SpinLock`], until dropped.
+#[derive(Debug)]
+pub struct SpinGuard<'a, T> {
+    lock: &'a SpinLock<T>,
+    ticket: u32,
+}
+
+impl<T> Deref for SpinGuard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: the guard is the only one, so nobody writes while it lends the value.
+        self.lock.value.with_mut(|value| unsafe { &*value })
+    }
+}
+
+impl<T> DerefMut for SpinGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: the guard is the only one and lends the value once.
+        self.lock.value.with_mut(|value| unsafe { &mut *value })
+    }
+}
+
+impl<T> Drop for SpinGuard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        // Release: the next holder sees what this one did.
+        self.lock.serving.store(self.ticket.wrapping_add(1), Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    #[test]
+    fn one_holder_at_a_time() {
+        let lock = SpinLock::new(0u64);
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..5_000 {
+                        let mut value = lock.lock();
+                        let seen = *value;
+                        *value = seen + 1;
+                    }
+                });
+            }
+        });
+        assert_eq!(*lock.lock(), 20_000);
+    }
+
+    #[test]
+    fn trying_never_waits() {
+        let lock = SpinLock::new(());
+        let held = lock.try_lock().unwrap();
+        assert!(lock.is_locked() && lock.try_lock().is_none());
+        drop(held);
+        assert!(!lock.is_locked() && lock.try_lock().is_some());
+    }
+
+    #[test]
+    fn tickets_wrap() {
+        let lock = SpinLock {
+            next: AtomicU32::new(u32::MAX),
+            serving: AtomicU32::new(u32::MAX),
+            value: UnsafeCell::new(()),
+        };
+        drop(lock.lock());
+        drop(lock.try_lock().unwrap());
+        drop(lock.lock());
+    }
+}

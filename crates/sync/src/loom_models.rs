@@ -1,0 +1,1 @@
+//! Loom models of the protocols in this crate; each has a control that must fail.

@@ -1,0 +1,189 @@
+//! Bytes in shared memory, touched only as whole aligned words with relaxed atomics.
+//!
+//! A reader that races with a writer reads garbage, which a version check makes it throw away; it
+//! never is undefined behaviour. Compilers turn these loops into plain moves of eight bytes.
+
+use crate::facade::{AtomicU64, Ordering};
+use std::mem::MaybeUninit;
+
+/// Bytes of a word.
+pub const WORD_BYTES: usize = 8;
+
+/// The number of words that hold `bytes`.
+#[inline]
+pub const fn words_for(bytes: usize) -> usize {
+    bytes.div_ceil(WORD_BYTES)
+}
+
+/// Copies bytes from `words`, beginning `at` bytes inside, until `out` is full.
+///
+/// # Panics
+/// If `words` holds fewer bytes.
+#[inline]
+pub fn copy_out(words: &[AtomicU64], at: usize, out: &mut [MaybeUninit<u8>]) {
+    let (words, shift) = (&words[at / WORD_BYTES..words_for(at + out.len())], at % WORD_BYTES);
+    let (head, body) = out.split_at_mut(head_len(shift, out.len()));
+    let mut words = words.iter();
+    if let (false, Some(word)) = (head.is_empty(), words.as_slice().first()) {
+        write_bytes(head, &load(word)[shift..]);
+        words.next();
+    }
+    let mut chunks = body.chunks_exact_mut(WORD_BYTES);
+    for (chunk, word) in (&mut chunks).zip(&mut words) {
+        write_bytes(chunk, &load(word));
+    }
+    if let Some(word) = words.next() {
+        write_bytes(chunks.into_remainder(), &load(word));
+    }
+}
+
+/// Appends `len` bytes from `words`, beginning `at` bytes inside, to `out`.
+///
+/// New memory of `out` is not zeroed first.
+///
+/// # Panics
+/// If `words` holds fewer bytes.
+#[inline]
+pub fn append_to(words: &[AtomicU64], at: usize, len: usize, out: &mut Vec<u8>) {
+    out.reserve(len);
+    copy_out(words, at, &mut out.spare_capacity_mut()[..len]);
+    // SAFETY: `copy_out` has written each of the `len` bytes, which lie within the capacity.
+    unsafe { out.set_len(out.len() + len) };
+}
+
+/// Copies `bytes` into `words`, beginning `at` bytes inside; other bytes of the words are kept.
+///
+/// The caller is the only writer of these words. Readers may race with it.
+///
+/// # Panics
+/// If `words` has no room.
+#[inline]
+pub fn copy_in(words: &[AtomicU64], at: usize, bytes: &[u8]) {
+    let (words, shift) = (&words[at / WORD_BYTES..words_for(at + bytes.len())], at % WORD_BYTES);
+    let (head, body) = bytes.split_at(head_len(shift, bytes.len()));
+    let mut words = words.iter();
+    if let (false, Some(word)) = (head.is_empty(), words.as_slice().first()) {
+        merge(word, shift, head);
+        words.next();
+    }
+    let (whole, tail) = body.as_chunks::<WORD_BYTES>();
+    for (bytes, word) in whole.iter().zip(&mut words) {
+        word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
+    }
+    if let (false, Some(word)) = (tail.is_empty(), words.next()) {
+        merge(word, 0, tail);
+    }
+}
+
+/// Whether the bytes of `words`, beginning `at` bytes inside, are `bytes`.
+///
+/// # Panics
+/// If `words` holds fewer bytes.
+#[inline]
+pub fn eq_bytes(words: &[AtomicU64], at: usize, bytes: &[u8]) -> bool {
+    let (words, shift) = (&words[at / WORD_BYTES..words_for(at + bytes.len())], at % WORD_BYTES);
+    let (head, body) = bytes.split_at(head_len(shift, bytes.len()));
+    let mut words = words.iter();
+    if let (false, Some(word)) = (head.is_empty(), words.as_slice().first()) {
+        if load(word)[shift..][..head.len()] != *head {
+            return false;
+        }
+        words.next();
+    }
+    let (whole, tail) = body.as_chunks::<WORD_BYTES>();
+    if whole.iter().zip(&mut words).any(|(bytes, word)| load(word) != *bytes) {
+        return false;
+    }
+    words.next().is_none_or(|word| load(word)[..tail.len()] == *tail)
+}
+
+/// Length of the part before the first word boundary; 0 when it begins on one.
+#[inline]
+fn head_len(shift: usize, len: usize) -> usize {
+    if shift == 0 { 0 } else { len.min(WORD_BYTES - shift) }
+}
+
+#[inline]
+fn load(word: &AtomicU64) -> [u8; WORD_BYTES] {
+    // Relaxed: what orders data against its version stands in `version`.
+    word.load(Ordering::Relaxed).to_ne_bytes()
+}
+
+/// Fills `out` from the beginning of `bytes`.
+#[inline]
+fn write_bytes(out: &mut [MaybeUninit<u8>], bytes: &[u8]) {
+    for (out, byte) in out.iter_mut().zip(bytes) {
+        out.write(*byte);
+    }
+}
+
+/// Replaces some bytes of one word.
+#[inline]
+fn merge(word: &AtomicU64, shift: usize, bytes: &[u8]) {
+    let mut merged = load(word);
+    merged[shift..][..bytes.len()].copy_from_slice(bytes);
+    word.store(u64::from_ne_bytes(merged), Ordering::Relaxed);
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn memory(bytes: &[u8]) -> Vec<AtomicU64> {
+        let words: Vec<_> = (0..words_for(bytes.len())).map(|_| AtomicU64::new(0)).collect();
+        copy_in(&words, 0, bytes);
+        words
+    }
+
+    fn pattern(len: usize) -> Vec<u8> {
+        (0..len).map(|at| at as u8 ^ 0x5a).collect()
+    }
+
+    #[test]
+    fn copies_out_at_every_shift_and_length() {
+        let bytes = pattern(64);
+        let words = memory(&bytes);
+        for at in 0..24 {
+            for len in 0..=64 - at {
+                let mut out = vec![7];
+                append_to(&words, at, len, &mut out);
+                assert_eq!(out[1..], bytes[at..at + len], "{at} {len}");
+                assert!(eq_bytes(&words, at, &bytes[at..at + len]));
+            }
+        }
+    }
+
+    #[test]
+    fn copies_in_at_every_shift_and_length_and_keeps_the_rest() {
+        for at in 0..24 {
+            for len in 0..=40 - at {
+                let mut expected = pattern(40);
+                let words = memory(&expected);
+                expected[at..at + len].fill(0xee);
+                copy_in(&words, at, &vec![0xee; len]);
+                let mut out = Vec::new();
+                append_to(&words, 0, 40, &mut out);
+                assert_eq!(out, expected, "{at} {len}");
+            }
+        }
+    }
+
+    #[test]
+    fn one_differing_byte_is_noticed_anywhere() {
+        let bytes = pattern(40);
+        let words = memory(&bytes);
+        for at in 0..16 {
+            for differing in at..40 {
+                let mut other = bytes.clone();
+                other[differing] ^= 1;
+                assert!(!eq_bytes(&words, at, &other[at..]), "{at} {differing}");
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "out of range")]
+    fn reading_past_the_end_panics() {
+        append_to(&memory(&[0; 16]), 1, 16, &mut Vec::new());
+    }
+}
