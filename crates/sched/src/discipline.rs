@@ -98,7 +98,7 @@ impl Discipline for SizeAware {
 }
 
 /// The rival: a request belongs to the queue it arrived in, whatever its size, first come first
-/// served (Minos §5.1, HKH). Over TCP the queue is that of the connection.
+/// served (Minos §5.2, HKH). Over TCP the queue is that of the connection.
 #[derive(Debug)]
 pub struct KeySharded {
     plan: Plan,

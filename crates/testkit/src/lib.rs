@@ -1,3 +1,17 @@
-//! What tests share: rival servers on free ports, a model map, a history checker.
+//! What tests share: servers on free ports, a line client, a model map, a history checker.
+//!
+//! [`Server`] starts memcached, Redis or Minos on a free loopback port with persistence off and
+//! ends it when dropped. [`Client`] speaks the memcache text protocol one blocking request at a
+//! time. [`Model`] is the plainest map that behaves as a store must. [`history`] checks that what
+//! concurrent clients saw could have happened one request after another.
 
 #![forbid(unsafe_code)]
+
+mod client;
+pub mod history;
+mod model;
+mod server;
+
+pub use client::{Client, Found};
+pub use model::{Model, ModelItem};
+pub use server::{Server, StartError};

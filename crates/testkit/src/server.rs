@@ -1,0 +1,249 @@
+//! Servers as child processes on free loopback ports.
+
+use std::{
+    fs,
+    io::{self, Write},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// How long a server may take until it accepts connections. Long, because a sanitizer build on a
+/// busy machine is slow; a healthy server needs milliseconds.
+const READY_WITHIN: Duration = Duration::from_secs(30);
+
+/// Ports tried before giving up. A port that was free may be taken before the server binds it.
+const PORT_TRIES: usize = 5;
+
+/// Why a server could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The binary is not there or cannot be run.
+    #[error("cannot run {program}: {source}; `cargo xtask setup` installs what the tests need")]
+    Run {
+        /// What was to be run.
+        program: PathBuf,
+        /// Why it could not.
+        source: io::Error,
+    },
+    /// The server ended before it accepted a connection.
+    #[error("{program} ended with {status} before it was ready; it said:\n{log}")]
+    Ended {
+        /// What was run.
+        program: PathBuf,
+        /// How it ended.
+        status: ExitStatus,
+        /// Its output so far.
+        log: String,
+    },
+    /// The server accepted no connection in time.
+    #[error("{program} accepted no connection within {READY_WITHIN:?}; it said:\n{log}")]
+    NotReady {
+        /// What was run.
+        program: PathBuf,
+        /// Its output so far.
+        log: String,
+    },
+    /// No free port, or no temporary folder.
+    #[error("cannot prepare a server: {0}")]
+    Prepare(#[from] io::Error),
+}
+
+/// A server on a free loopback port; killed when dropped.
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    address: SocketAddr,
+    folder: TempDir,
+}
+
+impl Server {
+    /// Stock memcached with `options` beside those that place it.
+    pub fn memcached(options: &[&str]) -> Result<Self, StartError> {
+        Self::start(Path::new("memcached"), |port, _| {
+            // -U 0: no UDP. -u root is needed where tests run as root, and ignored elsewhere.
+            let mut arguments = texts(&["-l", "127.0.0.1", "-U", "0", "-u", "root", "-p", &port.to_string()]);
+            arguments.extend(texts(options));
+            arguments
+        })
+    }
+
+    /// Stock Redis without persistence, with `options` beside those that place it.
+    pub fn redis(options: &[&str]) -> Result<Self, StartError> {
+        Self::start(Path::new("redis-server"), |port, folder| {
+            let port = port.to_string();
+            let folder = folder.to_string_lossy().into_owned();
+            let place = ["--bind", "127.0.0.1", "--port", &port, "--dir", &folder];
+            let mut arguments = texts(&place);
+            arguments.extend(texts(&["--save", "", "--appendonly", "no"]));
+            arguments.extend(texts(options));
+            arguments
+        })
+    }
+
+    /// The `minos` binary at `program` with `options` beside those that place it.
+    pub fn minos(program: &Path, options: &[&str]) -> Result<Self, StartError> {
+        Self::start(program, |port, _| {
+            let mut arguments = texts(&["serve", "--memcached", &format!("127.0.0.1:{port}")]);
+            arguments.extend(texts(options));
+            arguments
+        })
+    }
+
+    /// Runs `program` with what `arguments` makes of a free port and a folder of its own, and
+    /// returns when it accepts connections.
+    pub fn start(program: &Path, arguments: impl Fn(u16, &Path) -> Vec<String>) -> Result<Self, StartError> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match Self::start_once(program, &arguments) {
+                Err(StartError::Ended { log, .. }) if tries < PORT_TRIES && is_port_taken(&log) => {}
+                result => return result,
+            }
+        }
+    }
+
+    fn start_once(program: &Path, arguments: impl Fn(u16, &Path) -> Vec<String>) -> Result<Self, StartError> {
+        let folder = TempDir::with_prefix("minos-test-")?;
+        let address = free_address()?;
+        let log = fs::File::create(folder.path().join("log"))?;
+        let child = Command::new(program)
+            .args(arguments(address.port(), folder.path()))
+            .current_dir(folder.path())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .map_err(|source| StartError::Run { program: program.to_owned(), source })?;
+        let mut server = Self { child, address, folder };
+        server.wait_until_ready(program)?;
+        Ok(server)
+    }
+
+    fn wait_until_ready(&mut self, program: &Path) -> Result<(), StartError> {
+        let deadline = Instant::now() + READY_WITHIN;
+        loop {
+            let is_accepting = TcpStream::connect(self.address).is_ok();
+            // Asked after connecting: what accepted may be a stranger that took the port first.
+            if let Some(status) = self.child.try_wait()? {
+                return Err(StartError::Ended { program: program.to_owned(), status, log: self.log() });
+            }
+            if is_accepting {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                return Err(StartError::NotReady { program: program.to_owned(), log: self.log() });
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Its folder, empty but for its log; gone when the server is dropped.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// What it has printed so far.
+    pub fn log(&self) -> String {
+        fs::read(self.folder.path().join("log"))
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .unwrap_or_default()
+    }
+
+    /// Whether it still runs.
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Asks it to end (SIGTERM) and waits; `None` when it has not ended within `limit`.
+    pub fn terminate(&mut self, limit: Duration) -> io::Result<Option<ExitStatus>> {
+        if self.child.try_wait()?.is_none() {
+            kill_process(Pid::from_child(&self.child), Signal::TERM)?;
+        }
+        let deadline = Instant::now() + limit;
+        while Instant::now() < deadline {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(Some(status));
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        self.child.try_wait()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Either call fails only for a process that has ended already.
+        self.child.kill().ok();
+        self.child.wait().ok();
+        if thread::panicking() {
+            // A failing test is easier to understand with what its server said.
+            writeln!(io::stderr(), "--- the server at {} said:\n{}", self.address, self.log()).ok();
+        }
+    }
+}
+
+/// A loopback address whose port was free a moment ago.
+fn free_address() -> io::Result<SocketAddr> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
+}
+
+/// Whether a server that ended said that somebody else has its port.
+fn is_port_taken(log: &str) -> bool {
+    log.to_ascii_lowercase().contains("address already in use")
+}
+
+fn texts(parts: &[&str]) -> Vec<String> {
+    parts.iter().map(|&part| part.to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_binary_is_named() {
+        let error = Server::minos(Path::new("/no/such/minos"), &[]).unwrap_err();
+        assert!(matches!(error, StartError::Run { .. }));
+        assert!(error.to_string().contains("/no/such/minos"), "{error}");
+    }
+
+    #[test]
+    fn a_server_that_ends_at_once_says_why() {
+        let error =
+            Server::start(Path::new("sh"), |_, _| texts(&["-c", "echo no luck; exit 3"])).unwrap_err();
+        assert!(matches!(error, StartError::Ended { .. }));
+        assert!(error.to_string().contains("no luck"), "{error}");
+    }
+
+    #[test]
+    fn memcached_ends_when_asked() {
+        let mut server = Server::memcached(&[]).unwrap_or_else(|error| panic!("{error}"));
+        assert!(server.is_running());
+        let status = server.terminate(Duration::from_secs(10)).unwrap();
+        assert!(status.is_some() && !server.is_running());
+    }
+
+    #[test]
+    fn redis_is_gone_when_dropped() {
+        let server = Server::redis(&[]).unwrap_or_else(|error| panic!("{error}"));
+        let address = server.address();
+        drop(server);
+        assert!(TcpStream::connect(address).is_err());
+    }
+}
