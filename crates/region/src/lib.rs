@@ -1,3 +1,21 @@
 //! One mapped memory region per store: huge pages, offsets, a segregated-fits heap.
+//!
+//! [`Region`] is the mapping, [`Memory`] a region with its header and its heaps. Items and index are
+//! the engine's concern.
 
 #![deny(unsafe_op_in_unsafe_fn)]
+
+mod backing;
+mod check;
+mod class;
+mod exclusive;
+mod heap;
+mod memory;
+mod region;
+mod shared_map;
+
+pub use backing::{Backing, MapError};
+pub use exclusive::Exclusive;
+pub use heap::{Heap, HeapStats};
+pub use memory::{Geometry, Memory, Settled};
+pub use region::{OFFSET_BITS, Offset, Region};

@@ -1,0 +1,180 @@
+//! One mapped range of memory, seen as words, and the offsets that point into it.
+
+use crate::backing::{Backing, HUGE_PAGE_BYTES, MapError, Mapping};
+use minos_sync::{prefetch, words::WORD_BYTES};
+use std::{fmt, slice, sync::atomic::AtomicU64};
+
+/// Bits of an [`Offset`]: 2 TiB in words of eight bytes.
+pub const OFFSET_BITS: u32 = 38;
+
+/// A place in a region, in words of eight bytes from its beginning.
+///
+/// Everything in a region refers to other parts of it by offset, so that the region can be mapped
+/// at another address, or by another process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Offset(u64);
+
+impl Offset {
+    /// The offset that stands for `words`; what lies beyond [`OFFSET_BITS`] is cut off.
+    #[inline]
+    pub const fn from_words(words: u64) -> Self {
+        Self(words & ((1 << OFFSET_BITS) - 1))
+    }
+
+    /// Words from the beginning of the region.
+    #[inline]
+    pub const fn words(self) -> u64 {
+        self.0
+    }
+
+    /// The place `words` further.
+    #[inline]
+    pub const fn plus(self, words: u64) -> Self {
+        Self(self.0 + words)
+    }
+
+    /// The place `words` before.
+    #[inline]
+    pub const fn minus(self, words: u64) -> Self {
+        Self(self.0 - words)
+    }
+}
+
+/// A mapped range of zeroed memory.
+///
+/// Shared bytes are only touched as whole aligned words with relaxed atomics. Two exceptions, both
+/// exclusive by construction: [`crate::Exclusive`] and [`Region::settled_bytes`].
+pub struct Region {
+    mapping: Mapping,
+    len_words: usize,
+}
+
+impl Region {
+    /// The smallest region, in bytes.
+    pub const BYTES_MIN: u64 = 64 << 10;
+
+    /// The largest region, in bytes.
+    pub const BYTES_MAX: u64 = (WORD_BYTES as u64) << OFFSET_BITS;
+
+    /// Maps at least `bytes` of zeroed memory and says in the log what it got.
+    pub fn map(bytes: u64, backing: &Backing) -> Result<Self, MapError> {
+        if !(Self::BYTES_MIN..=Self::BYTES_MAX).contains(&bytes) {
+            return Err(MapError::Size { bytes, min: Self::BYTES_MIN, max: Self::BYTES_MAX });
+        }
+        let mapped_bytes = (bytes as usize).next_multiple_of(HUGE_PAGE_BYTES);
+        let mapping = Mapping::new(mapped_bytes, backing)?;
+        tracing::info!(bytes, backing = mapping.text, "mapped the store's memory");
+        Ok(Self { mapping, len_words: bytes as usize / WORD_BYTES })
+    }
+
+    /// What the memory is and what pages it has, for people.
+    pub fn backing_text(&self) -> &str {
+        &self.mapping.text
+    }
+
+    /// Size in words.
+    #[inline]
+    pub fn len_words(&self) -> u64 {
+        self.len_words as u64
+    }
+
+    /// `count` words from `offset` on.
+    ///
+    /// # Panics
+    /// If they do not lie within the region.
+    #[inline]
+    pub fn words(&self, offset: Offset, count: usize) -> &[AtomicU64] {
+        &self.all()[offset.0 as usize..][..count]
+    }
+
+    /// The word at `offset`.
+    ///
+    /// # Panics
+    /// If it does not lie within the region.
+    #[inline]
+    pub fn word(&self, offset: Offset) -> &AtomicU64 {
+        &self.all()[offset.0 as usize]
+    }
+
+    /// Asks for the cache line at `offset`; nothing happens if that is outside.
+    #[inline]
+    pub fn prefetch(&self, offset: Offset) {
+        if let Some(word) = self.all().get(offset.0 as usize) {
+            prefetch(word);
+        }
+    }
+
+    /// `len` plain bytes, beginning `at` bytes after `offset`, which nobody writes while they are lent.
+    ///
+    /// This is what a large value is sent from. Types cannot prove that nobody writes: the caller
+    /// holds the partition's lock or a pin, and the engine writes values of linked items only under
+    /// the former and never under the latter.
+    ///
+    /// # Panics
+    /// If they do not lie within the region.
+    #[inline]
+    pub fn settled_bytes(&self, offset: Offset, at: usize, len: usize) -> &[u8] {
+        let words = self.words(offset, (at + len).div_ceil(WORD_BYTES));
+        debug_assert!(at + len <= size_of_val(words));
+        // SAFETY: the bytes lie within `words`, which is mapped and initialised as long as `self`
+        // is borrowed; nobody writes them meanwhile, as the contract above says.
+        unsafe { slice::from_raw_parts(words.as_ptr().cast::<u8>().add(at), len) }
+    }
+
+    #[inline]
+    pub(crate) fn all(&self) -> &[AtomicU64] {
+        // SAFETY: the mapping holds at least `len_words` words, is aligned to a page, zeroed, and
+        // lives as long as `self`; atomics may be shared.
+        unsafe { slice::from_raw_parts(self.mapping.base.as_ptr().cast(), self.len_words) }
+    }
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Region")
+            .field("len_words", &self.len_words)
+            .field("backing", &self.mapping.text)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering;
+
+    fn works(backing: &Backing) -> Region {
+        let region = Region::map(3 << 20, backing).unwrap();
+        assert_eq!(region.len_words(), (3 << 20) / 8);
+        let last = Offset::from_words(region.len_words() - 1);
+        assert_eq!(region.word(last).swap(7, Ordering::Relaxed), 0);
+        assert_eq!(region.word(last).load(Ordering::Relaxed), 7);
+        assert_eq!(region.settled_bytes(last, 0, 8), 7u64.to_ne_bytes());
+        region
+    }
+
+    #[test]
+    fn every_backing_gives_zeroed_memory() {
+        let dir = std::env::temp_dir().join(format!("minos-region-{}", std::process::id()));
+        for backing in [Backing::Auto, Backing::Private, Backing::Memfd, Backing::File(dir.clone())] {
+            assert!(works(&backing).backing_text().contains("pages"), "{backing}");
+        }
+        assert_eq!(std::fs::metadata(&dir).unwrap().len(), 4 << 20);
+        std::fs::remove_file(dir).unwrap();
+    }
+
+    #[test]
+    fn what_cannot_be_mapped_is_said() {
+        let tiny = Region::map(100, &Backing::Auto).unwrap_err();
+        assert!(matches!(tiny, MapError::Size { bytes: 100, .. }));
+        let nowhere = Region::map(1 << 20, &Backing::File("/nonexistent/file".into())).unwrap_err();
+        assert!(nowhere.to_string().contains("/nonexistent/file"), "{nowhere}");
+    }
+
+    #[test]
+    #[should_panic(expected = "out of range")]
+    fn reading_outside_panics() {
+        let region = Region::map(1 << 20, &Backing::Private).unwrap();
+        region.words(Offset::from_words(region.len_words() - 1), 2);
+    }
+}
