@@ -1,3 +1,19 @@
 //! Popularity, sizes, arrivals, the open-loop driver and latency histograms.
+//!
+//! A [`Workload`] says which items there are and how they are asked for; it is a pure function of its
+//! description and a seed, so that the load, the run and the check of every reply agree without
+//! talking to each other. [`run`] drives a server with it (Minos §5.3, §5.4), [`load`] fills one.
 
 #![forbid(unsafe_code)]
+
+mod driver;
+mod model;
+
+pub use driver::{
+    Arrivals, DriverShare, ErrorKind, LatencyReport, LoadReport, Moment, Pace, ParseTargetError, Place,
+    Quantiles, Report, RunConfig, RunError, Target, TargetProtocol, load, run, server_pid,
+};
+pub use model::{
+    Class, GroupSpec, LARGE_THRESHOLD_DEFAULT, Op, OpKind, Popularity, Shape, SizeRange, StreamSpec,
+    Workload, WorkloadError, WorkloadSpec, Writes, named_workloads,
+};

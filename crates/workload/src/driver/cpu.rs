@@ -1,0 +1,78 @@
+//! What a server on this machine spends.
+
+use std::{collections::HashSet, fs, path::Path};
+
+/// The process that listens on the TCP port `port` of this machine, if it may be seen.
+pub fn server_pid(port: u16) -> Option<u32> {
+    let sockets: HashSet<u64> = ["/proc/net/tcp", "/proc/net/tcp6"]
+        .iter()
+        .filter_map(|path| fs::read_to_string(path).ok())
+        .flat_map(|table| table.lines().filter_map(|line| listening_inode(line, port)).collect::<Vec<_>>())
+        .collect();
+    if sockets.is_empty() {
+        return None;
+    }
+    let processes = fs::read_dir("/proc").ok()?.flatten();
+    let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.find(|pid| holds_socket(*pid, &sockets))
+}
+
+/// The socket's number, if the line of `/proc/net/tcp` is about a socket that listens on `port`.
+fn listening_inode(line: &str, port: u16) -> Option<u64> {
+    const LISTEN: &str = "0A";
+    let mut columns = line.split_ascii_whitespace();
+    let local = columns.nth(1)?;
+    let state = columns.nth(1)?;
+    let inode = columns.nth(5)?;
+    let (_, local_port) = local.rsplit_once(':')?;
+    let matches = state == LISTEN && u16::from_str_radix(local_port, 16) == Ok(port);
+    matches.then(|| inode.parse().ok()).flatten()
+}
+
+fn holds_socket(pid: u32, sockets: &HashSet<u64>) -> bool {
+    let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+    descriptors.flatten().any(|entry| {
+        let Ok(link) = fs::read_link(entry.path()) else { return false };
+        let number =
+            link.to_str().and_then(|name| name.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok());
+        number.is_some_and(|number| sockets.contains(&number))
+    })
+}
+
+/// Nanoseconds that all threads of process `pid` have run, in user and kernel mode.
+pub(super) fn process_cpu_ns(pid: u32) -> Option<u64> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten();
+    let spent: Vec<u64> = threads.filter_map(|thread| thread_cpu_ns(&thread.path())).collect();
+    (!spent.is_empty()).then(|| spent.iter().sum())
+}
+
+fn thread_cpu_ns(thread: &Path) -> Option<u64> {
+    let text = fs::read_to_string(thread.join("schedstat")).ok()?;
+    text.split_ascii_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn finds_the_process_that_listens() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert_eq!(server_pid(port), Some(std::process::id()));
+        drop(listener);
+        assert_eq!(server_pid(port), None);
+    }
+
+    #[test]
+    fn counts_what_this_process_spends() {
+        let before = process_cpu_ns(std::process::id()).unwrap();
+        let mut sum = 0u64;
+        while process_cpu_ns(std::process::id()).unwrap() < before + 20_000_000 {
+            sum = std::hint::black_box(sum + 1);
+        }
+        assert_eq!(process_cpu_ns(u32::MAX), None);
+    }
+}

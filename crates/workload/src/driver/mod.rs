@@ -1,0 +1,17 @@
+//! Driving a server: open loop by time, or closed loop as fast as it answers.
+
+mod checker;
+mod clock;
+mod connection;
+mod cpu;
+mod recorder;
+mod report;
+mod run;
+mod target;
+mod thread;
+
+pub use cpu::server_pid;
+pub use recorder::ErrorKind;
+pub use report::{DriverShare, LatencyReport, LoadReport, Quantiles, Report};
+pub use run::{Arrivals, Moment, Pace, RunConfig, RunError, load, run};
+pub use target::{ParseTargetError, Place, Target, TargetProtocol};

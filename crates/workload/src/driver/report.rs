@@ -1,0 +1,146 @@
+//! What a run came to, as it is printed.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+use super::recorder::Recorder;
+
+/// The measurements of a run. Its JSON form is relied on by scripts: fields are added, never renamed.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// Operations per second that were meant to be sent; what was achieved, in closed loop.
+    pub offered_rps: f64,
+    /// Operations per second that were answered within the measured window.
+    pub achieved_rps: f64,
+    /// Operations of the measured window that were answered as they should be.
+    pub completed: u64,
+    /// Operations of the measured window that failed.
+    pub errors: u64,
+    /// Operations of the measured window without an answer when time was up.
+    pub lost: u64,
+    /// Processor time of the server for each operation, in microseconds, if the server could be found.
+    pub server_cpu_us_per_op: Option<f64>,
+    /// Latencies from the intended send time, in microseconds.
+    pub latency_us: LatencyReport,
+    /// The failed operations by kind.
+    pub errors_by_kind: BTreeMap<String, u64>,
+    /// Keys that were asked for and not found. No error.
+    pub misses: u64,
+    /// The driver's own share in the latencies.
+    pub driver: DriverShare,
+    /// Length of the measured window in seconds.
+    pub duration_s: f64,
+    /// The server.
+    pub target: String,
+    /// The workload.
+    pub workload: String,
+    /// What everything random came from.
+    pub seed: u64,
+}
+
+/// Latencies by class, in microseconds.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LatencyReport {
+    /// All operations.
+    pub all: Quantiles,
+    /// Those on small items.
+    pub small: Quantiles,
+    /// Those on large items.
+    pub large: Quantiles,
+}
+
+/// A distribution of times in microseconds. All zero when nothing was counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Quantiles {
+    /// Half are at most so long.
+    pub p50: f64,
+    /// 90 %.
+    pub p90: f64,
+    /// 99 %.
+    pub p99: f64,
+    /// 99.9 %.
+    pub p999: f64,
+    /// 99.99 %.
+    pub p9999: f64,
+    /// The longest.
+    pub max: f64,
+    /// The mean.
+    pub mean: f64,
+    /// How many there were.
+    pub count: u64,
+}
+
+/// How far the driver itself may have lengthened what it measured.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DriverShare {
+    /// From the intended time of a request until it was given to the kernel. Part of the latency.
+    pub send_lag_us: Quantiles,
+    /// From the arrival of a reply until the driver looked at it. No part of the latency where the
+    /// kernel dates arrivals.
+    pub receive_lag_us: Quantiles,
+    /// Share of replies that the kernel dated, 0 to 1.
+    pub kernel_stamped: f64,
+}
+
+/// What a load came to.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LoadReport {
+    /// Items that were stored.
+    pub stored: u64,
+    /// Items that were not.
+    pub errors: u64,
+    /// Those by kind.
+    pub errors_by_kind: BTreeMap<String, u64>,
+    /// Bytes of all values.
+    pub value_bytes: u64,
+    /// How long it took, in seconds.
+    pub duration_s: f64,
+}
+
+impl Quantiles {
+    pub(super) fn of(histogram: &Histogram<u64>) -> Self {
+        let us = |ns: u64| (ns as f64 / 100.0).round() / 10.0;
+        let at = |quantile| us(histogram.value_at_quantile(quantile));
+        Self {
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            p999: at(0.999),
+            p9999: at(0.9999),
+            max: us(histogram.max()),
+            mean: us(histogram.mean() as u64),
+            count: histogram.len(),
+        }
+    }
+}
+
+impl LatencyReport {
+    pub(super) fn of(recorder: &Recorder) -> Self {
+        let mut all = recorder.small.clone();
+        all.add(&recorder.large).expect("both have the same bounds");
+        Self {
+            all: Quantiles::of(&all),
+            small: Quantiles::of(&recorder.small),
+            large: Quantiles::of(&recorder.large),
+        }
+    }
+}
+
+impl DriverShare {
+    pub(super) fn of(recorder: &Recorder) -> Self {
+        let stamped = recorder.receive_lag.len();
+        let replies = stamped + recorder.unstamped;
+        Self {
+            send_lag_us: Quantiles::of(&recorder.send_lag),
+            receive_lag_us: Quantiles::of(&recorder.receive_lag),
+            kernel_stamped: if replies == 0 { 0.0 } else { stamped as f64 / replies as f64 },
+        }
+    }
+}
+
+/// Errors under the names they have in reports.
+pub(super) fn errors_by_name(recorder: &Recorder) -> BTreeMap<String, u64> {
+    recorder.errors.iter().map(|(kind, count)| (kind.name().to_owned(), *count)).collect()
+}

@@ -1,0 +1,410 @@
+//! Runs and loads: threads, connections, the shares of each, and the clock they have in common.
+
+use std::{
+    io,
+    ops::Range,
+    sync::atomic::{AtomicU64, Ordering},
+    thread,
+    time::Duration,
+};
+
+use super::{
+    clock::{RunClock, monotonic_ns},
+    connection::Connection,
+    cpu::{process_cpu_ns, server_pid},
+    recorder::Recorder,
+    report::{DriverShare, LatencyReport, LoadReport, Report, errors_by_name},
+    target::Target,
+    thread::{DriverThread, Feed, Orders, Timing},
+};
+use crate::{Workload, model::OpSource};
+
+/// How a server is driven.
+#[derive(Clone, Debug)]
+pub struct RunConfig {
+    /// The server.
+    pub target: Target,
+    /// When requests are sent.
+    pub arrivals: Arrivals,
+    /// What the driver does while it has nothing to do.
+    pub pace: Pace,
+    /// Length of the measured window.
+    pub duration: Duration,
+    /// What goes before the window and does not count.
+    pub warmup: Duration,
+    /// How long answers are waited for after the window.
+    pub drain: Duration,
+    /// Driver threads, at least 1.
+    pub threads: usize,
+    /// Connections of each stream that does not say its own number, at least 1.
+    pub connections: u32,
+    /// Keys asked for in one GET, at least 1.
+    pub keys_per_get: u32,
+    /// Whether every byte of every value is compared. Files are always compared.
+    pub check_contents: bool,
+    /// Processors that driver threads are pinned to, in turn; none: where the system puts them.
+    pub cpus: Vec<usize>,
+    /// The server's process, if it is known; else it is looked for by its port.
+    pub server_pid: Option<u32>,
+}
+
+/// When requests are sent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Arrivals {
+    /// By time, whatever the server does: Poisson arrivals (Minos §5.4).
+    Open {
+        /// Requests per second of all streams that do not say their own rate.
+        rate: f64,
+    },
+    /// As soon as the last ones are answered.
+    Closed {
+        /// Requests on each connection at a time, sent in one write.
+        pipeline: usize,
+    },
+}
+
+/// What the driver does while it has nothing to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// It spins, and sends in time to the microsecond.
+    Spin,
+    /// It sleeps, and is late by the time it takes to wake.
+    Sleep,
+}
+
+/// How far a run or a load is.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment {
+    /// Time since the start, the warm-up included.
+    pub elapsed: Duration,
+    /// Answers so far; of a run, within the measured window.
+    pub answered: u64,
+}
+
+/// Why a run came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The server cannot be reached.
+    #[error("cannot connect to {target}: {error}")]
+    Connect {
+        /// The server.
+        target: Target,
+        /// Why.
+        error: io::Error,
+    },
+    /// The kernel refuses what the driver needs.
+    #[error("the driver cannot go on: {0}")]
+    Driver(#[from] io::Error),
+    /// A driver thread came to a bad end.
+    #[error("a driver thread panicked")]
+    Panicked,
+}
+
+/// Interval between two looks at the progress.
+const WATCH_INTERVAL: Duration = Duration::from_millis(50);
+
+/// From the last connection until the first request, so that all threads are there.
+const START_DELAY_NS: u64 = 20_000_000;
+
+/// Drives a server with a workload. `watch` is told now and then how far it is.
+///
+/// # Errors
+/// The server cannot be reached. A server that fails meanwhile is reported, not an error.
+pub fn run(
+    config: &RunConfig,
+    workload: &Workload,
+    mut watch: impl FnMut(Moment),
+) -> Result<Report, RunError> {
+    let window_ns = window(config, workload);
+    let orders = Orders {
+        timing: match config.arrivals {
+            Arrivals::Open { .. } => Timing::Open,
+            Arrivals::Closed { pipeline } => Timing::Closed { batch: pipeline.max(1) },
+        },
+        is_spinning: config.pace == Pace::Spin,
+        keys_per_get: config.keys_per_get.max(1),
+        end_ns: window_ns.end,
+        drain_end_ns: window_ns.end + nanoseconds(config.drain),
+    };
+    let rates = rates(config, workload);
+    let source = |stream, share: Share| {
+        let rate = rates[stream] * share.connections as f64 / share.connections_of_all as f64;
+        OpSource::of_stream(workload, stream, share.thread, share.threads, rate)
+    };
+    let layout = layout(config.threads.max(1), &connection_counts(config, workload));
+    let pid = config.server_pid.or_else(|| config.target.local_port().and_then(server_pid));
+    let mut cpu = CpuWatch { pid, window_ns: window_ns.clone(), begin: None, end: None };
+    let crew = Crew { config, workload, orders, window_ns: window_ns.clone() };
+    let recorder = crew.drive(&layout, source, |moment| {
+        cpu.look(moment.elapsed);
+        watch(moment);
+    })?;
+    Ok(report(config, workload, &window_ns, &recorder, cpu.spent_ns()))
+}
+
+/// Stores every item of a workload once.
+///
+/// # Errors
+/// The server cannot be reached.
+pub fn load(
+    config: &RunConfig,
+    workload: &Workload,
+    watch: impl FnMut(Moment),
+) -> Result<LoadReport, RunError> {
+    const BATCH: usize = 64;
+    let orders = Orders {
+        timing: Timing::Closed { batch: BATCH },
+        is_spinning: false,
+        keys_per_get: 1,
+        end_ns: u64::MAX,
+        drain_end_ns: u64::MAX,
+    };
+    let threads = config.threads.max(1);
+    let source = |_, share: Share| OpSource::load(workload, share.thread, share.threads);
+    let crew = Crew { config, workload, orders, window_ns: 0..u64::MAX };
+    let begun_ns = monotonic_ns();
+    let recorder = crew.drive(&layout(threads, &[4 * threads as u32]), source, watch)?;
+    let stored = recorder.small.len() + recorder.large.len();
+    Ok(LoadReport {
+        stored,
+        errors: workload.item_count() - stored.min(workload.item_count()),
+        errors_by_kind: errors_by_name(&recorder),
+        value_bytes: workload.value_bytes(),
+        duration_s: (monotonic_ns() - begun_ns) as f64 / 1e9,
+    })
+}
+
+/// The measured window, in nanoseconds since the start. A trace that ends earlier ends it.
+fn window(config: &RunConfig, workload: &Workload) -> Range<u64> {
+    let begin_ns = nanoseconds(config.warmup);
+    let end_ns = begin_ns + nanoseconds(config.duration);
+    let recorded_ns = workload.streams.iter().map(|stream| stream.recorded_ns()).max().flatten();
+    match (recorded_ns, config.arrivals) {
+        // The warm-up of a short trace must leave something to measure.
+        (Some(recorded_ns), Arrivals::Open { .. }) if recorded_ns < end_ns => {
+            begin_ns.min(recorded_ns / 2)..recorded_ns + 1
+        }
+        _ => begin_ns..end_ns,
+    }
+}
+
+/// Requests per second of each stream. Those without a rate of their own share the given one.
+fn rates(config: &RunConfig, workload: &Workload) -> Vec<f64> {
+    let given = match config.arrivals {
+        Arrivals::Open { rate } => rate,
+        Arrivals::Closed { .. } => 0.0,
+    };
+    let sharing = workload.streams.iter().filter(|stream| stream.rate.is_none()).count().max(1);
+    workload.streams.iter().map(|stream| stream.rate.unwrap_or(given / sharing as f64)).collect()
+}
+
+fn connection_counts(config: &RunConfig, workload: &Workload) -> Vec<u32> {
+    let counts = workload.streams.iter().map(|stream| stream.connections.unwrap_or(config.connections));
+    counts.map(|count| count.max(1)).collect()
+}
+
+/// What one thread has of one stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Share {
+    thread: usize,
+    threads: usize,
+    connections: usize,
+    connections_of_all: usize,
+}
+
+/// Connections of each thread, by stream. They are dealt out in turn, beginning with another thread for
+/// each stream, so that no thread gets all the streams of few connections.
+fn layout(threads: usize, counts: &[u32]) -> Vec<Vec<Share>> {
+    let mut layout = Vec::new();
+    for thread in 0..threads {
+        let shares = counts.iter().enumerate().map(|(stream, &count)| {
+            let dealt = (0..count as usize).filter(|number| (number + stream) % threads == thread).count();
+            Share { thread, threads, connections: dealt, connections_of_all: count as usize }
+        });
+        layout.push(shares.collect());
+    }
+    layout
+}
+
+/// What all threads have in common.
+struct Crew<'a> {
+    config: &'a RunConfig,
+    workload: &'a Workload,
+    orders: Orders,
+    window_ns: Range<u64>,
+}
+
+impl<'a> Crew<'a> {
+    /// Connects, drives with all threads and adds up what they measured.
+    fn drive(
+        &self,
+        layout: &[Vec<Share>],
+        source: impl Fn(usize, Share) -> OpSource<'a>,
+        mut watch: impl FnMut(Moment),
+    ) -> Result<Recorder, RunError> {
+        let mut crew = Vec::new();
+        for shares in layout {
+            crew.push(self.feeds(shares, &source)?);
+        }
+        let clock = RunClock::starting_at(monotonic_ns() + START_DELAY_NS);
+        let answered = AtomicU64::new(0);
+        thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for (number, (feeds, connections)) in crew.into_iter().enumerate() {
+                let recorder = Recorder::new(self.window_ns.clone());
+                let state = DriverThread::new(
+                    self.orders,
+                    &self.workload.dataset,
+                    clock,
+                    feeds,
+                    connections,
+                    recorder,
+                )?;
+                let cpus = &self.config.cpus;
+                let cpu = (!cpus.is_empty()).then(|| cpus[number % cpus.len()]);
+                let answered = &answered;
+                threads.push(scope.spawn(move || {
+                    if let Some(cpu) = cpu {
+                        // Where pinning is not permitted the system chooses the place.
+                        let _ = minos_net::pin_to(cpu);
+                    }
+                    state.drive(answered)
+                }));
+            }
+            while threads.iter().any(|thread| !thread.is_finished()) {
+                thread::sleep(next_look(clock.now_ns(), &self.window_ns));
+                let elapsed = Duration::from_nanos(clock.now_ns());
+                watch(Moment { elapsed, answered: answered.load(Ordering::Relaxed) });
+            }
+            let mut sum = Recorder::new(self.window_ns.clone());
+            for thread in threads {
+                sum.merge(&thread.join().map_err(|_| RunError::Panicked)??);
+            }
+            Ok(sum)
+        })
+    }
+
+    /// The feeds and connections of one thread.
+    fn feeds(
+        &self,
+        shares: &[Share],
+        source: &impl Fn(usize, Share) -> OpSource<'a>,
+    ) -> Result<(Vec<Feed<'a>>, Vec<Connection<'a>>), RunError> {
+        let target = &self.config.target;
+        let dataset = &self.workload.dataset;
+        let (mut feeds, mut connections) = (Vec::new(), Vec::new());
+        for (stream, &share) in shares.iter().enumerate().filter(|(_, share)| share.connections > 0) {
+            let first = connections.len();
+            for _ in 0..share.connections {
+                let fd =
+                    target.connect().map_err(|error| RunError::Connect { target: target.clone(), error })?;
+                let contents = self.config.check_contents;
+                connections.push(Connection::new(fd, target.language(), dataset, contents, feeds.len()));
+            }
+            feeds.push(Feed {
+                source: source(stream, share),
+                connections: (first..connections.len()).collect(),
+            });
+        }
+        Ok((feeds, connections))
+    }
+}
+
+/// How long to sleep until the next look, which does not miss the ends of the window.
+fn next_look(now_ns: u64, window_ns: &Range<u64>) -> Duration {
+    let edges = [window_ns.start, window_ns.end];
+    let edge_ns = edges.into_iter().filter(|&edge_ns| edge_ns > now_ns).min();
+    edge_ns.map_or(WATCH_INTERVAL, |edge_ns| Duration::from_nanos(edge_ns - now_ns)).min(WATCH_INTERVAL)
+}
+
+/// The server's processor time at both ends of the window.
+struct CpuWatch {
+    pid: Option<u32>,
+    window_ns: Range<u64>,
+    begin: Option<u64>,
+    end: Option<u64>,
+}
+
+impl CpuWatch {
+    fn look(&mut self, elapsed: Duration) {
+        let Some(pid) = self.pid else { return };
+        let elapsed_ns = nanoseconds(elapsed);
+        if self.begin.is_none() && elapsed_ns >= self.window_ns.start {
+            self.begin = process_cpu_ns(pid);
+        }
+        if self.end.is_none() && elapsed_ns >= self.window_ns.end {
+            self.end = process_cpu_ns(pid);
+        }
+    }
+
+    /// None when the server is not known, or ended meanwhile.
+    fn spent_ns(&self) -> Option<u64> {
+        self.end?.checked_sub(self.begin?)
+    }
+}
+
+fn report(
+    config: &RunConfig,
+    workload: &Workload,
+    window_ns: &Range<u64>,
+    recorder: &Recorder,
+    server_cpu_ns: Option<u64>,
+) -> Report {
+    let duration_s = (window_ns.end - window_ns.start) as f64 / 1e9;
+    let completed = recorder.small.len() + recorder.large.len();
+    let errors: u64 = recorder.errors.values().sum();
+    let achieved_rps = recorder.completed_in_window as f64 / duration_s;
+    let is_recorded = workload.streams.iter().any(|stream| stream.recorded_ns().is_some());
+    let offered_rps = match config.arrivals {
+        Arrivals::Closed { .. } => achieved_rps,
+        Arrivals::Open { .. } if is_recorded => (completed + errors + recorder.lost) as f64 / duration_s,
+        Arrivals::Open { .. } => rates(config, workload).iter().sum(),
+    };
+    let answered = recorder.completed_in_window.max(1) as f64;
+    Report {
+        offered_rps,
+        achieved_rps,
+        completed,
+        errors,
+        lost: recorder.lost,
+        server_cpu_us_per_op: server_cpu_ns.map(|spent_ns| spent_ns as f64 / 1e3 / answered),
+        latency_us: LatencyReport::of(recorder),
+        errors_by_kind: errors_by_name(recorder),
+        misses: recorder.keys_missed,
+        driver: DriverShare::of(recorder),
+        duration_s,
+        target: config.target.to_string(),
+        workload: workload.name().to_owned(),
+        seed: workload.seed(),
+    }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX / 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_connection_belongs_to_one_thread() {
+        for threads in 1..5 {
+            let layout = layout(threads, &[16, 4, 1]);
+            assert_eq!(layout.len(), threads);
+            for (stream, count) in [16, 4, 1].into_iter().enumerate() {
+                let dealt: usize = layout.iter().map(|shares| shares[stream].connections).sum();
+                assert_eq!(dealt, count);
+            }
+        }
+    }
+
+    #[test]
+    fn looks_do_not_miss_the_edges() {
+        let window_ns = 10_000_000..200_000_000;
+        assert_eq!(next_look(0, &window_ns), Duration::from_millis(10));
+        assert_eq!(next_look(10_000_000, &window_ns), WATCH_INTERVAL);
+        assert_eq!(next_look(190_000_000, &window_ns), Duration::from_millis(10));
+        assert_eq!(next_look(300_000_000, &window_ns), WATCH_INTERVAL);
+    }
+}
