@@ -131,6 +131,23 @@ impl Heap {
         Some(chunk.plus(1))
     }
 
+    /// As [`Heap::allocate`], but the last part of a free chunk that is as large as there are.
+    pub(crate) fn allocate_last(&mut self, region: &Region, payload_words: u64) -> Option<Offset> {
+        let words = (payload_words + 1).max(CHUNK_WORDS_MIN);
+        let chunk = self.largest(region).filter(|&chunk| size_at(region, chunk) >= words + CHUNK_WORDS_MIN);
+        let Some(chunk) = chunk else { return self.allocate(region, payload_words) };
+        let tag = at(region, chunk);
+        let rest = (tag >> FLAG_BITS) - words;
+        self.unlink(region, chunk, rest + words);
+        let last = chunk.plus(rest);
+        put(region, last, words << FLAG_BITS | self.level | USED);
+        let next = last.plus(words);
+        put(region, next, at(region, next) | BEFORE_USED);
+        self.put_free(region, chunk, rest, tag & PLACE_FLAGS);
+        self.count_used(region, words, 1);
+        Some(last.plus(1))
+    }
+
     /// Gives the chunk with this payload back, merged with its free neighbours.
     pub(crate) fn free(&mut self, region: &Region, payload: Offset) -> Freed {
         let mut chunk = payload.minus(1);
@@ -165,18 +182,22 @@ impl Heap {
             free_chunks: self.state_at(region, FREE_CHUNKS),
             used_words: self.state_at(region, USED_WORDS),
             used_chunks: self.state_at(region, USED_CHUNKS),
-            largest_free_words: self.largest_free_words(region),
+            largest_free_words: self.largest(region).map_or(0, |chunk| size_at(region, chunk)),
         }
     }
 
-    fn largest_free_words(&self, region: &Region) -> u64 {
-        let highest = (0..BITMAP_WORDS).rev().find_map(|index| {
+    /// Words of all chunks, free or in use.
+    pub(crate) fn words(&self, region: &Region) -> u64 {
+        self.state_at(region, FREE_WORDS) + self.state_at(region, USED_WORDS)
+    }
+
+    /// The largest of the first few in the highest list.
+    fn largest(&self, region: &Region) -> Option<Offset> {
+        let class = (0..BITMAP_WORDS).rev().find_map(|index| {
             let bits = self.state_at(region, index);
             (bits != 0).then(|| index as usize * 64 + bits.ilog2() as usize)
-        });
-        highest.map_or(0, |class| {
-            self.list(region, class).take(TRIES_MAX).map(|chunk| size_at(region, chunk)).max().unwrap_or(0)
-        })
+        })?;
+        self.list(region, class).take(TRIES_MAX).max_by_key(|&chunk| size_at(region, chunk))
     }
 
     /// The first free chunk that is large enough, of a few of its own class or of a higher one.

@@ -136,9 +136,10 @@ impl Memory {
         }
     }
 
-    /// Memory for the index, on a cache line, with room for `words`. It is never given back.
+    /// Memory for the index, on a cache line, with room for `words`. It is never given back, and
+    /// therefore taken from the end, where it does not cut the rest in pieces.
     pub fn allocate_forever(&self, words: u64) -> Option<Offset> {
-        self.allocate_words(words + LINE_WORDS - 1).map(align_to_line)
+        self.heap.lock().allocate_last(&self.region, words + LINE_WORDS - 1).map(align_to_line)
     }
 
     /// Gives a chunk back. `partition` is the heap of the partition whose item it held.
@@ -147,9 +148,9 @@ impl Memory {
             return self.free_settled(chunk);
         }
         if let Freed::SpanEmpty(arena) = partition.free(&self.region, chunk)
-            && partition.stats(&self.region).free_words > 2 * self.arena_words
+            && partition.words(&self.region) > self.arena_words
         {
-            // One empty arena is kept, so that a chunk that comes and goes does not take it along.
+            // The last one is kept, so that an item that comes and goes does not take it along.
             partition.remove_span(&self.region, arena);
             self.free_settled(arena);
         }

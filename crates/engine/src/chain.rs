@@ -1,0 +1,181 @@
+//! Changing the chain of buckets behind one version. Only under the partition's lock.
+//!
+//! The slots of a chain are dense: a slot is only empty if all behind it are. Spare buckets are the
+//! links of a chain after its first bucket (bulk chaining, MICA §4.3.3).
+
+use crate::{
+    index::{BUCKET_WORDS, FREE_SPARE, Index, SLOTS, clear_bucket},
+    slot::Slot,
+};
+use minos_region::{Memory, Offset, Region};
+use minos_sync::version;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Spare buckets that are taken from the heap at once, while it has so many; then fewer.
+const SPARES_AT_ONCE: [u64; 3] = [64, 8, 1];
+
+/// Where a slot is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The first bucket of the chain, whose version covers it.
+    pub(crate) head: Offset,
+    pub(crate) bucket: Offset,
+    /// Word of the bucket, from 1.
+    pub(crate) word: usize,
+}
+
+impl Place {
+    pub(crate) fn slot(&self, region: &Region) -> Slot {
+        Slot(self.cell(region).load(Relaxed))
+    }
+
+    fn cell<'a>(&self, region: &'a Region) -> &'a AtomicU64 {
+        &region.words(self.bucket, BUCKET_WORDS)[self.word]
+    }
+}
+
+/// The bucket that follows in a chain, from the first word of a bucket.
+#[inline]
+pub(crate) fn following(first_word: u64) -> Option<Offset> {
+    let line = first_word >> 32;
+    (line != 0).then(|| Offset::from_words(line * BUCKET_WORDS as u64))
+}
+
+fn line_of(bucket: Option<Offset>) -> u32 {
+    bucket.map_or(0, |bucket| (bucket.words() / BUCKET_WORDS as u64) as u32)
+}
+
+/// The buckets of a chain.
+pub(crate) fn buckets(region: &Region, head: Offset) -> impl Iterator<Item = Offset> {
+    std::iter::successors(Some(head), |&bucket| following(region.word(bucket).load(Relaxed)))
+}
+
+/// The places of all slots in use.
+pub(crate) fn places(region: &Region, head: Offset) -> impl Iterator<Item = Place> {
+    buckets(region, head)
+        .flat_map(move |bucket| (1..=SLOTS).map(move |word| Place { head, bucket, word }))
+        .take_while(|place| !place.slot(region).is_empty())
+}
+
+/// Puts another item into a slot.
+pub(crate) fn replace(region: &Region, place: Place, slot: Slot) {
+    let version = region.word(place.head);
+    version::begin_write(version);
+    place.cell(region).store(slot.0, Relaxed);
+    version::end_write(version);
+}
+
+/// Appends a slot; `None` when it needs a spare bucket and there is none.
+pub(crate) fn append(memory: &Memory, index: &Index, head: Offset, slot: Slot) -> Option<Place> {
+    let region = memory.region();
+    let last = buckets(region, head).last()?;
+    let free = (1..=SLOTS).map(|word| Place { head, bucket: last, word });
+    let free = free.into_iter().find(|place| place.slot(region).is_empty());
+    let version = region.word(head);
+    if let Some(place) = free {
+        replace(region, place, slot);
+        return Some(place);
+    }
+    let spare = take_spare(memory, index)?;
+    let place = Place { head, bucket: spare, word: 1 };
+    version::begin_write(version);
+    place.cell(region).store(slot.0, Relaxed);
+    set_following(region, last, Some(spare));
+    version::end_write(version);
+    Some(place)
+}
+
+/// Takes a slot out; the last one of the chain takes its place.
+pub(crate) fn remove(region: &Region, index: &Index, place: Place) {
+    let Some(last) = places(region, place.head).last() else { return };
+    let version = region.word(place.head);
+    version::begin_write(version);
+    place.cell(region).store(last.slot(region).0, Relaxed);
+    last.cell(region).store(Slot::EMPTY.0, Relaxed);
+    if last.word == 1 && last.bucket != place.head {
+        let before = buckets(region, place.head)
+            .find(|&bucket| following(region.word(bucket).load(Relaxed)) == Some(last.bucket));
+        if let Some(before) = before {
+            set_following(region, before, None);
+            put_spare(region, index, last.bucket);
+        }
+    }
+    version::end_write(version);
+}
+
+/// Deals the slots of a chain to it and to a new one, and puts the new one into use.
+///
+/// `slots` are those of the chain, each with whether it goes to `new`. The two need no more spare
+/// buckets than the one had.
+pub(crate) fn split(region: &Region, index: &Index, old: Offset, new: Offset, slots: &[(Slot, bool)]) {
+    let version = region.word(old);
+    version::begin_write(version);
+    let mut spare = following(version.load(Relaxed));
+    set_following(region, old, None);
+    while let Some(bucket) = spare {
+        spare = following(region.word(bucket).load(Relaxed));
+        put_spare(region, index, bucket);
+    }
+    let slots_of = |new: bool| slots.iter().filter(move |(_, moves)| *moves == new).map(|(slot, _)| *slot);
+    fill(region, index, new, slots_of(true));
+    // Before the slots leave the old chain: a reader misses them there only after the count changed.
+    index.publish(region);
+    fill(region, index, old, slots_of(false));
+    version::end_write(version);
+}
+
+/// Writes the slots of a chain that consists of its first bucket.
+fn fill(region: &Region, index: &Index, head: Offset, mut slots: impl Iterator<Item = Slot>) {
+    let mut bucket = head;
+    let mut slot = slots.next();
+    loop {
+        for word in &region.words(bucket, BUCKET_WORDS)[1..] {
+            word.store(slot.unwrap_or(Slot::EMPTY).0, Relaxed);
+            slot = if slot.is_some() { slots.next() } else { None };
+        }
+        if slot.is_none() {
+            return;
+        }
+        let spare = pop_spare(region, index);
+        debug_assert!(spare.is_some(), "a split frees as many spare buckets as it needs");
+        let Some(spare) = spare else { return };
+        set_following(region, bucket, Some(spare));
+        bucket = spare;
+    }
+}
+
+/// Sets the link of a bucket and keeps its version.
+fn set_following(region: &Region, bucket: Offset, next: Option<Offset>) {
+    version::set_payload(region.word(bucket), line_of(next));
+}
+
+/// An empty spare bucket, from the free ones or from the heap.
+fn take_spare(memory: &Memory, index: &Index) -> Option<Offset> {
+    let region = memory.region();
+    if let Some(spare) = pop_spare(region, index) {
+        return Some(spare);
+    }
+    let words = BUCKET_WORDS as u64;
+    let (count, block) =
+        SPARES_AT_ONCE.iter().find_map(|&count| Some((count, memory.allocate_forever(count * words)?)))?;
+    for number in (0..count).rev() {
+        let spare = block.plus(number * words);
+        clear_bucket(region, spare);
+        put_spare(region, index, spare);
+    }
+    pop_spare(region, index)
+}
+
+fn pop_spare(region: &Region, index: &Index) -> Option<Offset> {
+    let free = index.word(region, FREE_SPARE);
+    let spare = following(free.load(Relaxed) << 32)?;
+    free.store(region.word(spare).load(Relaxed) >> 32, Relaxed);
+    clear_bucket(region, spare);
+    Some(spare)
+}
+
+fn put_spare(region: &Region, index: &Index, spare: Offset) {
+    let free = index.word(region, FREE_SPARE);
+    region.word(spare).store(free.load(Relaxed) << 32, Relaxed);
+    free.store(u64::from(line_of(Some(spare))), Relaxed);
+}

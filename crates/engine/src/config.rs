@@ -1,0 +1,104 @@
+//! What a store is made of, and why it cannot be made.
+
+use minos_base::{SizeClass, VALUE_BYTES_MAX};
+use minos_region::{Backing, MapError};
+
+/// Most partitions of a store: as many as the key hash keeps bits for.
+const PARTITIONS_MAX: u32 = 1 << 16;
+
+/// Partitions unless told otherwise; smaller stores have fewer.
+const PARTITIONS_DEFAULT: u64 = 16;
+
+/// Least memory of a partition, in bytes, unless told otherwise.
+const PARTITION_BYTES_MIN: u64 = 4 << 20;
+
+/// Largest memory of one store: a spare bucket is named by 32 bits in units of 64 bytes.
+pub(crate) const MEMORY_BYTES_MAX: u64 = 64 << 32;
+
+/// How to make a [`crate::Store`].
+#[derive(Clone, Debug)]
+pub struct StoreConfig {
+    /// Memory for everything: items, index, heaps. In bytes.
+    pub memory_bytes: u64,
+    /// Where the memory comes from.
+    pub backing: Backing,
+    /// Number of partitions, a power of two up to 65 536. `None`: 16, fewer for small stores.
+    pub partitions: Option<u32>,
+    /// Seed of the key hash.
+    pub hash_seed: u64,
+    /// Largest value that may be stored, in bytes, at most [`VALUE_BYTES_MAX`].
+    pub value_bytes_max: u64,
+    /// Largest value that is read without a lock, in bytes, rounded up to the end of its size class.
+    ///
+    /// Larger ones are read under a pin: copying them takes so long that a writer would often
+    /// interfere, and their memory must be known to be unread when it is received into.
+    pub item_optimistic_bytes_max: u64,
+    /// Bits of the key hash that count: all, but for tests that want keys to collide.
+    #[doc(hidden)]
+    pub hash_mask: u64,
+}
+
+impl StoreConfig {
+    /// A store of `memory_bytes` with defaults for everything else.
+    pub fn new(memory_bytes: u64) -> Self {
+        Self {
+            memory_bytes,
+            backing: Backing::Auto,
+            partitions: None,
+            hash_seed: 0,
+            value_bytes_max: VALUE_BYTES_MAX,
+            item_optimistic_bytes_max: 4096,
+            hash_mask: u64::MAX,
+        }
+    }
+
+    pub(crate) fn partition_count(&self) -> Result<u32, CreateError> {
+        let by_memory = self.memory_bytes / PARTITION_BYTES_MIN;
+        let default = by_memory.clamp(1, PARTITIONS_DEFAULT).ilog2();
+        let partitions = self.partitions.unwrap_or(1 << default);
+        if partitions.is_power_of_two() && partitions <= PARTITIONS_MAX {
+            Ok(partitions)
+        } else {
+            Err(CreateError::Partitions { partitions })
+        }
+    }
+
+    pub(crate) fn class_optimistic_max(&self) -> SizeClass {
+        SizeClass::of(self.item_optimistic_bytes_max)
+    }
+}
+
+impl Default for StoreConfig {
+    /// 64 MiB, as in memcached.
+    fn default() -> Self {
+        Self::new(64 << 20)
+    }
+}
+
+/// Why a store could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum CreateError {
+    /// The number of partitions is not possible.
+    #[error("{partitions} partitions are not possible: a power of two from 1 to {PARTITIONS_MAX} is")]
+    Partitions {
+        /// What was asked for.
+        partitions: u32,
+    },
+    /// There is too much memory for one store.
+    #[error("a store of {bytes} bytes is not possible: at most {MEMORY_BYTES_MAX} are")]
+    TooLarge {
+        /// What was asked for, in bytes.
+        bytes: u64,
+    },
+    /// The memory cannot be mapped.
+    #[error(transparent)]
+    Map(#[from] MapError),
+    /// The memory holds not even an empty index.
+    #[error("{bytes} bytes are too few for {partitions} partitions")]
+    TooSmall {
+        /// What was asked for, in bytes.
+        bytes: u64,
+        /// Number of partitions.
+        partitions: u32,
+    },
+}

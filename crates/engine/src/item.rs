@@ -1,0 +1,273 @@
+//! The header of an item: 24 bytes before key and value.
+//!
+//! ```text
+//! word 0   CAS unique
+//! word 1   expiry in seconds, 0 = never (32) | client flags (32)
+//! word 2   value bytes (31) | key bytes (8) | pinned, win sent, stale, fetched (4)
+//!          | flush generation (2) | last access in seconds modulo 2^19 (19)
+//! then     key, value, rounded up to a word
+//! ```
+//!
+//! Words are written under the lock of the item's partition. Word 2 changes its flags and its access
+//! time alone, in one store, so that a reader needs no version for that.
+
+use minos_base::{Seconds, VALUE_BYTES_MAX};
+use minos_region::{Offset, Region};
+use minos_sync::words::{append_to, words_for};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Words before the key.
+pub(crate) const HEADER_WORDS: usize = 3;
+/// The word that says how large the item is.
+pub(crate) const SHAPE: u64 = 2;
+
+const ACCESS_BITS: u32 = 19;
+const ACCESS_MASK: u64 = (1 << ACCESS_BITS) - 1;
+const GENERATION_SHIFT: u32 = ACCESS_BITS;
+pub(crate) const FETCHED: u64 = 1 << 21;
+pub(crate) const STALE: u64 = 1 << 22;
+pub(crate) const WIN_SENT: u64 = 1 << 23;
+pub(crate) const PINNED: u64 = 1 << 24;
+const KEY_SHIFT: u32 = 25;
+const VALUE_SHIFT: u32 = 33;
+const _: () = assert!(VALUE_BYTES_MAX < 1 << (64 - VALUE_SHIFT));
+
+/// Generations that items can tell apart.
+pub(crate) const GENERATIONS: u64 = 4;
+
+/// An access is written down again when the last one is this old, in seconds, as in memcached.
+const ACCESS_AGE_S: u64 = 60;
+
+/// What a writer says about a new item.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ItemMeta {
+    /// Client flags.
+    pub flags: u32,
+    /// When it expires, on the store's clock; 0 is never.
+    pub expiry: Seconds,
+    /// CAS unique; `None` for the next one.
+    pub cas: Option<u64>,
+    /// It is marked as stale (meta protocol).
+    pub stale: bool,
+    /// A client was told that it has won the right to recache it (meta protocol).
+    pub win_sent: bool,
+}
+
+/// Everything about an item but its key and value, as it was when it was looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ItemState {
+    pub(crate) cas: u64,
+    pub(crate) life: u64,
+    pub(crate) shape: u64,
+    now: Seconds,
+}
+
+impl ItemState {
+    #[inline]
+    pub(crate) fn load(region: &Region, item: Offset, now: Seconds) -> Self {
+        let words = region.words(item, HEADER_WORDS);
+        // Relaxed: read under the lock, or checked with a version afterwards.
+        let [cas, life, shape] = [0, 1, 2].map(|index| words[index].load(Relaxed));
+        Self { cas, life, shape, now }
+    }
+
+    /// The header of a new item.
+    pub(crate) fn new(
+        meta: &ItemMeta,
+        cas: u64,
+        key: usize,
+        value: u64,
+        generation: u64,
+        now: Seconds,
+    ) -> Self {
+        let flags = if meta.stale { STALE } else { 0 } | if meta.win_sent { WIN_SENT } else { 0 };
+        let generation = (generation % GENERATIONS) << GENERATION_SHIFT;
+        let sizes = value << VALUE_SHIFT | (key as u64) << KEY_SHIFT;
+        let shape = sizes | flags | generation | u64::from(now) & ACCESS_MASK;
+        Self { cas, life: u64::from(meta.expiry) << 32 | u64::from(meta.flags), shape, now }
+    }
+
+    pub(crate) fn with_cas(self, cas: u64) -> Self {
+        Self { cas, ..self }
+    }
+
+    pub(crate) fn store(&self, region: &Region, item: Offset) {
+        let words = region.words(item, HEADER_WORDS);
+        for (word, value) in words.iter().zip([self.cas, self.life, self.shape]) {
+            word.store(value, Relaxed);
+        }
+    }
+
+    /// Client flags.
+    pub fn flags(&self) -> u32 {
+        self.life as u32
+    }
+
+    /// CAS unique.
+    pub fn cas(&self) -> u64 {
+        self.cas
+    }
+
+    /// Length of the value in bytes.
+    #[inline]
+    pub fn value_bytes(&self) -> usize {
+        (self.shape >> VALUE_SHIFT) as usize
+    }
+
+    /// When it expires, on the store's clock; 0 is never.
+    pub fn expiry(&self) -> Seconds {
+        (self.life >> 32) as Seconds
+    }
+
+    /// Whether it is marked as stale.
+    pub fn is_stale(&self) -> bool {
+        self.shape & STALE != 0
+    }
+
+    /// Whether a client was told that it may recache it.
+    pub fn is_win_sent(&self) -> bool {
+        self.shape & WIN_SENT != 0
+    }
+
+    /// Whether it was read since it was stored.
+    pub fn was_fetched(&self) -> bool {
+        self.shape & FETCHED != 0
+    }
+
+    /// When it was last read, or stored; exact to a minute, and wrong after six idle days.
+    pub fn last_access(&self) -> Seconds {
+        self.now.saturating_sub(self.access_age_s() as Seconds)
+    }
+
+    #[inline]
+    pub(crate) fn key_bytes(&self) -> usize {
+        (self.shape >> KEY_SHIFT) as usize & 0xff
+    }
+
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.shape & PINNED != 0
+    }
+
+    /// Neither expired nor flushed.
+    #[inline]
+    pub(crate) fn is_live(&self, generation: u64) -> bool {
+        !self.is_flushed(generation) && !self.is_expired()
+    }
+
+    #[inline]
+    pub(crate) fn is_expired(&self) -> bool {
+        // Seconds from 1 on are before the expiry; at the second itself it is gone.
+        let expiry = self.expiry();
+        expiry != 0 && expiry <= self.now
+    }
+
+    #[inline]
+    pub(crate) fn is_flushed(&self, generation: u64) -> bool {
+        (self.shape >> GENERATION_SHIFT ^ generation) & (GENERATIONS - 1) != 0
+    }
+
+    /// Whether this access is worth a write.
+    #[inline]
+    pub(crate) fn is_access_due(&self) -> bool {
+        let age_s = self.access_age_s();
+        // Just below the modulus: the item was read by a worker whose clock is a little ahead.
+        !self.was_fetched() || (ACCESS_AGE_S..ACCESS_MASK - ACCESS_AGE_S).contains(&age_s)
+    }
+
+    /// The shape after an access now.
+    pub(crate) fn accessed(&self, now: Seconds) -> u64 {
+        self.shape & !ACCESS_MASK | FETCHED | u64::from(now) & ACCESS_MASK
+    }
+
+    fn access_age_s(&self) -> u64 {
+        u64::from(self.now).wrapping_sub(self.shape) & ACCESS_MASK
+    }
+
+    /// Words of key and value.
+    #[inline]
+    pub(crate) fn body_words(&self) -> usize {
+        words_for(self.key_bytes() + self.value_bytes())
+    }
+
+    /// What a rewritten item keeps.
+    pub(crate) fn meta(&self) -> ItemMeta {
+        ItemMeta { flags: self.flags(), expiry: self.expiry(), cas: None, stale: false, win_sent: false }
+    }
+}
+
+/// Words of an item, without the heap's tag.
+pub(crate) fn item_words(key_bytes: usize, value_bytes: u64) -> u64 {
+    (HEADER_WORDS + words_for(key_bytes + value_bytes as usize)) as u64
+}
+
+/// Where key and value begin.
+#[inline]
+pub(crate) fn body(item: Offset) -> Offset {
+    item.plus(HEADER_WORDS as u64)
+}
+
+/// An item as a reader without a lock sees it: lengths are right, bytes are checked afterwards.
+#[derive(Clone, Copy, Debug)]
+pub struct ItemView<'a> {
+    state: ItemState,
+    body: &'a [AtomicU64],
+}
+
+impl<'a> ItemView<'a> {
+    #[inline]
+    pub(crate) fn new(state: ItemState, body: &'a [AtomicU64]) -> Self {
+        Self { state, body }
+    }
+
+    /// Appends the value to `out`, whose new memory is not zeroed first.
+    #[inline]
+    pub fn copy_value_to(&self, out: &mut Vec<u8>) {
+        append_to(self.body, self.state.key_bytes(), self.state.value_bytes(), out);
+    }
+}
+
+impl std::ops::Deref for ItemView<'_> {
+    type Target = ItemState;
+
+    #[inline]
+    fn deref(&self) -> &ItemState {
+        &self.state
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_come_back() {
+        let meta = ItemMeta { flags: 7, expiry: 90, cas: None, stale: true, win_sent: false };
+        let state = ItemState::new(&meta, 5, 250, VALUE_BYTES_MAX, 6, 50);
+        assert_eq!((state.key_bytes(), state.value_bytes()), (250, VALUE_BYTES_MAX as usize));
+        assert_eq!((state.flags(), state.expiry(), state.cas()), (7, 90, 5));
+        assert!(state.is_stale() && !state.is_win_sent() && !state.was_fetched() && !state.is_pinned());
+        assert!(state.is_live(6) && state.is_live(2) && !state.is_live(7));
+        assert_eq!(state.last_access(), 50);
+    }
+
+    #[test]
+    fn expiry_is_exact() {
+        let at = |now| ItemState::new(&ItemMeta { expiry: 9, ..Default::default() }, 1, 1, 1, 0, now);
+        assert!(!at(8).is_expired() && at(9).is_expired());
+        let never = ItemState::new(&ItemMeta::default(), 1, 1, 1, 0, Seconds::MAX);
+        assert!(!never.is_expired());
+    }
+
+    #[test]
+    fn accesses_are_due_when_old() {
+        let mut state = ItemState::new(&ItemMeta::default(), 1, 1, 1, 0, 1 << 19);
+        assert!(state.is_access_due());
+        state.shape = state.accessed(1 << 19);
+        for (later, due) in [(0, false), (59, false), (60, true), (400_000, true)] {
+            state.now = (1 << 19) + later;
+            assert_eq!((state.is_access_due(), state.last_access()), (due, 1 << 19), "{later}");
+        }
+        state.now = (1 << 19) - 3;
+        assert!(!state.is_access_due());
+    }
+}

@@ -1,0 +1,60 @@
+//! One entry of a bucket: which item, and how large.
+
+use minos_base::{KeyHash, SizeClass};
+use minos_region::{OFFSET_BITS, Offset};
+
+/// A word of a bucket: tag (16) | size class (10) | offset in words (38); zero is empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slot(pub(crate) u64);
+
+const TAG_SHIFT: u32 = OFFSET_BITS + SizeClass::BITS;
+const _: () = assert!(TAG_SHIFT + 16 == 64);
+
+impl Slot {
+    pub(crate) const EMPTY: Self = Self(0);
+
+    /// Never empty, because a tag is never zero.
+    pub(crate) fn new(hash: KeyHash, value_bytes: u64, item: Offset) -> Self {
+        let class = SizeClass::of(value_bytes).index() as u64;
+        Self(u64::from(hash.tag()) << TAG_SHIFT | class << OFFSET_BITS | item.words())
+    }
+
+    pub(crate) fn is_empty(self) -> bool {
+        self == Self::EMPTY
+    }
+
+    #[inline]
+    pub(crate) fn has_tag(self, tag: u16) -> bool {
+        self.0 >> TAG_SHIFT == u64::from(tag)
+    }
+
+    #[inline]
+    pub(crate) fn class_index(self) -> usize {
+        (self.0 >> OFFSET_BITS) as usize & ((1 << SizeClass::BITS) - 1)
+    }
+
+    pub(crate) fn class(self) -> Option<SizeClass> {
+        SizeClass::from_index(self.class_index())
+    }
+
+    /// Where the item's header is.
+    #[inline]
+    pub(crate) fn item(self) -> Offset {
+        Offset::from_words(self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_come_back() {
+        for value_bytes in [0, 1, 4096, 1 << 30] {
+            let item = Offset::from_words((1 << OFFSET_BITS) - 1 - value_bytes);
+            let slot = Slot::new(KeyHash(0xffff_1234), value_bytes, item);
+            assert!(slot.has_tag(0x1234) && !slot.has_tag(0x1235) && !slot.is_empty());
+            assert_eq!((slot.class(), slot.item()), (Some(SizeClass::of(value_bytes)), item));
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! Each operation of the store by itself.
+
+use minos_engine::{Concat, ConcatError, ItemMeta, OutOfMemory, Side, Store, StoreConfig};
+use std::sync::Arc;
+
+fn store(memory_bytes: u64) -> Arc<Store> {
+    Arc::new(Store::create(&StoreConfig { partitions: Some(2), ..StoreConfig::new(memory_bytes) }).unwrap())
+}
+
+fn set(store: &Store, key: &[u8], value: &[u8], meta: ItemMeta) -> Result<u64, OutOfMemory> {
+    store.entry(store.hash(key), key, 5).insert(&[value], meta)
+}
+
+fn value(store: &Store, key: &[u8], now: u32) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    store.read(store.hash(key), key, now, |item| {
+        out.clear();
+        item.copy_value_to(&mut out);
+    })?;
+    Some(out)
+}
+
+#[test]
+fn what_was_stored_is_read() {
+    let store = store(8 << 20);
+    let meta = ItemMeta { flags: 7, expiry: 100, ..ItemMeta::default() };
+    for len in [0, 1, 7, 8, 100, 4096, 4097, 100_000, 3_000_000] {
+        let bytes: Vec<u8> = (0..len).map(|at| at as u8).collect();
+        let cas = set(&store, b"key", &bytes, meta).unwrap();
+        assert_eq!(value(&store, b"key", 6).unwrap(), bytes);
+        let hash = store.hash(b"key");
+        let state = store.read(hash, b"key", 6, |item| **item).unwrap();
+        assert_eq!((state.flags(), state.expiry(), state.cas()), (7, 100, cas));
+        assert_eq!(state.value_bytes(), bytes.len());
+        assert_eq!(store.size_class(hash), Some(minos_base::SizeClass::of(len)));
+        assert_eq!(store.pin(hash, b"key", 6).unwrap().value(), bytes);
+        assert_eq!(store.entry(hash, b"key", 6).item().unwrap().value(), bytes);
+        store.check().unwrap();
+    }
+    assert_eq!(value(&store, b"other", 6), None);
+    assert_eq!(store.stats().items, 1);
+}
+
+#[test]
+fn expired_items_are_gone_and_swept() {
+    let store = store(1 << 20);
+    for number in 0..100 {
+        let meta = ItemMeta { expiry: 10 + number % 2 * 10, ..ItemMeta::default() };
+        set(&store, &number.to_le_bytes(), b"value", meta).unwrap();
+    }
+    assert!(value(&store, &4u32.to_le_bytes(), 9).is_some());
+    assert!(value(&store, &4u32.to_le_bytes(), 10).is_none());
+    assert!(value(&store, &5u32.to_le_bytes(), 10).is_some());
+    let mut expired = 0;
+    for partition in 0..store.partitions() {
+        while !{
+            let swept = store.sweep(partition, 7, 15);
+            assert!(swept.buckets <= 7);
+            expired += swept.expired;
+            swept.pass_ended
+        } {}
+    }
+    assert_eq!((expired, store.stats().items, store.stats().expired_reclaimed), (50, 50, 50));
+    store.check().unwrap();
+}
+
+#[test]
+fn a_flush_ends_everything_before_it() {
+    let store = store(1 << 20);
+    for round in 0..20u32 {
+        set(&store, b"old", b"value", ItemMeta::default()).unwrap();
+        set(&store, &round.to_le_bytes(), b"value", ItemMeta::default()).unwrap();
+        store.flush();
+        for before in 0..=round {
+            assert_eq!(value(&store, &before.to_le_bytes(), 6), None, "{before} in {round}");
+        }
+        assert_eq!(value(&store, b"old", 6), None);
+        set(&store, b"new", b"value", ItemMeta::default()).unwrap();
+        assert!(value(&store, b"new", 6).is_some());
+    }
+    assert!(store.entry(store.hash(b"new"), b"new", 6).remove());
+    for partition in 0..store.partitions() {
+        while !store.sweep(partition, 100, 6).pass_ended {}
+    }
+    assert_eq!((store.stats().items, store.stats().flushed_reclaimed), (0, 59));
+}
+
+#[test]
+fn pinned_bytes_stay() {
+    let store = store(8 << 20);
+    let (hash, old) = (store.hash(b"key"), vec![1; 1_000_000]);
+    set(&store, b"key", &old, ItemMeta::default()).unwrap();
+    let pinned = [store.pin(hash, b"key", 6).unwrap(), store.pin(hash, b"key", 6).unwrap()];
+    assert_eq!(store.stats().pinned, 1);
+    store.entry(hash, b"key", 6).overwrite_value(3, b"new").unwrap();
+    assert_eq!(value(&store, b"key", 6).unwrap()[..8], *b"\x01\x01\x01new\x01\x01");
+    assert!(store.entry(hash, b"key", 6).remove());
+    set(&store, b"key", &vec![2; 1_000_000], ItemMeta::default()).unwrap();
+    for pinned in pinned {
+        assert_eq!(pinned.value(), old);
+        store.check().unwrap();
+    }
+    assert_eq!(store.stats().pinned, 0);
+    store.entry(hash, b"key", 6).remove();
+    store.check().unwrap();
+    assert_eq!(store.stats().items, 0);
+}
+
+#[test]
+fn memory_comes_back() {
+    let store = store(4 << 20);
+    let before = store.stats().used_bytes;
+    for round in 0..3 {
+        let mut stored = 0u32;
+        while set(&store, &stored.to_le_bytes(), &[round; 3000], ItemMeta::default()).is_ok() {
+            stored += 1;
+        }
+        assert!(stored > 1000, "{stored}");
+        assert_eq!(value(&store, &0u32.to_le_bytes(), 6).unwrap(), [round; 3000]);
+        assert!(set(&store, b"large", &[round; 100_000], ItemMeta::default()).is_err());
+        store.check().unwrap();
+        for number in 0..stored {
+            assert!(store.entry(store.hash(&number.to_le_bytes()), &number.to_le_bytes(), 6).remove());
+        }
+        store.check().unwrap();
+        // Small memory serves large items afterwards.
+        set(&store, b"large", &[round; 2_000_000], ItemMeta::default()).unwrap();
+        assert!(store.entry(store.hash(b"large"), b"large", 6).remove());
+    }
+    assert_eq!(store.stats().out_of_memory, 6);
+    assert!(store.stats().used_bytes < before + (1 << 20), "{:?}", store.stats());
+}
+
+#[test]
+fn reservations_are_linked_or_given_back() {
+    let store = store(4 << 20);
+    let hash = store.hash(b"key");
+    for len in [10u64, 5_000, 1_000_000] {
+        for _ in 0..10 {
+            drop(store.reserve(hash, b"key", len).unwrap());
+        }
+        let mut reservation = store.reserve(hash, b"key", len).unwrap();
+        reservation.value_mut().fill(9);
+        assert_eq!(reservation.value_bytes(), len);
+        store
+            .entry(hash, b"key", 6)
+            .commit(reservation, ItemMeta { flags: 3, ..ItemMeta::default() })
+            .unwrap();
+        assert_eq!(value(&store, b"key", 6).unwrap(), vec![9; len as usize]);
+        store.check().unwrap();
+    }
+    assert!(store.reserve(hash, b"key", 1 << 30).is_err());
+    assert_eq!(store.stats().out_of_memory, 1);
+}
+
+#[test]
+fn the_index_grows_without_losing_anything() {
+    let store = store(64 << 20);
+    const ITEMS: u32 = 200_000;
+    for number in 0..ITEMS {
+        set(&store, &number.to_le_bytes(), &number.to_le_bytes(), ItemMeta::default()).unwrap();
+    }
+    for number in 0..ITEMS {
+        assert_eq!(value(&store, &number.to_le_bytes(), 6).unwrap(), number.to_le_bytes());
+    }
+    store.check().unwrap();
+    let mut seen = 0;
+    for partition in 0..store.partitions() {
+        let mut cursor = Some(0);
+        while let Some(at) = cursor {
+            cursor = store.visit(partition, at, 100, 6, |_, _| seen += 1);
+        }
+    }
+    assert_eq!(seen, ITEMS);
+    let stats = store.stats();
+    assert!(stats.buckets > u64::from(ITEMS) / 5 && stats.chain_buckets_max < 6, "{stats:?}");
+    assert!(stats.overhead_bytes_per_item() < 56.0, "{} {stats:?}", stats.overhead_bytes_per_item());
+}
+
+#[test]
+fn joining_keeps_what_was_there() {
+    let store = store(8 << 20);
+    let hash = store.hash(b"key");
+    let concat =
+        |side, extra, compare| store.concat(hash, b"key", 6, &Concat { side, extra, compare, cas: None });
+    assert_eq!(concat(Side::Back, b"x", None), Err(ConcatError::Missing));
+    for len in [3, 100_000] {
+        let cas =
+            set(&store, b"key", &vec![b'm'; len], ItemMeta { flags: 4, expiry: 50, ..Default::default() })
+                .unwrap();
+        assert_eq!(concat(Side::Back, b"x", Some(cas + 1)), Err(ConcatError::Changed));
+        concat(Side::Back, b"end", Some(cas)).unwrap();
+        concat(Side::Front, b"begin", None).unwrap();
+        let expected = [&b"begin"[..], &vec![b'm'; len], b"end"].concat();
+        assert_eq!(value(&store, b"key", 6).unwrap(), expected);
+        let state = store.read(hash, b"key", 6, |item| **item).unwrap();
+        assert_eq!((state.flags(), state.expiry()), (4, 50));
+    }
+    store.check().unwrap();
+}
+
+#[test]
+fn accesses_are_written_down() {
+    let store = store(1 << 20);
+    let hash = store.hash(b"key");
+    set(&store, b"key", b"value", ItemMeta::default()).unwrap();
+    let look = |now| {
+        let state = store.read(hash, b"key", now, |item| **item).unwrap();
+        (state.was_fetched(), state.last_access())
+    };
+    assert_eq!(look(7), (false, 5));
+    assert_eq!(look(20), (true, 7));
+    assert_eq!(look(67), (true, 7));
+    assert_eq!(look(68), (true, 67));
+}
+
+#[test]
+fn marks_and_numbers_are_kept() {
+    let store = store(1 << 20);
+    let hash = store.hash(b"key");
+    set(&store, b"key", b"10", ItemMeta { cas: Some(77), ..ItemMeta::default() }).unwrap();
+    let mut entry = store.entry(hash, b"key", 6);
+    assert_eq!(entry.item().unwrap().cas(), 77);
+    entry.set_stale(true);
+    entry.set_win_sent(true);
+    entry.set_expiry(90);
+    entry.set_cas(5);
+    let item = entry.item().unwrap();
+    assert_eq!((item.is_stale(), item.is_win_sent(), item.expiry(), item.cas()), (true, true, 90, 5));
+    let cas = entry.overwrite_value(0, b"9 ").unwrap();
+    assert!(entry.overwrite_value(1, b"99").is_err());
+    let item = entry.item().unwrap();
+    assert_eq!((item.value(), item.cas(), item.is_stale()), (&b"9 "[..], cas, true));
+}
