@@ -111,6 +111,14 @@ pub fn meta_change_flag(tx: &mut Vec<u8>, flag: &[u8], facts: &MetaFacts<'_>) {
     }
 }
 
+/// Appends what `flag` asks a store to return, `cas` being the unique of what was stored, or 0.
+pub fn meta_store_flag(tx: &mut Vec<u8>, flag: &[u8], cas: u64, key: &[u8], key_is_base64: bool) {
+    match flag[0] {
+        b'c' => meta_number(tx, b'c', cas),
+        _ => meta_echo_flag(tx, flag, key, key_is_base64),
+    }
+}
+
 /// Appends what `flag` asks any meta command to return, item or not: the opaque token and the key.
 pub fn meta_echo_flag(tx: &mut Vec<u8>, flag: &[u8], key: &[u8], key_is_base64: bool) {
     match flag[0] {

@@ -21,6 +21,16 @@ impl<'a> MetaFlags<'a> {
         Self { line: tokens.rest() }
     }
 
+    /// The flags of a command that was parsed before, out of [`MetaFlags::as_bytes`].
+    pub fn checked(line: &'a [u8]) -> Self {
+        Self { line }
+    }
+
+    /// The flags as they stand in the line.
+    pub fn as_bytes(&self) -> &'a [u8] {
+        self.line
+    }
+
     /// The flags, none of them empty.
     #[inline]
     pub fn iter(&self) -> Tokens<'a> {

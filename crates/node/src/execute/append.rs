@@ -1,0 +1,39 @@
+//! `append` and `prepend`: a value becomes a part of the one that is there.
+
+use minos_base::KeyHash;
+use minos_command::StoreMode;
+use minos_engine::{Concat, ConcatError, Side};
+
+use super::{
+    Context,
+    store::{Operation, Stored},
+};
+
+/// Joins `part` with the value that is there; a large one is not copied under the partition's lock.
+pub(super) fn join<P>(
+    cx: &Context<'_, P>,
+    operation: &Operation,
+    hash: KeyHash,
+    key: &[u8],
+    part: &[u8],
+) -> Stored {
+    let concat = Concat {
+        side: if operation.mode == StoreMode::Prepend { Side::Front } else { Side::Back },
+        extra: part,
+        compare: (operation.unique != 0).then_some(operation.unique),
+        cas: None,
+    };
+    match cx.store.concat(hash, key, cx.now, &concat) {
+        Ok(cas) => {
+            cx.counters.total_items.count();
+            Stored::Stored(cas)
+        }
+        Err(ConcatError::Changed) => Stored::Exists,
+        Err(ConcatError::Missing) => Stored::NotStored,
+        // No room for the whole is, for memcached, a condition that did not hold.
+        Err(ConcatError::TooLarge | ConcatError::OutOfMemory(_)) => {
+            cx.counters.store_no_memory.count();
+            Stored::NotStored
+        }
+    }
+}

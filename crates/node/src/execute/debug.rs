@@ -1,0 +1,41 @@
+//! `me`.
+
+use minos_base::{KeyHash, SizeClass};
+use minos_proto::memcache::compose::{self, DebugFacts};
+use minos_proto::memcache::text;
+
+use super::{Context, Executed, Outcome, item::Facts};
+
+/// What an item takes beside its key and value: the heap's tag and the header.
+const ITEM_HEAD_BYTES: u64 = 32;
+
+/// Describes an item, and leaves no trace in it.
+pub(super) fn execute<P>(
+    cx: &Context<'_, P>,
+    hash: KeyHash,
+    key: &[u8],
+    key_is_base64: bool,
+    tx: &mut Vec<u8>,
+) -> Executed {
+    cx.counters.cmd_meta.count();
+    let found = {
+        let entry = cx.store.entry(hash, key, cx.now);
+        entry.item().map(|item| Facts::from(&*item))
+    };
+    let Some(item) = found else {
+        tx.extend_from_slice(text::META_MISS);
+        return Outcome::Done.into();
+    };
+    // memcached counts down from what is left, and so do the tools that read this.
+    let expiry_s = if item.expiry == 0 { -1 } else { i64::from(cx.now) - i64::from(item.expiry) };
+    let facts = DebugFacts {
+        expiry_s,
+        idle_s: cx.now.saturating_sub(item.last_access),
+        cas: item.cas,
+        fetched: item.fetched,
+        class: SizeClass::of(item.value_bytes).index(),
+        item_bytes: ITEM_HEAD_BYTES + (key.len() as u64 + item.value_bytes).next_multiple_of(8),
+    };
+    compose::meta_debug(tx, key, key_is_base64, &facts);
+    Outcome::Done.into()
+}

@@ -1,0 +1,189 @@
+//! `get`, `gets`, `gat` and `gats` of one key, and what those of several do for each.
+
+use minos_base::{KeyHash, SizeClass};
+use minos_command::Exptime;
+use minos_engine::{ItemView, Pinned};
+use minos_proto::memcache::{compose, text};
+
+use super::{Context, LargeReply, Outcome, Placement, item::Facts};
+
+/// What became of one key of a request.
+pub(super) enum Found {
+    /// There is no such item.
+    Missing,
+    /// The line that announces the value and the value itself are in the transmit buffer, but not the
+    /// line end behind it.
+    Copied,
+    /// The line that announces the value is in the transmit buffer; the value is to be sent from here.
+    Pinned(Pinned),
+}
+
+/// Answers a request for one key.
+#[inline]
+pub(super) fn execute<P: Placement>(
+    cx: &mut Context<'_, P>,
+    hash: KeyHash,
+    key: &[u8],
+    touch: Option<Exptime>,
+    with_cas: bool,
+    tx: &mut Vec<u8>,
+) -> Outcome {
+    match find(cx, hash, key, touch, with_cas, tx) {
+        Found::Missing => tx.extend_from_slice(text::END),
+        Found::Copied => tx.extend_from_slice(text::VALUE_END),
+        Found::Pinned(item) => {
+            return Outcome::SendLarge(Box::new(LargeReply::new(item, text::VALUE_END, None)));
+        }
+    }
+    Outcome::Done
+}
+
+/// Looks a key up, gives the item another expiry if that is asked for, and counts.
+#[inline]
+pub(super) fn find<P: Placement>(
+    cx: &mut Context<'_, P>,
+    hash: KeyHash,
+    key: &[u8],
+    touch: Option<Exptime>,
+    with_cas: bool,
+    tx: &mut Vec<u8>,
+) -> Found {
+    let head = Head { key, with_cas };
+    match touch {
+        None => {
+            let found = fetch(cx, hash, &head, tx);
+            count(cx, &found);
+            found
+        }
+        Some(exptime) => {
+            let found = touch_and_fetch(cx, hash, &head, exptime, tx);
+            count_touched(cx, &found);
+            found
+        }
+    }
+}
+
+fn count<P>(cx: &Context<'_, P>, found: &Found) {
+    cx.counters.cmd_get.count();
+    match found {
+        Found::Missing => cx.counters.get_misses.count(),
+        Found::Copied | Found::Pinned(_) => cx.counters.get_hits.count(),
+    }
+}
+
+fn count_touched<P>(cx: &Context<'_, P>, found: &Found) {
+    cx.counters.cmd_touch.count();
+    match found {
+        Found::Missing => cx.counters.touch_misses.count(),
+        Found::Copied | Found::Pinned(_) => cx.counters.touch_hits.count(),
+    }
+}
+
+/// The line that announces a value.
+struct Head<'a> {
+    key: &'a [u8],
+    with_cas: bool,
+}
+
+impl Head<'_> {
+    #[inline]
+    fn compose(&self, item: &Facts, tx: &mut Vec<u8>) {
+        let cas = self.with_cas.then_some(item.cas);
+        compose::value_head(tx, self.key, item.flags, item.value_bytes, cas);
+    }
+}
+
+/// What an optimistic read came to.
+pub(super) enum Read {
+    /// There is no such item.
+    Missing,
+    /// The reply is in the transmit buffer.
+    Copied,
+    /// The item is larger than its index slot had said: the slot was another item's, or has changed.
+    Longer(SizeClass),
+}
+
+#[inline]
+fn fetch<P: Placement>(cx: &mut Context<'_, P>, hash: KeyHash, head: &Head<'_>, tx: &mut Vec<u8>) -> Found {
+    // A miss has no size to count and nothing to copy.
+    let class = cx.store.size_class(hash);
+    if class.is_some_and(|class| !cx.placement.is_here(class)) {
+        return pin(cx, hash, head, tx);
+    }
+    match read(cx, hash, head, class, tx) {
+        Read::Missing => Found::Missing,
+        Read::Copied => Found::Copied,
+        Read::Longer(class) if !cx.placement.serves(class) => pin(cx, hash, head, tx),
+        Read::Longer(class) => match read(cx, hash, head, Some(class), tx) {
+            Read::Missing => Found::Missing,
+            Read::Copied => Found::Copied,
+            Read::Longer(_) => pin(cx, hash, head, tx),
+        },
+    }
+}
+
+/// Copies an item of at most `class` to the reply, without a lock.
+#[inline]
+fn read<P>(
+    cx: &Context<'_, P>,
+    hash: KeyHash,
+    head: &Head<'_>,
+    class: Option<SizeClass>,
+    tx: &mut Vec<u8>,
+) -> Read {
+    let start = tx.len();
+    let value_bytes_max = class.map_or(0, SizeClass::bytes_max);
+    let copy = |item: &ItemView<'_>| {
+        // Whatever an earlier round has left is of an item that was changed meanwhile.
+        tx.truncate(start);
+        let facts = Facts::from(&**item);
+        if facts.value_bytes > value_bytes_max {
+            return Read::Longer(SizeClass::of(facts.value_bytes));
+        }
+        head.compose(&facts, tx);
+        item.copy_value_to(tx);
+        Read::Copied
+    };
+    match cx.store.read(hash, head.key, cx.now, copy) {
+        Some(Read::Copied) => Read::Copied,
+        other => {
+            tx.truncate(start);
+            other.unwrap_or(Read::Missing)
+        }
+    }
+}
+
+/// Holds on to an item that is too large to copy; one that is small after all is copied.
+fn pin<P: Placement>(cx: &Context<'_, P>, hash: KeyHash, head: &Head<'_>, tx: &mut Vec<u8>) -> Found {
+    let Some(item) = cx.store.pin(hash, head.key, cx.now) else { return Found::Missing };
+    let facts = Facts::from(&*item);
+    head.compose(&facts, tx);
+    if cx.placement.serves(SizeClass::of(facts.value_bytes)) {
+        tx.extend_from_slice(item.value());
+        return Found::Copied;
+    }
+    Found::Pinned(item)
+}
+
+/// Gives an item another expiry and reads it.
+fn touch_and_fetch<P: Placement>(
+    cx: &mut Context<'_, P>,
+    hash: KeyHash,
+    head: &Head<'_>,
+    exptime: Exptime,
+    tx: &mut Vec<u8>,
+) -> Found {
+    let mut entry = cx.store.entry(hash, head.key, cx.now);
+    let Some(item) = entry.item() else { return Found::Missing };
+    let facts = Facts::from(&*item);
+    let is_here = cx.placement.is_here(SizeClass::of(facts.value_bytes));
+    if is_here {
+        head.compose(&facts, tx);
+        tx.extend_from_slice(item.value());
+    }
+    entry.set_expiry(exptime.on(cx.clock, cx.now));
+    entry.mark_fetched(cx.now);
+    drop(entry);
+    // The new expiry may have passed already, but this request still gets the value.
+    if is_here { Found::Copied } else { pin(cx, hash, head, tx) }
+}

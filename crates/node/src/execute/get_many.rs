@@ -1,0 +1,73 @@
+//! `get`, `gets`, `gat` and `gats` of several keys.
+
+use arrayvec::ArrayVec;
+use minos_base::{KeyHash, limits::BURST_MAX, limits::SLICE_BYTES};
+use minos_command::{GetMany, Keys};
+use minos_proto::memcache::{Command, Reply, Resume, text};
+
+use super::{Context, Executed, LargeReply, Outcome, Placement, get};
+use get::Found;
+
+/// A key, and the keys that follow it.
+struct Wanted<'a> {
+    key: &'a [u8],
+    hash: KeyHash,
+    following: Keys<'a>,
+}
+
+/// Answers a request for any number of keys, up to the first whose value is to be sent from elsewhere or
+/// to a full transmit buffer; the rest is for the resumed request.
+pub(super) fn execute<P: Placement>(
+    cx: &mut Context<'_, P>,
+    request: GetMany<'_>,
+    command: &Command<'_>,
+    tx: &mut Vec<u8>,
+) -> Executed {
+    let with_cas = matches!(command.reply, Reply::Classic { with_cas: true, .. });
+    let resume = Resume { touch: request.touch, with_cas };
+    let unread_bytes = |following: Keys<'_>| following.rest().len() + command.line_end_bytes;
+    let start = tx.len();
+    let mut keys = request.keys;
+    loop {
+        let group = gather(cx, &mut keys);
+        if group.is_empty() {
+            tx.extend_from_slice(text::END);
+            return Outcome::Done.into();
+        }
+        for wanted in &group {
+            match get::find(cx, wanted.hash, wanted.key, request.touch, with_cas, tx) {
+                Found::Missing => {}
+                Found::Copied => tx.extend_from_slice(text::LINE_END),
+                Found::Pinned(item) if wanted.following.clone().next().is_none() => {
+                    let reply = LargeReply::new(item, text::VALUE_END, None);
+                    return Outcome::SendLarge(Box::new(reply)).into();
+                }
+                Found::Pinned(item) => {
+                    let reply = LargeReply::new(item, text::LINE_END, Some(resume));
+                    let unread_bytes = unread_bytes(wanted.following);
+                    return Executed { outcome: Outcome::SendLarge(Box::new(reply)), unread_bytes };
+                }
+            }
+        }
+        if tx.len() - start >= SLICE_BYTES {
+            return Executed { outcome: Outcome::Paused(resume), unread_bytes: unread_bytes(keys) };
+        }
+    }
+}
+
+/// Takes the next keys and prefetches their buckets, then their items, so that the misses in the
+/// processor's caches overlap (MICA §4.3.2).
+fn gather<'a, P>(cx: &Context<'_, P>, keys: &mut Keys<'a>) -> ArrayVec<Wanted<'a>, BURST_MAX> {
+    let mut group = ArrayVec::new();
+    while !group.is_full()
+        && let Some(key) = keys.next()
+    {
+        let hash = cx.store.hash(key);
+        cx.store.prefetch_bucket(hash);
+        group.push(Wanted { key, hash, following: *keys });
+    }
+    for wanted in &group {
+        cx.store.prefetch_item(wanted.hash);
+    }
+    group
+}

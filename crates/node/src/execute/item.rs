@@ -1,0 +1,50 @@
+//! What an item says about itself, however it is held.
+
+use minos_base::Seconds;
+use minos_engine::ItemState;
+use minos_proto::memcache::compose::MetaFacts;
+
+/// The parts of an item that replies and decisions are made from, as a request goes on changing them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Facts {
+    pub(super) value_bytes: u64,
+    pub(super) flags: u32,
+    pub(super) cas: u64,
+    pub(super) expiry: Seconds,
+    pub(super) last_access: Seconds,
+    pub(super) fetched: bool,
+    pub(super) stale: bool,
+    pub(super) win_sent: bool,
+}
+
+impl From<&ItemState> for Facts {
+    #[inline]
+    fn from(item: &ItemState) -> Self {
+        Self {
+            value_bytes: item.value_bytes() as u64,
+            flags: item.flags(),
+            cas: item.cas(),
+            expiry: item.expiry(),
+            last_access: item.last_access(),
+            fetched: item.was_fetched(),
+            stale: item.is_stale(),
+            win_sent: item.is_win_sent(),
+        }
+    }
+}
+
+impl Facts {
+    /// What a meta reply says about the item with `key`, `now` on the store's clock.
+    pub(super) fn meta<'k>(&self, key: &'k [u8], key_is_base64: bool, now: Seconds) -> MetaFacts<'k> {
+        MetaFacts {
+            key,
+            key_is_base64,
+            value_bytes: self.value_bytes,
+            flags: self.flags,
+            cas: self.cas,
+            ttl_s: (self.expiry != 0).then(|| self.expiry.saturating_sub(now)),
+            idle_s: now.saturating_sub(self.last_access),
+            fetched: self.fetched,
+        }
+    }
+}

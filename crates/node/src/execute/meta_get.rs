@@ -1,0 +1,268 @@
+//! `mg`.
+
+use minos_base::{KeyHash, SizeClass};
+use minos_command::Get;
+use minos_engine::{Entry, ItemMeta, ItemView};
+use minos_proto::memcache::{MetaFlags, OPAQUE_BYTES_MAX, compose, text};
+
+use super::{Context, LargeReply, Outcome, Placement, get::Read, item::Facts};
+
+/// Attempts to hold on to a large item just as it was when its reply was composed.
+const PIN_ATTEMPTS_MAX: usize = 4;
+
+/// An `mg`, and what its flags mean taken together.
+pub(super) struct MetaGet<'a> {
+    request: &'a Get<'a>,
+    key: &'a [u8],
+    hash: KeyHash,
+    flags: MetaFlags<'a>,
+    quiet: bool,
+    wants_value: bool,
+    /// Something has to be written into the item, or read before the access leaves its trace.
+    needs_entry: bool,
+    opaque_is_too_long: bool,
+}
+
+/// How an `mg` went on an item whose lock is held.
+enum Answer {
+    /// There is no such item.
+    Missing,
+    /// The reply is in the transmit buffer, but for the end of the line or the value.
+    Composed(Facts),
+    /// An opaque token was found to be too long, late as that is.
+    Refused,
+}
+
+impl<'a> MetaGet<'a> {
+    /// Reads the flags.
+    pub(super) fn new(
+        request: &'a Get<'a>,
+        hash: KeyHash,
+        key: &'a [u8],
+        flags: MetaFlags<'a>,
+        quiet: bool,
+    ) -> Self {
+        let mut get = Self {
+            request,
+            key,
+            hash,
+            flags,
+            quiet,
+            wants_value: false,
+            needs_entry: false,
+            opaque_is_too_long: false,
+        };
+        for flag in flags.iter() {
+            match flag[0] {
+                b'v' => get.wants_value = true,
+                b'T' | b'N' | b'R' | b'l' | b'h' | b'u' => get.needs_entry = true,
+                b'O' => get.opaque_is_too_long = flag.len() > OPAQUE_BYTES_MAX,
+                _ => {}
+            }
+        }
+        get
+    }
+
+    /// Answers.
+    pub(super) fn execute<P: Placement>(&self, cx: &mut Context<'_, P>, tx: &mut Vec<u8>) -> Outcome {
+        let class = if self.wants_value { cx.store.size_class(self.hash) } else { None };
+        let is_here = class.is_none_or(|class| cx.placement.is_here(class));
+        if self.opaque_is_too_long && !self.needs_entry {
+            tx.extend_from_slice(text::META_OPAQUE_TOO_LONG);
+            return Outcome::Done;
+        }
+        if self.needs_entry || !is_here {
+            return self.with_entry(cx, tx);
+        }
+        match self.read(cx, class, tx) {
+            Some(Read::Copied) => {
+                count(cx, false, true);
+                tx.extend_from_slice(text::LINE_END);
+                Outcome::Done
+            }
+            Some(Read::Missing) => self.miss(cx, tx),
+            Some(Read::Longer(_)) | None => self.with_entry(cx, tx),
+        }
+    }
+
+    /// Composes the reply for an item of at most `class` without a lock; none if the item is marked in a
+    /// way that has to be answered under the lock.
+    fn read<P>(&self, cx: &Context<'_, P>, class: Option<SizeClass>, tx: &mut Vec<u8>) -> Option<Read> {
+        let start = tx.len();
+        let value_bytes_max = class.map_or(0, SizeClass::bytes_max);
+        let compose = |item: &ItemView<'_>| {
+            tx.truncate(start);
+            let facts = Facts::from(&**item);
+            if facts.stale || facts.win_sent {
+                return None;
+            }
+            if self.wants_value && facts.value_bytes > value_bytes_max {
+                return Some(Read::Longer(SizeClass::of(facts.value_bytes)));
+            }
+            self.compose_code(&facts, tx);
+            let meta = facts.meta(self.key, self.request.key.is_base64(), cx.now);
+            self.flags.iter().for_each(|flag| compose::meta_get_flag(tx, flag, &meta));
+            if self.wants_value {
+                tx.extend_from_slice(text::LINE_END);
+                item.copy_value_to(tx);
+            }
+            Some(Read::Copied)
+        };
+        let read = cx.store.read(self.hash, self.key, cx.now, compose).unwrap_or(Some(Read::Missing));
+        if !matches!(read, Some(Read::Copied)) {
+            tx.truncate(start);
+        }
+        read
+    }
+
+    fn compose_code(&self, facts: &Facts, tx: &mut Vec<u8>) {
+        if self.wants_value {
+            compose::meta_value_head(tx, facts.value_bytes);
+        } else {
+            tx.extend_from_slice(b"HD");
+        }
+    }
+
+    /// Answers under the partition's lock. Only a large value needs more than one attempt: it is pinned
+    /// after the lock was given back, and must still be the one that was announced.
+    fn with_entry<P: Placement>(&self, cx: &mut Context<'_, P>, tx: &mut Vec<u8>) -> Outcome {
+        let start = tx.len();
+        for attempt in 1..=PIN_ATTEMPTS_MAX {
+            tx.truncate(start);
+            let mut entry = cx.store.entry(self.hash, self.key, cx.now);
+            let facts = match self.answer(cx, &mut entry, tx) {
+                Answer::Missing => {
+                    drop(entry);
+                    return self.miss(cx, tx);
+                }
+                Answer::Refused => {
+                    tx.truncate(start);
+                    tx.extend_from_slice(text::META_OPAQUE_TOO_LONG);
+                    return Outcome::Done;
+                }
+                Answer::Composed(facts) => facts,
+            };
+            tx.extend_from_slice(text::LINE_END);
+            if !self.wants_value {
+                count(cx, self.request.touch.is_some(), true);
+                return Outcome::Done;
+            }
+            let is_small = cx.placement.serves(SizeClass::of(facts.value_bytes));
+            if (is_small || attempt == PIN_ATTEMPTS_MAX)
+                && let Some(item) = entry.item()
+            {
+                tx.extend_from_slice(item.value());
+                tx.extend_from_slice(text::LINE_END);
+                count(cx, self.request.touch.is_some(), true);
+                return Outcome::Done;
+            }
+            drop(entry);
+            if let Some(item) = cx.store.pin(self.hash, self.key, cx.now)
+                && item.cas() == facts.cas
+            {
+                count(cx, self.request.touch.is_some(), true);
+                return Outcome::SendLarge(Box::new(LargeReply::new(item, text::LINE_END, None)));
+            }
+        }
+        tx.truncate(start);
+        self.miss(cx, tx)
+    }
+
+    /// Walks over the flags, changes the item as they say and composes its line. What is returned before
+    /// a change shows the old state, as the order of the flags wants it.
+    fn answer<P>(&self, cx: &Context<'_, P>, entry: &mut Entry<'_>, tx: &mut Vec<u8>) -> Answer {
+        let found = entry.item().map(|item| Facts::from(&*item));
+        let created = found.is_none();
+        let Some(mut facts) = found.or_else(|| self.vivify(cx, entry)) else { return Answer::Missing };
+        let mut has_won = false;
+        self.compose_code(&facts, tx);
+        for flag in self.flags.iter() {
+            match flag[0] {
+                b'O' if flag.len() > OPAQUE_BYTES_MAX => return Answer::Refused,
+                b'T' => facts.expiry = self.expire(cx, self.request.touch, entry),
+                b'N' if created => {
+                    facts.expiry = self.expire(cx, self.request.vivify, entry);
+                    has_won = true;
+                }
+                b'R' => has_won |= !created && self.is_to_recache(cx, &facts),
+                _ => {
+                    let meta = facts.meta(self.key, self.request.key.is_base64(), cx.now);
+                    compose::meta_get_flag(tx, flag, &meta);
+                }
+            }
+        }
+        self.compose_marks(&facts, has_won, entry, tx);
+        if !self.request.unseen {
+            entry.mark_fetched(cx.now);
+        }
+        Answer::Composed(facts)
+    }
+
+    /// Makes an empty item for the client to fill, if it asked for that and there is room.
+    fn vivify<P>(&self, cx: &Context<'_, P>, entry: &mut Entry<'_>) -> Option<Facts> {
+        self.request.vivify?;
+        let cas = entry.insert(&[], ItemMeta::default()).ok()?;
+        cx.counters.total_items.count();
+        Some(Facts { cas, last_access: cx.now, ..Facts::default() })
+    }
+
+    fn expire<P>(
+        &self,
+        cx: &Context<'_, P>,
+        exptime: Option<minos_command::Exptime>,
+        entry: &mut Entry<'_>,
+    ) -> minos_base::Seconds {
+        let expiry = exptime.unwrap_or_default().on(cx.clock, cx.now);
+        entry.set_expiry(expiry);
+        expiry
+    }
+
+    /// Whether the item expires so soon that a client is to store it anew.
+    fn is_to_recache<P>(&self, cx: &Context<'_, P>, facts: &Facts) -> bool {
+        let before = self.request.recache.unwrap_or_default().on(cx.clock, cx.now);
+        !facts.win_sent && facts.expiry != 0 && facts.expiry < before
+    }
+
+    /// Appends the marks: Z, another client is at it; X, the value is stale; W, it is this client's turn.
+    fn compose_marks(&self, facts: &Facts, has_won: bool, entry: &mut Entry<'_>, tx: &mut Vec<u8>) {
+        if facts.win_sent {
+            compose::meta_mark(tx, b'Z');
+        }
+        if facts.stale {
+            compose::meta_mark(tx, b'X');
+        }
+        if has_won || (facts.stale && !facts.win_sent) {
+            compose::meta_mark(tx, b'W');
+            entry.set_win_sent(true);
+        }
+    }
+
+    fn miss<P>(&self, cx: &Context<'_, P>, tx: &mut Vec<u8>) -> Outcome {
+        count(cx, false, false);
+        if self.opaque_is_too_long {
+            tx.extend_from_slice(text::META_OPAQUE_TOO_LONG);
+        } else if !self.quiet {
+            tx.extend_from_slice(b"EN");
+            for flag in self.flags.iter() {
+                compose::meta_echo_flag(tx, flag, self.key, self.request.key.is_base64());
+            }
+            tx.extend_from_slice(text::LINE_END);
+        }
+        Outcome::Done
+    }
+}
+
+/// Counts one `mg`, as a touch if it gave the item another expiry.
+fn count<P>(cx: &Context<'_, P>, touched: bool, found: bool) {
+    let counters = cx.counters;
+    match (touched, found) {
+        (true, _) => {
+            counters.cmd_touch.count();
+            counters.touch_hits.count();
+        }
+        (false, found) => {
+            counters.cmd_get.count();
+            if found { counters.get_hits.count() } else { counters.get_misses.count() }
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Execution of commands against the store, one operation a file. Protocol and store meet here.
+//!
+//! A request for a small item is executed to completion and its reply appended to the transmit buffer.
+//! What belongs elsewhere, or is better moved without a copy, comes back as an [`Outcome`] that owns
+//! all it needs, so that it can be handed to another worker together with its connection.
+
+mod append;
+mod arithmetic;
+mod debug;
+mod delete;
+mod flush;
+mod get;
+mod get_many;
+mod item;
+mod large;
+mod meta_get;
+mod outcome;
+mod stats;
+mod store;
+mod touch;
+
+#[cfg(test)]
+mod tests;
+
+use std::{fmt::Display, sync::Arc};
+
+use minos_base::{Clock, KeyHash, Seconds, SizeClass};
+use minos_command::{KeyBuffer, Request, ShutdownMode, StatsGroup};
+use minos_engine::Store;
+use minos_proto::memcache::{Command, Reply, compose, text};
+
+use crate::counters::{Counters, Totals};
+
+pub(crate) use flush::flush_if_due;
+pub(crate) use large::{LargeReply, LargeStore};
+pub(crate) use outcome::{Executed, Outcome};
+
+use meta_get::MetaGet;
+
+/// Where requests are served, by the size of the value that they are about (Minos §3.1).
+pub(crate) trait Placement {
+    /// Counts a request for a value of `class` in the size histogram, and says whether this worker
+    /// serves it from the transmit buffer. Called once a request.
+    fn is_here(&mut self, class: SizeClass) -> bool;
+
+    /// The same question without counting, for a request that was counted or will be.
+    fn serves(&self, class: SizeClass) -> bool;
+}
+
+/// What execution needs to know of the server as a whole, and may ask of it.
+pub(crate) trait Admin {
+    /// What all workers have counted since the counters were last reset.
+    fn totals(&self) -> Totals;
+
+    /// Sets the counters to zero.
+    fn reset(&self);
+
+    /// Reports what the server knows of `group` beside the commands and the store.
+    fn stats(&self, group: StatsGroup, emit: &mut dyn FnMut(&str, &dyn Display));
+
+    /// Sets how much is logged.
+    fn set_verbosity(&self, level: u32);
+
+    /// Everything stored is to be dead at `due` on the store's clock; 0 takes an earlier wish back.
+    fn flush_at(&self, due: Seconds);
+
+    /// Whether a client may end the server.
+    fn allows_shutdown(&self) -> bool;
+}
+
+/// What a worker lends to the execution of one command after the other.
+pub(crate) struct Context<'a, P> {
+    /// The store.
+    pub(crate) store: &'a Arc<Store>,
+    /// The store's clock.
+    pub(crate) clock: &'a Clock,
+    /// What it shows, read once a burst.
+    pub(crate) now: Seconds,
+    /// The worker's counters.
+    pub(crate) counters: &'a Counters,
+    /// Where requests are served.
+    pub(crate) placement: &'a mut P,
+    /// The server.
+    pub(crate) admin: &'a dyn Admin,
+}
+
+/// The hash of a command's key, or of its first one; none for a command without.
+///
+/// To be had before [`execute`], so that the buckets and items of a burst can be prefetched.
+#[inline]
+pub(crate) fn hash(store: &Store, command: &Command<'_>) -> Option<KeyHash> {
+    let mut buffer: KeyBuffer = [0; _];
+    command.request.key().map(|key| store.hash(key.bytes(&mut buffer)))
+}
+
+/// Executes `command`, whose [`hash`] is known already if it was asked for. The reply, or the part of it
+/// that is there, is appended to `tx`.
+pub(crate) fn execute<P: Placement>(
+    cx: &mut Context<'_, P>,
+    command: &Command<'_>,
+    hash: Option<KeyHash>,
+    tx: &mut Vec<u8>,
+) -> Executed {
+    let known = |key: &[u8]| hash.unwrap_or_else(|| cx.store.hash(key));
+    let mut buffer: KeyBuffer = [0; _];
+    match &command.request {
+        Request::Get(request) => {
+            let key = request.key.bytes(&mut buffer);
+            let hash = known(key);
+            match command.reply {
+                Reply::Classic { with_cas, .. } => {
+                    get::execute(cx, hash, key, request.touch, with_cas, tx).into()
+                }
+                Reply::Meta { flags, quiet } => {
+                    MetaGet::new(request, hash, key, flags, quiet).execute(cx, tx).into()
+                }
+            }
+        }
+        Request::GetMany(request) => get_many::execute(cx, *request, command, tx),
+        Request::Store(request) => {
+            let key = request.key.bytes(&mut buffer);
+            let hash = known(key);
+            store::execute(cx, request, hash, key, command.reply, tx)
+        }
+        Request::Arithmetic(request) => {
+            let key = request.key.bytes(&mut buffer);
+            let hash = known(key);
+            arithmetic::execute(cx, request, hash, key, command.reply, tx)
+        }
+        Request::Delete(request) => {
+            let key = request.key.bytes(&mut buffer);
+            let hash = known(key);
+            delete::execute(cx, request, hash, key, command.reply, tx)
+        }
+        Request::Touch(request) => {
+            let key = request.key.bytes(&mut buffer);
+            let hash = known(key);
+            touch::execute(cx, request, hash, key, command.reply, tx)
+        }
+        Request::Debug { key } => {
+            let is_base64 = key.is_base64();
+            let key = key.bytes(&mut buffer);
+            let hash = known(key);
+            debug::execute(cx, hash, key, is_base64, tx)
+        }
+        _ => administrate(cx, command, tx),
+    }
+}
+
+/// The commands that name no key.
+fn administrate<P>(cx: &mut Context<'_, P>, command: &Command<'_>, tx: &mut Vec<u8>) -> Executed {
+    let is_silent = command.reply.is_silent();
+    let reply = match command.request {
+        Request::FlushAll { delay } => flush::execute(cx, delay),
+        Request::Stats(group) => {
+            stats::execute(cx, group, tx);
+            text::NOTHING
+        }
+        Request::Version => {
+            compose::version(tx);
+            text::NOTHING
+        }
+        Request::Verbosity { level } => {
+            cx.admin.set_verbosity(level);
+            text::OK
+        }
+        Request::MemoryLimit { mebibytes } => memory_limit(mebibytes),
+        Request::NoOp => text::META_NOOP,
+        Request::Quit => return Outcome::Quit.into(),
+        Request::Shutdown(mode) => return shutdown(cx, mode, tx),
+        _ => text::ERROR,
+    };
+    if !is_silent {
+        tx.extend_from_slice(reply);
+    }
+    Outcome::Done.into()
+}
+
+/// The reply to a wish for another memory limit: the region of a store is mapped once.
+fn memory_limit(mebibytes: u32) -> &'static [u8] {
+    match mebibytes {
+        0..8 => text::MEMLIMIT_TOO_SMALL,
+        8..=1_000_000_000 => text::MEMLIMIT_FIXED,
+        _ => text::MEMLIMIT_NOT_MEGABYTES,
+    }
+}
+
+fn shutdown<P>(cx: &Context<'_, P>, mode: ShutdownMode, tx: &mut Vec<u8>) -> Executed {
+    let refusal = match mode {
+        _ if !cx.admin.allows_shutdown() => text::SHUTDOWN_DISABLED,
+        ShutdownMode::Now => return Outcome::Shutdown { graceful: false }.into(),
+        ShutdownMode::Graceful => return Outcome::Shutdown { graceful: true }.into(),
+        ShutdownMode::Unknown => text::INVALID_SHUTDOWN,
+    };
+    tx.extend_from_slice(refusal);
+    Outcome::Done.into()
+}

@@ -1,0 +1,122 @@
+//! `stats`: what is known of the commands and the store; the server adds the rest.
+
+use std::fmt::{self, Display};
+
+use minos_base::SizeClass;
+use minos_command::StatsGroup;
+use minos_engine::{Store, StoreStats};
+use minos_proto::memcache::{compose, text};
+
+use super::Context;
+
+/// Answers `stats` for one group.
+pub(super) fn execute<P>(cx: &Context<'_, P>, group: StatsGroup, tx: &mut Vec<u8>) {
+    let mut emit = |name: &str, value: &dyn Display| compose::stat(tx, name, value);
+    match group {
+        StatsGroup::Reset => {
+            cx.admin.reset();
+            return tx.extend_from_slice(text::RESET);
+        }
+        StatsGroup::General => {
+            cx.admin.stats(group, &mut emit);
+            cx.admin.totals().all().for_each(|(name, value)| emit(name, &value));
+            general(&cx.store.stats(), &mut emit);
+        }
+        StatsGroup::Items => items(cx.store, &mut emit),
+        StatsGroup::Slabs => slabs(cx.store, &mut emit),
+        StatsGroup::Sizes => emit("sizes_status", &"disabled"),
+        StatsGroup::Settings | StatsGroup::Connections => cx.admin.stats(group, &mut emit),
+        StatsGroup::Minos => {
+            cx.admin.stats(group, &mut emit);
+            store(&cx.store.stats(), &mut emit);
+        }
+    }
+    tx.extend_from_slice(text::END);
+}
+
+type Emit<'a> = &'a mut dyn FnMut(&str, &dyn Display);
+
+/// What memcached tells of its memory, as far as there is such a thing here.
+fn general(stats: &StoreStats, emit: Emit<'_>) {
+    emit("get_expired", &stats.expired_reclaimed);
+    emit("get_flushed", &stats.flushed_reclaimed);
+    emit("limit_maxbytes", &stats.memory_bytes);
+    emit("hash_bytes", &stats.index_bytes);
+    emit("bytes", &stats.used_bytes.saturating_sub(stats.index_bytes));
+    emit("curr_items", &stats.items);
+    // Nothing is ever evicted.
+    emit("evictions", &0);
+    emit("reclaimed", &(stats.expired_reclaimed + stats.flushed_reclaimed));
+}
+
+/// How the store is filled, in detail.
+fn store(stats: &StoreStats, emit: Emit<'_>) {
+    let counts = [
+        ("store_items", stats.items),
+        ("store_key_bytes", stats.key_bytes),
+        ("store_value_bytes", stats.value_bytes),
+        ("store_memory_bytes", stats.memory_bytes),
+        ("store_used_bytes", stats.used_bytes),
+        ("store_free_bytes", stats.free_bytes),
+        ("store_largest_free_bytes", stats.largest_free_bytes),
+        ("store_index_bytes", stats.index_bytes),
+        ("store_buckets", stats.buckets),
+        ("store_spare_buckets", stats.spare_buckets),
+        ("store_chain_buckets_max", stats.chain_buckets_max),
+        ("store_splits", stats.splits),
+        ("store_read_retries", stats.read_retries),
+        ("store_read_fallbacks", stats.read_fallbacks),
+        ("store_out_of_memory", stats.out_of_memory),
+        ("store_expired_reclaimed", stats.expired_reclaimed),
+        ("store_flushed_reclaimed", stats.flushed_reclaimed),
+        ("store_pinned", stats.pinned),
+    ];
+    counts.iter().for_each(|(name, value)| emit(name, value));
+    emit("store_bytes_per_item", &Tenths(stats.bytes_per_item()));
+    emit("store_overhead_bytes_per_item", &Tenths(stats.overhead_bytes_per_item()));
+    emit("store_fragmentation", &Thousandths(stats.fragmentation()));
+}
+
+/// A number with one decimal.
+struct Tenths(f64);
+
+impl Display for Tenths {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.1}", self.0)
+    }
+}
+
+/// A number with three decimals.
+struct Thousandths(f64);
+
+impl Display for Thousandths {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.3}", self.0)
+    }
+}
+
+/// The classes that hold items, and how many.
+fn classes(store: &Store) -> impl Iterator<Item = (SizeClass, u64)> {
+    let counts = store.size_histogram().into_iter().enumerate();
+    counts.filter_map(|(index, count)| Some((SizeClass::from_index(index).filter(|_| count > 0)?, count)))
+}
+
+/// Items by size class, where memcached has slab classes.
+fn items(store: &Store, emit: Emit<'_>) {
+    for (class, count) in classes(store) {
+        emit(&format!("items:{}:number", class.index()), &count);
+    }
+}
+
+/// Sizes by size class, where memcached has slab classes.
+fn slabs(store: &Store, emit: Emit<'_>) {
+    let mut active = 0;
+    for (class, count) in classes(store) {
+        let index = class.index();
+        emit(&format!("{index}:chunk_size"), &class.bytes_max());
+        emit(&format!("{index}:used_chunks"), &count);
+        active += 1;
+    }
+    emit("active_slabs", &active);
+    emit("total_malloced", &store.stats().memory_bytes);
+}

@@ -1,0 +1,287 @@
+//! `set`, `add`, `replace`, `append`, `prepend`, `cas` and `ms`.
+
+use minos_base::{KeyHash, SizeClass};
+use minos_command::{Exptime, Store, StoreMode, Value};
+use minos_engine::{Entry, ItemMeta, OutOfMemory, Reservation};
+use minos_proto::memcache::{Reply, compose, text};
+
+use super::{Context, Executed, LargeStore, Outcome, Placement, append, item::Facts};
+
+/// A store without its value and its key.
+#[derive(Clone, Copy)]
+pub(super) struct Operation {
+    pub(super) mode: StoreMode,
+    pub(super) flags: u32,
+    pub(super) exptime: Exptime,
+    pub(super) unique: u64,
+    pub(super) invalidate: bool,
+    pub(super) key_is_base64: bool,
+}
+
+/// How a store ended.
+pub(super) enum Stored {
+    /// The item has this CAS unique.
+    Stored(u64),
+    NotStored,
+    Exists,
+    NotFound,
+    NoMemory,
+}
+
+/// What the item that is there means for a store.
+enum Verdict {
+    /// The value goes into an item like this.
+    Put(ItemMeta),
+    /// It is not stored.
+    Refused(Stored),
+}
+
+impl Operation {
+    fn new(request: &Store<'_>) -> Self {
+        Self {
+            mode: request.mode,
+            flags: request.flags,
+            exptime: request.exptime,
+            unique: request.unique,
+            invalidate: request.invalidate,
+            key_is_base64: request.key.is_base64(),
+        }
+    }
+
+    /// Whether the value becomes a part of the one that is there.
+    pub(super) fn joins(&self) -> bool {
+        matches!(self.mode, StoreMode::Append | StoreMode::Prepend)
+    }
+
+    /// Judges the store by the item that is there, and counts comparisons. Joining is judged where it
+    /// is done.
+    fn judge<P>(&self, cx: &Context<'_, P>, old: Option<Facts>) -> Verdict {
+        use StoreMode::{Add, Append, Compare, Prepend, Replace, Set};
+        match (self.mode, old) {
+            (Set, _) | (Add, None) | (Replace, Some(_)) => Verdict::Put(self.fresh(cx)),
+            (Add | Append | Prepend, _) | (Replace, None) => Verdict::Refused(Stored::NotStored),
+            (Compare, Some(old)) => self.compare(cx, old),
+            (Compare, None) => {
+                cx.counters.cas_misses.count();
+                Verdict::Refused(Stored::NotFound)
+            }
+        }
+    }
+
+    fn compare<P>(&self, cx: &Context<'_, P>, old: Facts) -> Verdict {
+        if self.unique != 0 && self.unique == old.cas {
+            cx.counters.cas_hits.count();
+            return Verdict::Put(self.fresh(cx));
+        }
+        if self.invalidate && self.unique != 0 && self.unique < old.cas {
+            // An older value than the client's own is better than none, but marked as what it is.
+            cx.counters.cas_hits.count();
+            let (expiry, win_sent) = (old.expiry, old.win_sent);
+            return Verdict::Put(ItemMeta { expiry, win_sent, stale: true, ..self.fresh(cx) });
+        }
+        cx.counters.cas_badval.count();
+        Verdict::Refused(Stored::Exists)
+    }
+
+    fn fresh<P>(&self, cx: &Context<'_, P>) -> ItemMeta {
+        let expiry = self.exptime.on(cx.clock, cx.now);
+        ItemMeta { flags: self.flags, expiry, ..ItemMeta::default() }
+    }
+}
+
+/// Stores a small value that has arrived; says what to do about any other.
+#[inline]
+pub(super) fn execute<P: Placement>(
+    cx: &mut Context<'_, P>,
+    request: &Store<'_>,
+    hash: KeyHash,
+    key: &[u8],
+    reply: Reply<'_>,
+    tx: &mut Vec<u8>,
+) -> Executed {
+    let operation = Operation::new(request);
+    let class = item_class(cx, &operation, hash, request.value.bytes());
+    match request.value {
+        Value::TooLarge { bytes } => too_large(cx, &operation, hash, key, bytes, reply, tx),
+        Value::Pending { bytes } if cx.placement.serves(class) => {
+            Outcome::NeedMore { body_bytes: bytes + 2 }.into()
+        }
+        Value::Whole(value) if cx.placement.is_here(class) => {
+            cx.counters.cmd_set.count();
+            let stored = store(cx, &operation, hash, key, value);
+            respond(&stored, &operation, key, reply, tx);
+            Outcome::Done.into()
+        }
+        value => {
+            if matches!(value, Value::Pending { .. }) {
+                // A value that has arrived was counted just now.
+                cx.placement.is_here(class);
+            }
+            Large { hash, key, operation, class, reply }.execute(cx, value, tx)
+        }
+    }
+}
+
+/// The class of the item that a store of `value_bytes` makes, as far as that can be known without a lock.
+fn item_class<P>(cx: &Context<'_, P>, operation: &Operation, hash: KeyHash, value_bytes: u64) -> SizeClass {
+    let old = if operation.joins() { cx.store.size_class(hash) } else { None };
+    SizeClass::of(value_bytes + old.map_or(0, SizeClass::bytes_max))
+}
+
+/// Stores a small value.
+#[inline]
+fn store<P>(cx: &Context<'_, P>, operation: &Operation, hash: KeyHash, key: &[u8], value: &[u8]) -> Stored {
+    if operation.joins() {
+        return append::join(cx, operation, hash, key, value);
+    }
+    let mut entry = cx.store.entry(hash, key, cx.now);
+    match operation.judge(cx, facts(&entry)) {
+        Verdict::Put(meta) => settle(cx, entry.insert(&[value], meta)),
+        Verdict::Refused(stored) => stored,
+    }
+}
+
+fn facts(entry: &Entry<'_>) -> Option<Facts> {
+    entry.item().map(|item| Facts::from(&*item))
+}
+
+/// Counts what came of an attempt to store.
+fn settle<P>(cx: &Context<'_, P>, attempt: Result<u64, OutOfMemory>) -> Stored {
+    match attempt {
+        Ok(cas) => {
+            cx.counters.total_items.count();
+            Stored::Stored(cas)
+        }
+        Err(OutOfMemory) => {
+            cx.counters.store_no_memory.count();
+            Stored::NoMemory
+        }
+    }
+}
+
+/// Refuses a value that is too large. The item that is there is dropped, because the client that wanted
+/// to replace it would read an old value otherwise; memcached does so for `set` and for any `ms`.
+fn too_large<P>(
+    cx: &Context<'_, P>,
+    operation: &Operation,
+    hash: KeyHash,
+    key: &[u8],
+    value_bytes: u64,
+    reply: Reply<'_>,
+    tx: &mut Vec<u8>,
+) -> Executed {
+    cx.counters.store_too_large.count();
+    if operation.mode == StoreMode::Set || matches!(reply, Reply::Meta { .. }) {
+        cx.store.entry(hash, key, cx.now).remove();
+    }
+    if !reply.is_silent() {
+        tx.extend_from_slice(text::TOO_LARGE);
+    }
+    Outcome::Refused { swallow: value_bytes + 2 }.into()
+}
+
+/// A store whose value goes into memory that is set aside for it.
+struct Large<'a> {
+    hash: KeyHash,
+    key: &'a [u8],
+    operation: Operation,
+    class: SizeClass,
+    reply: Reply<'a>,
+}
+
+impl Large<'_> {
+    /// Sets memory aside for the value.
+    fn execute<P>(&self, cx: &Context<'_, P>, value: Value<'_>, tx: &mut Vec<u8>) -> Executed {
+        let value_bytes = value.bytes();
+        let Ok(reservation) = cx.store.reserve(self.hash, self.key, value_bytes) else {
+            return self.refuse(cx, value, tx);
+        };
+        let mut store =
+            LargeStore::new(reservation, self.hash, self.key, self.operation, self.reply, self.class);
+        match value {
+            // A part of a value is copied in any case, and it is short as a rule.
+            Value::Whole(part) if self.operation.joins() => {
+                store.fill(part);
+                Outcome::FinishLarge(Box::new(store)).into()
+            }
+            Value::Whole(value) => Executed {
+                outcome: Outcome::ReceiveLarge(Box::new(store)),
+                unread_bytes: value.len() + text::LINE_END.len(),
+            },
+            _ => Outcome::ReceiveLarge(Box::new(store)).into(),
+        }
+    }
+
+    /// Refuses a value for which there is no room; what was stored before stays.
+    fn refuse<P>(&self, cx: &Context<'_, P>, value: Value<'_>, tx: &mut Vec<u8>) -> Executed {
+        cx.counters.store_no_memory.count();
+        respond(&Stored::NoMemory, &self.operation, self.key, self.reply, tx);
+        match value {
+            Value::Whole(_) => Outcome::Done.into(),
+            _ => Outcome::Refused { swallow: value.bytes() + 2 }.into(),
+        }
+    }
+}
+
+/// Stores the value in `reservation`, of any size, without copying it under the partition's lock.
+pub(super) fn commit<P>(
+    cx: &Context<'_, P>,
+    operation: &Operation,
+    hash: KeyHash,
+    key: &[u8],
+    mut reservation: Reservation,
+) -> Stored {
+    if operation.joins() {
+        return append::join(cx, operation, hash, key, reservation.value_mut());
+    }
+    reservation.settle();
+    let mut entry = cx.store.entry(hash, key, cx.now);
+    match operation.judge(cx, facts(&entry)) {
+        Verdict::Put(meta) => settle(cx, entry.commit(reservation, meta)),
+        Verdict::Refused(stored) => {
+            // The reservation gives its memory back under the same lock.
+            drop(entry);
+            stored
+        }
+    }
+}
+
+/// Appends the reply to a store.
+#[inline]
+pub(super) fn respond(
+    stored: &Stored,
+    operation: &Operation,
+    key: &[u8],
+    reply: Reply<'_>,
+    tx: &mut Vec<u8>,
+) {
+    let Reply::Meta { flags, quiet } = reply else {
+        if !reply.is_silent() {
+            tx.extend_from_slice(classic_text(stored));
+        }
+        return;
+    };
+    let (code, cas): (&[u8], u64) = match stored {
+        Stored::Stored(_) if quiet => return,
+        Stored::Stored(cas) => (b"HD", *cas),
+        Stored::NotStored => (b"NS", 0),
+        Stored::Exists => (b"EX", 0),
+        Stored::NotFound => (b"NF", 0),
+        Stored::NoMemory => return tx.extend_from_slice(text::NO_MEMORY_STORING),
+    };
+    tx.extend_from_slice(code);
+    for flag in flags.iter() {
+        compose::meta_store_flag(tx, flag, cas, key, operation.key_is_base64);
+    }
+    tx.extend_from_slice(text::LINE_END);
+}
+
+fn classic_text(stored: &Stored) -> &'static [u8] {
+    match stored {
+        Stored::Stored(_) => text::STORED,
+        Stored::NotStored => text::NOT_STORED,
+        Stored::Exists => text::EXISTS,
+        Stored::NotFound => text::NOT_FOUND,
+        Stored::NoMemory => text::NO_MEMORY_STORING,
+    }
+}
