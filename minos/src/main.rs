@@ -2,4 +2,56 @@
 
 #![forbid(unsafe_code)]
 
-fn main() {}
+mod bench;
+mod serve;
+
+use std::{process::ExitCode, sync::Arc};
+
+use clap::{Parser, Subcommand};
+use minos_node::Verbosity;
+use tracing_subscriber::{
+    EnvFilter, Layer, filter::dynamic_filter_fn, filter::FilterExt, layer::SubscriberExt, util::SubscriberInitExt,
+};
+
+/// A key-value store whose small requests never wait for large ones.
+#[derive(Debug, Parser)]
+#[command(version, about, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Bench(Box<bench::BenchArgs>),
+    Serve(Box<serve::ServeOptions>),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let verbosity = Arc::new(Verbosity::default());
+    start_log(Arc::clone(&verbosity));
+    let result = match &cli.command {
+        Command::Bench(args) => bench::run(args),
+        Command::Serve(options) => serve::run(options, verbosity),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("minos: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Logs to standard error what `RUST_LOG` asks for, and more when clients of the server ask for more.
+fn start_log(verbosity: Arc<Verbosity>) {
+    let asked = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let more = dynamic_filter_fn(move |metadata, _| match verbosity.level() {
+        0 => false,
+        1 => *metadata.level() <= tracing::Level::DEBUG,
+        _ => true,
+    });
+    let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_filter(asked.or(more));
+    tracing_subscriber::registry().with(layer).init();
+}

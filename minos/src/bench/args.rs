@@ -1,0 +1,191 @@
+//! The options of `minos bench`.
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use minos_base::SizeText;
+use minos_workload::{Arrivals, Pace, RunConfig, Shape, Target};
+
+use super::numbers::{
+    Rate, RateRange, parse_duration, parse_exponent, parse_percent, parse_rate, parse_rate_range, parse_share,
+};
+
+/// Measure a server: latency of small and large requests apart, open loop, from the intended send time.
+#[derive(Args, Debug)]
+pub(crate) struct BenchArgs {
+    /// The server: memcached://HOST:PORT, resp://HOST:PORT, memcached+unix:///PATH.
+    #[arg(long, value_name = "URL")]
+    pub(super) target: Target,
+
+    /// Requests per second, such as 20k, or max: closed loop [default: 20k; noise: 40k].
+    #[arg(long, value_name = "OPS", value_parser = parse_rate)]
+    rate: Option<Rate>,
+
+    /// Length of the measured window.
+    #[arg(long, default_value = "10s", value_name = "TIME", value_parser = parse_duration)]
+    duration: Duration,
+
+    /// What goes before the window and does not count.
+    #[arg(long, default_value = "2s", value_name = "TIME", value_parser = parse_duration)]
+    warmup: Duration,
+
+    /// How long answers are waited for after the window; then they are lost.
+    #[arg(long, default_value = "2s", value_name = "TIME", value_parser = parse_duration)]
+    drain: Duration,
+
+    /// Connections of the workload (noise has 4 more for its large objects).
+    #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    connections: u32,
+
+    /// Driver threads.
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: u16,
+
+    /// What everything random comes from.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub(super) seed: u64,
+
+    /// etc, table1-0.125-500k and the other rows of Minos' Table 1, mica-tiny, mica-small, mica-large,
+    /// ycsb-a, -b, -c, -d, -f, noise, FILE.toml, trace:FILE.csv, or files:DIR.
+    #[arg(long, default_value = "etc", value_name = "NAME")]
+    pub(super) workload: String,
+
+    /// Items that are not large.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    keys: Option<u64>,
+
+    /// Large items.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    large_keys: Option<u64>,
+
+    /// Percentage of requests that go to large items.
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    large_percent: Option<f64>,
+
+    /// Size of the largest large item.
+    #[arg(long, value_name = "SIZE")]
+    large_max: Option<SizeText>,
+
+    /// Values above this count as large in the report [default: as the workload says, else 1400].
+    #[arg(long, value_name = "SIZE")]
+    large_threshold: Option<SizeText>,
+
+    /// Share of GETs, 0 to 1.
+    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
+    get_ratio: Option<f64>,
+
+    /// Exponent of the popularity; 0 is uniform.
+    #[arg(long, value_name = "THETA", value_parser = parse_exponent)]
+    zipf: Option<f64>,
+
+    /// Keys of each GET.
+    #[arg(long, default_value_t = 1, value_name = "W", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    multiget: u32,
+
+    /// Closed loop: requests on each connection at a time, sent in one write. Implies --rate max.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pipeline: Option<u32>,
+
+    /// What the driver does while it waits.
+    #[arg(long, default_value = "spin")]
+    pace: PaceArg,
+
+    /// Processors to pin the driver's threads to, in turn.
+    #[arg(long, value_name = "CPU,..", value_delimiter = ',')]
+    pin: Vec<usize>,
+
+    /// Compare every byte of every value (files are always compared).
+    #[arg(long)]
+    verify: bool,
+
+    /// Store all items first.
+    #[arg(long)]
+    pub(super) load: bool,
+
+    /// Store all items and do nothing else.
+    #[arg(long)]
+    pub(super) load_only: bool,
+
+    /// The server's process, for its processor time; else it is found by its port.
+    #[arg(long, value_name = "PID")]
+    server_pid: Option<u32>,
+
+    /// Measure at rising rates and print the curve.
+    #[arg(long, value_name = "FROM..TO", value_parser = parse_rate_range, conflicts_with_all = ["rate", "pipeline"])]
+    pub(super) sweep: Option<RateRange>,
+
+    /// Rates of a sweep, in equal ratios.
+    #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1000))]
+    pub(super) sweep_steps: u32,
+
+    /// Measure this server too, in turn with the first, and print ratios.
+    #[arg(long, value_name = "URL", conflicts_with = "sweep")]
+    pub(super) vs: Option<Target>,
+
+    /// Rounds of a comparison.
+    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(super) rounds: u32,
+
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum PaceArg {
+    /// Spin: in time to the microsecond, at the price of a processor.
+    Spin,
+    /// Sleep: late by the time it takes to wake.
+    Sleep,
+}
+
+impl BenchArgs {
+    /// What is said about the workload.
+    pub(super) fn shape(&self) -> Shape {
+        Shape {
+            keys: self.keys,
+            large_keys: self.large_keys,
+            large_percent: self.large_percent,
+            large_max: self.large_max.map(|size| size.0),
+            get_ratio: self.get_ratio,
+            zipf: self.zipf,
+            large_threshold: self.large_threshold.map(|size| size.0),
+        }
+    }
+
+    /// How `target` is driven.
+    pub(super) fn run_config(&self, target: &Target) -> RunConfig {
+        RunConfig {
+            target: target.clone(),
+            arrivals: self.arrivals(),
+            pace: match self.pace {
+                PaceArg::Spin => Pace::Spin,
+                PaceArg::Sleep => Pace::Sleep,
+            },
+            duration: self.duration.max(Duration::from_millis(1)),
+            warmup: self.warmup,
+            drain: self.drain,
+            threads: usize::from(self.threads),
+            connections: self.connections,
+            keys_per_get: self.multiget,
+            check_contents: self.verify,
+            cpus: self.pin.clone(),
+            server_pid: self.server_pid,
+        }
+    }
+
+    fn arrivals(&self) -> Arrivals {
+        let default = if self.workload == "noise" { 40_000.0 } else { 20_000.0 };
+        match (self.pipeline, self.rate) {
+            (Some(pipeline), _) => Arrivals::Closed { pipeline: pipeline as usize },
+            (None, Some(Rate::Max)) => Arrivals::Closed { pipeline: 1 },
+            (None, Some(Rate::PerSecond(rate))) => Arrivals::Open { rate },
+            (None, None) => Arrivals::Open { rate: default },
+        }
+    }
+
+    /// Whether nothing but the result may be printed.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.json
+    }
+}

@@ -1,0 +1,93 @@
+//! `minos bench`: drives a server and says how long small and large requests took.
+
+mod args;
+mod numbers;
+mod plot;
+mod progress;
+mod sweep;
+mod table;
+mod versus;
+
+use anyhow::{Context, Result, bail};
+use minos_workload::{LoadReport, Report, RunConfig, Target, Workload};
+
+pub(crate) use args::BenchArgs;
+pub(crate) use plot::{bar, log_share};
+
+use progress::ProgressLine;
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// The workload does not exist, the server cannot be reached, the load failed, or nothing was answered.
+pub(crate) fn run(args: &BenchArgs) -> Result<()> {
+    let workload = Workload::open(&args.workload, &args.shape(), args.seed)?;
+    let config = args.run_config(&args.target);
+    if args.load || args.load_only {
+        let targets = std::iter::once(&args.target).chain(&args.vs);
+        for target in targets {
+            load(args, &RunConfig { target: target.clone(), ..config.clone() }, &workload)?;
+        }
+    }
+    match (args.load_only, &args.vs, args.sweep) {
+        (true, ..) => Ok(()),
+        (_, Some(rival), _) => versus::run(args, &config, rival, &workload),
+        (_, None, Some(range)) => sweep::run(args, &config, range, &workload),
+        (_, None, None) => single(args, &config, &workload),
+    }
+}
+
+fn single(args: &BenchArgs, config: &RunConfig, workload: &Workload) -> Result<()> {
+    let report = measure(config, workload, args.is_quiet())?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        table::print(&report);
+    }
+    if report.completed == 0 {
+        bail!("{} answered nothing as it should", report.target);
+    }
+    Ok(())
+}
+
+/// One run, with a progress line unless `is_quiet`.
+pub(crate) fn measure(config: &RunConfig, workload: &Workload, is_quiet: bool) -> Result<Report> {
+    let total = config.warmup + config.duration;
+    let line = ProgressLine::of_run(&config.target, total, is_quiet);
+    Ok(minos_workload::run(config, workload, |moment| line.show(moment, config.warmup))?)
+}
+
+fn load(args: &BenchArgs, config: &RunConfig, workload: &Workload) -> Result<()> {
+    let loaded = fill(config, workload, args.is_quiet())?;
+    if args.json && args.load_only {
+        println!("{}", serde_json::to_string_pretty(&loaded)?);
+    } else if !args.json {
+        table::print_load(&config.target, &loaded);
+    }
+    Ok(())
+}
+
+/// Stores every item, with a progress line unless `is_quiet`.
+pub(crate) fn fill(config: &RunConfig, workload: &Workload, is_quiet: bool) -> Result<LoadReport> {
+    let line = ProgressLine::of_load(&config.target, workload.item_count(), is_quiet);
+    let loaded = minos_workload::load(config, workload, |moment| line.show_items(moment))
+        .with_context(|| format!("loading {}", config.target))?;
+    drop(line);
+    if loaded.errors > 0 {
+        bail!(
+            "{} of {} items were not stored in {} ({}); the largest value has {} bytes, is that more than the \
+             server takes?",
+            loaded.errors,
+            workload.item_count(),
+            config.target,
+            table::kinds(&loaded.errors_by_kind),
+            workload.value_bytes_max(),
+        );
+    }
+    Ok(loaded)
+}
+
+/// The same settings for another server.
+pub(crate) fn aimed_at(config: &RunConfig, target: &Target) -> RunConfig {
+    RunConfig { target: target.clone(), server_pid: None, ..config.clone() }
+}

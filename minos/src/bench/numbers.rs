@@ -1,0 +1,117 @@
+//! Numbers as people write them on a command line.
+
+use std::time::Duration;
+
+/// Operations per second, or as many as the server can answer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Rate {
+    /// So many.
+    PerSecond(f64),
+    /// Closed loop.
+    Max,
+}
+
+/// Two rates with `..` between them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct RateRange {
+    pub(crate) from: f64,
+    pub(crate) to: f64,
+}
+
+/// `20000`, `20k`, `1.5m` or `max`.
+pub(super) fn parse_rate(text: &str) -> Result<Rate, String> {
+    if text == "max" {
+        return Ok(Rate::Max);
+    }
+    per_second(text).map(Rate::PerSecond).ok_or_else(|| {
+        "expected operations per second above 0, such as 20000, 20k or 1.5m, or max".to_owned()
+    })
+}
+
+/// `10k..200k`.
+pub(super) fn parse_rate_range(text: &str) -> Result<RateRange, String> {
+    let range = text.split_once("..").and_then(|(from, to)| {
+        let (from, to) = (per_second(from)?, per_second(to)?);
+        (from < to).then_some(RateRange { from, to })
+    });
+    range.ok_or_else(|| "expected two rates, the lower one first, such as 10k..200k".to_owned())
+}
+
+fn per_second(text: &str) -> Option<f64> {
+    let text = text.to_ascii_lowercase();
+    let (digits, factor) = match (text.strip_suffix('k'), text.strip_suffix('m')) {
+        (Some(digits), _) => (digits, 1e3),
+        (_, Some(digits)) => (digits, 1e6),
+        _ => (text.as_str(), 1.0),
+    };
+    let rate = digits.parse::<f64>().ok()? * factor;
+    (rate.is_finite() && rate > 0.0).then_some(rate)
+}
+
+/// `10s`, `500ms`, `2m`, or a number of seconds.
+pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
+    let units = [("ms", 1e-3), ("us", 1e-6), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("", 1.0)];
+    let found = units.iter().find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, seconds)));
+    let seconds = found.and_then(|(digits, seconds)| Some(digits.parse::<f64>().ok()? * seconds));
+    seconds
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .filter(|duration| *duration <= Duration::from_secs(30 * 24 * 3600))
+        .ok_or_else(|| "expected a time such as 10s, 500ms or 2m, at most 30 days".to_owned())
+}
+
+/// A share from 0 to 1.
+pub(super) fn parse_share(text: &str) -> Result<f64, String> {
+    let share = text.parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| "expected a number from 0 to 1".to_owned())
+}
+
+/// A percentage from 0 to 100.
+pub(super) fn parse_percent(text: &str) -> Result<f64, String> {
+    let percent = text.parse::<f64>().ok().filter(|percent| (0.0..=100.0).contains(percent));
+    percent.ok_or_else(|| "expected a number from 0 to 100".to_owned())
+}
+
+/// An exponent that is not negative.
+pub(super) fn parse_exponent(text: &str) -> Result<f64, String> {
+    let exponent = text.parse::<f64>().ok().filter(|exponent| (0.0..=10.0).contains(exponent));
+    exponent.ok_or_else(|| "expected an exponent from 0 to 10, such as 0.99".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_rates() {
+        for (text, rate) in [("20000", 2e4), ("20k", 2e4), ("1.5M", 1.5e6), ("0.5", 0.5)] {
+            assert_eq!(parse_rate(text), Ok(Rate::PerSecond(rate)), "{text}");
+        }
+        assert_eq!(parse_rate("max"), Ok(Rate::Max));
+        for text in ["", "0", "-1", "k", "inf", "nan", "10x"] {
+            assert!(parse_rate(text).is_err(), "{text}");
+        }
+        assert_eq!(parse_rate_range("10k..200k"), Ok(RateRange { from: 1e4, to: 2e5 }));
+        for text in ["10k", "10k..", "10k..10k", "20k..10k"] {
+            assert!(parse_rate_range(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn reads_times() {
+        for (text, milliseconds) in
+            [("10s", 10_000), ("500ms", 500), ("2m", 120_000), ("1.5", 1500), ("0", 0)]
+        {
+            assert_eq!(parse_duration(text), Ok(Duration::from_millis(milliseconds)), "{text}");
+        }
+        for text in ["", "s", "-1s", "10x", "1e300s", "nans"] {
+            assert!(parse_duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn shares_have_bounds() {
+        assert_eq!(parse_share("0.95"), Ok(0.95));
+        assert!(parse_share("1.1").is_err() && parse_share("nan").is_err());
+        assert!(parse_percent("100.1").is_err() && parse_exponent("-1").is_err());
+    }
+}

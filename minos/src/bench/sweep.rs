@@ -1,0 +1,83 @@
+//! Latency against throughput.
+
+use anyhow::Result;
+use minos_workload::{Arrivals, Report, RunConfig, Workload};
+use serde_json::json;
+
+use super::{
+    BenchArgs, bar, log_share, measure,
+    numbers::RateRange,
+    table::{micros, number, numbers_table},
+};
+
+/// Share of the offered rate below which a server is overwhelmed: its queue has no end.
+const KEPT_UP: f64 = 0.95;
+
+/// Measures at each rate and prints the curve.
+pub(super) fn run(args: &BenchArgs, config: &RunConfig, range: RateRange, workload: &Workload) -> Result<()> {
+    let mut reports = Vec::new();
+    for rate in rates(range, args.sweep_steps) {
+        let config = RunConfig { arrivals: Arrivals::Open { rate }, ..config.clone() };
+        let report = measure(&config, workload, args.is_quiet())?;
+        let kept_up = report.achieved_rps >= KEPT_UP * report.offered_rps;
+        reports.push(report);
+        // Beyond this point latency only says how long the run lasted.
+        if !kept_up {
+            break;
+        }
+    }
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&json!({ "sweep": reports }))?);
+    } else {
+        print_curve(&reports);
+    }
+    Ok(())
+}
+
+/// `steps` rates from end to end, each the same multiple of the one before.
+fn rates(range: RateRange, steps: u32) -> impl Iterator<Item = f64> {
+    let ratio = (range.to / range.from).powf(1.0 / f64::from(steps - 1));
+    (0..steps).map(move |step| range.from * ratio.powi(step as i32))
+}
+
+fn print_curve(reports: &[Report]) {
+    const WIDTH: usize = 32;
+    let Some(first) = reports.first() else { return };
+    println!("{} on {}, latency of small requests in us", first.workload, first.target);
+    let p99s = reports.iter().map(|report| report.latency_us.small.p99);
+    let (least, most) = p99s.fold((f64::MAX, 0.0f64), |(least, most), p99| (least.min(p99), most.max(p99)));
+    let mut table = numbers_table(&["offered/s", "achieved/s", "p50", "p99", "p99.9", "CPU us/op", "lost"]);
+    if let Some(header) = table.header().cloned() {
+        let mut header = header;
+        header.add_cell(comfy_table::Cell::new("p99, logarithmic"));
+        table.set_header(header);
+    }
+    for report in reports {
+        let small = &report.latency_us.small;
+        let mut cells = vec![number(format!("{:.0}", report.offered_rps))];
+        cells.push(number(format!("{:.0}", report.achieved_rps)));
+        cells.extend([small.p50, small.p99, small.p999].map(|us| number(micros(us))));
+        cells.push(number(report.server_cpu_us_per_op.map_or("-".to_owned(), |us| format!("{us:.2}"))));
+        cells.push(number(report.lost.to_string()));
+        cells.push(comfy_table::Cell::new(bar(log_share(small.p99, least / 2.0, most), WIDTH)));
+        table.add_row(cells);
+    }
+    println!("{table}");
+    if let Some(last) = reports.last().filter(|last| last.achieved_rps < KEPT_UP * last.offered_rps) {
+        println!("the server did not keep up with {:.0}/s", last.offered_rps);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_rise_in_equal_ratios_from_end_to_end() {
+        let rates: Vec<f64> = rates(RateRange { from: 10_000.0, to: 160_000.0 }, 5).collect();
+        for (rate, expected) in rates.iter().zip([10_000.0, 20_000.0, 40_000.0, 80_000.0, 160_000.0]) {
+            assert!((rate - expected).abs() < 1.0, "{rates:?}");
+        }
+        assert_eq!(rates.len(), 5);
+    }
+}

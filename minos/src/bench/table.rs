@@ -1,0 +1,122 @@
+//! Results as text.
+
+use std::collections::BTreeMap;
+
+use comfy_table::{Cell, CellAlignment, Table, presets};
+use minos_base::SizeText;
+use minos_workload::{LoadReport, Quantiles, Report, Target};
+
+/// Prints a report.
+pub(super) fn print(report: &Report) {
+    println!("{} on {}, {:.0} s, seed {}", report.workload, report.target, report.duration_s, report.seed);
+    println!("{}", summary(report));
+    println!("{}", latencies(report));
+    println!("{}", driver_share(report));
+    if report.misses * 100 > report.completed {
+        println!("many keys were not found: store them first with --load");
+    }
+}
+
+fn summary(report: &Report) -> String {
+    let mut text = format!(
+        "offered {:.0}/s, achieved {:.0}/s, completed {}, errors {}, lost {}, misses {}",
+        report.offered_rps, report.achieved_rps, report.completed, report.errors, report.lost, report.misses
+    );
+    if report.errors > 0 {
+        text.push_str(&format!(" ({})", kinds(&report.errors_by_kind)));
+    }
+    if let Some(cpu_us) = report.server_cpu_us_per_op {
+        text.push_str(&format!(", server CPU {cpu_us:.2} us/op"));
+    }
+    text
+}
+
+fn latencies(report: &Report) -> Table {
+    let mut table = numbers_table(&["latency, us", "p50", "p90", "p99", "p99.9", "p99.99", "max", "count"]);
+    let rows = [
+        ("all", &report.latency_us.all),
+        ("small", &report.latency_us.small),
+        ("large", &report.latency_us.large),
+    ];
+    for (name, quantiles) in rows.into_iter().filter(|(_, quantiles)| quantiles.count > 0) {
+        let Quantiles { p50, p90, p99, p999, p9999, max, count, .. } = quantiles;
+        let mut cells = vec![Cell::new(name)];
+        cells.extend([p50, p90, p99, p999, p9999, max].map(|us| number(micros(*us))));
+        cells.push(number(count.to_string()));
+        table.add_row(cells);
+    }
+    table
+}
+
+/// The driver's own share, so that nobody blames the server for it.
+fn driver_share(report: &Report) -> String {
+    let share = &report.driver;
+    if share.send_lag_us.count == 0 {
+        return "closed loop: latencies count from the actual send time".to_owned();
+    }
+    format!(
+        "of that the driver: sent late by p50 {} p99 {} us; arrivals dated by the {}",
+        micros(share.send_lag_us.p50),
+        micros(share.send_lag_us.p99),
+        if share.kernel_stamped > 0.5 { "kernel" } else { "driver" },
+    )
+}
+
+/// Prints what a load came to.
+pub(super) fn print_load(target: &Target, loaded: &LoadReport) {
+    println!(
+        "stored {} items with {} of values in {target} within {:.1} s",
+        loaded.stored,
+        rounded_size(loaded.value_bytes),
+        loaded.duration_s
+    );
+}
+
+/// Errors by kind in one line.
+pub(super) fn kinds(errors: &BTreeMap<String, u64>) -> String {
+    let kinds: Vec<String> = errors.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+    if kinds.is_empty() { "no answer".to_owned() } else { kinds.join(", ") }
+}
+
+/// A table whose first column holds names.
+pub(super) fn numbers_table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_FULL_CONDENSED);
+    table.set_header(header.iter().enumerate().map(|(column, text)| {
+        let cell = Cell::new(text);
+        if column == 0 { cell } else { cell.set_alignment(CellAlignment::Right) }
+    }));
+    table
+}
+
+/// A cell that holds a number.
+pub(super) fn number(text: impl Into<String>) -> Cell {
+    Cell::new(text.into()).set_alignment(CellAlignment::Right)
+}
+
+/// Microseconds with as many digits as mean something.
+pub(super) fn micros(us: f64) -> String {
+    if us < 100.0 { format!("{us:.1}") } else { format!("{us:.0}") }
+}
+
+fn rounded_size(bytes: u64) -> SizeText {
+    let shift = [30, 20, 10].into_iter().find(|shift| bytes >> shift >= 10).unwrap_or(0);
+    SizeText(bytes >> shift << shift)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_rounded_to_two_digits_or_more() {
+        assert_eq!(rounded_size(123_456_789).to_string(), "117m");
+        assert_eq!(rounded_size(500).to_string(), "500");
+        assert_eq!(rounded_size(11 << 30).to_string(), "11g");
+    }
+
+    #[test]
+    fn microseconds_have_three_digits() {
+        assert_eq!([micros(9.87), micros(99.94), micros(1234.5)], ["9.9", "99.9", "1234"]);
+    }
+}
