@@ -165,11 +165,10 @@ impl Entry<'_> {
         Ok(cas)
     }
 
-    /// Pins the item; `None` if there is none, or too many items are pinned. To be dropped after the entry.
+    /// Pins the item; `None` if there is none. To be dropped after the entry.
     pub(crate) fn pin(&mut self, store: &Arc<Store>) -> Option<Pinned> {
         let (item, state) = self.current()?;
-        let pin = self.writer.pin(store.memory(), item, &state)?;
-        Some(Pinned::new(store, self.hash, item, state, pin))
+        Some(Pinned::new(store, &mut self.writer, self.hash, item, state))
     }
 
     pub(crate) fn link(

@@ -134,11 +134,13 @@ impl Writer {
         self.retire(memory, slot);
     }
 
-    /// Counts one more reader of an item under its own claim; `None` when there are too many.
-    pub(crate) fn pin(&mut self, memory: &Memory, item: Offset, state: &ItemState) -> Option<Pin> {
-        let pin = self.pins.pin(item.words(), state.is_pinned())?;
+    /// Counts one more reader of an item; `None` when too many items are pinned.
+    pub(crate) fn pin(&mut self, memory: &Memory, item: Offset) -> Option<Pin> {
+        let word = memory.region().word(item.plus(SHAPE));
         // Relaxed: the bit is for holders of the lock.
-        memory.region().word(item.plus(SHAPE)).store(state.shape | PINNED, Relaxed);
+        let shape = word.load(Relaxed);
+        let pin = self.pins.pin(item.words(), shape & PINNED != 0)?;
+        word.store(shape | PINNED, Relaxed);
         Some(pin)
     }
 

@@ -2,6 +2,7 @@
 
 use crate::{
     item::{ItemState, body},
+    partition::Writer,
     read::note_access,
     store::Store,
 };
@@ -28,13 +29,24 @@ enum Claim {
         item: Offset,
         pin: Pin,
     },
-    /// When too many items were pinned: a copy, made without holding writers up.
+    /// A copy, when too many items were pinned already.
     Copy(Box<[u8]>),
 }
 
 impl Pinned {
-    pub(crate) fn new(store: &Arc<Store>, hash: KeyHash, item: Offset, state: ItemState, pin: Pin) -> Self {
-        Self { store: Arc::clone(store), hash, state, claim: Claim::Pin { item, pin } }
+    /// Pins `item`, which the holder of the lock has found in this `state`.
+    pub(crate) fn new(
+        store: &Arc<Store>,
+        writer: &mut Writer,
+        hash: KeyHash,
+        item: Offset,
+        state: ItemState,
+    ) -> Self {
+        let claim = match writer.pin(store.memory(), item) {
+            Some(pin) => Claim::Pin { item, pin },
+            None => Claim::Copy(value_of(store, item, &state).into()),
+        };
+        Self { store: Arc::clone(store), hash, state, claim }
     }
 
     /// The value.
@@ -85,15 +97,10 @@ impl Store {
     /// Pins the live item with this key; `None` if there is none. Counts as an access.
     pub fn pin(self: &Arc<Self>, hash: KeyHash, key: &[u8], now: Seconds) -> Option<Pinned> {
         let mut writer = self.partition(hash).writer.lock();
-        let (item, found) = self.find_live(&writer, hash, key, now)?;
-        note_access(self.memory().region(), item, &found, now);
-        let state = ItemState::load(self.memory().region(), item, now);
-        if let Some(pin) = writer.pin(self.memory(), item, &state) {
-            // What is reported is the item before this access, as in a read.
-            return Some(Pinned::new(self, hash, item, found, pin));
-        }
-        let value = value_of(self, item, &found).into();
-        Some(Pinned { store: Arc::clone(self), hash, state: found, claim: Claim::Copy(value) })
+        let (item, state) = self.find_live(&writer, hash, key, now)?;
+        note_access(self.memory().region(), item, &state, now);
+        // What is reported is the item before this access, as in a read.
+        Some(Pinned::new(self, &mut writer, hash, item, state))
     }
 
     fn unpin(&self, hash: KeyHash, item: Offset, pin: &Pin) {

@@ -162,8 +162,7 @@ impl Store {
             partition.fallbacks.fetch_add(1, Relaxed);
             return Some(f(&view));
         }
-        let state = ItemState::load(region, item, now);
-        let Some(pin) = writer.pin(self.memory(), item, &state) else { return Some(f(&view)) };
+        let Some(pin) = writer.pin(self.memory(), item) else { return Some(f(&view)) };
         drop(writer);
         let _pin = BorrowedPin { store: self, hash, item, pin };
         Some(f(&view))

@@ -72,20 +72,15 @@ impl Reservation {
         }
     }
 
-    pub(crate) fn sizes(&self) -> (usize, u64) {
+    fn sizes(&self) -> (usize, u64) {
         (self.key_bytes, self.value_bytes)
     }
 
-    pub(crate) fn item(&self) -> Option<Offset> {
+    fn item(&self) -> Option<Offset> {
         self.space.as_ref().map(|space| match space {
             Space::Exclusive(exclusive) => exclusive.chunk(),
             Space::Buffered { item, .. } => *item,
         })
-    }
-
-    /// The memory belongs to the index now.
-    pub(crate) fn linked(&mut self) {
-        self.space = None;
     }
 }
 
@@ -154,26 +149,16 @@ impl Entry<'_> {
     /// If the reservation was made for another key or another store.
     pub fn commit(&mut self, mut reservation: Reservation, meta: ItemMeta) -> Result<u64, OutOfMemory> {
         reservation.settle();
-        let cas = self.link_reserved(&reservation, &meta);
-        match cas {
-            Ok(_) => reservation.linked(),
-            Err(OutOfMemory) => {
-                // Freed here, because dropping it would wait for the lock that this entry holds.
-                if let Some(item) = reservation.item() {
-                    self.free(item);
-                }
-                reservation.linked();
-            }
+        let sizes = reservation.sizes();
+        let Some(item) = reservation.item() else { return Err(OutOfMemory) };
+        let is_for = self.is_for(&reservation.store, reservation.hash, item, sizes.0);
+        // From here on this entry owns the memory: dropping it there would wait for the lock held here.
+        reservation.space = None;
+        assert!(is_for, "reserved for another key");
+        let linked = self.link(item, &meta, sizes);
+        if linked.is_err() {
+            self.free(item);
         }
-        cas
-    }
-
-    fn link_reserved(&mut self, reservation: &Reservation, meta: &ItemMeta) -> Result<u64, OutOfMemory> {
-        let item = reservation.item().ok_or(OutOfMemory)?;
-        assert!(
-            self.is_for(&reservation.store, reservation.hash, item, reservation.key_bytes),
-            "another key"
-        );
-        self.link(item, meta, reservation.sizes())
+        linked
     }
 }
