@@ -10,7 +10,8 @@ use std::{process::ExitCode, sync::Arc};
 use clap::{Parser, Subcommand};
 use minos_node::Verbosity;
 use tracing_subscriber::{
-    EnvFilter, Layer, filter::dynamic_filter_fn, filter::FilterExt, layer::SubscriberExt, util::SubscriberInitExt,
+    EnvFilter, Layer, filter::FilterExt, filter::dynamic_filter_fn, layer::SubscriberExt,
+    util::SubscriberInitExt,
 };
 
 /// A key-value store whose small requests never wait for large ones.

@@ -1,6 +1,6 @@
-//! Pinning of threads to processors.
+//! Threads and processors: where threads may run, and how much time they took.
 
-use std::io;
+use std::{io, time::Duration};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -20,4 +20,19 @@ pub fn pin_to(cpu: usize) -> io::Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu);
     Ok(sched_setaffinity(None, &set)?)
+}
+
+/// Processor time this process has taken, in user mode and in the kernel.
+pub fn processor_time() -> (Duration, Duration) {
+    // SAFETY: all zeroes is a value of this plain structure of integers.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the call writes to the structure and to nothing else.
+    if unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut usage) } != 0 {
+        return (Duration::ZERO, Duration::ZERO);
+    }
+    (duration(usage.ru_utime), duration(usage.ru_stime))
+}
+
+fn duration(time: libc::timeval) -> Duration {
+    Duration::from_secs(time.tv_sec as u64) + Duration::from_micros(time.tv_usec as u64)
 }

@@ -44,10 +44,6 @@ impl Poller for Epoll {
         let _ = epoll::delete(&self.fd, socket);
     }
 
-    fn watch(&mut self, token: Token, fd: BorrowedFd<'_>) -> io::Result<()> {
-        Ok(epoll::add(&self.fd, fd, EventData::new_u64(token.0), EventFlags::IN)?)
-    }
-
     fn poll(&mut self, ready: &mut Vec<Ready>, max: usize, wait: Wait) -> io::Result<()> {
         debug_assert!(ready.is_empty() && max > 0);
         let mut events = [MaybeUninit::<Event>::uninit(); BURST_MAX];
@@ -68,6 +64,16 @@ impl Poller for Epoll {
     #[inline]
     fn send(&mut self, _token: Token, socket: &Socket, bytes: &[u8]) -> Progress {
         socket.send(bytes)
+    }
+
+    /// Epoll goes on reporting by itself.
+    #[inline]
+    fn expect(&mut self, _token: Token, _socket: &Socket) {}
+
+    /// Whatever was sent is in the kernel's hands.
+    #[inline]
+    fn lend(&mut self, _token: Token, _socket: &Socket) -> Progress {
+        Progress::Bytes(0)
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {
@@ -91,6 +97,7 @@ fn translated(event: &Event) -> Ready {
         token: Token(data.u64()),
         readable: flags.intersects(EventFlags::IN | gone),
         writable: flags.intersects(EventFlags::OUT | EventFlags::HUP | EventFlags::ERR),
+        hangup: flags.intersects(gone),
     }
 }
 
@@ -125,7 +132,7 @@ mod tests {
         assert!(ready.is_empty());
         assert_eq!(far.send(b"x"), Progress::Bytes(1));
         poller.poll(&mut ready, 4, Wait::For(Duration::from_secs(5))).unwrap();
-        assert_eq!(ready, [Ready { token: Token(7), readable: true, writable: false }]);
+        assert_eq!(ready, [Ready { token: Token(7), readable: true, writable: false, hangup: false }]);
         ready.clear();
         poller.poll(&mut ready, 4, Wait::No).unwrap();
         assert!(ready.is_empty());
@@ -139,7 +146,7 @@ mod tests {
         drop(far);
         let mut ready = Vec::new();
         poller.poll(&mut ready, 4, Wait::No).unwrap();
-        assert!(ready[0].readable);
+        assert!(ready[0].readable && ready[0].hangup);
         assert_eq!(poller.receive(Token(1), &near, &mut [0; 8]), Progress::Closed);
     }
 }

@@ -10,14 +10,16 @@ mod listener;
 mod poller;
 mod socket;
 pub mod timestamp;
+mod uring;
 mod wait;
 mod waker;
 
 pub use address::{Address, ParseAddressError};
-pub use affinity::{allowed_cpus, pin_to};
+pub use affinity::{allowed_cpus, pin_to, processor_time};
 pub use epoll::Epoll;
 pub use listener::{Accepted, Listener};
 pub use poller::{Interest, Poller, Ready, Token, Wait};
 pub use socket::{Progress, Socket};
-pub use wait::wait_readable;
+pub use uring::Uring;
+pub use wait::{WAIT_MAX, wait_readable};
 pub use waker::Waker;

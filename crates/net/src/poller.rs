@@ -17,6 +17,9 @@ pub struct Ready {
     pub readable: bool,
     /// Bytes can be sent again after a send was blocked.
     pub writable: bool,
+    /// The peer has closed its sending side or the connection is broken: no other event need come, so
+    /// that the socket is to be received from until it says so itself.
+    pub hangup: bool,
 }
 
 /// What to be told about a socket.
@@ -42,7 +45,8 @@ pub enum Wait {
 /// A set of sockets and a way to learn which of them have something to do.
 ///
 /// Events are edges: a socket is reported once when something arrives, and again only when more does.
-/// Whoever is told therefore receives until less than a whole buffer comes, or remembers the token.
+/// Whoever is told therefore receives until less than a whole buffer comes, or remembers the token; then
+/// it calls [`Poller::expect`].
 pub trait Poller: Send + Sized {
     /// What `--io` and the log call it.
     const NAME: &'static str;
@@ -68,12 +72,6 @@ pub trait Poller: Send + Sized {
     /// Takes a socket out of the set.
     fn remove(&mut self, token: Token, socket: &Socket);
 
-    /// Adds a descriptor that is reported as readable again and again while it is.
-    ///
-    /// # Errors
-    /// The kernel's limits on watched descriptors.
-    fn watch(&mut self, token: Token, fd: BorrowedFd<'_>) -> io::Result<()>;
-
     /// Appends at most `max` events, and never more than a burst, to `ready`, which must be empty.
     ///
     /// # Errors
@@ -86,6 +84,14 @@ pub trait Poller: Send + Sized {
     /// Sends from the front of `bytes`.
     fn send(&mut self, token: Token, socket: &Socket, bytes: &[u8]) -> Progress;
 
-    /// A descriptor that is readable while events wait, if there is one.
+    /// Says that the caller is done with what it was told of, and is to be told of more.
+    fn expect(&mut self, token: Token, socket: &Socket);
+
+    /// Lends a socket out to somebody who receives and sends by himself. [`Progress::Blocked`] says that
+    /// bytes given to [`Poller::send`] are still on their way; the caller asks again after an event.
+    /// When the socket comes back, [`Poller::expect`] is called.
+    fn lend(&mut self, token: Token, socket: &Socket) -> Progress;
+
+    /// A descriptor that is readable while events wait.
     fn descriptor(&self) -> BorrowedFd<'_>;
 }

@@ -2,6 +2,7 @@
 
 use std::{
     io::IoSlice,
+    net::SocketAddr,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
 };
 
@@ -36,6 +37,16 @@ impl Socket {
     /// Descriptor number, for people who read `stats conns`.
     pub fn number(&self) -> i32 {
         self.fd.as_raw_fd()
+    }
+
+    /// The peer's address as text; empty when it is gone or has none.
+    pub fn peer_text(&self) -> String {
+        match rustix::net::getpeername(&self.fd) {
+            Ok(Some(address)) => {
+                SocketAddr::try_from(address).map_or_else(|_| String::new(), |a| a.to_string())
+            }
+            _ => String::new(),
+        }
     }
 
     /// Receives into `buffer`.

@@ -2,6 +2,8 @@
 
 use std::{io, os::fd::BorrowedFd};
 
+use arrayvec::ArrayVec;
+use minos_base::limits::WORKERS_MAX;
 use rustix::{
     event::{PollFd, PollFlags, poll},
     io::Errno,
@@ -9,12 +11,17 @@ use rustix::{
 
 use crate::{Wait, epoll::timespec};
 
-/// Waits until one of `descriptors` is readable and says whether one is.
+/// Descriptors that can be waited for at once.
+pub const WAIT_MAX: usize = WORKERS_MAX + 2;
+
+/// Waits until one of `descriptors`, at most [`WAIT_MAX`], is readable and says whether one is.
 ///
 /// # Errors
 /// Only what makes waiting impossible; a signal counts as nothing being readable.
 pub fn wait_readable(descriptors: &[BorrowedFd<'_>], wait: Wait) -> io::Result<bool> {
-    let mut entries: Vec<_> = descriptors.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+    debug_assert!(descriptors.len() <= WAIT_MAX);
+    let entries = descriptors.iter().take(WAIT_MAX).map(|fd| PollFd::new(fd, PollFlags::IN));
+    let mut entries: ArrayVec<_, WAIT_MAX> = entries.collect();
     match poll(&mut entries, Some(&timespec(wait))) {
         Ok(ready) => Ok(ready > 0),
         Err(Errno::INTR) => Ok(false),

@@ -1,3 +1,32 @@
 //! The worker loop that joins net, proto, sched and engine.
+//!
+//! Protocol and store meet only here. A [`Server`] is a number of workers, each with an RX queue, a ring
+//! and a set of large transfers (Minos §3.1), and a control thread.
 
 #![forbid(unsafe_code)]
+
+mod admin;
+pub mod config;
+mod connection;
+mod control;
+mod counters;
+mod execute;
+mod idle;
+mod large_set;
+mod metrics;
+mod placement;
+mod plan_cell;
+mod queue;
+mod registry;
+mod server;
+mod shared;
+mod slab;
+mod transfer;
+mod visit;
+mod worker;
+
+pub use admin::Verbosity;
+pub use config::ServerConfig;
+pub use control::LISTENERS_MAX;
+pub use server::{Server, StartError};
+pub use shared::Stop;

@@ -1,0 +1,154 @@
+//! What the server as a whole tells of itself in `stats`, and what clients may ask of it.
+
+use std::{
+    fmt::Display,
+    sync::{
+        PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use minos_base::Seconds;
+use minos_command::StatsGroup;
+use minos_net::Poller;
+use minos_sched::Role;
+
+use crate::{counters::Totals, execute::Admin, shared::Shared};
+
+type Emit<'a> = &'a mut dyn FnMut(&str, &dyn Display);
+
+/// How much is logged, as clients set it by `verbosity`. Whoever owns the log reads it.
+#[derive(Debug, Default)]
+pub struct Verbosity(AtomicU32);
+
+impl Verbosity {
+    /// The level last asked for; 0 is the quietest.
+    pub fn level(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl<P: Poller> Admin for Shared<P> {
+    fn totals(&self) -> Totals {
+        let baseline = *self.counters_baseline.lock().unwrap_or_else(PoisonError::into_inner);
+        self.all_totals().since(&baseline)
+    }
+
+    fn reset(&self) {
+        *self.counters_baseline.lock().unwrap_or_else(PoisonError::into_inner) = self.all_totals();
+    }
+
+    fn stats(&self, group: StatsGroup, emit: Emit<'_>) {
+        match group {
+            StatsGroup::General => self.general(emit),
+            StatsGroup::Settings => self.settings(emit),
+            StatsGroup::Connections => self.connections(emit),
+            StatsGroup::Minos => self.policy(emit),
+            _ => {}
+        }
+    }
+
+    fn set_verbosity(&self, level: u32) {
+        self.config.verbosity.0.store(level, Ordering::Relaxed);
+    }
+
+    fn flush_at(&self, due: Seconds) {
+        self.flush_due_s.store(due, Ordering::Relaxed);
+    }
+
+    fn allows_shutdown(&self) -> bool {
+        self.config.allow_shutdown
+    }
+}
+
+impl<P: Poller> Shared<P> {
+    fn all_totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        for worker in &self.workers {
+            totals.add(&worker.counters);
+        }
+        totals
+    }
+
+    fn general(&self, emit: Emit<'_>) {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let uptime_s = self.clock.seconds() - minos_base::Clock::START;
+        let (user, system) = minos_net::processor_time();
+        emit("pid", &std::process::id());
+        emit("uptime", &uptime_s);
+        emit("time", &unix.as_secs());
+        emit("version", &env!("CARGO_PKG_VERSION"));
+        emit("pointer_size", &usize::BITS);
+        emit("rusage_user", &format_args!("{:.6}", user.as_secs_f64()));
+        emit("rusage_system", &format_args!("{:.6}", system.as_secs_f64()));
+        emit("max_connections", &self.config.connections_max);
+        emit("curr_connections", &self.connections.current());
+        emit("total_connections", &self.connections.accepted());
+        emit("rejected_connections", &self.connections.rejected());
+        emit("threads", &self.workers.len());
+    }
+
+    fn settings(&self, emit: Emit<'_>) {
+        let config = &self.config;
+        let addresses: Vec<_> = config.memcached.iter().map(ToString::to_string).collect();
+        emit("maxbytes", &self.store.stats().memory_bytes);
+        emit("maxconns", &config.connections_max);
+        emit("inter", &addresses.join(","));
+        emit("verbosity", &self.config.verbosity.level());
+        emit("evictions", &"off");
+        emit("num_threads", &self.workers.len());
+        emit("item_size_max", &config.value_bytes_max);
+        emit("cas_enabled", &"yes");
+        emit("flush_enabled", &"yes");
+        emit("shutdown_enabled", &yes_or_no(config.allow_shutdown));
+        emit("idle_timeout", &config.idle_timeout.map_or(0, |timeout| timeout.as_secs()));
+        emit("stall_timeout", &config.stall_timeout.as_secs());
+        emit("buffer_size_max", &config.buffer_bytes_max);
+        emit("dispatch", &config.dispatch);
+        emit("percentile", &config.control.percentile);
+        emit("alpha", &config.control.alpha);
+        emit("cost", &config.control.cost);
+        emit("threshold", &config.control.threshold);
+        emit("sample_one_in", &config.control.sample_one_in);
+        emit("epoch_ms", &config.epoch.as_millis());
+        emit("steal", &yes_or_no(config.steal));
+        emit("slice_bytes", &config.slice_bytes);
+        emit("ring_capacity", &config.ring_capacity);
+        emit("poll", &config.poll);
+        emit("io", &P::NAME);
+        emit("backing", &self.store.backing_text());
+    }
+
+    fn connections(&self, emit: Emit<'_>) {
+        let now_s = self.clock.seconds();
+        for entry in self.connections.entries() {
+            let name = entry.descriptor;
+            emit(&format!("{name}:addr"), &entry.peer_address);
+            emit(&format!("{name}:listen_addr"), &entry.listen_address);
+            emit(&format!("{name}:queue"), &entry.queue);
+            emit(&format!("{name}:secs_since_last_cmd"), &now_s.saturating_sub(entry.last_active()));
+        }
+    }
+
+    fn policy(&self, emit: Emit<'_>) {
+        self.plan.decision().emit(emit);
+        let plan = self.plan.plan();
+        for (index, (worker, role)) in self.workers.iter().zip(&plan.roles).enumerate() {
+            let role = match role {
+                Role::Small => "small",
+                Role::Large => "large",
+                Role::Standby => "standby",
+            };
+            emit(&format!("worker:{index}:role"), &role);
+            emit(&format!("worker:{index}:ring"), &worker.ring.len());
+            for (name, value) in worker.metrics.all() {
+                emit(&format!("worker:{index}:{name}"), &value);
+            }
+        }
+    }
+}
+
+fn yes_or_no(is_so: bool) -> &'static str {
+    if is_so { "yes" } else { "no" }
+}

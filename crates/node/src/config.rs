@@ -1,0 +1,192 @@
+//! What a server is told when it starts.
+
+use std::{fmt, str::FromStr, sync::Arc, time::Duration};
+
+use minos_base::{VALUE_BYTES_MAX, limits};
+use minos_net::Address;
+use minos_sched::{ConfigError, ControlConfig};
+
+use crate::admin::Verbosity;
+pub use crate::large_set::LargeOrder;
+
+/// Everything a server is told beside its store.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// Where memcached clients are listened to.
+    pub memcached: Vec<Address>,
+    /// Workers, and how requests are shared among them.
+    pub control: ControlConfig,
+    /// Which discipline shares them.
+    pub dispatch: Dispatch,
+    /// Length of a control epoch (Minos §5.2: one second).
+    pub epoch: Duration,
+    /// Whether a large worker that has nothing to do takes small requests.
+    pub steal: bool,
+    /// Order in which a large worker serves what it holds.
+    pub large_order: LargeOrder,
+    /// Longest time for which a transfer that could move waits for a slice.
+    pub large_wait_max: Duration,
+    /// Bytes of a large transfer served between two looks at the RX queues.
+    pub slice_bytes: usize,
+    /// Transfers that may wait in a worker's ring.
+    pub ring_capacity: usize,
+    /// What a worker does when it has nothing to do.
+    pub poll: PollMode,
+    /// Longest time a worker spins before it sleeps, with [`PollMode::Adaptive`].
+    pub spin_max: Duration,
+    /// How sockets are polled.
+    pub io: IoMode,
+    /// Whether each worker is bound to a processor.
+    pub pin: bool,
+    /// Connections at a time.
+    pub connections_max: usize,
+    /// Silence after which a connection is closed; none means never.
+    pub idle_timeout: Option<Duration>,
+    /// Time without a byte moved after which a large transfer is given up.
+    pub stall_timeout: Duration,
+    /// Largest value a client may store, in bytes.
+    pub value_bytes_max: u64,
+    /// Bytes buffered for one connection in one direction.
+    pub buffer_bytes_max: usize,
+    /// Whether a client may stop the server.
+    pub allow_shutdown: bool,
+    /// Time that a stopping server gives to what is under way.
+    pub stop_timeout: Duration,
+    /// What clients ask to be logged, where the owner of the log sees it.
+    pub verbosity: Arc<Verbosity>,
+}
+
+impl ServerConfig {
+    /// The defaults for `workers` workers and no address.
+    pub fn new(workers: usize) -> Self {
+        Self {
+            memcached: Vec::new(),
+            control: ControlConfig::new(workers),
+            dispatch: Dispatch::SizeAware,
+            epoch: Duration::from_secs(1),
+            steal: true,
+            large_order: LargeOrder::Shortest,
+            large_wait_max: Duration::from_millis(100),
+            slice_bytes: limits::SLICE_BYTES,
+            ring_capacity: 1024,
+            poll: PollMode::Adaptive,
+            spin_max: Duration::from_micros(50),
+            io: IoMode::Auto,
+            pin: true,
+            connections_max: limits::CONNECTIONS_MAX_DEFAULT,
+            idle_timeout: None,
+            stall_timeout: Duration::from_secs(60),
+            value_bytes_max: limits::ITEM_BYTES_MAX_DEFAULT,
+            buffer_bytes_max: 256 << 10,
+            allow_shutdown: false,
+            stop_timeout: Duration::from_secs(5),
+            verbosity: Arc::default(),
+        }
+    }
+
+    /// Says what is wrong with the values, by the name of their option.
+    ///
+    /// # Errors
+    /// The first value that is out of its bounds.
+    pub fn check(&self) -> Result<(), InvalidOption> {
+        self.control.check().map_err(InvalidOption::Control)?;
+        bound("--max-connections", self.connections_max as u64, 1, 1 << 20)?;
+        bound("--max-item-size", self.value_bytes_max, 1, VALUE_BYTES_MAX)?;
+        bound("--max-buffer", self.buffer_bytes_max as u64, 16 << 10, 1 << 30)?;
+        bound("--slice", self.slice_bytes as u64, 4 << 10, 1 << 30)?;
+        bound("--ring-size", self.ring_capacity as u64, 2, 1 << 20)?;
+        bound("--epoch", self.epoch.as_millis() as u64, 1, 3_600_000)
+    }
+}
+
+/// A value that is out of its bounds.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum InvalidOption {
+    /// The value of an option.
+    #[error("{option}: {value} is not allowed; it must be between {min} and {max}")]
+    OutOfBounds {
+        /// Its name on the command line.
+        option: &'static str,
+        /// What was given.
+        value: u64,
+        /// The smallest value allowed.
+        min: u64,
+        /// The largest value allowed.
+        max: u64,
+    },
+    /// A value of the policy.
+    #[error(transparent)]
+    Control(ConfigError),
+}
+
+fn bound(option: &'static str, value: u64, min: u64, max: u64) -> Result<(), InvalidOption> {
+    if (min..=max).contains(&value) {
+        return Ok(());
+    }
+    Err(InvalidOption::OutOfBounds { option, value, min, max })
+}
+
+/// Declares an option with a few named values: the enum, how it reads and how it prints.
+macro_rules! choice {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name { $($(#[$variant_doc])* $variant,)* }
+
+        impl $name {
+            /// The names of all values, as options take them.
+            pub const NAMES: &'static [&'static str] = &[$($text),*];
+        }
+
+        impl FromStr for $name {
+            type Err = String;
+
+            fn from_str(text: &str) -> Result<Self, String> {
+                match text {
+                    $($text => Ok(Self::$variant),)*
+                    _ => Err(format!("expected one of {}", Self::NAMES.join(", "))),
+                }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { $(Self::$variant => $text,)* })
+            }
+        }
+    };
+}
+
+choice! {
+    /// Who executes a request.
+    Dispatch {
+        /// Small requests where they arrive, large ones on disjoint workers (Minos §3.1).
+        SizeAware = "size-aware",
+        /// Every request where it arrives, to completion (Minos §5.2, HKH).
+        KeyHash = "keyhash",
+    }
+}
+
+choice! {
+    /// What a worker does when it has nothing to do.
+    PollMode {
+        /// Spin while that is likely to be rewarded soon, then sleep.
+        Adaptive = "adaptive",
+        /// Never sleep.
+        Busy = "busy",
+        /// Sleep at once.
+        Sleep = "sleep",
+    }
+}
+
+choice! {
+    /// How sockets are polled.
+    IoMode {
+        /// The best that the kernel permits.
+        Auto = "auto",
+        /// epoll.
+        Epoll = "epoll",
+        /// io_uring.
+        Uring = "uring",
+    }
+}

@@ -1,0 +1,194 @@
+//! What a large worker holds, and whose turn it is.
+
+use std::time::{Duration, Instant};
+
+use minos_net::{Epoll, Poller, Ready, Token, Wait};
+
+use crate::transfer::{Slice, Transfer};
+
+/// In which order a large worker serves what it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LargeOrder {
+    /// The transfer with the fewest bytes left first, in slices; none waits for longer than a bound
+    /// without getting a slice.
+    Shortest,
+    /// The one that came first, to completion: the paper's order (Minos §3.1).
+    Fifo,
+}
+
+/// Transfers in progress on one worker: at most one a connection.
+pub(crate) struct LargeSet {
+    order: LargeOrder,
+    wait_max: Duration,
+    entries: Vec<Option<Entry>>,
+    free: Vec<usize>,
+    /// Entries whose socket was ready when last tried, in the order in which they became so.
+    runnable: Vec<usize>,
+    /// Sockets of entries that were blocked once. Always epoll, because transfers move bytes by themselves
+    /// and only want to know when they can.
+    poller: Epoll,
+    ready: Vec<Ready>,
+}
+
+struct Entry {
+    transfer: Box<Transfer>,
+    remaining_bytes: usize,
+    waits_since: Instant,
+    progressed: Instant,
+    watched: bool,
+}
+
+/// How a transfer ended.
+pub(crate) enum Ended {
+    Complete(Box<Transfer>),
+    Broken(Box<Transfer>),
+}
+
+impl LargeSet {
+    /// An empty set. With [`LargeOrder::Shortest`] no transfer waits for longer than `wait_max` for a slice
+    /// while its socket is ready.
+    pub(crate) fn new(order: LargeOrder, wait_max: Duration) -> std::io::Result<Self> {
+        Ok(Self {
+            order,
+            wait_max,
+            entries: Vec::new(),
+            free: Vec::new(),
+            runnable: Vec::new(),
+            poller: Epoll::open()?,
+            ready: Vec::new(),
+        })
+    }
+
+    /// Transfers held, ready or blocked.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+
+    /// Whether a slice could be served now.
+    pub(crate) fn is_runnable(&self) -> bool {
+        !self.runnable.is_empty()
+    }
+
+    /// The descriptor that is readable when a blocked transfer can go on.
+    pub(crate) fn descriptor(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.poller.descriptor()
+    }
+
+    /// Takes a transfer in.
+    pub(crate) fn insert(&mut self, transfer: Box<Transfer>, now: Instant) {
+        let remaining_bytes = transfer.remaining_bytes();
+        let entry = Entry { transfer, remaining_bytes, waits_since: now, progressed: now, watched: false };
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.entries.push(None);
+            self.entries.len() - 1
+        });
+        self.entries[index] = Some(entry);
+        self.runnable.push(index);
+    }
+
+    /// Learns which blocked transfers can go on.
+    pub(crate) fn poll(&mut self, now: Instant) {
+        if self.runnable.len() == self.len() {
+            return;
+        }
+        self.ready.clear();
+        if self.poller.poll(&mut self.ready, usize::MAX, Wait::No).is_err() {
+            return;
+        }
+        for ready in &self.ready {
+            let index = ready.token.0 as usize;
+            if let Some(Some(entry)) = self.entries.get_mut(index)
+                && !self.runnable.contains(&index)
+            {
+                entry.waits_since = now;
+                self.runnable.push(index);
+            }
+        }
+    }
+
+    /// Serves one slice of at most `slice_bytes` to whoever's turn it is; returns a transfer that has
+    /// ended with it.
+    pub(crate) fn serve_slice(&mut self, slice_bytes: usize, now: Instant) -> Option<Ended> {
+        let position = self.turn(now)?;
+        let index = self.runnable[position];
+        let entry = self.entries[index].as_mut()?;
+        match entry.transfer.advance(slice_bytes) {
+            Slice::Moved(moved) => {
+                entry.remaining_bytes -= moved.min(entry.remaining_bytes);
+                entry.waits_since = now;
+                entry.progressed = now;
+                None
+            }
+            Slice::Blocked => {
+                self.runnable.remove(position);
+                self.watch(index, now)
+            }
+            Slice::Complete => self.take(position, index).map(Ended::Complete),
+            Slice::Broken => self.take(position, index).map(Ended::Broken),
+        }
+    }
+
+    /// Takes out a transfer that has not moved a byte since `deadline`, if there is one.
+    pub(crate) fn take_stalled(&mut self, deadline: Instant) -> Option<Box<Transfer>> {
+        let index = self
+            .entries
+            .iter()
+            .position(|entry| entry.as_ref().is_some_and(|entry| entry.progressed < deadline))?;
+        self.runnable.retain(|&other| other != index);
+        self.release(index)
+    }
+
+    /// Position among the runnable of the one to serve.
+    fn turn(&self, now: Instant) -> Option<usize> {
+        let entry = |&index: &usize| self.entries[index].as_ref();
+        if self.order == LargeOrder::Fifo {
+            return if self.runnable.is_empty() { None } else { Some(0) };
+        }
+        let mut shortest = None;
+        let mut oldest: Option<(usize, Instant)> = None;
+        for (position, entry) in self.runnable.iter().filter_map(entry).enumerate() {
+            if shortest.is_none_or(|(_, bytes)| entry.remaining_bytes < bytes) {
+                shortest = Some((position, entry.remaining_bytes));
+            }
+            if oldest.is_none_or(|(_, since)| entry.waits_since < since) {
+                oldest = Some((position, entry.waits_since));
+            }
+        }
+        match oldest {
+            Some((position, since)) if now.saturating_duration_since(since) > self.wait_max => Some(position),
+            _ => shortest.map(|(position, _)| position),
+        }
+    }
+
+    /// Asks to be told when the socket of `index` is ready; a socket that cannot be watched ends.
+    fn watch(&mut self, index: usize, now: Instant) -> Option<Ended> {
+        let entry = self.entries[index].as_mut()?;
+        if entry.watched {
+            return None;
+        }
+        let interest = entry.transfer.interest();
+        // An edge that came between the blocked call and this one is reported by the addition.
+        match self.poller.add(Token(index as u64), &entry.transfer.connection.socket, interest) {
+            Ok(()) => {
+                entry.watched = true;
+                entry.waits_since = now;
+                None
+            }
+            Err(_) => self.release(index).map(Ended::Broken),
+        }
+    }
+
+    fn take(&mut self, position: usize, index: usize) -> Option<Box<Transfer>> {
+        self.runnable.remove(position);
+        self.release(index)
+    }
+
+    fn release(&mut self, index: usize) -> Option<Box<Transfer>> {
+        let entry = self.entries[index].take()?;
+        self.free.push(index);
+        if entry.watched {
+            self.poller.remove(Token(index as u64), &entry.transfer.connection.socket);
+        }
+        Some(entry.transfer)
+    }
+}

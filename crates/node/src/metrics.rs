@@ -1,0 +1,52 @@
+//! What a worker counts about its own work, beside the commands it executes.
+
+use crate::counters::Counter;
+
+/// Declares the counters of a worker once: the fields, and their names in `stats minos`.
+macro_rules! metrics {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// What one worker counts.
+        #[derive(Debug, Default)]
+        pub(crate) struct Metrics { $($(#[$doc])* pub(crate) $name: Counter,)* }
+
+        impl Metrics {
+            /// Every counter with its name.
+            pub(crate) fn all(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name.value()),)*].into_iter()
+            }
+        }
+    };
+}
+
+metrics! {
+    /// Looks at RX queues that found something.
+    bursts,
+    /// Connections served in them.
+    visits,
+    /// Visits to connections of another worker's RX queue.
+    visits_elsewhere,
+    /// Large requests handed to a worker's ring.
+    handed_over,
+    /// Times that a full ring left a large request at its source.
+    ring_full,
+    /// Large requests taken from this worker's ring.
+    large_taken,
+    /// Slices of large transfers served.
+    slices,
+    /// Large transfers completed.
+    large_completed,
+    /// Large transfers whose connection broke.
+    large_broken,
+    /// Large transfers given up because no byte had moved for too long.
+    large_stalled,
+    /// Large requests served to completion where they arrived.
+    large_inline,
+    /// Connections closed after too long a silence.
+    idle_closed,
+    /// Connections closed because a request outgrew the buffer.
+    buffer_overflows,
+    /// Expired or flushed items reclaimed in the background.
+    reclaimed,
+    /// Times the worker went to sleep.
+    sleeps,
+}

@@ -1,0 +1,140 @@
+//! The connections of a server: how many there may be, and what people are told of them.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
+};
+
+use minos_base::Seconds;
+
+/// Every connection that is open. Touched when one comes or goes, never by a request.
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    open: Mutex<BTreeMap<u64, Arc<Entry>>>,
+    accepted: AtomicU64,
+    rejected: AtomicU64,
+}
+
+/// What people are told of a connection.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    /// Descriptor number, by which memcached names it.
+    pub(crate) descriptor: i32,
+    /// RX queue it was dealt to.
+    pub(crate) queue: usize,
+    /// Where the client connected to.
+    pub(crate) listen_address: String,
+    /// Where the client is, as far as it has an address.
+    pub(crate) peer_address: String,
+    last_active: AtomicU32,
+}
+
+impl Entry {
+    /// When the client last said something.
+    pub(crate) fn last_active(&self) -> Seconds {
+        self.last_active.load(Ordering::Relaxed)
+    }
+}
+
+/// A place among the connections allowed; given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Registration {
+    registry: Arc<Registry>,
+    number: u64,
+    entry: Arc<Entry>,
+}
+
+impl Registry {
+    /// A place for a connection, unless `max` are taken.
+    pub(crate) fn register(
+        self: &Arc<Self>,
+        max: usize,
+        entry: impl FnOnce() -> Entry,
+    ) -> Option<Registration> {
+        let mut open = self.lock();
+        if open.len() >= max {
+            self.rejected.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        let number = self.accepted.fetch_add(1, Ordering::Relaxed);
+        let entry = Arc::new(entry());
+        open.insert(number, Arc::clone(&entry));
+        Some(Registration { registry: Arc::clone(self), number, entry })
+    }
+
+    /// Connections open now.
+    pub(crate) fn current(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// Connections accepted so far.
+    pub(crate) fn accepted(&self) -> u64 {
+        self.accepted.load(Ordering::Relaxed)
+    }
+
+    /// Connections refused so far because too many were open.
+    pub(crate) fn rejected(&self) -> u64 {
+        self.rejected.load(Ordering::Relaxed)
+    }
+
+    /// Every connection that is open, oldest first.
+    pub(crate) fn entries(&self) -> Vec<Arc<Entry>> {
+        self.lock().values().cloned().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Entry>>> {
+        // A map of whole entries is never half changed.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Entry {
+    /// A connection that was accepted at `now`.
+    pub(crate) fn new(
+        descriptor: i32,
+        queue: usize,
+        listen_address: String,
+        peer_address: String,
+        now: Seconds,
+    ) -> Self {
+        Self { descriptor, queue, listen_address, peer_address, last_active: AtomicU32::new(now) }
+    }
+}
+
+impl Registration {
+    /// The client said something at `now`.
+    #[inline]
+    pub(crate) fn active(&self, now: Seconds) {
+        self.entry.last_active.store(now, Ordering::Relaxed);
+    }
+
+    /// When the client last said something.
+    pub(crate) fn last_active(&self) -> Seconds {
+        self.entry.last_active()
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.registry.lock().remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_bounded_and_given_back() {
+        let registry = Arc::new(Registry::default());
+        let entry = || Entry::new(3, 0, String::new(), String::new(), 2);
+        let first = registry.register(1, entry).unwrap();
+        assert!(registry.register(1, entry).is_none());
+        drop(first);
+        assert!(registry.register(1, entry).is_some());
+        assert_eq!((registry.current(), registry.accepted(), registry.rejected()), (0, 2, 1));
+    }
+}

@@ -1,0 +1,224 @@
+//! A server: its threads and how it starts and stops.
+
+use std::{
+    io,
+    sync::{Arc, Mutex, atomic::AtomicU32},
+    thread::{self, JoinHandle},
+    time::Instant,
+};
+
+use minos_base::Clock;
+use minos_engine::Store;
+use minos_net::{Address, Epoll, Listener, Poller, Uring, Waker, allowed_cpus, pin_to};
+use minos_sched::{Discipline, EpochCounts, KeySharded, SharedHistogram, SizeAware, WorkerId};
+use minos_sync::Ring;
+
+use crate::{
+    config::{Dispatch, InvalidOption, IoMode, ServerConfig},
+    control::{Control, LISTENERS_MAX},
+    counters::Counters,
+    large_set::LargeSet,
+    metrics::Metrics,
+    plan_cell::PlanCell,
+    queue::RxQueue,
+    shared::{Shared, Stop, WorkerShared},
+    worker::Worker,
+};
+
+/// A running server. Dropping it asks it to stop and waits.
+#[derive(Debug)]
+pub struct Server {
+    stop: Arc<Stop>,
+    addresses: Vec<Address>,
+    threads: Vec<JoinHandle<()>>,
+    io: &'static str,
+}
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A value is out of its bounds.
+    #[error(transparent)]
+    Option(#[from] InvalidOption),
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}: {error}")]
+    Listen {
+        /// The address.
+        address: Address,
+        /// What the kernel said.
+        error: io::Error,
+    },
+    /// There are too many addresses.
+    #[error("{0} addresses to listen on are too many; at most {LISTENERS_MAX} are allowed")]
+    TooManyListeners(usize),
+    /// The way of polling that was asked for is not to be had.
+    #[error("--io {mode}: {error}")]
+    Io {
+        /// What was asked for.
+        mode: IoMode,
+        /// What the kernel said.
+        error: io::Error,
+    },
+    /// The kernel refused a thread or a descriptor.
+    #[error("cannot start: {0}")]
+    System(#[from] io::Error),
+}
+
+impl Server {
+    /// Starts the threads and returns once clients can connect.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn start(config: ServerConfig, store: Arc<Store>) -> Result<Self, StartError> {
+        config.check()?;
+        match config.io {
+            IoMode::Auto | IoMode::Epoll => Self::start_polling::<Epoll>(config, store),
+            IoMode::Uring => match Uring::open() {
+                Ok(_) => Self::start_polling::<Uring>(config, store),
+                Err(error) => Err(StartError::Io { mode: IoMode::Uring, error }),
+            },
+        }
+    }
+
+    /// Where clients can connect, with the ports that were taken.
+    pub fn addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+
+    /// How sockets are polled.
+    pub fn io(&self) -> &'static str {
+        self.io
+    }
+
+    /// What asks this server to stop.
+    pub fn stop(&self) -> &Arc<Stop> {
+        &self.stop
+    }
+
+    /// Waits until every thread has ended.
+    pub fn join(mut self) {
+        self.join_threads();
+    }
+
+    fn start_polling<P: Poller + 'static>(
+        config: ServerConfig,
+        store: Arc<Store>,
+    ) -> Result<Self, StartError> {
+        let control = config.control;
+        match config.dispatch {
+            Dispatch::SizeAware => {
+                let discipline = SizeAware::new(control).map_err(InvalidOption::Control)?;
+                Self::start_with::<P, _>(config, store, discipline)
+            }
+            Dispatch::KeyHash => {
+                let discipline = KeySharded::new(control.workers).map_err(InvalidOption::Control)?;
+                Self::start_with::<P, _>(config, store, discipline)
+            }
+        }
+    }
+
+    fn start_with<P: Poller + 'static, D: Discipline>(
+        config: ServerConfig,
+        store: Arc<Store>,
+        discipline: D,
+    ) -> Result<Self, StartError> {
+        let listeners = listen(&config.memcached)?;
+        let addresses = listeners.iter().map(|listener| listener.address().clone()).collect();
+        let (shared, large_sets) = share::<P>(config, store, &discipline)?;
+        let stop = Arc::clone(&shared.stop);
+        let mut server = Self { stop, addresses, threads: Vec::new(), io: P::NAME };
+        let cpus = shared.config.pin.then(allowed_cpus).unwrap_or_default();
+        for (index, large) in large_sets.into_iter().enumerate() {
+            // With fewer processors than workers, who runs where is better left to the kernel.
+            let cpu = cpus.get(index).copied().filter(|_| cpus.len() >= shared.workers.len());
+            let shared = Arc::clone(&shared);
+            server.spawn(format!("minos-worker-{index}"), move || {
+                pin(cpu);
+                Worker::<D, P>::new(shared, WorkerId(index as u16), large).run();
+            })?;
+        }
+        let control = Control {
+            epoch_end: Instant::now() + shared.config.epoch,
+            shared,
+            discipline,
+            listeners,
+            counts: EpochCounts::new(),
+            next_queue: 0,
+        };
+        server.spawn("minos-control".to_owned(), move || control.run())?;
+        Ok(server)
+    }
+
+    fn spawn(&mut self, name: String, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        self.threads.push(thread::Builder::new().name(name).spawn(run)?);
+        Ok(())
+    }
+
+    fn join_threads(&mut self) {
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the server panicked");
+                self.stop.request();
+            }
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.request();
+        self.join_threads();
+    }
+}
+
+fn listen(addresses: &[Address]) -> Result<Vec<Listener>, StartError> {
+    if addresses.len() > LISTENERS_MAX {
+        return Err(StartError::TooManyListeners(addresses.len()));
+    }
+    let bind = |address: &Address| {
+        Listener::bind(address).map_err(|error| StartError::Listen { address: address.clone(), error })
+    };
+    addresses.iter().map(bind).collect()
+}
+
+/// Builds what the threads share, and each worker's set of large transfers.
+fn share<P: Poller>(
+    config: ServerConfig,
+    store: Arc<Store>,
+    discipline: &impl Discipline,
+) -> io::Result<(Arc<Shared<P>>, Vec<LargeSet>)> {
+    let (mut workers, mut queues, mut large_sets) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..config.control.workers {
+        let worker = WorkerShared {
+            ring: Ring::new(config.ring_capacity.next_power_of_two()),
+            waker: Waker::new()?,
+            histogram: Arc::new(SharedHistogram::new()),
+            counters: Arc::new(Counters::default()),
+            metrics: Metrics::default(),
+        };
+        queues.push(RxQueue::open(config.connections_max)?);
+        large_sets.push(LargeSet::new(config.large_order, config.large_wait_max)?);
+        workers.push(worker);
+    }
+    let shared = Shared {
+        plan: PlanCell::new(discipline.plan(), discipline.decision()),
+        store,
+        clock: Clock::new(),
+        queues,
+        workers,
+        stop: Arc::new(Stop::new()?),
+        flush_due_s: AtomicU32::new(0),
+        connections: Arc::default(),
+        counters_baseline: Mutex::default(),
+        config,
+    };
+    Ok((Arc::new(shared), large_sets))
+}
+
+fn pin(cpu: Option<usize>) {
+    if let Some(cpu) = cpu
+        && let Err(error) = pin_to(cpu)
+    {
+        tracing::info!(%error, cpu, "a worker is not bound to a processor");
+    }
+}

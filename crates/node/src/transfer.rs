@@ -1,0 +1,129 @@
+//! One large value on its way: from a socket into the store, or from the store to a socket.
+
+use std::io::IoSlice;
+
+use minos_net::{Interest, Progress};
+
+use crate::{
+    connection::Connection,
+    execute::{LargeReply, LargeStore},
+};
+
+/// A connection and the large value that passes through it. This is what is handed from worker to
+/// worker: nobody else touches the connection meanwhile (Minos §3.1 hands over the request).
+pub(crate) struct Transfer {
+    pub(crate) connection: Box<Connection>,
+    /// Replies to earlier requests of the connection that go out before the value does.
+    pub(crate) head: Vec<u8>,
+    pub(crate) work: Work,
+}
+
+/// What is left to do.
+pub(crate) enum Work {
+    /// Send the value of a pinned item, and what the protocol wants behind it.
+    Send { reply: Box<LargeReply>, sent_bytes: usize },
+    /// Receive a value and its terminator into reserved memory.
+    Receive { store: Box<LargeStore>, received_bytes: usize },
+    /// Do what takes long with bytes that are all there, such as an append to a large value.
+    Finish { store: Box<LargeStore> },
+}
+
+/// What a slice came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Slice {
+    /// So many bytes were moved and some are left.
+    Moved(usize),
+    /// The socket can take or give nothing now.
+    Blocked,
+    /// Everything was moved.
+    Complete,
+    /// The connection is of no use any more.
+    Broken,
+}
+
+impl Transfer {
+    /// Bytes that are left to move: the order in which a large worker serves what it holds.
+    pub(crate) fn remaining_bytes(&self) -> usize {
+        match &self.work {
+            Work::Send { reply, sent_bytes } => {
+                self.head.len() + reply.value().len() + reply.tail().len() - sent_bytes
+            }
+            Work::Receive { store, received_bytes } => store.body_bytes() - received_bytes,
+            Work::Finish { store } => store.body_bytes(),
+        }
+    }
+
+    /// What the socket has to become ready for when a slice was blocked.
+    pub(crate) fn interest(&self) -> Interest {
+        match self.work {
+            Work::Send { .. } => Interest::Write,
+            Work::Receive { .. } | Work::Finish { .. } => Interest::Read,
+        }
+    }
+
+    /// Moves at most `limit_bytes`.
+    pub(crate) fn advance(&mut self, limit_bytes: usize) -> Slice {
+        match &mut self.work {
+            Work::Send { reply, sent_bytes } => {
+                let pieces = [self.head.as_slice(), reply.value(), reply.tail()];
+                send(&self.connection, pieces, sent_bytes, limit_bytes)
+            }
+            Work::Receive { store, received_bytes } => {
+                receive(&mut self.connection, store, received_bytes, limit_bytes)
+            }
+            Work::Finish { .. } => Slice::Complete,
+        }
+    }
+}
+
+/// Sends on from `sent_bytes` of the pieces laid end to end, at most `limit_bytes`.
+fn send(connection: &Connection, pieces: [&[u8]; 3], sent_bytes: &mut usize, limit_bytes: usize) -> Slice {
+    let total: usize = pieces.iter().map(|piece| piece.len()).sum();
+    let end = total.min(*sent_bytes + limit_bytes);
+    let mut start = 0;
+    let window = pieces.map(|piece| {
+        let from = sent_bytes.saturating_sub(start).min(piece.len());
+        let to = end.saturating_sub(start).min(piece.len());
+        start += piece.len();
+        IoSlice::new(&piece[from.min(to)..to])
+    });
+    match connection.socket.send_pieces(&window, end < total) {
+        Progress::Bytes(moved) => {
+            *sent_bytes += moved;
+            if *sent_bytes == total { Slice::Complete } else { Slice::Moved(moved) }
+        }
+        Progress::Blocked => Slice::Blocked,
+        Progress::Closed => Slice::Broken,
+    }
+}
+
+/// Receives on from `received_bytes`, straight into the store's memory.
+///
+/// Bytes that the connection had buffered behind the head come first; they are few, and only they
+/// are copied.
+fn receive(
+    connection: &mut Connection,
+    store: &mut LargeStore,
+    received_bytes: &mut usize,
+    limit_bytes: usize,
+) -> Slice {
+    let body_bytes = store.body_bytes();
+    let room = store.room_at(*received_bytes);
+    let limit = room.len().min(limit_bytes);
+    let room = &mut room[..limit];
+    let moved = if connection.input.is_empty() {
+        match connection.socket.receive(room) {
+            Progress::Bytes(moved) => moved,
+            Progress::Blocked => return Slice::Blocked,
+            Progress::Closed => return Slice::Broken,
+        }
+    } else {
+        let buffered = connection.input.bytes();
+        let moved = buffered.len().min(room.len());
+        room[..moved].copy_from_slice(&buffered[..moved]);
+        connection.input.consume(moved);
+        moved
+    };
+    *received_bytes += moved;
+    if *received_bytes == body_bytes { Slice::Complete } else { Slice::Moved(moved) }
+}

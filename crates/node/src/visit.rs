@@ -1,0 +1,421 @@
+//! One visit to a connection that has something to do: receive, parse, execute, reply.
+
+use arrayvec::ArrayVec;
+use minos_base::{KeyHash, SizeClass, limits::BURST_MAX};
+use minos_command::{Request, Value};
+use minos_net::{Interest, Poller, Progress, Ready};
+use minos_proto::memcache::{self, Command, Malformed, Parsed, Resume};
+use minos_sched::Discipline;
+
+use crate::{
+    connection::Connection,
+    execute::{self, Context, Executed, LargeStore, Outcome},
+    queue::{HeldBack, QueueState},
+    transfer::{Transfer, Work},
+    worker::Worker,
+};
+
+/// How a visit ended.
+enum Visit {
+    /// The connection has nothing more to do until the poller says so.
+    Idle,
+    /// It has more to do, but others are to have their turn.
+    More,
+    /// The socket takes no more replies.
+    Blocked,
+    /// The connection is of no use any more.
+    Close,
+    /// The connection goes away with a large request of this class.
+    Large(Work, SizeClass),
+}
+
+/// How much of the input is done with, and why no more of it.
+struct Stopped {
+    consumed: usize,
+    why: Why,
+}
+
+/// Why parsing and executing stopped.
+enum Why {
+    /// The rest of the input is no whole request before it has this many bytes.
+    NeedMore { wanted_bytes: usize },
+    /// The visit has lasted long enough.
+    Budget,
+    /// The connection is to be closed, once the replies are sent.
+    Close,
+    /// A large request.
+    Large(Work, SizeClass),
+}
+
+/// A parsed command of a burst, the hash of its key and where it ends in the input.
+struct Pending<'a> {
+    command: Command<'a>,
+    hash: Option<KeyHash>,
+    end: usize,
+}
+
+/// What follows the commands of a burst in the input.
+enum Tail {
+    /// Perhaps more commands.
+    Unknown,
+    /// No whole command.
+    NeedMore,
+    /// No command.
+    Malformed(Malformed),
+}
+
+impl<D: Discipline, P: Poller> Worker<D, P> {
+    /// Serves a connection that has something to do, at most `requests_max` requests of it.
+    pub(crate) fn visit(&mut self, state: &mut QueueState<P>, event: Ready, requests_max: usize) {
+        let QueueState { poller, connections, .. } = state;
+        let Some(connection) = connections.here(event.token) else { return };
+        connection.registration.active(self.now_s);
+        let visit = match flush(poller, connection) {
+            Visit::Idle if connection.closing => Visit::Close,
+            Visit::Idle => self.serve(poller, connection, event.hangup, requests_max),
+            other => other,
+        };
+        match visit {
+            Visit::Idle => poller.expect(event.token, &connection.socket),
+            Visit::More => state.backlog.push_back(event.token),
+            Visit::Blocked => watch_writable(state, event),
+            Visit::Close => state.close(event.token),
+            Visit::Large(work, class) => self.lend(state, event, work, class),
+        }
+    }
+
+    /// Receives and serves until nothing more comes. With `to_the_end`, a receipt that does not fill the
+    /// buffer is no sign that nothing more comes.
+    fn serve(
+        &mut self,
+        poller: &mut P,
+        connection: &mut Connection,
+        to_the_end: bool,
+        mut requests_max: usize,
+    ) -> Visit {
+        let mut may_receive = true;
+        loop {
+            let visit = if connection.input.bytes().len() >= connection.wanted_bytes.max(1) {
+                self.serve_input(poller, connection, &mut requests_max)
+            } else if may_receive {
+                // The buffer is lent out, so that requests in it can be served while `self` changes.
+                let mut buffer = std::mem::take(&mut self.receive_buffer);
+                let visit = match poller.receive(connection.token, &connection.socket, &mut buffer) {
+                    Progress::Bytes(received) => {
+                        may_receive = to_the_end || received == buffer.len();
+                        self.serve_received(poller, connection, &buffer[..received], &mut requests_max)
+                    }
+                    Progress::Blocked => {
+                        may_receive = false;
+                        Visit::Idle
+                    }
+                    Progress::Closed => Visit::Close,
+                };
+                self.receive_buffer = buffer;
+                visit
+            } else {
+                return Visit::Idle;
+            };
+            if !matches!(visit, Visit::Idle) {
+                return visit;
+            }
+        }
+    }
+
+    /// Serves bytes that were just received.
+    fn serve_received(
+        &mut self,
+        poller: &mut P,
+        connection: &mut Connection,
+        received: &[u8],
+        requests_max: &mut usize,
+    ) -> Visit {
+        self.mine().counters.bytes_read.add(received.len() as u64);
+        if connection.input.is_empty() {
+            // The usual way: requests are served where they were received, and nothing is left over.
+            let stopped = self.process(connection, received, requests_max);
+            connection.input.append(&received[stopped.consumed..]);
+            return self.reply(poller, connection, stopped.why);
+        }
+        connection.input.append(received);
+        if connection.input.bytes().len() < connection.wanted_bytes {
+            return Visit::Idle;
+        }
+        self.serve_input(poller, connection, requests_max)
+    }
+
+    /// Serves bytes that were kept from before.
+    fn serve_input(
+        &mut self,
+        poller: &mut P,
+        connection: &mut Connection,
+        requests_max: &mut usize,
+    ) -> Visit {
+        let mut input = std::mem::take(&mut connection.input);
+        let stopped = self.process(connection, input.bytes(), requests_max);
+        input.consume(stopped.consumed);
+        connection.input = input;
+        self.reply(poller, connection, stopped.why)
+    }
+
+    /// Sends the replies that were composed, in one call, and says how to go on.
+    fn reply(&mut self, poller: &mut P, connection: &mut Connection, why: Why) -> Visit {
+        connection.wanted_bytes = 0;
+        match why {
+            // The replies leave together with the value: see `lend`.
+            Why::Large(work, class) => return Visit::Large(work, class),
+            Why::Close => connection.closing = true,
+            Why::NeedMore { wanted_bytes } => connection.wanted_bytes = wanted_bytes,
+            Why::Budget => {}
+        }
+        match self.send(poller, connection) {
+            Visit::Idle => {}
+            other => return other,
+        }
+        if connection.wanted_bytes > self.shared.config.buffer_bytes_max {
+            self.mine().metrics.buffer_overflows.add(1);
+            return Visit::Close;
+        }
+        match why {
+            Why::Budget => Visit::More,
+            Why::Close => Visit::Close,
+            Why::NeedMore { .. } | Why::Large(..) => Visit::Idle,
+        }
+    }
+
+    /// Sends the transmit buffer; what the socket does not take stays with the connection.
+    fn send(&mut self, poller: &mut P, connection: &mut Connection) -> Visit {
+        let bytes = self.transmit_buffer.as_slice();
+        if bytes.is_empty() {
+            return Visit::Idle;
+        }
+        self.mine().counters.bytes_written.add(bytes.len() as u64);
+        match poller.send(connection.token, &connection.socket, bytes) {
+            Progress::Bytes(sent) if sent == bytes.len() => Visit::Idle,
+            Progress::Bytes(sent) => {
+                connection.output.append(&bytes[sent..]);
+                Visit::Blocked
+            }
+            Progress::Blocked => {
+                connection.output.append(bytes);
+                Visit::Blocked
+            }
+            Progress::Closed => Visit::Close,
+        }
+    }
+
+    /// Hands the connection over with its large request.
+    fn lend(&mut self, state: &mut QueueState<P>, event: Ready, work: Work, class: SizeClass) {
+        let Some(connection) = state.connections.lend(event.token) else { return };
+        let head = self.transmit_buffer.as_slice().to_vec();
+        let transfer = Box::new(Transfer { connection, head, work });
+        self.hand_over(state, HeldBack { transfer, worker: self.placement.home(class) });
+    }
+
+    /// Parses and executes what is at the front of `input`; replies go to the transmit buffer.
+    fn process(&mut self, connection: &mut Connection, input: &[u8], requests_max: &mut usize) -> Stopped {
+        self.transmit_buffer.clear();
+        let mut consumed = swallow(connection, input);
+        while consumed < input.len() {
+            if *requests_max == 0 || self.transmit_buffer.len() >= self.shared.config.slice_bytes {
+                return Stopped { consumed, why: Why::Budget };
+            }
+            let (used, why) = self.process_burst(connection, &input[consumed..], requests_max);
+            consumed += used;
+            if let Some(why) = why {
+                return Stopped { consumed, why };
+            }
+            consumed += swallow(connection, &input[consumed..]);
+        }
+        Stopped { consumed, why: Why::NeedMore { wanted_bytes: 1 } }
+    }
+
+    /// Parses a burst of requests while their index buckets are fetched, then executes it. Returns how much
+    /// of `input` is done with and, unless the next burst is to find out, why no more of it.
+    fn process_burst(
+        &mut self,
+        connection: &mut Connection,
+        input: &[u8],
+        requests_max: &mut usize,
+    ) -> (usize, Option<Why>) {
+        let mut burst = ArrayVec::new();
+        let tail = self.parse_burst(connection.resume.take(), input, &mut burst, *requests_max);
+        if burst.len() > 1 {
+            for hash in burst.iter().filter_map(|pending| pending.hash) {
+                self.shared.store.prefetch_item(hash);
+            }
+        }
+        let mut consumed = 0;
+        for pending in &burst {
+            *requests_max -= 1;
+            let executed = self.execute(pending);
+            let before = consumed;
+            consumed = pending.end - executed.unread_bytes;
+            let why = match executed.outcome {
+                Outcome::Done => continue,
+                Outcome::Refused { swallow } => {
+                    connection.swallow_bytes = swallow;
+                    return (consumed, None);
+                }
+                Outcome::Paused(resume) => {
+                    connection.resume = Some(resume);
+                    Why::Budget
+                }
+                Outcome::NeedMore { body_bytes } => {
+                    let head_bytes = (pending.end - before) as u64;
+                    consumed = before;
+                    Why::NeedMore { wanted_bytes: (head_bytes + body_bytes) as usize }
+                }
+                other => self.leave(other),
+            };
+            return (consumed, Some(why));
+        }
+        match tail {
+            Tail::Unknown => (consumed, None),
+            Tail::NeedMore => (consumed, Some(Why::NeedMore { wanted_bytes: input.len() - consumed + 1 })),
+            Tail::Malformed(malformed) => {
+                self.transmit_buffer.extend_from_slice(malformed.reply);
+                connection.swallow_bytes = malformed.swallow;
+                (consumed + malformed.consumed, malformed.close.then_some(Why::Close))
+            }
+        }
+    }
+
+    /// Parses commands at the front of `input` and begins to fetch their index buckets.
+    fn parse_burst<'a>(
+        &self,
+        mut resume: Option<Resume>,
+        input: &'a [u8],
+        burst: &mut ArrayVec<Pending<'a>, BURST_MAX>,
+        requests_max: usize,
+    ) -> Tail {
+        let (store, limits) = (&self.shared.store, &self.limits);
+        let mut end = 0;
+        while burst.len() < BURST_MAX.min(requests_max) && end < input.len() {
+            let rest = &input[end..];
+            let parsed = match resume.take() {
+                None => memcache::parse(rest, limits),
+                Some(resume) => memcache::parse_resumed(resume, rest, limits),
+            };
+            match parsed {
+                Parsed::Request { command, consumed } => {
+                    end += consumed;
+                    let hash = execute::hash(store, &command);
+                    if let Some(hash) = hash {
+                        store.prefetch_bucket(hash);
+                    }
+                    let is_whole = match command.request {
+                        Request::Store(store) => matches!(store.value, Value::Whole(_)),
+                        _ => true,
+                    };
+                    burst.push(Pending { command, hash, end });
+                    if !is_whole {
+                        // What follows is its value.
+                        return Tail::Unknown;
+                    }
+                }
+                Parsed::NeedMore => return Tail::NeedMore,
+                Parsed::Malformed(malformed) => return Tail::Malformed(malformed),
+            }
+        }
+        Tail::Unknown
+    }
+
+    fn execute(&mut self, pending: &Pending<'_>) -> Executed {
+        let shared = &*self.shared;
+        let mut context = Context {
+            store: &shared.store,
+            clock: &shared.clock,
+            now: self.now_s,
+            counters: &shared.workers[self.id.index()].counters,
+            placement: &mut self.placement,
+            admin: shared,
+        };
+        execute::execute(&mut context, &pending.command, pending.hash, &mut self.transmit_buffer)
+    }
+
+    /// Why an outcome ends the visit.
+    fn leave(&self, outcome: Outcome) -> Why {
+        match outcome {
+            Outcome::SendLarge(reply) => {
+                let class = reply.class();
+                Why::Large(Work::Send { reply, sent_bytes: 0 }, class)
+            }
+            Outcome::ReceiveLarge(store) => {
+                let class = store.class();
+                Why::Large(Work::Receive { store, received_bytes: 0 }, class)
+            }
+            Outcome::FinishLarge(store) => {
+                let class = store.class();
+                Why::Large(Work::Finish { store }, class)
+            }
+            Outcome::Shutdown { graceful } => {
+                tracing::info!(graceful, "a client asked the server to stop");
+                if graceful {
+                    self.shared.stop.request()
+                } else {
+                    self.shared.stop.request_at_once()
+                }
+                Why::Close
+            }
+            Outcome::Quit
+            | Outcome::Done
+            | Outcome::Paused(_)
+            | Outcome::NeedMore { .. }
+            | Outcome::Refused { .. } => Why::Close,
+        }
+    }
+
+    /// Ends a large store whose bytes have all arrived: the reply goes to the transmit buffer.
+    pub(crate) fn finish_store(&mut self, store: LargeStore) {
+        let shared = &*self.shared;
+        let context = Context {
+            store: &shared.store,
+            clock: &shared.clock,
+            now: self.now_s,
+            counters: &shared.workers[self.id.index()].counters,
+            placement: &mut self.placement,
+            admin: shared,
+        };
+        store.finish(&context, &mut self.transmit_buffer);
+    }
+}
+
+/// Sends replies that are left over.
+fn flush<P: Poller>(poller: &mut P, connection: &mut Connection) -> Visit {
+    if connection.output.is_empty() {
+        return Visit::Idle;
+    }
+    while !connection.output.is_empty() {
+        match poller.send(connection.token, &connection.socket, connection.output.bytes()) {
+            Progress::Bytes(sent) => connection.output.consume(sent),
+            Progress::Blocked => return Visit::Blocked,
+            Progress::Closed => return Visit::Close,
+        }
+    }
+    if connection.watches_writable {
+        connection.watches_writable = false;
+        if poller.change(connection.token, &connection.socket, Interest::Read).is_err() {
+            return Visit::Close;
+        }
+    }
+    Visit::Idle
+}
+
+/// Throws away what a refused value still has in `input`; returns how much.
+fn swallow(connection: &mut Connection, input: &[u8]) -> usize {
+    let swallowed = connection.swallow_bytes.min(input.len() as u64);
+    connection.swallow_bytes -= swallowed;
+    swallowed as usize
+}
+
+/// Asks to be told when the socket takes replies again.
+fn watch_writable<P: Poller>(state: &mut QueueState<P>, event: Ready) {
+    let Some(connection) = state.connections.here(event.token) else { return };
+    if !connection.watches_writable {
+        connection.watches_writable = true;
+        if state.poller.change(event.token, &connection.socket, Interest::ReadWrite).is_err() {
+            state.close(event.token);
+        }
+    }
+}

@@ -1,0 +1,404 @@
+//! The worker loop.
+
+use std::{
+    os::fd::{AsFd, BorrowedFd},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use arrayvec::ArrayVec;
+use minos_base::{Seconds, limits::BURST_MAX};
+use minos_net::{Poller, Progress, WAIT_MAX, Wait, wait_readable};
+use minos_proto::memcache::Limits;
+use minos_sched::{Discipline, Role, WorkerId};
+
+use crate::{
+    idle::Idle,
+    large_set::{Ended, LargeSet},
+    placement::WorkerPlacement,
+    queue::{Arrival, HeldBack, QueueState},
+    shared::{Shared, WorkerShared},
+    transfer::{Slice, Transfer, Work},
+};
+
+/// Requests of one connection served in one visit when its worker should be doing something else.
+const STOLEN_REQUESTS_MAX: usize = 1;
+/// Requests of one connection served in one visit, so that a pipelining client cannot keep others waiting.
+const VISIT_REQUESTS_MAX: usize = 4 * BURST_MAX;
+/// Longest sleep: so often a worker looks after expired items and silent clients.
+const SLEEP_MAX: Duration = Duration::from_millis(100);
+/// Time between two slices of housekeeping.
+const HOUSEKEEPING_EVERY: Duration = Duration::from_millis(5);
+/// Buckets looked at in one slice of housekeeping, some tens of microseconds.
+const SWEEP_BUCKETS: usize = 256;
+/// Bytes received in one call. Small enough to stay in the L1 and L2 caches, and to bound the bytes of a
+/// large value that have to be copied because they came with its head.
+const RECEIVE_BYTES: usize = 16 << 10;
+
+/// One worker: a thread with an RX queue, a ring and a set of large transfers.
+///
+/// The discipline and the poller are types, so that the loop holds no branch on either.
+pub(crate) struct Worker<D, P: Poller> {
+    pub(crate) shared: Arc<Shared<P>>,
+    pub(crate) id: WorkerId,
+    pub(crate) placement: WorkerPlacement<D>,
+    pub(crate) large: LargeSet,
+    idle: Idle,
+    /// The clock, read once a turn of the loop.
+    pub(crate) now: Instant,
+    pub(crate) now_s: Seconds,
+    housekeeping: Housekeeping,
+    /// What `visit` receives into and composes replies in.
+    pub(crate) receive_buffer: Box<[u8]>,
+    pub(crate) transmit_buffer: Vec<u8>,
+    pub(crate) limits: Limits,
+}
+
+/// Work that is nobody's request.
+struct Housekeeping {
+    next: Instant,
+    partition: usize,
+    connections_checked: Seconds,
+}
+
+impl<D: Discipline, P: Poller> Worker<D, P> {
+    pub(crate) fn new(shared: Arc<Shared<P>>, id: WorkerId, large: LargeSet) -> Self {
+        let now = Instant::now();
+        let config = &shared.config;
+        let histogram = Arc::clone(&shared.workers[id.index()].histogram);
+        Self {
+            placement: WorkerPlacement::new(&shared.plan, histogram, config.control.sample_one_in),
+            large,
+            idle: Idle::new(config.poll, config.spin_max),
+            now,
+            now_s: shared.clock.seconds_at(now),
+            housekeeping: Housekeeping { next: now, partition: id.index(), connections_checked: 0 },
+            receive_buffer: vec![0; RECEIVE_BYTES].into_boxed_slice(),
+            transmit_buffer: Vec::new(),
+            limits: Limits {
+                value_bytes_max: config.value_bytes_max,
+                line_bytes_max: config.buffer_bytes_max,
+            },
+            id,
+            shared,
+        }
+    }
+
+    /// Works until the server stops.
+    pub(crate) fn run(mut self) {
+        while !self.shared.stop.is_requested() {
+            self.read_clock();
+            self.placement.refresh(&self.shared.plan);
+            let worked = self.poll_queues() | self.take_from_ring() | self.serve_large();
+            self.keep_house();
+            if worked {
+                self.idle.worked(self.now);
+            } else if self.idle.may_sleep(self.now) {
+                self.sleep();
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+        self.finish();
+    }
+
+    pub(crate) fn mine(&self) -> &WorkerShared {
+        &self.shared.workers[self.id.index()]
+    }
+
+    fn read_clock(&mut self) {
+        self.now = Instant::now();
+        self.now_s = self.shared.clock.seconds_at(self.now);
+    }
+
+    fn role(&self) -> Role {
+        self.placement.plan.role(self.id)
+    }
+
+    /// Polls the RX queues that are this worker's to poll: its own and, B/n_s at a time, those of the
+    /// large workers (Minos §3.1).
+    fn poll_queues(&mut self) -> bool {
+        if self.role() == Role::Large {
+            let may_steal = self.shared.config.steal && self.large.len() == 0;
+            return may_steal && self.poll_queue(self.id.index(), 1, STOLEN_REQUESTS_MAX);
+        }
+        let mut found = self.poll_queue(self.id.index(), BURST_MAX, VISIT_REQUESTS_MAX);
+        let plan = Arc::clone(&self.placement.plan);
+        if plan.large_workers() > 0 {
+            let share = BURST_MAX.div_ceil(plan.small_workers().max(1));
+            for queue in (0..plan.workers()).filter(|&queue| plan.roles[queue] == Role::Large) {
+                found |= self.poll_queue(queue, share, VISIT_REQUESTS_MAX);
+            }
+        }
+        found
+    }
+
+    /// Serves at most `connections_max` ready connections of a queue, unless another worker does so
+    /// at the moment.
+    fn poll_queue(&mut self, queue: usize, connections_max: usize, requests_max: usize) -> bool {
+        let shared = Arc::clone(&self.shared);
+        let Some(mut state) = shared.queues[queue].state.try_lock() else { return false };
+        let admitted = state.admit(&shared.queues[queue].arrivals, BURST_MAX);
+        let released = self.release_held_back(&mut state);
+        if let Err(error) = state.gather(connections_max) {
+            tracing::error!(%error, queue, "cannot poll");
+            shared.stop.request();
+            return false;
+        }
+        let ready = std::mem::take(&mut state.ready);
+        for &event in &ready {
+            self.visit(&mut state, event, requests_max);
+        }
+        let found = !ready.is_empty();
+        if found {
+            self.count_visits(ready.len() as u64, queue);
+        }
+        state.ready = ready;
+        found | admitted | released
+    }
+
+    fn count_visits(&self, visits: u64, queue: usize) {
+        let metrics = &self.mine().metrics;
+        metrics.bursts.add(1);
+        metrics.visits.add(visits);
+        if queue != self.id.index() {
+            metrics.visits_elsewhere.add(visits);
+        }
+    }
+
+    /// Tries again to hand over what had to stay; says whether to come back soon.
+    fn release_held_back(&mut self, state: &mut QueueState<P>) -> bool {
+        let mut comes_back = false;
+        for _ in 0..state.held_back.len() {
+            let Some(held) = state.held_back.pop_front() else { break };
+            comes_back |= self.hand_over(state, held);
+        }
+        comes_back
+    }
+
+    /// Hands a transfer to the worker it belongs to, or serves it here if it belongs to none. What cannot go
+    /// yet is held back. Says whether to try again, or to look at the ring, soon.
+    pub(crate) fn hand_over(&mut self, state: &mut QueueState<P>, held: HeldBack) -> bool {
+        let connection = &held.transfer.connection;
+        match state.poller.lend(connection.token, &connection.socket) {
+            Progress::Bytes(_) => {}
+            Progress::Blocked => {
+                state.held_back.push_back(held);
+                return false;
+            }
+            Progress::Closed => {
+                self.give_up(*held.transfer);
+                return true;
+            }
+        }
+        let Some(worker) = held.worker else {
+            self.serve_inline(held.transfer);
+            return true;
+        };
+        let target = &self.shared.workers[worker.index()];
+        let metrics = &self.mine().metrics;
+        match target.ring.push(held.transfer) {
+            Ok(()) => {
+                metrics.handed_over.add(1);
+                if worker != self.id {
+                    target.waker.wake();
+                }
+            }
+            Err(transfer) => {
+                metrics.ring_full.add(1);
+                state.held_back.push_back(HeldBack { transfer, worker: held.worker });
+            }
+        }
+        true
+    }
+
+    /// Takes a burst of large requests from this worker's ring.
+    fn take_from_ring(&mut self) -> bool {
+        let mut taken = 0;
+        while taken < BURST_MAX as u64 {
+            let Some(transfer) = self.mine().ring.pop() else { break };
+            self.large.insert(transfer, self.now);
+            taken += 1;
+        }
+        self.mine().metrics.large_taken.add(taken);
+        taken > 0
+    }
+
+    /// Serves one slice of a large transfer: as much as may come between two looks at the RX queues.
+    fn serve_large(&mut self) -> bool {
+        if self.large.len() == 0 {
+            return false;
+        }
+        self.large.poll(self.now);
+        if !self.large.is_runnable() {
+            return false;
+        }
+        self.mine().metrics.slices.add(1);
+        match self.large.serve_slice(self.shared.config.slice_bytes, self.now) {
+            Some(Ended::Complete(transfer)) => self.complete(*transfer),
+            Some(Ended::Broken(transfer)) => self.give_up(*transfer),
+            None => {}
+        }
+        true
+    }
+
+    /// Serves a transfer to its end here and now, as far as its socket allows.
+    pub(crate) fn serve_inline(&mut self, mut transfer: Box<Transfer>) {
+        self.mine().metrics.large_inline.add(1);
+        loop {
+            match transfer.advance(usize::MAX) {
+                Slice::Moved(_) => {}
+                Slice::Complete => return self.complete(*transfer),
+                Slice::Broken => return self.give_up(*transfer),
+                Slice::Blocked => return self.large.insert(transfer, self.now),
+            }
+        }
+    }
+
+    /// Ends a transfer: executes what waited for its bytes, and sends the connection home.
+    fn complete(&mut self, transfer: Transfer) {
+        let Transfer { mut connection, head, work } = transfer;
+        match work {
+            Work::Send { mut reply, .. } => connection.resume = reply.take_resume(),
+            Work::Receive { store, .. } | Work::Finish { store } => {
+                self.transmit_buffer.clear();
+                self.transmit_buffer.extend_from_slice(&head);
+                self.finish_store(*store);
+                connection.output.append(&self.transmit_buffer);
+            }
+        }
+        self.mine().metrics.large_completed.add(1);
+        connection.registration.active(self.now_s);
+        self.send_home(connection.home, Arrival::Back(connection));
+    }
+
+    fn give_up(&mut self, transfer: Transfer) {
+        self.mine().metrics.large_broken.add(1);
+        let connection = transfer.connection;
+        self.send_home(connection.home, Arrival::Ended(connection));
+    }
+
+    fn send_home(&self, queue: usize, mut arrival: Arrival) {
+        // The ring has room for every connection of the server, so that this ends at the first try; a
+        // second can only be needed while another worker is between two steps of its own push.
+        while let Err(refused) = self.shared.queues[queue].arrivals.push(arrival) {
+            arrival = refused;
+            std::thread::yield_now();
+        }
+        if queue != self.id.index() {
+            self.shared.wake_poller_of(queue);
+        }
+    }
+
+    /// Sleeps until something comes to what this worker polls.
+    fn sleep(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        let mine = &shared.workers[self.id.index()];
+        mine.waker.prepare();
+        if self.may_sleep_on(&shared) {
+            mine.metrics.sleeps.add(1);
+            // An error here shows again, and is dealt with, where the queue is polled.
+            let _ = wait_readable(&self.sleep_descriptors(&shared), Wait::For(SLEEP_MAX));
+        }
+        mine.waker.awake();
+        mine.waker.drain();
+    }
+
+    /// Whether nothing came since this worker last looked that no descriptor would tell of.
+    fn may_sleep_on(&self, shared: &Shared<P>) -> bool {
+        shared.workers[self.id.index()].ring.is_empty()
+            && self.polled_queues().all(|queue| shared.queues[queue].arrivals.is_empty())
+            && shared.plan.version() == self.placement.version()
+            && !shared.stop.is_requested()
+    }
+
+    /// The queues that are this worker's to poll at the moment.
+    fn polled_queues(&self) -> impl Iterator<Item = usize> {
+        let (id, role, plan) = (self.id.index(), self.role(), &self.placement.plan);
+        let steals = self.shared.config.steal && self.large.len() == 0;
+        (0..plan.workers()).filter(move |&queue| match role {
+            Role::Large => queue == id && steals,
+            Role::Small | Role::Standby => queue == id || plan.roles[queue] == Role::Large,
+        })
+    }
+
+    /// What becomes readable when there is work for this worker.
+    fn sleep_descriptors<'a>(&'a self, shared: &'a Shared<P>) -> ArrayVec<BorrowedFd<'a>, WAIT_MAX> {
+        let mut descriptors = ArrayVec::new();
+        descriptors.push(shared.workers[self.id.index()].waker.as_fd());
+        descriptors.push(self.large.descriptor());
+        descriptors.extend(self.polled_queues().map(|queue| shared.queues[queue].descriptor.as_fd()));
+        descriptors
+    }
+
+    /// Does a bounded slice of what is nobody's request, when it is time.
+    fn keep_house(&mut self) {
+        if self.now < self.housekeeping.next {
+            return;
+        }
+        self.housekeeping.next = self.now + HOUSEKEEPING_EVERY;
+        self.sweep();
+        self.give_up_stalled();
+        if self.housekeeping.connections_checked != self.now_s {
+            self.housekeeping.connections_checked = self.now_s;
+            self.close_silent();
+        }
+    }
+
+    /// Reclaims expired items in one of the partitions that are this worker's to sweep.
+    fn sweep(&mut self) {
+        let workers = self.shared.workers.len();
+        let partition = self.housekeeping.partition;
+        if partition >= self.shared.store.partitions() {
+            self.housekeeping.partition = self.id.index();
+            return;
+        }
+        let swept = self.shared.store.sweep(partition, SWEEP_BUCKETS, self.now_s);
+        self.mine().metrics.reclaimed.add(swept.expired + swept.flushed);
+        if swept.pass_ended {
+            self.housekeeping.partition = partition + workers;
+        }
+    }
+
+    fn give_up_stalled(&mut self) {
+        let Some(deadline) = self.now.checked_sub(self.shared.config.stall_timeout) else { return };
+        while let Some(transfer) = self.large.take_stalled(deadline) {
+            self.mine().metrics.large_stalled.add(1);
+            self.give_up(*transfer);
+        }
+    }
+
+    /// Closes the connections of this worker's queue that have said nothing for too long.
+    fn close_silent(&mut self) {
+        let Some(timeout) = self.shared.config.idle_timeout else { return };
+        let timeout_s = Seconds::try_from(timeout.as_secs()).unwrap_or(Seconds::MAX);
+        let Some(oldest) = self.now_s.checked_sub(timeout_s) else { return };
+        let shared = Arc::clone(&self.shared);
+        let Some(mut state) = shared.queues[self.id.index()].state.try_lock() else { return };
+        let silent: Vec<_> = state
+            .connections
+            .all_here()
+            .filter(|c| c.registration.last_active() < oldest)
+            .map(|c| c.token)
+            .collect();
+        for token in silent {
+            state.close(token);
+            self.mine().metrics.idle_closed.add(1);
+        }
+    }
+
+    /// Gives what is under way a bounded time to end.
+    fn finish(&mut self) {
+        let deadline = Instant::now() + self.shared.config.stop_timeout;
+        loop {
+            self.read_clock();
+            self.take_from_ring();
+            if self.large.len() == 0 || self.now >= deadline || self.shared.stop.is_at_once() {
+                return;
+            }
+            if !self.serve_large() {
+                let _ = wait_readable(&[self.large.descriptor()], Wait::For(Duration::from_millis(10)));
+            }
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! `minos serve`: the server.
+
+mod config_file;
+mod options;
+
+use std::{io::Write, sync::Arc};
+
+use anyhow::Context;
+use minos_engine::Store;
+use minos_node::{Server, Stop, Verbosity};
+
+pub(crate) use options::ServeOptions;
+
+/// Starts a server and serves until a signal or a client asks it to stop.
+pub(crate) fn run(options: &ServeOptions, verbosity: Arc<Verbosity>) -> anyhow::Result<()> {
+    let options = match &options.config {
+        // What stands on the command line behind `minos serve` is read again, together with the file.
+        Some(path) => config_file::merged(path, &std::env::args_os().skip(2).collect::<Vec<_>>())?,
+        None => options.clone(),
+    };
+    let (mut server_config, store_config) = options.configs()?;
+    server_config.verbosity = verbosity;
+    let store = Arc::new(Store::create(&store_config).context("cannot make the store")?);
+    tracing::info!(memory = %options.memory, backing = %store.backing_text(), "store");
+    let server = Server::start(server_config, store)?;
+    stop_on_signals(server.stop())?;
+    announce(&server, &options)?;
+    server.join();
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Says where clients can connect, for people and for scripts that wait for it.
+fn announce(server: &Server, options: &ServeOptions) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    for address in server.addresses() {
+        writeln!(out, "listening on memcached {address}")?;
+    }
+    out.flush()?;
+    tracing::info!(
+        workers = options.workers(),
+        dispatch = %options.dispatch,
+        io = server.io(),
+        poll = %options.poll,
+        "serving"
+    );
+    Ok(())
+}
+
+/// Lets SIGTERM and SIGINT stop the server; the second one ends the process at once.
+fn stop_on_signals(stop: &Arc<Stop>) -> anyhow::Result<()> {
+    let mut signals = signal_hook::iterator::Signals::new(signal_hook::consts::TERM_SIGNALS)?;
+    let stop = Arc::clone(stop);
+    std::thread::Builder::new().name("minos-signals".to_owned()).spawn(move || {
+        for signal in signals.forever() {
+            if stop.is_requested() {
+                tracing::warn!(signal, "a second signal: ending at once");
+                std::process::exit(1);
+            }
+            tracing::info!(signal, "stopping");
+            stop.request();
+        }
+    })?;
+    Ok(())
+}

@@ -1,0 +1,264 @@
+//! The options of `minos serve`, declared once: flags, help and configuration file come from here.
+
+use std::{
+    hash::{BuildHasher, Hasher},
+    path::PathBuf,
+    time::Duration,
+};
+
+use clap::{Args, ValueEnum, builder::PossibleValuesParser, builder::TypedValueParser};
+use minos_base::SizeText;
+use minos_engine::{Backing, StoreConfig};
+use minos_net::Address;
+use minos_node::{
+    ServerConfig,
+    config::{Dispatch, IoMode, LargeOrder, PollMode},
+};
+use minos_sched::{Cost, Threshold};
+
+/// Serve memcached clients; small requests never wait for large ones.
+///
+/// Every option can stand in a TOML file too, under its name without the dashes: `memory = "4g"`.
+/// What is said on the command line wins.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ServeOptions {
+    /// TOML file with more options
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Where memcached clients connect: IP:PORT or unix:/PATH; may be given several times
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:11211", help_heading = "Addresses")]
+    pub(crate) memcached: Vec<Address>,
+    /// Where Redis clients connect (not there yet)
+    #[arg(long, value_name = "ADDR", help_heading = "Addresses")]
+    pub(crate) resp: Option<Address>,
+    /// Where native datagram clients connect (not there yet)
+    #[arg(long, value_name = "ADDR", help_heading = "Addresses")]
+    pub(crate) native: Option<Address>,
+    /// Where metrics are read (not there yet)
+    #[arg(long, value_name = "ADDR", help_heading = "Addresses")]
+    pub(crate) admin: Option<Address>,
+
+    /// Memory of the store, index and all overheads included
+    #[arg(long, value_name = "SIZE", default_value = "1g", help_heading = "Store")]
+    pub(crate) memory: SizeText,
+    /// store: never loses an item without being told. cache, which evicts, is not there yet
+    #[arg(long, value_enum, default_value_t = Engine::Store, help_heading = "Store")]
+    pub(crate) engine: Engine,
+    /// crew: concurrent reads, exclusive writes. erew and crcw are not there yet
+    #[arg(long, value_enum, default_value_t = Access::Crew, help_heading = "Store")]
+    pub(crate) access: Access,
+    /// Partitions, a power of two [default: by the memory]
+    #[arg(long, value_name = "N", help_heading = "Store")]
+    pub(crate) partitions: Option<u32>,
+    /// Memory behind the store: auto, hugetlb, private, memfd or file:/PATH
+    #[arg(long, value_name = "KIND", default_value = "auto", value_parser = parse_backing, help_heading = "Store")]
+    pub(crate) backing: Backing,
+    /// Seed of the key hash [default: random]
+    #[arg(long, value_name = "N", help_heading = "Store")]
+    pub(crate) hash_seed: Option<u64>,
+
+    /// Worker threads [default: one a processor]
+    #[arg(long, value_name = "N", help_heading = "Workers")]
+    workers: Option<usize>,
+    /// Bind each worker to a processor when there are enough
+    #[arg(long, value_enum, default_value_t = Switch::On, help_heading = "Workers")]
+    pub(crate) pin: Switch,
+    /// What a worker does that has nothing to do
+    #[arg(long, default_value = "adaptive", value_parser = names::<PollMode>(PollMode::NAMES), help_heading = "Workers")]
+    pub(crate) poll: PollMode,
+    /// Longest time a worker spins before it sleeps, with --poll adaptive
+    #[arg(long, value_name = "TIME", default_value = "50us", value_parser = parse_time, help_heading = "Workers")]
+    pub(crate) spin_max: Duration,
+    /// How sockets are polled
+    #[arg(long, default_value = "auto", value_parser = names::<IoMode>(IoMode::NAMES), help_heading = "Workers")]
+    pub(crate) io: IoMode,
+
+    /// Who executes a request
+    #[arg(long, default_value = "size-aware", value_parser = names::<Dispatch>(Dispatch::NAMES), help_heading = "Policy")]
+    pub(crate) dispatch: Dispatch,
+    /// Percentile of the sizes of requests up to which a request is small
+    #[arg(long, value_name = "P", default_value_t = 99.0, help_heading = "Policy")]
+    pub(crate) percentile: f64,
+    /// Largest small value: auto, by the percentile, or a fixed size
+    #[arg(long, value_name = "auto|BYTES", default_value = "auto", help_heading = "Policy")]
+    pub(crate) threshold: Threshold,
+    /// Cost of a request, by which workers are shared out: packets, bytes or fixed+bytes
+    #[arg(long, value_name = "COST", default_value = "packets", help_heading = "Policy")]
+    pub(crate) cost: Cost,
+    /// Weight of the last epoch in the moving average
+    #[arg(long, value_name = "A", default_value_t = 0.9, help_heading = "Policy")]
+    pub(crate) alpha: f64,
+    /// Time between two plans
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time, help_heading = "Policy")]
+    pub(crate) epoch: Duration,
+    /// Count the size of one request in so many
+    #[arg(long, value_name = "K", default_value_t = 1, help_heading = "Policy")]
+    pub(crate) sample: u32,
+    /// Let a large worker that has nothing to do take small requests
+    #[arg(long, value_enum, default_value_t = Switch::On, help_heading = "Policy")]
+    pub(crate) steal: Switch,
+    /// Order in which a large worker serves what it holds; fifo runs to completion
+    #[arg(long, value_enum, default_value_t = Order::Shortest, help_heading = "Policy")]
+    pub(crate) large_order: Order,
+    /// Longest wait for a slice, with --large-order shortest
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_time, help_heading = "Policy")]
+    pub(crate) large_wait_max: Duration,
+    /// Bytes of a large transfer served between two looks at the RX queues
+    #[arg(long, value_name = "SIZE", default_value = "64k", help_heading = "Policy")]
+    pub(crate) slice: SizeText,
+    /// Large requests that may wait in a worker's ring
+    #[arg(long, value_name = "N", default_value_t = 1024, help_heading = "Policy")]
+    pub(crate) ring_size: usize,
+
+    /// Connections at a time
+    #[arg(long, value_name = "N", default_value_t = 1024, help_heading = "Limits")]
+    pub(crate) max_connections: usize,
+    /// Silence after which a connection is closed; 0 is never
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_time, help_heading = "Limits")]
+    pub(crate) idle_timeout: Duration,
+    /// Time without a byte moved after which a large transfer is given up
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_time, help_heading = "Limits")]
+    pub(crate) stall_timeout: Duration,
+    /// Largest value, at most 1g
+    #[arg(long, value_name = "SIZE", default_value = "8m", help_heading = "Limits")]
+    pub(crate) max_item_size: SizeText,
+    /// Bytes buffered for one connection in one direction
+    #[arg(long, value_name = "SIZE", default_value = "256k", help_heading = "Limits")]
+    pub(crate) max_buffer: SizeText,
+    /// Let clients stop the server by the command `shutdown`
+    #[arg(long, value_enum, default_value_t = Switch::Off, help_heading = "Limits")]
+    pub(crate) allow_shutdown: Switch,
+    /// Time that a stopping server gives to what is under way
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_time, help_heading = "Limits")]
+    pub(crate) stop_timeout: Duration,
+}
+
+/// An option that is on or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Switch {
+    On,
+    Off,
+}
+
+/// What happens when the memory is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Engine {
+    Store,
+    Cache,
+}
+
+/// Who may touch a partition (MICA §4.1.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Access {
+    Erew,
+    Crew,
+    Crcw,
+}
+
+/// Order of large transfers on one worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Order {
+    Shortest,
+    Fifo,
+}
+
+impl ServeOptions {
+    /// Worker threads, as given or as many as there are processors.
+    pub(crate) fn workers(&self) -> usize {
+        self.workers.unwrap_or_else(|| minos_net::allowed_cpus().len().max(1))
+    }
+
+    /// What server and store are told.
+    ///
+    /// # Errors
+    /// Names the option that asks for what is not there yet.
+    pub(crate) fn configs(&self) -> anyhow::Result<(ServerConfig, StoreConfig)> {
+        self.refuse_what_is_not_there()?;
+        Ok((self.server_config(), self.store_config()))
+    }
+
+    fn refuse_what_is_not_there(&self) -> anyhow::Result<()> {
+        let missing = [
+            (self.resp.is_some(), "--resp: the Redis protocol is not served yet"),
+            (self.native.is_some(), "--native: the native protocol is not served yet"),
+            (self.admin.is_some(), "--admin: metrics over HTTP are not served yet; see the command `stats`"),
+            (self.engine == Engine::Cache, "--engine cache is not there yet; use --engine store"),
+            (self.access != Access::Crew, "--access: only crew is there yet"),
+        ];
+        match missing.iter().find(|(asked, _)| *asked) {
+            Some((_, text)) => anyhow::bail!("{text}"),
+            None => Ok(()),
+        }
+    }
+
+    fn server_config(&self) -> ServerConfig {
+        let mut config = ServerConfig::new(self.workers());
+        config.memcached = self.memcached.clone();
+        config.control.percentile = self.percentile;
+        config.control.threshold = self.threshold;
+        config.control.cost = self.cost;
+        config.control.alpha = self.alpha;
+        config.control.sample_one_in = self.sample;
+        config.dispatch = self.dispatch;
+        config.epoch = self.epoch;
+        config.steal = self.steal == Switch::On;
+        config.large_order = match self.large_order {
+            Order::Shortest => LargeOrder::Shortest,
+            Order::Fifo => LargeOrder::Fifo,
+        };
+        config.large_wait_max = self.large_wait_max;
+        config.slice_bytes = self.slice.0 as usize;
+        config.ring_capacity = self.ring_size;
+        config.poll = self.poll;
+        config.spin_max = self.spin_max;
+        config.io = self.io;
+        config.pin = self.pin == Switch::On;
+        config.connections_max = self.max_connections;
+        config.idle_timeout = (!self.idle_timeout.is_zero()).then_some(self.idle_timeout);
+        config.stall_timeout = self.stall_timeout;
+        config.value_bytes_max = self.max_item_size.0;
+        config.buffer_bytes_max = self.max_buffer.0 as usize;
+        config.allow_shutdown = self.allow_shutdown == Switch::On;
+        config.stop_timeout = self.stop_timeout;
+        config
+    }
+
+    fn store_config(&self) -> StoreConfig {
+        let mut config = StoreConfig::new(self.memory.0);
+        config.partitions = self.partitions;
+        config.backing = self.backing.clone();
+        config.value_bytes_max = self.max_item_size.0;
+        config.hash_seed = self.hash_seed.unwrap_or_else(random_seed);
+        config
+    }
+}
+
+/// A seed nobody can guess, so that nobody can choose keys that all fall into one bucket.
+fn random_seed() -> u64 {
+    // The standard library's own defence of the same kind.
+    std::collections::hash_map::RandomState::new().build_hasher().finish()
+}
+
+/// Reads one of `names`, and lists them in the help.
+fn names<T>(names: &'static [&'static str]) -> impl TypedValueParser<Value = T>
+where
+    T: std::str::FromStr<Err = String> + Clone + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<T>())
+}
+
+fn parse_time(text: &str) -> Result<Duration, humantime::DurationError> {
+    humantime::parse_duration(text)
+}
+
+fn parse_backing(text: &str) -> Result<Backing, String> {
+    match text.split_once(':') {
+        None if text == "auto" => Ok(Backing::Auto),
+        None if text == "hugetlb" => Ok(Backing::Hugetlb),
+        None if text == "private" => Ok(Backing::Private),
+        None if text == "memfd" => Ok(Backing::Memfd),
+        Some(("file", path)) if !path.is_empty() => Ok(Backing::File(path.into())),
+        _ => Err("expected auto, hugetlb, private, memfd or file:/PATH".to_owned()),
+    }
+}
