@@ -1,0 +1,193 @@
+//! Every byte read is checked while others overwrite, delete, pin, grow and flush.
+//!
+//! The control is the same test in a build whose readers skip the version check; it must fail there:
+//!
+//! ```text
+//! RUSTFLAGS="--cfg minos_no_version_check" CARGO_TARGET_DIR=target/control \
+//!     cargo test -p minos-engine --test stress
+//! ```
+
+use minos_base::seeded_stream;
+use minos_engine::{ItemMeta, ItemState, Store, StoreConfig};
+use rand::{Rng, RngExt, rngs::StdRng};
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+};
+
+const HOT_KEYS: u64 = 8;
+const COLD_KEYS: u64 = 30_000;
+const READS: u64 = if cfg!(miri) { 100 } else { 60_000 };
+const SEED: u64 = 2026;
+
+/// Lengths around every boundary: words, the optimistic bound (4 KiB), the largest chunk of an arena.
+fn len(random: &mut StdRng) -> usize {
+    match random.random_range(0..10) {
+        0..5 => random.random_range(0..64),
+        5..8 => random.random_range(64..4200),
+        8 => random.random_range(4000..9000),
+        _ => random.random_range(9000..120_000),
+    }
+}
+
+/// The value that belongs to a key and a CAS unique: it tells every byte of every version apart.
+fn fill(out: &mut Vec<u8>, key: u64, cas: u64, len: usize) {
+    out.clear();
+    let mut state = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ cas.wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    while out.len() < len {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        out.extend_from_slice(&(state ^ state >> 29).to_le_bytes());
+    }
+    out.truncate(len);
+}
+
+struct Stress {
+    store: Arc<Store>,
+    done: AtomicBool,
+    cas: AtomicU64,
+    torn: AtomicU64,
+    found: AtomicU64,
+}
+
+impl Stress {
+    fn new() -> Self {
+        let config = StoreConfig { partitions: Some(2), ..StoreConfig::new(24 << 20) };
+        Self {
+            store: Arc::new(Store::create(&config).unwrap()),
+            done: AtomicBool::new(false),
+            cas: AtomicU64::new(1),
+            torn: AtomicU64::new(0),
+            found: AtomicU64::new(0),
+        }
+    }
+
+    /// Counts a value that was never stored.
+    fn check(&self, key: u64, state: &ItemState, value: &[u8], expected: &mut Vec<u8>) {
+        self.found.fetch_add(1, Relaxed);
+        fill(expected, key, state.cas(), state.value_bytes());
+        if value != expected {
+            self.torn.fetch_add(1, Relaxed);
+        }
+    }
+
+    fn set(&self, key: u64, len: usize, value: &mut Vec<u8>, reserves: bool) {
+        let (bytes, cas) = (key.to_le_bytes(), self.cas.fetch_add(1, Relaxed));
+        let hash = self.store.hash(&bytes);
+        fill(value, key, cas, len);
+        let meta = ItemMeta { cas: Some(cas), flags: cas as u32, ..ItemMeta::default() };
+        if reserves {
+            let Ok(mut reservation) = self.store.reserve(hash, &bytes, len as u64) else { return };
+            reservation.value_mut().copy_from_slice(value);
+            reservation.settle();
+            let _ = self.store.entry(hash, &bytes, 5).commit(reservation, meta);
+        } else {
+            let _ = self.store.entry(hash, &bytes, 5).insert(&[value], meta);
+        }
+    }
+
+    fn write(&self, random: &mut StdRng) {
+        let (mut value, mut cold) = (Vec::new(), 0);
+        while !self.done.load(Relaxed) {
+            let key = random.random_range(0..HOT_KEYS);
+            let bytes = key.to_le_bytes();
+            match random.random_range(0..40) {
+                0..24 => self.set(key, len(random), &mut value, random.random()),
+                24..28 => {
+                    self.store.entry(self.store.hash(&bytes), &bytes, 5).remove();
+                }
+                // Grows the index, and fills arenas with small items.
+                28..39 => {
+                    cold = (cold + 1) % COLD_KEYS;
+                    self.set(HOT_KEYS + cold, random.random_range(0..40), &mut value, false);
+                }
+                _ => {
+                    for partition in 0..self.store.partitions() {
+                        self.store.sweep(partition, 16, 5);
+                    }
+                }
+            }
+            if random.random_range(0..50_000) == 0 {
+                self.store.flush();
+            }
+        }
+    }
+
+    fn read(&self, random: &mut StdRng) {
+        let (mut value, mut expected) = (Vec::new(), Vec::new());
+        for _ in 0..READS {
+            let key = if random.random_range(0..8) == 0 {
+                HOT_KEYS + random.random_range(0..COLD_KEYS)
+            } else {
+                random.random_range(0..HOT_KEYS)
+            };
+            let bytes = key.to_le_bytes();
+            let sleeps = random.random_range(0..8) == 0;
+            let state = self.store.read(self.store.hash(&bytes), &bytes, 6, |item| {
+                value.clear();
+                if sleeps {
+                    // Between the header and the value: writers come in just where it hurts.
+                    thread::yield_now();
+                }
+                item.copy_value_to(&mut value);
+                **item
+            });
+            if let Some(state) = state {
+                self.check(key, &state, &value, &mut expected);
+            }
+        }
+    }
+
+    /// Keeps some items pinned while they are overwritten, and looks at them at the end of that time.
+    fn pin(&self, random: &mut StdRng) {
+        let (mut held, mut expected) = (VecDeque::new(), Vec::new());
+        for _ in 0..READS / 8 {
+            let key = random.random_range(0..HOT_KEYS);
+            let bytes = key.to_le_bytes();
+            held.extend(self.store.pin(self.store.hash(&bytes), &bytes, 6).map(|pinned| (key, pinned)));
+            if held.len() > 16 {
+                let (key, pinned) = held.pop_front().unwrap();
+                self.check(key, &pinned, pinned.value(), &mut expected);
+            }
+        }
+    }
+
+    /// Runs `work` with randomness of its own; in the control build garbage may also end it.
+    fn run(&self, stream: u64, work: impl Fn(&Self, &mut StdRng)) {
+        let mut random = seeded_stream(SEED, stream);
+        random.next_u64();
+        let work = std::panic::AssertUnwindSafe(|| work(self, &mut random));
+        if std::panic::catch_unwind(work).is_err() {
+            self.torn.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+#[test]
+fn every_byte_read_was_stored() {
+    let stress = Stress::new();
+    thread::scope(|scope| {
+        let stress = &stress;
+        for stream in 0..2 {
+            scope.spawn(move || stress.run(stream, Stress::write));
+        }
+        let readers = [
+            scope.spawn(move || stress.run(10, Stress::read)),
+            scope.spawn(move || stress.run(11, Stress::read)),
+            scope.spawn(move || stress.run(12, Stress::pin)),
+        ];
+        for reader in readers {
+            let _ = reader.join();
+        }
+        stress.done.store(true, Relaxed);
+    });
+    let (torn, found) = (stress.torn.into_inner(), stress.found.into_inner());
+    let stats = stress.store.stats();
+    println!("{found} values read, {torn} torn reads, {} retries", stats.read_retries);
+    assert_eq!(torn, 0, "torn reads");
+    assert!(found > READS / 4 && stats.splits > 0, "the test read too little: {stats:?}");
+    stress.store.check().unwrap();
+}
