@@ -166,7 +166,7 @@ impl Entry<'_> {
     }
 
     /// Pins the item; `None` if there is none. To be dropped after the entry.
-    pub(crate) fn pin(&mut self, store: &Arc<Store>) -> Option<Pinned> {
+    pub fn pin(&mut self, store: &Arc<Store>) -> Option<Pinned> {
         let (item, state) = self.current()?;
         Some(Pinned::new(store, &mut self.writer, self.hash, item, state))
     }
