@@ -9,10 +9,7 @@ use std::{
 /// Turns of a waiting loop before the waiter lets other threads run.
 ///
 /// The holder may have been preempted, and on a machine with few cores it then needs the waiter's.
-#[cfg(not(loom))]
-const SPINS_MAX: u32 = 64;
-#[cfg(loom)]
-const SPINS_MAX: u32 = 0;
+const SPINS_MAX: u32 = if cfg!(loom) { 1 } else { 64 };
 
 /// A ticket lock around a value: served in the order of arrival, so that nobody starves.
 ///
