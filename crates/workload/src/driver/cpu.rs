@@ -1,6 +1,11 @@
 //! What a server on this machine spends.
 
-use std::{collections::HashSet, fs, path::Path};
+use std::{
+    collections::{HashMap, HashSet},
+    ffi::OsString,
+    fs,
+    path::Path,
+};
 
 /// The process that listens on the TCP port `port` of this machine, if it may be seen.
 pub fn server_pid(port: u16) -> Option<u32> {
@@ -39,14 +44,31 @@ fn holds_socket(pid: u32, sockets: &HashSet<u64>) -> bool {
     })
 }
 
-/// Nanoseconds that all threads of process `pid` have run, in user and kernel mode.
-pub(super) fn process_cpu_ns(pid: u32) -> Option<u64> {
-    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten();
-    let spent: Vec<u64> = threads.filter_map(|thread| thread_cpu_ns(&thread.path())).collect();
-    (!spent.is_empty()).then(|| spent.iter().sum())
+/// Processor time of the threads of a process at one moment.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ThreadTimes(HashMap<OsString, u64>);
+
+impl ThreadTimes {
+    /// Of process `pid` now. Empty when there is no such process.
+    pub(super) fn of(pid: u32) -> Self {
+        let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Self::default() };
+        let times = threads.flatten();
+        Self(times.filter_map(|thread| Some((thread.file_name(), cpu_ns(&thread.path())?))).collect())
+    }
+
+    /// Nanoseconds run since `earlier`, in user and kernel mode. What threads that have ended since did
+    /// is not counted; none when no thread is left.
+    pub(super) fn since_ns(&self, earlier: &Self) -> Option<u64> {
+        let spent = self
+            .0
+            .iter()
+            .map(|(thread, time_ns)| time_ns.saturating_sub(earlier.0.get(thread).copied().unwrap_or(0)));
+        (!self.0.is_empty()).then(|| spent.sum())
+    }
 }
 
-fn thread_cpu_ns(thread: &Path) -> Option<u64> {
+/// The scheduler counts in nanoseconds, where the process's own times come in ticks.
+fn cpu_ns(thread: &Path) -> Option<u64> {
     let text = fs::read_to_string(thread.join("schedstat")).ok()?;
     text.split_ascii_whitespace().next()?.parse().ok()
 }
@@ -67,12 +89,12 @@ mod tests {
     }
 
     #[test]
-    fn counts_what_this_process_spends() {
-        let before = process_cpu_ns(std::process::id()).unwrap();
+    fn counts_what_a_process_spends() {
+        let begin = ThreadTimes::of(std::process::id());
         let mut sum = 0u64;
-        while process_cpu_ns(std::process::id()).unwrap() < before + 20_000_000 {
+        while ThreadTimes::of(std::process::id()).since_ns(&begin) < Some(20_000_000) {
             sum = std::hint::black_box(sum + 1);
         }
-        assert_eq!(process_cpu_ns(u32::MAX), None);
+        assert_eq!(ThreadTimes::of(u32::MAX).since_ns(&begin), None);
     }
 }

@@ -11,7 +11,7 @@ use std::{
 use super::{
     clock::{RunClock, monotonic_ns},
     connection::Connection,
-    cpu::{process_cpu_ns, server_pid},
+    cpu::{ThreadTimes, server_pid},
     recorder::Recorder,
     report::{DriverShare, LatencyReport, LoadReport, Report, errors_by_name},
     target::Target,
@@ -321,8 +321,8 @@ fn next_look(now_ns: u64, window_ns: &Range<u64>) -> Duration {
 struct CpuWatch {
     pid: Option<u32>,
     window_ns: Range<u64>,
-    begin: Option<u64>,
-    end: Option<u64>,
+    begin: Option<ThreadTimes>,
+    end: Option<ThreadTimes>,
 }
 
 impl CpuWatch {
@@ -330,16 +330,16 @@ impl CpuWatch {
         let Some(pid) = self.pid else { return };
         let elapsed_ns = nanoseconds(elapsed);
         if self.begin.is_none() && elapsed_ns >= self.window_ns.start {
-            self.begin = process_cpu_ns(pid);
+            self.begin = Some(ThreadTimes::of(pid));
         }
         if self.end.is_none() && elapsed_ns >= self.window_ns.end {
-            self.end = process_cpu_ns(pid);
+            self.end = Some(ThreadTimes::of(pid));
         }
     }
 
     /// None when the server is not known, or ended meanwhile.
     fn spent_ns(&self) -> Option<u64> {
-        self.end?.checked_sub(self.begin?)
+        self.end.as_ref()?.since_ns(self.begin.as_ref()?)
     }
 }
 

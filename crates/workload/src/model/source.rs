@@ -209,3 +209,148 @@ impl Stream {
         self.traced().last().map(|op| op.at_ns)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Class, Shape, Workload};
+
+    const DRAWS: usize = 200_000;
+
+    fn open(name: &str, shape: &Shape) -> Workload {
+        Workload::open(name, shape, 3).unwrap()
+    }
+
+    fn draws(workload: &Workload, stream: usize, rate: f64) -> Vec<(u64, Op)> {
+        let mut source = OpSource::of_stream(workload, stream, 0, 1, rate);
+        (0..DRAWS).map(|_| (source.next_ns().unwrap(), source.take().unwrap())).collect()
+    }
+
+    /// Table 1 of Minos says which share of the data large requests move.
+    #[test]
+    fn large_requests_move_the_share_of_data_in_table_1() {
+        for (name, percent) in [
+            ("table1-0.125-250k", 25.0),
+            ("table1-0.125-500k", 40.0),
+            ("table1-0.125-1000k", 60.0),
+            ("table1-0.0625-500k", 25.0),
+            ("table1-0.25-500k", 60.0),
+            ("table1-0.5-500k", 75.0),
+            ("table1-0.75-500k", 80.0),
+        ] {
+            // Many large keys, so that few sizes do not decide; uniform, so that one hot key does not.
+            let shape = Shape { large_keys: Some(10_000), zipf: Some(0.0), ..Shape::default() };
+            let workload = open(name, &shape);
+            let (mut large, mut all) = (0.0, 0.0);
+            for (_, op) in draws(&workload, 0, 1.0) {
+                let value_bytes = workload.dataset.value_bytes(op.item) as f64;
+                all += value_bytes;
+                large += if workload.dataset.class(op.item) == Class::Large { value_bytes } else { 0.0 };
+            }
+            let share = 100.0 * large / all;
+            assert!((share - percent).abs() < 6.0, "{name}: {share:.1} % instead of {percent} %");
+        }
+    }
+
+    #[test]
+    fn etc_has_the_papers_mix() {
+        let workload = open("etc", &Shape { large_percent: Some(5.0), ..Shape::default() });
+        let (mut sets, mut tiny, mut large) = (0.0, 0.0, 0.0);
+        for (_, op) in draws(&workload, 0, 1.0) {
+            sets += f64::from(u8::from(op.kind == OpKind::Set));
+            tiny += f64::from(u8::from(workload.dataset.value_bytes(op.item) <= 13));
+            large += f64::from(u8::from(workload.dataset.class(op.item) == Class::Large));
+        }
+        let share = |count: f64| count / DRAWS as f64;
+        assert!((share(sets) - 0.05).abs() < 0.003, "sets {}", share(sets));
+        assert!((share(large) - 0.05).abs() < 0.003, "large {}", share(large));
+        assert!((share(tiny) - 0.38).abs() < 0.006, "tiny {}", share(tiny));
+    }
+
+    /// Gaps of Poisson arrivals: mean and standard deviation are equal, and 1 - 1/e of them are shorter.
+    #[test]
+    fn arrivals_are_poisson() {
+        let workload = open("etc", &Shape::default());
+        let times: Vec<u64> = draws(&workload, 0, 50_000.0).into_iter().map(|(at_ns, _)| at_ns).collect();
+        let gaps: Vec<f64> = times.windows(2).map(|pair| (pair[1] - pair[0]) as f64).collect();
+        let count = gaps.len() as f64;
+        let mean = gaps.iter().sum::<f64>() / count;
+        let deviation = (gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / count).sqrt();
+        let shorter = gaps.iter().filter(|&&gap| gap < 20_000.0).count() as f64 / count;
+        assert!((mean / 20_000.0 - 1.0).abs() < 0.02, "mean {mean}");
+        assert!((deviation / mean - 1.0).abs() < 0.02, "deviation {deviation}");
+        assert!((shorter - 0.632).abs() < 0.005, "shorter {shorter}");
+    }
+
+    #[test]
+    fn the_seed_decides() {
+        let shape = Shape::default();
+        let one = draws(&open("etc", &shape), 0, 1e3);
+        assert_eq!(one, draws(&open("etc", &shape), 0, 1e3));
+        assert_ne!(one, draws(&Workload::open("etc", &shape, 4).unwrap(), 0, 1e3));
+    }
+
+    #[test]
+    fn noise_is_many_small_gets_and_a_trickle_of_large_ones() {
+        let workload = open("noise", &Shape::default());
+        assert_eq!((workload.streams[0].rate, workload.streams[1].rate), (None, Some(20.0)));
+        assert_eq!((workload.streams[0].connections, workload.streams[1].connections), (None, Some(4)));
+        let is = |stream, class| {
+            draws(&workload, stream, 1.0)
+                .iter()
+                .all(|(_, op)| op.kind == OpKind::Get && workload.dataset.class(op.item) == class)
+        };
+        assert!(is(0, Class::Small) && is(1, Class::Large));
+        let large = draws(&workload, 1, 1.0)[0].1.item;
+        assert_eq!(workload.dataset.value_bytes(large), 10_000_000);
+    }
+
+    #[test]
+    fn ycsb_d_reads_what_it_inserted() {
+        let workload = open("ycsb-d", &Shape { keys: Some(1000), ..Shape::default() });
+        let mut source = OpSource::of_stream(&workload, 0, 1, 2, 1.0);
+        let (mut inserted, mut answered, mut fresh) = (Vec::new(), 0, 0);
+        for _ in 0..DRAWS {
+            let op = source.take().unwrap();
+            if op.kind == OpKind::Insert {
+                assert!(op.item >= 1000 && op.item % 2 == 1);
+                inserted.push(op.item);
+            } else if op.item >= 1000 {
+                assert!(inserted[..answered].contains(&op.item), "{} was not answered", op.item);
+                fresh += 1;
+            }
+            // Answers come some inserts later.
+            if inserted.len() > answered + 3 && inserted.len() < 1000 {
+                source.insert_answered();
+                answered += 1;
+            }
+        }
+        assert!(fresh > DRAWS / 2, "{fresh}");
+    }
+
+    #[test]
+    fn a_load_stores_every_item_once() {
+        let workload = open("etc", &Shape { keys: Some(100), large_keys: Some(7), ..Shape::default() });
+        let mut items = Vec::new();
+        for thread in 0..3 {
+            let mut source = OpSource::load(&workload, thread, 3);
+            items.extend(std::iter::from_fn(|| source.take()).map(|op| op.item));
+        }
+        items.sort_unstable();
+        assert!(items.into_iter().eq(0..107));
+    }
+
+    #[test]
+    fn a_trace_is_shared_by_the_threads() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.csv");
+        std::fs::write(&path, "0,set,a,5\n1,get,a,5\n2,get,b,9\n").unwrap();
+        let workload = open(path.to_str().unwrap(), &Shape::default());
+        assert_eq!(workload.item_count(), 2);
+        let mut source = OpSource::of_stream(&workload, 0, 0, 2, 0.0);
+        assert_eq!(source.take().map(|op| op.kind), Some(OpKind::Set));
+        assert_eq!(source.next_ns(), Some(2_000_000_000));
+        assert_eq!(source.take().map(|op| (op.item, op.value_bytes)), Some((1, Some(9))));
+        assert_eq!(source.take(), None);
+    }
+}

@@ -282,3 +282,84 @@ fn check_group(group: &GroupSpec, keys: u64) -> Result<(), String> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_toml(text: &str) -> Result<Workload, WorkloadError> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("own.toml");
+        std::fs::write(&path, text).unwrap();
+        Workload::open(path.to_str().unwrap(), &Shape::default(), 1)
+    }
+
+    #[test]
+    fn every_named_workload_opens() {
+        for name in named_workloads() {
+            let workload = Workload::open(name, &Shape { keys: Some(100), ..Shape::default() }, 1).unwrap();
+            assert!(workload.item_count() >= 100, "{name}");
+            assert!(workload.value_bytes() >= workload.value_bytes_max());
+        }
+    }
+
+    #[test]
+    fn a_file_describes_a_workload() {
+        let workload = of_toml(
+            r#"
+            name = "mine"
+            [[stream]]
+            get_ratio = 0.5
+            writes = "read-modify-write"
+            [[stream.group]]
+            keys = 10
+            value_bytes = { min = 1, max = 10 }
+            popularity = { zipf = 0.5 }
+            [[stream]]
+            rate = 5
+            connections = 2
+            [[stream.group]]
+            keys = 3
+            key_bytes = 100
+            value_bytes = { min = 5000, max = 5000 }
+            class = "large"
+            "#,
+        )
+        .unwrap();
+        assert_eq!((workload.name(), workload.item_count(), workload.value_bytes_max()), ("mine", 13, 5000));
+        assert_eq!((workload.streams[1].rate, workload.streams[1].connections), (Some(5.0), Some(2)));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_said() {
+        let group = |text: &str| {
+            format!("[[stream]]\n[[stream.group]]\nkeys = 10\nvalue_bytes = {{ min = 1, max = 2 }}\n{text}")
+        };
+        for (text, message) in [
+            (String::new(), "missing field `stream`"),
+            ("stream = []".to_owned(), "no stream"),
+            (group("colour = 1"), "unknown field"),
+            (group("key_bytes = 3"), "key_bytes is 3"),
+            (group("weight = -1.0"), "positive in sum"),
+            (group("popularity = { zipf = -1.0 }"), "s < 0"),
+            (group("[[stream.group]]\nkeys = 0\nvalue_bytes = { min = 1, max = 1 }"), "no keys"),
+            (group("[[stream.group]]\nkeys = 1\nvalue_bytes = { min = 2, max = 1 }"), "not an interval"),
+            (format!("{}{}", group("popularity = { latest = 0.99 }\n"), group("")), "can grow"),
+            (group("").replace("[[stream]]", "[[stream]]\nget_ratio = 2.0"), "get_ratio is 2"),
+            (group("").replace("[[stream]]", "[[stream]]\nrate = 0.0"), "rate must be above 0"),
+        ] {
+            let error = of_toml(&text).unwrap_err().to_string();
+            assert!(error.contains(message), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn unknown_names_are_answered_with_the_known_ones() {
+        let error = Workload::open("etcetera", &Shape::default(), 1).unwrap_err().to_string();
+        assert!(error.contains("table1-0.125-500k") && error.contains("files:DIR"), "{error}");
+        for name in ["none.toml", "none.csv", "trace:none", "files:/none"] {
+            let error = Workload::open(name, &Shape::default(), 1).unwrap_err();
+            assert!(matches!(error, WorkloadError::Unreadable { .. }), "{name}: {error}");
+        }
+    }
+}

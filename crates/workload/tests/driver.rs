@@ -1,0 +1,197 @@
+//! The driver against a server inside the test.
+
+use std::time::Duration;
+
+use minos_workload::{Arrivals, Pace, Report, RunConfig, Shape, Workload, load, run};
+
+mod fake;
+use fake::{FakeServer, Fault};
+
+fn config(server: &FakeServer) -> RunConfig {
+    RunConfig {
+        target: format!("memcached://{}", server.address).parse().unwrap(),
+        arrivals: Arrivals::Open { rate: 2000.0 },
+        pace: Pace::Sleep,
+        duration: Duration::from_millis(400),
+        warmup: Duration::from_millis(100),
+        drain: Duration::from_millis(500),
+        threads: 1,
+        connections: 4,
+        keys_per_get: 1,
+        check_contents: true,
+        cpus: Vec::new(),
+        server_pid: None,
+    }
+}
+
+fn workload(name: &str) -> Workload {
+    let shape = Shape { keys: Some(500), large_keys: Some(5), large_percent: Some(2.0), ..Shape::default() };
+    Workload::open(name, &shape, 1).unwrap()
+}
+
+/// Loads and runs.
+fn measured(server: &FakeServer, workload: &Workload, config: &RunConfig) -> Report {
+    let loaded = load(config, workload, |_| {}).unwrap();
+    assert_eq!((loaded.stored, loaded.errors), (workload.item_count(), 0));
+    assert_eq!(server.item_count() as u64, workload.item_count());
+    run(config, workload, |_| {}).unwrap()
+}
+
+/// Every operation is accounted for, and none failed.
+fn assert_clean(report: &Report) {
+    assert_eq!((report.errors, report.lost, report.misses), (0, 0, 0), "{report:?}");
+    assert!(report.completed > 0);
+    assert_eq!(report.completed, report.latency_us.all.count);
+    assert_eq!(report.completed, report.latency_us.small.count + report.latency_us.large.count);
+}
+
+#[test]
+fn an_honest_server_makes_no_errors() {
+    let server = FakeServer::start(Fault::None, 1);
+    let report = measured(&server, &workload("etc"), &config(&server));
+    assert_clean(&report);
+    assert!(report.latency_us.large.count > 0);
+    // Poisson with a mean of 800: five standard deviations.
+    assert!((report.completed as f64 - 800.0).abs() < 142.0, "{}", report.completed);
+    assert_eq!(report.offered_rps, 2000.0);
+    assert!(report.server_cpu_us_per_op.is_some());
+    assert!(report.driver.kernel_stamped > 0.5, "{:?}", report.driver);
+}
+
+#[test]
+fn every_workload_runs_with_checked_replies() {
+    for name in ["noise", "ycsb-a", "ycsb-d", "ycsb-f", "mica-large"] {
+        let server = FakeServer::start(Fault::None, 1);
+        let report = measured(&server, &workload(name), &config(&server));
+        assert_clean(&report);
+    }
+}
+
+#[test]
+fn closed_loop_multigets_and_threads() {
+    let server = FakeServer::start(Fault::None, 1);
+    let arrivals = Arrivals::Closed { pipeline: 8 };
+    let config = RunConfig { arrivals, keys_per_get: 5, threads: 2, ..config(&server) };
+    let report = measured(&server, &workload("etc"), &config);
+    assert_clean(&report);
+    assert_eq!(report.offered_rps, report.achieved_rps);
+}
+
+#[test]
+fn files_are_stored_and_come_back_as_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    for number in 0..20 {
+        std::fs::write(folder.path().join(format!("file {number}")), vec![number; number as usize * 5000])
+            .unwrap();
+    }
+    let server = FakeServer::start(Fault::None, 1);
+    let name = format!("files:{}", folder.path().display());
+    let report = measured(&server, &workload(&name), &config(&server));
+    assert_clean(&report);
+    assert!(report.latency_us.large.count > 0 && report.latency_us.small.count > 0);
+}
+
+#[test]
+fn a_trace_is_replayed_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.csv");
+    let lines: Vec<String> = (0..300)
+        .map(|at| format!("{},{},key{},{}", at as f64 / 1e3, ["get", "set"][at % 2], at % 7, at))
+        .collect();
+    std::fs::write(&path, lines.join("\n")).unwrap();
+    let server = FakeServer::start(Fault::None, 1);
+    let config = RunConfig { warmup: Duration::ZERO, ..config(&server) };
+    let report = measured(&server, &workload(path.to_str().unwrap()), &config);
+    assert_clean(&report);
+    assert_eq!(report.completed, 300);
+}
+
+#[test]
+fn what_goes_wrong_is_counted_by_kind() {
+    for (fault, kind) in [
+        (Fault::Altered, "mismatch"),
+        (Fault::Refused, "server_error"),
+        (Fault::Closed, "closed"),
+        (Fault::Nonsense, "protocol"),
+    ] {
+        let server = FakeServer::start(fault, 100);
+        let report = measured(&server, &workload("etc"), &config(&server));
+        assert!(report.errors > 0, "{fault:?}");
+        assert!(report.errors_by_kind.contains_key(kind), "{fault:?}: {:?}", report.errors_by_kind);
+    }
+}
+
+#[test]
+fn an_altered_value_passes_unseen_only_without_the_check() {
+    let server = FakeServer::start(Fault::Altered, 10);
+    let workload = workload("etc");
+    let config = config(&server);
+    assert!(measured(&server, &workload, &config).errors_by_kind.contains_key("mismatch"));
+    let careless = RunConfig { check_contents: false, ..config };
+    assert_eq!(run(&careless, &workload, |_| {}).unwrap().errors, 0);
+}
+
+#[test]
+fn requests_without_an_answer_are_lost() {
+    let server = FakeServer::start(Fault::Silent, 200);
+    let report = measured(&server, &workload("etc"), &config(&server));
+    assert!(report.lost > 0 && report.errors == 0, "{report:?}");
+}
+
+#[test]
+fn keys_that_are_not_there_are_misses() {
+    let server = FakeServer::start(Fault::None, 1);
+    let report = run(&config(&server), &workload("ycsb-c"), |_| {}).unwrap();
+    assert!(report.misses > 0 && report.misses == report.completed);
+    assert_eq!(report.errors, 0);
+}
+
+#[test]
+fn a_server_that_is_not_there_is_an_error() {
+    let server = FakeServer::start(Fault::None, 1);
+    // Port 1 is reserved, and nobody listens there.
+    let config = RunConfig { target: "memcached://127.0.0.1:1".parse().unwrap(), ..config(&server) };
+    let error = run(&config, &workload("etc"), |_| {}).unwrap_err();
+    assert!(error.to_string().starts_with("cannot connect to memcached://127.0.0.1:1:"), "{error}");
+}
+
+/// What the driver itself adds to the latency of small requests under noise, relative to all of it: of the
+/// median, and of the 99th percentile. Whatever else runs on the machine can delay any one run, so that the
+/// best of a few counts.
+fn own_share(config: &RunConfig, workload: &Workload) -> (f64, f64) {
+    let (mut of_p50, mut of_p99) = (f64::MAX, f64::MAX);
+    for _ in 0..8 {
+        let report = run(config, workload, |_| {}).unwrap();
+        assert_clean(&report);
+        assert!(report.driver.kernel_stamped > 0.9, "{:?}", report.driver);
+        let (lag, small) = (report.driver.send_lag_us, report.latency_us.small);
+        of_p50 = of_p50.min(lag.p50 / small.p50);
+        of_p99 = of_p99.min(lag.p99 / small.p99);
+        if of_p50 < 0.1 && of_p99 < 0.5 {
+            break;
+        }
+    }
+    (of_p50, of_p99)
+}
+
+/// Small requests wait for the server and not for the driver, also while ten megabytes come in: requests
+/// are sent when they should be, and when the driver looks at replies does not matter. The control is the
+/// same driver when it sleeps, which wakes late.
+#[test]
+fn the_drivers_own_share_is_small() {
+    let server = FakeServer::start(Fault::None, 1);
+    let workload = workload("noise");
+    let spinning = RunConfig {
+        pace: Pace::Spin,
+        arrivals: Arrivals::Open { rate: 4000.0 },
+        check_contents: false,
+        ..config(&server)
+    };
+    load(&spinning, &workload, |_| {}).unwrap();
+    let (of_p50, of_p99) = own_share(&spinning, &workload);
+    assert!(of_p50 < 0.1, "{of_p50:.3} of the median");
+    assert!(of_p99 < 0.5, "{of_p99:.3} of the p99");
+    let sleeping = RunConfig { pace: Pace::Sleep, ..spinning };
+    let control = own_share(&sleeping, &workload);
+    assert!(control.0 > 0.1, "the control must be seen: {control:?}");
+}
