@@ -117,14 +117,14 @@ fn memory_comes_back() {
         }
         assert!(stored > 1000, "{stored}");
         assert_eq!(value(&store, &0u32.to_le_bytes(), 6).unwrap(), [round; 3000]);
-        assert!(set(&store, b"large", &[round; 100_000], ItemMeta::default()).is_err());
+        assert!(set(&store, b"large", &vec![round; 100_000], ItemMeta::default()).is_err());
         store.check().unwrap();
         for number in 0..stored {
             assert!(store.entry(store.hash(&number.to_le_bytes()), &number.to_le_bytes(), 6).remove());
         }
         store.check().unwrap();
         // Small memory serves large items afterwards.
-        set(&store, b"large", &[round; 2_000_000], ItemMeta::default()).unwrap();
+        set(&store, b"large", &vec![round; 2_000_000], ItemMeta::default()).unwrap();
         assert!(store.entry(store.hash(b"large"), b"large", 6).remove());
     }
     assert_eq!(store.stats().out_of_memory, 6);
