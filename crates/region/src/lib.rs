@@ -13,6 +13,8 @@ mod heap;
 mod memory;
 mod region;
 mod shared_map;
+#[cfg(test)]
+mod tests;
 
 pub use backing::{Backing, MapError};
 pub use exclusive::Exclusive;

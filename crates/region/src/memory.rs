@@ -6,7 +6,7 @@ use crate::{
     exclusive::Exclusive,
     heap::{ARENA, Freed, Heap, HeapStats, NESTED, STATE_WORDS, mark, tag_of},
     region::{Offset, Region},
-    shared_map::SharedMap,
+    shared_map::{SharedMap, UNIT_WORDS},
 };
 use minos_sync::{SpinLock, words::WORD_BYTES};
 use std::sync::atomic::Ordering::Relaxed;
@@ -112,9 +112,7 @@ impl Memory {
                 return Some(chunk);
             }
             if let Some(arena) = self.allocate_words(self.arena_words) {
-                self.shared.mark(&self.region, arena, self.arena_words);
-                mark(&self.region, arena, ARENA);
-                partition.add_span(&self.region, arena, self.arena_words);
+                self.add_arena(partition, arena);
                 return partition.allocate(&self.region, words);
             }
         }
@@ -147,12 +145,13 @@ impl Memory {
         if tag_of(&self.region, chunk) & NESTED == 0 {
             return self.free_settled(chunk);
         }
-        if let Freed::SpanEmpty(arena) = partition.free(&self.region, chunk)
+        if let Freed::SpanEmpty(span) = partition.free(&self.region, chunk)
             && partition.words(&self.region) > self.arena_words
         {
             // The last one is kept, so that an item that comes and goes does not take it along.
-            partition.remove_span(&self.region, arena);
-            self.free_settled(arena);
+            partition.remove_span(&self.region, span);
+            let arena = self.region.word(span.minus(1)).load(Relaxed);
+            self.free_settled(Offset::from_words(arena));
         }
     }
 
@@ -171,11 +170,6 @@ impl Memory {
         partition.stats(&self.region)
     }
 
-    /// Words of all arenas; with this, the arenas can be taken out of [`Memory::stats`].
-    pub fn arena_words(&self) -> u64 {
-        self.arena_words
-    }
-
     /// Walks everything. The locks of all partitions are held by the caller, who hands over their
     /// heaps. Returns the chunks in use that are no arenas: their payloads, and words each.
     pub fn check(&self, partitions: &[&Heap]) -> Result<Vec<(Offset, u64)>, String> {
@@ -186,7 +180,7 @@ impl Memory {
         let mut used = std::mem::take(&mut root.used);
         let mut spans = Walk::default();
         for &(arena, _) in &root.arenas {
-            spans.span(&self.region, arena)?;
+            spans.span(&self.region, self.span_of(arena).0)?;
         }
         used.append(&mut spans.used);
         let mut counted = HeapStats::default();
@@ -200,6 +194,23 @@ impl Memory {
             spans.agrees_with(&self.region, partition)?;
         }
         Ok(used)
+    }
+
+    /// Gives an arena to a partition's heap.
+    fn add_arena(&self, partition: &mut Heap, arena: Offset) {
+        let (span, words) = self.span_of(arena);
+        self.shared.mark(&self.region, span, words);
+        mark(&self.region, arena, ARENA);
+        self.region.word(span.minus(1)).store(arena.words(), Relaxed);
+        partition.add_span(&self.region, span, words);
+    }
+
+    /// Where the span of an arena begins, and its words: whole units of the map of shared memory, so that
+    /// what lies beside an arena is not taken for shared. The word before says where the arena begins.
+    fn span_of(&self, arena: Offset) -> (Offset, u64) {
+        let start = (arena.words() + 1).next_multiple_of(UNIT_WORDS);
+        let end = (arena.words() + self.arena_words) / UNIT_WORDS * UNIT_WORDS;
+        (Offset::from_words(start), end - start)
     }
 
     fn allocate_words(&self, words: u64) -> Option<Offset> {

@@ -3,10 +3,10 @@
 use crate::region::{Offset, Region};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Words of memory for which one bit stands: 64 KiB.
-const UNIT_WORDS: u64 = 8 << 10;
+/// Words of memory for which one bit stands: 512 bytes, so that the map takes 1/4096 of the region.
+pub(crate) const UNIT_WORDS: u64 = 64;
 
-/// A bit for each 64 KiB of a region: has it ever held something that is read without a lock?
+/// A bit for each 512 bytes of a region: has it ever held something that is read without a lock?
 ///
 /// A reader may sleep with an offset in its hand while the item is deleted, its arena given back and
 /// the memory handed out again. It reads garbage then and notices, if the memory is written with
