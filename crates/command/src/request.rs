@@ -95,6 +95,9 @@ pub struct GetMany<'a> {
     pub keys: Keys<'a>,
     /// Expiry to give to each item.
     pub touch: Option<Exptime>,
+    /// Behind these keys stands one that is too long. The items are accessed all the same, and then the
+    /// reply is an error and nothing else.
+    pub ends_badly: bool,
 }
 
 /// Store a value.

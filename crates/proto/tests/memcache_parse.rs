@@ -52,6 +52,25 @@ fn one_key_is_a_get_and_several_are_many() {
 }
 
 #[test]
+fn keys_before_one_that_is_too_long_are_read() {
+    let long = "x".repeat(251);
+    let end = format!("get a b {long} c\r\n");
+    match request(end.as_bytes()) {
+        Request::GetMany(many) => {
+            assert!(many.ends_badly);
+            assert_eq!(many.keys.collect::<Vec<_>>(), [b"a", b"b"]);
+        }
+        other => panic!("{other:?}"),
+    }
+    for line in [format!("get {long}\r\n"), format!("gat 0 {long} a\r\n")] {
+        match request(line.as_bytes()) {
+            Request::GetMany(mut many) => assert!(many.ends_badly && many.keys.next().is_none()),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
 fn a_line_of_keys_goes_on_where_it_stopped() {
     let input = b"gats 7 a bb c\r\nget z\r\n";
     let (first, consumed) = command(input);
@@ -274,10 +293,9 @@ fn errors_are_memcacheds() {
         assert_eq!(String::from_utf8_lossy(got), String::from_utf8_lossy(reply), "{input}");
         assert_eq!((consumed, swallow, close), (input.len() + 2, 0, false), "{input}");
     }
-    for prefix in ["get ", "get a ", "set ", "delete ", "incr ", "touch ", "mg ", "ms ", "md ", "ma ", "me "]
-    {
+    for prefix in ["set ", "delete ", "incr ", "touch ", "mg ", "ms ", "md ", "ma ", "me "] {
         let words = if prefix == "set " { " 0 0 1" } else { " 1" };
-        let words = if prefix.starts_with("de") || prefix.starts_with("ge") { "" } else { words };
+        let words = if prefix.starts_with("de") { "" } else { words };
         assert_eq!(
             malformed(format!("{prefix}{long}{words}\n").as_bytes()).reply,
             text::BAD_FORMAT,

@@ -26,14 +26,14 @@ pub(super) fn join<P>(
     match cx.store.concat(hash, key, cx.now, &concat) {
         Ok(cas) => {
             cx.counters.total_items.count();
-            Stored::Stored(cas)
+            Stored::Done(cas)
         }
-        Err(ConcatError::Changed) => Stored::Exists,
-        Err(ConcatError::Missing) => Stored::NotStored,
+        Err(ConcatError::Changed) => Stored::OtherCas,
+        Err(ConcatError::Missing) => Stored::Unmet,
         // No room for the whole is, for memcached, a condition that did not hold.
         Err(ConcatError::TooLarge | ConcatError::OutOfMemory(_)) => {
             cx.counters.store_no_memory.count();
-            Stored::NotStored
+            Stored::Unmet
         }
     }
 }

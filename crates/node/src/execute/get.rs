@@ -165,7 +165,8 @@ fn pin<P: Placement>(cx: &Context<'_, P>, hash: KeyHash, head: &Head<'_>, tx: &m
     Found::Pinned(item)
 }
 
-/// Gives an item another expiry and reads it.
+/// Gives an item another expiry and reads it, in one step: the new expiry may have passed already, and
+/// this request gets the value all the same.
 fn touch_and_fetch<P: Placement>(
     cx: &mut Context<'_, P>,
     hash: KeyHash,
@@ -174,16 +175,16 @@ fn touch_and_fetch<P: Placement>(
     tx: &mut Vec<u8>,
 ) -> Found {
     let mut entry = cx.store.entry(hash, head.key, cx.now);
-    let Some(item) = entry.item() else { return Found::Missing };
-    let facts = Facts::from(&*item);
-    let is_here = cx.placement.is_here(SizeClass::of(facts.value_bytes));
-    if is_here {
-        head.compose(&facts, tx);
-        tx.extend_from_slice(item.value());
-    }
+    let Some(facts) = entry.item().map(|item| Facts::from(&*item)) else { return Found::Missing };
+    head.compose(&facts, tx);
     entry.set_expiry(exptime.on(cx.clock, cx.now));
     entry.mark_fetched(cx.now);
-    drop(entry);
-    // The new expiry may have passed already, but this request still gets the value.
-    if is_here { Found::Copied } else { pin(cx, hash, head, tx) }
+    let is_here = cx.placement.is_here(SizeClass::of(facts.value_bytes));
+    if !is_here && let Some(item) = entry.pin(cx.store) {
+        return Found::Pinned(item);
+    }
+    if let Some(item) = entry.item() {
+        tx.extend_from_slice(item.value());
+    }
+    Found::Copied
 }

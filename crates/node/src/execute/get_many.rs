@@ -23,6 +23,9 @@ pub(super) fn execute<P: Placement>(
     command: &Command<'_>,
     tx: &mut Vec<u8>,
 ) -> Executed {
+    if request.ends_badly {
+        return access_and_refuse(cx, request, tx);
+    }
     let with_cas = matches!(command.reply, Reply::Classic { with_cas: true, .. });
     let resume = Resume { touch: request.touch, with_cas };
     let unread_bytes = |following: Keys<'_>| following.rest().len() + command.line_end_bytes;
@@ -53,6 +56,22 @@ pub(super) fn execute<P: Placement>(
             return Executed { outcome: Outcome::Paused(resume), unread_bytes: unread_bytes(keys) };
         }
     }
+}
+
+/// Reads the keys before one that is too long, for what that does to the items, and replies with an error.
+fn access_and_refuse<P: Placement>(
+    cx: &mut Context<'_, P>,
+    request: GetMany<'_>,
+    tx: &mut Vec<u8>,
+) -> Executed {
+    let start = tx.len();
+    for key in request.keys {
+        // A value that was pinned to be sent is let go at once.
+        get::find(cx, cx.store.hash(key), key, request.touch, false, tx);
+        tx.truncate(start);
+    }
+    tx.extend_from_slice(text::BAD_FORMAT);
+    Outcome::Done.into()
 }
 
 /// Takes the next keys and prefetches their buckets, then their items, so that the misses in the

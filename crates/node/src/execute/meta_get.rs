@@ -7,9 +7,6 @@ use minos_proto::memcache::{MetaFlags, OPAQUE_BYTES_MAX, compose, text};
 
 use super::{Context, LargeReply, Outcome, Placement, get::Read, item::Facts};
 
-/// Attempts to hold on to a large item just as it was when its reply was composed.
-const PIN_ATTEMPTS_MAX: usize = 4;
-
 /// An `mg`, and what its flags mean taken together.
 pub(super) struct MetaGet<'a> {
     request: &'a Get<'a>,
@@ -123,49 +120,37 @@ impl<'a> MetaGet<'a> {
         }
     }
 
-    /// Answers under the partition's lock. Only a large value needs more than one attempt: it is pinned
-    /// after the lock was given back, and must still be the one that was announced.
+    /// Answers under the partition's lock.
     fn with_entry<P: Placement>(&self, cx: &mut Context<'_, P>, tx: &mut Vec<u8>) -> Outcome {
         let start = tx.len();
-        for attempt in 1..=PIN_ATTEMPTS_MAX {
-            tx.truncate(start);
-            let mut entry = cx.store.entry(self.hash, self.key, cx.now);
-            let facts = match self.answer(cx, &mut entry, tx) {
-                Answer::Missing => {
-                    drop(entry);
-                    return self.miss(cx, tx);
-                }
-                Answer::Refused => {
-                    tx.truncate(start);
-                    tx.extend_from_slice(text::META_OPAQUE_TOO_LONG);
-                    return Outcome::Done;
-                }
-                Answer::Composed(facts) => facts,
-            };
-            tx.extend_from_slice(text::LINE_END);
-            if !self.wants_value {
-                count(cx, self.request.touch.is_some(), true);
+        let mut entry = cx.store.entry(self.hash, self.key, cx.now);
+        let facts = match self.answer(cx, &mut entry, tx) {
+            Answer::Composed(facts) => facts,
+            Answer::Missing => {
+                drop(entry);
+                return self.miss(cx, tx);
+            }
+            Answer::Refused => {
+                tx.truncate(start);
+                tx.extend_from_slice(text::META_OPAQUE_TOO_LONG);
                 return Outcome::Done;
             }
-            let is_small = cx.placement.serves(SizeClass::of(facts.value_bytes));
-            if (is_small || attempt == PIN_ATTEMPTS_MAX)
-                && let Some(item) = entry.item()
-            {
-                tx.extend_from_slice(item.value());
-                tx.extend_from_slice(text::LINE_END);
-                count(cx, self.request.touch.is_some(), true);
-                return Outcome::Done;
-            }
-            drop(entry);
-            if let Some(item) = cx.store.pin(self.hash, self.key, cx.now)
-                && item.cas() == facts.cas
-            {
-                count(cx, self.request.touch.is_some(), true);
-                return Outcome::SendLarge(Box::new(LargeReply::new(item, text::LINE_END, None)));
-            }
+        };
+        tx.extend_from_slice(text::LINE_END);
+        count(cx, self.request.touch.is_some(), true);
+        if !self.wants_value {
+            return Outcome::Done;
         }
-        tx.truncate(start);
-        self.miss(cx, tx)
+        if !cx.placement.serves(SizeClass::of(facts.value_bytes))
+            && let Some(item) = entry.pin(cx.store)
+        {
+            return Outcome::SendLarge(Box::new(LargeReply::new(item, text::LINE_END, None)));
+        }
+        if let Some(item) = entry.item() {
+            tx.extend_from_slice(item.value());
+        }
+        tx.extend_from_slice(text::LINE_END);
+        Outcome::Done
     }
 
     /// Walks over the flags, changes the item as they say and composes its line. What is returned before

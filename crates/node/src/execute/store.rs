@@ -20,11 +20,15 @@ pub(super) struct Operation {
 
 /// How a store ended.
 pub(super) enum Stored {
-    /// The item has this CAS unique.
-    Stored(u64),
-    NotStored,
-    Exists,
-    NotFound,
+    /// It is done, and the item has this CAS unique.
+    Done(u64),
+    /// Its condition did not hold.
+    Unmet,
+    /// The item is another one than the client has seen.
+    OtherCas,
+    /// There is nothing to compare with.
+    Missing,
+    /// There is no room.
     NoMemory,
 }
 
@@ -59,11 +63,11 @@ impl Operation {
         use StoreMode::{Add, Append, Compare, Prepend, Replace, Set};
         match (self.mode, old) {
             (Set, _) | (Add, None) | (Replace, Some(_)) => Verdict::Put(self.fresh(cx)),
-            (Add | Append | Prepend, _) | (Replace, None) => Verdict::Refused(Stored::NotStored),
+            (Add | Append | Prepend, _) | (Replace, None) => Verdict::Refused(Stored::Unmet),
             (Compare, Some(old)) => self.compare(cx, old),
             (Compare, None) => {
                 cx.counters.cas_misses.count();
-                Verdict::Refused(Stored::NotFound)
+                Verdict::Refused(Stored::Missing)
             }
         }
     }
@@ -80,7 +84,7 @@ impl Operation {
             return Verdict::Put(ItemMeta { expiry, win_sent, stale: true, ..self.fresh(cx) });
         }
         cx.counters.cas_badval.count();
-        Verdict::Refused(Stored::Exists)
+        Verdict::Refused(Stored::OtherCas)
     }
 
     fn fresh<P>(&self, cx: &Context<'_, P>) -> ItemMeta {
@@ -150,7 +154,7 @@ fn settle<P>(cx: &Context<'_, P>, attempt: Result<u64, OutOfMemory>) -> Stored {
     match attempt {
         Ok(cas) => {
             cx.counters.total_items.count();
-            Stored::Stored(cas)
+            Stored::Done(cas)
         }
         Err(OutOfMemory) => {
             cx.counters.store_no_memory.count();
@@ -262,11 +266,11 @@ pub(super) fn respond(
         return;
     };
     let (code, cas): (&[u8], u64) = match stored {
-        Stored::Stored(_) if quiet => return,
-        Stored::Stored(cas) => (b"HD", *cas),
-        Stored::NotStored => (b"NS", 0),
-        Stored::Exists => (b"EX", 0),
-        Stored::NotFound => (b"NF", 0),
+        Stored::Done(_) if quiet => return,
+        Stored::Done(cas) => (b"HD", *cas),
+        Stored::Unmet => (b"NS", 0),
+        Stored::OtherCas => (b"EX", 0),
+        Stored::Missing => (b"NF", 0),
         Stored::NoMemory => return tx.extend_from_slice(text::NO_MEMORY_STORING),
     };
     tx.extend_from_slice(code);
@@ -278,10 +282,10 @@ pub(super) fn respond(
 
 fn classic_text(stored: &Stored) -> &'static [u8] {
     match stored {
-        Stored::Stored(_) => text::STORED,
-        Stored::NotStored => text::NOT_STORED,
-        Stored::Exists => text::EXISTS,
-        Stored::NotFound => text::NOT_FOUND,
+        Stored::Done(_) => text::STORED,
+        Stored::Unmet => text::NOT_STORED,
+        Stored::OtherCas => text::EXISTS,
+        Stored::Missing => text::NOT_FOUND,
         Stored::NoMemory => text::NO_MEMORY_STORING,
     }
 }

@@ -76,22 +76,30 @@ impl<'a> Arguments<'a> {
 fn keys<'a>(keys: Tokens<'a>, source: Source<'a, '_>, touch: Option<Exptime>, with_cas: bool) -> Parsed<'a> {
     let reply = Reply::Classic { quiet: false, with_cas };
     let mut unchecked = keys;
-    let Some(first) = unchecked.next() else {
-        return match touch {
-            None => source.line.refused(text::ERROR),
-            // Only the expiry, and yet words enough for memcached.
-            Some(_) => source.line.accepted(Request::GetMany(GetMany { keys, touch }), reply),
-        };
-    };
-    let second = unchecked.next();
-    if is_too_long(first) || second.is_some_and(is_too_long) || unchecked.any(is_too_long) {
-        return source.line.refused(text::BAD_FORMAT);
-    }
-    let request = match second {
-        None => Request::Get(Get { touch, ..Get::plain(Key::Plain(first)) }),
-        Some(_) => Request::GetMany(GetMany { keys, touch }),
+    let request = match (unchecked.next(), unchecked.next()) {
+        (None, _) if touch.is_none() => return source.line.refused(text::ERROR),
+        (Some(only), None) if !is_too_long(only) => {
+            Request::Get(Get { touch, ..Get::plain(Key::Plain(only)) })
+        }
+        // A `gat` may have no keys: its expiry makes words enough for memcached.
+        _ => Request::GetMany(until_too_long(keys, touch)),
     };
     source.line.accepted(request, reply)
+}
+
+/// The keys before the first that is too long, of which memcached learns only when it gets there.
+fn until_too_long(keys: Tokens<'_>, touch: Option<Exptime>) -> GetMany<'_> {
+    let mut rest = keys;
+    loop {
+        let good = keys.rest().len() - rest.rest().len();
+        match rest.next() {
+            None => return GetMany { keys, touch, ends_badly: false },
+            Some(key) if is_too_long(key) => {
+                return GetMany { keys: Tokens::new(&keys.rest()[..good]), touch, ends_badly: true };
+            }
+            Some(_) => {}
+        }
+    }
 }
 
 /// `gat` and `gats`.

@@ -141,7 +141,7 @@ pub fn parse<'a>(input: &'a [u8], limits: &Limits) -> Parsed<'a> {
 pub fn parse_resumed<'a>(resume: Resume, input: &'a [u8], limits: &Limits) -> Parsed<'a> {
     match line::first(input, limits) {
         Ok(line) => {
-            let many = GetMany { keys: Tokens::new(line.text), touch: resume.touch };
+            let many = GetMany { keys: Tokens::new(line.text), touch: resume.touch, ends_badly: false };
             let reply = Reply::Classic { quiet: false, with_cas: resume.with_cas };
             line.accepted(Request::GetMany(many), reply)
         }

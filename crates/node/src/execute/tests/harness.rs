@@ -1,0 +1,269 @@
+//! A connection without a socket: what the node does around the execution of commands, one at a time.
+
+use std::cell::{Cell, RefCell};
+use std::fmt::Display;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use minos_base::{Clock, Seconds, SizeClass};
+use minos_command::StatsGroup;
+use minos_engine::{Store, StoreConfig};
+use minos_proto::memcache::{Limits, Parsed, Resume, parse, parse_resumed};
+
+use crate::counters::{Counters, Totals};
+use crate::execute::{
+    Admin, Context, LargeReply, LargeStore, Outcome, Placement, execute, flush_if_due, hash,
+};
+
+/// Serves values up to a class, and counts what it is asked about.
+pub(crate) struct UpTo {
+    pub(crate) class_max: SizeClass,
+    pub(crate) asked: Vec<SizeClass>,
+}
+
+impl Placement for UpTo {
+    fn is_here(&mut self, class: SizeClass) -> bool {
+        self.asked.push(class);
+        self.serves(class)
+    }
+
+    fn serves(&self, class: SizeClass) -> bool {
+        class <= self.class_max
+    }
+}
+
+/// A server of one worker.
+pub(crate) struct Desk {
+    counters: Arc<Counters>,
+    baseline: RefCell<Totals>,
+    flush_due_s: AtomicU32,
+    allows_shutdown: Cell<bool>,
+}
+
+impl Admin for Desk {
+    fn totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        totals.add(&self.counters);
+        totals.since(&self.baseline.borrow())
+    }
+
+    fn reset(&self) {
+        self.baseline.replace(Totals::default());
+        let totals = self.totals();
+        self.baseline.replace(totals);
+    }
+
+    fn stats(&self, group: StatsGroup, emit: &mut dyn FnMut(&str, &dyn Display)) {
+        emit("group", &format!("{group:?}"));
+    }
+
+    fn set_verbosity(&self, _level: u32) {}
+
+    fn flush_at(&self, due: Seconds) {
+        self.flush_due_s.store(due, Ordering::Relaxed);
+    }
+
+    fn allows_shutdown(&self) -> bool {
+        self.allows_shutdown.get()
+    }
+}
+
+/// What the connection waits for.
+enum Waiting {
+    /// The next command.
+    Command,
+    /// Enough bytes for the command at the front of the input.
+    Bytes(usize),
+    /// The rest of a large value.
+    Value(Box<LargeStore>, usize),
+}
+
+/// One client's connection to a store.
+pub(crate) struct Session {
+    pub(crate) store: Arc<Store>,
+    pub(crate) clock: Clock,
+    pub(crate) now: Seconds,
+    pub(crate) limits: Limits,
+    pub(crate) placement: UpTo,
+    pub(crate) is_closed: bool,
+    /// Values that were sent from their items.
+    pub(crate) sent_large: usize,
+    desk: Desk,
+    input: Vec<u8>,
+    output: Vec<u8>,
+    waiting: Waiting,
+    swallow: u64,
+    resume: Option<Resume>,
+}
+
+impl Session {
+    /// A connection to an empty store of 8 MiB that takes values up to 1 MiB; values above `here_bytes_max`
+    /// are moved without being copied.
+    pub(crate) fn new(here_bytes_max: u64) -> Self {
+        let config = StoreConfig { value_bytes_max: 1 << 20, ..StoreConfig::new(8 << 20) };
+        let store = Arc::new(Store::create(&config).expect("a small store can be had"));
+        let desk = Desk {
+            counters: Arc::default(),
+            baseline: RefCell::default(),
+            flush_due_s: AtomicU32::new(0),
+            allows_shutdown: Cell::new(false),
+        };
+        Self {
+            store,
+            clock: Clock::new(),
+            now: 100,
+            limits: Limits { value_bytes_max: 1 << 20, line_bytes_max: 64 << 10 },
+            placement: UpTo { class_max: SizeClass::of(here_bytes_max), asked: Vec::new() },
+            is_closed: false,
+            sent_large: 0,
+            desk,
+            input: Vec::new(),
+            output: Vec::new(),
+            waiting: Waiting::Command,
+            swallow: 0,
+            resume: None,
+        }
+    }
+
+    pub(crate) fn allow_shutdown(&self) {
+        self.desk.allows_shutdown.set(true);
+    }
+
+    pub(crate) fn totals(&self) -> Totals {
+        self.desk.totals()
+    }
+
+    /// Sends `bytes` and returns all replies to what is complete by then.
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) -> Vec<u8> {
+        flush_if_due(&self.desk.flush_due_s, &self.store, self.now);
+        self.input.extend_from_slice(bytes.as_ref());
+        while !self.is_closed && self.step() {}
+        std::mem::take(&mut self.output)
+    }
+
+    /// The replies to `text` as text.
+    pub(crate) fn say(&mut self, text: &str) -> String {
+        String::from_utf8_lossy(&self.send(text)).into_owned()
+    }
+
+    /// Does what can be done with the input; whether there may be more.
+    fn step(&mut self) -> bool {
+        let swallowed = self.swallow.min(self.input.len() as u64);
+        self.swallow -= swallowed;
+        self.input.drain(..swallowed as usize);
+        if self.input.is_empty() {
+            return false;
+        }
+        match std::mem::replace(&mut self.waiting, Waiting::Command) {
+            Waiting::Command => self.step_command(),
+            Waiting::Bytes(bytes) if self.input.len() < bytes => {
+                self.waiting = Waiting::Bytes(bytes);
+                false
+            }
+            Waiting::Bytes(_) => self.step_command(),
+            Waiting::Value(store, received) => {
+                self.receive(store, received);
+                true
+            }
+        }
+    }
+
+    fn step_command(&mut self) -> bool {
+        let input = std::mem::take(&mut self.input);
+        let parsed = match self.resume {
+            Some(resume) => parse_resumed(resume, &input, &self.limits),
+            None => parse(&input, &self.limits),
+        };
+        let (consumed, goes_on) = match parsed {
+            Parsed::NeedMore => (0, false),
+            Parsed::Malformed(malformed) => {
+                self.output.extend_from_slice(malformed.reply);
+                self.swallow = malformed.swallow;
+                self.is_closed = malformed.close;
+                (malformed.consumed, true)
+            }
+            Parsed::Request { command, consumed } => {
+                self.resume = None;
+                let hash = hash(&self.store, &command);
+                let mut cx = Context {
+                    store: &self.store,
+                    clock: &self.clock,
+                    now: self.now,
+                    counters: &self.desk.counters,
+                    placement: &mut self.placement,
+                    admin: &self.desk,
+                };
+                let executed = execute(&mut cx, &command, hash, &mut self.output);
+                self.follow(executed.outcome, consumed - executed.unread_bytes)
+            }
+        };
+        self.input = input;
+        self.input.drain(..consumed);
+        goes_on
+    }
+
+    /// Does what an outcome asks for; returns how much of the input it has used, and whether to go on.
+    fn follow(&mut self, outcome: Outcome, consumed: usize) -> (usize, bool) {
+        match outcome {
+            Outcome::Done => {}
+            Outcome::SendLarge(reply) => self.deliver(*reply),
+            Outcome::ReceiveLarge(store) => self.waiting = Waiting::Value(store, 0),
+            Outcome::FinishLarge(store) => self.finish(*store),
+            Outcome::Paused(resume) => self.resume = Some(resume),
+            Outcome::NeedMore { body_bytes } => {
+                self.waiting = Waiting::Bytes(consumed + body_bytes as usize);
+                return (0, true);
+            }
+            Outcome::Refused { swallow } => self.swallow = swallow,
+            Outcome::Quit | Outcome::Shutdown { .. } => self.is_closed = true,
+        }
+        (consumed, true)
+    }
+
+    fn deliver(&mut self, mut reply: LargeReply) {
+        self.sent_large += 1;
+        assert!(!self.placement.serves(reply.class()));
+        self.output.extend_from_slice(reply.value());
+        self.output.extend_from_slice(reply.tail());
+        self.resume = reply.take_resume();
+    }
+
+    fn receive(&mut self, mut store: Box<LargeStore>, mut received: usize) {
+        while received < store.body_bytes() && !self.input.is_empty() {
+            let room = store.room_at(received);
+            let moved = room.len().min(self.input.len());
+            room[..moved].copy_from_slice(&self.input[..moved]);
+            self.input.drain(..moved);
+            received += moved;
+        }
+        if received == store.body_bytes() {
+            self.finish(*store);
+        } else {
+            self.waiting = Waiting::Value(store, received);
+        }
+    }
+
+    fn finish(&mut self, store: LargeStore) {
+        let cx = Context {
+            store: &self.store,
+            clock: &self.clock,
+            now: self.now,
+            counters: &self.desk.counters,
+            placement: &mut self.placement,
+            admin: &self.desk,
+        };
+        store.finish(&cx, &mut self.output);
+    }
+}
+
+impl Session {
+    /// Another connection to the same store, in place of this one.
+    pub(crate) fn reopen(&mut self) {
+        self.is_closed = false;
+        self.input.clear();
+        self.output.clear();
+        self.waiting = Waiting::Command;
+        self.swallow = 0;
+        self.resume = None;
+    }
+}
