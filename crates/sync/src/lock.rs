@@ -128,18 +128,37 @@ mod tests {
     #[test]
     fn one_holder_at_a_time() {
         let lock = SpinLock::new(0u64);
-        thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
-                    for _ in 0..5_000 {
-                        let mut value = lock.lock();
-                        let seen = *value;
-                        *value = seen + 1;
-                    }
-                });
+        let count = || {
+            for _ in 0..5_000 {
+                let mut value = lock.lock();
+                let seen = *value;
+                *value = seen + 1;
             }
+        };
+        thread::scope(|scope| {
+            let threads = [(); 4].map(|()| scope.spawn(count));
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
         });
         assert_eq!(*lock.lock(), 20_000);
+    }
+
+    /// The control of ThreadSanitizer runs: the value changes hands without the lock.
+    #[test]
+    #[ignore = "an error on purpose, for ThreadSanitizer to report"]
+    fn control_a_race_is_reported() {
+        let lock = SpinLock::new(0u64);
+        let race = || {
+            let lock = &lock;
+            for _ in 0..5_000 {
+                // SAFETY: none, this is the error; only run to see it reported.
+                lock.value.with_mut(|value| unsafe { *value = std::hint::black_box(*value + 1) });
+            }
+        };
+        thread::scope(|scope| {
+            let threads = [(); 2].map(|()| scope.spawn(race));
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+        });
+        assert!(*lock.lock() > 0);
     }
 
     #[test]

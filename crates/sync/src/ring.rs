@@ -186,32 +186,30 @@ mod tests {
     fn nothing_is_lost_or_doubled_between_threads() {
         const EACH: u64 = 20_000;
         let (ring, sum, count) = (Ring::new(16), AtomicU64::new(0), Count::new(0));
+        let produce = |producer| {
+            for value in 0..EACH {
+                let mut value = producer * EACH + value;
+                while let Err(back) = ring.push(value) {
+                    value = back;
+                    thread::yield_now();
+                }
+            }
+        };
+        let consume = || {
+            while count.load(Ordering::Relaxed) < 2 * EACH as usize {
+                match ring.pop() {
+                    Some(value) => {
+                        sum.fetch_add(value, Ordering::Relaxed);
+                        count.fetch_add(1, Ordering::Relaxed);
+                    }
+                    None => thread::yield_now(),
+                }
+            }
+        };
         thread::scope(|scope| {
-            for producer in 0..2 {
-                let ring = &ring;
-                scope.spawn(move || {
-                    for value in 0..EACH {
-                        let mut value = producer * EACH + value;
-                        while let Err(back) = ring.push(value) {
-                            value = back;
-                            thread::yield_now();
-                        }
-                    }
-                });
-            }
-            for _ in 0..2 {
-                scope.spawn(|| {
-                    while count.load(Ordering::Relaxed) < 2 * EACH as usize {
-                        match ring.pop() {
-                            Some(value) => {
-                                sum.fetch_add(value, Ordering::Relaxed);
-                                count.fetch_add(1, Ordering::Relaxed);
-                            }
-                            None => thread::yield_now(),
-                        }
-                    }
-                });
-            }
+            let producers = [0, 1].map(|producer| scope.spawn(move || produce(producer)));
+            let consumers = [(); 2].map(|()| scope.spawn(consume));
+            producers.into_iter().chain(consumers).for_each(|thread| thread.join().unwrap());
         });
         assert_eq!(sum.into_inner(), (0..2 * EACH).sum());
     }
