@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod demo;
 mod serve;
 
 use std::{process::ExitCode, sync::Arc};
@@ -25,6 +26,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Bench(Box<bench::BenchArgs>),
+    Demo(demo::DemoArgs),
     Serve(Box<serve::ServeOptions>),
 }
 
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
     start_log(Arc::clone(&verbosity));
     let result = match &cli.command {
         Command::Bench(args) => bench::run(args),
+        Command::Demo(args) => demo::run(args),
         Command::Serve(options) => serve::run(options, verbosity),
     };
     match result {

@@ -2,6 +2,7 @@
 
 mod args;
 mod numbers;
+mod output;
 mod plot;
 mod progress;
 mod sweep;
@@ -12,6 +13,7 @@ use anyhow::{Context, Result, bail};
 use minos_workload::{LoadReport, Report, RunConfig, Target, Workload};
 
 pub(crate) use args::BenchArgs;
+pub(crate) use output::{emit, emit_json};
 pub(crate) use plot::{bar, log_share};
 
 use progress::ProgressLine;
@@ -40,9 +42,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
 fn single(args: &BenchArgs, config: &RunConfig, workload: &Workload) -> Result<()> {
     let report = measure(config, workload, args.is_quiet())?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
+        emit_json(&report)?;
     } else {
-        table::print(&report);
+        emit(&table::report(&report))?;
     }
     if report.completed == 0 {
         bail!("{} answered nothing as it should", report.target);
@@ -60,9 +62,9 @@ pub(crate) fn measure(config: &RunConfig, workload: &Workload, is_quiet: bool) -
 fn load(args: &BenchArgs, config: &RunConfig, workload: &Workload) -> Result<()> {
     let loaded = fill(config, workload, args.is_quiet())?;
     if args.json && args.load_only {
-        println!("{}", serde_json::to_string_pretty(&loaded)?);
+        emit_json(&loaded)?;
     } else if !args.json {
-        table::print_load(&config.target, &loaded);
+        emit(&table::load(&config.target, &loaded))?;
     }
     Ok(())
 }

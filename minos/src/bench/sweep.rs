@@ -1,11 +1,12 @@
 //! Latency against throughput.
 
 use anyhow::Result;
+use comfy_table::Cell;
 use minos_workload::{Arrivals, Report, RunConfig, Workload};
 use serde_json::json;
 
 use super::{
-    BenchArgs, bar, log_share, measure,
+    BenchArgs, bar, emit, emit_json, log_share, measure,
     numbers::RateRange,
     table::{micros, number, numbers_table},
 };
@@ -27,9 +28,9 @@ pub(super) fn run(args: &BenchArgs, config: &RunConfig, range: RateRange, worklo
         }
     }
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&json!({ "sweep": reports }))?);
+        emit_json(&json!({ "sweep": reports }))?;
     } else {
-        print_curve(&reports);
+        emit(&curve(&reports))?;
     }
     Ok(())
 }
@@ -40,32 +41,35 @@ fn rates(range: RateRange, steps: u32) -> impl Iterator<Item = f64> {
     (0..steps).map(move |step| range.from * ratio.powi(step as i32))
 }
 
-fn print_curve(reports: &[Report]) {
-    const WIDTH: usize = 32;
-    let Some(first) = reports.first() else { return };
-    println!("{} on {}, latency of small requests in us", first.workload, first.target);
-    let p99s = reports.iter().map(|report| report.latency_us.small.p99);
-    let (least, most) = p99s.fold((f64::MAX, 0.0f64), |(least, most), p99| (least.min(p99), most.max(p99)));
-    let mut table = numbers_table(&["offered/s", "achieved/s", "p50", "p99", "p99.9", "CPU us/op", "lost"]);
-    if let Some(header) = table.header().cloned() {
-        let mut header = header;
-        header.add_cell(comfy_table::Cell::new("p99, logarithmic"));
-        table.set_header(header);
-    }
+/// The curve as a table with a bar for each rate.
+fn curve(reports: &[Report]) -> String {
+    let Some((first, last)) = reports.first().zip(reports.last()) else { return String::new() };
+    let p99s = || reports.iter().map(|report| report.latency_us.small.p99);
+    let (least, most) = (p99s().fold(f64::MAX, f64::min), p99s().fold(0.0, f64::max));
+    let mut table =
+        numbers_table(&["offered/s", "achieved/s", "p50", "p99", "p99.9", "CPU us/op", "lost", "p99"]);
     for report in reports {
-        let small = &report.latency_us.small;
-        let mut cells = vec![number(format!("{:.0}", report.offered_rps))];
-        cells.push(number(format!("{:.0}", report.achieved_rps)));
-        cells.extend([small.p50, small.p99, small.p999].map(|us| number(micros(us))));
-        cells.push(number(report.server_cpu_us_per_op.map_or("-".to_owned(), |us| format!("{us:.2}"))));
-        cells.push(number(report.lost.to_string()));
-        cells.push(comfy_table::Cell::new(bar(log_share(small.p99, least / 2.0, most), WIDTH)));
-        table.add_row(cells);
+        // Half of the least is the beginning of the scale, so that its bar is seen too.
+        table.add_row(row(report, log_share(report.latency_us.small.p99, least / 2.0, most)));
     }
-    println!("{table}");
-    if let Some(last) = reports.last().filter(|last| last.achieved_rps < KEPT_UP * last.offered_rps) {
-        println!("the server did not keep up with {:.0}/s", last.offered_rps);
+    let mut text =
+        format!("{} on {}, latency of small requests in us\n{table}", first.workload, first.target);
+    if last.achieved_rps < KEPT_UP * last.offered_rps {
+        text.push_str(&format!("\nthe server did not keep up with {:.0}/s", last.offered_rps));
     }
+    text
+}
+
+fn row(report: &Report, share: f64) -> Vec<Cell> {
+    const BAR_WIDTH: usize = 32;
+    let small = &report.latency_us.small;
+    let mut cells = vec![number(format!("{:.0}", report.offered_rps))];
+    cells.push(number(format!("{:.0}", report.achieved_rps)));
+    cells.extend([small.p50, small.p99, small.p999].map(|us| number(micros(us))));
+    cells.push(number(report.server_cpu_us_per_op.map_or("-".to_owned(), |us| format!("{us:.2}"))));
+    cells.push(number(report.lost.to_string()));
+    cells.push(Cell::new(bar(share, BAR_WIDTH)));
+    cells
 }
 
 #[cfg(test)]

@@ -6,15 +6,20 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 use minos_base::SizeText;
 use minos_workload::{LoadReport, Quantiles, Report, Target};
 
-/// Prints a report.
-pub(super) fn print(report: &Report) {
-    println!("{} on {}, {:.0} s, seed {}", report.workload, report.target, report.duration_s, report.seed);
-    println!("{}", summary(report));
-    println!("{}", latencies(report));
-    println!("{}", driver_share(report));
-    if report.misses * 100 > report.completed {
-        println!("many keys were not found: store them first with --load");
+/// A report for people.
+pub(super) fn report(report: &Report) -> String {
+    let mut lines = vec![
+        format!("{} on {}, {} s, seed {}", report.workload, report.target, report.duration_s, report.seed),
+        summary(report),
+    ];
+    if report.completed > 0 {
+        lines.push(latencies(report).to_string());
+        lines.push(driver_share(report));
     }
+    if report.misses * 100 > report.completed {
+        lines.push("many keys were not found: store them first with --load".to_owned());
+    }
+    lines.join("\n")
 }
 
 fn summary(report: &Report) -> String {
@@ -62,14 +67,14 @@ fn driver_share(report: &Report) -> String {
     )
 }
 
-/// Prints what a load came to.
-pub(super) fn print_load(target: &Target, loaded: &LoadReport) {
-    println!(
+/// What a load came to, for people.
+pub(super) fn load(target: &Target, loaded: &LoadReport) -> String {
+    format!(
         "stored {} items with {} of values in {target} within {:.1} s",
         loaded.stored,
         rounded_size(loaded.value_bytes),
         loaded.duration_s
-    );
+    )
 }
 
 /// Errors by kind in one line.

@@ -1,11 +1,12 @@
 //! Two servers, measured in turn.
 
 use anyhow::Result;
+use comfy_table::Cell;
 use minos_workload::{Report, RunConfig, Target, Workload};
 use serde_json::{Map, Value, json};
 
 use super::{
-    BenchArgs, aimed_at, measure,
+    BenchArgs, aimed_at, emit, emit_json, measure,
     table::{micros, number, numbers_table},
 };
 
@@ -37,9 +38,9 @@ pub(super) fn run(args: &BenchArgs, config: &RunConfig, rival: &Target, workload
         theirs.push(measure(&rival, workload, args.is_quiet())?);
     }
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&as_json(&ours, &theirs))?);
+        emit_json(&as_json(&ours, &theirs))?;
     } else {
-        print(&ours, &theirs);
+        emit(&comparison(&ours, &theirs))?;
     }
     Ok(())
 }
@@ -70,17 +71,22 @@ fn ratio(ours: Spread, theirs: Spread) -> Option<f64> {
     (ours.median > 0.0).then(|| theirs.median / ours.median)
 }
 
-fn print(ours: &[Report], theirs: &[Report]) {
-    let (Some(our), Some(their)) = (ours.first(), theirs.first()) else { return };
-    println!("{}, {} rounds in turn, medians (least to most)", our.workload, ours.len());
-    println!("A: {}\nB: {}", our.target, their.target);
+/// Both servers side by side, for people.
+fn comparison(ours: &[Report], theirs: &[Report]) -> String {
+    let Some((our, their)) = ours.first().zip(theirs.first()) else { return String::new() };
     let mut table = numbers_table(&["", "A", "B", "B / A"]);
     for (name, figure) in FIGURES {
         let (Some(a), Some(b)) = (spread(ours, figure), spread(theirs, figure)) else { continue };
         let ratio = ratio(a, b).map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
-        table.add_row([comfy_table::Cell::new(name), number(shown(a)), number(shown(b)), number(ratio)]);
+        table.add_row([Cell::new(name), number(shown(a)), number(shown(b)), number(ratio)]);
     }
-    println!("{table}");
+    format!(
+        "{}, {} rounds in turn, medians (least to most)\nA: {}\nB: {}\n{table}",
+        our.workload,
+        ours.len(),
+        our.target,
+        their.target
+    )
 }
 
 fn shown(spread: Spread) -> String {

@@ -360,14 +360,14 @@ fn report(
         Arrivals::Open { .. } if is_recorded => (completed + errors + recorder.lost) as f64 / duration_s,
         Arrivals::Open { .. } => rates(config, workload).iter().sum(),
     };
-    let answered = recorder.completed_in_window.max(1) as f64;
+    let cpu_us_per_op = |spent_ns: u64| spent_ns as f64 / 1e3 / recorder.completed_in_window as f64;
     Report {
         offered_rps,
         achieved_rps,
         completed,
         errors,
         lost: recorder.lost,
-        server_cpu_us_per_op: server_cpu_ns.map(|spent_ns| spent_ns as f64 / 1e3 / answered),
+        server_cpu_us_per_op: server_cpu_ns.map(cpu_us_per_op).filter(|us| us.is_finite()),
         latency_us: LatencyReport::of(recorder),
         errors_by_kind: errors_by_name(recorder),
         misses: recorder.keys_missed,

@@ -1,0 +1,184 @@
+//! The servers that are compared: started on free loopback ports, ended when dropped.
+
+use std::{
+    io,
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    os::unix::fs::MetadataExt,
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+use minos_workload::Target;
+
+/// A kind of server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Contestant {
+    SizeAware,
+    KeyHash,
+    Memcached,
+    Redis,
+}
+
+/// What became of an attempt to start a server.
+pub(super) enum Started {
+    Running(Server),
+    NotInstalled,
+}
+
+/// A running server.
+pub(super) struct Server {
+    child: Child,
+    target: Target,
+}
+
+/// How long a server may take until it accepts connections.
+const START_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Memory for the items, in MiB. Both workloads fit several times.
+const MEMORY_MIB: &str = "512";
+
+impl Contestant {
+    pub(super) const ALL: [Self; 4] = [Self::SizeAware, Self::KeyHash, Self::Memcached, Self::Redis];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::SizeAware => "minos size-aware",
+            Self::KeyHash => "minos keyhash",
+            Self::Memcached => "memcached",
+            Self::Redis => "redis",
+        }
+    }
+
+    fn scheme(self) -> &'static str {
+        if self == Self::Redis { "resp" } else { "memcached" }
+    }
+
+    fn command(self, port: u16, workers: usize) -> Result<Command> {
+        let (port, workers) = (port.to_string(), workers.to_string());
+        Ok(match self {
+            Self::SizeAware => minos("size-aware", &port, &workers)?,
+            Self::KeyHash => minos("keyhash", &port, &workers)?,
+            Self::Memcached => {
+                let mut command = Command::new("memcached");
+                command.args(["-l", "127.0.0.1", "-p", &port, "-U", "0", "-t", &workers]);
+                command.args(["-m", MEMORY_MIB, "-I", "16m"]).stderr(Stdio::null());
+                if is_root() {
+                    // It does not run as root unless told to.
+                    command.args(["-u", "root"]);
+                }
+                command
+            }
+            Self::Redis => {
+                let mut command = Command::new("redis-server");
+                command.args(["--bind", "127.0.0.1", "--port", &port, "--save", "", "--appendonly", "no"]);
+                command.stderr(Stdio::null());
+                command
+            }
+        })
+    }
+}
+
+fn minos(dispatch: &str, port: &str, workers: &str) -> Result<Command> {
+    let mut command = Command::new(std::env::current_exe().context("finding this binary")?);
+    command.args(["serve", "--memcached", &format!("127.0.0.1:{port}"), "--workers", workers]);
+    command.args(["--memory", &format!("{MEMORY_MIB}m"), "--max-item-size", "16m", "--dispatch", dispatch]);
+    command.env("RUST_LOG", "warn");
+    Ok(command)
+}
+
+/// Starts a server with one worker less than there are processors; the last one is the driver's.
+///
+/// # Errors
+/// It is installed but does not come up.
+pub(super) fn start(contestant: Contestant, cpus: &[usize]) -> Result<Started> {
+    let workers = cpus.len().saturating_sub(1).max(1);
+    let port = free_port()?;
+    let mut command = contestant.command(port, workers)?;
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    // With two processors everything has its own; with more the system has room to arrange things.
+    let cpu = if let [first, _] = cpus { Some(*first) } else { None };
+    let child = match spawn_on(cpu, command) {
+        Ok(child) => child,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Started::NotInstalled),
+        Err(error) => return Err(error).context(format!("starting {}", contestant.name())),
+    };
+    let target = format!("{}://127.0.0.1:{port}", contestant.scheme()).parse()?;
+    let mut server = Server { child, target };
+    server.wait_until_ready(contestant, port)?;
+    Ok(Started::Running(server))
+}
+
+/// Starts a process that may run on `cpu` only. A child inherits its parent thread's processors, so the
+/// thread that starts it is one that ends.
+fn spawn_on(cpu: Option<usize>, mut command: Command) -> io::Result<Child> {
+    let starter = thread::spawn(move || {
+        if let Some(cpu) = cpu {
+            // Where pinning is not permitted the system chooses the place.
+            let _ = minos_net::pin_to(cpu);
+        }
+        command.spawn()
+    });
+    starter.join().unwrap_or_else(|_| Err(io::Error::other("the starting thread panicked")))
+}
+
+impl Server {
+    pub(super) fn target(&self) -> &Target {
+        &self.target
+    }
+
+    fn wait_until_ready(&mut self, contestant: Contestant, port: u16) -> Result<()> {
+        let begun = Instant::now();
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        while TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_err() {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("{} ended at once: {status}", contestant.name());
+            }
+            if begun.elapsed() > START_TIME_MAX {
+                bail!("{} does not accept connections", contestant.name());
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself; then there is nothing to end.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn free_port() -> Result<u16> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("looking for a free port")?;
+    Ok(listener.local_addr()?.port())
+}
+
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_ends_at_once_is_an_error() {
+        let child = Command::new("false").spawn().unwrap();
+        let target = "memcached://127.0.0.1:1".parse().unwrap();
+        let mut server = Server { child, target };
+        let error = server.wait_until_ready(Contestant::Memcached, 1).unwrap_err();
+        assert!(error.to_string().starts_with("memcached ended at once"), "{error}");
+    }
+
+    #[test]
+    fn a_server_ends_when_it_is_dropped() {
+        let child = Command::new("sleep").arg("600").spawn().unwrap();
+        let process = format!("/proc/{}", child.id());
+        drop(Server { child, target: "memcached://127.0.0.1:1".parse().unwrap() });
+        assert!(!std::path::Path::new(&process).exists());
+    }
+}

@@ -1,0 +1,134 @@
+//! What the demo shows: a bar for each percentile, in colour where there is a terminal.
+
+use std::io::IsTerminal;
+
+use super::{Act, Score};
+use crate::bench::{bar, log_share};
+
+const BAR_WIDTH: usize = 44;
+
+/// Colours of a terminal. Without one, nothing.
+#[derive(Clone, Copy)]
+struct Palette {
+    is_on: bool,
+}
+
+impl Palette {
+    /// As <https://no-color.org> asks.
+    fn of_stdout() -> Self {
+        let is_wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        Self { is_on: is_wanted && std::io::stdout().is_terminal() }
+    }
+
+    fn paint(self, code: &str, text: &str) -> String {
+        if self.is_on { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    fn bold(self, text: &str) -> String {
+        self.paint("1", text)
+    }
+
+    fn dim(self, text: &str) -> String {
+        self.paint("2", text)
+    }
+}
+
+/// Percentiles that are shown, with the colour of each.
+const SHOWN: [(&str, &str); 3] = [("p50", "32"), ("p99", "33"), ("p99.9", "31")];
+
+/// What is going to happen.
+pub(super) fn opening(acts: &[Act], cpus: usize) -> String {
+    let place = match cpus {
+        0 | 1 => "one processor for server and driver".to_owned(),
+        2 => "one processor for the server, one for the driver".to_owned(),
+        _ => format!("{} processors for the server, one for the driver", cpus - 1),
+    };
+    format!(
+        "{}\nEach server is measured with {} workloads; {place}.\n",
+        Palette::of_stdout().bold("Small requests never wait for large ones."),
+        acts.len()
+    )
+}
+
+/// A server that cannot be compared.
+pub(super) fn absent(name: &str) -> String {
+    Palette::of_stdout().dim(&format!("{name} is not installed: left out"))
+}
+
+/// Bars and a verdict for each act.
+pub(super) fn results(acts: &[Act], scores: &[Score]) -> String {
+    let palette = Palette::of_stdout();
+    let mut text = String::new();
+    for act in acts {
+        let of_act: Vec<&Score> = scores.iter().filter(|score| score.act == act.title).collect();
+        text.push_str(&palette.bold(act.title));
+        text.push('\n');
+        text.push_str(&palette.dim("latency of small requests in microseconds; bars are logarithmic"));
+        text.push_str("\n\n");
+        text.push_str(&bars(&of_act, palette));
+        text.push_str(&verdict(&of_act).unwrap_or_default());
+        text.push_str("\n\n");
+    }
+    text.trim_end().to_owned()
+}
+
+fn percentiles(score: &Score) -> [f64; 3] {
+    let small = &score.report.latency_us.small;
+    [small.p50, small.p99, small.p999]
+}
+
+fn has_answered(score: &Score) -> bool {
+    score.report.latency_us.small.count > 0
+}
+
+fn bars(scores: &[&Score], palette: Palette) -> String {
+    let values = || scores.iter().filter(|score| has_answered(score)).flat_map(|score| percentiles(score));
+    // The scale begins with a decade, below the least value, so that its bar is seen too.
+    let least = 10f64.powf((values().fold(f64::MAX, f64::min).max(1.0) / 2.0).log10().floor());
+    let most = values().fold(0.0, f64::max);
+    let mut text = String::new();
+    for score in scores {
+        text.push_str(&format!("  {}", palette.bold(&format!("{:<17}", score.contestant))));
+        if has_answered(score) {
+            text.push_str(&score_bars(score, least, most, palette));
+        } else {
+            text.push_str(" no answer\n");
+        }
+        text.push_str(&trouble(score));
+        text.push('\n');
+    }
+    text
+}
+
+/// The bars of one server; its name stands before the first.
+fn score_bars(score: &Score, least: f64, most: f64, palette: Palette) -> String {
+    let mut text = String::new();
+    for ((label, colour), value) in SHOWN.iter().zip(percentiles(score)) {
+        let indent = if text.is_empty() { 0 } else { 19 };
+        let bar = palette.paint(colour, &bar(log_share(value, least, most), BAR_WIDTH));
+        text.push_str(&format!("{:indent$} {label:<5} {bar} {value:.0}\n", ""));
+    }
+    text
+}
+
+/// What went wrong, if anything did: a fast server that loses requests is not fast.
+fn trouble(score: &Score) -> String {
+    let report = &score.report;
+    match report.errors + report.lost {
+        0 => String::new(),
+        count => format!("{:20}{count} of {} requests failed\n", "", report.completed + count),
+    }
+}
+
+/// How many times the p99 of the first contestant the others' is.
+fn verdict(scores: &[&Score]) -> Option<String> {
+    let (first, others) = scores.split_first().filter(|(first, _)| has_answered(first))?;
+    let ours = first.report.latency_us.small.p99;
+    let times = others.iter().filter(|score| has_answered(score)).map(|score| {
+        format!("{} {:.1}x", score.contestant, score.report.latency_us.small.p99 / ours.max(0.1))
+    });
+    let times: Vec<String> = times.collect();
+    let rest =
+        if times.is_empty() { String::new() } else { format!(" Relative to that: {}.", times.join(", ")) };
+    Some(format!("p99 with {}: {ours:.0} us.{rest}", first.contestant))
+}
