@@ -109,6 +109,8 @@ proptest! {
         let mut session = session();
         session.send(&bytes);
         prop_assert!(session.store.check().is_ok());
+        session.reopen();
+        prop_assert_eq!(session.say("mn\r\n"), "MN\r\n");
     }
 
     #[test]
