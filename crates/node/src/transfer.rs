@@ -79,7 +79,7 @@ impl Transfer {
 /// Sends on from `sent_bytes` of the pieces laid end to end, at most `limit_bytes`.
 fn send(connection: &Connection, pieces: [&[u8]; 3], sent_bytes: &mut usize, limit_bytes: usize) -> Slice {
     let total: usize = pieces.iter().map(|piece| piece.len()).sum();
-    let end = total.min(*sent_bytes + limit_bytes);
+    let end = total.min(sent_bytes.saturating_add(limit_bytes));
     let mut start = 0;
     let window = pieces.map(|piece| {
         let from = sent_bytes.saturating_sub(start).min(piece.len());
