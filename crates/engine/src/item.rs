@@ -65,9 +65,9 @@ pub struct ItemState {
 impl ItemState {
     #[inline]
     pub(crate) fn load(region: &Region, item: Offset, now: Seconds) -> Self {
-        let words = region.words(item, HEADER_WORDS);
+        let words: &[_; HEADER_WORDS] = region.array(item);
         // Relaxed: read under the lock, or checked with a version afterwards.
-        let [cas, life, shape] = [0, 1, 2].map(|index| words[index].load(Relaxed));
+        let [cas, life, shape] = words.each_ref().map(|word| word.load(Relaxed));
         Self { cas, life, shape, now }
     }
 

@@ -1,7 +1,7 @@
 //! Reads: without a lock, bounded, then under it (MICA §4.3.2).
 
 use crate::{
-    chain::{self, following},
+    chain::following,
     index::BUCKET_WORDS,
     item::{HEADER_WORDS, ItemState, ItemView, SHAPE, body},
     partition::{Partition, Writer},
@@ -80,9 +80,12 @@ impl Store {
     /// Stage 2 of a lookup: asks for the cache line of the key's item, whose bucket should be near by now.
     #[inline]
     pub fn prefetch_item(&self, hash: KeyHash) {
-        if let Some(slot) = self.tag_match(hash) {
+        let region = self.memory().region();
+        let index = &self.partition(hash).index;
+        // No version is looked at: whatever the slot says, asking for a line does no harm.
+        let head = index.bucket_of(region, index.buckets(region), hash);
+        if let Some(slot) = chain_tag_match(region, head, hash.tag()) {
             // Key and value of small items begin behind header and tag, often on the line after.
-            let region = self.memory().region();
             region.prefetch(slot.item());
             region.prefetch(slot.item().plus(HEADER_WORDS as u64 + 1));
         }
@@ -100,7 +103,7 @@ impl Store {
         let region = self.memory().region();
         let index = &partition.index;
         let buckets = index.buckets(region);
-        let mut bucket = region.words(index.bucket_of(region, buckets, hash), BUCKET_WORDS);
+        let mut bucket = bucket_words(region, index.bucket_of(region, buckets, hash));
         let version = &bucket[0];
         let Some(seen) = version::begin_read(version) else { return Attempt::Disturbed };
         let mut next = following(u64::from(seen.payload()) << 32);
@@ -138,7 +141,7 @@ impl Store {
                 // The key may have moved to a new bucket while this one was searched.
                 return missing(version::still(version, seen) && index.buckets(region) == buckets);
             };
-            bucket = region.words(spare, BUCKET_WORDS);
+            bucket = bucket_words(region, spare);
             next = following(bucket[0].load(Relaxed));
         }
         Attempt::Locked
@@ -217,10 +220,23 @@ impl Store {
 
 #[inline]
 fn chain_tag_match(region: &Region, head: Offset, tag: u16) -> Option<Slot> {
-    chain::buckets(region, head).take(CHAIN_BUCKETS_MAX).find_map(|bucket| {
-        let slots = region.words(bucket, BUCKET_WORDS)[1..].iter();
-        slots.map(|word| Slot(word.load(Relaxed))).find(|slot| slot.has_tag(tag))
-    })
+    let mut bucket = bucket_words(region, head);
+    for _ in 0..CHAIN_BUCKETS_MAX {
+        for word in &bucket[1..] {
+            let slot = Slot(word.load(Relaxed));
+            if slot.has_tag(tag) {
+                return Some(slot);
+            }
+        }
+        bucket = bucket_words(region, following(bucket[0].load(Relaxed))?);
+    }
+    None
+}
+
+/// The words of a bucket, as an array so that walking it needs no further checks.
+#[inline]
+fn bucket_words(region: &Region, bucket: Offset) -> &[AtomicU64; BUCKET_WORDS] {
+    region.array(bucket)
 }
 
 #[inline]

@@ -87,6 +87,15 @@ impl Region {
         &self.all()[offset.0 as usize..][..count]
     }
 
+    /// As [`Region::words`], for a number of words that is known beforehand.
+    ///
+    /// # Panics
+    /// If they do not lie within the region.
+    #[inline]
+    pub fn array<const COUNT: usize>(&self, offset: Offset) -> &[AtomicU64; COUNT] {
+        self.all()[offset.0 as usize..].first_chunk().expect("within the region")
+    }
+
     /// The word at `offset`.
     ///
     /// # Panics

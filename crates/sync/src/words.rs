@@ -15,39 +15,29 @@ pub const fn words_for(bytes: usize) -> usize {
     bytes.div_ceil(WORD_BYTES)
 }
 
-/// Copies bytes from `words`, beginning `at` bytes inside, until `out` is full.
-///
-/// # Panics
-/// If `words` holds fewer bytes.
-#[inline]
-pub fn copy_out(words: &[AtomicU64], at: usize, out: &mut [MaybeUninit<u8>]) {
-    let (words, shift) = (&words[at / WORD_BYTES..words_for(at + out.len())], at % WORD_BYTES);
-    let (head, body) = out.split_at_mut(head_len(shift, out.len()));
-    let mut words = words.iter();
-    if let (false, Some(word)) = (head.is_empty(), words.as_slice().first()) {
-        write_bytes(head, &load(word)[shift..]);
-        words.next();
-    }
-    let mut chunks = body.chunks_exact_mut(WORD_BYTES);
-    for (chunk, word) in (&mut chunks).zip(&mut words) {
-        write_bytes(chunk, &load(word));
-    }
-    if let Some(word) = words.next() {
-        write_bytes(chunks.into_remainder(), &load(word));
-    }
-}
-
 /// Appends `len` bytes from `words`, beginning `at` bytes inside, to `out`.
 ///
-/// New memory of `out` is not zeroed first.
+/// New memory of `out` is not zeroed first. Only whole words are written, up to seven bytes more than are
+/// asked for, because that is faster than a copy of the right length.
 ///
 /// # Panics
 /// If `words` holds fewer bytes.
 #[inline]
 pub fn append_to(words: &[AtomicU64], at: usize, len: usize, out: &mut Vec<u8>) {
-    out.reserve(len);
-    copy_out(words, at, &mut out.spare_capacity_mut()[..len]);
-    // SAFETY: `copy_out` has written each of the `len` bytes, which lie within the capacity.
+    let (words, shift) = (&words[at / WORD_BYTES..words_for(at + len)], at % WORD_BYTES);
+    let Some((first, rest)) = words.split_first().filter(|_| len > 0) else { return };
+    out.reserve(len + WORD_BYTES - 1);
+    let spare = out.spare_capacity_mut();
+    // In little-endian order, the bytes before the shift are the low ones.
+    let first = u64::from_le_bytes(load(first)) >> (shift * 8);
+    write_bytes(&mut spare[..WORD_BYTES], &first.to_le_bytes());
+    let spare = &mut spare[WORD_BYTES - shift..len + WORD_BYTES - 1];
+    for (chunk, word) in spare.chunks_exact_mut(WORD_BYTES).zip(rest) {
+        write_bytes(chunk, &load(word));
+    }
+    // SAFETY: the `len` bytes lie within the capacity. The first word has written the first
+    // `WORD_BYTES - shift` of them, and each word of the rest the next `WORD_BYTES`: there are
+    // `words_for(shift + len) - 1` of those, and as many chunks.
     unsafe { out.set_len(out.len() + len) };
 }
 
