@@ -155,23 +155,33 @@ fn a_server_that_is_not_there_is_an_error() {
     assert!(error.to_string().starts_with("cannot connect to memcached://127.0.0.1:1:"), "{error}");
 }
 
-/// What the driver itself adds to the latency of small requests under noise, relative to all of it: of the
-/// median, and of the 99th percentile. Whatever else runs on the machine can delay any one run, so that the
-/// best of a few counts.
-fn own_share(config: &RunConfig, workload: &Workload) -> (f64, f64) {
-    let (mut of_p50, mut of_p99) = (f64::MAX, f64::MAX);
+/// What the driver itself adds to the latency of small requests under noise.
+#[derive(Debug)]
+struct OwnShare {
+    /// Relative to the median.
+    of_p50: f64,
+    /// Relative to the 99th percentile.
+    of_p99: f64,
+    /// Its median, in microseconds.
+    lag_us: f64,
+}
+
+/// Whatever else runs on the machine can delay any one run, so that the best of a few counts.
+fn own_share(config: &RunConfig, workload: &Workload) -> OwnShare {
+    let mut best = OwnShare { of_p50: f64::MAX, of_p99: f64::MAX, lag_us: f64::MAX };
     for _ in 0..8 {
         let report = run(config, workload, |_| {}).unwrap();
         assert_clean(&report);
         assert!(report.driver.kernel_stamped > 0.9, "{:?}", report.driver);
         let (lag, small) = (report.driver.send_lag_us, report.latency_us.small);
-        of_p50 = of_p50.min(lag.p50 / small.p50);
-        of_p99 = of_p99.min(lag.p99 / small.p99);
-        if of_p50 < 0.1 && of_p99 < 0.5 {
+        best.of_p50 = best.of_p50.min(lag.p50 / small.p50);
+        best.of_p99 = best.of_p99.min(lag.p99 / small.p99);
+        best.lag_us = best.lag_us.min(lag.p50);
+        if best.of_p50 < 0.1 && best.of_p99 < 0.5 && best.lag_us < 1.0 {
             break;
         }
     }
-    (of_p50, of_p99)
+    best
 }
 
 /// Small requests wait for the server and not for the driver, also while ten megabytes come in: requests
@@ -188,10 +198,8 @@ fn the_drivers_own_share_is_small() {
         ..config(&server)
     };
     load(&spinning, &workload, |_| {}).unwrap();
-    let (of_p50, of_p99) = own_share(&spinning, &workload);
-    assert!(of_p50 < 0.1, "{of_p50:.3} of the median");
-    assert!(of_p99 < 0.5, "{of_p99:.3} of the p99");
-    let sleeping = RunConfig { pace: Pace::Sleep, ..spinning };
-    let control = own_share(&sleeping, &workload);
-    assert!(control.0 > 0.1, "the control must be seen: {control:?}");
+    let share = own_share(&spinning, &workload);
+    assert!(share.of_p50 < 0.1 && share.of_p99 < 0.5, "{share:?}");
+    let control = own_share(&RunConfig { pace: Pace::Sleep, ..spinning }, &workload);
+    assert!(control.lag_us > 3.0 * share.lag_us, "the control must be seen: {control:?}, {share:?}");
 }

@@ -26,6 +26,11 @@ const BODY_BYTES_COPIED: u64 = 16 * 1024;
 /// Most bytes of a value given to the kernel in one call, so that other connections wait for no more.
 const SEND_BYTES_MAX: usize = 256 * 1024;
 
+/// Requests in flight on one connection, and bytes of them that wait to be sent, values that lie elsewhere
+/// not counted. Beyond, requests are lost.
+const IN_FLIGHT_MAX: usize = 1 << 20;
+const UNSENT_BYTES_MAX: usize = 64 << 20;
+
 /// Most bytes received in one call when they are looked at.
 const RECEIVE_BYTES_MAX: usize = 64 * 1024;
 
@@ -74,9 +79,11 @@ pub(super) struct Connection<'a> {
     out: Vec<u8>,
     out_at: usize,
     bodies: VecDeque<PendingBody>,
-    key: Vec<u8>,
-    /// Answers to inserts that the source has not been told of.
-    pub(super) inserts_answered: u64,
+    /// Keys of the request that is being composed, one after the other, and the end of each.
+    keys: Vec<u8>,
+    key_ends: Vec<usize>,
+    /// Inserted items whose answers the source has not been told of.
+    pub(super) inserts_answered: Vec<u64>,
     /// Whether the last flush left something behind.
     pub(super) is_blocked: bool,
     /// Which stream it belongs to.
@@ -101,8 +108,9 @@ impl<'a> Connection<'a> {
             out: Vec::new(),
             out_at: 0,
             bodies: VecDeque::new(),
-            key: Vec::new(),
-            inserts_answered: 0,
+            keys: Vec::new(),
+            key_ends: Vec::new(),
+            inserts_answered: Vec::new(),
             is_blocked: false,
             stream,
         }
@@ -118,6 +126,11 @@ impl<'a> Connection<'a> {
         self.in_flight.iter()
     }
 
+    /// Whether so much waits to be sent that the server is overwhelmed.
+    pub(super) fn is_full(&self) -> bool {
+        self.in_flight.len() >= IN_FLIGHT_MAX || self.out.len() - self.out_at >= UNSENT_BYTES_MAX
+    }
+
     /// Bytes composed and not sent.
     pub(super) fn unsent_bytes(&self) -> u64 {
         let bodies: u64 = self.bodies.iter().map(|pending| pending.body.value_bytes() - pending.at).sum();
@@ -126,30 +139,24 @@ impl<'a> Connection<'a> {
 
     /// Composes a GET of `items`; the first of them is the request's own.
     pub(super) fn compose_get(&mut self, flight: InFlight, items: &[u64]) {
-        let Self { key, dataset, checker, out, protocol, .. } = self;
-        key.clear();
-        if let [item] = items {
-            dataset.write_key(*item, key);
-            compose_get(*protocol, out, std::iter::once(&key[..]));
-        } else {
-            let mut ends = Vec::with_capacity(items.len());
-            for item in items {
-                dataset.write_key(*item, key);
-                ends.push(key.len());
-            }
-            let starts = std::iter::once(0).chain(ends.iter().copied()).take(ends.len());
-            let ranges: Vec<&[u8]> = starts.zip(&ends).map(|(start, &end)| &key[start..end]).collect();
-            compose_get(*protocol, out, ranges.into_iter());
+        let Self { keys, key_ends, dataset, checker, out, protocol, .. } = self;
+        keys.clear();
+        key_ends.clear();
+        for &item in items {
+            dataset.write_key(item, keys);
+            key_ends.push(keys.len());
+            checker.expect(item);
         }
-        items.iter().for_each(|&item| checker.expect(item));
+        let start = |index: usize| if index == 0 { 0 } else { key_ends[index - 1] };
+        compose_get(*protocol, out, (0..items.len()).map(|index| &keys[start(index)..key_ends[index]]));
         self.push(flight);
     }
 
     /// Composes a SET of the request's item.
     pub(super) fn compose_set(&mut self, flight: InFlight, body: Body) {
-        self.key.clear();
-        self.dataset.write_key(flight.item, &mut self.key);
-        compose_set_head(self.protocol, &mut self.out, &self.key, body.value_bytes());
+        self.keys.clear();
+        self.dataset.write_key(flight.item, &mut self.keys);
+        compose_set_head(self.protocol, &mut self.out, &self.keys, body.value_bytes());
         if body.value_bytes() <= BODY_BYTES_COPIED {
             body.append_to(&mut self.out);
         } else {
@@ -184,7 +191,7 @@ impl<'a> Connection<'a> {
                 Progress::Bytes(bytes) => self.sent(bytes),
                 Progress::Blocked => {
                     self.is_blocked = true;
-                    return;
+                    return self.forget_sent();
                 }
                 Progress::Closed => return self.close(ErrorKind::Closed, recorder),
             }
@@ -203,6 +210,16 @@ impl<'a> Connection<'a> {
                 }
             }
             _ => self.out_at += bytes,
+        }
+    }
+
+    /// Gives back the room of what has been sent, once it is worth moving the rest.
+    fn forget_sent(&mut self) {
+        const SENT_BYTES_KEPT: usize = 1 << 20;
+        if self.out_at >= SENT_BYTES_KEPT && self.out_at >= self.out.len() / 2 {
+            self.out.drain(..self.out_at);
+            self.bodies.iter_mut().for_each(|pending| pending.after -= self.out_at);
+            self.out_at = 0;
         }
     }
 
@@ -253,7 +270,9 @@ impl<'a> Connection<'a> {
             return self.close(ErrorKind::Protocol, recorder);
         };
         self.begin_reply();
-        self.inserts_answered += u64::from(flight.awaited == Awaited::Inserted);
+        if flight.awaited == Awaited::Inserted {
+            self.inserts_answered.push(flight.item);
+        }
         if recorder.is_measured(flight.intended_ns) {
             arrival.count_in(recorder);
         }
@@ -423,7 +442,7 @@ mod tests {
         let flight =
             |item| InFlight { awaited: Awaited::Stored, class: Class::Large, intended_ns: 0, item, keys: 1 };
         let mut expected = Vec::new();
-        for item in [11, 0, 12] {
+        for item in [11, 0, 12, 1] {
             let body = workload.dataset.body(item).unwrap();
             compose_set_head(Protocol::Memcache, &mut expected, &key(&workload, item), body.value_bytes());
             body.append_to(&mut expected);

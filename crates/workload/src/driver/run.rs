@@ -271,6 +271,7 @@ impl<'a> Crew<'a> {
                     state.drive(answered)
                 }));
             }
+            watch(Moment { elapsed: Duration::ZERO, answered: 0 });
             while threads.iter().any(|thread| !thread.is_finished()) {
                 thread::sleep(next_look(clock.now_ns(), &self.window_ns));
                 let elapsed = Duration::from_nanos(clock.now_ns());

@@ -34,11 +34,11 @@ const ROOM_BYTES: usize = 256 * 1024;
 /// Bytes on a connection from which on no further request joins a closed-loop batch.
 const BATCH_BYTES_MAX: u64 = 1 << 20;
 
-/// Requests in flight on one connection. Beyond, requests count as lost: the server is overwhelmed.
-const IN_FLIGHT_MAX: usize = 1 << 20;
-
 /// In closed loop, how long a server may answer nothing at all.
 const SILENCE_NS_MAX: u64 = 30_000_000_000;
+
+/// Time between two looks at whether the run is over, and two comparisons of the clocks.
+const CHORES_INTERVAL_NS: u64 = 2_000_000;
 
 /// How long a sleeping driver sleeps at most.
 const SLEEP_MAX: Duration = Duration::from_millis(10);
@@ -83,7 +83,8 @@ pub(super) struct DriverThread<'a> {
     recorder: Recorder,
     room: Box<[u8]>,
     items: Vec<u64>,
-    offset_renewed_ns: u64,
+    /// When to look next at what need not be looked at in every turn.
+    chores_due_ns: u64,
     heard_ns: u64,
 }
 
@@ -112,7 +113,7 @@ impl<'a> DriverThread<'a> {
             recorder,
             room: vec![0; ROOM_BYTES].into_boxed_slice(),
             items: Vec::new(),
-            offset_renewed_ns: 0,
+            chores_due_ns: 0,
             heard_ns: 0,
         })
     }
@@ -129,15 +130,19 @@ impl<'a> DriverThread<'a> {
                 Timing::Closed { batch } => self.send_batches(batch),
             }
             self.receive_ready()?;
+            let now_ns = self.clock.now_ns();
+            if now_ns < self.chores_due_ns {
+                continue;
+            }
+            self.chores_due_ns = now_ns + CHORES_INTERVAL_NS;
+            self.clock.renew_offset();
             let answered = self.recorder.completed_in_window;
             progress.fetch_add(answered - counted, Ordering::Relaxed);
             counted = answered;
-            let now_ns = self.clock.now_ns();
             if self.is_over(now_ns) {
                 self.count_lost();
                 return Ok(self.recorder);
             }
-            self.renew_offset(now_ns);
         }
     }
 
@@ -150,11 +155,11 @@ impl<'a> DriverThread<'a> {
                 return;
             }
             let Some(op) = self.feeds[feed].source.take() else { return };
-            let Some(number) = self.choose_connection(feed, op.kind) else {
+            let Some(number) = self.choose_connection(feed) else {
                 self.recorder.failed(ErrorKind::Closed, intended_ns);
                 continue;
             };
-            if self.connections[number].in_flight().len() >= IN_FLIGHT_MAX {
+            if self.connections[number].is_full() {
                 self.recorder.lost(intended_ns);
                 continue;
             }
@@ -170,11 +175,11 @@ impl<'a> DriverThread<'a> {
         nexts.filter_map(|(feed, state)| Some((feed, state.source.next_ns()?))).min_by_key(|next| next.1)
     }
 
-    /// An open connection of the feed. Inserts go to the first one, so that they are answered in order.
-    fn choose_connection(&mut self, feed: usize, kind: OpKind) -> Option<usize> {
+    /// An open connection of the feed.
+    fn choose_connection(&mut self, feed: usize) -> Option<usize> {
         let Feed { source, connections } = &mut self.feeds[feed];
         let count = connections.len();
-        let first = if kind == OpKind::Insert { 0 } else { source.choose(count) };
+        let first = source.choose(count);
         let mut candidates = (0..count).map(|step| connections[(first + step) % count]);
         candidates.find(|&number| self.connections[number].socket().is_some())
     }
@@ -215,7 +220,10 @@ impl<'a> DriverThread<'a> {
             OpKind::Insert => Awaited::Inserted,
             OpKind::ReadModifyWrite => Awaited::ValuesToChange,
         };
-        let class = self.dataset.class(op.item);
+        let class = match op.value_bytes {
+            Some(value_bytes) => self.dataset.class_of_bytes(value_bytes),
+            None => self.dataset.class(op.item),
+        };
         let flight = InFlight { awaited, class, intended_ns, item: op.item, keys: 1 };
         match op.kind {
             OpKind::Get if self.orders.keys_per_get > 1 => {
@@ -287,10 +295,8 @@ impl<'a> DriverThread<'a> {
         let connection = &mut self.connections[number];
         let was_blocked = connection.is_blocked;
         let bytes = connection.receive(&mut self.room, &self.clock, &mut self.recorder);
-        let stream = connection.stream;
-        for _ in 0..std::mem::take(&mut connection.inserts_answered) {
-            self.feeds[stream].source.insert_answered();
-        }
+        let source = &mut self.feeds[connection.stream].source;
+        connection.inserts_answered.drain(..).for_each(|item| source.insert_answered(item));
         self.watch(number, was_blocked);
         if bytes > 0 {
             self.heard_ns = self.clock.now_ns();
@@ -315,13 +321,6 @@ impl<'a> DriverThread<'a> {
             wait_readable(&[self.epoll.as_fd()], Wait::For(sleep))?;
         }
         Ok(())
-    }
-
-    fn renew_offset(&mut self, now_ns: u64) {
-        if now_ns > self.offset_renewed_ns + 10_000_000 {
-            self.clock.renew_offset();
-            self.offset_renewed_ns = now_ns;
-        }
     }
 
     /// Time is up, or there is nothing left to send and to wait for.

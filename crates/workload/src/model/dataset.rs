@@ -91,7 +91,8 @@ impl Dataset {
         declared.unwrap_or_else(|| self.class_of_bytes(self.value_bytes(item)))
     }
 
-    fn class_of_bytes(&self, value_bytes: u64) -> Class {
+    /// Where latencies of values of a size are counted, whatever their group.
+    pub(crate) fn class_of_bytes(&self, value_bytes: u64) -> Class {
         let threshold = self.large_threshold.unwrap_or(LARGE_THRESHOLD_DEFAULT);
         if value_bytes > threshold { Class::Large } else { Class::Small }
     }

@@ -1,5 +1,7 @@
 //! The requests of one thread, in order.
 
+use std::collections::VecDeque;
+
 use minos_base::seeded_stream;
 use rand::{RngExt, rngs::StdRng};
 use rand_distr::{Distribution, Exp1};
@@ -67,8 +69,8 @@ pub(crate) struct Drawn<'a> {
     gap_mean_ns: f64,
     next_ns: f64,
     inserted: Inserted,
-    /// Items inserted, answered or not.
-    inserts: u64,
+    /// Inserts from the oldest one on that has not been answered: whether each has.
+    inserts: VecDeque<bool>,
     loaded: u64,
 }
 
@@ -93,7 +95,7 @@ impl<'a> OpSource<'a> {
                     gap_mean_ns: if rate > 0.0 { 1e9 / rate } else { 0.0 },
                     next_ns: 0.0,
                     inserted: Inserted { answered: 0, thread: thread as u64, threads: threads as u64 },
-                    inserts: 0,
+                    inserts: VecDeque::new(),
                     loaded: workload.item_count(),
                 };
                 drawn.advance();
@@ -154,10 +156,10 @@ impl<'a> OpSource<'a> {
         }
     }
 
-    /// Says that the oldest insert without an answer has been answered.
-    pub(crate) fn insert_answered(&mut self) {
+    /// Says that an inserted item has been answered for. It is asked for when all before it are.
+    pub(crate) fn insert_answered(&mut self, item: u64) {
         if let Self::Drawn(drawn) = self {
-            drawn.inserted.answered += 1;
+            drawn.insert_answered(item);
         }
     }
 }
@@ -190,9 +192,22 @@ impl Drawn<'_> {
     }
 
     fn insert(&mut self) -> u64 {
-        let item = self.loaded + self.inserted.thread + self.inserted.threads * self.inserts;
-        self.inserts += 1;
+        let Inserted { answered, thread, threads } = self.inserted;
+        let item = self.loaded + thread + threads * (answered + self.inserts.len() as u64);
+        self.inserts.push_back(false);
         item
+    }
+
+    fn insert_answered(&mut self, item: u64) {
+        let number = item.saturating_sub(self.loaded) / self.inserted.threads;
+        let place = number.checked_sub(self.inserted.answered);
+        if let Some(is_answered) = place.and_then(|place| self.inserts.get_mut(place as usize)) {
+            *is_answered = true;
+        }
+        while self.inserts.front() == Some(&true) {
+            self.inserts.pop_front();
+            self.inserted.answered += 1;
+        }
     }
 }
 
@@ -319,10 +334,11 @@ mod tests {
                 assert!(inserted[..answered].contains(&op.item), "{} was not answered", op.item);
                 fresh += 1;
             }
-            // Answers come some inserts later.
+            // Answers come some inserts later, and in pairs the wrong way around.
             if inserted.len() > answered + 3 && inserted.len() < 1000 {
-                source.insert_answered();
-                answered += 1;
+                source.insert_answered(inserted[answered + 1]);
+                source.insert_answered(inserted[answered]);
+                answered += 2;
             }
         }
         assert!(fresh > DRAWS / 2, "{fresh}");
