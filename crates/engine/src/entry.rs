@@ -165,7 +165,9 @@ impl Entry<'_> {
         Ok(cas)
     }
 
-    /// Pins the item; `None` if there is none. To be dropped after the entry.
+    /// Pins the item; `None` if there is none.
+    ///
+    /// What is returned must outlive the entry: dropping it takes the lock that the entry holds.
     pub fn pin(&mut self, store: &Arc<Store>) -> Option<Pinned> {
         let (item, state) = self.current()?;
         Some(Pinned::new(store, &mut self.writer, self.hash, item, state))

@@ -15,6 +15,8 @@ use std::{ops::Deref, sync::Arc};
 ///
 /// Writers are not held up meanwhile: they replace or delete the item, and its memory returns to the
 /// heap with the last pin. A large value is sent from here, without a copy.
+///
+/// Dropping it takes the partition's lock for a moment, so not while an entry is held.
 #[derive(Debug)]
 pub struct Pinned {
     store: Arc<Store>,

@@ -37,7 +37,7 @@ impl Store {
     ///
     /// `f` sees the item before it is known that no writer interfered. It may run more than once and must
     /// discard what it did before (begin by truncating its output). Attempts are bounded; after them it runs
-    /// under the partition's lock, which is fair. Lengths are right whenever it runs.
+    /// under the partition's lock, which is fair: it must not use the store. Lengths are right whenever it runs.
     ///
     /// Values above the store's optimistic bound are read under a pin, in which case `f` runs once.
     ///
