@@ -30,3 +30,6 @@ pub use config::ServerConfig;
 pub use control::LISTENERS_MAX;
 pub use server::{Server, StartError};
 pub use shared::Stop;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub use execute::fuzz;

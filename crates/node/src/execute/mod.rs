@@ -11,6 +11,8 @@ mod delete;
 mod flush;
 mod get;
 mod get_many;
+#[cfg(any(test, fuzzing))]
+mod harness;
 mod item;
 mod large;
 mod meta_get;
@@ -19,6 +21,8 @@ mod stats;
 mod store;
 mod touch;
 
+#[cfg(fuzzing)]
+pub mod fuzz;
 #[cfg(test)]
 mod tests;
 

@@ -1,6 +1,6 @@
 //! The classic commands.
 
-use super::harness::Session;
+use crate::execute::harness::Session;
 
 /// Says one line after the other and compares each reply. Lines are joined by CRLF.
 #[track_caller]

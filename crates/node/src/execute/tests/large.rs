@@ -2,7 +2,7 @@
 
 use minos_base::SizeClass;
 
-use super::harness::Session;
+use crate::execute::harness::Session;
 
 const LARGE: usize = 100_000;
 

@@ -1,6 +1,6 @@
 //! The meta commands.
 
-use super::harness::Session;
+use crate::execute::harness::Session;
 
 #[track_caller]
 fn dialogue(session: &mut Session, lines: &[(&str, &str)]) {

@@ -1,7 +1,6 @@
 //! Bytes in, bytes out: every command and error, executed against a real store.
 
 mod commands;
-mod harness;
 mod large;
 mod meta;
 mod random;

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::harness::Session;
+use crate::execute::harness::Session;
 
 /// A dialogue with small and large values, errors and lines of keys.
 fn script() -> Vec<u8> {

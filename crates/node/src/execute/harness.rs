@@ -125,10 +125,12 @@ impl Session {
         }
     }
 
+    #[cfg(test)]
     pub(crate) fn allow_shutdown(&self) {
         self.desk.allows_shutdown.set(true);
     }
 
+    #[cfg(test)]
     pub(crate) fn totals(&self) -> Totals {
         self.desk.totals()
     }

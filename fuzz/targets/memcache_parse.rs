@@ -1,0 +1,47 @@
+//! The server's parser: any bytes make progress within the bounds, and what was understood does not
+//! depend on what follows.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use minos_command::{Request, Store, Value};
+use minos_proto::memcache::{Limits, Parsed, parse};
+
+const LIMITS: Limits = Limits { value_bytes_max: 300, line_bytes_max: 4096 };
+
+fuzz_target!(|input: &[u8]| {
+    let mut rest = input;
+    loop {
+        let parsed = parse(rest, &LIMITS);
+        let consumed = match parsed {
+            Parsed::NeedMore => {
+                assert!(rest.len() <= LIMITS.line_bytes_max && !rest.contains(&b'\n'));
+                return;
+            }
+            Parsed::Malformed(malformed) if malformed.close => return,
+            Parsed::Malformed(malformed) => malformed.consumed,
+            Parsed::Request { command, consumed } => {
+                check_key(&command.request);
+                consumed
+            }
+        };
+        assert!((1..=rest.len()).contains(&consumed));
+        if !is_pending(&parsed) {
+            assert_eq!(parse(&rest[..consumed], &LIMITS), parsed);
+        }
+        rest = &rest[consumed..];
+    }
+});
+
+fn check_key(request: &Request<'_>) {
+    let mut buffer = [0; 250];
+    if let Some(key) = request.key() {
+        assert!((1..=250).contains(&key.bytes(&mut buffer).len()));
+    }
+}
+
+/// Whether the value was still to come: then less input may be the same command, and more another.
+fn is_pending(parsed: &Parsed<'_>) -> bool {
+    let Parsed::Request { command, .. } = parsed else { return false };
+    matches!(command.request, Request::Store(Store { value: Value::Pending { .. }, .. }))
+}
