@@ -1,0 +1,68 @@
+//! What others wrote to find out whether a server is a memcached.
+
+mod common;
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use common::Wanted;
+
+/// The virtual environment that `cargo xtask setup` makes.
+fn python() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/venv/bin/python")
+}
+
+fn run(command: &mut Command) -> Output {
+    let program = command.get_program().to_owned();
+    command
+        .output()
+        .unwrap_or_else(|error| panic!("{}: {error}; run `cargo xtask setup`", Path::new(&program).display()))
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+#[test]
+fn memccapable_passes() {
+    let server = common::start_plain();
+    let port = server.address().port().to_string();
+    let output = run(Command::new("memccapable").args(["-h", "127.0.0.1", "-p", &port, "-a"]));
+    let text = text(&output);
+    // It says so for each of its 27 tests, and ends well even if some did not pass.
+    assert_eq!(text.matches("[pass]").count(), 27, "{text}");
+    assert!(output.status.success() && text.contains("All tests passed"), "{text}");
+}
+
+#[test]
+fn pymemcache_passes() {
+    // Its tests expect the limit of a stock memcached.
+    let server = common::start(Wanted { max_item_size: Some("1m"), ..Wanted::default() });
+    let port = server.address().port().to_string();
+    let tests = run(Command::new(python()).args([
+        "-c",
+        "import pymemcache, os; print(os.path.join(os.path.dirname(pymemcache.__file__), 'test'))",
+    ]));
+    let folder = String::from_utf8_lossy(&tests.stdout).trim().to_owned();
+    assert!(tests.status.success(), "{}; run `cargo xtask setup`", text(&tests));
+    let output = run(Command::new(python())
+        .args([
+            "-m",
+            "pytest",
+            "-q",
+            "--tb=line",
+            "-p",
+            "no:cacheprovider",
+            "-W",
+            "ignore",
+            "-m",
+            "integration",
+        ])
+        .args(["--server", "127.0.0.1", "--port", &port, &folder]));
+    let text = text(&output);
+    assert!(output.status.success(), "{text}");
+    // The six that are skipped need TLS.
+    assert!(text.contains("passed") && !text.contains("failed"), "{text}");
+}

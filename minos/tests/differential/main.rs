@@ -1,0 +1,120 @@
+//! Random command sequences, sent to memcached and to Minos: every byte of the replies must agree.
+//!
+//! What cannot agree is compared by what it means: CAS uniques by the order in which they appear,
+//! remaining times to within a second, the version not at all. A sequence that fails is shrunk
+//! before it is printed. `MINOS_DIFFERENTIAL_SEQUENCES` and `MINOS_DIFFERENTIAL_SEED` say how many
+//! sequences are tried and where to start.
+
+mod commands;
+#[path = "../common/mod.rs"]
+mod common;
+mod pair;
+mod replies;
+
+use common::Wanted;
+use minos_testkit::Server;
+
+use crate::{
+    commands::Command,
+    pair::{Alteration, Pair, unaltered},
+};
+
+const SEQUENCES: u64 = 150;
+
+fn from_environment(name: &str, default: u64) -> u64 {
+    std::env::var(name)
+        .ok()
+        .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}: {text}?")))
+}
+
+/// memcached without its background threads: those hold on to items for a while, and an item that is
+/// held is treated otherwise by `incr`.
+fn memcached() -> Server {
+    Server::memcached(&["-o", "no_modern", "-I", "1m", "-m", "256"]).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Tries `count` sequences; panics with a short one on which the servers differ, if there is one.
+fn compare(mut pair: Pair, count: u64) {
+    let first = from_environment("MINOS_DIFFERENTIAL_SEED", 1);
+    for seed in first..first + count {
+        let sequence = commands::sequence(seed);
+        if let Err(difference) = pair.run(seed, &sequence) {
+            let (short, difference) = shrink(&mut pair, seed, sequence, difference);
+            let lines: Vec<String> = short.iter().map(Command::to_string).collect();
+            panic!("seed {seed}: {difference}\nafter:\n{}", lines.join("\n"));
+        }
+    }
+}
+
+/// Leaves out whatever the difference does not need, in ever smaller pieces.
+fn shrink(
+    pair: &mut Pair,
+    seed: u64,
+    mut sequence: Vec<Command>,
+    mut difference: String,
+) -> (Vec<Command>, String) {
+    let mut piece = sequence.len().div_ceil(2);
+    loop {
+        let mut at = 0;
+        while at < sequence.len() {
+            let end = (at + piece).min(sequence.len());
+            let without = [&sequence[..at], &sequence[end..]].concat();
+            match pair.run(seed, &without) {
+                Err(still) => (sequence, difference) = (without, still),
+                Ok(()) => at = end,
+            }
+        }
+        if piece == 1 {
+            return (sequence, difference);
+        }
+        piece = piece.div_ceil(2);
+    }
+}
+
+#[test]
+fn minos_answers_like_memcached() {
+    let rival = memcached();
+    let subject = common::start(Wanted { max_item_size: Some("1m"), ..Wanted::default() });
+    compare(
+        Pair::new(&rival, &subject, unaltered),
+        from_environment("MINOS_DIFFERENTIAL_SEQUENCES", SEQUENCES),
+    );
+}
+
+#[test]
+fn memcached_answers_like_itself() {
+    let (left, right) = (memcached(), memcached());
+    compare(Pair::new(&left, &right, unaltered), 40);
+}
+
+#[test]
+fn altered_replies_are_found() {
+    let alterations: [(&str, Alteration); 4] = [
+        ("a word in other letters", |replies| replace(replies, b"STORED", b"Stored")),
+        ("an answer left out", |replies| replace(replies, b"NOT_FOUND\r\n", b"")),
+        ("a byte of a value", |replies| replace(replies, b"abcd", b"abce")),
+        ("a word too many", |replies| replace(replies, b"HD\r\n", b"HD \r\n")),
+    ];
+    let (left, right) = (memcached(), memcached());
+    for (what, alter) in alterations {
+        let mut pair = Pair::new(&left, &right, alter);
+        let is_found = (1..40).any(|seed| pair.run(seed, &commands::sequence(seed)).is_err());
+        assert!(is_found, "not found: {what}");
+    }
+}
+
+/// Replaces each `from` by `to`.
+fn replace(bytes: &mut Vec<u8>, from: &[u8], to: &[u8]) {
+    let mut result = Vec::with_capacity(bytes.len());
+    let mut rest = bytes.as_slice();
+    while !rest.is_empty() {
+        if let Some(behind) = rest.strip_prefix(from) {
+            result.extend_from_slice(to);
+            rest = behind;
+        } else {
+            result.push(rest[0]);
+            rest = &rest[1..];
+        }
+    }
+    *bytes = result;
+}

@@ -1,0 +1,164 @@
+//! Two servers that are sent the same.
+
+use std::{
+    io::{ErrorKind, Read, Write},
+    net::{SocketAddr, TcpStream},
+    time::Duration,
+};
+
+use minos_base::seeded;
+use minos_testkit::Server;
+use rand::{RngExt, rngs::StdRng};
+
+use crate::{commands::Command, replies::Comparison};
+
+/// Commands sent before the replies are read, at most.
+const BATCH_MAX: usize = 20;
+
+/// Its answer, MN, is given by nothing else: it ends the replies of a batch. The empty lines before
+/// it fill up a value that was announced longer than it was sent.
+const END_OF_BATCH: &[u8] = b"\r\n\r\n\r\n\r\n\r\n\r\n\r\n\r\nmn\r\n";
+
+/// How long a server may be silent before its replies are held to be missing.
+const SILENCE_MAX: Duration = Duration::from_secs(5);
+
+/// Something done to replies before they are compared.
+pub(crate) type Alteration = fn(&mut Vec<u8>);
+
+/// Does nothing to replies.
+pub(crate) fn unaltered(_: &mut Vec<u8>) {}
+
+/// Two servers and what is done to the second one's replies before they are compared.
+pub(crate) struct Pair {
+    left: SocketAddr,
+    right: SocketAddr,
+    alter: Alteration,
+    runs: u64,
+}
+
+impl Pair {
+    pub(crate) fn new(left: &Server, right: &Server, alter: Alteration) -> Self {
+        Self { left: left.address(), right: right.address(), alter, runs: 0 }
+    }
+
+    /// Sends `sequence`, cut up by `seed`, on new connections and with new keys.
+    ///
+    /// # Errors
+    /// The first difference, in words.
+    pub(crate) fn run(&mut self, seed: u64, sequence: &[Command]) -> Result<(), String> {
+        self.runs += 1;
+        let prefix = format!("r{}_", self.runs);
+        let mut random = seeded(seed);
+        let mut sides = [Side::new(self.left, &prefix), Side::new(self.right, &prefix)];
+        let mut comparison = Comparison::default();
+        let mut rest = sequence;
+        while !rest.is_empty() {
+            let (batch, behind) = rest.split_at(batch_length(rest, &mut random));
+            rest = behind;
+            let cuts: u64 = random.random();
+            let [left, mut right] = sides.each_mut().map(|side| side.exchange(batch, cuts));
+            (self.alter)(&mut right.bytes);
+            if let Some(difference) = comparison.difference(&left.bytes, &right.bytes) {
+                return Err(difference);
+            }
+            if left.end != right.end || left.end == End::Silence {
+                return Err(format!("the replies end in {:?} against {:?}", left.end, right.end));
+            }
+            if left.end != End::Complete {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Some commands, up to the next that must begin a batch.
+fn batch_length(rest: &[Command], random: &mut StdRng) -> usize {
+    let wanted = random.random_range(1..=BATCH_MAX.min(rest.len()));
+    let barrier = rest.iter().enumerate().position(|(index, command)| index > 0 && command.begins_batch());
+    wanted.min(barrier.unwrap_or(rest.len()))
+}
+
+/// How the replies to a batch ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Complete,
+    Closed,
+    Silence,
+}
+
+struct Replies {
+    bytes: Vec<u8>,
+    end: End,
+}
+
+/// A connection to one of the servers.
+struct Side<'a> {
+    stream: TcpStream,
+    prefix: &'a str,
+}
+
+impl<'a> Side<'a> {
+    fn new(address: SocketAddr, prefix: &'a str) -> Self {
+        let stream = TcpStream::connect(address).unwrap_or_else(|error| panic!("{address}: {error}"));
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(SILENCE_MAX)).unwrap();
+        stream.set_write_timeout(Some(SILENCE_MAX)).unwrap();
+        Self { stream, prefix }
+    }
+
+    /// Sends a batch in random pieces and reads all replies to it.
+    fn exchange(&mut self, batch: &[Command], cuts: u64) -> Replies {
+        let cas = batch.first().and_then(Command::needs_cas).map_or(0, |key| self.cas_of(key));
+        let mut bytes: Vec<u8> = batch.iter().flat_map(|command| command.bytes(self.prefix, cas)).collect();
+        if !batch.iter().any(Command::closes) {
+            bytes.extend_from_slice(END_OF_BATCH);
+        }
+        self.send_in_pieces(&bytes, &mut seeded(cuts));
+        self.read_replies()
+    }
+
+    fn send_in_pieces(&mut self, mut bytes: &[u8], random: &mut StdRng) {
+        let longest = *[7, 100, 100_000].get(random.random_range(0..6usize)).unwrap_or(&usize::MAX);
+        // Many tiny writes of a long value would test the patience of the machine, not the server.
+        let longest = longest.max(bytes.len() / 200);
+        while !bytes.is_empty() {
+            let (piece, rest) = bytes.split_at(random.random_range(1..=longest.min(bytes.len())));
+            // A server that has closed the connection shows in the replies.
+            if self.stream.write_all(piece).is_err() {
+                return;
+            }
+            bytes = rest;
+        }
+    }
+
+    fn read_replies(&mut self) -> Replies {
+        let mut bytes = Vec::new();
+        let mut buffer = vec![0; 64 * 1024];
+        loop {
+            let end = match self.stream.read(&mut buffer) {
+                Ok(0) => End::Closed,
+                Ok(length) => {
+                    bytes.extend_from_slice(&buffer[..length]);
+                    if !bytes.ends_with(b"MN\r\n") {
+                        continue;
+                    }
+                    End::Complete
+                }
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => End::Closed,
+                Err(_) => End::Silence,
+            };
+            return Replies { bytes, end };
+        }
+    }
+
+    /// The CAS unique that this server gave `key`; one that no item has if it is not there.
+    fn cas_of(&mut self, key: u8) -> u64 {
+        let key = crate::commands::key_text(self.prefix, key);
+        self.send_in_pieces(format!("mg {key} c\r\nmn\r\n").as_bytes(), &mut seeded(0));
+        let replies = self.read_replies();
+        let text = String::from_utf8_lossy(&replies.bytes).into_owned();
+        let cas = text.strip_prefix("HD c").and_then(|rest| rest.split_whitespace().next()?.parse().ok());
+        cas.unwrap_or(u64::from(u32::MAX))
+    }
+}

@@ -1,0 +1,151 @@
+//! What concurrent clients see could have happened one request after another.
+
+mod common;
+
+use std::thread;
+
+use minos_base::seeded_stream;
+use minos_testkit::{
+    Client, Server,
+    history::{Call, CasOutcome, Event, Ticks, Verdict, check},
+};
+use rand::{RngExt, rngs::StdRng};
+
+const CLIENTS: u32 = 4;
+const KEYS: u32 = 3;
+const CALLS_A_CLIENT: usize = 150;
+const STATES_MAX: usize = 2_000_000;
+
+/// Longer than the threshold before the first epoch: such values belong to the large worker.
+const LARGE_BYTES: usize = 100_000;
+
+/// A value that says which write wrote it, all over, so that a torn one is noticed.
+fn value_of(id: u64, random: &mut StdRng) -> Vec<u8> {
+    let length = if random.random_ratio(1, 4) { LARGE_BYTES } else { 16 };
+    format!("{id:08}").into_bytes().into_iter().cycle().take(length).collect()
+}
+
+/// The write that wrote a value.
+fn id_of(value: &[u8]) -> u64 {
+    let first = &value[..8];
+    assert!(value.chunks(8).all(|chunk| first.starts_with(chunk)), "a value of two writes");
+    std::str::from_utf8(first).unwrap().parse().unwrap()
+}
+
+struct Caller<'a> {
+    client: Client,
+    random: StdRng,
+    ticks: &'a Ticks,
+    name: u32,
+    writes: u64,
+    events: Vec<Event>,
+}
+
+impl Caller<'_> {
+    fn next_id(&mut self) -> u64 {
+        self.writes += 1;
+        u64::from(self.name) * 1_000_000 + self.writes
+    }
+
+    /// Makes one call between two ticks.
+    fn call(&mut self, key: u32, make: impl FnOnce(&mut Self, &str) -> Call) {
+        let name = format!("lin{key}");
+        let called = self.ticks.next();
+        let call = make(self, &name);
+        let returned = self.ticks.next();
+        self.events.push(Event { client: self.name, key, called, returned, call });
+    }
+
+    fn get(&mut self, key: &str) -> Call {
+        Call::Get(self.client.get(key).unwrap().map(|found| id_of(&found.value)))
+    }
+
+    fn set(&mut self, key: &str) -> Call {
+        let id = self.next_id();
+        let value = value_of(id, &mut self.random);
+        assert_eq!(self.client.set(key, &value).unwrap(), "STORED");
+        Call::Set(id)
+    }
+
+    fn delete(&mut self, key: &str) -> Call {
+        Call::Delete(self.client.ask(&format!("delete {key}")).unwrap() == "DELETED")
+    }
+
+    fn cas(&mut self, key: &str, expected: u64, unique: u64) -> Call {
+        let new = self.next_id();
+        let value = value_of(new, &mut self.random);
+        let outcome = match self.client.cas(key, &value, unique).unwrap().as_str() {
+            "STORED" => CasOutcome::Stored,
+            "EXISTS" => CasOutcome::Exists,
+            "NOT_FOUND" => CasOutcome::NotFound,
+            other => panic!("cas: {other}"),
+        };
+        Call::Cas { expected, new, outcome }
+    }
+
+    /// A read, and a write on condition that nobody wrote since.
+    fn read_and_cas(&mut self, key: u32) {
+        let mut seen = None;
+        self.call(key, |caller, name| {
+            seen = caller.client.get(name).unwrap().map(|found| (id_of(&found.value), found.cas));
+            Call::Get(seen.map(|(id, _)| id))
+        });
+        if let Some((id, unique)) = seen {
+            self.call(key, |caller, name| caller.cas(name, id, unique));
+        }
+    }
+
+    fn call_any(&mut self) {
+        let key = self.random.random_range(0..KEYS);
+        match self.random.random_range(0..10) {
+            0..4 => self.call(key, Self::get),
+            4..7 => self.call(key, Self::set),
+            7 => self.call(key, Self::delete),
+            _ => self.read_and_cas(key),
+        }
+    }
+}
+
+/// What the clients saw.
+fn record(server: &Server, seed: u64) -> Vec<Event> {
+    let ticks = Ticks::default();
+    let run = |name| {
+        let random = seeded_stream(seed, u64::from(name));
+        let (client, ticks) = (common::connect(server), &ticks);
+        let mut caller = Caller { client, random, ticks, name, writes: 0, events: Vec::new() };
+        while caller.events.len() < CALLS_A_CLIENT {
+            caller.call_any();
+        }
+        caller.events
+    };
+    let mut setup = common::connect(server);
+    assert_eq!(setup.ask("flush_all").unwrap(), "OK");
+    thread::scope(|scope| {
+        let run = &run;
+        let callers: Vec<_> = (0..CLIENTS).map(|name| scope.spawn(move || run(name))).collect();
+        callers.into_iter().flat_map(|caller| caller.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn concurrent_clients_see_one_order() {
+    let server = common::start_plain();
+    for seed in 0..5 {
+        let history = record(&server, seed);
+        assert_eq!(check(&history, STATES_MAX), Verdict::Linearizable, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_recorded_history_with_one_lie_is_rejected() {
+    let server = common::start_plain();
+    let mut history = record(&server, 9);
+    history.sort_by_key(|event| event.called);
+    // A read that found the first of two values, long after the second was written.
+    let end = history.iter().map(|event| event.returned).max().unwrap();
+    let tail = [Call::Set(1), Call::Set(2), Call::Get(Some(1))];
+    for (at, call) in (end + 1..).step_by(2).zip(tail) {
+        history.push(Event { client: CLIENTS, key: 0, called: at, returned: at + 1, call });
+    }
+    assert!(matches!(check(&history, STATES_MAX), Verdict::Violation { key: 0, .. }));
+}
