@@ -15,5 +15,5 @@ pub use driver::{
 };
 pub use model::{
     Class, GroupSpec, LARGE_THRESHOLD_DEFAULT, Op, OpKind, Popularity, Shape, SizeRange, StreamSpec,
-    Workload, WorkloadError, WorkloadSpec, Writes, named_workloads,
+    ValueSizes, Workload, WorkloadError, WorkloadSpec, Writes, named_workloads,
 };

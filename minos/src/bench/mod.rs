@@ -83,7 +83,7 @@ pub(crate) fn fill(config: &RunConfig, workload: &Workload, is_quiet: bool) -> R
             workload.item_count(),
             config.target,
             table::kinds(&loaded.errors_by_kind),
-            workload.value_bytes_max(),
+            loaded.value_bytes.max,
         );
     }
     Ok(loaded)

@@ -69,11 +69,16 @@ fn driver_share(report: &Report) -> String {
 
 /// What a load came to, for people.
 pub(super) fn load(target: &Target, loaded: &LoadReport) -> String {
+    let sizes = &loaded.value_bytes;
     format!(
-        "stored {} items with {} of values in {target} within {:.1} s",
+        "stored {} items in {target} within {:.1} s: {} of values, p50 {}, p90 {}, p99 {}, max {} bytes",
         loaded.stored,
-        rounded_size(loaded.value_bytes),
-        loaded.duration_s
+        loaded.duration_s,
+        rounded_size(sizes.total),
+        sizes.p50,
+        sizes.p90,
+        sizes.p99,
+        sizes.max
     )
 }
 

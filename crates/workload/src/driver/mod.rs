@@ -4,6 +4,7 @@ mod checker;
 mod clock;
 mod connection;
 mod cpu;
+mod crew;
 mod recorder;
 mod report;
 mod run;

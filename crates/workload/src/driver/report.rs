@@ -6,6 +6,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use super::recorder::Recorder;
+use crate::ValueSizes;
 
 /// The measurements of a run. Its JSON form is relied on by scripts: fields are added, never renamed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -93,8 +94,8 @@ pub struct LoadReport {
     pub errors: u64,
     /// Those by kind.
     pub errors_by_kind: BTreeMap<String, u64>,
-    /// Bytes of all values.
-    pub value_bytes: u64,
+    /// Sizes of the values.
+    pub value_bytes: ValueSizes,
     /// How long it took, in seconds.
     pub duration_s: f64,
 }

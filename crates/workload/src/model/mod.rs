@@ -14,7 +14,7 @@ mod workload;
 pub use named::{Shape, named_workloads};
 pub use source::{Op, OpKind};
 pub use spec::{Class, GroupSpec, Popularity, SizeRange, StreamSpec, WorkloadSpec, Writes};
-pub use workload::{LARGE_THRESHOLD_DEFAULT, Workload, WorkloadError};
+pub use workload::{LARGE_THRESHOLD_DEFAULT, ValueSizes, Workload, WorkloadError};
 
 pub(crate) use dataset::Dataset;
 pub(crate) use source::OpSource;

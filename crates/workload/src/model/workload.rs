@@ -6,6 +6,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use minos_base::{VALUE_BYTES_MAX, limits::KEY_BYTES_MAX};
+use serde::{Deserialize, Serialize};
+
 use super::{
     dataset::{Dataset, Group, Items},
     files::read_folder,
@@ -15,7 +18,6 @@ use super::{
     spec::{GroupSpec, Popularity, SizeRange, StreamSpec, WorkloadSpec, Writes},
     trace::{TracedOp, read_trace},
 };
-use minos_base::{VALUE_BYTES_MAX, limits::KEY_BYTES_MAX};
 
 pub use super::dataset::LARGE_THRESHOLD_DEFAULT;
 
@@ -26,6 +28,21 @@ pub struct Workload {
     seed: u64,
     pub(crate) dataset: Dataset,
     pub(crate) streams: Vec<Stream>,
+}
+
+/// The distribution of value sizes over items, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ValueSizes {
+    /// All together.
+    pub total: u64,
+    /// Half of the items are at most so large.
+    pub p50: u64,
+    /// 90 %.
+    pub p90: u64,
+    /// 99 %.
+    pub p99: u64,
+    /// The largest.
+    pub max: u64,
 }
 
 /// One stream of requests, checked.
@@ -181,14 +198,15 @@ impl Workload {
         self.dataset.item_count()
     }
 
-    /// Bytes of all values that a load stores. Looks at every item.
-    pub fn value_bytes(&self) -> u64 {
-        (0..self.item_count()).map(|item| self.dataset.value_bytes(item)).sum()
-    }
-
-    /// Bytes of the largest value that a load stores. Looks at every item.
-    pub fn value_bytes_max(&self) -> u64 {
-        (0..self.item_count()).map(|item| self.dataset.value_bytes(item)).max().unwrap_or(0)
+    /// Sizes of all values that a load stores. Looks at every item.
+    pub fn sizes(&self) -> ValueSizes {
+        let mut sizes: Vec<u64> = (0..self.item_count()).map(|item| self.dataset.value_bytes(item)).collect();
+        sizes.sort_unstable();
+        let at = |quantile: f64| {
+            let rank = (quantile * sizes.len() as f64).ceil() as usize;
+            sizes.get(rank.saturating_sub(1)).copied().unwrap_or(0)
+        };
+        ValueSizes { total: sizes.iter().sum(), p50: at(0.5), p90: at(0.9), p99: at(0.99), max: at(1.0) }
     }
 }
 
@@ -299,7 +317,9 @@ mod tests {
         for name in named_workloads() {
             let workload = Workload::open(name, &Shape { keys: Some(100), ..Shape::default() }, 1).unwrap();
             assert!(workload.item_count() >= 100, "{name}");
-            assert!(workload.value_bytes() >= workload.value_bytes_max());
+            let sizes = workload.sizes();
+            assert!(0 < sizes.p50 && sizes.p50 <= sizes.p99 && sizes.p99 <= sizes.max, "{name}: {sizes:?}");
+            assert!(sizes.max <= sizes.total);
         }
     }
 
@@ -326,7 +346,7 @@ mod tests {
             "#,
         )
         .unwrap();
-        assert_eq!((workload.name(), workload.item_count(), workload.value_bytes_max()), ("mine", 13, 5000));
+        assert_eq!((workload.name(), workload.item_count(), workload.sizes().max), ("mine", 13, 5000));
         assert_eq!((workload.streams[1].rate, workload.streams[1].connections), (Some(5.0), Some(2)));
     }
 
