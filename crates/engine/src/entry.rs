@@ -104,7 +104,7 @@ impl Entry<'_> {
 
     /// Sets when the item expires; 0 is never.
     pub fn set_expiry(&mut self, expiry: Seconds) {
-        self.rewrite(|state| state.life = u64::from(expiry) << 32 | u64::from(state.flags()));
+        self.rewrite(|state| *state = state.expiring(expiry));
     }
 
     /// Marks the item as stale, or not.
@@ -153,6 +153,7 @@ impl Entry<'_> {
                 cas: Some(cas),
                 stale: state.is_stale(),
                 win_sent: state.is_win_sent(),
+                encoded_key: state.has_encoded_key(),
                 ..state.meta()
             };
             return self.insert(&[&old[..at], bytes, &old[end..]], meta);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! word 0   CAS unique
-//! word 1   expiry in seconds, 0 = never (32) | client flags (32)
+//! word 1   key was encoded (1) | expiry in seconds, 0 = never (31) | client flags (32)
 //! word 2   value bytes (31) | key bytes (8) | pinned, win sent, stale, fetched (4)
 //!          | flush generation (2) | last access in seconds modulo 2^19 (19)
 //! then     key, value, rounded up to a word
@@ -32,6 +32,15 @@ const KEY_SHIFT: u32 = 25;
 const VALUE_SHIFT: u32 = 33;
 const _: () = assert!(VALUE_BYTES_MAX < 1 << (64 - VALUE_SHIFT));
 
+/// The latest expiry that fits beside the flags: 68 years after the start of the clock.
+const EXPIRY_MAX: Seconds = Seconds::MAX >> 1;
+const ENCODED_KEY_SHIFT: u32 = 63;
+
+/// The second word of a header. Later expiries than the latest become that.
+fn life(expiry: Seconds, flags: u32, encoded_key: bool) -> u64 {
+    u64::from(encoded_key) << ENCODED_KEY_SHIFT | u64::from(expiry.min(EXPIRY_MAX)) << 32 | u64::from(flags)
+}
+
 /// Generations that items can tell apart.
 pub(crate) const GENERATIONS: u64 = 4;
 
@@ -51,6 +60,8 @@ pub struct ItemMeta {
     pub stale: bool,
     /// A client was told that it has won the right to recache it (meta protocol).
     pub win_sent: bool,
+    /// The client spelled the key in an encoding, and readers are to see it so (meta protocol).
+    pub encoded_key: bool,
 }
 
 /// Everything about an item but its key and value, as it was when it was looked at.
@@ -84,7 +95,7 @@ impl ItemState {
         let generation = (generation % GENERATIONS) << GENERATION_SHIFT;
         let sizes = value << VALUE_SHIFT | (key as u64) << KEY_SHIFT;
         let shape = sizes | flags | generation | u64::from(now) & ACCESS_MASK;
-        Self { cas, life: u64::from(meta.expiry) << 32 | u64::from(meta.flags), shape, now }
+        Self { cas, life: life(meta.expiry, meta.flags, meta.encoded_key), shape, now }
     }
 
     pub(crate) fn with_cas(self, cas: u64) -> Self {
@@ -116,7 +127,17 @@ impl ItemState {
 
     /// When it expires, on the store's clock; 0 is never.
     pub fn expiry(&self) -> Seconds {
-        (self.life >> 32) as Seconds
+        (self.life >> 32) as Seconds & EXPIRY_MAX
+    }
+
+    /// Whether the client spelled the key in an encoding.
+    pub fn has_encoded_key(&self) -> bool {
+        self.life >> ENCODED_KEY_SHIFT != 0
+    }
+
+    /// The same item with another expiry.
+    pub(crate) fn expiring(self, expiry: Seconds) -> Self {
+        Self { life: life(expiry, self.flags(), self.has_encoded_key()), ..self }
     }
 
     /// Whether it is marked as stale.
@@ -191,7 +212,14 @@ impl ItemState {
 
     /// What a rewritten item keeps.
     pub(crate) fn meta(&self) -> ItemMeta {
-        ItemMeta { flags: self.flags(), expiry: self.expiry(), cas: None, stale: false, win_sent: false }
+        ItemMeta {
+            flags: self.flags(),
+            expiry: self.expiry(),
+            cas: None,
+            stale: false,
+            win_sent: false,
+            encoded_key: false,
+        }
     }
 }
 
@@ -241,10 +269,13 @@ mod tests {
 
     #[test]
     fn states_come_back() {
-        let meta = ItemMeta { flags: 7, expiry: 90, cas: None, stale: true, win_sent: false };
+        let meta =
+            ItemMeta { flags: 7, expiry: 90, cas: None, stale: true, win_sent: false, encoded_key: true };
         let state = ItemState::new(&meta, 5, 250, VALUE_BYTES_MAX, 6, 50);
         assert_eq!((state.key_bytes(), state.value_bytes()), (250, VALUE_BYTES_MAX as usize));
         assert_eq!((state.flags(), state.expiry(), state.cas()), (7, 90, 5));
+        assert!(state.has_encoded_key() && state.expiring(91).has_encoded_key());
+        assert_eq!(state.expiring(Seconds::MAX).expiry(), EXPIRY_MAX);
         assert!(state.is_stale() && !state.is_win_sent() && !state.was_fetched() && !state.is_pinned());
         assert!(state.is_live(6) && state.is_live(2) && !state.is_live(7));
         assert_eq!(state.last_access(), 50);

@@ -191,6 +191,8 @@ impl<P> Response<'_, '_, P> {
     ) -> bool {
         let mut buffer = itoa::Buffer::new();
         let digits = buffer.format(value).as_bytes();
+        // Here memcached answers in the spelling of the request, in a read in that of the item.
+        facts.key_is_base64 = self.request.key.is_base64();
         let wants_value = self.flags.iter().any(|flag| flag[0] == b'v');
         if wants_value {
             compose::meta_value_head(tx, digits.len() as u64);
@@ -207,7 +209,7 @@ impl<P> Response<'_, '_, P> {
                     entry.set_expiry(expiry);
                 }
                 None => {
-                    let meta = facts.meta(self.key, self.request.key.is_base64(), self.cx.now);
+                    let meta = facts.meta(self.key, self.cx.now);
                     compose::meta_change_flag(tx, flag, &meta);
                 }
             }

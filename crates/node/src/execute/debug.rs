@@ -10,13 +10,7 @@ use super::{Context, Executed, Outcome, item::Facts};
 const ITEM_HEAD_BYTES: u64 = 32;
 
 /// Describes an item, and leaves no trace in it.
-pub(super) fn execute<P>(
-    cx: &Context<'_, P>,
-    hash: KeyHash,
-    key: &[u8],
-    key_is_base64: bool,
-    tx: &mut Vec<u8>,
-) -> Executed {
+pub(super) fn execute<P>(cx: &Context<'_, P>, hash: KeyHash, key: &[u8], tx: &mut Vec<u8>) -> Executed {
     cx.counters.cmd_meta.count();
     let found = {
         let entry = cx.store.entry(hash, key, cx.now);
@@ -36,6 +30,6 @@ pub(super) fn execute<P>(
         class: SizeClass::of(item.value_bytes).index(),
         item_bytes: ITEM_HEAD_BYTES + (key.len() as u64 + item.value_bytes).next_multiple_of(8),
     };
-    compose::meta_debug(tx, key, key_is_base64, &facts);
+    compose::meta_debug(tx, key, item.key_is_base64, &facts);
     Outcome::Done.into()
 }

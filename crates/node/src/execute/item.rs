@@ -15,6 +15,8 @@ pub(super) struct Facts {
     pub(super) fetched: bool,
     pub(super) stale: bool,
     pub(super) win_sent: bool,
+    /// The client that stored the item spelled its key in base64.
+    pub(super) key_is_base64: bool,
 }
 
 impl From<&ItemState> for Facts {
@@ -29,16 +31,17 @@ impl From<&ItemState> for Facts {
             fetched: item.was_fetched(),
             stale: item.is_stale(),
             win_sent: item.is_win_sent(),
+            key_is_base64: item.has_encoded_key(),
         }
     }
 }
 
 impl Facts {
     /// What a meta reply says about the item with `key`, `now` on the store's clock.
-    pub(super) fn meta<'k>(&self, key: &'k [u8], key_is_base64: bool, now: Seconds) -> MetaFacts<'k> {
+    pub(super) fn meta<'k>(&self, key: &'k [u8], now: Seconds) -> MetaFacts<'k> {
         MetaFacts {
             key,
-            key_is_base64,
+            key_is_base64: self.key_is_base64,
             value_bytes: self.value_bytes,
             flags: self.flags,
             cas: self.cas,

@@ -97,7 +97,7 @@ impl<'a> MetaGet<'a> {
                 return Some(Read::Longer(SizeClass::of(facts.value_bytes)));
             }
             self.compose_code(&facts, tx);
-            let meta = facts.meta(self.key, self.request.key.is_base64(), cx.now);
+            let meta = facts.meta(self.key, cx.now);
             self.flags.iter().for_each(|flag| compose::meta_get_flag(tx, flag, &meta));
             if self.wants_value {
                 tx.extend_from_slice(text::LINE_END);
@@ -171,7 +171,7 @@ impl<'a> MetaGet<'a> {
                 }
                 b'R' => has_won |= !created && self.is_to_recache(cx, &facts),
                 _ => {
-                    let meta = facts.meta(self.key, self.request.key.is_base64(), cx.now);
+                    let meta = facts.meta(self.key, cx.now);
                     compose::meta_get_flag(tx, flag, &meta);
                 }
             }

@@ -142,10 +142,9 @@ pub(crate) fn execute<P: Placement>(
             touch::execute(cx, request, hash, key, command.reply, tx)
         }
         Request::Debug { key } => {
-            let is_base64 = key.is_base64();
             let key = key.bytes(&mut buffer);
             let hash = known(key);
-            debug::execute(cx, hash, key, is_base64, tx)
+            debug::execute(cx, hash, key, tx)
         }
         _ => administrate(cx, command, tx),
     }

@@ -89,7 +89,7 @@ impl Operation {
 
     fn fresh<P>(&self, cx: &Context<'_, P>) -> ItemMeta {
         let expiry = self.exptime.on(cx.clock, cx.now);
-        ItemMeta { flags: self.flags, expiry, ..ItemMeta::default() }
+        ItemMeta { flags: self.flags, expiry, encoded_key: self.key_is_base64, ..ItemMeta::default() }
     }
 }
 

@@ -60,6 +60,28 @@ fn base64_keys_name_the_same_items() {
 }
 
 #[test]
+fn an_item_remembers_how_its_key_was_spelled() {
+    let mut session = session();
+    dialogue(
+        &mut session,
+        &[
+            ("ms Zm9v 1 b\r\n5", "HD|"),
+            ("mg foo k v", "VA 1 kZm9v b|5|"),
+            ("mg foo T30 k", "HD kZm9v b|"),
+            ("incr foo 1", "6|"),
+            ("mg foo k t", "HD kZm9v b t30|"),
+            ("ma foo k", "HD kfoo|"),
+            ("set bar 0 0 1\r\na", "STORED|"),
+            ("mg YmFy b k", "HD kbar|"),
+            ("mg bmV3 b k N0", "HD knew W|"),
+            ("incr foo 10", "17|"),
+            ("mg foo k", "HD kfoo|"),
+        ],
+    );
+    assert!(session.say("ms Zm9v 1 b\r\n5\r\nme foo\r\n").starts_with("HD\r\nME Zm9v exp"));
+}
+
+#[test]
 fn stores_have_modes() {
     dialogue(
         &mut session(),
@@ -210,7 +232,7 @@ fn debug_describes_and_leaves_no_trace() {
         &mut session,
         &[
             ("me k", &format!("ME k exp=-30 la=0 cas={cas} fetch=no cls=2 size=40|")),
-            ("me aw== b", &format!("ME aw== exp=-30 la=0 cas={cas} fetch=no cls=2 size=40|")),
+            ("me aw== b", &format!("ME k exp=-30 la=0 cas={cas} fetch=no cls=2 size=40|")),
             ("touch k 0", "TOUCHED|"),
             ("me k", &format!("ME k exp=-1 la=0 cas={cas} fetch=yes cls=2 size=40|")),
         ],
