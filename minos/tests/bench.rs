@@ -141,6 +141,7 @@ fn what_cannot_be_done_is_said() {
         (&["--target", "gopher://127.0.0.1:1"], 2, "memcached://HOST:PORT"),
         (&["--target", "memcached://127.0.0.1:1", "--rate", "0"], 2, "above 0"),
         (&["--target", "memcached://127.0.0.1:1", "--get-ratio", "95"], 2, "from 0 to 1"),
+        (&["--target", "memcached://127.0.0.1:1", "--rate", "5k", "--pipeline", "4"], 1, "closed loop"),
         (&["--target", "memcached://127.0.0.1:1"], 1, "cannot connect to memcached://127.0.0.1:1"),
         (&["--target", "memcached://127.0.0.1:1", "--workload", "etcetera"], 1, "table1-0.125-500k"),
         (&[], 2, "--target"),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use minos_base::SizeText;
 use minos_workload::{Arrivals, Pace, RunConfig, Shape, Target};
@@ -140,6 +141,17 @@ enum PaceArg {
 }
 
 impl BenchArgs {
+    /// Looks at what clap cannot: options that contradict each other by their values.
+    ///
+    /// # Errors
+    /// Says which.
+    pub(super) fn check(&self) -> Result<()> {
+        if self.pipeline.is_some() && matches!(self.rate, Some(Rate::PerSecond(_))) {
+            bail!("--pipeline is a closed loop: it goes with --rate max only");
+        }
+        Ok(())
+    }
+
     /// What is said about the workload.
     pub(super) fn shape(&self) -> Shape {
         Shape {

@@ -23,6 +23,7 @@ use progress::ProgressLine;
 /// # Errors
 /// The workload does not exist, the server cannot be reached, the load failed, or nothing was answered.
 pub(crate) fn run(args: &BenchArgs) -> Result<()> {
+    args.check()?;
     let workload = Workload::open(&args.workload, &args.shape(), args.seed)?;
     let config = args.run_config(&args.target);
     if args.load || args.load_only {
