@@ -9,8 +9,7 @@ mod fake;
 use fake::{FakeServer, Fault};
 
 /// Small and short.
-const BRIEF: [&str; 10] =
-    ["--duration", "300ms", "--warmup", "100ms", "--drain", "1s", "--keys", "200", "--pace", "sleep"];
+const BRIEF: [&str; 8] = ["--duration", "300ms", "--warmup", "100ms", "--keys", "200", "--pace", "sleep"];
 
 fn bench(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_minos")).arg("bench").args(arguments).output().unwrap()
