@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use minos_command::{Request, Store, Value};
+use minos_command::{KeyBuffer, Request, Store, Value};
 use minos_proto::memcache::{Limits, Parsed, parse};
 
 const LIMITS: Limits = Limits { value_bytes_max: 300, line_bytes_max: 4096 };
@@ -34,7 +34,7 @@ fuzz_target!(|input: &[u8]| {
 });
 
 fn check_key(request: &Request<'_>) {
-    let mut buffer = [0; 250];
+    let mut buffer = KeyBuffer::default();
     if let Some(key) = request.key() {
         assert!((1..=250).contains(&key.bytes(&mut buffer).len()));
     }

@@ -4,8 +4,9 @@ use minos_base::limits::KEY_BYTES_MAX;
 
 use crate::base64;
 
-/// Room for a decoded key.
-pub type KeyBuffer = [u8; KEY_BYTES_MAX];
+/// Room for a decoded key. Costs nothing until a key has to be decoded.
+#[derive(Clone, Debug, Default)]
+pub struct KeyBuffer(Option<[u8; KEY_BYTES_MAX]>);
 
 /// A key as it stands in the input, 1 to [`KEY_BYTES_MAX`] bytes long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,8 +30,9 @@ impl<'a> Key<'a> {
         match self {
             Self::Plain(bytes) => bytes,
             Self::Base64(text) => {
-                let decoded_bytes = base64::decode(text, buffer).unwrap_or(0);
-                &buffer[..decoded_bytes]
+                let room = buffer.0.insert([0; KEY_BYTES_MAX]);
+                let decoded_bytes = base64::decode(text, room).unwrap_or(0);
+                &room[..decoded_bytes]
             }
         }
     }

@@ -443,7 +443,7 @@ fn walk(input: &[u8]) {
             }
             Parsed::Malformed(malformed) => (malformed.consumed, malformed.close),
             Parsed::Request { command, consumed } => {
-                let mut buffer: KeyBuffer = [0; 250];
+                let mut buffer = KeyBuffer::default();
                 if let Some(key) = command.request.key() {
                     assert!((1..=250).contains(&key.bytes(&mut buffer).len()));
                 }

@@ -93,7 +93,7 @@ pub(crate) struct Context<'a, P> {
 /// To be had before [`execute`], so that the buckets and items of a burst can be prefetched.
 #[inline]
 pub(crate) fn hash(store: &Store, command: &Command<'_>) -> Option<KeyHash> {
-    let mut buffer: KeyBuffer = [0; _];
+    let mut buffer = KeyBuffer::default();
     command.request.key().map(|key| store.hash(key.bytes(&mut buffer)))
 }
 
@@ -106,7 +106,7 @@ pub(crate) fn execute<P: Placement>(
     tx: &mut Vec<u8>,
 ) -> Executed {
     let known = |key: &[u8]| hash.unwrap_or_else(|| cx.store.hash(key));
-    let mut buffer: KeyBuffer = [0; _];
+    let mut buffer = KeyBuffer::default();
     match &command.request {
         Request::Get(request) => {
             let key = request.key.bytes(&mut buffer);

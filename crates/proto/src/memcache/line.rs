@@ -22,12 +22,18 @@ pub(super) struct Line<'a> {
 /// The line at the front of `input`, or the verdict on an input that has none.
 #[inline]
 pub(super) fn first<'a>(input: &'a [u8], limits: &Limits) -> Result<Line<'a>, Parsed<'a>> {
-    let Some(end) = memchr::memchr(b'\n', input) else {
-        return Err(unended(input, limits));
+    // One search finds the end, unless a zero byte comes first, which no sane client sends.
+    let (end, zero) = match memchr::memchr2(b'\n', 0, input) {
+        Some(end) if input[end] == b'\n' => (end, None),
+        Some(zero) => match memchr::memchr(b'\n', input) {
+            Some(end) => (end, Some(zero)),
+            None => return Err(unended(input, limits)),
+        },
+        None => return Err(unended(input, limits)),
     };
     let line = &input[..end];
     let line = if end > 1 { line.strip_suffix(b"\r").unwrap_or(line) } else { line };
-    let text = memchr::memchr(0, line).map_or(line, |zero| &line[..zero]);
+    let text = zero.map_or(line, |zero| &line[..zero]);
     Ok(Line { text, consumed: end + 1 })
 }
 
