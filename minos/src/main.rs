@@ -5,6 +5,7 @@
 mod bench;
 mod demo;
 mod serve;
+mod time;
 
 use std::{process::ExitCode, sync::Arc};
 

@@ -7,8 +7,10 @@ use clap::{Args, ValueEnum};
 use minos_base::SizeText;
 use minos_workload::{Arrivals, Pace, RunConfig, Shape, Target};
 
+use crate::time::parse_time;
+
 use super::numbers::{
-    Rate, RateRange, parse_duration, parse_exponent, parse_percent, parse_rate, parse_rate_range, parse_share,
+    Rate, RateRange, parse_exponent, parse_percent, parse_rate, parse_rate_range, parse_share,
 };
 
 /// Measure a server: latency of small and large requests apart, open loop, from the intended send time.
@@ -23,15 +25,15 @@ pub(crate) struct BenchArgs {
     rate: Option<Rate>,
 
     /// Length of the measured window.
-    #[arg(long, default_value = "10s", value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, default_value = "10s", value_name = "TIME", value_parser = parse_time)]
     duration: Duration,
 
     /// What goes before the window and does not count.
-    #[arg(long, default_value = "2s", value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, default_value = "2s", value_name = "TIME", value_parser = parse_time)]
     warmup: Duration,
 
     /// How long answers are waited for after the window; then they are lost.
-    #[arg(long, default_value = "2s", value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, default_value = "2s", value_name = "TIME", value_parser = parse_time)]
     drain: Duration,
 
     /// Connections of the workload (noise has 4 more for its large objects).

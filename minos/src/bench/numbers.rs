@@ -1,7 +1,5 @@
 //! Numbers as people write them on a command line.
 
-use std::time::Duration;
-
 /// Operations per second, or as many as the server can answer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Rate {
@@ -48,17 +46,6 @@ fn per_second(text: &str) -> Option<f64> {
     (rate.is_finite() && rate > 0.0).then_some(rate)
 }
 
-/// `10s`, `500ms`, `2m`, or a number of seconds.
-pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
-    let units = [("ms", 1e-3), ("us", 1e-6), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("", 1.0)];
-    let found = units.iter().find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, seconds)));
-    let seconds = found.and_then(|(digits, seconds)| Some(digits.parse::<f64>().ok()? * seconds));
-    seconds
-        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-        .filter(|duration| *duration <= Duration::from_secs(30 * 24 * 3600))
-        .ok_or_else(|| "expected a time such as 10s, 500ms or 2m, at most 30 days".to_owned())
-}
-
 /// A share from 0 to 1.
 pub(super) fn parse_share(text: &str) -> Result<f64, String> {
     let share = text.parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share));
@@ -93,18 +80,6 @@ mod tests {
         assert_eq!(parse_rate_range("10k..200k"), Ok(RateRange { from: 1e4, to: 2e5 }));
         for text in ["10k", "10k..", "10k..10k", "20k..10k"] {
             assert!(parse_rate_range(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn reads_times() {
-        for (text, milliseconds) in
-            [("10s", 10_000), ("500ms", 500), ("2m", 120_000), ("1.5", 1500), ("0", 0)]
-        {
-            assert_eq!(parse_duration(text), Ok(Duration::from_millis(milliseconds)), "{text}");
-        }
-        for text in ["", "s", "-1s", "10x", "1e300s", "nans"] {
-            assert!(parse_duration(text).is_err(), "{text}");
         }
     }
 

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use crate::time::parse_time;
 use clap::{Args, ValueEnum, builder::PossibleValuesParser, builder::TypedValueParser};
 use minos_base::SizeText;
 use minos_engine::{Backing, StoreConfig};
@@ -246,10 +247,6 @@ where
     T: std::str::FromStr<Err = String> + Clone + Send + Sync + 'static,
 {
     PossibleValuesParser::new(names).try_map(|name| name.parse::<T>())
-}
-
-fn parse_time(text: &str) -> Result<Duration, humantime::DurationError> {
-    humantime::parse_duration(text)
 }
 
 fn parse_backing(text: &str) -> Result<Backing, String> {
