@@ -11,6 +11,7 @@ use crate::{execute::Placement, plan_cell::PlanCell};
 pub(crate) struct WorkerPlacement<D> {
     pub(crate) plan: Arc<Plan>,
     version: u64,
+    worker: WorkerId,
     profiler: Profiler<Arc<SharedHistogram>>,
     /// The largest class whose values are copied into replies instead of being sent from the item.
     copied_max: SizeClass,
@@ -21,24 +22,32 @@ pub(crate) struct WorkerPlacement<D> {
 const COPIED_BYTES_MAX: u64 = 16 << 10;
 
 impl<D: Discipline> WorkerPlacement<D> {
-    pub(crate) fn new(cell: &PlanCell, histogram: Arc<SharedHistogram>, sample_one_in: u32) -> Self {
+    pub(crate) fn new(
+        cell: &PlanCell,
+        worker: WorkerId,
+        histogram: Arc<SharedHistogram>,
+        sample_one_in: u32,
+    ) -> Self {
         Self {
             plan: cell.plan(),
             version: cell.version(),
+            worker,
             profiler: Profiler::new(histogram, sample_one_in),
             copied_max: SizeClass::of(COPIED_BYTES_MAX),
             discipline: std::marker::PhantomData,
         }
     }
 
-    /// Takes over a new plan, if there is one.
+    /// Takes over a new plan, if there is one; says whether there was.
     #[inline]
-    pub(crate) fn refresh(&mut self, cell: &PlanCell) {
+    pub(crate) fn refresh(&mut self, cell: &PlanCell) -> bool {
         let version = cell.version();
-        if version != self.version {
-            self.version = version;
-            self.plan = cell.plan();
+        if version == self.version {
+            return false;
         }
+        self.version = version;
+        self.plan = cell.plan();
+        true
     }
 
     /// Number of the plan this worker goes by.
@@ -63,6 +72,11 @@ impl<D: Discipline> Placement for WorkerPlacement<D> {
 
     #[inline]
     fn serves(&self, class: SizeClass) -> bool {
-        class <= self.copied_max && (D::RUNS_TO_COMPLETION || class <= self.plan.threshold)
+        // What is large by the plan but this worker's own, and small enough to be copied, would gain nothing
+        // by being set aside: serving it takes less than a slice.
+        class <= self.copied_max
+            && (D::RUNS_TO_COMPLETION
+                || class <= self.plan.threshold
+                || self.plan.worker_for(class) == Some(self.worker))
     }
 }

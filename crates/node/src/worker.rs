@@ -13,6 +13,7 @@ use minos_proto::memcache::Limits;
 use minos_sched::{Discipline, Role, WorkerId};
 
 use crate::{
+    connection::Connection,
     idle::Idle,
     large_set::{Ended, LargeSet},
     placement::WorkerPlacement,
@@ -23,6 +24,8 @@ use crate::{
 
 /// Requests of one connection served in one visit when its worker should be doing something else.
 const STOLEN_REQUESTS_MAX: usize = 1;
+/// Connections visited meanwhile: one that is left over and one that has something new.
+const STOLEN_CONNECTIONS_MAX: usize = 2;
 /// Requests of one connection served in one visit, so that a pipelining client cannot keep others waiting.
 const VISIT_REQUESTS_MAX: usize = 4 * BURST_MAX;
 /// Longest sleep: so often a worker looks after expired items and silent clients.
@@ -67,7 +70,7 @@ impl<D: Discipline, P: Poller> Worker<D, P> {
         let config = &shared.config;
         let histogram = Arc::clone(&shared.workers[id.index()].histogram);
         Self {
-            placement: WorkerPlacement::new(&shared.plan, histogram, config.control.sample_one_in),
+            placement: WorkerPlacement::new(&shared.plan, id, histogram, config.control.sample_one_in),
             large,
             idle: Idle::new(config.poll, config.spin_max),
             now,
@@ -86,15 +89,20 @@ impl<D: Discipline, P: Poller> Worker<D, P> {
 
     /// Works until the server stops.
     pub(crate) fn run(mut self) {
-        while !self.shared.stop.is_requested() {
+        // A reference of its own, so that no turn of the loop has to count one.
+        let shared = Arc::clone(&self.shared);
+        while !shared.stop.is_requested() {
             self.read_clock();
-            self.placement.refresh(&self.shared.plan);
-            let worked = self.poll_queues() | self.take_from_ring() | self.serve_large();
+            if self.placement.refresh(&shared.plan) {
+                // What was this worker's to poll may not be any more.
+                (0..shared.queues.len()).for_each(|queue| pass_on(&shared, queue));
+            }
+            let worked = self.poll_queues(&shared) | self.take_from_ring() | self.serve_large();
             self.keep_house();
             if worked {
                 self.idle.worked(self.now);
             } else if self.idle.may_sleep(self.now) {
-                self.sleep();
+                self.sleep(&shared);
             } else {
                 std::hint::spin_loop();
             }
@@ -117,26 +125,41 @@ impl<D: Discipline, P: Poller> Worker<D, P> {
 
     /// Polls the RX queues that are this worker's to poll: its own and, B/n_s at a time, those of the
     /// large workers (Minos §3.1).
-    fn poll_queues(&mut self) -> bool {
+    fn poll_queues(&mut self, shared: &Shared<P>) -> bool {
+        let mine = self.id.index();
         if self.role() == Role::Large {
-            let may_steal = self.shared.config.steal && self.large.len() == 0;
-            return may_steal && self.poll_queue(self.id.index(), 1, STOLEN_REQUESTS_MAX);
+            if self.may_steal() {
+                return self.poll_queue(shared, mine, STOLEN_CONNECTIONS_MAX, STOLEN_REQUESTS_MAX);
+            }
+            pass_on(shared, mine);
+            return false;
         }
-        let mut found = self.poll_queue(self.id.index(), BURST_MAX, VISIT_REQUESTS_MAX);
-        let plan = Arc::clone(&self.placement.plan);
-        if plan.large_workers() > 0 {
-            let share = BURST_MAX.div_ceil(plan.small_workers().max(1));
-            for queue in (0..plan.workers()).filter(|&queue| plan.roles[queue] == Role::Large) {
-                found |= self.poll_queue(queue, share, VISIT_REQUESTS_MAX);
+        let mut found = self.poll_queue(shared, mine, BURST_MAX, VISIT_REQUESTS_MAX);
+        if self.placement.plan.large_workers() > 0 {
+            let share = BURST_MAX.div_ceil(self.placement.plan.small_workers().max(1));
+            for queue in 0..shared.queues.len() {
+                if self.placement.plan.roles[queue] == Role::Large {
+                    found |= self.poll_queue(shared, queue, share, VISIT_REQUESTS_MAX);
+                }
             }
         }
         found
     }
 
+    /// Whether this worker takes small requests though it is a large one.
+    fn may_steal(&self) -> bool {
+        self.shared.config.steal && self.large.len() == 0
+    }
+
     /// Serves at most `connections_max` ready connections of a queue, unless another worker does so
     /// at the moment.
-    fn poll_queue(&mut self, queue: usize, connections_max: usize, requests_max: usize) -> bool {
-        let shared = Arc::clone(&self.shared);
+    fn poll_queue(
+        &mut self,
+        shared: &Shared<P>,
+        queue: usize,
+        connections_max: usize,
+        requests_max: usize,
+    ) -> bool {
         let Some(mut state) = shared.queues[queue].state.try_lock() else { return false };
         let admitted = state.admit(&shared.queues[queue].arrivals, BURST_MAX);
         let released = self.release_held_back(&mut state);
@@ -154,6 +177,7 @@ impl<D: Discipline, P: Poller> Worker<D, P> {
             self.count_visits(ready.len() as u64, queue);
         }
         state.ready = ready;
+        shared.queues[queue].note_left_over(&mut state);
         found | admitted | released
     }
 
@@ -169,6 +193,7 @@ impl<D: Discipline, P: Poller> Worker<D, P> {
     /// Tries again to hand over what had to stay; says whether to come back soon.
     fn release_held_back(&mut self, state: &mut QueueState<P>) -> bool {
         let mut comes_back = false;
+        state.awaits_ring = false;
         for _ in 0..state.held_back.len() {
             let Some(held) = state.held_back.pop_front() else { break };
             comes_back |= self.hand_over(state, held);
@@ -182,9 +207,14 @@ impl<D: Discipline, P: Poller> Worker<D, P> {
         let connection = &held.transfer.connection;
         match state.poller.lend(connection.token, &connection.socket) {
             Progress::Bytes(_) => {}
-            Progress::Blocked => {
+            Progress::Blocked if self.now.duration_since(held.since) <= self.shared.config.stall_timeout => {
                 state.held_back.push_back(held);
                 return false;
+            }
+            Progress::Blocked => {
+                self.mine().metrics.large_stalled.add(1);
+                self.give_up(*held.transfer);
+                return true;
             }
             Progress::Closed => {
                 self.give_up(*held.transfer);
@@ -206,7 +236,8 @@ impl<D: Discipline, P: Poller> Worker<D, P> {
             }
             Err(transfer) => {
                 metrics.ring_full.add(1);
-                state.held_back.push_back(HeldBack { transfer, worker: held.worker });
+                state.awaits_ring = true;
+                state.held_back.push_back(HeldBack { transfer, ..held });
             }
         }
         true
@@ -257,14 +288,15 @@ impl<D: Discipline, P: Poller> Worker<D, P> {
 
     /// Ends a transfer: executes what waited for its bytes, and sends the connection home.
     fn complete(&mut self, transfer: Transfer) {
-        let Transfer { mut connection, head, work } = transfer;
+        self.count_moved(&transfer);
+        let Transfer { mut connection, head, work, .. } = transfer;
         match work {
             Work::Send { mut reply, .. } => connection.resume = reply.take_resume(),
             Work::Receive { store, .. } | Work::Finish { store } => {
                 self.transmit_buffer.clear();
                 self.transmit_buffer.extend_from_slice(&head);
                 self.finish_store(*store);
-                connection.output.append(&self.transmit_buffer);
+                self.answer(&mut connection);
             }
         }
         self.mine().metrics.large_completed.add(1);
@@ -272,7 +304,31 @@ impl<D: Discipline, P: Poller> Worker<D, P> {
         self.send_home(connection.home, Arrival::Back(connection));
     }
 
+    /// Sends the transmit buffer on a connection that was lent to this worker: its home may be busy, or may
+    /// have stopped already.
+    fn answer(&self, connection: &mut Connection) {
+        let bytes = self.transmit_buffer.as_slice();
+        if bytes.is_empty() {
+            return;
+        }
+        self.mine().counters.bytes_written.add(bytes.len() as u64);
+        match connection.socket.send(bytes) {
+            Progress::Bytes(sent) => connection.output.append(&bytes[sent..]),
+            Progress::Blocked => connection.output.append(bytes),
+            Progress::Closed => connection.closing = true,
+        }
+    }
+
+    fn count_moved(&self, transfer: &Transfer) {
+        let counters = &self.mine().counters;
+        match transfer.work {
+            Work::Send { .. } => counters.bytes_written.add(transfer.moved_bytes),
+            Work::Receive { .. } | Work::Finish { .. } => counters.bytes_read.add(transfer.moved_bytes),
+        }
+    }
+
     fn give_up(&mut self, transfer: Transfer) {
+        self.count_moved(&transfer);
         self.mine().metrics.large_broken.add(1);
         let connection = transfer.connection;
         self.send_home(connection.home, Arrival::Ended(connection));
@@ -291,14 +347,13 @@ impl<D: Discipline, P: Poller> Worker<D, P> {
     }
 
     /// Sleeps until something comes to what this worker polls.
-    fn sleep(&mut self) {
-        let shared = Arc::clone(&self.shared);
+    fn sleep(&mut self, shared: &Shared<P>) {
         let mine = &shared.workers[self.id.index()];
         mine.waker.prepare();
-        if self.may_sleep_on(&shared) {
+        if self.may_sleep_on(shared) {
             mine.metrics.sleeps.add(1);
             // An error here shows again, and is dealt with, where the queue is polled.
-            let _ = wait_readable(&self.sleep_descriptors(&shared), Wait::For(SLEEP_MAX));
+            let _ = wait_readable(&self.sleep_descriptors(shared), Wait::For(SLEEP_MAX));
         }
         mine.waker.awake();
         mine.waker.drain();
@@ -307,7 +362,7 @@ impl<D: Discipline, P: Poller> Worker<D, P> {
     /// Whether nothing came since this worker last looked that no descriptor would tell of.
     fn may_sleep_on(&self, shared: &Shared<P>) -> bool {
         shared.workers[self.id.index()].ring.is_empty()
-            && self.polled_queues().all(|queue| shared.queues[queue].arrivals.is_empty())
+            && !self.polled_queues().any(|queue| shared.queues[queue].has_silent_work())
             && shared.plan.version() == self.placement.version()
             && !shared.stop.is_requested()
     }
@@ -315,7 +370,7 @@ impl<D: Discipline, P: Poller> Worker<D, P> {
     /// The queues that are this worker's to poll at the moment.
     fn polled_queues(&self) -> impl Iterator<Item = usize> {
         let (id, role, plan) = (self.id.index(), self.role(), &self.placement.plan);
-        let steals = self.shared.config.steal && self.large.len() == 0;
+        let steals = self.may_steal();
         (0..plan.workers()).filter(move |&queue| match role {
             Role::Large => queue == id && steals,
             Role::Small | Role::Standby => queue == id || plan.roles[queue] == Role::Large,
@@ -400,5 +455,12 @@ impl<D: Discipline, P: Poller> Worker<D, P> {
                 let _ = wait_readable(&[self.large.descriptor()], Wait::For(Duration::from_millis(10)));
             }
         }
+    }
+}
+
+/// Wakes those whose `queue` is to poll, if there is work in it that no descriptor tells of.
+fn pass_on<P: Poller>(shared: &Shared<P>, queue: usize) {
+    if shared.queues[queue].has_silent_work() {
+        shared.wake_poller_of(queue);
     }
 }
