@@ -76,6 +76,12 @@ impl Poller for Epoll {
         Progress::Bytes(0)
     }
 
+    /// Every call goes to the kernel at once.
+    #[inline]
+    fn has_unsubmitted(&mut self) -> bool {
+        false
+    }
+
     fn descriptor(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

@@ -89,8 +89,12 @@ pub trait Poller: Send + Sized {
 
     /// Lends a socket out to somebody who receives and sends by himself. [`Progress::Blocked`] says that
     /// bytes given to [`Poller::send`] are still on their way; the caller asks again after an event.
-    /// When the socket comes back, [`Poller::expect`] is called.
+    /// When the socket comes back, [`Poller::expect`] is called. Whoever wants to close a socket asks the
+    /// same before, or the last bytes may be lost.
     fn lend(&mut self, token: Token, socket: &Socket) -> Progress;
+
+    /// Whether something waits for the next [`Poller::poll`] of which the descriptor does not tell.
+    fn has_unsubmitted(&mut self) -> bool;
 
     /// A descriptor that is readable while events wait.
     fn descriptor(&self) -> BorrowedFd<'_>;

@@ -5,7 +5,7 @@
 //! what has completed.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     io,
     os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
     time::Duration,
@@ -36,6 +36,8 @@ pub struct Uring {
     entries: Vec<Option<Box<Entry>>>,
     /// Sockets that were removed while operations on their memory were in flight.
     leaving: HashMap<u64, Box<Entry>>,
+    /// Completions (user data, result) that were taken from the ring when it had no room for more.
+    reaped: VecDeque<(u64, i32)>,
 }
 
 /// A socket and what is in flight for it. The kernel holds addresses of `receipt` and `outgoing`, so that an
@@ -80,7 +82,7 @@ impl Poller for Uring {
             .setup_taskrun_flag()
             .setup_cqsize(COMPLETIONS)
             .build(SUBMISSIONS)?;
-        Ok(Self { ring, entries: Vec::new(), leaving: HashMap::new() })
+        Ok(Self { ring, entries: Vec::new(), leaving: HashMap::new(), reaped: VecDeque::new() })
     }
 
     fn add(&mut self, token: Token, socket: &Socket, _interest: Interest) -> io::Result<()> {
@@ -104,21 +106,23 @@ impl Poller for Uring {
     fn remove(&mut self, token: Token, _socket: &Socket) {
         let Some(slot) = self.entries.get_mut(index_of(token)) else { return };
         let Some(entry) = slot.take_if(|entry| entry.token == token) else { return };
-        if entry.state == Receipt::InFlight {
-            // The receipt holds the socket open until it ends.
-            let cancel = opcode::AsyncCancel::new(user_data(token, RECEIVE)).build();
+        if !entry.is_in_flight() {
+            return;
+        }
+        // What is in flight holds the socket open until it ends.
+        for kind in [RECEIVE, SEND] {
+            let cancel = opcode::AsyncCancel::new(user_data(token, kind)).build();
             self.push(cancel.user_data(user_data(token, CANCEL)));
         }
-        if entry.is_in_flight() {
-            self.leaving.insert(user_data(token, 0), entry);
-        }
+        self.leaving.insert(user_data(token, 0), entry);
+        // Before the caller closes the socket, whose number may be another's as soon as that has happened.
+        self.submit_all();
     }
 
     fn poll(&mut self, ready: &mut Vec<Ready>, max: usize, wait: Wait) -> io::Result<()> {
         self.submit(wait)?;
         while ready.len() < max {
-            let Some(completion) = self.ring.completion().next() else { break };
-            let (data, result) = (completion.user_data(), completion.result());
+            let Some((data, result)) = self.next_completion() else { break };
             self.complete(data, result, ready);
         }
         Ok(())
@@ -154,6 +158,7 @@ impl Poller for Uring {
         }
         let room = QUEUED_BYTES_MAX - entry.queued.len();
         if entry.sending && room < bytes.len() {
+            entry.wants_writable = true;
             return Progress::Blocked;
         }
         entry.queued.extend_from_slice(bytes);
@@ -177,6 +182,10 @@ impl Poller for Uring {
             }
             Some(_) => Progress::Bytes(0),
         }
+    }
+
+    fn has_unsubmitted(&mut self) -> bool {
+        !self.reaped.is_empty() || !self.ring.submission().is_empty()
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {
@@ -239,10 +248,31 @@ impl Uring {
             if unsafe { self.ring.submission().push(&submission) }.is_ok() {
                 return;
             }
-            if let Err(error) = self.ring.submit() {
-                tracing::debug!(%error, "the kernel takes no submissions at the moment");
-            }
+            self.submit_some();
         }
+    }
+
+    /// Hands all submissions to the kernel.
+    fn submit_all(&mut self) {
+        while !self.ring.submission().is_empty() {
+            self.submit_some();
+        }
+    }
+
+    /// Calls the kernel; if it refuses, makes it room for completions.
+    fn submit_some(&mut self) {
+        if let Err(error) = self.ring.submit() {
+            tracing::debug!(%error, "the kernel takes no submissions at the moment");
+            let completions = self.ring.completion();
+            self.reaped.extend(completions.map(|completion| (completion.user_data(), completion.result())));
+        }
+    }
+
+    fn next_completion(&mut self) -> Option<(u64, i32)> {
+        self.reaped.pop_front().or_else(|| {
+            let completion = self.ring.completion().next()?;
+            Some((completion.user_data(), completion.result()))
+        })
     }
 
     /// Takes note of a completion, and says so where the caller has something to do now.

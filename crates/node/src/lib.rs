@@ -28,8 +28,8 @@ mod worker;
 pub use admin::Verbosity;
 pub use config::ServerConfig;
 pub use control::LISTENERS_MAX;
-pub use server::{Server, StartError};
-pub use shared::Stop;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub use execute::fuzz;
+pub use server::{Server, StartError};
+pub use shared::Stop;

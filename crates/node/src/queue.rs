@@ -1,8 +1,13 @@
 //! An RX queue: the connections dealt to one worker, and the lock that lets others poll them.
 
-use std::{collections::VecDeque, os::fd::OwnedFd};
+use std::{
+    collections::VecDeque,
+    os::fd::OwnedFd,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Instant,
+};
 
-use minos_net::{Interest, Poller, Ready, Token, Wait};
+use minos_net::{Interest, Poller, Progress, Ready, Token, Wait};
 use minos_sched::WorkerId;
 use minos_sync::{Ring, SpinLock};
 
@@ -17,6 +22,8 @@ pub(crate) struct RxQueue<P> {
     pub(crate) arrivals: Ring<Arrival>,
     /// Readable while the poller has events: what those sleep on who poll the queue.
     pub(crate) descriptor: OwnedFd,
+    /// Whether something is left over in `state` that `descriptor` does not tell of.
+    left_over: AtomicBool,
 }
 
 /// What comes to a queue from outside.
@@ -33,10 +40,12 @@ pub(crate) enum Arrival {
 pub(crate) struct QueueState<P> {
     pub(crate) poller: P,
     pub(crate) connections: Slab,
-    /// Connections with more to do than one visit allowed, or that just came.
+    /// Connections with more to do than one visit allowed, or that just came back. Each stands here once.
     pub(crate) backlog: VecDeque<Token>,
     /// Transfers that cannot go yet. Their connections are not read meanwhile.
     pub(crate) held_back: VecDeque<HeldBack>,
+    /// Whether one of them waits for room in a ring, of which nobody tells.
+    pub(crate) awaits_ring: bool,
     pub(crate) ready: Vec<Ready>,
 }
 
@@ -46,6 +55,8 @@ pub(crate) struct HeldBack {
     pub(crate) transfer: Box<Transfer>,
     /// Whose it is; nobody's if it is to be served where it arrived.
     pub(crate) worker: Option<WorkerId>,
+    /// When it was to go.
+    pub(crate) since: Instant,
 }
 
 impl<P: Poller> RxQueue<P> {
@@ -58,11 +69,27 @@ impl<P: Poller> RxQueue<P> {
             connections: Slab::default(),
             backlog: VecDeque::new(),
             held_back: VecDeque::new(),
+            awaits_ring: false,
             ready: Vec::new(),
         };
         // Each connection has at most one arrival on its way, so that a push never finds it full.
         let arrivals = Ring::new((connections_max + 1).next_power_of_two());
-        Ok(Self { state: SpinLock::new(state), arrivals, descriptor })
+        Ok(Self { state: SpinLock::new(state), arrivals, descriptor, left_over: AtomicBool::new(false) })
+    }
+
+    /// Whether there is work that `descriptor` does not tell of.
+    pub(crate) fn has_silent_work(&self) -> bool {
+        // Relaxed: whoever goes to sleep, or wakes another, passes a fence before.
+        self.left_over.load(Ordering::Relaxed) || !self.arrivals.is_empty()
+    }
+
+    /// Notes, before the lock is given up, whether there is more to do in `state`.
+    pub(crate) fn note_left_over(&self, state: &mut QueueState<P>) {
+        let left_over = !state.backlog.is_empty() || state.awaits_ring || state.poller.has_unsubmitted();
+        // The usual case writes nothing, so that the others' caches keep the line.
+        if self.left_over.load(Ordering::Relaxed) != left_over {
+            self.left_over.store(left_over, Ordering::Relaxed);
+        }
     }
 }
 
@@ -75,10 +102,12 @@ impl<P: Poller> QueueState<P> {
                 Some(Arrival::New(connection)) => self.add(connection),
                 Some(Arrival::Back(connection)) => {
                     // What arrived while it was away was reported to nobody.
-                    self.backlog.push_back(connection.token);
+                    let token = connection.token;
                     self.connections.take_back(connection);
+                    self.visit_again(token);
                 }
                 Some(Arrival::Ended(connection)) => {
+                    self.poller.remove(connection.token, &connection.socket);
                     self.connections.remove(connection.token);
                 }
             }
@@ -96,11 +125,29 @@ impl<P: Poller> QueueState<P> {
             self.poller.poll(&mut self.ready, max - left_over, Wait::No)?;
         }
         for token in self.backlog.drain(..left_over) {
+            self.connections.mark_left_over(token, false);
             if !self.ready.iter().any(|ready| ready.token == token) {
-                self.ready.push(Ready { token, readable: true, writable: true, hangup: false });
+                // The end of the stream may have been reported in an earlier visit, or to nobody.
+                self.ready.push(Ready { token, readable: true, writable: true, hangup: true });
             }
         }
         Ok(())
+    }
+
+    /// Sees to it that a connection is visited again though nothing more may come.
+    pub(crate) fn visit_again(&mut self, token: Token) {
+        if self.connections.mark_left_over(token, true) {
+            self.backlog.push_back(token);
+        }
+    }
+
+    /// Closes a connection that is here as soon as its last replies have left.
+    pub(crate) fn end(&mut self, token: Token) {
+        let Some(connection) = self.connections.here(token) else { return };
+        connection.closing = true;
+        if self.poller.lend(token, &connection.socket) != Progress::Blocked {
+            self.close(token);
+        }
     }
 
     /// Closes a connection that is here.

@@ -15,6 +15,8 @@ pub(crate) struct Slab {
 struct Slot {
     generation: u32,
     state: State,
+    /// Whether it stands in the backlog of its queue.
+    is_left_over: bool,
 }
 
 enum State {
@@ -28,7 +30,7 @@ impl Slab {
     /// Takes a connection in and names it.
     pub(crate) fn insert(&mut self, mut connection: Box<Connection>) -> &mut Connection {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot { generation: 0, state: State::Free });
+            self.slots.push(Slot { generation: 0, state: State::Free, is_left_over: false });
             (self.slots.len() - 1) as u32
         });
         let slot = &mut self.slots[index as usize];
@@ -72,12 +74,19 @@ impl Slab {
     pub(crate) fn remove(&mut self, token: Token) -> Option<Box<Connection>> {
         let slot = self.slot(token)?;
         slot.generation = slot.generation.wrapping_add(1);
+        slot.is_left_over = false;
         let state = std::mem::replace(&mut slot.state, State::Free);
         self.free.push(token.0 as u32);
         match state {
             State::Here(connection) => Some(connection),
             State::Free | State::Away => None,
         }
+    }
+
+    /// Notes whether a connection, here or away, stands in the backlog; says whether that is news.
+    pub(crate) fn mark_left_over(&mut self, token: Token, is_left_over: bool) -> bool {
+        self.slot(token)
+            .is_some_and(|slot| std::mem::replace(&mut slot.is_left_over, is_left_over) != is_left_over)
     }
 
     /// Every connection that is here.

@@ -16,6 +16,8 @@ pub(crate) struct Transfer {
     /// Replies to earlier requests of the connection that go out before the value does.
     pub(crate) head: Vec<u8>,
     pub(crate) work: Work,
+    /// Bytes that went through the socket.
+    pub(crate) moved_bytes: u64,
 }
 
 /// What is left to do.
@@ -66,10 +68,18 @@ impl Transfer {
         match &mut self.work {
             Work::Send { reply, sent_bytes } => {
                 let pieces = [self.head.as_slice(), reply.value(), reply.tail()];
-                send(&self.connection, pieces, sent_bytes, limit_bytes)
+                let before = *sent_bytes;
+                let slice = send(&self.connection, pieces, sent_bytes, limit_bytes);
+                self.moved_bytes += (*sent_bytes - before) as u64;
+                slice
             }
             Work::Receive { store, received_bytes } => {
-                receive(&mut self.connection, store, received_bytes, limit_bytes)
+                // What was buffered was counted when it came.
+                let is_buffered = !self.connection.input.is_empty();
+                let before = *received_bytes;
+                let slice = receive(&mut self.connection, store, received_bytes, limit_bytes);
+                self.moved_bytes += if is_buffered { 0 } else { (*received_bytes - before) as u64 };
+                slice
             }
             Work::Finish { .. } => Slice::Complete,
         }

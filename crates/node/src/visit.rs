@@ -15,6 +15,9 @@ use crate::{
     worker::Worker,
 };
 
+/// Receipts in one visit. Requests are counted too, but not what is thrown away.
+const VISIT_RECEIPTS_MAX: usize = 8;
+
 /// How a visit ended.
 enum Visit {
     /// The connection has nothing more to do until the poller says so.
@@ -77,9 +80,9 @@ impl<D: Discipline, P: Poller> Worker<D, P> {
         };
         match visit {
             Visit::Idle => poller.expect(event.token, &connection.socket),
-            Visit::More => state.backlog.push_back(event.token),
+            Visit::More => state.visit_again(event.token),
             Visit::Blocked => watch_writable(state, event),
-            Visit::Close => state.close(event.token),
+            Visit::Close => state.end(event.token),
             Visit::Large(work, class) => self.lend(state, event, work, class),
         }
     }
@@ -94,10 +97,14 @@ impl<D: Discipline, P: Poller> Worker<D, P> {
         mut requests_max: usize,
     ) -> Visit {
         let mut may_receive = true;
+        let mut receipts = 0;
         loop {
             let visit = if connection.input.bytes().len() >= connection.wanted_bytes.max(1) {
                 self.serve_input(poller, connection, &mut requests_max)
+            } else if may_receive && receipts == VISIT_RECEIPTS_MAX {
+                return Visit::More;
             } else if may_receive {
+                receipts += 1;
                 // The buffer is lent out, so that requests in it can be served while `self` changes.
                 let mut buffer = std::mem::take(&mut self.receive_buffer);
                 let visit = match poller.receive(connection.token, &connection.socket, &mut buffer) {
@@ -208,8 +215,9 @@ impl<D: Discipline, P: Poller> Worker<D, P> {
     fn lend(&mut self, state: &mut QueueState<P>, event: Ready, work: Work, class: SizeClass) {
         let Some(connection) = state.connections.lend(event.token) else { return };
         let head = self.transmit_buffer.as_slice().to_vec();
-        let transfer = Box::new(Transfer { connection, head, work });
-        self.hand_over(state, HeldBack { transfer, worker: self.placement.home(class) });
+        let transfer = Box::new(Transfer { connection, head, work, moved_bytes: 0 });
+        let held = HeldBack { transfer, worker: self.placement.home(class), since: self.now };
+        self.hand_over(state, held);
     }
 
     /// Parses and executes what is at the front of `input`; replies go to the transmit buffer.

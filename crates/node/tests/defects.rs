@@ -1,0 +1,311 @@
+//! What once went wrong in a real server, and must not again.
+
+use std::{
+    collections::HashMap,
+    io::{BufRead, BufReader, Read, Write},
+    net::{Shutdown, TcpStream},
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use minos_engine::{Store, StoreConfig};
+use minos_net::Address;
+use minos_node::{
+    Server, ServerConfig,
+    config::{IoMode, PollMode},
+};
+use minos_sched::Threshold;
+
+const VALUE_BYTES_MAX: u64 = 64 << 20;
+/// More than the socket buffers of both sides take.
+const HUGE_BYTES: usize = 24 << 20;
+
+struct TestServer {
+    server: Server,
+    store: Arc<Store>,
+}
+
+impl TestServer {
+    fn start(mut config: ServerConfig) -> Self {
+        config.memcached = vec!["127.0.0.1:0".parse().unwrap()];
+        config.pin = false;
+        config.value_bytes_max = VALUE_BYTES_MAX;
+        let store = Arc::new(Store::create(&StoreConfig::new(128 << 20)).unwrap());
+        let server = Server::start(config, Arc::clone(&store)).unwrap();
+        Self { server, store }
+    }
+
+    fn connect(&self) -> Client {
+        let Address::Tcp(address) = self.server.addresses()[0].clone() else { panic!("no TCP address") };
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        Client { reader: BufReader::new(stream) }
+    }
+}
+
+struct Client {
+    reader: BufReader<TcpStream>,
+}
+
+impl Client {
+    fn send(&mut self, bytes: &[u8]) {
+        self.reader.get_mut().write_all(bytes).unwrap();
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.reader.read_line(&mut line).unwrap();
+        line
+    }
+
+    fn say(&mut self, request: &str) -> String {
+        self.send(request.as_bytes());
+        self.line()
+    }
+
+    fn set(&mut self, key: &str, bytes: usize) {
+        self.send(format!("set {key} 0 0 {bytes}\r\n").as_bytes());
+        self.send(&vec![b'v'; bytes]);
+        assert_eq!(self.say("\r\n"), "STORED\r\n");
+    }
+
+    /// Reads the reply to a `get` of one key.
+    fn value(&mut self, bytes: usize) {
+        assert!(self.line().starts_with("VALUE "));
+        let mut value = vec![0; bytes + 2];
+        self.reader.read_exact(&mut value).unwrap();
+        assert_eq!(self.line(), "END\r\n");
+    }
+
+    fn stats(&mut self, group: &str) -> HashMap<String, String> {
+        self.send(format!("stats {group}\r\n").as_bytes());
+        let mut stats = HashMap::new();
+        loop {
+            let line = self.line();
+            let Some(stat) = line.strip_prefix("STAT ") else { return stats };
+            let (name, value) = stat.trim_end().split_once(' ').unwrap();
+            stats.insert(name.to_owned(), value.to_owned());
+        }
+    }
+
+    /// What is still to come until the server closes the connection.
+    fn rest(&mut self) -> Vec<u8> {
+        let mut rest = Vec::new();
+        self.reader.read_to_end(&mut rest).unwrap();
+        rest
+    }
+}
+
+fn each_io(test: impl Fn(ServerConfig)) {
+    for io in [IoMode::Epoll, IoMode::Uring] {
+        eprintln!("{io}");
+        let mut config = ServerConfig::new(1);
+        config.io = io;
+        config.control.threshold = Threshold::Static(16 << 10);
+        test(config);
+    }
+}
+
+fn eventually(mut condition: impl FnMut() -> bool) -> bool {
+    (0..500).any(|_| {
+        thread::sleep(Duration::from_millis(10));
+        condition()
+    })
+}
+
+/// The end of the stream was reported while there were more requests than one visit serves.
+#[test]
+fn the_end_behind_a_long_burst_is_noticed() {
+    each_io(|config| {
+        let server = TestServer::start(config);
+        for round in 0..100 {
+            let mut client = server.connect();
+            let count = 2400 + round * 20;
+            client.send("get x\r\n".repeat(count).as_bytes());
+            client.reader.get_ref().shutdown(Shutdown::Write).unwrap();
+            assert_eq!(client.rest().len(), count * "END\r\n".len());
+        }
+    });
+}
+
+/// The end of the stream was reported while the connection was lent out with a large value.
+#[test]
+fn the_end_behind_a_large_value_is_noticed() {
+    each_io(|config| {
+        let server = TestServer::start(config);
+        for round in 0..100 {
+            let mut client = server.connect();
+            let mut request = format!("set large 0 0 {}\r\n", 100_000 + round).into_bytes();
+            request.extend(vec![b'v'; 100_000 + round]);
+            request.extend_from_slice(b"\r\nget x\r\n");
+            client.send(&request);
+            client.reader.get_ref().shutdown(Shutdown::Write).unwrap();
+            assert_eq!(client.rest(), b"STORED\r\nEND\r\n");
+        }
+    });
+}
+
+/// A reply was given to the poller, and the connection closed before it had left.
+#[test]
+fn replies_leave_before_a_connection_is_closed() {
+    each_io(|config| {
+        let server = TestServer::start(config);
+        for _ in 0..20 {
+            let mut client = server.connect();
+            client.send(b"mn\r\nget x\r\nquit\r\n");
+            assert_eq!(client.rest(), b"MN\r\nEND\r\n");
+        }
+    });
+}
+
+/// Replies were queued behind a send, and more waited that the queue had no room for.
+#[test]
+fn a_client_that_reads_late_gets_every_reply() {
+    each_io(|config| {
+        let server = TestServer::start(config);
+        server.connect().set("key", 10_000);
+        let mut client = server.connect();
+        let mut writer = client.reader.get_ref().try_clone().unwrap();
+        let count = 3000;
+        let sender = thread::spawn(move || {
+            for _ in 0..count / 100 {
+                writer.write_all("get key\r\n".repeat(100).as_bytes()).unwrap();
+                thread::sleep(Duration::from_millis(2));
+            }
+            writer.write_all(b"quit\r\n").unwrap();
+        });
+        thread::sleep(Duration::from_millis(300));
+        (0..count).for_each(|_| client.value(10_000));
+        assert!(client.rest().is_empty());
+        sender.join().unwrap();
+    });
+}
+
+/// A transfer that waited for earlier replies to leave was given up by nobody.
+#[test]
+fn a_transfer_behind_replies_that_nobody_reads_is_given_up() {
+    each_io(|mut config| {
+        config.stall_timeout = Duration::from_secs(1);
+        let server = TestServer::start(config);
+        let mut other = server.connect();
+        other.set("small", 10_000);
+        other.set("large", HUGE_BYTES);
+        // Bursts of 320 KB, so that for one of the clients the last is the first that the kernel does not take.
+        let mut deaf: Vec<_> = (0..30).map(|_| server.connect()).collect();
+        for (bursts, client) in deaf.iter_mut().enumerate() {
+            client.send(&"get small\r\n".repeat(bursts * 32).into_bytes());
+            client.send(b"get large\r\n");
+        }
+        assert!(eventually(|| server.store.stats().pinned > 0));
+        assert!(eventually(|| server.store.stats().pinned == 0), "the item stays pinned");
+    });
+}
+
+/// A server of a small and a large worker that sleep whenever they can, and a client that keeps the large
+/// worker from stealing.
+fn one_small_and_one_large(steal: bool) -> (TestServer, Client) {
+    let mut config = ServerConfig::new(2);
+    config.steal = steal;
+    config.poll = PollMode::Sleep;
+    config.epoch = Duration::from_millis(300);
+    config.control.threshold = Threshold::Static(1000);
+    let server = TestServer::start(config);
+    let mut client = server.connect();
+    client.set("huge", HUGE_BYTES);
+    client.set("large", 20_000);
+    let is_large = eventually(|| {
+        client.send(b"get large\r\n");
+        client.value(20_000);
+        client.stats("minos").get("worker:1:role").is_some_and(|role| role == "large")
+    });
+    assert!(is_large);
+    (server, client)
+}
+
+/// The median of what `round` takes.
+fn median(mut round: impl FnMut()) -> Duration {
+    let mut times: Vec<_> = (0..21)
+        .map(|_| {
+            let start = Instant::now();
+            round();
+            start.elapsed()
+        })
+        .collect();
+    times.sort();
+    times[times.len() / 2]
+}
+
+/// A connection came back to the RX queue of a large worker that polls it no more, and nobody was told.
+#[test]
+fn a_connection_that_comes_home_to_a_busy_large_worker_goes_on() {
+    for steal in [true, false] {
+        let (server, _first) = one_small_and_one_large(steal);
+        // The second connection of the server, and so of the large worker's queue.
+        let mut client = server.connect();
+        let mut deaf = server.connect();
+        deaf.send(b"get huge\r\n");
+        assert!(eventually(|| server.store.stats().pinned == 1));
+        let typical = median(|| {
+            client.send(b"get large\r\nmn\r\n");
+            client.value(20_000);
+            assert_eq!(client.line(), "MN\r\n");
+        });
+        // Nothing but the end of a sleep of 100 ms would have told.
+        assert!(typical < Duration::from_millis(20), "{typical:?}");
+    }
+}
+
+/// A store whose bytes had arrived was done, but nobody sent the reply, because the server was to stop.
+#[test]
+fn a_stopping_server_answers_the_large_store_it_waited_for() {
+    each_io(|mut config| {
+        config.stop_timeout = Duration::from_secs(10);
+        let server = TestServer::start(config);
+        let mut client = server.connect();
+        client.send(b"set large 0 0 1000000\r\n");
+        client.send(&vec![b'v'; 900_000]);
+        thread::sleep(Duration::from_millis(100));
+        server.server.stop().request();
+        thread::sleep(Duration::from_millis(300));
+        client.send(&vec![b'v'; 100_000]);
+        assert_eq!(client.say("\r\n"), "STORED\r\n");
+    });
+}
+
+/// The bytes of large values were counted by nobody.
+#[test]
+fn the_bytes_of_large_values_are_counted() {
+    each_io(|config| {
+        let server = TestServer::start(config);
+        let mut client = server.connect();
+        client.set("large", 1_000_000);
+        client.send(b"get large\r\n");
+        client.value(1_000_000);
+        let stats = client.stats("");
+        let count = |name: &str| stats[name].parse::<usize>().unwrap();
+        let request =
+            "set large 0 0 1000000\r\n".len() + 1_000_002 + "get large\r\n".len() + "stats \r\n".len();
+        assert_eq!(count("bytes_read"), request);
+        let reply = "STORED\r\n".len() + "VALUE large 0 1000000\r\n".len() + 1_000_002 + "END\r\n".len();
+        assert_eq!(count("bytes_written"), reply);
+    });
+}
+
+/// A value that is thrown away kept a worker for as long as its bytes came fast enough.
+#[test]
+fn a_value_that_is_thrown_away_is_received_in_bounded_visits() {
+    each_io(|config| {
+        let server = TestServer::start(config);
+        let bytes = 400 << 20;
+        let mut client = server.connect();
+        client.send(format!("set large 0 0 {bytes}\r\n").as_bytes());
+        let chunk = vec![b'v'; 4 << 20];
+        (0..bytes / chunk.len()).for_each(|_| client.send(&chunk));
+        assert!(client.say("\r\nmn\r\n").contains("too large"));
+        assert_eq!(client.line(), "MN\r\n");
+        let visits: usize = client.stats("minos")["worker:0:visits"].parse().unwrap();
+        assert!(visits >= bytes / (128 << 10), "{visits}");
+    });
+}
