@@ -348,6 +348,10 @@ impl Entry {
 
 impl Drop for Uring {
     fn drop(&mut self) {
+        // The last replies leave with this, as far as the sockets take them.
+        if let Err(error) = self.ring.submit() {
+            tracing::debug!(%error, "replies are lost");
+        }
         // Closing the ring cancels what is in flight, but not before this returns; what the kernel may
         // still write to is left to it.
         let entries = self.entries.drain(..).flatten();

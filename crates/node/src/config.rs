@@ -92,7 +92,8 @@ impl ServerConfig {
         self.control.check().map_err(InvalidOption::Control)?;
         bound("--max-connections", self.connections_max as u64, 1, 1 << 20)?;
         bound("--max-item-size", self.value_bytes_max, 1, VALUE_BYTES_MAX)?;
-        bound("--max-buffer", self.buffer_bytes_max as u64, 16 << 10, 1 << 30)?;
+        // At the least, a value that is copied and the line before it.
+        bound("--max-buffer", self.buffer_bytes_max as u64, 32 << 10, 1 << 30)?;
         bound("--slice", self.slice_bytes as u64, 4 << 10, 1 << 30)?;
         bound("--ring-size", self.ring_capacity as u64, 2, 1 << 20)?;
         bound("--epoch", self.epoch.as_millis() as u64, 1, 3_600_000)

@@ -128,13 +128,12 @@ impl LargeSet {
         }
     }
 
-    /// Takes out a transfer that has not moved a byte since `deadline`, if there is one.
+    /// Takes out a blocked transfer that has not moved a byte since `deadline`, if there is one. One that
+    /// only waits for its turn is not to blame.
     pub(crate) fn take_stalled(&mut self, deadline: Instant) -> Option<Box<Transfer>> {
-        let index = self
-            .entries
-            .iter()
-            .position(|entry| entry.as_ref().is_some_and(|entry| entry.progressed < deadline))?;
-        self.runnable.retain(|&other| other != index);
+        let is_late = |entry: &Option<Entry>| entry.as_ref().is_some_and(|entry| entry.progressed < deadline);
+        let mut late = self.entries.iter().enumerate().filter(|(_, entry)| is_late(entry));
+        let index = late.find(|(index, _)| !self.runnable.contains(index)).map(|(index, _)| index)?;
         self.release(index)
     }
 

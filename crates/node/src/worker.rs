@@ -24,8 +24,9 @@ use crate::{
 
 /// Requests of one connection served in one visit when its worker should be doing something else.
 const STOLEN_REQUESTS_MAX: usize = 1;
-/// Connections visited meanwhile: one that is left over and one that has something new.
-const STOLEN_CONNECTIONS_MAX: usize = 2;
+/// Fewest connections visited in one look at an RX queue: one that is left over and one that has something
+/// new, or one kind would keep the other waiting.
+const VISITS_MIN: usize = 2;
 /// Requests of one connection served in one visit, so that a pipelining client cannot keep others waiting.
 const VISIT_REQUESTS_MAX: usize = 4 * BURST_MAX;
 /// Longest sleep: so often a worker looks after expired items and silent clients.
@@ -129,14 +130,14 @@ impl<D: Discipline, P: Poller> Worker<D, P> {
         let mine = self.id.index();
         if self.role() == Role::Large {
             if self.may_steal() {
-                return self.poll_queue(shared, mine, STOLEN_CONNECTIONS_MAX, STOLEN_REQUESTS_MAX);
+                return self.poll_queue(shared, mine, VISITS_MIN, STOLEN_REQUESTS_MAX);
             }
             pass_on(shared, mine);
             return false;
         }
         let mut found = self.poll_queue(shared, mine, BURST_MAX, VISIT_REQUESTS_MAX);
         if self.placement.plan.large_workers() > 0 {
-            let share = BURST_MAX.div_ceil(self.placement.plan.small_workers().max(1));
+            let share = BURST_MAX.div_ceil(self.placement.plan.small_workers().max(1)).max(VISITS_MIN);
             for queue in 0..shared.queues.len() {
                 if self.placement.plan.roles[queue] == Role::Large {
                     found |= self.poll_queue(shared, queue, share, VISIT_REQUESTS_MAX);
@@ -356,6 +357,8 @@ impl<D: Discipline, P: Poller> Worker<D, P> {
             let _ = wait_readable(&self.sleep_descriptors(shared), Wait::For(SLEEP_MAX));
         }
         mine.waker.awake();
+        // Whoever wakes writes after he has seen the wish, perhaps only after this sleep has ended otherwise; so
+        // every sleep takes back what is there.
         mine.waker.drain();
     }
 
@@ -444,11 +447,15 @@ impl<D: Discipline, P: Poller> Worker<D, P> {
 
     /// Gives what is under way a bounded time to end.
     fn finish(&mut self) {
-        let deadline = Instant::now() + self.shared.config.stop_timeout;
+        // A time that no clock reaches is no limit.
+        let deadline = Instant::now().checked_add(self.shared.config.stop_timeout);
         loop {
             self.read_clock();
             self.take_from_ring();
-            if self.large.len() == 0 || self.now >= deadline || self.shared.stop.is_at_once() {
+            if self.large.len() == 0
+                || deadline.is_some_and(|deadline| self.now >= deadline)
+                || self.shared.stop.is_at_once()
+            {
                 return;
             }
             if !self.serve_large() {

@@ -13,7 +13,7 @@ use minos_engine::{Store, StoreConfig};
 use minos_net::Address;
 use minos_node::{
     Server, ServerConfig,
-    config::{IoMode, PollMode},
+    config::{InvalidOption, IoMode, PollMode},
 };
 use minos_sched::Threshold;
 
@@ -261,7 +261,8 @@ fn a_connection_that_comes_home_to_a_busy_large_worker_goes_on() {
 #[test]
 fn a_stopping_server_answers_the_large_store_it_waited_for() {
     each_io(|mut config| {
-        config.stop_timeout = Duration::from_secs(10);
+        // Longer than any clock goes.
+        config.stop_timeout = Duration::MAX;
         let server = TestServer::start(config);
         let mut client = server.connect();
         client.send(b"set large 0 0 1000000\r\n");
@@ -307,5 +308,34 @@ fn a_value_that_is_thrown_away_is_received_in_bounded_visits() {
         assert_eq!(client.line(), "MN\r\n");
         let visits: usize = client.stats("minos")["worker:0:visits"].parse().unwrap();
         assert!(visits >= bytes / (128 << 10), "{visits}");
+    });
+}
+
+/// The loop ended at once when the server was to stop, and with it what was to be submitted.
+#[test]
+fn replies_leave_before_the_server_stops() {
+    each_io(|mut config| {
+        config.allow_shutdown = true;
+        let server = TestServer::start(config);
+        let mut client = server.connect();
+        client.send(b"mn\r\nget x\r\nshutdown graceful\r\n");
+        assert_eq!(client.rest(), b"MN\r\nEND\r\n");
+        server.server.join();
+    });
+}
+
+/// The smallest buffer that could be asked for did not hold the longest value that is buffered.
+#[test]
+fn the_smallest_buffer_holds_the_longest_small_value() {
+    each_io(|mut config| {
+        config.buffer_bytes_max = 1;
+        let Err(InvalidOption::OutOfBounds { min, .. }) = config.check() else { panic!("no lower bound") };
+        config.buffer_bytes_max = min as usize;
+        let server = TestServer::start(config);
+        let mut client = server.connect();
+        client.send(b"set key 0 0 16384\r\n");
+        thread::sleep(Duration::from_millis(20));
+        client.send(&[b'v'; 16384]);
+        assert_eq!(client.say("\r\n"), "STORED\r\n");
     });
 }
