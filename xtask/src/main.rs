@@ -1,5 +1,90 @@
-//! `cargo xtask`: installs what the tests need and runs them.
+//! `cargo xtask`: installs what the tests need and runs them; keeps the house tidy.
 
 #![forbid(unsafe_code)]
 
-fn main() {}
+mod command;
+mod setup;
+mod smoke;
+mod suites;
+mod tidy;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use command::Totals;
+
+/// Installs what the tests need and runs them; keeps the house tidy.
+#[derive(Parser)]
+#[command(name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Everything that shows that the house stands: setup, tidy, tests, models, controls, sanitizers, fuzzing
+    Test {
+        /// Leave out what builds everything again: sanitizers and fuzzing
+        #[arg(long)]
+        quick: bool,
+    },
+    /// Install what the tests need: memcached, Redis, libmemcached-tools, pymemcache
+    Setup,
+    /// Check what no compiler checks: paths in docs, the direction of dependencies, lengths of functions
+    Tidy {
+        /// Write down the lengths of functions that have become shorter
+        #[arg(long)]
+        bless: bool,
+        /// With --bless: longer ones too
+        #[arg(long, requires = "bless")]
+        raise: bool,
+    },
+    /// Explore the models of locks, rings and versions
+    Loom,
+    /// Show that the stress test fails in a build without the version check
+    Control,
+    /// Run the tests of the unsafe crates and of the server under ThreadSanitizer
+    Tsan,
+    /// Run the tests of the unsafe crates and of the server under AddressSanitizer
+    Asan,
+    /// Fuzz each parser
+    Fuzz {
+        /// Seconds for each target
+        #[arg(long, default_value_t = 10)]
+        seconds: u32,
+    },
+    /// Serve and drive for five seconds, and check that nothing went wrong
+    Smoke,
+    /// Compare with memcached on new random sequences for a while
+    Soak {
+        /// How long
+        #[arg(long, default_value_t = 10)]
+        minutes: u64,
+    },
+}
+
+fn main() -> ExitCode {
+    let mut totals = Totals::default();
+    let result = run(Arguments::parse().task, &mut totals);
+    if let Err(error) = &result {
+        eprintln!("xtask: {error:#}");
+    }
+    ExitCode::from(u8::from(result.is_err()))
+}
+
+fn run(task: Task, totals: &mut Totals) -> anyhow::Result<()> {
+    match task {
+        Task::Test { quick } => suites::test(quick, totals),
+        Task::Setup => setup::install(),
+        Task::Tidy { bless, raise } => tidy::run(bless, raise),
+        Task::Loom => suites::loom(totals),
+        Task::Control => suites::control(),
+        Task::Tsan => suites::tsan(totals),
+        Task::Asan => suites::asan(totals),
+        Task::Fuzz { seconds } => suites::fuzz(seconds),
+        Task::Smoke => smoke::run(),
+        Task::Soak { minutes } => suites::soak(minutes, totals),
+    }
+}

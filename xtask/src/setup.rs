@@ -1,0 +1,83 @@
+//! Installing what the tests need.
+
+use std::{
+    env,
+    process::{Command, Stdio},
+};
+
+use crate::command::{root, run};
+
+/// A program that tests run, the Debian package it is in, and the service that the package starts.
+struct Need {
+    program: &'static str,
+    package: &'static str,
+    service: Option<&'static str>,
+}
+
+const NEEDS: [Need; 5] = [
+    Need { program: "memcached", package: "memcached", service: Some("memcached") },
+    Need { program: "redis-server", package: "redis-server", service: Some("redis-server") },
+    Need { program: "memccapable", package: "libmemcached-tools", service: None },
+    Need { program: "python3", package: "python3", service: None },
+    Need { program: "c++", package: "g++", service: None },
+];
+
+/// What pymemcache's own tests import.
+const PYTHON_PACKAGES: [&str; 4] = ["pymemcache==4.0.0", "pytest", "faker", "zstd"];
+
+/// Installs what is missing. What cannot be installed is only told: the test that needs it will fail
+/// with the reason, and the others still count.
+pub(crate) fn install() -> anyhow::Result<()> {
+    let missing: Vec<&Need> = NEEDS.iter().filter(|need| !is_in_path(need.program)).collect();
+    if !missing.is_empty() {
+        tell(install_packages(&missing.iter().map(|need| need.package).collect::<Vec<_>>()));
+        // Debian starts what it installs; the tests start their own on free ports.
+        for service in missing.iter().filter_map(|need| need.service) {
+            tell(run(Command::new("service").args([service, "stop"])));
+        }
+    }
+    if !has_python_packages() {
+        tell(make_environment());
+    }
+    Ok(())
+}
+
+fn tell(result: anyhow::Result<()>) {
+    if let Err(error) = result {
+        eprintln!("xtask setup: {error:#}");
+    }
+}
+
+fn is_in_path(program: &str) -> bool {
+    env::var_os("PATH")
+        .is_some_and(|path| env::split_paths(&path).any(|folder| folder.join(program).is_file()))
+}
+
+fn install_packages(packages: &[&str]) -> anyhow::Result<()> {
+    run(apt().arg("update").arg("-q"))?;
+    run(apt().args(["install", "-y", "-q", "--no-install-recommends"]).args(packages))
+}
+
+fn apt() -> Command {
+    let mut command = Command::new("apt-get");
+    command.env("DEBIAN_FRONTEND", "noninteractive");
+    command
+}
+
+fn has_python_packages() -> bool {
+    let mut command = Command::new(root().join("target/venv/bin/python"));
+    command.args(["-c", "import pymemcache, pytest, faker, zstd"]);
+    command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+}
+
+/// A virtual environment with pymemcache, in the target folder so that nothing else is touched.
+fn make_environment() -> anyhow::Result<()> {
+    let folder = root().join("target/venv");
+    let make = || run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder));
+    if make().is_err() {
+        // Debian keeps venv apart from Python.
+        install_packages(&["python3-venv"])?;
+        make()?;
+    }
+    run(Command::new(folder.join("bin/pip")).args(["install", "-q"]).args(PYTHON_PACKAGES))
+}

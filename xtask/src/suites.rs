@@ -1,0 +1,174 @@
+//! The runs that show that the house stands, each with what must fail beside what must pass.
+
+use std::{
+    fs,
+    process::{Command, Output},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use anyhow::{Context, bail, ensure};
+
+use crate::{
+    command::{Totals, cargo, root, run, run_tests},
+    setup, tidy,
+};
+
+/// Sanitizers need a target of their own, so that build scripts are spared.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+/// The crates with unsafe code below the server, and the store.
+const UNSAFE_CRATES: [&str; 6] = ["-p", "minos-sync", "-p", "minos-region", "-p", "minos-engine"];
+/// The server's tests that need nothing but the server.
+const SERVER_TESTS: [&str; 6] = ["-p", "minos", "--test", "limits", "--test", "linearizability"];
+const FUZZ_TARGETS: [&str; 4] = ["memcache_parse", "memcache_execute", "memcache_reply", "resp_reply"];
+/// Instrumentation that libFuzzer steers by, as cargo-fuzz would set it.
+const FUZZ_FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+    -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 -Zsanitizer=address --cfg fuzzing";
+/// Seconds for each fuzz target within the tests.
+const FUZZ_SECONDS: u32 = 10;
+
+/// Everything. Later parts run even if earlier ones fail, so that one run shows all that is wrong.
+pub(crate) fn test(quick: bool, totals: &mut Totals) -> anyhow::Result<()> {
+    let begin = Instant::now();
+    setup::install()?;
+    let mut failures = Vec::new();
+    let mut note = |part: &'static str, result: anyhow::Result<()>| {
+        if let Err(error) = result {
+            eprintln!("xtask: {part}: {error:#}");
+            failures.push(part);
+        }
+    };
+    note("tidy", checked(totals, || tidy::run(false, false)));
+    note("tests", run_tests(&mut cargo(&["test", "--workspace", "--no-fail-fast"]), totals));
+    note("loom", loom(totals));
+    note("control", checked(totals, control));
+    if !quick {
+        note("tsan", tsan(totals));
+        note("asan", asan(totals));
+        note("fuzz", checked(totals, || fuzz(FUZZ_SECONDS)));
+    }
+    totals.write()?;
+    println!("{} seconds", begin.elapsed().as_secs());
+    println!("{totals}");
+    ensure!(failures.is_empty(), "failed: {}", failures.join(", "));
+    Ok(())
+}
+
+/// Counts a run that is no cargo test as one.
+fn checked(totals: &mut Totals, check: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let result = check();
+    totals.count_check(result.is_ok());
+    result
+}
+
+/// Cargo with a target folder of its own, so that builds of other kinds do not push each other out.
+fn cargo_apart(folder: &str, flags: &str, arguments: &[&str]) -> Command {
+    let mut command = cargo(arguments);
+    command.env("CARGO_TARGET_DIR", root().join("target").join(folder)).env("RUSTFLAGS", flags);
+    command
+}
+
+/// The models of the lock, the ring, the versions and the pins, with the controls among them.
+pub(crate) fn loom(totals: &mut Totals) -> anyhow::Result<()> {
+    let arguments = ["test", "--release", "-p", "minos-sync", "--lib", "loom"];
+    run_tests(&mut cargo_apart("loom", "--cfg loom", &arguments), totals)
+}
+
+/// The stress test must notice that readers do not look whether a writer came between.
+pub(crate) fn control() -> anyhow::Result<()> {
+    let build = |arguments: &[&str]| cargo_apart("control", "--cfg minos_no_version_check", arguments);
+    let stress = ["test", "-p", "minos-engine", "--test", "stress"];
+    run(build(&stress).arg("--no-run"))?;
+    let output = output(&mut build(&stress))?;
+    let text = text(&output);
+    ensure!(
+        !output.status.success() && text.contains("panicked"),
+        "the control passed, so the test sees nothing:\n{text}"
+    );
+    println!("the control failed, as it must");
+    Ok(())
+}
+
+/// Data races. The standard library is not built for it, so its own hand-overs are named as harmless.
+pub(crate) fn tsan(totals: &mut Totals) -> anyhow::Result<()> {
+    let suppressions = root().join("crates/engine/tsan.supp");
+    let cargo = |arguments: &[&str]| {
+        let flags = "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer";
+        let mut command = cargo_apart("tsan", flags, arguments);
+        let options = format!("halt_on_error=1 suppressions={}", suppressions.display());
+        command.env("RUSTC_BOOTSTRAP", "1").env("TSAN_OPTIONS", options);
+        command
+    };
+    let crates = [&["test", "--target", TARGET], &UNSAFE_CRATES[..], &["--tests", "--", "--test-threads=1"]];
+    run_tests(&mut cargo(&crates.concat()), totals)?;
+    let race = ["test", "--target", TARGET, "-p", "minos-sync", "--lib", "control_a_race", "--", "--ignored"];
+    let race = output(&mut cargo(&race))?;
+    ensure!(
+        text(&race).contains("ThreadSanitizer: data race"),
+        "a race on purpose was not reported:\n{}",
+        text(&race)
+    );
+    let server = [&["test", "--target", TARGET], &SERVER_TESTS[..], &["--", "--test-threads=2"]];
+    run_tests(&mut cargo(&server.concat()), totals)
+}
+
+/// Accesses out of bounds and after the end of what was accessed.
+pub(crate) fn asan(totals: &mut Totals) -> anyhow::Result<()> {
+    let cargo = |arguments: &[&str]| {
+        let mut command = cargo_apart("asan", "-Zsanitizer=address", arguments);
+        command.env("RUSTC_BOOTSTRAP", "1");
+        command
+    };
+    let crates = [&["test", "--target", TARGET], &UNSAFE_CRATES[..], &["--tests"]];
+    run_tests(&mut cargo(&crates.concat()), totals)?;
+    let server = [&["test", "--target", TARGET], &SERVER_TESTS[..], &["--", "--test-threads=2"]];
+    run_tests(&mut cargo(&server.concat()), totals)
+}
+
+/// Each parser, from its seeds on, for `seconds`.
+pub(crate) fn fuzz(seconds: u32) -> anyhow::Result<()> {
+    let mut build = cargo(&["build", "--release", "--manifest-path", "fuzz/Cargo.toml", "--target", TARGET]);
+    // The folder named in fuzz/README.md, wherever the outer build puts its own.
+    build.env("CARGO_TARGET_DIR", root().join("fuzz/target"));
+    run(build.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", FUZZ_FLAGS))?;
+    for target in FUZZ_TARGETS {
+        let found = root().join("fuzz/artifacts").join(target);
+        fs::create_dir_all(&found)?;
+        let program = root().join("fuzz/target").join(TARGET).join("release").join(target);
+        let mut fuzzer = Command::new(program);
+        fuzzer.arg(format!("-max_total_time={seconds}")).args(["-max_len=4096", "-timeout=10"]);
+        fuzzer.args(["-rss_limit_mb=2048", "-print_final_stats=1", "-verbosity=0"]);
+        fuzzer.arg(format!("-artifact_prefix={}/", root().join("fuzz/artifacts").display()));
+        run(fuzzer.arg(&found).arg(root().join("fuzz/corpus").join(target)))?;
+    }
+    Ok(())
+}
+
+/// Sequences that were never tried before, against memcached, until the time is over.
+pub(crate) fn soak(minutes: u64, totals: &mut Totals) -> anyhow::Result<()> {
+    setup::install()?;
+    let end = Instant::now() + Duration::from_secs(60 * minutes);
+    let mut seed = SystemTime::now().duration_since(UNIX_EPOCH).context("before 1970")?.as_secs() * 1000;
+    const SEQUENCES: u64 = 1000;
+    while Instant::now() < end {
+        let mut tests =
+            cargo(&["test", "-p", "minos", "--test", "differential", "--test", "linearizability"]);
+        tests.env("MINOS_DIFFERENTIAL_SEED", seed.to_string());
+        tests.env("MINOS_DIFFERENTIAL_SEQUENCES", SEQUENCES.to_string());
+        run_tests(&mut tests, totals)?;
+        seed += SEQUENCES;
+    }
+    println!("{totals}");
+    Ok(())
+}
+
+fn output(command: &mut Command) -> anyhow::Result<Output> {
+    match command.output() {
+        Ok(output) => Ok(output),
+        Err(error) => bail!("cannot run cargo: {error}"),
+    }
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}

@@ -1,0 +1,73 @@
+//! Arrows between crates point one way (ARCHITECTURE.md).
+
+use super::SourceFile;
+
+/// Which of our crates a crate may depend on. Tests may depend on anything.
+const ALLOWED: [(&str, &[&str]); 13] = [
+    ("base", &[]),
+    ("command", &["base"]),
+    ("sync", &["base"]),
+    ("region", &["base", "sync"]),
+    ("engine", &["base", "sync", "region"]),
+    ("sched", &["base"]),
+    ("proto", &["base", "command"]),
+    ("net", &["base"]),
+    ("node", &["base", "command", "sync", "region", "engine", "sched", "proto", "net"]),
+    ("workload", &["base", "proto", "net"]),
+    ("testkit", &["base"]),
+    ("minos", &["base", "engine", "net", "node", "sched", "workload"]),
+    ("xtask", &["base", "testkit"]),
+];
+
+/// A line for each dependency that points the wrong way.
+pub(super) fn check(manifests: &[SourceFile]) -> Vec<String> {
+    manifests.iter().flat_map(faults_of).collect()
+}
+
+fn faults_of(manifest: &SourceFile) -> Vec<String> {
+    let name = crate_name(&manifest.path);
+    let Some((_, allowed)) = ALLOWED.iter().find(|(known, _)| *known == name) else {
+        return vec![format!("{}: the crate {name} has no place among the rooms", manifest.path)];
+    };
+    let wrong = dependencies(&manifest.text).filter(|dependency| !allowed.contains(dependency));
+    wrong.map(|dependency| format!("{}: {name} must not depend on {dependency}", manifest.path)).collect()
+}
+
+/// The folder that a manifest is in.
+fn crate_name(path: &str) -> &str {
+    path.rsplit('/').nth(1).unwrap_or(path)
+}
+
+/// Our crates among what the built crate (not its tests) depends on.
+fn dependencies(manifest: &str) -> impl Iterator<Item = &str> {
+    let mut counts = false;
+    manifest.lines().filter_map(move |line| {
+        if let Some(section) = line.strip_prefix('[') {
+            let section = section.trim_end().trim_end_matches(']');
+            counts = section.ends_with("dependencies") && !section.ends_with("dev-dependencies");
+        }
+        let name = line.strip_prefix("minos-")?.split(['.', ' ', '=']).next()?;
+        counts.then_some(name)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faults(path: &str, text: &str) -> Vec<String> {
+        check(&[SourceFile { path: path.to_owned(), text: text.to_owned() }])
+    }
+
+    #[test]
+    fn arrows_the_wrong_way_are_found() {
+        let good = "[dependencies]\nminos-base.workspace = true\nserde = \"1\"\n[dev-dependencies]\nminos-engine.workspace = true\n";
+        assert!(faults("crates/sched/Cargo.toml", good).is_empty());
+        let bad = "[dependencies]\nminos-engine.workspace = true\nminos-base = { path = \"../base\" }\n";
+        assert_eq!(faults("crates/proto/Cargo.toml", bad).len(), 1);
+        assert_eq!(faults("crates/base/Cargo.toml", bad).len(), 2);
+        let by_target = "[target.'cfg(unix)'.dependencies]\nminos-node = { workspace = true }\n";
+        assert_eq!(faults("crates/net/Cargo.toml", by_target).len(), 1);
+        assert_eq!(faults("crates/cellar/Cargo.toml", "").len(), 1);
+    }
+}

@@ -1,0 +1,73 @@
+//! Marks that need words, and promises that each crate makes in its first lines.
+
+use super::SourceFile;
+
+/// Words that a mark needs to be understood by somebody else.
+const WORDS_MIN: usize = 3;
+
+/// Crates in which unsafe code lives (ARCHITECTURE.md).
+const UNSAFE_ROOMS: [&str; 3] = ["crates/sync/", "crates/region/", "crates/net/"];
+
+/// A line for each mark without words and each crate without its promise.
+pub(super) fn check(sources: &[SourceFile]) -> Vec<String> {
+    let marks = sources.iter().flat_map(bare_marks);
+    let roots = sources.iter().filter(|file| is_crate_root(&file.path) && !may_be_unsafe(&file.path));
+    let promises = roots.filter(|file| !file.text.contains("#![forbid(unsafe_code)]"));
+    marks.chain(promises.map(|file| format!("{}: forbid(unsafe_code) is missing", file.path))).collect()
+}
+
+fn bare_marks(file: &SourceFile) -> Vec<String> {
+    let lines = file.text.lines().enumerate().filter(|(_, line)| is_bare_mark(line));
+    lines
+        .map(|(at, line)| format!("{}:{}: a mark without words: {}", file.path, at + 1, line.trim()))
+        .collect()
+}
+
+/// Whether a comment says that something is left to do, but not what.
+fn is_bare_mark(line: &str) -> bool {
+    // In two pieces, lest this file be found.
+    let marks = [concat!("TO", "DO"), concat!("FIX", "ME")];
+    let behind = |mark: &str| line.split_once("//").and_then(|(_, comment)| comment.split_once(mark));
+    marks
+        .iter()
+        .filter_map(|mark| behind(mark))
+        .any(|(_, words)| words.split_whitespace().count() < WORDS_MIN)
+}
+
+fn is_crate_root(path: &str) -> bool {
+    let is_ours = path.starts_with("crates/") || path.starts_with("minos/") || path.starts_with("xtask/");
+    is_ours && (path.ends_with("/src/lib.rs") || path.ends_with("/src/main.rs"))
+}
+
+fn may_be_unsafe(path: &str) -> bool {
+    UNSAFE_ROOMS.iter().any(|room| path.starts_with(room))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faults(path: &str, text: &str) -> usize {
+        check(&[SourceFile { path: path.to_owned(), text: text.to_owned() }]).len()
+    }
+
+    #[test]
+    fn marks_without_words_are_found() {
+        let mark = concat!("TO", "DO");
+        assert_eq!(faults("crates/a/src/b.rs", &format!("let x = 1; // {mark}\n")), 1);
+        assert_eq!(faults("crates/a/src/b.rs", &format!("// {mark}: later\n")), 1);
+        assert_eq!(
+            faults("crates/a/src/b.rs", &format!("// {mark}: shrink the table when half is empty\n")),
+            0
+        );
+    }
+
+    #[test]
+    fn a_missing_promise_is_found() {
+        assert_eq!(faults("crates/a/src/lib.rs", "//! A crate.\n"), 1);
+        assert_eq!(faults("crates/a/src/lib.rs", "#![forbid(unsafe_code)]\n"), 0);
+        assert_eq!(faults("crates/sync/src/lib.rs", "//! A crate.\n"), 0);
+        assert_eq!(faults("minos/src/main.rs", "fn main() {}\n"), 1);
+        assert_eq!(faults("minos/src/other.rs", "fn main() {}\n"), 0);
+    }
+}
