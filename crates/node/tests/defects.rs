@@ -339,3 +339,138 @@ fn the_smallest_buffer_holds_the_longest_small_value() {
         assert_eq!(client.say("\r\n"), "STORED\r\n");
     });
 }
+
+/// Random numbers that are the same each time (xorshift).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+}
+
+/// Requests of one client for keys of its own, and every byte that has to come back.
+fn script(client: u64, random: &mut Random) -> (Vec<u8>, Vec<u8>) {
+    let (mut requests, mut replies) = (Vec::new(), Vec::new());
+    let mut lengths = [None; 4];
+    let value_text = |key: u64, bytes: usize| vec![b'a' + ((client + key + bytes as u64) % 26) as u8; bytes];
+    let append_value = |replies: &mut Vec<u8>, key: u64, bytes: usize| {
+        replies.extend_from_slice(format!("VALUE c{client}k{key} 0 {bytes}\r\n").as_bytes());
+        replies.extend_from_slice(&value_text(key, bytes));
+        replies.extend_from_slice(b"\r\n");
+    };
+    for _ in 0..60 {
+        let key = random.below(4);
+        match random.below(6) {
+            0 | 1 => {
+                let bytes = [3, 500, 5000, 16_000, 70_000, 300_000][random.below(6) as usize];
+                let quiet = random.below(3) == 0;
+                let end = if quiet { " noreply" } else { "" };
+                requests.extend_from_slice(format!("set c{client}k{key} 0 0 {bytes}{end}\r\n").as_bytes());
+                requests.extend_from_slice(&value_text(key, bytes));
+                requests.extend_from_slice(b"\r\n");
+                lengths[key as usize] = Some(bytes);
+                if !quiet {
+                    replies.extend_from_slice(b"STORED\r\n");
+                }
+            }
+            2 | 3 => {
+                requests.extend_from_slice(format!("get c{client}k{key}\r\n").as_bytes());
+                if let Some(bytes) = lengths[key as usize] {
+                    append_value(&mut replies, key, bytes);
+                }
+                replies.extend_from_slice(b"END\r\n");
+            }
+            4 => {
+                requests.extend_from_slice(b"get");
+                for key in (0..random.below(40) + 2).map(|key| key % 4) {
+                    requests.extend_from_slice(format!(" c{client}k{key}").as_bytes());
+                    if let Some(bytes) = lengths[key as usize] {
+                        append_value(&mut replies, key, bytes);
+                    }
+                }
+                requests.extend_from_slice(b"\r\n");
+                replies.extend_from_slice(b"END\r\n");
+            }
+            _ => {
+                let count = random.below(300) as usize;
+                requests.extend_from_slice("mn\r\n".repeat(count).as_bytes());
+                replies.extend_from_slice("MN\r\n".repeat(count).as_bytes());
+            }
+        }
+    }
+    (requests, replies)
+}
+
+/// Sends a script in pieces of any length while it reads in pieces of any length, and ends its side.
+fn play(server: &TestServer, client: u64, seed: u64) {
+    let mut random = Random(seed * 1000 + client + 1);
+    let (requests, replies) = script(client, &mut random);
+    let mut stream = server.connect().reader.into_inner();
+    let mut writer = stream.try_clone().unwrap();
+    let quits = random.below(2) == 0;
+    let mut sizes = Random(seed + 77 + client);
+    let sender = thread::spawn(move || {
+        let mut rest = requests.as_slice();
+        while !rest.is_empty() {
+            let (piece, more) = rest.split_at(rest.len().min(1 << sizes.below(20)));
+            writer.write_all(piece).unwrap();
+            rest = more;
+            if sizes.below(4) == 0 {
+                thread::sleep(Duration::from_micros(sizes.below(300)));
+            }
+        }
+        if quits {
+            writer.write_all(b"quit\r\n").unwrap();
+        } else {
+            writer.shutdown(Shutdown::Write).unwrap();
+        }
+    });
+    let mut received = vec![0; replies.len() + 1];
+    let mut end = 0;
+    loop {
+        let limit = received.len().min(end + (1 << random.below(20)));
+        match stream.read(&mut received[end..limit]) {
+            Ok(0) => break,
+            Ok(bytes) => end += bytes,
+            Err(error) => panic!("client {client}, seed {seed}: {error} after {end} of {}", replies.len()),
+        }
+        if random.below(16) == 0 {
+            thread::sleep(Duration::from_micros(random.below(2000)));
+        }
+    }
+    assert!(received[..end] == replies[..], "client {client}, seed {seed}: {end} of {}", replies.len());
+    sender.join().unwrap();
+}
+
+/// Everything at once, with plans that change all the time: nothing is lost, mixed up or left waiting.
+#[test]
+fn random_clients_get_exactly_their_replies() {
+    let seeds: u64 = std::env::var("SEEDS").map_or(1, |text| text.parse().unwrap());
+    for seed in 1..=seeds {
+        for io in [IoMode::Epoll, IoMode::Uring] {
+            for workers in [1, 2, 4] {
+                for steal in [true, false] {
+                    let mut config = ServerConfig::new(workers);
+                    config.io = io;
+                    config.steal = steal;
+                    config.poll = if seed % 2 == 0 { PollMode::Adaptive } else { PollMode::Sleep };
+                    config.epoch = Duration::from_millis(2);
+                    config.ring_capacity = 2;
+                    let server = TestServer::start(config);
+                    eprintln!("seed {seed}, {io}, {workers} workers, steal {steal}");
+                    thread::scope(|scope| {
+                        for client in 0..8 {
+                            let server = &server;
+                            scope.spawn(move || play(server, client, seed));
+                        }
+                    });
+                    assert!(eventually(|| server.store.stats().pinned == 0));
+                }
+            }
+        }
+    }
+}
