@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod command;
+mod measure;
 mod setup;
 mod smoke;
 mod suites;
@@ -57,6 +58,8 @@ enum Task {
     },
     /// Serve and drive for five seconds, and check that nothing went wrong
     Smoke,
+    /// Measure the figures of the README: minos beside memcached and Redis, in turn
+    Measure(measure::MeasureOptions),
     /// Compare with memcached on new random sequences for a while
     Soak {
         /// How long
@@ -85,6 +88,7 @@ fn run(task: Task, totals: &mut Totals) -> anyhow::Result<()> {
         Task::Asan => suites::asan(totals),
         Task::Fuzz { seconds } => suites::fuzz(seconds),
         Task::Smoke => smoke::run(),
+        Task::Measure(options) => measure::run(&options),
         Task::Soak { minutes } => suites::soak(minutes, totals),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{
     env,
+    path::PathBuf,
     process::{Command, Stdio},
 };
 
@@ -22,8 +23,9 @@ const NEEDS: [Need; 5] = [
     Need { program: "c++", package: "g++", service: None },
 ];
 
-/// What pymemcache's own tests import.
-const PYTHON_PACKAGES: [&str; 4] = ["pymemcache==4.0.0", "pytest", "faker", "zstd"];
+/// What pymemcache's own tests and `load_files.py` import.
+const PYTHON_PACKAGES: [&str; 5] = ["pymemcache==4.0.0", "pytest", "faker", "zstd", "xxhash"];
+const PYTHON_IMPORTS: &str = "import pymemcache, pytest, faker, zstd, xxhash";
 
 /// Installs what is missing. What cannot be installed is only told: the test that needs it will fail
 /// with the reason, and the others still count.
@@ -64,9 +66,14 @@ fn apt() -> Command {
     command
 }
 
+/// The interpreter that has what the tests import, once [`install`] has run.
+pub(crate) fn python() -> PathBuf {
+    root().join("target/venv/bin/python")
+}
+
 fn has_python_packages() -> bool {
-    let mut command = Command::new(root().join("target/venv/bin/python"));
-    command.args(["-c", "import pymemcache, pytest, faker, zstd"]);
+    let mut command = Command::new(python());
+    command.args(["-c", PYTHON_IMPORTS]);
     command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 

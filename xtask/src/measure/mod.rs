@@ -1,0 +1,146 @@
+//! `cargo xtask measure`: the figures of the README, measured on this machine.
+//!
+//! Minos, memcached and Redis run side by side, each bound to the first processor, and are measured in turn
+//! (A B C A B C) by `minos bench` on the second one. Only one of them is under load at a time. Figures are
+//! medians with the smallest and the largest value seen.
+
+mod chart;
+mod contestants;
+mod files;
+mod memory;
+mod processor;
+mod report;
+mod tails;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, bail};
+use serde_json::Value;
+
+use contestants::Contestant;
+use report::Report;
+
+/// What to measure, and for how long.
+#[derive(clap::Args, Debug)]
+pub(crate) struct MeasureOptions {
+    /// Which figures: processor, tails, memory, files
+    #[arg(default_values_t = ["processor".to_owned(), "tails".to_owned(), "memory".to_owned(), "files".to_owned()])]
+    figures: Vec<String>,
+    /// Rounds of each measurement
+    #[arg(long, default_value_t = 5)]
+    rounds: u32,
+    /// Seconds of each measurement
+    #[arg(long, default_value_t = 4)]
+    seconds: u32,
+    /// Folder for results and picture
+    #[arg(long, default_value = "docs/results")]
+    out: PathBuf,
+}
+
+/// Measures and writes a report and a picture.
+pub(crate) fn run(options: &MeasureOptions) -> anyhow::Result<()> {
+    let program = release_build()?;
+    fs::create_dir_all(&options.out)?;
+    for figure in &options.figures {
+        let bench = Bench { program: program.clone(), seconds: options.seconds, rounds: options.rounds };
+        let report = match figure.as_str() {
+            "processor" => processor::measure(&bench)?,
+            "tails" => tails::measure(&bench, &options.out)?,
+            "memory" => memory::measure(&bench)?,
+            "files" => files::measure(&bench)?,
+            other => bail!("{other}: expected processor, tails, memory or files"),
+        };
+        finish(&report, &options.out.join(format!("{figure}.md")))?;
+    }
+    Ok(())
+}
+
+fn finish(report: &Report, path: &Path) -> anyhow::Result<()> {
+    let text = report.to_string();
+    println!("{text}");
+    fs::write(path, text).with_context(|| path.display().to_string())
+}
+
+fn release_build() -> anyhow::Result<PathBuf> {
+    let status = Command::new(env!("CARGO")).args(["build", "--release", "--package", "minos"]).status()?;
+    if !status.success() {
+        bail!("cannot build minos");
+    }
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
+    Ok(target.join("release/minos").canonicalize()?)
+}
+
+/// Runs `minos bench` on the second processor.
+pub(crate) struct Bench {
+    program: PathBuf,
+    seconds: u32,
+    rounds: u32,
+}
+
+impl Bench {
+    /// One measurement; the JSON object that it prints.
+    fn measure(&self, contestant: &Contestant, arguments: &[&str]) -> anyhow::Result<Value> {
+        let seconds = format!("{}s", self.seconds);
+        let more = ["--duration", &seconds, "--warmup", "1s", "--pin", "1", "--json"];
+        let result = self.bench(contestant, &[arguments, &more].concat())?;
+        for kind in ["errors", "lost"] {
+            if result[kind].as_u64() != Some(0) {
+                bail!("{}: {} {kind} with {arguments:?}", contestant.name, result[kind]);
+            }
+        }
+        Ok(result)
+    }
+
+    /// Stores the items of a workload.
+    fn load(&self, contestant: &Contestant, arguments: &[&str]) -> anyhow::Result<()> {
+        let target = contestant.target();
+        let status = Command::new(&self.program)
+            .args(["bench", "--target", &target, "--load-only"])
+            .args(arguments)
+            .output()?;
+        if !status.status.success() {
+            bail!("loading {}: {}", contestant.name, String::from_utf8_lossy(&status.stderr));
+        }
+        Ok(())
+    }
+
+    fn bench(&self, contestant: &Contestant, arguments: &[&str]) -> anyhow::Result<Value> {
+        let pid = contestant.pid().to_string();
+        let output = Command::new(&self.program)
+            .args(["bench", "--target", &contestant.target(), "--server-pid", &pid])
+            .args(arguments)
+            .output()?;
+        if !output.status.success() {
+            bail!("measuring {}: {}", contestant.name, String::from_utf8_lossy(&output.stderr));
+        }
+        Ok(serde_json::from_slice(&output.stdout)?)
+    }
+}
+
+/// Values of one figure over the rounds.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Samples(Vec<f64>);
+
+impl Samples {
+    fn push(&mut self, value: f64) {
+        self.0.push(value);
+        self.0.sort_by(f64::total_cmp);
+    }
+
+    /// The middle one; the lower of two.
+    fn median(&self) -> f64 {
+        self.0.get((self.0.len().saturating_sub(1)) / 2).copied().unwrap_or(f64::NAN)
+    }
+
+    fn min(&self) -> f64 {
+        self.0.first().copied().unwrap_or(f64::NAN)
+    }
+
+    fn max(&self) -> f64 {
+        self.0.last().copied().unwrap_or(f64::NAN)
+    }
+}
