@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    path::PathBuf,
     process::{Command, Output},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
@@ -18,7 +19,8 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// The crates with unsafe code below the server, and the store.
 const UNSAFE_CRATES: [&str; 6] = ["-p", "minos-sync", "-p", "minos-region", "-p", "minos-engine"];
 /// The server's tests that need nothing but the server.
-const SERVER_TESTS: [&str; 6] = ["-p", "minos", "--test", "limits", "--test", "linearizability"];
+const SERVER_TESTS: [&str; 8] =
+    ["test", "-p", "minos", "--test", "limits", "--test", "linearizability", "--no-fail-fast"];
 const FUZZ_TARGETS: [&str; 4] = ["memcache_parse", "memcache_execute", "memcache_reply", "resp_reply"];
 /// Instrumentation that libFuzzer steers by, as cargo-fuzz would set it.
 const FUZZ_FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
@@ -91,25 +93,39 @@ pub(crate) fn control() -> anyhow::Result<()> {
 
 /// Data races. The standard library is not built for it, so its own hand-overs are named as harmless.
 pub(crate) fn tsan(totals: &mut Totals) -> anyhow::Result<()> {
-    let suppressions = root().join("crates/engine/tsan.supp");
+    let options = format!("halt_on_error=1 suppressions={}", suppressions()?.display());
     let cargo = |arguments: &[&str]| {
         let flags = "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer";
         let mut command = cargo_apart("tsan", flags, arguments);
-        let options = format!("halt_on_error=1 suppressions={}", suppressions.display());
-        command.env("RUSTC_BOOTSTRAP", "1").env("TSAN_OPTIONS", options);
+        command.env("RUSTC_BOOTSTRAP", "1").env("TSAN_OPTIONS", &options);
         command
     };
     let crates = [&["test", "--target", TARGET], &UNSAFE_CRATES[..], &["--tests", "--", "--test-threads=1"]];
     run_tests(&mut cargo(&crates.concat()), totals)?;
     let race = ["test", "--target", TARGET, "-p", "minos-sync", "--lib", "control_a_race", "--", "--ignored"];
-    let race = output(&mut cargo(&race))?;
-    ensure!(
-        text(&race).contains("ThreadSanitizer: data race"),
-        "a race on purpose was not reported:\n{}",
-        text(&race)
-    );
-    let server = [&["test", "--target", TARGET], &SERVER_TESTS[..], &["--", "--test-threads=2"]];
-    run_tests(&mut cargo(&server.concat()), totals)
+    let race = text(&output(&mut cargo(&race))?);
+    ensure!(race.contains("ThreadSanitizer: data race"), "a race on purpose was not reported:\n{race}");
+    run(&mut cargo(&["build", "--target", TARGET, "-p", "minos"]))?;
+    run_tests(server_tests("tsan").env("TSAN_OPTIONS", &options), totals)
+}
+
+/// The server's tests, as they are, against a server that was built in a folder of its own.
+fn server_tests(folder: &str) -> Command {
+    let server = root().join("target").join(folder).join(TARGET).join("debug/minos");
+    let mut command = cargo(&SERVER_TESTS);
+    command.env("MINOS_TEST_SERVER", server);
+    command
+}
+
+/// What ThreadSanitizer is to let be: it takes one file, the reasons stand in several.
+fn suppressions() -> anyhow::Result<PathBuf> {
+    let mut text = String::new();
+    for name in ["crates/engine/tsan.supp", "xtask/tsan-server.supp"] {
+        text.push_str(&fs::read_to_string(root().join(name)).context(name)?);
+    }
+    let path = root().join("target/tsan.supp");
+    fs::write(&path, text)?;
+    Ok(path)
 }
 
 /// Accesses out of bounds and after the end of what was accessed.
@@ -121,8 +137,8 @@ pub(crate) fn asan(totals: &mut Totals) -> anyhow::Result<()> {
     };
     let crates = [&["test", "--target", TARGET], &UNSAFE_CRATES[..], &["--tests"]];
     run_tests(&mut cargo(&crates.concat()), totals)?;
-    let server = [&["test", "--target", TARGET], &SERVER_TESTS[..], &["--", "--test-threads=2"]];
-    run_tests(&mut cargo(&server.concat()), totals)
+    run(&mut cargo(&["build", "--target", TARGET, "-p", "minos"]))?;
+    run_tests(&mut server_tests("asan"), totals)
 }
 
 /// Each parser, from its seeds on, for `seconds`.

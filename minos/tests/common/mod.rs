@@ -1,11 +1,12 @@
 //! The server under test.
 //!
 //! `MINOS_TEST_SERVER=memcached` puts stock memcached in its place, which shows that a test asks
-//! for what memcached does and not for what we think it does.
+//! for what memcached does and not for what we think it does. Anything else is the path of a `minos`
+//! that was built otherwise, with a sanitizer.
 
 #![allow(dead_code, reason = "each test file uses its part of this")]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use minos_testkit::{Client, Server};
 
@@ -34,9 +35,15 @@ impl Default for Wanted<'_> {
     }
 }
 
+/// The server named in the environment, or Minos as it was just built.
+fn program() -> PathBuf {
+    let named = std::env::var_os("MINOS_TEST_SERVER").map(PathBuf::from);
+    named.unwrap_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_minos")))
+}
+
 /// Whether stock memcached stands in for Minos.
 pub(crate) fn is_memcached() -> bool {
-    std::env::var("MINOS_TEST_SERVER").is_ok_and(|name| name == "memcached")
+    program() == Path::new("memcached")
 }
 
 /// Starts the server under test, or fails with the reason.
@@ -86,5 +93,5 @@ fn minos(wanted: Wanted<'_>) -> Result<Server, minos_testkit::StartError> {
     }
     options.extend(wanted.minos_only.iter().map(|&option| option.to_owned()));
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
-    Server::minos(Path::new(env!("CARGO_BIN_EXE_minos")), &options)
+    Server::minos(&program(), &options)
 }
