@@ -96,6 +96,7 @@ impl ServerConfig {
         bound("--max-buffer", self.buffer_bytes_max as u64, 32 << 10, 1 << 30)?;
         bound("--slice", self.slice_bytes as u64, 4 << 10, 1 << 30)?;
         bound("--ring-size", self.ring_capacity as u64, 2, 1 << 20)?;
+        bound("--stall-timeout", self.stall_timeout.as_millis() as u64, 1, 1 << 40)?;
         bound("--epoch", self.epoch.as_millis() as u64, 1, 3_600_000)
     }
 }

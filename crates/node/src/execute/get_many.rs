@@ -52,7 +52,8 @@ pub(super) fn execute<P: Placement>(
                 }
             }
         }
-        if tx.len() - start >= SLICE_BYTES {
+        // Without keys left there is nothing to come back for.
+        if tx.len() - start >= SLICE_BYTES && keys.clone().next().is_some() {
             return Executed { outcome: Outcome::Paused(resume), unread_bytes: unread_bytes(keys) };
         }
     }

@@ -53,6 +53,16 @@ fn a_line_of_many_keys_pauses_and_goes_on() {
 }
 
 #[test]
+fn a_line_that_fills_the_buffer_with_its_last_key_ends_there() {
+    let mut session = Session::new(4000);
+    session.say(&format!("set k 0 0 3000\r\n{}\r\n", "v".repeat(3000)));
+    let reply = session.say(&format!("get{}\r\n", " k".repeat(32)));
+    assert_eq!(reply.matches("VALUE k").count(), 32);
+    assert!(reply.ends_with("END\r\n"));
+    assert_eq!((session.totals().cmd_get, session.totals().get_misses), (32, 0));
+}
+
+#[test]
 fn conditions_of_large_values_are_checked_when_they_have_arrived() {
     let mut session = stored(3);
     let body = value(4);
