@@ -28,7 +28,7 @@ pub(super) fn draw(bars: &[Bar], path: &Path) -> anyhow::Result<()> {
     let root = SVGBackend::new(path, SIZE).into_drawing_area();
     root.fill(&WHITE)?;
     let mut chart = ChartBuilder::on(&root)
-        .caption("p99 of small requests, one server processor (lower is better)", ("sans-serif", 20))
+        .caption("p99 of small requests (lower is better)", ("sans-serif", 20))
         .margin(12)
         .x_label_area_size(36)
         .y_label_area_size(64)

@@ -24,11 +24,14 @@ use serde_json::Value;
 use contestants::Contestant;
 use report::Report;
 
+/// The figures, in the order in which they are measured.
+const FIGURES: [&str; 5] = ["processor", "tails", "tails2", "memory", "files"];
+
 /// What to measure, and for how long.
 #[derive(clap::Args, Debug)]
 pub(crate) struct MeasureOptions {
-    /// Which figures: processor, tails, memory, files
-    #[arg(default_values_t = ["processor".to_owned(), "tails".to_owned(), "memory".to_owned(), "files".to_owned()])]
+    /// Which figures
+    #[arg(default_values = FIGURES, value_parser = clap::builder::PossibleValuesParser::new(FIGURES))]
     figures: Vec<String>,
     /// Rounds of each measurement
     #[arg(long, default_value_t = 5)]
@@ -49,10 +52,11 @@ pub(crate) fn run(options: &MeasureOptions) -> anyhow::Result<()> {
         let bench = Bench { program: program.clone(), seconds: options.seconds, rounds: options.rounds };
         let report = match figure.as_str() {
             "processor" => processor::measure(&bench)?,
-            "tails" => tails::measure(&bench, &options.out)?,
+            "tails" => tails::on_one_processor(&bench, &options.out)?,
+            "tails2" => tails::on_two_processors(&bench, &options.out)?,
             "memory" => memory::measure(&bench)?,
             "files" => files::measure(&bench)?,
-            other => bail!("{other}: expected processor, tails, memory or files"),
+            other => bail!("no figure is called {other}"),
         };
         finish(&report, &options.out.join(format!("{figure}.md")))?;
     }

@@ -32,8 +32,8 @@ const FAMILIES: [Family; 2] = [
 ];
 const PERCENTILES: [&str; 3] = ["p50", "p99", "p999"];
 
-/// One server processor.
-pub(super) fn measure(bench: &Bench, out: &Path) -> anyhow::Result<Report> {
+/// Servers alone on one processor, the driver on the other.
+pub(super) fn on_one_processor(bench: &Bench, out: &Path) -> anyhow::Result<Report> {
     let contestants = [
         contestants::minos("Minos", &bench.program, "0", &["--workers", "1"])?,
         contestants::minos(
@@ -45,22 +45,52 @@ pub(super) fn measure(bench: &Bench, out: &Path) -> anyhow::Result<Report> {
         contestants::memcached("0", 1)?,
         contestants::redis("0")?,
     ];
+    let place = "server alone on one processor, driver on the other";
+    measure(bench, &contestants, place, "tails", &out.join("tails.svg"))
+}
+
+/// Servers on both processors, the second of which they share with the driver.
+pub(super) fn on_two_processors(bench: &Bench, out: &Path) -> anyhow::Result<Report> {
+    let contestants = [
+        contestants::minos("Minos", &bench.program, "0,1", &["--workers", "2"])?,
+        contestants::minos(
+            "Minos, no stealing",
+            &bench.program,
+            "0,1",
+            &["--workers", "2", "--steal", "off"],
+        )?,
+        contestants::memcached("0,1", 2)?,
+        contestants::redis("0,1")?,
+    ];
+    let place = "server with two workers on both processors, the second of which it shares with the driver";
+    measure(bench, &contestants, place, "tails2", &out.join("tails2.svg"))
+}
+
+fn measure(
+    bench: &Bench,
+    contestants: &[Contestant],
+    place: &str,
+    figure: &str,
+    picture: &Path,
+) -> anyhow::Result<Report> {
     let mut report = Report::new(
         "Latency of small requests",
-        "Measured. Microseconds from the intended send time, open loop with Poisson arrivals; server alone on \
-         one processor, driver on the other; median (smallest to largest) of interleaved rounds. The first three \
-         loads are the papers' mix (ETC, 95 % GET, large values up to 500 KB) at 40 k requests a second on 16 \
-         connections that carry small and large requests; noise is 40 k GETs of small values a second on 16 \
-         connections, alone and beside 20 GETs a second of 10 MB on 4 others. `cargo xtask measure tails`",
+        &format!(
+            "Measured. Microseconds from the intended send time, open loop with Poisson arrivals; {place}; \
+             median (smallest to largest) of interleaved rounds. The first three loads are the papers' mix (ETC, \
+             95 % GET, large values up to 500 KB) at 40 k requests a second on 16 connections that carry small \
+             and large requests; noise is 40 k GETs of small values a second on 16 connections, beside 20 GETs a \
+             second of 10 MB on 4 others, and quiet is the same without those. `cargo xtask measure {figure}`"
+        ),
         &["load", "server", "p50", "p99", "p99.9"],
     );
     let mut bars = Vec::new();
     for family in &FAMILIES {
-        for contestant in &contestants {
+        for contestant in contestants {
             bench.load(contestant, family.items)?;
         }
         for &(name, arguments) in family.loads {
-            let samples = rounds(bench, &contestants, &[family.common, arguments].concat())?;
+            let samples = rounds(bench, contestants, &[family.common, arguments].concat())?;
             for (contestant, samples) in contestants.iter().zip(&samples) {
                 let cells = samples.iter().map(|samples| cell(samples, 0));
                 let names = [name.to_owned(), contestant.name.to_owned()];
@@ -69,7 +99,7 @@ pub(super) fn measure(bench: &Bench, out: &Path) -> anyhow::Result<Report> {
             }
         }
     }
-    chart::draw(&bars, &out.join("tails.svg"))?;
+    chart::draw(&bars, picture)?;
     Ok(report)
 }
 
