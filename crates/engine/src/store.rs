@@ -73,6 +73,18 @@ impl Store {
         self.value_bytes_max
     }
 
+    /// Sets how much of its memory the store may use, in bytes, and says whether it has that much.
+    ///
+    /// What is stored beyond a lower limit stays; what would need more is refused as if the memory were full.
+    pub fn set_memory_limit(&self, limit_bytes: u64) -> bool {
+        self.memory().set_limit_bytes(limit_bytes)
+    }
+
+    /// How much of its memory the store may use, in bytes.
+    pub fn memory_limit(&self) -> u64 {
+        self.memory().limit_bytes()
+    }
+
     /// What the memory is and what pages it has, for people.
     pub fn backing_text(&self) -> &str {
         self.memory.region().backing_text()

@@ -232,3 +232,19 @@ fn marks_and_numbers_are_kept() {
     let item = entry.item().unwrap();
     assert_eq!((item.value(), item.cas(), item.is_stale()), (&b"9 "[..], cas, true));
 }
+
+#[test]
+fn a_lower_limit_refuses_what_needs_more_and_keeps_the_rest() {
+    let store = store(16 << 20);
+    let large = vec![7; 1 << 20];
+    for key in [b"a", b"b", b"c", b"d"] {
+        set(&store, key, &large, ItemMeta::default()).unwrap();
+    }
+    assert!(!store.set_memory_limit(17 << 20));
+    assert!(store.set_memory_limit(4 << 20));
+    assert_eq!(store.memory_limit(), 4 << 20);
+    assert!(set(&store, b"e", &large, ItemMeta::default()).is_err());
+    assert_eq!(value(&store, b"a", 6).unwrap(), large);
+    assert!(store.set_memory_limit(16 << 20));
+    set(&store, b"e", &large, ItemMeta::default()).unwrap();
+}

@@ -92,7 +92,7 @@ impl<P: Poller> Shared<P> {
     fn settings(&self, emit: Emit<'_>) {
         let config = &self.config;
         let addresses: Vec<_> = config.memcached.iter().map(ToString::to_string).collect();
-        emit("maxbytes", &self.store.stats().memory_bytes);
+        emit("maxbytes", &self.store.memory_limit());
         emit("maxconns", &config.connections_max);
         emit("inter", &addresses.join(","));
         emit("verbosity", &self.config.verbosity.level());

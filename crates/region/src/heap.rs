@@ -186,6 +186,11 @@ impl Heap {
         }
     }
 
+    /// Words in chunks in use, tags included.
+    pub(crate) fn used_words(&self, region: &Region) -> u64 {
+        self.state_at(region, USED_WORDS)
+    }
+
     /// Words of all chunks, free or in use.
     pub(crate) fn words(&self, region: &Region) -> u64 {
         self.state_at(region, FREE_WORDS) + self.state_at(region, USED_WORDS)

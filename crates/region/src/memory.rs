@@ -9,7 +9,7 @@ use crate::{
     shared_map::{SharedMap, UNIT_WORDS},
 };
 use minos_sync::{SpinLock, words::WORD_BYTES};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// What the first word of a region says: "minos", and the byte order.
 const MAGIC: u64 = 0x0001_0073_6f6e_696d;
@@ -57,6 +57,8 @@ pub struct Memory {
     partitions_start: Offset,
     chunks_start: Offset,
     arena_words: u64,
+    /// What may be used of the region, in bytes.
+    limit_bytes: AtomicU64,
 }
 
 impl Memory {
@@ -78,7 +80,8 @@ impl Memory {
         heap.add_span(&region, chunks_start, region.len_words() - chunks_start.words());
         let arena_words = arena_bytes(&geometry) / WORD_BYTES as u64;
         let heap = SpinLock::new(heap);
-        Ok(Self { region, geometry, heap, shared, partitions_start, chunks_start, arena_words })
+        let limit_bytes = AtomicU64::new(geometry.memory_bytes);
+        Ok(Self { region, geometry, heap, shared, partitions_start, chunks_start, arena_words, limit_bytes })
     }
 
     /// The region itself.
@@ -90,6 +93,22 @@ impl Memory {
     /// What the region is cut into.
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
+    }
+
+    /// What may be used of the region, in bytes.
+    pub fn limit_bytes(&self) -> u64 {
+        self.limit_bytes.load(Relaxed)
+    }
+
+    /// Sets what may be used of the region, and says whether it has that much. What is in use beyond a
+    /// lower limit stays; until it has been given back, nothing more is taken from the region's heap.
+    pub fn set_limit_bytes(&self, limit_bytes: u64) -> bool {
+        let is_there = limit_bytes <= self.geometry.memory_bytes;
+        if is_there {
+            // Relaxed: whoever sees it late takes a chunk more.
+            self.limit_bytes.store(limit_bytes, Relaxed);
+        }
+        is_there
     }
 
     /// Where the engine's words of a partition begin, on a cache line.
@@ -137,7 +156,11 @@ impl Memory {
     /// Memory for the index, on a cache line, with room for `words`. It is never given back, and
     /// therefore taken from the end, where it does not cut the rest in pieces.
     pub fn allocate_forever(&self, words: u64) -> Option<Offset> {
-        self.heap.lock().allocate_last(&self.region, words + LINE_WORDS - 1).map(align_to_line)
+        let mut heap = self.heap.lock();
+        if !self.is_within_limit(&heap, words) {
+            return None;
+        }
+        heap.allocate_last(&self.region, words + LINE_WORDS - 1).map(align_to_line)
     }
 
     /// Gives a chunk back. `partition` is the heap of the partition whose item it held.
@@ -214,7 +237,17 @@ impl Memory {
     }
 
     fn allocate_words(&self, words: u64) -> Option<Offset> {
-        self.heap.lock().allocate(&self.region, words)
+        let mut heap = self.heap.lock();
+        if !self.is_within_limit(&heap, words) {
+            return None;
+        }
+        heap.allocate(&self.region, words)
+    }
+
+    /// Whether `words` more may be taken from the region's heap.
+    fn is_within_limit(&self, heap: &Heap, words: u64) -> bool {
+        let taken_words = self.chunks_start.words() + heap.used_words(&self.region);
+        (taken_words + words) * WORD_BYTES as u64 <= self.limit_bytes()
     }
 }
 

@@ -167,7 +167,7 @@ fn administrate<P>(cx: &mut Context<'_, P>, command: &Command<'_>, tx: &mut Vec<
             cx.admin.set_verbosity(level);
             text::OK
         }
-        Request::MemoryLimit { mebibytes } => memory_limit(mebibytes),
+        Request::MemoryLimit { mebibytes } => memory_limit(cx.store, mebibytes),
         Request::NoOp => text::META_NOOP,
         Request::Quit => return Outcome::Quit.into(),
         Request::Shutdown(mode) => return shutdown(cx, mode, tx),
@@ -179,12 +179,13 @@ fn administrate<P>(cx: &mut Context<'_, P>, command: &Command<'_>, tx: &mut Vec<
     Outcome::Done.into()
 }
 
-/// The reply to a wish for another memory limit: the region of a store is mapped once.
-fn memory_limit(mebibytes: u32) -> &'static [u8] {
+/// Sets another memory limit. The region of a store is mapped once, so that it can only be used less.
+fn memory_limit(store: &Store, mebibytes: u32) -> &'static [u8] {
     match mebibytes {
         0..8 => text::MEMLIMIT_TOO_SMALL,
-        8..=1_000_000_000 => text::MEMLIMIT_FIXED,
-        _ => text::MEMLIMIT_NOT_MEGABYTES,
+        1_000_000_001.. => text::MEMLIMIT_NOT_MEGABYTES,
+        _ if store.set_memory_limit(u64::from(mebibytes) << 20) => text::OK,
+        _ => text::MEMLIMIT_FIXED,
     }
 }
 

@@ -20,6 +20,7 @@ pub(super) fn execute<P>(cx: &Context<'_, P>, group: StatsGroup, tx: &mut Vec<u8
         StatsGroup::General => {
             cx.admin.stats(group, &mut emit);
             cx.admin.totals().all().for_each(|(name, value)| emit(name, &value));
+            emit("limit_maxbytes", &cx.store.memory_limit());
             general(&cx.store.stats(), &mut emit);
         }
         StatsGroup::Items => items(cx.store, &mut emit),
@@ -40,7 +41,6 @@ type Emit<'a> = &'a mut dyn FnMut(&str, &dyn Display);
 fn general(stats: &StoreStats, emit: Emit<'_>) {
     emit("get_expired", &stats.expired_reclaimed);
     emit("get_flushed", &stats.flushed_reclaimed);
-    emit("limit_maxbytes", &stats.memory_bytes);
     emit("hash_bytes", &stats.index_bytes);
     emit("bytes", &stats.used_bytes.saturating_sub(stats.index_bytes));
     emit("curr_items", &stats.items);

@@ -236,6 +236,9 @@ fn unknown<'a>(word: &'a [u8], arguments: &Arguments<'a>, source: Source<'a, '_>
     source.line.refused(text::ERROR)
 }
 
+/// The number that memcached's slab classes stay below.
+const SLAB_CLASSES: u32 = 64;
+
 /// `stats`, of which each group is a command of its own.
 fn stats<'a>(arguments: &Arguments<'a>, source: Source<'a, '_>) -> Parsed<'a> {
     let group = match arguments.kept[0] {
@@ -248,10 +251,23 @@ fn stats<'a>(arguments: &Arguments<'a>, source: Source<'a, '_>) -> Parsed<'a> {
         b"reset" => StatsGroup::Reset,
         b"minos" => StatsGroup::Minos,
         b"detail" => return source.line.refused(text::STATS_DETAIL_USAGE),
-        b"cachedump" => return source.line.refused(text::CACHEDUMP_DISABLED),
+        b"cachedump" => return source.line.refused(cachedump(arguments)),
         _ => return source.line.refused(text::ERROR),
     };
     source.line.accepted(Request::Stats(group), Reply::LOUD)
+}
+
+/// The whole answer to `stats cachedump CLASS LIMIT`: no class ever lists a key.
+fn cachedump(arguments: &Arguments<'_>) -> &'static [u8] {
+    let [_, class, limit, ..] = arguments.kept;
+    if arguments.count < 3 {
+        return text::BAD_COMMAND_LINE;
+    }
+    match (number::unsigned_32(class), number::unsigned_32(limit)) {
+        (Some(0..SLAB_CLASSES), Some(_)) => text::END,
+        (Some(_), Some(_)) => text::ILLEGAL_SLAB,
+        _ => text::BAD_FORMAT,
+    }
 }
 
 /// `flush_all`, with a delay or without.

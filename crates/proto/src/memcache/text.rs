@@ -42,7 +42,7 @@ texts! {
         "The value to count with is no number.";
     INVALID_SHUTDOWN = "CLIENT_ERROR invalid shutdown mode", "Words after shutdown.";
     STATS_DETAIL_USAGE = "CLIENT_ERROR usage: stats detail on|off|dump", "Counters by key prefix are off.";
-    CACHEDUMP_DISABLED = "CLIENT_ERROR stats cachedump not allowed", "Keys are not listed.";
+    ILLEGAL_SLAB = "CLIENT_ERROR Illegal slab id", "There is no such class.";
     WATCH_DISABLED = "CLIENT_ERROR watch commands not allowed", "Logs are not sent to clients.";
     CRAWLER_DISABLED = "CLIENT_ERROR lru crawler disabled", "There is no crawler.";
     REASSIGN_DISABLED = "CLIENT_ERROR slab reassignment disabled", "There are no slabs.";
@@ -51,7 +51,7 @@ texts! {
     MEMLIMIT_NOT_MEGABYTES = "MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes",
         "A limit that was meant in bytes.";
     MEMLIMIT_FIXED = "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust",
-        "The memory of a running server is fixed.";
+        "A running server has no more memory than it was started with.";
 
     TOO_LARGE = "SERVER_ERROR object too large for cache", "A value is larger than the server allows.";
     NO_MEMORY_STORING = "SERVER_ERROR out of memory storing object", "There is no room for a value.";

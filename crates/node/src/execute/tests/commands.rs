@@ -260,6 +260,7 @@ fn administration_answers() {
             ("mn", "MN|"),
             ("verbosity 1", "OK|"),
             ("cache_memlimit 7", "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m|"),
+            ("cache_memlimit 8", "OK|"),
             ("cache_memlimit 64", "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust|"),
             ("cache_memlimit 1000000001", "MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes|"),
             ("shutdown", "ERROR: shutdown not enabled|"),
