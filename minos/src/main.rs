@@ -7,7 +7,7 @@ mod demo;
 mod serve;
 mod time;
 
-use std::{process::ExitCode, sync::Arc};
+use std::{io::IsTerminal, process::ExitCode, sync::Arc};
 
 use clap::{Parser, Subcommand};
 use minos_node::Verbosity;
@@ -57,6 +57,9 @@ fn start_log(verbosity: Arc<Verbosity>) {
         1 => *metadata.level() <= tracing::Level::DEBUG,
         _ => true,
     });
-    let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_filter(asked.or(more));
+    let layer = tracing_subscriber::fmt::layer()
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_filter(asked.or(more));
     tracing_subscriber::registry().with(layer).init();
 }
