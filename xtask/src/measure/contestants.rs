@@ -50,7 +50,7 @@ pub(crate) fn minos(
     let server = bound(cpus, |port, _| {
         let address = format!("127.0.0.1:{port}");
         let fixed =
-            [&program, "serve", "--memcached", &address, "--memory", &memory, "--max-item-size", "16m"];
+            [&program, "serve", "--memcached", &address, "--memory", &memory, "--max-item-size", "256m"];
         [&fixed, options].concat().iter().map(|text| (*text).to_owned()).collect()
     })?;
     Ok(Contestant { name, scheme: "memcached", server })

@@ -49,15 +49,16 @@ pub(super) fn on_one_processor(bench: &Bench, out: &Path) -> anyhow::Result<Repo
     measure(bench, &contestants, place, "tails", &out.join("tails.svg"))
 }
 
-/// Servers on both processors, the second of which they share with the driver.
+/// Servers on both processors, the second of which they share with the driver: so that workers sleep instead of
+/// taking it away from the driver by spinning.
 pub(super) fn on_two_processors(bench: &Bench, out: &Path) -> anyhow::Result<Report> {
     let contestants = [
-        contestants::minos("Minos", &bench.program, "0,1", &["--workers", "2"])?,
+        contestants::minos("Minos", &bench.program, "0,1", &["--workers", "2", "--poll", "sleep"])?,
         contestants::minos(
             "Minos, no stealing",
             &bench.program,
             "0,1",
-            &["--workers", "2", "--steal", "off"],
+            &["--workers", "2", "--poll", "sleep", "--steal", "off"],
         )?,
         contestants::memcached("0,1", 2)?,
         contestants::redis("0,1")?,
