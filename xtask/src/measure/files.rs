@@ -12,7 +12,7 @@ const FOLDER: &str = "/usr/share";
 
 /// Sizes, threshold, core split and latencies of `files:/usr/share`.
 pub(super) fn measure(bench: &Bench) -> anyhow::Result<Report> {
-    let server = contestants::minos("Minos", &bench.program, "0", &["--workers", "2"])?;
+    let server = contestants::minos("Minos", &bench.program, "0,1", &["--workers", "2", "--poll", "sleep"])?;
     let loaded = load_by_pymemcache(&server.address().to_string())?;
     let workload = format!("files:{FOLDER}");
     let result = bench.measure(&server, &["--workload", &workload, "--rate", "10k", "--verify"])?;
@@ -20,7 +20,7 @@ pub(super) fn measure(bench: &Bench) -> anyhow::Result<Report> {
         &format!("{FOLDER}, stored by a stock client and served"),
         &format!(
             "Measured: {}; 10 k GETs a second, every reply compared with its file, {} errors, {} lost. Two \
-             workers on one processor. `cargo xtask measure files`",
+             workers on two processors, the second of which they share with the driver. `cargo xtask measure files`",
             loaded.trim(),
             result["errors"],
             result["lost"]
