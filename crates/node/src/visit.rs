@@ -10,6 +10,7 @@ use minos_sched::Discipline;
 use crate::{
     connection::Connection,
     execute::{self, Context, Executed, LargeStore, Outcome},
+    placement::WorkerPlacement,
     queue::{HeldBack, QueueState},
     transfer::{Transfer, Work},
     worker::Worker,
@@ -330,8 +331,14 @@ impl<D: Discipline, P: Poller> Worker<D, P> {
     }
 
     fn execute(&mut self, pending: &Pending<'_>) -> Executed {
+        let (mut context, tx) = self.context();
+        execute::execute(&mut context, &pending.command, pending.hash, tx)
+    }
+
+    /// What execution needs of this worker, and where it puts replies.
+    fn context(&mut self) -> (Context<'_, WorkerPlacement<D>>, &mut Vec<u8>) {
         let shared = &*self.shared;
-        let mut context = Context {
+        let context = Context {
             store: &shared.store,
             clock: &shared.clock,
             now: self.now_s,
@@ -339,7 +346,7 @@ impl<D: Discipline, P: Poller> Worker<D, P> {
             placement: &mut self.placement,
             admin: shared,
         };
-        execute::execute(&mut context, &pending.command, pending.hash, &mut self.transmit_buffer)
+        (context, &mut self.transmit_buffer)
     }
 
     /// Why an outcome ends the visit.
@@ -376,16 +383,8 @@ impl<D: Discipline, P: Poller> Worker<D, P> {
 
     /// Ends a large store whose bytes have all arrived: the reply goes to the transmit buffer.
     pub(crate) fn finish_store(&mut self, store: LargeStore) {
-        let shared = &*self.shared;
-        let context = Context {
-            store: &shared.store,
-            clock: &shared.clock,
-            now: self.now_s,
-            counters: &shared.workers[self.id.index()].counters,
-            placement: &mut self.placement,
-            admin: shared,
-        };
-        store.finish(&context, &mut self.transmit_buffer);
+        let (context, tx) = self.context();
+        store.finish(&context, tx);
     }
 }
 
