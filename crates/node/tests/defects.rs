@@ -1,18 +1,18 @@
 //! What once went wrong in a real server, and must not again.
 
+mod common;
+
 use std::{
     collections::HashMap,
-    io::{BufRead, BufReader, Read, Write},
-    net::{Shutdown, TcpStream},
-    sync::Arc,
+    io::{Read, Write},
+    net::Shutdown,
     thread,
     time::{Duration, Instant},
 };
 
-use minos_engine::{Store, StoreConfig};
-use minos_net::Address;
+use common::{Client, TestServer};
 use minos_node::{
-    Server, ServerConfig,
+    ServerConfig,
     config::{InvalidOption, IoMode, PollMode},
 };
 use minos_sched::Threshold;
@@ -21,45 +21,20 @@ const VALUE_BYTES_MAX: u64 = 64 << 20;
 /// More than the socket buffers of both sides take.
 const HUGE_BYTES: usize = 24 << 20;
 
-struct TestServer {
-    server: Server,
-    store: Arc<Store>,
-}
-
 impl TestServer {
     fn start(mut config: ServerConfig) -> Self {
-        config.memcached = vec!["127.0.0.1:0".parse().unwrap()];
-        config.pin = false;
         config.value_bytes_max = VALUE_BYTES_MAX;
-        let store = Arc::new(Store::create(&StoreConfig::new(128 << 20)).unwrap());
-        let server = Server::start(config, Arc::clone(&store)).unwrap();
-        Self { server, store }
+        Self::with_memory(128 << 20, config)
     }
 
     fn connect(&self) -> Client {
-        let Address::Tcp(address) = self.server.addresses()[0].clone() else { panic!("no TCP address") };
-        let stream = TcpStream::connect(address).unwrap();
-        stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-        Client { reader: BufReader::new(stream) }
+        let client = self.connect_for(Duration::from_secs(5));
+        client.reader.get_ref().set_nodelay(true).unwrap();
+        client
     }
-}
-
-struct Client {
-    reader: BufReader<TcpStream>,
 }
 
 impl Client {
-    fn send(&mut self, bytes: &[u8]) {
-        self.reader.get_mut().write_all(bytes).unwrap();
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.reader.read_line(&mut line).unwrap();
-        line
-    }
-
     fn say(&mut self, request: &str) -> String {
         self.send(request.as_bytes());
         self.line()

@@ -1,17 +1,16 @@
 //! Large values through a real server: every discipline, every poller, one worker and several.
 
+mod common;
+
 use std::{
-    io::{BufRead, BufReader, Read, Write},
-    net::TcpStream,
-    sync::Arc,
+    io::{Read, Write},
     thread,
     time::Duration,
 };
 
-use minos_engine::{Store, StoreConfig};
-use minos_net::Address;
+use common::{Client, TestServer};
 use minos_node::{
-    Server, ServerConfig,
+    ServerConfig,
     config::{Dispatch, IoMode, LargeOrder},
 };
 
@@ -33,25 +32,13 @@ fn each_server(mut test: impl FnMut(&str, &TestServer)) {
     }
 }
 
-struct TestServer {
-    server: Server,
-    store: Arc<Store>,
-}
-
 impl TestServer {
-    fn start(mut config: ServerConfig) -> Self {
-        config.memcached = vec!["127.0.0.1:0".parse().unwrap()];
-        config.pin = false;
-        let store = Arc::new(Store::create(&StoreConfig::new(256 << 20)).unwrap());
-        let server = Server::start(config, Arc::clone(&store)).unwrap();
-        Self { server, store }
+    fn start(config: ServerConfig) -> Self {
+        Self::with_memory(256 << 20, config)
     }
 
     fn connect(&self) -> Client {
-        let Address::Tcp(address) = self.server.addresses()[0].clone() else { panic!("no TCP address") };
-        let stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        Client { reader: BufReader::new(stream) }
+        self.connect_for(Duration::from_secs(30))
     }
 
     /// Whether no item is held any more, soon.
@@ -63,21 +50,7 @@ impl TestServer {
     }
 }
 
-struct Client {
-    reader: BufReader<TcpStream>,
-}
-
 impl Client {
-    fn send(&mut self, bytes: &[u8]) {
-        self.reader.get_mut().write_all(bytes).unwrap();
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.reader.read_line(&mut line).unwrap();
-        line
-    }
-
     fn set(&mut self, key: &str, value: &[u8]) {
         self.send(&set_request(key, value));
         assert_eq!(self.line(), "STORED\r\n");
