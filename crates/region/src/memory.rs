@@ -8,7 +8,7 @@ use crate::{
     region::{Offset, Region},
     shared_map::{SharedMap, UNIT_WORDS},
 };
-use minos_sync::{SpinLock, words::WORD_BYTES};
+use minos_sync::{Access, Crcw, Lock, words::WORD_BYTES};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// What the first word of a region says: "minos", and the byte order.
@@ -48,11 +48,11 @@ pub struct Geometry {
 /// header (64 words) | heap | shared map | partition 0: engine's words, heap | partition 1 ... | chunks
 /// ```
 #[derive(Debug)]
-pub struct Memory {
+pub struct Memory<A: Access = Crcw> {
     region: Region,
     geometry: Geometry,
     /// The region's heap. Taken after a partition's lock, never before.
-    heap: SpinLock<Heap>,
+    heap: A::Lock<Heap>,
     shared: SharedMap,
     partitions_start: Offset,
     chunks_start: Offset,
@@ -61,7 +61,7 @@ pub struct Memory {
     limit_bytes: AtomicU64,
 }
 
-impl Memory {
+impl<A: Access> Memory<A> {
     /// Maps a region and lays it out.
     pub fn create(geometry: Geometry, backing: &Backing) -> Result<Self, MapError> {
         let region = Region::map(geometry.memory_bytes, backing)?;
@@ -79,7 +79,7 @@ impl Memory {
         let mut heap = Heap::new(heap_start, false);
         heap.add_span(&region, chunks_start, region.len_words() - chunks_start.words());
         let arena_words = arena_bytes(&geometry) / WORD_BYTES as u64;
-        let heap = SpinLock::new(heap);
+        let heap = A::Lock::new(heap);
         let limit_bytes = AtomicU64::new(geometry.memory_bytes);
         Ok(Self { region, geometry, heap, shared, partitions_start, chunks_start, arena_words, limit_bytes })
     }

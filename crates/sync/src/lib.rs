@@ -5,8 +5,10 @@
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod access;
 mod facade;
 mod lock;
+mod owned;
 mod pins;
 mod prefetch;
 mod ring;
@@ -16,7 +18,9 @@ pub mod words;
 #[cfg(all(test, loom))]
 mod loom_models;
 
+pub use access::{Access, AnyWriter, Crcw, Crew, Erew, Lock};
 pub use lock::{SpinGuard, SpinLock};
+pub use owned::{OwnedCell, OwnedGuard, OwnerToken};
 pub use pins::{Pin, PinTable, Unpinned};
 pub use prefetch::prefetch;
 pub use ring::Ring;

@@ -1,0 +1,197 @@
+//! Who may touch a partition: MICA's modes of data access as types (MICA §4.1.2).
+//!
+//! What a mode does not need is not compiled: EREW keeps no versions and takes no locks, CREW keeps
+//! versions for its readers and takes no locks, CRCW has a lock for each partition.
+
+use crate::{
+    lock::{SpinGuard, SpinLock},
+    owned::{OwnedCell, OwnedGuard, OwnerToken},
+};
+use std::{
+    cell::{RefCell, RefMut},
+    fmt::Debug,
+    ops::DerefMut,
+};
+
+/// A mode of data access.
+pub trait Access: Debug + Send + Sync + Sized + 'static {
+    /// Its name on the command line.
+    const NAME: &'static str;
+
+    /// Whether other threads may read what one writes, so that versions are kept.
+    const IS_SHARED: bool;
+
+    /// What the writers of one partition share.
+    type Cell<T: Debug + Send>: Debug + Send;
+
+    /// What shows that its holder is the writer of one partition.
+    type Token: Debug + Send;
+
+    /// Exclusive access to a [`Access::Cell`].
+    type Guard<'a, T: Debug + Send + 'a>: DerefMut<Target = T> + Debug
+    where
+        Self: 'a;
+
+    /// A lock around what partitions share: taken for large items and whole arenas only.
+    type Lock<T: Debug + Send>: Lock<T>;
+
+    /// A cell and the token that opens it.
+    fn cell<T: Debug + Send>(value: T) -> (Self::Cell<T>, Self::Token);
+
+    /// Opens the cell for its owner.
+    ///
+    /// # Panics
+    /// If the token is another cell's.
+    fn enter<'a, T: Debug + Send>(cell: &'a Self::Cell<T>, token: &'a mut Self::Token) -> Self::Guard<'a, T>;
+
+    /// Opens the cell for anybody, unless somebody is in there, or only owners may enter.
+    fn try_enter<T: Debug + Send>(cell: &Self::Cell<T>) -> Option<Self::Guard<'_, T>>;
+}
+
+/// A mode in which whoever sees a partition may write to it.
+pub trait AnyWriter: Access {
+    /// Opens the cell, when it is the caller's turn.
+    fn wait<T: Debug + Send>(cell: &Self::Cell<T>) -> Self::Guard<'_, T>;
+}
+
+/// Mutual exclusion of a kind that suits the mode.
+pub trait Lock<T>: Debug + Send {
+    /// Exclusive access.
+    type Guard<'a>: DerefMut<Target = T>
+    where
+        Self: 'a;
+
+    /// An open lock.
+    fn new(value: T) -> Self;
+
+    /// Waits for its turn.
+    fn lock(&self) -> Self::Guard<'_>;
+}
+
+/// Exclusive reads, exclusive writes: one thread does everything, and nothing is synchronised.
+///
+/// What is built from this cannot be shared between threads: it is not `Sync`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Erew;
+
+/// Concurrent reads, exclusive writes: each partition has one writing thread, its owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Crew;
+
+/// Concurrent reads, concurrent writes: any thread writes, in its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Crcw;
+
+impl Access for Erew {
+    const NAME: &'static str = "erew";
+    const IS_SHARED: bool = false;
+    type Cell<T: Debug + Send> = RefCell<T>;
+    type Token = ();
+    type Guard<'a, T: Debug + Send + 'a> = RefMut<'a, T>;
+    type Lock<T: Debug + Send> = RefCell<T>;
+
+    fn cell<T: Debug + Send>(value: T) -> (RefCell<T>, ()) {
+        (RefCell::new(value), ())
+    }
+
+    #[inline]
+    fn enter<'a, T: Debug + Send>(cell: &'a RefCell<T>, (): &'a mut ()) -> RefMut<'a, T> {
+        cell.borrow_mut()
+    }
+
+    #[inline]
+    fn try_enter<T: Debug + Send>(cell: &RefCell<T>) -> Option<RefMut<'_, T>> {
+        cell.try_borrow_mut().ok()
+    }
+}
+
+impl AnyWriter for Erew {
+    #[inline]
+    fn wait<T: Debug + Send>(cell: &RefCell<T>) -> RefMut<'_, T> {
+        cell.borrow_mut()
+    }
+}
+
+impl Access for Crew {
+    const NAME: &'static str = "crew";
+    const IS_SHARED: bool = true;
+    type Cell<T: Debug + Send> = OwnedCell<T>;
+    type Token = OwnerToken;
+    type Guard<'a, T: Debug + Send + 'a> = OwnedGuard<'a, T>;
+    type Lock<T: Debug + Send> = SpinLock<T>;
+
+    fn cell<T: Debug + Send>(value: T) -> (OwnedCell<T>, OwnerToken) {
+        OwnedCell::new(value)
+    }
+
+    #[inline]
+    fn enter<'a, T: Debug + Send>(cell: &'a OwnedCell<T>, token: &'a mut OwnerToken) -> OwnedGuard<'a, T> {
+        cell.enter(token)
+    }
+
+    fn try_enter<T: Debug + Send>(_: &OwnedCell<T>) -> Option<OwnedGuard<'_, T>> {
+        None
+    }
+}
+
+impl Access for Crcw {
+    const NAME: &'static str = "crcw";
+    const IS_SHARED: bool = true;
+    type Cell<T: Debug + Send> = SpinLock<T>;
+    type Token = ();
+    type Guard<'a, T: Debug + Send + 'a> = SpinGuard<'a, T>;
+    type Lock<T: Debug + Send> = SpinLock<T>;
+
+    fn cell<T: Debug + Send>(value: T) -> (SpinLock<T>, ()) {
+        (SpinLock::new(value), ())
+    }
+
+    #[inline]
+    fn enter<'a, T: Debug + Send>(cell: &'a SpinLock<T>, (): &'a mut ()) -> SpinGuard<'a, T> {
+        cell.lock()
+    }
+
+    #[inline]
+    fn try_enter<T: Debug + Send>(cell: &SpinLock<T>) -> Option<SpinGuard<'_, T>> {
+        cell.try_lock()
+    }
+}
+
+impl AnyWriter for Crcw {
+    #[inline]
+    fn wait<T: Debug + Send>(cell: &SpinLock<T>) -> SpinGuard<'_, T> {
+        cell.lock()
+    }
+}
+
+impl<T: Debug + Send> Lock<T> for SpinLock<T> {
+    type Guard<'a>
+        = SpinGuard<'a, T>
+    where
+        T: 'a;
+
+    fn new(value: T) -> Self {
+        Self::new(value)
+    }
+
+    #[inline]
+    fn lock(&self) -> SpinGuard<'_, T> {
+        self.lock()
+    }
+}
+
+impl<T: Debug + Send> Lock<T> for RefCell<T> {
+    type Guard<'a>
+        = RefMut<'a, T>
+    where
+        T: 'a;
+
+    fn new(value: T) -> Self {
+        Self::new(value)
+    }
+
+    #[inline]
+    fn lock(&self) -> RefMut<'_, T> {
+        self.borrow_mut()
+    }
+}
