@@ -1,13 +1,15 @@
-//! What tests share: servers on free ports, a line client, a model map, a history checker.
+//! What tests share: servers on free ports, a line client, a model map, a history checker, eviction simulators.
 //!
 //! [`Server`] starts memcached, Redis or Minos on a free loopback port with persistence off and
 //! ends it when dropped. [`Client`] speaks the memcache text protocol one blocking request at a
 //! time. [`Model`] is the plainest map that behaves as a store must. [`history`] checks that what
-//! concurrent clients saw could have happened one request after another.
+//! concurrent clients saw could have happened one request after another. [`eviction`] says which hit ratio
+//! a policy has to have.
 
 #![forbid(unsafe_code)]
 
 mod client;
+pub mod eviction;
 pub mod history;
 mod model;
 mod server;
