@@ -2,7 +2,7 @@
 
 use crate::{
     class::{CLASSES, class_of},
-    heap::{ARENA, BEFORE_USED, CHUNK_WORDS_MIN, END, FIRST, Heap, HeapStats, USED, size_at, tag_of},
+    heap::{ARENA, BEFORE_USED, CHUNK_WORDS_MIN, END, FIRST, Heap, HeapStats, LOG, USED, size_at, tag_of},
     region::{Offset, Region},
 };
 use std::collections::HashSet;
@@ -16,22 +16,26 @@ pub(crate) struct Walk {
     pub(crate) used: Vec<(Offset, u64)>,
     /// Payloads of the chunks that are spans of partitions' heaps, with their words.
     pub(crate) arenas: Vec<(Offset, u64)>,
+    /// Payloads of the chunks that are arenas of logs, with their words.
+    pub(crate) logs: Vec<(Offset, u64)>,
 }
 
 impl Walk {
-    /// Walks one span from its first chunk to its end tag.
-    pub(crate) fn span(&mut self, region: &Region, start: Offset) -> Result<(), String> {
+    /// Walks the span from `start` to `end`, from its first chunk to its end tag.
+    pub(crate) fn span(&mut self, region: &Region, start: Offset, end: Offset) -> Result<(), String> {
         let (mut chunk, mut before_used, mut expected_first) = (start, true, FIRST);
+        let last = end.minus(1);
         loop {
             let (tag, words) = (tag_of(region, chunk.plus(1)), size_at(region, chunk));
             let at = chunk.words();
             if (tag & BEFORE_USED != 0) != before_used {
                 return Err(format!("chunk {at}: wrong about the chunk before it"));
             }
-            if tag & END != 0 {
+            if chunk == last && tag & END != 0 {
                 return Ok(());
             }
-            if tag & FIRST != expected_first || words < CHUNK_WORDS_MIN {
+            let is_inside = (CHUNK_WORDS_MIN..=last.words() - at).contains(&words);
+            if tag & (FIRST | END) != expected_first || !is_inside {
                 return Err(format!("chunk {at}: bad tag {tag:#x}"));
             }
             expected_first = 0;
@@ -54,7 +58,11 @@ impl Walk {
         }
         self.stats.used_words += words;
         self.stats.used_chunks += 1;
-        let list = if tag & ARENA != 0 { &mut self.arenas } else { &mut self.used };
+        let list = match tag & (ARENA | LOG) {
+            0 => &mut self.used,
+            LOG => &mut self.logs,
+            _ => &mut self.arenas,
+        };
         list.push((chunk.plus(1), words - 1));
         Ok(())
     }

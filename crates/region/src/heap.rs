@@ -29,6 +29,8 @@ pub(crate) const END: u64 = 1 << 3;
 pub(crate) const NESTED: u64 = 1 << 4;
 /// The chunk is the span of a partition's heap.
 pub(crate) const ARENA: u64 = 1 << 5;
+/// The chunk is a part of a partition's log.
+pub(crate) const LOG: u64 = 1 << 6;
 const FLAG_BITS: u32 = 8;
 /// The flags that stay with a chunk while it is free or split.
 const PLACE_FLAGS: u64 = FIRST | NESTED | BEFORE_USED;

@@ -5,19 +5,23 @@
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod arena;
 mod backing;
 mod check;
 mod class;
 mod exclusive;
 mod heap;
+mod layout;
 mod memory;
 mod region;
 mod shared_map;
 #[cfg(test)]
 mod tests;
 
+pub use arena::Arena;
 pub use backing::{Backing, MapError};
 pub use exclusive::Exclusive;
 pub use heap::{Heap, HeapStats};
-pub use memory::{Geometry, Memory, Settled};
+pub use layout::Geometry;
+pub use memory::{Memory, Settled};
 pub use region::{OFFSET_BITS, Offset, Region};

@@ -1,12 +1,12 @@
-//! The memory of a store: one region with its header, its heap and the heaps of its partitions.
+//! The memory of a store: one region with its header, its heaps and the heaps of its partitions.
 
 use crate::{
     backing::{Backing, MapError},
     check::Walk,
     exclusive::Exclusive,
-    heap::{ARENA, Freed, Heap, HeapStats, NESTED, STATE_WORDS, mark, tag_of},
+    heap::{Freed, Heap, HeapStats, NESTED, tag_of},
+    layout::{Geometry, LINE_SLACK_WORDS, Layout, align_to_line, reserve_state, root_state},
     region::{Offset, Region},
-    shared_map::{SharedMap, UNIT_WORDS},
 };
 use minos_sync::{Access, Crcw, Lock, words::WORD_BYTES};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -15,48 +15,25 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 const MAGIC: u64 = 0x0001_0073_6f6e_696d;
 
 /// Version of everything that lies in a region. Raised when any layout changes.
-const LAYOUT_VERSION: u64 = 1;
-
-const HEADER_WORDS: u64 = 64;
-
-/// Bytes of an arena: the larger the store the larger, so that a partition seldom asks for one.
-const ARENA_BYTES_MIN: u64 = 64 << 10;
-const ARENA_BYTES_MAX: u64 = 1 << 20;
-
-/// Arenas that would fit into the even share of one partition.
-const ARENAS_PER_PARTITION: u64 = 32;
+const LAYOUT_VERSION: u64 = 2;
 
 /// An arena serves chunks of at most this part of itself, so that its end is not wasted.
 const CHUNKS_PER_ARENA_MIN: u64 = 8;
 
-/// What a region is cut into; kept in its header for whoever maps it next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Geometry {
-    /// Size of the region in bytes.
-    pub memory_bytes: u64,
-    /// Number of partitions.
-    pub partitions: u64,
-    /// Words that the engine keeps for each partition besides its heap.
-    pub partition_words: u64,
-    /// Seed of the key hash.
-    pub hash_seed: u64,
-}
-
 /// A region with a heap in it, and a heap for each partition that takes arenas from it.
 ///
 /// ```text
-/// header (64 words) | heap | shared map | partition 0: engine's words, heap | partition 1 ... | chunks
+/// header | heap | reserve's heap | shared map | partition 0: engine's words, heap | ... | chunks | reserve
 /// ```
 #[derive(Debug)]
 pub struct Memory<A: Access = Crcw> {
     region: Region,
     geometry: Geometry,
+    pub(crate) layout: Layout,
     /// The region's heap. Taken after a partition's lock, never before.
     heap: A::Lock<Heap>,
-    shared: SharedMap,
-    partitions_start: Offset,
-    chunks_start: Offset,
-    arena_words: u64,
+    /// The heap of the reserve, which is empty if there is none. Never taken together with the other.
+    reserve: A::Lock<Heap>,
     /// What may be used of the region, in bytes.
     limit_bytes: AtomicU64,
 }
@@ -64,24 +41,27 @@ pub struct Memory<A: Access = Crcw> {
 impl<A: Access> Memory<A> {
     /// Maps a region and lays it out.
     pub fn create(geometry: Geometry, backing: &Backing) -> Result<Self, MapError> {
+        let layout = Layout::new(&geometry).map_err(|bytes_min| MapError::Size {
+            bytes: geometry.memory_bytes,
+            min: bytes_min,
+            max: Region::BYTES_MAX,
+        })?;
         let region = Region::map(geometry.memory_bytes, backing)?;
-        let heap_start = Offset::from_words(HEADER_WORDS);
-        let shared = SharedMap::new(heap_start.plus(STATE_WORDS), region.len_words());
-        let partitions_start = align_to_line(heap_start.plus(STATE_WORDS + shared.len_words()));
-        let stride = partition_stride_words(&geometry);
-        let chunks_start = partitions_start.plus(stride * geometry.partitions);
-        let bytes_min = chunks_start.words() * WORD_BYTES as u64 + ARENA_BYTES_MIN;
-        if geometry.memory_bytes < bytes_min {
-            let max = Region::BYTES_MAX;
-            return Err(MapError::Size { bytes: geometry.memory_bytes, min: bytes_min, max });
-        }
         write_header(&region, &geometry);
-        let mut heap = Heap::new(heap_start, false);
-        heap.add_span(&region, chunks_start, region.len_words() - chunks_start.words());
-        let arena_words = arena_bytes(&geometry) / WORD_BYTES as u64;
-        let heap = A::Lock::new(heap);
-        let limit_bytes = AtomicU64::new(geometry.memory_bytes);
-        Ok(Self { region, geometry, heap, shared, partitions_start, chunks_start, arena_words, limit_bytes })
+        let (mut heap, mut reserve) = (Heap::new(root_state(), false), Heap::new(reserve_state(), false));
+        let (chunks, middle) = (layout.chunks_start, layout.reserve_start);
+        heap.add_span(&region, chunks, middle.words() - chunks.words());
+        if layout.has_reserve() {
+            reserve.add_span(&region, middle, layout.end.words() - middle.words());
+        }
+        Ok(Self {
+            region,
+            geometry,
+            layout,
+            heap: A::Lock::new(heap),
+            reserve: A::Lock::new(reserve),
+            limit_bytes: AtomicU64::new(geometry.memory_bytes),
+        })
     }
 
     /// The region itself.
@@ -113,40 +93,40 @@ impl<A: Access> Memory<A> {
 
     /// Where the engine's words of a partition begin, on a cache line.
     pub fn partition_start(&self, partition: usize) -> Offset {
-        self.partitions_start.plus(partition_stride_words(&self.geometry) * partition as u64)
+        self.layout.partition_start(partition)
     }
 
     /// The heap of a partition. To be made once for each and kept under the partition's lock.
     pub fn partition_heap(&self, partition: usize) -> Heap {
-        let state = self.partition_start(partition).plus(line_multiple(self.geometry.partition_words));
-        Heap::new(state, true)
+        Heap::new(self.layout.partition_state(partition), true)
     }
 
     /// A chunk that readers may read without a lock, with room for `words`.
     ///
     /// Small ones come from the partition's arenas and cost no other lock than the partition's.
     pub fn allocate_shared(&self, partition: &mut Heap, words: u64) -> Option<Offset> {
-        if words < self.arena_words / CHUNKS_PER_ARENA_MIN {
+        if words < self.arena_words() / CHUNKS_PER_ARENA_MIN {
             if let Some(chunk) = partition.allocate(&self.region, words) {
                 return Some(chunk);
             }
-            if let Some(arena) = self.allocate_words(self.arena_words) {
+            if let Some(arena) = self.allocate_words(self.layout.arena_payload_words()) {
                 self.add_arena(partition, arena);
                 return partition.allocate(&self.region, words);
             }
         }
         let chunk = self.allocate_words(words)?;
-        self.shared.mark(&self.region, chunk, words);
+        self.layout.shared.mark(&self.region, chunk, words);
         Some(chunk)
     }
 
-    /// A chunk that nobody reads but under a lock or a pin, with room for `words`.
+    /// A chunk that nobody reads but under a lock or a pin, with room for `words`: from the reserve if there
+    /// is one with room, else from the rest.
     ///
     /// It is exclusive unless its memory once was shared: then a reader which has slept since may
     /// still look at it, and it must be written with word copies (MICA §4.3.2; `words::copy_in`).
     pub fn allocate_settled(&self, words: u64) -> Option<Settled> {
-        let chunk = self.allocate_words(words)?;
-        if self.shared.is_marked(&self.region, chunk, words) {
+        let chunk = self.allocate_reserved(words).or_else(|| self.allocate_words(words))?;
+        if self.layout.shared.is_marked(&self.region, chunk, words) {
             Some(Settled::Shared(chunk))
         } else {
             Some(Settled::Exclusive(Exclusive::new(chunk, words)))
@@ -157,10 +137,10 @@ impl<A: Access> Memory<A> {
     /// therefore taken from the end, where it does not cut the rest in pieces.
     pub fn allocate_forever(&self, words: u64) -> Option<Offset> {
         let mut heap = self.heap.lock();
-        if !self.is_within_limit(&heap, words) {
+        if !self.is_within_limit(words) {
             return None;
         }
-        heap.allocate_last(&self.region, words + LINE_WORDS - 1).map(align_to_line)
+        heap.allocate_last(&self.region, words + LINE_SLACK_WORDS).map(align_to_line)
     }
 
     /// Gives a chunk back. `partition` is the heap of the partition whose item it held.
@@ -169,23 +149,35 @@ impl<A: Access> Memory<A> {
             return self.free_settled(chunk);
         }
         if let Freed::SpanEmpty(span) = partition.free(&self.region, chunk)
-            && partition.words(&self.region) > self.arena_words
+            && partition.words(&self.region) > self.arena_words()
         {
             // The last one is kept, so that an item that comes and goes does not take it along.
             partition.remove_span(&self.region, span);
-            let arena = self.region.word(span.minus(1)).load(Relaxed);
-            self.free_settled(Offset::from_words(arena));
+            self.free_settled(self.arena_payload(span));
         }
     }
 
     /// Gives a chunk back that belongs to no partition's heap.
     pub fn free_settled(&self, chunk: Offset) {
-        self.heap.lock().free(&self.region, chunk);
+        self.zone_of(chunk).lock().free(&self.region, chunk);
     }
 
-    /// Of the region's heap, in which the arenas of the partitions count as used.
+    /// Whether a chunk lies in the reserve for large values.
+    #[inline]
+    pub fn is_in_reserve(&self, chunk: Offset) -> bool {
+        chunk >= self.layout.reserve_start
+    }
+
+    /// Of the region's heap and the reserve's, in which the arenas of the partitions count as used.
     pub fn stats(&self) -> HeapStats {
-        self.heap.lock().stats(&self.region)
+        let mut stats = self.heap.lock().stats(&self.region);
+        stats.add(&self.reserve_stats());
+        stats
+    }
+
+    /// Of the reserve's heap alone; all zero without a reserve.
+    pub fn reserve_stats(&self) -> HeapStats {
+        self.reserve.lock().stats(&self.region)
     }
 
     /// Of a partition's heap.
@@ -196,14 +188,12 @@ impl<A: Access> Memory<A> {
     /// Walks everything. The locks of all partitions are held by the caller, who hands over their
     /// heaps. Returns the chunks in use that are no arenas: their payloads, and words each.
     pub fn check(&self, partitions: &[&Heap]) -> Result<Vec<(Offset, u64)>, String> {
-        let heap = self.heap.lock();
-        let mut root = Walk::default();
-        root.span(&self.region, self.chunks_start)?;
-        root.agrees_with(&self.region, &heap)?;
+        let mut root = self.walk_root()?;
         let mut used = std::mem::take(&mut root.used);
         let mut spans = Walk::default();
-        for &(arena, _) in &root.arenas {
-            spans.span(&self.region, self.span_of(arena).0)?;
+        for &(payload, _) in &root.arenas {
+            let span = self.layout.arena_span(payload);
+            spans.span(&self.region, span, span.plus(self.arena_words()))?;
         }
         used.append(&mut spans.used);
         let mut counted = HeapStats::default();
@@ -219,35 +209,58 @@ impl<A: Access> Memory<A> {
         Ok(used)
     }
 
-    /// Gives an arena to a partition's heap.
-    fn add_arena(&self, partition: &mut Heap, arena: Offset) {
-        let (span, words) = self.span_of(arena);
-        self.shared.mark(&self.region, span, words);
-        mark(&self.region, arena, ARENA);
-        self.region.word(span.minus(1)).store(arena.words(), Relaxed);
-        partition.add_span(&self.region, span, words);
+    /// Walks the heaps of the region and of the reserve, and compares them with what they count.
+    pub(crate) fn walk_root(&self) -> Result<Walk, String> {
+        let Layout { chunks_start, reserve_start, end, .. } = self.layout;
+        let mut root = self.walk_zone(&self.heap, chunks_start, reserve_start)?;
+        if self.layout.has_reserve() {
+            root.used.append(&mut self.walk_zone(&self.reserve, reserve_start, end)?.used);
+        }
+        for &(payload, words) in root.arenas.iter().chain(&root.logs) {
+            let span = self.layout.arena_span(payload);
+            if words < self.layout.arena_payload_words() || self.arena_payload(span) != payload {
+                return Err(format!("arena at {} is not one", payload.words()));
+            }
+        }
+        Ok(root)
     }
 
-    /// Where the span of an arena begins, and its words: whole units of the map of shared memory, so that
-    /// what lies beside an arena is not taken for shared. The word before says where the arena begins.
-    fn span_of(&self, arena: Offset) -> (Offset, u64) {
-        let start = (arena.words() + 1).next_multiple_of(UNIT_WORDS);
-        let end = (arena.words() + self.arena_words) / UNIT_WORDS * UNIT_WORDS;
-        (Offset::from_words(start), end - start)
+    fn walk_zone(&self, heap: &A::Lock<Heap>, start: Offset, end: Offset) -> Result<Walk, String> {
+        let heap = heap.lock();
+        let mut walk = Walk::default();
+        walk.span(&self.region, start, end)?;
+        walk.agrees_with(&self.region, &heap)?;
+        Ok(walk)
     }
 
-    fn allocate_words(&self, words: u64) -> Option<Offset> {
+    pub(crate) fn allocate_words(&self, words: u64) -> Option<Offset> {
         let mut heap = self.heap.lock();
-        if !self.is_within_limit(&heap, words) {
+        if !self.is_within_limit(words) {
             return None;
         }
         heap.allocate(&self.region, words)
     }
 
-    /// Whether `words` more may be taken from the region's heap.
-    fn is_within_limit(&self, heap: &Heap, words: u64) -> bool {
-        let taken_words = self.chunks_start.words() + heap.used_words(&self.region);
-        (taken_words + words) * WORD_BYTES as u64 <= self.limit_bytes()
+    fn allocate_reserved(&self, words: u64) -> Option<Offset> {
+        if !self.layout.has_reserve() {
+            return None;
+        }
+        let mut reserve = self.reserve.lock();
+        if !self.is_within_limit(words) {
+            return None;
+        }
+        reserve.allocate(&self.region, words)
+    }
+
+    /// Whether `words` more may be taken from one of the two heaps, one of which may change meanwhile.
+    fn is_within_limit(&self, words: u64) -> bool {
+        let heaps = [root_state(), reserve_state()].map(|state| Heap::new(state, false));
+        let used_words: u64 = heaps.iter().map(|heap| heap.used_words(&self.region)).sum();
+        (self.layout.chunks_start.words() + used_words + words) * WORD_BYTES as u64 <= self.limit_bytes()
+    }
+
+    fn zone_of(&self, chunk: Offset) -> &A::Lock<Heap> {
+        if self.is_in_reserve(chunk) { &self.reserve } else { &self.heap }
     }
 }
 
@@ -260,28 +273,10 @@ pub enum Settled {
     Shared(Offset),
 }
 
-const LINE_WORDS: u64 = 8;
-
-fn line_multiple(words: u64) -> u64 {
-    words.next_multiple_of(LINE_WORDS)
-}
-
-fn align_to_line(offset: Offset) -> Offset {
-    Offset::from_words(line_multiple(offset.words()))
-}
-
-fn partition_stride_words(geometry: &Geometry) -> u64 {
-    line_multiple(geometry.partition_words) + line_multiple(STATE_WORDS)
-}
-
-fn arena_bytes(geometry: &Geometry) -> u64 {
-    let share = geometry.memory_bytes / (geometry.partitions * ARENAS_PER_PARTITION);
-    share.next_power_of_two().clamp(ARENA_BYTES_MIN, ARENA_BYTES_MAX)
-}
-
 fn write_header(region: &Region, geometry: &Geometry) {
-    let Geometry { memory_bytes, partitions, partition_words, hash_seed } = *geometry;
-    let header = [MAGIC, LAYOUT_VERSION, memory_bytes, partitions, partition_words, hash_seed];
+    let Geometry { memory_bytes, partitions, partition_words, settled_bytes, layout, hash_seed } = *geometry;
+    let header =
+        [MAGIC, LAYOUT_VERSION, memory_bytes, partitions, partition_words, settled_bytes, layout, hash_seed];
     for (index, value) in header.into_iter().enumerate() {
         // Relaxed: nobody else knows the region yet.
         region.word(Offset::from_words(index as u64)).store(value, Relaxed);

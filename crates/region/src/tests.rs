@@ -1,6 +1,6 @@
 //! The heap against a model: no overlap, nothing lost, everything merged again.
 
-use crate::{Backing, Geometry, Heap, Memory, Offset, Settled};
+use crate::{Arena, Backing, Geometry, Heap, Memory, Offset, Settled};
 use proptest::{collection::vec, prelude::*};
 use std::{collections::BTreeMap, sync::atomic::Ordering::Relaxed};
 
@@ -9,7 +9,16 @@ enum Op {
     Shared { words: u64 },
     Settled { words: u64 },
     Forever { words: u64 },
+    Arena,
     Free { at: usize },
+}
+
+/// How a chunk is given back.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Return {
+    Chunk,
+    Arena,
+    Never,
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -18,37 +27,55 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         6 => words.clone().prop_map(|words| Op::Shared { words }),
         2 => words.prop_map(|words| Op::Settled { words }),
         1 => (1u64..600).prop_map(|words| Op::Forever { words }),
+        1 => Just(Op::Arena),
         8 => any::<usize>().prop_map(|at| Op::Free { at }),
     ];
     vec(op, 1..400)
 }
 
-/// What was handed out: words by offset, and whether it may be given back.
+/// What was handed out: words by offset, and how it is given back.
 struct Held {
     memory: Memory,
     heap: Heap,
-    chunks: BTreeMap<u64, (u64, bool)>,
+    chunks: BTreeMap<u64, (u64, Return)>,
     seed: u64,
 }
 
 impl Held {
     fn new() -> Self {
-        let geometry = Geometry { memory_bytes: 2 << 20, partitions: 1, partition_words: 100, hash_seed: 7 };
+        Self::with_reserve(0)
+    }
+
+    fn with_reserve(settled_bytes: u64) -> Self {
+        let geometry = Geometry {
+            memory_bytes: 2 << 20,
+            partitions: 1,
+            partition_words: 100,
+            settled_bytes,
+            ..Geometry::default()
+        };
         let memory = Memory::create(geometry, &Backing::Private).unwrap();
         let heap = memory.partition_heap(0);
         Self { memory, heap, chunks: BTreeMap::new(), seed: 0 }
     }
 
     fn apply(&mut self, op: &Op) {
-        let (chunk, words, may_free) = match *op {
-            Op::Shared { words } => (self.memory.allocate_shared(&mut self.heap, words), words, true),
-            Op::Settled { words } => (self.settled(words), words, true),
-            Op::Forever { words } => (self.memory.allocate_forever(words), words, false),
+        let (chunk, words, way) = match *op {
+            Op::Shared { words } => {
+                (self.memory.allocate_shared(&mut self.heap, words), words, Return::Chunk)
+            }
+            Op::Settled { words } => (self.settled(words), words, Return::Chunk),
+            Op::Forever { words } => (self.memory.allocate_forever(words), words, Return::Never),
+            Op::Arena => {
+                (self.memory.allocate_arena().map(Arena::start), self.memory.arena_words(), Return::Arena)
+            }
             Op::Free { at } => return self.free(at),
         };
         if let Some(chunk) = chunk {
-            assert!(may_free || chunk.words() % 8 == 0);
-            self.hold(chunk, words, may_free);
+            assert!(way == Return::Chunk || chunk.words() % 8 == 0);
+            let is_settled = matches!(op, Op::Settled { .. });
+            assert!(is_settled || !self.memory.is_in_reserve(chunk), "the reserve is for large values");
+            self.hold(chunk, words, way);
         }
     }
 
@@ -62,7 +89,7 @@ impl Held {
         })
     }
 
-    fn hold(&mut self, chunk: Offset, words: u64, may_free: bool) {
+    fn hold(&mut self, chunk: Offset, words: u64, way: Return) {
         let before = self.chunks.range(..chunk.words()).next_back();
         assert!(before.is_none_or(|(&start, &(words, _))| start + words <= chunk.words()), "overlap");
         let after = self.chunks.range(chunk.words()..).next();
@@ -70,24 +97,32 @@ impl Held {
         for word in self.memory.region().words(chunk, words as usize) {
             word.store(chunk.words(), Relaxed);
         }
-        self.chunks.insert(chunk.words(), (words, may_free));
+        self.chunks.insert(chunk.words(), (words, way));
     }
 
     fn free(&mut self, at: usize) {
         self.seed = self.seed.wrapping_add(at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let freeable = self.chunks.iter().filter(|(_, (_, may_free))| *may_free);
-        let Some((&start, &(words, _))) = freeable.clone().nth(at % freeable.count().max(1)) else { return };
+        let freeable = self.chunks.iter().filter(|(_, (_, way))| *way != Return::Never);
+        let Some((&start, &(words, way))) = freeable.clone().nth(at % freeable.count().max(1)) else {
+            return;
+        };
         let chunk = Offset::from_words(start);
         for word in self.memory.region().words(chunk, words as usize) {
             assert_eq!(word.load(Relaxed), start, "somebody else wrote here");
         }
         self.chunks.remove(&start);
-        self.memory.free(&mut self.heap, chunk);
+        match way {
+            Return::Arena => self.memory.free_arena(Arena::from_start(chunk)),
+            _ => self.memory.free(&mut self.heap, chunk),
+        }
     }
 
     fn check(&self) {
         let used = self.memory.check(&[&self.heap]).unwrap();
-        assert_eq!(used.len(), self.chunks.len());
+        let arenas = self.memory.log_arenas().unwrap();
+        assert_eq!(used.len() + arenas.len(), self.chunks.len());
+        let held = self.chunks.iter().filter(|(_, (_, way))| *way == Return::Arena).map(|(&start, _)| start);
+        assert!(arenas.iter().map(|arena| arena.start().words()).eq(held));
     }
 }
 
@@ -95,8 +130,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn chunks_never_overlap_and_all_comes_back(ops in ops()) {
-        let mut held = Held::new();
+    fn chunks_never_overlap_and_all_comes_back(ops in ops(), has_reserve: bool) {
+        let mut held = Held::with_reserve(if has_reserve { 500_001 } else { 0 });
         let empty = held.memory.stats();
         for (step, op) in ops.iter().enumerate() {
             held.apply(op);
@@ -105,8 +140,9 @@ proptest! {
             }
         }
         held.check();
-        let kept_words: u64 = held.chunks.values().filter(|(_, may_free)| !may_free).map(|(words, _)| words).sum();
-        while held.chunks.values().any(|(_, may_free)| *may_free) {
+        let never = held.chunks.values().filter(|(_, way)| *way == Return::Never);
+        let kept_words: u64 = never.map(|(words, _)| words).sum();
+        while held.chunks.values().any(|(_, way)| *way != Return::Never) {
             held.free(0);
         }
         held.check();
@@ -114,9 +150,9 @@ proptest! {
         let stats = held.memory.stats();
         let kept = held.chunks.len() as u64;
         let lost_words = empty.free_words - stats.free_words;
-        let arena_words = if held.memory.partition_stats(&held.heap).free_words > 0 { (64 << 10) / 8 + 1 } else { 0 };
+        let arena_words = if held.memory.partition_stats(&held.heap).free_words > 0 { (64 << 10) / 8 + 65 } else { 0 };
         prop_assert!(lost_words <= kept_words + kept * 11 + arena_words, "{} lost", lost_words);
-        prop_assert!(stats.free_chunks <= kept + 2, "{:?} in pieces", stats);
+        prop_assert!(stats.free_chunks <= kept + 2 + u64::from(has_reserve), "{:?} in pieces", stats);
     }
 }
 
@@ -124,7 +160,7 @@ proptest! {
 fn memory_that_was_shared_is_never_exclusive_again() {
     let mut held = Held::new();
     while let Some(chunk) = held.memory.allocate_shared(&mut held.heap, 500) {
-        held.hold(chunk, 500, true);
+        held.hold(chunk, 500, Return::Chunk);
     }
     while !held.chunks.is_empty() {
         held.free(0);
@@ -153,4 +189,55 @@ fn the_walk_finds_a_broken_tag() {
     let chunk = Offset::from_words(*held.chunks.keys().next().unwrap());
     held.memory.region().word(chunk.minus(1)).fetch_add(1 << 8, Relaxed);
     assert!(held.memory.check(&[&held.heap]).is_err());
+}
+
+#[test]
+#[should_panic(expected = "not an arena of a log")]
+fn giving_an_arena_back_twice_is_noticed() {
+    let held = Held::new();
+    let arena = held.memory.allocate_arena().unwrap();
+    held.memory.free_arena(arena);
+    held.memory.free_arena(arena);
+}
+
+#[test]
+fn arenas_are_powers_of_two_by_the_share_of_a_partition() {
+    for (memory_bytes, partitions, arena_bytes) in
+        [(1 << 20, 1, 64 << 10), (16 << 20, 1, 256 << 10), (1 << 30, 4, 1 << 20), (1 << 30, 64, 256 << 10)]
+    {
+        let geometry = Geometry { memory_bytes, partitions, partition_words: 9, ..Geometry::default() };
+        let memory = Memory::<minos_sync::Crcw>::create(geometry, &Backing::Private).unwrap();
+        assert_eq!(memory.arena_words() * 8, arena_bytes);
+        let arena = memory.allocate_arena().unwrap();
+        assert_eq!(arena.start().words() % 64, 0);
+    }
+}
+
+#[test]
+fn the_reserve_is_filled_first_and_only_by_large_values() {
+    let mut held = Held::with_reserve(1 << 20);
+    let rest = |held: &Held| held.memory.stats().free_words - held.memory.reserve_stats().free_words;
+    let rest_words = rest(&held);
+    assert!(held.memory.reserve_stats().free_words >= (1 << 17) - 2);
+    while let Some(chunk) = held.settled(10_000).filter(|&chunk| held.memory.is_in_reserve(chunk)) {
+        assert_eq!(rest(&held), rest_words);
+        held.hold(chunk, 10_000, Return::Chunk);
+    }
+    assert_eq!(held.chunks.len(), 13);
+    while let Some(chunk) = held.memory.allocate_shared(&mut held.heap, 100) {
+        assert!(!held.memory.is_in_reserve(chunk));
+    }
+    // A store that is full of small items still takes large values.
+    held.free(0);
+    assert!(held.settled(10_000).is_some_and(|chunk| held.memory.is_in_reserve(chunk)));
+}
+
+#[test]
+fn a_limit_counts_the_reserve() {
+    let mut held = Held::with_reserve(1 << 20);
+    assert!(held.memory.set_limit_bytes(1 << 20));
+    let count = std::iter::from_fn(|| held.settled(1_000)).count() as u64;
+    let used_words = held.memory.stats().used_words;
+    assert!((100..131).contains(&count) && used_words < 1 << 17, "{count} chunks");
+    assert!(held.memory.allocate_shared(&mut held.heap, 1_000).is_none());
 }
