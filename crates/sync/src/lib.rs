@@ -7,6 +7,7 @@
 
 mod access;
 mod facade;
+pub mod horizon;
 mod lock;
 mod owned;
 mod pins;

@@ -5,7 +5,7 @@
 //! RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p minos-sync --release --lib loom
 //! ```
 
-use crate::{PinTable, Ring, SpinLock, Unpinned, version, words};
+use crate::{PinTable, Ring, SpinLock, Unpinned, horizon, version, words};
 use loom::{
     sync::{
         Arc,
@@ -300,4 +300,126 @@ fn loom_pinned_memory_is_not_given_away() {
 #[should_panic(expected = "overwritten while pinned")]
 fn loom_control_pins_ignored() {
     pinned_chunk(|_| true);
+}
+
+/// A log of two segments of one word: entry n lies in segment n modulo 2 and holds n; the horizon is the
+/// number of the first entry that is alive.
+struct TwoSegments {
+    horizon: AtomicU64,
+    segments: [AtomicU64; 2],
+}
+
+impl TwoSegments {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { horizon: AtomicU64::new(0), segments: [AtomicU64::new(0), AtomicU64::new(1)] })
+    }
+
+    /// Evicts entry 0 and writes entry 2 where it lay.
+    fn append(&self) {
+        horizon::raise(&self.horizon, 1);
+        self.segments[0].store(2, Ordering::Relaxed);
+    }
+
+    /// As [`TwoSegments::append`], but the eviction is published when the memory was already used.
+    fn append_before_evicting(&self) {
+        self.segments[0].store(2, Ordering::Relaxed);
+        horizon::raise(&self.horizon, 1);
+    }
+
+    /// As [`TwoSegments::append`], but without the fence behind the horizon.
+    fn append_without_fence(&self) {
+        self.horizon.store(1, Ordering::Relaxed);
+        self.segments[0].store(2, Ordering::Relaxed);
+    }
+
+    /// Entry 0, if it was there until its bytes were copied.
+    fn read(&self) -> Option<u64> {
+        let copied = self.copy()?;
+        (horizon::look_again(&self.horizon) == 0).then_some(copied)
+    }
+
+    /// As [`TwoSegments::read`], but without the second look.
+    fn copy(&self) -> Option<u64> {
+        (horizon::look(&self.horizon) == 0).then(|| self.segments[0].load(Ordering::Relaxed))
+    }
+}
+
+fn reader_beside_appender(append: fn(&TwoSegments), read: fn(&TwoSegments) -> Option<u64>) {
+    explore(move || {
+        let log = TwoSegments::new();
+        let writer = {
+            let log = Arc::clone(&log);
+            thread::spawn(move || append(&log))
+        };
+        if let Some(value) = read(&log) {
+            assert_eq!(value, 0, "of another entry");
+        }
+        writer.join().unwrap();
+        assert_eq!(log.read(), None);
+        assert_eq!(log.segments[1].load(Ordering::Relaxed), 1);
+    });
+}
+
+#[test]
+fn loom_readers_notice_that_an_entry_was_evicted() {
+    reader_beside_appender(TwoSegments::append, TwoSegments::read);
+}
+
+#[test]
+#[should_panic(expected = "of another entry")]
+fn loom_control_horizon_after_overwriting() {
+    reader_beside_appender(TwoSegments::append_before_evicting, TwoSegments::read);
+}
+
+#[test]
+#[should_panic(expected = "of another entry")]
+fn loom_control_horizon_without_fence() {
+    reader_beside_appender(TwoSegments::append_without_fence, TwoSegments::read);
+}
+
+#[test]
+#[should_panic(expected = "of another entry")]
+fn loom_control_horizon_without_second_look() {
+    reader_beside_appender(TwoSegments::append, TwoSegments::copy);
+}
+
+/// The evicted segment goes through a lock to a thread that uses it for something else.
+fn evicted_segment_in_other_hands<L: FreeChunk>() {
+    explore(|| {
+        let log = TwoSegments::new();
+        let is_free = Arc::new(L::new());
+        let evictor = {
+            let (log, is_free) = (Arc::clone(&log), Arc::clone(&is_free));
+            thread::spawn(move || {
+                horizon::raise(&log.horizon, 1);
+                is_free.with(|is_free| *is_free = true);
+            })
+        };
+        let taker = {
+            let (log, is_free) = (Arc::clone(&log), Arc::clone(&is_free));
+            thread::spawn(move || {
+                is_free.with(|is_free| {
+                    if std::mem::take(is_free) {
+                        log.segments[0].store(2, Ordering::Relaxed);
+                    }
+                });
+            })
+        };
+        if let Some(value) = log.read() {
+            assert_eq!(value, 0, "of another entry");
+        }
+        evictor.join().unwrap();
+        taker.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_evicted_memory_in_other_hands_is_noticed() {
+    evicted_segment_in_other_hands::<SpinLock<bool>>();
+}
+
+#[test]
+#[should_panic(expected = "of another entry")]
+fn loom_control_evicted_memory_through_a_lock_without_fence() {
+    evicted_segment_in_other_hands::<loom::sync::Mutex<bool>>();
 }
