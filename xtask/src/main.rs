@@ -60,6 +60,15 @@ enum Task {
     Smoke,
     /// Measure the figures of the README: minos beside memcached and Redis, in turn
     Measure(measure::MeasureOptions),
+    /// Kill a process that writes to a region, again and again, and look at what the next one serves
+    Kill {
+        /// How often
+        #[arg(long, default_value_t = 1000)]
+        rounds: u64,
+        /// Decides where and when
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
     /// Compare with memcached on new random sequences for a while
     Soak {
         /// How long
@@ -89,6 +98,7 @@ fn run(task: Task, totals: &mut Totals) -> anyhow::Result<()> {
         Task::Fuzz { seconds } => suites::fuzz(seconds),
         Task::Smoke => smoke::run(),
         Task::Measure(options) => measure::run(&options),
+        Task::Kill { rounds, seed } => suites::kill(rounds, seed, totals),
         Task::Soak { minutes } => suites::soak(minutes, totals),
     }
 }

@@ -160,6 +160,14 @@ pub(crate) fn fuzz(seconds: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Processes killed at random points of their writes to a region, and what is served afterwards.
+pub(crate) fn kill(rounds: u64, seed: u64, totals: &mut Totals) -> anyhow::Result<()> {
+    let mut tests =
+        cargo(&["test", "--release", "-p", "minos-engine", "--test", "kill", "--", "--nocapture"]);
+    tests.env("MINOS_KILL_ROUNDS", rounds.to_string()).env("MINOS_KILL_SEED", seed.to_string());
+    run_tests(&mut tests, totals)
+}
+
 /// Sequences that were never tried before, against memcached, until the time is over.
 pub(crate) fn soak(minutes: u64, totals: &mut Totals) -> anyhow::Result<()> {
     setup::install()?;

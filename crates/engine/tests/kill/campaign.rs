@@ -1,0 +1,217 @@
+//! Rounds of starting, killing, opening and looking.
+
+use std::{
+    collections::BTreeMap,
+    fmt, fs,
+    marker::PhantomData,
+    path::{Path, PathBuf},
+    process::Child,
+    thread,
+    time::{Duration, Instant},
+};
+
+use tempfile::TempDir;
+
+use crate::{
+    child::{Log, Orders, Phase},
+    script::{key_bytes, keys, mix},
+    subject::{Restart, Subject},
+    verdict::{Baseline, History},
+};
+
+/// Steps that no child completes before it is killed.
+const STEPS_ENDLESS: u64 = 1 << 40;
+/// Steps of a child that is to close.
+const STEPS_OF_CLOSING: u64 = 300;
+/// A child that does not come as far as it should is stuck. Generous: it decides over nothing else.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Where a child is to end, and how long after it got there, in microseconds.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    phase: Phase,
+    delay_us: u64,
+}
+
+impl Plan {
+    fn new(random: u64) -> Self {
+        let (phase, most_us) = match random % 16 {
+            0..2 => (Phase::Opening, 2000),
+            2..11 => (Phase::Running, 6000),
+            11..14 => (Phase::Closing, 2000),
+            _ => (Phase::Closed, 1),
+        };
+        // Long and short ones alike often.
+        let most_us = most_us >> (mix(random) % 7);
+        Self { phase, delay_us: mix(random + 1) % (most_us + 1) }
+    }
+
+    fn steps(self) -> u64 {
+        if self.phase > Phase::Running { STEPS_OF_CLOSING } else { STEPS_ENDLESS }
+    }
+}
+
+/// What happened in all rounds.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) rounds: u64,
+    /// Rounds by what the child was about when it ended, and what was said when it was opened again.
+    pub(crate) ends: BTreeMap<String, u64>,
+    /// Threads that were killed within a step.
+    pub(crate) cut_steps: u64,
+    /// Values that were served, and found right.
+    pub(crate) served: u64,
+    /// Of these, from what had not been closed.
+    pub(crate) served_unclosed: u64,
+    /// Values that were not served though nobody deleted them.
+    pub(crate) lost: u64,
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rounds, ends, cut_steps, served, served_unclosed, lost } = self;
+        write!(f, "{rounds} rounds, {cut_steps} steps cut short, {served} values served and right, ")?;
+        write!(f, "{served_unclosed} of them after a kill, {lost} lost; {ends:?}")
+    }
+}
+
+/// The rounds of one subject, each with what the one before has left.
+pub(crate) struct Campaign<S> {
+    folder: TempDir,
+    seed: u64,
+    baseline: Baseline,
+    tally: Tally,
+    subject: PhantomData<S>,
+}
+
+impl<S: Subject> Campaign<S> {
+    /// In memory that outlives a process, where there is such a file system.
+    pub(crate) fn new(seed: u64) -> Self {
+        let shared = Path::new("/dev/shm");
+        let folder = if shared.is_dir() { tempfile::tempdir_in(shared) } else { tempfile::tempdir() };
+        Self {
+            folder: folder.unwrap(),
+            seed,
+            baseline: Baseline::new(),
+            tally: Tally::default(),
+            subject: PhantomData,
+        }
+    }
+
+    /// Where the subject keeps what it has.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.folder.path().join("region")
+    }
+
+    pub(crate) fn run(mut self, rounds: u64) -> Result<Tally, String> {
+        for round in 1..=rounds {
+            self.round(round).map_err(|error| format!("{} round {round}: {error}", S::NAME))?;
+        }
+        Ok(self.tally)
+    }
+
+    fn round(&mut self, round: u64) -> Result<(), String> {
+        let random = mix(self.seed ^ mix(round));
+        if random >> 60 == 0 {
+            self.begin_anew();
+        }
+        let log = self.live_and_die(round, Plan::new(random))?;
+        let (subject, restart) = S::open(&self.path())?;
+        let baseline = self.inspect(round, &log, &subject, restart)?;
+        subject.check()?;
+        subject.close();
+        self.baseline = baseline;
+        self.tally.rounds += 1;
+        *self.tally.ends.entry(format!("{:?}, {restart:?}", log.phase())).or_default() += 1;
+        Ok(())
+    }
+
+    fn begin_anew(&mut self) {
+        let path = self.path();
+        // Whichever it is, if it is.
+        drop(fs::remove_file(&path));
+        drop(fs::remove_dir_all(&path));
+        self.baseline.clear();
+    }
+
+    /// Runs a child and kills it where the plan says.
+    fn live_and_die(&self, round: u64, plan: Plan) -> Result<Log, String> {
+        let path = self.folder.path().join("log");
+        let log = Log::create(&path);
+        let orders = Orders { subject: S::NAME, path: self.path(), log: path, round, steps: plan.steps() };
+        let mut child = orders.spawn();
+        let reached = reach(&log, plan, &mut child);
+        if reached.is_ok() && plan.phase < Phase::Closed {
+            wait_us(plan.delay_us);
+            // It may have ended by itself just now.
+            drop(child.kill());
+        }
+        let status = child.wait().map_err(|error| error.to_string())?;
+        reached.map_err(|error| format!("{error}, the child ended with {status}"))?;
+        Ok(log)
+    }
+
+    /// Looks at all keys; what is there.
+    fn inspect(&mut self, round: u64, log: &Log, subject: &S, restart: Restart) -> Result<Baseline, String> {
+        let (phase, progress) = (log.phase(), log.progress());
+        self.tally.cut_steps += progress.iter().filter(|progress| progress.is_in_step).count() as u64;
+        let history = History::new(round, &self.baseline, &progress);
+        let is_closed = phase == Phase::Closed || restart == Restart::Clean && phase == Phase::Closing;
+        let mut there = Baseline::new();
+        for key in keys() {
+            let last = history.last(key);
+            let must_be_there = last.is_some() && !history.may_be_deleted(key);
+            let Some(value) = subject.get(&key_bytes(key)) else {
+                if is_closed && !S::EVICTS && must_be_there {
+                    return Err(format!("key {key} is missing after a clean close"));
+                }
+                self.tally.lost += u64::from(must_be_there);
+                continue;
+            };
+            let is_right = if is_closed && last.as_ref() != Some(&value) {
+                Err(format!("key {key} has not its last value after a clean close"))
+            } else {
+                history.check(key, &value)
+            };
+            is_right.map_err(|error| format!("{error}; {phase:?}, {restart:?}, {progress:?}"))?;
+            self.tally.served += 1;
+            self.tally.served_unclosed += u64::from(!is_closed);
+            there.insert(key, value);
+        }
+        is_plausible(phase, restart).map(|()| there)
+    }
+}
+
+/// Whether one that ended in `phase` may be opened like this.
+fn is_plausible(phase: Phase, restart: Restart) -> Result<(), String> {
+    let may_be = match phase {
+        Phase::Starting | Phase::Opening | Phase::Closing => true,
+        Phase::Running => restart != Restart::Clean,
+        Phase::Closed => restart == Restart::Clean,
+    };
+    if may_be { Ok(()) } else { Err(format!("ended {phase:?} and was opened as {restart:?}")) }
+}
+
+/// Waits until the child is where the plan wants it.
+fn reach(log: &Log, plan: Plan, child: &mut Child) -> Result<(), String> {
+    let begin = Instant::now();
+    while log.phase() < plan.phase {
+        if child.try_wait().is_ok_and(|status| status.is_some()) && log.phase() < plan.phase {
+            return Err(format!("the child came only to {:?}", log.phase()));
+        }
+        if begin.elapsed() > PATIENCE {
+            drop(child.kill());
+            return Err(format!("the child is stuck in {:?}", log.phase()));
+        }
+        thread::yield_now();
+    }
+    Ok(())
+}
+
+/// Waits much more precisely than a sleep would.
+fn wait_us(us: u64) {
+    let end = Instant::now() + Duration::from_micros(us);
+    while Instant::now() < end {
+        std::hint::spin_loop();
+    }
+}

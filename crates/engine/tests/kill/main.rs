@@ -1,0 +1,51 @@
+//! Kills a process that writes to a region on a file, again and again, and looks at what the next one serves.
+//!
+//! The child's steps are a function of round, thread and number, and it notes how far it is in a file: so the
+//! parent knows the last value of every key, and the one that was just being written. Whatever is served must
+//! be one of these, and after a clean close nothing may be missing.
+//!
+//! `MINOS_KILL_ROUNDS` sets the number of rounds, `MINOS_KILL_SEED` where and when the children are killed.
+
+mod campaign;
+mod child;
+mod script;
+mod subject;
+mod verdict;
+
+use campaign::Campaign;
+use subject::Files;
+
+/// Rounds unless told otherwise.
+const ROUNDS_DEFAULT: u64 = 20;
+/// In the environment: their number.
+const ROUNDS: &str = "MINOS_KILL_ROUNDS";
+/// Rounds in which the control must have been caught.
+const CONTROL_ROUNDS_MAX: u64 = 2000;
+
+fn number(variable: &str, default: u64) -> u64 {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+fn seed() -> u64 {
+    number("MINOS_KILL_SEED", 1)
+}
+
+/// Not a test: what the parents run and kill.
+#[test]
+#[ignore = "only with orders"]
+fn child() {
+    child::obey::<Files<false>>();
+    child::obey::<Files<true>>();
+}
+
+#[test]
+fn control_what_was_cut_short_is_found_out() {
+    let caught = Campaign::<Files<false>>::new(seed()).run(CONTROL_ROUNDS_MAX);
+    assert!(caught.is_err(), "served only what was written: {}", caught.unwrap());
+}
+
+#[test]
+fn control_whole_writes_pass() {
+    let tally = Campaign::<Files<true>>::new(seed()).run(number(ROUNDS, ROUNDS_DEFAULT)).unwrap();
+    assert!(tally.cut_steps > 0 && tally.served_unclosed > 0 && tally.lost == 0, "{tally}");
+}
