@@ -1,12 +1,16 @@
 //! Where the memory of a region comes from, and what pages it got.
 
+use crate::file::{self, FileError, Pages, RegionFile, failed, no_space};
 use rustix::{
-    fd::OwnedFd,
-    fs::{self, MemfdFlags, Mode, OFlags},
     io::Errno,
-    mm::{self, Advice, MapFlags, ProtFlags},
+    mm::{self, Advice, MapFlags, MsyncFlags, ProtFlags},
 };
-use std::{ffi::c_void, fmt, path::PathBuf, ptr, ptr::NonNull};
+use std::{
+    ffi::c_void,
+    fmt,
+    path::{Path, PathBuf},
+    ptr::{self, NonNull},
+};
 
 /// Bytes of a huge page on every platform that Minos knows.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
@@ -23,7 +27,8 @@ pub enum Backing {
     Private,
     /// A memfd, which another process can map.
     Memfd,
-    /// A file, which is kept when the process ends.
+    /// A file, which is kept when the process ends. One that holds a region already is emptied first,
+    /// unless somebody has it open; to go on with it is [`crate::Memory::open`]'s task.
     File(PathBuf),
 }
 
@@ -39,6 +44,14 @@ pub enum MapError {
         min: u64,
         /// The most that is possible, in bytes.
         max: u64,
+    },
+    /// The file cannot be used.
+    #[error("cannot use {} for a region: {reason}", path.display())]
+    File {
+        /// Where the file is.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: FileError,
     },
     /// The operating system refused.
     #[error("cannot {action} for a region of {bytes} bytes ({backing}): {source}")]
@@ -66,14 +79,21 @@ impl fmt::Display for Backing {
     }
 }
 
-/// A mapping of zeroed memory, unmapped when dropped.
+impl MapError {
+    /// For the file at `path`, or for a memfd.
+    pub(crate) fn file(path: Option<&Path>) -> impl Fn(FileError) -> Self {
+        move |reason| Self::File { path: path.unwrap_or(Path::new("a memfd")).to_owned(), reason }
+    }
+}
+
+/// A mapping of memory, unmapped when dropped.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     pub(crate) base: NonNull<c_void>,
     pub(crate) bytes: usize,
     pub(crate) text: String,
-    /// Kept open as long as it is mapped, so that it can be passed on.
-    _file: Option<OwnedFd>,
+    /// Kept open as long as it is mapped: it carries the lock, and can be passed on.
+    file: Option<RegionFile>,
 }
 
 // SAFETY: a mapping is an address range; it belongs to no thread.
@@ -82,22 +102,73 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `bytes`, which is a multiple of [`HUGE_PAGE_BYTES`].
-    pub(crate) fn new(bytes: usize, backing: &Backing) -> Result<Self, MapError> {
-        let failed = |action, source| MapError::System { action, backing: backing.clone(), bytes, source };
+    /// Maps `bytes` of zeros, rounded up to whole huge pages.
+    pub(crate) fn new(bytes: u64, backing: &Backing) -> Result<Self, MapError> {
+        let rounded = (bytes as usize).next_multiple_of(HUGE_PAGE_BYTES);
         match backing {
-            Backing::Auto => Self::hugetlb(bytes).or_else(|_| Self::private(bytes)),
-            Backing::Hugetlb => Self::hugetlb(bytes),
-            Backing::Private => Self::private(bytes),
-            Backing::Memfd => fs::memfd_create("minos-region", MemfdFlags::CLOEXEC)
-                .and_then(|file| Self::file(bytes, file, "a memfd".to_owned())),
+            Backing::Auto => Self::hugetlb(rounded).or_else(|_| Self::private(rounded)),
+            Backing::Hugetlb => Self::hugetlb(rounded),
+            Backing::Private => Self::private(rounded),
+            Backing::Memfd => {
+                let file = RegionFile::memfd().and_then(|file| Self::cleared_file(bytes, file));
+                return file.map_err(MapError::file(None));
+            }
             Backing::File(path) => {
-                let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
-                fs::open(path, flags, Mode::RUSR | Mode::WUSR)
-                    .and_then(|file| Self::file(bytes, file, format!("file {}", path.display())))
+                let file = RegionFile::create(path).and_then(|file| Self::cleared_file(bytes, file));
+                return file.map_err(MapError::file(Some(path)));
             }
         }
-        .map_err(|source| failed("map memory", source))
+        .map_err(|source| MapError::System {
+            action: "map memory",
+            backing: backing.clone(),
+            bytes: rounded,
+            source,
+        })
+    }
+
+    /// Empties `file` and maps it.
+    pub(crate) fn cleared_file(bytes: u64, file: RegionFile) -> Result<Self, FileError> {
+        let spare = file.handle()?;
+        file.clear(file.bytes_for(bytes))?;
+        // What was reserved of it would be lost to others until somebody removes the file.
+        Self::file(bytes, file).inspect_err(|_| file::shorten(&spare))
+    }
+
+    /// Maps `file`, which is long enough, and reserves all of it.
+    pub(crate) fn file(bytes: u64, file: RegionFile) -> Result<Self, FileError> {
+        let bytes = file.bytes_for(bytes) as usize;
+        let is_reserved = file.reserve(bytes as u64)?;
+        let base = map_file(bytes, &file).map_err(failed("map"))?;
+        let mapping = Self::mapped(base, bytes, file.text(), Some(file)).map_err(failed("map"))?;
+        if !is_reserved {
+            mapping.populate().map_err(no_space(bytes as u64))?;
+        }
+        Ok(mapping)
+    }
+
+    /// Where the file is, if there is one.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.file.as_ref()?.path()
+    }
+
+    /// Unmaps the memory and hands over its file, still locked.
+    pub(crate) fn into_file(mut self) -> Option<RegionFile> {
+        self.file.take()
+    }
+
+    /// Writes the first `bytes` back to the file, if there is one.
+    pub(crate) fn sync(&self, bytes: usize) -> Result<(), Errno> {
+        if self.file.is_none() {
+            return Ok(());
+        }
+        // SAFETY: the range is mapped; writing it back changes nothing in memory.
+        unsafe { mm::msync(self.base.as_ptr(), bytes.min(self.bytes), MsyncFlags::SYNC) }
+    }
+
+    /// Touches every page as a write would, without changing anything.
+    pub(crate) fn populate(&self) -> Result<(), Errno> {
+        // SAFETY: the range is mapped, and what it holds stays.
+        unsafe { mm::madvise(self.base.as_ptr(), self.bytes, Advice::LinuxPopulateWrite) }
     }
 
     /// Reserved pages: they are taken from the pool at once, so that a fault cannot fail later.
@@ -108,9 +179,7 @@ impl Mapping {
     }
 
     fn private(bytes: usize) -> Result<Self, Errno> {
-        // One huge page more than asked for, because only aligned ranges get huge pages.
-        let base = anonymous(bytes + HUGE_PAGE_BYTES, MapFlags::PRIVATE | MapFlags::NORESERVE)?;
-        let base = trim_to_huge_page(base, bytes)?;
+        let base = aligned(bytes, HUGE_PAGE_BYTES, MapFlags::PRIVATE | MapFlags::NORESERVE)?;
         // SAFETY: the range was mapped just now and holds nothing yet.
         let advised = unsafe { mm::madvise(base, bytes, Advice::LinuxHugepage) };
         let pages = match advised {
@@ -120,18 +189,14 @@ impl Mapping {
         Self::mapped(base, bytes, format!("private memory in {pages}"), None)
     }
 
-    fn file(bytes: usize, file: OwnedFd, name: String) -> Result<Self, Errno> {
-        fs::ftruncate(&file, bytes as u64)?;
-        // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing.
-        let base = unsafe {
-            mm::mmap(ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0)
-        }?;
-        Self::mapped(base, bytes, format!("{name} in pages of 4 KiB"), Some(file))
-    }
-
-    fn mapped(base: *mut c_void, bytes: usize, text: String, file: Option<OwnedFd>) -> Result<Self, Errno> {
+    fn mapped(
+        base: *mut c_void,
+        bytes: usize,
+        text: String,
+        file: Option<RegionFile>,
+    ) -> Result<Self, Errno> {
         let base = NonNull::new(base).ok_or(Errno::NOMEM)?;
-        Ok(Self { base, bytes, text, _file: file })
+        Ok(Self { base, bytes, text, file })
     }
 }
 
@@ -150,10 +215,33 @@ fn anonymous(bytes: usize, flags: MapFlags) -> Result<*mut c_void, Errno> {
     unsafe { mm::mmap_anonymous(ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags) }
 }
 
-/// Unmaps what lies before the first huge page boundary, and after `bytes` from there.
-fn trim_to_huge_page(base: *mut c_void, bytes: usize) -> Result<*mut c_void, Errno> {
-    let before = base.addr().next_multiple_of(HUGE_PAGE_BYTES) - base.addr();
-    let after = HUGE_PAGE_BYTES - before;
+/// Maps a file at an address that suits its pages.
+fn map_file(bytes: usize, file: &RegionFile) -> Result<*mut c_void, Errno> {
+    let align = if let Pages::Reserved(page_bytes) = file.pages { page_bytes } else { HUGE_PAGE_BYTES };
+    let place = aligned(bytes, align.max(HUGE_PAGE_BYTES), MapFlags::PRIVATE | MapFlags::NORESERVE)?;
+    let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
+    // SAFETY: it takes the place of a mapping of the same size that was made just now for it.
+    let mapped = unsafe { mm::mmap(place, bytes, protection, flags, file, 0) };
+    match mapped {
+        Ok(base) if file.pages == Pages::Advised => {
+            // SAFETY: the range was mapped just now. Refused, it has small pages, which work as well.
+            let _ = unsafe { mm::madvise(base, bytes, Advice::LinuxHugepage) };
+            Ok(base)
+        }
+        Ok(base) => Ok(base),
+        Err(error) => {
+            // SAFETY: nothing refers to the range that was to be replaced.
+            unsafe { mm::munmap(place, bytes) }?;
+            Err(error)
+        }
+    }
+}
+
+/// Maps `bytes` at a multiple of `align`, because only aligned ranges get huge pages.
+fn aligned(bytes: usize, align: usize, flags: MapFlags) -> Result<*mut c_void, Errno> {
+    let base = anonymous(bytes.checked_add(align).ok_or(Errno::NOMEM)?, flags)?;
+    let before = base.addr().next_multiple_of(align) - base.addr();
+    let after = align - before;
     let start = base.wrapping_byte_add(before);
     for (from, len) in [(base, before), (start.wrapping_byte_add(bytes), after)] {
         if len > 0 {

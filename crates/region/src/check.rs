@@ -1,11 +1,18 @@
-//! Walks everything a heap has and says what is wrong: for tests and for debugging.
+//! Walks everything a heap has and says what is wrong: for tests, and for a region that is opened again.
+//!
+//! Nothing here believes what it reads: whatever the region holds, the walk ends and stays inside.
 
 use crate::{
     class::{CLASSES, class_of},
-    heap::{ARENA, BEFORE_USED, CHUNK_WORDS_MIN, END, FIRST, Heap, HeapStats, LOG, USED, size_at, tag_of},
+    heap::{
+        ARENA, BEFORE_USED, CHUNK_WORDS_MIN, END, FIRST, Heap, HeapStats, LOG, NESTED, USED, size_at, tag_of,
+    },
+    layout::Layout,
+    memory::Memory,
     region::{Offset, Region},
 };
-use std::collections::HashSet;
+use minos_sync::{Access, Lock};
+use std::{collections::HashSet, ops::Range, sync::atomic::Ordering::Relaxed};
 
 /// What a walk over spans has found.
 #[derive(Debug, Default)]
@@ -18,47 +25,138 @@ pub(crate) struct Walk {
     pub(crate) arenas: Vec<(Offset, u64)>,
     /// Payloads of the chunks that are arenas of logs, with their words.
     pub(crate) logs: Vec<(Offset, u64)>,
+    /// Whether only `stats` are wanted, for as many chunks as there may be.
+    counts_only: bool,
+}
+
+impl<A: Access> Memory<A> {
+    /// Walks everything. The locks of all partitions are held by the caller, who hands over their
+    /// heaps. Returns the chunks in use that are no arenas: their payloads, and words each.
+    ///
+    /// # Errors
+    /// What is wrong with the heaps.
+    pub fn check(&self, partitions: &[&Heap]) -> Result<Vec<(Offset, u64)>, String> {
+        let mut root = self.walk_root()?;
+        let mut spans = Walk::default();
+        self.walk_arenas(&root, &mut spans)?;
+        self.compare_counts(&spans, partitions.iter().copied())?;
+        if let [partition] = partitions {
+            spans.agrees_with(self.region(), partition, &self.chunks())?;
+        }
+        root.used.append(&mut spans.used);
+        Ok(root.used)
+    }
+
+    /// Walks everything as [`Memory::check`] does, but remembers nothing of it, so that it is fit for large
+    /// regions. Nobody may use the heaps meanwhile.
+    ///
+    /// # Errors
+    /// What is wrong with the heaps.
+    pub fn verify(&self) -> Result<(), String> {
+        let root = self.walk_root()?;
+        let mut spans = Walk { counts_only: true, ..Walk::default() };
+        self.walk_arenas(&root, &mut spans)?;
+        let heaps: Vec<_> =
+            (0..self.geometry().partitions as usize).map(|number| self.partition_heap(number)).collect();
+        self.compare_counts(&spans, heaps.iter())?;
+        for heap in &heaps {
+            let mut listed = 0;
+            each_listed(self.region(), heap, &self.chunks(), |_| {
+                listed += 1;
+                Ok(())
+            })?;
+            let counted = heap.free_chunks(self.region());
+            if listed != counted {
+                return Err(format!("a partition lists {listed} free chunks and counts {counted}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Walks the heaps of the region and of the reserve, and compares them with what they count.
+    pub(crate) fn walk_root(&self) -> Result<Walk, String> {
+        let Layout { chunks_start, reserve_start, end, .. } = self.layout;
+        let mut root = self.walk_zone(&self.heap, chunks_start..reserve_start)?;
+        if self.layout.has_reserve() {
+            root.used.append(&mut self.walk_zone(&self.reserve, reserve_start..end)?.used);
+        }
+        for &(payload, words) in root.arenas.iter().chain(&root.logs) {
+            let span = self.layout.arena_span(payload);
+            if words < self.layout.arena_payload_words() || self.arena_payload(span) != payload {
+                return Err(format!("the chunk at {} is no arena", payload.words()));
+            }
+        }
+        Ok(root)
+    }
+
+    fn walk_zone(&self, heap: &A::Lock<Heap>, zone: Range<Offset>) -> Result<Walk, String> {
+        let heap = heap.lock();
+        let mut walk = Walk::default();
+        walk.span(self.region(), zone.clone())?;
+        walk.agrees_with(self.region(), &heap, &zone)?;
+        Ok(walk)
+    }
+
+    fn walk_arenas(&self, root: &Walk, spans: &mut Walk) -> Result<(), String> {
+        for &(payload, _) in &root.arenas {
+            let span = self.layout.arena_span(payload);
+            spans.span(self.region(), span..span.plus(self.arena_words()))?;
+        }
+        Ok(())
+    }
+
+    fn compare_counts<'a>(&self, spans: &Walk, heaps: impl Iterator<Item = &'a Heap>) -> Result<(), String> {
+        let mut counted = HeapStats::default();
+        heaps.for_each(|heap| counted.add(&heap.counts(self.region())));
+        if counted == spans.stats {
+            Ok(())
+        } else {
+            Err(format!("arenas hold {:?}, partitions count {counted:?}", spans.stats))
+        }
+    }
+
+    /// Where chunks of the region's heap lie, and with them those of the partitions.
+    fn chunks(&self) -> Range<Offset> {
+        self.layout.chunks_start..self.layout.reserve_start
+    }
 }
 
 impl Walk {
-    /// Walks the span from `start` to `end`, from its first chunk to its end tag.
-    pub(crate) fn span(&mut self, region: &Region, start: Offset, end: Offset) -> Result<(), String> {
-        let (mut chunk, mut before_used, mut expected_first) = (start, true, FIRST);
-        let last = end.minus(1);
-        loop {
-            let (tag, words) = (tag_of(region, chunk.plus(1)), size_at(region, chunk));
-            let at = chunk.words();
+    /// Walks one span from its first chunk to its end tag.
+    fn span(&mut self, region: &Region, span: Range<Offset>) -> Result<(), String> {
+        let (mut chunk, mut before_used) = (span.start, true);
+        for step in tags(region, span) {
+            let (at, tag, words) = step?;
             if (tag & BEFORE_USED != 0) != before_used {
-                return Err(format!("chunk {at}: wrong about the chunk before it"));
+                return Err(format!("chunk {}: wrong about the chunk before it", at.words()));
             }
-            if chunk == last && tag & END != 0 {
+            if tag & END != 0 {
                 return Ok(());
             }
-            let is_inside = (CHUNK_WORDS_MIN..=last.words() - at).contains(&words);
-            if tag & (FIRST | END) != expected_first || !is_inside {
-                return Err(format!("chunk {at}: bad tag {tag:#x}"));
-            }
-            expected_first = 0;
             if tag & USED == 0 && !before_used {
-                return Err(format!("chunk {at}: two free chunks in a row"));
+                return Err(format!("chunk {}: two free chunks in a row", at.words()));
             }
             before_used = tag & USED != 0;
-            self.chunk(region, chunk, tag, words)?;
-            chunk = chunk.plus(words);
+            self.chunk(region, at, tag, words)?;
+            chunk = at;
         }
+        Err(format!("chunk {}: the span does not end", chunk.words()))
     }
 
     fn chunk(&mut self, region: &Region, chunk: Offset, tag: u64, words: u64) -> Result<(), String> {
         if tag & USED == 0 {
             self.stats.free_words += words;
             self.stats.free_chunks += 1;
-            self.free.insert(chunk.words());
+            if !self.counts_only {
+                self.free.insert(chunk.words());
+            }
             let size = tag_of(region, chunk.plus(words));
             return if size == words { Ok(()) } else { Err(format!("chunk {}: bad size", chunk.words())) };
         }
         self.stats.used_words += words;
         self.stats.used_chunks += 1;
         let list = match tag & (ARENA | LOG) {
+            0 if self.counts_only => return Ok(()),
             0 => &mut self.used,
             LOG => &mut self.logs,
             _ => &mut self.arenas,
@@ -68,23 +166,88 @@ impl Walk {
     }
 
     /// Compares what was found with the lists and counts of `heap`.
-    pub(crate) fn agrees_with(&self, region: &Region, heap: &Heap) -> Result<(), String> {
-        let mut listed = HashSet::new();
-        for class in 0..CLASSES {
-            for chunk in heap.list(region, class) {
-                if class_of(size_at(region, chunk)) != class || !listed.insert(chunk.words()) {
-                    return Err(format!("chunk {} is in the wrong list", chunk.words()));
-                }
-            }
+    fn agrees_with(&self, region: &Region, heap: &Heap, zone: &Range<Offset>) -> Result<(), String> {
+        let mut listed = 0;
+        each_listed(region, heap, zone, |chunk| {
+            listed += 1;
+            let is_free = self.free.contains(&chunk.words());
+            if is_free { Ok(()) } else { Err(format!("chunk {} is listed, but not free", chunk.words())) }
+        })?;
+        // No chunk is listed twice, so that as many are the same.
+        if listed != self.free.len() {
+            return Err(format!("{listed} chunks listed, {} free", self.free.len()));
         }
-        if listed != self.free {
-            return Err(format!("{} chunks listed, {} free", listed.len(), self.free.len()));
-        }
-        let counted = HeapStats { largest_free_words: 0, ..heap.stats(region) };
+        let counted = heap.counts(region);
         if counted == self.stats {
             Ok(())
         } else {
             Err(format!("counted {counted:?}, found {:?}", self.stats))
         }
     }
+}
+
+/// The chunks of a span as its tags say: where, tag, words. The last one is the end tag.
+///
+/// Looks at nothing that a process which was killed may have left half written: see `heap.rs`.
+pub(crate) fn tags(
+    region: &Region,
+    span: Range<Offset>,
+) -> impl Iterator<Item = Result<(Offset, u64, u64), String>> {
+    let last = span.end.minus(1);
+    let mut next = Some(span.start);
+    std::iter::from_fn(move || {
+        let chunk = next.take()?;
+        let (tag, words) = (tag_of(region, chunk.plus(1)), size_at(region, chunk));
+        if chunk == last && tag & END != 0 {
+            return Some(Ok((chunk, tag, words)));
+        }
+        let first = if chunk == span.start { FIRST } else { 0 };
+        let room = last.words() - chunk.words();
+        if tag & (FIRST | END) != first || !(CHUNK_WORDS_MIN..=room).contains(&words) {
+            return Some(Err(format!("chunk {}: bad tag {tag:#x}", chunk.words())));
+        }
+        next = Some(chunk.plus(words));
+        Some(Ok((chunk, tag, words)))
+    })
+}
+
+/// Calls `each` for every chunk in the lists of a heap, none twice: a list in which one comes twice, or
+/// which leaves `zone`, is an error.
+fn each_listed(
+    region: &Region,
+    heap: &Heap,
+    zone: &Range<Offset>,
+    mut each: impl FnMut(Offset) -> Result<(), String>,
+) -> Result<(), String> {
+    for class in 0..CLASSES {
+        let (mut link, mut before) = (heap.head(region, class), 0);
+        if heap.is_marked(region, class) != (link != 0) {
+            return Err(format!("list {class} is not what the bitmap says"));
+        }
+        while link != 0 {
+            let chunk = listed_chunk(region, heap, zone, link, class)
+                // Each is reached from one chunk only, so that the list cannot come back to itself.
+                .filter(|chunk| region.word(chunk.plus(2)).load(Relaxed) == before)
+                .ok_or_else(|| format!("chunk {link} is in the wrong list"))?;
+            each(chunk)?;
+            before = link;
+            link = region.word(chunk.plus(1)).load(Relaxed);
+        }
+    }
+    Ok(())
+}
+
+/// The free chunk at `link`, if it may be one of this list.
+fn listed_chunk(
+    region: &Region,
+    heap: &Heap,
+    zone: &Range<Offset>,
+    link: u64,
+    class: usize,
+) -> Option<Offset> {
+    let is_inside = (zone.start.words()..zone.end.words().saturating_sub(CHUNK_WORDS_MIN)).contains(&link);
+    let chunk = is_inside.then(|| Offset::from_words(link))?;
+    let tag = tag_of(region, chunk.plus(1));
+    let is_listed = tag & (USED | NESTED) == heap.level() && class_of(size_at(region, chunk)) == class;
+    is_listed.then_some(chunk)
 }

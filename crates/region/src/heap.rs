@@ -15,7 +15,10 @@ use crate::{
     class::{CLASSES, class_of, is_exact},
     region::{Offset, Region},
 };
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{
+    Ordering::{Relaxed, Release},
+    compiler_fence,
+};
 
 /// The chunk is in use.
 pub(crate) const USED: u64 = 1;
@@ -122,13 +125,16 @@ impl Heap {
         self.unlink(region, chunk, found_words);
         let rest = found_words - words;
         let used_words = if rest < CHUNK_WORDS_MIN { found_words } else { words };
-        put(region, chunk, used_words << FLAG_BITS | tag & PLACE_FLAGS | USED);
         if used_words < found_words {
             self.put_free(region, chunk.plus(words), rest, BEFORE_USED | self.level);
+            // The tags of a span can be followed at any moment, even if the process is killed in this one:
+            // what begins in the middle of a chunk is there before the chunk ends before it.
+            compiler_fence(Release);
         } else {
             let next = chunk.plus(found_words);
             put(region, next, at(region, next) | BEFORE_USED);
         }
+        put(region, chunk, used_words << FLAG_BITS | tag & PLACE_FLAGS | USED);
         self.count_used(region, used_words, 1);
         Some(chunk.plus(1))
     }
@@ -143,6 +149,7 @@ impl Heap {
         self.unlink(region, chunk, rest + words);
         let last = chunk.plus(rest);
         put(region, last, words << FLAG_BITS | self.level | USED);
+        compiler_fence(Release);
         let next = last.plus(words);
         put(region, next, at(region, next) | BEFORE_USED);
         self.put_free(region, chunk, rest, tag & PLACE_FLAGS);
@@ -179,13 +186,29 @@ impl Heap {
 
     /// How much there is of what. Constant time.
     pub(crate) fn stats(&self, region: &Region) -> HeapStats {
+        let largest_free_words = self.largest(region).map_or(0, |chunk| size_at(region, chunk));
+        HeapStats { largest_free_words, ..self.counts(region) }
+    }
+
+    /// As [`Heap::stats`], but for what only its lists know.
+    pub(crate) fn counts(&self, region: &Region) -> HeapStats {
         HeapStats {
             free_words: self.state_at(region, FREE_WORDS),
-            free_chunks: self.state_at(region, FREE_CHUNKS),
-            used_words: self.state_at(region, USED_WORDS),
+            free_chunks: self.free_chunks(region),
+            used_words: self.used_words(region),
             used_chunks: self.state_at(region, USED_CHUNKS),
-            largest_free_words: self.largest(region).map_or(0, |chunk| size_at(region, chunk)),
+            largest_free_words: 0,
         }
+    }
+
+    /// Free chunks.
+    pub(crate) fn free_chunks(&self, region: &Region) -> u64 {
+        self.state_at(region, FREE_CHUNKS)
+    }
+
+    /// Words in free chunks.
+    pub(crate) fn free_words(&self, region: &Region) -> u64 {
+        self.state_at(region, FREE_WORDS)
     }
 
     /// Words in chunks in use, tags included.
@@ -230,12 +253,23 @@ impl Heap {
         None
     }
 
-    pub(crate) fn list<'a>(
-        &self,
-        region: &'a Region,
-        class: usize,
-    ) -> impl Iterator<Item = Offset> + use<'a> {
-        let head = self.state_at(region, HEADS + class as u64);
+    /// The first link of a list, 0 for none.
+    pub(crate) fn head(&self, region: &Region, class: usize) -> u64 {
+        self.state_at(region, HEADS + class as u64)
+    }
+
+    /// Whether the bitmap says that a list is not empty.
+    pub(crate) fn is_marked(&self, region: &Region, class: usize) -> bool {
+        self.state_at(region, class as u64 / 64) >> (class % 64) & 1 == 1
+    }
+
+    /// [`NESTED`] or nothing: what every tag of this heap carries.
+    pub(crate) fn level(&self) -> u64 {
+        self.level
+    }
+
+    fn list<'a>(&self, region: &'a Region, class: usize) -> impl Iterator<Item = Offset> + use<'a> {
+        let head = self.head(region, class);
         std::iter::successors(offset(head), move |chunk| offset(at(region, chunk.plus(1))))
     }
 
@@ -246,7 +280,7 @@ impl Heap {
         let next = chunk.plus(words);
         put(region, next, at(region, next) & !BEFORE_USED);
         let class = class_of(words);
-        let head = self.state_at(region, HEADS + class as u64);
+        let head = self.head(region, class);
         put(region, chunk.plus(1), head);
         put(region, chunk.plus(2), 0);
         if let Some(head) = offset(head) {

@@ -1,6 +1,7 @@
 //! Where the parts of a region lie.
 
 use crate::{
+    backing::MapError,
     heap::STATE_WORDS,
     region::{Offset, Region},
     shared_map::{SharedMap, UNIT_WORDS},
@@ -80,6 +81,15 @@ impl Layout {
             reserve_start: Offset::from_words(reserve_start),
             end: Offset::from_words(end_words),
             arena_words: arena_bytes(geometry) / WORD_BYTES as u64,
+        })
+    }
+
+    /// As [`Layout::new`], for whoever wants to map a region.
+    pub(crate) fn for_map(geometry: &Geometry) -> Result<Self, MapError> {
+        Self::new(geometry).map_err(|bytes_min| MapError::Size {
+            bytes: geometry.memory_bytes,
+            min: bytes_min,
+            max: Region::BYTES_MAX,
         })
     }
 

@@ -2,20 +2,15 @@
 
 use crate::{
     backing::{Backing, MapError},
-    check::Walk,
     exclusive::Exclusive,
+    file::failed,
+    header::{Header, IN_USE},
     heap::{Freed, Heap, HeapStats, NESTED, tag_of},
     layout::{Geometry, LINE_SLACK_WORDS, Layout, align_to_line, reserve_state, root_state},
     region::{Offset, Region},
 };
 use minos_sync::{Access, Crcw, Lock, words::WORD_BYTES};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-/// What the first word of a region says: "minos", and the byte order.
-const MAGIC: u64 = 0x0001_0073_6f6e_696d;
-
-/// Version of everything that lies in a region. Raised when any layout changes.
-const LAYOUT_VERSION: u64 = 2;
 
 /// An arena serves chunks of at most this part of itself, so that its end is not wasted.
 const CHUNKS_PER_ARENA_MIN: u64 = 8;
@@ -31,9 +26,9 @@ pub struct Memory<A: Access = Crcw> {
     geometry: Geometry,
     pub(crate) layout: Layout,
     /// The region's heap. Taken after a partition's lock, never before.
-    heap: A::Lock<Heap>,
+    pub(crate) heap: A::Lock<Heap>,
     /// The heap of the reserve, which is empty if there is none. Never taken together with the other.
-    reserve: A::Lock<Heap>,
+    pub(crate) reserve: A::Lock<Heap>,
     /// What may be used of the region, in bytes.
     limit_bytes: AtomicU64,
 }
@@ -41,27 +36,40 @@ pub struct Memory<A: Access = Crcw> {
 impl<A: Access> Memory<A> {
     /// Maps a region and lays it out.
     pub fn create(geometry: Geometry, backing: &Backing) -> Result<Self, MapError> {
-        let layout = Layout::new(&geometry).map_err(|bytes_min| MapError::Size {
-            bytes: geometry.memory_bytes,
-            min: bytes_min,
-            max: Region::BYTES_MAX,
-        })?;
+        let layout = Layout::for_map(&geometry)?;
         let region = Region::map(geometry.memory_bytes, backing)?;
-        write_header(&region, &geometry);
-        let (mut heap, mut reserve) = (Heap::new(root_state(), false), Heap::new(reserve_state(), false));
+        Self::lay_out(region, geometry, layout)
+    }
+
+    /// Lays out a region of zeros.
+    pub(crate) fn lay_out(region: Region, geometry: Geometry, layout: Layout) -> Result<Self, MapError> {
+        let header = Header::of(&region);
+        header.set_state(IN_USE);
+        region.sync_header().map_err(failed("write to")).map_err(MapError::file(region.path()))?;
         let (chunks, middle) = (layout.chunks_start, layout.reserve_start);
+        let (mut heap, mut reserve) = (Heap::new(root_state(), false), Heap::new(reserve_state(), false));
         heap.add_span(&region, chunks, middle.words() - chunks.words());
         if layout.has_reserve() {
             reserve.add_span(&region, middle, layout.end.words() - middle.words());
         }
-        Ok(Self {
+        header.write(&geometry);
+        Ok(Self::on(region, geometry, layout))
+    }
+
+    /// A region that is laid out already.
+    pub(crate) fn on(region: Region, geometry: Geometry, layout: Layout) -> Self {
+        Self {
             region,
             geometry,
             layout,
-            heap: A::Lock::new(heap),
-            reserve: A::Lock::new(reserve),
+            heap: A::Lock::new(Heap::new(root_state(), false)),
+            reserve: A::Lock::new(Heap::new(reserve_state(), false)),
             limit_bytes: AtomicU64::new(geometry.memory_bytes),
-        })
+        }
+    }
+
+    pub(crate) fn into_region(self) -> Region {
+        self.region
     }
 
     /// The region itself.
@@ -143,6 +151,12 @@ impl<A: Access> Memory<A> {
         heap.allocate_last(&self.region, words + LINE_SLACK_WORDS).map(align_to_line)
     }
 
+    /// Words that the chunk with this payload has room for.
+    #[inline]
+    pub fn chunk_words(region: &Region, chunk: Offset) -> u64 {
+        crate::heap::size_at(region, chunk.minus(1)) - 1
+    }
+
     /// Gives a chunk back. `partition` is the heap of the partition whose item it held.
     pub fn free(&self, partition: &mut Heap, chunk: Offset) {
         if tag_of(&self.region, chunk) & NESTED == 0 {
@@ -180,57 +194,15 @@ impl<A: Access> Memory<A> {
         self.reserve.lock().stats(&self.region)
     }
 
+    /// Words in free chunks of a partition's heap, as they were a moment ago: for those who may not have
+    /// the heap itself.
+    pub fn partition_free_words(&self, partition: usize) -> u64 {
+        self.partition_heap(partition).free_words(&self.region)
+    }
+
     /// Of a partition's heap.
     pub fn partition_stats(&self, partition: &Heap) -> HeapStats {
         partition.stats(&self.region)
-    }
-
-    /// Walks everything. The locks of all partitions are held by the caller, who hands over their
-    /// heaps. Returns the chunks in use that are no arenas: their payloads, and words each.
-    pub fn check(&self, partitions: &[&Heap]) -> Result<Vec<(Offset, u64)>, String> {
-        let mut root = self.walk_root()?;
-        let mut used = std::mem::take(&mut root.used);
-        let mut spans = Walk::default();
-        for &(payload, _) in &root.arenas {
-            let span = self.layout.arena_span(payload);
-            spans.span(&self.region, span, span.plus(self.arena_words()))?;
-        }
-        used.append(&mut spans.used);
-        let mut counted = HeapStats::default();
-        for partition in partitions {
-            counted.add(&partition.stats(&self.region));
-        }
-        if (counted.free_words, counted.used_words) != (spans.stats.free_words, spans.stats.used_words) {
-            return Err(format!("arenas hold {:?}, partitions count {counted:?}", spans.stats));
-        }
-        if let [partition] = partitions {
-            spans.agrees_with(&self.region, partition)?;
-        }
-        Ok(used)
-    }
-
-    /// Walks the heaps of the region and of the reserve, and compares them with what they count.
-    pub(crate) fn walk_root(&self) -> Result<Walk, String> {
-        let Layout { chunks_start, reserve_start, end, .. } = self.layout;
-        let mut root = self.walk_zone(&self.heap, chunks_start, reserve_start)?;
-        if self.layout.has_reserve() {
-            root.used.append(&mut self.walk_zone(&self.reserve, reserve_start, end)?.used);
-        }
-        for &(payload, words) in root.arenas.iter().chain(&root.logs) {
-            let span = self.layout.arena_span(payload);
-            if words < self.layout.arena_payload_words() || self.arena_payload(span) != payload {
-                return Err(format!("arena at {} is not one", payload.words()));
-            }
-        }
-        Ok(root)
-    }
-
-    fn walk_zone(&self, heap: &A::Lock<Heap>, start: Offset, end: Offset) -> Result<Walk, String> {
-        let heap = heap.lock();
-        let mut walk = Walk::default();
-        walk.span(&self.region, start, end)?;
-        walk.agrees_with(&self.region, &heap)?;
-        Ok(walk)
     }
 
     pub(crate) fn allocate_words(&self, words: u64) -> Option<Offset> {
@@ -273,12 +245,12 @@ pub enum Settled {
     Shared(Offset),
 }
 
-fn write_header(region: &Region, geometry: &Geometry) {
-    let Geometry { memory_bytes, partitions, partition_words, settled_bytes, layout, hash_seed } = *geometry;
-    let header =
-        [MAGIC, LAYOUT_VERSION, memory_bytes, partitions, partition_words, settled_bytes, layout, hash_seed];
-    for (index, value) in header.into_iter().enumerate() {
-        // Relaxed: nobody else knows the region yet.
-        region.word(Offset::from_words(index as u64)).store(value, Relaxed);
+impl Settled {
+    /// Where the chunk's payload begins, for an owner who writes it with word copies.
+    pub fn into_chunk(self) -> Offset {
+        match self {
+            Self::Exclusive(exclusive) => exclusive.share(),
+            Self::Shared(chunk) => chunk,
+        }
     }
 }

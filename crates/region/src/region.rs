@@ -1,11 +1,23 @@
 //! One mapped range of memory, seen as words, and the offsets that point into it.
 
-use crate::backing::{Backing, HUGE_PAGE_BYTES, MapError, Mapping};
+use crate::{
+    backing::{Backing, MapError, Mapping},
+    file::RegionFile,
+};
 use minos_sync::{prefetch, words::WORD_BYTES};
-use std::{fmt, slice, sync::atomic::AtomicU64};
+use rustix::io::Errno;
+use std::{
+    fmt,
+    path::Path,
+    slice,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
 
 /// Bits of an [`Offset`]: 2 TiB in words of eight bytes.
 pub const OFFSET_BITS: u32 = 38;
+
+/// The smallest page there is, in bytes.
+const PAGE_BYTES: usize = 4 << 10;
 
 /// A place in a region, in words of eight bytes from its beginning.
 ///
@@ -61,10 +73,58 @@ impl Region {
         if !(Self::BYTES_MIN..=Self::BYTES_MAX).contains(&bytes) {
             return Err(MapError::Size { bytes, min: Self::BYTES_MIN, max: Self::BYTES_MAX });
         }
-        let mapped_bytes = (bytes as usize).next_multiple_of(HUGE_PAGE_BYTES);
-        let mapping = Mapping::new(mapped_bytes, backing)?;
+        Ok(Self::of(Mapping::new(bytes, backing)?, bytes))
+    }
+
+    /// The first `bytes` of a mapping.
+    pub(crate) fn of(mapping: Mapping, bytes: u64) -> Self {
         tracing::info!(bytes, backing = mapping.text, "mapped the store's memory");
-        Ok(Self { mapping, len_words: bytes as usize / WORD_BYTES })
+        Self { mapping, len_words: bytes as usize / WORD_BYTES }
+    }
+
+    /// Where the region's file is, if it has one.
+    pub fn path(&self) -> Option<&Path> {
+        self.mapping.path()
+    }
+
+    /// Unmaps the region and hands over its file, if it has one.
+    pub(crate) fn into_file(self) -> Option<RegionFile> {
+        self.mapping.into_file()
+    }
+
+    /// Writes everything back to the file, if there is one; returns when it is there.
+    pub(crate) fn sync(&self) -> Result<(), Errno> {
+        self.mapping.sync(usize::MAX)
+    }
+
+    /// As [`Region::sync`], for the first page alone.
+    pub(crate) fn sync_header(&self) -> Result<(), Errno> {
+        self.mapping.sync(PAGE_BYTES)
+    }
+
+    /// Touches all pages now, because a request that touches one first waits until 2 MiB are zeroed.
+    ///
+    /// What the memory holds stays. May take a second for each few GiB.
+    ///
+    /// # Errors
+    /// If there is not enough memory for all pages.
+    pub fn prefault(&self) -> Result<(), Errno> {
+        match self.mapping.populate() {
+            // Before Linux 5.14.
+            Err(Errno::INVAL | Errno::NOSYS) => {
+                self.touch_pages();
+                Ok(())
+            }
+            Err(Errno::FAULT) => Err(Errno::NOMEM),
+            result => result,
+        }
+    }
+
+    pub(crate) fn touch_pages(&self) {
+        for page in self.all().chunks(PAGE_BYTES / WORD_BYTES) {
+            // Relaxed: it changes nothing that others might look for.
+            page[0].fetch_or(0, Relaxed);
+        }
     }
 
     /// What the memory is and what pages it has, for people.
@@ -85,6 +145,13 @@ impl Region {
     #[inline]
     pub fn words(&self, offset: Offset, count: usize) -> &[AtomicU64] {
         &self.all()[offset.0 as usize..][..count]
+    }
+
+    /// As [`Region::words`], for a place that a reader without a lock has read and that may be garbage:
+    /// `None` if they do not lie within the region.
+    #[inline]
+    pub fn try_words(&self, offset: Offset, count: usize) -> Option<&[AtomicU64]> {
+        self.all().get(offset.0 as usize..)?.get(..count)
     }
 
     /// As [`Region::words`], for a number of words that is known beforehand.

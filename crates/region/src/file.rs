@@ -1,0 +1,294 @@
+//! The file of a region: opened once, locked, with all its blocks reserved before it is touched.
+
+use crate::{backing::HUGE_PAGE_BYTES, header};
+use rustix::{
+    fd::{AsFd, BorrowedFd, OwnedFd},
+    fs::{self, FallocateFlags, FileType, FlockOperation, MemfdFlags, Mode, OFlags, Stat},
+    io::{self, Errno},
+    process,
+};
+use std::path::{Path, PathBuf};
+
+/// `statfs` says this of hugetlbfs.
+const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
+/// `statfs` says this of tmpfs, and of a memfd.
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+
+/// Why a file cannot hold a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FileError {
+    /// There is no file.
+    #[error("there is no such file")]
+    Missing,
+    /// It is a link, a directory, a device or the like.
+    #[error("it is not a regular file")]
+    NotRegular,
+    /// Another user may have put it there.
+    #[error("it belongs to user {owner}, not to user {user}")]
+    Owner {
+        /// Whose file it is.
+        owner: u32,
+        /// Who wants to use it.
+        user: u32,
+    },
+    /// Another process has it open, or this one a second time.
+    #[error("it is in use by another store")]
+    Locked,
+    /// It holds something, but no region.
+    #[error("it holds something else: if that is not needed, remove the file")]
+    Foreign,
+    /// The file system has no room for it.
+    #[error("there is no room for its {bytes} bytes: {source}")]
+    NoSpace {
+        /// Size of the file in bytes.
+        bytes: u64,
+        /// The operating system's reason.
+        source: Errno,
+    },
+    /// The operating system refused.
+    #[error("cannot {action} it: {source}")]
+    System {
+        /// What was tried.
+        action: &'static str,
+        /// The operating system's reason.
+        source: Errno,
+    },
+}
+
+/// What pages a file system gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pages {
+    /// 4 KiB.
+    Small,
+    /// 2 MiB where the mapping asks for them.
+    Advised,
+    /// 2 MiB.
+    Huge,
+    /// Reserved ones of that many bytes.
+    Reserved(usize),
+    /// None: it is the memory of the device.
+    Direct,
+}
+
+/// An open file, which nobody else has as its region.
+#[derive(Debug)]
+pub(crate) struct RegionFile {
+    fd: OwnedFd,
+    path: Option<PathBuf>,
+    pub(crate) pages: Pages,
+}
+
+impl RegionFile {
+    /// An anonymous file.
+    pub(crate) fn memfd() -> Result<Self, FileError> {
+        let fd = fs::memfd_create("minos-region", MemfdFlags::CLOEXEC).map_err(failed("create"))?;
+        let pages = shared_memory_pages(None);
+        Ok(Self { fd, path: None, pages })
+    }
+
+    /// The file at `path`, made if there is none; it keeps what it holds.
+    pub(crate) fn create(path: &Path) -> Result<Self, FileError> {
+        let file = Self::lock(path, OFlags::CREATE)?;
+        let word = file.header()?[0];
+        let is_ours = word == header::MAGIC || word == header::MAGIC.swap_bytes();
+        let is_new = word == 0 && matches!(file.pages, Pages::Reserved(_));
+        if is_ours || is_new || file.len()? == 0 { Ok(file) } else { Err(FileError::Foreign) }
+    }
+
+    /// The file at `path`.
+    pub(crate) fn open(path: &Path) -> Result<Self, FileError> {
+        Self::lock(path, OFlags::empty())
+    }
+
+    fn lock(path: &Path, more: OFlags) -> Result<Self, FileError> {
+        // Neither following links nor waiting for whoever is at the other end of a pipe.
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | more;
+        let fd = fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(|source| match source {
+            Errno::NOENT if more.is_empty() => FileError::Missing,
+            Errno::LOOP | Errno::ISDIR | Errno::NXIO => FileError::NotRegular,
+            source => failed("open")(source),
+        })?;
+        let stat = fs::fstat(&fd).map_err(failed("look at"))?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(FileError::NotRegular);
+        }
+        let (owner, user) = (stat.st_uid, process::geteuid().as_raw());
+        if owner != user {
+            return Err(FileError::Owner { owner, user });
+        }
+        fs::flock(&fd, FlockOperation::NonBlockingLockExclusive).map_err(|source| match source {
+            Errno::WOULDBLOCK => FileError::Locked,
+            source => failed("lock")(source),
+        })?;
+        let pages = pages_of(fd.as_fd(), &stat)?;
+        Ok(Self { fd, path: Some(path.to_owned()), pages })
+    }
+
+    /// Where it is; a memfd is nowhere.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// Bytes of a file that can hold a region of `bytes`.
+    pub(crate) fn bytes_for(&self, bytes: u64) -> u64 {
+        let page_bytes = match self.pages {
+            Pages::Reserved(page_bytes) => page_bytes.max(HUGE_PAGE_BYTES),
+            _ => HUGE_PAGE_BYTES,
+        };
+        bytes.next_multiple_of(page_bytes as u64)
+    }
+
+    pub(crate) fn len(&self) -> Result<u64, FileError> {
+        let stat = fs::fstat(&self.fd).map_err(failed("look at"))?;
+        Ok(stat.st_size.cast_unsigned())
+    }
+
+    /// The header that the file holds; zero where it is shorter.
+    pub(crate) fn header(&self) -> Result<header::Words, FileError> {
+        let mut bytes = [0; size_of::<header::Words>()];
+        let mut at = 0;
+        while let Some(rest) = bytes.get_mut(at..).filter(|rest| !rest.is_empty()) {
+            match io::pread(&self.fd, rest, at as u64) {
+                Ok(0) => break,
+                Ok(read) => at += read,
+                Err(Errno::INTR) => {}
+                Err(source) => return Err(failed("read")(source)),
+            }
+        }
+        let words = bytes.as_chunks().0;
+        Ok(std::array::from_fn(|at| words.get(at).map_or(0, |&bytes| u64::from_ne_bytes(bytes))))
+    }
+
+    /// Drops what the file holds and makes it `bytes` of zeros.
+    pub(crate) fn clear(&self, bytes: u64) -> Result<(), FileError> {
+        fs::fchmod(&self.fd, Mode::RUSR | Mode::WUSR).map_err(failed("set the mode of"))?;
+        fs::ftruncate(&self.fd, 0).map_err(failed("empty"))?;
+        // A process that ends right here must leave a file that is known as a region's. Only hugetlbfs
+        // cannot be written to.
+        if !matches!(self.pages, Pages::Reserved(_)) {
+            io::pwrite(&self.fd, &header::MAGIC.to_ne_bytes(), 0).map_err(no_space(bytes))?;
+        }
+        fs::ftruncate(&self.fd, bytes).map_err(no_space(bytes))
+    }
+
+    /// Another handle on the same open file.
+    pub(crate) fn handle(&self) -> Result<OwnedFd, FileError> {
+        io::fcntl_dupfd_cloexec(&self.fd, 0).map_err(failed("open"))
+    }
+
+    /// Takes all blocks from the file system, so that no access fails later. `Ok(false)` when it cannot say
+    /// beforehand, or when pages would be small that are to be huge: then they must be touched.
+    pub(crate) fn reserve(&self, bytes: u64) -> Result<bool, FileError> {
+        if self.pages == Pages::Advised {
+            return Ok(false);
+        }
+        match fs::fallocate(&self.fd, FallocateFlags::empty(), 0, bytes) {
+            Ok(()) => Ok(true),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(false),
+            Err(source) => Err(no_space(bytes)(source)),
+        }
+    }
+
+    /// What it is and what pages it has, for people.
+    pub(crate) fn text(&self) -> String {
+        let name = self.path().map_or("a memfd".to_owned(), |path| format!("file {}", path.display()));
+        match self.pages {
+            Pages::Small => format!("{name} in pages of 4 KiB"),
+            Pages::Advised | Pages::Huge => format!("{name} in transparent huge pages of 2 MiB"),
+            Pages::Reserved(bytes) => format!("{name} in reserved huge pages of {} MiB", bytes >> 20),
+            Pages::Direct => format!("{name} in pages of the device itself (DAX)"),
+        }
+    }
+}
+
+impl AsFd for RegionFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Gives all blocks of a file back; nobody has mapped it.
+pub(crate) fn shorten(file: &OwnedFd) {
+    if let Err(error) = fs::ftruncate(file, 0) {
+        tracing::warn!(%error, "cannot empty a file that could not be reserved");
+    }
+}
+
+pub(crate) fn failed(action: &'static str) -> impl Fn(Errno) -> FileError {
+    move |source| FileError::System { action, source }
+}
+
+/// The error of a call that enlarges the file.
+pub(crate) fn no_space(bytes: u64) -> impl Fn(Errno) -> FileError {
+    move |source| match source {
+        // What a fault there would have been a signal for.
+        Errno::FAULT => FileError::NoSpace { bytes, source: Errno::NOSPC },
+        Errno::NOSPC | Errno::DQUOT | Errno::FBIG | Errno::NOMEM => FileError::NoSpace { bytes, source },
+        source => failed("enlarge")(source),
+    }
+}
+
+fn pages_of(fd: BorrowedFd<'_>, stat: &Stat) -> Result<Pages, FileError> {
+    let system = fs::fstatfs(fd).map_err(failed("look at"))?;
+    Ok(match system.f_type.cast_unsigned() {
+        HUGETLBFS_MAGIC => Pages::Reserved(system.f_bsize.cast_unsigned() as usize),
+        TMPFS_MAGIC => shared_memory_pages(Some(stat.st_dev)),
+        _ if is_direct(fd) => Pages::Direct,
+        _ => Pages::Small,
+    })
+}
+
+fn is_direct(fd: BorrowedFd<'_>) -> bool {
+    let statx = fs::statx(fd, c"", fs::AtFlags::EMPTY_PATH, fs::StatxFlags::empty());
+    statx.is_ok_and(|statx| statx.stx_attributes.contains(fs::StatxAttributes::DAX))
+}
+
+/// What tmpfs gives: as the mount says, or for memfds as the system says, which may overrule the mount.
+fn shared_memory_pages(device: Option<u64>) -> Pages {
+    let system = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
+    let system = system.unwrap_or_default();
+    let system = system.split(['[', ']']).nth(1).unwrap_or("never");
+    let mount = device.and_then(|device| {
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+        mount_option(&mounts, device, "huge=").map(str::to_owned)
+    });
+    match (system, mount.as_deref(), device) {
+        ("deny", ..) => Pages::Small,
+        ("force", ..) => Pages::Huge,
+        (word, _, None) | (_, Some(word), _) => pages_named(word),
+        _ => Pages::Small,
+    }
+}
+
+fn pages_named(word: &str) -> Pages {
+    match word {
+        "always" | "within_size" => Pages::Huge,
+        "advise" => Pages::Advised,
+        _ => Pages::Small,
+    }
+}
+
+/// The value of a mount option of the file system on `device`.
+fn mount_option<'a>(mounts: &'a str, device: u64, option: &str) -> Option<&'a str> {
+    let device = format!("{}:{}", fs::major(device), fs::minor(device));
+    let mount = mounts.lines().find(|line| line.split(' ').nth(2) == Some(device.as_str()))?;
+    // After the separator: type, source, options of the file system.
+    let options = mount.split(" - ").nth(1)?.split(' ').nth(2)?;
+    options.split(',').find_map(|word| word.strip_prefix(option))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_options_are_found() {
+        let mounts = "22 1 0:21 / /proc rw,nosuid shared:5 - proc proc rw\n\
+            30 1 0:27 / /dev/shm rw shared:3 - tmpfs tmpfs rw,size=1024k,huge=advise,inode64\n";
+        let device = fs::makedev(0, 27);
+        assert_eq!(mount_option(mounts, device, "huge="), Some("advise"));
+        assert_eq!(mount_option(mounts, device, "gid="), None);
+        assert_eq!(mount_option(mounts, fs::makedev(0, 21), "huge="), None);
+        assert_eq!(mount_option(mounts, fs::makedev(8, 1), "huge="), None);
+    }
+}

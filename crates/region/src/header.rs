@@ -1,0 +1,156 @@
+//! The first words of a region: what it is, who may read it, and in what state it was left.
+//!
+//! ```text
+//! word 0   magic            4   partition words     8   state: in use, clean
+//!      1   layout version   5   settled bytes       9   checksum of all words before the chunks
+//!      2   memory bytes     6   engine's layout    10   boot in which it was last whole (2 words)
+//!      3   partitions       7   hash seed          12   times it was opened
+//! ```
+
+use crate::{
+    layout::{Geometry, HEADER_WORDS},
+    region::{Offset, Region},
+};
+use minos_sync::words::WORD_BYTES;
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Relaxed, Release},
+    compiler_fence,
+};
+use xxhash_rust::xxh3::Xxh3Default;
+
+/// What the first word of a region says: "minos", and the byte order.
+pub(crate) const MAGIC: u64 = 0x0001_0073_6f6e_696d;
+
+/// Version of everything that lies in a region. Raised when any layout changes.
+pub const LAYOUT_VERSION: u64 = 2;
+
+/// Somebody has the region open, or has stopped without a word: "in use".
+pub(crate) const IN_USE: u64 = 0x6573_7520_6e69;
+/// Everything was written and the checksum holds: "clean".
+pub(crate) const CLEAN: u64 = 0x6e_6165_6c63;
+
+const VERSION: usize = 1;
+const GEOMETRY: usize = 2;
+const STATE: usize = 8;
+const CHECKSUM: usize = 9;
+const BOOT: usize = 10;
+const STARTS: usize = 12;
+
+/// Words that are summed up at a time.
+const BLOCK_WORDS: usize = 512;
+
+/// A copy of the first words of a region, from memory or from a file.
+pub(crate) type Words = [u64; HEADER_WORDS as usize];
+
+/// What a boot of the machine is called; zero if the system does not say.
+pub(crate) type BootId = [u64; 2];
+
+/// The header of a mapped region.
+#[derive(Clone, Copy)]
+pub(crate) struct Header<'a> {
+    words: &'a [AtomicU64; HEADER_WORDS as usize],
+}
+
+impl<'a> Header<'a> {
+    pub(crate) fn of(region: &'a Region) -> Self {
+        Self { words: region.array(Offset::from_words(0)) }
+    }
+
+    /// Writes the header of a new region. Not before [`Header::set_state`] has reached the disk.
+    pub(crate) fn write(self, geometry: &Geometry) {
+        for (at, value) in fields(geometry).into_iter().enumerate() {
+            self.put(GEOMETRY + at, value);
+        }
+        self.put(0, MAGIC);
+        self.set_boot(boot_id());
+        self.put(STARTS, 1);
+        compiler_fence(Release);
+        // Last: without it, nobody takes the region for complete.
+        self.put(VERSION, LAYOUT_VERSION);
+    }
+
+    pub(crate) fn set_state(self, state: u64) {
+        self.put(STATE, state);
+    }
+
+    pub(crate) fn set_checksum(self, checksum: u64) {
+        self.put(CHECKSUM, checksum);
+    }
+
+    pub(crate) fn checksum(self) -> u64 {
+        self.at(CHECKSUM)
+    }
+
+    /// Remembers in which boot everything was whole.
+    pub(crate) fn set_boot(self, boot: BootId) {
+        self.put(BOOT, boot[0]);
+        self.put(BOOT + 1, boot[1]);
+    }
+
+    /// Whether the region was in use in this boot of the machine already, so that nothing that was written
+    /// to it is lost.
+    pub(crate) fn is_of_boot(self, boot: BootId) -> bool {
+        boot != BootId::default() && boot == [self.at(BOOT), self.at(BOOT + 1)]
+    }
+
+    pub(crate) fn starts(self) -> u64 {
+        self.at(STARTS)
+    }
+
+    pub(crate) fn count_start(self) {
+        self.put(STARTS, self.starts().wrapping_add(1));
+    }
+
+    fn at(self, at: usize) -> u64 {
+        self.words[at].load(Relaxed)
+    }
+
+    // Relaxed: whoever opens a region does so alone, under the lock of its file.
+    fn put(self, at: usize, value: u64) {
+        self.words[at].store(value, Relaxed);
+    }
+}
+
+/// What a header says about the region behind it.
+pub(crate) fn state_of(words: &Words) -> u64 {
+    words[STATE]
+}
+
+pub(crate) fn version_of(words: &Words) -> u64 {
+    words[VERSION]
+}
+
+pub(crate) fn geometry_of(words: &Words) -> Geometry {
+    let [memory_bytes, partitions, partition_words, settled_bytes, layout, hash_seed] =
+        std::array::from_fn(|at| words[GEOMETRY + at]);
+    Geometry { memory_bytes, partitions, partition_words, settled_bytes, layout, hash_seed }
+}
+
+/// A sum over all words before `chunks_start`, but for the state and the sum itself.
+pub(crate) fn checksum(region: &Region, chunks_start: Offset) -> u64 {
+    let mut sum = Xxh3Default::new();
+    let all = region.words(Offset::from_words(0), chunks_start.words() as usize);
+    for (number, block) in all.chunks(BLOCK_WORDS).enumerate() {
+        let mut bytes = [0; BLOCK_WORDS * WORD_BYTES];
+        for (at, (word, bytes)) in block.iter().zip(bytes.as_chunks_mut::<WORD_BYTES>().0).enumerate() {
+            let is_summed = number > 0 || (at != STATE && at != CHECKSUM);
+            *bytes = if is_summed { word.load(Relaxed).to_le_bytes() } else { [0; WORD_BYTES] };
+        }
+        sum.update(&bytes[..block.len() * WORD_BYTES]);
+    }
+    sum.digest()
+}
+
+/// What this boot of the machine is called.
+pub(crate) fn boot_id() -> BootId {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    let half = |range| digits.get(range).and_then(|digits| u64::from_str_radix(digits, 16).ok());
+    half(0..16).zip(half(16..32)).map_or(BootId::default(), |(high, low)| [high, low])
+}
+
+fn fields(geometry: &Geometry) -> [u64; 6] {
+    let Geometry { memory_bytes, partitions, partition_words, settled_bytes, layout, hash_seed } = *geometry;
+    [memory_bytes, partitions, partition_words, settled_bytes, layout, hash_seed]
+}

@@ -1,0 +1,233 @@
+//! Going on with a region that a process before this one has left on a file.
+
+use crate::{
+    backing::{MapError, Mapping},
+    file::{FileError, RegionFile},
+    header::{self, CLEAN, Header, IN_USE, LAYOUT_VERSION, MAGIC, boot_id},
+    layout::{Geometry, Layout},
+    memory::Memory,
+    region::Region,
+};
+use minos_sync::Access;
+use rustix::io::Errno;
+use std::path::{Path, PathBuf};
+
+/// A region that was there already.
+#[derive(Debug)]
+pub enum Opened<A: Access> {
+    /// It was closed by [`Memory::mark_clean`] and passed every check; it is in use from now on.
+    Clean(Memory<A>),
+    /// Whoever used it last has stopped without a word. Nothing but [`Memory::region`] may be used before
+    /// [`Memory::recreate`]; until [`Memory::mark_repaired`], it stays unclean.
+    Unclean {
+        /// The region as it was left.
+        memory: Memory<A>,
+        /// Whether the machine has run since, so that all that was written is there. If it has not, the
+        /// file may hold any mixture of old and new pages, and only starting empty is safe.
+        same_boot: bool,
+    },
+}
+
+/// Why a region on a file cannot be gone on with. The file is as it was.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// There is no region yet: no file, or one that was never finished. To be created.
+    #[error("{} holds no region yet", path.display())]
+    Absent {
+        /// Where it should be.
+        path: PathBuf,
+    },
+    /// The file cannot be used.
+    #[error("cannot use {} for a region: {reason}", path.display())]
+    File {
+        /// Where the file is.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: FileError,
+    },
+    /// It was written by a machine with another order of bytes.
+    #[error("the region was written by a machine with another order of bytes")]
+    ByteOrder,
+    /// It was written by a version of this program with another layout.
+    #[error("the region has layout version {found}, this program reads version {expected}")]
+    Version {
+        /// The file's.
+        found: u64,
+        /// This program's.
+        expected: u64,
+    },
+    /// It was made for other parameters.
+    #[error("the region has {what} {found}, but {expected} is asked for")]
+    Differs {
+        /// Which parameter.
+        what: &'static str,
+        /// The file's.
+        found: u64,
+        /// The caller's.
+        expected: u64,
+    },
+    /// The file is too short or too long for what its header says.
+    #[error("the region's file has {found} bytes instead of {expected}")]
+    Length {
+        /// Bytes of the file.
+        found: u64,
+        /// Bytes that it should have.
+        expected: u64,
+    },
+    /// It was closed, but is not what was written then.
+    #[error("the region is damaged: {what}")]
+    Damaged {
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The operating system refused.
+    #[error("cannot write to the region's file: {source}")]
+    Sync {
+        /// The operating system's reason.
+        source: Errno,
+    },
+}
+
+impl<A: Access> Memory<A> {
+    /// Maps the region that the file at `path` holds, and checks it.
+    ///
+    /// `expected` is what it was created with; but the seed of the key hash is the region's own, and stands
+    /// in [`Memory::geometry`] afterwards. Takes the time that reading every chunk's tag takes.
+    ///
+    /// # Errors
+    /// If there is none, if it is another one, if somebody has it open, or if it was closed and is damaged.
+    pub fn open(path: &Path, expected: &Geometry) -> Result<Opened<A>, OpenError> {
+        let failed = |reason| match reason {
+            FileError::Missing => OpenError::Absent { path: path.to_owned() },
+            reason => OpenError::File { path: path.to_owned(), reason },
+        };
+        let file = RegionFile::open(path).map_err(failed)?;
+        let words = file.header().map_err(failed)?;
+        identify(&words, path)?;
+        let geometry = header::geometry_of(&words);
+        compare(&geometry, expected)?;
+        let layout = Layout::new(&geometry).map_err(|_| damaged("its sizes fit nowhere"))?;
+        let (found, expected) = (file.len().map_err(failed)?, file.bytes_for(geometry.memory_bytes));
+        if found != expected {
+            return Err(OpenError::Length { found, expected });
+        }
+        let mapping = Mapping::file(geometry.memory_bytes, file).map_err(failed)?;
+        let region = Region::of(mapping, geometry.memory_bytes);
+        let memory = Self::on(region, geometry, layout);
+        match header::state_of(&words) {
+            CLEAN => memory.take_over().map(Opened::Clean),
+            IN_USE => {
+                let same_boot = Header::of(memory.region()).is_of_boot(boot_id());
+                Ok(Opened::Unclean { memory, same_boot })
+            }
+            state => Err(damaged(&format!("its state is {state:#x}"))),
+        }
+    }
+
+    /// Empties a region and lays it out anew, with its file locked all the while.
+    ///
+    /// # Errors
+    /// If the operating system refuses the memory, or if the region has no file.
+    pub fn recreate(self, geometry: Geometry) -> Result<Self, MapError> {
+        let layout = Layout::for_map(&geometry)?;
+        let region = self.into_region();
+        let path = region.path().map(Path::to_owned);
+        let file = region.into_file().ok_or(FileError::Missing);
+        let mapping = file.and_then(|file| Mapping::cleared_file(geometry.memory_bytes, file));
+        let region = mapping.map_err(MapError::file(path.as_deref()))?;
+        let region = Region::of(region, geometry.memory_bytes);
+        Self::lay_out(region, geometry, layout)
+    }
+
+    /// Writes everything to the file, then that it is complete. To be called last: whatever is written to
+    /// the region afterwards makes it damaged for whoever opens it.
+    ///
+    /// # Errors
+    /// If the operating system cannot write to the file; the region stays unclean then.
+    pub fn mark_clean(&self) -> Result<(), OpenError> {
+        let header = Header::of(self.region());
+        header.set_checksum(header::checksum(self.region(), self.layout.chunks_start));
+        self.region().sync().map_err(sync_error)?;
+        // Not before all of it has reached the disk.
+        header.set_state(CLEAN);
+        self.region().sync_header().map_err(sync_error)
+    }
+
+    /// [`Memory::mark_clean`], then unmaps it and unlocks its file.
+    ///
+    /// # Errors
+    /// As [`Memory::mark_clean`].
+    pub fn close(self) -> Result<(), OpenError> {
+        self.mark_clean()
+    }
+
+    /// Says that a region which was [`Opened::Unclean`] is whole again, so that the next unclean stop in
+    /// this boot of the machine can be repaired as well.
+    ///
+    /// # Errors
+    /// If the operating system cannot write to the file.
+    pub fn mark_repaired(&self) -> Result<(), OpenError> {
+        let header = Header::of(self.region());
+        self.region().sync().map_err(sync_error)?;
+        header.set_boot(boot_id());
+        header.count_start();
+        self.region().sync_header().map_err(sync_error)
+    }
+
+    /// How often the region was put into use, creating it included.
+    pub fn starts(&self) -> u64 {
+        Header::of(self.region()).starts()
+    }
+
+    /// Checks a region that was closed, and says in its file that it is in use, before anybody writes to it.
+    fn take_over(self) -> Result<Self, OpenError> {
+        let header = Header::of(self.region());
+        if header.checksum() != header::checksum(self.region(), self.layout.chunks_start) {
+            return Err(damaged("the checksum of its tables is wrong"));
+        }
+        self.verify().map_err(|what| OpenError::Damaged { what })?;
+        header.set_state(IN_USE);
+        self.region().sync_header().map_err(sync_error)?;
+        header.set_boot(boot_id());
+        header.count_start();
+        self.region().sync_header().map_err(sync_error)?;
+        Ok(self)
+    }
+}
+
+/// Whether these are the first words of a region that this program can read.
+fn identify(words: &header::Words, path: &Path) -> Result<(), OpenError> {
+    let absent = || OpenError::Absent { path: path.to_owned() };
+    match words[0] {
+        MAGIC => {}
+        0 if words.iter().all(|&word| word == 0) => return Err(absent()),
+        swapped if swapped == MAGIC.swap_bytes() => return Err(OpenError::ByteOrder),
+        _ => return Err(OpenError::File { path: path.to_owned(), reason: FileError::Foreign }),
+    }
+    match header::version_of(words) {
+        LAYOUT_VERSION => Ok(()),
+        // Whoever began to create it came no further.
+        0 => Err(absent()),
+        found => Err(OpenError::Version { found, expected: LAYOUT_VERSION }),
+    }
+}
+
+fn compare(found: &Geometry, expected: &Geometry) -> Result<(), OpenError> {
+    let pairs = [
+        ("engine layout", found.layout, expected.layout),
+        ("memory bytes", found.memory_bytes, expected.memory_bytes),
+        ("partitions", found.partitions, expected.partitions),
+        ("words per partition", found.partition_words, expected.partition_words),
+        ("bytes reserved for large values", found.settled_bytes, expected.settled_bytes),
+    ];
+    let other = pairs.into_iter().find(|(_, found, expected)| found != expected);
+    other.map_or(Ok(()), |(what, found, expected)| Err(OpenError::Differs { what, found, expected }))
+}
+
+fn damaged(what: &str) -> OpenError {
+    OpenError::Damaged { what: what.to_owned() }
+}
+
+fn sync_error(source: Errno) -> OpenError {
+    OpenError::Sync { source }
+}

@@ -1,0 +1,355 @@
+//! A region on a file is either what was closed, or known not to be.
+
+use crate::{Backing, FileError, Geometry, LAYOUT_VERSION, MapError, Memory, Offset, OpenError, Opened};
+use minos_sync::{Crcw, Crew, Erew};
+use proptest::prelude::*;
+use rustix::fs::{FileType, Mode, mknodat};
+use std::{
+    fs,
+    os::unix::fs::{FileExt, MetadataExt, symlink},
+    path::{Path, PathBuf},
+    sync::atomic::Ordering::Relaxed,
+};
+use tempfile::TempDir;
+
+const GEOMETRY: Geometry = Geometry {
+    memory_bytes: 3 << 20,
+    partitions: 2,
+    partition_words: 20,
+    settled_bytes: 1 << 20,
+    layout: 77,
+    hash_seed: 123,
+};
+
+/// The caller of `open` does not know the seed.
+const EXPECTED: Geometry = Geometry { hash_seed: 0, ..GEOMETRY };
+
+struct Place {
+    _dir: TempDir,
+    path: PathBuf,
+}
+
+impl Place {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        Self { path: dir.path().join("region"), _dir: dir }
+    }
+
+    fn create(&self) -> Memory {
+        Memory::create(GEOMETRY, &Backing::File(self.path.clone())).unwrap()
+    }
+
+    fn open(&self) -> Result<Opened<Crcw>, OpenError> {
+        Memory::open(&self.path, &EXPECTED)
+    }
+
+    /// A closed region with something of each kind in it; where the small chunk is.
+    fn closed(&self) -> Offset {
+        let memory = self.create();
+        let (mut first, mut second) = (memory.partition_heap(0), memory.partition_heap(1));
+        let small = memory.allocate_shared(&mut first, 30).unwrap();
+        fill(&memory, small, 30);
+        let next = memory.allocate_shared(&mut first, 30).unwrap();
+        memory.allocate_shared(&mut first, 30).unwrap();
+        memory.free(&mut first, next);
+        memory.allocate_shared(&mut second, 3_000).unwrap();
+        assert!(memory.allocate_settled(20_000).is_some() && memory.allocate_forever(64).is_some());
+        memory.allocate_arena().unwrap();
+        memory.region().word(memory.partition_start(1)).store(42, Relaxed);
+        memory.close().unwrap();
+        small
+    }
+
+    fn flip(&self, word: u64, bit: u32) {
+        let file = fs::File::options().read(true).write(true).open(&self.path).unwrap();
+        let mut bytes = [0; 8];
+        file.read_exact_at(&mut bytes, word * 8).unwrap();
+        let flipped = u64::from_ne_bytes(bytes) ^ (1 << bit);
+        file.write_all_at(&flipped.to_ne_bytes(), word * 8).unwrap();
+    }
+
+    fn put(&self, word: u64, value: u64) {
+        let file = fs::File::options().write(true).open(&self.path).unwrap();
+        file.write_all_at(&value.to_ne_bytes(), word * 8).unwrap();
+    }
+
+    fn length(&self) -> u64 {
+        fs::metadata(&self.path).unwrap().len()
+    }
+}
+
+fn fill(memory: &Memory, chunk: Offset, words: usize) {
+    memory.region().words(chunk, words).iter().for_each(|word| word.store(chunk.words(), Relaxed));
+}
+
+fn clean(opened: Result<Opened<Crcw>, OpenError>) -> Memory {
+    match opened.unwrap() {
+        Opened::Clean(memory) => memory,
+        Opened::Unclean { .. } => panic!("it was closed"),
+    }
+}
+
+fn unclean(opened: Result<Opened<Crcw>, OpenError>) -> (Memory, bool) {
+    match opened.unwrap() {
+        Opened::Clean(_) => panic!("it was not closed"),
+        Opened::Unclean { memory, same_boot } => (memory, same_boot),
+    }
+}
+
+#[test]
+fn what_was_closed_is_there_again() {
+    let place = Place::new();
+    let small = place.closed();
+    for start in 2..5 {
+        let memory = clean(place.open());
+        assert_eq!((memory.starts(), *memory.geometry()), (start, GEOMETRY));
+        assert_eq!(memory.region().path(), Some(place.path.as_path()));
+        let (mut first, second) = (memory.partition_heap(0), memory.partition_heap(1));
+        memory.check(&[&first, &second]).unwrap();
+        assert!(memory.region().words(small, 30).iter().all(|word| word.load(Relaxed) == small.words()));
+        assert_eq!(memory.region().word(memory.partition_start(1)).load(Relaxed), 42);
+        assert_eq!(memory.log_arenas().unwrap().len(), 1);
+        assert!(memory.allocate_shared(&mut first, 100).is_some_and(|chunk| chunk != small));
+        memory.close().unwrap();
+    }
+}
+
+#[test]
+fn every_mode_of_access_opens_what_another_closed() {
+    let place = Place::new();
+    place.closed();
+    let Opened::Clean(memory) = Memory::<Erew>::open(&place.path, &EXPECTED).unwrap() else { panic!() };
+    memory.close().unwrap();
+    let Opened::Clean(memory) = Memory::<Crew>::open(&place.path, &EXPECTED).unwrap() else { panic!() };
+    memory.close().unwrap();
+}
+
+#[test]
+fn what_was_not_closed_is_unclean_until_it_is_repaired_or_emptied() {
+    let place = Place::new();
+    drop(place.create());
+    let (memory, same_boot) = unclean(place.open());
+    assert!(same_boot && memory.starts() == 1);
+    memory.mark_repaired().unwrap();
+    assert_eq!(memory.starts(), 2);
+    drop(memory);
+    place.closed();
+    drop(clean(place.open()));
+    let (memory, same_boot) = unclean(place.open());
+    assert!(same_boot);
+    let memory = memory.recreate(Geometry { hash_seed: 5, ..GEOMETRY }).unwrap();
+    assert!(matches!(place.open(), Err(OpenError::File { reason: FileError::Locked, .. })));
+    assert_eq!((memory.starts(), memory.stats().used_words, memory.geometry().hash_seed), (1, 0, 5));
+    memory.close().unwrap();
+    assert_eq!(clean(place.open()).geometry().hash_seed, 5);
+}
+
+#[test]
+fn another_boot_is_noticed_until_everything_is_whole() {
+    let place = Place::new();
+    drop(place.create());
+    place.flip(10, 3);
+    for _ in 0..2 {
+        assert!(!unclean(place.open()).1);
+    }
+    let (memory, _) = unclean(place.open());
+    memory.mark_repaired().unwrap();
+    drop(memory);
+    assert!(unclean(place.open()).1);
+}
+
+#[test]
+fn nobody_else_gets_a_region_in_use() {
+    let place = Place::new();
+    let memory = place.create();
+    let length = place.length();
+    assert!(matches!(place.open(), Err(OpenError::File { reason: FileError::Locked, .. })));
+    let again = Memory::<Crcw>::create(GEOMETRY, &Backing::File(place.path.clone())).unwrap_err();
+    assert!(matches!(&again, MapError::File { reason: FileError::Locked, .. }), "{again}");
+    assert!(again.to_string().contains("in use by another store"), "{again}");
+    assert_eq!(place.length(), length);
+    memory.close().unwrap();
+    assert!(place.open().is_ok());
+}
+
+#[test]
+fn creating_empties_an_old_region() {
+    let place = Place::new();
+    place.closed();
+    fs::set_permissions(&place.path, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
+    let memory = place.create();
+    assert_eq!(memory.stats().used_words, 0);
+    assert_eq!(memory.region().word(memory.partition_start(1)).load(Relaxed), 0);
+    assert_eq!(fs::metadata(&place.path).unwrap().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn all_blocks_are_there_from_the_beginning() {
+    let place = Place::new();
+    let memory = place.create();
+    assert!(fs::metadata(&place.path).unwrap().blocks() * 512 >= place.length());
+    memory.close().unwrap();
+    // A copy that has holes, as many tools make it.
+    let holes = fs::read(&place.path).unwrap();
+    let used = holes.iter().rposition(|&byte| byte != 0).unwrap();
+    let file = fs::File::create(&place.path).unwrap();
+    file.write_all_at(&holes[..=used], 0).unwrap();
+    file.set_len(holes.len() as u64).unwrap();
+    let memory = clean(place.open());
+    assert!(fs::metadata(&place.path).unwrap().blocks() * 512 >= place.length());
+    memory.close().unwrap();
+}
+
+#[test]
+fn other_parameters_are_named() {
+    let place = Place::new();
+    place.closed();
+    let cases = [
+        (Geometry { layout: 78, ..GEOMETRY }, "engine layout 77, but 78"),
+        (Geometry { memory_bytes: 4 << 20, ..GEOMETRY }, "memory bytes 3145728, but 4194304"),
+        (Geometry { partitions: 4, ..GEOMETRY }, "partitions 2, but 4"),
+        (Geometry { partition_words: 21, ..GEOMETRY }, "words per partition 20, but 21"),
+        (Geometry { settled_bytes: 0, ..GEOMETRY }, "reserved for large values 1048576, but 0"),
+    ];
+    for (expected, text) in cases {
+        let error = Memory::<Crcw>::open(&place.path, &expected).unwrap_err();
+        assert!(matches!(error, OpenError::Differs { .. }) && error.to_string().contains(text), "{error}");
+    }
+    assert!(place.open().is_ok());
+}
+
+#[test]
+fn another_layout_or_machine_is_named() {
+    let place = Place::new();
+    place.closed();
+    place.put(1, LAYOUT_VERSION + 1);
+    assert!(matches!(place.open(), Err(OpenError::Version { found, .. }) if found == LAYOUT_VERSION + 1));
+    place.put(0, crate::header::MAGIC.swap_bytes());
+    assert!(matches!(place.open(), Err(OpenError::ByteOrder)));
+}
+
+#[test]
+fn another_length_is_named() {
+    let place = Place::new();
+    place.closed();
+    let length = place.length();
+    for other in [length - 4096, length + 4096, 600] {
+        let file = fs::File::options().write(true).open(&place.path).unwrap();
+        file.set_len(other).unwrap();
+        let error = place.open().unwrap_err();
+        assert!(matches!(error, OpenError::Length { found, .. } if found == other), "{error}");
+    }
+}
+
+#[test]
+fn what_was_never_finished_is_absent() {
+    let place = Place::new();
+    let is_absent = || matches!(place.open(), Err(OpenError::Absent { .. }));
+    assert!(is_absent());
+    fs::write(&place.path, b"").unwrap();
+    assert!(is_absent());
+    drop(place.create());
+    place.put(1, 0);
+    assert!(is_absent());
+    drop(place.create());
+    assert!(!is_absent());
+}
+
+#[test]
+fn what_is_no_region_is_left_alone() {
+    let place = Place::new();
+    let refuse = |path: &Path, reason: FileError| {
+        let opened = Memory::<Crcw>::open(path, &EXPECTED).unwrap_err();
+        assert!(matches!(&opened, OpenError::File { reason: found, .. } if *found == reason), "{opened}");
+        let created = Memory::<Crcw>::create(GEOMETRY, &Backing::File(path.to_owned())).unwrap_err();
+        assert!(matches!(&created, MapError::File { reason: found, .. } if *found == reason), "{created}");
+    };
+    fs::write(&place.path, b"somebody's diary").unwrap();
+    refuse(&place.path, FileError::Foreign);
+    assert_eq!(fs::read(&place.path).unwrap(), b"somebody's diary");
+    let beside = |name| place.path.with_file_name(name);
+    fs::create_dir(beside("dir")).unwrap();
+    refuse(&beside("dir"), FileError::NotRegular);
+    symlink(&place.path, beside("link")).unwrap();
+    refuse(&beside("link"), FileError::NotRegular);
+    mknodat(rustix::fs::CWD, beside("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    refuse(&beside("pipe"), FileError::NotRegular);
+}
+
+#[test]
+fn too_little_space_is_an_error_and_no_signal() {
+    let path = Path::new("/dev/shm").join(format!("minos-region-{}", std::process::id()));
+    let shared = rustix::fs::statvfs("/dev/shm").unwrap();
+    // What can never be had is refused at once.
+    let memory_bytes = shared.f_blocks * shared.f_frsize + (1 << 30);
+    let geometry = Geometry { memory_bytes, ..GEOMETRY };
+    let error = Memory::<Crcw>::create(geometry, &Backing::File(path.clone())).unwrap_err();
+    let length = fs::metadata(&path).unwrap().len();
+    fs::remove_file(path).unwrap();
+    assert!(matches!(&error, MapError::File { reason: FileError::NoSpace { .. }, .. }), "{error}");
+    assert_eq!(length, 0);
+}
+
+#[test]
+fn every_flip_in_the_tables_is_noticed() {
+    let place = Place::new();
+    place.closed();
+    let original = fs::read(&place.path).unwrap();
+    let chunks = clean(place.open()).layout.chunks_start.words();
+    // All of the header, and a sample of the rest.
+    for word in (0..64).chain((64..chunks).step_by(13)) {
+        fs::write(&place.path, &original).unwrap();
+        place.flip(word, (word * 7 % 64) as u32);
+        assert!(place.open().is_err(), "word {word}");
+    }
+    fs::write(&place.path, &original).unwrap();
+    clean(place.open());
+}
+
+#[test]
+fn damage_between_the_items_is_noticed() {
+    let place = Place::new();
+    let small = place.closed();
+    let original = fs::read(&place.path).unwrap();
+    let word = |offset: Offset| offset.words();
+    // The tag of a chunk in use, that of the free one behind it, its two links and its size.
+    let free = small.plus(30);
+    for damaged in [word(small) - 1, word(free), word(free) + 1, word(free) + 2, word(free) + 30] {
+        fs::write(&place.path, &original).unwrap();
+        place.flip(damaged, 9);
+        let error = place.open().unwrap_err();
+        assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    /// Whatever the chunks hold, opening ends, and without a panic.
+    #[test]
+    fn no_damage_makes_opening_panic(
+        writes in proptest::collection::vec((any::<prop::sample::Index>(), 0u64..1 << 19, 0u64..256), 1..20),
+    ) {
+        let place = Place::new();
+        let small = place.closed();
+        for (at, words, flags) in writes {
+            // Where tags and links are most likely.
+            place.put(small.words() - 80 + at.index(400) as u64, words << 8 | flags);
+        }
+        let _ = place.open();
+    }
+}
+
+#[test]
+fn touching_the_pages_keeps_what_they_hold() {
+    let place = Place::new();
+    for backing in [Backing::Private, Backing::Memfd, Backing::File(place.path.clone())] {
+        let memory = Memory::<Crcw>::create(GEOMETRY, &backing).unwrap();
+        let chunk = memory.allocate_arena().unwrap().start();
+        fill(&memory, chunk, 5_000);
+        memory.region().prefault().unwrap();
+        memory.region().touch_pages();
+        assert!(memory.region().words(chunk, 5_000).iter().all(|word| word.load(Relaxed) == chunk.words()));
+        memory.verify().unwrap();
+    }
+}
