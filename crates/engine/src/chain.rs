@@ -6,9 +6,10 @@
 use crate::{
     index::{BUCKET_WORDS, FREE_SPARE, Index, SLOTS, clear_bucket},
     slot::Slot,
+    versions,
 };
 use minos_region::{Memory, Offset, Region};
-use minos_sync::version;
+use minos_sync::{Access, tags};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Spare buckets that are taken from the heap at once, while it has so many; then fewer.
@@ -29,7 +30,7 @@ impl Place {
         Slot(self.cell(region).load(Relaxed))
     }
 
-    fn cell<'a>(&self, region: &'a Region) -> &'a AtomicU64 {
+    pub(crate) fn cell<'a>(&self, region: &'a Region) -> &'a AtomicU64 {
         &region.words(self.bucket, BUCKET_WORDS)[self.word]
     }
 }
@@ -57,71 +58,89 @@ pub(crate) fn places(region: &Region, head: Offset) -> impl Iterator<Item = Plac
         .take_while(|place| !place.slot(region).is_empty())
 }
 
+/// The places of all slots with this tag.
+#[inline]
+pub(crate) fn tagged(region: &Region, head: Offset, tag: u16) -> impl Iterator<Item = Place> {
+    buckets(region, head).flat_map(move |bucket| {
+        tags::matching(region.array(bucket), tag).map(move |word| Place { head, bucket, word })
+    })
+}
+
+/// The first empty slot of a bucket.
+#[inline]
+pub(crate) fn vacant(region: &Region, head: Offset, bucket: Offset) -> Option<Place> {
+    // An empty slot has the tag that no item has.
+    tags::matching(region.array(bucket), 0).first().map(|word| Place { head, bucket, word })
+}
+
 /// Puts another item into a slot.
-pub(crate) fn replace(region: &Region, place: Place, slot: Slot) {
-    let version = region.word(place.head);
-    version::begin_write(version);
-    place.cell(region).store(slot.0, Relaxed);
-    version::end_write(version);
+pub(crate) fn replace<A: Access>(region: &Region, place: Place, slot: Slot) {
+    versions::write::<A>(region.word(place.head), || place.cell(region).store(slot.0, Relaxed));
 }
 
 /// Appends a slot; `None` when it needs a spare bucket and there is none.
-pub(crate) fn append(memory: &Memory, index: &Index, head: Offset, slot: Slot) -> Option<Place> {
+pub(crate) fn append<A: Access>(
+    memory: &Memory<A>,
+    index: &Index,
+    head: Offset,
+    slot: Slot,
+) -> Option<Place> {
     let region = memory.region();
     let last = buckets(region, head).last()?;
-    let free = (1..=SLOTS).map(|word| Place { head, bucket: last, word });
-    let free = free.into_iter().find(|place| place.slot(region).is_empty());
-    let version = region.word(head);
-    if let Some(place) = free {
-        replace(region, place, slot);
+    if let Some(place) = vacant(region, head, last) {
+        replace::<A>(region, place, slot);
         return Some(place);
     }
     let spare = take_spare(memory, index)?;
     let place = Place { head, bucket: spare, word: 1 };
-    version::begin_write(version);
-    place.cell(region).store(slot.0, Relaxed);
-    set_following(region, last, Some(spare));
-    version::end_write(version);
+    versions::write::<A>(region.word(head), || {
+        place.cell(region).store(slot.0, Relaxed);
+        set_following(region, last, Some(spare));
+    });
     Some(place)
 }
 
 /// Takes a slot out; the last one of the chain takes its place.
-pub(crate) fn remove(region: &Region, index: &Index, place: Place) {
+pub(crate) fn remove<A: Access>(region: &Region, index: &Index, place: Place) {
     let Some(last) = places(region, place.head).last() else { return };
-    let version = region.word(place.head);
-    version::begin_write(version);
-    place.cell(region).store(last.slot(region).0, Relaxed);
-    last.cell(region).store(Slot::EMPTY.0, Relaxed);
-    if last.word == 1 && last.bucket != place.head {
-        let before = buckets(region, place.head)
-            .find(|&bucket| following(region.word(bucket).load(Relaxed)) == Some(last.bucket));
-        if let Some(before) = before {
-            set_following(region, before, None);
-            put_spare(region, index, last.bucket);
+    versions::write::<A>(region.word(place.head), || {
+        place.cell(region).store(last.slot(region).0, Relaxed);
+        last.cell(region).store(Slot::EMPTY.0, Relaxed);
+        if last.word == 1 && last.bucket != place.head {
+            let before = buckets(region, place.head)
+                .find(|&bucket| following(region.word(bucket).load(Relaxed)) == Some(last.bucket));
+            if let Some(before) = before {
+                set_following(region, before, None);
+                put_spare(region, index, last.bucket);
+            }
         }
-    }
-    version::end_write(version);
+    });
 }
 
 /// Deals the slots of a chain to it and to a new one, and puts the new one into use.
 ///
 /// `slots` are those of the chain, each with whether it goes to `new`. The two need no more spare
 /// buckets than the one had.
-pub(crate) fn split(region: &Region, index: &Index, old: Offset, new: Offset, slots: &[(Slot, bool)]) {
-    let version = region.word(old);
-    version::begin_write(version);
-    let mut spare = following(version.load(Relaxed));
-    set_following(region, old, None);
-    while let Some(bucket) = spare {
-        spare = following(region.word(bucket).load(Relaxed));
-        put_spare(region, index, bucket);
-    }
+pub(crate) fn split<A: Access>(
+    region: &Region,
+    index: &Index,
+    old: Offset,
+    new: Offset,
+    slots: &[(Slot, bool)],
+) {
     let slots_of = |new: bool| slots.iter().filter(move |(_, moves)| *moves == new).map(|(slot, _)| *slot);
-    fill(region, index, new, slots_of(true));
-    // Before the slots leave the old chain: a reader misses them there only after the count changed.
-    index.publish(region);
-    fill(region, index, old, slots_of(false));
-    version::end_write(version);
+    versions::write::<A>(region.word(old), || {
+        let mut spare = following(region.word(old).load(Relaxed));
+        set_following(region, old, None);
+        while let Some(bucket) = spare {
+            spare = following(region.word(bucket).load(Relaxed));
+            put_spare(region, index, bucket);
+        }
+        fill(region, index, new, slots_of(true));
+        // Before the slots leave the old chain: a reader misses them there only after the count changed.
+        index.publish(region);
+        fill(region, index, old, slots_of(false));
+    });
 }
 
 /// Writes the slots of a chain that consists of its first bucket.
@@ -146,11 +165,11 @@ fn fill(region: &Region, index: &Index, head: Offset, mut slots: impl Iterator<I
 
 /// Sets the link of a bucket and keeps its version.
 fn set_following(region: &Region, bucket: Offset, next: Option<Offset>) {
-    version::set_payload(region.word(bucket), line_of(next));
+    minos_sync::version::set_payload(region.word(bucket), line_of(next));
 }
 
 /// An empty spare bucket, from the free ones or from the heap.
-fn take_spare(memory: &Memory, index: &Index) -> Option<Offset> {
+fn take_spare<A: Access>(memory: &Memory<A>, index: &Index) -> Option<Offset> {
     let region = memory.region();
     if let Some(spare) = pop_spare(region, index) {
         return Some(spare);

@@ -1,11 +1,21 @@
 //! Append and prepend, without copying large values under a lock.
 
-use crate::{item::ItemMeta, partition::OutOfMemory, pinned::Pinned, store::Store};
+use crate::{
+    entry::Entry,
+    item::{ItemMeta, ItemState},
+    mode::Mode,
+    partition::OutOfMemory,
+    store::Engine,
+};
 use minos_base::{KeyHash, Seconds, SizeClass};
+use minos_sync::{Access, AnyWriter};
 use std::sync::Arc;
 
 /// Times that a large value is copied outside of the lock, in the hope that nobody replaces it meanwhile.
 const ATTEMPTS_MAX: u32 = 4;
+
+/// Bytes of the buffer that a partition keeps for joining.
+const SCRATCH_BYTES_MAX: usize = 16 << 10;
 
 /// On which side of the old value the new bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,12 +56,15 @@ pub enum ConcatError {
     OutOfMemory(#[from] OutOfMemory),
 }
 
-impl Store {
+impl<M: Mode, A: AnyWriter> Engine<M, A> {
     /// Joins bytes to the value of the live item with this key; it keeps its flags and its expiry. Returns
     /// the new CAS unique.
     ///
     /// A large value is pinned and copied into a reservation without a lock, and linked if the item is still
     /// the same; if others are always faster, the copy is made under the lock in the end.
+    ///
+    /// # Errors
+    /// There is nothing to join to, or no room; the item is as it was.
     pub fn concat(
         self: &Arc<Self>,
         hash: KeyHash,
@@ -61,14 +74,14 @@ impl Store {
     ) -> Result<u64, ConcatError> {
         for _ in 0..ATTEMPTS_MAX {
             let Some(class) = self.size_class(hash) else { break };
-            if class.max(SizeClass::of(concat.extra.len() as u64)) <= self.class_optimistic_max {
+            if class.max(SizeClass::of(concat.extra.len() as u64)) <= self.inline_class_max {
                 break;
             }
             if let Some(result) = self.concat_outside(hash, key, now, concat) {
                 return result;
             }
         }
-        self.concat_inside(hash, key, now, concat)
+        self.entry(hash, key, now).concat(concat)
     }
 
     /// `None` when the item was replaced meanwhile.
@@ -80,11 +93,11 @@ impl Store {
         concat: &Concat<'_>,
     ) -> Option<Result<u64, ConcatError>> {
         let Some(old) = self.pin(hash, key, now) else { return Some(Err(ConcatError::Missing)) };
-        if let Err(error) = self.may_concat(old.cas(), old.value_bytes(), concat) {
-            return Some(Err(error));
-        }
-        let value_bytes = old.value_bytes() + concat.extra.len();
-        let mut reservation = match self.reserve(hash, key, value_bytes as u64) {
+        let value_bytes = match concat.judge(&old, self.value_bytes_max()) {
+            Ok(value_bytes) => value_bytes,
+            Err(error) => return Some(Err(error)),
+        };
+        let mut reservation = match self.reserve(hash, key, value_bytes) {
             Ok(reservation) => reservation,
             Err(error) => return Some(Err(error.into())),
         };
@@ -97,47 +110,55 @@ impl Store {
         let is_same = entry
             .item()
             .is_some_and(|item| item.cas() == old.cas() && item.value_bytes() == old.value_bytes());
-        let result = is_same.then(|| entry.commit(reservation, concat.meta(&old)).map_err(ConcatError::from));
-        // Before the pin is dropped, which takes the same lock.
-        drop(entry);
-        result
-    }
-
-    fn concat_inside(
-        self: &Arc<Self>,
-        hash: KeyHash,
-        key: &[u8],
-        now: Seconds,
-        concat: &Concat<'_>,
-    ) -> Result<u64, ConcatError> {
-        let mut entry = self.entry(hash, key, now);
-        let old = entry.pin(self).ok_or(ConcatError::Missing)?;
-        let result = self
-            .may_concat(old.cas(), old.value_bytes(), concat)
-            .and_then(|()| Ok(entry.insert(&concat.parts(old.value()), concat.meta(&old))?));
-        // Before the pin is dropped, which takes the same lock.
-        drop(entry);
-        result
-    }
-
-    fn may_concat(&self, cas: u64, value_bytes: usize, concat: &Concat<'_>) -> Result<(), ConcatError> {
-        if concat.compare.is_some_and(|compare| compare != cas) {
-            return Err(ConcatError::Changed);
-        }
-        let value_bytes = value_bytes as u64 + concat.extra.len() as u64;
-        if value_bytes > self.value_bytes_max { Err(ConcatError::TooLarge) } else { Ok(()) }
+        is_same.then(|| entry.commit(reservation, concat.meta(&old)).map_err(ConcatError::from))
     }
 }
 
-impl<'a> Concat<'a> {
-    fn parts(&self, old: &'a [u8]) -> [&'a [u8]; 2] {
+impl<M: Mode, A: Access> Entry<'_, M, A> {
+    /// Joins bytes to the value of the item; it keeps its flags and its expiry. Returns the new CAS unique.
+    ///
+    /// A large value is copied twice while other writers wait: see [`Engine::concat`].
+    ///
+    /// # Errors
+    /// There is nothing to join to, or no room; the item is as it was.
+    pub fn concat(&mut self, concat: &Concat<'_>) -> Result<u64, ConcatError> {
+        let value_bytes_max = self.engine().value_bytes_max();
+        // Kept for the next one, so that no memory is allocated. Making room for the new value may move or
+        // evict the old one.
+        let mut joined = std::mem::take(self.scratch());
+        joined.clear();
+        let result = match self.item() {
+            None => Err(ConcatError::Missing),
+            Some(old) => concat.judge(&old, value_bytes_max).map(|_| {
+                concat.parts(old.value()).into_iter().for_each(|part| joined.extend_from_slice(part));
+                concat.meta(&old)
+            }),
+        };
+        let result = result.and_then(|meta| Ok(self.insert(&[&joined], meta)?));
+        joined.shrink_to(SCRATCH_BYTES_MAX);
+        *self.scratch() = joined;
+        result
+    }
+}
+
+impl Concat<'_> {
+    /// The length of the joined value in bytes, if it may be made of an item in this state.
+    fn judge(&self, old: &ItemState, value_bytes_max: u64) -> Result<u64, ConcatError> {
+        if self.compare.is_some_and(|compare| compare != old.cas()) {
+            return Err(ConcatError::Changed);
+        }
+        let value_bytes = old.value_bytes() as u64 + self.extra.len() as u64;
+        if value_bytes > value_bytes_max { Err(ConcatError::TooLarge) } else { Ok(value_bytes) }
+    }
+
+    fn parts<'a>(&'a self, old: &'a [u8]) -> [&'a [u8]; 2] {
         match self.side {
             Side::Back => [old, self.extra],
             Side::Front => [self.extra, old],
         }
     }
 
-    fn meta(&self, old: &Pinned) -> ItemMeta {
-        ItemMeta { cas: self.cas, ..old.state.meta() }
+    fn meta(&self, old: &ItemState) -> ItemMeta {
+        ItemMeta { cas: self.cas, ..old.meta() }
     }
 }

@@ -1,6 +1,6 @@
 //! What a store is made of, and why it cannot be made.
 
-use minos_base::{SizeClass, VALUE_BYTES_MAX};
+use minos_base::{VALUE_BYTES_MAX, limits::BURST_MAX};
 use minos_region::{Backing, MapError};
 
 /// Most partitions of a store: as many as the key hash keeps bits for.
@@ -33,6 +33,11 @@ pub struct StoreConfig {
     /// Larger ones are read under a pin: copying them takes so long that a writer would often
     /// interfere, and their memory must be known to be unread when it is received into.
     pub item_optimistic_bytes_max: u64,
+    /// Operations of a burst whose cache misses overlap, from 1 to [`BURST_MAX`]; with 1 nothing is prefetched.
+    pub prefetch_depth: usize,
+    /// Highest bits of the key hash that chose this table among several, and tell nothing more here: 0 unless
+    /// each of 2^n threads has a table of its own. With those of the partitions at most 16.
+    pub shard_bits: u32,
     /// Bits of the key hash that count: all, but for tests that want keys to collide.
     #[doc(hidden)]
     pub hash_mask: u64,
@@ -48,6 +53,8 @@ impl StoreConfig {
             hash_seed: 0,
             value_bytes_max: VALUE_BYTES_MAX,
             item_optimistic_bytes_max: 4096,
+            prefetch_depth: BURST_MAX,
+            shard_bits: 0,
             hash_mask: u64::MAX,
         }
     }
@@ -56,15 +63,12 @@ impl StoreConfig {
         let by_memory = self.memory_bytes / PARTITION_BYTES_MIN;
         let default = by_memory.clamp(1, PARTITIONS_DEFAULT).ilog2();
         let partitions = self.partitions.unwrap_or(1 << default);
-        if partitions.is_power_of_two() && partitions <= PARTITIONS_MAX {
+        let bits = u64::from(self.shard_bits) + u64::from(partitions.max(1).ilog2());
+        if partitions.is_power_of_two() && bits <= u64::from(PARTITIONS_MAX.ilog2()) {
             Ok(partitions)
         } else {
             Err(CreateError::Partitions { partitions })
         }
-    }
-
-    pub(crate) fn class_optimistic_max(&self) -> SizeClass {
-        SizeClass::of(self.item_optimistic_bytes_max)
     }
 }
 

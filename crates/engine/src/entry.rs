@@ -1,50 +1,62 @@
-//! One key under its partition's lock.
+//! One key while its partition's writer is at work.
 
 use crate::{
-    chain::Place,
-    item::{ItemMeta, ItemState, STALE, WIN_SENT, body},
-    partition::{OutOfMemory, Writer, allocate},
-    pinned::{Pinned, value_of},
-    store::Store,
+    item::{ItemMeta, ItemState, STALE, WIN_SENT, body, item_words},
+    mode::{Mode, Placed},
+    partition::{Found, OutOfMemory, Writing},
+    pinned::{HeldClaim, Pinned, claim_of_writer, inline_value},
+    slot::Slot,
+    store::Engine,
+    versions,
 };
 use minos_base::{KeyHash, Seconds, limits::KEY_BYTES_MAX};
-use minos_region::Offset;
+use minos_region::{Offset, Region};
 use minos_sync::{
-    SpinGuard, version,
-    words::{copy_in, eq_bytes, words_for},
+    Access, AnyWriter, Crcw,
+    words::{copy_in, words_for},
 };
-use std::{ops::Deref, sync::Arc};
+use std::{
+    ops::Deref,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
 
-/// The place of one key, under the lock of its partition: nothing else is written there meanwhile.
+/// The place of one key, while nothing else is written in its partition.
 ///
 /// Held for a short time only: whatever is long (receiving, sending, copying a large value) is done with
 /// a [`crate::Reservation`] before, or with a [`Pinned`] after.
 #[derive(Debug)]
-pub struct Entry<'a> {
-    store: &'a Store,
-    writer: SpinGuard<'a, Writer>,
+pub struct Entry<'a, M: Mode = crate::StoreMode, A: Access = Crcw> {
+    writing: Writing<'a, M, A>,
     hash: KeyHash,
     key: &'a [u8],
     now: Seconds,
-    found: Option<Place>,
+    found: Option<Found>,
 }
 
-/// A live item under its partition's lock.
+/// A live item that nobody else may write.
 #[derive(Debug)]
-pub struct Item<'a> {
-    store: &'a Store,
+pub struct Item<'a, M: Mode = crate::StoreMode, A: Access = Crcw> {
+    region: &'a Region,
     item: Offset,
     state: ItemState,
+    /// Of a large value: other partitions may evict it.
+    claim: Option<HeldClaim<'a, M, A>>,
 }
 
-impl Item<'_> {
+impl<M: Mode, A: Access> Item<'_, M, A> {
     /// The value.
     pub fn value(&self) -> &[u8] {
-        value_of(self.store, self.item, &self.state)
+        match &self.claim {
+            Some(held) => held.claim.bytes(self.region, &self.state),
+            None => inline_value(self.region, self.item, &self.state),
+        }
     }
 }
 
-impl Deref for Item<'_> {
+impl<M: Mode, A: Access> Deref for Item<'_, M, A> {
     type Target = ItemState;
 
     fn deref(&self) -> &ItemState {
@@ -52,53 +64,75 @@ impl Deref for Item<'_> {
     }
 }
 
-impl Store {
-    /// Takes the lock of the key's partition and finds the key. A dead item is reclaimed on the way.
-    pub fn entry<'a>(&'a self, hash: KeyHash, key: &'a [u8], now: Seconds) -> Entry<'a> {
-        let mut writer = self.partition(hash).writer.lock();
-        let mut found = writer.find(self.memory(), hash, key);
-        if let Some(place) = found
-            && writer.reclaim_if_dead(self.memory(), place, now)
-        {
-            found = None;
-        }
-        Entry { store: self, writer, hash, key, now, found }
+impl<M: Mode, A: AnyWriter> Engine<M, A> {
+    /// Waits for the writer of the key's partition and finds the key. A dead item is reclaimed on the way.
+    #[inline]
+    pub fn entry<'a>(&'a self, hash: KeyHash, key: &'a [u8], now: Seconds) -> Entry<'a, M, A> {
+        Entry::find(self.writing(hash), hash, key, now)
     }
 }
 
-impl Entry<'_> {
+impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
+    #[inline]
+    pub(crate) fn find(mut writing: Writing<'a, M, A>, hash: KeyHash, key: &'a [u8], now: Seconds) -> Self {
+        M::settle_debts(&mut writing);
+        let mut found = writing.find(hash, key);
+        if let Some(Found { place, .. }) = found
+            && writing.reclaim_if_dead(place, now)
+        {
+            found = None;
+        }
+        Self { writing, hash, key, now, found }
+    }
+}
+
+impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
     /// The live item, if there is one.
-    pub fn item(&self) -> Option<Item<'_>> {
+    pub fn item(&self) -> Option<Item<'_, M, A>> {
         let (item, state) = self.current()?;
-        Some(Item { store: self.store, item, state })
+        let Writing { engine, partition, .. } = self.writing;
+        let claim = if engine.is_inline(state.value_bytes() as u64) {
+            None
+        } else {
+            let claim = claim_of_writer(engine, partition, item, &state)?;
+            Some(HeldClaim { engine, partition, claim })
+        };
+        Some(Item { region: self.writing.region(), item, state, claim })
     }
 
     /// Stores the parts of `value`, one after another, in place of whatever is there. Returns the CAS
     /// unique.
     ///
-    /// When there is no memory, or the value is larger than the store allows, the old item stays.
+    /// When there is no memory, or the value is larger than the table allows, the old item stays.
     pub fn insert(&mut self, value: &[&[u8]], meta: ItemMeta) -> Result<u64, OutOfMemory> {
         let sizes = (self.key.len(), value.iter().map(|part| part.len() as u64).sum());
-        let Some(item) = self.allocate(sizes) else { return self.refuse() };
-        let words = self.body_words(item, sizes);
-        // The lock ended with a release fence: a reader that strays here sees why it must not.
-        copy_in(words, 0, self.key);
-        let mut at = self.key.len();
-        for part in value {
-            copy_in(words, at, part);
-            at += part.len();
+        if sizes.0 > KEY_BYTES_MAX || sizes.1 > self.writing.engine.value_bytes_max {
+            return self.refuse();
         }
-        let linked = self.link(item, &meta, sizes);
+        if !self.writing.engine.is_inline(sizes.1) {
+            return self.insert_large(value, meta, sizes);
+        }
+        if let Some(found) = self.found
+            && self.fits_in_place(&found, sizes)
+        {
+            return Ok(self.update(found, value, &meta, sizes));
+        }
+        let Some(placed) = self.writing.allocate(item_words(sizes.0, sizes.1)) else { return self.refuse() };
+        let words = self.words(body(placed.item), sizes.0 + sizes.1 as usize);
+        // Entering ended with a release fence: a reader that strays here sees why it must not.
+        copy_in(words, 0, self.key);
+        copy_parts(words, sizes.0, value);
+        let linked = self.link(placed, &meta, sizes);
         if linked.is_err() {
-            self.free(item);
+            M::abandon(&mut self.writing, placed);
         }
         linked
     }
 
     /// Deletes the item; whether there was one.
     pub fn remove(&mut self) -> bool {
-        let Some(place) = self.found.take() else { return false };
-        self.writer.unlink(self.store.memory(), place);
+        let Some(found) = self.found.take() else { return false };
+        self.writing.unlink(found.place);
         true
     }
 
@@ -129,7 +163,7 @@ impl Entry<'_> {
 
     /// Gives the item the next CAS unique, and returns it; 0 if there is no item.
     pub fn renew_cas(&mut self) -> u64 {
-        let cas = self.writer.next_cas();
+        let cas = self.writing.writer.next_cas();
         if self.found.is_none() {
             return 0;
         }
@@ -139,111 +173,158 @@ impl Entry<'_> {
 
     /// Writes `bytes` over a part of the value, from byte `at` on. Returns the item's new CAS unique.
     ///
-    /// In place, but for a pinned item, which is replaced by a copy. Without an item, or beyond the end
-    /// of its value, nothing is written and there is no memory for it either.
+    /// In place, but for a large value, which is replaced by a copy. Without an item,
+    /// or beyond the end of its value, nothing is written and there is no memory for it either.
     pub fn overwrite_value(&mut self, at: usize, bytes: &[u8]) -> Result<u64, OutOfMemory> {
         let Some((item, state)) = self.current() else { return Err(OutOfMemory) };
         let end = at.checked_add(bytes.len()).filter(|&end| end <= state.value_bytes());
         let end = end.ok_or(OutOfMemory)?;
-        let cas = self.writer.next_cas();
-        if state.is_pinned() {
-            // The old bytes stay where they are: whoever pinned them may read on.
-            let old = value_of(self.store, item, &state);
-            let meta = ItemMeta {
-                cas: Some(cas),
-                stale: state.is_stale(),
-                win_sent: state.is_win_sent(),
-                encoded_key: state.has_encoded_key(),
-                ..state.meta()
-            };
-            return self.insert(&[&old[..at], bytes, &old[end..]], meta);
+        let cas = self.writing.writer.next_cas();
+        if !self.writing.engine.is_inline(state.value_bytes() as u64) {
+            // Large values are read as plain bytes: they are never changed where they are.
+            let old = self.item().ok_or(OutOfMemory)?.value().to_vec();
+            return self.insert(&[&old[..at], bytes, &old[end..]], state.meta_with(cas));
         }
-        let words = self.body_words(item, (state.key_bytes(), state.value_bytes() as u64));
-        self.versioned(|| {
+        let words = self.words(body(item), state.key_bytes() + state.value_bytes());
+        self.versioned(|region| {
             copy_in(words, state.key_bytes() + at, bytes);
-            state.with_cas(cas).store(self.store.memory().region(), item);
+            state.with_cas(cas).store(region, item);
         });
         Ok(cas)
     }
 
     /// Pins the item; `None` if there is none.
-    ///
-    /// What is returned must outlive the entry: dropping it takes the lock that the entry holds.
-    pub fn pin(&mut self, store: &Arc<Store>) -> Option<Pinned> {
+    pub fn pin(&mut self, engine: &Arc<Engine<M, A>>) -> Option<Pinned<M, A>> {
         let (item, state) = self.current()?;
-        Some(Pinned::new(store, &mut self.writer, self.hash, item, state))
+        Pinned::of_writer(engine, self.writing.partition, self.hash, item, state)
     }
 
-    pub(crate) fn link(
+    /// Links the item whose large value lies in `chunk`, which stays the caller's if that fails.
+    pub(crate) fn link_large(
         &mut self,
-        item: Offset,
+        chunk: Offset,
         meta: &ItemMeta,
+        value_bytes: u64,
+    ) -> Result<u64, OutOfMemory> {
+        let Some(placed) = M::place_large(&mut self.writing, chunk, self.key, value_bytes) else {
+            return self.refuse();
+        };
+        let linked = self.link(placed, meta, (self.key.len(), value_bytes));
+        if linked.is_err() {
+            M::abandon(&mut self.writing, placed);
+        }
+        linked
+    }
+
+    pub(crate) fn hash(&self) -> KeyHash {
+        self.hash
+    }
+
+    pub(crate) fn key_bytes(&self) -> usize {
+        self.key.len()
+    }
+
+    pub(crate) fn engine(&self) -> &Engine<M, A> {
+        self.writing.engine
+    }
+
+    pub(crate) fn refuse(&mut self) -> Result<u64, OutOfMemory> {
+        self.writing.partition.counts.out_of_memory.add(1);
+        Err(OutOfMemory)
+    }
+
+    pub(crate) fn scratch(&mut self) -> &mut Vec<u8> {
+        &mut self.writing.writer.scratch
+    }
+
+    fn insert_large(
+        &mut self,
+        value: &[&[u8]],
+        meta: ItemMeta,
         sizes: (usize, u64),
     ) -> Result<u64, OutOfMemory> {
-        let memory = self.store.memory();
-        let cas = self.writer.describe(memory, item, meta, sizes, self.now);
-        let hasher = |key: &[u8]| self.store.hash(key);
-        match self.writer.link(memory, self.hash, hasher, item, self.found) {
-            Ok(place) => {
-                self.found = Some(place);
+        let engine = self.writing.engine;
+        let Some(settled) = M::take_large(engine, sizes.0, sizes.1) else { return self.refuse() };
+        let chunk = settled.into_chunk();
+        let at = M::large_value_at(sizes.0);
+        copy_parts(self.words(chunk, at + sizes.1 as usize), at, value);
+        let linked = self.link_large(chunk, &meta, sizes.1);
+        if linked.is_err() {
+            engine.memory().free_settled(chunk);
+        }
+        linked
+    }
+
+    fn fits_in_place(&self, found: &Found, sizes: (usize, u64)) -> bool {
+        found.slot.class_index() <= self.writing.engine.inline_class_max.index()
+            && M::fits_in_place(&self.writing, found.slot, found.item, item_words(sizes.0, sizes.1))
+    }
+
+    /// Writes another value over that of a small item, under the bucket's version.
+    fn update(&mut self, found: Found, value: &[&[u8]], meta: &ItemMeta, sizes: (usize, u64)) -> u64 {
+        let cas = meta.cas.unwrap_or_else(|| self.writing.writer.next_cas());
+        let region = self.writing.region();
+        let generation = self.writing.partition.index.generation(region);
+        let old = ItemState::load(region, found.item, self.now);
+        let new = ItemState::new(meta, cas, sizes.0, sizes.1, generation, self.now);
+        let slot = Slot::new(self.hash, sizes.1, found.slot.link());
+        let words = self.words(body(found.item), sizes.0 + sizes.1 as usize);
+        self.versioned(|region| {
+            copy_parts(words, sizes.0, value);
+            new.store(region, found.item);
+            if slot != found.slot {
+                found.place.cell(region).store(slot.0, Relaxed);
+            }
+        });
+        self.writing.partition.counts.update((&old, found.slot), (&new, slot));
+        self.found = Some(Found { slot, ..found });
+        cas
+    }
+
+    fn link(&mut self, placed: Placed, meta: &ItemMeta, sizes: (usize, u64)) -> Result<u64, OutOfMemory> {
+        let cas = self.writing.describe(placed.item, meta, sizes, self.now);
+        match self.writing.link(self.hash, placed, self.found.map(|found| found.place)) {
+            Ok(found) => {
+                self.found = Some(found);
                 Ok(cas)
             }
             Err(OutOfMemory) => self.refuse(),
         }
     }
 
-    /// Gives memory back that was not linked.
-    pub(crate) fn free(&mut self, item: Offset) {
-        self.store.memory().free(&mut self.writer.heap, item);
-    }
-
-    /// Whether memory that holds a key of `key_bytes` was reserved for this entry's key.
-    pub(crate) fn is_for(&self, store: &Arc<Store>, hash: KeyHash, item: Offset, key_bytes: usize) -> bool {
-        std::ptr::eq(Arc::as_ptr(store), self.store)
-            && hash == self.hash
-            && key_bytes == self.key.len()
-            && eq_bytes(self.body_words(item, (key_bytes, 0)), 0, self.key)
-    }
-
-    fn allocate(&mut self, sizes: (usize, u64)) -> Option<Offset> {
-        if sizes.0 > KEY_BYTES_MAX || sizes.1 > self.store.value_bytes_max {
-            return None;
-        }
-        allocate(self.store.memory(), &mut self.writer.heap, self.store.class_optimistic_max, sizes)
-    }
-
-    fn body_words(&self, item: Offset, sizes: (usize, u64)) -> &'_ [std::sync::atomic::AtomicU64] {
-        self.store.memory().region().words(body(item), words_for(sizes.0 + sizes.1 as usize))
-    }
-
-    fn refuse(&mut self) -> Result<u64, OutOfMemory> {
-        self.writer.counts.out_of_memory += 1;
-        Err(OutOfMemory)
+    /// The words from `start` on that hold so many bytes.
+    fn words(&self, start: Offset, bytes: usize) -> &'a [AtomicU64] {
+        self.writing.region().words(start, words_for(bytes))
     }
 
     fn current(&self) -> Option<(Offset, ItemState)> {
-        let region = self.store.memory().region();
-        let item = self.found?.slot(region).item();
-        Some((item, ItemState::load(region, item, self.now)))
+        let item = self.found?.item;
+        Some((item, ItemState::load(self.writing.region(), item, self.now)))
     }
 
     fn set_shape_flag(&mut self, flag: u64, is_set: bool) {
         self.rewrite(|state| state.shape = if is_set { state.shape | flag } else { state.shape & !flag });
     }
 
-    /// Changes the header of the item, if there is one. Header words may change under a pin.
+    /// Changes the header of the item, if there is one.
     fn rewrite(&mut self, change: impl FnOnce(&mut ItemState)) {
         let Some((item, mut state)) = self.current() else { return };
         change(&mut state);
-        self.versioned(|| state.store(self.store.memory().region(), item));
+        self.versioned(|region| state.store(region, item));
     }
 
     /// Runs `write` while readers of the chain are told to try again.
-    fn versioned(&self, write: impl FnOnce()) {
-        let Some(place) = self.found else { return };
-        let version = self.store.memory().region().word(place.head);
-        version::begin_write(version);
-        write();
-        version::end_write(version);
+    fn versioned(&self, write: impl FnOnce(&Region)) {
+        let Some(found) = self.found else { return };
+        let region = self.writing.region();
+        versions::write::<A>(region.word(found.place.head), || write(region));
+    }
+}
+
+/// Copies parts one after another into words, from byte `at` on.
+fn copy_parts(words: &[AtomicU64], mut at: usize, parts: &[&[u8]]) {
+    for part in parts {
+        copy_in(words, at, part);
+        at += part.len();
     }
 }

@@ -6,12 +6,13 @@
 //! word 8    segment table
 //! ```
 //!
-//! Segment 0 holds the first 64 buckets. From there each doubling is made of eight equal segments, so
-//! that at most a sixteenth of the index is reserved before it is used. Segments never move and are
+//! Segments are of equal size, at most an arena, so that the index can grow into memory that a log gives
+//! back, and a bucket is found with one shift and one look into the table. Segments never move and are
 //! never given back: a reader that computed a bucket from an old count finds a bucket there.
 
 use minos_base::KeyHash;
 use minos_region::{Memory, Offset, Region};
+use minos_sync::Access;
 use std::sync::atomic::{
     AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
@@ -23,36 +24,71 @@ pub(crate) const BUCKET_WORDS: usize = 8;
 /// Slots of a bucket; the first word is its version and the next spare bucket.
 pub(crate) const SLOTS: usize = BUCKET_WORDS - 1;
 
-const BASE_BITS: u32 = 6;
-const STEP_BITS: u32 = 3;
 const BUCKETS_MAX: u64 = 1 << 32;
+
+/// Buckets of a segment: from a page to an arena.
+const SEGMENT_BITS_MIN: u32 = 6;
+const SEGMENT_BITS_MAX: u32 = 14;
+
+/// Segments for which there would be room in the share of a partition, about.
+const SEGMENTS_PER_SHARE: u64 = 64;
 
 const BUCKETS: u64 = 0;
 const GENERATION: u64 = 1;
 pub(crate) const FREE_SPARE: u64 = 2;
 const SEGMENTS: u64 = 8;
 
-/// Words that the index of a partition takes besides its buckets.
-pub(crate) const INDEX_WORDS: u64 = SEGMENTS + 1 + (((32 - BASE_BITS) as u64) << STEP_BITS);
+/// How an index is cut into segments; the same for all partitions of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Segments {
+    /// Buckets of a segment, as a power of two.
+    bits: u32,
+    /// Most segments of a partition.
+    count: u64,
+}
+
+impl Segments {
+    /// For one of `partitions` in `memory_bytes`. A partition may take all of them, if its keys are many.
+    pub(crate) fn new(memory_bytes: u64, partitions: u64) -> Self {
+        let bytes = (memory_bytes / (partitions * SEGMENTS_PER_SHARE)).max(1);
+        let bucket_bits = (BUCKET_WORDS as u64 * 8).ilog2();
+        let bits = bytes.ilog2().saturating_sub(bucket_bits).clamp(SEGMENT_BITS_MIN, SEGMENT_BITS_MAX);
+        let fitting = (memory_bytes >> (bits + bucket_bits)).max(1);
+        // Not more than four times the even share, so that many partitions do not cost much memory.
+        let count = fitting.min(SEGMENTS_PER_SHARE * 4 * fitting.div_ceil(SEGMENTS_PER_SHARE * partitions));
+        Self { bits, count: count.min(BUCKETS_MAX >> bits) }
+    }
+
+    /// Words that the index of a partition takes besides its buckets.
+    pub(crate) fn index_words(self) -> u64 {
+        SEGMENTS + self.count
+    }
+}
 
 /// The index of one partition. Its words are written under the partition's lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Index {
     start: Offset,
+    segments: Segments,
 }
 
 impl Index {
     /// Makes an empty index at `start`; `None` when there is no memory for the first buckets.
-    pub(crate) fn create(memory: &Memory, start: Offset) -> Option<Self> {
-        let index = Self { start };
+    pub(crate) fn create<A: Access>(memory: &Memory<A>, start: Offset, segments: Segments) -> Option<Self> {
+        let index = Self::open(start, segments);
         let region = memory.region();
-        let segment = memory.allocate_forever((BUCKET_WORDS as u64) << BASE_BITS)?;
-        index.word(region, SEGMENTS).store(segment.words(), Relaxed);
-        for number in 0..1 << BASE_BITS {
+        index.take_segment(memory, 0)?;
+        let buckets = 1 << SEGMENT_BITS_MIN;
+        for number in 0..buckets {
             clear_bucket(region, index.bucket(region, number));
         }
-        index.word(region, BUCKETS).store(1 << BASE_BITS, Release);
+        index.word(region, BUCKETS).store(buckets, Release);
         Some(index)
+    }
+
+    /// The index that lies at `start` already.
+    pub(crate) fn open(start: Offset, segments: Segments) -> Self {
+        Self { start, segments }
     }
 
     /// How many buckets there are.
@@ -92,7 +128,7 @@ impl Index {
     /// The bucket with this number.
     #[inline]
     pub(crate) fn bucket(&self, region: &Region, number: u64) -> Offset {
-        let (segment, position) = place(number);
+        let (segment, position) = self.place(number);
         // Relaxed: ordered by the load of the count, or by the lock.
         let start = self.word(region, SEGMENTS + segment).load(Relaxed);
         Offset::from_words(start + position * BUCKET_WORDS as u64)
@@ -110,21 +146,26 @@ impl Index {
     }
 
     /// An empty bucket behind the last one, which is not in use before [`Index::publish`].
-    pub(crate) fn prepare(&self, memory: &Memory) -> Option<Offset> {
+    pub(crate) fn prepare<A: Access>(&self, memory: &Memory<A>) -> Option<Offset> {
         let region = memory.region();
         let number = self.buckets(region);
-        if number == BUCKETS_MAX {
-            return None;
-        }
-        let (segment, position) = place(number);
+        let (segment, position) = self.place(number);
         if position == 0 {
-            let words = (BUCKET_WORDS as u64) << (number.ilog2() - STEP_BITS);
-            let start = memory.allocate_forever(words)?;
-            self.word(region, SEGMENTS + segment).store(start.words(), Relaxed);
+            self.take_segment(memory, segment)?;
         }
         let bucket = self.bucket(region, number);
         clear_bucket(region, bucket);
         Some(bucket)
+    }
+
+    /// Takes memory for a segment; `None` if there is none, or the table is full.
+    fn take_segment<A: Access>(&self, memory: &Memory<A>, segment: u64) -> Option<()> {
+        if segment == self.segments.count {
+            return None;
+        }
+        let start = memory.allocate_forever((BUCKET_WORDS as u64) << self.segments.bits)?;
+        self.word(memory.region(), SEGMENTS + segment).store(start.words(), Relaxed);
+        Some(())
     }
 
     /// Puts the prepared bucket into use.
@@ -136,23 +177,22 @@ impl Index {
 
     /// Bytes of all segments taken so far.
     pub(crate) fn bytes(&self, region: &Region) -> u64 {
-        let last = self.buckets(region) - 1;
-        let segment_buckets =
-            if last >> BASE_BITS == 0 { 1 << BASE_BITS } else { 1 << (last.ilog2() - STEP_BITS) };
-        (last + 1).next_multiple_of(segment_buckets) * (BUCKET_WORDS * 8) as u64
+        self.buckets(region).next_multiple_of(1 << self.segments.bits) * (BUCKET_WORDS * 8) as u64
     }
-}
 
-/// Segment of a bucket and its position there.
-#[inline]
-fn place(number: u64) -> (u64, u64) {
-    if number >> BASE_BITS == 0 {
-        return (0, number);
+    /// Where the segments begin that were taken so far.
+    pub(crate) fn segments<'a>(&self, region: &'a Region) -> impl Iterator<Item = Offset> + use<'a> {
+        let index = *self;
+        let count = self.buckets(region).div_ceil(1 << self.segments.bits);
+        (0..count)
+            .map(move |segment| Offset::from_words(index.word(region, SEGMENTS + segment).load(Relaxed)))
     }
-    let shift = number.ilog2() - STEP_BITS;
-    let octave = u64::from(number.ilog2() - BASE_BITS);
-    let step = number >> shift & ((1 << STEP_BITS) - 1);
-    (1 + (octave << STEP_BITS) + step, number & ((1 << shift) - 1))
+
+    /// Segment of a bucket and its position there.
+    #[inline]
+    fn place(&self, number: u64) -> (u64, u64) {
+        (number >> self.segments.bits, number & ((1 << self.segments.bits) - 1))
+    }
 }
 
 pub(crate) fn clear_bucket(region: &Region, bucket: Offset) {
@@ -166,16 +206,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn segments_are_filled_one_after_another() {
-        let (mut segment, mut next) = (0, 0);
-        for number in 0..100_000 {
-            let at = place(number);
-            if at != (segment, next) {
-                assert_eq!(at, (segment + 1, 0), "{number}");
-                (segment, next) = at;
-            }
-            next += 1;
-        }
-        assert!(place(BUCKETS_MAX - 1).0 + SEGMENTS < INDEX_WORDS);
+    fn an_index_may_take_all_of_a_small_memory_and_four_shares_of_a_large_one() {
+        let small = Segments::new(1 << 20, 1);
+        assert!((small.count << small.bits) * 64 >= 1 << 20, "{small:?}");
+        let large = Segments::new(16 << 30, 16);
+        assert_eq!(large.bits, SEGMENT_BITS_MAX);
+        assert!((large.count << large.bits) * 64 >= 4 << 30, "{large:?}");
+        let many = Segments::new(64 << 20, 1 << 10);
+        assert!(many.index_words() * 8 * 1024 <= 4 << 20, "{many:?}");
     }
 }

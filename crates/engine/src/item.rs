@@ -3,17 +3,19 @@
 //! ```text
 //! word 0   CAS unique
 //! word 1   key was encoded (1) | expiry in seconds, 0 = never (31) | client flags (32)
-//! word 2   value bytes (31) | key bytes (8) | pinned, win sent, stale, fetched (4)
+//! word 2   value bytes (31) | key bytes (8) | unused (1) | win sent, stale, fetched (3)
 //!          | flush generation (2) | last access in seconds modulo 2^19 (19)
 //! then     key, value, rounded up to a word
 //! ```
+//!
+//! In cache mode the value of a large item lies in an extent, and two words behind the key say which.
 //!
 //! Words are written under the lock of the item's partition. Word 2 changes its flags and its access
 //! time alone, in one store, so that a reader needs no version for that.
 
 use minos_base::{Seconds, VALUE_BYTES_MAX};
 use minos_region::{Offset, Region};
-use minos_sync::words::{append_to, words_for};
+use minos_sync::words::{append_to, load_u64, words_for};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Words before the key.
@@ -27,7 +29,6 @@ const GENERATION_SHIFT: u32 = ACCESS_BITS;
 pub(crate) const FETCHED: u64 = 1 << 21;
 pub(crate) const STALE: u64 = 1 << 22;
 pub(crate) const WIN_SENT: u64 = 1 << 23;
-pub(crate) const PINNED: u64 = 1 << 24;
 const KEY_SHIFT: u32 = 25;
 const VALUE_SHIFT: u32 = 33;
 const _: () = assert!(VALUE_BYTES_MAX < 1 << (64 - VALUE_SHIFT));
@@ -80,6 +81,11 @@ impl ItemState {
         // Relaxed: read under the lock, or checked with a version afterwards.
         let [cas, life, shape] = words.each_ref().map(|word| word.load(Relaxed));
         Self { cas, life, shape, now }
+    }
+
+    /// As [`ItemState::load`], for a place that may be garbage: `None` if it lies outside.
+    pub(crate) fn try_load(region: &Region, item: Offset, now: Seconds) -> Option<Self> {
+        region.try_words(item, HEADER_WORDS).map(|_| Self::load(region, item, now))
     }
 
     /// The header of a new item.
@@ -165,10 +171,6 @@ impl ItemState {
         (self.shape >> KEY_SHIFT) as usize & 0xff
     }
 
-    pub(crate) fn is_pinned(&self) -> bool {
-        self.shape & PINNED != 0
-    }
-
     /// Neither expired nor flushed.
     #[inline]
     pub(crate) fn is_live(&self, generation: u64) -> bool {
@@ -210,6 +212,17 @@ impl ItemState {
         words_for(self.key_bytes() + self.value_bytes())
     }
 
+    /// The same item with another CAS unique, as a writer would say it.
+    pub(crate) fn meta_with(&self, cas: u64) -> ItemMeta {
+        ItemMeta {
+            cas: Some(cas),
+            stale: self.is_stale(),
+            win_sent: self.is_win_sent(),
+            encoded_key: self.has_encoded_key(),
+            ..self.meta()
+        }
+    }
+
     /// What a rewritten item keeps.
     pub(crate) fn meta(&self) -> ItemMeta {
         ItemMeta {
@@ -238,19 +251,27 @@ pub(crate) fn body(item: Offset) -> Offset {
 #[derive(Clone, Copy, Debug)]
 pub struct ItemView<'a> {
     state: ItemState,
-    body: &'a [AtomicU64],
+    words: &'a [AtomicU64],
+    /// Byte of `words` at which the value begins.
+    at: usize,
 }
 
 impl<'a> ItemView<'a> {
     #[inline]
-    pub(crate) fn new(state: ItemState, body: &'a [AtomicU64]) -> Self {
-        Self { state, body }
+    pub(crate) fn new(state: ItemState, words: &'a [AtomicU64], at: usize) -> Self {
+        Self { state, words, at }
     }
 
     /// Appends the value to `out`, whose new memory is not zeroed first.
     #[inline]
     pub fn copy_value_to(&self, out: &mut Vec<u8>) {
-        append_to(self.body, self.state.key_bytes(), self.state.value_bytes(), out);
+        append_to(self.words, self.at, self.state.value_bytes(), out);
+    }
+
+    /// The value as a number in little-endian order, if it has eight bytes: a copy without a buffer.
+    #[inline]
+    pub fn value_u64(&self) -> Option<u64> {
+        (self.state.value_bytes() == 8).then(|| load_u64(self.words, self.at))
     }
 }
 
@@ -276,7 +297,7 @@ mod tests {
         assert_eq!((state.flags(), state.expiry(), state.cas()), (7, 90, 5));
         assert!(state.has_encoded_key() && state.expiring(91).has_encoded_key());
         assert_eq!(state.expiring(Seconds::MAX).expiry(), EXPIRY_MAX);
-        assert!(state.is_stale() && !state.is_win_sent() && !state.was_fetched() && !state.is_pinned());
+        assert!(state.is_stale() && !state.is_win_sent() && !state.was_fetched());
         assert!(state.is_live(6) && state.is_live(2) && !state.is_live(7));
         assert_eq!(state.last_access(), 50);
     }

@@ -1,11 +1,13 @@
-//! The MICA store: partitions, cache-line buckets, optimistic reads, a lossless index that grows while serving.
+//! The MICA engine: partitions, cache-line buckets, optimistic reads, an index that grows while serving.
 //!
-//! [`Store`] is everything. Small items are read without a lock ([`Store::read`]), a key is changed under
-//! its partition's lock ([`Store::entry`]), a large value is received into a [`Reservation`] and sent from
-//! a [`Pinned`] item, both without holding anybody up.
+//! [`Store`] is everything. Small items are read without a lock ([`Engine::read`]), a key is changed while
+//! nothing else is written in its partition ([`Engine::entry`]), a large value is received into a
+//! [`Reservation`] and sent from a [`Pinned`] item, both without holding anybody up, and what comes in
+//! bursts is done in bursts ([`Engine::get_many`]).
 
 #![forbid(unsafe_code)]
 
+mod burst;
 mod chain;
 mod check;
 mod concat;
@@ -13,6 +15,8 @@ mod config;
 mod entry;
 mod index;
 mod item;
+mod mode;
+mod owner;
 mod partition;
 mod pinned;
 mod read;
@@ -20,17 +24,24 @@ mod reservation;
 mod slot;
 mod stats;
 mod store;
+mod store_mode;
 mod sweep;
+mod versions;
 mod visit;
 
+pub use burst::{Delete, Get, Put, Staged};
 pub use concat::{Concat, ConcatError, Side};
 pub use config::{CreateError, StoreConfig};
 pub use entry::{Entry, Item};
 pub use item::{ItemMeta, ItemState, ItemView};
 pub use minos_region::{Backing, MapError};
+pub use minos_sync::{Access, AnyWriter, Crcw, Crew, Erew};
+pub use mode::Mode;
+pub use owner::Owner;
 pub use partition::OutOfMemory;
 pub use pinned::Pinned;
 pub use reservation::Reservation;
 pub use stats::StoreStats;
-pub use store::Store;
+pub use store::{Engine, Store};
+pub use store_mode::StoreMode;
 pub use sweep::Swept;

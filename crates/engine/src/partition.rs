@@ -1,19 +1,18 @@
-//! One partition: an index, a heap, and a lock for whoever writes.
+//! One partition: an index, the space of its items, and a writer.
 
 use crate::{
     chain::{self, Place},
     index::Index,
-    item::{ItemMeta, ItemState, PINNED, SHAPE, body, item_words},
+    item::{ItemMeta, ItemState, body},
+    mode::{Linked, Mode, Parts, Placed},
     slot::Slot,
-    stats::PartitionCounts,
+    stats::Counts,
+    store::Engine,
 };
-use minos_base::{KeyHash, Seconds, SizeClass};
-use minos_region::{Heap, Memory, Offset};
-use minos_sync::{Pin, PinTable, SpinLock, Unpinned, words};
+use minos_base::{KeyHash, Seconds};
+use minos_region::{Offset, Region};
+use minos_sync::{Access, PinTable, words};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-/// Twice the items for which there is one bucket, before the index grows.
-const ITEMS_PER_TWO_BUCKETS: u64 = 9;
 
 /// Insertions to let pass before growing is tried again, after there was no memory for it.
 const GROWTH_PAUSE: u32 = 64;
@@ -23,57 +22,52 @@ const GROWTH_PAUSE: u32 = 64;
 #[error("out of memory")]
 pub struct OutOfMemory;
 
-/// What readers and writers of a partition share.
+/// What readers and writers of a partition share. It fills cache lines of its own.
 #[derive(Debug)]
-pub(crate) struct Partition {
+#[repr(align(128))]
+pub(crate) struct Partition<M: Parts, A: Access> {
+    pub(crate) number: usize,
     pub(crate) index: Index,
-    pub(crate) writer: SpinLock<Writer>,
+    pub(crate) space: M::Space,
     /// Reads that were repeated because of a writer.
     pub(crate) retries: AtomicU64,
-    /// Reads that took the lock in the end.
+    /// Reads that waited for the writer in the end.
     pub(crate) fallbacks: AtomicU64,
+    /// Reservations that were refused for lack of memory.
+    pub(crate) refused: AtomicU64,
+    /// Who reads a large value; beside the writer's cell, so that a reader need not wait for writers.
+    pub(crate) pins: A::Lock<PinTable>,
+    pub(crate) counts: Counts,
+    pub(crate) writer: A::Cell<Writer<M>>,
 }
 
-/// What belongs to whoever holds the lock of a partition.
+/// What belongs to the writer of a partition.
 #[derive(Debug)]
-pub(crate) struct Writer {
-    pub(crate) index: Index,
-    pub(crate) heap: Heap,
-    pub(crate) pins: PinTable,
-    pub(crate) counts: PartitionCounts,
+pub(crate) struct Writer<M: Parts> {
+    pub(crate) room: M::Room,
     pub(crate) sweep: crate::sweep::Progress,
     /// The next CAS unique; every partition counts in steps of their number.
-    cas_next: u64,
+    pub(crate) cas_next: u64,
     cas_step: u64,
     growth_pause: u32,
     /// Slots of the chain that is being split.
     splitting: Vec<(Slot, bool)>,
+    /// A value that is about to be joined with another.
+    pub(crate) scratch: Vec<u8>,
 }
 
-impl Writer {
-    pub(crate) fn new(index: Index, heap: Heap, partition: usize, partitions: usize) -> Self {
+impl<M: Parts> Writer<M> {
+    pub(crate) fn new(room: M::Room, partition: usize, partitions: usize) -> Self {
         Self {
-            index,
-            heap,
-            pins: PinTable::default(),
-            counts: PartitionCounts::default(),
+            room,
             sweep: crate::sweep::Progress::default(),
             // Never zero, which means "no CAS" in the protocol.
             cas_next: (partitions + partition) as u64,
             cas_step: partitions as u64,
             growth_pause: 0,
             splitting: Vec::new(),
+            scratch: Vec::new(),
         }
-    }
-
-    /// The place of the item with this key, dead or alive.
-    pub(crate) fn find(&self, memory: &Memory, hash: KeyHash, key: &[u8]) -> Option<Place> {
-        let region = memory.region();
-        let head = self.head(memory, hash);
-        chain::places(region, head).find(|place| {
-            let slot = place.slot(region);
-            slot.has_tag(hash.tag()) && has_key(memory, slot.item(), key)
-        })
     }
 
     /// A CAS unique that no other item of the store has had.
@@ -82,146 +76,168 @@ impl Writer {
         self.cas_next += self.cas_step;
         cas
     }
+}
 
-    /// Writes the header of a new item whose memory is `item`.
+/// A partition while its writer is at work.
+#[derive(Debug)]
+pub(crate) struct Writing<'a, M: Parts, A: Access> {
+    pub(crate) engine: &'a Engine<M, A>,
+    pub(crate) partition: &'a Partition<M, A>,
+    pub(crate) writer: A::Guard<'a, Writer<M>>,
+}
+
+impl<M: Parts, A: Access> Partition<M, A> {
+    /// Counts a store that was refused before any writer was asked.
+    pub(crate) fn refused(&self) {
+        self.refused.fetch_add(1, Relaxed);
+    }
+}
+
+/// An item that was found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    pub(crate) place: Place,
+    pub(crate) slot: Slot,
+    pub(crate) item: Offset,
+}
+
+impl<'a, M: Mode, A: Access> Writing<'a, M, A> {
+    #[inline]
+    pub(crate) fn region(&self) -> &'a Region {
+        self.engine.memory().region()
+    }
+
+    /// The item with this key, dead or alive.
+    #[inline]
+    pub(crate) fn find(&self, hash: KeyHash, key: &[u8]) -> Option<Found> {
+        let region = self.region();
+        chain::tagged(region, self.head(hash), hash.tag()).find_map(|place| {
+            let slot = place.slot(region);
+            let item = M::locate(&self.partition.space, region, slot.link())?;
+            has_key(region, item, key).then_some(Found { place, slot, item })
+        })
+    }
+
+    /// The first bucket of the chain of `hash`.
+    #[inline]
+    pub(crate) fn head(&self, hash: KeyHash) -> Offset {
+        let (region, index) = (self.region(), &self.partition.index);
+        index.bucket_of(region, index.buckets(region), hash)
+    }
+
+    /// Writes the header of a new item.
     pub(crate) fn describe(
         &mut self,
-        memory: &Memory,
         item: Offset,
         meta: &ItemMeta,
         sizes: (usize, u64),
         now: Seconds,
     ) -> u64 {
-        let cas = meta.cas.unwrap_or_else(|| self.next_cas());
-        let generation = self.index.generation(memory.region());
-        ItemState::new(meta, cas, sizes.0, sizes.1, generation, now).store(memory.region(), item);
+        let cas = meta.cas.unwrap_or_else(|| self.writer.next_cas());
+        let generation = self.partition.index.generation(self.region());
+        ItemState::new(meta, cas, sizes.0, sizes.1, generation, now).store(self.region(), item);
         cas
     }
 
     /// Links an item whose header is written, in place of `old` if there is one.
     pub(crate) fn link(
         &mut self,
-        memory: &Memory,
         hash: KeyHash,
-        hasher: impl Fn(&[u8]) -> KeyHash,
-        item: Offset,
+        placed: Placed,
         old: Option<Place>,
-    ) -> Result<Place, OutOfMemory> {
-        let region = memory.region();
-        let state = ItemState::load(region, item, 0);
-        let slot = Slot::new(hash, state.value_bytes() as u64, item);
+    ) -> Result<Found, OutOfMemory> {
+        let region = self.region();
+        let state = ItemState::load(region, placed.item, 0);
+        let slot = Slot::new(hash, state.value_bytes() as u64, placed.link);
         let place = match old {
             Some(place) => {
                 let replaced = place.slot(region);
-                chain::replace(region, place, slot);
-                self.retire(memory, replaced);
+                chain::replace::<A>(region, place, slot);
+                self.retire(replaced);
                 place
             }
             None => {
-                self.grow_if_due(memory, hasher);
-                let head = self.head(memory, hash);
-                chain::append(memory, &self.index, head, slot).ok_or(OutOfMemory)?
+                self.grow_if_due();
+                match M::append(self, self.head(hash), slot) {
+                    Linked::Done(place) => place,
+                    Linked::Full => return Err(OutOfMemory),
+                }
             }
         };
-        self.counts.add(&state, slot);
-        Ok(place)
+        self.partition.counts.add(&state, slot);
+        Ok(Found { place, slot, item: placed.item })
     }
 
     /// Takes an item out of the index and gives its memory back, when nobody reads it any more.
-    pub(crate) fn unlink(&mut self, memory: &Memory, place: Place) {
-        let slot = place.slot(memory.region());
-        chain::remove(memory.region(), &self.index, place);
-        self.retire(memory, slot);
+    pub(crate) fn unlink(&mut self, place: Place) {
+        let slot = place.slot(self.region());
+        chain::remove::<A>(self.region(), &self.partition.index, place);
+        self.retire(slot);
     }
 
-    /// Counts one more reader of an item; `None` when too many items are pinned.
-    pub(crate) fn pin(&mut self, memory: &Memory, item: Offset) -> Option<Pin> {
-        let word = memory.region().word(item.plus(SHAPE));
-        // Relaxed: the bit is for holders of the lock.
-        let shape = word.load(Relaxed);
-        let pin = self.pins.pin(item.words(), shape & PINNED != 0)?;
-        word.store(shape | PINNED, Relaxed);
-        Some(pin)
-    }
-
-    pub(crate) fn unpin(&mut self, memory: &Memory, item: Offset, pin: &Pin) {
-        match self.pins.unpin(pin) {
-            Unpinned::StillPinned => {}
-            Unpinned::Free => {
-                let shape = memory.region().word(item.plus(SHAPE));
-                shape.store(shape.load(Relaxed) & !PINNED, Relaxed);
-            }
-            Unpinned::Retired => memory.free(&mut self.heap, item),
-        }
-    }
-
-    pub(crate) fn head(&self, memory: &Memory, hash: KeyHash) -> Offset {
-        let region = memory.region();
-        self.index.bucket_of(region, self.index.buckets(region), hash)
-    }
-
-    fn retire(&mut self, memory: &Memory, slot: Slot) {
-        let item = slot.item();
-        let state = ItemState::load(memory.region(), item, 0);
-        self.counts.remove(&state, slot);
-        if !(state.is_pinned() && self.pins.retire(item.words())) {
-            memory.free(&mut self.heap, item);
-        }
+    /// Counts an item out that is no longer linked, and gives its memory back. Not if it was evicted: then
+    /// that was done before.
+    pub(crate) fn retire(&mut self, slot: Slot) {
+        let Some(item) = M::locate(&self.partition.space, self.region(), slot.link()) else { return };
+        let state = ItemState::load(self.region(), item, 0);
+        self.partition.counts.remove(&state, slot);
+        M::retire(self, slot, item);
     }
 
     /// Splits one chain if there are more items than the buckets are meant for.
-    fn grow_if_due(&mut self, memory: &Memory, hasher: impl Fn(&[u8]) -> KeyHash) {
-        let region = memory.region();
-        let buckets = self.index.buckets(region);
-        if self.counts.items * 2 < buckets * ITEMS_PER_TWO_BUCKETS {
+    fn grow_if_due(&mut self) {
+        let (region, partition) = (self.region(), self.partition);
+        let index = &partition.index;
+        let buckets = index.buckets(region);
+        if partition.counts.items() * 2 < buckets * M::ITEMS_PER_TWO_BUCKETS {
             return;
         }
-        if self.growth_pause > 0 {
-            self.growth_pause -= 1;
+        if self.writer.growth_pause > 0 {
+            self.writer.growth_pause -= 1;
             return;
         }
-        let Some(new) = self.index.prepare(memory) else {
-            self.growth_pause = GROWTH_PAUSE;
-            return;
-        };
-        let old = self.index.split_source(region);
+        let memory = self.engine.memory();
+        let new =
+            index.prepare(memory).or_else(|| if M::make_room(self) { index.prepare(memory) } else { None });
+        match new {
+            Some(new) => self.split(buckets, new),
+            None => self.writer.growth_pause = GROWTH_PAUSE,
+        }
+    }
+
+    /// Deals the slots of the next chain to it and to the bucket `new`.
+    fn split(&mut self, buckets: u64, new: Offset) {
+        let region = self.region();
+        let Partition { index, space, counts, .. } = self.partition;
+        let old = index.split_source(region);
+        let item = |slot: Slot| M::locate(space, region, slot.link());
         // All misses at once, then the hashing: a split costs about one miss, not one an item.
-        chain::places(region, old).for_each(|place| region.prefetch(place.slot(region).item()));
-        self.splitting.clear();
-        self.splitting.extend(chain::places(region, old).map(|place| {
-            let slot = place.slot(region);
-            (slot, Index::moves(buckets, hasher(key_of(memory, slot.item()))))
-        }));
-        chain::split(region, &self.index, old, new, &self.splitting);
-        self.counts.splits += 1;
+        let slots = || chain::places(region, old).map(|place| place.slot(region));
+        slots().filter_map(item).for_each(|item| region.prefetch(item));
+        let engine = self.engine;
+        let moves = |slot| Some((slot, Index::moves(buckets, engine.hash(key_of(region, item(slot)?)))));
+        let writer = &mut *self.writer;
+        writer.splitting.clear();
+        writer.splitting.extend(slots().filter_map(moves));
+        chain::split::<A>(region, index, old, new, &writer.splitting);
+        counts.splits.add(1);
+    }
+
+    /// Memory for an item of these sizes whose value lies beside its key.
+    pub(crate) fn allocate(&mut self, words: u64) -> Option<Placed> {
+        M::allocate(self, words)
     }
 }
 
-/// Memory for an item that is read without a lock, or for a large one.
-pub(crate) fn allocate(
-    memory: &Memory,
-    heap: &mut Heap,
-    class_optimistic_max: SizeClass,
-    sizes: (usize, u64),
-) -> Option<Offset> {
-    let words = item_words(sizes.0, sizes.1);
-    if SizeClass::of(sizes.1) <= class_optimistic_max {
-        return memory.allocate_shared(heap, words);
-    }
-    memory.allocate_settled(words).map(|settled| match settled {
-        minos_region::Settled::Exclusive(exclusive) => exclusive.share(),
-        minos_region::Settled::Shared(chunk) => chunk,
-    })
-}
-
-/// The key of a linked item; under the partition's lock or a pin.
-pub(crate) fn key_of(memory: &Memory, item: Offset) -> &[u8] {
-    let state = ItemState::load(memory.region(), item, 0);
-    memory.region().settled_bytes(body(item), 0, state.key_bytes())
-}
-
-fn has_key(memory: &Memory, item: Offset, key: &[u8]) -> bool {
-    let region = memory.region();
+/// The key of a linked item, while nobody else may unlink it.
+pub(crate) fn key_of(region: &Region, item: Offset) -> &[u8] {
     let state = ItemState::load(region, item, 0);
-    state.key_bytes() == key.len() && words::eq_bytes(region.words(body(item), state.body_words()), 0, key)
+    region.settled_bytes(body(item), 0, state.key_bytes())
+}
+
+#[inline]
+fn has_key(region: &Region, item: Offset, key: &[u8]) -> bool {
+    let state = ItemState::load(region, item, 0);
+    state.key_bytes() == key.len()
+        && words::eq_bytes(region.words(body(item), words::words_for(key.len())), 0, key)
 }

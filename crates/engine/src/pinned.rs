@@ -1,66 +1,63 @@
 //! Items that stay as they are while somebody reads them.
 
 use crate::{
-    item::{ItemState, body},
-    partition::Writer,
-    read::note_access,
-    store::Store,
+    item::{ItemState, ItemView, body},
+    mode::{Claim, Mode, Pinning},
+    partition::Partition,
+    read::{ATTEMPTS_MAX, Attempt},
+    store::Engine,
 };
 use minos_base::{KeyHash, Seconds};
-use minos_region::Offset;
-use minos_sync::Pin;
+use minos_region::{Offset, Region};
+use minos_sync::{Access, Crcw, words::words_for};
 use std::{ops::Deref, sync::Arc};
 
 /// An item whose bytes do not change and whose memory is not given away until it is dropped.
 ///
 /// Writers are not held up meanwhile: they replace or delete the item, and its memory returns to the
-/// heap with the last pin. A large value is sent from here, without a copy.
-///
-/// Dropping it takes the partition's lock for a moment, so not while an entry is held.
+/// heap with the last pin. A large value is sent from here, without a copy; a small one is copied.
 #[derive(Debug)]
-pub struct Pinned {
-    store: Arc<Store>,
+pub struct Pinned<M: Mode = crate::StoreMode, A: Access = Crcw> {
+    engine: Arc<Engine<M, A>>,
     hash: KeyHash,
     pub(crate) state: ItemState,
-    claim: Claim,
+    hold: Hold<M::Pin>,
 }
 
 #[derive(Debug)]
-enum Claim {
-    Pin {
-        item: Offset,
-        pin: Pin,
-    },
-    /// A copy, when too many items were pinned already.
+enum Hold<P> {
+    Pin(Claim<P>),
+    /// A copy of a small value.
     Copy(Box<[u8]>),
 }
 
-impl Pinned {
-    /// Pins `item`, which the holder of the lock has found in this `state`.
-    pub(crate) fn new(
-        store: &Arc<Store>,
-        writer: &mut Writer,
+impl<M: Mode, A: Access> Pinned<M, A> {
+    /// Pins an item that the writer of its partition has found in this `state`.
+    pub(crate) fn of_writer(
+        engine: &Arc<Engine<M, A>>,
+        partition: &Partition<M, A>,
         hash: KeyHash,
         item: Offset,
         state: ItemState,
-    ) -> Self {
-        let claim = match writer.pin(store.memory(), item) {
-            Some(pin) => Claim::Pin { item, pin },
-            None => Claim::Copy(value_of(store, item, &state).into()),
+    ) -> Option<Self> {
+        let hold = if engine.is_inline(state.value_bytes() as u64) {
+            Hold::Copy(inline_value(engine.memory().region(), item, &state).into())
+        } else {
+            Hold::Pin(claim_of_writer(engine, partition, item, &state)?)
         };
-        Self { store: Arc::clone(store), hash, state, claim }
+        Some(Self { engine: Arc::clone(engine), hash, state, hold })
     }
 
     /// The value.
     pub fn value(&self) -> &[u8] {
-        match &self.claim {
-            Claim::Pin { item, .. } => value_of(&self.store, *item, &self.state),
-            Claim::Copy(value) => value,
+        match &self.hold {
+            Hold::Pin(claim) => claim.bytes(self.engine.memory().region(), &self.state),
+            Hold::Copy(value) => value,
         }
     }
 }
 
-impl Deref for Pinned {
+impl<M: Mode, A: Access> Deref for Pinned<M, A> {
     type Target = ItemState;
 
     fn deref(&self) -> &ItemState {
@@ -68,44 +65,106 @@ impl Deref for Pinned {
     }
 }
 
-impl Drop for Pinned {
+impl<M: Mode, A: Access> Drop for Pinned<M, A> {
     fn drop(&mut self) {
-        if let Claim::Pin { item, pin } = &self.claim {
-            self.store.unpin(self.hash, *item, pin);
+        if let Hold::Pin(claim) = &self.hold {
+            M::unpin(&self.engine, self.engine.partition(self.hash), &claim.pin);
         }
     }
 }
 
-/// A pin for the time of a call.
-pub(crate) struct BorrowedPin<'a> {
-    pub(crate) store: &'a Store,
-    pub(crate) hash: KeyHash,
-    pub(crate) item: Offset,
-    pub(crate) pin: Pin,
+impl<P> Claim<P> {
+    /// The value of an item in this state.
+    pub(crate) fn bytes<'a>(&self, region: &'a Region, state: &ItemState) -> &'a [u8] {
+        region.settled_bytes(self.start, self.at, state.value_bytes())
+    }
 }
 
-impl Drop for BorrowedPin<'_> {
+/// A claim for the time of a call.
+#[derive(Debug)]
+pub(crate) struct HeldClaim<'a, M: Mode, A: Access> {
+    pub(crate) engine: &'a Engine<M, A>,
+    pub(crate) partition: &'a Partition<M, A>,
+    pub(crate) claim: Claim<M::Pin>,
+}
+
+impl<M: Mode, A: Access> HeldClaim<'_, M, A> {
+    pub(crate) fn view(&self, state: ItemState) -> ItemView<'_> {
+        let words = words_for(self.claim.at + state.value_bytes());
+        ItemView::new(state, self.engine.memory().region().words(self.claim.start, words), self.claim.at)
+    }
+}
+
+impl<M: Mode, A: Access> Drop for HeldClaim<'_, M, A> {
     fn drop(&mut self) {
-        self.store.unpin(self.hash, self.item, &self.pin);
+        M::unpin(self.engine, self.partition, &self.claim.pin);
     }
 }
 
-/// The value of an item under the partition's lock or a pin.
-pub(crate) fn value_of<'a>(store: &'a Store, item: Offset, state: &ItemState) -> &'a [u8] {
-    store.memory().region().settled_bytes(body(item), state.key_bytes(), state.value_bytes())
+/// Claims the large value of an item that only the caller may unlink; `None` if it was evicted.
+pub(crate) fn claim_of_writer<M: Mode, A: Access>(
+    engine: &Engine<M, A>,
+    partition: &Partition<M, A>,
+    item: Offset,
+    state: &ItemState,
+) -> Option<Claim<M::Pin>> {
+    match M::pin(engine, partition, (item, state), || true) {
+        Pinning::Pinned(claim) => Some(claim),
+        Pinning::Disturbed | Pinning::Gone => None,
+    }
 }
 
-impl Store {
+/// The value of an item that lies beside its key, while nobody else may write it.
+pub(crate) fn inline_value<'a>(region: &'a Region, item: Offset, state: &ItemState) -> &'a [u8] {
+    region.settled_bytes(body(item), state.key_bytes(), state.value_bytes())
+}
+
+impl<M: Mode, A: Access> Engine<M, A> {
     /// Pins the live item with this key; `None` if there is none. Counts as an access.
-    pub fn pin(self: &Arc<Self>, hash: KeyHash, key: &[u8], now: Seconds) -> Option<Pinned> {
-        let mut writer = self.partition(hash).writer.lock();
-        let (item, state) = self.find_live(&writer, hash, key, now)?;
-        note_access(self.memory().region(), item, &state, now);
-        // What is reported is the item before this access, as in a read.
-        Some(Pinned::new(self, &mut writer, hash, item, state))
+    pub fn pin(self: &Arc<Self>, hash: KeyHash, key: &[u8], now: Seconds) -> Option<Pinned<M, A>> {
+        let partition = self.partition(hash);
+        let mut attempts = 0;
+        loop {
+            // After the writer, if others were always faster.
+            let _writer = (attempts >= ATTEMPTS_MAX).then(|| A::wait_if_open(&partition.writer));
+            match self.attempt_pin(partition, hash, key, now) {
+                Attempt::Found(pinned) => return Some(pinned),
+                Attempt::Missing => return None,
+                Attempt::Disturbed => attempts += 1,
+            }
+        }
     }
 
-    fn unpin(&self, hash: KeyHash, item: Offset, pin: &Pin) {
-        self.partition(hash).writer.lock().unpin(self.memory(), item, pin);
+    fn attempt_pin(
+        self: &Arc<Self>,
+        partition: &Partition<M, A>,
+        hash: KeyHash,
+        key: &[u8],
+        now: Seconds,
+    ) -> Attempt<Pinned<M, A>> {
+        let found = self.candidate(partition, hash, key).and_then(|candidate| {
+            let state = self.live_state(partition, &candidate, now);
+            state.and_then(|state| Attempt::Found((candidate, state)))
+        });
+        found.and_then(|(candidate, state)| {
+            let hold = if self.is_inline(state.value_bytes() as u64) {
+                let mut value = Vec::new();
+                self.view(&candidate, state).copy_value_to(&mut value);
+                if !self.is_linked(partition, &candidate) {
+                    return Attempt::Disturbed;
+                }
+                Hold::Copy(value.into())
+            } else {
+                let is_linked = || self.is_linked(partition, &candidate);
+                match M::pin(self, partition, (candidate.item, &state), is_linked) {
+                    Pinning::Pinned(claim) => Hold::Pin(claim),
+                    Pinning::Disturbed => return Attempt::Disturbed,
+                    Pinning::Gone => return Attempt::Missing,
+                }
+            };
+            self.note_read(partition, hash, key, &state, candidate.slot, now);
+            // What is reported is the item before this access, as in a read.
+            Attempt::Found(Pinned { engine: Arc::clone(self), hash, state, hold })
+        })
     }
 }

@@ -4,45 +4,70 @@ use crate::{
     chain::following,
     index::BUCKET_WORDS,
     item::{HEADER_WORDS, ItemState, ItemView, SHAPE, body},
-    partition::{Partition, Writer},
-    pinned::BorrowedPin,
+    mode::{Mode, Pinning},
+    partition::{Partition, Writing},
+    pinned::HeldClaim,
     slot::Slot,
-    store::Store,
+    store::Engine,
+    versions::{self, Seen},
 };
 use minos_base::{KeyHash, Seconds, SizeClass};
 use minos_region::{Offset, Region};
-use minos_sync::{version, words};
+use minos_sync::{Access, tags, words};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Reads that are tried without a lock.
-const ATTEMPTS_MAX: u32 = 16;
+/// Reads that are tried before the writer's lock is waited for, where there is one.
+pub(crate) const ATTEMPTS_MAX: u32 = 16;
 
 /// Buckets of a chain that are walked without a lock.
 ///
 /// A walk that races with a split may wander over spare buckets of other chains; this bounds it.
-const CHAIN_BUCKETS_MAX: usize = 32;
+const CHAIN_BUCKETS_MAX: usize = 1 << 10;
 
 /// What one attempt without a lock has shown.
-enum Attempt<T> {
+pub(crate) enum Attempt<T> {
     Found(T),
     Missing,
     /// A writer was there.
     Disturbed,
-    /// It has to be looked at under the lock: a large item, or a very long chain.
-    Locked,
 }
 
-impl Store {
+impl<T> Attempt<T> {
+    /// Goes on with what was found.
+    #[inline]
+    pub(crate) fn and_then<U>(self, next: impl FnOnce(T) -> Attempt<U>) -> Attempt<U> {
+        match self {
+            Self::Found(found) => next(found),
+            Self::Missing => Attempt::Missing,
+            Self::Disturbed => Attempt::Disturbed,
+        }
+    }
+}
+
+/// An item that a reader has found without a lock, and what shows whether it is still linked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Candidate<'a> {
+    pub(crate) version: &'a AtomicU64,
+    pub(crate) seen: Seen,
+    pub(crate) slot: Slot,
+    pub(crate) item: Offset,
+}
+
+impl<M: Mode, A: Access> Engine<M, A> {
     /// Reads the live item with this key; `None` if there is none.
     ///
     /// `f` sees the item before it is known that no writer interfered. It may run more than once and must
-    /// discard what it did before (begin by truncating its output). Attempts are bounded; after them it runs
-    /// under the partition's lock, which is fair: it must not use the store. Lengths are right whenever it runs.
+    /// discard what it did before (begin by truncating its output); it must not use the table. Lengths are
+    /// right whenever it runs.
     ///
-    /// Values above the store's optimistic bound are read under a pin, in which case `f` runs once.
+    /// Attempts are bounded; after them a writer's lock is waited for, which is fair, in those access modes
+    /// that have one. In CREW there is none: a reader is repeated as long as the owner of the partition
+    /// writes to that bucket all the time.
+    ///
+    /// Values above the optimistic bound are read under a pin.
     ///
     /// The first read of an item, and one a minute, is written down (`was_fetched`, `last_access`), unless
-    /// a writer is busy in the partition just then.
+    /// a writer is busy in the partition just then, or only its owner may write to it.
     #[inline]
     pub fn read<R>(
         &self,
@@ -54,18 +79,33 @@ impl Store {
         let partition = self.partition(hash);
         for _ in 0..ATTEMPTS_MAX {
             match self.attempt(partition, hash, key, now, &mut f) {
-                Attempt::Found((result, due)) => {
-                    if let Some(item) = due {
-                        self.record_access(partition, hash, key, item, now);
-                    }
-                    return Some(result);
-                }
+                Attempt::Found(result) => return Some(result),
                 Attempt::Missing => return None,
                 Attempt::Disturbed => disturbed(partition),
-                Attempt::Locked => break,
             }
         }
-        self.read_locked(partition, hash, key, now, f)
+        self.read_in_turn(partition, hash, key, now, f)
+    }
+
+    /// Reads after the writer, where it can be waited for; else again and again.
+    #[cold]
+    fn read_in_turn<R>(
+        &self,
+        partition: &Partition<M, A>,
+        hash: KeyHash,
+        key: &[u8],
+        now: Seconds,
+        mut f: impl FnMut(&ItemView<'_>) -> R,
+    ) -> Option<R> {
+        partition.fallbacks.fetch_add(1, Relaxed);
+        let _writer = A::wait_if_open(&partition.writer);
+        loop {
+            match self.attempt(partition, hash, key, now, &mut f) {
+                Attempt::Found(result) => return Some(result),
+                Attempt::Missing => return None,
+                Attempt::Disturbed => disturbed(partition),
+            }
+        }
     }
 
     /// The size class of the value with this key, from the index alone: the item is not touched.
@@ -81,118 +121,225 @@ impl Store {
     #[inline]
     pub fn prefetch_item(&self, hash: KeyHash) {
         let region = self.memory().region();
-        let index = &self.partition(hash).index;
+        let partition = self.partition(hash);
         // No version is looked at: whatever the slot says, asking for a line does no harm.
-        let head = index.bucket_of(region, index.buckets(region), hash);
+        let head = partition.index.bucket_of(region, partition.index.buckets(region), hash);
         if let Some(slot) = chain_tag_match(region, head, hash.tag()) {
-            // Key and value of small items begin behind header and tag, often on the line after.
-            region.prefetch(slot.item());
-            region.prefetch(slot.item().plus(HEADER_WORDS as u64 + 1));
+            self.prefetch_slot(partition, slot);
         }
+    }
+
+    /// Asks for the lines of the item of a slot.
+    #[inline]
+    pub(crate) fn prefetch_slot(&self, partition: &Partition<M, A>, slot: Slot) {
+        let region = self.memory().region();
+        if let Some(item) = M::locate(&partition.space, region, slot.link()) {
+            self.prefetch_lines(item);
+        }
+    }
+
+    /// Asks for the lines of an item: header and key, and often the value, lie on one or two.
+    #[inline]
+    pub(crate) fn prefetch_lines(&self, item: Offset) {
+        let region = self.memory().region();
+        region.prefetch(item);
+        region.prefetch(item.plus(HEADER_WORDS as u64 + 1));
     }
 
     #[inline]
     fn attempt<R>(
         &self,
-        partition: &Partition,
+        partition: &Partition<M, A>,
         hash: KeyHash,
         key: &[u8],
         now: Seconds,
         f: &mut impl FnMut(&ItemView<'_>) -> R,
-    ) -> Attempt<(R, Option<Offset>)> {
+    ) -> Attempt<R> {
+        let candidate = self.candidate(partition, hash, key);
+        candidate.and_then(|candidate| self.finish(partition, hash, key, now, candidate, f))
+    }
+
+    /// The linked item with this key.
+    #[inline]
+    pub(crate) fn candidate<'a>(
+        &'a self,
+        partition: &'a Partition<M, A>,
+        hash: KeyHash,
+        key: &[u8],
+    ) -> Attempt<Candidate<'a>> {
         let region = self.memory().region();
         let index = &partition.index;
         let buckets = index.buckets(region);
         let mut bucket = bucket_words(region, index.bucket_of(region, buckets, hash));
         let version = &bucket[0];
-        let Some(seen) = version::begin_read(version) else { return Attempt::Disturbed };
+        let Some(seen) = versions::begin_read::<A>(version) else { return Attempt::Disturbed };
         let mut next = following(u64::from(seen.payload()) << 32);
         for _ in 0..CHAIN_BUCKETS_MAX {
-            for word in &bucket[1..] {
-                let slot = Slot(word.load(Relaxed));
-                if !slot.has_tag(hash.tag()) {
-                    continue;
+            for word in tags::matching(bucket, hash.tag()) {
+                let slot = Slot(bucket[word].load(Relaxed));
+                let Some(item) = M::locate(&partition.space, region, slot.link()) else { continue };
+                let candidate = Candidate { version, seen, slot, item };
+                match self.has_key(partition, &candidate, key) {
+                    Attempt::Found(()) => return Attempt::Found(candidate),
+                    Attempt::Missing => {}
+                    Attempt::Disturbed => return Attempt::Disturbed,
                 }
-                if slot.class_index() > self.class_optimistic_max.index() {
-                    return Attempt::Locked;
-                }
-                let state = ItemState::load(region, slot.item(), now);
-                if state.key_bytes() != key.len() {
-                    continue;
-                }
-                // From here on the lengths are those of a linked item, so that they can be used.
-                if !version::still(version, seen) {
-                    return Attempt::Disturbed;
-                }
-                let body = region.words(body(slot.item()), state.body_words());
-                if !words::eq_bytes(body, 0, key) {
-                    continue;
-                }
-                if !state.is_live(index.generation(region)) {
-                    return missing(version::still(version, seen));
-                }
-                let result = f(&ItemView::new(state, body));
-                if !version::still(version, seen) {
-                    return Attempt::Disturbed;
-                }
-                return Attempt::Found((result, state.is_access_due().then(|| slot.item())));
             }
             let Some(spare) = next else {
                 // The key may have moved to a new bucket while this one was searched.
-                return missing(version::still(version, seen) && index.buckets(region) == buckets);
+                let is_sure = versions::still::<A>(version, seen) && index.buckets(region) == buckets;
+                return if is_sure { Attempt::Missing } else { Attempt::Disturbed };
             };
             bucket = bucket_words(region, spare);
             next = following(bucket[0].load(Relaxed));
         }
-        Attempt::Locked
+        Attempt::Disturbed
     }
 
-    #[cold]
-    fn read_locked<R>(
+    /// Whether the candidate's key is this one.
+    #[inline]
+    pub(crate) fn has_key(
         &self,
-        partition: &Partition,
-        hash: KeyHash,
+        partition: &Partition<M, A>,
+        candidate: &Candidate<'_>,
         key: &[u8],
-        now: Seconds,
-        mut f: impl FnMut(&ItemView<'_>) -> R,
-    ) -> Option<R> {
-        let mut writer = partition.writer.lock();
-        let (item, state) = self.find_live(&writer, hash, key, now)?;
+    ) -> Attempt<()> {
         let region = self.memory().region();
-        let view = ItemView::new(state, region.words(body(item), state.body_words()));
-        note_access(region, item, &state, now);
-        if SizeClass::of(state.value_bytes() as u64) <= self.class_optimistic_max {
-            partition.fallbacks.fetch_add(1, Relaxed);
-            return Some(f(&view));
+        // The length is looked at first: it may be garbage, and comparing needs none that is not.
+        if ItemState::load(region, candidate.item, 0).key_bytes() != key.len() {
+            return Attempt::Missing;
         }
-        let Some(pin) = writer.pin(self.memory(), item) else { return Some(f(&view)) };
-        drop(writer);
-        let _pin = BorrowedPin { store: self, hash, item, pin };
-        Some(f(&view))
+        let words = words::words_for(key.len());
+        let Some(body) = region.try_words(body(candidate.item), words) else { return Attempt::Disturbed };
+        if words::eq_bytes(body, 0, key) {
+            Attempt::Found(())
+        } else if self.is_linked(partition, candidate) {
+            Attempt::Missing
+        } else {
+            Attempt::Disturbed
+        }
     }
 
-    /// The live item with this key.
-    pub(crate) fn find_live(
+    /// Whether everything that was read of a candidate belonged together until now.
+    #[inline]
+    pub(crate) fn is_linked(&self, partition: &Partition<M, A>, candidate: &Candidate<'_>) -> bool {
+        versions::still::<A>(candidate.version, candidate.seen)
+            && M::is_there(&partition.space, self.memory().region(), candidate.slot.link())
+    }
+
+    /// Shows a candidate to `f`, and checks that it was what it seemed to be.
+    #[inline]
+    pub(crate) fn finish<R>(
         &self,
-        writer: &Writer,
+        partition: &Partition<M, A>,
         hash: KeyHash,
         key: &[u8],
         now: Seconds,
-    ) -> Option<(Offset, ItemState)> {
-        let region = self.memory().region();
-        let item = writer.find(self.memory(), hash, key)?.slot(region).item();
-        let state = ItemState::load(region, item, now);
-        state.is_live(writer.index.generation(region)).then_some((item, state))
+        candidate: Candidate<'_>,
+        f: &mut impl FnMut(&ItemView<'_>) -> R,
+    ) -> Attempt<R> {
+        let state = match self.live_state(partition, &candidate, now) {
+            Attempt::Found(state) => state,
+            Attempt::Missing => return Attempt::Missing,
+            Attempt::Disturbed => return Attempt::Disturbed,
+        };
+        if candidate.slot.class_index() > self.inline_class_max.index() {
+            return self.finish_large(partition, hash, key, now, (state, candidate), f);
+        }
+        let result = f(&self.view(&candidate, state));
+        if !self.is_linked(partition, &candidate) {
+            return Attempt::Disturbed;
+        }
+        self.note_read(partition, hash, key, &state, candidate.slot, now);
+        Attempt::Found(result)
     }
 
-    /// Writes down that `item` was read, if it still is the item of this key and nobody is writing.
+    /// The header of a candidate, if it is alive; its lengths can be relied on.
+    #[inline]
+    pub(crate) fn live_state(
+        &self,
+        partition: &Partition<M, A>,
+        candidate: &Candidate<'_>,
+        now: Seconds,
+    ) -> Attempt<ItemState> {
+        let region = self.memory().region();
+        let state = ItemState::load(region, candidate.item, now);
+        if !self.is_linked(partition, candidate) {
+            return Attempt::Disturbed;
+        }
+        if state.is_live(partition.index.generation(region)) {
+            Attempt::Found(state)
+        } else {
+            Attempt::Missing
+        }
+    }
+
+    /// A candidate whose value lies beside its key.
+    #[inline]
+    pub(crate) fn view(&self, candidate: &Candidate<'_>, state: ItemState) -> ItemView<'_> {
+        let words = self.memory().region().words(body(candidate.item), state.body_words());
+        ItemView::new(state, words, state.key_bytes())
+    }
+
+    /// Writes down that an item was read, if that is worth it.
+    #[inline]
+    pub(crate) fn note_read(
+        &self,
+        partition: &Partition<M, A>,
+        hash: KeyHash,
+        key: &[u8],
+        state: &ItemState,
+        slot: Slot,
+        now: Seconds,
+    ) {
+        if state.is_access_due() || M::is_move_due(self, &partition.space, slot.link()) {
+            self.record_access(partition, hash, key, slot, now);
+        }
+    }
+
     #[cold]
-    fn record_access(&self, partition: &Partition, hash: KeyHash, key: &[u8], item: Offset, now: Seconds) {
-        let Some(writer) = partition.writer.try_lock() else { return };
-        if let Some((found, state)) = self.find_live(&writer, hash, key, now)
-            && found == item
+    fn finish_large<R>(
+        &self,
+        partition: &Partition<M, A>,
+        hash: KeyHash,
+        key: &[u8],
+        now: Seconds,
+        (state, candidate): (ItemState, Candidate<'_>),
+        f: &mut impl FnMut(&ItemView<'_>) -> R,
+    ) -> Attempt<R> {
+        let is_linked = || self.is_linked(partition, &candidate);
+        let pinning = M::pin(self, partition, (candidate.item, &state), is_linked);
+        let claim = match pinning {
+            Pinning::Pinned(claim) => HeldClaim { engine: self, partition, claim },
+            Pinning::Disturbed => return Attempt::Disturbed,
+            Pinning::Gone => return Attempt::Missing,
+        };
+        let result = f(&claim.view(state));
+        drop(claim);
+        self.note_read(partition, hash, key, &state, candidate.slot, now);
+        Attempt::Found(result)
+    }
+
+    /// Writes down that an item was read, if it still is the item of this key and its writer may be had.
+    #[cold]
+    fn record_access(
+        &self,
+        partition: &Partition<M, A>,
+        hash: KeyHash,
+        key: &[u8],
+        slot: Slot,
+        now: Seconds,
+    ) {
+        let Some(writer) = A::try_enter(&partition.writer) else { return };
+        let mut writing = Writing { engine: self, partition, writer };
+        if let Some(found) = writing.find(hash, key)
+            && found.slot == slot
         {
-            note_access(self.memory().region(), item, &state, now);
+            let state = ItemState::load(self.memory().region(), found.item, now);
+            note_access(self.memory().region(), found.item, &state, now);
+            if M::is_move_due(self, &partition.space, slot.link()) {
+                M::move_away(&mut writing, found.place);
+            }
         }
     }
 
@@ -205,12 +352,12 @@ impl Store {
             let buckets = index.buckets(region);
             let head = index.bucket_of(region, buckets, hash);
             let version = region.word(head);
-            let Some(seen) = version::begin_read(version) else {
+            let Some(seen) = versions::begin_read::<A>(version) else {
                 std::hint::spin_loop();
                 continue;
             };
             let slot = chain_tag_match(region, head, hash.tag());
-            if version::still(version, seen) && (slot.is_some() || index.buckets(region) == buckets) {
+            if versions::still::<A>(version, seen) && (slot.is_some() || index.buckets(region) == buckets) {
                 return slot;
             }
         }
@@ -222,11 +369,8 @@ impl Store {
 fn chain_tag_match(region: &Region, head: Offset, tag: u16) -> Option<Slot> {
     let mut bucket = bucket_words(region, head);
     for _ in 0..CHAIN_BUCKETS_MAX {
-        for word in &bucket[1..] {
-            let slot = Slot(word.load(Relaxed));
-            if slot.has_tag(tag) {
-                return Some(slot);
-            }
+        if let Some(word) = tags::matching(bucket, tag).first() {
+            return Some(Slot(bucket[word].load(Relaxed)));
         }
         bucket = bucket_words(region, following(bucket[0].load(Relaxed))?);
     }
@@ -235,28 +379,19 @@ fn chain_tag_match(region: &Region, head: Offset, tag: u16) -> Option<Slot> {
 
 /// The words of a bucket, as an array so that walking it needs no further checks.
 #[inline]
-fn bucket_words(region: &Region, bucket: Offset) -> &[AtomicU64; BUCKET_WORDS] {
+pub(crate) fn bucket_words(region: &Region, bucket: Offset) -> &[AtomicU64; BUCKET_WORDS] {
     region.array(bucket)
 }
 
-#[inline]
-fn missing<T>(is_sure: bool) -> Attempt<T> {
-    if is_sure { Attempt::Missing } else { Attempt::Disturbed }
-}
-
 #[cold]
-fn disturbed(partition: &Partition) {
+fn disturbed<M: Mode, A: Access>(partition: &Partition<M, A>) {
     partition.retries.fetch_add(1, Relaxed);
     std::hint::spin_loop();
 }
 
-/// Marks an item as fetched now, if that is worth a write. Under the partition's lock.
+/// Marks an item as fetched now, if that is worth a write. While nobody else may write to it.
 pub(crate) fn note_access(region: &Region, item: Offset, state: &ItemState, now: Seconds) {
     if state.is_access_due() {
-        shape_word(region, item).store(state.accessed(now), Relaxed);
+        region.word(item.plus(SHAPE)).store(state.accessed(now), Relaxed);
     }
-}
-
-fn shape_word(region: &Region, item: Offset) -> &AtomicU64 {
-    region.word(item.plus(SHAPE))
 }

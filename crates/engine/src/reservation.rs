@@ -1,14 +1,12 @@
 //! Memory for an item that is not there yet.
 
-use crate::{
-    entry::Entry,
-    item::{ItemMeta, body, item_words},
-    partition::OutOfMemory,
-    store::Store,
-};
-use minos_base::{KeyHash, SizeClass, limits::KEY_BYTES_MAX};
+use crate::{entry::Entry, item::ItemMeta, mode::Mode, partition::OutOfMemory, store::Engine};
+use minos_base::{KeyHash, limits::KEY_BYTES_MAX};
 use minos_region::{Exclusive, Offset, Settled};
-use minos_sync::words::{copy_in, words_for};
+use minos_sync::{
+    Access, Crcw,
+    words::{copy_in, words_for},
+};
 use std::sync::{
     Arc,
     atomic::{Ordering::Release, fence},
@@ -18,10 +16,11 @@ use std::sync::{
 ///
 /// Given back when dropped. A large value is received right into its place: nobody else can reach it.
 /// Only if that memory once held small items, which are read without a lock, the bytes go through a
-/// buffer (see [`Reservation::settle`]).
+/// buffer (see [`Reservation::settle`]). A small value waits in a buffer of its own, and its place is taken
+/// when it is committed.
 #[derive(Debug)]
-pub struct Reservation {
-    store: Arc<Store>,
+pub struct Reservation<M: Mode = crate::StoreMode, A: Access = Crcw> {
+    engine: Arc<Engine<M, A>>,
     hash: KeyHash,
     key_bytes: usize,
     value_bytes: u64,
@@ -32,10 +31,11 @@ pub struct Reservation {
 #[derive(Debug)]
 enum Space {
     Exclusive(Exclusive),
-    Buffered { item: Offset, value: Vec<u8>, is_settled: bool },
+    Shared { chunk: Offset, value: Vec<u8>, is_settled: bool },
+    Small(Vec<u8>),
 }
 
-impl Reservation {
+impl<M: Mode, A: Access> Reservation<M, A> {
     /// Length of the value in bytes.
     pub fn value_bytes(&self) -> u64 {
         self.value_bytes
@@ -43,15 +43,16 @@ impl Reservation {
 
     /// Where the value goes. What it holds before it is written is not defined.
     pub fn value_mut(&mut self) -> &mut [u8] {
-        let at = crate::item::HEADER_WORDS * 8 + self.key_bytes;
+        let at = M::large_value_at(self.key_bytes);
         match &mut self.space {
             Some(Space::Exclusive(exclusive)) => {
-                exclusive.bytes_mut(self.store.memory().region(), at, self.value_bytes as usize)
+                exclusive.bytes_mut(self.engine.memory().region(), at, self.value_bytes as usize)
             }
-            Some(Space::Buffered { value, is_settled, .. }) => {
+            Some(Space::Shared { value, is_settled, .. }) => {
                 *is_settled = false;
                 value
             }
+            Some(Space::Small(value)) => value,
             None => &mut [],
         }
     }
@@ -59,105 +60,83 @@ impl Reservation {
     /// Moves the value to its place if it went through a buffer. To be called when the value is complete
     /// and before the entry is taken, so that no writer waits for the copy; else `commit` does it.
     pub fn settle(&mut self) {
-        let region = self.store.memory().region();
-        if let Some(Space::Buffered { item, value, is_settled: is_settled @ false }) = &mut self.space {
+        if let Some(Space::Shared { chunk, value, is_settled: is_settled @ false }) = &mut self.space {
+            let at = M::large_value_at(self.key_bytes);
             // Release: a reader that strays here sees why it must not, whoever freed this memory.
             fence(Release);
-            copy_in(
-                region.words(body(*item), words_for(self.key_bytes + value.len())),
-                self.key_bytes,
-                value,
-            );
+            copy_in(self.engine.memory().region().words(*chunk, words_for(at + value.len())), at, value);
             *is_settled = true;
         }
     }
-
-    fn sizes(&self) -> (usize, u64) {
-        (self.key_bytes, self.value_bytes)
-    }
-
-    fn item(&self) -> Option<Offset> {
-        self.space.as_ref().map(|space| match space {
-            Space::Exclusive(exclusive) => exclusive.chunk(),
-            Space::Buffered { item, .. } => *item,
-        })
-    }
 }
 
-impl Drop for Reservation {
+impl<M: Mode, A: Access> Drop for Reservation<M, A> {
     fn drop(&mut self) {
-        let Some(item) = self.item() else { return };
-        let memory = self.store.memory();
-        memory.free(&mut self.store.partition(self.hash).writer.lock().heap, item);
+        match self.space.take() {
+            Some(Space::Exclusive(exclusive)) => self.engine.memory().free_settled(exclusive.share()),
+            Some(Space::Shared { chunk, .. }) => self.engine.memory().free_settled(chunk),
+            Some(Space::Small(_)) | None => {}
+        }
     }
 }
 
-impl Store {
+impl<M: Mode, A: Access> Engine<M, A> {
     /// Takes memory for a value of `value_bytes` under this key, without linking it.
+    ///
+    /// # Errors
+    /// Key or value are too long, or there is no memory for a large value.
     pub fn reserve(
         self: &Arc<Self>,
         hash: KeyHash,
         key: &[u8],
         value_bytes: u64,
-    ) -> Result<Reservation, OutOfMemory> {
-        let space = self.space_for(hash, key.len(), value_bytes);
-        let Some(space) = space else {
-            self.partition(hash).writer.lock().counts.out_of_memory += 1;
+    ) -> Result<Reservation<M, A>, OutOfMemory> {
+        let Some(space) = self.space_for(key.len(), value_bytes) else {
+            self.partition(hash).refused();
             return Err(OutOfMemory);
         };
-        let mut reservation = Reservation {
-            store: Arc::clone(self),
-            hash,
-            key_bytes: key.len(),
-            value_bytes,
-            space: Some(space),
-        };
-        self.write_key(&mut reservation, key);
-        Ok(reservation)
+        let engine = Arc::clone(self);
+        Ok(Reservation { engine, hash, key_bytes: key.len(), value_bytes, space: Some(space) })
     }
 
-    fn space_for(&self, hash: KeyHash, key_bytes: usize, value_bytes: u64) -> Option<Space> {
+    fn space_for(&self, key_bytes: usize, value_bytes: u64) -> Option<Space> {
         if key_bytes > KEY_BYTES_MAX || value_bytes > self.value_bytes_max {
             return None;
         }
-        let words = item_words(key_bytes, value_bytes);
-        let item = if SizeClass::of(value_bytes) <= self.class_optimistic_max {
-            self.memory().allocate_shared(&mut self.partition(hash).writer.lock().heap, words)?
-        } else {
-            match self.memory().allocate_settled(words)? {
-                Settled::Exclusive(exclusive) => return Some(Space::Exclusive(exclusive)),
-                Settled::Shared(item) => item,
-            }
-        };
-        Some(Space::Buffered { item, value: vec![0; value_bytes as usize], is_settled: false })
-    }
-
-    fn write_key(&self, reservation: &mut Reservation, key: &[u8]) {
-        if let Some(item) = reservation.item() {
-            // The lock that gave this memory ended with a release fence, as in `settle`.
-            copy_in(self.memory().region().words(body(item), words_for(key.len())), 0, key);
+        if self.is_inline(value_bytes) {
+            return Some(Space::Small(vec![0; value_bytes as usize]));
         }
+        Some(match M::take_large(self, key_bytes, value_bytes)? {
+            Settled::Exclusive(exclusive) => Space::Exclusive(exclusive),
+            Settled::Shared(chunk) => {
+                Space::Shared { chunk, value: vec![0; value_bytes as usize], is_settled: false }
+            }
+        })
     }
 }
 
-impl Entry<'_> {
+impl<M: Mode, A: Access> Entry<'_, M, A> {
     /// Links what was reserved as the item of this entry's key. Returns its CAS unique.
     ///
-    /// When the index has no room, the old item stays and the reservation is given back.
+    /// When there is no room for it after all, the old item stays and the reservation is given back.
     ///
     /// # Panics
-    /// If the reservation was made for another key or another store.
-    pub fn commit(&mut self, mut reservation: Reservation, meta: ItemMeta) -> Result<u64, OutOfMemory> {
-        reservation.settle();
-        let sizes = reservation.sizes();
-        let Some(item) = reservation.item() else { return Err(OutOfMemory) };
-        let is_for = self.is_for(&reservation.store, reservation.hash, item, sizes.0);
-        // From here on this entry owns the memory: dropping it there would wait for the lock held here.
-        reservation.space = None;
+    /// If the reservation was made for another key or another table.
+    pub fn commit(&mut self, mut reservation: Reservation<M, A>, meta: ItemMeta) -> Result<u64, OutOfMemory> {
+        let is_for = std::ptr::eq(&*reservation.engine, self.engine())
+            && (reservation.hash, reservation.key_bytes) == (self.hash(), self.key_bytes());
         assert!(is_for, "reserved for another key");
-        let linked = self.link(item, &meta, sizes);
-        if linked.is_err() {
-            self.free(item);
+        reservation.settle();
+        let chunk = match &reservation.space {
+            Some(Space::Small(value)) => return self.insert(&[value], meta),
+            Some(Space::Exclusive(exclusive)) => exclusive.chunk(),
+            Some(Space::Shared { chunk, .. }) => *chunk,
+            None => return Err(OutOfMemory),
+        };
+        let linked = self.link_large(chunk, &meta, reservation.value_bytes);
+        if linked.is_ok() {
+            // The item owns the memory now.
+            reservation.space = None;
         }
         linked
     }

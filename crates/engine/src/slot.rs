@@ -1,9 +1,12 @@
 //! One entry of a bucket: which item, and how large.
 
 use minos_base::{KeyHash, SizeClass};
-use minos_region::{OFFSET_BITS, Offset};
+use minos_region::OFFSET_BITS;
 
-/// A word of a bucket: tag (16) | size class (10) | offset in words (38); zero is empty.
+/// A word of a bucket: tag (16) | size class (10) | link (38); zero is empty.
+///
+/// The link says where the item is, in words: from the beginning of the region in store mode, a position
+/// in the partition's log in cache mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot(pub(crate) u64);
 
@@ -14,11 +17,13 @@ impl Slot {
     pub(crate) const EMPTY: Self = Self(0);
 
     /// Never empty, because a tag is never zero.
-    pub(crate) fn new(hash: KeyHash, value_bytes: u64, item: Offset) -> Self {
+    pub(crate) fn new(hash: KeyHash, value_bytes: u64, link: u64) -> Self {
+        debug_assert!(link >> OFFSET_BITS == 0);
         let class = SizeClass::of(value_bytes).index() as u64;
-        Self(u64::from(hash.tag()) << TAG_SHIFT | class << OFFSET_BITS | item.words())
+        Self(u64::from(hash.tag()) << TAG_SHIFT | class << OFFSET_BITS | link)
     }
 
+    #[inline]
     pub(crate) fn is_empty(self) -> bool {
         self == Self::EMPTY
     }
@@ -37,10 +42,10 @@ impl Slot {
         SizeClass::from_index(self.class_index())
     }
 
-    /// Where the item's header is.
+    /// Where the item is.
     #[inline]
-    pub(crate) fn item(self) -> Offset {
-        Offset::from_words(self.0)
+    pub(crate) fn link(self) -> u64 {
+        self.0 & ((1 << OFFSET_BITS) - 1)
     }
 }
 
@@ -51,10 +56,10 @@ mod tests {
     #[test]
     fn parts_come_back() {
         for value_bytes in [0, 1, 4096, 1 << 30] {
-            let item = Offset::from_words((1 << OFFSET_BITS) - 1 - value_bytes);
-            let slot = Slot::new(KeyHash(0xffff_1234), value_bytes, item);
+            let link = (1 << OFFSET_BITS) - 1 - value_bytes;
+            let slot = Slot::new(KeyHash(0xffff_1234), value_bytes, link);
             assert!(slot.has_tag(0x1234) && !slot.has_tag(0x1235) && !slot.is_empty());
-            assert_eq!((slot.class(), slot.item()), (Some(SizeClass::of(value_bytes)), item));
+            assert_eq!((slot.class(), slot.link()), (Some(SizeClass::of(value_bytes)), link));
         }
     }
 }

@@ -3,61 +3,116 @@
 use crate::{
     index::{BUCKET_WORDS, Index, SLOTS},
     item::ItemState,
+    mode::Mode,
+    partition::Partition,
     slot::Slot,
-    store::Store,
+    store::Engine,
 };
 use minos_base::SizeClass;
-use minos_region::HeapStats;
-use std::sync::atomic::Ordering::Relaxed;
+use minos_sync::Access;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// Counts of one partition, kept by the holders of its lock.
-#[derive(Clone, Debug)]
-pub(crate) struct PartitionCounts {
-    pub(crate) items: u64,
-    pub(crate) items_stored: u64,
-    pub(crate) key_bytes: u64,
-    pub(crate) value_bytes: u64,
-    pub(crate) splits: u64,
-    pub(crate) out_of_memory: u64,
-    pub(crate) expired: u64,
-    pub(crate) flushed: u64,
-    /// Items by size class.
-    pub(crate) by_class: Box<[u32]>,
+/// A count that one thread at a time raises, and any thread reads.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    // Relaxed, and no read-modify-write: whoever writes is the only writer; whoever reads wants a number.
+    #[inline]
+    pub(crate) fn add(&self, count: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_add(count), Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn subtract(&self, count: u64) {
+        self.add(count.wrapping_neg());
+    }
+
+    #[inline]
+    pub(crate) fn value(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
 }
 
-impl Default for PartitionCounts {
+/// Counts of one partition, kept by its writer.
+#[derive(Debug)]
+pub(crate) struct Counts {
+    items: Counter,
+    pub(crate) items_stored: Counter,
+    key_bytes: Counter,
+    value_bytes: Counter,
+    pub(crate) splits: Counter,
+    pub(crate) out_of_memory: Counter,
+    pub(crate) expired: Counter,
+    pub(crate) flushed: Counter,
+    /// Items by size class.
+    by_class: Box<[AtomicU32]>,
+}
+
+impl Default for Counts {
     fn default() -> Self {
         Self {
-            items: 0,
-            items_stored: 0,
-            key_bytes: 0,
-            value_bytes: 0,
-            splits: 0,
-            out_of_memory: 0,
-            expired: 0,
-            flushed: 0,
-            by_class: vec![0; SizeClass::COUNT].into(),
+            items: Counter::default(),
+            items_stored: Counter::default(),
+            key_bytes: Counter::default(),
+            value_bytes: Counter::default(),
+            splits: Counter::default(),
+            out_of_memory: Counter::default(),
+            expired: Counter::default(),
+            flushed: Counter::default(),
+            by_class: (0..SizeClass::COUNT).map(|_| AtomicU32::new(0)).collect(),
         }
     }
 }
 
-impl PartitionCounts {
-    pub(crate) fn add(&mut self, state: &ItemState, slot: Slot) {
-        self.items += 1;
-        self.items_stored += 1;
-        self.key_bytes += state.key_bytes() as u64;
-        self.value_bytes += state.value_bytes() as u64;
-        if let Some(items) = self.by_class.get_mut(slot.class_index()) {
-            *items += 1;
+impl Counts {
+    /// Items that are linked.
+    #[inline]
+    pub(crate) fn items(&self) -> u64 {
+        self.items.value()
+    }
+
+    /// An item was linked.
+    pub(crate) fn add(&self, state: &ItemState, slot: Slot) {
+        self.items.add(1);
+        self.items_stored.add(1);
+        self.key_bytes.add(state.key_bytes() as u64);
+        self.value_bytes.add(state.value_bytes() as u64);
+        self.count_class(slot, 1);
+    }
+
+    /// An item is no longer linked.
+    pub(crate) fn remove(&self, state: &ItemState, slot: Slot) {
+        self.items.subtract(1);
+        self.key_bytes.subtract(state.key_bytes() as u64);
+        self.value_bytes.subtract(state.value_bytes() as u64);
+        self.count_class(slot, -1);
+    }
+
+    /// An item got another value in its place.
+    #[inline]
+    pub(crate) fn update(&self, old: (&ItemState, Slot), new: (&ItemState, Slot)) {
+        self.items_stored.add(1);
+        if old.1 != new.1 {
+            self.value_bytes.subtract(old.0.value_bytes() as u64);
+            self.value_bytes.add(new.0.value_bytes() as u64);
+            self.count_class(old.1, -1);
+            self.count_class(new.1, 1);
+        } else if old.0.value_bytes() != new.0.value_bytes() {
+            self.value_bytes.subtract(old.0.value_bytes() as u64);
+            self.value_bytes.add(new.0.value_bytes() as u64);
         }
     }
 
-    pub(crate) fn remove(&mut self, state: &ItemState, slot: Slot) {
-        self.items -= 1;
-        self.key_bytes -= state.key_bytes() as u64;
-        self.value_bytes -= state.value_bytes() as u64;
-        if let Some(items) = self.by_class.get_mut(slot.class_index()) {
-            *items -= 1;
+    /// What [`crate::check`] compares: items, bytes of keys and of values, items by class.
+    pub(crate) fn tally(&self) -> (u64, u64, u64, Vec<u32>) {
+        let by_class = self.by_class.iter().map(|items| items.load(Relaxed)).collect();
+        (self.items(), self.key_bytes.value(), self.value_bytes.value(), by_class)
+    }
+
+    fn count_class(&self, slot: Slot, items: i32) {
+        if let Some(count) = self.by_class.get(slot.class_index()) {
+            count.store(count.load(Relaxed).wrapping_add_signed(items), Relaxed);
         }
     }
 }
@@ -135,35 +190,37 @@ fn per(bytes: u64, count: u64) -> f64 {
 /// Chains of each partition that are looked at for [`StoreStats::spare_buckets`].
 const CHAINS_SAMPLED: u64 = 256;
 
-impl Store {
-    /// How the store is filled and what happened to it. Takes each partition's lock for a moment.
+impl<M: Mode, A: Access> Engine<M, A> {
+    /// How the table is filled and what happened to it. Nobody is held up.
     pub fn stats(&self) -> StoreStats {
         let memory_bytes = self.memory().geometry().memory_bytes;
         let mut stats = StoreStats { memory_bytes, ..StoreStats::default() };
-        let mut heaps = HeapStats::default();
+        let root = self.memory().stats();
+        let mut free_words = root.free_words;
+        let mut largest_free_words = root.largest_free_words;
         for partition in self.partition_list() {
             stats.read_retries += partition.retries.load(Relaxed);
             stats.read_fallbacks += partition.fallbacks.load(Relaxed);
             self.add_index(&mut stats, &partition.index);
-            let writer = partition.writer.lock();
-            stats.add_counts(&writer.counts);
-            stats.pinned += writer.pins.len() as u64;
-            heaps.add(&self.memory().partition_stats(&writer.heap));
+            stats.add_counts(&partition.counts);
+            stats.out_of_memory += partition.refused.load(Relaxed);
+            let room = M::room_stats(self, partition);
+            free_words += room.free_words;
+            largest_free_words = largest_free_words.max(room.largest_free_words);
         }
-        let root = self.memory().stats();
-        stats.free_bytes = (root.free_words + heaps.free_words) * 8;
+        M::add_stats(self, &mut stats);
+        stats.free_bytes = free_words * 8;
         stats.used_bytes = memory_bytes.saturating_sub(stats.free_bytes);
-        stats.largest_free_bytes = root.largest_free_words.max(heaps.largest_free_words) * 8;
+        stats.largest_free_bytes = largest_free_words * 8;
         stats
     }
 
     /// Items by size class of their value, smallest first; [`SizeClass::COUNT`] numbers.
     pub fn size_histogram(&self) -> Vec<u64> {
         let mut histogram = vec![0; SizeClass::COUNT];
-        for partition in self.partition_list() {
-            let writer = partition.writer.lock();
-            for (sum, items) in histogram.iter_mut().zip(&writer.counts.by_class) {
-                *sum += u64::from(*items);
+        for Partition { counts, .. } in self.partition_list() {
+            for (sum, items) in histogram.iter_mut().zip(&counts.by_class) {
+                *sum += u64::from(items.load(Relaxed));
             }
         }
         histogram
@@ -190,15 +247,15 @@ impl Store {
 }
 
 impl StoreStats {
-    fn add_counts(&mut self, counts: &PartitionCounts) {
-        self.items += counts.items;
-        self.items_stored += counts.items_stored;
-        self.key_bytes += counts.key_bytes;
-        self.value_bytes += counts.value_bytes;
-        self.splits += counts.splits;
-        self.out_of_memory += counts.out_of_memory;
-        self.expired_reclaimed += counts.expired;
-        self.flushed_reclaimed += counts.flushed;
+    fn add_counts(&mut self, counts: &Counts) {
+        self.items += counts.items();
+        self.items_stored += counts.items_stored.value();
+        self.key_bytes += counts.key_bytes.value();
+        self.value_bytes += counts.value_bytes.value();
+        self.splits += counts.splits.value();
+        self.out_of_memory += counts.out_of_memory.value();
+        self.expired_reclaimed += counts.expired.value();
+        self.flushed_reclaimed += counts.flushed.value();
     }
 
     /// Slots of the index that could be filled without growing it.

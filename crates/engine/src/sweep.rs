@@ -3,11 +3,13 @@
 use crate::{
     chain::{self, Place},
     item::{GENERATIONS, ItemState},
-    partition::Writer,
-    store::Store,
+    mode::Mode,
+    partition::Writing,
+    store::Engine,
 };
 use minos_base::Seconds;
-use minos_region::Memory;
+use minos_region::Offset;
+use minos_sync::{Access, AnyWriter};
 
 /// Buckets that a flush sweeps while it holds a lock, when it must sweep itself.
 const FLUSH_SLICE_BUCKETS: usize = 64;
@@ -36,16 +38,15 @@ pub struct Swept {
     pub pass_ended: bool,
 }
 
-impl Store {
+impl<M: Mode, A: AnyWriter> Engine<M, A> {
     /// Reclaims dead items in the next `buckets_max` chains of a partition.
     ///
-    /// It holds the partition's lock for that long: some cache misses a chain.
+    /// It holds the partition's writers up for that long: some cache misses a chain.
     ///
     /// # Panics
     /// If there is no such partition.
     pub fn sweep(&self, partition: usize, buckets_max: usize, now: Seconds) -> Swept {
-        let mut writer = self.partition_list()[partition].writer.lock();
-        writer.sweep_slice(self.memory(), buckets_max, now)
+        self.writing_at(partition).sweep_slice(buckets_max, now)
     }
 
     /// Everything stored so far is dead from now on. Its memory comes back with the next sweeps.
@@ -53,16 +54,8 @@ impl Store {
     /// An item can tell four generations apart. A flush that comes so soon after others that some dead
     /// items might be taken for new ones sweeps them first.
     pub fn flush(&self) {
-        for partition in self.partition_list() {
-            let mut writer = partition.writer.lock();
-            while !writer.sweep.may_flush(writer.index.generation(self.memory().region())) {
-                // The clock stands at zero: only flushed items are looked for.
-                writer.sweep_slice(self.memory(), FLUSH_SLICE_BUCKETS, 0);
-                drop(writer);
-                writer = partition.writer.lock();
-            }
-            let region = self.memory().region();
-            writer.index.set_generation(region, writer.index.generation(region) + 1);
+        for partition in 0..self.partitions() {
+            while !self.writing_at(partition).flush_slice() {}
         }
     }
 }
@@ -74,22 +67,39 @@ impl Progress {
     }
 }
 
-impl Writer {
-    fn sweep_slice(&mut self, memory: &Memory, buckets_max: usize, now: Seconds) -> Swept {
-        let region = memory.region();
+impl<M: Mode, A: Access> Writing<'_, M, A> {
+    /// Begins a new generation, or does a part of what must be done before; whether it has begun.
+    pub(crate) fn flush_slice(&mut self) -> bool {
+        let (region, index) = (self.region(), &self.partition.index);
+        let generation = index.generation(region);
+        let may_flush = self.writer.sweep.may_flush(generation);
+        if may_flush {
+            index.set_generation(region, generation + 1);
+        } else {
+            // The clock stands at zero: only flushed items are looked for.
+            self.sweep_slice(FLUSH_SLICE_BUCKETS, 0);
+        }
+        may_flush
+    }
+
+    pub(crate) fn sweep_slice(&mut self, buckets_max: usize, now: Seconds) -> Swept {
+        let (region, partition) = (self.region(), self.partition);
+        let index = &partition.index;
+        M::settle_debts(self);
         let mut swept = Swept::default();
         for _ in 0..buckets_max {
             // The index may have grown since the last slice; it never shrinks.
-            if self.sweep.bucket == 0 {
-                self.sweep.pass_generation = self.index.generation(region);
+            if self.writer.sweep.bucket == 0 {
+                self.writer.sweep.pass_generation = index.generation(region);
             }
-            let head = self.index.bucket(region, self.sweep.bucket);
-            self.sweep_chain(memory, head, now, &mut swept);
+            let head = index.bucket(region, self.writer.sweep.bucket);
+            self.sweep_chain(head, now, &mut swept);
             swept.buckets += 1;
-            self.sweep.bucket += 1;
-            if self.sweep.bucket >= self.index.buckets(region) {
-                self.sweep.bucket = 0;
-                self.sweep.clean_generation = self.sweep.pass_generation;
+            let progress = &mut self.writer.sweep;
+            progress.bucket += 1;
+            if progress.bucket >= index.buckets(region) {
+                progress.bucket = 0;
+                progress.clean_generation = progress.pass_generation;
                 swept.pass_ended = true;
                 break;
             }
@@ -97,34 +107,44 @@ impl Writer {
         swept
     }
 
-    fn sweep_chain(&mut self, memory: &Memory, head: minos_region::Offset, now: Seconds, swept: &mut Swept) {
-        let region = memory.region();
-        chain::places(region, head).for_each(|place| region.prefetch(place.slot(region).item()));
-        let (expired, flushed) = (self.counts.expired, self.counts.flushed);
+    fn sweep_chain(&mut self, head: Offset, now: Seconds, swept: &mut Swept) {
+        let (region, partition) = (self.region(), self.partition);
+        chain::places(region, head)
+            .for_each(|place| self.engine.prefetch_slot(partition, place.slot(region)));
+        let counts = &partition.counts;
+        let (expired, flushed) = (counts.expired.value(), counts.flushed.value());
         // From the last slot to the first: what fills the gap of a removed slot was looked at before.
         let mut at = chain::places(region, head).count();
         while at > 0 {
             at -= 1;
             if let Some(place) = chain::places(region, head).nth(at) {
-                self.reclaim_if_dead(memory, place, now);
+                self.reclaim_if_dead(place, now);
             }
         }
-        swept.expired += self.counts.expired - expired;
-        swept.flushed += self.counts.flushed - flushed;
+        swept.expired += counts.expired.value() - expired;
+        swept.flushed += counts.flushed.value() - flushed;
     }
 
-    /// Unlinks an item that is expired or flushed; whether it was.
-    pub(crate) fn reclaim_if_dead(&mut self, memory: &Memory, place: Place, now: Seconds) -> bool {
-        let region = memory.region();
-        let state = ItemState::load(region, place.slot(region).item(), now);
-        if state.is_flushed(self.index.generation(region)) {
-            self.counts.flushed += 1;
+    /// Unlinks an item that is expired, flushed or evicted; whether it was.
+    pub(crate) fn reclaim_if_dead(&mut self, place: Place, now: Seconds) -> bool {
+        let (region, partition) = (self.region(), self.partition);
+        let slot = place.slot(region);
+        let Some(item) = M::locate(&partition.space, region, slot.link()) else {
+            // It was counted when it was evicted.
+            chain::remove::<A>(region, &partition.index, place);
+            return true;
+        };
+        let state = ItemState::load(region, item, now);
+        if state.is_flushed(partition.index.generation(region)) {
+            partition.counts.flushed.add(1);
         } else if state.is_expired() {
-            self.counts.expired += 1;
-        } else {
+            partition.counts.expired.add(1);
+        } else if self.engine.is_inline(state.value_bytes() as u64)
+            || M::has_large_value(self.engine, item, &state)
+        {
             return false;
         }
-        self.unlink(memory, place);
+        self.unlink(place);
         true
     }
 }

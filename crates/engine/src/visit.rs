@@ -1,15 +1,31 @@
-//! Looking at all items, a bounded slice at a time.
+//! Looking at all items, a bounded slice at a time, beside writers.
 
-use crate::{chain, item::ItemState, partition::key_of, store::Store};
-use minos_base::Seconds;
+use crate::{
+    chain,
+    item::{ItemState, body},
+    mode::Mode,
+    partition::Partition,
+    read::ATTEMPTS_MAX,
+    store::Engine,
+    versions,
+};
+use minos_base::{Seconds, limits::KEY_BYTES_MAX};
+use minos_region::Offset;
+use minos_sync::{
+    Access,
+    words::{append_to, words_for},
+};
 
-impl Store {
+/// Slots of a chain that are shown. A chain is this long only if somebody has made keys collide.
+const CHAIN_SLOTS_MAX: usize = 1 << 12;
+
+impl<M: Mode, A: Access> Engine<M, A> {
     /// Shows the live items in up to `buckets_max` chains of a partition to `f`, from `cursor` on, which is
     /// 0 at first. Returns the cursor to go on with, `None` after the last chain.
     ///
     /// Items that are there all the time are shown at least once; the index may grow meanwhile, which
-    /// shows some twice. The partition's lock is held during one call: `f` is to be quick, and must not
-    /// use the store.
+    /// shows some twice. Writers are not held up, and `f` may use the table: what it sees of a chain is a
+    /// copy that belongs together.
     ///
     /// # Panics
     /// If there is no such partition.
@@ -21,19 +37,75 @@ impl Store {
         now: Seconds,
         mut f: impl FnMut(&[u8], &ItemState),
     ) -> Option<u64> {
-        let writer = self.partition_list()[partition].writer.lock();
+        let partition = &self.partition_list()[partition];
         let region = self.memory().region();
-        let (buckets, generation) = (writer.index.buckets(region), writer.index.generation(region));
+        let buckets = partition.index.buckets(region);
         let end = buckets.min(cursor.saturating_add(buckets_max as u64));
+        let mut copy = ChainCopy::default();
         for number in cursor..end {
-            for place in chain::places(region, writer.index.bucket(region, number)) {
-                let item = place.slot(region).item();
-                let state = ItemState::load(region, item, now);
-                if state.is_live(generation) {
-                    f(key_of(self.memory(), item), &state);
-                }
-            }
+            self.copy_chain(partition, partition.index.bucket(region, number), now, &mut copy);
+            copy.items.iter().for_each(|(key, state)| f(&copy.keys[key.clone()], state));
         }
         (end < buckets).then_some(end)
     }
+
+    /// Copies the keys and headers of the live items of a chain, all of one moment.
+    fn copy_chain(&self, partition: &Partition<M, A>, head: Offset, now: Seconds, copy: &mut ChainCopy) {
+        for _ in 0..ATTEMPTS_MAX {
+            if self.try_copy_chain(partition, head, now, copy) {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+        let _writer = A::wait_if_open(&partition.writer);
+        while !self.try_copy_chain(partition, head, now, copy) {
+            std::hint::spin_loop();
+        }
+    }
+
+    fn try_copy_chain(
+        &self,
+        partition: &Partition<M, A>,
+        head: Offset,
+        now: Seconds,
+        copy: &mut ChainCopy,
+    ) -> bool {
+        copy.keys.clear();
+        copy.items.clear();
+        let region = self.memory().region();
+        let version = region.word(head);
+        let Some(seen) = versions::begin_read::<A>(version) else { return false };
+        let generation = partition.index.generation(region);
+        for place in chain::places(region, head).take(CHAIN_SLOTS_MAX) {
+            let slot = place.slot(region);
+            let Some(item) = M::locate(&partition.space, region, slot.link()) else { continue };
+            let Some(state) = self.copy_key(item, now, &mut copy.keys) else { return false };
+            // What was evicted while its key was copied is left out.
+            if M::is_there(&partition.space, region, slot.link()) && state.is_live(generation) {
+                let end = copy.keys.len();
+                copy.items.push((end - state.key_bytes()..end, state));
+            }
+        }
+        versions::still::<A>(version, seen)
+    }
+
+    /// The header of an item whose key is appended to `keys`; `None` if it cannot be one.
+    fn copy_key(&self, item: Offset, now: Seconds, keys: &mut Vec<u8>) -> Option<ItemState> {
+        let region = self.memory().region();
+        let state = ItemState::try_load(region, item, now)?;
+        let words = region.try_words(body(item), words_for(state.key_bytes()))?;
+        if state.key_bytes() > KEY_BYTES_MAX {
+            return None;
+        }
+        append_to(words, 0, state.key_bytes(), keys);
+        Some(state)
+    }
+}
+
+/// What a visitor is shown of one chain.
+#[derive(Default)]
+struct ChainCopy {
+    keys: Vec<u8>,
+    /// Where the key is, and what else there is to say.
+    items: Vec<(std::ops::Range<usize>, ItemState)>,
 }

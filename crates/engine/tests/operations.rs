@@ -227,6 +227,7 @@ fn marks_and_numbers_are_kept() {
     entry.set_cas(5);
     let item = entry.item().unwrap();
     assert_eq!((item.is_stale(), item.is_win_sent(), item.expiry(), item.cas()), (true, true, 90, 5));
+    drop(item);
     let cas = entry.overwrite_value(0, b"9 ").unwrap();
     assert!(entry.overwrite_value(1, b"99").is_err());
     let item = entry.item().unwrap();

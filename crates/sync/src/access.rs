@@ -46,6 +46,9 @@ pub trait Access: Debug + Send + Sync + Sized + 'static {
 
     /// Opens the cell for anybody, unless somebody is in there, or only owners may enter.
     fn try_enter<T: Debug + Send>(cell: &Self::Cell<T>) -> Option<Self::Guard<'_, T>>;
+
+    /// Opens the cell for anybody in his turn, unless only owners may enter.
+    fn wait_if_open<T: Debug + Send>(cell: &Self::Cell<T>) -> Option<Self::Guard<'_, T>>;
 }
 
 /// A mode in which whoever sees a partition may write to it.
@@ -103,6 +106,11 @@ impl Access for Erew {
     fn try_enter<T: Debug + Send>(cell: &RefCell<T>) -> Option<RefMut<'_, T>> {
         cell.try_borrow_mut().ok()
     }
+
+    #[inline]
+    fn wait_if_open<T: Debug + Send>(cell: &RefCell<T>) -> Option<RefMut<'_, T>> {
+        cell.try_borrow_mut().ok()
+    }
 }
 
 impl AnyWriter for Erew {
@@ -129,7 +137,13 @@ impl Access for Crew {
         cell.enter(token)
     }
 
+    #[inline]
     fn try_enter<T: Debug + Send>(_: &OwnedCell<T>) -> Option<OwnedGuard<'_, T>> {
+        None
+    }
+
+    #[inline]
+    fn wait_if_open<T: Debug + Send>(_: &OwnedCell<T>) -> Option<OwnedGuard<'_, T>> {
         None
     }
 }
@@ -154,6 +168,11 @@ impl Access for Crcw {
     #[inline]
     fn try_enter<T: Debug + Send>(cell: &SpinLock<T>) -> Option<SpinGuard<'_, T>> {
         cell.try_lock()
+    }
+
+    #[inline]
+    fn wait_if_open<T: Debug + Send>(cell: &SpinLock<T>) -> Option<SpinGuard<'_, T>> {
+        Some(cell.lock())
     }
 }
 

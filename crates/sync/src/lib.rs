@@ -13,6 +13,7 @@ mod owned;
 mod pins;
 mod prefetch;
 mod ring;
+pub mod tags;
 pub mod version;
 pub mod words;
 

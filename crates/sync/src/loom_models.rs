@@ -269,7 +269,7 @@ fn pinned_chunk(retire: fn(&mut PinTable) -> bool) {
                     if !*is_linked {
                         return;
                     }
-                    pins.pin(CHUNK, true).unwrap()
+                    pins.pin(CHUNK)
                 };
                 assert_eq!(chunk.load(Ordering::Relaxed), 1, "overwritten while pinned");
                 if lock.lock().0.unpin(&pin) == Unpinned::Retired {

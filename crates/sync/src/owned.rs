@@ -100,19 +100,13 @@ mod tests {
 
     #[test]
     fn the_owner_may_move_between_threads() {
-        let (cell, mut token) = OwnedCell::new(0u64);
-        thread::scope(|scope| {
-            for _ in 0..4 {
-                token = scope
-                    .spawn(|| {
-                        let mut token = token;
-                        *cell.enter(&mut token) += 1;
-                        token
-                    })
-                    .join()
-                    .unwrap();
-            }
-        });
+        let (cell, token) = OwnedCell::new(0u64);
+        let add = |mut token| {
+            *cell.enter(&mut token) += 1;
+            token
+        };
+        let mut token =
+            thread::scope(|scope| (0..4).fold(token, |token, _| scope.spawn(|| add(token)).join().unwrap()));
         assert_eq!(*cell.enter(&mut token), 4);
     }
 

@@ -43,6 +43,12 @@ pub fn begin_read(word: &AtomicU64) -> Option<Seen> {
     (seen & 1 == 0).then_some(Seen(seen))
 }
 
+/// As [`begin_read`], where there are no writers beside the reader.
+#[inline]
+pub fn read_alone(word: &AtomicU64) -> Seen {
+    Seen(word.load(Ordering::Relaxed))
+}
+
 /// Whether everything read since [`begin_read`] belongs together.
 ///
 /// With `--cfg minos_no_version_check` the answer is always yes: that build is the control which

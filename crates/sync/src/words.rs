@@ -41,6 +41,20 @@ pub fn append_to(words: &[AtomicU64], at: usize, len: usize, out: &mut Vec<u8>) 
     unsafe { out.set_len(out.len() + len) };
 }
 
+/// The eight bytes of `words`, beginning `at` bytes inside, as a number in little-endian order.
+///
+/// # Panics
+/// If `words` holds fewer bytes.
+#[inline]
+pub fn load_u64(words: &[AtomicU64], at: usize) -> u64 {
+    let (words, shift) = (&words[at / WORD_BYTES..words_for(at + WORD_BYTES)], at % WORD_BYTES * 8);
+    let low = u64::from_le_bytes(load(&words[0])) >> shift;
+    match words.get(1) {
+        Some(high) => low | u64::from_le_bytes(load(high)) << (64 - shift),
+        None => low,
+    }
+}
+
 /// Copies `bytes` into `words`, beginning `at` bytes inside; other bytes of the words are kept.
 ///
 /// The caller is the only writer of these words. Readers may race with it.
@@ -140,6 +154,16 @@ mod tests {
                 assert_eq!(out[1..], bytes[at..at + len], "{at} {len}");
                 assert!(eq_bytes(&words, at, &bytes[at..at + len]));
             }
+        }
+    }
+
+    #[test]
+    fn numbers_come_from_every_shift() {
+        let bytes = pattern(24);
+        let words = memory(&bytes);
+        for at in 0..=16 {
+            let expected = u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+            assert_eq!(load_u64(&words, at), expected, "{at}");
         }
     }
 

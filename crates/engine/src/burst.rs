@@ -1,0 +1,214 @@
+//! Many operations at once: the cache misses of a burst overlap (MICA §4.3.2, multi-stage prefetching).
+//!
+//! A burst goes through three stages: hash and ask for the bucket; look for the tag and ask for the item;
+//! compare the key and do what is to be done. Each stage goes over all operations of the burst before the
+//! next begins, so that a line is on its way while the others are asked for.
+
+use crate::{
+    chain::following,
+    item::{ItemMeta, ItemView},
+    mode::Mode,
+    partition::{OutOfMemory, Partition},
+    read::{Attempt, Candidate, bucket_words},
+    slot::Slot,
+    store::Engine,
+    versions,
+};
+use arrayvec::ArrayVec;
+use minos_base::{KeyHash, Seconds, SizeClass, limits::BURST_MAX};
+use minos_sync::{Access, AnyWriter, tags};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// A key to be read.
+#[derive(Clone, Copy, Debug)]
+pub struct Get<'a> {
+    /// The key's [`Engine::hash`].
+    pub hash: KeyHash,
+    /// The key.
+    pub key: &'a [u8],
+}
+
+/// A value to be stored.
+#[derive(Clone, Copy, Debug)]
+pub struct Put<'a> {
+    /// The key's [`Engine::hash`].
+    pub hash: KeyHash,
+    /// The key.
+    pub key: &'a [u8],
+    /// The value.
+    pub value: &'a [u8],
+    /// Everything else.
+    pub meta: ItemMeta,
+}
+
+/// A key to be deleted.
+#[derive(Clone, Copy, Debug)]
+pub struct Delete<'a> {
+    /// The key's [`Engine::hash`].
+    pub hash: KeyHash,
+    /// The key.
+    pub key: &'a [u8],
+}
+
+/// What the second stage has seen of a key.
+#[derive(Clone, Copy, Debug)]
+pub struct Staged<'a> {
+    /// A slot with the key's tag in the first bucket, and its item.
+    candidate: Option<Candidate<'a>>,
+}
+
+impl Staged<'_> {
+    /// The size class of the value, if the key's tag was found in its first bucket: see
+    /// [`Engine::size_class`].
+    #[inline]
+    pub fn size_class(&self) -> Option<SizeClass> {
+        self.candidate.and_then(|candidate| candidate.slot.class())
+    }
+}
+
+impl<M: Mode, A: Access> Engine<M, A> {
+    /// Reads many keys. `f` is called with the place of a key in `gets` and its live item, `None` if there
+    /// is none.
+    ///
+    /// As in [`Engine::read`], `f` may be called more than once for a key, in a row; the last call counts.
+    #[inline]
+    pub fn get_many(&self, gets: &[Get<'_>], now: Seconds, mut f: impl FnMut(usize, Option<&ItemView<'_>>)) {
+        for (first, gets) in chunks(gets, self.prefetch_depth) {
+            let mut heads = ArrayVec::<_, BURST_MAX>::new();
+            for get in gets {
+                heads.push(self.stage_bucket(get.hash));
+            }
+            let mut staged = ArrayVec::<_, BURST_MAX>::new();
+            for (get, (partition, head)) in gets.iter().zip(&heads) {
+                staged.push(self.stage_at(partition, *head, get.hash));
+            }
+            for (at, ((get, staged), (partition, _))) in gets.iter().zip(&staged).zip(&heads).enumerate() {
+                let found =
+                    self.read_staged_in(partition, staged, get, now, |item| f(first + at, Some(item)));
+                if found.is_none() {
+                    f(first + at, None);
+                }
+            }
+        }
+    }
+
+    /// Stage 2 of a lookup whose bucket is near: looks for the key's tag and asks for the item.
+    #[inline]
+    pub fn stage(&self, hash: KeyHash) -> Staged<'_> {
+        let partition = self.partition(hash);
+        let region = self.memory().region();
+        let head = partition.index.bucket_of(region, partition.index.buckets(region), hash);
+        self.stage_at(partition, head, hash)
+    }
+
+    /// Stage 3: as [`Engine::read`], with what [`Engine::stage`] has seen of the same key.
+    #[inline]
+    pub fn read_staged<R>(
+        &self,
+        staged: &Staged<'_>,
+        get: &Get<'_>,
+        now: Seconds,
+        f: impl FnMut(&ItemView<'_>) -> R,
+    ) -> Option<R> {
+        self.read_staged_in(self.partition(get.hash), staged, get, now, f)
+    }
+
+    #[inline]
+    fn read_staged_in<R>(
+        &self,
+        partition: &Partition<M, A>,
+        staged: &Staged<'_>,
+        get: &Get<'_>,
+        now: Seconds,
+        mut f: impl FnMut(&ItemView<'_>) -> R,
+    ) -> Option<R> {
+        if let Some(candidate) = staged.candidate
+            && let Attempt::Found(()) = self.has_key(partition, &candidate, get.key)
+            && let Attempt::Found(result) = self.finish(partition, get.hash, get.key, now, candidate, &mut f)
+        {
+            return Some(result);
+        }
+        self.read(get.hash, get.key, now, f)
+    }
+
+    /// Stage 1: asks for the key's bucket.
+    #[inline]
+    fn stage_bucket(&self, hash: KeyHash) -> (&Partition<M, A>, minos_region::Offset) {
+        let partition = self.partition(hash);
+        let region = self.memory().region();
+        let head = partition.index.bucket_of(region, partition.index.buckets(region), hash);
+        region.prefetch(head);
+        (partition, head)
+    }
+
+    #[inline]
+    fn stage_at<'a>(
+        &'a self,
+        partition: &'a Partition<M, A>,
+        head: minos_region::Offset,
+        hash: KeyHash,
+    ) -> Staged<'a> {
+        let region = self.memory().region();
+        let bucket = bucket_words(region, head);
+        let version = &bucket[0];
+        let candidate = versions::begin_read::<A>(version).and_then(|seen| {
+            let word = tags::matching(bucket, hash.tag()).first()?;
+            let slot = Slot(bucket[word].load(Relaxed));
+            let item = M::locate(&partition.space, region, slot.link())?;
+            Some(Candidate { version, seen, slot, item })
+        });
+        match candidate {
+            Some(candidate) => self.prefetch_lines(candidate.item),
+            // The rest of a chain is walked when the key is read; its first bucket can be asked for now.
+            None => {
+                if let Some(spare) = following(version.load(Relaxed)) {
+                    region.prefetch(spare);
+                }
+            }
+        }
+        Staged { candidate }
+    }
+
+    /// Stages 1 and 2 for operations that write.
+    #[inline]
+    pub(crate) fn stage_items(&self, hashes: impl Iterator<Item = KeyHash> + Clone) {
+        if self.prefetch_depth > 1 {
+            hashes.clone().for_each(|hash| self.prefetch_bucket(hash));
+            hashes.for_each(|hash| self.prefetch_item(hash));
+        }
+    }
+}
+
+impl<M: Mode, A: AnyWriter> Engine<M, A> {
+    /// Stores many values. `f` is called with the place of a value in `puts` and the CAS unique of its item, or
+    /// with the news that there is no room, in which case the old item stays.
+    pub fn put_many(
+        &self,
+        puts: &[Put<'_>],
+        now: Seconds,
+        mut f: impl FnMut(usize, Result<u64, OutOfMemory>),
+    ) {
+        for (first, puts) in chunks(puts, self.prefetch_depth) {
+            self.stage_items(puts.iter().map(|put| put.hash));
+            for (at, put) in puts.iter().enumerate() {
+                f(first + at, self.entry(put.hash, put.key, now).insert(&[put.value], put.meta));
+            }
+        }
+    }
+
+    /// Deletes many keys. `f` is called with the place of a key in `deletes` and whether there was an item.
+    pub fn delete_many(&self, deletes: &[Delete<'_>], now: Seconds, mut f: impl FnMut(usize, bool)) {
+        for (first, deletes) in chunks(deletes, self.prefetch_depth) {
+            self.stage_items(deletes.iter().map(|delete| delete.hash));
+            for (at, delete) in deletes.iter().enumerate() {
+                f(first + at, self.entry(delete.hash, delete.key, now).remove());
+            }
+        }
+    }
+}
+
+/// Parts of a burst that go through the stages together, each with the place of its first operation.
+#[inline]
+pub(crate) fn chunks<T>(operations: &[T], depth: usize) -> impl Iterator<Item = (usize, &[T])> {
+    operations.chunks(depth).enumerate().map(move |(chunk, operations)| (chunk * depth, operations))
+}

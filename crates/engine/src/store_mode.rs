@@ -1,0 +1,201 @@
+//! Store mode: nothing is evicted, what does not fit is refused (MICA §4.3.3).
+
+use crate::{
+    chain,
+    config::StoreConfig,
+    item::{HEADER_WORDS, ItemState, body, item_words},
+    mode::{Claim, Linked, Mode, Parts, Pinning, Placed, RoomStats},
+    partition::{Partition, Writing},
+    slot::Slot,
+    stats::StoreStats,
+    store::Engine,
+};
+use minos_base::SizeClass;
+use minos_region::{Heap, Memory, Offset, Region, Settled};
+use minos_sync::{
+    Access, Lock, Pin, PinTable, Unpinned,
+    words::{copy_in, words_for},
+};
+use std::collections::HashMap;
+
+/// Never loses an item without being told: segregated fits and a lossless index (MICA §4.3.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreMode;
+
+/// Words of an item's memory that an update in place may leave unused: fewer than make a chunk.
+const SLACK_WORDS: u64 = 4;
+
+impl Mode for StoreMode {
+    const NAME: &'static str = "store";
+}
+
+impl Parts for StoreMode {
+    const ITEMS_PER_TWO_BUCKETS: u64 = 9;
+    const LAYOUT: u64 = u64::from_le_bytes(*b"store 01");
+
+    type Space = ();
+    type Room = Heap;
+    type Common<A: Access> = ();
+    type Pin = Pin;
+
+    fn space_words(_: &StoreConfig) -> u64 {
+        0
+    }
+
+    fn settled_bytes(_: &StoreConfig) -> u64 {
+        0
+    }
+
+    fn inline_class_max<A: Access>(config: &StoreConfig, _: &Memory<A>) -> SizeClass {
+        SizeClass::of(config.item_optimistic_bytes_max)
+    }
+
+    fn common<A: Access>(_: &StoreConfig) {}
+
+    fn create_space<A: Access>(
+        memory: &Memory<A>,
+        _: &StoreConfig,
+        _: Offset,
+        partition: usize,
+    ) -> ((), Heap) {
+        ((), memory.partition_heap(partition))
+    }
+
+    #[inline]
+    fn locate((): &(), _: &Region, link: u64) -> Option<Offset> {
+        Some(Offset::from_words(link))
+    }
+
+    #[inline]
+    fn is_there((): &(), _: &Region, _: u64) -> bool {
+        true
+    }
+
+    fn allocate<A: Access>(writing: &mut Writing<'_, Self, A>, words: u64) -> Option<Placed> {
+        let item = writing.engine.memory().allocate_shared(&mut writing.writer.room, words)?;
+        Some(Placed { item, link: item.words() })
+    }
+
+    fn abandon<A: Access>(writing: &mut Writing<'_, Self, A>, placed: Placed) {
+        writing.engine.memory().free(&mut writing.writer.room, placed.item);
+    }
+
+    fn retire<A: Access>(writing: &mut Writing<'_, Self, A>, slot: Slot, item: Offset) {
+        // Only large values are pinned. The lock comes after the unlinking, see `PinTable`.
+        let is_large = slot.class_index() > writing.engine.inline_class_max.index();
+        if is_large && writing.partition.pins.lock().retire(item.words()) {
+            return;
+        }
+        writing.engine.memory().free(&mut writing.writer.room, item);
+    }
+
+    fn fits_in_place<A: Access>(writing: &Writing<'_, Self, A>, _: Slot, item: Offset, words: u64) -> bool {
+        let room = Memory::<A>::chunk_words(writing.region(), item);
+        words <= room && room - words < SLACK_WORDS
+    }
+
+    fn append<A: Access>(writing: &mut Writing<'_, Self, A>, head: Offset, slot: Slot) -> Linked {
+        chain::append(writing.engine.memory(), &writing.partition.index, head, slot)
+            .map_or(Linked::Full, Linked::Done)
+    }
+
+    fn make_room<A: Access>(_: &mut Writing<'_, Self, A>) -> bool {
+        false
+    }
+
+    fn take_large<A: Access>(
+        engine: &Engine<Self, A>,
+        key_bytes: usize,
+        value_bytes: u64,
+    ) -> Option<Settled> {
+        engine.memory().allocate_settled(item_words(key_bytes, value_bytes))
+    }
+
+    fn words_beside<A: Access>(key_bytes: usize, value_bytes: u64, _: &Engine<Self, A>) -> u64 {
+        item_words(key_bytes, value_bytes)
+    }
+
+    fn large_value_at(key_bytes: usize) -> usize {
+        HEADER_WORDS * 8 + key_bytes
+    }
+
+    fn place_large<A: Access>(
+        writing: &mut Writing<'_, Self, A>,
+        chunk: Offset,
+        key: &[u8],
+        _: u64,
+    ) -> Option<Placed> {
+        copy_in(writing.region().words(body(chunk), words_for(key.len())), 0, key);
+        Some(Placed { item: chunk, link: chunk.words() })
+    }
+
+    fn has_large_value<A: Access>(_: &Engine<Self, A>, _: Offset, _: &ItemState) -> bool {
+        true
+    }
+
+    fn pin<A: Access>(
+        _: &Engine<Self, A>,
+        partition: &Partition<Self, A>,
+        (item, state): (Offset, &ItemState),
+        is_linked: impl FnOnce() -> bool,
+    ) -> Pinning<Pin> {
+        let mut pins = partition.pins.lock();
+        if !is_linked() {
+            return Pinning::Disturbed;
+        }
+        let pin = pins.pin(item.words());
+        Pinning::Pinned(Claim { pin, start: body(item), at: state.key_bytes() })
+    }
+
+    fn unpin<A: Access>(engine: &Engine<Self, A>, partition: &Partition<Self, A>, pin: &Pin) {
+        let unpinned = partition.pins.lock().unpin(pin);
+        if unpinned == Unpinned::Retired {
+            engine.memory().free_settled(Offset::from_words(pin.chunk()));
+        }
+    }
+
+    fn room_stats<A: Access>(engine: &Engine<Self, A>, partition: &Partition<Self, A>) -> RoomStats {
+        let memory = engine.memory();
+        match A::wait_if_open(&partition.writer) {
+            Some(writer) => {
+                let heap = memory.partition_stats(&writer.room);
+                RoomStats { free_words: heap.free_words, largest_free_words: heap.largest_free_words }
+            }
+            // Only its owner may look through the lists.
+            None => {
+                RoomStats { free_words: memory.partition_free_words(partition.number), largest_free_words: 0 }
+            }
+        }
+    }
+
+    fn add_stats<A: Access>(engine: &Engine<Self, A>, stats: &mut StoreStats) {
+        let pinned = |partition: &Partition<Self, A>| PinTable::len(&partition.pins.lock()) as u64;
+        stats.pinned = engine.partition_list().iter().map(pinned).sum();
+    }
+
+    fn check<A: Access>(
+        engine: &Engine<Self, A>,
+        writings: &[Writing<'_, Self, A>],
+    ) -> Result<HashMap<u64, u64>, String> {
+        let heaps: Vec<_> = writings.iter().map(|writing| &writing.writer.room).collect();
+        let used = engine.memory().check(&heaps)?;
+        let chunks: HashMap<_, _> = used.into_iter().map(|(chunk, words)| (chunk.words(), words)).collect();
+        for writing in writings {
+            let pins = writing.partition.pins.lock();
+            if let Some(chunk) = pins.retired().find(|chunk| !chunks.contains_key(chunk)) {
+                return Err(format!("retired item {chunk} has lost its chunk"));
+            }
+        }
+        Ok(chunks)
+    }
+
+    #[inline]
+    fn is_move_due<A: Access>(_: &Engine<Self, A>, (): &(), _: u64) -> bool {
+        false
+    }
+
+    fn move_away<A: Access>(_: &mut Writing<'_, Self, A>, _: chain::Place) {}
+
+    #[inline]
+    fn settle_debts<A: Access>(_: &mut Writing<'_, Self, A>) {}
+}

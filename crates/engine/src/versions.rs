@@ -1,0 +1,30 @@
+//! Versions for those access modes that have readers beside the writer; nothing for the others.
+
+use minos_sync::{Access, version};
+use std::sync::atomic::AtomicU64;
+
+pub(crate) use minos_sync::version::Seen;
+
+/// Writes what the version in `word` covers.
+#[inline]
+pub(crate) fn write<A: Access>(word: &AtomicU64, write: impl FnOnce()) {
+    if A::IS_SHARED {
+        version::begin_write(word);
+        write();
+        version::end_write(word);
+    } else {
+        write();
+    }
+}
+
+/// Begins to read; `None` while a writer is inside.
+#[inline]
+pub(crate) fn begin_read<A: Access>(word: &AtomicU64) -> Option<Seen> {
+    if A::IS_SHARED { version::begin_read(word) } else { Some(version::read_alone(word)) }
+}
+
+/// Whether everything read since [`begin_read`] belongs together.
+#[inline]
+pub(crate) fn still<A: Access>(word: &AtomicU64, seen: Seen) -> bool {
+    !A::IS_SHARED || version::still(word, seen)
+}
