@@ -15,10 +15,14 @@ mod config;
 mod entry;
 mod index;
 mod item;
+#[doc(hidden)]
+pub mod log;
 mod mode;
 mod owner;
 mod partition;
 mod pinned;
+#[doc(hidden)]
+pub mod position;
 mod read;
 mod reservation;
 mod slot;

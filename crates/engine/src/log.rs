@@ -1,0 +1,287 @@
+//! A circular log: entries are appended at the tail, and the oldest go at the head (MICA §4.3.1).
+//!
+//! The log is made of equal segments, which it takes and gives back, so that memory moves between the logs,
+//! the index and large values. An entry never straddles a segment's end: no range check, no second mapping.
+//!
+//! ```text
+//! word 0   head: the first position that is alive      word 8    tail: where the next tag goes
+//! word 1   first: where the memory of the log begins   word 9    walked: up to here, losses were counted
+//! word 2   end: where its memory ends                  word 10   segments evicted so far
+//! word 3   geometry                                    word 11   head at the last share of a scan
+//!                                                      word 12   what that share left over
+//! word 16  segment table: offset of the segment of each position, by its number modulo the table's length
+//! ```
+//!
+//! Head, first, end, tail and walked are [`Position`]s, and `first <= walked <= head <= tail <= end`:
+//!
+//! ```text
+//! first       walked        head                       tail       end
+//!   | reusable  | evicted     | alive                    | free     |
+//! ```
+//!
+//! Words 0 to 3 change once a segment and are what readers look at; words 8 to 12 are the writer's.
+//!
+//! **Eviction** moves the head past one whole segment, by one store, and touches no index: a slot that
+//! refers to a position before the head dangles ([`Log::locate`]). Then the evicted segment is walked, a few
+//! entries with each append, to report what was lost; when that is done it is used again or given back.
+//!
+//! **Readers** take no lock. What they copied counts if [`Log::is_there`] says so afterwards; the orderings
+//! are those of [`minos_sync::horizon`], and hold if each writer came in by taking a lock of `minos_sync`.
+//! Everything said there of one segment holds for all that lies before the head.
+
+mod append;
+#[cfg(test)]
+mod checked;
+mod open;
+#[cfg(test)]
+mod stress;
+mod tag;
+#[cfg(test)]
+mod tests;
+mod walk;
+
+use crate::position::{Position, PositionBits};
+use minos_region::{Offset, Region};
+use minos_sync::horizon;
+use std::{
+    marker::PhantomData,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
+use tag::Tag;
+
+const HEAD: u64 = 0;
+const FIRST: u64 = 1;
+const END: u64 = 2;
+const GEOMETRY: u64 = 3;
+const TAIL: u64 = 8;
+const WALKED: u64 = 9;
+const SEGMENTS_EVICTED: u64 = 10;
+const SCANNED: u64 = 11;
+const SCAN_REST: u64 = 12;
+const TABLE: u64 = 16;
+
+/// An entry takes at most this part of a segment, so that little is lost where a segment is closed.
+const ENTRIES_PER_SEGMENT_MIN: u64 = 8;
+
+/// Where a log takes its segments from.
+pub trait Segments {
+    /// A segment of [`Segments::words`] words, aligned to a cache line; `None` when there is none to be had.
+    fn take(&mut self) -> Option<Offset>;
+
+    /// Gives back a segment that was taken. Readers without a lock may still look at it.
+    fn give_back(&mut self, segment: Offset);
+
+    /// Words of every segment: a power of two.
+    fn words(&self) -> u64;
+}
+
+/// An entry of a log, as it is reported when it is lost or listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogEntry<B: PositionBits> {
+    /// Where its payload lies.
+    pub payload: Offset,
+    /// Words of the payload.
+    pub words: u64,
+    /// What a slot of the index says of it.
+    pub position: Position<B>,
+    /// Whether it was deleted or replaced before ([`Log::kill`]).
+    pub is_dead: bool,
+    /// Whether an extent belongs to it ([`Log::own_extent`]). A dead entry's was released by its killer.
+    pub owns_extent: bool,
+}
+
+/// The log of one partition: where its words lie in the region.
+///
+/// Anybody may call [`Log::locate`], [`Log::is_there`] and [`Log::is_closer_to_head`] at any time. All else is
+/// the writer's; that there is one at a time is the caller's to see to.
+#[derive(Clone, Copy, Debug)]
+pub struct Log<B: PositionBits> {
+    start: Offset,
+    segment_bits: u32,
+    table_mask: u64,
+    bits: PhantomData<B>,
+}
+
+impl<B: PositionBits> Log<B> {
+    /// Words of the smallest segment.
+    pub const SEGMENT_WORDS_MIN: u64 = 64;
+
+    /// Words that a log of at most `table_len` segments takes besides them.
+    pub const fn words(table_len: u64) -> u64 {
+        TABLE + table_len
+    }
+
+    /// Makes an empty log without a segment in the words from `start` on, which are on a cache line.
+    ///
+    /// # Panics
+    /// If `segment_words` or `table_len` is not a power of two, a segment is smaller than
+    /// [`Log::SEGMENT_WORDS_MIN`], or all segments together are more than a quarter of the positions.
+    pub fn create(region: &Region, start: Offset, segment_words: u64, table_len: u64) -> Self {
+        let log = Self::at(start, segment_words, table_len);
+        for word in region.words(start, Self::words(table_len) as usize) {
+            word.store(0, Relaxed);
+        }
+        log.word(region, GEOMETRY).store(log.geometry(), Relaxed);
+        log
+    }
+
+    fn at(start: Offset, segment_words: u64, table_len: u64) -> Self {
+        assert!(segment_words.is_power_of_two() && segment_words >= Self::SEGMENT_WORDS_MIN, "segment size");
+        assert!(table_len.is_power_of_two(), "length of the segment table");
+        let segment_bits = segment_words.ilog2();
+        assert!(segment_bits + table_len.ilog2() <= B::BITS - 2, "too long for its positions");
+        Self { start, segment_bits, table_mask: table_len - 1, bits: PhantomData }
+    }
+
+    /// Where the entry at `position` lies; `None` if it was evicted.
+    ///
+    /// What is read there without a lock counts only if [`Log::is_there`] afterwards. Whatever a racing reader
+    /// passes, the offset is one of this log, or that of a word near the region's beginning.
+    #[inline]
+    pub fn locate(&self, region: &Region, position: Position<B>) -> Option<Offset> {
+        let head = Position::from_words(horizon::look(self.word(region, HEAD)));
+        if position.is_before(head) { None } else { Some(self.place(region, position)) }
+    }
+
+    /// Whether the entry at `position` was there all the time, after its bytes were copied.
+    ///
+    /// With `--cfg minos_no_version_check` the answer is always yes, as that of `version::still`.
+    #[inline]
+    pub fn is_there(&self, region: &Region, position: Position<B>) -> bool {
+        let head = Position::from_words(horizon::look_again(self.word(region, HEAD)));
+        !position.is_before(head) || cfg!(minos_no_version_check)
+    }
+
+    /// Whether an entry is in the older half of the log: reinserting those which are read there, and no
+    /// others, approximates LRU (MICA §4.3.1). An evicted one is not.
+    #[inline]
+    pub fn is_closer_to_head(&self, region: &Region, position: Position<B>) -> bool {
+        let head = self.position(region, HEAD);
+        2 * position.distance_from(head) < self.position(region, END).distance_from(head)
+    }
+
+    /// Words that were appended since `position`: the more, the older.
+    ///
+    /// Of the slots of one bucket, the oldest entry, dangling or not, is the farthest from the tail.
+    #[inline]
+    pub fn distance_from_tail(&self, region: &Region, position: Position<B>) -> u64 {
+        self.position(region, TAIL).distance_from(position)
+    }
+
+    /// Room of an entry, in words: what was asked for when it was appended, for updates in place.
+    #[inline]
+    pub fn entry_words(&self, region: &Region, payload: Offset) -> u64 {
+        Tag(region.word(payload.minus(1)).load(Relaxed)).words()
+    }
+
+    /// Marks an entry as deleted or replaced, so that it is not counted as lost; false if it was evicted.
+    ///
+    /// Takes a position and not an offset because the append of what replaces it may have evicted it.
+    pub fn kill(&self, region: &Region, position: Position<B>) -> bool {
+        let Some(payload) = self.locate(region, position) else { return false };
+        let tag = region.word(payload.minus(1));
+        tag.store(Tag(tag.load(Relaxed)).dead().0, Relaxed);
+        true
+    }
+
+    /// Says of an entry that was just appended that an extent belongs to it.
+    pub fn own_extent(&self, region: &Region, payload: Offset) {
+        let tag = region.word(payload.minus(1));
+        tag.store(Tag(tag.load(Relaxed)).with_extent().0, Relaxed);
+    }
+
+    /// The largest entry, in words.
+    #[inline]
+    pub fn entry_words_max(&self) -> u64 {
+        self.segment_words() / ENTRIES_PER_SEGMENT_MIN
+    }
+
+    /// Words of a segment.
+    #[inline]
+    pub fn segment_words(&self) -> u64 {
+        1 << self.segment_bits
+    }
+
+    /// How many segments the log holds.
+    pub fn segments(&self, region: &Region) -> u64 {
+        self.position(region, END).distance_from(self.position(region, FIRST)) >> self.segment_bits
+    }
+
+    /// Where each segment that the log holds begins, the oldest first.
+    pub fn segment_starts<'a>(&self, region: &'a Region) -> impl Iterator<Item = Offset> + use<'a, B> {
+        let (log, first) = (*self, self.position(region, FIRST));
+        (0..self.segments(region)).map(move |at| log.place(region, first.plus(at << log.segment_bits)))
+    }
+
+    /// Words from the head to the tail: entries that are alive or dead, and what was lost at segments' ends.
+    pub fn used_words(&self, region: &Region) -> u64 {
+        self.position(region, TAIL).distance_from(self.position(region, HEAD))
+    }
+
+    /// How many segments were evicted since the log was made.
+    pub fn segments_evicted(&self, region: &Region) -> u64 {
+        self.word(region, SEGMENTS_EVICTED).load(Relaxed)
+    }
+
+    /// How many buckets of an index of `buckets` must be freed of dangling slots now, to be asked after appends.
+    ///
+    /// Follows the head: a pass over the index ends when the head has moved by a quarter of the positions,
+    /// so that no slot dangles for so long that its position comes round, even if slots move to buckets
+    /// which this pass has already seen. What is left of a division is kept for the next time.
+    pub fn scan_share(&self, region: &Region, buckets: u64) -> u64 {
+        let (head, scanned) = (self.position(region, HEAD), self.position(region, SCANNED));
+        if head == scanned {
+            return 0;
+        }
+        let rest = self.word(region, SCAN_REST);
+        // 38 bits times 32 bits and more.
+        let due = u128::from(head.distance_from(scanned)) * u128::from(buckets);
+        let due = due + u128::from(rest.load(Relaxed));
+        rest.store((due & ((1 << (B::BITS - 2)) - 1)) as u64, Relaxed);
+        self.set(region, SCANNED, head);
+        buckets.min((due >> (B::BITS - 2)) as u64)
+    }
+
+    /// The offset of a position, by the segment table.
+    #[inline]
+    fn place(&self, region: &Region, position: Position<B>) -> Offset {
+        // Relaxed: an entry of the table changes only after the head has moved past what it stood for, so
+        // that a reader which sees the new one finds the entry evicted; and it was written before the slot
+        // that refers to it, whose version orders the two.
+        let start = self.table_word(region, position).load(Relaxed);
+        Offset::from_words(start + self.in_segment(position))
+    }
+
+    #[inline]
+    fn table_word<'a>(&self, region: &'a Region, position: Position<B>) -> &'a AtomicU64 {
+        self.word(region, TABLE + (position.words() >> self.segment_bits & self.table_mask))
+    }
+
+    /// Words from the beginning of its segment.
+    #[inline]
+    fn in_segment(&self, position: Position<B>) -> u64 {
+        position.words() & (self.segment_words() - 1)
+    }
+
+    /// A word of this log by its place in the table above.
+    #[inline]
+    fn word<'a>(&self, region: &'a Region, at: u64) -> &'a AtomicU64 {
+        region.word(self.start.plus(at))
+    }
+
+    #[inline]
+    fn position(&self, region: &Region, at: u64) -> Position<B> {
+        // Relaxed: readers look at head and end only for hints; all else is read by the writer.
+        Position::from_words(self.word(region, at).load(Relaxed))
+    }
+
+    #[inline]
+    fn set(&self, region: &Region, at: u64, position: Position<B>) {
+        self.word(region, at).store(position.words(), Relaxed);
+    }
+
+    /// What must be the same when the log is found again: sizes, and bits of a position.
+    fn geometry(&self) -> u64 {
+        u64::from(self.segment_bits) << 48 | u64::from(B::BITS) << 40 | (self.table_mask + 1)
+    }
+}

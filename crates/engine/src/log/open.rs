@@ -1,0 +1,42 @@
+//! Finding a log again in memory that another process has left.
+
+use super::{END, FIRST, GEOMETRY, HEAD, Log, TAIL, WALKED};
+use crate::position::{Position, PositionBits};
+use minos_region::{Offset, Region};
+use std::sync::atomic::Ordering::Relaxed;
+
+impl<B: PositionBits> Log<B> {
+    /// The log in the words from `start` on; `None` if they are not those of such a log.
+    ///
+    /// Looks at the log's own words only: that positions are in order, and all segments within the region.
+    /// Whether the segments hold a log is for [`Log::live_entries`] to say, and whose they are for the heap.
+    ///
+    /// # Panics
+    /// As [`Log::create`], and if the words do not lie within the region.
+    pub fn open(region: &Region, start: Offset, segment_words: u64, table_len: u64) -> Option<Self> {
+        let log = Self::at(start, segment_words, table_len);
+        let has_geometry = log.word(region, GEOMETRY).load(Relaxed) == log.geometry();
+        (has_geometry && log.is_in_order(region) && log.is_within(region)).then_some(log)
+    }
+
+    fn is_in_order(&self, region: &Region) -> bool {
+        let words = [FIRST, WALKED, HEAD, TAIL, END].map(|at| self.word(region, at).load(Relaxed));
+        let positions = words.map(Position::<B>::from_words);
+        let [first, _, head, tail, end] = positions;
+        let from_first = positions.map(|position| position.distance_from(first));
+        words.into_iter().eq(positions.map(Position::words))
+            && from_first.is_sorted()
+            && [first, head, end].iter().all(|position| self.in_segment(*position) == 0)
+            && self.segments(region) <= self.table_mask + 1
+            // At most one segment is prepared behind the tail's.
+            && end.distance_from(tail) < 2 * self.segment_words()
+    }
+
+    fn is_within(&self, region: &Region) -> bool {
+        let first = self.position(region, FIRST);
+        (0..self.segments(region)).all(|at| {
+            let start = self.table_word(region, first.plus(at << self.segment_bits)).load(Relaxed);
+            start.checked_add(self.segment_words()).is_some_and(|end| end <= region.len_words())
+        })
+    }
+}

@@ -1,0 +1,101 @@
+//! The word before every entry: how long it is and what became of it.
+//!
+//! ```text
+//! payload words (56) | unused (4) | filler (1) | owns an extent (1) | dead (1) | used (1)
+//! ```
+//!
+//! A word of zero is no tag, so that memory that was never written is not taken for entries. A filler closes
+//! a segment: its words are what is left of the segment behind it.
+
+const USED: u64 = 1;
+const DEAD: u64 = 1 << 1;
+const EXTENT: u64 = 1 << 2;
+const FILLER: u64 = 1 << 3;
+const FLAGS: u64 = USED | DEAD | EXTENT | FILLER;
+const WORDS_SHIFT: u32 = 8;
+
+/// One tag, as it stands in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tag(pub(super) u64);
+
+/// What a tag stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// An entry follows, with this many words of payload.
+    Entry(u64),
+    /// Nothing follows up to the segment's end.
+    Filler,
+    /// No tag of ours: an entry here would be empty, or straddle the segment's end.
+    Broken,
+}
+
+impl Tag {
+    pub(super) fn entry(words: u64) -> Self {
+        Self(words << WORDS_SHIFT | USED)
+    }
+
+    /// Closes a segment of which `room` words are left, the tag among them.
+    pub(super) fn filler(room: u64) -> Self {
+        Self((room - 1) << WORDS_SHIFT | USED | FILLER)
+    }
+
+    pub(super) fn dead(self) -> Self {
+        Self(self.0 | DEAD)
+    }
+
+    pub(super) fn with_extent(self) -> Self {
+        Self(self.0 | EXTENT)
+    }
+
+    #[inline]
+    pub(super) fn is_dead(self) -> bool {
+        self.0 & DEAD != 0
+    }
+
+    #[inline]
+    pub(super) fn owns_extent(self) -> bool {
+        self.0 & EXTENT != 0
+    }
+
+    #[inline]
+    pub(super) fn words(self) -> u64 {
+        self.0 >> WORDS_SHIFT
+    }
+
+    /// What it stands for where `room` words of the segment are left, the tag among them.
+    #[inline]
+    pub(super) fn kind(self, room: u64) -> Kind {
+        let flags = self.0 & ((1 << WORDS_SHIFT) - 1);
+        if flags & USED == 0 || flags & !FLAGS != 0 {
+            return Kind::Broken;
+        }
+        match flags & FILLER != 0 {
+            true if flags == USED | FILLER && self.words() == room - 1 => Kind::Filler,
+            false if (1..room).contains(&self.words()) => Kind::Entry(self.words()),
+            _ => Kind::Broken,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_say_what_they_were_made_for() {
+        let tag = Tag::entry(7);
+        assert_eq!((tag.kind(8), tag.kind(64)), (Kind::Entry(7), Kind::Entry(7)));
+        assert_eq!((tag.words(), tag.is_dead(), tag.owns_extent()), (7, false, false));
+        let tag = tag.with_extent().dead();
+        assert_eq!((tag.words(), tag.is_dead(), tag.owns_extent()), (7, true, true));
+        assert_eq!(tag.kind(8), Kind::Entry(7));
+        assert_eq!((Tag::filler(1).kind(1), Tag::filler(9).kind(9)), (Kind::Filler, Kind::Filler));
+    }
+
+    #[test]
+    fn what_is_no_tag_is_noticed() {
+        let straddling = Tag::entry(8).kind(8);
+        let others = [Tag(0).kind(9), Tag::entry(0).kind(9), Tag(u64::MAX).kind(9), Tag::filler(3).kind(9)];
+        assert!(others.into_iter().chain([straddling]).all(|kind| kind == Kind::Broken), "{others:?}");
+    }
+}
