@@ -13,6 +13,8 @@ mod check;
 mod concat;
 mod config;
 mod entry;
+#[doc(hidden)]
+pub mod extents;
 mod index;
 mod item;
 #[doc(hidden)]

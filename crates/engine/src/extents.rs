@@ -1,0 +1,264 @@
+//! Extents: large values that an entry of a log owns, but which lie outside it.
+//!
+//! One value of 8 MB in a log would flush thousands of small ones, and could not be sent from there, because
+//! a log does not wait for readers. So it gets a chunk of the region's heap, and the entry refers to it by an
+//! [`ExtentId`]. Extents of all logs are evicted in one order of their own, the oldest first, when memory for
+//! another is wanted; their entries stay, and find nothing under the id any more.
+//!
+//! The table lies beside the region and is used under a lock, so nothing in it is atomic.
+
+#[cfg(test)]
+mod tests;
+
+use minos_region::Offset;
+
+/// No slot: the end of a list.
+const NONE: u32 = u32::MAX;
+
+/// Names one extent, as long as there is one: an id that was released does not match what comes after.
+///
+/// It is never 0. Only after 2^32 extents in the same slot of the table an old id would match again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ExtentId {
+    slot: u32,
+    generation: u32,
+}
+
+impl ExtentId {
+    /// The id as one word, to be kept in an entry.
+    pub const fn to_word(self) -> u64 {
+        (self.slot as u64) << 32 | self.generation as u64
+    }
+
+    /// The id that a word stands for; any word will do, and most name nothing.
+    pub const fn from_word(word: u64) -> Self {
+        Self { slot: (word >> 32) as u32, generation: word as u32 }
+    }
+}
+
+/// One reader's claim on an extent.
+///
+/// Not cloneable, because it is given back exactly once.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ExtentPin {
+    id: ExtentId,
+    chunk: Offset,
+}
+
+impl ExtentPin {
+    /// The chunk, which nobody writes to or frees until the claim is given back.
+    pub fn chunk(&self) -> Offset {
+        self.chunk
+    }
+}
+
+/// How much there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExtentCounts {
+    /// Extents that are found by their id.
+    pub extents: u64,
+    /// Bytes of these.
+    pub bytes: u64,
+    /// Chunks that are pinned, whether or not they are still found.
+    pub pinned: u64,
+    /// Extents that were evicted so far.
+    pub evictions: u64,
+}
+
+/// All extents of a store, from the oldest to the youngest.
+///
+/// The table grows by doubling and holds one slot for each extent there ever was at a time: as extents are
+/// not small, it is bounded by a small part of the memory. Everything but eviction takes constant time.
+#[derive(Debug)]
+pub struct Extents {
+    slots: Vec<Slot>,
+    free: u32,
+    oldest: u32,
+    youngest: u32,
+    counts: ExtentCounts,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// In the list of free slots, by `younger`.
+    Free,
+    /// In the order, found by its id.
+    Linked,
+    /// Released, but somebody still reads it.
+    Retired,
+}
+
+#[derive(Debug)]
+struct Slot {
+    chunk: Offset,
+    bytes: u64,
+    generation: u32,
+    older: u32,
+    younger: u32,
+    pins: u32,
+    state: State,
+}
+
+impl Default for Extents {
+    fn default() -> Self {
+        Self { slots: Vec::new(), free: NONE, oldest: NONE, youngest: NONE, counts: ExtentCounts::default() }
+    }
+}
+
+impl Extents {
+    /// Adds the youngest extent: a chunk that holds `bytes`.
+    ///
+    /// # Panics
+    /// If there are 2^32 - 1 extents, which is more than the largest region has room for.
+    pub fn insert(&mut self, chunk: Offset, bytes: u64) -> ExtentId {
+        let slot = self.take_slot();
+        let entry = &mut self.slots[slot as usize];
+        (entry.chunk, entry.bytes, entry.state) = (chunk, bytes, State::Linked);
+        let id = ExtentId { slot, generation: entry.generation };
+        self.link_youngest(slot);
+        self.counts.extents += 1;
+        self.counts.bytes += bytes;
+        id
+    }
+
+    /// The chunk of an extent; `None` if it was evicted or released.
+    pub fn chunk(&self, id: ExtentId) -> Option<Offset> {
+        self.linked(id).map(|slot| self.slots[slot as usize].chunk)
+    }
+
+    /// Makes an extent the youngest, for an order of last use; false if it was evicted or released.
+    pub fn touch(&mut self, id: ExtentId) -> bool {
+        let Some(slot) = self.linked(id) else { return false };
+        self.unlink(slot);
+        self.link_youngest(slot);
+        true
+    }
+
+    /// Claims an extent, so that its chunk stays as it is; `None` if it was evicted or released.
+    pub fn pin(&mut self, id: ExtentId) -> Option<ExtentPin> {
+        let slot = self.linked(id)?;
+        let entry = &mut self.slots[slot as usize];
+        self.counts.pinned += u64::from(entry.pins == 0);
+        entry.pins += 1;
+        Some(ExtentPin { id, chunk: entry.chunk })
+    }
+
+    /// Gives a claim back; the chunk is to be freed now if this was the last one on what was released.
+    #[must_use = "the chunk would be lost"]
+    pub fn unpin(&mut self, pin: &ExtentPin) -> Option<Offset> {
+        let entry = &mut self.slots[pin.id.slot as usize];
+        debug_assert!(entry.generation == pin.id.generation && entry.pins > 0, "not pinned");
+        entry.pins -= 1;
+        if entry.pins > 0 {
+            return None;
+        }
+        self.counts.pinned -= 1;
+        (entry.state == State::Retired).then(|| self.free_slot(pin.id.slot))
+    }
+
+    /// Removes an extent; its chunk is to be freed now.
+    ///
+    /// `None` while it is pinned: then the last unpin says so; or if it was evicted or released before.
+    #[must_use = "the chunk would be lost"]
+    pub fn release(&mut self, id: ExtentId) -> Option<Offset> {
+        let slot = self.linked(id)?;
+        self.remove(slot);
+        if self.slots[slot as usize].pins > 0 {
+            self.slots[slot as usize].state = State::Retired;
+            return None;
+        }
+        Some(self.free_slot(slot))
+    }
+
+    /// Removes the oldest extent that is not pinned and whose chunk suits: the chunk to be freed, and its bytes.
+    ///
+    /// Looks at as many as are pinned or do not suit, and one more.
+    #[must_use = "the chunk would be lost"]
+    pub fn evict_oldest(&mut self, mut suits: impl FnMut(Offset) -> bool) -> Option<(Offset, u64)> {
+        let mut slot = self.oldest;
+        while slot != NONE {
+            let Slot { chunk, bytes, pins, younger, .. } = self.slots[slot as usize];
+            if pins == 0 && suits(chunk) {
+                self.remove(slot);
+                self.counts.evictions += 1;
+                return Some((self.free_slot(slot), bytes));
+            }
+            slot = younger;
+        }
+        None
+    }
+
+    /// How much there is.
+    pub fn counts(&self) -> ExtentCounts {
+        self.counts
+    }
+
+    /// The chunks that are in use, those that only wait for their last reader too, in no order.
+    pub fn chunks(&self) -> impl Iterator<Item = Offset> {
+        self.slots.iter().filter(|slot| slot.state != State::Free).map(|slot| slot.chunk)
+    }
+
+    /// The slot of an extent that is found by its id.
+    fn linked(&self, id: ExtentId) -> Option<u32> {
+        let entry = self.slots.get(id.slot as usize)?;
+        (entry.generation == id.generation && entry.state == State::Linked).then_some(id.slot)
+    }
+
+    /// Takes an extent out of the order and the counts.
+    fn remove(&mut self, slot: u32) {
+        self.unlink(slot);
+        self.counts.extents -= 1;
+        self.counts.bytes -= self.slots[slot as usize].bytes;
+    }
+
+    fn take_slot(&mut self) -> u32 {
+        if self.free != NONE {
+            let slot = self.free;
+            self.free = self.slots[slot as usize].younger;
+            return slot;
+        }
+        let slot = u32::try_from(self.slots.len()).ok().filter(|slot| *slot != NONE).expect("a free slot");
+        self.slots.push(Slot {
+            chunk: Offset::from_words(0),
+            bytes: 0,
+            generation: 1,
+            older: NONE,
+            younger: NONE,
+            pins: 0,
+            state: State::Free,
+        });
+        slot
+    }
+
+    /// Makes a slot free, so that its id matches no more; the chunk that it had.
+    fn free_slot(&mut self, slot: u32) -> Offset {
+        let entry = &mut self.slots[slot as usize];
+        // Never 0, so that no id is.
+        entry.generation = entry.generation.wrapping_add(1).max(1);
+        (entry.state, entry.younger) = (State::Free, self.free);
+        self.free = slot;
+        entry.chunk
+    }
+
+    fn link_youngest(&mut self, slot: u32) {
+        let older = std::mem::replace(&mut self.youngest, slot);
+        let entry = &mut self.slots[slot as usize];
+        (entry.older, entry.younger) = (older, NONE);
+        match self.slots.get_mut(older as usize) {
+            Some(older) => older.younger = slot,
+            None => self.oldest = slot,
+        }
+    }
+
+    fn unlink(&mut self, slot: u32) {
+        let Slot { older, younger, .. } = self.slots[slot as usize];
+        match self.slots.get_mut(older as usize) {
+            Some(older) => older.younger = younger,
+            None => self.oldest = younger,
+        }
+        match self.slots.get_mut(younger as usize) {
+            Some(younger) => younger.older = older,
+            None => self.youngest = older,
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Extents against a list in order, and who reads them.
+
+use super::*;
+use proptest::prelude::*;
+use std::collections::HashSet;
+
+fn chunk(number: u64) -> Offset {
+    Offset::from_words(512 * number)
+}
+
+#[test]
+fn the_oldest_goes_first_unless_it_is_pinned_or_unsuitable() {
+    let mut extents = Extents::default();
+    let ids: Vec<_> = (0..6).map(|number| extents.insert(chunk(number), 100 + number)).collect();
+    let pin = extents.pin(ids[0]).unwrap();
+    assert_eq!(pin.chunk(), chunk(0));
+    assert!(extents.touch(ids[2]));
+    assert_eq!(extents.evict_oldest(|at| at != chunk(1)), Some((chunk(3), 103)));
+    assert!(extents.chunk(ids[3]).is_none() && !extents.touch(ids[3]) && extents.pin(ids[3]).is_none());
+    assert_eq!(extents.evict_oldest(|_| true), Some((chunk(1), 101)));
+    assert_eq!(extents.release(ids[3]), None);
+    assert_eq!(extents.unpin(&pin), None);
+    let rest: Vec<_> = std::iter::from_fn(|| extents.evict_oldest(|_| true)).collect();
+    assert_eq!(rest, [0, 4, 5, 2].map(|number| (chunk(number), 100 + number)));
+    assert_eq!(extents.counts(), ExtentCounts { evictions: 6, ..ExtentCounts::default() });
+}
+
+#[test]
+fn the_last_reader_frees_what_was_released() {
+    let mut extents = Extents::default();
+    let id = extents.insert(chunk(1), 5000);
+    let pins = [extents.pin(id).unwrap(), extents.pin(id).unwrap()];
+    assert_eq!(extents.counts(), ExtentCounts { extents: 1, bytes: 5000, pinned: 1, evictions: 0 });
+    assert_eq!(extents.release(id), None);
+    assert_eq!(extents.counts(), ExtentCounts { pinned: 1, ..ExtentCounts::default() });
+    assert!(extents.chunk(id).is_none() && extents.pin(id).is_none());
+    assert_eq!((extents.release(id), extents.evict_oldest(|_| true)), (None, None));
+    assert_eq!(extents.chunks().collect::<Vec<_>>(), [chunk(1)]);
+    assert_ne!(extents.insert(chunk(2), 1).to_word() >> 32, id.to_word() >> 32, "its slot is in use");
+    assert_eq!((extents.unpin(&pins[1]), extents.unpin(&pins[0])), (None, Some(chunk(1))));
+    assert_eq!(extents.counts().pinned, 0);
+}
+
+#[test]
+fn generations_come_round_without_an_id_of_zero() {
+    let mut extents = Extents::default();
+    let first = extents.insert(chunk(1), 1);
+    extents.slots[0].generation = u32::MAX;
+    let last = ExtentId { generation: u32::MAX, ..first };
+    assert_eq!(extents.release(first), None);
+    assert_eq!(extents.release(last), Some(chunk(1)));
+    assert_eq!(extents.insert(chunk(2), 1), first);
+    assert_ne!(first.to_word(), 0);
+    assert_eq!(ExtentId::from_word(last.to_word()), last);
+    assert!([0, u64::MAX, 7 << 32].iter().all(|word| extents.chunk(ExtentId::from_word(*word)).is_none()));
+}
+
+/// Extents as a list in order, and who reads them.
+#[derive(Default)]
+struct Model {
+    order: Vec<(ExtentId, Offset, u64)>,
+    pins: Vec<ExtentPin>,
+    released: HashSet<ExtentId>,
+    used: HashSet<Offset>,
+    gone: Vec<ExtentId>,
+    evictions: u64,
+}
+
+impl Model {
+    fn is_pinned(&self, id: ExtentId) -> bool {
+        self.pins.iter().any(|pin| pin.id == id)
+    }
+
+    fn freed(&mut self, chunk: Offset) {
+        assert!(self.used.remove(&chunk), "freed twice");
+        assert!(self.pins.iter().all(|pin| pin.chunk != chunk), "freed while pinned");
+    }
+
+    fn insert(&mut self, extents: &mut Extents, number: u64, bytes: u64) {
+        let id = extents.insert(chunk(number), bytes);
+        assert!(!self.gone.contains(&id) && id.to_word() != 0, "an id came round");
+        self.order.push((id, chunk(number), bytes));
+        self.used.insert(chunk(number));
+    }
+
+    fn release(&mut self, extents: &mut Extents, choice: usize) {
+        let (id, chunk, _) = self.order.remove(choice % self.order.len());
+        self.gone.push(id);
+        let is_pinned = self.is_pinned(id);
+        assert_eq!(extents.release(id), (!is_pinned).then_some(chunk));
+        if is_pinned {
+            self.released.insert(id);
+        } else {
+            self.freed(chunk);
+        }
+    }
+
+    fn unpin(&mut self, extents: &mut Extents, choice: usize) {
+        let pin = self.pins.swap_remove(choice % self.pins.len());
+        let is_last = !self.is_pinned(pin.id);
+        let freed = extents.unpin(&pin);
+        assert_eq!(freed.is_some(), is_last && self.released.contains(&pin.id));
+        freed.into_iter().for_each(|chunk| self.freed(chunk));
+    }
+
+    fn evict(&mut self, extents: &mut Extents, bits: u64) {
+        let suits = |chunk: Offset| chunk.words() / 512 % 2 == bits % 2;
+        let at = self.order.iter().position(|(id, chunk, _)| !self.is_pinned(*id) && suits(*chunk));
+        let expected = at.map(|at| self.order.remove(at));
+        let evicted = extents.evict_oldest(suits);
+        assert_eq!(evicted, expected.map(|(_, chunk, bytes)| (chunk, bytes)), "not the oldest");
+        if let Some((id, chunk, _)) = expected {
+            self.gone.push(id);
+            self.evictions += 1;
+            self.freed(chunk);
+        }
+    }
+
+    fn check(&self, extents: &Extents) {
+        for (id, chunk, _) in &self.order {
+            assert_eq!(extents.chunk(*id), Some(*chunk));
+        }
+        assert!(self.gone.iter().all(|id| extents.chunk(*id).is_none()), "found though gone");
+        assert_eq!(extents.chunks().collect::<HashSet<_>>(), self.used);
+        let pinned: HashSet<_> = self.pins.iter().map(|pin| pin.id).collect();
+        let counts = ExtentCounts {
+            extents: self.order.len() as u64,
+            bytes: self.order.iter().map(|(_, _, bytes)| bytes).sum(),
+            pinned: pinned.len() as u64,
+            evictions: self.evictions,
+        };
+        assert_eq!(extents.counts(), counts);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn extents_are_a_list_with_readers(steps in prop::collection::vec((0..12u8, any::<u64>()), 1..300)) {
+        let (mut extents, mut model) = (Extents::default(), Model::default());
+        let mut used_max = 0;
+        for (number, (kind, choice)) in steps.into_iter().enumerate() {
+            let at = choice as usize;
+            match kind {
+                0..5 => model.insert(&mut extents, number as u64, choice % 9000),
+                5 if !model.order.is_empty() => model.release(&mut extents, at),
+                6..8 if !model.order.is_empty() => {
+                    let (id, chunk, _) = model.order[at % model.order.len()];
+                    let pin = extents.pin(id).unwrap();
+                    prop_assert_eq!(pin.chunk(), chunk);
+                    model.pins.push(pin);
+                }
+                8..10 if !model.pins.is_empty() => model.unpin(&mut extents, at),
+                10 => model.evict(&mut extents, choice),
+                11 if !model.order.is_empty() => {
+                    let moved = model.order.remove(at % model.order.len());
+                    prop_assert!(extents.touch(moved.0));
+                    model.order.push(moved);
+                }
+                _ => {}
+            }
+            model.check(&extents);
+            used_max = used_max.max(model.used.len());
+            prop_assert_eq!(extents.slots.len(), used_max, "slots are used again");
+        }
+    }
+}
