@@ -274,7 +274,7 @@ impl Heap {
     }
 
     /// Writes a free chunk's tag, links and size, and puts it first in its list.
-    fn put_free(&mut self, region: &Region, chunk: Offset, words: u64, place: u64) {
+    pub(crate) fn put_free(&mut self, region: &Region, chunk: Offset, words: u64, place: u64) {
         put(region, chunk, words << FLAG_BITS | place);
         put(region, chunk.plus(words - 1), words);
         let next = chunk.plus(words);
@@ -313,7 +313,7 @@ impl Heap {
         self.count(region, FREE_WORDS, words, chunks);
     }
 
-    fn count_used(&mut self, region: &Region, words: u64, chunks: i64) {
+    pub(crate) fn count_used(&mut self, region: &Region, words: u64, chunks: i64) {
         self.count(region, USED_WORDS, words, chunks);
     }
 
@@ -340,6 +340,11 @@ pub(crate) fn mark(region: &Region, payload: Offset, flags: u64) {
     put(region, payload.minus(1), tag_of(region, payload) | flags);
 }
 
+/// Writes a tag.
+pub(crate) fn put_tag(region: &Region, chunk: Offset, words: u64, flags: u64) {
+    put(region, chunk, words << FLAG_BITS | flags);
+}
+
 /// Words of the chunk that begins here, its tag included.
 pub(crate) fn size_at(region: &Region, chunk: Offset) -> u64 {
     at(region, chunk) >> FLAG_BITS
@@ -355,5 +360,7 @@ fn at(region: &Region, offset: Offset) -> u64 {
 }
 
 fn put(region: &Region, offset: Offset, value: u64) {
+    #[cfg(test)]
+    crate::tests::kill::before_store();
     region.word(offset).store(value, Relaxed);
 }

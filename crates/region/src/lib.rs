@@ -16,6 +16,7 @@ mod heap;
 mod layout;
 mod memory;
 mod open;
+mod rebuild;
 mod region;
 mod shared_map;
 #[cfg(test)]
@@ -30,4 +31,5 @@ pub use heap::{Heap, HeapStats};
 pub use layout::Geometry;
 pub use memory::{Memory, Settled};
 pub use open::{OpenError, Opened};
+pub use rebuild::{ChunkKind, UsedChunk};
 pub use region::{OFFSET_BITS, Offset, Region};

@@ -18,7 +18,7 @@ pub enum Opened<A: Access> {
     /// It was closed by [`Memory::mark_clean`] and passed every check; it is in use from now on.
     Clean(Memory<A>),
     /// Whoever used it last has stopped without a word. Nothing but [`Memory::region`] may be used before
-    /// [`Memory::recreate`]; until [`Memory::mark_repaired`], it stays unclean.
+    /// [`Memory::rebuild`] or [`Memory::recreate`]; until [`Memory::mark_repaired`], it stays unclean.
     Unclean {
         /// The region as it was left.
         memory: Memory<A>,

@@ -44,6 +44,13 @@ impl SharedMap {
             .any(|(index, bits)| region.word(self.start.plus(index)).load(Relaxed) & bits != 0)
     }
 
+    /// Forgets everything, when nobody is left who may have looked at it.
+    pub(crate) fn clear(&self, region: &Region) {
+        for word in region.words(self.start, self.len_words() as usize) {
+            word.store(0, Relaxed);
+        }
+    }
+
     /// The words of the map that stand for a range, and which of their bits.
     fn masks(&self, chunk: Offset, words: u64) -> impl Iterator<Item = (u64, u64)> {
         let first = chunk.words() / UNIT_WORDS;

@@ -5,7 +5,7 @@ use proptest::{collection::vec, prelude::*};
 use std::{collections::BTreeMap, sync::atomic::Ordering::Relaxed};
 
 #[derive(Clone, Debug)]
-enum Op {
+pub(super) enum Op {
     Shared { words: u64 },
     Settled { words: u64 },
     Forever { words: u64 },
@@ -13,15 +13,16 @@ enum Op {
     Free { at: usize },
 }
 
-/// How a chunk is given back.
+/// What a chunk was taken for, and so how it is given back.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Return {
-    Chunk,
+pub(super) enum Return {
+    Shared,
+    Settled,
     Arena,
     Never,
 }
 
-fn ops() -> impl Strategy<Value = Vec<Op>> {
+pub(super) fn ops() -> impl Strategy<Value = Vec<Op>> {
     let words = prop_oneof![6 => 1u64..40, 3 => 40u64..600, 2 => 600u64..5_000, 1 => 5_000u64..60_000];
     let op = prop_oneof![
         6 => words.clone().prop_map(|words| Op::Shared { words }),
@@ -34,19 +35,19 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 }
 
 /// What was handed out: words by offset, and how it is given back.
-struct Held {
-    memory: Memory,
-    heap: Heap,
-    chunks: BTreeMap<u64, (u64, Return)>,
+pub(super) struct Held {
+    pub(super) memory: Memory,
+    pub(super) heap: Heap,
+    pub(super) chunks: BTreeMap<u64, (u64, Return)>,
     seed: u64,
 }
 
 impl Held {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self::with_reserve(0)
     }
 
-    fn with_reserve(settled_bytes: u64) -> Self {
+    pub(super) fn with_reserve(settled_bytes: u64) -> Self {
         let geometry = Geometry {
             memory_bytes: 2 << 20,
             partitions: 1,
@@ -59,12 +60,12 @@ impl Held {
         Self { memory, heap, chunks: BTreeMap::new(), seed: 0 }
     }
 
-    fn apply(&mut self, op: &Op) {
+    pub(super) fn apply(&mut self, op: &Op) {
         let (chunk, words, way) = match *op {
             Op::Shared { words } => {
-                (self.memory.allocate_shared(&mut self.heap, words), words, Return::Chunk)
+                (self.memory.allocate_shared(&mut self.heap, words), words, Return::Shared)
             }
-            Op::Settled { words } => (self.settled(words), words, Return::Chunk),
+            Op::Settled { words } => (self.settled(words), words, Return::Settled),
             Op::Forever { words } => (self.memory.allocate_forever(words), words, Return::Never),
             Op::Arena => {
                 (self.memory.allocate_arena().map(Arena::start), self.memory.arena_words(), Return::Arena)
@@ -72,9 +73,11 @@ impl Held {
             Op::Free { at } => return self.free(at),
         };
         if let Some(chunk) = chunk {
-            assert!(way == Return::Chunk || chunk.words() % 8 == 0);
-            let is_settled = matches!(op, Op::Settled { .. });
-            assert!(is_settled || !self.memory.is_in_reserve(chunk), "the reserve is for large values");
+            assert!(matches!(way, Return::Shared | Return::Settled) || chunk.words() % 8 == 0);
+            assert!(
+                way == Return::Settled || !self.memory.is_in_reserve(chunk),
+                "the reserve is for large values"
+            );
             self.hold(chunk, words, way);
         }
     }
@@ -89,7 +92,7 @@ impl Held {
         })
     }
 
-    fn hold(&mut self, chunk: Offset, words: u64, way: Return) {
+    pub(super) fn hold(&mut self, chunk: Offset, words: u64, way: Return) {
         let before = self.chunks.range(..chunk.words()).next_back();
         assert!(before.is_none_or(|(&start, &(words, _))| start + words <= chunk.words()), "overlap");
         let after = self.chunks.range(chunk.words()..).next();
@@ -100,7 +103,7 @@ impl Held {
         self.chunks.insert(chunk.words(), (words, way));
     }
 
-    fn free(&mut self, at: usize) {
+    pub(super) fn free(&mut self, at: usize) {
         self.seed = self.seed.wrapping_add(at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let freeable = self.chunks.iter().filter(|(_, (_, way))| *way != Return::Never);
         let Some((&start, &(words, way))) = freeable.clone().nth(at % freeable.count().max(1)) else {
@@ -117,7 +120,7 @@ impl Held {
         }
     }
 
-    fn check(&self) {
+    pub(super) fn check(&self) {
         let used = self.memory.check(&[&self.heap]).unwrap();
         let arenas = self.memory.log_arenas().unwrap();
         assert_eq!(used.len() + arenas.len(), self.chunks.len());
@@ -160,7 +163,7 @@ proptest! {
 fn memory_that_was_shared_is_never_exclusive_again() {
     let mut held = Held::new();
     while let Some(chunk) = held.memory.allocate_shared(&mut held.heap, 500) {
-        held.hold(chunk, 500, Return::Chunk);
+        held.hold(chunk, 500, Return::Shared);
     }
     while !held.chunks.is_empty() {
         held.free(0);
@@ -221,7 +224,7 @@ fn the_reserve_is_filled_first_and_only_by_large_values() {
     assert!(held.memory.reserve_stats().free_words >= (1 << 17) - 2);
     while let Some(chunk) = held.settled(10_000).filter(|&chunk| held.memory.is_in_reserve(chunk)) {
         assert_eq!(rest(&held), rest_words);
-        held.hold(chunk, 10_000, Return::Chunk);
+        held.hold(chunk, 10_000, Return::Settled);
     }
     assert_eq!(held.chunks.len(), 13);
     while let Some(chunk) = held.memory.allocate_shared(&mut held.heap, 100) {
