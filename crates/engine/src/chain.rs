@@ -78,18 +78,22 @@ pub(crate) fn replace<A: Access>(region: &Region, place: Place, slot: Slot) {
     versions::write::<A>(region.word(place.head), || place.cell(region).store(slot.0, Relaxed));
 }
 
-/// Appends a slot; `None` when it needs a spare bucket and there is none.
+/// Appends a slot; `None` when it needs a spare bucket and there is none, or it may not have one.
 pub(crate) fn append<A: Access>(
     memory: &Memory<A>,
     index: &Index,
     head: Offset,
     slot: Slot,
+    may_extend: bool,
 ) -> Option<Place> {
     let region = memory.region();
     let last = buckets(region, head).last()?;
     if let Some(place) = vacant(region, head, last) {
         replace::<A>(region, place, slot);
         return Some(place);
+    }
+    if !may_extend {
+        return None;
     }
     let spare = take_spare(memory, index)?;
     let place = Place { head, bucket: spare, word: 1 };

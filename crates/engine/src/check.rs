@@ -15,8 +15,9 @@ use std::collections::{HashMap, HashSet};
 /// counted; everything that is handed out is accounted for.
 pub(crate) fn check<M: Mode, A: Access>(
     engine: &Engine<M, A>,
-    writings: &[Writing<'_, M, A>],
+    writings: &mut [Writing<'_, M, A>],
 ) -> Result<(), String> {
+    writings.iter_mut().for_each(M::settle_all);
     let rooms = M::check(engine, writings)?;
     let mut items = HashSet::new();
     writings.iter().try_for_each(|writing| check_partition(writing, &rooms, &mut items))
@@ -46,7 +47,7 @@ fn check_partition<M: Mode, A: Access>(
             if writing.head(hash) != head || !slot.has_tag(hash.tag()) {
                 return Err(format!("item {} is in the wrong bucket", item.words()));
             }
-            counts.add(&state, slot);
+            counts.add(&state);
         }
     }
     let (counted, found) = (writing.partition.counts.tally(), counts.tally());

@@ -12,10 +12,25 @@ const PARTITIONS_DEFAULT: u64 = 16;
 /// Least memory of a partition, in bytes, unless told otherwise.
 const PARTITION_BYTES_MIN: u64 = 4 << 20;
 
+/// What the heap adds to a large value, and more.
+const RESERVE_SLACK_BYTES: u64 = 4 << 10;
+
 /// Largest memory of one store: a spare bucket is named by 32 bits in units of 64 bytes.
 pub(crate) const MEMORY_BYTES_MAX: u64 = 64 << 32;
 
-/// How to make a [`crate::Store`].
+/// Which items a cache evicts when its memory is full (MICA §4.3.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Eviction {
+    /// The oldest.
+    Fifo,
+    /// About the least recently used: an item that is read in the older half of its log moves to the tail.
+    #[default]
+    ApproxLru,
+    /// The least recently used: an item that is read moves to the tail, unless it is near it already.
+    Lru,
+}
+
+/// How to make a [`crate::Engine`].
 #[derive(Clone, Debug)]
 pub struct StoreConfig {
     /// Memory for everything: items, index, heaps. In bytes.
@@ -33,6 +48,11 @@ pub struct StoreConfig {
     /// Larger ones are read under a pin: copying them takes so long that a writer would often
     /// interfere, and their memory must be known to be unread when it is received into.
     pub item_optimistic_bytes_max: u64,
+    /// Which items a cache evicts; a store evicts none.
+    pub eviction: Eviction,
+    /// Memory at the end of the region that only large values may take, in bytes. Cache mode; `None`: an
+    /// eighth of the memory, and enough for one value of the largest size, but not more than half.
+    pub large_bytes_min: Option<u64>,
     /// Operations of a burst whose cache misses overlap, from 1 to [`BURST_MAX`]; with 1 nothing is prefetched.
     pub prefetch_depth: usize,
     /// Highest bits of the key hash that chose this table among several, and tell nothing more here: 0 unless
@@ -53,10 +73,19 @@ impl StoreConfig {
             hash_seed: 0,
             value_bytes_max: VALUE_BYTES_MAX,
             item_optimistic_bytes_max: 4096,
+            eviction: Eviction::default(),
+            large_bytes_min: None,
             prefetch_depth: BURST_MAX,
             shard_bits: 0,
             hash_mask: u64::MAX,
         }
+    }
+
+    /// Memory that only large values of a cache may take, in bytes.
+    pub(crate) fn reserve_bytes(&self) -> u64 {
+        let half = self.memory_bytes / 2;
+        let one_value = self.value_bytes_max.saturating_add(RESERVE_SLACK_BYTES);
+        self.large_bytes_min.unwrap_or((self.memory_bytes / 8).max(one_value)).min(half)
     }
 
     pub(crate) fn partition_count(&self) -> Result<u32, CreateError> {

@@ -75,6 +75,7 @@ impl<M: Mode, A: AnyWriter> Engine<M, A> {
 impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
     #[inline]
     pub(crate) fn find(mut writing: Writing<'a, M, A>, hash: KeyHash, key: &'a [u8], now: Seconds) -> Self {
+        writing.writer.now = now;
         M::settle_debts(&mut writing);
         let mut found = writing.find(hash, key);
         if let Some(Found { place, .. }) = found
@@ -276,7 +277,7 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
                 found.place.cell(region).store(slot.0, Relaxed);
             }
         });
-        self.writing.partition.counts.update((&old, found.slot), (&new, slot));
+        self.writing.partition.counts.update(&old, &new);
         self.found = Some(Found { slot, ..found });
         cas
     }

@@ -61,7 +61,8 @@ impl Segments {
 
     /// Words that the index of a partition takes besides its buckets.
     pub(crate) fn index_words(self) -> u64 {
-        SEGMENTS + self.count
+        // Whole cache lines, because what follows is shared with readers too.
+        (SEGMENTS + self.count).next_multiple_of(BUCKET_WORDS as u64)
     }
 }
 

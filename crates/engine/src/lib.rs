@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod burst;
+mod cache_mode;
 mod chain;
 mod check;
 mod concat;
@@ -36,8 +37,9 @@ mod versions;
 mod visit;
 
 pub use burst::{Delete, Get, Put, Staged};
+pub use cache_mode::CacheMode;
 pub use concat::{Concat, ConcatError, Side};
-pub use config::{CreateError, StoreConfig};
+pub use config::{CreateError, Eviction, StoreConfig};
 pub use entry::{Entry, Item};
 pub use item::{ItemMeta, ItemState, ItemView};
 pub use minos_region::{Backing, MapError};
@@ -48,6 +50,6 @@ pub use partition::OutOfMemory;
 pub use pinned::Pinned;
 pub use reservation::Reservation;
 pub use stats::StoreStats;
-pub use store::{Engine, Store};
+pub use store::{Cache, Engine, Store};
 pub use store_mode::StoreMode;
 pub use sweep::Swept;

@@ -160,6 +160,13 @@ impl<B: PositionBits> Log<B> {
         2 * position.distance_from(head) < self.position(region, END).distance_from(head)
     }
 
+    /// Whether an entry is in the segment that is being filled: it will be evicted with the youngest.
+    #[inline]
+    pub fn is_in_tail_segment(&self, region: &Region, position: Position<B>) -> bool {
+        let tail = self.position(region, TAIL);
+        tail.distance_from(position) <= self.in_segment(tail)
+    }
+
     /// Words that were appended since `position`: the more, the older.
     ///
     /// Of the slots of one bucket, the oldest entry, dangling or not, is the farthest from the tail.
@@ -181,6 +188,14 @@ impl<B: PositionBits> Log<B> {
         let Some(payload) = self.locate(region, position) else { return false };
         let tag = region.word(payload.minus(1));
         tag.store(Tag(tag.load(Relaxed)).dead().0, Relaxed);
+        true
+    }
+
+    /// Takes [`Log::kill`] back; false if the entry was evicted meanwhile.
+    pub fn revive(&self, region: &Region, position: Position<B>) -> bool {
+        let Some(payload) = self.locate(region, position) else { return false };
+        let tag = region.word(payload.minus(1));
+        tag.store(Tag(tag.load(Relaxed)).alive().0, Relaxed);
         true
     }
 

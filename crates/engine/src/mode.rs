@@ -58,7 +58,7 @@ pub(crate) trait Parts: Debug + Send + Sync + Sized + 'static {
     type Pin: Debug + Send;
 
     /// Words that a partition needs for itself.
-    fn space_words(config: &StoreConfig) -> u64;
+    fn space_words(config: &StoreConfig, partitions: u64) -> u64;
 
     /// Bytes at the end of the memory that only large values may take.
     fn settled_bytes(config: &StoreConfig) -> u64;
@@ -69,13 +69,13 @@ pub(crate) trait Parts: Debug + Send + Sync + Sized + 'static {
     /// What all partitions share, at first.
     fn common<A: Access>(config: &StoreConfig) -> Self::Common<A>;
 
-    /// An empty space at `start`.
+    /// An empty space at `start`; `None` if there is no memory.
     fn create_space<A: Access>(
         memory: &Memory<A>,
         config: &StoreConfig,
         start: Offset,
         partition: usize,
-    ) -> (Self::Space, Self::Room);
+    ) -> Option<(Self::Space, Self::Room)>;
 
     /// Where the item of a slot is; `None` if it was evicted.
     fn locate(space: &Self::Space, region: &Region, link: u64) -> Option<Offset>;
@@ -154,6 +154,9 @@ pub(crate) trait Parts: Debug + Send + Sync + Sized + 'static {
         engine: &Engine<Self, A>,
         writings: &[Writing<'_, Self, A>],
     ) -> Result<HashMap<u64, u64>, String>;
+
+    /// Work that may be left over, all of it: for [`crate::check`].
+    fn settle_all<A: Access>(writing: &mut Writing<'_, Self, A>);
 
     /// Work that is due before the next item is looked for: it may move slots about.
     fn settle_debts<A: Access>(writing: &mut Writing<'_, Self, A>);

@@ -27,7 +27,7 @@ pub struct Owner<M: Mode = StoreMode> {
 
 impl<M: Mode> Engine<M, Crew> {
     /// Makes an empty table and `owners` owners of its partitions: partition p is written by owner
-    /// p modulo `owners`.
+    /// p * `owners` / number of partitions, so that the highest bits of a hash choose the owner.
     ///
     /// # Errors
     /// The configuration is not possible, or the memory cannot be had.
@@ -44,7 +44,7 @@ impl<M: Mode> Engine<M, Crew> {
             })
             .collect();
         for (partition, token) in tokens.into_iter().enumerate() {
-            let owner = partition % list.len();
+            let owner = partition * list.len() / engine.partitions();
             list[owner].tokens[partition] = Some(token);
         }
         Ok((engine, list))
@@ -61,6 +61,11 @@ impl<M: Mode> Owner<M> {
     #[inline]
     pub fn owns(&self, hash: KeyHash) -> bool {
         self.tokens[self.engine.partition_of(hash)].is_some()
+    }
+
+    /// The partitions that are this owner's to write.
+    pub fn own_partitions(&self) -> impl Iterator<Item = usize> + use<'_, M> {
+        (0..self.tokens.len()).filter(|&partition| self.tokens[partition].is_some())
     }
 
     /// Finds the key and lets it be written. A dead item is reclaimed on the way.
@@ -146,7 +151,7 @@ impl<M: Mode> Owner<M> {
             }
         }
         let writings: Option<Vec<_>> = writings.into_iter().collect();
-        crate::check::check(&engine, &writings.ok_or("not all owners are here")?)
+        crate::check::check(&engine, &mut writings.ok_or("not all owners are here")?)
     }
 }
 

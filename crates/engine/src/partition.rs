@@ -54,6 +54,8 @@ pub(crate) struct Writer<M: Parts> {
     splitting: Vec<(Slot, bool)>,
     /// A value that is about to be joined with another.
     pub(crate) scratch: Vec<u8>,
+    /// When the last item was looked for.
+    pub(crate) now: Seconds,
 }
 
 impl<M: Parts> Writer<M> {
@@ -67,6 +69,7 @@ impl<M: Parts> Writer<M> {
             growth_pause: 0,
             splitting: Vec::new(),
             scratch: Vec::new(),
+            now: 0,
         }
     }
 
@@ -164,7 +167,7 @@ impl<'a, M: Mode, A: Access> Writing<'a, M, A> {
                 }
             }
         };
-        self.partition.counts.add(&state, slot);
+        self.partition.counts.add(&state);
         Ok(Found { place, slot, item: placed.item })
     }
 
@@ -180,7 +183,7 @@ impl<'a, M: Mode, A: Access> Writing<'a, M, A> {
     pub(crate) fn retire(&mut self, slot: Slot) {
         let Some(item) = M::locate(&self.partition.space, self.region(), slot.link()) else { return };
         let state = ItemState::load(self.region(), item, 0);
-        self.partition.counts.remove(&state, slot);
+        self.partition.counts.remove(&state);
         M::retire(self, slot, item);
     }
 

@@ -42,6 +42,11 @@ impl Slot {
         SizeClass::from_index(self.class_index())
     }
 
+    /// The same slot for an item at another place.
+    pub(crate) fn with_link(self, link: u64) -> Self {
+        Self(self.0 & !((1 << OFFSET_BITS) - 1) | link)
+    }
+
     /// Where the item is.
     #[inline]
     pub(crate) fn link(self) -> u64 {

@@ -5,7 +5,6 @@ use crate::{
     item::ItemState,
     mode::Mode,
     partition::Partition,
-    slot::Slot,
     store::Engine,
 };
 use minos_base::SizeClass;
@@ -45,6 +44,12 @@ pub(crate) struct Counts {
     pub(crate) out_of_memory: Counter,
     pub(crate) expired: Counter,
     pub(crate) flushed: Counter,
+    /// Items that were lost when their part of the log was evicted.
+    pub(crate) evicted_log: Counter,
+    /// Items that were lost because their bucket was full.
+    pub(crate) evicted_index: Counter,
+    /// Items that were moved to the tail of the log when they were read.
+    pub(crate) reinserted: Counter,
     /// Items by size class.
     by_class: Box<[AtomicU32]>,
 }
@@ -60,6 +65,9 @@ impl Default for Counts {
             out_of_memory: Counter::default(),
             expired: Counter::default(),
             flushed: Counter::default(),
+            evicted_log: Counter::default(),
+            evicted_index: Counter::default(),
+            reinserted: Counter::default(),
             by_class: (0..SizeClass::COUNT).map(|_| AtomicU32::new(0)).collect(),
         }
     }
@@ -73,34 +81,36 @@ impl Counts {
     }
 
     /// An item was linked.
-    pub(crate) fn add(&self, state: &ItemState, slot: Slot) {
-        self.items.add(1);
+    pub(crate) fn add(&self, state: &ItemState) {
         self.items_stored.add(1);
+        self.add_again(state);
+    }
+
+    /// An item that was counted out is linked once more.
+    pub(crate) fn add_again(&self, state: &ItemState) {
+        self.items.add(1);
         self.key_bytes.add(state.key_bytes() as u64);
         self.value_bytes.add(state.value_bytes() as u64);
-        self.count_class(slot, 1);
+        self.count_class(state, 1);
     }
 
     /// An item is no longer linked.
-    pub(crate) fn remove(&self, state: &ItemState, slot: Slot) {
+    pub(crate) fn remove(&self, state: &ItemState) {
         self.items.subtract(1);
         self.key_bytes.subtract(state.key_bytes() as u64);
         self.value_bytes.subtract(state.value_bytes() as u64);
-        self.count_class(slot, -1);
+        self.count_class(state, -1);
     }
 
     /// An item got another value in its place.
     #[inline]
-    pub(crate) fn update(&self, old: (&ItemState, Slot), new: (&ItemState, Slot)) {
+    pub(crate) fn update(&self, old: &ItemState, new: &ItemState) {
         self.items_stored.add(1);
-        if old.1 != new.1 {
-            self.value_bytes.subtract(old.0.value_bytes() as u64);
-            self.value_bytes.add(new.0.value_bytes() as u64);
-            self.count_class(old.1, -1);
-            self.count_class(new.1, 1);
-        } else if old.0.value_bytes() != new.0.value_bytes() {
-            self.value_bytes.subtract(old.0.value_bytes() as u64);
-            self.value_bytes.add(new.0.value_bytes() as u64);
+        if old.value_bytes() != new.value_bytes() {
+            self.value_bytes.subtract(old.value_bytes() as u64);
+            self.value_bytes.add(new.value_bytes() as u64);
+            self.count_class(old, -1);
+            self.count_class(new, 1);
         }
     }
 
@@ -110,8 +120,9 @@ impl Counts {
         (self.items(), self.key_bytes.value(), self.value_bytes.value(), by_class)
     }
 
-    fn count_class(&self, slot: Slot, items: i32) {
-        if let Some(count) = self.by_class.get(slot.class_index()) {
+    fn count_class(&self, state: &ItemState, items: i32) {
+        let class = SizeClass::of(state.value_bytes() as u64);
+        if let Some(count) = self.by_class.get(class.index()) {
             count.store(count.load(Relaxed).wrapping_add_signed(items), Relaxed);
         }
     }
@@ -154,6 +165,22 @@ pub struct StoreStats {
     pub expired_reclaimed: u64,
     /// Flushed items that were reclaimed.
     pub flushed_reclaimed: u64,
+    /// Live items that were lost with the oldest part of a log. Cache mode.
+    pub evictions_log: u64,
+    /// Live items that were lost because their bucket was full. Cache mode.
+    pub evictions_index: u64,
+    /// Large values that were evicted to make room. Cache mode.
+    pub evictions_large: u64,
+    /// Items that were moved to the tail of their log when they were read. Cache mode.
+    pub reinserted: u64,
+    /// Bytes from heads to tails of all logs. Cache mode.
+    pub log_bytes: u64,
+    /// Bytes of all segments that logs hold. Cache mode.
+    pub log_capacity_bytes: u64,
+    /// Large values that lie beside the logs. Cache mode.
+    pub extents: u64,
+    /// Bytes of those. Cache mode.
+    pub extent_bytes: u64,
     /// Items that are pinned, deleted ones included.
     pub pinned: u64,
     /// About the largest chunk that could be had, in bytes.
@@ -164,6 +191,11 @@ impl StoreStats {
     /// Bytes of keys and values.
     pub fn item_bytes(&self) -> u64 {
         self.key_bytes + self.value_bytes
+    }
+
+    /// Items and values that were lost to make room, whatever the reason.
+    pub fn evictions(&self) -> u64 {
+        self.evictions_log + self.evictions_index + self.evictions_large
     }
 
     /// Bytes that an item takes on average beside its key and value: header, heap, index. 0 without
@@ -256,6 +288,9 @@ impl StoreStats {
         self.out_of_memory += counts.out_of_memory.value();
         self.expired_reclaimed += counts.expired.value();
         self.flushed_reclaimed += counts.flushed.value();
+        self.evictions_log += counts.evicted_log.value();
+        self.evictions_index += counts.evicted_index.value();
+        self.reinserted += counts.reinserted.value();
     }
 
     /// Slots of the index that could be filled without growing it.

@@ -1,6 +1,7 @@
 //! The table: partitions over one memory.
 
 use crate::{
+    cache_mode::CacheMode,
     config::{CreateError, MEMORY_BYTES_MAX, StoreConfig},
     index::{Index, Segments},
     mode::{Mode, Parts},
@@ -32,6 +33,9 @@ pub struct Engine<M: Parts, A: Access = Crcw> {
 
 /// A table that never loses an item without being told.
 pub type Store<A = Crcw> = Engine<StoreMode, A>;
+
+/// A table that evicts what was not used for longest.
+pub type Cache<A = Crcw> = Engine<CacheMode, A>;
 
 /// What opens the partitions of a table, one after another.
 pub(crate) type Tokens<A> = Vec<<A as Access>::Token>;
@@ -75,7 +79,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
             settled_bytes: M::settled_bytes(config),
             memory_bytes: bytes,
             partitions: u64::from(partitions),
-            partition_words: segments.index_words() + M::space_words(config),
+            partition_words: segments.index_words() + M::space_words(config, u64::from(partitions)),
             layout: M::LAYOUT,
             hash_seed: config.hash_seed,
         };
@@ -173,8 +177,8 @@ impl<M: Mode, A: Access> Engine<M, A> {
     where
         A: AnyWriter,
     {
-        let writings: Vec<_> = (0..self.partitions()).map(|number| self.writing_at(number)).collect();
-        crate::check::check(self, &writings)
+        let mut writings: Vec<_> = (0..self.partitions()).map(|number| self.writing_at(number)).collect();
+        crate::check::check(self, &mut writings)
     }
 
     pub(crate) fn partition_list(&self) -> &[Partition<M, A>] {
@@ -191,7 +195,7 @@ fn partition<M: Mode, A: Access>(
     let start = memory.partition_start(number);
     let index = Index::create(memory, start, segments)?;
     let space_start = start.plus(segments.index_words());
-    let (space, room) = M::create_space(memory, config, space_start, number);
+    let (space, room) = M::create_space(memory, config, space_start, number)?;
     let (writer, token) = A::cell(Writer::new(room, number, memory.geometry().partitions as usize));
     let partition = Partition {
         number,

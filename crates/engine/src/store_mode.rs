@@ -38,7 +38,7 @@ impl Parts for StoreMode {
     type Common<A: Access> = ();
     type Pin = Pin;
 
-    fn space_words(_: &StoreConfig) -> u64 {
+    fn space_words(_: &StoreConfig, _: u64) -> u64 {
         0
     }
 
@@ -57,8 +57,8 @@ impl Parts for StoreMode {
         _: &StoreConfig,
         _: Offset,
         partition: usize,
-    ) -> ((), Heap) {
-        ((), memory.partition_heap(partition))
+    ) -> Option<((), Heap)> {
+        Some(((), memory.partition_heap(partition)))
     }
 
     #[inline]
@@ -95,7 +95,7 @@ impl Parts for StoreMode {
     }
 
     fn append<A: Access>(writing: &mut Writing<'_, Self, A>, head: Offset, slot: Slot) -> Linked {
-        chain::append(writing.engine.memory(), &writing.partition.index, head, slot)
+        chain::append(writing.engine.memory(), &writing.partition.index, head, slot, true)
             .map_or(Linked::Full, Linked::Done)
     }
 
@@ -195,6 +195,8 @@ impl Parts for StoreMode {
     }
 
     fn move_away<A: Access>(_: &mut Writing<'_, Self, A>, _: chain::Place) {}
+
+    fn settle_all<A: Access>(_: &mut Writing<'_, Self, A>) {}
 
     #[inline]
     fn settle_debts<A: Access>(_: &mut Writing<'_, Self, A>) {}

@@ -122,7 +122,7 @@ impl<B: PositionBits> Log<B> {
 
     /// Takes one more segment, if there is one and the table has room for it.
     #[cold]
-    fn extend(&self, region: &Region, segments: &mut impl Segments) -> bool {
+    pub fn extend(&self, region: &Region, segments: &mut impl Segments) -> bool {
         debug_assert_eq!(segments.words(), self.segment_words(), "segments of another size");
         if self.segments(region) > self.table_mask {
             return false;

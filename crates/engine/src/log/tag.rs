@@ -43,6 +43,10 @@ impl Tag {
         Self(self.0 | DEAD)
     }
 
+    pub(super) fn alive(self) -> Self {
+        Self(self.0 & !DEAD)
+    }
+
     pub(super) fn with_extent(self) -> Self {
         Self(self.0 | EXTENT)
     }

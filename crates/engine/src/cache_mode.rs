@@ -1,0 +1,531 @@
+//! Cache mode: a full log evicts its oldest items, a full bucket its oldest entry (MICA §4.3.1, §4.3.2).
+//!
+//! An item whose value is large lies in two places: header, key and two more words in the log, the value
+//! in an extent beside it. The words say which extent, and where it is:
+//!
+//! ```text
+//! header (3 words) | key, rounded up to a word | extent's identity | extent's offset
+//! ```
+
+use crate::{
+    chain::{self, Place},
+    config::{Eviction, StoreConfig},
+    extents::{ExtentId, ExtentPin, Extents},
+    item::{HEADER_WORDS, ItemState, body, item_words},
+    log::{Log, LogEntry, Segments},
+    mode::{Claim, Linked, Mode, Parts, Pinning, Placed, RoomStats},
+    partition::{Partition, Writing},
+    position::{Position, PositionBits, Wide},
+    slot::Slot,
+    stats::StoreStats,
+    store::Engine,
+};
+use minos_base::{SizeClass, limits::KEY_BYTES_MAX};
+use minos_region::{Arena, Memory, Offset, Region, Settled};
+use minos_sync::{
+    Access, Lock,
+    words::{copy_in, words_for},
+};
+use std::{
+    collections::HashMap,
+    marker::PhantomData,
+    sync::atomic::Ordering::Relaxed,
+};
+
+/// Evicts what was not used for longest when the memory is full (MICA §4.3.1, §4.3.2).
+///
+/// `B` is the width of the positions in a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheMode<B: PositionBits = Wide>(PhantomData<B>);
+
+/// Cache lines of a bucket: 21 slots, where those of MICA have 15 (MICA §4.3.2). All but the first are only
+/// there while it is needed.
+const LINES_MAX: usize = 3;
+
+/// Words behind the key of an item with a large value.
+const EXTENT_WORDS: u64 = 2;
+
+/// Segments that a log has from the beginning, so that no partition is left without any.
+const SEGMENTS_MIN: usize = 2;
+
+/// Most segments of a log, in even shares of the memory, which have about 64: keys are seldom less evenly
+/// spread than that.
+const SHARES_MAX: u64 = 4;
+const SEGMENTS_PER_SHARE: u64 = 128;
+
+/// The largest segment, in words, as a power of two.
+const SEGMENT_BITS_MAX: u32 = 17;
+/// Segments of the smallest size that narrow positions can tell apart, as a power of two.
+const SEGMENTS_NARROW_BITS: u32 = 5;
+
+impl<B: PositionBits> Mode for CacheMode<B> {
+    const NAME: &'static str = "cache";
+}
+
+/// What all partitions of a cache share.
+#[derive(Debug)]
+pub(crate) struct CacheCommon<A: Access> {
+    /// Taken for large values only, after a partition's writer, never before.
+    large: A::Lock<LargeValues>,
+    eviction: Eviction,
+}
+
+/// The large values of all partitions.
+#[derive(Debug, Default)]
+struct LargeValues {
+    extents: Extents,
+    /// Values that were evicted while their partition, whose writer alone may do that, has not counted them out.
+    uncounted: u64,
+    /// Bytes of these.
+    uncounted_bytes: u64,
+}
+
+impl LargeValues {
+    /// Removes the oldest value whose chunk suits; the chunk to be freed.
+    fn evict_oldest(&mut self, suits: impl FnMut(Offset) -> bool) -> Option<Offset> {
+        let (chunk, bytes) = self.extents.evict_oldest(suits)?;
+        self.uncounted += 1;
+        self.uncounted_bytes += bytes;
+        Some(chunk)
+    }
+
+    /// A partition has counted a value out that was evicted before.
+    fn counted_out(&mut self, bytes: u64) {
+        self.uncounted -= 1;
+        self.uncounted_bytes -= bytes;
+    }
+}
+
+/// What the writer of a cache's partition knows beside its log.
+#[derive(Debug, Default)]
+pub(crate) struct CacheRoom {
+    /// An entry on its way to the tail.
+    moving: Vec<u64>,
+    /// Next bucket to be freed of slots that dangle.
+    scanned: u64,
+}
+
+/// Takes segments for one partition from what all share.
+struct Arenas<'a, A: Access> {
+    memory: &'a Memory<A>,
+    large: &'a A::Lock<LargeValues>,
+    /// Words up to which this log may push large values out of what is not their reserve.
+    share_words: u64,
+    /// Words that the log has.
+    words: u64,
+}
+
+impl<A: Access> Segments for Arenas<'_, A> {
+    fn take(&mut self) -> Option<Offset> {
+        loop {
+            if let Some(arena) = self.memory.allocate_arena() {
+                self.words += self.words();
+                return Some(arena.start());
+            }
+            if self.words >= self.share_words {
+                return None;
+            }
+            let evicted = self.large.lock().evict_oldest(|chunk| !self.memory.is_in_reserve(chunk))?;
+            self.memory.free_settled(evicted);
+        }
+    }
+
+    fn give_back(&mut self, segment: Offset) {
+        self.memory.free_arena(Arena::from_start(segment));
+        self.words = self.words.saturating_sub(self.words());
+    }
+
+    fn words(&self) -> u64 {
+        self.memory.arena_words()
+    }
+}
+
+/// What a writer needs to take segments, and to count what is lost meanwhile.
+fn arenas<'a, B: PositionBits, A: Access>(
+    engine: &'a Engine<CacheMode<B>, A>,
+    partition: &Partition<CacheMode<B>, A>,
+) -> Arenas<'a, A> {
+    let memory = engine.memory();
+    let log = &partition.space;
+    let geometry = memory.geometry();
+    Arenas {
+        memory,
+        large: &engine.common.large,
+        share_words: (geometry.memory_bytes - geometry.settled_bytes) / 8 / geometry.partitions,
+        words: log.segments(memory.region()) * log.segment_words(),
+    }
+}
+
+/// An entry was evicted from its log: counts it, and gives its extent back.
+fn lost<B: PositionBits, A: Access>(
+    engine: &Engine<CacheMode<B>, A>,
+    partition: &Partition<CacheMode<B>, A>,
+    now: u32,
+    entry: &LogEntry<B>,
+) {
+    if entry.is_dead {
+        return;
+    }
+    let region = engine.memory().region();
+    let state = ItemState::load(region, entry.payload, now);
+    let counts = &partition.counts;
+    counts.remove(&state);
+    let is_whole = !entry.owns_extent || release_extent(engine, entry.payload, &state);
+    if state.is_flushed(partition.index.generation(region)) {
+        counts.flushed.add(1);
+    } else if state.is_expired() {
+        counts.expired.add(1);
+    } else if is_whole {
+        counts.evicted_log.add(1);
+    }
+}
+
+/// Gives the extent of an item back that is no longer linked; false if it was evicted before.
+fn release_extent<B: PositionBits, A: Access>(
+    engine: &Engine<CacheMode<B>, A>,
+    item: Offset,
+    state: &ItemState,
+) -> bool {
+    let id = extent_of(engine.memory().region(), item, state);
+    let mut large = engine.common.large.lock();
+    let is_whole = large.extents.chunk(id).is_some();
+    if !is_whole {
+        large.counted_out(state.value_bytes() as u64);
+    }
+    let free = large.extents.release(id);
+    drop(large);
+    if let Some(chunk) = free {
+        engine.memory().free_settled(chunk);
+    }
+    is_whole
+}
+
+/// The words that say which extent an item has: the first of them.
+fn extent_words(item: Offset, key_bytes: usize) -> Offset {
+    body(item).plus(words_for(key_bytes) as u64)
+}
+
+/// Which extent an item has.
+fn extent_of(region: &Region, item: Offset, state: &ItemState) -> ExtentId {
+    // Relaxed: read by the writer, or checked afterwards.
+    ExtentId::from_word(region.word(extent_words(item, state.key_bytes())).load(Relaxed))
+}
+
+fn position<B: PositionBits>(link: u64) -> Position<B> {
+    Position::from_words(link)
+}
+
+impl<B: PositionBits> Parts for CacheMode<B> {
+    const ITEMS_PER_TWO_BUCKETS: u64 = 9;
+    const LAYOUT: u64 = u64::from_le_bytes(*b"cache 01") ^ (B::BITS as u64) << 56;
+
+    type Space = Log<B>;
+    type Room = CacheRoom;
+    type Common<A: Access> = CacheCommon<A>;
+    type Pin = ExtentPin;
+
+    fn space_words(config: &StoreConfig, partitions: u64) -> u64 {
+        Log::<B>::words(table_len::<B>(config.memory_bytes, partitions))
+    }
+
+    fn settled_bytes(config: &StoreConfig) -> u64 {
+        config.reserve_bytes()
+    }
+
+    fn inline_class_max<A: Access>(config: &StoreConfig, memory: &Memory<A>) -> SizeClass {
+        // An entry takes at most an eighth of a segment.
+        let entry_bytes_max = memory.arena_words() / 8 * 8;
+        let value_bytes_max = entry_bytes_max - (HEADER_WORDS * 8 + KEY_BYTES_MAX + 8) as u64;
+        let largest = SizeClass::of(value_bytes_max);
+        let largest = SizeClass::from_index(largest.index() - 1).unwrap_or(largest);
+        SizeClass::of(config.item_optimistic_bytes_max).min(largest)
+    }
+
+    fn common<A: Access>(config: &StoreConfig) -> CacheCommon<A> {
+        CacheCommon { large: A::Lock::new(LargeValues::default()), eviction: config.eviction }
+    }
+
+    fn create_space<A: Access>(
+        memory: &Memory<A>,
+        config: &StoreConfig,
+        start: Offset,
+        _: usize,
+    ) -> Option<(Log<B>, CacheRoom)> {
+        let partitions = memory.geometry().partitions;
+        let table_len = table_len::<B>(config.memory_bytes, partitions);
+        let log = Log::create(memory.region(), start, memory.arena_words(), table_len);
+        let large = A::Lock::new(LargeValues::default());
+        let mut arenas = Arenas { memory, large: &large, share_words: 0, words: 0 };
+        for _ in 0..SEGMENTS_MIN {
+            log.extend(memory.region(), &mut arenas);
+        }
+        (log.segments(memory.region()) > 0).then(|| (log, CacheRoom::default()))
+    }
+
+    #[inline]
+    fn locate(log: &Log<B>, region: &Region, link: u64) -> Option<Offset> {
+        log.locate(region, position(link))
+    }
+
+    #[inline]
+    fn is_there(log: &Log<B>, region: &Region, link: u64) -> bool {
+        log.is_there(region, position(link))
+    }
+
+    fn allocate<A: Access>(writing: &mut Writing<'_, Self, A>, words: u64) -> Option<Placed> {
+        let (engine, partition, now) = (writing.engine, writing.partition, writing.writer.now);
+        let mut arenas = arenas(engine, partition);
+        let mut on_evicted = |entry: LogEntry<B>| lost(engine, partition, now, &entry);
+        let (position, item) =
+            partition.space.append(writing.region(), &mut arenas, words, &mut on_evicted)?;
+        Some(Placed { item, link: position.words() })
+    }
+
+    fn abandon<A: Access>(writing: &mut Writing<'_, Self, A>, placed: Placed) {
+        // What it owns stays the caller's.
+        writing.partition.space.kill(writing.region(), position(placed.link));
+    }
+
+    fn retire<A: Access>(writing: &mut Writing<'_, Self, A>, slot: Slot, item: Offset) {
+        let (region, partition) = (writing.region(), writing.partition);
+        if slot.class_index() > writing.engine.inline_class_max.index() {
+            let state = ItemState::load(region, item, 0);
+            release_extent(writing.engine, item, &state);
+        }
+        partition.space.kill(region, position(slot.link()));
+    }
+
+    fn fits_in_place<A: Access>(writing: &Writing<'_, Self, A>, slot: Slot, item: Offset, words: u64) -> bool {
+        let log = &writing.partition.space;
+        // One that is to live longer is appended anew.
+        words <= log.entry_words(writing.region(), item)
+            && !Self::is_move_due(writing.engine, log, slot.link())
+    }
+
+    fn append<A: Access>(writing: &mut Writing<'_, Self, A>, head: Offset, slot: Slot) -> Linked {
+        let region = writing.region();
+        let index = &writing.partition.index;
+        let buckets = chain::buckets(region, head).count();
+        if let Some(place) = chain::append(writing.engine.memory(), index, head, slot, buckets < LINES_MAX) {
+            return Linked::Done(place);
+        }
+        let log = &writing.partition.space;
+        let age = |place: &Place| {
+            let link = place.slot(region).link();
+            log.distance_from_tail(region, position(link))
+        };
+        let Some(place) = chain::places(region, head).max_by_key(age) else { return Linked::Full };
+        let oldest = place.slot(region);
+        chain::replace::<A>(region, place, slot);
+        if Self::locate(log, region, oldest.link()).is_some() {
+            writing.partition.counts.evicted_index.add(1);
+            writing.retire(oldest);
+        }
+        Linked::Done(place)
+    }
+
+    fn make_room<A: Access>(writing: &mut Writing<'_, Self, A>) -> bool {
+        let (engine, partition, now) = (writing.engine, writing.partition, writing.writer.now);
+        let mut arenas = arenas(engine, partition);
+        let mut on_evicted = |entry: LogEntry<B>| lost(engine, partition, now, &entry);
+        partition.space.segments(writing.region()) > SEGMENTS_MIN as u64
+            && partition.space.release_head(writing.region(), &mut arenas, &mut on_evicted)
+    }
+
+    fn take_large<A: Access>(engine: &Engine<Self, A>, _: usize, value_bytes: u64) -> Option<Settled> {
+        let words = words_for(value_bytes as usize) as u64;
+        loop {
+            if let Some(settled) = engine.memory().allocate_settled(words) {
+                return Some(settled);
+            }
+            let evicted = engine.common.large.lock().evict_oldest(|_| true)?;
+            engine.memory().free_settled(evicted);
+        }
+    }
+
+    fn words_beside<A: Access>(key_bytes: usize, value_bytes: u64, engine: &Engine<Self, A>) -> u64 {
+        if engine.is_inline(value_bytes) { item_words(key_bytes, value_bytes) } else { large_item_words(key_bytes) }
+    }
+
+    fn large_value_at(_: usize) -> usize {
+        0
+    }
+
+    fn place_large<A: Access>(
+        writing: &mut Writing<'_, Self, A>,
+        chunk: Offset,
+        key: &[u8],
+        value_bytes: u64,
+    ) -> Option<Placed> {
+        let placed = Self::allocate(writing, large_item_words(key.len()))?;
+        let (region, partition) = (writing.region(), writing.partition);
+        copy_in(region.words(body(placed.item), words_for(key.len())), 0, key);
+        let id = writing.engine.common.large.lock().extents.insert(chunk, value_bytes);
+        let [id_word, chunk_word] = region.array(extent_words(placed.item, key.len()));
+        // Relaxed: nobody is led here before the slot is linked.
+        id_word.store(id.to_word(), Relaxed);
+        chunk_word.store(chunk.words(), Relaxed);
+        partition.space.own_extent(region, placed.item);
+        Some(placed)
+    }
+
+    fn has_large_value<A: Access>(engine: &Engine<Self, A>, item: Offset, state: &ItemState) -> bool {
+        let id = extent_of(engine.memory().region(), item, state);
+        engine.common.large.lock().extents.chunk(id).is_some()
+    }
+
+    fn pin<A: Access>(
+        engine: &Engine<Self, A>,
+        _: &Partition<Self, A>,
+        (item, state): (Offset, &ItemState),
+        is_linked: impl FnOnce() -> bool,
+    ) -> Pinning<ExtentPin> {
+        let id = extent_of(engine.memory().region(), item, state);
+        let mut large = engine.common.large.lock();
+        if !is_linked() {
+            return Pinning::Disturbed;
+        }
+        match large.extents.pin(id) {
+            Some(pin) => Pinning::Pinned(Claim { start: pin.chunk(), at: 0, pin }),
+            None => Pinning::Gone,
+        }
+    }
+
+    fn unpin<A: Access>(engine: &Engine<Self, A>, _: &Partition<Self, A>, pin: &ExtentPin) {
+        let free = engine.common.large.lock().extents.unpin(pin);
+        if let Some(chunk) = free {
+            engine.memory().free_settled(chunk);
+        }
+    }
+
+    fn room_stats<A: Access>(engine: &Engine<Self, A>, partition: &Partition<Self, A>) -> RoomStats {
+        let (log, region) = (&partition.space, engine.memory().region());
+        let words = log.segments(region) * log.segment_words();
+        RoomStats { free_words: words.saturating_sub(log.used_words(region)), largest_free_words: 0 }
+    }
+
+    fn add_stats<A: Access>(engine: &Engine<Self, A>, stats: &mut StoreStats) {
+        let region = engine.memory().region();
+        for Partition { space: log, .. } in engine.partition_list() {
+            stats.log_bytes += log.used_words(region) * 8;
+            stats.log_capacity_bytes += log.segments(region) * log.segment_words() * 8;
+        }
+        let large = engine.common.large.lock();
+        let counts = large.extents.counts();
+        stats.pinned = counts.pinned;
+        stats.extents = counts.extents;
+        stats.extent_bytes = counts.bytes;
+        stats.evictions_large = counts.evictions;
+        // Their items are still counted by the partitions.
+        stats.items = stats.items.saturating_sub(large.uncounted);
+        stats.value_bytes = stats.value_bytes.saturating_sub(large.uncounted_bytes);
+    }
+
+    fn check<A: Access>(
+        engine: &Engine<Self, A>,
+        writings: &[Writing<'_, Self, A>],
+    ) -> Result<HashMap<u64, u64>, String> {
+        engine.memory().verify()?;
+        let mut rooms = HashMap::new();
+        for writing in writings {
+            let is_chain = writing.partition.space.live_entries(writing.region(), |entry| {
+                if !entry.is_dead {
+                    rooms.insert(entry.payload.words(), entry.words);
+                }
+            });
+            if !is_chain {
+                return Err(format!("the log of partition {} is broken", writing.partition.number));
+            }
+        }
+        Ok(rooms)
+    }
+
+    #[inline]
+    fn is_move_due<A: Access>(engine: &Engine<Self, A>, log: &Log<B>, link: u64) -> bool {
+        let region = engine.memory().region();
+        match engine.common.eviction {
+            Eviction::Fifo => false,
+            Eviction::ApproxLru => log.is_closer_to_head(region, position(link)),
+            Eviction::Lru => !log.is_in_tail_segment(region, position(link)),
+        }
+    }
+
+    fn move_away<A: Access>(writing: &mut Writing<'_, Self, A>, place: Place) {
+        let (region, partition) = (writing.region(), writing.partition);
+        let log = &partition.space;
+        let old = place.slot(region);
+        let Some(item) = log.locate(region, position(old.link())) else { return };
+        let state = ItemState::load(region, item, 0);
+        let words = Self::words_beside(state.key_bytes(), state.value_bytes() as u64, writing.engine);
+        // Making room may evict the item itself: it is copied before, and dead so that it is not counted.
+        let mut moving = std::mem::take(&mut writing.writer.room.moving);
+        moving.clear();
+        moving.extend(region.words(item, words as usize).iter().map(|word| word.load(Relaxed)));
+        log.kill(region, position(old.link()));
+        let placed = Self::allocate(writing, words);
+        if let Some(placed) = placed {
+            for (to, from) in region.words(placed.item, moving.len()).iter().zip(&moving) {
+                to.store(*from, Relaxed);
+            }
+            if !writing.engine.is_inline(state.value_bytes() as u64) {
+                log.own_extent(region, placed.item);
+            }
+            chain::replace::<A>(region, place, old.with_link(placed.link));
+            partition.counts.reinserted.add(1);
+        } else if !log.revive(region, position(old.link())) {
+            // It is gone, and as a dead one nobody has counted it.
+            partition.counts.remove(&state);
+            if !writing.engine.is_inline(state.value_bytes() as u64) {
+                release_extent(writing.engine, item, &state);
+            }
+        }
+        writing.writer.room.moving = moving;
+    }
+
+    fn settle_all<A: Access>(writing: &mut Writing<'_, Self, A>) {
+        let (engine, partition, now) = (writing.engine, writing.partition, writing.writer.now);
+        partition
+            .space
+            .finish_walk(writing.region(), &mut |entry| lost(engine, partition, now, &entry));
+    }
+
+    #[inline]
+    fn settle_debts<A: Access>(writing: &mut Writing<'_, Self, A>) {
+        let (region, partition) = (writing.region(), writing.partition);
+        let buckets = partition.index.buckets(region);
+        for _ in 0..partition.space.scan_share(region, buckets) {
+            scan_bucket(writing, buckets);
+        }
+    }
+}
+
+/// Takes the slots out of the next bucket whose items were evicted: before their positions come round.
+#[cold]
+fn scan_bucket<B: PositionBits, A: Access>(writing: &mut Writing<'_, CacheMode<B>, A>, buckets: u64) {
+    let (region, partition) = (writing.region(), writing.partition);
+    let number = writing.writer.room.scanned;
+    writing.writer.room.scanned = (number + 1) % buckets;
+    let head = partition.index.bucket(region, number);
+    let dangles = |place: &Place| {
+        CacheMode::locate(&partition.space, region, place.slot(region).link()).is_none()
+    };
+    // What fills a gap was perhaps not looked at: begin again.
+    while let Some(place) = chain::places(region, head).find(dangles) {
+        chain::remove::<A>(region, &partition.index, place);
+    }
+}
+
+/// Words in the log of an item whose value lies elsewhere.
+fn large_item_words(key_bytes: usize) -> u64 {
+    item_words(key_bytes, 0) + EXTENT_WORDS
+}
+
+/// Most segments of a log, a power of two.
+fn table_len<B: PositionBits>(memory_bytes: u64, partitions: u64) -> u64 {
+    // Arenas have 64 KiB in small memories and 1 MiB in large ones; about 64 of them are a partition's share.
+    let arenas_max = (memory_bytes >> 16).min((memory_bytes >> 20).max(SEGMENTS_PER_SHARE * partitions));
+    let shares = SHARES_MAX * arenas_max.div_ceil(partitions).max(SEGMENTS_PER_SHARE);
+    let len = arenas_max.min(shares).max(SEGMENTS_MIN as u64).next_power_of_two();
+    // A log is at most a quarter as long as positions reach.
+    len.min(1 << (B::BITS - 2).saturating_sub(SEGMENT_BITS_MAX).max(SEGMENTS_NARROW_BITS))
+}
