@@ -11,6 +11,7 @@ use std::{
 
 use minos_base::Seconds;
 use minos_command::StatsGroup;
+use minos_engine::Mode;
 use minos_net::Poller;
 use minos_sched::Role;
 
@@ -29,7 +30,7 @@ impl Verbosity {
     }
 }
 
-impl<P: Poller> Admin for Shared<P> {
+impl<M: Mode, P: Poller> Admin for Shared<M, P> {
     fn totals(&self) -> Totals {
         let baseline = *self.counters_baseline.lock().unwrap_or_else(PoisonError::into_inner);
         self.all_totals().since(&baseline)
@@ -62,7 +63,7 @@ impl<P: Poller> Admin for Shared<P> {
     }
 }
 
-impl<P: Poller> Shared<P> {
+impl<M: Mode, P: Poller> Shared<M, P> {
     fn all_totals(&self) -> Totals {
         let mut totals = Totals::default();
         for worker in &self.workers {

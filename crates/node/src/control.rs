@@ -10,6 +10,7 @@ use std::{
 };
 
 use arrayvec::ArrayVec;
+use minos_engine::Mode;
 use minos_net::{Accepted, Listener, Poller, Socket, WAIT_MAX, Wait, wait_readable};
 use minos_sched::{Discipline, EpochCounts};
 
@@ -27,8 +28,8 @@ const DESCRIPTOR_REST: Duration = Duration::from_millis(10);
 const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 
 /// Everything that is not a worker's.
-pub(crate) struct Control<D, P: Poller> {
-    pub(crate) shared: Arc<Shared<P>>,
+pub(crate) struct Control<M: Mode, D, P: Poller> {
+    pub(crate) shared: Arc<Shared<M, P>>,
     pub(crate) discipline: D,
     pub(crate) listeners: Vec<Listener>,
     pub(crate) counts: EpochCounts,
@@ -37,7 +38,7 @@ pub(crate) struct Control<D, P: Poller> {
     pub(crate) epoch_end: Instant,
 }
 
-impl<D: Discipline, P: Poller> Control<D, P> {
+impl<M: Mode, D: Discipline, P: Poller> Control<M, D, P> {
     /// Runs until the server is to stop.
     pub(crate) fn run(mut self) {
         while !self.shared.stop.is_requested() {

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use minos_engine::Mode;
 use minos_net::{Epoll, Poller, Ready, Token, Wait};
 
 use crate::transfer::{Slice, Transfer};
@@ -17,10 +18,10 @@ pub enum LargeOrder {
 }
 
 /// Transfers in progress on one worker: at most one a connection.
-pub(crate) struct LargeSet {
+pub(crate) struct LargeSet<M: Mode> {
     order: LargeOrder,
     wait_max: Duration,
-    entries: Vec<Option<Entry>>,
+    entries: Vec<Option<Entry<M>>>,
     free: Vec<usize>,
     /// Entries whose socket was ready when last tried, in the order in which they became so.
     runnable: Vec<usize>,
@@ -30,8 +31,8 @@ pub(crate) struct LargeSet {
     ready: Vec<Ready>,
 }
 
-struct Entry {
-    transfer: Box<Transfer>,
+struct Entry<M: Mode> {
+    transfer: Box<Transfer<M>>,
     remaining_bytes: usize,
     waits_since: Instant,
     progressed: Instant,
@@ -39,12 +40,12 @@ struct Entry {
 }
 
 /// How a transfer ended.
-pub(crate) enum Ended {
-    Complete(Box<Transfer>),
-    Broken(Box<Transfer>),
+pub(crate) enum Ended<M: Mode> {
+    Complete(Box<Transfer<M>>),
+    Broken(Box<Transfer<M>>),
 }
 
-impl LargeSet {
+impl<M: Mode> LargeSet<M> {
     /// An empty set. With [`LargeOrder::Shortest`] no transfer waits for longer than `wait_max` for a slice
     /// while its socket is ready.
     pub(crate) fn new(order: LargeOrder, wait_max: Duration) -> std::io::Result<Self> {
@@ -75,7 +76,7 @@ impl LargeSet {
     }
 
     /// Takes a transfer in.
-    pub(crate) fn insert(&mut self, transfer: Box<Transfer>, now: Instant) {
+    pub(crate) fn insert(&mut self, transfer: Box<Transfer<M>>, now: Instant) {
         let remaining_bytes = transfer.remaining_bytes();
         let entry = Entry { transfer, remaining_bytes, waits_since: now, progressed: now, watched: false };
         let index = self.free.pop().unwrap_or_else(|| {
@@ -108,7 +109,7 @@ impl LargeSet {
 
     /// Serves one slice of at most `slice_bytes` to whoever's turn it is; returns a transfer that has
     /// ended with it.
-    pub(crate) fn serve_slice(&mut self, slice_bytes: usize, now: Instant) -> Option<Ended> {
+    pub(crate) fn serve_slice(&mut self, slice_bytes: usize, now: Instant) -> Option<Ended<M>> {
         let position = self.turn(now)?;
         let index = self.runnable[position];
         let entry = self.entries[index].as_mut()?;
@@ -130,8 +131,9 @@ impl LargeSet {
 
     /// Takes out a blocked transfer that has not moved a byte since `deadline`, if there is one. One that
     /// only waits for its turn is not to blame.
-    pub(crate) fn take_stalled(&mut self, deadline: Instant) -> Option<Box<Transfer>> {
-        let is_late = |entry: &Option<Entry>| entry.as_ref().is_some_and(|entry| entry.progressed < deadline);
+    pub(crate) fn take_stalled(&mut self, deadline: Instant) -> Option<Box<Transfer<M>>> {
+        let is_late =
+            |entry: &Option<Entry<M>>| entry.as_ref().is_some_and(|entry| entry.progressed < deadline);
         let mut late = self.entries.iter().enumerate().filter(|(_, entry)| is_late(entry));
         let index = late.find(|(index, _)| !self.runnable.contains(index)).map(|(index, _)| index)?;
         self.release(index)
@@ -160,7 +162,7 @@ impl LargeSet {
     }
 
     /// Asks to be told when the socket of `index` is ready; a socket that cannot be watched ends.
-    fn watch(&mut self, index: usize, now: Instant) -> Option<Ended> {
+    fn watch(&mut self, index: usize, now: Instant) -> Option<Ended<M>> {
         let entry = self.entries[index].as_mut()?;
         if entry.watched {
             return None;
@@ -177,12 +179,12 @@ impl LargeSet {
         }
     }
 
-    fn take(&mut self, position: usize, index: usize) -> Option<Box<Transfer>> {
+    fn take(&mut self, position: usize, index: usize) -> Option<Box<Transfer<M>>> {
         self.runnable.remove(position);
         self.release(index)
     }
 
-    fn release(&mut self, index: usize) -> Option<Box<Transfer>> {
+    fn release(&mut self, index: usize) -> Option<Box<Transfer<M>>> {
         let entry = self.entries[index].take()?;
         self.free.push(index);
         if entry.watched {

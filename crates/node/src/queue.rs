@@ -7,6 +7,7 @@ use std::{
     time::Instant,
 };
 
+use minos_engine::Mode;
 use minos_net::{Interest, Poller, Progress, Ready, Token, Wait};
 use minos_sched::WorkerId;
 use minos_sync::{Ring, SpinLock};
@@ -17,8 +18,8 @@ use crate::{connection::Connection, slab::Slab, transfer::Transfer};
 ///
 /// The owner's lock is uncontended; when the owner is a large worker, the small ones try it in turn.
 /// What others have for the queue they put into `arrivals`, which takes no lock.
-pub(crate) struct RxQueue<P> {
-    pub(crate) state: SpinLock<QueueState<P>>,
+pub(crate) struct RxQueue<M: Mode, P> {
+    pub(crate) state: SpinLock<QueueState<M, P>>,
     pub(crate) arrivals: Ring<Arrival>,
     /// Readable while the poller has events: what those sleep on who poll the queue.
     pub(crate) descriptor: OwnedFd,
@@ -37,13 +38,13 @@ pub(crate) enum Arrival {
 }
 
 /// What the holder of a queue's lock may touch.
-pub(crate) struct QueueState<P> {
+pub(crate) struct QueueState<M: Mode, P> {
     pub(crate) poller: P,
     pub(crate) connections: Slab,
     /// Connections with more to do than one visit allowed, or that just came back. Each stands here once.
     pub(crate) backlog: VecDeque<Token>,
     /// Transfers that cannot go yet. Their connections are not read meanwhile.
-    pub(crate) held_back: VecDeque<HeldBack>,
+    pub(crate) held_back: VecDeque<HeldBack<M>>,
     /// Whether one of them waits for room in a ring, of which nobody tells.
     pub(crate) awaits_ring: bool,
     pub(crate) ready: Vec<Ready>,
@@ -51,15 +52,15 @@ pub(crate) struct QueueState<P> {
 
 /// A transfer that cannot go yet: the ring of its worker is full, or earlier replies of its connection are
 /// still on their way.
-pub(crate) struct HeldBack {
-    pub(crate) transfer: Box<Transfer>,
+pub(crate) struct HeldBack<M: Mode> {
+    pub(crate) transfer: Box<Transfer<M>>,
     /// Whose it is; nobody's if it is to be served where it arrived.
     pub(crate) worker: Option<WorkerId>,
     /// When it was to go.
     pub(crate) since: Instant,
 }
 
-impl<P: Poller> RxQueue<P> {
+impl<M: Mode, P: Poller> RxQueue<M, P> {
     /// An empty queue of a server with at most `connections_max` connections.
     pub(crate) fn open(connections_max: usize) -> std::io::Result<Self> {
         let poller = P::open()?;
@@ -84,7 +85,7 @@ impl<P: Poller> RxQueue<P> {
     }
 
     /// Notes, before the lock is given up, whether there is more to do in `state`.
-    pub(crate) fn note_left_over(&self, state: &mut QueueState<P>) {
+    pub(crate) fn note_left_over(&self, state: &mut QueueState<M, P>) {
         let left_over = !state.backlog.is_empty() || state.awaits_ring || state.poller.has_unsubmitted();
         // The usual case writes nothing, so that the others' caches keep the line.
         if self.left_over.load(Ordering::Relaxed) != left_over {
@@ -93,7 +94,7 @@ impl<P: Poller> RxQueue<P> {
     }
 }
 
-impl<P: Poller> QueueState<P> {
+impl<M: Mode, P: Poller> QueueState<M, P> {
     /// Takes in what came from outside, at most `max` of it, and says whether anything did.
     pub(crate) fn admit(&mut self, arrivals: &Ring<Arrival>, max: usize) -> bool {
         for admitted in 0..max {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use minos_base::Clock;
-use minos_engine::Store;
+use minos_engine::{Engine, Mode};
 use minos_net::{Address, Epoll, Listener, Poller, Uring, Waker, allowed_cpus, pin_to};
 use minos_sched::{Discipline, EpochCounts, KeySharded, SharedHistogram, SizeAware, WorkerId};
 use minos_sync::Ring;
@@ -69,12 +69,15 @@ impl Server {
     ///
     /// # Errors
     /// See [`StartError`].
-    pub fn start(config: ServerConfig, store: Arc<Store>) -> Result<Self, StartError> {
+    pub fn start<M: Mode>(config: ServerConfig, store: Arc<Engine<M>>) -> Result<Self, StartError>
+    where
+        Engine<M>: Sync,
+    {
         config.check()?;
         match config.io {
-            IoMode::Auto | IoMode::Epoll => Self::start_polling::<Epoll>(config, store),
+            IoMode::Auto | IoMode::Epoll => Self::start_polling::<M, Epoll>(config, store),
             IoMode::Uring => match Uring::open() {
-                Ok(_) => Self::start_polling::<Uring>(config, store),
+                Ok(_) => Self::start_polling::<M, Uring>(config, store),
                 Err(error) => Err(StartError::Io { mode: IoMode::Uring, error }),
             },
         }
@@ -100,41 +103,48 @@ impl Server {
         self.join_threads();
     }
 
-    fn start_polling<P: Poller + 'static>(
+    fn start_polling<M: Mode, P: Poller + 'static>(
         config: ServerConfig,
-        store: Arc<Store>,
-    ) -> Result<Self, StartError> {
+        store: Arc<Engine<M>>,
+    ) -> Result<Self, StartError>
+    where
+        Engine<M>: Sync,
+    {
         let control = config.control;
         match config.dispatch {
             Dispatch::SizeAware => {
                 let discipline = SizeAware::new(control).map_err(InvalidOption::Control)?;
-                Self::start_with::<P, _>(config, store, discipline)
+                Self::start_with::<M, P, _>(config, store, discipline)
             }
             Dispatch::KeyHash => {
                 let discipline = KeySharded::new(control.workers).map_err(InvalidOption::Control)?;
-                Self::start_with::<P, _>(config, store, discipline)
+                Self::start_with::<M, P, _>(config, store, discipline)
             }
         }
     }
 
-    fn start_with<P: Poller + 'static, D: Discipline>(
+    fn start_with<M: Mode, P: Poller + 'static, D: Discipline>(
         config: ServerConfig,
-        store: Arc<Store>,
+        store: Arc<Engine<M>>,
         discipline: D,
-    ) -> Result<Self, StartError> {
+    ) -> Result<Self, StartError>
+    where
+        Engine<M>: Sync,
+    {
         let listeners = listen(&config.memcached)?;
         let addresses = listeners.iter().map(|listener| listener.address().clone()).collect();
-        let (shared, large_sets) = share::<P>(config, store, &discipline)?;
+        let shared = share::<M, P>(config, store, &discipline)?;
         let stop = Arc::clone(&shared.stop);
         let mut server = Self { stop, addresses, threads: Vec::new(), io: P::NAME };
         let cpus = shared.config.pin.then(allowed_cpus).unwrap_or_default();
-        for (index, large) in large_sets.into_iter().enumerate() {
+        for index in 0..shared.workers.len() {
+            let large = LargeSet::new(shared.config.large_order, shared.config.large_wait_max)?;
             // With fewer processors than workers, who runs where is better left to the kernel.
             let cpu = cpus.get(index).copied().filter(|_| cpus.len() >= shared.workers.len());
             let shared = Arc::clone(&shared);
             server.spawn(format!("minos-worker-{index}"), move || {
                 pin(cpu);
-                Worker::<D, P>::new(shared, WorkerId(index as u16), large).run();
+                Worker::<M, D, P>::new(shared, WorkerId(index as u16), large).run();
             })?;
         }
         let control = Control {
@@ -181,13 +191,13 @@ fn listen(addresses: &[Address]) -> Result<Vec<Listener>, StartError> {
     addresses.iter().map(bind).collect()
 }
 
-/// Builds what the threads share, and each worker's set of large transfers.
-fn share<P: Poller>(
+/// Builds what the threads share.
+fn share<M: Mode, P: Poller>(
     config: ServerConfig,
-    store: Arc<Store>,
+    store: Arc<Engine<M>>,
     discipline: &impl Discipline,
-) -> io::Result<(Arc<Shared<P>>, Vec<LargeSet>)> {
-    let (mut workers, mut queues, mut large_sets) = (Vec::new(), Vec::new(), Vec::new());
+) -> io::Result<Arc<Shared<M, P>>> {
+    let (mut workers, mut queues) = (Vec::new(), Vec::new());
     for _ in 0..config.control.workers {
         let worker = WorkerShared {
             ring: Ring::new(config.ring_capacity.next_power_of_two()),
@@ -197,7 +207,6 @@ fn share<P: Poller>(
             metrics: Metrics::default(),
         };
         queues.push(RxQueue::open(config.connections_max)?);
-        large_sets.push(LargeSet::new(config.large_order, config.large_wait_max)?);
         workers.push(worker);
     }
     let shared = Shared {
@@ -212,7 +221,7 @@ fn share<P: Poller>(
         counters_baseline: Mutex::default(),
         config,
     };
-    Ok((Arc::new(shared), large_sets))
+    Ok(Arc::new(shared))
 }
 
 fn pin(cpu: Option<usize>) {

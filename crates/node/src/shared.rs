@@ -10,7 +10,7 @@ use std::{
 };
 
 use minos_base::Clock;
-use minos_engine::Store;
+use minos_engine::{Engine, Mode};
 use minos_net::{Poller, Waker};
 use minos_sched::{Role, SharedHistogram};
 use minos_sync::Ring;
@@ -27,13 +27,13 @@ use crate::{
 
 /// What all threads of a server share. No lock in it is taken for each request, but for that of the
 /// worker's own RX queue.
-pub(crate) struct Shared<P> {
+pub(crate) struct Shared<M: Mode, P> {
     pub(crate) config: ServerConfig,
-    pub(crate) store: Arc<Store>,
+    pub(crate) store: Arc<Engine<M>>,
     pub(crate) clock: Clock,
     pub(crate) plan: PlanCell,
-    pub(crate) queues: Vec<RxQueue<P>>,
-    pub(crate) workers: Vec<WorkerShared>,
+    pub(crate) queues: Vec<RxQueue<M, P>>,
+    pub(crate) workers: Vec<WorkerShared<M>>,
     pub(crate) stop: Arc<Stop>,
     /// When a delayed `flush_all` is due, in seconds of `clock`; zero means never.
     pub(crate) flush_due_s: AtomicU32,
@@ -43,9 +43,9 @@ pub(crate) struct Shared<P> {
 }
 
 /// What others may touch of a worker.
-pub(crate) struct WorkerShared {
+pub(crate) struct WorkerShared<M: Mode> {
     /// Large requests handed to it.
-    pub(crate) ring: Ring<Box<Transfer>>,
+    pub(crate) ring: Ring<Box<Transfer<M>>>,
     pub(crate) waker: Waker,
     pub(crate) histogram: Arc<SharedHistogram>,
     pub(crate) counters: Arc<Counters>,
@@ -108,7 +108,7 @@ impl Stop {
     }
 }
 
-impl<P: Poller> Shared<P> {
+impl<M: Mode, P: Poller> Shared<M, P> {
     /// Wakes whoever polls queue `queue` under the plan in force.
     pub(crate) fn wake_poller_of(&self, queue: usize) {
         self.workers[queue].waker.wake();

@@ -2,6 +2,7 @@
 
 use std::io::IoSlice;
 
+use minos_engine::Mode;
 use minos_net::{Interest, Progress};
 
 use crate::{
@@ -11,23 +12,23 @@ use crate::{
 
 /// A connection and the large value that passes through it. This is what is handed from worker to
 /// worker: nobody else touches the connection meanwhile (Minos §3.1 hands over the request).
-pub(crate) struct Transfer {
+pub(crate) struct Transfer<M: Mode> {
     pub(crate) connection: Box<Connection>,
     /// Replies to earlier requests of the connection that go out before the value does.
     pub(crate) head: Vec<u8>,
-    pub(crate) work: Work,
+    pub(crate) work: Work<M>,
     /// Bytes that went through the socket.
     pub(crate) moved_bytes: u64,
 }
 
 /// What is left to do.
-pub(crate) enum Work {
+pub(crate) enum Work<M: Mode> {
     /// Send the value of a pinned item, and what the protocol wants behind it.
-    Send { reply: Box<LargeReply>, sent_bytes: usize },
+    Send { reply: Box<LargeReply<M>>, sent_bytes: usize },
     /// Receive a value and its terminator into reserved memory.
-    Receive { store: Box<LargeStore>, received_bytes: usize },
+    Receive { store: Box<LargeStore<M>>, received_bytes: usize },
     /// Do what takes long with bytes that are all there, such as an append to a large value.
-    Finish { store: Box<LargeStore> },
+    Finish { store: Box<LargeStore<M>> },
 }
 
 /// What a slice came to.
@@ -43,7 +44,7 @@ pub(crate) enum Slice {
     Broken,
 }
 
-impl Transfer {
+impl<M: Mode> Transfer<M> {
     /// Bytes that are left to move: the order in which a large worker serves what it holds.
     pub(crate) fn remaining_bytes(&self) -> usize {
         match &self.work {
@@ -111,9 +112,9 @@ fn send(connection: &Connection, pieces: [&[u8]; 3], sent_bytes: &mut usize, lim
 ///
 /// Bytes that the connection had buffered behind the head come first; they are few, and only they
 /// are copied.
-fn receive(
+fn receive<M: Mode>(
     connection: &mut Connection,
-    store: &mut LargeStore,
+    store: &mut LargeStore<M>,
     received_bytes: &mut usize,
     limit_bytes: usize,
 ) -> Slice {

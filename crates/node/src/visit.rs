@@ -3,6 +3,7 @@
 use arrayvec::ArrayVec;
 use minos_base::{KeyHash, SizeClass, limits::BURST_MAX};
 use minos_command::{Request, Value};
+use minos_engine::Mode;
 use minos_net::{Interest, Poller, Progress, Ready};
 use minos_proto::memcache::{self, Command, Malformed, Parsed, Resume};
 use minos_sched::Discipline;
@@ -20,7 +21,7 @@ use crate::{
 const VISIT_RECEIPTS_MAX: usize = 8;
 
 /// How a visit ended.
-enum Visit {
+enum Visit<M: Mode> {
     /// The connection has nothing more to do until the poller says so.
     Idle,
     /// It has more to do, but others are to have their turn.
@@ -30,17 +31,17 @@ enum Visit {
     /// The connection is of no use any more.
     Close,
     /// The connection goes away with a large request of this class.
-    Large(Work, SizeClass),
+    Large(Work<M>, SizeClass),
 }
 
 /// How much of the input is done with, and why no more of it.
-struct Stopped {
+struct Stopped<M: Mode> {
     consumed: usize,
-    why: Why,
+    why: Why<M>,
 }
 
 /// Why parsing and executing stopped.
-enum Why {
+enum Why<M: Mode> {
     /// The rest of the input is no whole request before it has this many bytes.
     NeedMore { wanted_bytes: usize },
     /// The visit has lasted long enough.
@@ -48,7 +49,7 @@ enum Why {
     /// The connection is to be closed, once the replies are sent.
     Close,
     /// A large request.
-    Large(Work, SizeClass),
+    Large(Work<M>, SizeClass),
 }
 
 /// A parsed command of a burst, the hash of its key and where it ends in the input.
@@ -68,9 +69,9 @@ enum Tail {
     Malformed(Malformed),
 }
 
-impl<D: Discipline, P: Poller> Worker<D, P> {
+impl<M: Mode, D: Discipline, P: Poller> Worker<M, D, P> {
     /// Serves a connection that has something to do, at most `requests_max` requests of it.
-    pub(crate) fn visit(&mut self, state: &mut QueueState<P>, event: Ready, requests_max: usize) {
+    pub(crate) fn visit(&mut self, state: &mut QueueState<M, P>, event: Ready, requests_max: usize) {
         let QueueState { poller, connections, .. } = state;
         let Some(connection) = connections.here(event.token) else { return };
         connection.registration.active(self.now_s);
@@ -96,7 +97,7 @@ impl<D: Discipline, P: Poller> Worker<D, P> {
         connection: &mut Connection,
         to_the_end: bool,
         mut requests_max: usize,
-    ) -> Visit {
+    ) -> Visit<M> {
         let mut may_receive = true;
         let mut receipts = 0;
         loop {
@@ -137,7 +138,7 @@ impl<D: Discipline, P: Poller> Worker<D, P> {
         connection: &mut Connection,
         received: &[u8],
         requests_max: &mut usize,
-    ) -> Visit {
+    ) -> Visit<M> {
         self.mine().counters.bytes_read.add(received.len() as u64);
         if connection.input.is_empty() {
             // The usual way: requests are served where they were received, and nothing is left over.
@@ -158,7 +159,7 @@ impl<D: Discipline, P: Poller> Worker<D, P> {
         poller: &mut P,
         connection: &mut Connection,
         requests_max: &mut usize,
-    ) -> Visit {
+    ) -> Visit<M> {
         let mut input = std::mem::take(&mut connection.input);
         let stopped = self.process(connection, input.bytes(), requests_max);
         input.consume(stopped.consumed);
@@ -167,7 +168,7 @@ impl<D: Discipline, P: Poller> Worker<D, P> {
     }
 
     /// Sends the replies that were composed, in one call, and says how to go on.
-    fn reply(&mut self, poller: &mut P, connection: &mut Connection, why: Why) -> Visit {
+    fn reply(&mut self, poller: &mut P, connection: &mut Connection, why: Why<M>) -> Visit<M> {
         connection.wanted_bytes = 0;
         match why {
             // The replies leave together with the value: see `lend`.
@@ -192,7 +193,7 @@ impl<D: Discipline, P: Poller> Worker<D, P> {
     }
 
     /// Sends the transmit buffer; what the socket does not take stays with the connection.
-    fn send(&mut self, poller: &mut P, connection: &mut Connection) -> Visit {
+    fn send(&mut self, poller: &mut P, connection: &mut Connection) -> Visit<M> {
         let bytes = self.transmit_buffer.as_slice();
         if bytes.is_empty() {
             return Visit::Idle;
@@ -213,7 +214,7 @@ impl<D: Discipline, P: Poller> Worker<D, P> {
     }
 
     /// Hands the connection over with its large request.
-    fn lend(&mut self, state: &mut QueueState<P>, event: Ready, work: Work, class: SizeClass) {
+    fn lend(&mut self, state: &mut QueueState<M, P>, event: Ready, work: Work<M>, class: SizeClass) {
         let Some(connection) = state.connections.lend(event.token) else { return };
         let head = self.transmit_buffer.as_slice().to_vec();
         let transfer = Box::new(Transfer { connection, head, work, moved_bytes: 0 });
@@ -222,7 +223,7 @@ impl<D: Discipline, P: Poller> Worker<D, P> {
     }
 
     /// Parses and executes what is at the front of `input`; replies go to the transmit buffer.
-    fn process(&mut self, connection: &mut Connection, input: &[u8], requests_max: &mut usize) -> Stopped {
+    fn process(&mut self, connection: &mut Connection, input: &[u8], requests_max: &mut usize) -> Stopped<M> {
         self.transmit_buffer.clear();
         let mut consumed = swallow(connection, input);
         while consumed < input.len() {
@@ -246,7 +247,7 @@ impl<D: Discipline, P: Poller> Worker<D, P> {
         connection: &mut Connection,
         input: &[u8],
         requests_max: &mut usize,
-    ) -> (usize, Option<Why>) {
+    ) -> (usize, Option<Why<M>>) {
         let mut burst = ArrayVec::new();
         let tail = self.parse_burst(connection.resume.take(), input, &mut burst, *requests_max);
         if burst.len() > 1 {
@@ -330,13 +331,13 @@ impl<D: Discipline, P: Poller> Worker<D, P> {
         Tail::Unknown
     }
 
-    fn execute(&mut self, pending: &Pending<'_>) -> Executed {
+    fn execute(&mut self, pending: &Pending<'_>) -> Executed<M> {
         let (mut context, tx) = self.context();
         execute::execute(&mut context, &pending.command, pending.hash, tx)
     }
 
     /// What execution needs of this worker, and where it puts replies.
-    fn context(&mut self) -> (Context<'_, WorkerPlacement<D>>, &mut Vec<u8>) {
+    fn context(&mut self) -> (Context<'_, M, WorkerPlacement<D>>, &mut Vec<u8>) {
         let shared = &*self.shared;
         let context = Context {
             store: &shared.store,
@@ -350,7 +351,7 @@ impl<D: Discipline, P: Poller> Worker<D, P> {
     }
 
     /// Why an outcome ends the visit.
-    fn leave(&self, outcome: Outcome) -> Why {
+    fn leave(&self, outcome: Outcome<M>) -> Why<M> {
         match outcome {
             Outcome::SendLarge(reply) => {
                 let class = reply.class();
@@ -382,14 +383,14 @@ impl<D: Discipline, P: Poller> Worker<D, P> {
     }
 
     /// Ends a large store whose bytes have all arrived: the reply goes to the transmit buffer.
-    pub(crate) fn finish_store(&mut self, store: LargeStore) {
+    pub(crate) fn finish_store(&mut self, store: LargeStore<M>) {
         let (context, tx) = self.context();
         store.finish(&context, tx);
     }
 }
 
 /// Sends replies that are left over.
-fn flush<P: Poller>(poller: &mut P, connection: &mut Connection) -> Visit {
+fn flush<M: Mode, P: Poller>(poller: &mut P, connection: &mut Connection) -> Visit<M> {
     if connection.output.is_empty() {
         return Visit::Idle;
     }
@@ -417,7 +418,7 @@ fn swallow(connection: &mut Connection, input: &[u8]) -> usize {
 }
 
 /// Asks to be told when the socket takes replies again.
-fn watch_writable<P: Poller>(state: &mut QueueState<P>, event: Ready) {
+fn watch_writable<M: Mode, P: Poller>(state: &mut QueueState<M, P>, event: Ready) {
     let Some(connection) = state.connections.here(event.token) else { return };
     if !connection.watches_writable {
         connection.watches_writable = true;

@@ -8,6 +8,7 @@ use std::{
 
 use arrayvec::ArrayVec;
 use minos_base::{Seconds, limits::BURST_MAX};
+use minos_engine::Mode;
 use minos_net::{Poller, Progress, WAIT_MAX, Wait, wait_readable};
 use minos_proto::memcache::Limits;
 use minos_sched::{Discipline, Role, WorkerId};
@@ -42,11 +43,11 @@ const RECEIVE_BYTES: usize = 16 << 10;
 /// One worker: a thread with an RX queue, a ring and a set of large transfers.
 ///
 /// The discipline and the poller are types, so that the loop holds no branch on either.
-pub(crate) struct Worker<D, P: Poller> {
-    pub(crate) shared: Arc<Shared<P>>,
+pub(crate) struct Worker<M: Mode, D, P: Poller> {
+    pub(crate) shared: Arc<Shared<M, P>>,
     pub(crate) id: WorkerId,
     pub(crate) placement: WorkerPlacement<D>,
-    pub(crate) large: LargeSet,
+    pub(crate) large: LargeSet<M>,
     idle: Idle,
     /// The clock, read once a turn of the loop.
     pub(crate) now: Instant,
@@ -65,8 +66,8 @@ struct Housekeeping {
     connections_checked: Seconds,
 }
 
-impl<D: Discipline, P: Poller> Worker<D, P> {
-    pub(crate) fn new(shared: Arc<Shared<P>>, id: WorkerId, large: LargeSet) -> Self {
+impl<M: Mode, D: Discipline, P: Poller> Worker<M, D, P> {
+    pub(crate) fn new(shared: Arc<Shared<M, P>>, id: WorkerId, large: LargeSet<M>) -> Self {
         let now = Instant::now();
         let config = &shared.config;
         let histogram = Arc::clone(&shared.workers[id.index()].histogram);
@@ -111,7 +112,7 @@ impl<D: Discipline, P: Poller> Worker<D, P> {
         self.finish();
     }
 
-    pub(crate) fn mine(&self) -> &WorkerShared {
+    pub(crate) fn mine(&self) -> &WorkerShared<M> {
         &self.shared.workers[self.id.index()]
     }
 
@@ -126,7 +127,7 @@ impl<D: Discipline, P: Poller> Worker<D, P> {
 
     /// Polls the RX queues that are this worker's to poll: its own and, B/n_s at a time, those of the
     /// large workers (Minos §3.1).
-    fn poll_queues(&mut self, shared: &Shared<P>) -> bool {
+    fn poll_queues(&mut self, shared: &Shared<M, P>) -> bool {
         let mine = self.id.index();
         if self.role() == Role::Large {
             if self.may_steal() {
@@ -156,7 +157,7 @@ impl<D: Discipline, P: Poller> Worker<D, P> {
     /// at the moment.
     fn poll_queue(
         &mut self,
-        shared: &Shared<P>,
+        shared: &Shared<M, P>,
         queue: usize,
         connections_max: usize,
         requests_max: usize,
@@ -192,7 +193,7 @@ impl<D: Discipline, P: Poller> Worker<D, P> {
     }
 
     /// Tries again to hand over what had to stay; says whether to come back soon.
-    fn release_held_back(&mut self, state: &mut QueueState<P>) -> bool {
+    fn release_held_back(&mut self, state: &mut QueueState<M, P>) -> bool {
         let mut comes_back = false;
         state.awaits_ring = false;
         for _ in 0..state.held_back.len() {
@@ -204,7 +205,7 @@ impl<D: Discipline, P: Poller> Worker<D, P> {
 
     /// Hands a transfer to the worker it belongs to, or serves it here if it belongs to none. What cannot go
     /// yet is held back. Says whether to try again, or to look at the ring, soon.
-    pub(crate) fn hand_over(&mut self, state: &mut QueueState<P>, held: HeldBack) -> bool {
+    pub(crate) fn hand_over(&mut self, state: &mut QueueState<M, P>, held: HeldBack<M>) -> bool {
         let connection = &held.transfer.connection;
         match state.poller.lend(connection.token, &connection.socket) {
             Progress::Bytes(_) => {}
@@ -275,7 +276,7 @@ impl<D: Discipline, P: Poller> Worker<D, P> {
     }
 
     /// Serves a transfer to its end here and now, as far as its socket allows.
-    pub(crate) fn serve_inline(&mut self, mut transfer: Box<Transfer>) {
+    pub(crate) fn serve_inline(&mut self, mut transfer: Box<Transfer<M>>) {
         self.mine().metrics.large_inline.add(1);
         loop {
             match transfer.advance(usize::MAX) {
@@ -288,7 +289,7 @@ impl<D: Discipline, P: Poller> Worker<D, P> {
     }
 
     /// Ends a transfer: executes what waited for its bytes, and sends the connection home.
-    fn complete(&mut self, transfer: Transfer) {
+    fn complete(&mut self, transfer: Transfer<M>) {
         self.count_moved(&transfer);
         let Transfer { mut connection, head, work, .. } = transfer;
         match work {
@@ -320,7 +321,7 @@ impl<D: Discipline, P: Poller> Worker<D, P> {
         }
     }
 
-    fn count_moved(&self, transfer: &Transfer) {
+    fn count_moved(&self, transfer: &Transfer<M>) {
         let counters = &self.mine().counters;
         match transfer.work {
             Work::Send { .. } => counters.bytes_written.add(transfer.moved_bytes),
@@ -328,7 +329,7 @@ impl<D: Discipline, P: Poller> Worker<D, P> {
         }
     }
 
-    fn give_up(&mut self, transfer: Transfer) {
+    fn give_up(&mut self, transfer: Transfer<M>) {
         self.count_moved(&transfer);
         self.mine().metrics.large_broken.add(1);
         let connection = transfer.connection;
@@ -348,7 +349,7 @@ impl<D: Discipline, P: Poller> Worker<D, P> {
     }
 
     /// Sleeps until something comes to what this worker polls.
-    fn sleep(&mut self, shared: &Shared<P>) {
+    fn sleep(&mut self, shared: &Shared<M, P>) {
         let mine = &shared.workers[self.id.index()];
         mine.waker.prepare();
         if self.may_sleep_on(shared) {
@@ -363,7 +364,7 @@ impl<D: Discipline, P: Poller> Worker<D, P> {
     }
 
     /// Whether nothing came since this worker last looked that no descriptor would tell of.
-    fn may_sleep_on(&self, shared: &Shared<P>) -> bool {
+    fn may_sleep_on(&self, shared: &Shared<M, P>) -> bool {
         shared.workers[self.id.index()].ring.is_empty()
             && !self.polled_queues().any(|queue| shared.queues[queue].has_silent_work())
             && shared.plan.version() == self.placement.version()
@@ -381,7 +382,7 @@ impl<D: Discipline, P: Poller> Worker<D, P> {
     }
 
     /// What becomes readable when there is work for this worker.
-    fn sleep_descriptors<'a>(&'a self, shared: &'a Shared<P>) -> ArrayVec<BorrowedFd<'a>, WAIT_MAX> {
+    fn sleep_descriptors<'a>(&'a self, shared: &'a Shared<M, P>) -> ArrayVec<BorrowedFd<'a>, WAIT_MAX> {
         let mut descriptors = ArrayVec::new();
         descriptors.push(shared.workers[self.id.index()].waker.as_fd());
         descriptors.push(self.large.descriptor());
@@ -466,7 +467,7 @@ impl<D: Discipline, P: Poller> Worker<D, P> {
 }
 
 /// Wakes those whose `queue` is to poll, if there is work in it that no descriptor tells of.
-fn pass_on<P: Poller>(shared: &Shared<P>, queue: usize) {
+fn pass_on<M: Mode, P: Poller>(shared: &Shared<M, P>, queue: usize) {
     if shared.queues[queue].has_silent_work() {
         shared.wake_poller_of(queue);
     }

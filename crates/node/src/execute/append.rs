@@ -2,7 +2,7 @@
 
 use minos_base::KeyHash;
 use minos_command::StoreMode;
-use minos_engine::{Concat, ConcatError, Side};
+use minos_engine::{Concat, ConcatError, Mode, Side};
 
 use super::{
     Context,
@@ -10,8 +10,8 @@ use super::{
 };
 
 /// Joins `part` with the value that is there; a large one is not copied under the partition's lock.
-pub(super) fn join<P>(
-    cx: &Context<'_, P>,
+pub(super) fn join<M: Mode, P>(
+    cx: &Context<'_, M, P>,
     operation: &Operation,
     hash: KeyHash,
     key: &[u8],

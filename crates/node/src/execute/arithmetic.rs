@@ -2,7 +2,7 @@
 
 use minos_base::{KeyHash, Seconds};
 use minos_command::{Arithmetic, number};
-use minos_engine::{Entry, ItemMeta};
+use minos_engine::{Entry, ItemMeta, Mode};
 use minos_proto::memcache::{MetaFlags, OPAQUE_BYTES_MAX, Reply, compose, text};
 
 use super::{Context, Executed, Outcome, item::Facts};
@@ -26,14 +26,14 @@ enum Counted {
 }
 
 /// Counts up or down.
-pub(super) fn execute<P>(
-    cx: &Context<'_, P>,
+pub(super) fn execute<M: Mode, P>(
+    cx: &Context<'_, M, P>,
     request: &Arithmetic<'_>,
     hash: KeyHash,
     key: &[u8],
     reply: Reply<'_>,
     tx: &mut Vec<u8>,
-) -> Executed {
+) -> Executed<M> {
     let mut entry = cx.store.entry(hash, key, cx.now);
     let counted = count(cx, request, &mut entry);
     match reply {
@@ -59,7 +59,7 @@ fn respond_classic(counted: &Counted, tx: &mut Vec<u8>) {
     }
 }
 
-fn count<P>(cx: &Context<'_, P>, request: &Arithmetic<'_>, entry: &mut Entry<'_>) -> Counted {
+fn count<M: Mode, P>(cx: &Context<'_, M, P>, request: &Arithmetic<'_>, entry: &mut Entry<'_, M>) -> Counted {
     let counters = cx.counters;
     let old = match current(request, entry) {
         Ok(Some(old)) => old,
@@ -86,7 +86,7 @@ struct Current {
 
 /// The number that is stored; none without an item; an error if it is no number or another item is
 /// wanted. In memcached's order: an empty value is found before another CAS unique is.
-fn current(request: &Arithmetic<'_>, entry: &Entry<'_>) -> Result<Option<Current>, Counted> {
+fn current<M: Mode>(request: &Arithmetic<'_>, entry: &Entry<'_, M>) -> Result<Option<Current>, Counted> {
     let Some(item) = entry.item() else { return Ok(None) };
     let facts = Facts::from(&*item);
     if facts.value_bytes == 0 || facts.value_bytes > NUMBER_BYTES_MAX {
@@ -103,7 +103,12 @@ fn current(request: &Arithmetic<'_>, entry: &Entry<'_>) -> Result<Option<Current
 
 /// Writes a number over the old one, padded with spaces to its length, or into a new item if it is
 /// longer. `None` if there is no room for that.
-fn write<P>(cx: &Context<'_, P>, value: u64, old: &Facts, entry: &mut Entry<'_>) -> Option<Facts> {
+fn write<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    value: u64,
+    old: &Facts,
+    entry: &mut Entry<'_, M>,
+) -> Option<Facts> {
     let mut buffer = itoa::Buffer::new();
     let digits = buffer.format(value).as_bytes();
     let room = usize::try_from(old.value_bytes).unwrap_or(0);
@@ -119,7 +124,7 @@ fn write<P>(cx: &Context<'_, P>, value: u64, old: &Facts, entry: &mut Entry<'_>)
 }
 
 /// Writes `digits` and spaces over the `room` bytes of a value; returns the new CAS unique.
-fn overwrite(entry: &mut Entry<'_>, digits: &[u8], room: usize) -> Option<u64> {
+fn overwrite<M: Mode>(entry: &mut Entry<'_, M>, digits: &[u8], room: usize) -> Option<u64> {
     let mut padded = [b' '; PADDED_BYTES];
     padded[..digits.len()].copy_from_slice(digits);
     let mut at = room.min(PADDED_BYTES);
@@ -134,7 +139,7 @@ fn overwrite(entry: &mut Entry<'_>, digits: &[u8], room: usize) -> Option<u64> {
 }
 
 /// Makes the item that the request wants on a miss, if it wants one.
-fn vivify<P>(cx: &Context<'_, P>, request: &Arithmetic<'_>, entry: &mut Entry<'_>) -> Counted {
+fn vivify<M: Mode, P>(cx: &Context<'_, M, P>, request: &Arithmetic<'_>, entry: &mut Entry<'_, M>) -> Counted {
     let Some(wanted) = request.vivify else {
         let misses = if request.decrement { &cx.counters.decr_misses } else { &cx.counters.incr_misses };
         misses.count();
@@ -151,18 +156,18 @@ fn vivify<P>(cx: &Context<'_, P>, request: &Arithmetic<'_>, entry: &mut Entry<'_
 }
 
 /// The reply to an `ma`.
-struct Response<'a, 'c, P> {
-    cx: &'a Context<'c, P>,
+struct Response<'a, 'c, M: Mode, P> {
+    cx: &'a Context<'c, M, P>,
     request: &'a Arithmetic<'a>,
     key: &'a [u8],
     flags: MetaFlags<'a>,
     quiet: bool,
 }
 
-impl<P> Response<'_, '_, P> {
+impl<M: Mode, P> Response<'_, '_, M, P> {
     /// Appends the reply; `entry` is the item's, because the flags change it in the order in which they
     /// stand: what is returned before a change shows the old state.
-    fn compose(&self, counted: Counted, entry: &mut Entry<'_>, tx: &mut Vec<u8>) {
+    fn compose(&self, counted: Counted, entry: &mut Entry<'_, M>, tx: &mut Vec<u8>) {
         let start = tx.len();
         let complete = match counted {
             Counted::Value(value, facts) => self.compose_item(value, facts, false, entry, tx),
@@ -186,7 +191,7 @@ impl<P> Response<'_, '_, P> {
         value: u64,
         mut facts: Facts,
         vivified: bool,
-        entry: &mut Entry<'_>,
+        entry: &mut Entry<'_, M>,
         tx: &mut Vec<u8>,
     ) -> bool {
         let mut buffer = itoa::Buffer::new();

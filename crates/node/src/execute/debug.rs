@@ -1,6 +1,7 @@
 //! `me`.
 
 use minos_base::{KeyHash, SizeClass};
+use minos_engine::Mode;
 use minos_proto::memcache::compose::{self, DebugFacts};
 use minos_proto::memcache::text;
 
@@ -10,7 +11,12 @@ use super::{Context, Executed, Outcome, item::Facts};
 const ITEM_HEAD_BYTES: u64 = 32;
 
 /// Describes an item, and leaves no trace in it.
-pub(super) fn execute<P>(cx: &Context<'_, P>, hash: KeyHash, key: &[u8], tx: &mut Vec<u8>) -> Executed {
+pub(super) fn execute<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    hash: KeyHash,
+    key: &[u8],
+    tx: &mut Vec<u8>,
+) -> Executed<M> {
     cx.counters.cmd_meta.count();
     let found = {
         let entry = cx.store.entry(hash, key, cx.now);

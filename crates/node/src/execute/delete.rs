@@ -2,7 +2,7 @@
 
 use minos_base::KeyHash;
 use minos_command::Delete;
-use minos_engine::Entry;
+use minos_engine::{Entry, Mode};
 use minos_proto::memcache::{Reply, compose, text};
 
 use super::{Context, Executed, Outcome};
@@ -15,14 +15,14 @@ enum Deleted {
 }
 
 /// Removes an item, or marks it stale.
-pub(super) fn execute<P>(
-    cx: &Context<'_, P>,
+pub(super) fn execute<M: Mode, P>(
+    cx: &Context<'_, M, P>,
     request: &Delete<'_>,
     hash: KeyHash,
     key: &[u8],
     reply: Reply<'_>,
     tx: &mut Vec<u8>,
-) -> Executed {
+) -> Executed<M> {
     let deleted = {
         let mut entry = cx.store.entry(hash, key, cx.now);
         delete(cx, request, &mut entry)
@@ -31,7 +31,7 @@ pub(super) fn execute<P>(
     Outcome::Done.into()
 }
 
-fn delete<P>(cx: &Context<'_, P>, request: &Delete<'_>, entry: &mut Entry<'_>) -> Deleted {
+fn delete<M: Mode, P>(cx: &Context<'_, M, P>, request: &Delete<'_>, entry: &mut Entry<'_, M>) -> Deleted {
     let cas = entry.item().map(|item| item.cas());
     match cas {
         None => {

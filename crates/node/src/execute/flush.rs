@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use minos_base::Seconds;
 use minos_command::Exptime;
-use minos_engine::Store;
+use minos_engine::{Engine, Mode};
 use minos_proto::memcache::text;
 
 use super::Context;
@@ -13,7 +13,7 @@ use super::Context;
 ///
 /// As in memcached, a later flush replaces an earlier one that has not happened yet, a delayed one
 /// happens a second early, and one whose time lay before the server's start happens never.
-pub(super) fn execute<P>(cx: &Context<'_, P>, delay: Exptime) -> &'static [u8] {
+pub(super) fn execute<M: Mode, P>(cx: &Context<'_, M, P>, delay: Exptime) -> &'static [u8] {
     cx.counters.cmd_flush.count();
     let due = if delay.0 > 0 { delay.on(cx.clock, cx.now) } else { cx.now.saturating_add(1) } - 1;
     if due == 0 || due > cx.now {
@@ -27,7 +27,7 @@ pub(super) fn execute<P>(cx: &Context<'_, P>, delay: Exptime) -> &'static [u8] {
 
 /// Drops everything if `due`, in seconds of the store's clock, has come. One of the callers does it, and
 /// sets `due` to zero, which is never.
-pub(crate) fn flush_if_due(due: &AtomicU32, store: &Store, now: Seconds) {
+pub(crate) fn flush_if_due<M: Mode>(due: &AtomicU32, store: &Engine<M>, now: Seconds) {
     // Relaxed: whoever sees the wish late flushes late, within the same second.
     let wish = due.load(Ordering::Relaxed);
     if wish != 0 && wish <= now && due.compare_exchange(wish, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()

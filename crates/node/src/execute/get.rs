@@ -2,32 +2,32 @@
 
 use minos_base::{KeyHash, SizeClass};
 use minos_command::Exptime;
-use minos_engine::{ItemView, Pinned};
+use minos_engine::{ItemView, Mode, Pinned};
 use minos_proto::memcache::{compose, text};
 
 use super::{Context, LargeReply, Outcome, Placement, item::Facts};
 
 /// What became of one key of a request.
-pub(super) enum Found {
+pub(super) enum Found<M: Mode> {
     /// There is no such item.
     Missing,
     /// The line that announces the value and the value itself are in the transmit buffer, but not the
     /// line end behind it.
     Copied,
     /// The line that announces the value is in the transmit buffer; the value is to be sent from here.
-    Pinned(Pinned),
+    Pinned(Pinned<M>),
 }
 
 /// Answers a request for one key.
 #[inline]
-pub(super) fn execute<P: Placement>(
-    cx: &mut Context<'_, P>,
+pub(super) fn execute<M: Mode, P: Placement>(
+    cx: &mut Context<'_, M, P>,
     hash: KeyHash,
     key: &[u8],
     touch: Option<Exptime>,
     with_cas: bool,
     tx: &mut Vec<u8>,
-) -> Outcome {
+) -> Outcome<M> {
     match find(cx, hash, key, touch, with_cas, tx) {
         Found::Missing => tx.extend_from_slice(text::END),
         Found::Copied => tx.extend_from_slice(text::VALUE_END),
@@ -40,14 +40,14 @@ pub(super) fn execute<P: Placement>(
 
 /// Looks a key up, gives the item another expiry if that is asked for, and counts.
 #[inline]
-pub(super) fn find<P: Placement>(
-    cx: &mut Context<'_, P>,
+pub(super) fn find<M: Mode, P: Placement>(
+    cx: &mut Context<'_, M, P>,
     hash: KeyHash,
     key: &[u8],
     touch: Option<Exptime>,
     with_cas: bool,
     tx: &mut Vec<u8>,
-) -> Found {
+) -> Found<M> {
     let head = Head { key, with_cas };
     match touch {
         None => {
@@ -63,7 +63,7 @@ pub(super) fn find<P: Placement>(
     }
 }
 
-fn count<P>(cx: &Context<'_, P>, found: &Found) {
+fn count<M: Mode, P>(cx: &Context<'_, M, P>, found: &Found<M>) {
     cx.counters.cmd_get.count();
     match found {
         Found::Missing => cx.counters.get_misses.count(),
@@ -71,7 +71,7 @@ fn count<P>(cx: &Context<'_, P>, found: &Found) {
     }
 }
 
-fn count_touched<P>(cx: &Context<'_, P>, found: &Found) {
+fn count_touched<M: Mode, P>(cx: &Context<'_, M, P>, found: &Found<M>) {
     cx.counters.cmd_touch.count();
     match found {
         Found::Missing => cx.counters.touch_misses.count(),
@@ -104,7 +104,12 @@ pub(super) enum Read {
 }
 
 #[inline]
-fn fetch<P: Placement>(cx: &mut Context<'_, P>, hash: KeyHash, head: &Head<'_>, tx: &mut Vec<u8>) -> Found {
+fn fetch<M: Mode, P: Placement>(
+    cx: &mut Context<'_, M, P>,
+    hash: KeyHash,
+    head: &Head<'_>,
+    tx: &mut Vec<u8>,
+) -> Found<M> {
     // A miss has no size to count and nothing to copy.
     let class = cx.store.size_class(hash);
     if class.is_some_and(|class| !cx.placement.is_here(class)) {
@@ -124,8 +129,8 @@ fn fetch<P: Placement>(cx: &mut Context<'_, P>, hash: KeyHash, head: &Head<'_>, 
 
 /// Copies an item of at most `class` to the reply, without a lock.
 #[inline]
-fn read<P>(
-    cx: &Context<'_, P>,
+fn read<M: Mode, P>(
+    cx: &Context<'_, M, P>,
     hash: KeyHash,
     head: &Head<'_>,
     class: Option<SizeClass>,
@@ -154,7 +159,12 @@ fn read<P>(
 }
 
 /// Holds on to an item that is too large to copy; one that is small after all is copied.
-fn pin<P: Placement>(cx: &Context<'_, P>, hash: KeyHash, head: &Head<'_>, tx: &mut Vec<u8>) -> Found {
+fn pin<M: Mode, P: Placement>(
+    cx: &Context<'_, M, P>,
+    hash: KeyHash,
+    head: &Head<'_>,
+    tx: &mut Vec<u8>,
+) -> Found<M> {
     let Some(item) = cx.store.pin(hash, head.key, cx.now) else { return Found::Missing };
     let facts = Facts::from(&*item);
     head.compose(&facts, tx);
@@ -167,13 +177,13 @@ fn pin<P: Placement>(cx: &Context<'_, P>, hash: KeyHash, head: &Head<'_>, tx: &m
 
 /// Gives an item another expiry and reads it, in one step: the new expiry may have passed already, and
 /// this request gets the value all the same.
-fn touch_and_fetch<P: Placement>(
-    cx: &mut Context<'_, P>,
+fn touch_and_fetch<M: Mode, P: Placement>(
+    cx: &mut Context<'_, M, P>,
     hash: KeyHash,
     head: &Head<'_>,
     exptime: Exptime,
     tx: &mut Vec<u8>,
-) -> Found {
+) -> Found<M> {
     let mut entry = cx.store.entry(hash, head.key, cx.now);
     let Some(facts) = entry.item().map(|item| Facts::from(&*item)) else { return Found::Missing };
     head.compose(&facts, tx);

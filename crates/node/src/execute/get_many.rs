@@ -3,6 +3,7 @@
 use arrayvec::ArrayVec;
 use minos_base::{KeyHash, limits::BURST_MAX, limits::SLICE_BYTES};
 use minos_command::{GetMany, Keys};
+use minos_engine::Mode;
 use minos_proto::memcache::{Command, Reply, Resume, text};
 
 use super::{Context, Executed, LargeReply, Outcome, Placement, get};
@@ -17,12 +18,12 @@ struct Wanted<'a> {
 
 /// Answers a request for any number of keys, up to the first whose value is to be sent from elsewhere or
 /// to a full transmit buffer; the rest is for the resumed request.
-pub(super) fn execute<P: Placement>(
-    cx: &mut Context<'_, P>,
+pub(super) fn execute<M: Mode, P: Placement>(
+    cx: &mut Context<'_, M, P>,
     request: GetMany<'_>,
     command: &Command<'_>,
     tx: &mut Vec<u8>,
-) -> Executed {
+) -> Executed<M> {
     if request.ends_badly {
         return access_and_refuse(cx, request, tx);
     }
@@ -60,11 +61,11 @@ pub(super) fn execute<P: Placement>(
 }
 
 /// Reads the keys before one that is too long, for what that does to the items, and replies with an error.
-fn access_and_refuse<P: Placement>(
-    cx: &mut Context<'_, P>,
+fn access_and_refuse<M: Mode, P: Placement>(
+    cx: &mut Context<'_, M, P>,
     request: GetMany<'_>,
     tx: &mut Vec<u8>,
-) -> Executed {
+) -> Executed<M> {
     let start = tx.len();
     for key in request.keys {
         // A value that was pinned to be sent is let go at once.
@@ -77,7 +78,7 @@ fn access_and_refuse<P: Placement>(
 
 /// Takes the next keys and prefetches their buckets, then their items, so that the misses in the
 /// processor's caches overlap (MICA §4.3.2).
-fn gather<'a, P>(cx: &Context<'_, P>, keys: &mut Keys<'a>) -> ArrayVec<Wanted<'a>, BURST_MAX> {
+fn gather<'a, M: Mode, P>(cx: &Context<'_, M, P>, keys: &mut Keys<'a>) -> ArrayVec<Wanted<'a>, BURST_MAX> {
     let mut group = ArrayVec::new();
     while !group.is_full()
         && let Some(key) = keys.next()

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use minos_base::{Clock, Seconds, SizeClass};
 use minos_command::StatsGroup;
-use minos_engine::{Store, StoreConfig};
+use minos_engine::{Engine, Mode, StoreConfig, StoreMode};
 use minos_proto::memcache::{Limits, Parsed, Resume, parse, parse_resumed};
 
 use crate::counters::{Counters, Totals};
@@ -69,18 +69,18 @@ impl Admin for Desk {
 }
 
 /// What the connection waits for.
-enum Waiting {
+enum Waiting<M: Mode> {
     /// The next command.
     Command,
     /// Enough bytes for the command at the front of the input.
     Bytes(usize),
     /// The rest of a large value.
-    Value(Box<LargeStore>, usize),
+    Value(Box<LargeStore<M>>, usize),
 }
 
-/// One client's connection to a store.
-pub(crate) struct Session {
-    pub(crate) store: Arc<Store>,
+/// One client's connection to a store or a cache.
+pub(crate) struct Session<M: Mode = StoreMode> {
+    pub(crate) store: Arc<Engine<M>>,
     pub(crate) clock: Clock,
     pub(crate) now: Seconds,
     pub(crate) limits: Limits,
@@ -91,17 +91,27 @@ pub(crate) struct Session {
     desk: Desk,
     input: Vec<u8>,
     output: Vec<u8>,
-    waiting: Waiting,
+    waiting: Waiting<M>,
     swallow: u64,
     resume: Option<Resume>,
 }
 
+/// 8 MiB for values up to 1 MiB.
+fn small() -> StoreConfig {
+    StoreConfig { value_bytes_max: 1 << 20, ..StoreConfig::new(8 << 20) }
+}
+
 impl Session {
-    /// A connection to an empty store of 8 MiB that takes values up to 1 MiB; values above `here_bytes_max`
-    /// are moved without being copied.
+    /// A connection to an empty store; values above `here_bytes_max` are moved without being copied.
     pub(crate) fn new(here_bytes_max: u64) -> Self {
-        let config = StoreConfig { value_bytes_max: 1 << 20, ..StoreConfig::new(8 << 20) };
-        let store = Arc::new(Store::create(&config).expect("a small store can be had"));
+        Self::empty(here_bytes_max)
+    }
+}
+
+impl<M: Mode> Session<M> {
+    /// As [`Session::new`], in any mode.
+    pub(crate) fn empty(here_bytes_max: u64) -> Self {
+        let store = Arc::new(Engine::create(&small()).expect("that much memory can be had"));
         let desk = Desk {
             counters: Arc::default(),
             baseline: RefCell::default(),
@@ -205,7 +215,7 @@ impl Session {
     }
 
     /// Does what an outcome asks for; returns how much of the input it has used, and whether to go on.
-    fn follow(&mut self, outcome: Outcome, consumed: usize) -> (usize, bool) {
+    fn follow(&mut self, outcome: Outcome<M>, consumed: usize) -> (usize, bool) {
         match outcome {
             Outcome::Done => {}
             Outcome::SendLarge(reply) => self.deliver(*reply),
@@ -222,7 +232,7 @@ impl Session {
         (consumed, true)
     }
 
-    fn deliver(&mut self, mut reply: LargeReply) {
+    fn deliver(&mut self, mut reply: LargeReply<M>) {
         self.sent_large += 1;
         assert!(!self.placement.serves(reply.class()));
         self.output.extend_from_slice(reply.value());
@@ -230,7 +240,7 @@ impl Session {
         self.resume = reply.take_resume();
     }
 
-    fn receive(&mut self, mut store: Box<LargeStore>, mut received: usize) {
+    fn receive(&mut self, mut store: Box<LargeStore<M>>, mut received: usize) {
         while received < store.body_bytes() && !self.input.is_empty() {
             let room = store.room_at(received);
             let moved = room.len().min(self.input.len());
@@ -245,7 +255,7 @@ impl Session {
         }
     }
 
-    fn finish(&mut self, store: LargeStore) {
+    fn finish(&mut self, store: LargeStore<M>) {
         let cx = Context {
             store: &self.store,
             clock: &self.clock,
@@ -258,7 +268,7 @@ impl Session {
     }
 }
 
-impl Session {
+impl<M: Mode> Session<M> {
     /// Another connection to the same store, in place of this one.
     pub(crate) fn reopen(&mut self) {
         self.is_closed = false;

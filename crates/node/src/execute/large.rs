@@ -1,22 +1,22 @@
 //! Large values on their way: what outlives the execution of their command.
 
 use minos_base::{KeyHash, SizeClass};
-use minos_engine::{Pinned, Reservation};
+use minos_engine::{Mode, Pinned, Reservation};
 use minos_proto::memcache::{MetaFlags, Reply, Resume, text};
 
 use super::{Context, store};
 use store::Operation;
 
 /// A value that is sent from its item, which stays as it is for so long.
-pub(crate) struct LargeReply {
-    item: Pinned,
+pub(crate) struct LargeReply<M: Mode> {
+    item: Pinned<M>,
     tail: &'static [u8],
     resume: Option<Resume>,
 }
 
-impl LargeReply {
+impl<M: Mode> LargeReply<M> {
     /// The value of `item`, then `tail`, then, where there are keys left, the replies to those.
-    pub(super) fn new(item: Pinned, tail: &'static [u8], resume: Option<Resume>) -> Self {
+    pub(super) fn new(item: Pinned<M>, tail: &'static [u8], resume: Option<Resume>) -> Self {
         Self { item, tail, resume }
     }
 
@@ -44,8 +44,8 @@ impl LargeReply {
 /// A value that is received into the memory of the item that it will be.
 ///
 /// The condition under which it is stored is judged when it has arrived, as in memcached.
-pub(crate) struct LargeStore {
-    reservation: Reservation,
+pub(crate) struct LargeStore<M: Mode> {
+    reservation: Reservation<M>,
     line_end: [u8; 2],
     hash: KeyHash,
     key: Box<[u8]>,
@@ -76,10 +76,10 @@ impl OwnedReply {
     }
 }
 
-impl LargeStore {
+impl<M: Mode> LargeStore<M> {
     /// A store of what will be received into `reservation`, of an item of `class`.
     pub(super) fn new(
-        reservation: Reservation,
+        reservation: Reservation<M>,
         hash: KeyHash,
         key: &[u8],
         operation: Operation,
@@ -124,7 +124,7 @@ impl LargeStore {
     }
 
     /// Stores what was received and appends the reply to `tx`.
-    pub(crate) fn finish<P>(self, cx: &Context<'_, P>, tx: &mut Vec<u8>) {
+    pub(crate) fn finish<P>(self, cx: &Context<'_, M, P>, tx: &mut Vec<u8>) {
         let reply = self.reply.borrow();
         cx.counters.cmd_set.count();
         if self.line_end != *b"\r\n" {

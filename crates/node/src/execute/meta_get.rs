@@ -2,7 +2,7 @@
 
 use minos_base::{KeyHash, SizeClass};
 use minos_command::Get;
-use minos_engine::{Entry, ItemMeta, ItemView};
+use minos_engine::{Entry, ItemMeta, ItemView, Mode};
 use minos_proto::memcache::{MetaFlags, OPAQUE_BYTES_MAX, compose, text};
 
 use super::{Context, LargeReply, Outcome, Placement, get::Read, item::Facts};
@@ -61,7 +61,11 @@ impl<'a> MetaGet<'a> {
     }
 
     /// Answers.
-    pub(super) fn execute<P: Placement>(&self, cx: &mut Context<'_, P>, tx: &mut Vec<u8>) -> Outcome {
+    pub(super) fn execute<M: Mode, P: Placement>(
+        &self,
+        cx: &mut Context<'_, M, P>,
+        tx: &mut Vec<u8>,
+    ) -> Outcome<M> {
         let class = if self.wants_value { cx.store.size_class(self.hash) } else { None };
         let is_here = class.is_none_or(|class| cx.placement.is_here(class));
         if self.opaque_is_too_long && !self.needs_entry {
@@ -84,7 +88,12 @@ impl<'a> MetaGet<'a> {
 
     /// Composes the reply for an item of at most `class` without a lock; none if the item is marked in a
     /// way that has to be answered under the lock.
-    fn read<P>(&self, cx: &Context<'_, P>, class: Option<SizeClass>, tx: &mut Vec<u8>) -> Option<Read> {
+    fn read<M: Mode, P>(
+        &self,
+        cx: &Context<'_, M, P>,
+        class: Option<SizeClass>,
+        tx: &mut Vec<u8>,
+    ) -> Option<Read> {
         let start = tx.len();
         let value_bytes_max = class.map_or(0, SizeClass::bytes_max);
         let compose = |item: &ItemView<'_>| {
@@ -121,7 +130,7 @@ impl<'a> MetaGet<'a> {
     }
 
     /// Answers under the partition's lock.
-    fn with_entry<P: Placement>(&self, cx: &mut Context<'_, P>, tx: &mut Vec<u8>) -> Outcome {
+    fn with_entry<M: Mode, P: Placement>(&self, cx: &mut Context<'_, M, P>, tx: &mut Vec<u8>) -> Outcome<M> {
         let start = tx.len();
         let mut entry = cx.store.entry(self.hash, self.key, cx.now);
         let facts = match self.answer(cx, &mut entry, tx) {
@@ -155,7 +164,12 @@ impl<'a> MetaGet<'a> {
 
     /// Walks over the flags, changes the item as they say and composes its line. What is returned before
     /// a change shows the old state, as the order of the flags wants it.
-    fn answer<P>(&self, cx: &Context<'_, P>, entry: &mut Entry<'_>, tx: &mut Vec<u8>) -> Answer {
+    fn answer<M: Mode, P>(
+        &self,
+        cx: &Context<'_, M, P>,
+        entry: &mut Entry<'_, M>,
+        tx: &mut Vec<u8>,
+    ) -> Answer {
         let found = entry.item().map(|item| Facts::from(&*item));
         let created = found.is_none();
         let Some(mut facts) = found.or_else(|| self.vivify(cx, entry)) else { return Answer::Missing };
@@ -184,18 +198,18 @@ impl<'a> MetaGet<'a> {
     }
 
     /// Makes an empty item for the client to fill, if it asked for that and there is room.
-    fn vivify<P>(&self, cx: &Context<'_, P>, entry: &mut Entry<'_>) -> Option<Facts> {
+    fn vivify<M: Mode, P>(&self, cx: &Context<'_, M, P>, entry: &mut Entry<'_, M>) -> Option<Facts> {
         self.request.vivify?;
         let cas = entry.insert(&[], ItemMeta::default()).ok()?;
         cx.counters.total_items.count();
         Some(Facts { cas, last_access: cx.now, ..Facts::default() })
     }
 
-    fn expire<P>(
+    fn expire<M: Mode, P>(
         &self,
-        cx: &Context<'_, P>,
+        cx: &Context<'_, M, P>,
         exptime: Option<minos_command::Exptime>,
-        entry: &mut Entry<'_>,
+        entry: &mut Entry<'_, M>,
     ) -> minos_base::Seconds {
         let expiry = exptime.unwrap_or_default().on(cx.clock, cx.now);
         entry.set_expiry(expiry);
@@ -203,13 +217,19 @@ impl<'a> MetaGet<'a> {
     }
 
     /// Whether the item expires so soon that a client is to store it anew.
-    fn is_to_recache<P>(&self, cx: &Context<'_, P>, facts: &Facts) -> bool {
+    fn is_to_recache<M: Mode, P>(&self, cx: &Context<'_, M, P>, facts: &Facts) -> bool {
         let before = self.request.recache.unwrap_or_default().on(cx.clock, cx.now);
         !facts.win_sent && facts.expiry != 0 && facts.expiry < before
     }
 
     /// Appends the marks: Z, another client is at it; X, the value is stale; W, it is this client's turn.
-    fn compose_marks(&self, facts: &Facts, has_won: bool, entry: &mut Entry<'_>, tx: &mut Vec<u8>) {
+    fn compose_marks<M: Mode>(
+        &self,
+        facts: &Facts,
+        has_won: bool,
+        entry: &mut Entry<'_, M>,
+        tx: &mut Vec<u8>,
+    ) {
         if facts.win_sent {
             compose::meta_mark(tx, b'Z');
         }
@@ -222,7 +242,7 @@ impl<'a> MetaGet<'a> {
         }
     }
 
-    fn miss<P>(&self, cx: &Context<'_, P>, tx: &mut Vec<u8>) -> Outcome {
+    fn miss<M: Mode, P>(&self, cx: &Context<'_, M, P>, tx: &mut Vec<u8>) -> Outcome<M> {
         count(cx, false, false);
         if self.opaque_is_too_long {
             tx.extend_from_slice(text::META_OPAQUE_TOO_LONG);
@@ -238,7 +258,7 @@ impl<'a> MetaGet<'a> {
 }
 
 /// Counts one `mg`, as a touch if it gave the item another expiry.
-fn count<P>(cx: &Context<'_, P>, touched: bool, found: bool) {
+fn count<M: Mode, P>(cx: &Context<'_, M, P>, touched: bool, found: bool) {
     let counters = cx.counters;
     match (touched, found) {
         (true, _) => {

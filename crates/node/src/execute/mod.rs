@@ -30,7 +30,7 @@ use std::{fmt::Display, sync::Arc};
 
 use minos_base::{Clock, KeyHash, Seconds, SizeClass};
 use minos_command::{KeyBuffer, Request, ShutdownMode, StatsGroup};
-use minos_engine::Store;
+use minos_engine::{Engine, Mode};
 use minos_proto::memcache::{Command, Reply, compose, text};
 
 use crate::counters::{Counters, Totals};
@@ -73,9 +73,9 @@ pub(crate) trait Admin {
 }
 
 /// What a worker lends to the execution of one command after the other.
-pub(crate) struct Context<'a, P> {
+pub(crate) struct Context<'a, M: Mode, P> {
     /// The store.
-    pub(crate) store: &'a Arc<Store>,
+    pub(crate) store: &'a Arc<Engine<M>>,
     /// The store's clock.
     pub(crate) clock: &'a Clock,
     /// What it shows, read once a burst.
@@ -92,19 +92,19 @@ pub(crate) struct Context<'a, P> {
 ///
 /// To be had before [`execute`], so that the buckets and items of a burst can be prefetched.
 #[inline]
-pub(crate) fn hash(store: &Store, command: &Command<'_>) -> Option<KeyHash> {
+pub(crate) fn hash<M: Mode>(store: &Engine<M>, command: &Command<'_>) -> Option<KeyHash> {
     let mut buffer = KeyBuffer::default();
     command.request.key().map(|key| store.hash(key.bytes(&mut buffer)))
 }
 
 /// Executes `command`, whose [`hash`] is known already if it was asked for. The reply, or the part of it
 /// that is there, is appended to `tx`.
-pub(crate) fn execute<P: Placement>(
-    cx: &mut Context<'_, P>,
+pub(crate) fn execute<M: Mode, P: Placement>(
+    cx: &mut Context<'_, M, P>,
     command: &Command<'_>,
     hash: Option<KeyHash>,
     tx: &mut Vec<u8>,
-) -> Executed {
+) -> Executed<M> {
     let known = |key: &[u8]| hash.unwrap_or_else(|| cx.store.hash(key));
     let mut buffer = KeyBuffer::default();
     match &command.request {
@@ -151,7 +151,11 @@ pub(crate) fn execute<P: Placement>(
 }
 
 /// The commands that name no key.
-fn administrate<P>(cx: &mut Context<'_, P>, command: &Command<'_>, tx: &mut Vec<u8>) -> Executed {
+fn administrate<M: Mode, P>(
+    cx: &mut Context<'_, M, P>,
+    command: &Command<'_>,
+    tx: &mut Vec<u8>,
+) -> Executed<M> {
     let is_silent = command.reply.is_silent();
     let reply = match command.request {
         Request::FlushAll { delay } => flush::execute(cx, delay),
@@ -180,7 +184,7 @@ fn administrate<P>(cx: &mut Context<'_, P>, command: &Command<'_>, tx: &mut Vec<
 }
 
 /// Sets another memory limit. The region of a store is mapped once, so that it can only be used less.
-fn memory_limit(store: &Store, mebibytes: u32) -> &'static [u8] {
+fn memory_limit<M: Mode>(store: &Engine<M>, mebibytes: u32) -> &'static [u8] {
     match mebibytes {
         0..8 => text::MEMLIMIT_TOO_SMALL,
         1_000_000_001.. => text::MEMLIMIT_NOT_MEGABYTES,
@@ -189,7 +193,7 @@ fn memory_limit(store: &Store, mebibytes: u32) -> &'static [u8] {
     }
 }
 
-fn shutdown<P>(cx: &Context<'_, P>, mode: ShutdownMode, tx: &mut Vec<u8>) -> Executed {
+fn shutdown<M: Mode, P>(cx: &Context<'_, M, P>, mode: ShutdownMode, tx: &mut Vec<u8>) -> Executed<M> {
     let refusal = match mode {
         _ if !cx.admin.allows_shutdown() => text::SHUTDOWN_DISABLED,
         ShutdownMode::Now => return Outcome::Shutdown { graceful: false }.into(),

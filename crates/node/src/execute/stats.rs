@@ -4,13 +4,13 @@ use std::fmt::{self, Display};
 
 use minos_base::SizeClass;
 use minos_command::StatsGroup;
-use minos_engine::{Store, StoreStats};
+use minos_engine::{Engine, Mode, StoreStats};
 use minos_proto::memcache::{compose, text};
 
 use super::Context;
 
 /// Answers `stats` for one group.
-pub(super) fn execute<P>(cx: &Context<'_, P>, group: StatsGroup, tx: &mut Vec<u8>) {
+pub(super) fn execute<M: Mode, P>(cx: &Context<'_, M, P>, group: StatsGroup, tx: &mut Vec<u8>) {
     let mut emit = |name: &str, value: &dyn Display| compose::stat(tx, name, value);
     match group {
         StatsGroup::Reset => {
@@ -96,20 +96,20 @@ impl Display for Thousandths {
 }
 
 /// The classes that hold items, and how many.
-fn classes(store: &Store) -> impl Iterator<Item = (SizeClass, u64)> {
+fn classes<M: Mode>(store: &Engine<M>) -> impl Iterator<Item = (SizeClass, u64)> {
     let counts = store.size_histogram().into_iter().enumerate();
     counts.filter_map(|(index, count)| Some((SizeClass::from_index(index).filter(|_| count > 0)?, count)))
 }
 
 /// Items by size class, where memcached has slab classes.
-fn items(store: &Store, emit: Emit<'_>) {
+fn items<M: Mode>(store: &Engine<M>, emit: Emit<'_>) {
     for (class, count) in classes(store) {
         emit(&format!("items:{}:number", class.index()), &count);
     }
 }
 
 /// Sizes by size class, where memcached has slab classes.
-fn slabs(store: &Store, emit: Emit<'_>) {
+fn slabs<M: Mode>(store: &Engine<M>, emit: Emit<'_>) {
     let mut active = 0;
     for (class, count) in classes(store) {
         let index = class.index();

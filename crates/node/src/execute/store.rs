@@ -2,7 +2,7 @@
 
 use minos_base::{KeyHash, SizeClass};
 use minos_command::{Exptime, Store, StoreMode, Value};
-use minos_engine::{Entry, ItemMeta, OutOfMemory, Reservation};
+use minos_engine::{Entry, ItemMeta, Mode, OutOfMemory, Reservation};
 use minos_proto::memcache::{Reply, compose, text};
 
 use super::{Context, Executed, LargeStore, Outcome, Placement, append, item::Facts};
@@ -59,7 +59,7 @@ impl Operation {
 
     /// Judges the store by the item that is there, and counts comparisons. Joining is judged where it
     /// is done.
-    fn judge<P>(&self, cx: &Context<'_, P>, old: Option<Facts>) -> Verdict {
+    fn judge<M: Mode, P>(&self, cx: &Context<'_, M, P>, old: Option<Facts>) -> Verdict {
         use StoreMode::{Add, Append, Compare, Prepend, Replace, Set};
         match (self.mode, old) {
             (Set, _) | (Add, None) | (Replace, Some(_)) => Verdict::Put(self.fresh(cx)),
@@ -72,7 +72,7 @@ impl Operation {
         }
     }
 
-    fn compare<P>(&self, cx: &Context<'_, P>, old: Facts) -> Verdict {
+    fn compare<M: Mode, P>(&self, cx: &Context<'_, M, P>, old: Facts) -> Verdict {
         if self.unique != 0 && self.unique == old.cas {
             cx.counters.cas_hits.count();
             return Verdict::Put(self.fresh(cx));
@@ -87,7 +87,7 @@ impl Operation {
         Verdict::Refused(Stored::OtherCas)
     }
 
-    fn fresh<P>(&self, cx: &Context<'_, P>) -> ItemMeta {
+    fn fresh<M: Mode, P>(&self, cx: &Context<'_, M, P>) -> ItemMeta {
         let expiry = self.exptime.on(cx.clock, cx.now);
         ItemMeta { flags: self.flags, expiry, encoded_key: self.key_is_base64, ..ItemMeta::default() }
     }
@@ -95,14 +95,14 @@ impl Operation {
 
 /// Stores a small value that has arrived; says what to do about any other.
 #[inline]
-pub(super) fn execute<P: Placement>(
-    cx: &mut Context<'_, P>,
+pub(super) fn execute<M: Mode, P: Placement>(
+    cx: &mut Context<'_, M, P>,
     request: &Store<'_>,
     hash: KeyHash,
     key: &[u8],
     reply: Reply<'_>,
     tx: &mut Vec<u8>,
-) -> Executed {
+) -> Executed<M> {
     let operation = Operation::new(request);
     let class = item_class(cx, &operation, hash, request.value.bytes());
     match request.value {
@@ -127,14 +127,25 @@ pub(super) fn execute<P: Placement>(
 }
 
 /// The class of the item that a store of `value_bytes` makes, as far as that can be known without a lock.
-fn item_class<P>(cx: &Context<'_, P>, operation: &Operation, hash: KeyHash, value_bytes: u64) -> SizeClass {
+fn item_class<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    operation: &Operation,
+    hash: KeyHash,
+    value_bytes: u64,
+) -> SizeClass {
     let old = if operation.joins() { cx.store.size_class(hash) } else { None };
     SizeClass::of(value_bytes + old.map_or(0, SizeClass::bytes_max))
 }
 
 /// Stores a small value.
 #[inline]
-fn store<P>(cx: &Context<'_, P>, operation: &Operation, hash: KeyHash, key: &[u8], value: &[u8]) -> Stored {
+fn store<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    operation: &Operation,
+    hash: KeyHash,
+    key: &[u8],
+    value: &[u8],
+) -> Stored {
     if operation.joins() {
         return append::join(cx, operation, hash, key, value);
     }
@@ -145,12 +156,12 @@ fn store<P>(cx: &Context<'_, P>, operation: &Operation, hash: KeyHash, key: &[u8
     }
 }
 
-fn facts(entry: &Entry<'_>) -> Option<Facts> {
+fn facts<M: Mode>(entry: &Entry<'_, M>) -> Option<Facts> {
     entry.item().map(|item| Facts::from(&*item))
 }
 
 /// Counts what came of an attempt to store.
-fn settle<P>(cx: &Context<'_, P>, attempt: Result<u64, OutOfMemory>) -> Stored {
+fn settle<M: Mode, P>(cx: &Context<'_, M, P>, attempt: Result<u64, OutOfMemory>) -> Stored {
     match attempt {
         Ok(cas) => {
             cx.counters.total_items.count();
@@ -165,15 +176,15 @@ fn settle<P>(cx: &Context<'_, P>, attempt: Result<u64, OutOfMemory>) -> Stored {
 
 /// Refuses a value that is too large. The item that is there is dropped, because the client that wanted
 /// to replace it would read an old value otherwise; memcached does so for `set` and for any `ms`.
-fn too_large<P>(
-    cx: &Context<'_, P>,
+fn too_large<M: Mode, P>(
+    cx: &Context<'_, M, P>,
     operation: &Operation,
     hash: KeyHash,
     key: &[u8],
     value_bytes: u64,
     reply: Reply<'_>,
     tx: &mut Vec<u8>,
-) -> Executed {
+) -> Executed<M> {
     cx.counters.store_too_large.count();
     if operation.mode == StoreMode::Set || matches!(reply, Reply::Meta { .. }) {
         cx.store.entry(hash, key, cx.now).remove();
@@ -195,7 +206,7 @@ struct Large<'a> {
 
 impl Large<'_> {
     /// Sets memory aside for the value.
-    fn execute<P>(&self, cx: &Context<'_, P>, value: Value<'_>, tx: &mut Vec<u8>) -> Executed {
+    fn execute<M: Mode, P>(&self, cx: &Context<'_, M, P>, value: Value<'_>, tx: &mut Vec<u8>) -> Executed<M> {
         let value_bytes = value.bytes();
         let Ok(reservation) = cx.store.reserve(self.hash, self.key, value_bytes) else {
             return self.refuse(cx, value, tx);
@@ -217,7 +228,7 @@ impl Large<'_> {
     }
 
     /// Refuses a value for which there is no room; what was stored before stays.
-    fn refuse<P>(&self, cx: &Context<'_, P>, value: Value<'_>, tx: &mut Vec<u8>) -> Executed {
+    fn refuse<M: Mode, P>(&self, cx: &Context<'_, M, P>, value: Value<'_>, tx: &mut Vec<u8>) -> Executed<M> {
         cx.counters.store_no_memory.count();
         respond(&Stored::NoMemory, &self.operation, self.key, self.reply, tx);
         match value {
@@ -228,12 +239,12 @@ impl Large<'_> {
 }
 
 /// Stores the value in `reservation`, of any size, without copying it under the partition's lock.
-pub(super) fn commit<P>(
-    cx: &Context<'_, P>,
+pub(super) fn commit<M: Mode, P>(
+    cx: &Context<'_, M, P>,
     operation: &Operation,
     hash: KeyHash,
     key: &[u8],
-    mut reservation: Reservation,
+    mut reservation: Reservation<M>,
 ) -> Stored {
     if operation.joins() {
         return append::join(cx, operation, hash, key, reservation.value_mut());

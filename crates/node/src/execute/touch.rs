@@ -2,19 +2,20 @@
 
 use minos_base::KeyHash;
 use minos_command::Touch;
+use minos_engine::Mode;
 use minos_proto::memcache::{Reply, text};
 
 use super::{Context, Executed, Outcome};
 
 /// Gives an item another expiry.
-pub(super) fn execute<P>(
-    cx: &Context<'_, P>,
+pub(super) fn execute<M: Mode, P>(
+    cx: &Context<'_, M, P>,
     request: &Touch<'_>,
     hash: KeyHash,
     key: &[u8],
     reply: Reply<'_>,
     tx: &mut Vec<u8>,
-) -> Executed {
+) -> Executed<M> {
     let mut entry = cx.store.entry(hash, key, cx.now);
     let found = entry.item().is_some();
     cx.counters.cmd_touch.count();
