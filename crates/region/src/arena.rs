@@ -6,7 +6,10 @@ use crate::{
     region::Offset,
 };
 use minos_sync::Access;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{
+    Ordering::{Relaxed, Release},
+    compiler_fence,
+};
 
 /// A span of [`Memory::arena_words`] words, on a cache line, which lock-free readers may read.
 ///
@@ -82,6 +85,8 @@ impl<A: Access> Memory<A> {
         mark(self.region(), payload, kind);
         // Relaxed: whoever gives the arena back got it through a lock.
         self.region().word(span.minus(1)).store(payload.words(), Relaxed);
+        // Whoever finds something in an arena after the process was killed also finds that it is one.
+        compiler_fence(Release);
         span
     }
 }

@@ -2,6 +2,26 @@
 //!
 //! [`Region`] is the mapping, [`Memory`] a region with its header and its heaps. Items and index are
 //! the engine's concern.
+//!
+//! A region on a file outlives its process: [`Memory::open`] goes on with what [`Memory::mark_clean`] has
+//! left, and says so if nothing was left in order; [`Memory::rebuild`] repairs what a killed process left.
+//!
+//! ```
+//! use minos_region::{Backing, Geometry, Memory, Opened};
+//! # let dir = tempfile::tempdir()?;
+//! let path = dir.path().join("region");
+//! let geometry = Geometry { memory_bytes: 1 << 20, partitions: 1, ..Geometry::default() };
+//! let memory: Memory = Memory::create(geometry, &Backing::File(path.clone()))?;
+//! let mut heap = memory.partition_heap(0);
+//! let chunk = memory.allocate_shared(&mut heap, 10).ok_or("full")?;
+//! memory.close()?;
+//!
+//! let Opened::Clean(memory) = Memory::open(&path, &geometry)? else { return Err("unclean".into()) };
+//! let memory: Memory = memory;
+//! memory.free(&mut memory.partition_heap(0), chunk);
+//! assert_eq!(memory.starts(), 2);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![deny(unsafe_op_in_unsafe_fn)]
 

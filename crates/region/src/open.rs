@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 pub enum Opened<A: Access> {
     /// It was closed by [`Memory::mark_clean`] and passed every check; it is in use from now on.
     Clean(Memory<A>),
-    /// Whoever used it last has stopped without a word. Nothing but [`Memory::region`] may be used before
+    /// Whoever used it last has stopped without a word, perhaps before the engine wrote anything. Nothing but [`Memory::region`] may be used before
     /// [`Memory::rebuild`] or [`Memory::recreate`]; until [`Memory::mark_repaired`], it stays unclean.
     Unclean {
         /// The region as it was left.

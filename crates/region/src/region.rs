@@ -68,7 +68,8 @@ impl Region {
     /// The largest region, in bytes.
     pub const BYTES_MAX: u64 = (WORD_BYTES as u64) << OFFSET_BITS;
 
-    /// Maps at least `bytes` of zeroed memory and says in the log what it got.
+    /// Maps at least `bytes` of zeroed memory and says in the log what it got. Only the first word of a file
+    /// is not zero: it says that this is a region.
     pub fn map(bytes: u64, backing: &Backing) -> Result<Self, MapError> {
         if !(Self::BYTES_MIN..=Self::BYTES_MAX).contains(&bytes) {
             return Err(MapError::Size { bytes, min: Self::BYTES_MIN, max: Self::BYTES_MAX });

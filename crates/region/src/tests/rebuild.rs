@@ -94,6 +94,29 @@ proptest! {
         held.free_all();
     }
 
+    /// Whatever is broken, the tags of the region's heap included: refused, or right afterwards.
+    #[test]
+    fn after_any_damage_the_region_is_refused_or_whole(
+        before in ops(),
+        garbage in vec((any::<Index>(), prop_oneof![any::<u64>(), 0u64..1 << 22]), 1..200),
+    ) {
+        let mut held = Held::with_reserve(500_001);
+        before.iter().for_each(|op| held.apply(op));
+        let start = held.memory.layout.chunks_start.words();
+        let alive = |at: u64| {
+            held.chunks.range(..=at).next_back().is_some_and(|(&start, &(words, _))| at < start + words)
+        };
+        let words = start..held.memory.region().len_words();
+        let places: Vec<u64> = words.filter(|&at| !alive(at)).collect();
+        for (at, value) in &garbage {
+            held.memory.region().word(Offset::from_words(*at.get(&places))).store(*value, Relaxed);
+        }
+        if held.rebuild().is_ok() {
+            held.check();
+            held.free_all();
+        }
+    }
+
     /// Killed before each store of an operation in turn, and again while the memory is rebuilt.
     #[test]
     fn killed_at_any_store_the_region_can_be_rebuilt(
