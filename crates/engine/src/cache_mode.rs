@@ -26,11 +26,7 @@ use minos_sync::{
     Access, Lock,
     words::{copy_in, words_for},
 };
-use std::{
-    collections::HashMap,
-    marker::PhantomData,
-    sync::atomic::Ordering::Relaxed,
-};
+use std::{collections::HashMap, marker::PhantomData, sync::atomic::Ordering::Relaxed};
 
 /// Evicts what was not used for longest when the memory is full (MICA §4.3.1, §4.3.2).
 ///
@@ -295,7 +291,12 @@ impl<B: PositionBits> Parts for CacheMode<B> {
         partition.space.kill(region, position(slot.link()));
     }
 
-    fn fits_in_place<A: Access>(writing: &Writing<'_, Self, A>, slot: Slot, item: Offset, words: u64) -> bool {
+    fn fits_in_place<A: Access>(
+        writing: &Writing<'_, Self, A>,
+        slot: Slot,
+        item: Offset,
+        words: u64,
+    ) -> bool {
         let log = &writing.partition.space;
         // One that is to live longer is appended anew.
         words <= log.entry_words(writing.region(), item)
@@ -344,7 +345,11 @@ impl<B: PositionBits> Parts for CacheMode<B> {
     }
 
     fn words_beside<A: Access>(key_bytes: usize, value_bytes: u64, engine: &Engine<Self, A>) -> u64 {
-        if engine.is_inline(value_bytes) { item_words(key_bytes, value_bytes) } else { large_item_words(key_bytes) }
+        if engine.is_inline(value_bytes) {
+            item_words(key_bytes, value_bytes)
+        } else {
+            large_item_words(key_bytes)
+        }
     }
 
     fn large_value_at(_: usize) -> usize {
@@ -484,9 +489,7 @@ impl<B: PositionBits> Parts for CacheMode<B> {
 
     fn settle_all<A: Access>(writing: &mut Writing<'_, Self, A>) {
         let (engine, partition, now) = (writing.engine, writing.partition, writing.writer.now);
-        partition
-            .space
-            .finish_walk(writing.region(), &mut |entry| lost(engine, partition, now, &entry));
+        partition.space.finish_walk(writing.region(), &mut |entry| lost(engine, partition, now, &entry));
     }
 
     #[inline]
@@ -506,9 +509,8 @@ fn scan_bucket<B: PositionBits, A: Access>(writing: &mut Writing<'_, CacheMode<B
     let number = writing.writer.room.scanned;
     writing.writer.room.scanned = (number + 1) % buckets;
     let head = partition.index.bucket(region, number);
-    let dangles = |place: &Place| {
-        CacheMode::locate(&partition.space, region, place.slot(region).link()).is_none()
-    };
+    let dangles =
+        |place: &Place| CacheMode::locate(&partition.space, region, place.slot(region).link()).is_none();
     // What fills a gap was perhaps not looked at: begin again.
     while let Some(place) = chain::places(region, head).find(dangles) {
         chain::remove::<A>(region, &partition.index, place);

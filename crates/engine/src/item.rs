@@ -13,6 +13,7 @@
 //! Words are written under the lock of the item's partition. Word 2 changes its flags and its access
 //! time alone, in one store, so that a reader needs no version for that.
 
+use crate::slot::Slot;
 use minos_base::{Seconds, VALUE_BYTES_MAX};
 use minos_region::{Offset, Region};
 use minos_sync::words::{append_to, load_u64, words_for};
@@ -254,12 +255,20 @@ pub struct ItemView<'a> {
     words: &'a [AtomicU64],
     /// Byte of `words` at which the value begins.
     at: usize,
+    /// The slot that led here.
+    slot: Slot,
 }
 
 impl<'a> ItemView<'a> {
     #[inline]
-    pub(crate) fn new(state: ItemState, words: &'a [AtomicU64], at: usize) -> Self {
-        Self { state, words, at }
+    pub(crate) fn new(state: ItemState, words: &'a [AtomicU64], at: usize, slot: Slot) -> Self {
+        Self { state, words, at, slot }
+    }
+
+    /// The slot that led here.
+    #[inline]
+    pub(crate) fn slot(&self) -> Slot {
+        self.slot
     }
 
     /// Appends the value to `out`, whose new memory is not zeroed first.

@@ -4,6 +4,7 @@ use crate::{
     burst::{Delete, Put},
     config::{CreateError, StoreConfig},
     entry::Entry,
+    item::ItemView,
     mode::Mode,
     partition::{OutOfMemory, Writing},
     store::Engine,
@@ -76,6 +77,29 @@ impl<M: Mode> Owner<M> {
     pub fn entry<'a>(&'a mut self, hash: KeyHash, key: &'a [u8], now: Seconds) -> Entry<'a, M, Crew> {
         let partition = self.engine.partition_of(hash);
         Entry::find(self.writing(partition), hash, key, now)
+    }
+
+    /// As [`Engine::read`], and writes down that the item was read if it is this owner's: of other owners' items
+    /// nobody does (MICA §4.1.2: reads are counted by the exclusive writer only).
+    pub fn read<R>(
+        &mut self,
+        hash: KeyHash,
+        key: &[u8],
+        now: Seconds,
+        mut f: impl FnMut(&ItemView<'_>) -> R,
+    ) -> Option<R> {
+        let mut due = None;
+        let engine = &*self.engine;
+        let partition = engine.partition(hash);
+        let result = engine.read(hash, key, now, |item| {
+            due = engine.is_note_due(partition, item, item.slot()).then(|| item.slot());
+            f(item)
+        });
+        if let (Some(slot), Some(_), Some(token)) = (due, &result, &mut self.tokens[partition.number]) {
+            let writer = Crew::enter(&partition.writer, token);
+            Writing { engine, partition, writer }.record_access(hash, key, slot, now);
+        }
+        result
     }
 
     /// As [`Engine::put_many`].

@@ -5,6 +5,7 @@ use crate::{
     mode::{Claim, Mode, Pinning},
     partition::Partition,
     read::{ATTEMPTS_MAX, Attempt},
+    slot::Slot,
     store::Engine,
 };
 use minos_base::{KeyHash, Seconds};
@@ -89,9 +90,10 @@ pub(crate) struct HeldClaim<'a, M: Mode, A: Access> {
 }
 
 impl<M: Mode, A: Access> HeldClaim<'_, M, A> {
-    pub(crate) fn view(&self, state: ItemState) -> ItemView<'_> {
+    pub(crate) fn view(&self, state: ItemState, slot: Slot) -> ItemView<'_> {
         let words = words_for(self.claim.at + state.value_bytes());
-        ItemView::new(state, self.engine.memory().region().words(self.claim.start, words), self.claim.at)
+        let words = self.engine.memory().region().words(self.claim.start, words);
+        ItemView::new(state, words, self.claim.at, slot)
     }
 }
 

@@ -278,7 +278,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
     #[inline]
     pub(crate) fn view(&self, candidate: &Candidate<'_>, state: ItemState) -> ItemView<'_> {
         let words = self.memory().region().words(body(candidate.item), state.body_words());
-        ItemView::new(state, words, state.key_bytes())
+        ItemView::new(state, words, state.key_bytes(), candidate.slot)
     }
 
     /// Writes down that an item was read, if that is worth it.
@@ -292,9 +292,15 @@ impl<M: Mode, A: Access> Engine<M, A> {
         slot: Slot,
         now: Seconds,
     ) {
-        if state.is_access_due() || M::is_move_due(self, &partition.space, slot.link()) {
+        if self.is_note_due(partition, state, slot) {
             self.record_access(partition, hash, key, slot, now);
         }
+    }
+
+    /// Whether it is worth writing down that an item was read.
+    #[inline]
+    pub(crate) fn is_note_due(&self, partition: &Partition<M, A>, state: &ItemState, slot: Slot) -> bool {
+        state.is_access_due() || M::is_move_due(self, &partition.space, slot.link())
     }
 
     #[cold]
@@ -308,13 +314,12 @@ impl<M: Mode, A: Access> Engine<M, A> {
         f: &mut impl FnMut(&ItemView<'_>) -> R,
     ) -> Attempt<R> {
         let is_linked = || self.is_linked(partition, &candidate);
-        let pinning = M::pin(self, partition, (candidate.item, &state), is_linked);
-        let claim = match pinning {
+        let claim = match M::pin(self, partition, (candidate.item, &state), is_linked) {
             Pinning::Pinned(claim) => HeldClaim { engine: self, partition, claim },
             Pinning::Disturbed => return Attempt::Disturbed,
             Pinning::Gone => return Attempt::Missing,
         };
-        let result = f(&claim.view(state));
+        let result = f(&claim.view(state, candidate.slot));
         drop(claim);
         self.note_read(partition, hash, key, &state, candidate.slot, now);
         Attempt::Found(result)
@@ -330,16 +335,8 @@ impl<M: Mode, A: Access> Engine<M, A> {
         slot: Slot,
         now: Seconds,
     ) {
-        let Some(writer) = A::try_enter(&partition.writer) else { return };
-        let mut writing = Writing { engine: self, partition, writer };
-        if let Some(found) = writing.find(hash, key)
-            && found.slot == slot
-        {
-            let state = ItemState::load(self.memory().region(), found.item, now);
-            note_access(self.memory().region(), found.item, &state, now);
-            if M::is_move_due(self, &partition.space, slot.link()) {
-                M::move_away(&mut writing, found.place);
-            }
+        if let Some(writer) = A::try_enter(&partition.writer) {
+            Writing { engine: self, partition, writer }.record_access(hash, key, slot, now);
         }
     }
 
@@ -362,6 +359,18 @@ impl<M: Mode, A: Access> Engine<M, A> {
             }
         }
         None
+    }
+}
+
+impl<M: Mode, A: Access> Writing<'_, M, A> {
+    /// Writes down that an item was read, if `slot` still is that of this key.
+    pub(crate) fn record_access(&mut self, hash: KeyHash, key: &[u8], slot: Slot, now: Seconds) {
+        let Some(found) = self.find(hash, key).filter(|found| found.slot == slot) else { return };
+        let state = ItemState::load(self.region(), found.item, now);
+        note_access(self.region(), found.item, &state, now);
+        if M::is_move_due(self.engine, &self.partition.space, slot.link()) {
+            M::move_away(self, found.place);
+        }
     }
 }
 
