@@ -34,6 +34,8 @@ mod append;
 mod checked;
 mod open;
 #[cfg(test)]
+mod open_tests;
+#[cfg(test)]
 mod stress;
 mod tag;
 #[cfg(test)]

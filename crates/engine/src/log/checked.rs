@@ -64,6 +64,11 @@ pub(super) fn holds(region: &Region, payload: Offset, words: u64, number: u64) -
     words.iter().enumerate().all(|(at, word)| word.load(Relaxed) == pattern(number, at))
 }
 
+/// Words of entries in an order that repeats late.
+pub(super) fn sizes() -> impl Iterator<Item = u64> {
+    (0u64..).map(|at| at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 61)
+}
+
 /// An entry as it was appended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known<B: PositionBits> {
@@ -158,7 +163,7 @@ impl<'a, B: PositionBits> Checked<'a, B> {
         has_released
     }
 
-    fn live(&self) -> usize {
+    pub(super) fn live(&self) -> usize {
         self.queue.iter().filter(|known| self.log.locate(self.region, known.position).is_some()).count()
     }
 

@@ -22,14 +22,12 @@ impl<B: PositionBits> Log<B> {
     fn is_in_order(&self, region: &Region) -> bool {
         let words = [FIRST, WALKED, HEAD, TAIL, END].map(|at| self.word(region, at).load(Relaxed));
         let positions = words.map(Position::<B>::from_words);
-        let [first, _, head, tail, end] = positions;
+        let [first, _, head, _, end] = positions;
         let from_first = positions.map(|position| position.distance_from(first));
         words.into_iter().eq(positions.map(Position::words))
             && from_first.is_sorted()
             && [first, head, end].iter().all(|position| self.in_segment(*position) == 0)
             && self.segments(region) <= self.table_mask + 1
-            // At most one segment is prepared behind the tail's.
-            && end.distance_from(tail) < 2 * self.segment_words()
     }
 
     fn is_within(&self, region: &Region) -> bool {

@@ -11,9 +11,12 @@ use super::{checked::*, *};
 use crate::position::Wide;
 use minos_sync::SpinLock;
 use std::{
-    sync::atomic::{
-        AtomicBool,
-        Ordering::{Acquire, Release},
+    sync::{
+        LazyLock,
+        atomic::{
+            AtomicBool,
+            Ordering::{Acquire, Release},
+        },
     },
     thread,
 };
@@ -123,25 +126,27 @@ impl Stress<'_> {
     }
 }
 
+static REGION: LazyLock<Region> = LazyLock::new(region);
+
+/// Static, because ThreadSanitizer takes the end of a scope of threads for a race.
+static STRESS: LazyLock<Stress<'_>> = LazyLock::new(|| Stress {
+    region: &REGION,
+    log: Log::create(&REGION, Offset::from_words(0), SEGMENT_WORDS, 4),
+    pool: SpinLock::new(Pool::new(&REGION, SEGMENT_WORDS, 4)),
+    slots: [(); SLOTS as usize].map(|()| AtomicU64::new(0)),
+    done: AtomicBool::new(false),
+    found: AtomicU64::new(0),
+    late: AtomicU64::new(0),
+    wrong: AtomicU64::new(0),
+});
+
 #[test]
 fn readers_see_what_was_appended_or_nothing() {
-    let region = &region();
-    let stress = &Stress {
-        region,
-        log: Log::create(region, Offset::from_words(0), SEGMENT_WORDS, 4),
-        pool: SpinLock::new(Pool::new(region, SEGMENT_WORDS, 4)),
-        slots: [(); SLOTS as usize].map(|()| AtomicU64::new(0)),
-        done: AtomicBool::new(false),
-        found: AtomicU64::new(0),
-        late: AtomicU64::new(0),
-        wrong: AtomicU64::new(0),
-    };
-    thread::scope(|scope| {
-        scope.spawn(|| stress.read());
-        scope.spawn(|| stress.read());
-        scope.spawn(|| stress.use_otherwise());
-        stress.write();
-    });
+    let stress = &*STRESS;
+    let readers = [(); 2].map(|()| thread::spawn(|| stress.read()));
+    let other = thread::spawn(|| stress.use_otherwise());
+    stress.write();
+    readers.into_iter().chain([other]).for_each(|thread| thread.join().unwrap());
     let [found, late, wrong] = [&stress.found, &stress.late, &stress.wrong].map(|count| count.load(Relaxed));
     assert_eq!(wrong, 0, "of {found} entries read");
     assert!(found > 0 && late > LATE_MIN, "inconclusive: {found} read, {late} too late");

@@ -68,11 +68,6 @@ proptest! {
     }
 }
 
-/// Words of entries in an order that repeats late.
-fn sizes() -> impl Iterator<Item = u64> {
-    (0u64..).map(|at| at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 61)
-}
-
 #[test]
 fn positions_come_round_many_times() {
     let region = region();
@@ -195,6 +190,37 @@ fn age_is_measured_from_both_ends() {
     assert!(log.distance_from_tail(&region, gone.position) > ages[0]);
 }
 
+#[test]
+fn the_youngest_entries_are_those_of_the_segment_being_filled() {
+    let region = region();
+    let mut checked = Checked::<Narrow>::new(&region, 64, 4, 4, (1 << Narrow::BITS) - 128);
+    for words in sizes().take(500) {
+        assert!(checked.append(words, false));
+        let (log, tail) = (checked.log, checked.queue.back().unwrap().position);
+        for Known { position, .. } in checked.queue.iter().chain(&checked.gone) {
+            // Its own segment may be full now; then nothing is being filled.
+            let is_filled = log.in_segment(log.position(&region, TAIL)) == 0;
+            let is_same = position.words() >> log.segment_bits == tail.words() >> log.segment_bits;
+            let is_young = tail.distance_from(*position) < 64 && is_same && !is_filled;
+            assert_eq!(log.is_in_tail_segment(&region, *position), is_young, "{position:?} {tail:?}");
+        }
+    }
+}
+
+#[test]
+fn a_killed_entry_is_revived_while_it_is_there() {
+    let region = region();
+    let mut checked = Checked::<Wide>::new(&region, 64, 2, 2, 0);
+    assert!(checked.append(8, true));
+    let position = checked.queue[0].position;
+    assert!(checked.log.kill(&region, position) && checked.log.revive(&region, position));
+    checked.check();
+    while checked.gone.is_empty() {
+        assert!(checked.append(8, false));
+    }
+    assert!(!checked.log.revive(&region, position));
+}
+
 /// An index without keys: each bucket has one slot, which refers to what was last put there.
 fn dangling_slots_that_appear_alive(scans: bool) -> u64 {
     const BUCKETS: u64 = 5000;
@@ -259,49 +285,33 @@ fn a_scan_ends_within_a_quarter_of_the_positions() {
 }
 
 #[test]
-fn a_log_is_found_again_and_what_is_none_is_refused() {
+fn what_nobody_uses_is_given_back_before_anything_is_lost() {
     let region = region();
-    let mut checked = Checked::<Wide>::new(&region, 64, 8, 5, 0);
-    sizes().take(300).for_each(|words| assert!(checked.append(words, false)));
-    let open = |segment_words, table_len| {
-        Log::<Wide>::open(&region, Offset::from_words(0), segment_words, table_len)
-    };
-    assert!(open(64, 8).is_some());
-    assert!(open(128, 8).is_none() && open(64, 4).is_none());
-    assert!(Log::<Narrow>::open(&region, Offset::from_words(0), 64, 8).is_none());
-    let table = checked.log.table_word(&region, checked.log.position(&region, HEAD));
-    for word in
-        [HEAD, FIRST, END, TAIL, WALKED].map(|at| checked.log.word(&region, at)).into_iter().chain([table])
-    {
-        let kept = word.swap(kept_wrong(word.load(Relaxed)), Relaxed);
-        assert!(open(64, 8).is_none(), "{kept}");
-        word.store(kept, Relaxed);
-    }
-    assert!(open(64, 8).is_some());
-}
-
-/// Another number, too large for a position and for an offset.
-fn kept_wrong(word: u64) -> u64 {
-    word | 1 << 60
+    let mut checked = Checked::<Wide>::new(&region, 64, 16, 5, 0);
+    // Eight entries of eight words with their tags fill a segment; the fifth segment is taken ahead.
+    (0..4 * 8).for_each(|_| assert!(checked.append(7, false)));
+    assert_eq!((checked.log.segments(&region), checked.live()), (5, 32));
+    assert!(checked.release());
+    assert_eq!((checked.log.segments(&region), checked.live()), (4, 32));
+    assert!(checked.release());
+    assert_eq!((checked.log.segments(&region), checked.live()), (3, 24));
+    checked.check();
 }
 
 #[test]
-fn broken_tags_are_noticed_and_harm_nobody() {
+fn what_was_evicted_is_used_again_before_more_is_taken() {
     let region = region();
-    let mut checked = Checked::<Wide>::new(&region, 64, 8, 5, 0);
-    sizes().take(300).for_each(|words| assert!(checked.append(words, false)));
-    let live: Vec<_> =
-        checked.queue.iter().filter(|k| checked.log.locate(&region, k.position).is_some()).collect();
-    let tag = region.word(live[live.len() / 2].payload.minus(1));
-    for garbage in [0, u64::MAX, Tag::entry(1 << 20).0, Tag::filler(64).0, POISON] {
-        tag.store(garbage, Relaxed);
-        assert!(!checked.log.live_entries(&region, |_| ()), "{garbage:x}");
-    }
-    let mut pool = Pool { region: &region, words: 64, free: Vec::new() };
-    for words in sizes().take(2000) {
-        assert!(checked.log.append(&region, &mut pool, words, &mut |_| ()).is_some());
-    }
-    assert!(checked.log.live_entries(&region, |_| ()));
+    let mut checked = Checked::<Wide>::new(&region, 64, 16, 4, 0);
+    // The fourth segment is full, and the first was evicted for the fifth.
+    (0..4 * 8).for_each(|_| assert!(checked.append(7, false)));
+    assert_eq!((checked.log.segments(&region), checked.live()), (4, 24));
+    let elsewhere = Offset::from_words(region.len_words() - 64);
+    checked.pool.free.push(elsewhere);
+    assert!(checked.append(7, false));
+    assert_eq!((checked.log.segments(&region), checked.pool.free.len()), (4, 1));
+    (0..7).for_each(|_| assert!(checked.append(7, false)));
+    assert_eq!((checked.log.segments(&region), checked.live()), (5, 32));
+    checked.check();
 }
 
 #[test]
