@@ -451,7 +451,7 @@ impl<B: PositionBits> Parts for CacheMode<B> {
         match engine.common.eviction {
             Eviction::Fifo => false,
             Eviction::ApproxLru => log.is_closer_to_head(region, position(link)),
-            Eviction::Lru => !log.is_in_tail_segment(region, position(link)),
+            Eviction::Lru => log.is_before_tail_segment(region, position(link)),
         }
     }
 

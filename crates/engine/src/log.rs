@@ -154,19 +154,20 @@ impl<B: PositionBits> Log<B> {
         !position.is_before(head) || cfg!(minos_no_version_check)
     }
 
-    /// Whether an entry is in the older half of the log: reinserting those which are read there, and no
+    /// Whether an entry is in the older half of a log that evicts: reinserting those which are read there, and no
     /// others, approximates LRU (MICA §4.3.1). An evicted one is not.
     #[inline]
     pub fn is_closer_to_head(&self, region: &Region, position: Position<B>) -> bool {
         let head = self.position(region, HEAD);
-        2 * position.distance_from(head) < self.position(region, END).distance_from(head)
+        has_evicted(head) && 2 * position.distance_from(head) < self.position(region, END).distance_from(head)
     }
 
-    /// Whether an entry is in the segment that is being filled: it will be evicted with the youngest.
+    /// Whether an entry of a log that evicts is in an older segment than the one that is being filled: reinserting
+    /// all that is read there is LRU (MICA §4.3.1), as whole segments are evicted.
     #[inline]
-    pub fn is_in_tail_segment(&self, region: &Region, position: Position<B>) -> bool {
+    pub fn is_before_tail_segment(&self, region: &Region, position: Position<B>) -> bool {
         let tail = self.position(region, TAIL);
-        tail.distance_from(position) <= self.in_segment(tail)
+        has_evicted(self.position(region, HEAD)) && tail.distance_from(position) > self.in_segment(tail)
     }
 
     /// Words that were appended since `position`: the more, the older.
@@ -301,4 +302,11 @@ impl<B: PositionBits> Log<B> {
     fn geometry(&self) -> u64 {
         u64::from(self.segment_bits) << 48 | u64::from(B::BITS) << 40 | (self.table_mask + 1)
     }
+}
+
+/// Whether a log has evicted anything: before that, moving entries would only waste room.
+///
+/// A head that has come round to 0 is wrong about it for the time of one segment.
+fn has_evicted<B: PositionBits>(head: Position<B>) -> bool {
+    head.words() != 0
 }
