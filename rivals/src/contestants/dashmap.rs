@@ -1,0 +1,35 @@
+//! dashmap: shards of hashbrown, each behind a lock for readers and writers.
+
+use crate::{
+    contestant::{Shared, Tally},
+    workload::{Op, value},
+};
+use dashmap::DashMap;
+use foldhash::fast::RandomState;
+
+pub(super) type Map<const KEY: usize, const VALUE: usize> = DashMap<[u8; KEY], [u8; VALUE], RandomState>;
+
+impl<const KEY: usize, const VALUE: usize> Shared<KEY, VALUE> for Map<KEY, VALUE> {
+    const NAME: &'static str = "dashmap";
+
+    fn with_capacity(items: usize) -> Self {
+        Self::with_capacity_and_hasher(items, RandomState::default())
+    }
+
+    fn put(&self, key: [u8; KEY], value: [u8; VALUE]) {
+        self.insert(key, value);
+    }
+
+    fn run(&self, batch: &[Op<KEY>], out: &mut [u8; VALUE], tally: &mut Tally) {
+        for op in batch {
+            if op.is_put {
+                self.insert(op.key, value(&op.key));
+                continue;
+            }
+            match self.get(&op.key).map(|found| *out = *found) {
+                Some(()) => tally.found(out),
+                None => tally.missed(),
+            }
+        }
+    }
+}

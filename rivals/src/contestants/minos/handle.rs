@@ -1,0 +1,109 @@
+//! What a thread has in its hands: reading and writing, alike for all modes of data access.
+
+use super::NOW;
+use minos_base::KeyHash;
+use minos_engine::{Access, AnyWriter, Crcw, Crew, Engine, Entry, Erew, Mode, Owner, Put};
+use std::sync::Arc;
+
+/// A thread's way to a table.
+pub(super) trait Handle: Send + 'static {
+    /// What happens when the memory is full.
+    type Mode: Mode;
+    /// Who may read and write.
+    type Access: Access;
+
+    /// What is read from, and what is written through.
+    fn split(&mut self) -> (&Table<Self>, impl Writer<Mode = Self::Mode, Access = Self::Access>);
+}
+
+/// The table that a handle leads to.
+pub(super) type Table<H> = Engine<<H as Handle>::Mode, <H as Handle>::Access>;
+
+/// What is written through.
+pub(super) trait Writer {
+    /// As [`Handle::Mode`].
+    type Mode: Mode;
+    /// As [`Handle::Access`].
+    type Access: Access;
+
+    /// The place of a key.
+    fn entry<'a>(&'a mut self, hash: KeyHash, key: &'a [u8]) -> Entry<'a, Self::Mode, Self::Access>;
+
+    /// Stores a burst of values. What finds no room leaves the same value in place.
+    fn put_many(&mut self, puts: &[Put<'_>]);
+}
+
+/// A table that belongs to one thread.
+pub(super) struct Own<M: Mode>(pub(super) Engine<M, Erew>);
+
+/// A table that any thread reads, and the partitions of it that this thread writes.
+pub(super) struct Owned<M: Mode> {
+    pub(super) engine: Arc<Engine<M, Crew>>,
+    pub(super) owner: Owner<M>,
+}
+
+/// A table that any thread reads and writes.
+pub(super) struct Shared<M: Mode>(pub(super) Arc<Engine<M, Crcw>>);
+
+impl<M: Mode> Handle for Own<M> {
+    type Mode = M;
+    type Access = Erew;
+
+    fn split(&mut self) -> (&Engine<M, Erew>, impl Writer<Mode = M, Access = Erew>) {
+        (&self.0, &self.0)
+    }
+}
+
+impl<M: Mode> Handle for Shared<M>
+where
+    Engine<M, Crcw>: Send + Sync,
+{
+    type Mode = M;
+    type Access = Crcw;
+
+    fn split(&mut self) -> (&Engine<M, Crcw>, impl Writer<Mode = M, Access = Crcw>) {
+        (&*self.0, &*self.0)
+    }
+}
+
+impl<M: Mode> Handle for Owned<M>
+where
+    Engine<M, Crew>: Send + Sync,
+{
+    type Mode = M;
+    type Access = Crew;
+
+    fn split(&mut self) -> (&Engine<M, Crew>, impl Writer<Mode = M, Access = Crew>) {
+        (&*self.engine, &mut self.owner)
+    }
+}
+
+impl<M: Mode, A: AnyWriter> Writer for &Engine<M, A> {
+    type Mode = M;
+    type Access = A;
+
+    #[inline]
+    fn entry<'a>(&'a mut self, hash: KeyHash, key: &'a [u8]) -> Entry<'a, M, A> {
+        Engine::entry(self, hash, key, NOW)
+    }
+
+    #[inline]
+    fn put_many(&mut self, puts: &[Put<'_>]) {
+        Engine::put_many(self, puts, NOW, |_, _| ());
+    }
+}
+
+impl<M: Mode> Writer for &mut Owner<M> {
+    type Mode = M;
+    type Access = Crew;
+
+    #[inline]
+    fn entry<'a>(&'a mut self, hash: KeyHash, key: &'a [u8]) -> Entry<'a, M, Crew> {
+        Owner::entry(self, hash, key, NOW)
+    }
+
+    #[inline]
+    fn put_many(&mut self, puts: &[Put<'_>]) {
+        Owner::put_many(self, puts, NOW, |_, _| ());
+    }
+}

@@ -1,0 +1,39 @@
+//! moka: a cache with W-TinyLFU, without a bound, so that it need not evict.
+
+use crate::{
+    contestant::{Shared, Tally},
+    workload::{Op, value},
+};
+use foldhash::fast::RandomState;
+use moka::sync::Cache;
+
+pub(super) type Map<const KEY: usize, const VALUE: usize> = Cache<[u8; KEY], [u8; VALUE], RandomState>;
+
+impl<const KEY: usize, const VALUE: usize> Shared<KEY, VALUE> for Map<KEY, VALUE> {
+    const NAME: &'static str = "moka";
+    const IS_LOSSY: bool = true;
+
+    fn with_capacity(items: usize) -> Self {
+        Cache::builder().initial_capacity(items).build_with_hasher(RandomState::default())
+    }
+
+    fn put(&self, key: [u8; KEY], value: [u8; VALUE]) {
+        self.insert(key, value);
+    }
+
+    fn run(&self, batch: &[Op<KEY>], out: &mut [u8; VALUE], tally: &mut Tally) {
+        for op in batch {
+            if op.is_put {
+                self.insert(op.key, value(&op.key));
+                continue;
+            }
+            match self.get(&op.key) {
+                Some(found) => {
+                    *out = found;
+                    tally.found(out);
+                }
+                None => tally.missed(),
+            }
+        }
+    }
+}

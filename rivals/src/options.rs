@@ -1,0 +1,169 @@
+//! What can be asked for on the command line.
+
+use crate::{
+    contestants::Family,
+    workload::{Mix, Popularity},
+};
+use clap::{Parser, ValueEnum, builder::RangedU64ValueParser};
+use minos_base::{SizeText, limits::BURST_MAX};
+use minos_engine::Backing;
+use std::path::PathBuf;
+
+/// Bytes of memory an item of Minos may take beside key and value in all of its stores, at most.
+const HUGETLB_BYTES_PER_ITEM: u64 = 1024;
+
+/// Compares the Minos engine with other tables, side by side, and with what the machine can do at most
+#[derive(Debug, Parser)]
+pub(crate) struct Options {
+    /// Sizes of keys and values, as in MICA §5.1: 8 + 8, 16 + 64, 128 + 1024 bytes
+    #[arg(long, default_value = "tiny")]
+    pub(crate) preset: Preset,
+    /// Items; by default 16m tiny ones, 8m small ones, 512k large ones
+    #[arg(long)]
+    items: Option<SizeText>,
+    /// Numbers of threads, powers of two
+    #[arg(long, value_delimiter = ',', default_value = "1,2", value_parser = power_of_two)]
+    pub(crate) threads: Vec<usize>,
+    /// Shares of GETs in percent; the others replace items
+    #[arg(long, value_delimiter = ',', default_value = "95,50", value_parser = clap::value_parser!(u32).range(..=100))]
+    get: Vec<u32>,
+    /// How popular items are
+    #[arg(long, value_delimiter = ',', default_value = "zipf,uniform")]
+    popularity: Vec<Popularity>,
+    /// Operations of each thread in each round; by default 4m, 1m of large items
+    #[arg(long)]
+    operations: Option<SizeText>,
+    /// Rounds that count; one before them does not
+    #[arg(long, default_value_t = 5, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    pub(crate) rounds: usize,
+    /// Operations that are known at once, at most 32
+    #[arg(long, default_value_t = BURST_MAX, value_parser = RangedU64ValueParser::<usize>::new().range(1..=BURST_MAX as u64))]
+    pub(crate) batch: usize,
+    /// Who takes part
+    #[arg(long, value_delimiter = ',', default_values_t = Family::value_variants().to_vec(), value_enum)]
+    only: Vec<Family>,
+    /// Who does not take part
+    #[arg(long, value_delimiter = ',')]
+    without: Vec<Family>,
+    /// When keys are hashed for Minos: before the time that is measured, as MICA2's own benchmark does, or in it
+    #[arg(long, default_value = "before")]
+    hash: Hashing,
+    /// Pages of Minos and of the first probe: transparent huge pages, pages of 4 KiB, or reserved huge pages,
+    /// which are reserved for the time of the run (needs root)
+    #[arg(long, default_value = "transparent")]
+    pages: Pages,
+    /// Print JSON and nothing else
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Write the tables to this file too
+    #[arg(long)]
+    pub(crate) out: Option<PathBuf>,
+}
+
+/// Sizes of keys and values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Preset {
+    /// 8 + 8 bytes.
+    Tiny,
+    /// 16 + 64 bytes.
+    Small,
+    /// 128 + 1024 bytes.
+    Large,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Hashing {
+    Before,
+    Inline,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Pages {
+    Transparent,
+    #[value(name = "4k")]
+    Small,
+    Reserved,
+}
+
+impl Options {
+    /// Items that are loaded.
+    pub(crate) fn items(&self) -> u64 {
+        let default = match self.preset {
+            Preset::Tiny => 16 << 20,
+            Preset::Small => 8 << 20,
+            Preset::Large => 512 << 10,
+        };
+        self.items.map_or(default, |items| items.0).max(1)
+    }
+
+    /// Operations of each thread in each round.
+    pub(crate) fn operations(&self) -> usize {
+        let default = if self.preset == Preset::Large { 1 << 20 } else { 4 << 20 };
+        self.operations.map_or(default, |operations| operations.0) as usize
+    }
+
+    /// Whether Minos hashes keys within the time that is measured.
+    pub(crate) fn hashes_inline(&self) -> bool {
+        self.hash == Hashing::Inline
+    }
+
+    /// Where the memory of Minos comes from.
+    pub(crate) fn backing(&self) -> Backing {
+        match self.pages {
+            Pages::Transparent => Backing::Private,
+            Pages::Small => Backing::Memfd,
+            Pages::Reserved => Backing::Hugetlb,
+        }
+    }
+
+    /// Bytes of huge pages to be reserved.
+    pub(crate) fn hugetlb_bytes(&self) -> Option<u64> {
+        let (key_bytes, value_bytes) = self.sizes();
+        let bytes = self.items() * (6 * (key_bytes + value_bytes) + HUGETLB_BYTES_PER_ITEM);
+        (self.pages == Pages::Reserved).then_some(bytes)
+    }
+
+    /// Bytes of keys and values.
+    pub(crate) fn sizes(&self) -> (u64, u64) {
+        match self.preset {
+            Preset::Tiny => (8, 8),
+            Preset::Small => (16, 64),
+            Preset::Large => (128, 1024),
+        }
+    }
+
+    /// Who takes part.
+    pub(crate) fn families(&self) -> impl Iterator<Item = Family> {
+        self.only.iter().copied().filter(|family| !self.without.contains(family))
+    }
+
+    /// What is asked for, one mix after another.
+    pub(crate) fn mixes(&self) -> Vec<Mix> {
+        let of = |&popularity| self.get.iter().map(move |&get_percent| Mix { popularity, get_percent });
+        self.popularity.iter().flat_map(of).collect()
+    }
+}
+
+fn power_of_two(text: &str) -> Result<usize, String> {
+    let number: usize = text.parse().map_err(|_| format!("{text} is no number"))?;
+    if number.is_power_of_two() {
+        Ok(number)
+    } else {
+        Err("the hash deals keys to 1, 2, 4... threads".into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn options_are_consistent() {
+        Options::command().debug_assert();
+        let options = Options::parse_from(["x", "--without", "moka", "--get", "95"]);
+        assert!(options.families().all(|family| family != Family::Moka));
+        assert_eq!(options.mixes().len(), 2);
+        assert!(Options::try_parse_from(["x", "--threads", "3"]).is_err());
+    }
+}

@@ -1,0 +1,190 @@
+//! Tables and JSON.
+
+use crate::{
+    options::{Options, Preset},
+    pages,
+    probe::LIMIT_NAME,
+    rounds::Samples,
+    workload::{Mix, Popularity},
+};
+use anyhow::Context;
+use serde_json::{Value, json};
+use std::{fmt::Write, fs};
+
+/// One contestant with one mix on so many threads.
+#[derive(Clone, Debug)]
+pub(crate) struct Cell {
+    /// The contestant.
+    pub(crate) name: String,
+    /// Threads that ran at once.
+    pub(crate) threads: usize,
+    /// What was asked for.
+    pub(crate) mix: Mix,
+    /// What was measured.
+    pub(crate) samples: Samples,
+}
+
+/// Everything that was measured in one run.
+#[derive(Debug)]
+pub(crate) struct Report {
+    head: String,
+    cells: Vec<Cell>,
+    threads: Vec<usize>,
+    mixes: Vec<Mix>,
+}
+
+impl Report {
+    /// An empty report, which says what is going to be measured and where.
+    pub(crate) fn new(options: &Options) -> Self {
+        let (key_bytes, value_bytes) = options.sizes();
+        let preset = match options.preset {
+            Preset::Tiny => "Tiny",
+            Preset::Small => "Small",
+            Preset::Large => "Large",
+        };
+        let head = format!(
+            "{preset} items: {} of {key_bytes} + {value_bytes} bytes; {} operations of each thread in each of {} rounds;\n\
+             batches of {}; keys are hashed for Minos {}.\n\n- Processor: {}, {} of them; Linux {}\n\
+             - Backing of Minos: {}; glibc's tunables: {}\n",
+            options.items(),
+            options.operations(),
+            options.rounds,
+            options.batch,
+            if options.hashes_inline() { "within the time that is measured" } else { "beforehand" },
+            processor(),
+            std::thread::available_parallelism().map_or(0, usize::from),
+            kernel(),
+            options.backing(),
+            std::env::var("GLIBC_TUNABLES").unwrap_or_else(|_| "none".to_owned()),
+        );
+        Self { head, cells: Vec::new(), threads: options.threads.clone(), mixes: options.mixes() }
+    }
+
+    /// Writes down what pages the process has, now that everything is loaded for `threads`.
+    ///
+    /// # Errors
+    /// If the kernel does not tell.
+    pub(crate) fn note_pages(&mut self, threads: usize) -> anyhow::Result<()> {
+        Ok(writeln!(
+            self.head,
+            "- Memory of all contestants together, {threads} threads: {}",
+            pages::in_use()?
+        )?)
+    }
+
+    /// Adds what was measured, and shows it on the side.
+    pub(crate) fn add(&mut self, cell: Cell) {
+        let (low, high) = cell.samples.spread();
+        eprintln!(
+            "{} thread(s), {}: {:7.2} ({low:.2}-{high:.2}) M/s  {:6.2} % hits  {}",
+            cell.threads,
+            mix_text(cell.mix),
+            cell.samples.median(),
+            100.0 * cell.samples.hit_ratio(),
+            cell.name,
+        );
+        self.cells.push(cell);
+    }
+
+    /// Prints the report, and writes it to a file if that was asked for.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub(crate) fn write(&self, options: &Options) -> anyhow::Result<()> {
+        let text = self.to_markdown();
+        if options.json {
+            println!("{:#}", self.to_json());
+        } else {
+            println!("{text}");
+        }
+        match &options.out {
+            Some(path) => fs::write(path, text).with_context(|| path.display().to_string()),
+            None => Ok(()),
+        }
+    }
+
+    fn to_markdown(&self) -> String {
+        let mut text = self.head.clone();
+        for &threads in &self.threads {
+            let count = if threads == 1 { "One thread".to_owned() } else { format!("{threads} threads") };
+            let _ = write!(
+                text,
+                "\n## {count}\n\nMillion operations a second: median (smallest to largest).\n\n"
+            );
+            self.table(&mut text, threads, |cell| {
+                let (low, high) = cell.samples.spread();
+                let lost = 100.0 * (1.0 - cell.samples.hit_ratio());
+                let lost = if lost > 0.0 { format!(", {lost:.1} % missed") } else { String::new() };
+                format!("{:.1} ({low:.1} to {high:.1}{lost})", cell.samples.median())
+            });
+            if self.cells.iter().any(|cell| cell.name == LIMIT_NAME) {
+                let _ = write!(text, "\nIn percent of the limit ({LIMIT_NAME}).\n\n");
+                self.table(&mut text, threads, |cell| {
+                    let share = self.limit(cell).map(|limit| 100.0 * cell.samples.median() / limit);
+                    share.map_or_else(|| "-".to_owned(), |share| format!("{share:.0}"))
+                });
+            }
+        }
+        text
+    }
+
+    fn table(&self, text: &mut String, threads: usize, show: impl Fn(&Cell) -> String) {
+        let titles: Vec<_> = self.mixes.iter().map(|&mix| mix_text(mix)).collect();
+        let _ = writeln!(text, "| | {} |\n|---|{}", titles.join(" | "), "---:|".repeat(titles.len()));
+        let of_threads = || self.cells.iter().filter(|cell| cell.threads == threads);
+        for row in of_threads().filter(|cell| Some(&cell.mix) == self.mixes.first()) {
+            let row_cells = of_threads().filter(|cell| cell.name == row.name);
+            let shown: Vec<_> = row_cells.map(&show).collect();
+            let _ = writeln!(text, "| {} | {} |", row.name, shown.join(" | "));
+        }
+    }
+
+    /// What the machine can do at most where `cell` was measured, in million operations a second.
+    fn limit(&self, cell: &Cell) -> Option<f64> {
+        let is_beside = |other: &&Cell| {
+            other.name == LIMIT_NAME && other.threads == cell.threads && other.mix == cell.mix
+        };
+        self.cells.iter().find(is_beside).map(|limit| limit.samples.median())
+    }
+
+    fn to_json(&self) -> Value {
+        let cells = self.cells.iter().map(|cell| {
+            json!({
+                "name": cell.name,
+                "threads": cell.threads,
+                "popularity": popularity_text(cell.mix.popularity),
+                "get_percent": cell.mix.get_percent,
+                "mops": cell.samples.mops,
+                "median_mops": cell.samples.median(),
+                "hit_ratio": cell.samples.hit_ratio(),
+                "share_of_limit": self.limit(cell).map(|limit| cell.samples.median() / limit),
+            })
+        });
+        json!({ "about": self.head, "results": cells.collect::<Vec<_>>() })
+    }
+}
+
+fn mix_text(mix: Mix) -> String {
+    format!("{}, {} % GET", popularity_text(mix.popularity), mix.get_percent)
+}
+
+fn popularity_text(popularity: Popularity) -> &'static str {
+    match popularity {
+        Popularity::Zipf => "zipf 0.99",
+        Popularity::Uniform => "uniform",
+    }
+}
+
+fn processor() -> String {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let of = |name: &str| {
+        let line = text.lines().find(|line| line.starts_with(name));
+        line.and_then(|line| line.split_once(':')).map_or("unknown", |(_, value)| value.trim()).to_owned()
+    };
+    format!("{}, model {}", of("model name"), of("model\t"))
+}
+
+fn kernel() -> String {
+    fs::read_to_string("/proc/sys/kernel/osrelease")
+        .map_or_else(|_| "unknown".to_owned(), |text| text.trim().into())
+}
