@@ -144,7 +144,7 @@ impl Server {
             let shared = Arc::clone(&shared);
             server.spawn(format!("minos-worker-{index}"), move || {
                 pin(cpu);
-                Worker::<M, D, P>::new(shared, WorkerId(index as u16), large).run();
+                Worker::<M, D, P>::new(&shared, WorkerId(index as u16), large).run();
             })?;
         }
         let control = Control {

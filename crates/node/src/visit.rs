@@ -1,7 +1,7 @@
 //! One visit to a connection that has something to do: receive, parse, execute, reply.
 
 use arrayvec::ArrayVec;
-use minos_base::{KeyHash, SizeClass, limits::BURST_MAX};
+use minos_base::{SizeClass, limits::BURST_MAX};
 use minos_command::{Request, Value};
 use minos_engine::Mode;
 use minos_net::{Interest, Poller, Progress, Ready};
@@ -10,7 +10,7 @@ use minos_sched::Discipline;
 
 use crate::{
     connection::Connection,
-    execute::{self, Context, Executed, LargeStore, Outcome},
+    execute::{self, Context, Executed, LargeStore, Lookup, Outcome},
     placement::WorkerPlacement,
     queue::{HeldBack, QueueState},
     transfer::{Transfer, Work},
@@ -52,10 +52,10 @@ enum Why<M: Mode> {
     Large(Work<M>, SizeClass),
 }
 
-/// A parsed command of a burst, the hash of its key and where it ends in the input.
+/// A parsed command of a burst, what is known of its key and where it ends in the input.
 struct Pending<'a> {
     command: Command<'a>,
-    hash: Option<KeyHash>,
+    lookup: Option<Lookup<'a>>,
     end: usize,
 }
 
@@ -69,7 +69,7 @@ enum Tail {
     Malformed(Malformed),
 }
 
-impl<M: Mode, D: Discipline, P: Poller> Worker<M, D, P> {
+impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
     /// Serves a connection that has something to do, at most `requests_max` requests of it.
     pub(crate) fn visit(&mut self, state: &mut QueueState<M, P>, event: Ready, requests_max: usize) {
         let QueueState { poller, connections, .. } = state;
@@ -251,9 +251,7 @@ impl<M: Mode, D: Discipline, P: Poller> Worker<M, D, P> {
         let mut burst = ArrayVec::new();
         let tail = self.parse_burst(connection.resume.take(), input, &mut burst, *requests_max);
         if burst.len() > 1 {
-            for hash in burst.iter().filter_map(|pending| pending.hash) {
-                self.shared.store.prefetch_item(hash);
-            }
+            self.stage(&mut burst);
         }
         let mut consumed = 0;
         for pending in &burst {
@@ -291,6 +289,21 @@ impl<M: Mode, D: Discipline, P: Poller> Worker<M, D, P> {
         }
     }
 
+    /// Looks the keys of a burst up in their buckets, which are near by now, and begins to fetch their items.
+    fn stage<'a>(&self, burst: &mut [Pending<'a>])
+    where
+        's: 'a,
+    {
+        let store = &self.shared.store;
+        for pending in burst {
+            let Some(lookup) = &mut pending.lookup else { continue };
+            match pending.command.request {
+                Request::Get(_) => lookup.staged = Some(store.stage(lookup.hash)),
+                _ => store.prefetch_item(lookup.hash),
+            }
+        }
+    }
+
     /// Parses commands at the front of `input` and begins to fetch their index buckets.
     fn parse_burst<'a>(
         &self,
@@ -310,15 +323,15 @@ impl<M: Mode, D: Discipline, P: Poller> Worker<M, D, P> {
             match parsed {
                 Parsed::Request { command, consumed } => {
                     end += consumed;
-                    let hash = execute::hash(store, &command);
-                    if let Some(hash) = hash {
-                        store.prefetch_bucket(hash);
+                    let lookup = Lookup::of(store, &command);
+                    if let Some(lookup) = &lookup {
+                        store.prefetch_bucket(lookup.hash);
                     }
                     let is_whole = match command.request {
                         Request::Store(store) => matches!(store.value, Value::Whole(_)),
                         _ => true,
                     };
-                    burst.push(Pending { command, hash, end });
+                    burst.push(Pending { command, lookup, end });
                     if !is_whole {
                         // What follows is its value.
                         return Tail::Unknown;
@@ -333,12 +346,12 @@ impl<M: Mode, D: Discipline, P: Poller> Worker<M, D, P> {
 
     fn execute(&mut self, pending: &Pending<'_>) -> Executed<M> {
         let (mut context, tx) = self.context();
-        execute::execute(&mut context, &pending.command, pending.hash, tx)
+        execute::execute(&mut context, &pending.command, pending.lookup, tx)
     }
 
     /// What execution needs of this worker, and where it puts replies.
     fn context(&mut self) -> (Context<'_, M, WorkerPlacement<D>>, &mut Vec<u8>) {
-        let shared = &*self.shared;
+        let shared = self.shared;
         let context = Context {
             store: &shared.store,
             clock: &shared.clock,

@@ -43,8 +43,8 @@ const RECEIVE_BYTES: usize = 16 << 10;
 /// One worker: a thread with an RX queue, a ring and a set of large transfers.
 ///
 /// The discipline and the poller are types, so that the loop holds no branch on either.
-pub(crate) struct Worker<M: Mode, D, P: Poller> {
-    pub(crate) shared: Arc<Shared<M, P>>,
+pub(crate) struct Worker<'s, M: Mode, D, P: Poller> {
+    pub(crate) shared: &'s Shared<M, P>,
     pub(crate) id: WorkerId,
     pub(crate) placement: WorkerPlacement<D>,
     pub(crate) large: LargeSet<M>,
@@ -66,8 +66,8 @@ struct Housekeeping {
     connections_checked: Seconds,
 }
 
-impl<M: Mode, D: Discipline, P: Poller> Worker<M, D, P> {
-    pub(crate) fn new(shared: Arc<Shared<M, P>>, id: WorkerId, large: LargeSet<M>) -> Self {
+impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
+    pub(crate) fn new(shared: &'s Shared<M, P>, id: WorkerId, large: LargeSet<M>) -> Self {
         let now = Instant::now();
         let config = &shared.config;
         let histogram = Arc::clone(&shared.workers[id.index()].histogram);
@@ -91,20 +91,19 @@ impl<M: Mode, D: Discipline, P: Poller> Worker<M, D, P> {
 
     /// Works until the server stops.
     pub(crate) fn run(mut self) {
-        // A reference of its own, so that no turn of the loop has to count one.
-        let shared = Arc::clone(&self.shared);
+        let shared = self.shared;
         while !shared.stop.is_requested() {
             self.read_clock();
             if self.placement.refresh(&shared.plan) {
                 // What was this worker's to poll may not be any more.
-                (0..shared.queues.len()).for_each(|queue| pass_on(&shared, queue));
+                (0..shared.queues.len()).for_each(|queue| pass_on(shared, queue));
             }
-            let worked = self.poll_queues(&shared) | self.take_from_ring() | self.serve_large();
+            let worked = self.poll_queues(shared) | self.take_from_ring() | self.serve_large();
             self.keep_house();
             if worked {
                 self.idle.worked(self.now);
             } else if self.idle.may_sleep(self.now) {
-                self.sleep(&shared);
+                self.sleep(shared);
             } else {
                 std::hint::spin_loop();
             }
@@ -112,7 +111,7 @@ impl<M: Mode, D: Discipline, P: Poller> Worker<M, D, P> {
         self.finish();
     }
 
-    pub(crate) fn mine(&self) -> &WorkerShared<M> {
+    pub(crate) fn mine(&self) -> &'s WorkerShared<M> {
         &self.shared.workers[self.id.index()]
     }
 
@@ -432,8 +431,7 @@ impl<M: Mode, D: Discipline, P: Poller> Worker<M, D, P> {
         let Some(timeout) = self.shared.config.idle_timeout else { return };
         let timeout_s = Seconds::try_from(timeout.as_secs()).unwrap_or(Seconds::MAX);
         let Some(oldest) = self.now_s.checked_sub(timeout_s) else { return };
-        let shared = Arc::clone(&self.shared);
-        let Some(mut state) = shared.queues[self.id.index()].state.try_lock() else { return };
+        let Some(mut state) = self.shared.queues[self.id.index()].state.try_lock() else { return };
         let silent: Vec<_> = state
             .connections
             .all_here()

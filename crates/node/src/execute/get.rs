@@ -1,11 +1,11 @@
 //! `get`, `gets`, `gat` and `gats` of one key, and what those of several do for each.
 
-use minos_base::{KeyHash, SizeClass};
+use minos_base::SizeClass;
 use minos_command::Exptime;
-use minos_engine::{ItemView, Mode, Pinned};
+use minos_engine::{Get, ItemView, Mode, Pinned, Staged};
 use minos_proto::memcache::{compose, text};
 
-use super::{Context, LargeReply, Outcome, Placement, item::Facts};
+use super::{Context, LargeReply, Lookup, Outcome, Placement, item::Facts};
 
 /// What became of one key of a request.
 pub(super) enum Found<M: Mode> {
@@ -22,13 +22,13 @@ pub(super) enum Found<M: Mode> {
 #[inline]
 pub(super) fn execute<M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
-    hash: KeyHash,
+    lookup: Lookup<'_>,
     key: &[u8],
     touch: Option<Exptime>,
     with_cas: bool,
     tx: &mut Vec<u8>,
 ) -> Outcome<M> {
-    match find(cx, hash, key, touch, with_cas, tx) {
+    match find(cx, lookup, key, touch, with_cas, tx) {
         Found::Missing => tx.extend_from_slice(text::END),
         Found::Copied => tx.extend_from_slice(text::VALUE_END),
         Found::Pinned(item) => {
@@ -42,21 +42,21 @@ pub(super) fn execute<M: Mode, P: Placement>(
 #[inline]
 pub(super) fn find<M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
-    hash: KeyHash,
+    lookup: Lookup<'_>,
     key: &[u8],
     touch: Option<Exptime>,
     with_cas: bool,
     tx: &mut Vec<u8>,
 ) -> Found<M> {
-    let head = Head { key, with_cas };
+    let head = Head { get: Get { hash: lookup.hash, key }, with_cas };
     match touch {
         None => {
-            let found = fetch(cx, hash, &head, tx);
+            let found = fetch(cx, &lookup, &head, tx);
             count(cx, &found);
             found
         }
         Some(exptime) => {
-            let found = touch_and_fetch(cx, hash, &head, exptime, tx);
+            let found = touch_and_fetch(cx, &head, exptime, tx);
             count_touched(cx, &found);
             found
         }
@@ -79,9 +79,9 @@ fn count_touched<M: Mode, P>(cx: &Context<'_, M, P>, found: &Found<M>) {
     }
 }
 
-/// The line that announces a value.
+/// Which item is wanted, and what the line that announces its value is to say.
 struct Head<'a> {
-    key: &'a [u8],
+    get: Get<'a>,
     with_cas: bool,
 }
 
@@ -89,7 +89,7 @@ impl Head<'_> {
     #[inline]
     fn compose(&self, item: &Facts, tx: &mut Vec<u8>) {
         let cas = self.with_cas.then_some(item.cas);
-        compose::value_head(tx, self.key, item.flags, item.value_bytes, cas);
+        compose::value_head(tx, self.get.key, item.flags, item.value_bytes, cas);
     }
 }
 
@@ -99,57 +99,73 @@ pub(super) enum Read {
     Missing,
     /// The reply is in the transmit buffer.
     Copied,
-    /// The item is larger than its index slot had said: the slot was another item's, or has changed.
+    /// The item is larger than its index slot had said: the slot was another item's, or has changed, or was
+    /// not seen.
     Longer(SizeClass),
 }
 
 #[inline]
 fn fetch<M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
-    hash: KeyHash,
+    lookup: &Lookup<'_>,
     head: &Head<'_>,
     tx: &mut Vec<u8>,
 ) -> Found<M> {
-    // A miss has no size to count and nothing to copy.
-    let class = cx.store.size_class(hash);
+    let staged = lookup.staged(cx.store);
+    let class = staged.size_class();
     if class.is_some_and(|class| !cx.placement.is_here(class)) {
-        return pin(cx, hash, head, tx);
+        return pin(cx, head, tx);
     }
-    match read(cx, hash, head, class, tx) {
+    match read(cx, &staged, head, class, tx) {
         Read::Missing => Found::Missing,
         Read::Copied => Found::Copied,
-        Read::Longer(class) if !cx.placement.serves(class) => pin(cx, hash, head, tx),
-        Read::Longer(class) => match read(cx, hash, head, Some(class), tx) {
-            Read::Missing => Found::Missing,
-            Read::Copied => Found::Copied,
-            Read::Longer(_) => pin(cx, hash, head, tx),
-        },
+        Read::Longer(longer) => {
+            // A size of which the bucket has not told is counted now.
+            let is_here =
+                if class.is_some() { cx.placement.serves(longer) } else { cx.placement.is_here(longer) };
+            if is_here { fetch_longer(cx, &staged, head, longer, tx) } else { pin(cx, head, tx) }
+        }
     }
 }
 
-/// Copies an item of at most `class` to the reply, without a lock.
+/// Copies an item that was found to be of `class`.
+#[cold]
+fn fetch_longer<M: Mode, P: Placement>(
+    cx: &Context<'_, M, P>,
+    staged: &Staged<'_>,
+    head: &Head<'_>,
+    class: SizeClass,
+    tx: &mut Vec<u8>,
+) -> Found<M> {
+    match read(cx, staged, head, Some(class), tx) {
+        Read::Missing => Found::Missing,
+        Read::Copied => Found::Copied,
+        Read::Longer(_) => pin(cx, head, tx),
+    }
+}
+
+/// Copies an item of at most `class` to the reply, without a lock; without a class, only tells it.
 #[inline]
 fn read<M: Mode, P>(
     cx: &Context<'_, M, P>,
-    hash: KeyHash,
+    staged: &Staged<'_>,
     head: &Head<'_>,
     class: Option<SizeClass>,
     tx: &mut Vec<u8>,
 ) -> Read {
     let start = tx.len();
-    let value_bytes_max = class.map_or(0, SizeClass::bytes_max);
     let copy = |item: &ItemView<'_>| {
         // Whatever an earlier round has left is of an item that was changed meanwhile.
         tx.truncate(start);
         let facts = Facts::from(&**item);
-        if facts.value_bytes > value_bytes_max {
+        if class.is_none_or(|class| facts.value_bytes > class.bytes_max()) {
             return Read::Longer(SizeClass::of(facts.value_bytes));
         }
         head.compose(&facts, tx);
         item.copy_value_to(tx);
         Read::Copied
     };
-    match cx.store.read(hash, head.key, cx.now, copy) {
+    match cx.store.read_staged(staged, &head.get, cx.now, copy) {
         Some(Read::Copied) => Read::Copied,
         other => {
             tx.truncate(start);
@@ -159,13 +175,8 @@ fn read<M: Mode, P>(
 }
 
 /// Holds on to an item that is too large to copy; one that is small after all is copied.
-fn pin<M: Mode, P: Placement>(
-    cx: &Context<'_, M, P>,
-    hash: KeyHash,
-    head: &Head<'_>,
-    tx: &mut Vec<u8>,
-) -> Found<M> {
-    let Some(item) = cx.store.pin(hash, head.key, cx.now) else { return Found::Missing };
+fn pin<M: Mode, P: Placement>(cx: &Context<'_, M, P>, head: &Head<'_>, tx: &mut Vec<u8>) -> Found<M> {
+    let Some(item) = cx.store.pin(head.get.hash, head.get.key, cx.now) else { return Found::Missing };
     let facts = Facts::from(&*item);
     head.compose(&facts, tx);
     if cx.placement.serves(SizeClass::of(facts.value_bytes)) {
@@ -179,12 +190,12 @@ fn pin<M: Mode, P: Placement>(
 /// this request gets the value all the same.
 fn touch_and_fetch<M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
-    hash: KeyHash,
     head: &Head<'_>,
     exptime: Exptime,
     tx: &mut Vec<u8>,
 ) -> Found<M> {
-    let mut entry = cx.store.entry(hash, head.key, cx.now);
+    let start = tx.len();
+    let mut entry = cx.store.entry(head.get.hash, head.get.key, cx.now);
     let Some(facts) = entry.item().map(|item| Facts::from(&*item)) else { return Found::Missing };
     head.compose(&facts, tx);
     entry.set_expiry(exptime.on(cx.clock, cx.now));
@@ -193,8 +204,11 @@ fn touch_and_fetch<M: Mode, P: Placement>(
     if !is_here && let Some(item) = entry.pin(cx.store) {
         return Found::Pinned(item);
     }
-    if let Some(item) = entry.item() {
-        tx.extend_from_slice(item.value());
-    }
+    let Some(item) = entry.item() else {
+        // A large value of a cache can be evicted from under its entry.
+        tx.truncate(start);
+        return Found::Missing;
+    };
+    tx.extend_from_slice(item.value());
     Found::Copied
 }

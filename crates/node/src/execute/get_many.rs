@@ -1,18 +1,18 @@
 //! `get`, `gets`, `gat` and `gats` of several keys.
 
 use arrayvec::ArrayVec;
-use minos_base::{KeyHash, limits::BURST_MAX, limits::SLICE_BYTES};
+use minos_base::{limits::BURST_MAX, limits::SLICE_BYTES};
 use minos_command::{GetMany, Keys};
 use minos_engine::Mode;
 use minos_proto::memcache::{Command, Reply, Resume, text};
 
-use super::{Context, Executed, LargeReply, Outcome, Placement, get};
+use super::{Context, Executed, LargeReply, Lookup, Outcome, Placement, get};
 use get::Found;
 
 /// A key, and the keys that follow it.
 struct Wanted<'a> {
     key: &'a [u8],
-    hash: KeyHash,
+    lookup: Lookup<'a>,
     following: Keys<'a>,
 }
 
@@ -39,7 +39,7 @@ pub(super) fn execute<M: Mode, P: Placement>(
             return Outcome::Done.into();
         }
         for wanted in &group {
-            match get::find(cx, wanted.hash, wanted.key, request.touch, with_cas, tx) {
+            match get::find(cx, wanted.lookup, wanted.key, request.touch, with_cas, tx) {
                 Found::Missing => {}
                 Found::Copied => tx.extend_from_slice(text::LINE_END),
                 Found::Pinned(item) if wanted.following.clone().next().is_none() => {
@@ -69,26 +69,27 @@ fn access_and_refuse<M: Mode, P: Placement>(
     let start = tx.len();
     for key in request.keys {
         // A value that was pinned to be sent is let go at once.
-        get::find(cx, cx.store.hash(key), key, request.touch, false, tx);
+        get::find(cx, Lookup::of_key(cx.store, key), key, request.touch, false, tx);
         tx.truncate(start);
     }
     tx.extend_from_slice(text::BAD_FORMAT);
     Outcome::Done.into()
 }
 
-/// Takes the next keys and prefetches their buckets, then their items, so that the misses in the
+/// Takes the next keys, prefetches their buckets and looks them up there, so that the misses in the
 /// processor's caches overlap (MICA §4.3.2).
-fn gather<'a, M: Mode, P>(cx: &Context<'_, M, P>, keys: &mut Keys<'a>) -> ArrayVec<Wanted<'a>, BURST_MAX> {
+fn gather<'a, M: Mode, P>(cx: &Context<'a, M, P>, keys: &mut Keys<'a>) -> ArrayVec<Wanted<'a>, BURST_MAX> {
+    let store = cx.store;
     let mut group = ArrayVec::new();
     while !group.is_full()
         && let Some(key) = keys.next()
     {
-        let hash = cx.store.hash(key);
-        cx.store.prefetch_bucket(hash);
-        group.push(Wanted { key, hash, following: *keys });
+        let lookup = Lookup::of_key(store, key);
+        store.prefetch_bucket(lookup.hash);
+        group.push(Wanted { key, lookup, following: *keys });
     }
-    for wanted in &group {
-        cx.store.prefetch_item(wanted.hash);
+    for Wanted { lookup, .. } in &mut group {
+        lookup.staged = Some(store.stage(lookup.hash));
     }
     group
 }

@@ -12,7 +12,7 @@ use minos_proto::memcache::{Limits, Parsed, Resume, parse, parse_resumed};
 
 use crate::counters::{Counters, Totals};
 use crate::execute::{
-    Admin, Context, LargeReply, LargeStore, Outcome, Placement, execute, flush_if_due, hash,
+    Admin, Context, LargeReply, LargeStore, Lookup, Outcome, Placement, execute, flush_if_due,
 };
 
 /// Serves values up to a class, and counts what it is asked about.
@@ -196,7 +196,7 @@ impl<M: Mode> Session<M> {
             }
             Parsed::Request { command, consumed } => {
                 self.resume = None;
-                let hash = hash(&self.store, &command);
+                let lookup = Lookup::of(&self.store, &command);
                 let mut cx = Context {
                     store: &self.store,
                     clock: &self.clock,
@@ -205,7 +205,7 @@ impl<M: Mode> Session<M> {
                     placement: &mut self.placement,
                     admin: &self.desk,
                 };
-                let executed = execute(&mut cx, &command, hash, &mut self.output);
+                let executed = execute(&mut cx, &command, lookup, &mut self.output);
                 self.follow(executed.outcome, consumed - executed.unread_bytes)
             }
         };

@@ -1,17 +1,17 @@
 //! `mg`.
 
-use minos_base::{KeyHash, SizeClass};
-use minos_command::Get;
-use minos_engine::{Entry, ItemMeta, ItemView, Mode};
+use minos_base::SizeClass;
+use minos_command as command;
+use minos_engine::{Entry, Get, ItemMeta, ItemView, Mode, Staged};
 use minos_proto::memcache::{MetaFlags, OPAQUE_BYTES_MAX, compose, text};
 
-use super::{Context, LargeReply, Outcome, Placement, get::Read, item::Facts};
+use super::{Context, LargeReply, Lookup, Outcome, Placement, get::Read, item::Facts};
 
 /// An `mg`, and what its flags mean taken together.
 pub(super) struct MetaGet<'a> {
-    request: &'a Get<'a>,
+    request: &'a command::Get<'a>,
     key: &'a [u8],
-    hash: KeyHash,
+    lookup: Lookup<'a>,
     flags: MetaFlags<'a>,
     quiet: bool,
     wants_value: bool,
@@ -33,8 +33,8 @@ enum Answer {
 impl<'a> MetaGet<'a> {
     /// Reads the flags.
     pub(super) fn new(
-        request: &'a Get<'a>,
-        hash: KeyHash,
+        request: &'a command::Get<'a>,
+        lookup: Lookup<'a>,
         key: &'a [u8],
         flags: MetaFlags<'a>,
         quiet: bool,
@@ -42,7 +42,7 @@ impl<'a> MetaGet<'a> {
         let mut get = Self {
             request,
             key,
-            hash,
+            lookup,
             flags,
             quiet,
             wants_value: false,
@@ -66,7 +66,9 @@ impl<'a> MetaGet<'a> {
         cx: &mut Context<'_, M, P>,
         tx: &mut Vec<u8>,
     ) -> Outcome<M> {
-        let class = if self.wants_value { cx.store.size_class(self.hash) } else { None };
+        let staged = self.lookup.staged(cx.store);
+        let class = || staged.size_class().or_else(|| cx.store.size_class(self.lookup.hash));
+        let class = if self.wants_value { class() } else { None };
         let is_here = class.is_none_or(|class| cx.placement.is_here(class));
         if self.opaque_is_too_long && !self.needs_entry {
             tx.extend_from_slice(text::META_OPAQUE_TOO_LONG);
@@ -75,7 +77,7 @@ impl<'a> MetaGet<'a> {
         if self.needs_entry || !is_here {
             return self.with_entry(cx, tx);
         }
-        match self.read(cx, class, tx) {
+        match self.read(cx, &staged, class, tx) {
             Some(Read::Copied) => {
                 count(cx, false, true);
                 tx.extend_from_slice(text::LINE_END);
@@ -91,10 +93,12 @@ impl<'a> MetaGet<'a> {
     fn read<M: Mode, P>(
         &self,
         cx: &Context<'_, M, P>,
+        staged: &Staged<'_>,
         class: Option<SizeClass>,
         tx: &mut Vec<u8>,
     ) -> Option<Read> {
         let start = tx.len();
+        let get = Get { hash: self.lookup.hash, key: self.key };
         let value_bytes_max = class.map_or(0, SizeClass::bytes_max);
         let compose = |item: &ItemView<'_>| {
             tx.truncate(start);
@@ -114,7 +118,7 @@ impl<'a> MetaGet<'a> {
             }
             Some(Read::Copied)
         };
-        let read = cx.store.read(self.hash, self.key, cx.now, compose).unwrap_or(Some(Read::Missing));
+        let read = cx.store.read_staged(staged, &get, cx.now, compose).unwrap_or(Some(Read::Missing));
         if !matches!(read, Some(Read::Copied)) {
             tx.truncate(start);
         }
@@ -132,7 +136,7 @@ impl<'a> MetaGet<'a> {
     /// Answers under the partition's lock.
     fn with_entry<M: Mode, P: Placement>(&self, cx: &mut Context<'_, M, P>, tx: &mut Vec<u8>) -> Outcome<M> {
         let start = tx.len();
-        let mut entry = cx.store.entry(self.hash, self.key, cx.now);
+        let mut entry = cx.store.entry(self.lookup.hash, self.key, cx.now);
         let facts = match self.answer(cx, &mut entry, tx) {
             Answer::Composed(facts) => facts,
             Answer::Missing => {
@@ -145,19 +149,26 @@ impl<'a> MetaGet<'a> {
                 return Outcome::Done;
             }
         };
+        let touched = self.request.touch.is_some();
         tx.extend_from_slice(text::LINE_END);
-        count(cx, self.request.touch.is_some(), true);
         if !self.wants_value {
+            count(cx, touched, true);
             return Outcome::Done;
         }
         if !cx.placement.serves(SizeClass::of(facts.value_bytes))
             && let Some(item) = entry.pin(cx.store)
         {
+            count(cx, touched, true);
             return Outcome::SendLarge(Box::new(LargeReply::new(item, text::LINE_END, None)));
         }
-        if let Some(item) = entry.item() {
-            tx.extend_from_slice(item.value());
-        }
+        let Some(item) = entry.item() else {
+            // A large value of a cache can be evicted from under its entry.
+            tx.truncate(start);
+            drop(entry);
+            return self.miss(cx, tx);
+        };
+        count(cx, touched, true);
+        tx.extend_from_slice(item.value());
         tx.extend_from_slice(text::LINE_END);
         Outcome::Done
     }
@@ -208,7 +219,7 @@ impl<'a> MetaGet<'a> {
     fn expire<M: Mode, P>(
         &self,
         cx: &Context<'_, M, P>,
-        exptime: Option<minos_command::Exptime>,
+        exptime: Option<command::Exptime>,
         entry: &mut Entry<'_, M>,
     ) -> minos_base::Seconds {
         let expiry = exptime.unwrap_or_default().on(cx.clock, cx.now);

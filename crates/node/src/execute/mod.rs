@@ -30,7 +30,7 @@ use std::{fmt::Display, sync::Arc};
 
 use minos_base::{Clock, KeyHash, Seconds, SizeClass};
 use minos_command::{KeyBuffer, Request, ShutdownMode, StatsGroup};
-use minos_engine::{Engine, Mode};
+use minos_engine::{Engine, Mode, Staged};
 use minos_proto::memcache::{Command, Reply, compose, text};
 
 use crate::counters::{Counters, Totals};
@@ -88,35 +88,56 @@ pub(crate) struct Context<'a, M: Mode, P> {
     pub(crate) admin: &'a dyn Admin,
 }
 
-/// The hash of a command's key, or of its first one; none for a command without.
-///
-/// To be had before [`execute`], so that the buckets and items of a burst can be prefetched.
-#[inline]
-pub(crate) fn hash<M: Mode>(store: &Engine<M>, command: &Command<'_>) -> Option<KeyHash> {
-    let mut buffer = KeyBuffer::default();
-    command.request.key().map(|key| store.hash(key.bytes(&mut buffer)))
+/// What is known of a command's key, or of its first one, before the command is executed.
+#[derive(Clone, Copy)]
+pub(crate) struct Lookup<'a> {
+    /// The key's hash, by which buckets and items of a burst can be prefetched.
+    pub(crate) hash: KeyHash,
+    /// What the key's bucket says, where it was looked at already.
+    pub(crate) staged: Option<Staged<'a>>,
 }
 
-/// Executes `command`, whose [`hash`] is known already if it was asked for. The reply, or the part of it
+impl<'a> Lookup<'a> {
+    /// Of a command; none if it has no key.
+    #[inline]
+    pub(crate) fn of<M: Mode>(store: &Engine<M>, command: &Command<'_>) -> Option<Self> {
+        let mut buffer = KeyBuffer::default();
+        command.request.key().map(|key| Self::of_key(store, key.bytes(&mut buffer)))
+    }
+
+    /// Of a key.
+    #[inline]
+    pub(crate) fn of_key<M: Mode>(store: &Engine<M>, key: &[u8]) -> Self {
+        Self { hash: store.hash(key), staged: None }
+    }
+
+    /// What the key's bucket says.
+    #[inline]
+    pub(crate) fn staged<M: Mode>(&self, store: &'a Engine<M>) -> Staged<'a> {
+        self.staged.unwrap_or_else(|| store.stage(self.hash))
+    }
+}
+
+/// Executes `command`, whose [`Lookup`] is known already if it was asked for. The reply, or the part of it
 /// that is there, is appended to `tx`.
 pub(crate) fn execute<M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
     command: &Command<'_>,
-    hash: Option<KeyHash>,
+    lookup: Option<Lookup<'_>>,
     tx: &mut Vec<u8>,
 ) -> Executed<M> {
-    let known = |key: &[u8]| hash.unwrap_or_else(|| cx.store.hash(key));
+    let known = |key: &[u8]| lookup.map_or_else(|| cx.store.hash(key), |lookup| lookup.hash);
     let mut buffer = KeyBuffer::default();
     match &command.request {
         Request::Get(request) => {
             let key = request.key.bytes(&mut buffer);
-            let hash = known(key);
+            let lookup = lookup.unwrap_or_else(|| Lookup::of_key(cx.store, key));
             match command.reply {
                 Reply::Classic { with_cas, .. } => {
-                    get::execute(cx, hash, key, request.touch, with_cas, tx).into()
+                    get::execute(cx, lookup, key, request.touch, with_cas, tx).into()
                 }
                 Reply::Meta { flags, quiet } => {
-                    MetaGet::new(request, hash, key, flags, quiet).execute(cx, tx).into()
+                    MetaGet::new(request, lookup, key, flags, quiet).execute(cx, tx).into()
                 }
             }
         }
