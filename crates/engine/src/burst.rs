@@ -123,12 +123,25 @@ impl<M: Mode, A: Access> Engine<M, A> {
         mut f: impl FnMut(&ItemView<'_>) -> R,
     ) -> Option<R> {
         if let Some(candidate) = staged.candidate
-            && let Attempt::Found(()) = self.has_key(partition, &candidate, get.key)
-            && let Attempt::Found(result) = self.finish(partition, get.hash, get.key, now, candidate, &mut f)
+            && let Some(state) = self.header_for(&candidate, get.key, now)
+            && let Attempt::Found(result) =
+                self.finish(partition, get.hash, get.key, (candidate, state), now, &mut f)
         {
             return Some(result);
         }
-        self.read(get.hash, get.key, now, f)
+        self.read_cold(get.hash, get.key, now, f)
+    }
+
+    /// As [`Engine::read`], for the few keys that were not where they are looked for first.
+    #[cold]
+    fn read_cold<R>(
+        &self,
+        hash: KeyHash,
+        key: &[u8],
+        now: Seconds,
+        f: impl FnMut(&ItemView<'_>) -> R,
+    ) -> Option<R> {
+        self.read(hash, key, now, f)
     }
 
     /// Stage 1: asks for the key's bucket.

@@ -58,14 +58,6 @@ pub(crate) fn places(region: &Region, head: Offset) -> impl Iterator<Item = Plac
         .take_while(|place| !place.slot(region).is_empty())
 }
 
-/// The places of all slots with this tag.
-#[inline]
-pub(crate) fn tagged(region: &Region, head: Offset, tag: u16) -> impl Iterator<Item = Place> {
-    buckets(region, head).flat_map(move |bucket| {
-        tags::matching(region.array(bucket), tag).map(move |word| Place { head, bucket, word })
-    })
-}
-
 /// The first empty slot of a bucket.
 #[inline]
 pub(crate) fn vacant(region: &Region, head: Offset, bucket: Offset) -> Option<Place> {

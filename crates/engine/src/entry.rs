@@ -78,9 +78,10 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
         writing.writer.now = now;
         M::settle_debts(&mut writing);
         let mut found = writing.find(hash, key);
-        if let Some(Found { place, .. }) = found
-            && writing.reclaim_if_dead(place, now)
+        if let Some(there) = &found
+            && writing.is_dead(there, now)
         {
+            writing.reclaim_if_dead(there.place, now);
             found = None;
         }
         Self { writing, hash, key, now, found }

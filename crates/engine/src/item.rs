@@ -78,7 +78,12 @@ pub struct ItemState {
 impl ItemState {
     #[inline]
     pub(crate) fn load(region: &Region, item: Offset, now: Seconds) -> Self {
-        let words: &[_; HEADER_WORDS] = region.array(item);
+        Self::of(region.array(item), now)
+    }
+
+    /// The header in these words.
+    #[inline]
+    pub(crate) fn of(words: &[AtomicU64; HEADER_WORDS], now: Seconds) -> Self {
         // Relaxed: read under the lock, or checked with a version afterwards.
         let [cas, life, shape] = words.each_ref().map(|word| word.load(Relaxed));
         Self { cas, life, shape, now }

@@ -3,15 +3,16 @@
 use crate::{
     chain::{self, Place},
     index::Index,
-    item::{ItemMeta, ItemState, body},
+    item::{HEADER_WORDS, ItemMeta, ItemState, body},
     mode::{Linked, Mode, Parts, Placed},
+    read::bucket_words,
     slot::Slot,
     stats::Counts,
     store::Engine,
 };
 use minos_base::{KeyHash, Seconds};
 use minos_region::{Offset, Region};
-use minos_sync::{Access, PinTable, words};
+use minos_sync::{Access, PinTable, tags, words};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Insertions to let pass before growing is tried again, after there was no memory for it.
@@ -114,11 +115,20 @@ impl<'a, M: Mode, A: Access> Writing<'a, M, A> {
     #[inline]
     pub(crate) fn find(&self, hash: KeyHash, key: &[u8]) -> Option<Found> {
         let region = self.region();
-        chain::tagged(region, self.head(hash), hash.tag()).find_map(|place| {
-            let slot = place.slot(region);
-            let item = M::locate(&self.partition.space, region, slot.link())?;
-            has_key(region, item, key).then_some(Found { place, slot, item })
-        })
+        let head = self.head(hash);
+        let mut bucket = head;
+        loop {
+            let words = bucket_words(region, bucket);
+            for word in tags::matching(words, hash.tag()) {
+                let slot = Slot(words[word].load(Relaxed));
+                if let Some(item) = M::locate(&self.partition.space, region, slot.link())
+                    && has_key(region, item, key)
+                {
+                    return Some(Found { place: Place { head, bucket, word }, slot, item });
+                }
+            }
+            bucket = chain::following(words[0].load(Relaxed))?;
+        }
     }
 
     /// The first bucket of the chain of `hash`.
@@ -240,7 +250,8 @@ pub(crate) fn key_of(region: &Region, item: Offset) -> &[u8] {
 
 #[inline]
 fn has_key(region: &Region, item: Offset, key: &[u8]) -> bool {
-    let state = ItemState::load(region, item, 0);
-    state.key_bytes() == key.len()
-        && words::eq_bytes(region.words(body(item), words::words_for(key.len())), 0, key)
+    let words = region.words(item, HEADER_WORDS + words::words_for(key.len()));
+    words.split_first_chunk().is_some_and(|(header, body)| {
+        ItemState::of(header, 0).key_bytes() == key.len() && words::eq_key(body, key)
+    })
 }

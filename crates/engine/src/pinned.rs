@@ -144,11 +144,10 @@ impl<M: Mode, A: Access> Engine<M, A> {
         key: &[u8],
         now: Seconds,
     ) -> Attempt<Pinned<M, A>> {
-        let found = self.candidate(partition, hash, key).and_then(|candidate| {
-            let state = self.live_state(partition, &candidate, now);
-            state.and_then(|state| Attempt::Found((candidate, state)))
-        });
-        found.and_then(|(candidate, state)| {
+        self.candidate(partition, hash, key, now).and_then(|(candidate, state)| {
+            if let Some(unfit) = self.unfit(partition, &candidate, &state) {
+                return unfit;
+            }
             let hold = if self.is_inline(state.value_bytes() as u64) {
                 let mut value = Vec::new();
                 self.view(&candidate, state).copy_value_to(&mut value);

@@ -155,8 +155,8 @@ impl<M: Mode, A: Access> Engine<M, A> {
         now: Seconds,
         f: &mut impl FnMut(&ItemView<'_>) -> R,
     ) -> Attempt<R> {
-        let candidate = self.candidate(partition, hash, key);
-        candidate.and_then(|candidate| self.finish(partition, hash, key, now, candidate, f))
+        let candidate = self.candidate(partition, hash, key, now);
+        candidate.and_then(|candidate| self.finish(partition, hash, key, candidate, now, f))
     }
 
     /// The linked item with this key.
@@ -166,7 +166,8 @@ impl<M: Mode, A: Access> Engine<M, A> {
         partition: &'a Partition<M, A>,
         hash: KeyHash,
         key: &[u8],
-    ) -> Attempt<Candidate<'a>> {
+        now: Seconds,
+    ) -> Attempt<(Candidate<'a>, ItemState)> {
         let region = self.memory().region();
         let index = &partition.index;
         let buckets = index.buckets(region);
@@ -179,10 +180,8 @@ impl<M: Mode, A: Access> Engine<M, A> {
                 let slot = Slot(bucket[word].load(Relaxed));
                 let Some(item) = M::locate(&partition.space, region, slot.link()) else { continue };
                 let candidate = Candidate { version, seen, slot, item };
-                match self.has_key(partition, &candidate, key) {
-                    Attempt::Found(()) => return Attempt::Found(candidate),
-                    Attempt::Missing => {}
-                    Attempt::Disturbed => return Attempt::Disturbed,
+                if let Some(state) = self.header_for(&candidate, key, now) {
+                    return Attempt::Found((candidate, state));
                 }
             }
             let Some(spare) = next else {
@@ -196,28 +195,21 @@ impl<M: Mode, A: Access> Engine<M, A> {
         Attempt::Disturbed
     }
 
-    /// Whether the candidate's key is this one.
+    /// The header of a candidate, if its key is this one; both may be garbage until it is known that the
+    /// candidate [`Self::is_linked`].
     #[inline]
-    pub(crate) fn has_key(
+    pub(crate) fn header_for(
         &self,
-        partition: &Partition<M, A>,
         candidate: &Candidate<'_>,
         key: &[u8],
-    ) -> Attempt<()> {
-        let region = self.memory().region();
-        // The length is looked at first: it may be garbage, and comparing needs none that is not.
-        if ItemState::load(region, candidate.item, 0).key_bytes() != key.len() {
-            return Attempt::Missing;
-        }
-        let words = words::words_for(key.len());
-        let Some(body) = region.try_words(body(candidate.item), words) else { return Attempt::Disturbed };
-        if words::eq_bytes(body, 0, key) {
-            Attempt::Found(())
-        } else if self.is_linked(partition, candidate) {
-            Attempt::Missing
-        } else {
-            Attempt::Disturbed
-        }
+        now: Seconds,
+    ) -> Option<ItemState> {
+        let key_words = words::words_for(key.len());
+        // One look whether all that lies within the region; it need not, if the slot was being written.
+        let words = self.memory().region().try_words(candidate.item, HEADER_WORDS + key_words)?;
+        let (header, body) = words.split_first_chunk()?;
+        let state = ItemState::of(header, now);
+        (state.key_bytes() == key.len() && words::eq_key(body, key)).then_some(state)
     }
 
     /// Whether everything that was read of a candidate belonged together until now.
@@ -227,22 +219,20 @@ impl<M: Mode, A: Access> Engine<M, A> {
             && M::is_there(&partition.space, self.memory().region(), candidate.slot.link())
     }
 
-    /// Shows a candidate to `f`, and checks that it was what it seemed to be.
+    /// Shows a candidate with the right key to `f`, and checks that it was what it seemed to be.
     #[inline]
     pub(crate) fn finish<R>(
         &self,
         partition: &Partition<M, A>,
         hash: KeyHash,
         key: &[u8],
+        (candidate, state): (Candidate<'_>, ItemState),
         now: Seconds,
-        candidate: Candidate<'_>,
         f: &mut impl FnMut(&ItemView<'_>) -> R,
     ) -> Attempt<R> {
-        let state = match self.live_state(partition, &candidate, now) {
-            Attempt::Found(state) => state,
-            Attempt::Missing => return Attempt::Missing,
-            Attempt::Disturbed => return Attempt::Disturbed,
-        };
+        if let Some(unfit) = self.unfit(partition, &candidate, &state) {
+            return unfit;
+        }
         if candidate.slot.class_index() > self.inline_class_max.index() {
             return self.finish_large(partition, hash, key, now, (state, candidate), f);
         }
@@ -254,24 +244,19 @@ impl<M: Mode, A: Access> Engine<M, A> {
         Attempt::Found(result)
     }
 
-    /// The header of a candidate, if it is alive; its lengths can be relied on.
+    /// Why a candidate is not to be used; if nothing is said, its header can be relied on: from here on the
+    /// lengths are those of a linked item.
     #[inline]
-    pub(crate) fn live_state(
+    pub(crate) fn unfit<T>(
         &self,
         partition: &Partition<M, A>,
         candidate: &Candidate<'_>,
-        now: Seconds,
-    ) -> Attempt<ItemState> {
-        let region = self.memory().region();
-        let state = ItemState::load(region, candidate.item, now);
+        state: &ItemState,
+    ) -> Option<Attempt<T>> {
         if !self.is_linked(partition, candidate) {
-            return Attempt::Disturbed;
+            return Some(Attempt::Disturbed);
         }
-        if state.is_live(partition.index.generation(region)) {
-            Attempt::Found(state)
-        } else {
-            Attempt::Missing
-        }
+        (!state.is_live(partition.index.generation(self.memory().region()))).then_some(Attempt::Missing)
     }
 
     /// A candidate whose value lies beside its key.

@@ -4,7 +4,7 @@ use crate::{
     chain::{self, Place},
     item::{GENERATIONS, ItemState},
     mode::Mode,
-    partition::Writing,
+    partition::{Found, Writing},
     store::Engine,
 };
 use minos_base::Seconds;
@@ -125,6 +125,16 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
         swept.flushed += counts.flushed.value() - flushed;
     }
 
+    /// Whether an item is expired, flushed, or has lost its large value.
+    #[inline]
+    pub(crate) fn is_dead(&self, found: &Found, now: Seconds) -> bool {
+        let region = self.region();
+        let state = ItemState::load(region, found.item, now);
+        !state.is_live(self.partition.index.generation(region))
+            || found.slot.class_index() > self.engine.inline_class_max.index()
+                && !M::has_large_value(self.engine, found.item, &state)
+    }
+
     /// Unlinks an item that is expired, flushed or evicted; whether it was.
     pub(crate) fn reclaim_if_dead(&mut self, place: Place, now: Seconds) -> bool {
         let (region, partition) = (self.region(), self.partition);
@@ -134,15 +144,14 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
             chain::remove::<A>(region, &partition.index, place);
             return true;
         };
+        if !self.is_dead(&Found { place, slot, item }, now) {
+            return false;
+        }
         let state = ItemState::load(region, item, now);
         if state.is_flushed(partition.index.generation(region)) {
             partition.counts.flushed.add(1);
         } else if state.is_expired() {
             partition.counts.expired.add(1);
-        } else if self.engine.is_inline(state.value_bytes() as u64)
-            || M::has_large_value(self.engine, item, &state)
-        {
-            return false;
         }
         self.unlink(place);
         true

@@ -101,6 +101,20 @@ pub fn eq_bytes(words: &[AtomicU64], at: usize, bytes: &[u8]) -> bool {
     words.next().is_none_or(|word| load(word)[..tail.len()] == *tail)
 }
 
+/// Whether `words` begin with `key`: as [`eq_bytes`] from the first byte on, made for short keys.
+///
+/// # Panics
+/// If `words` holds fewer bytes.
+#[inline]
+pub fn eq_key(words: &[AtomicU64], key: &[u8]) -> bool {
+    let (whole, tail) = key.as_chunks::<WORD_BYTES>();
+    let (first, rest) = words.split_at(whole.len());
+    if first.iter().zip(whole).any(|(word, bytes)| load(word) != *bytes) {
+        return false;
+    }
+    tail.is_empty() || load(&rest[0])[..tail.len()] == *tail
+}
+
 /// Length of the part before the first word boundary; 0 when it begins on one.
 #[inline]
 fn head_len(shift: usize, len: usize) -> usize {
@@ -153,6 +167,7 @@ mod tests {
                 append_to(&words, at, len, &mut out);
                 assert_eq!(out[1..], bytes[at..at + len], "{at} {len}");
                 assert!(eq_bytes(&words, at, &bytes[at..at + len]));
+                assert_eq!(eq_key(&words, &bytes[at..at + len]), at == 0 || len == 0);
             }
         }
     }
