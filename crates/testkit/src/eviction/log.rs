@@ -12,6 +12,11 @@ pub enum Reinsert {
     /// All: what leaves at the head is the least recently used item. The copies that are left behind take
     /// room in the log until the head passes them, so that it holds fewer items than [`super::Lru`] does.
     Always,
+    /// All but those in the segment that is being filled: as [`Reinsert::Always`], with less left behind.
+    OutsideTailSegment {
+        /// Bytes of a segment.
+        segment_bytes: u64,
+    },
     /// Those that are closer to the head than to the tail: approximate LRU (MICA §5.1).
     CloserToHead,
 }
@@ -69,6 +74,9 @@ impl Log {
         match self.reinsert {
             Reinsert::Never => false,
             Reinsert::Always => true,
+            Reinsert::OutsideTailSegment { segment_bytes } => {
+                position / segment_bytes != self.tail / segment_bytes
+            }
             Reinsert::CloserToHead => position - self.head < self.tail - position,
         }
     }

@@ -61,6 +61,18 @@ fn approximate_lru_reinserts_only_what_is_closer_to_the_head() {
 }
 
 #[test]
+fn what_is_in_the_tail_segment_stays_there() {
+    // Segments of two: b is next to the tail (20) but in the segment before; then c in the same one as its tail.
+    let mut log = Log::new(40, Reinsert::OutsideTailSegment { segment_bytes: 20 });
+    assert_eq!(run(&mut log, "ab", 10), "ab");
+    assert_eq!(run(&mut log, "b", 10), "B");
+    // a 0, the old b 10, b 20, tail 30: b stays, a goes to 30.
+    assert_eq!(run(&mut log, "ba", 10), "BA");
+    // Tail 40: c takes the place of the old a, d that of the old b, e that of b.
+    assert_eq!(run(&mut log, "cdeab", 10), "cdeAb");
+}
+
+#[test]
 fn an_item_at_the_head_survives_its_own_reinsertion() {
     let mut log = Log::new(20, Reinsert::CloserToHead);
     assert_eq!(run(&mut log, "abaaca", 10), "abAAcA");

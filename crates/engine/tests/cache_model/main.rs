@@ -1,0 +1,292 @@
+//! Random operations on a cache against a model that allows only losses which evictions explain.
+
+mod driver;
+mod model;
+mod ops;
+
+use driver::{Anyone, Driver, Owners};
+use model::{Model, Order, Written};
+use ops::{KEYS, KEYS_END, Op, key_bytes, ops, pattern};
+
+use minos_engine::{Access, CacheMode, Crcw, Erew, Eviction, ItemMeta, Mode, Pinned, StoreConfig, StoreMode};
+use proptest::prelude::*;
+
+/// A value that stays what it was.
+struct Held<D: Driver> {
+    pinned: Pinned<D::M, D::A>,
+    value: Vec<u8>,
+}
+
+/// A cache and what is known of it.
+struct Pair<D: Driver> {
+    cache: D,
+    model: Model,
+    held: Vec<Held<D>>,
+    now: u32,
+    step: u64,
+}
+
+/// Fills a tiny cache several times over with keys of which nothing is expected: nothing is moved in a log that
+/// has never evicted anything.
+fn evict_once<D: Driver>(cache: &mut D) {
+    for key in KEYS_END..KEYS_END + 8000 {
+        cache.set(&key_bytes(key), &[&[0; 400]], ItemMeta::default(), 1);
+    }
+}
+
+impl<D: Driver> Pair<D> {
+    fn new(config: &StoreConfig, order: Order) -> Self {
+        let mut cache = D::create(config);
+        if order == Order::Used {
+            evict_once(&mut cache);
+        }
+        Self { cache, model: Model::new(order), held: vec![], now: 5, step: 0 }
+    }
+
+    fn expiry(&self, ttl: u32) -> u32 {
+        if ttl == 0 { 0 } else { self.now + ttl }
+    }
+
+    fn apply(&mut self, op: &Op) -> Result<(), String> {
+        self.step += 1;
+        match *op {
+            Op::Get { key } => self.get(key)?,
+            Op::Set { key, len, ttl } => self.set(key, len, ttl)?,
+            Op::SetReserved { key, len } => self.set_reserved(key, len)?,
+            Op::Delete { key } => {
+                let was_there = self.cache.delete(&key_bytes(key), self.now);
+                self.found(key, was_there)?;
+                self.model.delete(key);
+            }
+            Op::Touch { key, ttl } => {
+                let expiry = self.expiry(ttl);
+                let was_there = self.cache.touch(&key_bytes(key), expiry, self.now);
+                self.found(key, was_there)?;
+                self.model.amend(key, |written| written.expiry = expiry);
+            }
+            Op::Overwrite { key, at, len } => self.overwrite(key, at, len)?,
+            Op::Append { key, len } => self.append(key, len)?,
+            Op::Pin { key } => self.pin(key)?,
+            Op::Unpin { at } if !self.held.is_empty() => {
+                drop(self.held.swap_remove(at % self.held.len()));
+            }
+            Op::Unpin { .. } => {}
+            Op::Fill { from, count, len } => {
+                for key in from..from.saturating_add(count).min(KEYS_END) {
+                    self.set(key, len, 0)?;
+                }
+            }
+            Op::Sweep { buckets } => self.cache.sweep(buckets, self.now),
+            Op::Flush => {
+                self.cache.flush();
+                self.model.flush();
+            }
+            Op::Pass { seconds } => {
+                self.now += seconds;
+                self.model.expire(self.now);
+            }
+        }
+        Ok(())
+    }
+
+    /// An operation said whether there was something under the key.
+    fn found(&mut self, key: u16, was_there: bool) -> Result<(), String> {
+        match (was_there, self.model.expected(key).is_some()) {
+            (true, false) => Err(format!("key {key} must not be there")),
+            (false, true) => {
+                self.model.lose(key);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn get(&mut self, key: u16) -> Result<(), String> {
+        let found = self.cache.get(&key_bytes(key), self.now);
+        self.model.read(key, found.as_ref())
+    }
+
+    fn set(&mut self, key: u16, len: usize, ttl: u32) -> Result<(), String> {
+        let value = pattern(self.step ^ u64::from(key) << 32, len);
+        let (flags, expiry) = (self.step as u32, self.expiry(ttl));
+        let meta = ItemMeta { flags, expiry, ..ItemMeta::default() };
+        let (first, second) = value.split_at(len / 3);
+        let is_stored = self.cache.set(&key_bytes(key), &[first, second], meta, self.now);
+        self.stored(key, is_stored, Written { value, flags, expiry })
+    }
+
+    fn set_reserved(&mut self, key: u16, len: usize) -> Result<(), String> {
+        let value = pattern(self.step ^ u64::from(key) << 32, len);
+        let is_stored = self.cache.set_reserved(&key_bytes(key), &value, ItemMeta::default(), self.now);
+        self.stored(key, is_stored, Written { value, flags: 0, expiry: 0 })
+    }
+
+    fn stored(&mut self, key: u16, is_stored: bool, written: Written) -> Result<(), String> {
+        if !is_stored {
+            // Refused: what was there is there, or was evicted while room was made.
+            return self.get(key);
+        }
+        self.model.write(key, self.cache.partition(&key_bytes(key)), written);
+        Ok(())
+    }
+
+    fn overwrite(&mut self, key: u16, at: usize, len: usize) -> Result<(), String> {
+        let new = pattern(self.step, len);
+        if !self.cache.overwrite(&key_bytes(key), at, &new, self.now) {
+            return self.get(key);
+        }
+        let fits = self.model.expected(key).is_some_and(|written| at + len <= written.value.len());
+        self.model.amend(key, |written| {
+            if let Some(part) = written.value.get_mut(at..at + len) {
+                part.copy_from_slice(&new);
+            }
+        });
+        if fits { Ok(()) } else { Err(format!("key {key} was written where there is nothing")) }
+    }
+
+    fn append(&mut self, key: u16, len: usize) -> Result<(), String> {
+        let extra = pattern(self.step, len);
+        if !self.cache.append(&key_bytes(key), &extra, self.now) {
+            return self.get(key);
+        }
+        self.found(key, true)?;
+        self.model.amend(key, |written| written.value.extend_from_slice(&extra));
+        Ok(())
+    }
+
+    fn pin(&mut self, key: u16) -> Result<(), String> {
+        let pinned = self.cache.pin(&key_bytes(key), self.now);
+        self.found(key, pinned.is_some())?;
+        // It was an access, but whether that moves an item is not promised.
+        self.model.amend(key, |_| ());
+        let value = self.model.expected(key).map(|written| written.value.clone());
+        self.held.extend(pinned.zip(value).map(|(pinned, value)| Held { pinned, value }));
+        Ok(())
+    }
+
+    /// Reads everything and looks whether the losses are explained.
+    fn compare(&mut self) -> Result<(), String> {
+        self.model.newest_first(KEYS_END).into_iter().try_for_each(|key| self.get(key))?;
+        if self.held.iter().any(|held| held.pinned.value() != held.value) {
+            return Err("a held value has changed".to_owned());
+        }
+        self.cache.check()?;
+        self.model.settle(self.cache.evictions())
+    }
+
+    fn run(&mut self, ops: &[Op]) -> Result<(), String> {
+        for op in ops {
+            self.apply(op).map_err(|error| format!("{error}, by {op:?}"))?;
+            if self.step.is_multiple_of(16) {
+                self.compare()?;
+            }
+        }
+        self.compare()
+    }
+}
+
+impl<D: Driver> Pair<D> {
+    fn evictions_in_order(&self) -> u64 {
+        self.cache.evictions().at_head
+    }
+}
+
+/// Runs all operations; the pair afterwards.
+fn run<D: Driver>(config: &StoreConfig, order: Order, ops: &[Op]) -> Result<Pair<D>, TestCaseError> {
+    let mut pair = Pair::new(config, order);
+    let case = || format!("{} {:?} {}", <D::M as Mode>::NAME, config.eviction, <D::A as Access>::NAME);
+    pair.run(ops).map_err(|error| TestCaseError::fail(format!("{}: {error}", case())))?;
+    Ok(pair)
+}
+
+/// Runs all operations on a cache in each access mode.
+fn run_all(config: &StoreConfig, order: Order, ops: &[Op]) -> Result<(), TestCaseError> {
+    run::<Anyone<CacheMode, Erew>>(config, order, ops)?;
+    run::<Owners<CacheMode>>(config, order, ops)?;
+    run::<Anyone<CacheMode, Crcw>>(config, order, ops)?;
+    Ok(())
+}
+
+fn policies() -> [(Eviction, Order); 3] {
+    [(Eviction::Fifo, Order::Appended), (Eviction::ApproxLru, Order::Any), (Eviction::Lru, Order::Used)]
+}
+
+/// A cache whose log goes round many times.
+fn tiny(eviction: Eviction, partitions: u32) -> StoreConfig {
+    let large_bytes_min = Some(256 << 10);
+    StoreConfig { partitions: Some(partitions), eviction, large_bytes_min, ..StoreConfig::new(1 << 20) }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 16, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn with_enough_memory_only_full_buckets_lose(ops in ops()) {
+        let config = StoreConfig { partitions: Some(4), ..StoreConfig::new(64 << 20) };
+        let evictions = [
+            run::<Anyone<CacheMode, Erew>>(&config, Order::Any, &ops)?.evictions_in_order(),
+            run::<Owners<CacheMode>>(&config, Order::Any, &ops)?.evictions_in_order(),
+            run::<Anyone<CacheMode, Crcw>>(&config, Order::Any, &ops)?.evictions_in_order(),
+        ];
+        prop_assert_eq!(evictions, [0; 3]);
+    }
+
+    #[test]
+    fn a_tiny_cache_loses_the_oldest(ops in ops()) {
+        for (eviction, order) in policies() {
+            run_all(&tiny(eviction, 1), order, &ops)?;
+        }
+    }
+
+    #[test]
+    fn partitions_share_the_memory(ops in ops()) {
+        for (eviction, order) in policies() {
+            run_all(&tiny(eviction, 4), order, &ops)?;
+        }
+    }
+
+    #[test]
+    fn colliding_hashes_are_told_apart_by_their_keys(ops in ops()) {
+        // One tag, and four buckets for all keys: most of them evict each other.
+        let config = StoreConfig { hash_mask: 0x3_0000, ..tiny(Eviction::Fifo, 1) };
+        run_all(&config, Order::Appended, &ops)?;
+    }
+
+    #[test]
+    fn a_store_loses_nothing_in_any_access_mode(ops in ops()) {
+        for memory_bytes in [256 << 10, 16 << 20] {
+            let config = StoreConfig { partitions: Some(1), ..StoreConfig::new(memory_bytes) };
+            prop_assert_eq!(run::<Anyone<StoreMode, Erew>>(&config, Order::Any, &ops)?.model.lost(), 0);
+            prop_assert_eq!(run::<Owners<StoreMode>>(&config, Order::Any, &ops)?.model.lost(), 0);
+        }
+    }
+}
+
+/// Fills a cache several times over while one key is asked for again and again; whether it is there at the end.
+fn keeps_what_is_asked_for(eviction: Eviction, order: Order) -> Result<bool, String> {
+    let mut pair = Pair::<Anyone<CacheMode, Crcw>>::new(&tiny(eviction, 1), order);
+    evict_once(&mut pair.cache);
+    pair.set(0, 100, 0)?;
+    for (round, from) in (KEYS..KEYS_END).step_by(50).enumerate() {
+        pair.apply(&Op::Fill { from, count: 50, len: 900 })?;
+        pair.get(0)?;
+        // Reading everything moves half of the log at once, perhaps the key out of it.
+        if order != Order::Any && round.is_multiple_of(4) {
+            pair.compare()?;
+        }
+    }
+    Ok(pair.model.expected(0).is_some())
+}
+
+#[test]
+fn what_is_asked_for_stays_unless_first_in_is_first_out() {
+    assert_eq!(keeps_what_is_asked_for(Eviction::Fifo, Order::Appended), Ok(false));
+    assert_eq!(keeps_what_is_asked_for(Eviction::ApproxLru, Order::Any), Ok(true));
+    assert_eq!(keeps_what_is_asked_for(Eviction::Lru, Order::Used), Ok(true));
+}
+
+#[test]
+fn control_another_order_is_found_out() {
+    assert!(keeps_what_is_asked_for(Eviction::Fifo, Order::Used).is_err());
+    assert!(keeps_what_is_asked_for(Eviction::Lru, Order::Appended).is_err());
+}
