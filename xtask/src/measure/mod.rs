@@ -1,4 +1,4 @@
-//! `cargo xtask measure`: the figures of the README, measured on this machine.
+//! `cargo xtask measure`: the figures of the README and of the engine, measured on this machine.
 //!
 //! Minos, memcached and Redis run side by side, each bound to the first processor, and are measured in turn
 //! (A B C A B C) by `minos bench` on the second one. Only one of them is under load at a time. Figures are
@@ -6,6 +6,7 @@
 
 mod chart;
 mod contestants;
+mod eviction;
 mod files;
 mod memory;
 mod processor;
@@ -25,7 +26,7 @@ use contestants::Contestant;
 use report::Report;
 
 /// The figures, in the order in which they are measured.
-const FIGURES: [&str; 5] = ["processor", "tails", "tails2", "memory", "files"];
+const FIGURES: [&str; 6] = ["processor", "tails", "tails2", "memory", "files", "eviction"];
 
 /// What to measure, and for how long.
 #[derive(clap::Args, Debug)]
@@ -56,6 +57,7 @@ pub(crate) fn run(options: &MeasureOptions) -> anyhow::Result<()> {
             "tails2" => tails::on_two_processors(&bench, &options.out)?,
             "memory" => memory::measure(&bench)?,
             "files" => files::measure(&bench)?,
+            "eviction" => eviction::measure(&options.out)?,
             other => bail!("no figure is called {other}"),
         };
         finish(&report, &options.out.join(format!("{figure}.md")))?;

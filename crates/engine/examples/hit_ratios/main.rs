@@ -1,0 +1,42 @@
+//! Hit ratios of the cache's policies beside exact simulations of them, on a Zipf trace: what
+//! `docs/results/eviction.svg` shows.
+//!
+//! Prints lines of comma separated values: memory, and what the log held of it on average, both in percent of
+//! all items; the policy, whether it was simulated or is the engine's, and the hit ratio in percent.
+
+use minos_engine::Eviction;
+use minos_testkit::eviction::{Clock, Log, Lru, Reinsert};
+
+#[path = "../../tests/eviction/contest.rs"]
+mod contest;
+
+use contest::{Contest, segment_bytes};
+
+const CONTEST: Contest = Contest { keys: 100_000, requests: 2_000_000, seed: 1 };
+/// Memory of the engine, in percent of what all items take.
+const MEMORY_PERCENTS: [u64; 7] = [6, 9, 14, 22, 36, 60, 100];
+
+fn main() {
+    println!("memory_percent,log_percent,policy,source,hit_percent");
+    for percent in MEMORY_PERCENTS {
+        let memory_bytes = CONTEST.bytes() * percent / 100;
+        let segment_bytes = segment_bytes(memory_bytes);
+        let print = |log_bytes: u64, policy: &str, source: &str, hit_ratio: f64| {
+            let log_percent = log_bytes as f64 / CONTEST.bytes() as f64 * 100.0;
+            println!("{percent},{log_percent:.2},{policy},{source},{:.2}", hit_ratio * 100.0);
+        };
+        let mut log_bytes = 0;
+        for (name, eviction, reinsert) in [
+            ("LRU by reinsertion", Eviction::Lru, Reinsert::OutsideTailSegment { segment_bytes }),
+            ("approximate LRU", Eviction::ApproxLru, Reinsert::CloserToHead),
+            ("FIFO", Eviction::Fifo, Reinsert::Never),
+        ] {
+            let run = CONTEST.run(eviction, memory_bytes);
+            log_bytes = run.log_bytes;
+            print(log_bytes, name, "engine", run.hit_ratio);
+            print(log_bytes, name, "simulated", CONTEST.simulate(Log::new(log_bytes, reinsert)));
+        }
+        print(log_bytes, "LRU list", "simulated", CONTEST.simulate(Lru::new(log_bytes)));
+        print(log_bytes, "CLOCK", "simulated", CONTEST.simulate(Clock::new(log_bytes)));
+    }
+}
