@@ -11,7 +11,7 @@ use std::{
 
 use minos_base::Seconds;
 use minos_command::StatsGroup;
-use minos_engine::Mode;
+use minos_engine::{Access, CacheMode, Crcw, Mode};
 use minos_net::Poller;
 use minos_sched::Role;
 
@@ -97,7 +97,9 @@ impl<M: Mode, P: Poller> Shared<M, P> {
         emit("maxconns", &config.connections_max);
         emit("inter", &addresses.join(","));
         emit("verbosity", &self.config.verbosity.level());
-        emit("evictions", &"off");
+        emit("evictions", &if M::NAME == <CacheMode>::NAME { "on" } else { "off" });
+        emit("engine", &M::NAME);
+        emit("access", &Crcw::NAME);
         emit("num_threads", &self.workers.len());
         emit("item_size_max", &config.value_bytes_max);
         emit("cas_enabled", &"yes");
@@ -119,6 +121,7 @@ impl<M: Mode, P: Poller> Shared<M, P> {
         emit("poll", &config.poll);
         emit("io", &P::NAME);
         emit("backing", &self.store.backing_text());
+        self.config.store_settings.iter().for_each(|(name, value)| emit(name, value));
     }
 
     fn connections(&self, emit: Emit<'_>) {

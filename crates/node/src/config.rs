@@ -52,6 +52,8 @@ pub struct ServerConfig {
     pub allow_shutdown: bool,
     /// Time that a stopping server gives to what is under way.
     pub stop_timeout: Duration,
+    /// What `stats settings` tells of the store that only those know who made it, as names and values.
+    pub store_settings: Vec<(&'static str, String)>,
     /// What clients ask to be logged, where the owner of the log sees it.
     pub verbosity: Arc<Verbosity>,
 }
@@ -80,6 +82,7 @@ impl ServerConfig {
             buffer_bytes_max: 256 << 10,
             allow_shutdown: false,
             stop_timeout: Duration::from_secs(5),
+            store_settings: Vec::new(),
             verbosity: Arc::default(),
         }
     }

@@ -11,6 +11,7 @@ use std::{
 };
 
 use common::{Client, TestServer};
+use minos_engine::StoreMode;
 use minos_node::{
     ServerConfig,
     config::{InvalidOption, IoMode, PollMode},
@@ -24,7 +25,7 @@ const HUGE_BYTES: usize = 24 << 20;
 impl TestServer {
     fn start(mut config: ServerConfig) -> Self {
         config.value_bytes_max = VALUE_BYTES_MAX;
-        Self::with_memory(128 << 20, config)
+        Self::with_memory::<StoreMode>(128 << 20, config)
     }
 
     fn connect(&self) -> Client {
@@ -173,8 +174,8 @@ fn a_transfer_behind_replies_that_nobody_reads_is_given_up() {
             client.send(&"get small\r\n".repeat(bursts * 32).into_bytes());
             client.send(b"get large\r\n");
         }
-        assert!(eventually(|| server.store.stats().pinned > 0));
-        assert!(eventually(|| server.store.stats().pinned == 0), "the item stays pinned");
+        assert!(eventually(|| server.pinned() > 0));
+        assert!(eventually(|| server.pinned() == 0), "the item stays pinned");
     });
 }
 
@@ -221,7 +222,7 @@ fn a_connection_that_comes_home_to_a_busy_large_worker_goes_on() {
         let mut client = server.connect();
         let mut deaf = server.connect();
         deaf.send(b"get huge\r\n");
-        assert!(eventually(|| server.store.stats().pinned == 1));
+        assert!(eventually(|| server.pinned() == 1));
         let typical = median(|| {
             client.send(b"get large\r\nmn\r\n");
             client.value(20_000);
@@ -448,7 +449,7 @@ fn random_clients_get_exactly_their_replies() {
                         }
                     });
                     drop(deaf);
-                    assert!(eventually(|| server.store.stats().pinned == 0));
+                    assert!(eventually(|| server.pinned() == 0));
                 }
             }
         }

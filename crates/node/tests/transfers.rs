@@ -9,6 +9,7 @@ use std::{
 };
 
 use common::{Client, TestServer};
+use minos_engine::{CacheMode, Engine, Mode, StoreMode};
 use minos_node::{
     ServerConfig,
     config::{Dispatch, IoMode, LargeOrder},
@@ -26,15 +27,23 @@ fn each_server(mut test: impl FnMut(&str, &TestServer)) {
                 // Plans change all the time, and so do the roles of the workers.
                 config.epoch = Duration::from_millis(2);
                 let name = format!("{dispatch}, {io}, {workers} workers");
-                test(&name, &TestServer::start(config));
+                test(&format!("cache, {name}"), &TestServer::in_mode::<CacheMode>(config.clone()));
+                test(&format!("store, {name}"), &TestServer::in_mode::<StoreMode>(config));
             }
         }
     }
 }
 
 impl TestServer {
+    fn in_mode<M: Mode>(config: ServerConfig) -> Self
+    where
+        Engine<M>: Sync,
+    {
+        Self::with_memory::<M>(256 << 20, config)
+    }
+
     fn start(config: ServerConfig) -> Self {
-        Self::with_memory(256 << 20, config)
+        Self::in_mode::<StoreMode>(config)
     }
 
     fn connect(&self) -> Client {
@@ -45,7 +54,7 @@ impl TestServer {
     fn all_is_unpinned(&self) -> bool {
         (0..500).any(|_| {
             thread::sleep(Duration::from_millis(10));
-            self.store.stats().pinned == 0
+            self.pinned() == 0
         })
     }
 }

@@ -1,14 +1,21 @@
 //! A door for the fuzz targets, which are built with `--cfg fuzzing`.
 
+use minos_engine::{CacheMode, Mode, StoreMode};
+
 use super::harness::Session;
 
 /// Says `pieces` one after the other on one connection to an empty store, whose values above
-/// `here_bytes_max` are moved without being copied. Returns all replies.
+/// `here_bytes_max` are moved without being copied, and to an empty cache. Returns all replies of the store.
 ///
 /// # Panics
-/// If the store is not sound afterwards, or does not serve the next connection.
+/// If store or cache are not sound afterwards, or do not serve the next connection.
 pub fn dialogue(here_bytes_max: u64, pieces: &[&[u8]]) -> Vec<u8> {
-    let mut session = Session::new(here_bytes_max);
+    dialogue_in::<CacheMode>(here_bytes_max, pieces);
+    dialogue_in::<StoreMode>(here_bytes_max, pieces)
+}
+
+fn dialogue_in<M: Mode>(here_bytes_max: u64, pieces: &[&[u8]]) -> Vec<u8> {
+    let mut session = Session::<M>::new(here_bytes_max);
     session.limits.value_bytes_max = 2000;
     let replies = pieces.iter().flat_map(|piece| session.send(piece)).collect();
     assert_eq!(session.store.check(), Ok(()));

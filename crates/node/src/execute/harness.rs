@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use minos_base::{Clock, Seconds, SizeClass};
 use minos_command::StatsGroup;
-use minos_engine::{Engine, Mode, StoreConfig, StoreMode};
+use minos_engine::{Engine, Mode, StoreConfig};
 use minos_proto::memcache::{Limits, Parsed, Resume, parse, parse_resumed};
 
 use crate::counters::{Counters, Totals};
@@ -79,7 +79,7 @@ enum Waiting<M: Mode> {
 }
 
 /// One client's connection to a store or a cache.
-pub(crate) struct Session<M: Mode = StoreMode> {
+pub(crate) struct Session<M: Mode> {
     pub(crate) store: Arc<Engine<M>>,
     pub(crate) clock: Clock,
     pub(crate) now: Seconds,
@@ -101,16 +101,9 @@ fn small() -> StoreConfig {
     StoreConfig { value_bytes_max: 1 << 20, ..StoreConfig::new(8 << 20) }
 }
 
-impl Session {
-    /// A connection to an empty store; values above `here_bytes_max` are moved without being copied.
-    pub(crate) fn new(here_bytes_max: u64) -> Self {
-        Self::empty(here_bytes_max)
-    }
-}
-
 impl<M: Mode> Session<M> {
-    /// As [`Session::new`], in any mode.
-    pub(crate) fn empty(here_bytes_max: u64) -> Self {
+    /// A connection to an empty table; values above `here_bytes_max` are moved without being copied.
+    pub(crate) fn new(here_bytes_max: u64) -> Self {
         let store = Arc::new(Engine::create(&small()).expect("that much memory can be had"));
         let desk = Desk {
             counters: Arc::default(),

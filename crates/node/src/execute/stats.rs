@@ -44,8 +44,7 @@ fn general(stats: &StoreStats, emit: Emit<'_>) {
     emit("hash_bytes", &stats.index_bytes);
     emit("bytes", &stats.used_bytes.saturating_sub(stats.index_bytes));
     emit("curr_items", &stats.items);
-    // Nothing is ever evicted.
-    emit("evictions", &0);
+    emit("evictions", &stats.evictions());
     emit("reclaimed", &(stats.expired_reclaimed + stats.flushed_reclaimed));
 }
 
@@ -69,6 +68,14 @@ fn store(stats: &StoreStats, emit: Emit<'_>) {
         ("store_out_of_memory", stats.out_of_memory),
         ("store_expired_reclaimed", stats.expired_reclaimed),
         ("store_flushed_reclaimed", stats.flushed_reclaimed),
+        ("store_evictions_log", stats.evictions_log),
+        ("store_evictions_index", stats.evictions_index),
+        ("store_evictions_large", stats.evictions_large),
+        ("store_reinserted", stats.reinserted),
+        ("store_log_bytes", stats.log_bytes),
+        ("store_log_capacity_bytes", stats.log_capacity_bytes),
+        ("store_extents", stats.extents),
+        ("store_extent_bytes", stats.extent_bytes),
         ("store_pinned", stats.pinned),
     ];
     counts.iter().for_each(|(name, value)| emit(name, value));

@@ -7,23 +7,31 @@ use std::{
     time::Duration,
 };
 
-use minos_engine::{Store, StoreConfig};
+use minos_engine::{Engine, Mode, StoreConfig};
 use minos_net::Address;
 use minos_node::{Server, ServerConfig};
 
 pub(crate) struct TestServer {
     pub(crate) server: Server,
-    pub(crate) store: Arc<Store>,
+    pinned: Box<dyn Fn() -> u64 + Sync>,
 }
 
 impl TestServer {
-    /// A server on a free port, with a store of `memory_bytes`.
-    pub(crate) fn with_memory(memory_bytes: u64, mut config: ServerConfig) -> Self {
+    /// A server on a free port, with a table of `memory_bytes`.
+    pub(crate) fn with_memory<M: Mode>(memory_bytes: u64, mut config: ServerConfig) -> Self
+    where
+        Engine<M>: Sync,
+    {
         config.memcached = vec!["127.0.0.1:0".parse().unwrap()];
         config.pin = false;
-        let store = Arc::new(Store::create(&StoreConfig::new(memory_bytes)).unwrap());
+        let store = Arc::new(Engine::<M>::create(&StoreConfig::new(memory_bytes)).unwrap());
         let server = Server::start(config, Arc::clone(&store)).unwrap();
-        Self { server, store }
+        Self { server, pinned: Box::new(move || store.stats().pinned) }
+    }
+
+    /// Items that are held because they are being sent.
+    pub(crate) fn pinned(&self) -> u64 {
+        (self.pinned)()
     }
 
     /// A client that gives up when it has to wait for longer than `patience`.

@@ -1,6 +1,6 @@
 //! The classic commands.
 
-use crate::execute::harness::Session;
+use super::Session;
 
 /// Says one line after the other and compares each reply. Lines are joined by CRLF.
 #[track_caller]
@@ -225,30 +225,6 @@ fn a_value_that_is_too_large_takes_the_old_one_with_it() {
         dialogue(&mut session, &[("get k", if left { "VALUE k 0 1|a|END|" } else { "END|" })]);
     }
     assert_eq!(session.totals().store_too_large, 4);
-}
-
-#[test]
-fn a_full_store_refuses_and_keeps_what_it_has() {
-    let mut session = session();
-    session.say("set old 0 0 3\r\nold\r\n");
-    let value = "x".repeat(4000);
-    let full = (0..4000).find(|index| {
-        let reply = session.say(&format!("set key{index} 0 0 4000\r\n{value}\r\n"));
-        assert!(reply == "STORED\r\n" || reply == "SERVER_ERROR out of memory storing object\r\n");
-        reply != "STORED\r\n"
-    });
-    let full = full.expect("8 MiB hold less than 16 MB");
-    assert_eq!(session.say(&format!("set key{full} 0 0 4000 noreply\r\n{value}\r\n")), "");
-    assert_eq!(
-        session.say(&format!("set old 0 0 4000\r\n{value}\r\n")),
-        "SERVER_ERROR out of memory storing object\r\n"
-    );
-    assert_eq!(session.say(&format!("append old 0 0 4000\r\n{value}\r\n")), "NOT_STORED\r\n");
-    assert_eq!(session.say("get old\r\n"), "VALUE old 0 3\r\nold\r\nEND\r\n");
-    let large = "x".repeat(1 << 20);
-    let refused = session.say(&format!("set old 0 0 {}\r\n{large}\r\nget old\r\n", large.len()));
-    assert_eq!(refused, "SERVER_ERROR out of memory storing object\r\nVALUE old 0 3\r\nold\r\nEND\r\n");
-    assert!(session.totals().store_no_memory >= 4);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use minos_base::SizeClass;
 
-use crate::execute::harness::Session;
+use super::Session;
 
 const LARGE: usize = 100_000;
 

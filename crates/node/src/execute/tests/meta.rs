@@ -1,6 +1,6 @@
 //! The meta commands.
 
-use crate::execute::harness::Session;
+use super::Session;
 
 #[track_caller]
 fn dialogue(session: &mut Session, lines: &[(&str, &str)]) {

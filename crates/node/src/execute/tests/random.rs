@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use crate::execute::harness::Session;
+use super::Session;
 
 /// A dialogue with small and large values, errors and lines of keys.
 fn script() -> Vec<u8> {
