@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod command;
+mod instructions;
 mod measure;
 mod setup;
 mod smoke;
@@ -58,6 +59,8 @@ enum Task {
     },
     /// Serve and drive for five seconds, and check that nothing went wrong
     Smoke,
+    /// Count the instructions of the engine's operations, and compare with what is written down
+    Instructions(instructions::InstructionsOptions),
     /// Measure the figures of the README: minos beside memcached and Redis, in turn
     Measure(measure::MeasureOptions),
     /// Kill a process that writes to a region, again and again, and look at what the next one serves
@@ -97,6 +100,7 @@ fn run(task: Task, totals: &mut Totals) -> anyhow::Result<()> {
         Task::Asan => suites::asan(totals),
         Task::Fuzz { seconds } => suites::fuzz(seconds),
         Task::Smoke => smoke::run(),
+        Task::Instructions(options) => instructions::check(&options),
         Task::Measure(options) => measure::run(&options),
         Task::Kill { rounds, seed } => suites::kill(rounds, seed, totals),
         Task::Soak { minutes } => suites::soak(minutes, totals),

@@ -15,12 +15,13 @@ struct Need {
     service: Option<&'static str>,
 }
 
-const NEEDS: [Need; 5] = [
+const NEEDS: [Need; 6] = [
     Need { program: "memcached", package: "memcached", service: Some("memcached") },
     Need { program: "redis-server", package: "redis-server", service: Some("redis-server") },
     Need { program: "memccapable", package: "libmemcached-tools", service: None },
     Need { program: "python3", package: "python3", service: None },
     Need { program: "c++", package: "g++", service: None },
+    Need { program: "valgrind", package: "valgrind", service: None },
 ];
 
 /// What pymemcache's own tests and `load_files.py` import.

@@ -11,7 +11,7 @@ use anyhow::{Context, bail, ensure};
 
 use crate::{
     command::{Totals, cargo, root, run, run_tests},
-    setup, tidy,
+    instructions, setup, tidy,
 };
 
 /// Sanitizers need a target of their own, so that build scripts are spared.
@@ -45,6 +45,7 @@ pub(crate) fn test(quick: bool, totals: &mut Totals) -> anyhow::Result<()> {
     note("loom", loom(totals));
     note("control", checked(totals, control));
     if !quick {
+        note("instructions", checked(totals, instructions::compare));
         note("tsan", tsan(totals));
         note("asan", asan(totals));
         note("fuzz", checked(totals, || fuzz(FUZZ_SECONDS)));
@@ -64,7 +65,7 @@ fn checked(totals: &mut Totals, check: impl FnOnce() -> anyhow::Result<()>) -> a
 }
 
 /// Cargo with a target folder of its own, so that builds of other kinds do not push each other out.
-fn cargo_apart(folder: &str, flags: &str, arguments: &[&str]) -> Command {
+pub(crate) fn cargo_apart(folder: &str, flags: &str, arguments: &[&str]) -> Command {
     let mut command = cargo(arguments);
     command.env("CARGO_TARGET_DIR", root().join("target").join(folder)).env("RUSTFLAGS", flags);
     command
