@@ -6,9 +6,10 @@
 
 use crate::{
     chain::following,
+    entry::Entry,
     item::{ItemMeta, ItemView},
     mode::Mode,
-    partition::{OutOfMemory, Partition},
+    partition::{OutOfMemory, Partition, Writing},
     read::{Attempt, Candidate, bucket_words},
     slot::Slot,
     store::Engine,
@@ -16,6 +17,7 @@ use crate::{
 };
 use arrayvec::ArrayVec;
 use minos_base::{KeyHash, Seconds, SizeClass, limits::BURST_MAX};
+use minos_region::Offset;
 use minos_sync::{Access, AnyWriter, tags};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -58,6 +60,12 @@ pub struct Staged<'a> {
 }
 
 impl Staged<'_> {
+    /// The slot that was seen and the item that it led to, for a writer to confirm.
+    #[inline]
+    pub(crate) fn seen(&self) -> Option<(Slot, Offset)> {
+        self.candidate.map(|candidate| (candidate.slot, candidate.item))
+    }
+
     /// The size class of the value, if the key's tag was found in its first bucket: see
     /// [`Engine::size_class`].
     #[inline]
@@ -74,15 +82,9 @@ impl<M: Mode, A: Access> Engine<M, A> {
     #[inline]
     pub fn get_many(&self, gets: &[Get<'_>], now: Seconds, mut f: impl FnMut(usize, Option<&ItemView<'_>>)) {
         for (first, gets) in chunks(gets, self.prefetch_depth) {
-            let mut heads = ArrayVec::<_, BURST_MAX>::new();
-            for get in gets {
-                heads.push(self.stage_bucket(get.hash));
-            }
-            let mut staged = ArrayVec::<_, BURST_MAX>::new();
-            for (get, (partition, head)) in gets.iter().zip(&heads) {
-                staged.push(self.stage_at(partition, *head, get.hash));
-            }
-            for (at, ((get, staged), (partition, _))) in gets.iter().zip(&staged).zip(&heads).enumerate() {
+            let mut staged = ArrayVec::new();
+            self.stage_all(gets.iter().map(|get| get.hash), &mut staged);
+            for (at, (get, (partition, _, staged))) in gets.iter().zip(&staged).enumerate() {
                 let found =
                     self.read_staged_in(partition, staged, get, now, |item| f(first + at, Some(item)));
                 if found.is_none() {
@@ -146,7 +148,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
 
     /// Stage 1: asks for the key's bucket.
     #[inline]
-    fn stage_bucket(&self, hash: KeyHash) -> (&Partition<M, A>, minos_region::Offset) {
+    fn stage_bucket(&self, hash: KeyHash) -> (&Partition<M, A>, Offset) {
         let partition = self.partition(hash);
         let region = self.memory().region();
         let head = partition.index.bucket_of(region, partition.index.buckets(region), hash);
@@ -155,17 +157,12 @@ impl<M: Mode, A: Access> Engine<M, A> {
     }
 
     #[inline]
-    fn stage_at<'a>(
-        &'a self,
-        partition: &'a Partition<M, A>,
-        head: minos_region::Offset,
-        hash: KeyHash,
-    ) -> Staged<'a> {
+    fn stage_at<'a>(&'a self, partition: &'a Partition<M, A>, head: Offset, hash: KeyHash) -> Staged<'a> {
         let region = self.memory().region();
         let bucket = bucket_words(region, head);
         let version = &bucket[0];
-        let candidate = versions::begin_read::<A>(version).and_then(|seen| {
-            let word = tags::matching(bucket, hash.tag()).first()?;
+        let word = tags::matching(bucket, hash.tag()).first().unwrap_or(0);
+        let candidate = versions::begin_read::<A>(version).filter(|_| word > 0).and_then(|seen| {
             let slot = Slot(bucket[word].load(Relaxed));
             let item = M::locate(&partition.space, region, slot.link())?;
             Some(Candidate { version, seen, slot, item })
@@ -182,15 +179,26 @@ impl<M: Mode, A: Access> Engine<M, A> {
         Staged { candidate }
     }
 
-    /// Stages 1 and 2 for operations that write.
+    /// Stages 1 and 2 for a part of a burst that is not longer than [`BURST_MAX`]; `staged` is empty.
     #[inline]
-    pub(crate) fn stage_items(&self, hashes: impl Iterator<Item = KeyHash> + Clone) {
-        if self.prefetch_depth > 1 {
-            hashes.clone().for_each(|hash| self.prefetch_bucket(hash));
-            hashes.for_each(|hash| self.prefetch_item(hash));
+    pub(crate) fn stage_all<'a>(
+        &'a self,
+        hashes: impl Iterator<Item = KeyHash> + Clone,
+        staged: &mut StagedBurst<'a, M, A>,
+    ) {
+        let mut heads = ArrayVec::<_, BURST_MAX>::new();
+        for hash in hashes.clone() {
+            heads.push(self.stage_bucket(hash));
+        }
+        for (hash, &(partition, head)) in hashes.zip(&heads) {
+            staged.push((partition, head, self.stage_at(partition, head, hash)));
         }
     }
 }
+
+/// What the first two stages have seen of a burst: for each operation its partition, the first bucket of its
+/// chain, and what was seen there.
+pub(crate) type StagedBurst<'a, M, A> = ArrayVec<(&'a Partition<M, A>, Offset, Staged<'a>), BURST_MAX>;
 
 impl<M: Mode, A: AnyWriter> Engine<M, A> {
     /// Stores many values. `f` is called with the place of a value in `puts` and the CAS unique of its item, or
@@ -202,9 +210,12 @@ impl<M: Mode, A: AnyWriter> Engine<M, A> {
         mut f: impl FnMut(usize, Result<u64, OutOfMemory>),
     ) {
         for (first, puts) in chunks(puts, self.prefetch_depth) {
-            self.stage_items(puts.iter().map(|put| put.hash));
-            for (at, put) in puts.iter().enumerate() {
-                f(first + at, self.entry(put.hash, put.key, now).insert(&[put.value], put.meta));
+            let mut staged = ArrayVec::new();
+            self.stage_all(puts.iter().map(|put| put.hash), &mut staged);
+            for (at, (put, (partition, head, staged))) in puts.iter().zip(&staged).enumerate() {
+                let writing = Writing { engine: self, partition, writer: A::wait(&partition.writer) };
+                let mut entry = Entry::find_staged(writing, (*head, staged), put.hash, put.key, now);
+                f(first + at, entry.insert(&[put.value], put.meta));
             }
         }
     }
@@ -212,9 +223,12 @@ impl<M: Mode, A: AnyWriter> Engine<M, A> {
     /// Deletes many keys. `f` is called with the place of a key in `deletes` and whether there was an item.
     pub fn delete_many(&self, deletes: &[Delete<'_>], now: Seconds, mut f: impl FnMut(usize, bool)) {
         for (first, deletes) in chunks(deletes, self.prefetch_depth) {
-            self.stage_items(deletes.iter().map(|delete| delete.hash));
-            for (at, delete) in deletes.iter().enumerate() {
-                f(first + at, self.entry(delete.hash, delete.key, now).remove());
+            let mut staged = ArrayVec::new();
+            self.stage_all(deletes.iter().map(|delete| delete.hash), &mut staged);
+            for (at, (delete, (partition, head, staged))) in deletes.iter().zip(&staged).enumerate() {
+                let writing = Writing { engine: self, partition, writer: A::wait(&partition.writer) };
+                let mut entry = Entry::find_staged(writing, (*head, staged), delete.hash, delete.key, now);
+                f(first + at, entry.remove());
             }
         }
     }

@@ -278,8 +278,14 @@ impl<B: PositionBits> Parts for CacheMode<B> {
     }
 
     fn abandon<A: Access>(writing: &mut Writing<'_, Self, A>, placed: Placed) {
-        // What it owns stays the caller's.
-        writing.partition.space.kill(writing.region(), position(placed.link));
+        let (region, large) = (writing.region(), &writing.engine.common.large);
+        let state = ItemState::load(region, placed.item, 0);
+        if !writing.engine.is_inline(state.value_bytes() as u64) {
+            // The chunk stays the caller's; only the name for it goes.
+            let id = extent_of(region, placed.item, &state);
+            let _ = large.lock().extents.release(id);
+        }
+        writing.partition.space.kill(region, position(placed.link));
     }
 
     fn retire<A: Access>(writing: &mut Writing<'_, Self, A>, slot: Slot, item: Offset) {

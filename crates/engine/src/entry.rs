@@ -1,6 +1,7 @@
 //! One key while its partition's writer is at work.
 
 use crate::{
+    burst::Staged,
     item::{ItemMeta, ItemState, STALE, WIN_SENT, body, item_words},
     mode::{Mode, Placed},
     partition::{Found, OutOfMemory, Writing},
@@ -77,7 +78,33 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
     pub(crate) fn find(mut writing: Writing<'a, M, A>, hash: KeyHash, key: &'a [u8], now: Seconds) -> Self {
         writing.writer.now = now;
         M::settle_debts(&mut writing);
-        let mut found = writing.find(hash, key);
+        let found = writing.find(hash, key);
+        Self::at(writing, hash, key, now, found)
+    }
+
+    /// As [`Entry::find`], where `staged` perhaps says where the key is.
+    #[inline]
+    pub(crate) fn find_staged(
+        mut writing: Writing<'a, M, A>,
+        (head, staged): (Offset, &Staged<'_>),
+        hash: KeyHash,
+        key: &'a [u8],
+        now: Seconds,
+    ) -> Self {
+        writing.writer.now = now;
+        M::settle_debts(&mut writing);
+        let found = writing.confirm(head, staged, key).or_else(|| writing.find(hash, key));
+        Self::at(writing, hash, key, now, found)
+    }
+
+    #[inline]
+    fn at(
+        mut writing: Writing<'a, M, A>,
+        hash: KeyHash,
+        key: &'a [u8],
+        now: Seconds,
+        mut found: Option<Found>,
+    ) -> Self {
         if let Some(there) = &found
             && writing.is_dead(there, now)
         {
@@ -107,6 +134,16 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
     ///
     /// When there is no memory, or the value is larger than the table allows, the old item stays.
     pub fn insert(&mut self, value: &[&[u8]], meta: ItemMeta) -> Result<u64, OutOfMemory> {
+        if let [value] = value
+            && let Some(found) = self.found
+            && let Some(cas) = self.overwrite(&found, value, &meta)
+        {
+            return Ok(cas);
+        }
+        self.insert_parts(value, meta)
+    }
+
+    fn insert_parts(&mut self, value: &[&[u8]], meta: ItemMeta) -> Result<u64, OutOfMemory> {
         let sizes = (self.key.len(), value.iter().map(|part| part.len() as u64).sum());
         if sizes.0 > KEY_BYTES_MAX || sizes.1 > self.writing.engine.value_bytes_max {
             return self.refuse();
@@ -255,6 +292,27 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
             engine.memory().free_settled(chunk);
         }
         linked
+    }
+
+    /// Writes a value of the same length over that of a small item, under the bucket's version.
+    #[inline]
+    fn overwrite(&mut self, found: &Found, value: &[u8], meta: &ItemMeta) -> Option<u64> {
+        let region = self.writing.region();
+        let old = ItemState::load(region, found.item, self.now);
+        let may_stay = found.slot.class_index() <= self.writing.engine.inline_class_max.index()
+            && !M::is_move_due(self.writing.engine, &self.writing.partition.space, found.slot.link());
+        if old.value_bytes() != value.len() || !may_stay {
+            return None;
+        }
+        let cas = meta.cas.unwrap_or_else(|| self.writing.writer.next_cas());
+        let new = old.renewed(meta, cas, self.writing.partition.index.generation(region), self.now);
+        let words = self.words(body(found.item), old.key_bytes() + value.len());
+        versions::write::<A>(region.word(found.place.head), || {
+            copy_in(words, old.key_bytes(), value);
+            new.store(region, found.item);
+        });
+        self.writing.partition.counts.items_stored.add(1);
+        Some(cas)
     }
 
     fn fits_in_place(&self, found: &Found, sizes: (usize, u64)) -> bool {

@@ -95,6 +95,7 @@ impl ItemState {
     }
 
     /// The header of a new item.
+    #[inline]
     pub(crate) fn new(
         meta: &ItemMeta,
         cas: u64,
@@ -103,9 +104,16 @@ impl ItemState {
         generation: u64,
         now: Seconds,
     ) -> Self {
+        let shape = value << VALUE_SHIFT | (key as u64) << KEY_SHIFT;
+        Self { cas: 0, life: 0, shape, now }.renewed(meta, cas, generation, now)
+    }
+
+    /// The header of a new item of the same lengths.
+    #[inline]
+    pub(crate) fn renewed(&self, meta: &ItemMeta, cas: u64, generation: u64, now: Seconds) -> Self {
         let flags = if meta.stale { STALE } else { 0 } | if meta.win_sent { WIN_SENT } else { 0 };
         let generation = (generation % GENERATIONS) << GENERATION_SHIFT;
-        let sizes = value << VALUE_SHIFT | (key as u64) << KEY_SHIFT;
+        let sizes = self.shape & (u64::MAX << KEY_SHIFT);
         let shape = sizes | flags | generation | u64::from(now) & ACCESS_MASK;
         Self { cas, life: life(meta.expiry, meta.flags, meta.encoded_key), shape, now }
     }
@@ -114,11 +122,12 @@ impl ItemState {
         Self { cas, ..self }
     }
 
+    #[inline]
     pub(crate) fn store(&self, region: &Region, item: Offset) {
-        let words = region.words(item, HEADER_WORDS);
-        for (word, value) in words.iter().zip([self.cas, self.life, self.shape]) {
-            word.store(value, Relaxed);
-        }
+        let [cas, life, shape]: &[_; HEADER_WORDS] = region.array(item);
+        cas.store(self.cas, Relaxed);
+        life.store(self.life, Relaxed);
+        shape.store(self.shape, Relaxed);
     }
 
     /// Client flags.

@@ -86,7 +86,7 @@ pub(crate) trait Parts: Debug + Send + Sync + Sized + 'static {
     /// Memory for an item whose value lies beside its key.
     fn allocate<A: Access>(writing: &mut Writing<'_, Self, A>, words: u64) -> Option<Placed>;
 
-    /// Gives memory back that was not linked.
+    /// Gives memory back that was not linked, but for the chunk of a large value. The header is written.
     fn abandon<A: Access>(writing: &mut Writing<'_, Self, A>, placed: Placed);
 
     /// Gives the memory of an item back that was linked and no longer is. It was counted out.

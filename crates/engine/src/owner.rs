@@ -1,12 +1,12 @@
 //! CREW: every partition has one writer, who takes no lock (MICA §4.1.2).
 
 use crate::{
-    burst::{Delete, Put},
+    burst::{Delete, Put, StagedBurst},
     config::{CreateError, StoreConfig},
     entry::Entry,
     item::ItemView,
     mode::Mode,
-    partition::{OutOfMemory, Writing},
+    partition::{OutOfMemory, Partition, Writing},
     store::Engine,
     store_mode::StoreMode,
     sweep::Swept,
@@ -95,9 +95,8 @@ impl<M: Mode> Owner<M> {
             due = engine.is_note_due(partition, item, item.slot()).then(|| item.slot());
             f(item)
         });
-        if let (Some(slot), Some(_), Some(token)) = (due, &result, &mut self.tokens[partition.number]) {
-            let writer = Crew::enter(&partition.writer, token);
-            Writing { engine, partition, writer }.record_access(hash, key, slot, now);
+        if let (Some(slot), Some(_), true) = (due, &result, self.tokens[partition.number].is_some()) {
+            enter(engine, partition, &mut self.tokens).record_access(hash, key, slot, now);
         }
         result
     }
@@ -112,10 +111,14 @@ impl<M: Mode> Owner<M> {
         now: Seconds,
         mut f: impl FnMut(usize, Result<u64, OutOfMemory>),
     ) {
-        for (first, puts) in crate::burst::chunks(puts, self.engine.prefetch_depth) {
-            self.engine.stage_items(puts.iter().map(|put| put.hash));
-            for (at, put) in puts.iter().enumerate() {
-                f(first + at, self.entry(put.hash, put.key, now).insert(&[put.value], put.meta));
+        let engine = &*self.engine;
+        for (first, puts) in crate::burst::chunks(puts, engine.prefetch_depth) {
+            let mut staged = StagedBurst::new();
+            engine.stage_all(puts.iter().map(|put| put.hash), &mut staged);
+            for (at, (put, (partition, head, staged))) in puts.iter().zip(&staged).enumerate() {
+                let writing = enter(engine, partition, &mut self.tokens);
+                let mut entry = Entry::find_staged(writing, (*head, staged), put.hash, put.key, now);
+                f(first + at, entry.insert(&[put.value], put.meta));
             }
         }
     }
@@ -125,10 +128,14 @@ impl<M: Mode> Owner<M> {
     /// # Panics
     /// If a key is another owner's.
     pub fn delete_many(&mut self, deletes: &[Delete<'_>], now: Seconds, mut f: impl FnMut(usize, bool)) {
-        for (first, deletes) in crate::burst::chunks(deletes, self.engine.prefetch_depth) {
-            self.engine.stage_items(deletes.iter().map(|delete| delete.hash));
-            for (at, delete) in deletes.iter().enumerate() {
-                f(first + at, self.entry(delete.hash, delete.key, now).remove());
+        let engine = &*self.engine;
+        for (first, deletes) in crate::burst::chunks(deletes, engine.prefetch_depth) {
+            let mut staged = StagedBurst::new();
+            engine.stage_all(deletes.iter().map(|delete| delete.hash), &mut staged);
+            for (at, (delete, (partition, head, staged))) in deletes.iter().zip(&staged).enumerate() {
+                let writing = enter(engine, partition, &mut self.tokens);
+                let mut entry = Entry::find_staged(writing, (*head, staged), delete.hash, delete.key, now);
+                f(first + at, entry.remove());
             }
         }
     }
@@ -151,10 +158,7 @@ impl<M: Mode> Owner<M> {
     }
 
     fn writing(&mut self, partition: usize) -> Writing<'_, M, Crew> {
-        let engine = &*self.engine;
-        let token = self.tokens[partition].as_mut().expect("a partition of this owner");
-        let partition = &engine.partition_list()[partition];
-        Writing { engine, partition, writer: Crew::enter(&partition.writer, token) }
+        enter(&self.engine, &self.engine.partition_list()[partition], &mut self.tokens)
     }
 
     /// Walks the whole memory of a table and says what is wrong with it. For tests.
@@ -185,4 +189,15 @@ impl<M: Mode> Deref for Owner<M> {
     fn deref(&self) -> &Self::Target {
         &self.engine
     }
+}
+
+/// A partition's writer, for its owner.
+#[inline]
+fn enter<'a, M: Mode>(
+    engine: &'a Engine<M, Crew>,
+    partition: &'a Partition<M, Crew>,
+    tokens: &'a mut [Option<OwnerToken>],
+) -> Writing<'a, M, Crew> {
+    let token = tokens[partition.number].as_mut().expect("a partition of this owner");
+    Writing { engine, partition, writer: Crew::enter(&partition.writer, token) }
 }

@@ -1,6 +1,7 @@
 //! One partition: an index, the space of its items, and a writer.
 
 use crate::{
+    burst::Staged,
     chain::{self, Place},
     index::Index,
     item::{HEADER_WORDS, ItemMeta, ItemState, body},
@@ -129,6 +130,22 @@ impl<'a, M: Mode, A: Access> Writing<'a, M, A> {
             }
             bucket = chain::following(words[0].load(Relaxed))?;
         }
+    }
+
+    /// What a reader has seen of this key in its first bucket, if it still is so.
+    #[inline]
+    pub(crate) fn confirm(&self, head: Offset, staged: &Staged<'_>, key: &[u8]) -> Option<Found> {
+        let (slot, item) = staged.seen()?;
+        let region = self.region();
+        // The slot itself, so that its item was not evicted and the index has not grown over it.
+        let word =
+            bucket_words(region, head).iter().skip(1).position(|word| word.load(Relaxed) == slot.0)? + 1;
+        let is_there = M::locate(&self.partition.space, region, slot.link()) == Some(item);
+        (is_there && has_key(region, item, key)).then_some(Found {
+            place: Place { head, bucket: head, word },
+            slot,
+            item,
+        })
     }
 
     /// The first bucket of the chain of `hash`.

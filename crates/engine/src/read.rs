@@ -215,8 +215,10 @@ impl<M: Mode, A: Access> Engine<M, A> {
     /// Whether everything that was read of a candidate belonged together until now.
     #[inline]
     pub(crate) fn is_linked(&self, partition: &Partition<M, A>, candidate: &Candidate<'_>) -> bool {
-        versions::still::<A>(candidate.version, candidate.seen)
-            && M::is_there(&partition.space, self.memory().region(), candidate.slot.link())
+        // Without others, nothing can have happened meanwhile.
+        !A::IS_SHARED
+            || versions::still::<A>(candidate.version, candidate.seen)
+                && M::is_there(&partition.space, self.memory().region(), candidate.slot.link())
     }
 
     /// Shows a candidate with the right key to `f`, and checks that it was what it seemed to be.
