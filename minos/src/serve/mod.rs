@@ -6,10 +6,12 @@ mod options;
 use std::{io::Write, sync::Arc};
 
 use anyhow::Context;
-use minos_engine::Store;
-use minos_node::{Server, Stop, Verbosity};
+use minos_engine::{CacheMode, Engine, Mode, StoreConfig, StoreMode};
+use minos_node::{Server, ServerConfig, Stop, Verbosity};
 
 pub(crate) use options::ServeOptions;
+
+use options::{AccessMode, EngineKind};
 
 /// Starts a server and serves until a signal or a client asks it to stop.
 pub(crate) fn run(options: &ServeOptions, verbosity: Arc<Verbosity>) -> anyhow::Result<()> {
@@ -20,11 +22,30 @@ pub(crate) fn run(options: &ServeOptions, verbosity: Arc<Verbosity>) -> anyhow::
     };
     let (mut server_config, store_config) = options.configs()?;
     server_config.verbosity = verbosity;
-    let store = Arc::new(Store::create(&store_config).context("cannot make the store")?);
-    tracing::info!(memory = %options.memory, backing = %store.backing_text(), "store");
+    if options.access == AccessMode::Crew {
+        tracing::warn!("requests over TCP reach any worker: partitions are locked (crcw)");
+    }
+    match options.engine {
+        EngineKind::Cache => serve::<CacheMode>(&options, server_config, &store_config),
+        EngineKind::Store => serve::<StoreMode>(&options, server_config, &store_config),
+    }
+}
+
+/// Serves a table in the mode `M`.
+fn serve<M: Mode>(
+    options: &ServeOptions,
+    server_config: ServerConfig,
+    store_config: &StoreConfig,
+) -> anyhow::Result<()>
+where
+    Engine<M>: Sync,
+{
+    let store =
+        Arc::new(Engine::<M>::create(store_config).with_context(|| format!("cannot make the {}", M::NAME))?);
+    tracing::info!(engine = M::NAME, memory = %options.memory, backing = %store.backing_text(), "memory");
     let server = Server::start(server_config, store)?;
     stop_on_signals(server.stop())?;
-    announce(&server, &options)?;
+    announce(&server, options)?;
     server.join();
     tracing::info!("stopped");
     Ok(())

@@ -8,8 +8,8 @@ use std::{
 
 use crate::time::parse_time;
 use clap::{Args, ValueEnum, builder::PossibleValuesParser, builder::TypedValueParser};
-use minos_base::SizeText;
-use minos_engine::{Backing, StoreConfig};
+use minos_base::{SizeText, limits::BURST_MAX};
+use minos_engine::{Backing, Eviction, StoreConfig};
 use minos_net::Address;
 use minos_node::{
     ServerConfig,
@@ -43,18 +43,27 @@ pub(crate) struct ServeOptions {
     /// Memory of the store, index and all overheads included
     #[arg(long, value_name = "SIZE", default_value = "1g", help_heading = "Store")]
     pub(crate) memory: SizeText,
-    /// store: never loses an item without being told. cache, which evicts, is not there yet
-    #[arg(long, value_enum, default_value_t = Engine::Store, help_heading = "Store")]
-    pub(crate) engine: Engine,
-    /// crew: concurrent reads, exclusive writes. erew and crcw are not there yet
-    #[arg(long, value_enum, default_value_t = Access::Crew, help_heading = "Store")]
-    pub(crate) access: Access,
+    /// What happens when the memory is full: a cache evicts, a store refuses and keeps what it has
+    #[arg(long, value_enum, default_value_t = EngineKind::Cache, help_heading = "Store")]
+    pub(crate) engine: EngineKind,
+    /// Which items a cache evicts [default: approx-lru]
+    #[arg(long, value_enum, value_name = "POLICY", help_heading = "Store")]
+    pub(crate) evict: Option<Evict>,
+    /// Who may touch a partition. Requests over TCP reach any worker, which is crcw
+    #[arg(long, value_enum, default_value_t = AccessMode::Crcw, help_heading = "Store")]
+    pub(crate) access: AccessMode,
     /// Partitions, a power of two [default: by the memory]
     #[arg(long, value_name = "N", help_heading = "Store")]
     pub(crate) partitions: Option<u32>,
     /// Memory behind the store: auto, hugetlb, private, memfd or file:/PATH
     #[arg(long, value_name = "KIND", default_value = "auto", value_parser = parse_backing, help_heading = "Store")]
     pub(crate) backing: Backing,
+    /// Memory that only large values of a cache may take [default: an eighth, or room for the largest]
+    #[arg(long, value_name = "SIZE", help_heading = "Store")]
+    pub(crate) large_reserve: Option<SizeText>,
+    /// Keys of a burst that are fetched from memory together; 1 is one after another
+    #[arg(long, value_name = "N", default_value_t = BURST_MAX as u64, value_parser = clap::value_parser!(u64).range(1..=BURST_MAX as u64), help_heading = "Store")]
+    pub(crate) prefetch_depth: u64,
     /// Seed of the key hash [default: random]
     #[arg(long, value_name = "N", help_heading = "Store")]
     pub(crate) hash_seed: Option<u64>,
@@ -144,17 +153,31 @@ pub(crate) enum Switch {
 
 /// What happens when the memory is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Engine {
-    Store,
+pub(crate) enum EngineKind {
     Cache,
+    Store,
+}
+
+/// Which items a cache evicts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Evict {
+    /// About the least recently used
+    ApproxLru,
+    /// The least recently used
+    Lru,
+    /// The oldest
+    Fifo,
 }
 
 /// Who may touch a partition (MICA §4.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Access {
-    Erew,
-    Crew,
+pub(crate) enum AccessMode {
+    /// Any worker reads and writes
     Crcw,
+    /// Any worker reads, one writes; served as crcw
+    Crew,
+    /// One worker does both (not there yet)
+    Erew,
 }
 
 /// Order of large transfers on one worker.
@@ -173,7 +196,7 @@ impl ServeOptions {
     /// What server and store are told.
     ///
     /// # Errors
-    /// Names the option that asks for what is not there yet.
+    /// Names the option that asks for what is not there.
     pub(crate) fn configs(&self) -> anyhow::Result<(ServerConfig, StoreConfig)> {
         self.refuse_what_is_not_there()?;
         Ok((self.server_config(), self.store_config()))
@@ -184,8 +207,15 @@ impl ServeOptions {
             (self.resp.is_some(), "--resp: the Redis protocol is not served yet"),
             (self.native.is_some(), "--native: the native protocol is not served yet"),
             (self.admin.is_some(), "--admin: metrics over HTTP are not served yet; see the command `stats`"),
-            (self.engine == Engine::Cache, "--engine cache is not there yet; use --engine store"),
-            (self.access != Access::Crew, "--access: only crew is there yet"),
+            (
+                self.access == AccessMode::Erew,
+                "--access erew: requests over TCP reach any worker, and each partition would be one worker's \
+                 own; it comes with the native protocol, which directs requests. Use --access crcw",
+            ),
+            (
+                self.engine == EngineKind::Store && (self.evict.is_some() || self.large_reserve.is_some()),
+                "--evict and --large-reserve: a store evicts nothing; they go with --engine cache",
+            ),
         ];
         match missing.iter().find(|(asked, _)| *asked) {
             Some((_, text)) => anyhow::bail!("{text}"),
@@ -222,7 +252,21 @@ impl ServeOptions {
         config.buffer_bytes_max = self.max_buffer.0 as usize;
         config.allow_shutdown = self.allow_shutdown == Switch::On;
         config.stop_timeout = self.stop_timeout;
+        config.store_settings = self.store_settings();
         config
+    }
+
+    /// What `stats settings` tells of the store that only its options tell.
+    fn store_settings(&self) -> Vec<(&'static str, String)> {
+        let evict = match self.engine {
+            EngineKind::Cache => name_of(self.evict()),
+            EngineKind::Store => "none".to_owned(),
+        };
+        vec![("evict", evict), ("prefetch_depth", self.prefetch_depth.to_string())]
+    }
+
+    fn evict(&self) -> Evict {
+        self.evict.unwrap_or(Evict::ApproxLru)
     }
 
     fn store_config(&self) -> StoreConfig {
@@ -230,6 +274,13 @@ impl ServeOptions {
         config.partitions = self.partitions;
         config.backing = self.backing.clone();
         config.value_bytes_max = self.max_item_size.0;
+        config.eviction = match self.evict() {
+            Evict::ApproxLru => Eviction::ApproxLru,
+            Evict::Lru => Eviction::Lru,
+            Evict::Fifo => Eviction::Fifo,
+        };
+        config.large_bytes_min = self.large_reserve.map(|size| size.0);
+        config.prefetch_depth = self.prefetch_depth as usize;
         config.hash_seed = self.hash_seed.unwrap_or_else(random_seed);
         config
     }
@@ -239,6 +290,11 @@ impl ServeOptions {
 fn random_seed() -> u64 {
     // The standard library's own defence of the same kind.
     std::collections::hash_map::RandomState::new().build_hasher().finish()
+}
+
+/// How a value is spelled on the command line.
+fn name_of(value: impl ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 /// Reads one of `names`, and lists them in the help.

@@ -36,7 +36,7 @@ impl Default for Wanted<'_> {
 }
 
 /// The server named in the environment, or Minos as it was just built.
-fn program() -> PathBuf {
+pub(crate) fn program() -> PathBuf {
     let named = std::env::var_os("MINOS_TEST_SERVER").map(PathBuf::from);
     named.unwrap_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_minos")))
 }

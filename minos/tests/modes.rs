@@ -1,0 +1,142 @@
+//! Cache and store, as a client sees them when the memory is full, and the options that choose them.
+
+mod common;
+
+use std::{collections::HashMap, process::Command};
+
+use common::{Wanted, connect, start};
+use minos_base::seeded;
+use minos_testkit::Client;
+use rand::{Rng, RngExt};
+
+/// Little enough to be full soon.
+const MEMORY: &str = "8m";
+/// Several times what that holds.
+const KEYS: u32 = 40_000;
+
+/// A value that tells which key it belongs to and how often that was set before.
+fn value(key: u32, version: u32, bytes: usize) -> Vec<u8> {
+    format!("{key} {version} ").into_bytes().into_iter().cycle().take(bytes).collect()
+}
+
+fn number(client: &mut Client, group: &str, name: &str) -> u64 {
+    let stats: HashMap<_, _> = client.stats(group).unwrap().into_iter().collect();
+    stats[name].parse().unwrap()
+}
+
+/// Sets keys at random, now and then a large one, and says what was last set.
+fn fill(client: &mut Client) -> HashMap<u32, Vec<u8>> {
+    let mut random = seeded(29);
+    let mut last = HashMap::new();
+    for version in 0..KEYS {
+        let key = random.random_range(0..KEYS);
+        let bytes = match random.next_u32() % 500 {
+            0 => 200_000,
+            1..5 => 20_000,
+            _ => random.random_range(10..900),
+        };
+        let value = value(key, version, bytes);
+        assert_eq!(client.set(&format!("key{key}"), &value).unwrap(), "STORED");
+        last.insert(key, value);
+    }
+    last
+}
+
+#[test]
+fn a_full_cache_serves_the_last_value_or_none() {
+    for evict in ["approx-lru", "lru", "fifo"] {
+        let option = format!("--evict={evict}");
+        let options = ["--engine=cache", option.as_str()];
+        let server = start(Wanted { memory: MEMORY, minos_only: &options, ..Wanted::default() });
+        let mut client = connect(&server);
+        let last = fill(&mut client);
+        let mut found = 0;
+        for (key, value) in &last {
+            if let Some(item) = client.get(&format!("key{key}")).unwrap() {
+                assert!(item.value == *value, "{evict}: key{key} has another value");
+                found += 1;
+            }
+        }
+        assert!(found > 1000 && found < last.len(), "{evict}: {found} of {} found", last.len());
+        if common::is_memcached() {
+            return;
+        }
+        assert!(number(&mut client, "", "evictions") > 1000);
+        assert_eq!(number(&mut client, "", "store_no_memory"), 0);
+        let settings: HashMap<_, _> = client.stats("settings").unwrap().into_iter().collect();
+        for (name, value) in [("evictions", "on"), ("engine", "cache"), ("access", "crcw"), ("evict", evict)]
+        {
+            assert_eq!(settings[name], value, "{name}");
+        }
+        assert_eq!(number(&mut client, "minos", "store_reinserted") > 0, evict != "fifo");
+    }
+}
+
+#[test]
+fn what_is_read_again_and_again_stays() {
+    let options = ["--engine=cache", "--evict=lru"];
+    let server = start(Wanted { memory: MEMORY, minos_only: &options, ..Wanted::default() });
+    let mut client = connect(&server);
+    let set = |client: &mut Client, key| {
+        assert_eq!(client.set(&format!("key{key}"), &value(key, 0, 900)).unwrap(), "STORED");
+    };
+    // Before anything is evicted, nothing has to be kept from that.
+    (0..KEYS / 4).for_each(|key| set(&mut client, key));
+    assert_eq!(client.set("favourite", b"of all").unwrap(), "STORED");
+    for key in KEYS / 4..KEYS {
+        set(&mut client, key);
+        if key % 100 == 0 {
+            let found = client.get("favourite").unwrap();
+            assert!(found.is_some_and(|item| item.value == b"of all"), "lost before {key}");
+        }
+    }
+    assert_eq!(client.get("key0").unwrap(), None);
+}
+
+#[test]
+fn a_full_store_refuses_and_loses_nothing() {
+    if common::is_memcached() {
+        return;
+    }
+    let server = start(Wanted { memory: MEMORY, minos_only: &["--engine=store"], ..Wanted::default() });
+    let mut client = connect(&server);
+    let stored = (0..KEYS).find(|&key| {
+        let line = client.set(&format!("key{key}"), &value(key, 0, 900)).unwrap();
+        assert!(line == "STORED" || line == "SERVER_ERROR out of memory storing object", "{line}");
+        line != "STORED"
+    });
+    let stored = stored.expect("it is full at last");
+    for key in 0..stored {
+        assert_eq!(client.get(&format!("key{key}")).unwrap().unwrap().value, value(key, 0, 900));
+    }
+    assert_eq!(number(&mut client, "", "evictions"), 0);
+    assert_eq!(number(&mut client, "", "curr_items"), u64::from(stored));
+}
+
+/// What `minos serve` says when it is started with `options` that it cannot do.
+fn refusal(options: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_minos")).arg("serve").args(options).output().unwrap();
+    assert!(!output.status.success(), "{options:?} is no error");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn what_cannot_be_is_said() {
+    let text = refusal(&["--access=erew"]);
+    assert!(text.contains("--access erew") && text.contains("any worker") && text.contains("crcw"), "{text}");
+    let text = refusal(&["--engine=store", "--evict=lru"]);
+    assert!(text.contains("--evict") && text.contains("--engine cache"), "{text}");
+    assert!(refusal(&["--prefetch-depth=33"]).contains("1..=32"));
+    assert!(refusal(&["--evict=random"]).contains("approx-lru"));
+}
+
+#[test]
+fn crew_is_served_as_crcw_and_said_so() {
+    if common::is_memcached() {
+        return;
+    }
+    let server = start(Wanted { minos_only: &["--access=crew"], ..Wanted::default() });
+    let text = "requests over TCP reach any worker: partitions are locked (crcw)";
+    assert_eq!(server.log().matches(text).count(), 1, "{}", server.log());
+    assert_eq!(connect(&server).set("a", b"1").unwrap(), "STORED");
+}
