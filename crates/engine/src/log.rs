@@ -6,9 +6,9 @@
 //! ```text
 //! word 0   head: the first position that is alive      word 8    tail: where the next tag goes
 //! word 1   first: where the memory of the log begins   word 9    walked: up to here, losses were counted
-//! word 2   end: where its memory ends                  word 10   segments evicted so far
-//! word 3   geometry                                    word 11   head at the last share of a scan
-//!                                                      word 12   what that share left over
+//! word 2   end: where its memory ends                  word 11   head at the last share of a scan
+//! word 3   geometry                                    word 12   what that share left over
+//! word 4   segments evicted so far
 //! word 16  segment table: offset of the segment of each position, by its number modulo the table's length
 //! ```
 //!
@@ -19,7 +19,7 @@
 //!   | reusable  | evicted     | alive                    | free     |
 //! ```
 //!
-//! Words 0 to 3 change once a segment and are what readers look at; words 8 to 12 are the writer's.
+//! Words 0 to 4 change once a segment and are what readers look at; words 8 to 12 are the writer's.
 //!
 //! **Eviction** moves the head past one whole segment, by one store, and touches no index: a slot that
 //! refers to a position before the head dangles ([`Log::locate`]). Then the evicted segment is walked, a few
@@ -57,7 +57,7 @@ const END: u64 = 2;
 const GEOMETRY: u64 = 3;
 const TAIL: u64 = 8;
 const WALKED: u64 = 9;
-const SEGMENTS_EVICTED: u64 = 10;
+const SEGMENTS_EVICTED: u64 = 4;
 const SCANNED: u64 = 11;
 const SCAN_REST: u64 = 12;
 const TABLE: u64 = 16;
@@ -159,7 +159,8 @@ impl<B: PositionBits> Log<B> {
     #[inline]
     pub fn is_closer_to_head(&self, region: &Region, position: Position<B>) -> bool {
         let head = self.position(region, HEAD);
-        has_evicted(head) && 2 * position.distance_from(head) < self.position(region, END).distance_from(head)
+        self.has_evicted(region)
+            && 2 * position.distance_from(head) < self.position(region, END).distance_from(head)
     }
 
     /// Whether an entry of a log that evicts is in an older segment than the one that is being filled: reinserting
@@ -167,7 +168,7 @@ impl<B: PositionBits> Log<B> {
     #[inline]
     pub fn is_before_tail_segment(&self, region: &Region, position: Position<B>) -> bool {
         let tail = self.position(region, TAIL);
-        has_evicted(self.position(region, HEAD)) && tail.distance_from(position) > self.in_segment(tail)
+        self.has_evicted(region) && tail.distance_from(position) > self.in_segment(tail)
     }
 
     /// Words that were appended since `position`: the more, the older.
@@ -236,7 +237,14 @@ impl<B: PositionBits> Log<B> {
         self.position(region, TAIL).distance_from(self.position(region, HEAD))
     }
 
+    /// Whether anything was evicted: before that, moving entries would only waste room.
+    #[inline]
+    fn has_evicted(&self, region: &Region) -> bool {
+        self.segments_evicted(region) != 0
+    }
+
     /// How many segments were evicted since the log was made.
+    #[inline]
     pub fn segments_evicted(&self, region: &Region) -> u64 {
         self.word(region, SEGMENTS_EVICTED).load(Relaxed)
     }
@@ -302,11 +310,4 @@ impl<B: PositionBits> Log<B> {
     fn geometry(&self) -> u64 {
         u64::from(self.segment_bits) << 48 | u64::from(B::BITS) << 40 | (self.table_mask + 1)
     }
-}
-
-/// Whether a log has evicted anything: before that, moving entries would only waste room.
-///
-/// A head that has come round to 0 is wrong about it for the time of one segment.
-fn has_evicted<B: PositionBits>(head: Position<B>) -> bool {
-    head.words() != 0
 }
