@@ -8,6 +8,7 @@ use driver::{Anyone, Driver, Owners};
 use model::{Model, Order, Written};
 use ops::{KEYS, KEYS_END, Op, key_bytes, ops, pattern};
 
+use minos_engine::position::Narrow;
 use minos_engine::{Access, CacheMode, Crcw, Erew, Eviction, ItemMeta, Mode, Pinned, StoreConfig, StoreMode};
 use proptest::prelude::*;
 
@@ -242,6 +243,19 @@ proptest! {
     fn partitions_share_the_memory(ops in ops()) {
         for (eviction, order) in policies() {
             run_all(&tiny(eviction, 4), order, &ops)?;
+        }
+    }
+
+    #[test]
+    fn positions_come_round(ops in ops()) {
+        for (eviction, order) in policies() {
+            let mut pair = Pair::<Anyone<CacheMode<Narrow>, Crcw>>::new(&tiny(eviction, 1), order);
+            // Each time more than the 8 MiB after which a position is the same again.
+            for _ in 0..3 {
+                pair.run(&ops).map_err(|error| TestCaseError::fail(format!("{eviction:?}: {error}")))?;
+                (0..3).for_each(|_| evict_once(&mut pair.cache));
+            }
+            pair.compare().map_err(TestCaseError::fail)?;
         }
     }
 
