@@ -74,10 +74,9 @@ impl<M: Mode, P: Poller> Shared<M, P> {
 
     fn general(&self, emit: Emit<'_>) {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let uptime_s = self.clock.seconds() - minos_base::Clock::START;
         let (user, system) = minos_net::processor_time();
         emit("pid", &std::process::id());
-        emit("uptime", &uptime_s);
+        emit("uptime", &self.started.elapsed().as_secs());
         emit("time", &unix.as_secs());
         emit("version", &env!("CARGO_PKG_VERSION"));
         emit("pointer_size", &usize::BITS);

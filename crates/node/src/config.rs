@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr, sync::Arc, time::Duration};
 
-use minos_base::{VALUE_BYTES_MAX, limits};
+use minos_base::{Clock, VALUE_BYTES_MAX, limits};
 use minos_net::Address;
 use minos_sched::{ConfigError, ControlConfig};
 
@@ -52,6 +52,8 @@ pub struct ServerConfig {
     pub allow_shutdown: bool,
     /// Time that a stopping server gives to what is under way.
     pub stop_timeout: Duration,
+    /// The clock by which items expire: that of the store, if it was there before.
+    pub clock: Clock,
     /// What `stats settings` tells of the store that only those know who made it, as names and values.
     pub store_settings: Vec<(&'static str, String)>,
     /// What clients ask to be logged, where the owner of the log sees it.
@@ -82,6 +84,7 @@ impl ServerConfig {
             buffer_bytes_max: 256 << 10,
             allow_shutdown: false,
             stop_timeout: Duration::from_secs(5),
+            clock: Clock::new(),
             store_settings: Vec::new(),
             verbosity: Arc::default(),
         }

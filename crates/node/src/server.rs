@@ -7,7 +7,6 @@ use std::{
     time::Instant,
 };
 
-use minos_base::Clock;
 use minos_engine::{Engine, Mode};
 use minos_net::{Address, Epoll, Listener, Poller, Uring, Waker, allowed_cpus, pin_to};
 use minos_sched::{Discipline, EpochCounts, KeySharded, SharedHistogram, SizeAware, WorkerId};
@@ -212,7 +211,8 @@ fn share<M: Mode, P: Poller>(
     let shared = Shared {
         plan: PlanCell::new(discipline.plan(), discipline.decision()),
         store,
-        clock: Clock::new(),
+        started: Instant::now(),
+        clock: config.clock,
         queues,
         workers,
         stop: Arc::new(Stop::new()?),

@@ -7,6 +7,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
+    time::Instant,
 };
 
 use minos_base::Clock;
@@ -30,6 +31,7 @@ use crate::{
 pub(crate) struct Shared<M: Mode, P> {
     pub(crate) config: ServerConfig,
     pub(crate) store: Arc<Engine<M>>,
+    pub(crate) started: Instant,
     pub(crate) clock: Clock,
     pub(crate) plan: PlanCell,
     pub(crate) queues: Vec<RxQueue<M, P>>,
