@@ -2,21 +2,38 @@
 
 use crate::{
     cache_mode::CacheMode,
-    config::{CreateError, MEMORY_BYTES_MAX, StoreConfig},
-    index::{Index, Segments},
+    config::{CreateError, StoreConfig},
     mode::{Mode, Parts},
     partition::{Partition, Writer, Writing},
+    plan::{Part, Plan},
+    restart::saved::Saved,
     stats::Counts,
     store_mode::StoreMode,
 };
 use minos_base::{KeyHash, SizeClass, VALUE_BYTES_MAX, hash_key, limits::BURST_MAX};
-use minos_region::{Geometry, MapError, Memory};
+use minos_region::Memory;
 use minos_sync::{Access, AnyWriter, Crcw, Lock, PinTable};
 use std::sync::atomic::AtomicU64;
 
 /// A key-value table in one memory region (MICA §4).
 ///
 /// Its mode says what happens when the memory is full, its access mode who may read and write.
+///
+/// A table that any thread may use can be shared; one in EREW, where nothing is synchronised, can only be
+/// moved to another thread:
+///
+/// ```
+/// fn shared_with_threads<T: Send + Sync>() {}
+/// shared_with_threads::<minos_engine::Cache<minos_engine::Crcw>>();
+/// shared_with_threads::<minos_engine::Cache<minos_engine::Crew>>();
+/// fn moved_to_a_thread<T: Send>() {}
+/// moved_to_a_thread::<minos_engine::Cache<minos_engine::Erew>>();
+/// ```
+///
+/// ```compile_fail,E0277
+/// fn shared_with_threads<T: Sync>() {}
+/// shared_with_threads::<minos_engine::Cache<minos_engine::Erew>>();
+/// ```
 #[derive(Debug)]
 #[expect(private_bounds, reason = "the modes, which are public, are all there is")]
 pub struct Engine<M: Parts, A: Access = Crcw> {
@@ -69,40 +86,45 @@ impl<M: Mode, A: AnyWriter> Engine<M, A> {
 impl<M: Mode, A: Access> Engine<M, A> {
     /// An empty table, and what opens its partitions.
     pub(crate) fn create_with_tokens(config: &StoreConfig) -> Result<(Self, Tokens<A>), CreateError> {
-        let partitions = config.partition_count()?;
-        let bytes = config.memory_bytes;
-        if bytes > MEMORY_BYTES_MAX {
-            return Err(CreateError::TooLarge { bytes });
-        }
-        let segments = Segments::new(bytes, u64::from(partitions));
-        let geometry = Geometry {
-            settled_bytes: M::settled_bytes(config),
-            memory_bytes: bytes,
-            partitions: u64::from(partitions),
-            partition_words: segments.index_words() + M::space_words(config, u64::from(partitions)),
-            layout: M::LAYOUT,
-            hash_seed: config.hash_seed,
-        };
-        let too_small = CreateError::TooSmall { bytes, partitions };
-        let memory = match Memory::create(geometry, &config.backing) {
-            Err(MapError::Size { .. }) => return Err(too_small),
-            memory => memory?,
-        };
-        let parts = (0..partitions as usize).map(|number| partition(&memory, config, segments, number));
-        let parts: Vec<_> = parts.collect::<Option<_>>().ok_or(too_small)?;
-        let (partitions, tokens): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
+        let plan = Plan::new::<M>(config)?;
+        let memory = plan.map(config)?;
+        Self::found(config, &plan, memory)
+    }
+
+    /// An empty table in new memory.
+    pub(crate) fn found(
+        config: &StoreConfig,
+        plan: &Plan,
+        memory: Memory<A>,
+    ) -> Result<(Self, Tokens<A>), CreateError> {
+        let parts = plan.found(config, &memory)?;
+        let (engine, tokens) = Self::assemble(config, memory, parts);
+        engine.saved().put_shape(&engine, config);
+        Ok((engine, tokens))
+    }
+
+    /// A table of these partitions.
+    pub(crate) fn assemble(
+        config: &StoreConfig,
+        memory: Memory<A>,
+        parts: Vec<Part<M>>,
+    ) -> (Self, Tokens<A>) {
+        let count = parts.len();
+        let parts = parts.into_iter().enumerate().map(|(number, part)| partition(part, number, count));
+        let (partitions, tokens): (Vec<_>, Vec<_>) = parts.unzip();
         let engine = Self {
             inline_class_max: M::inline_class_max(config, &memory),
             common: M::common(config),
-            memory,
             partition_shift: config.shard_bits + partitions.len().ilog2(),
             partitions: partitions.into(),
-            hash_seed: config.hash_seed,
+            // A table that was there already has its own.
+            hash_seed: memory.geometry().hash_seed,
+            memory,
             hash_mask: config.hash_mask,
             value_bytes_max: config.value_bytes_max.min(VALUE_BYTES_MAX),
             prefetch_depth: config.prefetch_depth.clamp(1, BURST_MAX),
         };
-        Ok((engine, tokens))
+        (engine, tokens)
     }
 
     /// The hash of a key, by which every other call finds it.
@@ -163,6 +185,19 @@ impl<M: Mode, A: Access> Engine<M, A> {
         &self.memory
     }
 
+    pub(crate) fn memory_mut(&mut self) -> &mut Memory<A> {
+        &mut self.memory
+    }
+
+    pub(crate) fn into_memory(self) -> Memory<A> {
+        self.memory
+    }
+
+    /// What is saved of the whole table.
+    pub(crate) fn saved(&self) -> Saved {
+        self.partitions[0].saved
+    }
+
     #[inline]
     pub(crate) fn partition(&self, hash: KeyHash) -> &Partition<M, A> {
         &self.partitions[self.partition_of(hash)]
@@ -187,20 +222,17 @@ impl<M: Mode, A: Access> Engine<M, A> {
 }
 
 fn partition<M: Mode, A: Access>(
-    memory: &Memory<A>,
-    config: &StoreConfig,
-    segments: Segments,
+    part: Part<M>,
     number: usize,
-) -> Option<(Partition<M, A>, A::Token)> {
-    let start = memory.partition_start(number);
-    let index = Index::create(memory, start, segments)?;
-    let space_start = start.plus(segments.index_words());
-    let (space, room) = M::create_space(memory, config, space_start, number)?;
-    let (writer, token) = A::cell(Writer::new(room, number, memory.geometry().partitions as usize));
+    partitions: usize,
+) -> (Partition<M, A>, A::Token) {
+    let Part { index, space, room, saved } = part;
+    let (writer, token) = A::cell(Writer::new(room, number, partitions));
     let partition = Partition {
         number,
         index,
         space,
+        saved,
         retries: AtomicU64::new(0),
         fallbacks: AtomicU64::new(0),
         refused: AtomicU64::new(0),
@@ -208,5 +240,5 @@ fn partition<M: Mode, A: Access>(
         counts: Counts::default(),
         writer,
     };
-    Some((partition, token))
+    (partition, token)
 }
