@@ -14,6 +14,6 @@ pub use driver::{
     Quantiles, Report, RunConfig, RunError, Target, TargetProtocol, load, run, server_pid,
 };
 pub use model::{
-    Class, GroupSpec, LARGE_THRESHOLD_DEFAULT, Op, OpKind, Popularity, Shape, SizeRange, StreamSpec,
+    Class, GroupSpec, LARGE_THRESHOLD_DEFAULT, Op, OpKind, Ops, Popularity, Shape, SizeRange, StreamSpec,
     ValueSizes, Workload, WorkloadError, WorkloadSpec, Writes, named_workloads,
 };

@@ -101,6 +101,27 @@ pub struct LoadReport {
 }
 
 impl Quantiles {
+    /// Of single times in microseconds, exact to the nanosecond. Sorts them.
+    pub fn of_samples(samples_us: &mut [f64]) -> Self {
+        samples_us.sort_unstable_by(f64::total_cmp);
+        let exact = |us: f64| (us * 1000.0).round() / 1000.0;
+        let at = |quantile: f64| {
+            let rank = (quantile * samples_us.len() as f64).ceil() as usize;
+            samples_us.get(rank.saturating_sub(1)).map_or(0.0, |us| exact(*us))
+        };
+        let sum: f64 = samples_us.iter().sum();
+        Self {
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            p999: at(0.999),
+            p9999: at(0.9999),
+            max: at(1.0),
+            mean: exact(sum / samples_us.len().max(1) as f64),
+            count: samples_us.len() as u64,
+        }
+    }
+
     pub(super) fn of(histogram: &Histogram<u64>) -> Self {
         let us = |ns: u64| (ns as f64 / 100.0).round() / 10.0;
         let at = |quantile| us(histogram.value_at_quantile(quantile));
@@ -144,4 +165,19 @@ impl DriverShare {
 /// Errors under the names they have in reports.
 pub(super) fn errors_by_name(recorder: &Recorder) -> BTreeMap<String, u64> {
     recorder.errors.iter().map(|(kind, count)| (kind.name().to_owned(), *count)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_of_samples_are_samples() {
+        let mut samples_us: Vec<f64> = (1..=999).rev().map(|ns| f64::from(ns) / 1000.0).collect();
+        let quantiles = Quantiles::of_samples(&mut samples_us);
+        let Quantiles { p50, p90, p99, p999, max, mean, count, .. } = quantiles;
+        assert_eq!([p50, p90, p99, p999, max], [0.5, 0.9, 0.99, 0.999, 0.999]);
+        assert_eq!((mean, count), (0.5, 999));
+        assert_eq!(Quantiles::of_samples(&mut []), Quantiles::default());
+    }
 }

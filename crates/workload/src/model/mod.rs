@@ -4,6 +4,7 @@ mod dataset;
 mod files;
 mod key;
 mod named;
+mod ops;
 mod picker;
 mod source;
 mod spec;
@@ -12,6 +13,7 @@ mod value;
 mod workload;
 
 pub use named::{Shape, named_workloads};
+pub use ops::Ops;
 pub use source::{Op, OpKind};
 pub use spec::{Class, GroupSpec, Popularity, SizeRange, StreamSpec, WorkloadSpec, Writes};
 pub use workload::{LARGE_THRESHOLD_DEFAULT, ValueSizes, Workload, WorkloadError};

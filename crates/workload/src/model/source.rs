@@ -212,6 +212,11 @@ impl Drawn<'_> {
 }
 
 impl Stream {
+    /// Whether requests are drawn without end, and whatever is written was loaded before.
+    pub(super) fn draws_updates(&self) -> bool {
+        matches!(&self.requests, Requests::Drawn(mix) if mix.writes == Writes::Update)
+    }
+
     fn traced(&self) -> &[super::trace::TracedOp] {
         match &self.requests {
             Requests::Traced(ops) => ops,
