@@ -25,6 +25,8 @@ pub enum Backing {
     Hugetlb,
     /// Private anonymous memory with `MADV_HUGEPAGE`, which gets 2 MiB pages on a stock system.
     Private,
+    /// Private anonymous memory in 4 KiB pages (`MADV_NOHUGEPAGE`), to see what huge ones gain.
+    SmallPages,
     /// A memfd, which another process can map.
     Memfd,
     /// A file, which is kept when the process ends. One that holds a region already is emptied first,
@@ -73,6 +75,7 @@ impl fmt::Display for Backing {
             Self::Auto => f.write_str("auto"),
             Self::Hugetlb => f.write_str("hugetlb"),
             Self::Private => f.write_str("private"),
+            Self::SmallPages => f.write_str("small-pages"),
             Self::Memfd => f.write_str("memfd"),
             Self::File(path) => write!(f, "file {}", path.display()),
         }
@@ -109,6 +112,7 @@ impl Mapping {
             Backing::Auto => Self::hugetlb(rounded).or_else(|_| Self::private(rounded)),
             Backing::Hugetlb => Self::hugetlb(rounded),
             Backing::Private => Self::private(rounded),
+            Backing::SmallPages => Self::small_pages(rounded),
             Backing::Memfd => {
                 let file = RegionFile::memfd().and_then(|file| Self::cleared_file(bytes, file));
                 return file.map_err(MapError::file(None));
@@ -187,6 +191,13 @@ impl Mapping {
             _ => "pages of 4 KiB",
         };
         Self::mapped(base, bytes, format!("private memory in {pages}"), None)
+    }
+
+    fn small_pages(bytes: usize) -> Result<Self, Errno> {
+        let base = anonymous(bytes, MapFlags::PRIVATE | MapFlags::NORESERVE)?;
+        // SAFETY: the range was mapped just now and holds nothing yet. A kernel that refuses has no huge pages.
+        let _ = unsafe { mm::madvise(base, bytes, Advice::LinuxNoHugepage) };
+        Self::mapped(base, bytes, "private memory in pages of 4 KiB".to_owned(), None)
     }
 
     fn mapped(
