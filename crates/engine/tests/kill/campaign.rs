@@ -6,6 +6,7 @@ use std::{
     marker::PhantomData,
     path::{Path, PathBuf},
     process::Child,
+    sync::{Mutex, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -50,6 +51,10 @@ impl Plan {
         if self.phase > Phase::Running { STEPS_OF_CLOSING } else { STEPS_ENDLESS }
     }
 }
+
+/// One campaign at a time: a child of another one, just forked, would for a moment hold the lock on the file that
+/// this one opens.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// What happened in all rounds.
 #[derive(Clone, Debug, Default)]
@@ -104,6 +109,7 @@ impl<S: Subject> Campaign<S> {
     }
 
     pub(crate) fn run(mut self, rounds: u64) -> Result<Tally, String> {
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         for round in 1..=rounds {
             self.round(round).map_err(|error| format!("{} round {round}: {error}", S::NAME))?;
         }

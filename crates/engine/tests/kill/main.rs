@@ -10,10 +10,12 @@ mod campaign;
 mod child;
 mod script;
 mod subject;
+mod table;
 mod verdict;
 
 use campaign::Campaign;
 use subject::Files;
+use table::Table;
 
 /// Rounds unless told otherwise.
 const ROUNDS_DEFAULT: u64 = 20;
@@ -36,6 +38,8 @@ fn seed() -> u64 {
 fn child() {
     child::obey::<Files<false>>();
     child::obey::<Files<true>>();
+    child::obey::<Table<true>>();
+    child::obey::<Table<false>>();
 }
 
 #[test]
@@ -48,4 +52,18 @@ fn control_what_was_cut_short_is_found_out() {
 fn control_whole_writes_pass() {
     let tally = Campaign::<Files<true>>::new(seed()).run(number(ROUNDS, ROUNDS_DEFAULT)).unwrap();
     assert!(tally.cut_steps > 0 && tally.served_unclosed > 0 && tally.lost == 0, "{tally}");
+}
+
+#[test]
+fn a_region_keeps_what_was_written() {
+    let tally = Campaign::<Table<true>>::new(seed()).run(number(ROUNDS, ROUNDS_DEFAULT)).unwrap();
+    println!("region: {tally}");
+    assert!(tally.cut_steps > 0 && tally.served_unclosed > 0 && tally.lost == 0, "{tally}");
+}
+
+#[test]
+#[ignore = "it takes hundreds of rounds; `cargo xtask kill` runs it"]
+fn control_heaps_that_nobody_repairs_are_found_out() {
+    let caught = Campaign::<Table<false>>::new(seed()).run(CONTROL_ROUNDS_MAX);
+    assert!(caught.is_err(), "served only what was written: {}", caught.unwrap());
 }

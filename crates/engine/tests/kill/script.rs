@@ -4,7 +4,7 @@
 /// Threads of the child. Each has keys of its own, so that the order of the writes to a key is known.
 pub(crate) const THREADS: u64 = 2;
 /// Keys of each thread.
-const KEYS_PER_THREAD: u64 = 250;
+pub(crate) const KEYS_PER_THREAD: u64 = 250;
 /// Bytes of a record's head.
 const HEAD_BYTES: usize = 32;
 /// An append that would make a longer value than this is left out.
@@ -94,11 +94,13 @@ pub(crate) fn mix(number: u64) -> u64 {
 pub(crate) fn record(round: u64, step: &Step, len: usize) -> Vec<u8> {
     let head = [step.key, round, step.number, len as u64].map(u64::to_le_bytes).concat();
     let mut state = mix(mix(round) ^ mix(step.number) ^ step.key);
-    let pattern = (HEAD_BYTES..len).map(|_| {
-        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-        (state >> 56) as u8
+    let pattern = (HEAD_BYTES..len).step_by(8).flat_map(|_| {
+        state = mix(state);
+        state.to_le_bytes()
     });
-    head.into_iter().chain(pattern).collect()
+    let mut record: Vec<u8> = head.into_iter().chain(pattern).collect();
+    record.truncate(len);
+    record
 }
 
 /// The round, the step's number and the length that the first record of `value` claims.
