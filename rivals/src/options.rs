@@ -9,8 +9,11 @@ use minos_base::{SizeText, limits::BURST_MAX};
 use minos_engine::Backing;
 use std::path::PathBuf;
 
-/// Bytes of memory an item of Minos may take beside key and value in all of its stores, at most.
-const HUGETLB_BYTES_PER_ITEM: u64 = 1024;
+/// Beside key and value, in bytes: more than any table of Minos asks for.
+const HUGETLB_ITEM_OVERHEAD_BYTES: u64 = 112;
+
+/// Beside its items, in bytes: more than any table of Minos asks for.
+const HUGETLB_TABLE_BYTES: u64 = 128 << 20;
 
 /// Compares the Minos engine with other tables, side by side, and with what the machine can do at most
 #[derive(Debug, Parser)]
@@ -119,7 +122,13 @@ impl Options {
     /// Bytes of huge pages to be reserved.
     pub(crate) fn hugetlb_bytes(&self) -> Option<u64> {
         let (key_bytes, value_bytes) = self.sizes();
-        let bytes = self.items() * (6 * (key_bytes + value_bytes) + HUGETLB_BYTES_PER_ITEM);
+        let items_bytes = self.items() * (key_bytes + value_bytes + HUGETLB_ITEM_OVERHEAD_BYTES);
+        let tables = self.families().map(|family| match family {
+            Family::Minos | Family::MinosCache => 3,
+            Family::Limit => 1,
+            _ => 0,
+        });
+        let bytes = tables.sum::<u64>() * (items_bytes + HUGETLB_TABLE_BYTES);
         (self.pages == Pages::Reserved).then_some(bytes)
     }
 

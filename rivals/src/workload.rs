@@ -36,11 +36,8 @@ pub(crate) enum Popularity {
 pub(crate) enum Routing {
     /// Any thread reads and writes any key (CRCW).
     Any,
-    /// Any thread reads any key; only the owner of its partition, of so many, writes it (CREW).
-    OwnerWrites {
-        /// Partitions of the table, a power of two: partition p belongs to thread p modulo their number.
-        partitions: usize,
-    },
+    /// Any thread reads any key; only the owner of a key writes it (CREW).
+    OwnerWrites,
     /// Only the owner of a key reads and writes it (EREW).
     Owner,
 }
@@ -54,19 +51,16 @@ pub(crate) struct Mix {
     pub(crate) get_percent: u32,
 }
 
-impl Routing {
-    /// The thread, among `threads` (a power of two), that owns the keys with this hash.
-    pub(crate) fn owner(self, hash: KeyHash, threads: usize) -> usize {
-        match self {
-            Self::OwnerWrites { partitions } => hash.partition(partitions.ilog2()) % threads,
-            Self::Any | Self::Owner => hash.partition(threads.ilog2()),
-        }
-    }
+/// The thread, among `threads` (a power of two), that owns the keys with this hash.
+pub(crate) fn owner(hash: KeyHash, threads: usize) -> usize {
+    hash.partition(threads.ilog2())
+}
 
+impl Routing {
     fn is_bound(self, is_put: bool) -> bool {
         match self {
             Self::Any => false,
-            Self::OwnerWrites { .. } => is_put,
+            Self::OwnerWrites => is_put,
             Self::Owner => true,
         }
     }
@@ -122,7 +116,7 @@ pub(crate) fn operations<const KEY: usize>(
         loop {
             let key = key(ranks.draw(&mut random));
             let hash = hash_key(&key, 0);
-            if !is_bound || routing.owner(hash, threads) == thread {
+            if !is_bound || owner(hash, threads) == thread {
                 return Op { hash, key, is_put };
             }
         }
@@ -179,12 +173,12 @@ mod tests {
 
     #[test]
     fn operations_keep_to_mix_and_routing() {
-        for routing in [Routing::Any, Routing::OwnerWrites { partitions: 16 }, Routing::Owner] {
+        for routing in [Routing::Any, Routing::OwnerWrites, Routing::Owner] {
             let mix = Mix { popularity: Popularity::Zipf, get_percent: 95 };
             let ops: Vec<Op<16>> = operations(mix, 1000, 20_000, routing, (1, 2), 1);
             let puts = ops.iter().filter(|op| op.is_put).count();
             assert!((800..1200).contains(&puts), "{puts}");
-            let strange = ops.iter().filter(|op| routing.owner(op.hash, 2) != 1);
+            let strange = ops.iter().filter(|op| owner(op.hash, 2) != 1);
             let strange_puts = strange.clone().filter(|op| op.is_put).count();
             assert_eq!(strange_puts == 0, routing != Routing::Any);
             assert_eq!(strange.count() == 0, routing == Routing::Owner);

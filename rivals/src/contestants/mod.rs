@@ -14,12 +14,15 @@ use crate::{
     probe,
 };
 use clap::ValueEnum;
+use minos_engine::{CacheMode, StoreMode};
 
 /// A family of contestants, which share what they have loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Family {
-    /// The Minos engine in all its modes.
+    /// The Minos engine as a store, in all its modes of data access.
     Minos,
+    /// The Minos engine as a cache, in all its modes of data access.
+    MinosCache,
     /// The machine's limit: random cache lines, with nothing around them.
     Limit,
     /// dashmap: shards of hashbrown behind locks.
@@ -45,7 +48,8 @@ impl Family {
         setup: &Setup,
     ) -> anyhow::Result<Vec<Contestant<KEY>>> {
         Ok(match self {
-            Self::Minos => minos::contestants::<KEY, VALUE>(setup)?,
+            Self::Minos => minos::contestants::<StoreMode, KEY, VALUE>(setup)?,
+            Self::MinosCache => minos::contestants::<CacheMode, KEY, VALUE>(setup)?,
             Self::Limit => probe::contestants::<KEY, VALUE>(setup)?,
             Self::Dashmap => vec![shared::<dashmap::Map<KEY, VALUE>, KEY, VALUE>(setup)],
             Self::Papaya => vec![shared::<papaya::Map<KEY, VALUE>, KEY, VALUE>(setup)],

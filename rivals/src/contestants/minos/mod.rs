@@ -5,7 +5,7 @@ mod ways;
 
 use crate::{
     contestant::{Contestant, Setup, Worker},
-    workload::{Routing, load_order, value},
+    workload::{Routing, load_order, owner, value},
 };
 use anyhow::{Context, ensure};
 use handle::{Handle, Own, Owned, Shared, Writer};
@@ -27,18 +27,18 @@ struct Table<H> {
     backing_text: String,
 }
 
-/// Loads a table in each mode.
-pub(super) fn contestants<const KEY: usize, const VALUE: usize>(
+/// Loads a table in each mode of data access.
+pub(super) fn contestants<M: Mode, const KEY: usize, const VALUE: usize>(
     setup: &Setup,
-) -> anyhow::Result<Vec<Contestant<KEY>>> {
-    Ok([
-        load::<_, KEY, VALUE>(erew::<StoreMode, KEY, VALUE>(setup)?, setup)?,
-        load::<_, KEY, VALUE>(crew::<StoreMode, KEY, VALUE>(setup)?, setup)?,
-        load::<_, KEY, VALUE>(crcw::<StoreMode, KEY, VALUE>(setup)?, setup)?,
-    ]
-    .into_iter()
-    .flatten()
-    .collect())
+) -> anyhow::Result<Vec<Contestant<KEY>>>
+where
+    Engine<M, Crew>: Send + Sync,
+    Engine<M, Crcw>: Send + Sync,
+{
+    let mut contestants = load::<_, KEY, VALUE>(erew::<M, KEY, VALUE>(setup)?, setup)?;
+    contestants.extend(load::<_, KEY, VALUE>(crew::<M, KEY, VALUE>(setup)?, setup)?);
+    contestants.extend(load::<_, KEY, VALUE>(crcw::<M, KEY, VALUE>(setup)?, setup)?);
+    Ok(contestants)
 }
 
 /// A table for each thread, which nobody else sees.
@@ -56,11 +56,10 @@ fn erew<M: Mode, const KEY: usize, const VALUE: usize>(setup: &Setup) -> anyhow:
 fn crew<M: Mode, const KEY: usize, const VALUE: usize>(setup: &Setup) -> anyhow::Result<Table<Owned<M>>> {
     let config = config::<KEY, VALUE>(setup, setup.items);
     let (engine, owners) = Engine::<M, Crew>::create_owned(&config, setup.threads)?;
-    let partitions = engine.partitions();
-    ensure!(partitions >= setup.threads, "too few items for so many threads");
-    let routing = Routing::OwnerWrites { partitions };
+    ensure!(engine.partitions() >= setup.threads, "too few items for so many threads");
     let handles = owners.into_iter().map(|owner| Owned { engine: Arc::clone(&engine), owner });
-    Ok(Table { handles: handles.collect(), routing, backing_text: engine.backing_text().to_owned() })
+    let backing_text = engine.backing_text().to_owned();
+    Ok(Table { handles: handles.collect(), routing: Routing::OwnerWrites, backing_text })
 }
 
 /// One table for all threads.
@@ -84,7 +83,7 @@ fn load<H: Handle, const KEY: usize, const VALUE: usize>(
     let Table { mut handles, routing, backing_text } = table;
     for key in load_order::<KEY>(setup.items) {
         let hash = hash_key(&key, 0);
-        let (_, mut writer) = handles[routing.owner(hash, setup.threads)].split();
+        let (_, mut writer) = handles[owner(hash, setup.threads)].split();
         let value: [u8; VALUE] = value(&key);
         let stored = writer.entry(hash, &key).insert(&[&value], ItemMeta::default());
         stored.context("the table is too small for the items")?;
@@ -95,7 +94,7 @@ fn load<H: Handle, const KEY: usize, const VALUE: usize>(
     let contestant = |way: Way| Contestant {
         name: format!("{name}, {}", way.text(setup.batch)),
         routing,
-        is_lossy: false,
+        is_lossy: H::Mode::NAME != StoreMode::NAME,
         workers: handles.iter().map(|handle| worker::<H, KEY, VALUE>(handle, way, setup)).collect(),
     };
     Ok([Way::Many, Way::Staged, Way::Plain].map(contestant).into())
