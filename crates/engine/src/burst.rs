@@ -125,6 +125,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
         mut f: impl FnMut(&ItemView<'_>) -> R,
     ) -> Option<R> {
         if let Some(candidate) = staged.candidate
+            && self.may_be_linked(partition, &candidate)
             && let Some(state) = self.header_for(&candidate, get.key, now)
             && let Attempt::Found(result) =
                 self.finish(partition, get.hash, get.key, (candidate, state), now, &mut f)
@@ -132,6 +133,15 @@ impl<M: Mode, A: Access> Engine<M, A> {
             return Some(result);
         }
         self.read_cold(get.hash, get.key, now, f)
+    }
+
+    /// Whether a candidate is worth a look: where no versions are kept, only this shows that the same thread has
+    /// deleted, replaced or evicted the item since it was staged.
+    #[inline]
+    fn may_be_linked(&self, partition: &Partition<M, A>, candidate: &Candidate<'_>) -> bool {
+        let is_there =
+            || M::locate(&partition.space, self.memory().region(), candidate.slot.link()).is_some();
+        A::IS_SHARED || candidate.cell.load(Relaxed) == candidate.slot.0 && is_there()
     }
 
     /// As [`Engine::read`], for the few keys that were not where they are looked for first.
@@ -163,9 +173,9 @@ impl<M: Mode, A: Access> Engine<M, A> {
         let version = &bucket[0];
         let word = tags::matching(bucket, hash.tag()).first().unwrap_or(0);
         let candidate = versions::begin_read::<A>(version).filter(|_| word > 0).and_then(|seen| {
-            let slot = Slot(bucket[word].load(Relaxed));
+            let (slot, cell) = (Slot(bucket[word].load(Relaxed)), &bucket[word]);
             let item = M::locate(&partition.space, region, slot.link())?;
-            Some(Candidate { version, seen, slot, item })
+            Some(Candidate { version, seen, slot, cell, item })
         });
         match candidate {
             Some(candidate) => self.prefetch_lines(candidate.item),

@@ -50,6 +50,8 @@ pub(crate) struct Candidate<'a> {
     pub(crate) version: &'a AtomicU64,
     pub(crate) seen: Seen,
     pub(crate) slot: Slot,
+    /// Where the slot was.
+    pub(crate) cell: &'a AtomicU64,
     pub(crate) item: Offset,
 }
 
@@ -177,9 +179,9 @@ impl<M: Mode, A: Access> Engine<M, A> {
         let mut next = following(u64::from(seen.payload()) << 32);
         for _ in 0..CHAIN_BUCKETS_MAX {
             for word in tags::matching(bucket, hash.tag()) {
-                let slot = Slot(bucket[word].load(Relaxed));
+                let (slot, cell) = (Slot(bucket[word].load(Relaxed)), &bucket[word]);
                 let Some(item) = M::locate(&partition.space, region, slot.link()) else { continue };
-                let candidate = Candidate { version, seen, slot, item };
+                let candidate = Candidate { version, seen, slot, cell, item };
                 if let Some(state) = self.header_for(&candidate, key, now) {
                     return Attempt::Found((candidate, state));
                 }

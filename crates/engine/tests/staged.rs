@@ -1,0 +1,80 @@
+//! What a burst has seen of a key is confirmed before it is used, in every access mode: also where no version
+//! tells that something has changed since.
+
+use minos_base::seeded_stream;
+use minos_engine::{AnyWriter, Cache, Crcw, Engine, Erew, Eviction, Get, ItemMeta, Mode, StoreConfig};
+use rand::RngExt;
+
+/// More keys than there is memory for.
+const KEYS: u64 = 4000;
+
+/// A key that is deleted or replaced between the stages of its lookup.
+fn changes_between_the_stages_show<M: Mode, A: AnyWriter>() {
+    let table = Engine::<M, A>::create(&StoreConfig::new(1 << 20)).unwrap();
+    let key = b"key".as_slice();
+    let hash = table.hash(key);
+    let get = Get { hash, key };
+    let set = |value: &[u8]| table.entry(hash, key, 2).insert(&[value], ItemMeta::default()).unwrap();
+    let read = |staged| {
+        table.read_staged(&staged, &get, 2, |item| {
+            let mut value = Vec::new();
+            item.copy_value_to(&mut value);
+            value
+        })
+    };
+    set(b"short");
+    let staged = table.stage(hash);
+    assert_eq!(read(staged).as_deref(), Some(b"short".as_slice()));
+    set(&[7; 2000]);
+    assert_eq!(read(staged).as_deref(), Some([7; 2000].as_slice()));
+    let staged = table.stage(hash);
+    table.entry(hash, key, 2).remove();
+    assert_eq!(read(staged), None);
+}
+
+#[test]
+fn changes_between_the_stages_show_in_every_mode() {
+    changes_between_the_stages_show::<minos_engine::StoreMode, Crcw>();
+    changes_between_the_stages_show::<minos_engine::StoreMode, Erew>();
+    changes_between_the_stages_show::<minos_engine::CacheMode, Crcw>();
+    changes_between_the_stages_show::<minos_engine::CacheMode, Erew>();
+}
+
+/// Flags of an item follow from its key, so that a header of another item shows.
+fn flags_of(key: u64) -> u32 {
+    (key as u32).wrapping_mul(0x9e37_79b9) | 1
+}
+
+/// Reads in bursts move items to the tail, which evicts others of the same burst and writes over them.
+#[test]
+fn what_a_burst_evicts_is_not_read_by_it() {
+    let config = StoreConfig {
+        eviction: Eviction::Lru,
+        partitions: Some(1),
+        large_bytes_min: Some(0),
+        ..StoreConfig::new(1 << 18)
+    };
+    let cache: Cache<Erew> = Cache::create(&config).unwrap();
+    let mut random = seeded_stream(31, 0);
+    let mut hits = 0;
+    for _ in 0..20_000 {
+        let keys: [_; 32] = std::array::from_fn(|_| random.random_range(0..KEYS).to_le_bytes());
+        let gets: Vec<_> = keys.iter().map(|key| Get { hash: cache.hash(key), key }).collect();
+        let mut missing = Vec::new();
+        cache.get_many(&gets, 3, |at, item| {
+            let number = u64::from_le_bytes(keys[at]);
+            let Some(item) = item else { return missing.push(number) };
+            hits += 1;
+            assert_eq!((item.flags(), item.expiry()), (flags_of(number), 0), "key {number}");
+            assert_eq!(item.value_bytes() as u64, number % 40);
+        });
+        for number in missing {
+            let meta = ItemMeta { flags: flags_of(number), ..Default::default() };
+            let (key, value) = (number.to_le_bytes(), vec![number as u8; (number % 40) as usize]);
+            cache.entry(cache.hash(&key), &key, 2).insert(&[&value], meta).unwrap();
+        }
+    }
+    let stats = cache.stats();
+    assert!(hits > 1000 && stats.reinserted > 100 && stats.evictions_log > 1000, "{hits} hits, {stats:?}");
+    cache.check().unwrap();
+}
