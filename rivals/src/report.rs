@@ -9,7 +9,11 @@ use crate::{
 };
 use anyhow::Context;
 use serde_json::{Value, json};
-use std::{fmt::Write, fs};
+use std::{
+    fmt::Write as _,
+    fs,
+    io::{self, Write as _},
+};
 
 /// One contestant with one mix on so many threads.
 #[derive(Clone, Debug)]
@@ -89,14 +93,12 @@ impl Report {
     /// Prints the report, and writes it to a file if that was asked for.
     ///
     /// # Errors
-    /// If the file cannot be written.
+    /// If it cannot be printed, or the file cannot be written.
     pub(crate) fn write(&self, options: &Options) -> anyhow::Result<()> {
         let text = self.to_markdown();
-        if options.json {
-            println!("{:#}", self.to_json());
-        } else {
-            println!("{text}");
-        }
+        let shown = if options.json { format!("{:#}", self.to_json()) } else { text.clone() };
+        // Not `println`, which panics where nobody listens any more: reserved pages would stay so.
+        writeln!(io::stdout(), "{shown}").context("standard output")?;
         match &options.out {
             Some(path) => fs::write(path, text).with_context(|| path.display().to_string()),
             None => Ok(()),
