@@ -31,5 +31,5 @@ pub use control::LISTENERS_MAX;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub use execute::fuzz;
-pub use server::{Server, StartError};
+pub use server::{Server, StartError, ThreadPanicked};
 pub use shared::Stop;

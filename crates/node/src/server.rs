@@ -63,6 +63,11 @@ pub enum StartError {
     System(#[from] io::Error),
 }
 
+/// A thread of a server did not end by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a thread of the server panicked")]
+pub struct ThreadPanicked;
+
 impl Server {
     /// Starts the threads and returns once clients can connect.
     ///
@@ -98,8 +103,11 @@ impl Server {
     }
 
     /// Waits until every thread has ended.
-    pub fn join(mut self) {
-        self.join_threads();
+    ///
+    /// # Errors
+    /// One of them panicked: it may have left something half done in the store.
+    pub fn join(mut self) -> Result<(), ThreadPanicked> {
+        self.join_threads()
     }
 
     fn start_polling<M: Mode, P: Poller + 'static>(
@@ -163,20 +171,24 @@ impl Server {
         Ok(())
     }
 
-    fn join_threads(&mut self) {
+    fn join_threads(&mut self) -> Result<(), ThreadPanicked> {
+        let mut ended = Ok(());
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
-                tracing::error!("a thread of the server panicked");
+                ended = Err(ThreadPanicked);
                 self.stop.request();
             }
         }
+        ended
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop.request();
-        self.join_threads();
+        if let Err(error) = self.join_threads() {
+            tracing::error!(%error, "the server was dropped");
+        }
     }
 }
 

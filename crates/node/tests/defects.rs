@@ -296,7 +296,7 @@ fn replies_leave_before_the_server_stops() {
         let mut client = server.connect();
         client.send(b"mn\r\nget x\r\nshutdown graceful\r\n");
         assert_eq!(client.rest(), b"MN\r\nEND\r\n");
-        server.server.join();
+        server.server.join().unwrap();
     });
 }
 
