@@ -5,7 +5,11 @@
 //!
 //! ```text
 //! header (3 words) | key, rounded up to a word | extent's identity | extent's offset
+//! extent: identity | value
 //! ```
+//!
+//! When an extent is evicted, its own copy of the identity goes first: so that another process can tell which
+//! items have lost their values, although the items themselves are not touched.
 
 use crate::{
     chain::{self, Place},
@@ -40,6 +44,11 @@ const LINES_MAX: usize = 3;
 
 /// Words behind the key of an item with a large value.
 const EXTENT_WORDS: u64 = 2;
+
+/// Words of an extent before the value.
+pub(crate) const EXTENT_HEAD_WORDS: u64 = 1;
+
+const EXTENT_HEAD_BYTES: usize = EXTENT_HEAD_WORDS as usize * 8;
 
 /// Segments that a log has from the beginning, so that no partition is left without any.
 const SEGMENTS_MIN: usize = 2;
@@ -78,8 +87,10 @@ struct LargeValues {
 
 impl LargeValues {
     /// Removes the oldest value whose chunk suits; the chunk to be freed.
-    fn evict_oldest(&mut self, suits: impl FnMut(Offset) -> bool) -> Option<Offset> {
+    fn evict_oldest(&mut self, region: &Region, suits: impl FnMut(Offset) -> bool) -> Option<Offset> {
         let (chunk, bytes) = self.extents.evict_oldest(suits)?;
+        // Relaxed: only whoever repairs what a killed process has left looks at it.
+        region.word(chunk).store(0, Relaxed);
         self.uncounted += 1;
         self.uncounted_bytes += bytes;
         Some(chunk)
@@ -98,7 +109,7 @@ pub(crate) struct CacheRoom {
     /// An entry on its way to the tail.
     moving: Vec<u64>,
     /// Next bucket to be freed of slots that dangle.
-    scanned: u64,
+    pub(crate) scanned: u64,
 }
 
 /// Takes segments for one partition from what all share.
@@ -121,7 +132,10 @@ impl<A: Access> Segments for Arenas<'_, A> {
             if self.words >= self.share_words {
                 return None;
             }
-            let evicted = self.large.lock().evict_oldest(|chunk| !self.memory.is_in_reserve(chunk))?;
+            let evicted = {
+                let suits = |chunk| !self.memory.is_in_reserve(chunk);
+                self.large.lock().evict_oldest(self.memory.region(), suits)?
+            };
             self.memory.free_settled(evicted);
         }
     }
@@ -207,13 +221,51 @@ fn extent_of(region: &Region, item: Offset, state: &ItemState) -> ExtentId {
     ExtentId::from_word(region.word(extent_words(item, state.key_bytes())).load(Relaxed))
 }
 
-fn position<B: PositionBits>(link: u64) -> Position<B> {
+/// Writes down on both sides which extent an item has.
+fn put_extent(region: &Region, words: Offset, id: ExtentId, chunk: Offset) {
+    let [id_word, chunk_word] = region.array(words);
+    // Relaxed: nobody is led here before the slot is linked.
+    id_word.store(id.to_word(), Relaxed);
+    chunk_word.store(chunk.words(), Relaxed);
+    region.word(chunk).store(id.to_word(), Relaxed);
+}
+
+/// Where the large value of an item lies that another process has stored; `None` if it was evicted.
+pub(crate) fn whole_extent<B: PositionBits, A: Access>(
+    engine: &Engine<CacheMode<B>, A>,
+    item: Offset,
+    state: &ItemState,
+) -> Option<Offset> {
+    let region = engine.memory().region();
+    let [id, chunk] =
+        region.array(extent_words(item, state.key_bytes())).each_ref().map(|word| word.load(Relaxed));
+    let (chunk, words) =
+        (Offset::from_words(chunk), EXTENT_HEAD_WORDS + words_for(state.value_bytes()) as u64);
+    let value = region.try_words(chunk, words as usize)?;
+    let is_its_own = id != 0 && value[0].load(Relaxed) == id;
+    (is_its_own && chunk.words() > 0 && Memory::<A>::chunk_words(region, chunk) >= words).then_some(chunk)
+}
+
+/// Adds the large value of an item that another process has stored, as the youngest.
+pub(crate) fn adopt_extent<B: PositionBits, A: Access>(
+    engine: &Engine<CacheMode<B>, A>,
+    item: Offset,
+    state: &ItemState,
+) {
+    let region = engine.memory().region();
+    let words = extent_words(item, state.key_bytes());
+    let chunk = Offset::from_words(region.word(words.plus(1)).load(Relaxed));
+    let id = engine.common.large.lock().extents.insert(chunk, state.value_bytes() as u64);
+    put_extent(region, words, id, chunk);
+}
+
+pub(crate) fn position<B: PositionBits>(link: u64) -> Position<B> {
     Position::from_words(link)
 }
 
 impl<B: PositionBits> Parts for CacheMode<B> {
     const ITEMS_PER_TWO_BUCKETS: u64 = 9;
-    const LAYOUT: u64 = u64::from_le_bytes(*b"cache 01") ^ (B::BITS as u64) << 56;
+    const LAYOUT: u64 = u64::from_le_bytes(*b"cache 2\0") | (B::BITS as u64) << 56;
 
     type Space = Log<B>;
     type Room = CacheRoom;
@@ -340,12 +392,12 @@ impl<B: PositionBits> Parts for CacheMode<B> {
     }
 
     fn take_large<A: Access>(engine: &Engine<Self, A>, _: usize, value_bytes: u64) -> Option<Settled> {
-        let words = words_for(value_bytes as usize) as u64;
+        let words = EXTENT_HEAD_WORDS + words_for(value_bytes as usize) as u64;
         loop {
             if let Some(settled) = engine.memory().allocate_settled(words) {
                 return Some(settled);
             }
-            let evicted = engine.common.large.lock().evict_oldest(|_| true)?;
+            let evicted = engine.common.large.lock().evict_oldest(engine.memory().region(), |_| true)?;
             engine.memory().free_settled(evicted);
         }
     }
@@ -359,7 +411,7 @@ impl<B: PositionBits> Parts for CacheMode<B> {
     }
 
     fn large_value_at(_: usize) -> usize {
-        0
+        EXTENT_HEAD_BYTES
     }
 
     fn place_large<A: Access>(
@@ -372,10 +424,7 @@ impl<B: PositionBits> Parts for CacheMode<B> {
         let (region, partition) = (writing.region(), writing.partition);
         copy_in(region.words(body(placed.item), words_for(key.len())), 0, key);
         let id = writing.engine.common.large.lock().extents.insert(chunk, value_bytes);
-        let [id_word, chunk_word] = region.array(extent_words(placed.item, key.len()));
-        // Relaxed: nobody is led here before the slot is linked.
-        id_word.store(id.to_word(), Relaxed);
-        chunk_word.store(chunk.words(), Relaxed);
+        put_extent(region, extent_words(placed.item, key.len()), id, chunk);
         partition.space.own_extent(region, placed.item);
         Some(placed)
     }
@@ -397,7 +446,7 @@ impl<B: PositionBits> Parts for CacheMode<B> {
             return Pinning::Disturbed;
         }
         match large.extents.pin(id) {
-            Some(pin) => Pinning::Pinned(Claim { start: pin.chunk(), at: 0, pin }),
+            Some(pin) => Pinning::Pinned(Claim { start: pin.chunk(), at: EXTENT_HEAD_BYTES, pin }),
             None => Pinning::Gone,
         }
     }
@@ -529,7 +578,7 @@ fn large_item_words(key_bytes: usize) -> u64 {
 }
 
 /// Most segments of a log, a power of two.
-fn table_len<B: PositionBits>(memory_bytes: u64, partitions: u64) -> u64 {
+pub(crate) fn table_len<B: PositionBits>(memory_bytes: u64, partitions: u64) -> u64 {
     // Arenas have 64 KiB in small memories and 1 MiB in large ones; about 64 of them are a partition's share.
     let arenas_max = (memory_bytes >> 16).min((memory_bytes >> 20).max(SEGMENTS_PER_SHARE * partitions));
     let shares = SHARES_MAX * arenas_max.div_ceil(partitions).max(SEGMENTS_PER_SHARE);

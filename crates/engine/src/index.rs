@@ -76,7 +76,7 @@ pub(crate) struct Index {
 impl Index {
     /// Makes an empty index at `start`; `None` when there is no memory for the first buckets.
     pub(crate) fn create<A: Access>(memory: &Memory<A>, start: Offset, segments: Segments) -> Option<Self> {
-        let index = Self::open(start, segments);
+        let index = Self::at(start, segments);
         let region = memory.region();
         index.take_segment(memory, 0)?;
         let buckets = 1 << SEGMENT_BITS_MIN;
@@ -87,9 +87,22 @@ impl Index {
         Some(index)
     }
 
-    /// The index that lies at `start` already.
-    pub(crate) fn open(start: Offset, segments: Segments) -> Self {
+    fn at(start: Offset, segments: Segments) -> Self {
         Self { start, segments }
+    }
+
+    /// The index that lies at `start` already; `None` if its words are not those of one.
+    ///
+    /// What lies in its buckets was not looked at.
+    pub(crate) fn find(region: &Region, start: Offset, segments: Segments) -> Option<Self> {
+        let index = Self::at(start, segments);
+        let has_count =
+            (1 << SEGMENT_BITS_MIN..=segments.count << segments.bits).contains(&index.buckets(region));
+        let is_within = |segment: Offset| {
+            let is_aligned = segment.words().is_multiple_of(BUCKET_WORDS as u64) && segment.words() > 0;
+            is_aligned && region.try_words(segment, index.segment_words() as usize).is_some()
+        };
+        (has_count && index.segments(region).all(is_within)).then_some(index)
     }
 
     /// How many buckets there are.
@@ -164,7 +177,7 @@ impl Index {
         if segment == self.segments.count {
             return None;
         }
-        let start = memory.allocate_forever((BUCKET_WORDS as u64) << self.segments.bits)?;
+        let start = memory.allocate_forever(self.segment_words())?;
         self.word(memory.region(), SEGMENTS + segment).store(start.words(), Relaxed);
         Some(())
     }
@@ -174,6 +187,11 @@ impl Index {
         let buckets = self.buckets(region);
         // Release: whoever sees the count sees segment table and bucket.
         self.word(region, BUCKETS).store(buckets + 1, Release);
+    }
+
+    /// Words of a segment.
+    pub(crate) fn segment_words(&self) -> u64 {
+        (BUCKET_WORDS as u64) << self.segments.bits
     }
 
     /// Bytes of all segments taken so far.

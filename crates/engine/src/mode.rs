@@ -4,6 +4,7 @@ use crate::{
     config::StoreConfig,
     item::ItemState,
     partition::{Partition, Writing},
+    restart::Reopen,
     slot::Slot,
     stats::StoreStats,
     store::Engine,
@@ -15,7 +16,7 @@ use std::{collections::HashMap, fmt::Debug};
 
 /// What happens when the memory is full: [`crate::StoreMode`] or [`crate::CacheMode`].
 #[expect(private_bounds, reason = "there are no other modes than those of this crate")]
-pub trait Mode: Parts {
+pub trait Mode: Parts + Reopen {
     /// Its name on the command line.
     const NAME: &'static str;
 }
@@ -42,7 +43,7 @@ pub(crate) trait Parts: Debug + Send + Sync + Sized + 'static {
     /// Twice the items for which there is one bucket, before the index grows.
     const ITEMS_PER_TWO_BUCKETS: u64;
 
-    /// Which layout a region has, for whoever opens it again.
+    /// Which layout a region has, for whoever opens it again: seven bytes of text, and one more.
     const LAYOUT: u64;
 
     /// Where the items of a partition are: what readers need to know.

@@ -7,7 +7,7 @@ use crate::{
     item::ItemView,
     mode::Mode,
     partition::{OutOfMemory, Partition, Writing},
-    store::Engine,
+    store::{Engine, Tokens},
     store_mode::StoreMode,
     sweep::Swept,
 };
@@ -37,7 +37,12 @@ impl<M: Mode> Engine<M, Crew> {
         owners: usize,
     ) -> Result<(Arc<Self>, Vec<Owner<M>>), CreateError> {
         let (engine, tokens) = Self::create_with_tokens(config)?;
-        let engine = Arc::new(engine);
+        Ok(engine.dealt(tokens, owners))
+    }
+
+    /// Shares the table, and deals its tokens to `owners` owners.
+    pub(crate) fn dealt(self, tokens: Tokens<Crew>, owners: usize) -> (Arc<Self>, Vec<Owner<M>>) {
+        let engine = Arc::new(self);
         let mut list: Vec<_> = (0..owners.max(1))
             .map(|_| {
                 let tokens = (0..engine.partitions()).map(|_| None).collect();
@@ -48,7 +53,7 @@ impl<M: Mode> Engine<M, Crew> {
             let owner = partition * list.len() / engine.partitions();
             list[owner].tokens[partition] = Some(token);
         }
-        Ok((engine, list))
+        (engine, list)
     }
 }
 
@@ -155,6 +160,11 @@ impl<M: Mode> Owner<M> {
                 while !self.writing(partition).flush_slice() {}
             }
         }
+    }
+
+    /// What opens this owner's partitions, each with the number of its partition.
+    pub(crate) fn into_tokens(self) -> impl Iterator<Item = (usize, OwnerToken)> {
+        self.tokens.into_iter().enumerate().filter_map(|(partition, token)| Some((partition, token?)))
     }
 
     fn writing(&mut self, partition: usize) -> Writing<'_, M, Crew> {

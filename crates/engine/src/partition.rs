@@ -7,6 +7,7 @@ use crate::{
     item::{HEADER_WORDS, ItemMeta, ItemState, body},
     mode::{Linked, Mode, Parts, Placed},
     read::bucket_words,
+    restart::saved::Saved,
     slot::Slot,
     stats::Counts,
     store::Engine,
@@ -31,6 +32,7 @@ pub(crate) struct Partition<M: Parts, A: Access> {
     pub(crate) number: usize,
     pub(crate) index: Index,
     pub(crate) space: M::Space,
+    pub(crate) saved: Saved,
     /// Reads that were repeated because of a writer.
     pub(crate) retries: AtomicU64,
     /// Reads that waited for the writer in the end.
@@ -50,7 +52,7 @@ pub(crate) struct Writer<M: Parts> {
     pub(crate) sweep: crate::sweep::Progress,
     /// The next CAS unique; every partition counts in steps of their number.
     pub(crate) cas_next: u64,
-    cas_step: u64,
+    pub(crate) cas_step: u64,
     growth_pause: u32,
     /// Slots of the chain that is being split.
     splitting: Vec<(Slot, bool)>,

@@ -61,6 +61,21 @@ impl<M: Mode, A: AnyWriter> Engine<M, A> {
 }
 
 impl Progress {
+    /// After everything older than this generation was removed.
+    pub(crate) fn clean(generation: u64) -> Self {
+        Self { bucket: 0, pass_generation: generation, clean_generation: generation }
+    }
+
+    /// For the next process.
+    pub(crate) fn to_words(&self) -> [u64; 3] {
+        [self.bucket, self.pass_generation, self.clean_generation]
+    }
+
+    /// What [`Progress::to_words`] said.
+    pub(crate) fn from_words([bucket, pass_generation, clean_generation]: [u64; 3]) -> Self {
+        Self { bucket, pass_generation, clean_generation }
+    }
+
     /// Whether one more generation can be told from all that may still be there.
     fn may_flush(&self, generation: u64) -> bool {
         generation + 1 - self.clean_generation < GENERATIONS

@@ -154,7 +154,8 @@ impl<A: Access> Memory<A> {
     /// Words that the chunk with this payload has room for.
     #[inline]
     pub fn chunk_words(region: &Region, chunk: Offset) -> u64 {
-        crate::heap::size_at(region, chunk.minus(1)) - 1
+        // Of what is no chunk, which is asked for when a region is opened, any number will do.
+        crate::heap::size_at(region, chunk.minus(1)).saturating_sub(1)
     }
 
     /// Gives a chunk back. `partition` is the heap of the partition whose item it held.

@@ -19,6 +19,16 @@ impl<B: PositionBits> Log<B> {
         (has_geometry && log.is_in_order(region) && log.is_within(region)).then_some(log)
     }
 
+    /// The oldest position that is alive.
+    pub(crate) fn head(&self, region: &Region) -> Position<B> {
+        self.position(region, HEAD)
+    }
+
+    /// Reports nothing any more of what was evicted so far.
+    pub(crate) fn forget_evicted(&self, region: &Region) {
+        self.set(region, WALKED, self.head(region));
+    }
+
     fn is_in_order(&self, region: &Region) -> bool {
         let words = [FIRST, WALKED, HEAD, TAIL, END].map(|at| self.word(region, at).load(Relaxed));
         let positions = words.map(Position::<B>::from_words);

@@ -1,0 +1,123 @@
+//! How the memory of a table is cut, and what lies in each part of a partition.
+
+use crate::{
+    config::{CreateError, MEMORY_BYTES_MAX, StoreConfig},
+    index::{BUCKET_WORDS, Index, Segments},
+    mode::Mode,
+    restart::saved::{SAVED_WORDS, Saved},
+};
+use minos_region::{Geometry, MapError, Memory, Offset};
+use minos_sync::Access;
+
+/// What a configuration makes of the memory.
+///
+/// ```text
+/// words of a partition:   index | space of the items | what is saved
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) geometry: Geometry,
+    segments: Segments,
+    space_words: u64,
+}
+
+/// What a partition has in the memory.
+#[derive(Debug)]
+pub(crate) struct Part<M: Mode> {
+    pub(crate) index: Index,
+    pub(crate) space: M::Space,
+    pub(crate) room: M::Room,
+    pub(crate) saved: Saved,
+}
+
+impl Plan {
+    /// For a table in the mode `M`.
+    ///
+    /// # Errors
+    /// The configuration is not possible.
+    pub(crate) fn new<M: Mode>(config: &StoreConfig) -> Result<Self, CreateError> {
+        let partitions = u64::from(config.partition_count()?);
+        let bytes = config.memory_bytes;
+        if bytes > MEMORY_BYTES_MAX {
+            return Err(CreateError::TooLarge { bytes });
+        }
+        let segments = Segments::new(bytes, partitions);
+        // Whole cache lines, because what readers look at is not to share one with what writers save.
+        let space_words = M::space_words(config, partitions).next_multiple_of(BUCKET_WORDS as u64);
+        let geometry = Geometry {
+            settled_bytes: M::settled_bytes(config),
+            memory_bytes: bytes,
+            partitions,
+            partition_words: segments.index_words() + space_words + SAVED_WORDS,
+            layout: M::LAYOUT,
+            hash_seed: config.hash_seed,
+        };
+        Ok(Self { geometry, segments, space_words })
+    }
+
+    /// New memory for it.
+    ///
+    /// # Errors
+    /// It cannot be had.
+    pub(crate) fn map<A: Access>(&self, config: &StoreConfig) -> Result<Memory<A>, CreateError> {
+        match Memory::create(self.geometry, &config.backing) {
+            Err(MapError::Size { .. }) => Err(self.too_small()),
+            memory => Ok(memory?),
+        }
+    }
+
+    /// The partitions of a table that is new.
+    ///
+    /// # Errors
+    /// There is not memory enough for them.
+    pub(crate) fn found<M: Mode, A: Access>(
+        &self,
+        config: &StoreConfig,
+        memory: &Memory<A>,
+    ) -> Result<Vec<Part<M>>, CreateError> {
+        let part = |number| {
+            let start = memory.partition_start(number);
+            let index = Index::create(memory, start, self.segments)?;
+            let (space, room) = M::create_space(memory, config, self.space_start(start), number)?;
+            Some(Part { index, space, room, saved: self.saved(start) })
+        };
+        (0..self.partitions()).map(part).collect::<Option<_>>().ok_or_else(|| self.too_small())
+    }
+
+    /// The partitions of a table that is there already; `None` if what lies there is none.
+    pub(crate) fn find<M: Mode, A: Access>(
+        &self,
+        config: &StoreConfig,
+        memory: &Memory<A>,
+    ) -> Option<Vec<Part<M>>> {
+        let part = |number| {
+            let start = memory.partition_start(number);
+            let index = Index::find(memory.region(), start, self.segments)?;
+            let (space, room) = M::find_space(memory, config, self.space_start(start), number)?;
+            Some(Part { index, space, room, saved: self.saved(start) })
+        };
+        (0..self.partitions()).map(part).collect()
+    }
+
+    /// What is saved of the whole table: it lies with its first partition.
+    pub(crate) fn saved_of_table<A: Access>(&self, memory: &Memory<A>) -> Saved {
+        self.saved(memory.partition_start(0))
+    }
+
+    fn partitions(&self) -> usize {
+        self.geometry.partitions as usize
+    }
+
+    fn space_start(&self, start: Offset) -> Offset {
+        start.plus(self.segments.index_words())
+    }
+
+    fn saved(&self, start: Offset) -> Saved {
+        Saved::at(self.space_start(start).plus(self.space_words))
+    }
+
+    fn too_small(&self) -> CreateError {
+        let Geometry { memory_bytes: bytes, partitions, .. } = self.geometry;
+        CreateError::TooSmall { bytes, partitions: partitions as u32 }
+    }
+}

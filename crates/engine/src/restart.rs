@@ -1,0 +1,391 @@
+//! Warm restart: a table on a file outlives its process (MICA keeps none; this is Minos's own).
+//!
+//! A table that was closed is gone on with after everything in it was looked at once: heaps, index, logs, and
+//! the header and key of every item. Bytes of values have no checksum. One that was not closed, because its
+//! process was killed, is repaired: what was just being written is dropped, the heaps are laid out anew around
+//! the rest. After the machine itself has stopped, or if anything contradicts, the table starts empty.
+
+pub(crate) mod cache;
+pub(crate) mod saved;
+mod store;
+mod survey;
+
+use crate::{
+    config::{CreateError, StoreConfig},
+    item::ItemState,
+    mode::{Mode, Parts},
+    owner::Owner,
+    partition::Writing,
+    plan::Plan,
+    slot::Slot,
+    store::{Engine, Tokens},
+};
+use minos_base::KeyHash;
+use minos_region::{Backing, Memory, Offset, Opened};
+use minos_sync::{Access, AnyWriter, Crew};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::Ordering::{Relaxed, Release},
+    },
+};
+use survey::Survey;
+
+/// How a table came about that may have been there already.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Opening {
+    /// There was none.
+    Created,
+    /// It was closed, and goes on as it was.
+    Warm {
+        /// Items that it holds.
+        items: u64,
+    },
+    /// It was not closed, because its process was killed, and goes on with what was whole.
+    Repaired {
+        /// Items that it holds.
+        items: u64,
+        /// Items that were lost, because they or their neighbours in the index were just being written.
+        dropped: u64,
+    },
+    /// There was one, but nothing of it could be relied on.
+    StartedEmpty {
+        /// Why not.
+        reason: String,
+    },
+}
+
+impl fmt::Display for Opening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Created => write!(f, "new"),
+            Self::Warm { items } => write!(f, "warm: {items} items"),
+            Self::Repaired { items, dropped } => {
+                write!(f, "repaired after an unclean stop: {items} items, {dropped} dropped")
+            }
+            Self::StartedEmpty { reason } => write!(f, "started empty: {reason}"),
+        }
+    }
+}
+
+/// Why a table cannot be opened. What is in the file stays as it is.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// A new one cannot be made, or the configuration is not possible.
+    #[error(transparent)]
+    Create(#[from] CreateError),
+    /// The file holds something else than what is asked for, or cannot be used.
+    #[error(transparent)]
+    Region(#[from] minos_region::OpenError),
+    /// It holds a table in another mode, or of another version of this program.
+    #[error("the region was made for {found}, but {expected} is asked for")]
+    Layout {
+        /// Mode and version of what is in the file.
+        found: String,
+        /// Mode and version that are asked for.
+        expected: String,
+    },
+}
+
+/// Why a table could not be closed. It will be opened as one that was not.
+#[derive(Debug, thiserror::Error)]
+pub enum CloseError {
+    /// Somebody uses it: a thread that shares it, a [`crate::Pinned`] item, a [`crate::Reservation`], an owner.
+    #[error("the table is still in use")]
+    InUse,
+    /// The file cannot be written.
+    #[error(transparent)]
+    Region(#[from] minos_region::OpenError),
+}
+
+/// How the modes find again what an earlier process has left.
+pub(crate) trait Reopen: Parts {
+    /// What is known about the items of a partition from their memory alone.
+    type Entries;
+
+    /// The space that lies at `start`; `None` if it is none.
+    fn find_space<A: Access>(
+        memory: &Memory<A>,
+        config: &StoreConfig,
+        start: Offset,
+        partition: usize,
+    ) -> Option<(Self::Space, Self::Room)>;
+
+    /// The next bucket that is freed of what dangles.
+    fn scanned(room: &Self::Room) -> u64;
+
+    /// Sets [`Reopen::scanned`].
+    fn set_scanned(room: &mut Self::Room, bucket: u64);
+
+    /// Looks at the memory of the items.
+    ///
+    /// # Errors
+    /// It cannot be that of items.
+    fn entries<A: Access>(
+        writing: &Writing<'_, Self, A>,
+        survey: &mut Survey,
+    ) -> Result<Self::Entries, String>;
+
+    /// Words that an item may have at this place; 0 if there cannot be one.
+    fn room_words<A: Access>(
+        entries: &Self::Entries,
+        writing: &Writing<'_, Self, A>,
+        link: u64,
+        item: Offset,
+    ) -> u64;
+
+    /// Takes note of an item that is linked, and whose header and key are right; what is wrong with the rest.
+    fn claim<A: Access>(
+        entries: &mut Self::Entries,
+        writing: &Writing<'_, Self, A>,
+        survey: &mut Survey,
+        linked: (Slot, Offset, &ItemState),
+    ) -> Result<(), &'static str>;
+
+    /// Puts the memory in order with what is linked.
+    ///
+    /// # Errors
+    /// It contradicts what is linked, although it was closed.
+    fn finish<A: Access>(
+        entries: Self::Entries,
+        writing: &Writing<'_, Self, A>,
+        survey: &mut Survey,
+    ) -> Result<(), String>;
+}
+
+impl<M: Mode, A: AnyWriter> Engine<M, A> {
+    /// Goes on with the table in the file that `config` names, or makes a new one there; elsewhere than in a
+    /// file, as [`Engine::create`].
+    ///
+    /// The seed of the key hash is then the file's. Whatever the file holds, nothing that fails a check is served:
+    /// it is left out, or the table starts empty.
+    ///
+    /// # Errors
+    /// The configuration is not possible, or another one than that of the file; somebody has it open; the
+    /// memory cannot be had.
+    pub fn open(config: &StoreConfig) -> Result<(Self, Opening), OpenError> {
+        Self::open_with_tokens(config).map(|(engine, _, opening)| (engine, opening))
+    }
+
+    /// Leaves the table in its file such that [`Engine::open`] goes on with it; elsewhere it just ends.
+    ///
+    /// Takes the time of writing the file, and a look at the whole index.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn close(self) -> Result<(), CloseError> {
+        let writings = (0..self.partitions()).map(|number| self.writing_at(number));
+        self.leave(writings)
+    }
+
+    /// As [`Engine::close`], for the last one who shares the table.
+    ///
+    /// # Errors
+    /// As [`Engine::close`], and if it is not the last one.
+    pub fn close_shared(self: Arc<Self>) -> Result<(), CloseError> {
+        Arc::into_inner(self).ok_or(CloseError::InUse)?.close()
+    }
+}
+
+impl<M: Mode> Engine<M, Crew> {
+    /// As [`Engine::open`], with owners as [`Engine::create_owned`] makes them: at least one, who knows the table.
+    ///
+    /// # Errors
+    /// As [`Engine::open`].
+    pub fn open_owned(config: &StoreConfig, owners: usize) -> Result<(Vec<Owner<M>>, Opening), OpenError> {
+        let (engine, tokens, opening) = Self::open_with_tokens(config)?;
+        Ok((engine.dealt(tokens, owners).1, opening))
+    }
+}
+
+impl<M: Mode> Owner<M> {
+    /// As [`Engine::close`], for all owners of a table.
+    ///
+    /// # Errors
+    /// As [`Engine::close`], and if an owner is missing, or somebody else uses the table.
+    ///
+    /// # Panics
+    /// If they are not owners of one table.
+    pub fn close(owners: Vec<Self>) -> Result<(), CloseError> {
+        let engine = Arc::clone(owners.first().ok_or(CloseError::InUse)?.engine());
+        let mut tokens: Vec<_> = owners.into_iter().flat_map(Self::into_tokens).collect();
+        let engine = Arc::into_inner(engine).ok_or(CloseError::InUse)?;
+        if tokens.len() != engine.partitions() {
+            return Err(CloseError::InUse);
+        }
+        tokens.sort_unstable_by_key(|(partition, _)| *partition);
+        let writings = engine.partition_list().iter().zip(&mut tokens).map(|(partition, (_, token))| {
+            let writer = Crew::enter(&partition.writer, token);
+            Writing { engine: &engine, partition, writer }
+        });
+        engine.leave(writings)
+    }
+}
+
+impl<M: Mode, A: Access> Engine<M, A> {
+    /// A number that stays with the table when it is closed or its process is killed: from what the clock counts
+    /// of which expiries are seconds (see [`minos_base::Clock::zero_unix_s`]). 0 until it is set.
+    pub fn clock_base(&self) -> u64 {
+        self.saved().clock_base(self.memory().region()).load(Relaxed)
+    }
+
+    /// Sets [`Engine::clock_base`]. Before anything is stored that expires.
+    pub fn set_clock_base(&self, clock_base: u64) {
+        self.saved().clock_base(self.memory().region()).store(clock_base, Release);
+    }
+
+    fn open_with_tokens(config: &StoreConfig) -> Result<(Self, Tokens<A>, Opening), OpenError> {
+        let plan = Plan::new::<M>(config)?;
+        let create = |opening| {
+            let (engine, tokens) = Self::found(config, &plan, plan.map(config)?)?;
+            Ok((engine, tokens, opening))
+        };
+        let Backing::File(path) = &config.backing else { return create(Opening::Created) };
+        use minos_region::OpenError as Region;
+        let opened = match Memory::open(path, &plan.geometry) {
+            Err(Region::Absent { .. }) => create(Opening::Created),
+            Err(error @ (Region::Damaged { .. } | Region::Length { .. })) => {
+                create(Opening::StartedEmpty { reason: error.to_string() })
+            }
+            Err(error) => Err(named(error)),
+            Ok(Opened::Clean(memory)) => Self::go_on(config, &plan, memory, true),
+            Ok(Opened::Unclean { memory, same_boot: true }) => Self::go_on(config, &plan, memory, false),
+            Ok(Opened::Unclean { memory, same_boot: false }) => {
+                Self::begin_anew(config, &plan, memory, "it was not closed before the machine stopped")
+            }
+        };
+        if let Ok((_, _, opening)) = &opened {
+            report(path, opening);
+        }
+        opened
+    }
+
+    /// Goes on with what lies in the memory, if it can be relied on.
+    fn go_on(
+        config: &StoreConfig,
+        plan: &Plan,
+        memory: Memory<A>,
+        is_closed: bool,
+    ) -> Result<(Self, Tokens<A>, Opening), OpenError> {
+        let saved = plan.saved_of_table(&memory);
+        if !saved.has_shape(memory.region()) {
+            return Self::begin_anew(config, plan, memory, "it was never complete");
+        }
+        let Some(parts) = plan.find(config, &memory) else {
+            return Self::begin_anew(config, plan, memory, "its tables contradict themselves");
+        };
+        let (mut engine, mut tokens) = Self::assemble(config, memory, parts);
+        if let Err(error) = saved.compare(&engine, config) {
+            if is_closed {
+                engine.memory().mark_clean()?;
+            }
+            return Err(error);
+        }
+        if !is_closed && !saved.has_versions(engine.memory().region()) {
+            let reason = "it was not closed, and one who writes alone leaves no trace of what was unfinished";
+            return Self::begin_anew(config, plan, engine.into_memory(), reason);
+        }
+        match engine.survey(&mut tokens, is_closed) {
+            Ok(opening) => {
+                saved.put_shape(&engine, config);
+                if !is_closed {
+                    engine.memory().mark_repaired()?;
+                }
+                Ok((engine, tokens, opening))
+            }
+            Err(reason) => Self::begin_anew(config, plan, engine.into_memory(), &reason),
+        }
+    }
+
+    /// Empties the memory, for a new table.
+    fn begin_anew(
+        config: &StoreConfig,
+        plan: &Plan,
+        memory: Memory<A>,
+        reason: &str,
+    ) -> Result<(Self, Tokens<A>, Opening), OpenError> {
+        let memory = memory.recreate(plan.geometry).map_err(CreateError::Map)?;
+        let (engine, tokens) = Self::found(config, plan, memory)?;
+        Ok((engine, tokens, Opening::StartedEmpty { reason: reason.to_owned() }))
+    }
+
+    /// Looks at everything, and puts in order what was not closed.
+    fn survey(&mut self, tokens: &mut [A::Token], is_closed: bool) -> Result<Opening, String> {
+        let mut survey = Survey::new(is_closed);
+        for (partition, token) in self.partition_list().iter().zip(tokens) {
+            let writer = A::enter(&partition.writer, token);
+            let mut writing = Writing { engine: self, partition, writer };
+            let number = partition.number;
+            survey.partition(&mut writing).map_err(|what| format!("partition {number}: {what}"))?;
+        }
+        let (items, dropped) = survey.counts();
+        if is_closed {
+            return Ok(Opening::Warm { items });
+        }
+        self.memory_mut().rebuild(&survey.into_used())?;
+        Ok(Opening::Repaired { items, dropped })
+    }
+
+    /// Saves what only the writers know, and then says that the table is complete.
+    fn leave<'a>(&'a self, writings: impl Iterator<Item = Writing<'a, M, A>>) -> Result<(), CloseError> {
+        if self.memory().region().path().is_none() {
+            return Ok(());
+        }
+        for mut writing in writings {
+            M::settle_all(&mut writing);
+            writing.drop_lost_values();
+            survey::mark_free_spares(&writing);
+            writing.partition.saved.save(&writing);
+        }
+        Ok(self.memory().mark_clean()?)
+    }
+}
+
+impl<M: Mode, A: Access> Writing<'_, M, A> {
+    /// Removes items whose large values are gone, because the next process could not tell.
+    fn drop_lost_values(&mut self) {
+        let (region, index) = (self.region(), &self.partition.index);
+        for number in 0..index.buckets(region) {
+            let places: Vec<_> = crate::chain::places(region, index.bucket(region, number))
+                .filter(|place| place.slot(region).class_index() > self.engine.inline_class_max.index())
+                .collect();
+            // From the last to the first: what fills a gap was looked at before.
+            for &place in places.iter().rev() {
+                self.reclaim_if_dead(place, 0);
+            }
+        }
+    }
+
+    /// Whether a key with this hash is looked for in the chain that begins at `head`.
+    fn is_at_home(&self, hash: KeyHash, slot: Slot, head: Offset) -> bool {
+        self.engine.partition_of(hash) == self.partition.number
+            && self.head(hash) == head
+            && slot.has_tag(hash.tag())
+    }
+}
+
+/// Says which mode is meant, where the region only knows a number.
+fn named(error: minos_region::OpenError) -> OpenError {
+    match error {
+        minos_region::OpenError::Differs { what: "engine layout", found, expected } => {
+            let [found, expected] = [found, expected].map(layout_name);
+            OpenError::Layout { found, expected }
+        }
+        error => error.into(),
+    }
+}
+
+/// The name that a layout has as a number (see [`Parts::LAYOUT`]).
+fn layout_name(layout: u64) -> String {
+    let [text @ .., more] = layout.to_le_bytes();
+    format!("\"{}\" ({more})", text.escape_ascii())
+}
+
+fn report(path: &std::path::Path, opening: &Opening) {
+    let path = path.display();
+    match opening {
+        Opening::Created | Opening::Warm { .. } => tracing::info!(%path, "{opening}"),
+        Opening::Repaired { .. } | Opening::StartedEmpty { .. } => tracing::warn!(%path, "{opening}"),
+    }
+}

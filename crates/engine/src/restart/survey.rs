@@ -1,0 +1,325 @@
+//! Looks at all items of a table that an earlier process has left.
+//!
+//! In a table that was closed, nothing may be wrong. In one that was not, a chain with an odd version was just
+//! being written and is dropped as a whole; an item that is wrong by itself is dropped alone.
+
+use crate::{
+    chain::{self, Place, following},
+    index::{BUCKET_WORDS, FREE_SPARE, clear_bucket},
+    item::{HEADER_WORDS, ItemState},
+    mode::Mode,
+    partition::{Writing, key_of},
+    slot::Slot,
+    sweep::Progress,
+};
+use minos_base::{SizeClass, VALUE_BYTES_MAX, limits::KEY_BYTES_MAX};
+use minos_region::{ChunkKind, Offset, Region, UsedChunk};
+use minos_sync::Access;
+use std::{collections::HashSet, sync::atomic::Ordering::Relaxed};
+
+/// CAS uniques of each partition that are left out after a repair: items may have had them that are gone.
+const CAS_SKIPPED: u64 = 1 << 32;
+
+/// Larger ones were set by clients, and are not counted on from.
+const CAS_OWN_MAX: u64 = 1 << 62;
+
+/// In every slot of a spare bucket that is free, when a table is closed.
+const FREE_SLOT: u64 = u64::from_le_bytes(*b"a spare.");
+
+/// What was found so far.
+#[derive(Debug)]
+pub(crate) struct Survey {
+    /// Whether the table was closed, so that nothing may be wrong.
+    pub(crate) is_closed: bool,
+    items: u64,
+    dropped: u64,
+    used: Vec<UsedChunk>,
+    /// Of large values that lie apart from their items.
+    pub(crate) extents: HashSet<Offset>,
+}
+
+/// What a slot refers to.
+enum Verdict {
+    /// An item that belongs there.
+    Item(ItemState),
+    /// Nothing any more: it was evicted.
+    Nothing,
+    /// Something that cannot be.
+    Wrong(&'static str),
+}
+
+/// What is being collected in one partition.
+struct Found<E> {
+    entries: E,
+    cas_max: u64,
+    /// Slots and items of the chain that is being looked at.
+    chain: Vec<(Slot, Offset)>,
+    places: Vec<Place>,
+}
+
+impl Survey {
+    pub(crate) fn new(is_closed: bool) -> Self {
+        Self { is_closed, items: 0, dropped: 0, used: Vec::new(), extents: HashSet::new() }
+    }
+
+    /// Items that were found, and items that were dropped.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.items, self.dropped)
+    }
+
+    /// Notes that memory is in use.
+    pub(crate) fn keep(&mut self, payload: Offset, words: u64, kind: ChunkKind) {
+        // The heaps of a table that was closed are right already.
+        if !self.is_closed {
+            self.used.push(UsedChunk { payload, words, kind });
+        }
+    }
+
+    /// All memory that is in use, in its order; what was taken as one is said as one.
+    pub(crate) fn into_used(self) -> Vec<UsedChunk> {
+        let mut used = self.used;
+        used.sort_unstable_by_key(|chunk| chunk.payload);
+        used.dedup_by(|next, chunk| {
+            let is_same = chunk.kind == ChunkKind::Forever
+                && next.kind == ChunkKind::Forever
+                && chunk.payload.plus(chunk.words) == next.payload;
+            chunk.words += if is_same { next.words } else { 0 };
+            is_same
+        });
+        used
+    }
+
+    /// Looks at one partition, counts its items, and lets its writer go on.
+    ///
+    /// # Errors
+    /// What makes it useless.
+    pub(crate) fn partition<M: Mode, A: Access>(
+        &mut self,
+        writing: &mut Writing<'_, M, A>,
+    ) -> Result<(), String> {
+        let (region, index) = (writing.region(), writing.partition.index);
+        let mut spares = self.chains(writing)?;
+        self.free_spares(writing, &mut spares)?;
+        let entries = M::entries(writing, self)?;
+        let mut found = Found { entries, cas_max: 0, chain: Vec::new(), places: Vec::new() };
+        for number in 0..index.buckets(region) {
+            self.chain(writing, index.bucket(region, number), &mut found)?;
+        }
+        M::finish(found.entries, writing, self)?;
+        for segment in index.segments(region) {
+            self.keep(segment, index.segment_words(), ChunkKind::Forever);
+        }
+        for spare in spares {
+            self.keep(spare, BUCKET_WORDS as u64, ChunkKind::Forever);
+        }
+        self.items += writing.partition.counts.items();
+        if self.is_closed {
+            return writing.partition.saved.restore(writing);
+        }
+        resume(writing, found.cas_max);
+        Ok(())
+    }
+
+    /// Something is wrong: that is the end if the table was closed.
+    fn fault(&self, what: &str) -> Result<(), String> {
+        if self.is_closed { Err(what.to_owned()) } else { Ok(()) }
+    }
+
+    /// Empties chains that are none; the spare buckets of the others.
+    fn chains<M: Mode, A: Access>(&mut self, writing: &Writing<'_, M, A>) -> Result<HashSet<Offset>, String> {
+        let (region, index) = (writing.region(), writing.partition.index);
+        let mut spares = HashSet::new();
+        for number in 0..index.buckets(region) {
+            let head = index.bucket(region, number);
+            let is_whole = minos_sync::version::begin_read(region.word(head)).is_some();
+            if !is_whole || !add_spares(region, head, &mut spares) {
+                self.fault("a chain is broken")?;
+                let slots = slots(region, head).filter(|slot| !slot.is_empty());
+                self.dropped += slots.count() as u64;
+                clear_bucket(region, head);
+            }
+        }
+        Ok(spares)
+    }
+
+    /// Looks at the list of free spare buckets, and cuts it off where it is wrong.
+    fn free_spares<M: Mode, A: Access>(
+        &mut self,
+        writing: &Writing<'_, M, A>,
+        spares: &mut HashSet<Offset>,
+    ) -> Result<(), String> {
+        let region = writing.region();
+        let first = writing.partition.index.word(region, FREE_SPARE);
+        let mut next = first.load(Relaxed) << 32;
+        let mut last = None;
+        while let Some(spare) = following(next) {
+            let is_free = |spare| !self.is_closed || slots(region, spare).all(|slot| slot.0 == FREE_SLOT);
+            if !is_bucket(region, spare) || !is_free(spare) || !spares.insert(spare) {
+                self.fault("the list of free buckets is broken")?;
+                last.map_or(first, |last| region.word(last)).store(0, Relaxed);
+                break;
+            }
+            next = region.word(spare).load(Relaxed);
+            last = Some(spare);
+        }
+        Ok(())
+    }
+
+    /// Looks at the items of a chain.
+    fn chain<M: Mode, A: Access>(
+        &mut self,
+        writing: &Writing<'_, M, A>,
+        head: Offset,
+        found: &mut Found<M::Entries>,
+    ) -> Result<(), String> {
+        let (region, partition) = (writing.region(), writing.partition);
+        found.chain.clear();
+        found.places.clear();
+        found.places.extend(chain::places(region, head));
+        for place in &found.places {
+            writing.engine.prefetch_slot(partition, place.slot(region));
+        }
+        // From the last to the first: what fills a gap was looked at before.
+        for at in (0..found.places.len()).rev() {
+            let place = found.places[at];
+            match self.judge(writing, place, found) {
+                Verdict::Item(state) => {
+                    found.cas_max = found.cas_max.max(own_cas(state.cas()));
+                    partition.counts.add_again(&state);
+                    continue;
+                }
+                // It is freed of these as time goes by; but how far that was is only known of what was closed.
+                Verdict::Nothing if self.is_closed => continue,
+                Verdict::Nothing => {}
+                Verdict::Wrong(what) => {
+                    self.fault(what)?;
+                    self.dropped += 1;
+                }
+            }
+            chain::remove::<A>(region, &partition.index, place);
+        }
+        Ok(())
+    }
+
+    fn judge<M: Mode, A: Access>(
+        &mut self,
+        writing: &Writing<'_, M, A>,
+        place: Place,
+        found: &mut Found<M::Entries>,
+    ) -> Verdict {
+        let (region, partition) = (writing.region(), writing.partition);
+        let slot = place.slot(region);
+        let Some(item) = M::locate(&partition.space, region, slot.link()) else { return Verdict::Nothing };
+        let room = M::room_words(&found.entries, writing, slot.link(), item);
+        let state = match header(writing, slot, item, room) {
+            Ok(state) => state,
+            Err(what) => return Verdict::Wrong(what),
+        };
+        let key = key_of(region, item);
+        if !writing.is_at_home(writing.engine.hash(key), slot, place.head) {
+            return Verdict::Wrong("an item is in the wrong place of the index");
+        }
+        let is_there = |&(other, there): &(Slot, Offset)| {
+            there == item || other.has_tag_of(slot) && key_of(region, there) == key
+        };
+        if found.chain.iter().any(is_there) {
+            return Verdict::Wrong("an item is linked twice");
+        }
+        if !self.is_closed && state.is_flushed(partition.index.generation(region)) {
+            // Nobody misses it; and it is not known which generations may still be there.
+            return Verdict::Nothing;
+        }
+        if let Err(what) = M::claim(&mut found.entries, writing, self, (slot, item, &state)) {
+            return Verdict::Wrong(what);
+        }
+        found.chain.push((slot, item));
+        Verdict::Item(state)
+    }
+}
+
+/// The header of an item that has `room` words, if it is one that this slot may refer to.
+fn header<M: Mode, A: Access>(
+    writing: &Writing<'_, M, A>,
+    slot: Slot,
+    item: Offset,
+    room: u64,
+) -> Result<ItemState, &'static str> {
+    if room < HEADER_WORDS as u64 {
+        return Err("a slot refers to no item");
+    }
+    let state = ItemState::try_load(writing.region(), item, 0).ok_or("an item lies outside")?;
+    let (key_bytes, value_bytes) = (state.key_bytes(), state.value_bytes() as u64);
+    if key_bytes > KEY_BYTES_MAX || value_bytes > VALUE_BYTES_MAX {
+        return Err("an item is longer than possible");
+    }
+    if SizeClass::of(value_bytes).index() != slot.class_index() {
+        return Err("an item has not the size that its slot says");
+    }
+    let words = M::words_beside(key_bytes, value_bytes, writing.engine);
+    if words > room || writing.region().try_words(item, words as usize).is_none() {
+        return Err("an item is longer than its memory");
+    }
+    Ok(state)
+}
+
+/// Adds the spare buckets of a chain; if it is no chain, none.
+fn add_spares(region: &Region, head: Offset, spares: &mut HashSet<Offset>) -> bool {
+    let (mut bucket, mut added) = (head, Vec::new());
+    let is_chain = loop {
+        let Some(next) = following(region.word(bucket).load(Relaxed)) else { break true };
+        // Only the last one may have empty slots, and a spare one is not empty.
+        let is_full = slots(region, bucket).all(|slot| !slot.is_empty());
+        if !is_full || !is_bucket(region, next) || !spares.insert(next) {
+            break false;
+        }
+        added.push(next);
+        bucket = next;
+    };
+    let mut last = slots(region, bucket).skip_while(|slot| !slot.is_empty());
+    let is_dense =
+        last.all(Slot::is_empty) && (added.is_empty() || !slots(region, bucket).all(Slot::is_empty));
+    if !is_chain || !is_dense {
+        for spare in &added {
+            spares.remove(spare);
+        }
+    }
+    is_chain && is_dense
+}
+
+/// Whether there can be a spare bucket.
+fn is_bucket(region: &Region, bucket: Offset) -> bool {
+    region.try_words(bucket, BUCKET_WORDS).is_some()
+}
+
+/// The slots of one bucket.
+fn slots(region: &Region, bucket: Offset) -> impl Iterator<Item = Slot> + '_ {
+    region.words(bucket, BUCKET_WORDS)[1..].iter().map(|word| Slot(word.load(Relaxed)))
+}
+
+/// Marks the spare buckets that are free, so that the next process knows them.
+pub(super) fn mark_free_spares<M: Mode, A: Access>(writing: &Writing<'_, M, A>) {
+    let region = writing.region();
+    let mut next = writing.partition.index.word(region, FREE_SPARE).load(Relaxed) << 32;
+    while let Some(spare) = following(next) {
+        let words = region.words(spare, BUCKET_WORDS);
+        words[1..].iter().for_each(|word| word.store(FREE_SLOT, Relaxed));
+        next = words[0].load(Relaxed);
+    }
+}
+
+/// Lets a writer go on after a repair, with nothing that is flushed left.
+fn resume<M: Mode, A: Access>(writing: &mut Writing<'_, M, A>, cas_max: u64) {
+    let region = writing.region();
+    let Writing { partition, writer, .. } = writing;
+    let cas_max = cas_max.max(own_cas(partition.saved.cas_next(region).load(Relaxed)));
+    let turns = cas_max / writer.cas_step + 1 + CAS_SKIPPED;
+    writer.cas_next = turns * writer.cas_step + partition.number as u64;
+    // At once, for those who repair it the next time.
+    partition.saved.cas_next(region).store(writer.cas_next, Relaxed);
+    writer.sweep = Progress::clean(partition.index.generation(region));
+}
+
+/// A CAS unique, if the table itself may have given it.
+fn own_cas(cas: u64) -> u64 {
+    if cas <= CAS_OWN_MAX { cas } else { 0 }
+}

@@ -1,0 +1,429 @@
+//! Tables on a file that are closed and opened again.
+
+use minos_engine::{
+    AnyWriter, Backing, Cache, CacheMode, CloseError, Crcw, CreateError, Crew, Engine, Erew, Eviction,
+    ItemMeta, Mode, OpenError, Opening, Owner, Store, StoreConfig, StoreMode,
+};
+use std::{
+    collections::BTreeMap,
+    fs::OpenOptions,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+use tempfile::TempDir;
+
+/// Values of every kind: none, in place, beside the key, apart from it.
+const LENGTHS: [usize; 8] = [0, 1, 8, 100, 700, 4096, 5000, 60_000];
+
+/// A folder for a region, in memory where that is possible.
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Self {
+        let shared = Path::new("/dev/shm");
+        let folder = if shared.is_dir() { tempfile::tempdir_in(shared) } else { tempfile::tempdir() };
+        Self(folder.unwrap())
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path().join("region")
+    }
+
+    fn config(&self, memory_bytes: u64) -> StoreConfig {
+        StoreConfig {
+            backing: Backing::File(self.path()),
+            partitions: Some(2),
+            hash_seed: 7,
+            value_bytes_max: 1 << 20,
+            ..StoreConfig::new(memory_bytes)
+        }
+    }
+}
+
+fn key(number: u64) -> Vec<u8> {
+    format!("key {number}").into_bytes()
+}
+
+fn bytes(number: u64, version: u64) -> Vec<u8> {
+    let len = LENGTHS[(number + version) as usize % LENGTHS.len()];
+    (0..len as u64).map(|at| (number * 31 + version * 7 + at) as u8).collect()
+}
+
+fn meta(number: u64) -> ItemMeta {
+    let expiry = if number.is_multiple_of(5) { 1000 + number as u32 } else { 0 };
+    ItemMeta { flags: number as u32, expiry, ..ItemMeta::default() }
+}
+
+fn set<M: Mode, A: AnyWriter>(engine: &Engine<M, A>, number: u64, version: u64) -> u64 {
+    let key = key(number);
+    engine.entry(engine.hash(&key), &key, 5).insert(&[&bytes(number, version)], meta(number)).unwrap()
+}
+
+/// Value, flags, expiry and CAS unique.
+type Seen = (Vec<u8>, u32, u32, u64);
+
+fn get<M: Mode, A: minos_engine::Access>(engine: &Engine<M, A>, number: u64, now: u32) -> Option<Seen> {
+    let key = key(number);
+    engine.read(engine.hash(&key), &key, now, |item| {
+        let mut value = Vec::new();
+        item.copy_value_to(&mut value);
+        (value, item.flags(), item.expiry(), item.cas())
+    })
+}
+
+/// CAS uniques of the live items. Looking does not move them.
+fn uniques<M: Mode, A: minos_engine::Access>(engine: &Engine<M, A>) -> BTreeMap<Vec<u8>, u64> {
+    let mut found = BTreeMap::new();
+    for partition in 0..engine.partitions() {
+        engine.visit(partition, 0, usize::MAX, 6, |key, state| {
+            found.insert(key.to_vec(), state.cas());
+        });
+    }
+    found
+}
+
+fn all<M: Mode, A: minos_engine::Access>(engine: &Engine<M, A>, keys: u64) -> Vec<Option<Seen>> {
+    (0..keys).map(|number| get(engine, number, 6)).collect()
+}
+
+fn items<M: Mode, A: minos_engine::Access>(engine: &Engine<M, A>) -> u64 {
+    engine.stats().items
+}
+
+/// Fills a table, closes it, opens it, and goes on with it.
+fn goes_on<M: Mode, A: AnyWriter>(is_lossy: bool) {
+    let place = Place::new();
+    let config = place.config(16 << 20);
+    let (engine, opening) = Engine::<M, A>::open(&config).unwrap();
+    assert_eq!(opening, Opening::Created);
+    engine.set_clock_base(1_700_000_000);
+    let cas_max = (0..1000).map(|number| set(&engine, number, 0)).max().unwrap();
+    for number in (0..1000).step_by(3) {
+        set(&engine, number, 1);
+    }
+    for number in (0..1000).step_by(7) {
+        engine.entry(engine.hash(&key(number)), &key(number), 5).remove();
+    }
+    let (before, stats) = (all(&engine, 1000), engine.stats());
+    assert!(is_lossy || before.iter().filter(|seen| seen.is_none()).count() == 1000usize.div_ceil(7));
+    engine.check().unwrap();
+    engine.close().unwrap();
+
+    // Another seed: that of the file counts.
+    let (engine, opening) = Engine::<M, A>::open(&StoreConfig { hash_seed: 8, ..config.clone() }).unwrap();
+    assert_eq!(opening, Opening::Warm { items: stats.items });
+    engine.check().unwrap();
+    assert!(all(&engine, 1000) == before);
+    assert_eq!(engine.clock_base(), 1_700_000_000);
+    let now = engine.stats();
+    assert_eq!(
+        (now.items, now.key_bytes, now.value_bytes),
+        (stats.items, stats.key_bytes, stats.value_bytes)
+    );
+    assert_eq!(
+        (now.buckets, now.extents, now.extent_bytes),
+        (stats.buckets, stats.extents, stats.extent_bytes)
+    );
+    assert!(get(&engine, 5, 1004).is_some() == before[5].is_some() && get(&engine, 5, 1005).is_none());
+    assert!(set(&engine, 0, 0) > cas_max, "a CAS unique was used again");
+
+    // Growth and evictions go on.
+    for number in 1000..20_000 {
+        let key = key(number);
+        let stored = engine.entry(engine.hash(&key), &key, 5).insert(&[&bytes(number, 0)], meta(number));
+        assert!(stored.is_ok() || !is_lossy);
+    }
+    let stats = engine.stats();
+    assert!(stats.splits > 0 && (stats.evictions_log > 0) == is_lossy, "{stats:?}");
+    engine.check().unwrap();
+    for number in 0..20_000 {
+        let Some((value, ..)) = get(&engine, number, 6) else { continue };
+        assert!((0..2).any(|version| value == bytes(number, version)), "{number}");
+    }
+    let before = all(&engine, 20_000);
+    engine.close().unwrap();
+    let (engine, opening) = Engine::<M, A>::open(&config).unwrap();
+    assert!(matches!(opening, Opening::Warm { .. }), "{opening}");
+    assert!(all(&engine, 20_000) == before);
+    engine.check().unwrap();
+}
+
+#[test]
+fn a_store_goes_on() {
+    goes_on::<StoreMode, Crcw>(false);
+    goes_on::<StoreMode, Erew>(false);
+}
+
+#[test]
+fn a_cache_goes_on() {
+    goes_on::<CacheMode, Crcw>(true);
+    goes_on::<CacheMode, Erew>(true);
+}
+
+fn owned_goes_on<M: Mode>() {
+    let place = Place::new();
+    let config = place.config(8 << 20);
+    let (mut owners, _) = Engine::<M, Crew>::open_owned(&config, 2).unwrap();
+    for number in 0..500 {
+        let (key, hash) = (key(number), owners[0].hash(&key(number)));
+        let owner = owners.iter_mut().find(|owner| owner.owns(hash)).unwrap();
+        owner.entry(hash, &key, 5).insert(&[&bytes(number, 0)], meta(number)).unwrap();
+    }
+    let before = all(owners[0].engine(), 500);
+    Owner::check(&mut owners).unwrap();
+    Owner::close(owners).unwrap();
+    let (mut owners, opening) = Engine::<M, Crew>::open_owned(&config, 1).unwrap();
+    assert_eq!(opening, Opening::Warm { items: items(owners[0].engine()) });
+    Owner::check(&mut owners).unwrap();
+    assert!(all(owners[0].engine(), 500) == before);
+    // One who holds the table does not let it be closed.
+    let engine = Arc::clone(owners[0].engine());
+    assert!(matches!(Owner::close(owners), Err(CloseError::InUse)));
+    drop(engine);
+    let (engine, opening) = Engine::<M, Crcw>::open(&config).unwrap();
+    assert!(matches!(opening, Opening::Repaired { dropped: 0, .. }), "{opening}");
+    assert!(all(&engine, 500) == before);
+}
+
+#[test]
+fn owners_go_on() {
+    owned_goes_on::<StoreMode>();
+    owned_goes_on::<CacheMode>();
+}
+
+#[test]
+fn evictions_go_on_with_every_policy() {
+    for eviction in [Eviction::Fifo, Eviction::ApproxLru, Eviction::Lru] {
+        let place = Place::new();
+        let config = StoreConfig { eviction, ..place.config(4 << 20) };
+        let mut last = Opening::Created;
+        for start in 0..6 {
+            let (cache, opening) = Cache::<Crcw>::open(&config).unwrap();
+            assert_eq!(opening, last, "{eviction:?}");
+            for number in 0..2000 {
+                set(&cache, number + start * 1500, start);
+                get(&cache, (number * number) % 2000, 6);
+            }
+            cache.check().unwrap();
+            cache.close().unwrap();
+            let (cache, opening) = Cache::<Crcw>::open(&config).unwrap();
+            cache.check().unwrap();
+            let (found, stats) = (uniques(&cache), cache.stats());
+            assert!(found.len() as u64 == stats.items && stats.extents > 0 && stats.items > 200, "{stats:?}");
+            for number in 0..10_000 {
+                let Some((value, _, _, cas)) = get(&cache, number, 6) else { continue };
+                assert_eq!(found[&key(number)], cas);
+                assert!((0..=start).any(|version| value == bytes(number, version)), "{number}");
+            }
+            cache.close().unwrap();
+            let (cache, opening_again) = Cache::<Crcw>::open(&config).unwrap();
+            assert!(matches!(opening_again, Opening::Warm { .. }) && matches!(opening, Opening::Warm { .. }));
+            let (before, opening) = (uniques(&cache), opening_again);
+            cache.close().unwrap();
+            let (cache, _) = Cache::<Crcw>::open(&config).unwrap();
+            assert!(uniques(&cache) == before);
+            last = opening;
+            cache.close().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_flush_and_a_sweep_go_on() {
+    let place = Place::new();
+    let config = place.config(4 << 20);
+    for round in 0..9 {
+        let (store, _) = Store::<Crcw>::open(&config).unwrap();
+        for number in 0..200 {
+            set(&store, number, round);
+        }
+        store.sweep(0, 13, 6);
+        store.flush();
+        for number in 0..10 {
+            set(&store, number, round);
+        }
+        store.close().unwrap();
+        let (store, _) = Store::<Crcw>::open(&config).unwrap();
+        let alive = all(&store, 200).iter().flatten().count();
+        assert_eq!(alive, 10, "round {round}");
+        store.check().unwrap();
+        store.close().unwrap();
+    }
+}
+
+#[test]
+fn another_table_is_refused_and_kept() {
+    let place = Place::new();
+    let config = place.config(8 << 20);
+    let (store, _) = Store::<Crcw>::open(&config).unwrap();
+    set(&store, 1, 0);
+    let busy = Store::<Crcw>::open(&config).unwrap_err().to_string();
+    assert!(busy.contains("use"), "{busy}");
+    store.close().unwrap();
+    let others = [
+        (StoreConfig { memory_bytes: 16 << 20, ..config.clone() }, ["8388608", "16777216"]),
+        (StoreConfig { partitions: Some(4), ..config.clone() }, ["partitions 2", "4"]),
+        (StoreConfig { item_optimistic_bytes_max: 100, ..config.clone() }, ["size class", "is asked for"]),
+        (StoreConfig { shard_bits: 1, ..config.clone() }, ["shard bits 0", "1"]),
+        (StoreConfig { hash_mask: 0xff, ..config.clone() }, ["bits of the key hash", "255"]),
+    ];
+    for (other, words) in others {
+        let error = Store::<Crcw>::open(&other).unwrap_err().to_string();
+        assert!(words.iter().all(|word| error.contains(word)), "{error}");
+    }
+    let error = Cache::<Crcw>::open(&config).unwrap_err();
+    assert!(matches!(&error, OpenError::Layout { .. } | OpenError::Region(_)), "{error:?}");
+    assert!(error.to_string().contains("store 2") && error.to_string().contains("cache 2"), "{error}");
+    let error = Store::<Crcw>::open(&StoreConfig { partitions: Some(3), ..config.clone() }).unwrap_err();
+    assert!(matches!(error, OpenError::Create(CreateError::Partitions { partitions: 3 })));
+    let (store, opening) = Store::<Crcw>::open(&config).unwrap();
+    assert_eq!((opening, get(&store, 1, 6).unwrap().0), (Opening::Warm { items: 1 }, bytes(1, 0)));
+}
+
+#[test]
+fn who_is_in_the_way_of_closing_is_noticed() {
+    let place = Place::new();
+    let config = place.config(8 << 20);
+    let (store, _) = Store::<Crcw>::open(&config).unwrap();
+    let store = Arc::new(store);
+    set(&store, 7, 0);
+    let pinned = store.pin(store.hash(&key(7)), &key(7), 6).unwrap();
+    assert!(matches!(Arc::clone(&store).close_shared(), Err(CloseError::InUse)));
+    drop(pinned);
+    let reserved = store.reserve(store.hash(b"x"), b"x", 100_000).unwrap();
+    assert!(matches!(Arc::clone(&store).close_shared(), Err(CloseError::InUse)));
+    drop(reserved);
+    store.close_shared().unwrap();
+    assert_eq!(Store::<Crcw>::open(&config).unwrap().1, Opening::Warm { items: 1 });
+}
+
+#[test]
+fn one_who_writes_alone_must_close() {
+    let place = Place::new();
+    let config = place.config(8 << 20);
+    let (store, _) = Store::<Erew>::open(&config).unwrap();
+    set(&store, 1, 0);
+    drop(store);
+    let (store, opening) = Store::<Crcw>::open(&config).unwrap();
+    assert!(matches!(&opening, Opening::StartedEmpty { reason } if reason.contains("alone")), "{opening}");
+    assert_eq!(get(&store, 1, 6), None);
+    set(&store, 1, 0);
+    drop(store);
+    let (store, opening) = Store::<Erew>::open(&config).unwrap();
+    assert_eq!(opening, Opening::Repaired { items: 1, dropped: 0 });
+    store.close().unwrap();
+}
+
+/// What was not closed, but was not being written either, is there as a whole.
+fn is_repaired<M: Mode>(is_lossy: bool) {
+    let place = Place::new();
+    let config = place.config(if is_lossy { 16 << 20 } else { 64 << 20 });
+    let mut cas_max = 0;
+    for round in 0..4 {
+        let (engine, opening) = Engine::<M, Crcw>::open(&config).unwrap();
+        assert_eq!(matches!(opening, Opening::Repaired { dropped: 0, .. }), round > 0, "{opening}");
+        engine.check().unwrap();
+        for number in 0..3000 * (1 + u64::from(is_lossy)) {
+            let cas = set(&engine, number, round);
+            assert!(cas > cas_max, "a CAS unique was used again");
+            if number.is_multiple_of(9) {
+                engine.entry(engine.hash(&key(number)), &key(number), 5).remove();
+            }
+        }
+        cas_max = set(&engine, 1, round);
+        engine.check().unwrap();
+        let before = all(&engine, 6000);
+        drop(engine);
+        let (engine, opening) = Engine::<M, Crcw>::open(&config).unwrap();
+        assert!(
+            matches!(opening, Opening::Repaired { dropped, .. } if is_lossy || dropped == 0),
+            "{opening}"
+        );
+        assert!(all(&engine, 6000) == before);
+        engine.check().unwrap();
+        set(&engine, 2, round);
+    }
+}
+
+#[test]
+fn a_store_is_repaired() {
+    is_repaired::<StoreMode>(false);
+}
+
+#[test]
+fn a_cache_is_repaired() {
+    is_repaired::<CacheMode>(true);
+}
+
+/// Flips one bit of a file after another, opens it, and looks whether anything is wrong.
+fn damage_is_noticed<M: Mode>(is_closed: bool, bits: impl Iterator<Item = u64>) -> u64 {
+    let place = Place::new();
+    let config = place.config(1 << 20);
+    let (engine, _) = Engine::<M, Crcw>::open(&config).unwrap();
+    for number in 0..300 {
+        engine_set_small(&engine, number);
+    }
+    for number in (0..300).step_by(5) {
+        engine.entry(engine.hash(&key(number)), &key(number), 5).remove();
+    }
+    if is_closed {
+        engine.close().unwrap();
+    } else {
+        drop(engine);
+    }
+    let whole = std::fs::read(place.path()).unwrap();
+    let mut started_empty = 0;
+    for bit in bits {
+        std::fs::write(place.path(), &whole).unwrap();
+        let (at, mut byte) = (bit / 8 % whole.len() as u64, [0]);
+        let file = OpenOptions::new().read(true).write(true).open(place.path()).unwrap();
+        file.read_exact_at(&mut byte, at).unwrap();
+        file.write_all_at(&[byte[0] ^ 1 << (bit % 8)], at).unwrap();
+        drop(file);
+        let Ok((engine, opening)) = Engine::<M, Crcw>::open(&config) else { continue };
+        started_empty += u64::from(matches!(opening, Opening::StartedEmpty { .. }));
+        engine.check().unwrap_or_else(|error| panic!("bit {bit}, {opening}: {error}"));
+        for number in 0..300 {
+            // Bytes of values have no checksum: one bit of one may differ. Lengths do not.
+            let Some((value, ..)) = get(&engine, number, 6) else { continue };
+            let expected = small(number);
+            let differing: u32 = value.iter().zip(&expected).map(|(a, b)| (a ^ b).count_ones()).sum();
+            assert!(value.len() == expected.len() && differing <= 1, "bit {bit}: {number}");
+        }
+        for number in 0..300 {
+            engine_set_small(&engine, number);
+        }
+        engine.check().unwrap_or_else(|error| panic!("bit {bit}, {opening}, later: {error}"));
+    }
+    started_empty
+}
+
+fn small(number: u64) -> Vec<u8> {
+    let len = [0, 1, 8, 100, 700][number as usize % 5];
+    (0..len).map(|at| (number * 31 + at) as u8).collect()
+}
+
+fn engine_set_small<M: Mode>(engine: &Engine<M, Crcw>, number: u64) -> bool {
+    let key = key(number);
+    engine.entry(engine.hash(&key), &key, 5).insert(&[&small(number)], ItemMeta::default()).is_ok()
+}
+
+/// Bits all over a file of so many bytes, in no order.
+fn bits(bytes: u64, count: u64) -> impl Iterator<Item = u64> {
+    (1..=count).map(move |number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (bytes * 8))
+}
+
+#[test]
+fn damage_to_the_tables_is_noticed() {
+    assert!(damage_is_noticed::<StoreMode>(true, bits(16 << 10, 200)) > 100);
+    assert!(damage_is_noticed::<CacheMode>(true, bits(16 << 10, 200)) > 100);
+}
+
+#[test]
+fn damage_elsewhere_is_noticed_or_does_no_harm() {
+    damage_is_noticed::<StoreMode>(true, bits(1 << 20, 400));
+    damage_is_noticed::<CacheMode>(true, bits(1 << 20, 400));
+    damage_is_noticed::<StoreMode>(false, bits(1 << 20, 400));
+    damage_is_noticed::<CacheMode>(false, bits(1 << 20, 400));
+}
