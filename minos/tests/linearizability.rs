@@ -4,6 +4,7 @@ mod common;
 
 use std::thread;
 
+use common::Wanted;
 use minos_base::seeded_stream;
 use minos_testkit::{
     Client, Server,
@@ -129,10 +130,12 @@ fn record(server: &Server, seed: u64) -> Vec<Event> {
 
 #[test]
 fn concurrent_clients_see_one_order() {
-    let server = common::start_plain();
-    for seed in 0..5 {
-        let history = record(&server, seed);
-        assert_eq!(check(&history, STATES_MAX), Verdict::Linearizable, "seed {seed}");
+    for minos_only in common::ENGINES {
+        let server = common::start(Wanted { minos_only, ..Wanted::default() });
+        for seed in 0..5 {
+            let history = record(&server, seed);
+            assert_eq!(check(&history, STATES_MAX), Verdict::Linearizable, "{minos_only:?}, seed {seed}");
+        }
     }
 }
 

@@ -1,13 +1,14 @@
 //! `minos serve`: the server.
 
 mod config_file;
+mod memory;
 mod options;
 
 use std::{io::Write, sync::Arc};
 
-use anyhow::Context;
 use minos_engine::{CacheMode, Engine, Mode, StoreConfig, StoreMode};
 use minos_node::{Server, ServerConfig, Stop, Verbosity};
+use signal_hook::{consts::TERM_SIGNALS, iterator::Signals};
 
 pub(crate) use options::ServeOptions;
 
@@ -34,19 +35,21 @@ pub(crate) fn run(options: &ServeOptions, verbosity: Arc<Verbosity>) -> anyhow::
 /// Serves a table in the mode `M`.
 fn serve<M: Mode>(
     options: &ServeOptions,
-    server_config: ServerConfig,
+    mut server_config: ServerConfig,
     store_config: &StoreConfig,
 ) -> anyhow::Result<()>
 where
     Engine<M>: Sync,
 {
-    let store =
-        Arc::new(Engine::<M>::create(store_config).with_context(|| format!("cannot make the {}", M::NAME))?);
-    tracing::info!(engine = M::NAME, memory = %options.memory, backing = %store.backing_text(), "memory");
-    let server = Server::start(server_config, store)?;
-    stop_on_signals(server.stop())?;
+    let (store, clock) = memory::open::<M>(options, store_config)?;
+    server_config.clock = clock;
+    // Before any client can know that the server is there, and tell it to end.
+    let signals = Signals::new(TERM_SIGNALS)?;
+    let server = Server::start(server_config, Arc::clone(&store))?;
+    stop_on_signals(signals, server.stop())?;
     announce(&server, options)?;
-    server.join();
+    server.join()?;
+    memory::close(options, store)?;
     tracing::info!("stopped");
     Ok(())
 }
@@ -69,8 +72,7 @@ fn announce(server: &Server, options: &ServeOptions) -> std::io::Result<()> {
 }
 
 /// Lets SIGTERM and SIGINT stop the server; the second one ends the process at once.
-fn stop_on_signals(stop: &Arc<Stop>) -> anyhow::Result<()> {
-    let mut signals = signal_hook::iterator::Signals::new(signal_hook::consts::TERM_SIGNALS)?;
+fn stop_on_signals(mut signals: Signals, stop: &Arc<Stop>) -> std::io::Result<()> {
     let stop = Arc::clone(stop);
     std::thread::Builder::new().name("minos-signals".to_owned()).spawn(move || {
         for signal in signals.forever() {

@@ -55,9 +55,12 @@ pub(crate) struct ServeOptions {
     /// Partitions, a power of two [default: by the memory]
     #[arg(long, value_name = "N", help_heading = "Store")]
     pub(crate) partitions: Option<u32>,
-    /// Memory behind the store: auto, hugetlb, private, memfd or file:/PATH
+    /// Memory behind the store: auto, hugetlb, private, small-pages, memfd or file:/PATH
     #[arg(long, value_name = "KIND", default_value = "auto", value_parser = parse_backing, help_heading = "Store")]
     pub(crate) backing: Backing,
+    /// File of a memory that outlives the server: on tmpfs or DAX. What an earlier server left there is served on
+    #[arg(long, value_name = "PATH", conflicts_with = "backing", help_heading = "Store")]
+    pub(crate) region: Option<PathBuf>,
     /// Memory that only large values of a cache may take [default: an eighth, or room for the largest]
     #[arg(long, value_name = "SIZE", help_heading = "Store")]
     pub(crate) large_reserve: Option<SizeText>,
@@ -169,6 +172,16 @@ pub(crate) enum Evict {
     Fifo,
 }
 
+impl From<Evict> for Eviction {
+    fn from(evict: Evict) -> Self {
+        match evict {
+            Evict::ApproxLru => Self::ApproxLru,
+            Evict::Lru => Self::Lru,
+            Evict::Fifo => Self::Fifo,
+        }
+    }
+}
+
 /// Who may touch a partition (MICA §4.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum AccessMode {
@@ -262,7 +275,9 @@ impl ServeOptions {
             EngineKind::Cache => name_of(self.evict()),
             EngineKind::Store => "none".to_owned(),
         };
-        vec![("evict", evict), ("prefetch_depth", self.prefetch_depth.to_string())]
+        let region = self.region.as_ref().map(|path| ("region", path.display().to_string()));
+        let others = [("evict", evict), ("prefetch_depth", self.prefetch_depth.to_string())];
+        others.into_iter().chain(region).collect()
     }
 
     fn evict(&self) -> Evict {
@@ -272,13 +287,9 @@ impl ServeOptions {
     fn store_config(&self) -> StoreConfig {
         let mut config = StoreConfig::new(self.memory.0);
         config.partitions = self.partitions;
-        config.backing = self.backing.clone();
+        config.backing = self.region.clone().map_or_else(|| self.backing.clone(), Backing::File);
         config.value_bytes_max = self.max_item_size.0;
-        config.eviction = match self.evict() {
-            Evict::ApproxLru => Eviction::ApproxLru,
-            Evict::Lru => Eviction::Lru,
-            Evict::Fifo => Eviction::Fifo,
-        };
+        config.eviction = self.evict().into();
         config.large_bytes_min = self.large_reserve.map(|size| size.0);
         config.prefetch_depth = self.prefetch_depth as usize;
         config.hash_seed = self.hash_seed.unwrap_or_else(random_seed);
@@ -305,13 +316,15 @@ where
     PossibleValuesParser::new(names).try_map(|name| name.parse::<T>())
 }
 
-fn parse_backing(text: &str) -> Result<Backing, String> {
+/// Reads the kind of memory behind a store.
+pub(crate) fn parse_backing(text: &str) -> Result<Backing, String> {
     match text.split_once(':') {
         None if text == "auto" => Ok(Backing::Auto),
         None if text == "hugetlb" => Ok(Backing::Hugetlb),
         None if text == "private" => Ok(Backing::Private),
+        None if text == "small-pages" => Ok(Backing::SmallPages),
         None if text == "memfd" => Ok(Backing::Memfd),
         Some(("file", path)) if !path.is_empty() => Ok(Backing::File(path.into())),
-        _ => Err("expected auto, hugetlb, private, memfd or file:/PATH".to_owned()),
+        _ => Err("expected auto, hugetlb, private, small-pages, memfd or file:/PATH".to_owned()),
     }
 }

@@ -10,6 +10,9 @@ use std::path::{Path, PathBuf};
 
 use minos_testkit::{Client, Server};
 
+/// The options that choose each engine, for tests of what both have in common.
+pub(crate) const ENGINES: [&[&str]; 2] = [&["--engine=cache"], &["--engine=store"]];
+
 /// What a test may want of its server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted<'a> {

@@ -1,0 +1,255 @@
+//! A server with `--region` ends, by itself or killed, and another goes on with what it has left.
+
+mod common;
+
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
+
+use common::{Wanted, connect};
+use minos_base::seeded;
+use minos_testkit::{Client, Server};
+use rand::{Rng, RngExt};
+use tempfile::TempDir;
+
+const MODES: [&str; 2] = ["cache", "store"];
+const MEMORY: &str = "64m";
+const KEYS: u32 = 10_000;
+const LARGE_BYTES: usize = 100_000;
+
+/// A server on the region at `path`, which it makes if there is none.
+fn serve(engine: &str, path: &Path) -> Server {
+    let region = format!("--region={}", path.display());
+    let engine = format!("--engine={engine}");
+    common::start(Wanted {
+        memory: MEMORY,
+        minos_only: &[&region, &engine, "--stop-timeout=1s"],
+        ..Wanted::default()
+    })
+}
+
+fn stop(mut server: Server) {
+    let status = server.terminate(Duration::from_secs(30)).unwrap();
+    assert!(status.is_some_and(|status| status.success()), "{status:?}\n{}", server.log());
+}
+
+fn region() -> (TempDir, PathBuf) {
+    let folder = TempDir::with_prefix("minos-region-").unwrap();
+    let path = folder.path().join("region");
+    (folder, path)
+}
+
+/// A value that tells which key it belongs to and how often that was set before.
+fn value(key: u32, version: u32) -> Vec<u8> {
+    let bytes = if key.is_multiple_of(200) { LARGE_BYTES } else { 20 + (key % 300) as usize };
+    format!("{key} {version} ").into_bytes().into_iter().cycle().take(bytes).collect()
+}
+
+/// Whether `found` is a value that was once set for `key`.
+fn is_of(key: u32, found: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(&found[..found.len().min(30)]).into_owned();
+    let mut words = text.split(' ');
+    let (number, version) = (words.next().and_then(|word| word.parse().ok()), words.next());
+    let version = version.and_then(|word| word.parse().ok());
+    number == Some(key) && version.is_some_and(|version| found == value(key, version))
+}
+
+/// The number behind a flag in the reply to an `mg`, as in `HD t-1 c7`.
+fn flag(line: &str, name: char) -> i64 {
+    let text = line.split(' ').find_map(|word| word.strip_prefix(name));
+    text.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("no {name} in {line:?}"))
+}
+
+/// Seconds that an item is to live, by its key; 0 is for ever.
+fn exptime(key: u32) -> u32 {
+    [0, 1000, 100_000][key as usize % 3]
+}
+
+#[test]
+fn everything_is_there_again() {
+    for engine in MODES {
+        let (_folder, path) = region();
+        let server = serve(engine, &path);
+        let mut client = connect(&server);
+        for key in 0..KEYS {
+            let value = value(key, 0);
+            let line = format!("set key{key} {key} {} {}", exptime(key), value.len());
+            assert_eq!(client.store(&line, &value).unwrap(), "STORED");
+        }
+        assert_eq!(client.store("set passing 0 1 1", b"x").unwrap(), "STORED");
+        let unique: Vec<u64> =
+            (0..KEYS).map(|key| client.get(&format!("key{key}")).unwrap().unwrap().cas).collect();
+        stop(server);
+
+        let server = serve(engine, &path);
+        let log = server.log();
+        assert!(log.contains("warm: 10001 items"), "{log}");
+        let mut client = connect(&server);
+        for key in 0..KEYS {
+            let found = client.get(&format!("key{key}")).unwrap().expect("every item is there again");
+            assert!(found.value == value(key, 0), "key{key}");
+            assert_eq!((found.flags, found.cas), (key, unique[key as usize]), "key{key}");
+            let left_s = flag(&client.ask(&format!("mg key{key} t")).unwrap(), 't');
+            match exptime(key) {
+                0 => assert_eq!(left_s, -1),
+                // The tests of a busy machine may take their time.
+                exptime => assert!((i64::from(exptime) - 300..=i64::from(exptime)).contains(&left_s)),
+            }
+        }
+        thread::sleep(Duration::from_millis(2100));
+        assert_eq!(client.get("passing").unwrap(), None, "it outlived its time");
+        assert_eq!(client.set("new", b"value").unwrap(), "STORED");
+        let newest = client.get("new").unwrap().unwrap().cas;
+        assert!(!unique.contains(&newest), "a CAS unique comes twice");
+        assert_eq!(client.cas("key7", b"other", unique[7]).unwrap(), "STORED");
+    }
+}
+
+#[test]
+fn what_is_under_way_does_not_keep_a_region_from_being_closed() {
+    for engine in MODES {
+        let (_folder, path) = region();
+        let server = serve(engine, &path);
+        let mut client = connect(&server);
+        let large = vec![b'v'; 7 << 20];
+        assert_eq!(client.set("large", &large).unwrap(), "STORED");
+        // One client does not read its value, another does not send the rest of it.
+        let mut deaf = connect(&server);
+        deaf.send("get large large large\r\n").unwrap();
+        let mut silent = connect(&server);
+        silent.send("set large 0 0 7000000\r\nabc").unwrap();
+        thread::sleep(Duration::from_millis(200));
+        stop(server);
+        let server = serve(engine, &path);
+        assert!(server.log().contains("warm: 1 items"), "{}", server.log());
+        assert!(connect(&server).get("large").unwrap().unwrap().value == large);
+    }
+}
+
+/// Keys that the writers of a killed server use.
+const KILLED_KEYS: u32 = 2000;
+
+/// Sets, deletes and counts up keys at random until the server is gone.
+fn write_until_killed(mut client: Client, seed: u64, is_over: &AtomicBool) {
+    let mut random = seeded(seed);
+    for version in 0.. {
+        let key = random.random_range(0..KILLED_KEYS);
+        let said = match random.next_u32() % 10 {
+            0 => client.ask(&format!("delete key{key}")),
+            1 => client.ask(&format!("touch key{key} 1000")),
+            _ => client.set(&format!("key{key}"), &value(key, version)),
+        };
+        if said.is_err() || is_over.load(Ordering::Relaxed) {
+            return;
+        }
+    }
+}
+
+#[test]
+fn what_a_killed_server_left_is_right_or_gone() {
+    for engine in MODES {
+        let (_folder, path) = region();
+        let mut found = 0;
+        for round in 0..5 {
+            let server = serve(engine, &path);
+            found += check_all(&mut connect(&server));
+            let is_over = AtomicBool::new(false);
+            let clients = [connect(&server), connect(&server)];
+            thread::scope(|scope| {
+                for (index, client) in clients.into_iter().enumerate() {
+                    let (seed, is_over) = (round * 2 + index as u64, &is_over);
+                    scope.spawn(move || write_until_killed(client, seed, is_over));
+                }
+                thread::sleep(Duration::from_millis(300 + 37 * round));
+                // That kills it.
+                drop(server);
+                is_over.store(true, Ordering::Relaxed);
+            });
+        }
+        let server = serve(engine, &path);
+        found += check_all(&mut connect(&server));
+        let log = server.log();
+        assert!(log.contains("repaired") || log.contains("empty"), "{log}");
+        assert!(found > 0 || log.contains("empty"), "nothing was ever found:\n{log}");
+        stop(server);
+    }
+}
+
+/// Reads all keys of a killed server, and how many are there.
+fn check_all(client: &mut Client) -> usize {
+    let mut found = 0;
+    for key in 0..KILLED_KEYS {
+        if let Some(item) = client.get(&format!("key{key}")).unwrap() {
+            assert!(is_of(key, &item.value), "key{key}: {:?}", String::from_utf8_lossy(&item.value));
+            found += 1;
+        }
+    }
+    found
+}
+
+/// What `minos serve` says when it ends at once.
+fn refusal(options: &[String]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_minos"));
+    let output = command.args(["serve", "--memcached=127.0.0.1:0"]).args(options).output().unwrap();
+    assert!(!output.status.success(), "{options:?} is no error");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn a_region_is_for_one_server_of_its_kind() {
+    let (_folder, path) = region();
+    let server = serve("store", &path);
+    let options = |more: &[&str]| -> Vec<String> {
+        let region = format!("--region={}", path.display());
+        [region.as_str(), "--memory=64m"].iter().chain(more).map(|&option| option.to_owned()).collect()
+    };
+    let text = refusal(&options(&["--engine=store"]));
+    assert!(text.contains("in use by another"), "{text}");
+    assert_eq!(connect(&server).set("a", b"1").unwrap(), "STORED");
+    stop(server);
+    let text = refusal(&options(&["--engine=cache"]));
+    assert!(text.contains("cache") && text.contains("store"), "{text}");
+    let text = refusal(&options(&["--engine=store", "--partitions=2"]));
+    assert!(text.contains("partitions 16, but 2"), "{text}");
+    let text = refusal(&options(&["--engine=store", "--backing=memfd"]));
+    assert!(text.contains("--backing"), "{text}");
+    let other = std::fs::read(&path).unwrap();
+    let foreign = path.with_extension("txt");
+    std::fs::write(&foreign, "something that somebody needs").unwrap();
+    let text = refusal(&[format!("--region={}", foreign.display()), "--memory=64m".to_owned()]);
+    assert!(text.contains("something else"), "{text}");
+    assert_eq!(std::fs::read(&foreign).unwrap(), b"something that somebody needs");
+    assert!(std::fs::read(&path).unwrap() == other, "a refusal changed the region");
+}
+
+#[test]
+fn a_damaged_region_is_not_served() {
+    for engine in MODES {
+        let (_folder, path) = region();
+        let server = serve(engine, &path);
+        assert_eq!(connect(&server).set("a", b"1").unwrap(), "STORED");
+        stop(server);
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[4096 + 8] ^= 1;
+        std::fs::write(&path, &bytes).unwrap();
+        let server = serve(engine, &path);
+        let log = server.log();
+        assert!(log.contains("empty") && log.contains("damaged"), "{log}");
+        assert_eq!(connect(&server).get("a").unwrap(), None);
+    }
+}
+
+#[test]
+fn memory_without_a_region_says_nothing_of_one() {
+    let settings = |server: &Server| -> HashMap<String, String> {
+        connect(server).stats("settings").unwrap().into_iter().collect()
+    };
+    assert!(!settings(&common::start_plain()).contains_key("region"));
+    let (_folder, path) = region();
+    assert_eq!(settings(&serve("cache", &path))["region"], path.display().to_string());
+}
