@@ -6,7 +6,7 @@ use std::{
     marker::PhantomData,
     path::{Path, PathBuf},
     process::Child,
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -55,6 +55,11 @@ impl Plan {
 /// One campaign at a time: a child of another one, just forked, would for a moment hold the lock on the file that
 /// this one opens.
 static ALONE: Mutex<()> = Mutex::new(());
+
+/// Waits until no other test has children.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// What happened in all rounds.
 #[derive(Clone, Debug, Default)]
@@ -109,7 +114,7 @@ impl<S: Subject> Campaign<S> {
     }
 
     pub(crate) fn run(mut self, rounds: u64) -> Result<Tally, String> {
-        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = alone();
         for round in 1..=rounds {
             self.round(round).map_err(|error| format!("{} round {round}: {error}", S::NAME))?;
         }
@@ -123,7 +128,7 @@ impl<S: Subject> Campaign<S> {
         }
         let log = self.live_and_die(round, Plan::new(random))?;
         let (subject, restart) = S::open(&self.path())?;
-        let baseline = self.inspect(round, &log, &subject, restart)?;
+        let baseline = self.inspect(round, &log, &subject, &restart)?;
         subject.check()?;
         subject.close();
         self.baseline = baseline;
@@ -158,11 +163,11 @@ impl<S: Subject> Campaign<S> {
     }
 
     /// Looks at all keys; what is there.
-    fn inspect(&mut self, round: u64, log: &Log, subject: &S, restart: Restart) -> Result<Baseline, String> {
+    fn inspect(&mut self, round: u64, log: &Log, subject: &S, restart: &Restart) -> Result<Baseline, String> {
         let (phase, progress) = (log.phase(), log.progress());
         self.tally.cut_steps += progress.iter().filter(|progress| progress.is_in_step).count() as u64;
         let history = History::new(round, &self.baseline, &progress);
-        let is_closed = phase == Phase::Closed || restart == Restart::Clean && phase == Phase::Closing;
+        let is_closed = phase == Phase::Closed || *restart == Restart::Clean && phase == Phase::Closing;
         let mut there = Baseline::new();
         for key in keys() {
             let last = history.last(key);
@@ -189,11 +194,11 @@ impl<S: Subject> Campaign<S> {
 }
 
 /// Whether one that ended in `phase` may be opened like this.
-fn is_plausible(phase: Phase, restart: Restart) -> Result<(), String> {
+fn is_plausible(phase: Phase, restart: &Restart) -> Result<(), String> {
     let may_be = match phase {
         Phase::Starting | Phase::Opening | Phase::Closing => true,
-        Phase::Running => restart != Restart::Clean,
-        Phase::Closed => restart == Restart::Clean,
+        Phase::Running => *restart != Restart::Clean,
+        Phase::Closed => *restart == Restart::Clean,
     };
     if may_be { Ok(()) } else { Err(format!("ended {phase:?} and was opened as {restart:?}")) }
 }

@@ -8,17 +8,23 @@
 
 mod campaign;
 mod child;
+mod damage;
+mod engine;
 mod script;
 mod subject;
 mod table;
 mod verdict;
 
 use campaign::Campaign;
+use engine::Kept;
+use minos_engine::{CacheMode, StoreMode};
 use subject::Files;
 use table::Table;
 
 /// Rounds unless told otherwise.
 const ROUNDS_DEFAULT: u64 = 20;
+/// Bytes that are changed, one after another.
+const DAMAGES: u64 = 40;
 /// In the environment: their number.
 const ROUNDS: &str = "MINOS_KILL_ROUNDS";
 /// Rounds in which the control must have been caught.
@@ -38,6 +44,8 @@ fn seed() -> u64 {
 fn child() {
     child::obey::<Files<false>>();
     child::obey::<Files<true>>();
+    child::obey::<Kept<StoreMode>>();
+    child::obey::<Kept<CacheMode>>();
     child::obey::<Table<true>>();
     child::obey::<Table<false>>();
 }
@@ -52,6 +60,43 @@ fn control_what_was_cut_short_is_found_out() {
 fn control_whole_writes_pass() {
     let tally = Campaign::<Files<true>>::new(seed()).run(number(ROUNDS, ROUNDS_DEFAULT)).unwrap();
     assert!(tally.cut_steps > 0 && tally.served_unclosed > 0 && tally.lost == 0, "{tally}");
+}
+
+#[test]
+fn a_store_serves_only_what_was_written() {
+    let tally = Campaign::<Kept<StoreMode>>::new(seed()).run(number(ROUNDS, ROUNDS_DEFAULT)).unwrap();
+    println!("store: {tally}");
+    assert!(tally.cut_steps > 0 && tally.served > 0, "{tally}");
+}
+
+#[test]
+fn a_cache_serves_only_what_was_written() {
+    let tally = Campaign::<Kept<CacheMode>>::new(seed()).run(number(ROUNDS, ROUNDS_DEFAULT)).unwrap();
+    println!("cache: {tally}");
+    assert!(tally.cut_steps > 0 && tally.served > 0, "{tally}");
+}
+
+/// What is in the tables of a region is covered by a checksum; items are not, so that a value may be damaged.
+#[test]
+fn damaged_tables_are_never_used() {
+    for outcomes in [
+        damage::damage::<Kept<StoreMode>>(seed(), DAMAGES, 4096),
+        damage::damage::<Kept<CacheMode>>(seed(), DAMAGES, 4096),
+    ] {
+        println!("{outcomes:?}");
+        assert!(outcomes.detected > 0 && outcomes.served_wrong == 0, "{outcomes:?}");
+    }
+}
+
+#[test]
+fn damage_anywhere_is_survived() {
+    for outcomes in [
+        damage::damage::<Kept<StoreMode>>(seed(), DAMAGES, u64::MAX),
+        damage::damage::<Kept<CacheMode>>(seed(), DAMAGES, u64::MAX),
+    ] {
+        println!("{outcomes:?}");
+        assert!(outcomes.harmless > 0, "{outcomes:?}");
+    }
 }
 
 #[test]

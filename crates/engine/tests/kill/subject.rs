@@ -8,7 +8,7 @@ use std::{
 use crate::script::{Action, Step, is_appended, key_bytes, record};
 
 /// What a subject said when it was opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Restart {
     /// There was nothing.
     New,
@@ -16,6 +16,8 @@ pub(crate) enum Restart {
     Clean,
     /// It was not; what it holds has been looked through.
     Repaired,
+    /// There was something, and it begins empty.
+    Emptied { reason: String },
 }
 
 /// Something that keeps values in a file for the next process.

@@ -1,0 +1,108 @@
+//! The engine, in both of its modes.
+
+use std::{path::Path, sync::Arc};
+
+use minos_engine::{Backing, Concat, Crcw, Engine, ItemMeta, Mode, Opening, Side, StoreConfig};
+
+use crate::subject::{Restart, Subject};
+
+/// The clock stands still: nothing expires.
+const NOW: u32 = 1;
+
+/// A table that any thread writes to.
+pub(crate) struct Kept<M: Kind>(Arc<Engine<M, Crcw>>);
+
+/// A mode, and how much memory it is killed with.
+pub(crate) trait Kind: Mode {
+    const NAME: &'static str;
+    const EVICTS: bool;
+    /// A store has room for all values; the log of a cache goes round many times.
+    const MEMORY_BYTES: u64;
+}
+
+impl Kind for minos_engine::StoreMode {
+    const NAME: &'static str = "store";
+    const EVICTS: bool = false;
+    const MEMORY_BYTES: u64 = 64 << 20;
+}
+
+impl Kind for minos_engine::CacheMode {
+    const NAME: &'static str = "cache";
+    const EVICTS: bool = true;
+    const MEMORY_BYTES: u64 = 2 << 20;
+}
+
+fn config<M: Kind>(path: &Path) -> StoreConfig {
+    let backing = Backing::File(path.to_owned());
+    StoreConfig {
+        backing,
+        partitions: Some(2),
+        value_bytes_max: 1 << 20,
+        ..StoreConfig::new(M::MEMORY_BYTES)
+    }
+}
+
+impl<M: Kind> Subject for Kept<M>
+where
+    Engine<M, Crcw>: Send + Sync,
+{
+    const NAME: &'static str = <M as Kind>::NAME;
+    const EVICTS: bool = M::EVICTS;
+
+    fn open(path: &Path) -> Result<(Self, Restart), String> {
+        let (engine, opening) = Engine::open(&config::<M>(path)).map_err(|error| error.to_string())?;
+        let restart = match opening {
+            Opening::Created => Restart::New,
+            Opening::Warm { .. } => Restart::Clean,
+            Opening::Repaired { .. } => Restart::Repaired,
+            Opening::StartedEmpty { reason } => Restart::Emptied { reason },
+        };
+        Ok((Self(Arc::new(engine)), restart))
+    }
+
+    fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
+        let mut value = Vec::new();
+        self.0.read(self.0.hash(key), key, NOW, |item| {
+            value.clear();
+            item.copy_value_to(&mut value);
+        })?;
+        Some(value)
+    }
+
+    fn set(&self, key: &[u8], value: &[u8]) {
+        let meta = ItemMeta::default();
+        self.0.entry(self.0.hash(key), key, NOW).insert(&[value], meta).expect("room for a value");
+    }
+
+    fn set_reserved(&self, key: &[u8], value: &[u8]) {
+        let hash = self.0.hash(key);
+        let mut reservation = self.0.reserve(hash, key, value.len() as u64).expect("room for a value");
+        reservation.value_mut().copy_from_slice(value);
+        let meta = ItemMeta::default();
+        self.0.entry(hash, key, NOW).commit(reservation, meta).expect("room for a value");
+    }
+
+    fn overwrite(&self, key: &[u8], value: &[u8]) {
+        // A cache may have lost it since it was looked at.
+        let written = self.0.entry(self.0.hash(key), key, NOW).overwrite_value(0, value);
+        assert!(written.is_ok() || M::EVICTS);
+    }
+
+    fn append(&self, key: &[u8], extra: &[u8]) {
+        let concat = Concat { side: Side::Back, extra, compare: None, cas: None };
+        let appended = self.0.concat(self.0.hash(key), key, NOW, &concat);
+        assert!(appended.is_ok() || M::EVICTS);
+    }
+
+    fn delete(&self, key: &[u8]) {
+        self.0.entry(self.0.hash(key), key, NOW).remove();
+    }
+
+    fn check(&self) -> Result<(), String> {
+        self.0.check()
+    }
+
+    fn close(self) {
+        self.0.close_shared().unwrap();
+    }
+}
