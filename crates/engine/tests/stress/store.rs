@@ -1,12 +1,6 @@
-//! Every byte read is checked while others overwrite, delete, pin, grow and flush.
-//!
-//! The control is the same test in a build whose readers skip the version check; it must fail there:
-//!
-//! ```text
-//! RUSTFLAGS="--cfg minos_no_version_check" CARGO_TARGET_DIR=target/control \
-//!     cargo test -p minos-engine --test stress
-//! ```
+//! A store: items are overwritten, deleted, pinned and flushed while the index grows.
 
+use crate::values::{fill, len};
 use minos_base::seeded_stream;
 use minos_engine::{ItemMeta, ItemState, Store, StoreConfig};
 use rand::{Rng, RngExt, rngs::StdRng};
@@ -23,27 +17,6 @@ const HOT_KEYS: u64 = 8;
 const COLD_KEYS: u64 = 30_000;
 const READS: u64 = 60_000;
 const SEED: u64 = 2026;
-
-/// Lengths around every boundary: words, the optimistic bound (4 KiB), the largest chunk of an arena.
-fn len(random: &mut StdRng) -> usize {
-    match random.random_range(0..10) {
-        0..5 => random.random_range(0..64),
-        5..8 => random.random_range(64..4200),
-        8 => random.random_range(4000..9000),
-        _ => random.random_range(9000..120_000),
-    }
-}
-
-/// The value that belongs to a key and a CAS unique: it tells every byte of every version apart.
-fn fill(out: &mut Vec<u8>, key: u64, cas: u64, len: usize) {
-    out.clear();
-    let mut state = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ cas.wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    while out.len() < len {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        out.extend_from_slice(&(state ^ state >> 29).to_le_bytes());
-    }
-    out.truncate(len);
-}
 
 struct Stress {
     store: Arc<Store>,

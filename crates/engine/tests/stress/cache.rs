@@ -1,0 +1,288 @@
+//! A cache too small for its keys: logs evict and move, extents are evicted while they are read, and memory
+//! goes to and fro between logs, index and large values.
+
+use crate::{
+    values::{Watch, fill, len},
+    writers::{NOW, Shared, Writer},
+};
+use minos_base::seeded_stream;
+use minos_engine::{Access, Cache, Crcw, Crew, Eviction, Get, ItemMeta, Owner, Pinned, Put, StoreConfig};
+use rand::{Rng, RngExt, rngs::StdRng};
+use std::{
+    collections::VecDeque,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+};
+
+/// Keys that are read and written most; the values of every third are always large.
+const HOT_KEYS: u64 = 36;
+const KEYS: u64 = HOT_KEYS + 40_000;
+const READS: u64 = 40_000;
+/// Rounds of a writer, even if all readers are done before.
+const ROUNDS_MIN: u64 = 5000;
+const BURST: usize = 32;
+const PINS_HELD: usize = 8;
+const SEED: u64 = 2027;
+
+fn config(eviction: Eviction) -> StoreConfig {
+    StoreConfig {
+        eviction,
+        partitions: Some(4),
+        large_bytes_min: Some(512 << 10),
+        ..StoreConfig::new(3 << 20)
+    }
+}
+
+/// What a writer knows of its keys.
+struct Keys {
+    hot: Vec<u64>,
+    cold: Vec<u64>,
+    /// Of each key, the last version and its length.
+    last: Vec<(u64, usize)>,
+    value: Vec<u8>,
+}
+
+impl Keys {
+    fn of(writer: &impl Writer) -> Self {
+        let owns = |key: &u64| writer.owns(*key, writer.cache().hash(&key.to_le_bytes()));
+        Self {
+            hot: (0..HOT_KEYS).filter(owns).collect(),
+            cold: (HOT_KEYS..KEYS).filter(owns).collect(),
+            last: vec![(0, 0); KEYS as usize],
+            value: Vec::new(),
+        }
+    }
+
+    /// The next version of a key; of the length of the last one, so that it is written in its place, or not.
+    fn next(&mut self, key: u64, len: usize, in_place: bool) -> ItemMeta {
+        let (version, last_len) = &mut self.last[key as usize];
+        *version += 1;
+        if !in_place {
+            *last_len = len;
+        }
+        fill(&mut self.value, key, *version, *last_len);
+        ItemMeta { cas: Some(*version), ..ItemMeta::default() }
+    }
+}
+
+fn any(keys: &[u64], random: &mut StdRng) -> u64 {
+    keys[random.random_range(0..keys.len())]
+}
+
+fn write(writer: &mut impl Writer, done: &AtomicBool, random: &mut StdRng) {
+    let mut keys = Keys::of(writer);
+    let mut rounds = 0;
+    while rounds < ROUNDS_MIN || !done.load(Relaxed) {
+        rounds += 1;
+        match random.random_range(0..64) {
+            0..44 => set_hot(writer, &mut keys, random),
+            44..46 => {
+                let key = any(&keys.hot, random).to_le_bytes();
+                let hash = writer.cache().hash(&key);
+                writer.entry(hash, &key).remove();
+            }
+            46..54 => {
+                let key = any(&keys.cold, random).to_le_bytes();
+                let hash = writer.cache().hash(&key);
+                writer.touch(hash, &key);
+            }
+            54..63 => put_cold(writer, &mut keys, random),
+            _ => writer.tidy(random.random_range(0..500) == 0),
+        }
+    }
+}
+
+fn set_hot(writer: &mut impl Writer, keys: &mut Keys, random: &mut StdRng) {
+    let key = any(&keys.hot, random);
+    let len = if key.is_multiple_of(3) { random.random_range(4000..120_000) } else { len(random) };
+    let meta = keys.next(key, len, random.random_range(0..3) > 0);
+    let key = key.to_le_bytes();
+    let (hash, reserves) = (writer.cache().hash(&key), random.random_range(0..2) == 0);
+    if !reserves {
+        // There is no room only if all large values are pinned.
+        let _ = writer.entry(hash, &key).insert(&[&keys.value], meta);
+        return;
+    }
+    let Ok(mut reservation) = writer.cache().reserve(hash, &key, keys.value.len() as u64) else { return };
+    reservation.value_mut().copy_from_slice(&keys.value);
+    reservation.settle();
+    let _ = writer.entry(hash, &key).commit(reservation, meta);
+}
+
+/// A burst of small values, more of them than there is memory for.
+fn put_cold(writer: &mut impl Writer, keys: &mut Keys, random: &mut StdRng) {
+    let items: Vec<_> = (0..BURST)
+        .map(|_| {
+            let key = any(&keys.cold, random);
+            let meta = keys.next(key, random.random_range(0..100), random.random_range(0..2) == 0);
+            (key.to_le_bytes(), keys.value.clone(), meta)
+        })
+        .collect();
+    let puts: Vec<_> = items
+        .iter()
+        .map(|(key, value, meta)| Put { hash: writer.cache().hash(key), key, value, meta: *meta })
+        .collect();
+    writer.put_many(&puts);
+}
+
+/// One of the readers' threads.
+type Read<A> = fn(&Arc<Cache<A>>, &mut Watch, &mut StdRng);
+
+fn any_key(random: &mut StdRng) -> u64 {
+    let keys = if random.random_range(0..4) == 0 { HOT_KEYS..KEYS } else { 0..HOT_KEYS };
+    random.random_range(keys)
+}
+
+fn read_each<A: Access>(cache: &Arc<Cache<A>>, watch: &mut Watch, random: &mut StdRng) {
+    let mut value = Vec::new();
+    for _ in 0..READS {
+        let (key, sleeps) = (any_key(random), random.random_range(0..8) == 0);
+        let bytes = key.to_le_bytes();
+        let state = cache.read(cache.hash(&bytes), &bytes, NOW, |item| {
+            value.clear();
+            if sleeps {
+                // Between the header and the value: writers come in just where it hurts.
+                thread::yield_now();
+            }
+            item.copy_value_to(&mut value);
+            **item
+        });
+        if let Some(state) = state {
+            watch.read(key, &state, &value);
+        }
+    }
+}
+
+fn read_bursts<A: Access>(cache: &Arc<Cache<A>>, watch: &mut Watch, random: &mut StdRng) {
+    let mut results = [const { (None, Vec::new()) }; BURST];
+    for burst in 0..READS / BURST as u64 {
+        let keys: [_; BURST] = std::array::from_fn(|_| any_key(random).to_le_bytes());
+        let gets = keys.each_ref().map(|key| Get { hash: cache.hash(key), key });
+        cache.get_many(&gets, NOW, |at, item| {
+            let (state, value) = &mut results[at];
+            value.clear();
+            *state = item.map(|item| {
+                item.copy_value_to(value);
+                **item
+            });
+        });
+        for (key, (state, value)) in keys.iter().zip(&results) {
+            if let Some(state) = state {
+                watch.read(u64::from_le_bytes(*key), state, value);
+            }
+        }
+        if burst % 64 == 0 {
+            visit(cache, watch, random);
+        }
+    }
+}
+
+fn visit<A: Access>(cache: &Arc<Cache<A>>, watch: &mut Watch, random: &mut StdRng) {
+    let partition = random.random_range(0..cache.partitions());
+    let mut cursor = Some(0);
+    while let Some(at) = cursor {
+        cursor = cache.visit(partition, at, 64, NOW, |key, state| {
+            let key = key.try_into().map_or(u64::MAX, u64::from_le_bytes);
+            watch.header(key, state);
+        });
+    }
+}
+
+/// Keeps some items pinned while they are replaced or evicted, and looks at them at the end of that time.
+fn pin<A: Access>(cache: &Arc<Cache<A>>, watch: &mut Watch, random: &mut StdRng) {
+    let mut held: VecDeque<(u64, Pinned<_, A>)> = VecDeque::new();
+    for _ in 0..READS / 4 {
+        let key = random.random_range(0..HOT_KEYS);
+        let bytes = key.to_le_bytes();
+        if let Some(pinned) = cache.pin(cache.hash(&bytes), &bytes, NOW) {
+            watch.header(key, &pinned);
+            held.push_back((key, pinned));
+        }
+        if held.len() > PINS_HELD
+            && let Some((key, pinned)) = held.pop_front()
+        {
+            watch.bytes(key, &pinned, pinned.value());
+        }
+    }
+}
+
+/// Runs readers with randomness of their own; in the control build garbage may also end one.
+fn watched<A: Access>(cache: &Arc<Cache<A>>, read: Read<A>, stream: u64) -> Watch {
+    let (mut watch, mut random) = (Watch::new(KEYS), random(stream));
+    if catch_unwind(AssertUnwindSafe(|| read(cache, &mut watch, &mut random))).is_err() {
+        watch.torn += 1;
+    }
+    watch
+}
+
+fn random(stream: u64) -> StdRng {
+    let mut random = seeded_stream(SEED, stream);
+    random.next_u64();
+    random
+}
+
+/// Lets all writers write until all readers have read.
+fn run<W: Writer>(writers: Vec<W>) -> Vec<W>
+where
+    Cache<W::Access>: Send + Sync,
+{
+    let (cache, done) = (Arc::clone(writers[0].cache()), AtomicBool::new(false));
+    let reads: [Read<W::Access>; 3] = [read_each, read_bursts, pin];
+    let (watches, writers) = thread::scope(|scope| {
+        let (cache, done) = (&cache, &done);
+        let writers: Vec<_> = writers
+            .into_iter()
+            .zip(0..)
+            .map(|(mut writer, stream)| {
+                scope.spawn(move || {
+                    write(&mut writer, done, &mut random(stream));
+                    writer
+                })
+            })
+            .collect();
+        let readers = [0, 1, 2].map(|at| scope.spawn(move || watched(cache, reads[at], 10 + at as u64)));
+        let watches = readers.map(|reader| reader.join().unwrap());
+        done.store(true, Relaxed);
+        (watches, writers.into_iter().map(|writer| writer.join().unwrap()).collect())
+    });
+    judge(&cache, &watches);
+    writers
+}
+
+fn judge<A: Access>(cache: &Cache<A>, watches: &[Watch]) {
+    let stats = cache.stats();
+    let sum = |count: fn(&Watch) -> u64| watches.iter().map(count).sum::<u64>();
+    let (found, torn, stale) = (sum(|watch| watch.found), sum(|watch| watch.torn), sum(|watch| watch.stale));
+    println!("{found} values read, {torn} torn, {stale} stale, {} retries; {stats:?}", stats.read_retries);
+    assert_eq!((torn, stale), (0, 0), "torn and stale reads");
+    assert!(found > READS / 4, "the test read too little");
+    assert!(stats.evictions_log > 0 && stats.evictions_large > 10 && stats.reinserted > 0, "{stats:?}");
+    assert!(stats.splits > 0 && stats.pinned == 0, "{stats:?}");
+}
+
+fn any_thread_writes(eviction: Eviction) {
+    let cache: Arc<Cache<Crcw>> = Arc::new(Cache::create(&config(eviction)).unwrap());
+    run([0, 1].map(|number| Shared { cache: Arc::clone(&cache), number, writers: 2 }).into());
+    cache.check().unwrap();
+}
+
+#[test]
+fn crcw_readers_of_an_approximate_lru_cache_see_what_was_stored() {
+    any_thread_writes(Eviction::ApproxLru);
+}
+
+#[test]
+fn crcw_readers_of_an_lru_cache_see_what_was_stored() {
+    any_thread_writes(Eviction::Lru);
+}
+
+#[test]
+fn crew_readers_see_what_the_owners_stored() {
+    let (_, owners) = Cache::<Crew>::create_owned(&config(Eviction::ApproxLru), 2).unwrap();
+    let mut owners = run(owners);
+    Owner::check(&mut owners).unwrap();
+}
