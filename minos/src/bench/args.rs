@@ -4,21 +4,24 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
-use minos_base::SizeText;
+use minos_base::{SizeText, limits::BURST_MAX};
 use minos_workload::{Arrivals, Pace, RunConfig, Shape, Target};
 
 use crate::time::parse_time;
 
-use super::numbers::{
-    Rate, RateRange, parse_exponent, parse_percent, parse_rate, parse_rate_range, parse_share,
+use super::{
+    inproc::InprocArgs,
+    numbers::{Rate, RateRange, parse_exponent, parse_percent, parse_rate, parse_rate_range, parse_share},
+    target::BenchTarget,
 };
 
 /// Measure a server: latency of small and large requests apart, open loop, from the intended send time.
 #[derive(Args, Debug)]
 pub(crate) struct BenchArgs {
-    /// The server: memcached://HOST:PORT, resp://HOST:PORT, memcached+unix:///PATH.
+    /// The server: memcached://HOST:PORT, resp://HOST:PORT, memcached+unix:///PATH; or a table within this process:
+    /// inproc://cache, inproc://store.
     #[arg(long, value_name = "URL")]
-    pub(super) target: Target,
+    pub(super) target: BenchTarget,
 
     /// Requests per second, such as 20k, or max: closed loop [default: 20k; noise: 40k].
     #[arg(long, value_name = "OPS", value_parser = parse_rate)]
@@ -81,9 +84,9 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "THETA", value_parser = parse_exponent)]
     zipf: Option<f64>,
 
-    /// Keys of each GET.
-    #[arg(long, default_value_t = 1, value_name = "W", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    multiget: u32,
+    /// Keys of each GET; with inproc:// operations of each burst [default: 1; inproc://: 32].
+    #[arg(long, value_name = "W", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    multiget: Option<u32>,
 
     /// Closed loop: requests on each connection at a time, sent in one write. Implies --rate max.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -132,6 +135,9 @@ pub(crate) struct BenchArgs {
     /// Print one JSON object.
     #[arg(long)]
     pub(super) json: bool,
+
+    #[command(flatten)]
+    pub(super) inproc: InprocArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -148,6 +154,9 @@ impl BenchArgs {
     /// # Errors
     /// Says which.
     pub(super) fn check(&self) -> Result<()> {
+        if let (BenchTarget::Server(_), Some(option)) = (&self.target, self.inproc.first_given()) {
+            bail!("{option} goes with --target inproc://cache or inproc://store only");
+        }
         if self.pipeline.is_some() && matches!(self.rate, Some(Rate::PerSecond(_))) {
             bail!("--pipeline is a closed loop: it goes with --rate max only");
         }
@@ -176,12 +185,12 @@ impl BenchArgs {
                 PaceArg::Spin => Pace::Spin,
                 PaceArg::Sleep => Pace::Sleep,
             },
-            duration: self.duration.max(Duration::from_millis(1)),
+            duration: self.measured_time(),
             warmup: self.warmup,
             drain: self.drain,
             threads: usize::from(self.threads),
             connections: self.connections,
-            keys_per_get: self.multiget,
+            keys_per_get: self.multiget.unwrap_or(1),
             check_contents: self.verify,
             cpus: self.pin.clone(),
             server_pid: self.server_pid,
@@ -196,6 +205,52 @@ impl BenchArgs {
             (None, Some(Rate::PerSecond(rate))) => Arrivals::Open { rate },
             (None, None) => Arrivals::Open { rate: default },
         }
+    }
+
+    /// Looks at what a table within the process has no use for.
+    ///
+    /// # Errors
+    /// Says what.
+    pub(super) fn check_inproc(&self) -> Result<()> {
+        let servers_only = [
+            (
+                "--rate",
+                matches!(self.rate, Some(Rate::PerSecond(_))),
+                ": it is a closed loop, which is --rate max",
+            ),
+            ("--pipeline", self.pipeline.is_some(), ": operations are executed in bursts of --multiget"),
+            ("--sweep", self.sweep.is_some(), ""),
+            ("--vs", self.vs.is_some(), ""),
+            ("--load-only", self.load_only, ": all items are loaded anyway, and are gone at the end"),
+            ("--server-pid", self.server_pid.is_some(), ""),
+        ];
+        match servers_only.iter().find(|(_, is_given, _)| *is_given) {
+            Some((option, _, reason)) => bail!("{option} does not go with --target inproc://{reason}"),
+            None => Ok(()),
+        }
+    }
+
+    /// Driver threads.
+    pub(super) fn thread_count(&self) -> usize {
+        usize::from(self.threads)
+    }
+
+    /// Operations of a burst, where there is no server.
+    pub(super) fn burst_width(&self) -> usize {
+        self.multiget.map_or(BURST_MAX, |width| width as usize)
+    }
+
+    /// Processors for the driver's threads.
+    pub(super) fn cpus(&self) -> &[usize] {
+        &self.pin
+    }
+
+    pub(super) fn warmup_time(&self) -> Duration {
+        self.warmup
+    }
+
+    pub(super) fn measured_time(&self) -> Duration {
+        self.duration.max(Duration::from_millis(1))
     }
 
     /// Whether nothing but the result may be printed.

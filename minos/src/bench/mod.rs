@@ -1,12 +1,15 @@
-//! `minos bench`: drives a server and says how long small and large requests took.
+//! `minos bench`: drives a server and says how long small and large requests took; or drives a table within this
+//! process and says how many operations a second it does.
 
 mod args;
+mod inproc;
 mod numbers;
 mod output;
 mod plot;
 mod progress;
 mod sweep;
 mod table;
+mod target;
 mod versus;
 
 use anyhow::{Context, Result, bail};
@@ -17,6 +20,7 @@ pub(crate) use output::{emit, emit_json};
 pub(crate) use plot::{bar, log_share};
 
 use progress::ProgressLine;
+use target::BenchTarget;
 
 /// Runs the subcommand.
 ///
@@ -24,10 +28,17 @@ use progress::ProgressLine;
 /// The workload does not exist, the server cannot be reached, the load failed, or nothing was answered.
 pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     args.check()?;
+    match &args.target {
+        BenchTarget::Server(target) => drive(args, target),
+        BenchTarget::InProcess(table) => inproc::run(args, *table),
+    }
+}
+
+fn drive(args: &BenchArgs, target: &Target) -> Result<()> {
     let workload = Workload::open(&args.workload, &args.shape(), args.seed)?;
-    let config = args.run_config(&args.target);
+    let config = args.run_config(target);
     if args.load || args.load_only {
-        let targets = std::iter::once(&args.target).chain(&args.vs);
+        let targets = std::iter::once(target).chain(&args.vs);
         for target in targets {
             load(args, &RunConfig { target: target.clone(), ..config.clone() }, &workload)?;
         }

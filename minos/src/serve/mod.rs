@@ -10,7 +10,7 @@ use minos_engine::{CacheMode, Engine, Mode, StoreConfig, StoreMode};
 use minos_node::{Server, ServerConfig, Stop, Verbosity};
 use signal_hook::{consts::TERM_SIGNALS, iterator::Signals};
 
-pub(crate) use options::ServeOptions;
+pub(crate) use options::{Evict, ServeOptions, parse_backing};
 
 use options::{AccessMode, EngineKind};
 

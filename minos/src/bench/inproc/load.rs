@@ -1,0 +1,106 @@
+//! Filling a table before it is measured.
+
+use std::ops::Range;
+
+use minos_base::{KeyHash, limits::BURST_MAX};
+use minos_engine::ItemMeta;
+use minos_workload::Workload;
+
+use super::seat::{NOW, Seat};
+
+/// Memory that a cache of all items is given for each, beside its key and value, in bytes: header, heap or log,
+/// and its share of the index.
+const OVERHEAD_BYTES: u64 = 80;
+
+/// Memory of a table beside its items, in bytes: arenas and segments that are not full.
+const SPARE_BYTES: u64 = 24 << 20;
+
+/// What a load came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Loaded {
+    pub(super) items: u64,
+    /// Those for which there was no room.
+    pub(super) refused: u64,
+}
+
+/// What all items take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Extent {
+    /// Bytes of all keys and values.
+    pub(super) bytes: u64,
+    /// The largest value.
+    pub(super) value_bytes_max: u64,
+}
+
+impl Extent {
+    pub(super) fn of(workload: &Workload) -> Self {
+        let mut extent = Self { bytes: 0, value_bytes_max: 0 };
+        let mut key = Vec::new();
+        for item in 0..workload.item_count() {
+            key.clear();
+            workload.write_key(item, &mut key);
+            let value_bytes = workload.value_bytes(item);
+            extent.bytes += key.len() as u64 + value_bytes;
+            extent.value_bytes_max = extent.value_bytes_max.max(value_bytes);
+        }
+        extent
+    }
+
+    /// Memory for `items` items in `tables` tables: no store refuses one of them, and a cache keeps nearly all.
+    pub(super) fn memory_bytes(&self, items: u64, tables: u64) -> u64 {
+        // An eighth of a cache is set aside for large values; the rest is for what does not lie evenly.
+        let items_bytes = (self.bytes + items * OVERHEAD_BYTES) * 4 / 3;
+        items_bytes + tables * (SPARE_BYTES + 4 * self.value_bytes_max)
+    }
+}
+
+/// Stores the items that are this seat's to load, as items that were read before: their first reads have nothing
+/// to write down.
+pub(super) fn load<S: Seat>(seat: &mut S, workload: &Workload) -> Loaded {
+    let mut loaded = Loaded::default();
+    let mut waiting = Waiting::default();
+    for item in 0..workload.item_count() {
+        let start = waiting.keys.len();
+        workload.write_key(item, &mut waiting.keys);
+        let hash = seat.engine().hash(&waiting.keys[start..]);
+        if !seat.loads(hash) {
+            waiting.keys.truncate(start);
+            continue;
+        }
+        seat.engine().prefetch_bucket(hash);
+        let key = start..waiting.keys.len();
+        waiting.items.push((hash, key, workload.value_bytes(item) as usize));
+        if waiting.items.len() == BURST_MAX {
+            waiting.store(seat, &mut loaded);
+        }
+    }
+    waiting.store(seat, &mut loaded);
+    loaded
+}
+
+/// Items whose buckets are on their way from memory.
+#[derive(Default)]
+struct Waiting {
+    keys: Vec<u8>,
+    /// Hash, place of the key, and bytes of the value of each.
+    items: Vec<(KeyHash, Range<usize>, usize)>,
+    value: Vec<u8>,
+}
+
+impl Waiting {
+    fn store<S: Seat>(&mut self, seat: &mut S, loaded: &mut Loaded) {
+        for (hash, key, value_bytes) in self.items.drain(..) {
+            self.value.resize(value_bytes, b'm');
+            // As in the driver, a value begins with the hash of its key.
+            let marked = value_bytes.min(8);
+            self.value[..marked].copy_from_slice(&hash.0.to_le_bytes()[..marked]);
+            let mut entry = seat.entry(hash, &self.keys[key]);
+            loaded.items += 1;
+            match entry.insert(&[&self.value], ItemMeta::default()) {
+                Ok(_) => entry.mark_fetched(NOW),
+                Err(_) => loaded.refused += 1,
+            }
+        }
+        self.keys.clear();
+    }
+}

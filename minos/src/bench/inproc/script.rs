@@ -1,0 +1,164 @@
+//! The operations of one thread, drawn before anything is measured.
+
+use anyhow::{Context, Result, bail};
+use minos_base::KeyHash;
+use minos_engine::Get;
+use minos_workload::{Op, OpKind, Ops, Workload};
+
+use super::seat::Seat;
+
+/// Most operations of a script; then it begins again.
+const OPERATIONS_MAX: u64 = 1 << 22;
+
+/// Fewest, so that a short script does not stay in the nearest cache.
+const OPERATIONS_MIN: u64 = 1 << 15;
+
+/// Operations for each item, so that even uniform draws come to nearly all.
+const OPERATIONS_PER_ITEM: u64 = 4;
+
+/// Most bytes of keys in a script.
+const KEY_BYTES_MAX: usize = 256 << 20;
+
+/// Draws in a row that may come to others' keys only.
+const REDRAWS_MAX: u32 = 10_000;
+
+/// What a thread is to do, burst by burst: first the GETs of a burst, then its PUTs.
+pub(super) struct Script {
+    gets: Keys,
+    puts: Keys,
+    value_bytes: Vec<u32>,
+    /// GETs of each burst; the rest are PUTs.
+    gets_in_burst: Vec<u16>,
+    width: usize,
+}
+
+/// Keys one after another, each with its hash.
+#[derive(Default)]
+struct Keys {
+    bytes: Vec<u8>,
+    ends: Vec<u32>,
+    hashes: Vec<KeyHash>,
+}
+
+/// A value that is to be stored.
+#[derive(Clone, Copy)]
+pub(super) struct PutOf<'a> {
+    pub(super) hash: KeyHash,
+    pub(super) key: &'a [u8],
+    pub(super) value_bytes: usize,
+}
+
+/// A script in the form in which it is executed: nothing is to be looked up any more.
+pub(super) struct Lines<'a> {
+    pub(super) gets: Vec<Get<'a>>,
+    pub(super) puts: Vec<PutOf<'a>>,
+    pub(super) gets_in_burst: &'a [u16],
+    /// Operations of a burst.
+    pub(super) width: usize,
+}
+
+impl Script {
+    /// Draws thread `thread` of `threads` its script, in bursts of `width`.
+    ///
+    /// # Errors
+    /// There are other requests than GETs and SETs, values are too large, or all keys are those of other threads.
+    pub(super) fn draw(
+        seat: &impl Seat,
+        workload: &Workload,
+        (thread, threads): (usize, usize),
+        width: usize,
+    ) -> Result<Self> {
+        let ops = workload.ops(thread, threads).with_context(|| {
+            format!("--workload {}: inproc:// executes GETs and SETs of one stream only", workload.name())
+        })?;
+        let most = (OPERATIONS_PER_ITEM * workload.item_count()).clamp(OPERATIONS_MIN, OPERATIONS_MAX);
+        let bursts = most.div_ceil(width as u64);
+        let mut drawer = Drawer { seat, workload, ops, key: Vec::new() };
+        let mut script = Self {
+            gets: Keys::default(),
+            puts: Keys::default(),
+            value_bytes: Vec::new(),
+            gets_in_burst: Vec::new(),
+            width,
+        };
+        for _ in 0..bursts {
+            script.draw_burst(&mut drawer).with_context(|| format!("thread {thread}"))?;
+            if script.gets.bytes.len() + script.puts.bytes.len() >= KEY_BYTES_MAX {
+                break;
+            }
+        }
+        Ok(script)
+    }
+
+    fn draw_burst(&mut self, drawer: &mut Drawer<'_, impl Seat>) -> Result<()> {
+        let gets_before = self.gets.hashes.len();
+        for _ in 0..self.width {
+            let (op, hash) = drawer.draw()?;
+            if op.kind == OpKind::Get {
+                self.gets.push(hash, &drawer.key);
+            } else {
+                self.puts.push(hash, &drawer.key);
+                self.value_bytes.push(u32::try_from(drawer.workload.value_bytes(op.item))?);
+            }
+        }
+        self.gets_in_burst.push((self.gets.hashes.len() - gets_before) as u16);
+        Ok(())
+    }
+
+    pub(super) fn lines(&self) -> Lines<'_> {
+        let puts = self.puts.iter().zip(&self.value_bytes);
+        Lines {
+            gets: self.gets.iter().map(|(hash, key)| Get { hash, key }).collect(),
+            puts: puts
+                .map(|((hash, key), &value_bytes)| PutOf { hash, key, value_bytes: value_bytes as usize })
+                .collect(),
+            gets_in_burst: &self.gets_in_burst,
+            width: self.width,
+        }
+    }
+}
+
+impl Keys {
+    fn push(&mut self, hash: KeyHash, key: &[u8]) {
+        self.bytes.extend_from_slice(key);
+        // Keys end where there are too many: see KEY_BYTES_MAX.
+        self.ends.push(self.bytes.len() as u32);
+        self.hashes.push(hash);
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (KeyHash, &[u8])> {
+        let mut start = 0;
+        self.hashes.iter().zip(&self.ends).map(move |(&hash, &end)| {
+            let key = &self.bytes[start..end as usize];
+            start = end as usize;
+            (hash, key)
+        })
+    }
+}
+
+/// Draws operations that a seat may execute.
+struct Drawer<'a, S> {
+    seat: &'a S,
+    workload: &'a Workload,
+    ops: Ops<'a>,
+    /// The key of the operation drawn last.
+    key: Vec<u8>,
+}
+
+impl<S: Seat> Drawer<'_, S> {
+    /// The item is drawn again as long as it is another thread's; what is done with it stays, and so does the mix.
+    fn draw(&mut self) -> Result<(Op, KeyHash)> {
+        let Some(mut op) = self.ops.next() else { bail!("the workload has ended") };
+        for _ in 0..REDRAWS_MAX {
+            self.key.clear();
+            self.workload.write_key(op.item, &mut self.key);
+            let hash = self.seat.engine().hash(&self.key);
+            let is_own = if op.kind == OpKind::Get { self.seat.reads(hash) } else { self.seat.writes(hash) };
+            if is_own {
+                return Ok((op, hash));
+            }
+            op.item = self.ops.other_item();
+        }
+        bail!("it has hardly any of the keys that are asked for: fewer --threads or more --keys are needed")
+    }
+}

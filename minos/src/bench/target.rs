@@ -1,0 +1,70 @@
+//! What is measured: a server, or a table within this process.
+
+use std::{fmt, str::FromStr};
+
+use minos_workload::Target;
+
+/// What `--target` names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum BenchTarget {
+    /// A server.
+    Server(Target),
+    /// A table in the memory of this process: `inproc://cache` or `inproc://store`.
+    InProcess(Table),
+}
+
+/// The modes of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Table {
+    /// It evicts when its memory is full.
+    Cache,
+    /// It refuses when its memory is full.
+    Store,
+}
+
+impl FromStr for BenchTarget {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix("inproc://") {
+            Some("" | "cache") => Ok(Self::InProcess(Table::Cache)),
+            Some("store") => Ok(Self::InProcess(Table::Store)),
+            Some(_) => Err("expected inproc://cache or inproc://store".to_owned()),
+            None => text.parse().map(Self::Server).map_err(|error: minos_workload::ParseTargetError| {
+                format!("{error}; or inproc://cache or inproc://store, a table in this process")
+            }),
+        }
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cache => "inproc://cache",
+            Self::Store => "inproc://store",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_it_prints() {
+        for table in [Table::Cache, Table::Store] {
+            assert_eq!(table.to_string().parse(), Ok(BenchTarget::InProcess(table)));
+        }
+        assert_eq!("inproc://".parse(), Ok(BenchTarget::InProcess(Table::Cache)));
+        let server = "memcached://127.0.0.1:11211";
+        assert_eq!(server.parse(), server.parse().map(BenchTarget::Server).map_err(|_| String::new()));
+    }
+
+    #[test]
+    fn what_is_no_target_is_told_what_is() {
+        for text in ["inproc://heap", "inproc:/store", "http://127.0.0.1:1"] {
+            let error = text.parse::<BenchTarget>().unwrap_err();
+            assert!(error.contains("inproc://store"), "{text}: {error}");
+        }
+    }
+}

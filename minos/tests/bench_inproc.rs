@@ -1,0 +1,127 @@
+//! `minos bench --target inproc://` as a user runs it: every mode and access mode, and what cannot be done.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+/// Small and short, unless a test says otherwise.
+const BRIEF: [[&str; 2]; 4] =
+    [["--workload", "mica-tiny"], ["--keys", "5000"], ["--duration", "50ms"], ["--warmup", "10ms"]];
+
+fn bench(target: &str, arguments: &[&str]) -> Output {
+    let brief = BRIEF.iter().filter(|[option, _]| !arguments.contains(option));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_minos"));
+    command.args(["bench", "--target", target]).args(arguments).args(brief.flatten());
+    command.env("RUST_LOG", "warn").output().unwrap()
+}
+
+/// What a run that must succeed prints as JSON.
+fn json(target: &str, arguments: &[&str]) -> Value {
+    let output = bench(target, &[arguments, &["--json"]].concat());
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn refusal(target: &str, arguments: &[&str]) -> String {
+    let output = bench(target, arguments);
+    assert!(!output.status.success(), "{target} {arguments:?}");
+    assert!(output.stdout.is_empty(), "{target} {arguments:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+fn number(report: &Value, name: &str) -> f64 {
+    report[name].as_f64().unwrap_or_else(|| panic!("{name}: {report}"))
+}
+
+#[test]
+fn every_mode_and_access_mode_keeps_what_it_was_given() {
+    for (target, mode) in [("inproc://store", "store"), ("inproc://cache", "cache"), ("inproc://", "cache")] {
+        for access in ["erew", "crew", "crcw"] {
+            let report = json(target, &["--access", access, "--threads", "2", "--partitions", "4"]);
+            let engine = &report["engine"];
+            assert_eq!((&engine["mode"], &engine["access"]), (&mode.into(), &access.into()));
+            assert_eq!((&report["errors"], &report["lost"]), (&0.into(), &0.into()), "{report}");
+            assert_eq!(engine["threads"].as_array().unwrap().len(), 2);
+            assert_eq!(engine["partitions"], if access == "erew" { 8 } else { 4 });
+            assert!(number(engine, "hit_ratio") > if mode == "store" { 0.999_999 } else { 0.99 }, "{report}");
+            assert!(number(&engine["stats"], "items") > 4950.0, "{report}");
+            assert!(number(engine, "bytes_per_item") > 16.0 && number(engine, "mops") > 0.0, "{report}");
+        }
+    }
+}
+
+#[test]
+fn json_has_the_shape_that_scripts_rely_on() {
+    let report = json("inproc://store", &["--multiget", "8", "--seed", "7"]);
+    assert!(number(&report, "offered_rps") > 0.0);
+    assert_eq!(report["offered_rps"], report["achieved_rps"]);
+    assert_eq!((&report["target"], &report["seed"]), (&"inproc://store".into(), &7.into()));
+    let (completed, gets) = (number(&report, "completed"), number(&report["engine"], "gets"));
+    assert!(completed % 8.0 == 0.0 && (0.9..1.0).contains(&(gets / completed)), "{report}");
+    for class in ["all", "small", "large"] {
+        for name in ["p50", "p90", "p99", "p999", "max"] {
+            assert!(report["latency_us"][class][name].is_f64(), "{class} {name}: {report}");
+        }
+    }
+    let all = &report["latency_us"]["all"];
+    assert!(number(all, "p50") > 0.0 && number(all, "p50") <= number(all, "max"), "{report}");
+}
+
+#[test]
+fn options_keep_their_meaning() {
+    let report = json("inproc://", &["--get-ratio", "0", "--zipf", "0", "--hash", "inline"]);
+    assert_eq!((&report["engine"]["gets"], &report["engine"]["hash"]), (&0.into(), &"inline".into()));
+    let options =
+        ["--get-ratio", "1", "--prefetch-depth", "1", "--multiget", "1", "--backing", "small-pages"];
+    let report = json("inproc://store", &options);
+    let engine = &report["engine"];
+    assert_eq!(engine["gets"], report["completed"]);
+    assert_eq!((&engine["prefetch_depth"], &engine["burst"]), (&1.into(), &1.into()));
+    assert!(engine["backing"].as_str().unwrap().contains("4 KiB"), "{engine}");
+    // Keys of two sizes, and values of many, some of which lie outside the log.
+    let mixed = ["--workload", "etc", "--large-keys", "20", "--large-percent", "5", "--multiget", "40"];
+    assert_eq!(json("inproc://", &mixed)["errors"], 0);
+    assert_eq!(json("inproc://store", &mixed)["errors"], 0);
+}
+
+#[test]
+fn a_cache_without_room_loses_items_and_no_more() {
+    let full = json("inproc://", &["--keys", "200000", "--memory", "4m", "--evict", "fifo", "--zipf", "0"]);
+    let engine = &full["engine"];
+    assert!((0.05..0.9).contains(&number(engine, "hit_ratio")), "{full}");
+    assert!(number(&engine["stats"], "evictions_log") > 0.0 && full["errors"] == 0, "{full}");
+    let text = refusal("inproc://store", &["--keys", "200000", "--memory", "4m"]);
+    assert!(text.contains("--memory 4m: there is no room for"), "{text}");
+}
+
+#[test]
+fn what_cannot_be_done_is_said() {
+    for (target, arguments, message) in [
+        ("inproc://store", &["--access", "erew", "--threads", "3"][..], "must be a power of two, such as 4"),
+        ("inproc://store", &["--access", "shared"], "possible values: erew, crew, crcw"),
+        ("inproc://store", &["--evict", "lru"], "--target inproc://cache"),
+        ("inproc://store", &["--rate", "20k"], "--rate does not go with --target inproc://"),
+        ("inproc://", &["--pipeline", "4"], "--pipeline does not go with --target inproc://"),
+        ("inproc://", &["--load-only"], "--load-only does not go with"),
+        ("inproc://", &["--prefetch-depth", "33"], "1..=32"),
+        ("inproc://", &["--workload", "ycsb-f"], "GETs and SETs"),
+        ("inproc://", &["--partitions", "3"], "power of two"),
+        ("inproc://", &["--threads", "2", "--partitions", "1"], "--threads or more --keys"),
+        ("inproc://", &["--backing", "paper"], "small-pages"),
+        ("inproc://tree", &[], "inproc://store"),
+        ("memcached://127.0.0.1:1", &["--access", "erew"], "--access goes with --target inproc://"),
+    ] {
+        let text = refusal(target, arguments);
+        assert!(text.contains(message), "{target} {arguments:?}: {text}");
+    }
+}
+
+#[test]
+fn people_get_a_table() {
+    let output = bench("inproc://store", &[]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success());
+    for part in ["mica-tiny on inproc://store, crew", "Mops/s in all", "hits 100.000 %", "5000 items"] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+}
