@@ -5,11 +5,11 @@
 //!
 //! ```text
 //! header (3 words) | key, rounded up to a word | extent's identity | extent's offset
-//! extent: identity | value
+//! extent: mark | value
 //! ```
 //!
-//! When an extent is evicted, its own copy of the identity goes first: so that another process can tell which
-//! items have lost their values, although the items themselves are not touched.
+//! The mark is made of the identity and the hash of the key. When an extent is evicted, it goes first: so that
+//! another process can tell which items have lost their values, although the items themselves are not touched.
 
 use crate::{
     chain::{self, Place},
@@ -18,7 +18,7 @@ use crate::{
     item::{HEADER_WORDS, ItemState, body, item_words},
     log::{Log, LogEntry, Segments},
     mode::{Claim, Linked, Mode, Parts, Pinning, Placed, RoomStats},
-    partition::{Partition, Writing},
+    partition::{Partition, Writing, key_of},
     position::{Position, PositionBits, Wide},
     slot::Slot,
     stats::StoreStats,
@@ -221,13 +221,28 @@ fn extent_of(region: &Region, item: Offset, state: &ItemState) -> ExtentId {
     ExtentId::from_word(region.word(extent_words(item, state.key_bytes())).load(Relaxed))
 }
 
-/// Writes down on both sides which extent an item has.
-fn put_extent(region: &Region, words: Offset, id: ExtentId, chunk: Offset) {
+/// What the first word of an extent says.
+fn extent_mark<B: PositionBits, A: Access>(
+    engine: &Engine<CacheMode<B>, A>,
+    id: ExtentId,
+    key: &[u8],
+) -> u64 {
+    id.to_word() ^ engine.hash(key).0
+}
+
+/// Writes down on both sides that the item with this key has this extent.
+fn put_extent<B: PositionBits, A: Access>(
+    engine: &Engine<CacheMode<B>, A>,
+    words: Offset,
+    (id, chunk): (ExtentId, Offset),
+    key: &[u8],
+) {
+    let region = engine.memory().region();
     let [id_word, chunk_word] = region.array(words);
     // Relaxed: nobody is led here before the slot is linked.
     id_word.store(id.to_word(), Relaxed);
     chunk_word.store(chunk.words(), Relaxed);
-    region.word(chunk).store(id.to_word(), Relaxed);
+    region.word(chunk).store(extent_mark(engine, id, key), Relaxed);
 }
 
 /// Where the large value of an item lies that another process has stored; `None` if it was evicted.
@@ -242,7 +257,8 @@ pub(crate) fn whole_extent<B: PositionBits, A: Access>(
     let (chunk, words) =
         (Offset::from_words(chunk), EXTENT_HEAD_WORDS + words_for(state.value_bytes()) as u64);
     let value = region.try_words(chunk, words as usize)?;
-    let is_its_own = id != 0 && value[0].load(Relaxed) == id;
+    let mark = extent_mark(engine, ExtentId::from_word(id), key_of(region, item));
+    let is_its_own = value[0].load(Relaxed) == mark && mark != 0;
     (is_its_own && chunk.words() > 0 && Memory::<A>::chunk_words(region, chunk) >= words).then_some(chunk)
 }
 
@@ -256,7 +272,7 @@ pub(crate) fn adopt_extent<B: PositionBits, A: Access>(
     let words = extent_words(item, state.key_bytes());
     let chunk = Offset::from_words(region.word(words.plus(1)).load(Relaxed));
     let id = engine.common.large.lock().extents.insert(chunk, state.value_bytes() as u64);
-    put_extent(region, words, id, chunk);
+    put_extent(engine, words, (id, chunk), key_of(region, item));
 }
 
 pub(crate) fn position<B: PositionBits>(link: u64) -> Position<B> {
@@ -424,7 +440,7 @@ impl<B: PositionBits> Parts for CacheMode<B> {
         let (region, partition) = (writing.region(), writing.partition);
         copy_in(region.words(body(placed.item), words_for(key.len())), 0, key);
         let id = writing.engine.common.large.lock().extents.insert(chunk, value_bytes);
-        put_extent(region, extent_words(placed.item, key.len()), id, chunk);
+        put_extent(writing.engine, extent_words(placed.item, key.len()), (id, chunk), key);
         partition.space.own_extent(region, placed.item);
         Some(placed)
     }

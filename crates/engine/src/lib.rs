@@ -4,6 +4,24 @@
 //! nothing else is written in its partition ([`Engine::entry`]), a large value is received into a
 //! [`Reservation`] and sent from a [`Pinned`] item, both without holding anybody up, and what comes in
 //! bursts is done in bursts ([`Engine::get_many`]).
+//!
+//! A table on a file outlives its process:
+//!
+//! ```
+//! use minos_engine::{Backing, Cache, ItemMeta, Opening, StoreConfig};
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("region");
+//! let config = StoreConfig { backing: Backing::File(path), ..StoreConfig::new(4 << 20) };
+//! let (cache, opening): (Cache, _) = Cache::open(&config)?;
+//! assert_eq!(opening, Opening::Created);
+//! cache.entry(cache.hash(b"key"), b"key", 1).insert(&[b"value"], ItemMeta::default())?;
+//! cache.close()?;
+//!
+//! let (cache, opening): (Cache, _) = Cache::open(&config)?;
+//! assert_eq!(opening, Opening::Warm { items: 1 });
+//! assert!(cache.read(cache.hash(b"key"), b"key", 1, |item| item.value_bytes()).is_some());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![forbid(unsafe_code)]
 

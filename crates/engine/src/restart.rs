@@ -1,7 +1,8 @@
 //! Warm restart: a table on a file outlives its process (MICA keeps none; this is Minos's own).
 //!
 //! A table that was closed is gone on with after everything in it was looked at once: heaps, index, logs, and
-//! the header and key of every item. Bytes of values have no checksum. One that was not closed, because its
+//! the header and key of every item; what a key was stored with (value, flags, expiry, CAS unique) has no checksum.
+//! One that was not closed, because its
 //! process was killed, is repaired: what was just being written is dropped, the heaps are laid out anew around
 //! the rest. After the machine itself has stopped, or if anything contradicts, the table starts empty.
 
@@ -9,6 +10,8 @@ pub(crate) mod cache;
 pub(crate) mod saved;
 mod store;
 mod survey;
+#[cfg(test)]
+mod tests;
 
 use crate::{
     config::{CreateError, StoreConfig},
@@ -135,13 +138,16 @@ pub(crate) trait Reopen: Parts {
         item: Offset,
     ) -> u64;
 
-    /// Takes note of an item that is linked, and whose header and key are right; what is wrong with the rest.
+    /// Takes note of an item that is linked, and whose header and key are right; false if its value was evicted.
+    ///
+    /// # Errors
+    /// What is wrong with the rest.
     fn claim<A: Access>(
         entries: &mut Self::Entries,
         writing: &Writing<'_, Self, A>,
         survey: &mut Survey,
         linked: (Slot, Offset, &ItemState),
-    ) -> Result<(), &'static str>;
+    ) -> Result<bool, &'static str>;
 
     /// Puts the memory in order with what is linked.
     ///

@@ -264,7 +264,10 @@ fn another_table_is_refused_and_kept() {
     let others = [
         (StoreConfig { memory_bytes: 16 << 20, ..config.clone() }, ["8388608", "16777216"]),
         (StoreConfig { partitions: Some(4), ..config.clone() }, ["partitions 2", "4"]),
-        (StoreConfig { item_optimistic_bytes_max: 100, ..config.clone() }, ["size class", "is asked for"]),
+        (
+            StoreConfig { item_optimistic_bytes_max: 100, ..config.clone() },
+            ["value beside its key", "is asked for"],
+        ),
         (StoreConfig { shard_bits: 1, ..config.clone() }, ["shard bits 0", "1"]),
         (StoreConfig { hash_mask: 0xff, ..config.clone() }, ["bits of the key hash", "255"]),
     ];

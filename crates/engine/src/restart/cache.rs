@@ -101,9 +101,9 @@ impl<B: PositionBits> Reopen for CacheMode<B> {
         writing: &Writing<'_, Self, A>,
         survey: &mut Survey,
         (slot, item, state): (Slot, Offset, &ItemState),
-    ) -> Result<(), &'static str> {
+    ) -> Result<bool, &'static str> {
         if !writing.engine.is_inline(state.value_bytes() as u64) {
-            let chunk = whole_extent(writing.engine, item, state).ok_or("a large value is not there")?;
+            let Some(chunk) = whole_extent(writing.engine, item, state) else { return Ok(false) };
             if !survey.extents.insert(chunk) {
                 return Err("a large value belongs to two items");
             }
@@ -111,7 +111,7 @@ impl<B: PositionBits> Reopen for CacheMode<B> {
             survey.keep(chunk, words, ChunkKind::Settled);
         }
         entries.linked.set(entries.place(position(slot.link())));
-        Ok(())
+        Ok(true)
     }
 
     fn finish<A: Access>(

@@ -11,6 +11,7 @@
 //! The others are written when the table is closed.
 
 use crate::{config::StoreConfig, mode::Mode, partition::Writing, restart::OpenError, store::Engine};
+use minos_base::SizeClass;
 use minos_region::{Offset, Region};
 use minos_sync::Access;
 use std::sync::atomic::{
@@ -86,10 +87,15 @@ impl Saved {
     ) -> Result<(), OpenError> {
         let word = |at| self.word(engine.memory().region(), at).load(Relaxed);
         let (found, expected) = (word(SHAPE), shape(engine, config));
-        let low = |word: u64| word & u64::from(u32::MAX);
+        let class = |word: u64| SizeClass::from_index((word & u64::from(u32::MAX)) as usize);
+        let inline_bytes_max = |word| class(word).map_or(0, SizeClass::bytes_max);
         let pairs = [
             ("shard bits", found >> SHARD_SHIFT, expected >> SHARD_SHIFT),
-            ("size class up to which values lie beside their keys", low(found), low(expected)),
+            (
+                "bytes of the largest value beside its key",
+                inline_bytes_max(found),
+                inline_bytes_max(expected),
+            ),
             ("bits of the key hash", word(HASH_MASK), config.hash_mask),
         ];
         match pairs.into_iter().find(|(_, found, expected)| found != expected) {

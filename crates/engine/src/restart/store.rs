@@ -46,12 +46,12 @@ impl Reopen for StoreMode {
         writing: &Writing<'_, Self, A>,
         survey: &mut Survey,
         (slot, item, state): (Slot, Offset, &ItemState),
-    ) -> Result<(), &'static str> {
+    ) -> Result<bool, &'static str> {
         let is_inline = slot.class_index() <= writing.engine.inline_class_max.index();
         let partition = writing.partition.number;
         let kind = if is_inline { ChunkKind::Shared { partition } } else { ChunkKind::Settled };
         survey.keep(item, item_words(state.key_bytes(), state.value_bytes() as u64), kind);
-        Ok(())
+        Ok(true)
     }
 
     fn finish<A: Access>((): (), _: &Writing<'_, Self, A>, _: &mut Survey) -> Result<(), String> {

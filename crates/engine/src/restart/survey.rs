@@ -229,8 +229,12 @@ impl Survey {
             // Nobody misses it; and it is not known which generations may still be there.
             return Verdict::Nothing;
         }
-        if let Err(what) = M::claim(&mut found.entries, writing, self, (slot, item, &state)) {
-            return Verdict::Wrong(what);
+        match M::claim(&mut found.entries, writing, self, (slot, item, &state)) {
+            Ok(true) => {}
+            Ok(false) if !self.is_closed => return Verdict::Nothing,
+            // Whoever closes a table removes what has lost its value.
+            Ok(false) => return Verdict::Wrong("a large value is not there"),
+            Err(what) => return Verdict::Wrong(what),
         }
         found.chain.push((slot, item));
         Verdict::Item(state)
