@@ -163,7 +163,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
                     Pinning::Gone => return Attempt::Missing,
                 }
             };
-            self.note_read(partition, hash, key, &state, candidate.slot, now);
+            self.note_read(partition, (hash, key), &state, &candidate, now);
             // What is reported is the item before this access, as in a read.
             Attempt::Found(Pinned { engine: Arc::clone(self), hash, state, hold })
         })

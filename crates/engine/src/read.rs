@@ -32,6 +32,15 @@ pub(crate) enum Attempt<T> {
     Disturbed,
 }
 
+impl Candidate<'_> {
+    /// Whether the slot is in the first bucket of its chain.
+    #[inline]
+    fn is_in_first_bucket(&self) -> bool {
+        let [first, cell] = [self.version, self.cell].map(|word| std::ptr::from_ref(word).addr());
+        cell.wrapping_sub(first) < BUCKET_WORDS * size_of::<AtomicU64>()
+    }
+}
+
 impl<T> Attempt<T> {
     /// Goes on with what was found.
     #[inline]
@@ -244,7 +253,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
         if !self.is_linked(partition, &candidate) {
             return Attempt::Disturbed;
         }
-        self.note_read(partition, hash, key, &state, candidate.slot, now);
+        self.note_read(partition, (hash, key), &state, &candidate, now);
         Attempt::Found(result)
     }
 
@@ -275,14 +284,35 @@ impl<M: Mode, A: Access> Engine<M, A> {
     pub(crate) fn note_read(
         &self,
         partition: &Partition<M, A>,
-        hash: KeyHash,
-        key: &[u8],
+        (hash, key): (KeyHash, &[u8]),
         state: &ItemState,
-        slot: Slot,
+        candidate: &Candidate<'_>,
         now: Seconds,
     ) {
-        if self.is_note_due(partition, state, slot) {
-            self.record_access(partition, hash, key, slot, now);
+        if M::is_move_due(self, &partition.space, candidate.slot.link()) {
+            self.record_access(partition, hash, key, candidate.slot, now);
+        } else if state.is_access_due() {
+            if candidate.is_in_first_bucket() {
+                self.mark_access(partition, candidate, now);
+            } else {
+                self.record_access(partition, hash, key, candidate.slot, now);
+            }
+        }
+    }
+
+    /// Marks a candidate as read, if its slot is as it was and its writer may be had.
+    ///
+    /// The slot tells enough: whatever it refers to is linked, and if by now that is another item in the same
+    /// place, then that one is taken for read. Only a first bucket is nothing else later.
+    #[cold]
+    fn mark_access(&self, partition: &Partition<M, A>, candidate: &Candidate<'_>, now: Seconds) {
+        let Some(_writer) = A::try_enter(&partition.writer) else { return };
+        let region = self.memory().region();
+        let is_linked = candidate.cell.load(Relaxed) == candidate.slot.0
+            && M::locate(&partition.space, region, candidate.slot.link()) == Some(candidate.item);
+        if is_linked {
+            let state = ItemState::load(region, candidate.item, now);
+            note_access(region, candidate.item, &state, now);
         }
     }
 
@@ -310,7 +340,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
         };
         let result = f(&claim.view(state, candidate.slot));
         drop(claim);
-        self.note_read(partition, hash, key, &state, candidate.slot, now);
+        self.note_read(partition, (hash, key), &state, &candidate, now);
         Attempt::Found(result)
     }
 
