@@ -384,6 +384,9 @@ impl<M: Mode, A: Access> Engine<M, A> {
 impl<M: Mode, A: Access> Writing<'_, M, A> {
     /// Writes down that an item was read, if `slot` still is that of this key.
     pub(crate) fn record_access(&mut self, hash: KeyHash, key: &[u8], slot: Slot, now: Seconds) {
+        self.writer.now = now;
+        // Moving appends: without this, reads alone could bring the positions of a log round.
+        M::settle_debts(self);
         let Some(found) = self.find(hash, key).filter(|found| found.slot == slot) else { return };
         let state = ItemState::load(self.region(), found.item, now);
         note_access(self.region(), found.item, &state, now);

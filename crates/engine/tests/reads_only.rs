@@ -1,0 +1,64 @@
+//! A cache that is only read still moves and evicts items, until the positions of its logs come round.
+
+use minos_engine::{
+    AnyWriter, CacheMode, Crcw, Engine, Erew, Eviction, ItemMeta, StoreConfig, position::Narrow,
+};
+
+/// Twice as many as there is memory for.
+const KEYS: u64 = 10_000;
+const HOT_KEYS: usize = 1000;
+const VALUE_WORDS: u64 = 16;
+/// Positions have 20 bits: enough reads to append them several times over.
+const MOVED_WORDS_MIN: u64 = 4 << 20;
+
+fn value_of(key: u64) -> Vec<u8> {
+    key.to_le_bytes().repeat(VALUE_WORDS as usize)
+}
+
+fn reads_alone_keep_the_index_in_order<A: AnyWriter>() {
+    let config = StoreConfig {
+        eviction: Eviction::Lru,
+        partitions: Some(1),
+        large_bytes_min: Some(0),
+        ..StoreConfig::new(1 << 20)
+    };
+    let cache = Engine::<CacheMode<Narrow>, A>::create(&config).unwrap();
+    for number in 0..KEYS {
+        let (key, value) = (number.to_le_bytes(), value_of(number));
+        cache.entry(cache.hash(&key), &key, 2).insert(&[&value], ItemMeta::default()).unwrap();
+    }
+    // Some segments of items: whenever one is read, it is in an older one than the last, and not yet evicted.
+    let is_there = |key: &u64| {
+        let key = key.to_le_bytes();
+        cache.read(cache.hash(&key), &key, 2, |_| ()).is_some()
+    };
+    let hot: Vec<_> = (0..KEYS).filter(is_there).take(HOT_KEYS).collect();
+    assert!(hot.len() == HOT_KEYS, "{} items", hot.len());
+    let rounds = MOVED_WORDS_MIN / (HOT_KEYS as u64 * VALUE_WORDS);
+    for round in 0..rounds {
+        for &number in &hot {
+            let key = number.to_le_bytes();
+            let mut value = Vec::new();
+            let found = cache.read(cache.hash(&key), &key, 2, |item| {
+                value.clear();
+                item.copy_value_to(&mut value);
+            });
+            assert!(found.is_some() && value == value_of(number), "key {number}");
+        }
+        if round % 8 == 0 {
+            cache.check().unwrap();
+        }
+    }
+    let stats = cache.stats();
+    assert!(stats.reinserted >= (rounds - 1) * HOT_KEYS as u64, "{stats:?}");
+}
+
+#[test]
+fn reads_alone_keep_the_index_in_order_in_crcw() {
+    reads_alone_keep_the_index_in_order::<Crcw>();
+}
+
+#[test]
+fn reads_alone_keep_the_index_in_order_in_erew() {
+    reads_alone_keep_the_index_in_order::<Erew>();
+}
