@@ -1,27 +1,207 @@
-//! The MICA engine: partitions, cache-line buckets, optimistic reads, an index that grows while serving.
+//! A key-value table in one piece of memory, for use within a process: MICA's engine (NSDI'14, §4).
 //!
-//! [`Store`] is everything. Small items are read without a lock ([`Engine::read`]), a key is changed while
-//! nothing else is written in its partition ([`Engine::entry`]), a large value is received into a
-//! [`Reservation`] and sent from a [`Pinned`] item, both without holding anybody up, and what comes in
-//! bursts is done in bursts ([`Engine::get_many`]).
+//! An [`Engine`] has a mode, which says what happens when its memory is full, and an access mode, which says
+//! which threads may read and write it. Both are types: what a mode does not need is not compiled.
 //!
-//! A table on a file outlives its process:
+//! | | full memory | a full bucket | large values |
+//! |---|---|---|---|
+//! | [`Store`] | a new item is refused, the old value stays | gets longer | as others, read under a pin |
+//! | [`Cache`] | the oldest items go, see [`Eviction`] | its oldest entry goes | in an order of their own |
+//!
+//! | access mode | who reads | who writes | made by |
+//! |---|---|---|---|
+//! | [`Crcw`], the default | any thread, no lock | any thread, a lock a partition | [`Engine::create`] |
+//! | [`Crew`] | any thread, no lock | a partition's [`Owner`], no lock | [`Engine::create_owned`] |
+//! | [`Erew`] | the thread that has the table | the same; nothing is synchronised | [`Engine::create`] |
+//!
+//! Every call takes a key with its [`Engine::hash`], which so is computed once, and the time in whole
+//! [seconds](minos_base::Seconds) of a clock that the caller chooses; an item whose expiry is not after that time
+//! is not there. Where no item expires, any constant will do. Sizes are in bytes.
+//!
+//! # A store
 //!
 //! ```
-//! use minos_engine::{Backing, Cache, ItemMeta, Opening, StoreConfig};
-//! # let folder = tempfile::tempdir()?;
-//! # let path = folder.path().join("region");
-//! let config = StoreConfig { backing: Backing::File(path), ..StoreConfig::new(4 << 20) };
-//! let (cache, opening): (Cache, _) = Cache::open(&config)?;
-//! assert_eq!(opening, Opening::Created);
-//! cache.entry(cache.hash(b"key"), b"key", 1).insert(&[b"value"], ItemMeta::default())?;
-//! cache.close()?;
+//! use minos_engine::{ItemMeta, OutOfMemory, Store, StoreConfig};
 //!
-//! let (cache, opening): (Cache, _) = Cache::open(&config)?;
-//! assert_eq!(opening, Opening::Warm { items: 1 });
-//! assert!(cache.read(cache.hash(b"key"), b"key", 1, |item| item.value_bytes()).is_some());
+//! let store: Store = Store::create(&StoreConfig::new(16 << 20))?;
+//! let (key, now) = (b"language".as_slice(), 2);
+//! let hash = store.hash(key);
+//!
+//! store.entry(hash, key, now).insert(&[b"Rust"], ItemMeta { flags: 7, ..ItemMeta::default() })?;
+//!
+//! let mut value = Vec::new();
+//! let flags = store.read(hash, key, now, |item| {
+//!     // May run again when a writer interferes, so that it begins with what it did before.
+//!     value.clear();
+//!     item.copy_value_to(&mut value);
+//!     item.flags()
+//! });
+//! assert_eq!((flags, value.as_slice()), (Some(7), b"Rust".as_slice()));
+//!
+//! // While an entry is held, nobody else writes in its partition: read, decide, write.
+//! let mut entry = store.entry(hash, key, now);
+//! let longer = entry.item().map(|item| [item.value(), b"!"].concat()).unwrap_or_default();
+//! entry.insert(&[&longer], ItemMeta::default())?;
+//! assert_eq!(entry.item().unwrap().value(), b"Rust!");
+//! assert!(entry.remove());
+//! drop(entry);
+//! assert_eq!(store.read(hash, key, now, |_| ()), None);
+//!
+//! // What does not fit is refused.
+//! let huge = vec![0; 32 << 20];
+//! assert_eq!(store.entry(hash, key, now).insert(&[&huge], ItemMeta::default()), Err(OutOfMemory));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # A cache
+//!
+//! ```
+//! use minos_engine::{Cache, Eviction, ItemMeta, StoreConfig};
+//!
+//! let config = StoreConfig { eviction: Eviction::ApproxLru, ..StoreConfig::new(1 << 20) };
+//! let cache: Cache = Cache::create(&config)?;
+//! let key = |number: u32| number.to_le_bytes();
+//! for number in 0..10_000 {
+//!     let key = key(number);
+//!     cache.entry(cache.hash(&key), &key, 2).insert(&[&[0; 200]], ItemMeta::default())?;
+//! }
+//! let is_there = |number| cache.read(cache.hash(&key(number)), &key(number), 2, |_| ()).is_some();
+//! assert!(is_there(9_999) && !is_there(0));
+//! let stats = cache.stats();
+//! assert_eq!(stats.items + stats.evictions(), 10_000);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Bursts
+//!
+//! The cache misses of many operations overlap: up to [`StoreConfig::prefetch_depth`] at a time.
+//!
+//! ```
+//! use minos_engine::{Delete, Get, ItemMeta, Put, Store, StoreConfig};
+//!
+//! let store: Store = Store::create(&StoreConfig::new(16 << 20))?;
+//! let keys: Vec<_> = (0..100u64).map(u64::to_le_bytes).collect();
+//! let put = |key| Put { hash: store.hash(key), key, value: key, meta: ItemMeta::default() };
+//! let puts: Vec<_> = keys.iter().map(|key| put(key.as_slice())).collect();
+//! store.put_many(&puts, 2, |_, stored| assert!(stored.is_ok()));
+//!
+//! let gets: Vec<_> = keys.iter().map(|key| Get { hash: store.hash(key), key }).collect();
+//! let mut numbers = vec![None; keys.len()];
+//! store.get_many(&gets, 2, |at, item| numbers[at] = item.and_then(|item| item.value_u64()));
+//! assert!((0..100).all(|at| numbers[at] == Some(at as u64)));
+//!
+//! let deletes: Vec<_> = keys.iter().map(|key| Delete { hash: store.hash(key), key }).collect();
+//! store.delete_many(&deletes, 2, |_, was_there| assert!(was_there));
+//! assert_eq!(store.stats().items, 0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # CREW: owners on threads
+//!
+//! ```
+//! use minos_engine::{Crew, ItemMeta, Store, StoreConfig};
+//! use std::thread;
+//!
+//! let config = StoreConfig { partitions: Some(4), ..StoreConfig::new(16 << 20) };
+//! let (store, owners) = Store::<Crew>::create_owned(&config, 2)?;
+//! thread::scope(|scope| {
+//!     for mut owner in owners {
+//!         scope.spawn(move || {
+//!             for key in (0..1000u32).map(u32::to_le_bytes) {
+//!                 let hash = owner.hash(&key);
+//!                 if owner.owns(hash) {
+//!                     owner.entry(hash, &key, 2).insert(&[&key], ItemMeta::default()).unwrap();
+//!                 }
+//!             }
+//!         });
+//!     }
+//! });
+//! assert_eq!(store.stats().items, 1000);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # EREW: a table for each thread
+//!
+//! The highest bits of the hash choose the thread, and `shard_bits` tell its table not to look at them again.
+//!
+//! ```
+//! use minos_engine::{Cache, Erew, ItemMeta, StoreConfig};
+//! use std::thread;
+//!
+//! const SHARD_BITS: u32 = 1;
+//! let config = StoreConfig { shard_bits: SHARD_BITS, ..StoreConfig::new(4 << 20) };
+//! let threads = [0, 1].map(|shard| {
+//!     let config = config.clone();
+//!     thread::spawn(move || {
+//!         let cache = Cache::<Erew>::create(&config).unwrap();
+//!         for key in (0..1000u32).map(u32::to_le_bytes) {
+//!             let hash = cache.hash(&key);
+//!             if hash.partition(SHARD_BITS) == shard {
+//!                 cache.entry(hash, &key, 2).insert(&[&key], ItemMeta::default()).unwrap();
+//!             }
+//!         }
+//!         cache.stats().items
+//!     })
+//! });
+//! let items: u64 = threads.map(|thread| thread.join().unwrap()).iter().sum();
+//! assert_eq!(items, 1000);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Large values
+//!
+//! A large value is received into a [`Reservation`] and sent from a [`Pinned`] item, and holds nobody up
+//! meanwhile, whatever time that takes.
+//!
+//! ```
+//! use minos_engine::{Cache, ItemMeta, StoreConfig};
+//! use std::sync::Arc;
+//!
+//! let cache: Arc<Cache> = Arc::new(Cache::create(&StoreConfig::new(64 << 20))?);
+//! let key = b"film".as_slice();
+//! let hash = cache.hash(key);
+//! let mut reservation = cache.reserve(hash, key, 8 << 20)?;
+//! reservation.value_mut().fill(7);
+//! cache.entry(hash, key, 2).commit(reservation, ItemMeta::default())?;
+//!
+//! let pinned = cache.pin(hash, key, 2).ok_or("evicted already")?;
+//! cache.entry(hash, key, 2).remove();
+//! assert!(pinned.value().iter().all(|&byte| byte == 7));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # On a file
+//!
+//! With [`Backing::File`] a table outlives its process: [`Engine::open`] goes on with what is there, or says why it
+//! does not, and [`Engine::close`] leaves it in order. One that was not closed is repaired, or started empty.
+//!
+//! ```
+//! use minos_engine::{Backing, Crcw, ItemMeta, Opening, Store, StoreConfig};
+//!
+//! # let dir = tempfile::tempdir()?;
+//! let backing = Backing::File(dir.path().join("table"));
+//! let config = StoreConfig { backing, ..StoreConfig::new(16 << 20) };
+//! let key = b"kept".as_slice();
+//!
+//! let (store, opening) = Store::<Crcw>::open(&config)?;
+//! assert_eq!(opening, Opening::Created);
+//! store.entry(store.hash(key), key, 2).insert(&[b"value"], ItemMeta::default())?;
+//! store.close()?;
+//!
+//! let (store, opening) = Store::<Crcw>::open(&config)?;
+//! assert_eq!(opening, Opening::Warm { items: 1 });
+//! assert!(store.read(store.hash(key), key, 2, |_| ()).is_some());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Errors
+//!
+//! Making a table fails with [`CreateError`]: the configuration is not possible, the memory cannot be had, or is too
+//! little for that many partitions. Writing fails with [`OutOfMemory`], and then nothing has changed; in a cache
+//! that happens only to values that are larger than its memory allows, or while pinned ones fill it. Reading
+//! does not fail.
+//!
+//! Layouts, invariants and memory orders are explained in `docs/engine.md`.
 
 #![forbid(unsafe_code)]
 
