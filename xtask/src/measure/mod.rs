@@ -1,11 +1,13 @@
 //! `cargo xtask measure`: the figures of the README and of the engine, measured on this machine.
 //!
 //! Minos, memcached and Redis run side by side, each bound to the first processor, and are measured in turn
-//! (A B C A B C) by `minos bench` on the second one. Only one of them is under load at a time. Figures are
-//! medians with the smallest and the largest value seen.
+//! (A B C A B C) by `minos bench` on the second one. Only one of them is under load at a time. `engine` and
+//! `eviction` need no server. Figures are medians with the smallest and the largest value seen.
 
+mod bars;
 mod chart;
 mod contestants;
+mod engine;
 mod eviction;
 mod files;
 mod memory;
@@ -26,7 +28,7 @@ use contestants::Contestant;
 use report::Report;
 
 /// The figures, in the order in which they are measured.
-const FIGURES: [&str; 6] = ["processor", "tails", "tails2", "memory", "files", "eviction"];
+const FIGURES: [&str; 7] = ["processor", "tails", "tails2", "memory", "files", "eviction", "engine"];
 
 /// What to measure, and for how long.
 #[derive(clap::Args, Debug)]
@@ -34,15 +36,33 @@ pub(crate) struct MeasureOptions {
     /// Which figures
     #[arg(default_values = FIGURES, value_parser = clap::builder::PossibleValuesParser::new(FIGURES))]
     figures: Vec<String>,
-    /// Rounds of each measurement
-    #[arg(long, default_value_t = 5)]
-    rounds: u32,
-    /// Seconds of each measurement
-    #[arg(long, default_value_t = 4)]
-    seconds: u32,
+    /// Rounds of each measurement [default: 5; engine: 3]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: Option<u32>,
+    /// Seconds of each measurement [default: 4; engine: 1]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    seconds: Option<u32>,
+    /// Items, for engine [default: as the data set says]
+    #[arg(long)]
+    keys: Option<u64>,
+    /// All data sets, for engine [default: tiny items only]
+    #[arg(long)]
+    full: bool,
     /// Folder for results and picture
     #[arg(long, default_value = "docs/results")]
     out: PathBuf,
+}
+
+impl MeasureOptions {
+    /// Short by default: there are many cases, and they are quiet.
+    fn engine_extent(&self) -> engine::Extent {
+        engine::Extent {
+            rounds: self.rounds.unwrap_or(3),
+            seconds: self.seconds.unwrap_or(1),
+            keys: self.keys,
+            is_full: self.full,
+        }
+    }
 }
 
 /// Measures and writes a report and a picture.
@@ -50,7 +70,8 @@ pub(crate) fn run(options: &MeasureOptions) -> anyhow::Result<()> {
     let program = release_build()?;
     fs::create_dir_all(&options.out)?;
     for figure in &options.figures {
-        let bench = Bench { program: program.clone(), seconds: options.seconds, rounds: options.rounds };
+        let (seconds, rounds) = (options.seconds.unwrap_or(4), options.rounds.unwrap_or(5));
+        let bench = Bench { program: program.clone(), seconds, rounds };
         let report = match figure.as_str() {
             "processor" => processor::measure(&bench)?,
             "tails" => tails::on_one_processor(&bench, &options.out)?,
@@ -58,6 +79,7 @@ pub(crate) fn run(options: &MeasureOptions) -> anyhow::Result<()> {
             "memory" => memory::measure(&bench)?,
             "files" => files::measure(&bench)?,
             "eviction" => eviction::measure(&options.out)?,
+            "engine" => engine::measure(&program, &options.engine_extent(), &options.out)?,
             other => bail!("no figure is called {other}"),
         };
         finish(&report, &options.out.join(format!("{figure}.md")))?;
