@@ -162,3 +162,55 @@ impl<S: Seat> Drawer<'_, S> {
         bail!("it has hardly any of the keys that are asked for: fewer --threads or more --keys are needed")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use minos_engine::{StoreConfig, StoreMode};
+    use minos_workload::Shape;
+
+    use super::super::seat::{Alone, Owning, Sharing};
+    use super::*;
+
+    /// The scripts of two threads, and their seats.
+    fn draw_two<S: Seat>(keys: u64) -> Result<Vec<(S, Script)>> {
+        let workload =
+            Workload::open("mica-tiny", &Shape { keys: Some(keys), ..Shape::default() }, 1).unwrap();
+        let config = StoreConfig { partitions: Some(2), ..StoreConfig::new(4 << 20) };
+        let seats = S::arrange(&config, 2).unwrap().into_iter().enumerate();
+        let draw =
+            |(thread, seat)| Script::draw(&seat, &workload, (thread, 2), 10).map(|script| (seat, script));
+        seats.map(draw).collect()
+    }
+
+    /// The mix is as drawn, and PUTs are the thread's own.
+    fn assert_fits<S: Seat>(seat: &S, script: &Script) {
+        let lines = script.lines();
+        assert!(lines.puts.iter().all(|put| seat.writes(put.hash) && put.value_bytes == 8));
+        assert!(lines.gets.iter().all(|get| seat.reads(get.hash) && seat.engine().hash(get.key) == get.hash));
+        let in_bursts: usize = lines.gets_in_burst.iter().map(|gets| usize::from(*gets)).sum();
+        assert_eq!(in_bursts, lines.gets.len());
+        assert_eq!(lines.gets_in_burst.len() * 10, lines.gets.len() + lines.puts.len());
+        let share = lines.gets.len() as f64 / (lines.gets.len() + lines.puts.len()) as f64;
+        assert!((share - 0.95).abs() < 0.01, "{share}");
+    }
+
+    #[test]
+    fn a_thread_writes_its_own_keys_and_keeps_the_mix() {
+        for (seat, script) in draw_two::<Alone<StoreMode>>(1000).unwrap() {
+            assert_fits(&seat, &script);
+        }
+        for (seat, script) in draw_two::<Owning<StoreMode>>(1000).unwrap() {
+            assert_fits(&seat, &script);
+            assert!(script.lines().gets.iter().any(|get| !seat.writes(get.hash)), "it reads those of others");
+        }
+        for (seat, script) in draw_two::<Sharing<StoreMode>>(1000).unwrap() {
+            assert_fits(&seat, &script);
+        }
+    }
+
+    #[test]
+    fn a_thread_without_keys_is_told_so() {
+        let error = draw_two::<Alone<StoreMode>>(1).map(|_| ()).unwrap_err();
+        assert!(format!("{error:#}").contains("--threads"), "{error:#}");
+    }
+}
