@@ -92,7 +92,7 @@ impl<A: Access> Memory<A> {
     fn walk_zone(&self, heap: &A::Lock<Heap>, zone: Range<Offset>) -> Result<Walk, String> {
         let heap = heap.lock();
         let mut walk = Walk::default();
-        walk.span(self.region(), zone.clone())?;
+        walk.span(self.region(), zone.clone(), 0)?;
         walk.agrees_with(self.region(), &heap, &zone)?;
         Ok(walk)
     }
@@ -100,7 +100,7 @@ impl<A: Access> Memory<A> {
     fn walk_arenas(&self, root: &Walk, spans: &mut Walk) -> Result<(), String> {
         for &(payload, _) in &root.arenas {
             let span = self.layout.arena_span(payload);
-            spans.span(self.region(), span..span.plus(self.arena_words()))?;
+            spans.span(self.region(), span..span.plus(self.arena_words()), NESTED)?;
         }
         Ok(())
     }
@@ -122,11 +122,15 @@ impl<A: Access> Memory<A> {
 }
 
 impl Walk {
-    /// Walks one span from its first chunk to its end tag.
-    fn span(&mut self, region: &Region, span: Range<Offset>) -> Result<(), String> {
+    /// Walks one span from its first chunk to its end tag, of the region's heap or of a nested one by `level`.
+    fn span(&mut self, region: &Region, span: Range<Offset>, level: u64) -> Result<(), String> {
         let (mut chunk, mut before_used) = (span.start, true);
         for step in tags(region, span) {
             let (at, tag, words) = step?;
+            // A chunk that says otherwise would be given back to another heap, or as something else.
+            if tag & NESTED != level || level == NESTED && tag & (ARENA | LOG) != 0 {
+                return Err(format!("chunk {}: of another heap", at.words()));
+            }
             if (tag & BEFORE_USED != 0) != before_used {
                 return Err(format!("chunk {}: wrong about the chunk before it", at.words()));
             }

@@ -314,9 +314,13 @@ fn damage_between_the_items_is_noticed() {
     let word = |offset: Offset| offset.words();
     // The tag of a chunk in use, that of the free one behind it, its two links and its size.
     let free = small.plus(30);
-    for damaged in [word(small) - 1, word(free), word(free) + 1, word(free) + 2, word(free) + 30] {
+    let sizes =
+        [word(small) - 1, word(free), word(free) + 1, word(free) + 2, word(free) + 30].map(|at| (at, 9));
+    // What is said of it beside its size.
+    let flags = (0..7).flat_map(|bit| [(word(small) - 1, bit), (word(free), bit)]);
+    for (damaged, bit) in sizes.into_iter().chain(flags) {
         fs::write(&place.path, &original).unwrap();
-        place.flip(damaged, 9);
+        place.flip(damaged, bit);
         let error = place.open().unwrap_err();
         assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
     }
