@@ -58,6 +58,10 @@ const SEGMENTS_MIN: usize = 2;
 const SHARES_MAX: u64 = 4;
 const SEGMENTS_PER_SHARE: u64 = 128;
 
+/// What is read is moved to the tail when less than this part of the memory is free: so early that what is read
+/// often is not in the first segment to be evicted.
+const SCARCE_PART: u64 = 8;
+
 /// The largest segment, in words, as a power of two.
 const SEGMENT_BITS_MAX: u32 = 17;
 /// Segments of the smallest size that narrow positions can tell apart, as a power of two.
@@ -148,6 +152,12 @@ impl<A: Access> Segments for Arenas<'_, A> {
     fn words(&self) -> u64 {
         self.memory.arena_words()
     }
+
+    fn is_scarce(&self) -> bool {
+        // Of what logs may take: the reserve is not theirs.
+        let free_words = self.memory.stats().free_words - self.memory.reserve_stats().free_words;
+        free_words * 8 < self.memory.geometry().memory_bytes / SCARCE_PART
+    }
 }
 
 /// What a writer needs to take segments, and to count what is lost meanwhile.
@@ -230,19 +240,23 @@ fn extent_mark<B: PositionBits, A: Access>(
     id.to_word() ^ engine.hash(key).0
 }
 
-/// Writes down on both sides that the item with this key has this extent.
+/// Adds an extent, and writes down on both sides that the item with this key has it.
 fn put_extent<B: PositionBits, A: Access>(
     engine: &Engine<CacheMode<B>, A>,
     words: Offset,
-    (id, chunk): (ExtentId, Offset),
+    (chunk, value_bytes): (Offset, u64),
     key: &[u8],
 ) {
     let region = engine.memory().region();
+    let mut large = engine.common.large.lock();
+    let id = large.extents.insert(chunk, value_bytes);
+    // Under the lock: without it, others may evict the value at once, and its memory is no longer ours.
+    region.word(chunk).store(extent_mark(engine, id, key), Relaxed);
+    drop(large);
     let [id_word, chunk_word] = region.array(words);
     // Relaxed: nobody is led here before the slot is linked.
     id_word.store(id.to_word(), Relaxed);
     chunk_word.store(chunk.words(), Relaxed);
-    region.word(chunk).store(extent_mark(engine, id, key), Relaxed);
 }
 
 /// Where the large value of an item lies that another process has stored; `None` if it was evicted.
@@ -271,8 +285,7 @@ pub(crate) fn adopt_extent<B: PositionBits, A: Access>(
     let region = engine.memory().region();
     let words = extent_words(item, state.key_bytes());
     let chunk = Offset::from_words(region.word(words.plus(1)).load(Relaxed));
-    let id = engine.common.large.lock().extents.insert(chunk, state.value_bytes() as u64);
-    put_extent(engine, words, (id, chunk), key_of(region, item));
+    put_extent(engine, words, (chunk, state.value_bytes() as u64), key_of(region, item));
 }
 
 pub(crate) fn position<B: PositionBits>(link: u64) -> Position<B> {
@@ -439,8 +452,7 @@ impl<B: PositionBits> Parts for CacheMode<B> {
         let placed = Self::allocate(writing, large_item_words(key.len()))?;
         let (region, partition) = (writing.region(), writing.partition);
         copy_in(region.words(body(placed.item), words_for(key.len())), 0, key);
-        let id = writing.engine.common.large.lock().extents.insert(chunk, value_bytes);
-        put_extent(writing.engine, extent_words(placed.item, key.len()), (id, chunk), key);
+        put_extent(writing.engine, extent_words(placed.item, key.len()), (chunk, value_bytes), key);
         partition.space.own_extent(region, placed.item);
         Some(placed)
     }

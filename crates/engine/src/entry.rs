@@ -106,7 +106,7 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
         mut found: Option<Found>,
     ) -> Self {
         if let Some(there) = &found
-            && writing.is_dead(there, now)
+            && writing.is_dead(there.slot, there.item, now)
         {
             writing.reclaim_if_dead(there.place, now);
             found = None;

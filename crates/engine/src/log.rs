@@ -9,6 +9,7 @@
 //! word 2   end: where its memory ends                  word 11   head at the last share of a scan
 //! word 3   geometry                                    word 12   what that share left over
 //! word 4   segments evicted so far
+//! word 5   whether entries that are read are to be moved
 //! word 16  segment table: offset of the segment of each position, by its number modulo the table's length
 //! ```
 //!
@@ -19,7 +20,7 @@
 //!   | reusable  | evicted     | alive                    | free     |
 //! ```
 //!
-//! Words 0 to 4 change once a segment and are what readers look at; words 8 to 12 are the writer's.
+//! Words 0 to 5 change once a segment and are what readers look at; words 8 to 12 are the writer's.
 //!
 //! **Eviction** moves the head past one whole segment, by one store, and touches no index: a slot that
 //! refers to a position before the head dangles ([`Log::locate`]). Then the evicted segment is walked, a few
@@ -58,6 +59,7 @@ const GEOMETRY: u64 = 3;
 const TAIL: u64 = 8;
 const WALKED: u64 = 9;
 const SEGMENTS_EVICTED: u64 = 4;
+const MOVING: u64 = 5;
 const SCANNED: u64 = 11;
 const SCAN_REST: u64 = 12;
 const TABLE: u64 = 16;
@@ -75,6 +77,9 @@ pub trait Segments {
 
     /// Words of every segment: a power of two.
     fn words(&self) -> u64;
+
+    /// Whether there are not many more to be had: soon the log will have to evict.
+    fn is_scarce(&self) -> bool;
 }
 
 /// An entry of a log, as it is reported when it is lost or listed.
@@ -154,21 +159,21 @@ impl<B: PositionBits> Log<B> {
         !position.is_before(head) || cfg!(minos_no_version_check)
     }
 
-    /// Whether an entry is in the older half of a log that evicts: reinserting those which are read there, and no
+    /// Whether an entry is in the older half of a log that evicts, or soon will: reinserting those which are read there, and no
     /// others, approximates LRU (MICA §4.3.1). An evicted one is not.
     #[inline]
     pub fn is_closer_to_head(&self, region: &Region, position: Position<B>) -> bool {
         let head = self.position(region, HEAD);
-        self.has_evicted(region)
+        self.is_moving(region)
             && 2 * position.distance_from(head) < self.position(region, END).distance_from(head)
     }
 
-    /// Whether an entry of a log that evicts is in an older segment than the one that is being filled: reinserting
+    /// Whether an entry of a log that evicts, or soon will, is in an older segment than the one that is being filled: reinserting
     /// all that is read there is LRU (MICA §4.3.1), as whole segments are evicted.
     #[inline]
     pub fn is_before_tail_segment(&self, region: &Region, position: Position<B>) -> bool {
         let tail = self.position(region, TAIL);
-        self.has_evicted(region) && tail.distance_from(position) > self.in_segment(tail)
+        self.is_moving(region) && tail.distance_from(position) > self.in_segment(tail)
     }
 
     /// Words that were appended since `position`: the more, the older.
@@ -237,10 +242,10 @@ impl<B: PositionBits> Log<B> {
         self.position(region, TAIL).distance_from(self.position(region, HEAD))
     }
 
-    /// Whether anything was evicted: before that, moving entries would only waste room.
+    /// Whether the log evicts, or soon will. While there is much memory left, moving entries would only fill it.
     #[inline]
-    fn has_evicted(&self, region: &Region) -> bool {
-        self.segments_evicted(region) != 0
+    fn is_moving(&self, region: &Region) -> bool {
+        self.word(region, MOVING).load(Relaxed) != 0
     }
 
     /// How many segments were evicted since the log was made.

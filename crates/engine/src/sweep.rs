@@ -4,12 +4,18 @@ use crate::{
     chain::{self, Place},
     item::{GENERATIONS, ItemState},
     mode::Mode,
-    partition::{Found, Writing},
+    partition::Writing,
+    read::bucket_words,
+    slot::Slot,
     store::Engine,
 };
 use minos_base::Seconds;
 use minos_region::Offset;
 use minos_sync::{Access, AnyWriter};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Chains by which a sweep looks ahead, so that their cache misses overlap with its work.
+const AHEAD_BUCKETS: u64 = 4;
 
 /// Buckets that a flush sweeps while it holds a lock, when it must sweep itself.
 const FLUSH_SLICE_BUCKETS: usize = 64;
@@ -107,6 +113,7 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
             if self.writer.sweep.bucket == 0 {
                 self.writer.sweep.pass_generation = index.generation(region);
             }
+            self.look_ahead(self.writer.sweep.bucket);
             let head = index.bucket(region, self.writer.sweep.bucket);
             self.sweep_chain(head, now, &mut swept);
             swept.buckets += 1;
@@ -122,32 +129,45 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
         swept
     }
 
+    /// Asks for the bucket that is swept some chains later, and for the items of one that comes before it.
+    fn look_ahead(&self, bucket: u64) {
+        let (region, index) = (self.region(), &self.partition.index);
+        let last = index.buckets(region) - 1;
+        region.prefetch(index.bucket(region, last.min(bucket + 2 * AHEAD_BUCKETS)));
+        let head = index.bucket(region, last.min(bucket + AHEAD_BUCKETS));
+        for word in &bucket_words(region, head)[1..] {
+            self.engine.prefetch_slot(self.partition, Slot(word.load(Relaxed)));
+        }
+    }
+
     fn sweep_chain(&mut self, head: Offset, now: Seconds, swept: &mut Swept) {
         let (region, partition) = (self.region(), self.partition);
-        chain::places(region, head)
-            .for_each(|place| self.engine.prefetch_slot(partition, place.slot(region)));
         let counts = &partition.counts;
         let (expired, flushed) = (counts.expired.value(), counts.flushed.value());
-        // From the last slot to the first: what fills the gap of a removed slot was looked at before.
-        let mut at = chain::places(region, head).count();
-        while at > 0 {
-            at -= 1;
-            if let Some(place) = chain::places(region, head).nth(at) {
-                self.reclaim_if_dead(place, now);
-            }
+        // Another slot fills the gap of one that is removed, and has to be looked at too.
+        while let Some(place) =
+            chain::places(region, head).find(|place| self.is_reclaimable(place.slot(region), now))
+        {
+            self.reclaim_if_dead(place, now);
         }
         swept.expired += counts.expired.value() - expired;
         swept.flushed += counts.flushed.value() - flushed;
     }
 
+    /// Whether what a slot refers to is of no use any more.
+    fn is_reclaimable(&self, slot: Slot, now: Seconds) -> bool {
+        M::locate(&self.partition.space, self.region(), slot.link())
+            .is_none_or(|item| self.is_dead(slot, item, now))
+    }
+
     /// Whether an item is expired, flushed, or has lost its large value.
     #[inline]
-    pub(crate) fn is_dead(&self, found: &Found, now: Seconds) -> bool {
+    pub(crate) fn is_dead(&self, slot: Slot, item: Offset, now: Seconds) -> bool {
         let region = self.region();
-        let state = ItemState::load(region, found.item, now);
+        let state = ItemState::load(region, item, now);
         !state.is_live(self.partition.index.generation(region))
-            || found.slot.class_index() > self.engine.inline_class_max.index()
-                && !M::has_large_value(self.engine, found.item, &state)
+            || slot.class_index() > self.engine.inline_class_max.index()
+                && !M::has_large_value(self.engine, item, &state)
     }
 
     /// Unlinks an item that is expired, flushed or evicted; whether it was.
@@ -159,7 +179,7 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
             chain::remove::<A>(region, &partition.index, place);
             return true;
         };
-        if !self.is_dead(&Found { place, slot, item }, now) {
+        if !self.is_dead(slot, item, now) {
             return false;
         }
         let state = ItemState::load(region, item, now);

@@ -5,7 +5,7 @@
 //! prepares for it while a quarter of the tail segment is full: it takes a segment or evicts one, and with two
 //! words walked for each word appended the walk has ended when the tail needs the segment.
 
-use super::{END, FIRST, HEAD, Log, LogEntry, SEGMENTS_EVICTED, Segments, TAIL, Tag};
+use super::{END, FIRST, HEAD, Log, LogEntry, MOVING, SEGMENTS_EVICTED, Segments, TAIL, Tag};
 use crate::position::{Position, PositionBits};
 use minos_region::{Offset, Region};
 use minos_sync::horizon;
@@ -125,11 +125,14 @@ impl<B: PositionBits> Log<B> {
     pub fn extend(&self, region: &Region, segments: &mut impl Segments) -> bool {
         debug_assert_eq!(segments.words(), self.segment_words(), "segments of another size");
         if self.segments(region) > self.table_mask {
+            self.word(region, MOVING).store(1, Relaxed);
             return false;
         }
-        let Some(segment) = segments.take() else { return false };
-        self.add(region, segment);
-        true
+        let segment = segments.take();
+        if segment.is_none() || segments.is_scarce() {
+            self.word(region, MOVING).store(1, Relaxed);
+        }
+        segment.inspect(|segment| self.add(region, *segment)).is_some()
     }
 
     /// Puts a segment behind the last one.

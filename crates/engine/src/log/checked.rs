@@ -42,6 +42,10 @@ impl Segments for Pool<'_> {
     fn words(&self) -> u64 {
         self.words
     }
+
+    fn is_scarce(&self) -> bool {
+        self.free.len() < 2
+    }
 }
 
 pub(super) fn region() -> Region {

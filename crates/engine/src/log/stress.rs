@@ -47,6 +47,10 @@ impl Segments for SharedPool<'_, '_> {
     fn words(&self) -> u64 {
         SEGMENT_WORDS
     }
+
+    fn is_scarce(&self) -> bool {
+        true
+    }
 }
 
 /// What the threads of the test share.

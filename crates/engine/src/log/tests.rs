@@ -202,9 +202,9 @@ fn the_youngest_entries_are_those_of_the_segment_being_filled() {
             let is_filled = log.in_segment(log.position(&region, TAIL)) == 0;
             let is_same = position.words() >> log.segment_bits == tail.words() >> log.segment_bits;
             let is_young = tail.distance_from(*position) < 64 && is_same && !is_filled;
-            let has_evicted = log.segments_evicted(&region) != 0;
+            let is_moving = log.is_moving(&region);
             let is_old = log.is_before_tail_segment(&region, *position);
-            assert_eq!(is_old, has_evicted && !is_young, "{position:?} {tail:?}");
+            assert_eq!(is_old, is_moving && !is_young, "{position:?} {tail:?}");
         }
     }
 }
