@@ -1,12 +1,13 @@
 //! Warm restart: a table on a file outlives its process (MICA keeps none; this is Minos's own).
 //!
 //! A table that was closed is gone on with after everything in it was looked at once: heaps, index, logs, and
-//! the header and key of every item; what a key was stored with (value, flags, expiry, CAS unique) has no checksum.
-//! One that was not closed, because its
-//! process was killed, is repaired: what was just being written is dropped, the heaps are laid out anew around
-//! the rest. After the machine itself has stopped, or if anything contradicts, the table starts empty.
+//! the header and key of every item; what a key was stored with (value, flags, expiry, CAS unique) has no
+//! checksum. One that was not closed, because its process was killed, is repaired: what was just being written is
+//! dropped, the heaps are laid out anew around the rest. After the machine itself has stopped, or if anything
+//! contradicts, the table starts empty.
 
 pub(crate) mod cache;
+mod outcome;
 pub(crate) mod saved;
 mod store;
 mod survey;
@@ -26,81 +27,13 @@ use crate::{
 use minos_base::KeyHash;
 use minos_region::{Backing, Memory, Offset, Opened};
 use minos_sync::{Access, AnyWriter, Crew};
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::Ordering::{Relaxed, Release},
-    },
+pub use outcome::{CloseError, OpenError, Opening};
+use outcome::{named, report};
+use std::sync::{
+    Arc,
+    atomic::Ordering::{Relaxed, Release},
 };
 use survey::Survey;
-
-/// How a table came about that may have been there already.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Opening {
-    /// There was none.
-    Created,
-    /// It was closed, and goes on as it was.
-    Warm {
-        /// Items that it holds.
-        items: u64,
-    },
-    /// It was not closed, because its process was killed, and goes on with what was whole.
-    Repaired {
-        /// Items that it holds.
-        items: u64,
-        /// Items that were lost, because they or their neighbours in the index were just being written.
-        dropped: u64,
-    },
-    /// There was one, but nothing of it could be relied on.
-    StartedEmpty {
-        /// Why not.
-        reason: String,
-    },
-}
-
-impl fmt::Display for Opening {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Created => write!(f, "new"),
-            Self::Warm { items } => write!(f, "warm: {items} items"),
-            Self::Repaired { items, dropped } => {
-                write!(f, "repaired after an unclean stop: {items} items, {dropped} dropped")
-            }
-            Self::StartedEmpty { reason } => write!(f, "started empty: {reason}"),
-        }
-    }
-}
-
-/// Why a table cannot be opened. What is in the file stays as it is.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// A new one cannot be made, or the configuration is not possible.
-    #[error(transparent)]
-    Create(#[from] CreateError),
-    /// The file holds something else than what is asked for, or cannot be used.
-    #[error(transparent)]
-    Region(#[from] minos_region::OpenError),
-    /// It holds a table in another mode, or of another version of this program.
-    #[error("the region was made for {found}, but {expected} is asked for")]
-    Layout {
-        /// Mode and version of what is in the file.
-        found: String,
-        /// Mode and version that are asked for.
-        expected: String,
-    },
-}
-
-/// Why a table could not be closed. It will be opened as one that was not.
-#[derive(Debug, thiserror::Error)]
-pub enum CloseError {
-    /// Somebody uses it: a thread that shares it, a [`crate::Pinned`] item, a [`crate::Reservation`], an owner.
-    #[error("the table is still in use")]
-    InUse,
-    /// The file cannot be written.
-    #[error(transparent)]
-    Region(#[from] minos_region::OpenError),
-}
 
 /// How the modes find again what an earlier process has left.
 pub(crate) trait Reopen: Parts {
@@ -368,30 +301,5 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
         self.engine.partition_of(hash) == self.partition.number
             && self.head(hash) == head
             && slot.has_tag(hash.tag())
-    }
-}
-
-/// Says which mode is meant, where the region only knows a number.
-fn named(error: minos_region::OpenError) -> OpenError {
-    match error {
-        minos_region::OpenError::Differs { what: "engine layout", found, expected } => {
-            let [found, expected] = [found, expected].map(layout_name);
-            OpenError::Layout { found, expected }
-        }
-        error => error.into(),
-    }
-}
-
-/// The name that a layout has as a number (see [`Parts::LAYOUT`]).
-fn layout_name(layout: u64) -> String {
-    let [text @ .., more] = layout.to_le_bytes();
-    format!("\"{}\" ({more})", text.escape_ascii())
-}
-
-fn report(path: &std::path::Path, opening: &Opening) {
-    let path = path.display();
-    match opening {
-        Opening::Created | Opening::Warm { .. } => tracing::info!(%path, "{opening}"),
-        Opening::Repaired { .. } | Opening::StartedEmpty { .. } => tracing::warn!(%path, "{opening}"),
     }
 }

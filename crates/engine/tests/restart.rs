@@ -318,6 +318,21 @@ fn one_who_writes_alone_must_close() {
     store.close().unwrap();
 }
 
+#[test]
+fn what_the_machine_may_have_lost_is_not_relied_on() {
+    let place = Place::new();
+    let config = place.config(8 << 20);
+    let (store, _) = Store::<Crcw>::open(&config).unwrap();
+    set(&store, 1, 0);
+    drop(store);
+    // Where the header says in which boot of the machine the region was put into use.
+    let file = OpenOptions::new().write(true).open(place.path()).unwrap();
+    file.write_all_at(&[1; 16], 80).unwrap();
+    let (store, opening) = Store::<Crcw>::open(&config).unwrap();
+    assert!(matches!(&opening, Opening::StartedEmpty { reason } if reason.contains("machine")), "{opening}");
+    assert_eq!(get(&store, 1, 6), None);
+}
+
 /// What was not closed, but was not being written either, is there as a whole.
 fn is_repaired<M: Mode>(is_lossy: bool) {
     let place = Place::new();
