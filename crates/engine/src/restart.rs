@@ -8,6 +8,7 @@
 
 pub(crate) mod cache;
 mod outcome;
+mod reopen;
 pub(crate) mod saved;
 mod store;
 mod survey;
@@ -16,8 +17,7 @@ mod tests;
 
 use crate::{
     config::{CreateError, StoreConfig},
-    item::ItemState,
-    mode::{Mode, Parts},
+    mode::Mode,
     owner::Owner,
     partition::Writing,
     plan::Plan,
@@ -29,69 +29,12 @@ use minos_region::{Backing, Memory, Offset, Opened};
 use minos_sync::{Access, AnyWriter, Crew};
 pub use outcome::{CloseError, OpenError, Opening};
 use outcome::{named, report};
+pub(crate) use reopen::Reopen;
 use std::sync::{
     Arc,
     atomic::Ordering::{Relaxed, Release},
 };
 use survey::Survey;
-
-/// How the modes find again what an earlier process has left.
-pub(crate) trait Reopen: Parts {
-    /// What is known about the items of a partition from their memory alone.
-    type Entries;
-
-    /// The space that lies at `start`; `None` if it is none.
-    fn find_space<A: Access>(
-        memory: &Memory<A>,
-        config: &StoreConfig,
-        start: Offset,
-        partition: usize,
-    ) -> Option<(Self::Space, Self::Room)>;
-
-    /// The next bucket that is freed of what dangles.
-    fn scanned(room: &Self::Room) -> u64;
-
-    /// Sets [`Reopen::scanned`].
-    fn set_scanned(room: &mut Self::Room, bucket: u64);
-
-    /// Looks at the memory of the items.
-    ///
-    /// # Errors
-    /// It cannot be that of items.
-    fn entries<A: Access>(
-        writing: &Writing<'_, Self, A>,
-        survey: &mut Survey,
-    ) -> Result<Self::Entries, String>;
-
-    /// Words that an item may have at this place; 0 if there cannot be one.
-    fn room_words<A: Access>(
-        entries: &Self::Entries,
-        writing: &Writing<'_, Self, A>,
-        link: u64,
-        item: Offset,
-    ) -> u64;
-
-    /// Takes note of an item that is linked, and whose header and key are right; false if its value was evicted.
-    ///
-    /// # Errors
-    /// What is wrong with the rest.
-    fn claim<A: Access>(
-        entries: &mut Self::Entries,
-        writing: &Writing<'_, Self, A>,
-        survey: &mut Survey,
-        linked: (Slot, Offset, &ItemState),
-    ) -> Result<bool, &'static str>;
-
-    /// Puts the memory in order with what is linked.
-    ///
-    /// # Errors
-    /// It contradicts what is linked, although it was closed.
-    fn finish<A: Access>(
-        entries: Self::Entries,
-        writing: &Writing<'_, Self, A>,
-        survey: &mut Survey,
-    ) -> Result<(), String>;
-}
 
 impl<M: Mode, A: AnyWriter> Engine<M, A> {
     /// Goes on with the table in the file that `config` names, or makes a new one there; elsewhere than in a
