@@ -20,10 +20,12 @@ pub(super) struct Group {
     pub(super) bars: Vec<(&'static str, f64)>,
 }
 
-const PANEL_SIZE: (u32, u32) = (1080, 300);
+const PANEL_SIZE: (u32, u32) = (1280, 300);
 const MARGIN: u32 = 10;
 const Y_LABELS: u32 = 56;
 const X_LABELS: u32 = 28;
+/// Share of a panel's width that groups take; the rest is the legend's.
+const GROUPS_SHARE: f64 = 0.86;
 const COLORS: [RGBColor; 5] = [
     RGBColor(158, 202, 225),
     RGBColor(31, 119, 180),
@@ -57,7 +59,7 @@ fn draw_panel(panel: &Panel, area: &Area<'_>) -> anyhow::Result<()> {
         .margin(MARGIN)
         .x_label_area_size(X_LABELS)
         .y_label_area_size(Y_LABELS)
-        .build_cartesian_2d(0.0..width * panel.groups.len() as f64, 0.0..highest * 1.3)?;
+        .build_cartesian_2d(0.0..width * panel.groups.len() as f64 / GROUPS_SHARE, 0.0..highest * 1.12)?;
     chart.configure_mesh().disable_x_mesh().x_labels(0).label_style(("sans-serif", 13)).draw()?;
     for number in 0..series {
         draw_series(&mut chart, panel, number, width)?;
@@ -103,7 +105,7 @@ fn draw_series<'a, 'b>(
 fn draw_group_names(panel: &Panel, area: &Area<'_>) -> anyhow::Result<()> {
     let (width, height) = area.dim_in_pixel();
     let plot_left = f64::from(MARGIN + Y_LABELS);
-    let group_width = (f64::from(width - MARGIN) - plot_left) / panel.groups.len() as f64;
+    let group_width = (f64::from(width - MARGIN) - plot_left) * GROUPS_SHARE / panel.groups.len() as f64;
     for (number, group) in panel.groups.iter().enumerate() {
         let x = plot_left + group_width * (number as f64 + 0.08);
         let y = height - MARGIN - X_LABELS + 6;

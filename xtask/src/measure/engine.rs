@@ -126,7 +126,7 @@ impl Load {
 impl fmt::Display for Load {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let threads = if self.threads == 1 { "1 thread" } else { "2 threads" };
-        write!(f, "{}, {} %, {threads}", if self.is_zipf { "zipf" } else { "uniform" }, self.get_percent)
+        write!(f, "{} {} %, {threads}", if self.is_zipf { "zipf" } else { "uniform" }, self.get_percent)
     }
 }
 
@@ -294,7 +294,7 @@ mod tests {
         let shape: Vec<_> =
             panels.iter().map(|panel| (panel.groups.len(), panel.groups[0].bars.len())).collect();
         assert_eq!(shape, [(8, 3), (8, 3), (8, 3), (2, 5)]);
-        assert_eq!(panels[0].groups[0].name, "zipf, 95 %, 1 thread");
+        assert_eq!(panels[0].groups[0].name, "zipf 95 %, 1 thread");
         assert_eq!(super::panels(&measured(false)).len(), 2);
     }
 }

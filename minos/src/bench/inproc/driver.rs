@@ -220,9 +220,15 @@ fn processor_time() -> Option<Duration> {
 /// The bits in which the beginning of a value differs from what it should be; all of it is read.
 #[inline]
 fn difference(item: &ItemView<'_>, hash: KeyHash, value: &mut Vec<u8>) -> u64 {
-    if let Some(number) = item.value_u64() {
-        return number ^ hash.0;
+    match item.value_u64() {
+        Some(number) => number ^ hash.0,
+        None => difference_by_copy(item, hash, value),
     }
+}
+
+/// As [`difference`], not inlined so that the short way is.
+#[inline(never)]
+fn difference_by_copy(item: &ItemView<'_>, hash: KeyHash, value: &mut Vec<u8>) -> u64 {
     value.clear();
     item.copy_value_to(value);
     let mut expected = hash.0.to_le_bytes().into_iter().zip(&*value);
