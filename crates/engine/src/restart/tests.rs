@@ -77,6 +77,16 @@ fn wrongs<M: Mode>() -> Vec<Wrong<M>> {
             version::begin_write(victim.word(victim.place.head));
             victim.slots
         }),
+        ("a chain that was being split", |victim| {
+            let (engine, region) = (victim.engine, victim.engine.memory().region());
+            let index = engine.partition(engine.hash(&key(1))).index;
+            let old = index.split_source(region);
+            let slots = chain::places(region, old).count() as u64;
+            version::begin_write(region.word(old));
+            index.prepare(engine.memory()).unwrap();
+            index.publish(region);
+            slots
+        }),
         ("a chain that leads outside", |victim| {
             victim.word(victim.place.head).fetch_or(0xffff_fff0 << 32, Relaxed);
             victim.slots
