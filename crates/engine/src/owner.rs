@@ -1,7 +1,7 @@
 //! CREW: every partition has one writer, who takes no lock (MICA §4.1.2).
 
 use crate::{
-    burst::{Delete, Put, StagedBurst},
+    burst::{Delete, Get, Put, StagedBurst},
     config::{CreateError, StoreConfig},
     entry::Entry,
     item::ItemView,
@@ -11,7 +11,8 @@ use crate::{
     store_mode::StoreMode,
     sweep::Swept,
 };
-use minos_base::{KeyHash, Seconds};
+use arrayvec::ArrayVec;
+use minos_base::{KeyHash, Seconds, limits::BURST_MAX};
 use minos_sync::{Access, Crew, OwnerToken};
 use std::{ops::Deref, sync::Arc};
 
@@ -104,6 +105,35 @@ impl<M: Mode> Owner<M> {
             enter(engine, partition, &mut self.tokens).record_access(hash, key, slot, now);
         }
         result
+    }
+
+    /// As [`Engine::get_many`], and writes down which of this owner's items were read.
+    pub fn get_many(
+        &mut self,
+        gets: &[Get<'_>],
+        now: Seconds,
+        mut f: impl FnMut(usize, Option<&ItemView<'_>>),
+    ) {
+        let engine = &*self.engine;
+        for (first, gets) in crate::burst::chunks(gets, engine.prefetch_depth) {
+            let mut due = ArrayVec::<_, BURST_MAX>::new();
+            engine.get_many(gets, now, |at, item| {
+                // What was said of this key before is void: it is looked at again.
+                due.retain(|&mut (other, _, _)| other != at);
+                let partition = engine.partition(gets[at].hash);
+                if let Some(item) = item
+                    && self.tokens[partition.number].is_some()
+                    && engine.is_note_due(partition, item, item.slot())
+                {
+                    due.push((at, partition, item.slot()));
+                }
+                f(first + at, item);
+            });
+            for (at, partition, slot) in due {
+                let Get { hash, key } = gets[at];
+                enter(engine, partition, &mut self.tokens).record_access(hash, key, slot, now);
+            }
+        }
     }
 
     /// As [`Engine::put_many`].

@@ -71,7 +71,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
     /// discard what it did before (begin by truncating its output); it must not use the table. Lengths are
     /// right whenever it runs.
     ///
-    /// Attempts are bounded; after them a writer's lock is waited for, which is fair, in those access modes
+    /// Attempts are bounded; after them a writer's lock is waited for in those access modes
     /// that have one. In CREW there is none: a reader is repeated as long as the owner of the partition
     /// writes to that bucket all the time.
     ///

@@ -171,9 +171,8 @@ fn check<M: Mode>(wrongs: &[Wrong<M>], is_closed: bool) {
         let folder = tempfile::tempdir().unwrap();
         let (engine, _) = Engine::<M, Crcw>::open(&config(&folder)).unwrap();
         for number in 0..KEYS {
-            let value = value(number);
-            let mut entry = engine.writing_entry(number);
-            entry.insert(&[&value], ItemMeta::default()).unwrap();
+            let (key, value) = (key(number), value(number));
+            engine.entry(engine.hash(&key), &key, 5).insert(&[&value], ItemMeta::default()).unwrap();
         }
         let cost = wrong(&Victim::of(&engine, 1));
         if is_closed {
@@ -194,17 +193,11 @@ fn check<M: Mode>(wrongs: &[Wrong<M>], is_closed: bool) {
         }
         engine.check().unwrap_or_else(|error| panic!("{name}: {error}"));
         for number in 0..KEYS {
-            let there = engine.writing_entry(number).item().map(|item| item.value().to_vec());
+            let key = key(number);
+            let entry = engine.entry(engine.hash(&key), &key, 5);
+            let there = entry.item().map(|item| item.value().to_vec());
             assert!(there.is_none_or(|there| there == value(number)), "{name}: {number}");
         }
-    }
-}
-
-impl<M: Mode> Engine<M> {
-    fn writing_entry(&self, number: u64) -> crate::Entry<'_, M> {
-        // Leaked, because an entry borrows its key.
-        let key: &'static [u8] = Box::leak(Box::new(key(number)));
-        self.entry(self.hash(key), key, 5)
     }
 }
 
