@@ -71,6 +71,12 @@ impl<'a, M: Mode> Victim<'a, M> {
 type Wrong<M> = (&'static str, fn(&Victim<'_, M>) -> u64);
 
 fn wrongs<M: Mode>() -> Vec<Wrong<M>> {
+    let mut wrongs = wrongs_of_the_index();
+    wrongs.extend(wrongs_of_an_item());
+    wrongs
+}
+
+fn wrongs_of_the_index<M: Mode>() -> Vec<Wrong<M>> {
     vec![
         ("nothing", |_| 0),
         ("a chain that was being written", |victim| {
@@ -120,6 +126,16 @@ fn wrongs<M: Mode>() -> Vec<Wrong<M>> {
             victim.put_slot(other.slot(region));
             1
         }),
+        ("free buckets that lie outside", |victim| {
+            let index = victim.engine.partition(victim.engine.hash(&key(1))).index;
+            index.word(victim.engine.memory().region(), FREE_SPARE).store(0xffff_fff0, Relaxed);
+            0
+        }),
+    ]
+}
+
+fn wrongs_of_an_item<M: Mode>() -> Vec<Wrong<M>> {
+    vec![
         ("a key that is too long", |victim| {
             victim.flip(SHAPE, 0xff << 25);
             1
@@ -131,11 +147,6 @@ fn wrongs<M: Mode>() -> Vec<Wrong<M>> {
         ("another key", |victim| {
             victim.flip(3, 1 << 9);
             1
-        }),
-        ("free buckets that lie outside", |victim| {
-            let index = victim.engine.partition(victim.engine.hash(&key(1))).index;
-            index.word(victim.engine.memory().region(), FREE_SPARE).store(0xffff_fff0, Relaxed);
-            0
         }),
     ]
 }
