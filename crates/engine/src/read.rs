@@ -116,6 +116,8 @@ impl<M: Mode, A: Access> Engine<M, A> {
                 Attempt::Missing => return None,
                 Attempt::Disturbed => disturbed(partition),
             }
+            // An owner that does not run while it writes may need this processor.
+            std::thread::yield_now();
         }
     }
 
