@@ -51,7 +51,7 @@ pub struct StoreConfig {
     /// Which items a cache evicts; a store evicts none.
     pub eviction: Eviction,
     /// Memory at the end of the region that only large values may take, in bytes. Cache mode; `None`: an
-    /// eighth of the memory, and enough for one value of the largest size, but not more than half.
+    /// eighth of the memory, or one value of the largest size if that is more and not more than half.
     pub large_bytes_min: Option<u64>,
     /// Operations of a burst whose cache misses overlap, from 1 to [`BURST_MAX`]; with 1 nothing is prefetched.
     pub prefetch_depth: usize,
@@ -83,9 +83,11 @@ impl StoreConfig {
 
     /// Memory that only large values of a cache may take, in bytes.
     pub(crate) fn reserve_bytes(&self) -> u64 {
-        let half = self.memory_bytes / 2;
+        let (eighth, half) = (self.memory_bytes / 8, self.memory_bytes / 2);
         let one_value = self.value_bytes_max.saturating_add(RESERVE_SLACK_BYTES);
-        self.large_bytes_min.unwrap_or((self.memory_bytes / 8).max(one_value)).min(half)
+        // A largest value that would take more than half was hardly meant as a promise.
+        let default = if one_value <= half { eighth.max(one_value) } else { eighth };
+        self.large_bytes_min.unwrap_or(default).min(half)
     }
 
     pub(crate) fn partition_count(&self) -> Result<u32, CreateError> {

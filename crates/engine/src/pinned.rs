@@ -134,6 +134,10 @@ impl<M: Mode, A: Access> Engine<M, A> {
                 Attempt::Missing => return None,
                 Attempt::Disturbed => attempts += 1,
             }
+            if attempts > ATTEMPTS_MAX {
+                // An owner that does not run while it writes may need this processor.
+                std::thread::yield_now();
+            }
         }
     }
 

@@ -59,7 +59,8 @@ impl<M: Mode, A: Access> Engine<M, A> {
         }
         let _writer = A::wait_if_open(&partition.writer);
         while !self.try_copy_chain(partition, head, now, copy) {
-            std::hint::spin_loop();
+            // An owner that does not run while it writes may need this processor.
+            std::thread::yield_now();
         }
     }
 
