@@ -200,9 +200,41 @@ impl<M: Mode, A: Access> Engine<M, A> {
         for hash in hashes.clone() {
             heads.push(self.stage_bucket(hash));
         }
-        for (hash, &(partition, head)) in hashes.zip(&heads) {
-            staged.push((partition, head, self.stage_at(partition, head, hash)));
+        let mut is_complete = true;
+        for (hash, &(partition, head)) in hashes.clone().zip(&heads) {
+            let stage = self.stage_at(partition, head, hash);
+            is_complete &= stage.candidate.is_some();
+            staged.push((partition, head, stage));
         }
+        if !is_complete {
+            for (hash, (partition, head, stage)) in hashes.zip(staged) {
+                if stage.candidate.is_none() {
+                    stage.candidate = self.stage_spare(partition, *head, hash);
+                }
+            }
+        }
+    }
+
+    /// As [`Self::stage_at`], for a key that was not in the first bucket of its chain: the second one is near by now.
+    ///
+    /// Only for who lets nothing be deleted before stage three: a spare bucket may be another chain's later, and
+    /// where no versions are kept nothing would tell.
+    #[cold]
+    fn stage_spare<'a>(
+        &'a self,
+        partition: &'a Partition<M, A>,
+        head: Offset,
+        hash: KeyHash,
+    ) -> Option<Candidate<'a>> {
+        let region = self.memory().region();
+        let version = region.word(head);
+        let seen = versions::begin_read::<A>(version)?;
+        let bucket = region.try_array(following(version.load(Relaxed))?)?;
+        let cell = &bucket[tags::matching(bucket, hash.tag()).first()?];
+        let slot = Slot(cell.load(Relaxed));
+        let item = M::locate(&partition.space, region, slot.link())?;
+        self.prefetch_lines(item);
+        Some(Candidate { version, seen, slot, cell, item })
     }
 }
 

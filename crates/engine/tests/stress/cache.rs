@@ -225,6 +225,9 @@ fn random(stream: u64) -> StdRng {
     random
 }
 
+/// Items that are stored before the first read.
+const STORED_MIN: u64 = 1000;
+
 /// Lets all writers write until all readers have read.
 fn run<W: Writer>(writers: Vec<W>) -> Vec<W>
 where
@@ -244,7 +247,15 @@ where
                 })
             })
             .collect();
-        let readers = [0, 1, 2].map(|at| scope.spawn(move || watched(cache, reads[at], 10 + at as u64)));
+        let readers = [0, 1, 2].map(|at| {
+            scope.spawn(move || {
+                // Else a reader may be through before any writer had its turn.
+                while cache.stats().items_stored < STORED_MIN {
+                    thread::yield_now();
+                }
+                watched(cache, reads[at], 10 + at as u64)
+            })
+        });
         let watches = readers.map(|reader| reader.join().unwrap());
         done.store(true, Relaxed);
         (watches, writers.into_iter().map(|writer| writer.join().unwrap()).collect())
