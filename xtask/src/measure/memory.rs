@@ -22,7 +22,10 @@ pub(super) fn measure(bench: &Bench) -> anyhow::Result<Report> {
     for (key_bytes, value_bytes) in SHAPES {
         let mut ours = None;
         let start: [fn(&Bench) -> anyhow::Result<Contestant>; 3] = [
-            |bench| contestants::minos("Minos", &bench.program, "0", &["--workers", "1"]),
+            // As a store: a cache takes segments for its logs before the first item comes.
+            |bench| {
+                contestants::minos("Minos", &bench.program, "0", &["--workers", "1", "--engine", "store"])
+            },
             |_| contestants::memcached("0", 1),
             |_| contestants::redis("0"),
         ];
