@@ -81,7 +81,9 @@ impl<M: Mode, A: Access> Engine<M, A> {
     /// As in [`Engine::read`], `f` may be called more than once for a key, in a row; the last call counts.
     #[inline]
     pub fn get_many(&self, gets: &[Get<'_>], now: Seconds, mut f: impl FnMut(usize, Option<&ItemView<'_>>)) {
-        for (first, gets) in chunks(gets, self.prefetch_depth) {
+        // Not by `stage_each`: there, stage three becomes a call of its own.
+        for (chunk, gets) in gets.chunks(self.prefetch_depth).enumerate() {
+            let first = chunk * self.prefetch_depth;
             let mut staged = ArrayVec::new();
             self.stage_all(gets.iter().map(|get| get.hash), &mut staged);
             for (at, (get, (partition, _, staged))) in gets.iter().zip(&staged).enumerate() {
@@ -189,12 +191,30 @@ impl<M: Mode, A: Access> Engine<M, A> {
         Staged { candidate }
     }
 
+    /// Takes operations through stages 1 and 2, as many at once as are meant to overlap, and each with its place and
+    /// what was seen to `last`, which is stage 3.
+    #[inline]
+    pub(crate) fn stage_each<'a, T>(
+        &'a self,
+        operations: &[T],
+        hash: impl Fn(&T) -> KeyHash,
+        mut last: impl FnMut(usize, &T, &StagedOperation<'a, M, A>),
+    ) {
+        for (chunk, operations) in operations.chunks(self.prefetch_depth).enumerate() {
+            let mut staged = ArrayVec::new();
+            self.stage_all(operations.iter().map(&hash), &mut staged);
+            for (at, (operation, staged)) in operations.iter().zip(&staged).enumerate() {
+                last(chunk * self.prefetch_depth + at, operation, staged);
+            }
+        }
+    }
+
     /// Stages 1 and 2 for a part of a burst that is not longer than [`BURST_MAX`]; `staged` is empty.
     #[inline]
-    pub(crate) fn stage_all<'a>(
+    fn stage_all<'a>(
         &'a self,
         hashes: impl Iterator<Item = KeyHash> + Clone,
-        staged: &mut StagedBurst<'a, M, A>,
+        staged: &mut ArrayVec<StagedOperation<'a, M, A>, BURST_MAX>,
     ) {
         let mut heads = ArrayVec::<_, BURST_MAX>::new();
         for hash in hashes.clone() {
@@ -238,9 +258,9 @@ impl<M: Mode, A: Access> Engine<M, A> {
     }
 }
 
-/// What the first two stages have seen of a burst: for each operation its partition, the first bucket of its
-/// chain, and what was seen there.
-pub(crate) type StagedBurst<'a, M, A> = ArrayVec<(&'a Partition<M, A>, Offset, Staged<'a>), BURST_MAX>;
+/// What the first two stages have seen of an operation: its partition, the first bucket of its chain, and what was
+/// seen there.
+pub(crate) type StagedOperation<'a, M, A> = (&'a Partition<M, A>, Offset, Staged<'a>);
 
 impl<M: Mode, A: AnyWriter> Engine<M, A> {
     /// Stores many values. `f` is called with the place of a value in `puts` and the CAS unique of its item, or
@@ -251,33 +271,27 @@ impl<M: Mode, A: AnyWriter> Engine<M, A> {
         now: Seconds,
         mut f: impl FnMut(usize, Result<u64, OutOfMemory>),
     ) {
-        for (first, puts) in chunks(puts, self.prefetch_depth) {
-            let mut staged = ArrayVec::new();
-            self.stage_all(puts.iter().map(|put| put.hash), &mut staged);
-            for (at, (put, (partition, head, staged))) in puts.iter().zip(&staged).enumerate() {
+        self.stage_each(
+            puts,
+            |put| put.hash,
+            |at, put, (partition, head, staged)| {
                 let writing = Writing { engine: self, partition, writer: A::wait(&partition.writer) };
                 let mut entry = Entry::find_staged(writing, (*head, staged), put.hash, put.key, now);
-                f(first + at, entry.insert(&[put.value], put.meta));
-            }
-        }
+                f(at, entry.insert(&[put.value], put.meta));
+            },
+        );
     }
 
     /// Deletes many keys. `f` is called with the place of a key in `deletes` and whether there was an item.
     pub fn delete_many(&self, deletes: &[Delete<'_>], now: Seconds, mut f: impl FnMut(usize, bool)) {
-        for (first, deletes) in chunks(deletes, self.prefetch_depth) {
-            let mut staged = ArrayVec::new();
-            self.stage_all(deletes.iter().map(|delete| delete.hash), &mut staged);
-            for (at, (delete, (partition, head, staged))) in deletes.iter().zip(&staged).enumerate() {
+        self.stage_each(
+            deletes,
+            |delete| delete.hash,
+            |at, delete, (partition, head, staged)| {
                 let writing = Writing { engine: self, partition, writer: A::wait(&partition.writer) };
                 let mut entry = Entry::find_staged(writing, (*head, staged), delete.hash, delete.key, now);
-                f(first + at, entry.remove());
-            }
-        }
+                f(at, entry.remove());
+            },
+        );
     }
-}
-
-/// Parts of a burst that go through the stages together, each with the place of its first operation.
-#[inline]
-pub(crate) fn chunks<T>(operations: &[T], depth: usize) -> impl Iterator<Item = (usize, &[T])> {
-    operations.chunks(depth).enumerate().map(move |(chunk, operations)| (chunk * depth, operations))
 }

@@ -1,7 +1,7 @@
 //! CREW: every partition has one writer, who takes no lock (MICA §4.1.2).
 
 use crate::{
-    burst::{Delete, Get, Put, StagedBurst},
+    burst::{Delete, Get, Put},
     config::{CreateError, StoreConfig},
     entry::Entry,
     item::ItemView,
@@ -115,7 +115,8 @@ impl<M: Mode> Owner<M> {
         mut f: impl FnMut(usize, Option<&ItemView<'_>>),
     ) {
         let engine = &*self.engine;
-        for (first, gets) in crate::burst::chunks(gets, engine.prefetch_depth) {
+        for (chunk, gets) in gets.chunks(engine.prefetch_depth).enumerate() {
+            let first = chunk * engine.prefetch_depth;
             let mut due = ArrayVec::<_, BURST_MAX>::new();
             engine.get_many(gets, now, |at, item| {
                 // What was said of this key before is void: it is looked at again.
@@ -147,15 +148,15 @@ impl<M: Mode> Owner<M> {
         mut f: impl FnMut(usize, Result<u64, OutOfMemory>),
     ) {
         let engine = &*self.engine;
-        for (first, puts) in crate::burst::chunks(puts, engine.prefetch_depth) {
-            let mut staged = StagedBurst::new();
-            engine.stage_all(puts.iter().map(|put| put.hash), &mut staged);
-            for (at, (put, (partition, head, staged))) in puts.iter().zip(&staged).enumerate() {
+        engine.stage_each(
+            puts,
+            |put| put.hash,
+            |at, put, (partition, head, staged)| {
                 let writing = enter(engine, partition, &mut self.tokens);
                 let mut entry = Entry::find_staged(writing, (*head, staged), put.hash, put.key, now);
-                f(first + at, entry.insert(&[put.value], put.meta));
-            }
-        }
+                f(at, entry.insert(&[put.value], put.meta));
+            },
+        );
     }
 
     /// As [`Engine::delete_many`].
@@ -164,15 +165,15 @@ impl<M: Mode> Owner<M> {
     /// If a key is another owner's.
     pub fn delete_many(&mut self, deletes: &[Delete<'_>], now: Seconds, mut f: impl FnMut(usize, bool)) {
         let engine = &*self.engine;
-        for (first, deletes) in crate::burst::chunks(deletes, engine.prefetch_depth) {
-            let mut staged = StagedBurst::new();
-            engine.stage_all(deletes.iter().map(|delete| delete.hash), &mut staged);
-            for (at, (delete, (partition, head, staged))) in deletes.iter().zip(&staged).enumerate() {
+        engine.stage_each(
+            deletes,
+            |delete| delete.hash,
+            |at, delete, (partition, head, staged)| {
                 let writing = enter(engine, partition, &mut self.tokens);
                 let mut entry = Entry::find_staged(writing, (*head, staged), delete.hash, delete.key, now);
-                f(first + at, entry.remove());
-            }
-        }
+                f(at, entry.remove());
+            },
+        );
     }
 
     /// As [`Engine::sweep`], for a partition of this owner.
