@@ -59,7 +59,12 @@ pub struct Staged<'a> {
     candidate: Option<Candidate<'a>>,
 }
 
-impl Staged<'_> {
+impl<'a> Staged<'a> {
+    #[inline]
+    pub(crate) fn candidate(&self) -> Option<&Candidate<'a>> {
+        self.candidate.as_ref()
+    }
+
     /// The slot that was seen and the item that it led to, for a writer to confirm.
     #[inline]
     pub(crate) fn seen(&self) -> Option<(Slot, Offset)> {
@@ -274,10 +279,9 @@ impl<M: Mode, A: AnyWriter> Engine<M, A> {
         self.stage_each(
             puts,
             |put| put.hash,
-            |at, put, (partition, head, staged)| {
+            |at, put, (partition, _, staged)| {
                 let writing = Writing { engine: self, partition, writer: A::wait(&partition.writer) };
-                let mut entry = Entry::find_staged(writing, (*head, staged), put.hash, put.key, now);
-                f(at, entry.insert(&[put.value], put.meta));
+                f(at, writing.put_staged(staged, put, now));
             },
         );
     }

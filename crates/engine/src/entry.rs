@@ -4,6 +4,7 @@ use crate::{
     burst::Staged,
     item::{ItemMeta, ItemState, STALE, WIN_SENT, body, item_words},
     mode::{Mode, Placed},
+    overwrite::Inline,
     partition::{Found, OutOfMemory, Writing},
     pinned::{HeldClaim, Pinned, claim_of_writer, inline_value},
     slot::Slot,
@@ -298,21 +299,16 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
     #[inline]
     fn overwrite(&mut self, found: &Found, value: &[u8], meta: &ItemMeta) -> Option<u64> {
         let region = self.writing.region();
-        let old = ItemState::load(region, found.item, self.now);
+        let header = region.array(found.item);
+        let state = ItemState::of(header, self.now);
         let may_stay = found.slot.class_index() <= self.writing.engine.inline_class_max.index()
             && !M::is_move_due(self.writing.engine, &self.writing.partition.space, found.slot.link());
-        if old.value_bytes() != value.len() || !may_stay {
+        if state.value_bytes() != value.len() || !may_stay {
             return None;
         }
-        let cas = meta.cas.unwrap_or_else(|| self.writing.writer.next_cas());
-        let new = old.renewed(meta, cas, self.writing.partition.index.generation(region), self.now);
-        let words = self.words(body(found.item), old.key_bytes() + value.len());
-        versions::write::<A>(region.word(found.place.head), || {
-            copy_in(words, old.key_bytes(), value);
-            new.store(region, found.item);
-        });
-        self.writing.partition.counts.items_stored.add(1);
-        Some(cas)
+        let body = self.words(body(found.item), state.key_bytes() + value.len());
+        let item = Inline { header, body, state };
+        Some(self.writing.write_over(region.word(found.place.head), &item, value, meta, self.now))
     }
 
     fn fits_in_place(&self, found: &Found, sizes: (usize, u64)) -> bool {

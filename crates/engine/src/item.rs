@@ -124,7 +124,11 @@ impl ItemState {
 
     #[inline]
     pub(crate) fn store(&self, region: &Region, item: Offset) {
-        let [cas, life, shape]: &[_; HEADER_WORDS] = region.array(item);
+        self.store_in(region.array(item));
+    }
+
+    #[inline]
+    pub(crate) fn store_in(&self, [cas, life, shape]: &[AtomicU64; HEADER_WORDS]) {
         cas.store(self.cas, Relaxed);
         life.store(self.life, Relaxed);
         shape.store(self.shape, Relaxed);

@@ -219,6 +219,7 @@ mod item;
 #[doc(hidden)]
 pub mod log;
 mod mode;
+mod overwrite;
 mod owner;
 mod partition;
 mod pinned;

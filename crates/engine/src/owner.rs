@@ -1,7 +1,7 @@
 //! CREW: every partition has one writer, who takes no lock (MICA §4.1.2).
 
 use crate::{
-    burst::{Delete, Get, Put},
+    burst::{Delete, Get, Put, Staged},
     config::{CreateError, StoreConfig},
     entry::Entry,
     item::ItemView,
@@ -137,6 +137,20 @@ impl<M: Mode> Owner<M> {
         }
     }
 
+    /// As [`Engine::put_staged`]; `staged` is of the same table.
+    ///
+    /// # Panics
+    /// If the key is another owner's.
+    #[inline]
+    pub fn put_staged(
+        &mut self,
+        staged: &Staged<'_>,
+        put: &Put<'_>,
+        now: Seconds,
+    ) -> Result<u64, OutOfMemory> {
+        self.writing(self.engine.partition_of(put.hash)).put_staged(staged, put, now)
+    }
+
     /// As [`Engine::put_many`].
     ///
     /// # Panics
@@ -151,10 +165,9 @@ impl<M: Mode> Owner<M> {
         engine.stage_each(
             puts,
             |put| put.hash,
-            |at, put, (partition, head, staged)| {
+            |at, put, (partition, _, staged)| {
                 let writing = enter(engine, partition, &mut self.tokens);
-                let mut entry = Entry::find_staged(writing, (*head, staged), put.hash, put.key, now);
-                f(at, entry.insert(&[put.value], put.meta));
+                f(at, writing.put_staged(staged, put, now));
             },
         );
     }

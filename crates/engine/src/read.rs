@@ -35,7 +35,7 @@ pub(crate) enum Attempt<T> {
 impl Candidate<'_> {
     /// Whether the slot is in the first bucket of its chain.
     #[inline]
-    fn is_in_first_bucket(&self) -> bool {
+    pub(crate) fn is_in_first_bucket(&self) -> bool {
         let [first, cell] = [self.version, self.cell].map(|word| std::ptr::from_ref(word).addr());
         cell.wrapping_sub(first) < BUCKET_WORDS * size_of::<AtomicU64>()
     }

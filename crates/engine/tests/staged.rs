@@ -2,7 +2,7 @@
 //! tells that something has changed since.
 
 use minos_base::seeded_stream;
-use minos_engine::{AnyWriter, Cache, Crcw, Engine, Erew, Eviction, Get, ItemMeta, Mode, StoreConfig};
+use minos_engine::{AnyWriter, Cache, Crcw, Engine, Erew, Eviction, Get, ItemMeta, Mode, Put, StoreConfig};
 use rand::RngExt;
 
 /// More keys than there is memory for.
@@ -38,6 +38,52 @@ fn changes_between_the_stages_show_in_every_mode() {
     changes_between_the_stages_show::<minos_engine::StoreMode, Erew>();
     changes_between_the_stages_show::<minos_engine::CacheMode, Crcw>();
     changes_between_the_stages_show::<minos_engine::CacheMode, Erew>();
+}
+
+/// A value is stored where a stage has seen its key, unless that is no longer right: each time all there is to say
+/// about the item must be new.
+fn a_staged_store_is_a_store<M: Mode, A: AnyWriter>() {
+    let table = Engine::<M, A>::create(&StoreConfig::new(1 << 20)).unwrap();
+    let key = b"key".as_slice();
+    let hash = table.hash(key);
+    let set = |value: &[u8], expiry| {
+        table.entry(hash, key, 2).insert(&[value], ItemMeta { expiry, ..Default::default() }).unwrap();
+    };
+    let mut last = 0;
+    let mut put = |change: &dyn Fn(), value: &[u8], now| {
+        let staged = table.stage(hash);
+        change();
+        let stored = table.stats().items_stored;
+        let meta = ItemMeta { flags: 5, ..Default::default() };
+        let cas = table.put_staged(&staged, &Put { hash, key, value, meta }, now).unwrap();
+        assert!(cas > last, "{cas} after {last}");
+        last = cas;
+        {
+            let entry = table.entry(hash, key, now);
+            let item = entry.item().unwrap();
+            assert_eq!((item.value(), item.flags(), item.expiry(), item.cas()), (value, 5, 0, cas));
+        }
+        let stats = table.stats();
+        assert_eq!((stats.items, stats.value_bytes), (1, value.len() as u64));
+        assert_eq!(stats.items_stored, stored + 1);
+    };
+    put(&|| (), b"new", 2);
+    put(&|| (), b"old", 2);
+    put(&|| (), b"longer", 2);
+    put(&|| set(b"as long", 0), b"a value", 2);
+    put(&|| set(&[1; 2000], 0), b"a value", 2);
+    put(&|| set(b"expired", 3), b"a value", 3);
+    put(&|| assert!(table.entry(hash, key, 2).remove()), b"a value", 2);
+    put(&|| table.flush(), b"a value", 2);
+    table.check().unwrap();
+}
+
+#[test]
+fn a_staged_store_is_a_store_in_every_mode() {
+    a_staged_store_is_a_store::<minos_engine::StoreMode, Crcw>();
+    a_staged_store_is_a_store::<minos_engine::StoreMode, Erew>();
+    a_staged_store_is_a_store::<minos_engine::CacheMode, Crcw>();
+    a_staged_store_is_a_store::<minos_engine::CacheMode, Erew>();
 }
 
 /// Flags of an item follow from its key, so that a header of another item shows.

@@ -2,7 +2,7 @@
 
 use super::NOW;
 use minos_base::KeyHash;
-use minos_engine::{Access, AnyWriter, Crcw, Crew, Engine, Entry, Erew, Mode, Owner, Put};
+use minos_engine::{Access, AnyWriter, Crcw, Crew, Engine, Entry, Erew, Mode, Owner, Put, Staged};
 use std::sync::Arc;
 
 /// A thread's way to a table.
@@ -28,6 +28,9 @@ pub(super) trait Writer {
 
     /// The place of a key.
     fn entry<'a>(&'a mut self, hash: KeyHash, key: &'a [u8]) -> Entry<'a, Self::Mode, Self::Access>;
+
+    /// Stores a value whose key was staged. What finds no room leaves the same value in place.
+    fn put_staged(&mut self, staged: &Staged<'_>, put: &Put<'_>);
 
     /// Stores a burst of values. What finds no room leaves the same value in place.
     fn put_many(&mut self, puts: &[Put<'_>]);
@@ -88,6 +91,11 @@ impl<M: Mode, A: AnyWriter> Writer for &Engine<M, A> {
     }
 
     #[inline]
+    fn put_staged(&mut self, staged: &Staged<'_>, put: &Put<'_>) {
+        let _ = Engine::put_staged(self, staged, put, NOW);
+    }
+
+    #[inline]
     fn put_many(&mut self, puts: &[Put<'_>]) {
         Engine::put_many(self, puts, NOW, |_, _| ());
     }
@@ -100,6 +108,11 @@ impl<M: Mode> Writer for &mut Owner<M> {
     #[inline]
     fn entry<'a>(&'a mut self, hash: KeyHash, key: &'a [u8]) -> Entry<'a, M, Crew> {
         Owner::entry(self, hash, key, NOW)
+    }
+
+    #[inline]
+    fn put_staged(&mut self, staged: &Staged<'_>, put: &Put<'_>) {
+        let _ = Owner::put_staged(self, staged, put, NOW);
     }
 
     #[inline]

@@ -121,7 +121,7 @@ fn staged<H: Handle, const KEY: usize, const VALUE: usize>(
     let stages: Burst<_> = hashes.iter().map(|&hash| engine.stage(hash)).collect();
     for ((op, &hash), stage) in batch.iter().zip(&*hashes).zip(&stages) {
         if op.is_put {
-            store::<_, KEY, VALUE>(&mut writer, hash, &op.key);
+            writer.put_staged(stage, &put(hash, &op.key, &value::<KEY, VALUE>(&op.key)));
         } else {
             let get = Get { hash, key: &op.key };
             count(engine.read_staged(stage, &get, NOW, |item| copied::<VALUE>(item, out)), tally);

@@ -1,0 +1,110 @@
+//! The short way of most stores: a value of the same length over that of a small item, where a stage has seen it.
+
+use crate::{
+    burst::{Put, Staged},
+    entry::Entry,
+    item::{HEADER_WORDS, ItemMeta, ItemState},
+    mode::Mode,
+    partition::{OutOfMemory, Writing},
+    read::Candidate,
+    store::Engine,
+    versions,
+};
+use minos_base::Seconds;
+use minos_sync::{
+    Access, AnyWriter,
+    words::{copy_in, eq_key, words_for},
+};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+impl<M: Mode, A: AnyWriter> Engine<M, A> {
+    /// Stage 3 of a store: as [`crate::Entry::insert`], with what [`Engine::stage`] has seen of the same key.
+    #[inline]
+    pub fn put_staged(&self, staged: &Staged<'_>, put: &Put<'_>, now: Seconds) -> Result<u64, OutOfMemory> {
+        let partition = self.partition(put.hash);
+        Writing { engine: self, partition, writer: A::wait(&partition.writer) }.put_staged(staged, put, now)
+    }
+}
+
+/// An item's words and what its header says.
+pub(crate) struct Inline<'a> {
+    pub(crate) header: &'a [AtomicU64; HEADER_WORDS],
+    /// Key and value.
+    pub(crate) body: &'a [AtomicU64],
+    pub(crate) state: ItemState,
+}
+
+impl<'a, M: Mode, A: Access> Writing<'a, M, A> {
+    /// Stage three of a store.
+    #[inline]
+    pub(crate) fn put_staged(
+        mut self,
+        staged: &Staged<'_>,
+        put: &Put<'a>,
+        now: Seconds,
+    ) -> Result<u64, OutOfMemory> {
+        M::settle_debts(&mut self);
+        if let Some(candidate) = staged.candidate()
+            && let Some(cas) = self.overwrite_seen(candidate, put, now)
+        {
+            return Ok(cas);
+        }
+        self.put_found(staged, put, now)
+    }
+
+    /// A store that is not so simple.
+    #[inline(never)]
+    fn put_found(self, staged: &Staged<'_>, put: &Put<'a>, now: Seconds) -> Result<u64, OutOfMemory> {
+        let head = self.head(put.hash);
+        Entry::find_staged(self, (head, staged), put.hash, put.key, now).insert(&[put.value], put.meta)
+    }
+}
+
+impl<M: Mode, A: Access> Writing<'_, M, A> {
+    /// Overwrites the item that was seen, if that is all there is to do: the CAS unique.
+    #[inline]
+    fn overwrite_seen(&mut self, candidate: &Candidate<'_>, put: &Put<'_>, now: Seconds) -> Option<u64> {
+        let (region, space, slot) = (self.region(), &self.partition.space, candidate.slot);
+        // The slot itself, so that its item was not evicted and the index has not grown over it. Only a first
+        // bucket is nothing else later.
+        let is_linked = candidate.cell.load(Relaxed) == slot.0
+            && candidate.is_in_first_bucket()
+            && M::locate(space, region, slot.link()) == Some(candidate.item);
+        let is_small = slot.class_index() <= self.engine.inline_class_max.index();
+        if !is_linked || !is_small || M::is_move_due(self.engine, space, slot.link()) {
+            return None;
+        }
+        let (key, value) = (put.key, put.value);
+        // It need not lie within the region: the item may be another one, and shorter.
+        let words = region.try_words(candidate.item, HEADER_WORDS + words_for(key.len() + value.len()))?;
+        let (header, body) = words.split_first_chunk()?;
+        let state = ItemState::of(header, now);
+        let is_same = (state.key_bytes(), state.value_bytes()) == (key.len(), value.len())
+            && state.is_live(self.partition.index.generation(region))
+            && eq_key(body, key);
+        is_same.then(|| {
+            self.write_over(candidate.version, &Inline { header, body, state }, value, &put.meta, now)
+        })
+    }
+
+    /// Writes a value of the same length over that of a small item, under the version of its chain.
+    #[inline]
+    pub(crate) fn write_over(
+        &mut self,
+        version: &AtomicU64,
+        item: &Inline<'_>,
+        value: &[u8],
+        meta: &ItemMeta,
+        now: Seconds,
+    ) -> u64 {
+        let cas = meta.cas.unwrap_or_else(|| self.writer.next_cas());
+        let generation = self.partition.index.generation(self.region());
+        let new = item.state.renewed(meta, cas, generation, now);
+        versions::write::<A>(version, || {
+            copy_in(item.body, item.state.key_bytes(), value);
+            new.store_in(item.header);
+        });
+        self.partition.counts.items_stored.add(1);
+        cas
+    }
+}
