@@ -1,0 +1,191 @@
+//! Datagrams, record by record, at the end of a buffer.
+
+use super::{
+    DATAGRAM_BYTES_MAX, Flags, HEADER_BYTES, Header, LONG_HEAD_BYTES, Opcode, Operation, REPLY_HEAD_BYTES,
+    ReplyRecord, SealKey, Status, TAG_BYTES, padded,
+};
+
+/// How an operation ended, said by who wrote its value: see [`Composer::reply_with`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// How it ended.
+    pub status: Status,
+    /// What the client keeps with the item.
+    pub item_flags: u32,
+    /// The item's CAS unique.
+    pub cas: u64,
+}
+
+impl Outcome {
+    /// An outcome that says nothing but how it ended.
+    pub const fn bare(status: Status) -> Self {
+        Self { status, item_flags: 0, cas: 0 }
+    }
+}
+
+/// One datagram that grows at the end of a buffer, up to a limit.
+///
+/// What was in the buffer stays, so that a train can be written into one. A record that does not fit changes
+/// nothing. Nothing is allocated if the buffer has room for the limit behind what it holds. The datagram is
+/// only whole once [`Composer::finish`] or [`Composer::seal`] has been called.
+#[derive(Debug)]
+pub struct Composer<'b> {
+    out: &'b mut Vec<u8>,
+    header: Header,
+    start: usize,
+    /// Where records must end, in `out`.
+    end_max: usize,
+}
+
+impl<'b> Composer<'b> {
+    /// Begins a datagram of at most `limit_bytes`, which is at least a header and a tag, at the end of `out`. If
+    /// `header` says that it will be sealed, room is kept for the tag. Its length and count are not looked at.
+    pub fn begin(out: &'b mut Vec<u8>, header: Header, limit_bytes: usize) -> Self {
+        debug_assert!(limit_bytes >= HEADER_BYTES + TAG_BYTES);
+        let start = out.len();
+        let end_max = start + limit_bytes.min(DATAGRAM_BYTES_MAX) - header.tag_bytes();
+        out.resize(start + HEADER_BYTES, 0);
+        let header = Header { count: 0, ..header };
+        Self { out, header, start, end_max }
+    }
+
+    /// Records so far.
+    #[inline]
+    pub fn count(&self) -> u16 {
+        self.header.count
+    }
+
+    /// Bytes so far, without the tag.
+    #[inline]
+    pub fn bytes(&self) -> usize {
+        self.out.len() - self.start
+    }
+
+    /// Most bytes that the value of one more reply may have.
+    #[inline]
+    pub fn reply_room_bytes(&self) -> usize {
+        // What pads the value needs room as well.
+        let room_bytes = (self.end_max - self.start) / 8 * 8;
+        room_bytes.saturating_sub(self.bytes() + REPLY_HEAD_BYTES)
+    }
+
+    /// Whether one more record of `record_bytes`, before it is padded, fits.
+    #[inline]
+    pub fn fits(&self, record_bytes: usize) -> bool {
+        self.out.len() + padded(record_bytes) <= self.end_max
+    }
+
+    /// Appends an operation, if it fits: its value as well, unless that is deferred or its opcode has none.
+    #[inline]
+    pub fn push_operation(&mut self, operation: &Operation<'_>) -> bool {
+        if !self.fits(operation.bytes()) {
+            return false;
+        }
+        let mut head = [0; LONG_HEAD_BYTES];
+        operation.write_head(&mut head);
+        self.out.extend_from_slice(&head[..operation.opcode.head_bytes()]);
+        self.out.extend_from_slice(operation.key);
+        self.out.extend_from_slice(operation.value_here());
+        self.end_record();
+        true
+    }
+
+    /// Appends a reply, if it fits.
+    #[inline]
+    pub fn push_reply(&mut self, record: &ReplyRecord<'_>) -> bool {
+        if !self.fits(record.bytes()) {
+            return false;
+        }
+        let mut head = [0; REPLY_HEAD_BYTES];
+        record.write_head(&mut head);
+        self.out.extend_from_slice(&head);
+        self.out.extend_from_slice(record.value);
+        self.end_record();
+        true
+    }
+
+    /// Appends a reply whose value `write` appends to the buffer it is given, and to nothing but its end. If that
+    /// turns out not to fit, everything is as before; [`Composer::reply_room_bytes`] tells before.
+    #[inline]
+    pub fn reply_with(
+        &mut self,
+        opcode: Opcode,
+        request: u32,
+        write: impl FnOnce(&mut Vec<u8>) -> Outcome,
+    ) -> bool {
+        if !self.fits(REPLY_HEAD_BYTES) {
+            return false;
+        }
+        let at = self.out.len();
+        self.out.extend_from_slice(&[0; REPLY_HEAD_BYTES]);
+        let Outcome { status, item_flags, cas } = write(self.out);
+        let record_bytes = self.out.len() - at;
+        if at + padded(record_bytes) > self.end_max {
+            self.out.truncate(at);
+            return false;
+        }
+        let (_, record) = self.out.split_at_mut(at);
+        if let Some((head, value)) = record.split_first_chunk_mut() {
+            ReplyRecord { opcode, status, request, item_flags, cas, value }.write_head(head);
+        }
+        self.end_record();
+        true
+    }
+
+    /// Appends bytes that are no record, a body or a part of one, if they fit.
+    #[inline]
+    pub fn push_bytes(&mut self, bytes: &[u8]) -> bool {
+        let fits = self.out.len() + bytes.len() <= self.end_max;
+        if fits {
+            self.out.extend_from_slice(bytes);
+        }
+        fits
+    }
+
+    /// Appends zeros that count, up to the limit.
+    pub fn fill(&mut self) {
+        self.out.resize(self.end_max, 0);
+    }
+
+    /// Ends the datagram and returns its length in bytes. It is not sealed, whatever was said at its beginning.
+    pub fn finish(mut self) -> usize {
+        self.header.flags = self.header.flags.without(Flags::SEALED);
+        self.write_header(0)
+    }
+
+    /// Ends the datagram with a tag under `key` and returns its length in bytes, tag included. That it would be
+    /// sealed was said at its beginning.
+    pub fn seal(mut self, key: &SealKey) -> usize {
+        debug_assert!(self.header.is_sealed());
+        self.header.flags |= Flags::SEALED;
+        let length = self.write_header(TAG_BYTES);
+        let tag = key.tag([&self.out[self.start..]]);
+        self.out.extend_from_slice(&tag);
+        length
+    }
+
+    /// Ends the datagram: with a tag if there is a key.
+    pub fn finish_with(self, key: Option<&SealKey>) -> usize {
+        match key {
+            Some(key) => self.seal(key),
+            None => self.finish(),
+        }
+    }
+
+    fn write_header(&mut self, tag_bytes: usize) -> usize {
+        let length = self.bytes() + tag_bytes;
+        self.header.length = length as u16;
+        if let Some(head) = self.out[self.start..].first_chunk_mut() {
+            self.header.write(head);
+        }
+        length
+    }
+
+    /// Pads the record that was appended last.
+    #[inline]
+    fn end_record(&mut self) {
+        let bytes = padded(self.bytes());
+        self.out.resize(self.start + bytes, 0);
+        self.header.count += 1;
+    }
+}

@@ -1,0 +1,317 @@
+//! What a client asks for.
+//!
+//! ```text
+//!  0 1 opcode          1 1 flags    2 2 key_bytes     4 4 request    8 8 key hash
+//! and from opcode 0x10 on
+//! 16 4 value_bytes    20 4 ttl     24 4 item_flags   28 4 once      32 8 operand
+//! ```
+//!
+//! then the key, the value, and zeros up to the next multiple of 8 bytes.
+
+use std::{iter::FusedIterator, ops::BitOr};
+
+use minos_base::{KeyHash, limits::KEY_BYTES_MAX};
+
+use super::{
+    Header, Kind, LONG_HEAD_BYTES, Malformed, RECORD_ALIGN, SHORT_HEAD_BYTES,
+    bytes::{head, put, u16_at, u32_at, u64_at},
+};
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Opcode {
+    /// Read a value.
+    Get,
+    /// Nothing; answered all the same.
+    Noop,
+    /// Store a value.
+    Put,
+    /// Store a value if there is none.
+    Add,
+    /// Store a value if there is one.
+    Replace,
+    /// Add to the end of a value.
+    Append,
+    /// Add to the beginning of a value.
+    Prepend,
+    /// Store a value if the item's CAS unique is the operand.
+    Compare,
+    /// Delete the item, if its CAS unique is the operand or that is 0.
+    Delete,
+    /// Give the item a new expiry.
+    Touch,
+    /// Read a value and give the item a new expiry.
+    GetTouch,
+    /// Add the operand to a number.
+    Incr,
+    /// Subtract the operand from a number, at most down to 0.
+    Decr,
+    /// Send ranges of fragments of a value whose CAS unique is the operand.
+    Fetch,
+    /// Lines about the server.
+    Stats,
+    /// An operation that this version does not know. The record is well formed, and so can be answered.
+    Unknown(u8),
+}
+
+impl Opcode {
+    /// The lowest opcode whose head is long.
+    pub const LONG_MIN: u8 = 0x10;
+
+    /// The opcode that is written as `byte`.
+    #[inline]
+    pub const fn from_byte(byte: u8) -> Self {
+        match byte {
+            1 => Self::Get,
+            2 => Self::Noop,
+            0x10 => Self::Put,
+            0x11 => Self::Add,
+            0x12 => Self::Replace,
+            0x13 => Self::Append,
+            0x14 => Self::Prepend,
+            0x15 => Self::Compare,
+            0x16 => Self::Delete,
+            0x17 => Self::Touch,
+            0x18 => Self::GetTouch,
+            0x19 => Self::Incr,
+            0x1a => Self::Decr,
+            0x20 => Self::Fetch,
+            0x21 => Self::Stats,
+            other => Self::Unknown(other),
+        }
+    }
+
+    /// How it is written.
+    #[inline]
+    pub const fn to_byte(self) -> u8 {
+        match self {
+            Self::Get => 1,
+            Self::Noop => 2,
+            Self::Put => 0x10,
+            Self::Add => 0x11,
+            Self::Replace => 0x12,
+            Self::Append => 0x13,
+            Self::Prepend => 0x14,
+            Self::Compare => 0x15,
+            Self::Delete => 0x16,
+            Self::Touch => 0x17,
+            Self::GetTouch => 0x18,
+            Self::Incr => 0x19,
+            Self::Decr => 0x1a,
+            Self::Fetch => 0x20,
+            Self::Stats => 0x21,
+            Self::Unknown(other) => other,
+        }
+    }
+
+    /// Whether it carries a [`Detail`] and a value.
+    #[inline]
+    pub const fn is_long(self) -> bool {
+        self.to_byte() >= Self::LONG_MIN
+    }
+
+    /// Bytes of its head.
+    #[inline]
+    pub const fn head_bytes(self) -> usize {
+        if self.is_long() { LONG_HEAD_BYTES } else { SHORT_HEAD_BYTES }
+    }
+
+    /// Whether it stores the value that it carries, and so may be [`OpFlags::DEFERRED`].
+    #[inline]
+    pub const fn is_store(self) -> bool {
+        matches!(self, Self::Put | Self::Add | Self::Replace | Self::Append | Self::Prepend | Self::Compare)
+    }
+
+    /// Whether it is about an item, and so has a key of at least one byte.
+    #[inline]
+    pub const fn names_item(self) -> bool {
+        !matches!(self, Self::Noop | Self::Stats | Self::Unknown(_))
+    }
+}
+
+/// Marks of an operation. Marks that this version does not know are carried along and mean nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct OpFlags(pub u8);
+
+impl OpFlags {
+    /// No marks.
+    pub const NONE: Self = Self(0);
+    /// To be executed once however often it comes: [`Detail::once`] is its number within the session.
+    pub const ONCE: Self = Self(1);
+    /// A number that is not there is made: the value is the 8-byte number that it has then.
+    pub const CREATE: Self = Self(2);
+    /// The value does not stand here: it comes in fragments, [`Detail::value_bytes`] of it.
+    pub const DEFERRED: Self = Self(4);
+
+    /// Whether all marks of `other` are set.
+    #[inline]
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl BitOr for OpFlags {
+    type Output = Self;
+
+    #[inline]
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// What only opcodes from [`Opcode::LONG_MIN`] on have; all zero for the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Detail {
+    /// Bytes of the value. Written from the value itself, unless that is [`OpFlags::DEFERRED`].
+    pub value_bytes: u32,
+    /// Expiry as memcached's: 0 never; up to 30 days in seconds from now; above, seconds since 1970; negative
+    /// at once.
+    pub ttl: i32,
+    /// What the client keeps with the item.
+    pub item_flags: u32,
+    /// The number of the operation within the session, if it is [`OpFlags::ONCE`].
+    pub once: u32,
+    /// A CAS unique, a delta, or the first line wanted: as the opcode says.
+    pub operand: u64,
+}
+
+/// An operation of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operation<'a> {
+    /// What is to be done.
+    pub opcode: Opcode,
+    /// Its marks.
+    pub flags: OpFlags,
+    /// The client's number of the operation, echoed in the reply.
+    pub request: u32,
+    /// The key's hash under the server's seed, as the client says; to be verified.
+    pub hash: KeyHash,
+    /// The key: 1 to [`KEY_BYTES_MAX`] bytes, or none if the opcode needs none.
+    pub key: &'a [u8],
+    /// The rest of a long head.
+    pub detail: Detail,
+    /// The value; empty if it is [`OpFlags::DEFERRED`] or the opcode is short.
+    pub value: &'a [u8],
+}
+
+impl<'a> Operation<'a> {
+    /// A GET of `key`.
+    pub const fn get(request: u32, hash: KeyHash, key: &'a [u8]) -> Self {
+        let detail = Detail { value_bytes: 0, ttl: 0, item_flags: 0, once: 0, operand: 0 };
+        Self { opcode: Opcode::Get, flags: OpFlags::NONE, request, hash, key, detail, value: &[] }
+    }
+
+    /// Bytes of its record before it is padded.
+    #[inline]
+    pub const fn bytes(&self) -> usize {
+        self.opcode.head_bytes() + self.key.len() + self.value_here().len()
+    }
+
+    /// The value as far as it stands in the record.
+    #[inline]
+    pub(super) const fn value_here(&self) -> &'a [u8] {
+        if self.flags.contains(OpFlags::DEFERRED) || !self.opcode.is_long() { &[] } else { self.value }
+    }
+
+    /// Writes the head of its record.
+    #[inline]
+    pub(super) fn write_head(&self, out: &mut [u8; LONG_HEAD_BYTES]) {
+        put(out, 0, [self.opcode.to_byte(), self.flags.0]);
+        put(out, 2, (self.key.len() as u16).to_le_bytes());
+        put(out, 4, self.request.to_le_bytes());
+        put(out, 8, self.hash.0.to_le_bytes());
+        if !self.opcode.is_long() {
+            return;
+        }
+        let is_deferred = self.flags.contains(OpFlags::DEFERRED);
+        let value_bytes = if is_deferred { self.detail.value_bytes } else { self.value.len() as u32 };
+        put(out, 16, value_bytes.to_le_bytes());
+        put(out, 20, self.detail.ttl.to_le_bytes());
+        put(out, 24, self.detail.item_flags.to_le_bytes());
+        put(out, 28, self.detail.once.to_le_bytes());
+        put(out, 32, self.detail.operand.to_le_bytes());
+    }
+
+    /// Reads the record at the front of `records`, and what is behind it.
+    #[inline]
+    fn parse(records: &'a [u8]) -> Result<(Self, &'a [u8]), Malformed> {
+        let (short, behind) = head::<SHORT_HEAD_BYTES>(records, Malformed::Record)?;
+        let opcode = Opcode::from_byte(short[0]);
+        let flags = OpFlags(short[1]);
+        let (detail, behind) =
+            if opcode.is_long() { read_detail(behind)? } else { (Detail::default(), behind) };
+        let key_bytes = usize::from(u16_at(short, 2));
+        if key_bytes > KEY_BYTES_MAX || (key_bytes == 0 && opcode.names_item()) {
+            return Err(Malformed::Key);
+        }
+        let is_deferred = flags.contains(OpFlags::DEFERRED);
+        let value_bytes = if is_deferred { 0 } else { detail.value_bytes as usize };
+        let (key, behind) = behind.split_at_checked(key_bytes).ok_or(Malformed::Record)?;
+        let (value, behind) = behind.split_at_checked(value_bytes).ok_or(Malformed::Record)?;
+        let (request, hash) = (u32_at(short, 4), KeyHash(u64_at(short, 8)));
+        let operation = Self { opcode, flags, request, hash, key, detail, value };
+        Ok((operation, behind_padding(behind, operation.bytes())?))
+    }
+}
+
+#[inline]
+fn read_detail(bytes: &[u8]) -> Result<(Detail, &[u8]), Malformed> {
+    const DETAIL_BYTES: usize = LONG_HEAD_BYTES - SHORT_HEAD_BYTES;
+    let (bytes, behind) = head::<DETAIL_BYTES>(bytes, Malformed::Record)?;
+    let detail = Detail {
+        value_bytes: u32_at(bytes, 0),
+        ttl: u32_at(bytes, 4).cast_signed(),
+        item_flags: u32_at(bytes, 8),
+        once: u32_at(bytes, 12),
+        operand: u64_at(bytes, 16),
+    };
+    Ok((detail, behind))
+}
+
+/// What follows the padding of a record of `record_bytes`; `behind` begins with the padding.
+#[inline]
+pub(super) fn behind_padding(behind: &[u8], record_bytes: usize) -> Result<&[u8], Malformed> {
+    let padding_bytes = record_bytes.wrapping_neg() % RECORD_ALIGN;
+    behind.get(padding_bytes..).ok_or(Malformed::Record)
+}
+
+/// The operations of `datagram`, whose header is `header`: none if that is no request.
+#[inline]
+pub fn operations<'d>(datagram: &'d [u8], header: &Header) -> Operations<'d> {
+    let left = if header.kind == Kind::Request { header.count } else { 0 };
+    Operations { records: header.body(datagram), left }
+}
+
+/// The operations of a request, in their order; it ends with the first one that cannot be read. Bytes behind
+/// the last one are not looked at.
+#[derive(Clone, Debug)]
+pub struct Operations<'a> {
+    records: &'a [u8],
+    left: u16,
+}
+
+impl<'a> Iterator for Operations<'a> {
+    type Item = Result<Operation<'a>, Malformed>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        Some(match Operation::parse(self.records) {
+            Ok((operation, behind)) => {
+                self.records = behind;
+                Ok(operation)
+            }
+            Err(malformed) => {
+                self.left = 0;
+                Err(malformed)
+            }
+        })
+    }
+
+    #[inline]
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (usize::from(self.left.min(1)), Some(usize::from(self.left)))
+    }
+}
+
+impl FusedIterator for Operations<'_> {}

@@ -1,0 +1,211 @@
+//! What came of operations.
+//!
+//! ```text
+//! 0 1 opcode   1 1 status   2 2 zero   4 4 request   8 4 value_bytes   12 4 item_flags   16 8 cas
+//! ```
+//!
+//! then the value, and zeros up to the next multiple of 8 bytes.
+
+use std::iter::FusedIterator;
+
+use super::{
+    Header, Kind, Malformed, Opcode, REPLY_HEAD_BYTES,
+    bytes::{head, put, u32_at, u64_at},
+    operation::behind_padding,
+};
+
+/// How an operation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Status {
+    /// It was done.
+    Ok,
+    /// There is no such item.
+    NotFound,
+    /// The item's CAS unique is another one.
+    Exists,
+    /// The condition of the store does not hold.
+    NotStored,
+    /// There is no memory for the value.
+    NoMemory,
+    /// The value is larger than the server takes.
+    TooLarge,
+    /// The value is no number.
+    NotANumber,
+    /// The operation makes no sense.
+    BadRequest,
+    /// The server does not know the opcode.
+    Unsupported,
+    /// The hash is not the key's under the server's seed; say hello.
+    WrongHash,
+    /// The value comes as Data: the record's value is the [`Grant`](super::Grant).
+    Large,
+    /// Send the value as Fragments: the record's value is the [`Grant`](super::Grant).
+    Granted,
+    /// A bound on transfers or sessions was met; try later.
+    Busy,
+    /// A once number without a session that the server knows; nothing was executed.
+    NoSession,
+    /// A once number that has left the window; nothing was executed now.
+    TooOld,
+    /// The first copy is being executed; ask again.
+    InProgress,
+    /// To a fetch: the item is gone or another one. To a fragment: no such transfer.
+    Gone,
+    /// A transfer stood still for too long.
+    TimedOut,
+    /// A status that this version does not know.
+    Unknown(u8),
+}
+
+impl Status {
+    /// Those that this version knows, in the order of their numbers.
+    const KNOWN: [Self; 18] = [
+        Self::Ok,
+        Self::NotFound,
+        Self::Exists,
+        Self::NotStored,
+        Self::NoMemory,
+        Self::TooLarge,
+        Self::NotANumber,
+        Self::BadRequest,
+        Self::Unsupported,
+        Self::WrongHash,
+        Self::Large,
+        Self::Granted,
+        Self::Busy,
+        Self::NoSession,
+        Self::TooOld,
+        Self::InProgress,
+        Self::Gone,
+        Self::TimedOut,
+    ];
+
+    /// The status that is written as `byte`.
+    #[inline]
+    pub fn from_byte(byte: u8) -> Self {
+        Self::KNOWN.get(usize::from(byte)).copied().unwrap_or(Self::Unknown(byte))
+    }
+
+    /// How it is written.
+    #[inline]
+    pub const fn to_byte(self) -> u8 {
+        match self {
+            Self::Ok => 0,
+            Self::NotFound => 1,
+            Self::Exists => 2,
+            Self::NotStored => 3,
+            Self::NoMemory => 4,
+            Self::TooLarge => 5,
+            Self::NotANumber => 6,
+            Self::BadRequest => 7,
+            Self::Unsupported => 8,
+            Self::WrongHash => 9,
+            Self::Large => 10,
+            Self::Granted => 11,
+            Self::Busy => 12,
+            Self::NoSession => 13,
+            Self::TooOld => 14,
+            Self::InProgress => 15,
+            Self::Gone => 16,
+            Self::TimedOut => 17,
+            Self::Unknown(other) => other,
+        }
+    }
+}
+
+/// What came of one operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplyRecord<'a> {
+    /// The opcode of the operation.
+    pub opcode: Opcode,
+    /// How it ended.
+    pub status: Status,
+    /// The client's number of the operation.
+    pub request: u32,
+    /// What the client keeps with the item; for STATS the index of the first line behind these.
+    pub item_flags: u32,
+    /// The item's CAS unique, 0 where there is none; for STATS the number of all lines.
+    pub cas: u64,
+    /// The value, the 8-byte number, the grant or the lines; empty where there is nothing to say.
+    pub value: &'a [u8],
+}
+
+impl<'a> ReplyRecord<'a> {
+    /// A record that says nothing but how the operation ended.
+    pub const fn bare(opcode: Opcode, status: Status, request: u32) -> Self {
+        Self { opcode, status, request, item_flags: 0, cas: 0, value: &[] }
+    }
+
+    /// Bytes of the record before it is padded.
+    #[inline]
+    pub const fn bytes(&self) -> usize {
+        REPLY_HEAD_BYTES + self.value.len()
+    }
+
+    /// Writes the head of the record.
+    #[inline]
+    pub fn write_head(&self, out: &mut [u8; REPLY_HEAD_BYTES]) {
+        put(out, 0, [self.opcode.to_byte(), self.status.to_byte(), 0, 0]);
+        put(out, 4, self.request.to_le_bytes());
+        put(out, 8, (self.value.len() as u32).to_le_bytes());
+        put(out, 12, self.item_flags.to_le_bytes());
+        put(out, 16, self.cas.to_le_bytes());
+    }
+
+    #[inline]
+    fn parse(records: &'a [u8]) -> Result<(Self, &'a [u8]), Malformed> {
+        let (bytes, behind) = head::<REPLY_HEAD_BYTES>(records, Malformed::Record)?;
+        let value_bytes = u32_at(bytes, 8) as usize;
+        let (value, behind) = behind.split_at_checked(value_bytes).ok_or(Malformed::Record)?;
+        let record = Self {
+            opcode: Opcode::from_byte(bytes[0]),
+            status: Status::from_byte(bytes[1]),
+            request: u32_at(bytes, 4),
+            item_flags: u32_at(bytes, 12),
+            cas: u64_at(bytes, 16),
+            value,
+        };
+        Ok((record, behind_padding(behind, record.bytes())?))
+    }
+}
+
+/// The records of `datagram`, whose header is `header`: none if that is no reply.
+#[inline]
+pub fn replies<'d>(datagram: &'d [u8], header: &Header) -> Replies<'d> {
+    let left = if header.kind == Kind::Reply { header.count } else { 0 };
+    Replies { records: header.body(datagram), left }
+}
+
+/// The records of a reply, in their order; it ends with the first one that cannot be read. Bytes behind the
+/// last one are not looked at.
+#[derive(Clone, Debug)]
+pub struct Replies<'a> {
+    records: &'a [u8],
+    left: u16,
+}
+
+impl<'a> Iterator for Replies<'a> {
+    type Item = Result<ReplyRecord<'a>, Malformed>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        Some(match ReplyRecord::parse(self.records) {
+            Ok((record, behind)) => {
+                self.records = behind;
+                Ok(record)
+            }
+            Err(malformed) => {
+                self.left = 0;
+                Err(malformed)
+            }
+        })
+    }
+
+    #[inline]
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (usize::from(self.left.min(1)), Some(usize::from(self.left)))
+    }
+}
+
+impl FusedIterator for Replies<'_> {}
