@@ -58,6 +58,8 @@ pub struct ServerConfig {
     pub store_settings: Vec<(&'static str, String)>,
     /// What clients ask to be logged, where the owner of the log sees it.
     pub verbosity: Arc<Verbosity>,
+    /// The native datagram protocol, if it is served.
+    pub native: Option<NativeConfig>,
 }
 
 impl ServerConfig {
@@ -87,6 +89,7 @@ impl ServerConfig {
             clock: Clock::new(),
             store_settings: Vec::new(),
             verbosity: Arc::default(),
+            native: None,
         }
     }
 
@@ -103,7 +106,8 @@ impl ServerConfig {
         bound("--slice", self.slice_bytes as u64, 4 << 10, 1 << 30)?;
         bound("--ring-size", self.ring_capacity as u64, 2, 1 << 20)?;
         bound("--stall-timeout", self.stall_timeout.as_millis() as u64, 1, 1 << 40)?;
-        bound("--epoch", self.epoch.as_millis() as u64, 1, 3_600_000)
+        bound("--epoch", self.epoch.as_millis() as u64, 1, 3_600_000)?;
+        self.native.as_ref().map_or(Ok(()), NativeConfig::check)
     }
 }
 
@@ -164,6 +168,11 @@ macro_rules! choice {
         }
     };
 }
+
+// Behind the macro that it uses.
+mod native;
+
+pub use native::{AccessAdvice, NativeConfig, SESSIONS_PER_SOURCE, Secret, TRANSFERS_PER_WORKER};
 
 choice! {
     /// Who executes a request.

@@ -1,0 +1,129 @@
+//! What a server is told about the native datagram protocol.
+
+use std::{fmt, net::SocketAddr, str::FromStr, sync::Arc, time::Duration};
+
+use super::{InvalidOption, bound};
+
+/// What a server is told about the native datagram protocol.
+#[derive(Clone, Debug)]
+pub struct NativeConfig {
+    /// Address and first port. RX queue i of n is at port +i and the transfer queue of worker i at +n+i; port 0
+    /// takes the first free range.
+    pub address: SocketAddr,
+    /// Whether all queues are at one port, and the kernel picks the socket by the header's queue.
+    pub single_port: bool,
+    /// Largest datagram, in bytes of UDP payload.
+    pub datagram_bytes: usize,
+    /// Fragments of a large value that are under way at once.
+    pub window: u16,
+    /// Large stores that one source address may have begun at a time.
+    pub transfers_per_source: usize,
+    /// Memory in bytes that values which are still arriving may take; none is a sixteenth of the store's. There is
+    /// always room for one value.
+    pub transfer_memory_bytes: Option<u64>,
+    /// Silence after which a large store is given up.
+    pub transfer_timeout: Duration,
+    /// Sessions at a time, for exactly-once operations and sealed datagrams.
+    pub sessions: usize,
+    /// What clients have to know: datagrams are sealed with it.
+    pub secret: Option<Secret>,
+    /// Bytes of datagrams that the kernel may hold for each socket.
+    pub receive_buffer_bytes: usize,
+    /// How clients are to direct their requests.
+    pub access: AccessAdvice,
+}
+
+/// Sessions of one source address.
+pub const SESSIONS_PER_SOURCE: usize = 64;
+/// Large stores that one worker may have begun at a time.
+pub const TRANSFERS_PER_WORKER: usize = 64;
+
+impl NativeConfig {
+    /// The defaults at an address.
+    pub fn new(address: SocketAddr) -> Self {
+        Self {
+            address,
+            single_port: false,
+            datagram_bytes: 1448,
+            window: 32,
+            transfers_per_source: 8,
+            transfer_memory_bytes: None,
+            transfer_timeout: Duration::from_secs(5),
+            sessions: 1024,
+            secret: None,
+            receive_buffer_bytes: 4 << 20,
+            access: AccessAdvice::Crcw,
+        }
+    }
+
+    /// Says what is wrong with the values, by the name of their option.
+    pub(super) fn check(&self) -> Result<(), InvalidOption> {
+        // At the least a record with the longest key and a few fragment ranges; at most a train of one datagram.
+        bound("--native-datagram", self.datagram_bytes as u64, 512, 65_000)?;
+        bound("--native-window", u64::from(self.window), 1, 64)?;
+        bound("--native-transfers", self.transfers_per_source as u64, 1, TRANSFERS_PER_WORKER as u64)?;
+        bound("--native-transfer-timeout", self.transfer_timeout.as_millis() as u64, 10, 3_600_000)?;
+        bound("--native-sessions", self.sessions as u64, 1, 1 << 16)?;
+        bound("--native-receive-buffer", self.receive_buffer_bytes as u64, 64 << 10, 1 << 30)
+    }
+}
+
+choice! {
+    /// How clients are to direct their requests (MICA §4.1.2). It is advice: the server answers wherever a request
+    /// arrives, because any worker may touch any partition.
+    AccessAdvice {
+        /// To any queue.
+        Crcw = "crcw",
+        /// Reads to any queue, writes to that of the key's partition.
+        Crew = "crew",
+        /// To the queue of the key's partition.
+        Erew = "erew",
+    }
+}
+
+/// A secret that clients and server share. It does not show in what is printed for people.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(Arc<[u8]>);
+
+impl Secret {
+    /// Fewest bytes of a secret that is worth the name.
+    pub const BYTES_MIN: usize = 16;
+
+    /// The secret with these bytes; `None` if they are fewer than [`Secret::BYTES_MIN`].
+    pub fn new(bytes: &[u8]) -> Option<Self> {
+        (bytes.len() >= Self::BYTES_MIN).then(|| Self(bytes.into()))
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_not_printed() {
+        let secret = Secret::new(b"correct horse battery").unwrap();
+        assert!(!format!("{secret:?}").contains("horse"));
+        assert_eq!(Secret::new(b"short"), None);
+    }
+
+    #[test]
+    fn values_out_of_bounds_are_named() {
+        let sound = NativeConfig::new(([127, 0, 0, 1], 0).into());
+        assert_eq!(sound.check(), Ok(()));
+        let error = NativeConfig { datagram_bytes: 511, ..sound.clone() }.check().unwrap_err();
+        assert!(error.to_string().starts_with("--native-datagram: 511"), "{error}");
+        assert!(NativeConfig { window: 65, ..sound.clone() }.check().is_err());
+        assert!(NativeConfig { transfers_per_source: 0, ..sound }.check().is_err());
+    }
+}
