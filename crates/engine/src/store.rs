@@ -133,6 +133,12 @@ impl<M: Mode, A: Access> Engine<M, A> {
         KeyHash(hash_key(key, self.hash_seed).0 & self.hash_mask)
     }
 
+    /// The seed of [`Engine::hash`], for whoever is to compute it elsewhere. A table that narrows its hashes by
+    /// [`StoreConfig::hash_mask`] has none that would do.
+    pub fn hash_seed(&self) -> u64 {
+        self.hash_seed
+    }
+
     /// Number of partitions.
     pub fn partitions(&self) -> usize {
         self.partitions.len()
