@@ -1,10 +1,11 @@
-//! What tests share: servers on free ports, a line client, a model map, a history checker, eviction simulators.
+//! What tests share: servers on free ports, a line client, a model map, a history checker, eviction simulators, a
+//! network.
 //!
 //! [`Server`] starts memcached, Redis or Minos on a free loopback port with persistence off and
 //! ends it when dropped. [`Client`] speaks the memcache text protocol one blocking request at a
 //! time. [`Model`] is the plainest map that behaves as a store must. [`history`] checks that what
 //! concurrent clients saw could have happened one request after another. [`eviction`] says which hit ratio
-//! a policy has to have.
+//! a policy has to have. [`network`] is one in virtual time, with every fault a network can have.
 
 #![forbid(unsafe_code)]
 
@@ -12,6 +13,7 @@ mod client;
 pub mod eviction;
 pub mod history;
 mod model;
+pub mod network;
 mod server;
 
 pub use client::{Client, Found};
