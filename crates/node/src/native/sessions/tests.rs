@@ -1,0 +1,318 @@
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicU32, Ordering},
+    thread,
+    time::Duration,
+};
+
+use minos_base::seeded;
+use rand::RngExt as _;
+
+use super::*;
+
+fn peer(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
+fn outcome(number: u64) -> Outcome {
+    Outcome { status: Status::Ok, item_flags: 3, cas: number + 1, number: Some(number) }
+}
+
+fn sessions(sessions_max: usize, per_address_max: usize) -> Sessions {
+    Sessions::new(SessionsConfig { sessions_max, per_address_max }, &[5; 16])
+}
+
+fn execute(begin: Begin) -> Ticket {
+    match begin {
+        Begin::Execute(ticket) => ticket,
+        other => panic!("not to be executed: {other:?}"),
+    }
+}
+
+fn done(begin: Begin) -> Outcome {
+    match begin {
+        Begin::Done(outcome) => outcome,
+        other => panic!("not done: {other:?}"),
+    }
+}
+
+#[test]
+fn an_operation_is_free_then_under_way_then_done() {
+    let (sessions, now) = (Sessions::new(SessionsConfig::default(), &[5; 16]), Instant::now());
+    let id = sessions.open(peer("10.0.0.1:1"), 1, now).unwrap();
+    let ticket = execute(sessions.begin(id, 7, now));
+    assert_eq!((ticket.session(), ticket.once()), (id, 7));
+    assert!(matches!(sessions.begin(id, 7, now), Begin::InProgress));
+    drop(ticket);
+    let ticket = execute(sessions.begin(id, 7, now));
+    ticket.finish(outcome(9));
+    assert_eq!(done(sessions.begin(id, 7, now)), outcome(9));
+    assert!(matches!(sessions.begin(id ^ 1 << 40, 7, now), Begin::Unknown));
+    assert!(matches!(sessions.begin(0, 7, now), Begin::Unknown));
+    let totals = sessions.totals();
+    assert_eq!((totals.open, totals.opened, totals.in_progress), (1, 1, 0));
+    assert_eq!((totals.repeated, totals.repeated_early, totals.unknown), (1, 1, 2));
+}
+
+#[test]
+fn a_table_that_forgets_executes_again() {
+    let (sessions, now) = (sessions(1, 1), Instant::now());
+    sessions.forget_outcomes();
+    let id = sessions.open(peer("10.0.0.1:1"), 1, now).unwrap();
+    let first = execute(sessions.begin(id, 7, now));
+    let second = execute(sessions.begin(id, 7, now));
+    first.finish(outcome(1));
+    second.finish(outcome(2));
+    execute(sessions.begin(id, 7, now)).finish(outcome(3));
+    assert_eq!(sessions.totals().in_progress, 0);
+}
+
+#[test]
+fn what_falls_out_of_the_window_is_too_old() {
+    let (sessions, now) = (sessions(1, 1), Instant::now());
+    let id = sessions.open(peer("10.0.0.1:1"), 1, now).unwrap();
+    let slow = execute(sessions.begin(id, 0, now));
+    let last = execute(sessions.begin(id, ONCE_WINDOW - 1, now));
+    assert!(matches!(sessions.begin(id, 0, now), Begin::InProgress));
+    let beyond = execute(sessions.begin(id, ONCE_WINDOW, now));
+    assert!(matches!(sessions.begin(id, 0, now), Begin::TooOld));
+    // Its place is another number's now, which must not get its outcome.
+    slow.finish(outcome(1));
+    assert!(matches!(sessions.begin(id, ONCE_WINDOW, now), Begin::InProgress));
+    beyond.finish(outcome(2));
+    last.finish(outcome(3));
+    assert_eq!(done(sessions.begin(id, ONCE_WINDOW - 1, now)), outcome(3));
+    drop(execute(sessions.begin(id, u32::MAX, now)));
+    assert!(matches!(sessions.begin(id, ONCE_WINDOW, now), Begin::TooOld));
+    assert_eq!(sessions.totals().in_progress, 0);
+}
+
+/// Remembers every number for ever, and what the newest one was.
+#[derive(Default)]
+struct Model {
+    known: BTreeMap<u32, Option<Outcome>>,
+    newest: u32,
+}
+
+impl Model {
+    fn begin(&mut self, once: u32) -> Seen {
+        self.newest = self.newest.max(once);
+        if self.newest - once >= ONCE_WINDOW {
+            return Seen::TooOld;
+        }
+        match self.known.get(&once) {
+            None => {
+                self.known.insert(once, None);
+                Seen::Fresh
+            }
+            Some(None) => Seen::InProgress,
+            Some(&Some(outcome)) => Seen::Done(outcome),
+        }
+    }
+}
+
+#[test]
+fn a_window_agrees_with_a_memory_of_everything() {
+    for seed in 0..200 {
+        let mut rng = seeded(seed);
+        let (mut window, mut model) = (OnceWindow::default(), Model::default());
+        let mut under_way = Vec::new();
+        for step in 0..1000 {
+            let once = match rng.random_range(0..10) {
+                0 => model.newest.saturating_add(rng.random_range(0..2 * ONCE_WINDOW)),
+                1..5 => model.newest.saturating_add(1),
+                _ => model.newest.saturating_sub(rng.random_range(0..ONCE_WINDOW + 20)),
+            };
+            let seen = window.begin(once);
+            assert_eq!(seen, model.begin(once), "seed {seed}, step {step}, number {once}");
+            if seen == Seen::Fresh {
+                under_way.push(once);
+            }
+            if !under_way.is_empty() && rng.random_bool(0.4) {
+                let once = under_way.swap_remove(rng.random_range(0..under_way.len()));
+                if rng.random_bool(0.8) {
+                    window.end(once, Some(outcome(step)));
+                    model.known.insert(once, Some(outcome(step)));
+                } else {
+                    window.end(once, None);
+                    model.known.remove(&once);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_least_recently_used_idle_session_makes_room() {
+    let (sessions, start) = (sessions(3, 3), Instant::now());
+    let at = |seconds| start + Duration::from_secs(seconds);
+    let open = |host: u64, seconds| sessions.open(peer(&format!("10.0.0.{host}:1")), host, at(seconds));
+    let ids: Vec<_> = (1..4).map(|host| open(host, host).unwrap()).collect();
+    let busy = execute(sessions.begin(ids[0], 0, at(4)));
+    drop(execute(sessions.begin(ids[1], 0, at(5))));
+    // The first was not used for longer than the third, but has an operation under way.
+    let busy_too = execute(sessions.begin(ids[2], 0, at(3)));
+    let fourth = open(4, 6).unwrap();
+    assert_eq!(ids.iter().map(|&id| sessions.is_known(id)).collect::<Vec<_>>(), [true, false, true]);
+    let busy_last = execute(sessions.begin(fourth, 0, at(7)));
+    assert_eq!(open(5, 8), Err(SessionsBusy));
+    for ticket in [busy, busy_too, busy_last] {
+        ticket.finish(outcome(0));
+    }
+    open(5, 9).unwrap();
+    assert!(!sessions.is_known(ids[2]) && sessions.is_known(ids[0]));
+    let totals = sessions.totals();
+    assert_eq!((totals.open, totals.opened, totals.evicted, totals.refused), (3, 5, 2, 1));
+}
+
+#[test]
+fn an_address_takes_room_only_from_itself_when_it_has_its_share() {
+    let (sessions, now) = (sessions(1000, 4), Instant::now());
+    let other = sessions.open(peer("10.0.0.2:1"), 0, now).unwrap();
+    for nonce in 0..500 {
+        let port = 1 + nonce as u16 % 7;
+        sessions.open(SocketAddr::from(([10, 0, 0, 1], port)), nonce, now).unwrap();
+        assert!(sessions.totals().open <= 5);
+    }
+    assert!(sessions.is_known(other));
+    // The same address, as a socket for both families shows it.
+    sessions.open(peer("[::ffff:10.0.0.1]:9"), 0, now).unwrap();
+    assert_eq!(sessions.totals().open, 5);
+}
+
+#[test]
+fn a_repeated_wish_opens_one_session() {
+    let (sessions, now) = (sessions(100, 100), Instant::now());
+    let id = sessions.open(peer("10.0.0.1:1"), 1, now).unwrap();
+    assert_eq!(sessions.open(peer("10.0.0.1:1"), 1, now), Ok(id));
+    assert_ne!(sessions.open(peer("10.0.0.1:2"), 1, now), Ok(id));
+    assert_ne!(sessions.open(peer("10.0.0.1:1"), 2, now), Ok(id));
+    assert_eq!(sessions.totals().open, 3);
+}
+
+#[test]
+fn bounds_that_are_not_possible_are_brought_inside() {
+    let (sessions, now) = (sessions(0, 0), Instant::now());
+    let first = sessions.open(peer("10.0.0.1:1"), 1, now).unwrap();
+    let second = sessions.open(peer("10.0.0.1:1"), 2, now).unwrap();
+    assert!(!sessions.is_known(first) && sessions.is_known(second) && first != second);
+}
+
+#[test]
+fn a_datagram_is_accepted_once() {
+    let (sessions, now) = (sessions(10, 10), Instant::now());
+    let id = sessions.open(peer("10.0.0.1:1"), 1, now).unwrap();
+    assert_eq!(sessions.accept(id, 5, now), Acceptance::Fresh);
+    assert_eq!(sessions.accept(id, 5, now), Acceptance::Replayed);
+    assert_eq!(sessions.accept(id, 4, now), Acceptance::Fresh);
+    assert_eq!(sessions.accept(id + 1, 6, now), Acceptance::Unknown);
+    assert_eq!((sessions.totals().replayed, sessions.totals().unknown), (1, 1));
+}
+
+/// Decides who executes a number, for threads that all want to.
+trait Referee: Sync {
+    /// Runs `operation` unless that was done; false if one is to ask again.
+    fn run(&self, once: u32, operation: &mut dyn FnMut()) -> bool;
+}
+
+struct Table(Sessions, u64, Instant);
+
+impl Referee for Table {
+    fn run(&self, once: u32, operation: &mut dyn FnMut()) -> bool {
+        match self.0.begin(self.1, once, self.2) {
+            Begin::Execute(ticket) => {
+                operation();
+                ticket.finish(outcome(u64::from(once)));
+                true
+            }
+            Begin::Done(done) => {
+                assert_eq!(done, outcome(u64::from(once)));
+                true
+            }
+            Begin::InProgress => false,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Remembers outcomes, but not what is under way.
+struct Naive(SpinLock<Vec<bool>>);
+
+impl Referee for Naive {
+    fn run(&self, once: u32, operation: &mut dyn FnMut()) -> bool {
+        if !self.0.lock()[once as usize] {
+            operation();
+            self.0.lock()[once as usize] = true;
+        }
+        true
+    }
+}
+
+const NUMBERS: u32 = 20_000;
+
+/// How often each number was executed when two threads hammer the same ones, never further apart than a window.
+fn hammer(referee: &dyn Referee) -> Vec<u32> {
+    let executed: Vec<AtomicU32> = (0..NUMBERS).map(|_| AtomicU32::new(0)).collect();
+    let progress = [AtomicU32::new(0), AtomicU32::new(0)];
+    thread::scope(|scope| {
+        for me in 0..2 {
+            let (executed, progress) = (&executed, &progress);
+            scope.spawn(move || {
+                for once in 0..NUMBERS {
+                    let mut operation = || {
+                        thread::yield_now();
+                        executed[once as usize].fetch_add(1, Ordering::Relaxed);
+                    };
+                    while !referee.run(once, &mut operation) {
+                        thread::yield_now();
+                    }
+                    progress[me].store(once, Ordering::Relaxed);
+                    while once > progress[1 - me].load(Ordering::Relaxed) + ONCE_WINDOW / 2 {
+                        thread::yield_now();
+                    }
+                }
+            });
+        }
+    });
+    executed.into_iter().map(AtomicU32::into_inner).collect()
+}
+
+#[test]
+fn threads_execute_each_number_once() {
+    let (sessions, now) = (sessions(1, 1), Instant::now());
+    let id = sessions.open(peer("10.0.0.1:1"), 1, now).unwrap();
+    let table = Table(sessions, id, now);
+    assert!(hammer(&table).iter().all(|&times| times == 1));
+    assert_eq!(table.0.totals().in_progress, 0);
+}
+
+#[test]
+fn a_table_without_what_is_under_way_executes_some_twice() {
+    let naive = Naive(SpinLock::new(vec![false; NUMBERS as usize]));
+    assert!(hammer(&naive).iter().any(|&times| times > 1), "the test above can not see anything");
+}
+
+#[test]
+fn threads_that_open_and_use_sessions_lose_no_ticket() {
+    let sessions = sessions(8, 8);
+    thread::scope(|scope| {
+        for me in 0..2u16 {
+            let sessions = &sessions;
+            scope.spawn(move || {
+                for nonce in 0..5000 {
+                    let now = Instant::now();
+                    let Ok(id) = sessions.open(SocketAddr::from(([10, 0, 0, 1], me)), nonce, now) else {
+                        continue;
+                    };
+                    if let Begin::Execute(ticket) = sessions.begin(id, 0, now) {
+                        assert!(sessions.is_known(id));
+                        thread::yield_now();
+                        assert!(matches!(sessions.begin(id, 0, now), Begin::InProgress));
+                        ticket.finish(outcome(nonce));
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!((sessions.totals().in_progress, sessions.totals().open), (0, 8));
+}

@@ -1,0 +1,77 @@
+//! What a session remembers of its operations.
+
+use super::{ONCE_WINDOW, Outcome};
+
+/// The last [`ONCE_WINDOW`] numbers up to the newest one. They may come in any order.
+#[derive(Debug)]
+pub(super) struct OnceWindow {
+    /// One more than the newest number; zero before the first.
+    next: u64,
+    /// Number `n` is entry `n % ONCE_WINDOW` while it is in the window.
+    entries: [Entry; ONCE_WINDOW as usize],
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Entry {
+    Free,
+    InProgress,
+    Done(Outcome),
+}
+
+/// What is known of a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// Nothing until now; from now on it is in progress.
+    Fresh,
+    InProgress,
+    Done(Outcome),
+    /// It is behind the window.
+    TooOld,
+}
+
+impl Default for OnceWindow {
+    fn default() -> Self {
+        Self { next: 0, entries: [Entry::Free; ONCE_WINDOW as usize] }
+    }
+}
+
+impl OnceWindow {
+    /// Looks at a number, which from now on is in progress if it was free. One above the window moves it; what
+    /// falls out, even in progress, is too old from then on.
+    pub(super) fn begin(&mut self, once: u32) -> Seen {
+        let number = u64::from(once);
+        if number >= self.next {
+            self.move_to(number);
+        }
+        let Some(entry) = self.entry(once) else { return Seen::TooOld };
+        match *entry {
+            Entry::Free => {
+                *entry = Entry::InProgress;
+                Seen::Fresh
+            }
+            Entry::InProgress => Seen::InProgress,
+            Entry::Done(outcome) => Seen::Done(outcome),
+        }
+    }
+
+    /// Remembers an outcome, or that nothing was executed, unless the number fell out of the window meanwhile.
+    pub(super) fn end(&mut self, once: u32, outcome: Option<Outcome>) {
+        if let Some(entry) = self.entry(once) {
+            *entry = outcome.map_or(Entry::Free, Entry::Done);
+        }
+    }
+
+    fn entry(&mut self, once: u32) -> Option<&mut Entry> {
+        let is_inside = u64::from(once) + u64::from(ONCE_WINDOW) >= self.next;
+        is_inside.then(|| &mut self.entries[(once % ONCE_WINDOW) as usize])
+    }
+
+    /// Makes `number` the newest one: those between are free.
+    fn move_to(&mut self, number: u64) {
+        let oldest_new = self.next.max((number + 1).saturating_sub(u64::from(ONCE_WINDOW)));
+        for new in oldest_new..=number {
+            self.entries[(new % u64::from(ONCE_WINDOW)) as usize] = Entry::Free;
+        }
+        self.next = number + 1;
+    }
+}
