@@ -1,4 +1,4 @@
-//! Transports: TCP and Unix stream sockets on epoll or io_uring.
+//! Transports: TCP and Unix stream sockets on epoll or io_uring, and datagrams in trains.
 //!
 //! Nothing here knows a protocol or a store. A [`Poller`] says which sockets have something to do
 //! and carries bytes; whoever polls it owns the connections.
@@ -10,6 +10,7 @@ mod listener;
 mod poller;
 mod socket;
 pub mod timestamp;
+pub mod udp;
 mod uring;
 mod wait;
 mod waker;

@@ -1,0 +1,189 @@
+//! Handing messages to the kernel, and what becomes of those it refuses.
+
+use std::{
+    io::{self, IoSlice},
+    mem::{MaybeUninit, size_of},
+    ops::AddAssign,
+    os::fd::{AsRawFd, BorrowedFd},
+};
+
+use rustix::io::Errno;
+
+use super::name::Name;
+
+/// Messages that are handed over with one call at most.
+pub(super) const BATCH_MESSAGES: usize = 64;
+
+/// What became of trains. A datagram that the kernel took may still be lost on its way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// The kernel took all of it.
+    pub trains: u64,
+    /// Dropped, in part or in whole, because a buffer or a queue was full.
+    pub dropped: u64,
+    /// Not sent because a segment is longer than the path's MTU
+    /// ([`UdpPort::path_mtu`](super::UdpPort::path_mtu)).
+    pub too_long: u64,
+    /// Not sent because the network or a filter reported that the peer can not be reached.
+    pub refused: u64,
+}
+
+impl AddAssign for Sent {
+    fn add_assign(&mut self, other: Self) {
+        self.trains += other.trains;
+        self.dropped += other.dropped;
+        self.too_long += other.too_long;
+        self.refused += other.refused;
+    }
+}
+
+/// One message on its way out.
+pub(super) struct Outgoing<'a> {
+    pub(super) name: &'a Name,
+    pub(super) pieces: &'a [IoSlice<'a>],
+    /// The size by which the kernel is to cut it; none for a message of one datagram.
+    pub(super) segment_bytes: Option<u16>,
+}
+
+/// What the error of a message means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// Nothing more can be sent now.
+    Full,
+    /// This message found no room.
+    Dropped,
+    /// It may be that no train can go this way: its segments are to be tried one by one.
+    NoTrain,
+    /// The path does not take datagrams of this length.
+    TooLong,
+    /// The peer cannot be reached.
+    Refused,
+}
+
+impl Failure {
+    /// What `error` means for a message that is a train or not.
+    pub(super) fn of(error: Errno, is_train: bool) -> Self {
+        match error {
+            Errno::AGAIN => Self::Full,
+            Errno::NOBUFS | Errno::NOMEM => Self::Dropped,
+            // Devices and kernels differ in how they refuse a train, and in what they say when its
+            // segments are too long.
+            Errno::IO | Errno::INVAL | Errno::MSGSIZE | Errno::OPNOTSUPP if is_train => Self::NoTrain,
+            Errno::MSGSIZE => Self::TooLong,
+            _ => Self::Refused,
+        }
+    }
+
+    /// Counts a train that ended this way.
+    pub(super) fn count(self, sent: &mut Sent) {
+        match self {
+            Self::Full | Self::Dropped => sent.dropped += 1,
+            Self::TooLong => sent.too_long += 1,
+            Self::NoTrain | Self::Refused => sent.refused += 1,
+        }
+    }
+}
+
+/// The control message with a segment size, as `CMSG_DATA` would place it.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Control {
+    header: libc::cmsghdr,
+    segment_bytes: u16,
+    padding: [u8; 6],
+}
+
+// SAFETY: the macros only compute.
+const _: () = assert!(size_of::<Control>() == unsafe { libc::CMSG_SPACE(2) } as usize);
+
+impl Control {
+    fn new(segment_bytes: u16) -> Self {
+        // SAFETY: zeros are a value of this structure of integers.
+        let mut header: libc::cmsghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+        // SAFETY: the macro only computes.
+        header.cmsg_len = unsafe { libc::CMSG_LEN(2) } as _;
+        header.cmsg_level = libc::SOL_UDP;
+        header.cmsg_type = libc::UDP_SEGMENT;
+        Self { header, segment_bytes, padding: [0; 6] }
+    }
+}
+
+/// Hands over the first [`BATCH_MESSAGES`] of `outgoing` with one call and says how many the kernel took.
+///
+/// # Errors
+/// Why it took not even the first.
+pub(super) fn submit(socket: BorrowedFd<'_>, outgoing: &[Outgoing<'_>]) -> Result<usize, Errno> {
+    let mut controls = [const { MaybeUninit::<Control>::uninit() }; BATCH_MESSAGES];
+    let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; BATCH_MESSAGES];
+    let count = outgoing.len().min(BATCH_MESSAGES);
+    for ((message, header), control) in outgoing.iter().zip(&mut headers).zip(&mut controls) {
+        header.write(head(message, control));
+    }
+    loop {
+        // SAFETY: `count` headers were written above; their names, pieces and control messages are
+        // borrowed by `outgoing` or lie in `controls`, so that they live through the call, which only
+        // reads them and writes nothing but lengths into the headers.
+        let result = unsafe {
+            libc::sendmmsg(
+                socket.as_raw_fd(),
+                headers.as_mut_ptr().cast(),
+                count as libc::c_uint,
+                (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as _,
+            )
+        };
+        if let Ok(taken) = usize::try_from(result) {
+            return if taken > 0 { Ok(taken) } else { Err(Errno::AGAIN) };
+        }
+        match Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO) {
+            Errno::INTR => {}
+            error => return Err(error),
+        }
+    }
+}
+
+/// The header of one message; its control message goes to `control`.
+fn head(message: &Outgoing<'_>, control: &mut MaybeUninit<Control>) -> libc::mmsghdr {
+    // SAFETY: a message header of zeros is a valid one.
+    let mut header: libc::mmsghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+    // The kernel writes neither to the name nor to the pieces of what it sends.
+    header.msg_hdr.msg_name = std::ptr::from_ref(message.name).cast_mut().cast();
+    header.msg_hdr.msg_namelen = message.name.bytes();
+    // An IoSlice is an iovec, by its documentation.
+    header.msg_hdr.msg_iov = message.pieces.as_ptr().cast_mut().cast();
+    header.msg_hdr.msg_iovlen = message.pieces.len() as _;
+    if let Some(segment_bytes) = message.segment_bytes {
+        header.msg_hdr.msg_control = std::ptr::from_mut(control.write(Control::new(segment_bytes))).cast();
+        header.msg_hdr.msg_controllen = size_of::<Control>() as _;
+    }
+    header
+}
+
+/// The size to cut a message of `bytes` bytes by, or none if it is one datagram anyway.
+pub(super) fn cut(bytes: usize, segment_bytes: usize) -> Option<u16> {
+    u16::try_from(segment_bytes).ok().filter(|_| bytes > segment_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_trains_are_tried_again_in_segments() {
+        for error in [Errno::IO, Errno::INVAL, Errno::MSGSIZE] {
+            assert_eq!(Failure::of(error, true), Failure::NoTrain);
+        }
+        assert_eq!(Failure::of(Errno::MSGSIZE, false), Failure::TooLong);
+        assert_eq!(Failure::of(Errno::INVAL, false), Failure::Refused);
+        assert_eq!(Failure::of(Errno::CONNREFUSED, true), Failure::Refused);
+        assert_eq!(Failure::of(Errno::PERM, true), Failure::Refused);
+        assert_eq!(Failure::of(Errno::AGAIN, true), Failure::Full);
+        assert_eq!(Failure::of(Errno::NOBUFS, true), Failure::Dropped);
+    }
+
+    #[test]
+    fn one_datagram_is_not_cut() {
+        assert_eq!(cut(1448, 1448), None);
+        assert_eq!(cut(1449, 1448), Some(1448));
+        assert_eq!(cut(10, 1448), None);
+    }
+}
