@@ -4,8 +4,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use minos_proto::native::{
-    ACK_HEAD_BYTES, AckHead, Composer, DATA_HEAD_BYTES, DATAGRAM_BYTES_MAX, DataHead, Flags, GRANT_BYTES, Grant,
-    Header, Kind, Outcome, ReplyRecord, Status, WELCOME_BYTES, Welcome, push_ranges, replies,
+    ACK_HEAD_BYTES, AckHead, Composer, DATA_HEAD_BYTES, DATAGRAM_BYTES_MAX, DataHead, Flags, GRANT_BYTES,
+    Grant, Header, Kind, Outcome, ReplyRecord, Status, WELCOME_BYTES, Welcome, push_ranges, replies,
 };
 
 fuzz_target!(|datagram: &[u8]| {
@@ -27,7 +27,8 @@ fn check_replies(datagram: &[u8], header: Header) {
     for (at, record) in read().enumerate() {
         check_grant(&record);
         // Both ways to write a reply must come to the same.
-        let fits = if at % 2 == 0 { composer.push_reply(&record) } else { write_in_place(&mut composer, &record) };
+        let fits =
+            if at % 2 == 0 { composer.push_reply(&record) } else { write_in_place(&mut composer, &record) };
         assert!(fits);
     }
     let length = composer.finish();

@@ -4,8 +4,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use minos_proto::native::{
-    Composer, DATAGRAM_BYTES_MAX, FRAGMENT_HEAD_BYTES, Flags, FragmentHead, HEADER_BYTES, Header, Hello, Kind,
-    Opcode, Operation, Ranges, Reason, SealKey, operations, refusal_of,
+    Composer, DATAGRAM_BYTES_MAX, FRAGMENT_HEAD_BYTES, Flags, FragmentHead, HEADER_BYTES, Header, Hello,
+    Kind, Opcode, Operation, Ranges, Reason, SealKey, operations, refusal_of,
 };
 
 fuzz_target!(|datagram: &[u8]| {
