@@ -14,6 +14,7 @@ mod execute;
 mod idle;
 mod large_set;
 mod metrics;
+pub mod native;
 mod placement;
 mod plan_cell;
 mod queue;

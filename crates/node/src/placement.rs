@@ -54,11 +54,6 @@ impl<D: Discipline> WorkerPlacement<D> {
     pub(crate) fn version(&self) -> u64 {
         self.version
     }
-
-    /// The large worker whose size range holds `class`; none where it is small.
-    pub(crate) fn home(&self, class: SizeClass) -> Option<WorkerId> {
-        if D::RUNS_TO_COMPLETION { None } else { self.plan.worker_for(class) }
-    }
 }
 
 impl<D: Discipline> Placement for WorkerPlacement<D> {
@@ -78,5 +73,10 @@ impl<D: Discipline> Placement for WorkerPlacement<D> {
             && (D::RUNS_TO_COMPLETION
                 || class <= self.plan.threshold
                 || self.plan.worker_for(class) == Some(self.worker))
+    }
+
+    #[inline]
+    fn home(&self, class: SizeClass) -> Option<WorkerId> {
+        if D::RUNS_TO_COMPLETION { None } else { self.plan.worker_for(class) }
     }
 }

@@ -10,7 +10,7 @@ use minos_sched::Discipline;
 
 use crate::{
     connection::Connection,
-    execute::{self, Context, Executed, LargeStore, Lookup, Outcome},
+    execute::{self, Context, Executed, LargeStore, Lookup, Outcome, Placement},
     placement::WorkerPlacement,
     queue::{HeldBack, QueueState},
     transfer::{Transfer, Work},

@@ -14,15 +14,38 @@ const NUMBER_BYTES_MAX: u64 = 512 << 10;
 const PADDED_BYTES: usize = 512;
 
 /// How counting ended.
-enum Counted {
+pub(crate) enum Counted {
     /// The new number, and the item that holds it.
     Value(u64, Facts),
     /// The first number of an item that was made for it.
     Vivified(u64, Facts),
+    /// There is no such item.
     NotFound,
+    /// The item is another one than the client has seen.
     OtherCas,
-    /// An error, with its text.
-    Failed(&'static [u8]),
+    /// It was not done.
+    Failed(Failure),
+}
+
+/// Why counting failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// The value is no number.
+    NotANumber,
+    /// There is no room for a longer number.
+    NoMemory,
+    /// There is no room for the item that was to be made.
+    NoMemoryVivifying,
+}
+
+impl Failure {
+    fn text(self) -> &'static [u8] {
+        match self {
+            Self::NotANumber => text::NON_NUMERIC,
+            Self::NoMemory => text::NO_MEMORY,
+            Self::NoMemoryVivifying => text::NO_MEMORY_VIVIFYING,
+        }
+    }
 }
 
 /// Counts up or down.
@@ -55,11 +78,17 @@ fn respond_classic(counted: &Counted, tx: &mut Vec<u8>) {
     match counted {
         Counted::Value(value, _) | Counted::Vivified(value, _) => compose::number_line(tx, *value),
         Counted::NotFound | Counted::OtherCas => tx.extend_from_slice(text::NOT_FOUND),
-        Counted::Failed(reply) => tx.extend_from_slice(reply),
+        Counted::Failed(failure) => tx.extend_from_slice(failure.text()),
     }
 }
 
-fn count<M: Mode, P>(cx: &Context<'_, M, P>, request: &Arithmetic<'_>, entry: &mut Entry<'_, M>) -> Counted {
+/// Counts up or down in the item of `entry`, which is made if that is wanted and it is not there. The expiries
+/// that the request names are not given to it.
+pub(crate) fn count<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    request: &Arithmetic<'_>,
+    entry: &mut Entry<'_, M>,
+) -> Counted {
     let counters = cx.counters;
     let old = match current(request, entry) {
         Ok(Some(old)) => old,
@@ -74,7 +103,7 @@ fn count<M: Mode, P>(cx: &Context<'_, M, P>, request: &Arithmetic<'_>, entry: &m
     hits.count();
     match write(cx, value, &old.facts, entry) {
         Some(facts) => Counted::Value(value, facts),
-        None => Counted::Failed(text::NO_MEMORY),
+        None => Counted::Failed(Failure::NoMemory),
     }
 }
 
@@ -90,14 +119,14 @@ fn current<M: Mode>(request: &Arithmetic<'_>, entry: &Entry<'_, M>) -> Result<Op
     let Some(item) = entry.item() else { return Ok(None) };
     let facts = Facts::from(&*item);
     if facts.value_bytes == 0 || facts.value_bytes > NUMBER_BYTES_MAX {
-        return Err(Counted::Failed(text::NON_NUMERIC));
+        return Err(Counted::Failed(Failure::NotANumber));
     }
     if request.unique != 0 && request.unique != facts.cas {
         return Err(Counted::OtherCas);
     }
     match number::unsigned(item.value()) {
         Some(value) => Ok(Some(Current { value, facts })),
-        None => Err(Counted::Failed(text::NON_NUMERIC)),
+        None => Err(Counted::Failed(Failure::NotANumber)),
     }
 }
 
@@ -148,7 +177,7 @@ fn vivify<M: Mode, P>(cx: &Context<'_, M, P>, request: &Arithmetic<'_>, entry: &
     let mut buffer = itoa::Buffer::new();
     let digits = buffer.format(wanted.initial).as_bytes();
     let Ok(cas) = entry.insert(&[digits], ItemMeta::default()) else {
-        return Counted::Failed(text::NO_MEMORY_VIVIFYING);
+        return Counted::Failed(Failure::NoMemoryVivifying);
     };
     cx.counters.total_items.count();
     let facts = Facts { value_bytes: digits.len() as u64, cas, last_access: cx.now, ..Facts::default() };
@@ -174,7 +203,7 @@ impl<M: Mode, P> Response<'_, '_, M, P> {
             Counted::Vivified(value, facts) => self.compose_item(value, facts, true, entry, tx),
             Counted::NotFound => self.compose_missing(b"NF", tx),
             Counted::OtherCas => self.compose_missing(b"EX", tx),
-            Counted::Failed(reply) => return tx.extend_from_slice(reply),
+            Counted::Failed(failure) => return tx.extend_from_slice(failure.text()),
         };
         if !complete {
             tx.truncate(start);

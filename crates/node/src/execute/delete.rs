@@ -8,9 +8,12 @@ use minos_proto::memcache::{Reply, compose, text};
 use super::{Context, Executed, Outcome};
 
 /// How a deletion ended.
-enum Deleted {
+pub(crate) enum Deleted {
+    /// It is gone, or marked.
     Done,
+    /// There is no such item.
     NotFound,
+    /// The item is another one than the client has seen.
     OtherCas,
 }
 
@@ -31,7 +34,12 @@ pub(super) fn execute<M: Mode, P>(
     Outcome::Done.into()
 }
 
-fn delete<M: Mode, P>(cx: &Context<'_, M, P>, request: &Delete<'_>, entry: &mut Entry<'_, M>) -> Deleted {
+/// Removes the item of `entry`, or marks it stale, and counts.
+pub(crate) fn delete<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    request: &Delete<'_>,
+    entry: &mut Entry<'_, M>,
+) -> Deleted {
     let cas = entry.item().map(|item| item.cas());
     match cas {
         None => {

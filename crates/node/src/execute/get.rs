@@ -5,7 +5,7 @@ use minos_command::Exptime;
 use minos_engine::{Get, ItemView, Mode, Pinned, Staged};
 use minos_proto::memcache::{compose, text};
 
-use super::{Context, LargeReply, Lookup, Outcome, Placement, item::Facts};
+use super::{Context, LargeReply, Lookup, Outcome, Placement, item::Facts, touch};
 
 /// What became of one key of a request.
 pub(super) enum Found<M: Mode> {
@@ -52,31 +52,28 @@ pub(super) fn find<M: Mode, P: Placement>(
     match touch {
         None => {
             let found = fetch(cx, &lookup, &head, tx);
-            count(cx, &found);
+            count_get(cx, !matches!(found, Found::Missing));
             found
         }
         Some(exptime) => {
             let found = touch_and_fetch(cx, &head, exptime, tx);
-            count_touched(cx, &found);
+            count_touch(cx, !matches!(found, Found::Missing));
             found
         }
     }
 }
 
-fn count<M: Mode, P>(cx: &Context<'_, M, P>, found: &Found<M>) {
+/// Counts a key that was asked for.
+#[inline]
+pub(crate) fn count_get<M: Mode, P>(cx: &Context<'_, M, P>, found: bool) {
     cx.counters.cmd_get.count();
-    match found {
-        Found::Missing => cx.counters.get_misses.count(),
-        Found::Copied | Found::Pinned(_) => cx.counters.get_hits.count(),
-    }
+    if found { cx.counters.get_hits.count() } else { cx.counters.get_misses.count() }
 }
 
-fn count_touched<M: Mode, P>(cx: &Context<'_, M, P>, found: &Found<M>) {
+/// Counts an item that was to get another expiry.
+pub(crate) fn count_touch<M: Mode, P>(cx: &Context<'_, M, P>, found: bool) {
     cx.counters.cmd_touch.count();
-    match found {
-        Found::Missing => cx.counters.touch_misses.count(),
-        Found::Copied | Found::Pinned(_) => cx.counters.touch_hits.count(),
-    }
+    if found { cx.counters.touch_hits.count() } else { cx.counters.touch_misses.count() }
 }
 
 /// Which item is wanted, and what the line that announces its value is to say.
@@ -91,10 +88,23 @@ impl Head<'_> {
         let cas = self.with_cas.then_some(item.cas);
         compose::value_head(tx, self.get.key, item.flags, item.value_bytes, cas);
     }
+
+    /// Copies an item of at most `class` to the reply; without a class, only tells it.
+    #[inline]
+    fn read<M: Mode, P>(
+        &self,
+        cx: &Context<'_, M, P>,
+        staged: &Staged<'_>,
+        class: Option<SizeClass>,
+        tx: &mut Vec<u8>,
+    ) -> Read {
+        let value_bytes_max = class.map(SizeClass::bytes_max);
+        read(cx, staged, &self.get, value_bytes_max, tx, |facts, tx| self.compose(facts, tx))
+    }
 }
 
 /// What an optimistic read came to.
-pub(super) enum Read {
+pub(crate) enum Read {
     /// There is no such item.
     Missing,
     /// The reply is in the transmit buffer.
@@ -116,7 +126,7 @@ fn fetch<M: Mode, P: Placement>(
     if class.is_some_and(|class| !cx.placement.is_here(class)) {
         return pin(cx, head, tx);
     }
-    match read(cx, &staged, head, class, tx) {
+    match head.read(cx, &staged, class, tx) {
         Read::Missing => Found::Missing,
         Read::Copied => Found::Copied,
         Read::Longer(longer) => {
@@ -137,35 +147,37 @@ fn fetch_longer<M: Mode, P: Placement>(
     class: SizeClass,
     tx: &mut Vec<u8>,
 ) -> Found<M> {
-    match read(cx, staged, head, Some(class), tx) {
+    match head.read(cx, staged, Some(class), tx) {
         Read::Missing => Found::Missing,
         Read::Copied => Found::Copied,
         Read::Longer(_) => pin(cx, head, tx),
     }
 }
 
-/// Copies an item of at most `class` to the reply, without a lock; without a class, only tells it.
+/// Copies the value of an item to the reply, behind a head that says what it is, without a lock. A value that
+/// is longer than `value_bytes_max`, and without that any value, is not copied, only told of.
 #[inline]
-fn read<M: Mode, P>(
+pub(crate) fn read<M: Mode, P>(
     cx: &Context<'_, M, P>,
     staged: &Staged<'_>,
-    head: &Head<'_>,
-    class: Option<SizeClass>,
+    get: &Get<'_>,
+    value_bytes_max: Option<u64>,
     tx: &mut Vec<u8>,
+    compose_head: impl Fn(&Facts, &mut Vec<u8>),
 ) -> Read {
     let start = tx.len();
     let copy = |item: &ItemView<'_>| {
         // Whatever an earlier round has left is of an item that was changed meanwhile.
         tx.truncate(start);
         let facts = Facts::from(&**item);
-        if class.is_none_or(|class| facts.value_bytes > class.bytes_max()) {
+        if value_bytes_max.is_none_or(|bytes_max| facts.value_bytes > bytes_max) {
             return Read::Longer(SizeClass::of(facts.value_bytes));
         }
-        head.compose(&facts, tx);
+        compose_head(&facts, tx);
         item.copy_value_to(tx);
         Read::Copied
     };
-    match cx.store.read_staged(staged, &head.get, cx.now, copy) {
+    match cx.store.read_staged(staged, get, cx.now, copy) {
         Some(Read::Copied) => Read::Copied,
         other => {
             tx.truncate(start);
@@ -196,10 +208,8 @@ fn touch_and_fetch<M: Mode, P: Placement>(
 ) -> Found<M> {
     let start = tx.len();
     let mut entry = cx.store.entry(head.get.hash, head.get.key, cx.now);
-    let Some(facts) = entry.item().map(|item| Facts::from(&*item)) else { return Found::Missing };
+    let Some(facts) = touch::touch(cx, &mut entry, exptime) else { return Found::Missing };
     head.compose(&facts, tx);
-    entry.set_expiry(exptime.on(cx.clock, cx.now));
-    entry.mark_fetched(cx.now);
     let is_here = cx.placement.is_here(SizeClass::of(facts.value_bytes));
     if !is_here && let Some(item) = entry.pin(cx.store) {
         return Found::Pinned(item);

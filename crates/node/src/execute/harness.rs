@@ -9,6 +9,7 @@ use minos_base::{Clock, Seconds, SizeClass};
 use minos_command::StatsGroup;
 use minos_engine::{Engine, Mode, StoreConfig};
 use minos_proto::memcache::{Limits, Parsed, Resume, parse, parse_resumed};
+use minos_sched::WorkerId;
 
 use crate::counters::{Counters, Totals};
 use crate::execute::{
@@ -29,6 +30,10 @@ impl Placement for UpTo {
 
     fn serves(&self, class: SizeClass) -> bool {
         class <= self.class_max
+    }
+
+    fn home(&self, _class: SizeClass) -> Option<WorkerId> {
+        None
     }
 }
 

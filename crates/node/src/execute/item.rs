@@ -6,10 +6,13 @@ use minos_proto::memcache::compose::MetaFacts;
 
 /// The parts of an item that replies and decisions are made from, as a request goes on changing them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Facts {
-    pub(super) value_bytes: u64,
-    pub(super) flags: u32,
-    pub(super) cas: u64,
+pub(crate) struct Facts {
+    /// Bytes of the value.
+    pub(crate) value_bytes: u64,
+    /// What the client keeps with it.
+    pub(crate) flags: u32,
+    /// Its CAS unique.
+    pub(crate) cas: u64,
     pub(super) expiry: Seconds,
     pub(super) last_access: Seconds,
     pub(super) fetched: bool,

@@ -32,23 +32,37 @@ use minos_base::{Clock, KeyHash, Seconds, SizeClass};
 use minos_command::{KeyBuffer, Request, ShutdownMode, StatsGroup};
 use minos_engine::{Engine, Mode, Staged};
 use minos_proto::memcache::{Command, Reply, compose, text};
+use minos_sched::WorkerId;
 
 use crate::counters::{Counters, Totals};
 
+// What the commands of every protocol come down to.
+pub(crate) use arithmetic::{Counted, Failure, count};
+pub(crate) use delete::{Deleted, delete};
 pub(crate) use flush::flush_if_due;
+pub(crate) use get::{Read, count_get, count_touch, read};
+pub(crate) use item::Facts;
 pub(crate) use large::{LargeReply, LargeStore};
 pub(crate) use outcome::{Executed, Outcome};
+pub(crate) use stats::report;
+pub(crate) use store::{
+    Operation as StoreOperation, Stored, commit as commit_store, drop_for_too_large, item_class, store,
+};
+pub(crate) use touch::touch;
 
 use meta_get::MetaGet;
 
 /// Where requests are served, by the size of the value that they are about (Minos §3.1).
-pub(crate) trait Placement {
+pub trait Placement {
     /// Counts a request for a value of `class` in the size histogram, and says whether this worker
     /// serves it from the transmit buffer. Called once a request.
     fn is_here(&mut self, class: SizeClass) -> bool;
 
     /// The same question without counting, for a request that was counted or will be.
     fn serves(&self, class: SizeClass) -> bool;
+
+    /// The large worker whose size range holds `class`; none where it is small, or served where it arrives.
+    fn home(&self, class: SizeClass) -> Option<WorkerId>;
 }
 
 /// What execution needs to know of the server as a whole, and may ask of it.

@@ -11,28 +11,29 @@ use super::Context;
 
 /// Answers `stats` for one group.
 pub(super) fn execute<M: Mode, P>(cx: &Context<'_, M, P>, group: StatsGroup, tx: &mut Vec<u8>) {
-    let mut emit = |name: &str, value: &dyn Display| compose::stat(tx, name, value);
+    report(cx, group, &mut |name, value| compose::stat(tx, name, value));
+    tx.extend_from_slice(if group == StatsGroup::Reset { text::RESET } else { text::END });
+}
+
+/// Tells everything that is known of `group`, or sets the counters to zero.
+pub(crate) fn report<M: Mode, P>(cx: &Context<'_, M, P>, group: StatsGroup, emit: Emit<'_>) {
     match group {
-        StatsGroup::Reset => {
-            cx.admin.reset();
-            return tx.extend_from_slice(text::RESET);
-        }
+        StatsGroup::Reset => cx.admin.reset(),
         StatsGroup::General => {
-            cx.admin.stats(group, &mut emit);
+            cx.admin.stats(group, emit);
             cx.admin.totals().all().for_each(|(name, value)| emit(name, &value));
             emit("limit_maxbytes", &cx.store.memory_limit());
-            general(&cx.store.stats(), &mut emit);
+            general(&cx.store.stats(), emit);
         }
-        StatsGroup::Items => items(cx.store, &mut emit),
-        StatsGroup::Slabs => slabs(cx.store, &mut emit),
+        StatsGroup::Items => items(cx.store, emit),
+        StatsGroup::Slabs => slabs(cx.store, emit),
         StatsGroup::Sizes => emit("sizes_status", &"disabled"),
-        StatsGroup::Settings | StatsGroup::Connections => cx.admin.stats(group, &mut emit),
+        StatsGroup::Settings | StatsGroup::Connections => cx.admin.stats(group, emit),
         StatsGroup::Minos => {
-            cx.admin.stats(group, &mut emit);
-            store(&cx.store.stats(), &mut emit);
+            cx.admin.stats(group, emit);
+            store(&cx.store.stats(), emit);
         }
     }
-    tx.extend_from_slice(text::END);
 }
 
 type Emit<'a> = &'a mut dyn FnMut(&str, &dyn Display);

@@ -8,18 +8,24 @@ use minos_proto::memcache::{Reply, compose, text};
 use super::{Context, Executed, LargeStore, Outcome, Placement, append, item::Facts};
 
 /// A store without its value and its key.
-#[derive(Clone, Copy)]
-pub(super) struct Operation {
-    pub(super) mode: StoreMode,
-    pub(super) flags: u32,
-    pub(super) exptime: Exptime,
-    pub(super) unique: u64,
-    pub(super) invalidate: bool,
-    pub(super) key_is_base64: bool,
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Operation {
+    /// On what condition, and whether whole or as a part.
+    pub(crate) mode: StoreMode,
+    /// What the store keeps for the client.
+    pub(crate) flags: u32,
+    /// When the item expires.
+    pub(crate) exptime: Exptime,
+    /// The CAS unique to compare with, or 0.
+    pub(crate) unique: u64,
+    /// Whether an older value than the client's own is stored over, and marked.
+    pub(crate) invalidate: bool,
+    /// Whether the client spelled the key in base64.
+    pub(crate) key_is_base64: bool,
 }
 
 /// How a store ended.
-pub(super) enum Stored {
+pub(crate) enum Stored {
     /// It is done, and the item has this CAS unique.
     Done(u64),
     /// Its condition did not hold.
@@ -53,7 +59,7 @@ impl Operation {
     }
 
     /// Whether the value becomes a part of the one that is there.
-    pub(super) fn joins(&self) -> bool {
+    pub(crate) fn joins(&self) -> bool {
         matches!(self.mode, StoreMode::Append | StoreMode::Prepend)
     }
 
@@ -127,7 +133,7 @@ pub(super) fn execute<M: Mode, P: Placement>(
 }
 
 /// The class of the item that a store of `value_bytes` makes, as far as that can be known without a lock.
-fn item_class<M: Mode, P>(
+pub(crate) fn item_class<M: Mode, P>(
     cx: &Context<'_, M, P>,
     operation: &Operation,
     hash: KeyHash,
@@ -137,9 +143,9 @@ fn item_class<M: Mode, P>(
     SizeClass::of(value_bytes + old.map_or(0, SizeClass::bytes_max))
 }
 
-/// Stores a small value.
+/// Stores a small value, and counts.
 #[inline]
-fn store<M: Mode, P>(
+pub(crate) fn store<M: Mode, P>(
     cx: &Context<'_, M, P>,
     operation: &Operation,
     hash: KeyHash,
@@ -174,8 +180,16 @@ fn settle<M: Mode, P>(cx: &Context<'_, M, P>, attempt: Result<u64, OutOfMemory>)
     }
 }
 
-/// Refuses a value that is too large. The item that is there is dropped, because the client that wanted
+/// Notes that a value is too large. The item that is there is dropped, because the client that wanted
 /// to replace it would read an old value otherwise; memcached does so for `set` and for any `ms`.
+pub(crate) fn drop_for_too_large<M: Mode, P>(cx: &Context<'_, M, P>, drops: bool, hash: KeyHash, key: &[u8]) {
+    cx.counters.store_too_large.count();
+    if drops {
+        cx.store.entry(hash, key, cx.now).remove();
+    }
+}
+
+/// Refuses a value that is too large.
 fn too_large<M: Mode, P>(
     cx: &Context<'_, M, P>,
     operation: &Operation,
@@ -185,10 +199,8 @@ fn too_large<M: Mode, P>(
     reply: Reply<'_>,
     tx: &mut Vec<u8>,
 ) -> Executed<M> {
-    cx.counters.store_too_large.count();
-    if operation.mode == StoreMode::Set || matches!(reply, Reply::Meta { .. }) {
-        cx.store.entry(hash, key, cx.now).remove();
-    }
+    let drops = operation.mode == StoreMode::Set || matches!(reply, Reply::Meta { .. });
+    drop_for_too_large(cx, drops, hash, key);
     if !reply.is_silent() {
         tx.extend_from_slice(text::TOO_LARGE);
     }
@@ -239,7 +251,7 @@ impl Large<'_> {
 }
 
 /// Stores the value in `reservation`, of any size, without copying it under the partition's lock.
-pub(super) fn commit<M: Mode, P>(
+pub(crate) fn commit<M: Mode, P>(
     cx: &Context<'_, M, P>,
     operation: &Operation,
     hash: KeyHash,

@@ -1,0 +1,288 @@
+//! A burst of messages: which datagrams are admitted, and their operations chunk by chunk.
+
+use std::{net::SocketAddr, time::Instant};
+
+use arrayvec::ArrayVec;
+use minos_base::limits::BURST_MAX;
+use minos_engine::{Mode, Staged};
+use minos_proto::native::{
+    Flags, HEADER_BYTES, Header, Hello, Kind, Malformed, Opcode, Operation, Reason, ReplyRecord, Status,
+    WELCOME_BYTES, operations, refusal_of,
+};
+use minos_sched::WorkerId;
+
+use super::{
+    Acceptance, AnswerTo, Check, Egress, Job, NativeShared,
+    counters::NativeCounters,
+    job::HandedDatagram,
+    outlet::Outlet,
+    transfers::{Around, Transfers},
+};
+use crate::execute::{Context, Placement};
+
+/// What serving a burst needs.
+pub(super) struct Burst<'b, M: Mode, P, E, H> {
+    pub(super) shared: &'b NativeShared<M>,
+    pub(super) id: WorkerId,
+    /// The queue at whose socket messages arrive.
+    pub(super) queue: usize,
+    pub(super) now: Instant,
+    pub(super) cx: Context<'b, M, P>,
+    pub(super) metrics: &'b NativeCounters,
+    pub(super) transfers: &'b mut Transfers<M>,
+    pub(super) outlet: Outlet<'b, E>,
+    pub(super) hand_off: &'b mut H,
+    /// The cookie that was looked at last: the datagrams of a message have one source, and mostly one cookie.
+    pub(super) last_cookie: Option<(SocketAddr, u64, Check)>,
+}
+
+/// Operations whose cache misses overlap, from any number of datagrams.
+pub(super) type Chunk<'d, 's> = ArrayVec<Pending<'d, 's>, BURST_MAX>;
+
+/// An operation that was parsed, and what is known of its key.
+pub(super) struct Pending<'d, 's> {
+    to: AnswerTo,
+    operation: Operation<'d>,
+    is_hash_right: bool,
+    staged: Option<Staged<'s>>,
+}
+
+impl<'b, M, P, E, H> Burst<'b, M, P, E, H>
+where
+    M: Mode,
+    P: Placement,
+    E: Egress,
+    H: FnMut(WorkerId, Job) -> Result<(), Job>,
+{
+    /// Takes in the datagrams of a message.
+    pub(super) fn message<'d>(
+        &mut self,
+        chunk: &mut Chunk<'d, 'b>,
+        peer: SocketAddr,
+        bytes: &'d [u8],
+        segment_bytes: usize,
+    ) {
+        self.metrics.messages_in.count();
+        self.cx.counters.bytes_read.add(bytes.len() as u64);
+        for datagram in bytes.chunks(segment_bytes.max(1)) {
+            self.metrics.datagrams_in.count();
+            self.datagram(chunk, peer, datagram);
+        }
+    }
+
+    /// Executes what is left, and lets every answer go.
+    pub(super) fn finish(&mut self, chunk: &mut Chunk<'_, 'b>) {
+        self.execute_chunk(chunk);
+        self.outlet.close();
+    }
+
+    fn datagram<'d>(&mut self, chunk: &mut Chunk<'d, 'b>, peer: SocketAddr, datagram: &'d [u8]) {
+        let header = match Header::parse(datagram) {
+            Ok(header) => header,
+            Err(Malformed::Version(_)) => return self.refuse(peer, datagram, Reason::Version),
+            Err(_) => return self.refuse(peer, datagram, Reason::Malformed),
+        };
+        let admitted = match header.kind {
+            Kind::Hello => return self.hello(peer, &header, datagram),
+            Kind::Request | Kind::Fragment => self.admit(peer, &header, datagram),
+            _ => return self.metrics.ignored.count(),
+        };
+        match admitted {
+            Ok(to) => match self.elsewhere(&header) {
+                Some(worker) => self.hand_datagram(worker, &to, datagram),
+                None => self.serve(chunk, to, &header, datagram),
+            },
+            Err(reason) => self.refuse(peer, datagram, reason),
+        }
+    }
+
+    /// Judges cookie, tag and sequence of a datagram.
+    fn admit(&mut self, peer: SocketAddr, header: &Header, datagram: &[u8]) -> Result<AnswerTo, Reason> {
+        let check = self.check_cookie(peer, header.cookie);
+        if check == Check::Invalid {
+            return Err(Reason::Cookie);
+        }
+        self.check_seal(header, datagram)?;
+        if self.shared.seal.is_some() {
+            match self.shared.sessions.accept(header.session, header.sequence, self.now) {
+                Acceptance::Fresh => {}
+                Acceptance::Replayed => return Err(Reason::Replayed),
+                Acceptance::Unknown => return Err(Reason::Session),
+            }
+        }
+        let mut to = self.shared.answer_to(peer, header);
+        if check == Check::Renew {
+            to.header.flags |= Flags::RENEW;
+        }
+        Ok(to)
+    }
+
+    fn check_cookie(&mut self, peer: SocketAddr, cookie: u64) -> Check {
+        match self.last_cookie {
+            Some((source, seen, check)) if (source, seen) == (peer, cookie) => check,
+            _ => {
+                let check = self.shared.cookies.check(peer, cookie, self.now);
+                self.last_cookie = Some((peer, cookie, check));
+                check
+            }
+        }
+    }
+
+    /// With a secret only sealed datagrams are served; without one a tag could not be judged.
+    fn check_seal(&self, header: &Header, datagram: &[u8]) -> Result<(), Reason> {
+        let is_right = match &self.shared.seal {
+            Some(key) => key.verify(datagram),
+            None => !header.is_sealed(),
+        };
+        if is_right { Ok(()) } else { Err(Reason::Seal) }
+    }
+
+    /// The worker to which a datagram has to go that arrived here but names another queue. A queue that does not
+    /// exist is one of another directory, of which the client learns by the answer.
+    fn elsewhere(&self, header: &Header) -> Option<WorkerId> {
+        let queue = usize::from(header.queue);
+        if queue == self.queue || queue >= 2 * self.shared.queues {
+            return None;
+        }
+        let worker = WorkerId((queue % self.shared.queues) as u16);
+        (worker != self.id).then_some(worker)
+    }
+
+    /// Hands a datagram to the worker that it names. If that one has too much to do, the datagram is lost, as it
+    /// would be in a socket that is full, and the client sends another.
+    fn hand_datagram(&mut self, worker: WorkerId, to: &AnswerTo, datagram: &[u8]) {
+        self.metrics.misdirected.count();
+        if (self.hand_off)(worker, Job::datagram(to, datagram)).is_err() {
+            self.metrics.misdirected_dropped.count();
+        }
+    }
+
+    /// Serves a datagram that another worker has admitted.
+    pub(super) fn handed_datagram<'d>(&mut self, chunk: &mut Chunk<'d, 'b>, handed: &'d HandedDatagram) {
+        if let Ok(header) = Header::parse(&handed.bytes) {
+            self.serve(chunk, handed.to, &header, &handed.bytes);
+        }
+    }
+
+    fn serve<'d>(&mut self, chunk: &mut Chunk<'d, 'b>, to: AnswerTo, header: &Header, datagram: &'d [u8]) {
+        let served = match header.kind {
+            Kind::Fragment => self.fragment(&to, header, datagram),
+            _ => self.request(chunk, to, header, datagram),
+        };
+        if served.is_err() {
+            self.refuse(to.peer, datagram, Reason::Malformed);
+        }
+    }
+
+    fn fragment(&mut self, to: &AnswerTo, header: &Header, datagram: &[u8]) -> Result<(), Malformed> {
+        let around = Around {
+            cx: &self.cx,
+            sessions: &self.shared.sessions,
+            now: self.now,
+            is_draining: self.shared.is_draining(),
+        };
+        let body = header.body(datagram);
+        self.transfers.fragment(&around, to, header.flags, body, self.outlet.close())
+    }
+
+    /// Takes in the operations of a request while their index buckets are fetched. Those before one that cannot be
+    /// read are executed.
+    fn request<'d>(
+        &mut self,
+        chunk: &mut Chunk<'d, 'b>,
+        to: AnswerTo,
+        header: &Header,
+        datagram: &'d [u8],
+    ) -> Result<(), Malformed> {
+        for operation in operations(datagram, header) {
+            let operation = operation?;
+            let is_hash_right = self.stage_bucket(&operation);
+            chunk.push(Pending { to, operation, is_hash_right, staged: None });
+            if chunk.is_full() {
+                self.execute_chunk(chunk);
+            }
+        }
+        Ok(())
+    }
+
+    /// Stage 1: verifies the hash, which a wrong client would corrupt the index with, and asks for the bucket.
+    #[inline]
+    fn stage_bucket(&self, operation: &Operation<'_>) -> bool {
+        if !operation.opcode.names_item() {
+            return true;
+        }
+        let is_right = self.cx.store.hash(operation.key) == operation.hash;
+        if is_right {
+            self.cx.store.prefetch_bucket(operation.hash);
+        }
+        is_right
+    }
+
+    /// Stage 2 looks the keys up in their buckets, which are near by now, and asks for their items; stage 3 executes
+    /// and replies.
+    fn execute_chunk(&mut self, chunk: &mut Chunk<'_, 'b>) {
+        let store = &**self.cx.store;
+        if chunk.len() > 1 {
+            for pending in chunk.iter_mut().filter(|pending| pending.is_hash_right) {
+                match pending.operation.opcode {
+                    Opcode::Get => pending.staged = Some(store.stage(pending.operation.hash)),
+                    Opcode::Noop | Opcode::Stats | Opcode::Unknown(_) => {}
+                    _ => store.prefetch_item(pending.operation.hash),
+                }
+            }
+        }
+        self.metrics.operations.add(chunk.len() as u64);
+        for pending in &*chunk {
+            if pending.is_hash_right {
+                self.execute(&pending.to, &pending.operation, pending.staged);
+            } else {
+                self.metrics.wrong_hash.count();
+                self.reply_bare(&pending.to, &pending.operation, Status::WrongHash);
+            }
+        }
+        chunk.clear();
+    }
+
+    /// Says what a client must know. The answer is shorter than a Hello, whoever sent that.
+    fn hello(&mut self, peer: SocketAddr, header: &Header, datagram: &[u8]) {
+        if let Err(reason) = self.check_seal(header, datagram) {
+            return self.refuse(peer, datagram, reason);
+        }
+        let Ok(hello) = Hello::parse(header.body(datagram)) else {
+            return self.refuse(peer, datagram, Reason::Malformed);
+        };
+        let check = self.check_cookie(peer, header.cookie);
+        // A session is only for who has shown that it receives what is sent to its address.
+        let opened = header.flags.contains(Flags::OPEN) && check != Check::Invalid;
+        let session = if opened { self.shared.sessions.open(peer, hello.nonce, self.now) } else { Ok(0) };
+        self.metrics.hellos.count();
+        let welcome = self.shared.welcome(peer, &hello, session.unwrap_or(0), self.now);
+        let mut body = [0; WELCOME_BYTES];
+        welcome.write(&mut body);
+        let to = self.shared.answer_to(peer, header);
+        let answer =
+            Header { geometry: welcome.geometry, session: welcome.session, ..to.header_of(Kind::Welcome) };
+        self.outlet.single(peer, answer, &body);
+    }
+
+    /// Says that a datagram was not served, in no more bytes than it had; nothing if it must not be answered.
+    #[cold]
+    fn refuse(&mut self, peer: SocketAddr, datagram: &[u8], reason: Reason) {
+        self.metrics.count_refusal(reason);
+        let request = Header::parse(datagram).unwrap_or(Header::of(Kind::Request));
+        let to = self.shared.answer_to(peer, &request);
+        let Some(mut refusal) = refusal_of(datagram, reason, to.header.geometry) else { return };
+        let sealed_bytes = HEADER_BYTES + to.header.tag_bytes();
+        refusal.flags = if datagram.len() < sealed_bytes {
+            to.header.flags.without(Flags::SEALED)
+        } else {
+            to.header.flags
+        };
+        self.outlet.single(peer, refusal, &[]);
+    }
+
+    /// Appends a reply that says nothing but how an operation ended.
+    pub(super) fn reply_bare(&mut self, to: &AnswerTo, operation: &Operation<'_>, status: Status) {
+        self.outlet.reply(to, &ReplyRecord::bare(operation.opcode, status, operation.request));
+    }
+}

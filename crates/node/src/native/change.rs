@@ -1,0 +1,118 @@
+//! Operations that change an item, as the commands of memcached that they are named after.
+
+use minos_command::{Arithmetic, Delete, Exptime, Key, StoreMode, Vivify};
+use minos_engine::Mode;
+use minos_proto::native::{OpFlags, Opcode, Operation, Status};
+
+use super::Outcome;
+use crate::execute::{self, Context, Counted, Deleted, Failure, StoreOperation, Stored};
+
+/// An outcome that says nothing but how it ended.
+pub(super) fn ended(status: Status) -> Outcome {
+    Outcome { status, item_flags: 0, cas: 0, number: None }
+}
+
+/// Executes an operation that changes an item and carries all that it needs, and counts as memcached does.
+pub(super) fn apply<M: Mode, P>(cx: &Context<'_, M, P>, operation: &Operation<'_>) -> Outcome {
+    match operation.opcode {
+        Opcode::Delete => delete(cx, operation),
+        Opcode::Touch => touch(cx, operation),
+        Opcode::Incr | Opcode::Decr => count(cx, operation),
+        opcode if opcode.is_store() => store(cx, operation),
+        _ => ended(Status::BadRequest),
+    }
+}
+
+/// What a store asks for, without its key and its value.
+pub(super) fn store_operation(operation: &Operation<'_>) -> StoreOperation {
+    let mode = match operation.opcode {
+        Opcode::Add => StoreMode::Add,
+        Opcode::Replace => StoreMode::Replace,
+        Opcode::Append => StoreMode::Append,
+        Opcode::Prepend => StoreMode::Prepend,
+        Opcode::Compare => StoreMode::Compare,
+        _ => StoreMode::Set,
+    };
+    StoreOperation {
+        mode,
+        flags: operation.detail.item_flags,
+        exptime: Exptime(operation.detail.ttl),
+        unique: if mode == StoreMode::Compare { operation.detail.operand } else { 0 },
+        invalidate: false,
+        key_is_base64: false,
+    }
+}
+
+/// How a store ended, and the CAS unique of the item.
+pub(super) fn stored_status(stored: &Stored) -> (Status, u64) {
+    match *stored {
+        Stored::Done(cas) => (Status::Ok, cas),
+        Stored::Unmet => (Status::NotStored, 0),
+        Stored::OtherCas => (Status::Exists, 0),
+        Stored::Missing => (Status::NotFound, 0),
+        Stored::NoMemory => (Status::NoMemory, 0),
+    }
+}
+
+fn store<M: Mode, P>(cx: &Context<'_, M, P>, operation: &Operation<'_>) -> Outcome {
+    cx.counters.cmd_set.count();
+    let wanted = store_operation(operation);
+    let stored = execute::store(cx, &wanted, operation.hash, operation.key, operation.value);
+    let (status, cas) = stored_status(&stored);
+    let item_flags = if status == Status::Ok && !wanted.joins() { wanted.flags } else { 0 };
+    Outcome { item_flags, cas, ..ended(status) }
+}
+
+fn delete<M: Mode, P>(cx: &Context<'_, M, P>, operation: &Operation<'_>) -> Outcome {
+    let unique = Some(operation.detail.operand).filter(|&unique| unique != 0);
+    let request = Delete { key: Key::Plain(operation.key), unique, invalidate: false, touch: None };
+    let mut entry = cx.store.entry(operation.hash, operation.key, cx.now);
+    ended(match execute::delete(cx, &request, &mut entry) {
+        Deleted::Done => Status::Ok,
+        Deleted::NotFound => Status::NotFound,
+        Deleted::OtherCas => Status::Exists,
+    })
+}
+
+fn touch<M: Mode, P>(cx: &Context<'_, M, P>, operation: &Operation<'_>) -> Outcome {
+    let mut entry = cx.store.entry(operation.hash, operation.key, cx.now);
+    let touched = execute::touch(cx, &mut entry, Exptime(operation.detail.ttl));
+    execute::count_touch(cx, touched.is_some());
+    match touched {
+        Some(facts) => Outcome { item_flags: facts.flags, cas: facts.cas, ..ended(Status::Ok) },
+        None => ended(Status::NotFound),
+    }
+}
+
+/// Counts up or down; what is made because it was not there expires as the operation says.
+fn count<M: Mode, P>(cx: &Context<'_, M, P>, operation: &Operation<'_>) -> Outcome {
+    let exptime = Exptime(operation.detail.ttl);
+    let vivify = if operation.flags.contains(OpFlags::CREATE) {
+        let Ok(initial) = operation.value.try_into() else { return ended(Status::BadRequest) };
+        Some(Vivify { initial: u64::from_le_bytes(initial), exptime })
+    } else {
+        None
+    };
+    let request = Arithmetic {
+        key: Key::Plain(operation.key),
+        decrement: operation.opcode == Opcode::Decr,
+        delta: operation.detail.operand,
+        unique: 0,
+        vivify,
+        touch: None,
+    };
+    let mut entry = cx.store.entry(operation.hash, operation.key, cx.now);
+    let counted = execute::count(cx, &request, &mut entry);
+    if matches!(counted, Counted::Vivified(..)) {
+        entry.set_expiry(exptime.on(cx.clock, cx.now));
+    }
+    match counted {
+        Counted::Value(number, facts) | Counted::Vivified(number, facts) => {
+            Outcome { item_flags: facts.flags, cas: facts.cas, number: Some(number), ..ended(Status::Ok) }
+        }
+        Counted::NotFound => ended(Status::NotFound),
+        Counted::OtherCas => ended(Status::Exists),
+        Counted::Failed(Failure::NotANumber) => ended(Status::NotANumber),
+        Counted::Failed(Failure::NoMemory | Failure::NoMemoryVivifying) => ended(Status::NoMemory),
+    }
+}

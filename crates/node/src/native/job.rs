@@ -1,0 +1,61 @@
+//! What one worker hands to another through its ring.
+
+use minos_base::KeyHash;
+use minos_proto::native::{Detail, OpFlags, Opcode, Operation};
+
+use super::AnswerTo;
+
+/// Work for another worker. Cookie and tag were seen to be right.
+#[derive(Debug)]
+pub struct Job(pub(super) Box<Work>);
+
+/// What is to be done.
+#[derive(Debug)]
+pub(super) enum Work {
+    /// A datagram that arrived elsewhere than it says (MICA §4.2, table 1: direction by software).
+    Datagram(HandedDatagram),
+    /// An operation on a value that is large by the plan (Minos §3.1).
+    Operation(HandedOperation),
+}
+
+/// A datagram that arrived at another queue.
+#[derive(Debug)]
+pub(super) struct HandedDatagram {
+    pub(super) to: AnswerTo,
+    pub(super) bytes: Box<[u8]>,
+}
+
+/// An operation that does not borrow from its datagram.
+#[derive(Debug)]
+pub(super) struct HandedOperation {
+    pub(super) to: AnswerTo,
+    opcode: Opcode,
+    flags: OpFlags,
+    request: u32,
+    hash: KeyHash,
+    detail: Detail,
+    key_bytes: usize,
+    /// Key and value.
+    bytes: Box<[u8]>,
+}
+
+impl Job {
+    pub(super) fn datagram(to: &AnswerTo, datagram: &[u8]) -> Self {
+        Self(Box::new(Work::Datagram(HandedDatagram { to: *to, bytes: datagram.into() })))
+    }
+
+    pub(super) fn operation(to: &AnswerTo, operation: &Operation<'_>) -> Self {
+        let Operation { opcode, flags, request, hash, key, detail, value } = *operation;
+        let (key_bytes, bytes) = (key.len(), [key, value].concat().into());
+        let handed = HandedOperation { to: *to, opcode, flags, request, hash, detail, key_bytes, bytes };
+        Self(Box::new(Work::Operation(handed)))
+    }
+}
+
+impl HandedOperation {
+    pub(super) fn operation(&self) -> Operation<'_> {
+        let (key, value) = self.bytes.split_at(self.key_bytes);
+        let Self { opcode, flags, request, hash, detail, .. } = *self;
+        Operation { opcode, flags, request, hash, key, detail, value }
+    }
+}

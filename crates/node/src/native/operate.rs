@@ -1,0 +1,276 @@
+//! Execution of one operation, and its reply.
+
+use std::cell::Cell;
+
+use minos_base::SizeClass;
+use minos_command::Exptime;
+use minos_engine::{Get, Mode, Pinned, Staged};
+use minos_proto::native::{OpFlags, Opcode, Operation, REPLY_HEAD_BYTES, ReplyRecord, Status};
+use minos_sched::WorkerId;
+
+use super::{AnswerTo, Begin, Egress, Job, Outcome, burst::Burst, change, statistics, transfers::Around};
+use crate::execute::{self, Facts, Placement, Read};
+
+/// Where an operation on a value of some size is executed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// It has just arrived: the plan is asked, and told of the size.
+    Arrived,
+    /// It is where the plan wants it.
+    Home,
+}
+
+impl<'b, M, P, E, H> Burst<'b, M, P, E, H>
+where
+    M: Mode,
+    P: Placement,
+    E: Egress,
+    H: FnMut(WorkerId, Job) -> Result<(), Job>,
+{
+    /// Executes an operation whose hash is right, or hands it to whom the plan wants to.
+    #[inline]
+    pub(super) fn execute(&mut self, to: &AnswerTo, operation: &Operation<'_>, staged: Option<Staged<'_>>) {
+        if operation.opcode == Opcode::Get {
+            return self.read(to, operation, staged, Stage::Arrived);
+        }
+        self.execute_at(to, operation, Stage::Arrived);
+    }
+
+    /// Executes an operation that was handed to this worker.
+    pub(super) fn execute_here(&mut self, to: &AnswerTo, operation: &Operation<'_>) {
+        self.execute_at(to, operation, Stage::Home);
+    }
+
+    fn execute_at(&mut self, to: &AnswerTo, operation: &Operation<'_>, stage: Stage) {
+        match operation.opcode {
+            Opcode::Get => self.read(to, operation, None, stage),
+            Opcode::Noop => self.reply_bare(to, operation, Status::Ok),
+            Opcode::GetTouch => self.read_and_touch(to, operation, stage),
+            Opcode::Fetch => self.transfers.fetch(&self.cx, to, operation, self.outlet.close()),
+            Opcode::Stats => statistics::reply(&self.cx, to, operation, &mut self.outlet),
+            Opcode::Unknown(_) => self.reply_bare(to, operation, Status::Unsupported),
+            opcode if opcode.is_store() => self.store(to, operation, stage),
+            _ => self.change(to, operation),
+        }
+    }
+
+    /// Reads an item: its value is copied from there into the reply, or, if it is too long for a datagram, sent in
+    /// fragments.
+    #[inline]
+    fn read(&mut self, to: &AnswerTo, operation: &Operation<'_>, staged: Option<Staged<'_>>, stage: Stage) {
+        let store = &**self.cx.store;
+        let staged = staged.unwrap_or_else(|| store.stage(operation.hash));
+        let class = if stage == Stage::Home { None } else { staged.size_class() };
+        if let Some(class) = class
+            && self.goes_elsewhere(to, operation, class, true)
+        {
+            return;
+        }
+        let fitting_bytes = to.value_bytes_max() as u64;
+        let bytes_max = match class {
+            Some(class) => Some(class.bytes_max().min(fitting_bytes)),
+            None => (stage == Stage::Home).then_some(fitting_bytes),
+        };
+        let Read::Longer(longer) = self.copy(to, operation, &staged, bytes_max) else { return };
+        if stage == Stage::Home {
+            self.read_large(to, operation);
+        } else if !self.goes_elsewhere(to, operation, longer, class.is_none()) {
+            // The size was another one than the bucket had said. If that said nothing, it is counted now.
+            self.read(to, operation, Some(staged), Stage::Home);
+        }
+    }
+
+    /// Copies a value of at most `bytes_max` bytes into a reply, or says that there is no such item. Without a
+    /// bound, and of a longer value, only the size is told.
+    #[inline]
+    fn copy(
+        &mut self,
+        to: &AnswerTo,
+        operation: &Operation<'_>,
+        staged: &Staged<'_>,
+        bytes_max: Option<u64>,
+    ) -> Read {
+        let get = Get { hash: operation.hash, key: operation.key };
+        let found = Cell::new(Facts::default());
+        let cx = &self.cx;
+        let compose_head = |facts: &Facts, buffer: &mut Vec<u8>| {
+            found.set(*facts);
+            buffer.extend_from_slice(&[0; REPLY_HEAD_BYTES]);
+        };
+        let mut read = Read::Missing;
+        self.outlet.reply_with(to, |buffer| {
+            read = execute::read(cx, staged, &get, bytes_max, buffer, compose_head);
+            let bare = |status| ReplyRecord::bare(operation.opcode, status, operation.request);
+            match read {
+                Read::Copied => Some(with_facts(bare(Status::Ok), &found.get())),
+                Read::Missing => {
+                    buffer.extend_from_slice(&[0; REPLY_HEAD_BYTES]);
+                    Some(bare(Status::NotFound))
+                }
+                Read::Longer(_) => None,
+            }
+        });
+        if !matches!(read, Read::Longer(_)) {
+            execute::count_get(&self.cx, matches!(read, Read::Copied));
+        }
+        read
+    }
+
+    /// Answers a GET whose value does not fit a datagram.
+    #[cold]
+    fn read_large(&mut self, to: &AnswerTo, operation: &Operation<'_>) {
+        let pinned = self.cx.store.pin(operation.hash, operation.key, self.cx.now);
+        execute::count_get(&self.cx, pinned.is_some());
+        match pinned {
+            Some(item) => self.send_pinned(to, operation, &item),
+            None => self.reply_bare(to, operation, Status::NotFound),
+        }
+    }
+
+    /// Sends the value of an item, in a reply if it fits after all.
+    fn send_pinned(&mut self, to: &AnswerTo, operation: &Operation<'_>, item: &Pinned<M>) {
+        let value = item.value();
+        if value.len() <= to.value_bytes_max() {
+            let bare = ReplyRecord::bare(operation.opcode, Status::Ok, operation.request);
+            let record = with_facts(bare, &Facts::from(&**item));
+            return self.outlet.reply(to, &ReplyRecord { value, ..record });
+        }
+        let egress = self.outlet.close();
+        self.transfers.send_first(to, (operation.opcode, operation.request), item, egress);
+    }
+
+    /// Gives an item another expiry and reads it, in one step: the new expiry may have passed already.
+    fn read_and_touch(&mut self, to: &AnswerTo, operation: &Operation<'_>, stage: Stage) {
+        let staged_class = self.cx.store.size_class(operation.hash);
+        if stage == Stage::Arrived
+            && let Some(class) = staged_class
+            && self.goes_elsewhere(to, operation, class, true)
+        {
+            return;
+        }
+        let (cx, fitting_bytes) = (&self.cx, to.value_bytes_max());
+        let mut entry = cx.store.entry(operation.hash, operation.key, cx.now);
+        let touched = execute::touch(cx, &mut entry, Exptime(operation.detail.ttl));
+        execute::count_touch(cx, touched.is_some());
+        let bare = |status| ReplyRecord::bare(operation.opcode, status, operation.request);
+        let Some(facts) = touched else {
+            return self.outlet.reply(to, &bare(Status::NotFound));
+        };
+        if facts.value_bytes <= fitting_bytes as u64
+            && let Some(item) = entry.item()
+        {
+            let record = with_facts(bare(Status::Ok), &facts);
+            return self.outlet.reply(to, &ReplyRecord { value: item.value(), ..record });
+        }
+        // A large value of a cache can be evicted from under its entry.
+        let pinned = entry.pin(cx.store);
+        drop(entry);
+        match pinned {
+            Some(item) => self.send_pinned(to, operation, &item),
+            None => self.outlet.reply(to, &bare(Status::NotFound)),
+        }
+    }
+
+    /// Stores a value that stands in the record, or begins to receive one that does not.
+    fn store(&mut self, to: &AnswerTo, operation: &Operation<'_>, stage: Stage) {
+        let store = change::store_operation(operation);
+        let value_bytes = u64::from(operation.detail.value_bytes);
+        if value_bytes > self.shared.value_bytes_max {
+            execute::drop_for_too_large(
+                &self.cx,
+                operation.opcode == Opcode::Put,
+                operation.hash,
+                operation.key,
+            );
+            return self.reply_bare(to, operation, Status::TooLarge);
+        }
+        let class = execute::item_class(&self.cx, &store, operation.hash, value_bytes);
+        if stage == Stage::Arrived && self.goes_elsewhere(to, operation, class, true) {
+            return;
+        }
+        if !operation.flags.contains(OpFlags::DEFERRED) {
+            return self.change(to, operation);
+        }
+        let around = Around {
+            cx: &self.cx,
+            sessions: &self.shared.sessions,
+            now: self.now,
+            is_draining: self.shared.is_draining(),
+        };
+        self.transfers.begin(&around, to, operation, store, self.outlet.close());
+    }
+
+    /// Executes an operation that may be asked to happen once, and tells how it ended.
+    fn change(&mut self, to: &AnswerTo, operation: &Operation<'_>) {
+        let outcome = if operation.flags.contains(OpFlags::ONCE) {
+            self.change_once(to, operation)
+        } else {
+            change::apply(&self.cx, operation)
+        };
+        let Outcome { status, item_flags, cas, number } = outcome;
+        let digits = number.map(u64::to_le_bytes);
+        let value = digits.as_ref().map_or(&[][..], |digits| digits);
+        let bare = ReplyRecord::bare(operation.opcode, status, operation.request);
+        self.outlet.reply(to, &ReplyRecord { item_flags, cas, value, ..bare });
+    }
+
+    /// Executes an operation unless it was executed before, or might have been.
+    fn change_once(&mut self, to: &AnswerTo, operation: &Operation<'_>) -> Outcome {
+        let sessions = &self.shared.sessions;
+        let refused = match sessions.begin(to.header.session, operation.detail.once, self.now) {
+            Begin::Execute(ticket) => {
+                let outcome = change::apply(&self.cx, operation);
+                ticket.finish(outcome);
+                return outcome;
+            }
+            Begin::Done(outcome) => {
+                self.metrics.once_repeated.count();
+                return outcome;
+            }
+            Begin::InProgress => Status::InProgress,
+            Begin::TooOld => Status::TooOld,
+            Begin::Unknown => Status::NoSession,
+        };
+        self.metrics.once_refused.count();
+        change::ended(refused)
+    }
+
+    /// Hands an operation on a value of `class` to its large worker, if the plan names another one than this; whether
+    /// it was. With `is_new` the size is counted.
+    #[inline]
+    fn goes_elsewhere(
+        &mut self,
+        to: &AnswerTo,
+        operation: &Operation<'_>,
+        class: SizeClass,
+        is_new: bool,
+    ) -> bool {
+        let placement = &mut *self.cx.placement;
+        let is_here = if is_new { placement.is_here(class) } else { placement.serves(class) };
+        if is_here {
+            return false;
+        }
+        match placement.home(class) {
+            Some(worker) if worker != self.id => {
+                self.hand_operation(worker, to, operation);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn hand_operation(&mut self, worker: WorkerId, to: &AnswerTo, operation: &Operation<'_>) {
+        let mut to = *to;
+        to.header.queue = worker.0;
+        if (self.hand_off)(worker, Job::operation(&to, operation)).is_ok() {
+            self.metrics.large_handed_over.count();
+        } else {
+            self.metrics.large_ring_full.count();
+            self.reply_bare(&to, operation, Status::Busy);
+        }
+    }
+}
+
+fn with_facts<'a>(record: ReplyRecord<'a>, facts: &Facts) -> ReplyRecord<'a> {
+    ReplyRecord { item_flags: facts.flags, cas: facts.cas, ..record }
+}

@@ -1,0 +1,8 @@
+//! The small path, over a network that loses nothing.
+
+mod admission;
+mod direction;
+mod once;
+mod operations;
+mod site;
+mod trains;
