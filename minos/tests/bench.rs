@@ -136,7 +136,10 @@ fn people_get_a_table() {
 #[test]
 fn what_cannot_be_done_is_said() {
     for (arguments, code, message) in [
-        (&["--target", "minos://127.0.0.1:1"][..], 2, "not there yet"),
+        (&["--target", "minos://127.0.0.1:1"][..], 1, "nobody answers"),
+        (&["--target", "memcached://127.0.0.1:1", "--queue-by", "key"], 1, "minos:// only"),
+        (&["--target", "memcached+udp://127.0.0.1:1", "--queue-by", "wrong"], 1, "minos:// only"),
+        (&["--target", "memcached://127.0.0.1:1", "--timeout", "1s"], 1, "datagrams only"),
         (&["--target", "gopher://127.0.0.1:1"], 2, "memcached://HOST:PORT"),
         (&["--target", "memcached://127.0.0.1:1", "--rate", "0"], 2, "above 0"),
         (&["--target", "memcached://127.0.0.1:1", "--get-ratio", "95"], 2, "from 0 to 1"),

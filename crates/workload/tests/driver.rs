@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use minos_workload::{Arrivals, Pace, Report, RunConfig, Shape, Workload, load, run};
+use minos_workload::{Arrivals, DatagramOptions, Pace, Report, RunConfig, Shape, Workload, load, run};
 
 mod fake;
 use fake::{FakeServer, Fault};
@@ -22,6 +22,7 @@ fn config(server: &FakeServer) -> RunConfig {
         check_contents: true,
         cpus: Vec::new(),
         server_pid: None,
+        datagrams: DatagramOptions::default(),
     }
 }
 

@@ -5,7 +5,9 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use minos_base::{SizeText, limits::BURST_MAX};
-use minos_workload::{Arrivals, Pace, RunConfig, Shape, Target};
+use minos_workload::{
+    Arrivals, DatagramOptions, Pace, Place, QueueBy, RunConfig, Shape, Target, TargetProtocol,
+};
 
 use crate::time::parse_time;
 
@@ -18,8 +20,8 @@ use super::{
 /// Measure a server: latency of small and large requests apart, open loop, from the intended send time.
 #[derive(Args, Debug)]
 pub(crate) struct BenchArgs {
-    /// The server: memcached://HOST:PORT, resp://HOST:PORT, memcached+unix:///PATH; or a table within this process:
-    /// inproc://cache, inproc://store.
+    /// The server: minos://HOST:PORT, memcached://HOST:PORT, resp://HOST:PORT, memcached+unix:///PATH,
+    /// memcached+udp://HOST:PORT; or a table within this process: inproc://cache, inproc://store.
     #[arg(long, value_name = "URL")]
     pub(super) target: BenchTarget,
 
@@ -39,7 +41,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, default_value = "2s", value_name = "TIME", value_parser = parse_time)]
     drain: Duration,
 
-    /// Connections of the workload (noise has 4 more for its large objects).
+    /// Connections, or sockets for datagrams, of the workload (noise has 4 more for its large objects).
     #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     connections: u32,
 
@@ -84,13 +86,22 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "THETA", value_parser = parse_exponent)]
     zipf: Option<f64>,
 
-    /// Keys of each GET; with inproc:// operations of each burst [default: 1; inproc://: 32].
+    /// Keys of each GET; with minos:// operations of each vector, with inproc:// of each burst [default: 1;
+    /// inproc://: 32].
     #[arg(long, value_name = "W", value_parser = clap::value_parser!(u32).range(1..=1000))]
     multiget: Option<u32>,
 
-    /// Closed loop: requests on each connection at a time, sent in one write. Implies --rate max.
+    /// Closed loop: requests on each connection at a time, sent in one write or train. Implies --rate max.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pipeline: Option<u32>,
+
+    /// With minos://, the queue that a request is sent to [default: as the server's access mode wants it].
+    #[arg(long, value_name = "CHOICE")]
+    queue_by: Option<QueueByArg>,
+
+    /// With datagrams, from when on a request without an answer is lost [default: 500ms].
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    timeout: Option<Duration>,
 
     /// What the driver does while it waits.
     #[arg(long, default_value = "spin")]
@@ -148,6 +159,16 @@ enum PaceArg {
     Sleep,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum QueueByArg {
+    /// Any.
+    Random,
+    /// The key's.
+    Key,
+    /// The one behind that which is to execute it: the server hands it over.
+    Wrong,
+}
+
 impl BenchArgs {
     /// Looks at what clap cannot: options that contradict each other by their values.
     ///
@@ -157,8 +178,24 @@ impl BenchArgs {
         if let (BenchTarget::Server(_), Some(option)) = (&self.target, self.inproc.first_given()) {
             bail!("{option} goes with --target inproc://cache or inproc://store only");
         }
+        self.check_datagrams()?;
         if self.pipeline.is_some() && matches!(self.rate, Some(Rate::PerSecond(_))) {
             bail!("--pipeline is a closed loop: it goes with --rate max only");
+        }
+        Ok(())
+    }
+
+    /// Looks at what only datagrams ask for.
+    fn check_datagrams(&self) -> Result<()> {
+        let target = match &self.target {
+            BenchTarget::Server(target) => Some(target),
+            BenchTarget::InProcess(_) => None,
+        };
+        if self.queue_by.is_some() && target.is_none_or(|target| target.protocol != TargetProtocol::Minos) {
+            bail!("--queue-by goes with --target minos:// only: nothing else has queues to choose from");
+        }
+        if self.timeout.is_some() && target.is_none_or(|target| !matches!(target.place, Place::Udp(_))) {
+            bail!("--timeout goes with datagrams only: --target minos:// or memcached+udp://");
         }
         Ok(())
     }
@@ -194,6 +231,20 @@ impl BenchArgs {
             check_contents: self.verify,
             cpus: self.pin.clone(),
             server_pid: self.server_pid,
+            datagrams: self.datagram_options(),
+        }
+    }
+
+    fn datagram_options(&self) -> DatagramOptions {
+        let default = DatagramOptions::default();
+        DatagramOptions {
+            timeout: self.timeout.unwrap_or(default.timeout),
+            queue_by: match self.queue_by {
+                None => default.queue_by,
+                Some(QueueByArg::Random) => QueueBy::Random,
+                Some(QueueByArg::Key) => QueueBy::Key,
+                Some(QueueByArg::Wrong) => QueueBy::Wrong,
+            },
         }
     }
 

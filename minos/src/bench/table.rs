@@ -33,6 +33,13 @@ fn summary(report: &Report) -> String {
     if let Some(cpu_us) = report.server_cpu_us_per_op {
         text.push_str(&format!(", server CPU {cpu_us:.2} us/op"));
     }
+    // Requests of many keys, or vectors of operations.
+    if report.operations_per_s > 1.01 * report.achieved_rps {
+        text.push_str(&format!("\nin them {:.0} operations/s", report.operations_per_s));
+        if let Some(rate) = report.operations_per_server_cpu_s {
+            text.push_str(&format!(", {rate:.0} for each second of server CPU"));
+        }
+    }
     text
 }
 

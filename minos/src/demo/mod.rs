@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::Args;
-use minos_workload::{Arrivals, Pace, Report, RunConfig, Shape, Target, Workload};
+use minos_workload::{Arrivals, DatagramOptions, Pace, Report, RunConfig, Shape, Target, Workload};
 use serde::Serialize;
 
 use crate::bench::{emit, emit_json, fill, measure};
@@ -117,6 +117,7 @@ fn play(args: &DemoArgs, act: &Act, target: &Target, cpus: &[usize]) -> Result<R
         check_contents: false,
         cpus: if cpus.len() > 1 { cpus.last().copied().into_iter().collect() } else { Vec::new() },
         server_pid: None,
+        datagrams: DatagramOptions::default(),
     };
     fill(&config, &act.workload, args.json)?;
     measure(&config, &act.workload, args.json)

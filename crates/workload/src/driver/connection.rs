@@ -293,7 +293,7 @@ impl<'a> Connection<'a> {
             }
         };
         match outcome {
-            Ok(()) => recorder.completed(flight.class, flight.intended_ns, arrival.ns()),
+            Ok(()) => recorder.completed(flight.class, flight.keys, flight.intended_ns, arrival.ns()),
             Err(kind) => recorder.failed(kind, flight.intended_ns),
         }
     }

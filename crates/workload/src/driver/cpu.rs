@@ -7,12 +7,28 @@ use std::{
     path::Path,
 };
 
+/// State of a TCP socket that listens, in the kernel's tables.
+const LISTENING: &str = "0A";
+
+/// State of a UDP socket without a peer.
+const UNCONNECTED: &str = "07";
+
 /// The process that listens on the TCP port `port` of this machine, if it may be seen.
 pub fn server_pid(port: u16) -> Option<u32> {
-    let sockets: HashSet<u64> = ["/proc/net/tcp", "/proc/net/tcp6"]
+    holder(["/proc/net/tcp", "/proc/net/tcp6"], LISTENING, port)
+}
+
+/// The process that takes datagrams on the UDP port `port` of this machine, if it may be seen.
+pub(super) fn datagram_server_pid(port: u16) -> Option<u32> {
+    holder(["/proc/net/udp", "/proc/net/udp6"], UNCONNECTED, port)
+}
+
+/// The process that has a socket on `port` in `state` according to one of the tables.
+fn holder(tables: [&str; 2], state: &str, port: u16) -> Option<u32> {
+    let sockets: HashSet<u64> = tables
         .iter()
         .filter_map(|path| fs::read_to_string(path).ok())
-        .flat_map(|table| table.lines().filter_map(|line| listening_inode(line, port)).collect::<Vec<_>>())
+        .flat_map(|table| table.lines().filter_map(|line| inode(line, state, port)).collect::<Vec<_>>())
         .collect();
     if sockets.is_empty() {
         return None;
@@ -22,15 +38,14 @@ pub fn server_pid(port: u16) -> Option<u32> {
     pids.find(|pid| holds_socket(*pid, &sockets))
 }
 
-/// The socket's number, if the line of `/proc/net/tcp` is about a socket that listens on `port`.
-fn listening_inode(line: &str, port: u16) -> Option<u64> {
-    const LISTEN: &str = "0A";
+/// The socket's number, if the line is about a socket on `port` in `wanted` state.
+fn inode(line: &str, wanted: &str, port: u16) -> Option<u64> {
     let mut columns = line.split_ascii_whitespace();
     let local = columns.nth(1)?;
     let state = columns.nth(1)?;
     let inode = columns.nth(5)?;
     let (_, local_port) = local.rsplit_once(':')?;
-    let matches = state == LISTEN && u16::from_str_radix(local_port, 16) == Ok(port);
+    let matches = state == wanted && u16::from_str_radix(local_port, 16) == Ok(port);
     matches.then(|| inode.parse().ok()).flatten()
 }
 
@@ -75,7 +90,7 @@ fn cpu_ns(thread: &Path) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
+    use std::net::{TcpListener, UdpSocket};
 
     use super::*;
 
@@ -86,6 +101,15 @@ mod tests {
         assert_eq!(server_pid(port), Some(std::process::id()));
         drop(listener);
         assert_eq!(server_pid(port), None);
+    }
+
+    #[test]
+    fn finds_the_process_that_takes_datagrams() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let port = socket.local_addr().unwrap().port();
+        assert_eq!(datagram_server_pid(port), Some(std::process::id()));
+        drop(socket);
+        assert_eq!(datagram_server_pid(port), None);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The threads of a run: the connections of each, their common start, and the sum of what they measure.
 
 use std::{
+    io,
     ops::Range,
     sync::atomic::{AtomicU64, Ordering},
     thread,
@@ -10,8 +11,10 @@ use std::{
 use super::{
     clock::{RunClock, monotonic_ns},
     connection::Connection,
+    datagram::{DatagramThread, MemcachedLink, NativeLink, Terms},
     recorder::Recorder,
     run::{Moment, RunConfig, RunError},
+    target::Manner,
     thread::{DriverThread, Feed, Orders},
 };
 use crate::{Workload, model::OpSource};
@@ -45,6 +48,40 @@ pub(super) fn layout(threads: usize, counts: &[u32]) -> Vec<Vec<Share>> {
     layout
 }
 
+/// The connections or sockets of a thread.
+enum Seats<'a> {
+    Connections(Vec<Connection<'a>>),
+    Native(Vec<NativeLink<'a>>),
+    Memcached(Vec<MemcachedLink<'a>>),
+}
+
+impl Seats<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Self::Connections(connections) => connections.len(),
+            Self::Native(links) => links.len(),
+            Self::Memcached(links) => links.len(),
+        }
+    }
+}
+
+/// A thread before it runs.
+enum Member<'a> {
+    Stream(Box<DriverThread<'a>>),
+    Native(Box<DatagramThread<'a, NativeLink<'a>>>),
+    Memcached(Box<DatagramThread<'a, MemcachedLink<'a>>>),
+}
+
+impl Member<'_> {
+    fn drive(self, progress: &AtomicU64) -> io::Result<Recorder> {
+        match self {
+            Self::Stream(thread) => thread.drive(progress),
+            Self::Native(thread) => thread.drive(progress),
+            Self::Memcached(thread) => thread.drive(progress),
+        }
+    }
+}
+
 /// What all threads have in common.
 pub(super) struct Crew<'a> {
     pub(super) config: &'a RunConfig,
@@ -69,16 +106,8 @@ impl<'a> Crew<'a> {
         let answered = AtomicU64::new(0);
         thread::scope(|scope| {
             let mut threads = Vec::new();
-            for (number, (feeds, connections)) in crew.into_iter().enumerate() {
-                let recorder = Recorder::new(self.window_ns.clone());
-                let state = DriverThread::new(
-                    self.orders,
-                    &self.workload.dataset,
-                    clock,
-                    feeds,
-                    connections,
-                    recorder,
-                )?;
+            for (number, (feeds, seats)) in crew.into_iter().enumerate() {
+                let member = self.member(clock, feeds, seats)?;
                 let cpus = &self.config.cpus;
                 let cpu = (!cpus.is_empty()).then(|| cpus[number % cpus.len()]);
                 let answered = &answered;
@@ -87,7 +116,7 @@ impl<'a> Crew<'a> {
                         // Where pinning is not permitted the system chooses the place.
                         let _ = minos_net::pin_to(cpu);
                     }
-                    state.drive(answered)
+                    member.drive(answered)
                 }));
             }
             watch(Moment { elapsed: Duration::ZERO, answered: 0 });
@@ -104,29 +133,76 @@ impl<'a> Crew<'a> {
         })
     }
 
-    /// The feeds and connections of one thread.
+    /// The feeds of one thread, and its connections or sockets.
     fn feeds(
         &self,
         shares: &[Share],
         source: &impl Fn(usize, Share) -> OpSource<'a>,
-    ) -> Result<(Vec<Feed<'a>>, Vec<Connection<'a>>), RunError> {
+    ) -> Result<(Vec<Feed<'a>>, Seats<'a>), RunError> {
         let target = &self.config.target;
-        let dataset = &self.workload.dataset;
-        let (mut feeds, mut connections) = (Vec::new(), Vec::new());
+        let mut feeds: Vec<Feed<'a>> = Vec::new();
+        let mut seats = match target.manner() {
+            Manner::Stream(_) => Seats::Connections(Vec::new()),
+            Manner::Native => Seats::Native(Vec::new()),
+            Manner::MemcachedDatagrams => Seats::Memcached(Vec::new()),
+        };
         for (stream, &share) in shares.iter().enumerate().filter(|(_, share)| share.connections > 0) {
-            let first = connections.len();
+            let first = seats.len();
             for _ in 0..share.connections {
-                let fd =
-                    target.connect().map_err(|error| RunError::Connect { target: target.clone(), error })?;
-                let contents = self.config.check_contents;
-                connections.push(Connection::new(fd, target.language(), dataset, contents, feeds.len()));
+                let connected = self.connect(&mut seats, feeds.len());
+                connected.map_err(|error| RunError::Connect { target: target.clone(), error })?;
             }
-            feeds.push(Feed {
-                source: source(stream, share),
-                connections: (first..connections.len()).collect(),
-            });
+            feeds.push(Feed { source: source(stream, share), connections: (first..seats.len()).collect() });
         }
-        Ok((feeds, connections))
+        Ok((feeds, seats))
+    }
+
+    /// Adds a connection or a socket for the stream of this number.
+    fn connect(&self, seats: &mut Seats<'a>, stream: usize) -> io::Result<()> {
+        let RunConfig { target, check_contents, datagrams, .. } = self.config;
+        let dataset = &self.workload.dataset;
+        let terms = Terms {
+            width: self.orders.keys_per_get,
+            contents: *check_contents,
+            timeout: datagrams.timeout,
+            repeats: self.orders.repeats,
+        };
+        match seats {
+            Seats::Connections(connections) => {
+                let Manner::Stream(protocol) = target.manner() else { return Ok(()) };
+                let fd = target.connect()?;
+                connections.push(Connection::new(fd, protocol, dataset, *check_contents, stream));
+            }
+            Seats::Native(links) => {
+                let (server, seed) = (target.datagram_address()?, self.workload.seed());
+                links.push(NativeLink::connect(server, dataset, terms, datagrams.queue_by, seed)?);
+            }
+            Seats::Memcached(links) => {
+                links.push(MemcachedLink::connect(target.datagram_address()?, dataset, terms)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn member(&self, clock: RunClock, feeds: Vec<Feed<'a>>, seats: Seats<'a>) -> io::Result<Member<'a>> {
+        let (orders, dataset) = (self.orders, &self.workload.dataset);
+        let recorder = Recorder::new(self.window_ns.clone());
+        Ok(match seats {
+            Seats::Connections(connections) => Member::Stream(Box::new(DriverThread::new(
+                orders,
+                dataset,
+                clock,
+                feeds,
+                connections,
+                recorder,
+            )?)),
+            Seats::Native(links) => {
+                Member::Native(Box::new(DatagramThread::new(orders, clock, feeds, links, recorder)?))
+            }
+            Seats::Memcached(links) => {
+                Member::Memcached(Box::new(DatagramThread::new(orders, clock, feeds, links, recorder)?))
+            }
+        })
     }
 }
 

@@ -15,6 +15,10 @@ pub enum ErrorKind {
     Server,
     /// The server said that it did not store the value.
     NotStored,
+    /// The server said that it has too much to do.
+    Busy,
+    /// The value is larger than the protocol of the target carries.
+    TooLarge,
     /// A value came back that is not what was stored.
     Mismatch,
     /// What came back was no reply, or one to another request.
@@ -32,6 +36,8 @@ impl ErrorKind {
             Self::Client => "client_error",
             Self::Server => "server_error",
             Self::NotStored => "not_stored",
+            Self::Busy => "busy",
+            Self::TooLarge => "too_large",
             Self::Mismatch => "mismatch",
             Self::Protocol => "protocol",
             Self::Closed => "closed",
@@ -62,6 +68,8 @@ pub(super) struct Recorder {
     pub(super) receive_lag: Histogram<u64>,
     pub(super) errors: BTreeMap<ErrorKind, u64>,
     pub(super) completed_in_window: u64,
+    /// Operations in them: keys of a GET, operations of a vector.
+    pub(super) operations_in_window: u64,
     pub(super) keys_missed: u64,
     pub(super) lost: u64,
     /// Replies that carried no stamp of the kernel.
@@ -78,6 +86,7 @@ impl Recorder {
             receive_lag: histogram(),
             errors: BTreeMap::new(),
             completed_in_window: 0,
+            operations_in_window: 0,
             keys_missed: 0,
             lost: 0,
             unstamped: 0,
@@ -88,9 +97,12 @@ impl Recorder {
         self.window_ns.contains(&intended_ns)
     }
 
-    /// An operation that was answered as it should be.
-    pub(super) fn completed(&mut self, class: Class, intended_ns: u64, arrived_ns: u64) {
-        self.completed_in_window += u64::from(self.window_ns.contains(&arrived_ns));
+    /// A request of so many operations that was answered as it should be.
+    pub(super) fn completed(&mut self, class: Class, operations: u32, intended_ns: u64, arrived_ns: u64) {
+        if self.window_ns.contains(&arrived_ns) {
+            self.completed_in_window += 1;
+            self.operations_in_window += u64::from(operations);
+        }
         if self.is_measured(intended_ns) {
             let histogram = match class {
                 Class::Small => &mut self.small,
@@ -140,6 +152,7 @@ impl Recorder {
             *self.errors.entry(*kind).or_default() += count;
         }
         self.completed_in_window += other.completed_in_window;
+        self.operations_in_window += other.operations_in_window;
         self.keys_missed += other.keys_missed;
         self.lost += other.lost;
         self.unstamped += other.unstamped;
@@ -153,16 +166,16 @@ mod tests {
     #[test]
     fn what_was_meant_outside_the_window_does_not_count() {
         let mut recorder = Recorder::new(100..200);
-        recorder.completed(Class::Small, 50, 60);
-        recorder.completed(Class::Small, 50, 150);
-        recorder.completed(Class::Large, 199, 250);
+        recorder.completed(Class::Small, 1, 50, 60);
+        recorder.completed(Class::Small, 32, 50, 150);
+        recorder.completed(Class::Large, 1, 199, 250);
         recorder.failed(ErrorKind::Server, 10);
         recorder.failed(ErrorKind::Server, 110);
         recorder.lost(200);
         recorder.lost(100);
         assert_eq!((recorder.small.len(), recorder.large.len()), (0, 1));
         assert_eq!(recorder.large.max(), 51);
-        assert_eq!(recorder.completed_in_window, 1);
+        assert_eq!((recorder.completed_in_window, recorder.operations_in_window), (1, 32));
         assert_eq!(recorder.errors[&ErrorKind::Server], 1);
         assert_eq!(recorder.lost, 1);
     }
@@ -171,7 +184,7 @@ mod tests {
     fn threads_add_up() {
         let mut sum = Recorder::new(0..10);
         let mut part = Recorder::new(0..10);
-        part.completed(Class::Small, 1, 3);
+        part.completed(Class::Small, 1, 1, 3);
         part.failed(ErrorKind::Closed, 1);
         sum.merge(&part);
         sum.merge(&part);

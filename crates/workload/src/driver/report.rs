@@ -23,6 +23,12 @@ pub struct Report {
     pub lost: u64,
     /// Processor time of the server for each operation, in microseconds, if the server could be found.
     pub server_cpu_us_per_op: Option<f64>,
+    /// Operations per second within what was answered: keys of a GET of many, operations of a vector.
+    #[serde(default)]
+    pub operations_per_s: f64,
+    /// The same for each second of the server's processor time, if the server could be found.
+    #[serde(default)]
+    pub operations_per_server_cpu_s: Option<f64>,
     /// Latencies from the intended send time, in microseconds.
     pub latency_us: LatencyReport,
     /// The failed operations by kind.

@@ -4,11 +4,11 @@ use std::{io, ops::Range, time::Duration};
 
 use super::{
     clock::monotonic_ns,
-    cpu::{ThreadTimes, server_pid},
+    cpu::ThreadTimes,
     crew::{Crew, Share, layout},
     recorder::Recorder,
     report::{DriverShare, LatencyReport, LoadReport, Report, errors_by_name},
-    target::Target,
+    target::{Manner, Target},
     thread::{Orders, Timing},
 };
 use crate::{Workload, model::OpSource};
@@ -30,9 +30,9 @@ pub struct RunConfig {
     pub drain: Duration,
     /// Driver threads, at least 1.
     pub threads: usize,
-    /// Connections of each stream that does not say its own number, at least 1.
+    /// Connections, or sockets for datagrams, of each stream that does not say its own number, at least 1.
     pub connections: u32,
-    /// Keys asked for in one GET, at least 1.
+    /// Keys asked for in one GET, operations of one vector of the native protocol, at least 1.
     pub keys_per_get: u32,
     /// Whether every byte of every value is compared. Files are always compared.
     pub check_contents: bool,
@@ -40,6 +40,37 @@ pub struct RunConfig {
     pub cpus: Vec<usize>,
     /// The server's process, if it is known; else it is looked for by its port.
     pub server_pid: Option<u32>,
+    /// What only datagrams ask for.
+    pub datagrams: DatagramOptions,
+}
+
+/// What only datagrams ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DatagramOptions {
+    /// From when on a request without an answer is lost, counted from when it was sent.
+    pub timeout: Duration,
+    /// Which queue of the server a request is sent to.
+    pub queue_by: QueueBy,
+}
+
+impl Default for DatagramOptions {
+    fn default() -> Self {
+        Self { timeout: Duration::from_millis(500), queue_by: QueueBy::Access }
+    }
+}
+
+/// Which queue of the server a request is sent to. Whatever it is, the request says which queue is to execute it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueBy {
+    /// As the server's access mode wants it (MICA §4.2.1): the key's queue for what only that may execute, else one
+    /// at random.
+    Access,
+    /// One at random.
+    Random,
+    /// The key's.
+    Key,
+    /// The one after that which is to execute it, so that the server has to hand it over.
+    Wrong,
 }
 
 /// When requests are sent.
@@ -71,7 +102,7 @@ pub enum Pace {
 pub struct Moment {
     /// Time since the start, the warm-up included.
     pub elapsed: Duration,
-    /// Answers so far; of a run, within the measured window.
+    /// Answers so far, in datagrams one for each operation; of a run, within the measured window.
     pub answered: u64,
 }
 
@@ -113,6 +144,7 @@ pub fn run(
         keys_per_get: config.keys_per_get.max(1),
         end_ns: window_ns.end,
         drain_end_ns: window_ns.end + nanoseconds(config.drain),
+        repeats: 0,
     };
     let rates = rates(config, workload);
     let source = |stream, share: Share| {
@@ -120,7 +152,7 @@ pub fn run(
         OpSource::of_stream(workload, stream, share.thread, share.threads, rate)
     };
     let layout = layout(config.threads.max(1), &connection_counts(config, workload));
-    let pid = config.server_pid.or_else(|| config.target.local_port().and_then(server_pid));
+    let pid = config.server_pid.or_else(|| config.target.server_pid());
     let mut cpu = CpuWatch { pid, window_ns: window_ns.clone(), begin: None, end: None };
     let crew = Crew { config, workload, orders, window_ns: window_ns.clone() };
     let recorder = crew.drive(&layout, source, |moment| {
@@ -139,13 +171,19 @@ pub fn load(
     workload: &Workload,
     watch: impl FnMut(Moment),
 ) -> Result<LoadReport, RunError> {
-    const BATCH: usize = 64;
+    // Requests at a time, operations of each: what is not acknowledged by the kernel must not overrun it.
+    let (batch, width) = match config.target.manner() {
+        Manner::Stream(_) => (64, 1),
+        Manner::MemcachedDatagrams => (8, 1),
+        Manner::Native => (1, 32),
+    };
     let orders = Orders {
-        timing: Timing::Closed { batch: BATCH },
+        timing: Timing::Closed { batch },
         is_spinning: false,
-        keys_per_get: 1,
+        keys_per_get: width,
         end_ns: u64::MAX,
         drain_end_ns: u64::MAX,
+        repeats: LOAD_REPEATS,
     };
     let threads = config.threads.max(1);
     let source = |_, share: Share| OpSource::load(workload, share.thread, share.threads);
@@ -153,7 +191,8 @@ pub fn load(
     let begun_ns = monotonic_ns();
     let recorder = crew.drive(&layout(threads, &[4 * threads as u32]), source, watch)?;
     let duration_s = (monotonic_ns() - begun_ns) as f64 / 1e9;
-    let stored = recorder.small.len() + recorder.large.len();
+    // All are meant to be sent within the window, which has no end.
+    let stored = recorder.operations_in_window;
     Ok(LoadReport {
         stored,
         errors: workload.item_count() - stored.min(workload.item_count()),
@@ -162,6 +201,9 @@ pub fn load(
         duration_s,
     })
 }
+
+/// How often a load sends a datagram again that is not answered.
+const LOAD_REPEATS: u32 = 20;
 
 /// The measured window, in nanoseconds since the start. A trace that ends earlier ends it.
 fn window(config: &RunConfig, workload: &Workload) -> Range<u64> {
@@ -236,6 +278,7 @@ fn report(
         Arrivals::Open { .. } => rates(config, workload).iter().sum(),
     };
     let cpu_us_per_op = |spent_ns: u64| spent_ns as f64 / 1e3 / recorder.completed_in_window as f64;
+    let operations_per_cpu_s = |spent_ns: u64| recorder.operations_in_window as f64 * 1e9 / spent_ns as f64;
     Report {
         offered_rps,
         achieved_rps,
@@ -243,6 +286,8 @@ fn report(
         errors,
         lost: recorder.lost,
         server_cpu_us_per_op: server_cpu_ns.map(cpu_us_per_op).filter(|us| us.is_finite()),
+        operations_per_s: recorder.operations_in_window as f64 / duration_s,
+        operations_per_server_cpu_s: server_cpu_ns.map(operations_per_cpu_s).filter(|rate| rate.is_finite()),
         latency_us: LatencyReport::of(recorder),
         errors_by_kind: errors_by_name(recorder),
         misses: recorder.keys_missed,

@@ -2,7 +2,7 @@
 
 use std::{
     fmt, io,
-    net::{TcpStream, ToSocketAddrs},
+    net::{SocketAddr, TcpStream, ToSocketAddrs},
     os::{fd::OwnedFd, unix::net::UnixStream},
     path::PathBuf,
     str::FromStr,
@@ -11,8 +11,11 @@ use std::{
 use minos_net::timestamp::enable_arrival_stamps;
 use minos_proto::client::Protocol;
 
-/// A server and the language it speaks: `memcached://HOST:PORT`, `resp://HOST:PORT`, or either with
-/// `+unix` and a path, as in `memcached+unix:///run/minos.sock`.
+use super::cpu::{datagram_server_pid, server_pid};
+
+/// A server and the language it speaks: `minos://HOST:PORT`, `memcached://HOST:PORT`, `resp://HOST:PORT`; either
+/// of the last two with `+unix` and a path, as in `memcached+unix:///run/minos.sock`; or
+/// `memcached+udp://HOST:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The language.
@@ -24,6 +27,8 @@ pub struct Target {
 /// The language of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetProtocol {
+    /// The native protocol, in datagrams.
+    Minos,
     /// memcached's text protocol.
     Memcached,
     /// The protocol of Redis and Valkey.
@@ -35,46 +40,44 @@ pub enum TargetProtocol {
 pub enum Place {
     /// A host or an IP address, and a port.
     Tcp(String),
+    /// The same, for datagrams.
+    Udp(String),
     /// The path of a Unix socket.
     Unix(PathBuf),
 }
 
 /// Why a target could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ParseTargetError {
-    /// The native protocol.
-    #[error("minos:// is not there yet; use memcached://HOST:PORT")]
-    Native,
-    /// Nothing that is known.
-    #[error("expected memcached://HOST:PORT, resp://HOST:PORT, memcached+unix:///PATH or resp+unix:///PATH")]
-    Unknown,
-}
+#[error(
+    "expected minos://HOST:PORT, memcached://HOST:PORT, resp://HOST:PORT, memcached+udp://HOST:PORT, \
+     memcached+unix:///PATH or resp+unix:///PATH"
+)]
+pub struct ParseTargetError;
 
 impl FromStr for Target {
     type Err = ParseTargetError;
 
     fn from_str(text: &str) -> Result<Self, ParseTargetError> {
-        let (scheme, rest) = text.split_once("://").ok_or(ParseTargetError::Unknown)?;
-        let (language, is_unix) = match scheme.strip_suffix("+unix") {
-            Some(language) => (language, true),
-            None => (scheme, false),
+        let (scheme, rest) = text.split_once("://").ok_or(ParseTargetError)?;
+        let (protocol, place) = match scheme {
+            "minos" => (TargetProtocol::Minos, port_place(rest).map(Place::Udp)),
+            "memcached" => (TargetProtocol::Memcached, port_place(rest).map(Place::Tcp)),
+            "memcached+udp" => (TargetProtocol::Memcached, port_place(rest).map(Place::Udp)),
+            "memcached+unix" => (TargetProtocol::Memcached, unix_place(rest)),
+            "resp" | "redis" => (TargetProtocol::Resp, port_place(rest).map(Place::Tcp)),
+            "resp+unix" | "redis+unix" => (TargetProtocol::Resp, unix_place(rest)),
+            _ => return Err(ParseTargetError),
         };
-        let protocol = match language {
-            "memcached" => TargetProtocol::Memcached,
-            "resp" | "redis" => TargetProtocol::Resp,
-            "minos" => return Err(ParseTargetError::Native),
-            _ => return Err(ParseTargetError::Unknown),
-        };
-        let place = if is_unix { unix_place(rest) } else { tcp_place(rest) };
-        Ok(Self { protocol, place: place.ok_or(ParseTargetError::Unknown)? })
+        Ok(Self { protocol, place: place.ok_or(ParseTargetError)? })
     }
 }
 
-fn tcp_place(rest: &str) -> Option<Place> {
+/// HOST:PORT.
+fn port_place(rest: &str) -> Option<String> {
     let rest = rest.strip_suffix('/').unwrap_or(rest);
     let (host, port) = rest.rsplit_once(':')?;
     let is_host = !host.is_empty() && !host.contains('/');
-    (is_host && port.parse::<u16>().is_ok_and(|port| port > 0)).then(|| Place::Tcp(rest.to_owned()))
+    (is_host && port.parse::<u16>().is_ok_and(|port| port > 0)).then(|| rest.to_owned())
 }
 
 fn unix_place(path: &str) -> Option<Place> {
@@ -84,21 +87,39 @@ fn unix_place(path: &str) -> Option<Place> {
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let language = match self.protocol {
+            TargetProtocol::Minos => "minos",
             TargetProtocol::Memcached => "memcached",
             TargetProtocol::Resp => "resp",
         };
         match &self.place {
+            Place::Udp(address) if self.protocol == TargetProtocol::Minos => {
+                write!(f, "{language}://{address}")
+            }
+            Place::Udp(address) => write!(f, "{language}+udp://{address}"),
             Place::Tcp(address) => write!(f, "{language}://{address}"),
             Place::Unix(path) => write!(f, "{language}+unix://{}", path.display()),
         }
     }
 }
 
+/// How a target is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Manner {
+    /// Over connections.
+    Stream(Protocol),
+    /// The native protocol.
+    Native,
+    /// memcached's text in its own frames.
+    MemcachedDatagrams,
+}
+
 impl Target {
-    pub(super) fn language(&self) -> Protocol {
-        match self.protocol {
-            TargetProtocol::Memcached => Protocol::Memcache,
-            TargetProtocol::Resp => Protocol::Resp,
+    pub(super) fn manner(&self) -> Manner {
+        match (self.protocol, &self.place) {
+            (TargetProtocol::Minos, _) => Manner::Native,
+            (TargetProtocol::Memcached, Place::Udp(_)) => Manner::MemcachedDatagrams,
+            (TargetProtocol::Memcached, _) => Manner::Stream(Protocol::Memcache),
+            (TargetProtocol::Resp, _) => Manner::Stream(Protocol::Resp),
         }
     }
 
@@ -118,14 +139,25 @@ impl Target {
                 let _ = enable_arrival_stamps(&stream);
                 Ok(stream.into())
             }
+            Place::Udp(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 
-    /// The port, if the server listens on a loopback address of this machine.
-    pub(super) fn local_port(&self) -> Option<u16> {
-        let Place::Tcp(address) = &self.place else { return None };
+    /// Where datagrams are sent.
+    pub(super) fn datagram_address(&self) -> io::Result<SocketAddr> {
+        let Place::Udp(address) = &self.place else { return Err(io::ErrorKind::Unsupported.into()) };
+        address.to_socket_addrs()?.next().ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
+    }
+
+    /// The server's process, if it listens on a loopback address of this machine and may be seen.
+    pub(super) fn server_pid(&self) -> Option<u32> {
+        let (address, find): (_, fn(u16) -> Option<u32>) = match &self.place {
+            Place::Tcp(address) => (address, server_pid),
+            Place::Udp(address) => (address, datagram_server_pid),
+            Place::Unix(_) => return None,
+        };
         let mut addresses = address.to_socket_addrs().ok()?;
-        addresses.find(|address| address.ip().is_loopback()).map(|address| address.port())
+        addresses.find(|address| address.ip().is_loopback()).and_then(|address| find(address.port()))
     }
 }
 
@@ -140,24 +172,27 @@ mod tests {
             "resp://[::1]:6379",
             "memcached://cache.example.org:11211",
             "memcached+unix:///run/minos.sock",
+            "memcached+udp://127.0.0.1:11211",
+            "minos://127.0.0.1:12000",
         ] {
             assert_eq!(text.parse::<Target>().unwrap().to_string(), text);
         }
     }
 
     #[test]
-    fn says_that_the_native_protocol_is_to_come() {
-        let error = "minos://127.0.0.1:1".parse::<Target>().unwrap_err();
-        assert_eq!(error, ParseTargetError::Native);
-        assert!(error.to_string().contains("not there yet"));
-    }
-
-    #[test]
     fn rejects_what_is_no_target() {
-        for text in
-            ["", "127.0.0.1:1", "http://127.0.0.1:1", "memcached://127.0.0.1", "memcached://:1", "resp://h:0"]
-        {
-            assert_eq!(text.parse::<Target>(), Err(ParseTargetError::Unknown), "{text}");
+        for text in [
+            "",
+            "127.0.0.1:1",
+            "http://127.0.0.1:1",
+            "memcached://127.0.0.1",
+            "memcached://:1",
+            "resp://h:0",
+            "resp+udp://h:1",
+            "minos+unix:///a",
+            "minos://h",
+        ] {
+            assert_eq!(text.parse::<Target>(), Err(ParseTargetError), "{text}");
         }
     }
 }

@@ -22,10 +22,10 @@ use crate::{
 };
 
 /// Requests sent before replies are looked at again, when the driver is behind.
-const SENDS_PER_TURN_MAX: usize = 16;
+pub(super) const SENDS_PER_TURN_MAX: usize = 16;
 
 /// Events taken from the kernel at once.
-const EVENTS_MAX: usize = 64;
+pub(super) const EVENTS_MAX: usize = 64;
 
 /// Most bytes received in one call: 256 KiB are dropped in a few microseconds, and due requests wait
 /// no longer for a large value.
@@ -35,13 +35,13 @@ const ROOM_BYTES: usize = 256 * 1024;
 const BATCH_BYTES_MAX: u64 = 1 << 20;
 
 /// In closed loop, how long a server may answer nothing at all.
-const SILENCE_NS_MAX: u64 = 30_000_000_000;
+pub(super) const SILENCE_NS_MAX: u64 = 30_000_000_000;
 
 /// Time between two looks at whether the run is over, and two comparisons of the clocks.
-const CHORES_INTERVAL_NS: u64 = 2_000_000;
+pub(super) const CHORES_INTERVAL_NS: u64 = 2_000_000;
 
 /// How long a sleeping driver sleeps at most.
-const SLEEP_MAX: Duration = Duration::from_millis(10);
+pub(super) const SLEEP_MAX: Duration = Duration::from_millis(10);
 
 /// How requests are timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,15 +58,17 @@ pub(super) struct Orders {
     pub(super) timing: Timing,
     /// Whether to spin instead of sleeping.
     pub(super) is_spinning: bool,
-    /// Keys of a GET.
+    /// Keys of a GET; operations of a vector.
     pub(super) keys_per_get: u32,
     /// No request is meant to be sent after this, in nanoseconds since the start.
     pub(super) end_ns: u64,
     /// No answer is waited for after this.
     pub(super) drain_end_ns: u64,
+    /// How often a datagram that is not answered is sent again.
+    pub(super) repeats: u32,
 }
 
-/// A stream's requests and the connections they go to.
+/// A stream's requests and the connections or sockets they go to.
 pub(super) struct Feed<'a> {
     pub(super) source: OpSource<'a>,
     pub(super) connections: Vec<usize>,

@@ -139,6 +139,16 @@ impl<'a> OpSource<'a> {
         }
     }
 
+    /// Takes one more request, to be sent together with the last one. Those of a trace have times of their own
+    /// and go one by one.
+    pub(crate) fn another(&mut self) -> Option<Op> {
+        match self {
+            Self::Drawn(drawn) => Some(drawn.draw()),
+            Self::Traced { .. } => None,
+            Self::Load { .. } => self.take(),
+        }
+    }
+
     /// Another item to ask for in the same multi-get.
     pub(crate) fn companion(&mut self, item: u64) -> u64 {
         match self {

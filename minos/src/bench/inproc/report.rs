@@ -194,6 +194,8 @@ fn common(plan: &Plan<'_>, tallies: &mut [Tally]) -> Report {
         errors,
         lost: 0,
         server_cpu_us_per_op: processor.map(|seconds| seconds * 1e6 / operations as f64),
+        operations_per_s: rate,
+        operations_per_server_cpu_s: processor.map(|seconds| operations as f64 / seconds),
         latency_us: LatencyReport { all: bursts, small: bursts, large: none },
         errors_by_kind: errors_by_kind(kinds),
         misses,

@@ -1,0 +1,409 @@
+//! Requests that wait for answers.
+
+use std::{collections::VecDeque, time::Duration};
+
+use super::{
+    super::recorder::{ErrorKind, Recorder},
+    Moment,
+};
+use crate::{
+    Class, Op, OpKind,
+    model::{Body, Dataset},
+};
+
+/// How a ledger judges answers, and what it does about those that do not come.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::driver) struct Terms {
+    /// Operations of a request at most.
+    pub(in crate::driver) width: u32,
+    /// Whether every byte of a value is compared.
+    pub(in crate::driver) contents: bool,
+    /// From when on a request without an answer is lost.
+    pub(in crate::driver) timeout: Duration,
+    /// How often a request is repeated before it is lost.
+    pub(in crate::driver) repeats: u32,
+}
+
+/// An operation of a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    pub(super) kind: OpKind,
+    pub(super) item: u64,
+    /// Bytes to store, if not the item's own size.
+    value_bytes: Option<u64>,
+    pub(super) is_open: bool,
+}
+
+/// Where an operation stands that waits for its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) slot: u32,
+    pub(super) index: u32,
+}
+
+/// What came of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Done,
+    /// There was no such key.
+    Missed,
+    Failed(ErrorKind),
+}
+
+/// A request.
+#[derive(Debug)]
+struct Request {
+    /// Tells it from others that had its slot; 0 while the slot is free.
+    serial: u64,
+    intended_ns: u64,
+    /// When it was last sent, or something of it heard.
+    active_ns: u64,
+    repeats_left: u32,
+    class: Class,
+    operations: Vec<Asked>,
+    open: u32,
+    missed: u32,
+    failure: Option<ErrorKind>,
+}
+
+/// When to look whether a request was answered.
+#[derive(Clone, Copy, Debug)]
+struct Deadline {
+    at_ns: u64,
+    slot: u32,
+    serial: u64,
+}
+
+/// The requests of one socket that wait for answers.
+pub(in crate::driver) struct Ledger<'a> {
+    pub(super) dataset: &'a Dataset,
+    terms: Terms,
+    timeout_ns: u64,
+    requests: Vec<Request>,
+    free: Vec<u32>,
+    /// In the order in which they were sent. Those that were answered meanwhile are passed over.
+    deadlines: VecDeque<Deadline>,
+    serials: u64,
+    open: usize,
+    pub(super) inserts_answered: Vec<u64>,
+}
+
+impl<'a> Ledger<'a> {
+    pub(in crate::driver) fn new(dataset: &'a Dataset, terms: Terms) -> Self {
+        Self {
+            dataset,
+            terms,
+            timeout_ns: u64::try_from(terms.timeout.as_nanos()).unwrap_or(u64::MAX / 4),
+            requests: Vec::new(),
+            free: Vec::new(),
+            deadlines: VecDeque::new(),
+            serials: 0,
+            open: 0,
+            inserts_answered: Vec::new(),
+        }
+    }
+
+    /// Requests without an answer.
+    pub(in crate::driver) fn len(&self) -> usize {
+        self.open
+    }
+
+    /// When each request that waits was meant to be sent.
+    pub(in crate::driver) fn intended_ns(&self) -> impl Iterator<Item = u64> {
+        self.requests.iter().filter(|request| request.serial != 0).map(|request| request.intended_ns)
+    }
+
+    /// Opens a request of `operations`, at most [`Terms::width`] of them and at least one.
+    pub(super) fn open(&mut self, operations: &[Op], at: Moment) -> u32 {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.requests.push(Request::unused(self.terms.width as usize));
+            self.requests.len() as u32 - 1
+        });
+        self.serials += 1;
+        self.open += 1;
+        let is_large = operations.iter().any(|operation| class(self.dataset, operation) == Class::Large);
+        let request = &mut self.requests[slot as usize];
+        request.serial = self.serials;
+        (request.intended_ns, request.active_ns) = (at.intended_ns, at.now_ns);
+        request.repeats_left = self.terms.repeats;
+        request.class = if is_large { Class::Large } else { Class::Small };
+        request.operations.clear();
+        request.operations.extend(operations.iter().map(Asked::of));
+        (request.open, request.missed, request.failure) = (operations.len() as u32, 0, None);
+        let at_ns = at.now_ns + self.timeout_ns;
+        self.deadlines.push_back(Deadline { at_ns, slot, serial: self.serials });
+        slot
+    }
+
+    /// What tells the request in `slot` from earlier ones there.
+    pub(super) fn serial(&self, slot: u32) -> u64 {
+        self.requests[slot as usize].serial
+    }
+
+    /// The slot of the request with this serial, if it waits. Looks at all.
+    pub(super) fn slot_of(&self, serial: u64) -> Option<u32> {
+        let at = self.requests.iter().position(|request| request.serial == serial && serial != 0)?;
+        Some(at as u32)
+    }
+
+    /// How many operations the request in `slot` has, answered ones among them.
+    pub(super) fn operation_count(&self, slot: u32) -> u32 {
+        self.requests[slot as usize].operations.len() as u32
+    }
+
+    pub(super) fn asked(&self, place: Place) -> Asked {
+        self.requests[place.slot as usize].operations[place.index as usize]
+    }
+
+    /// A number for an operation that no other one has meanwhile.
+    pub(super) fn number(&self, place: Place) -> u32 {
+        place.slot.wrapping_mul(self.terms.width).wrapping_add(place.index)
+    }
+
+    /// The operation with this number in the request with this serial, if it still waits.
+    pub(super) fn find(&self, number: u32, serial: u64) -> Option<Place> {
+        let place = match self.terms.width {
+            1 => Place { slot: number, index: 0 },
+            width => Place { slot: number / width, index: number % width },
+        };
+        let request = self.requests.get(place.slot as usize).filter(|request| request.serial == serial)?;
+        let is_open = request.operations.get(place.index as usize)?.is_open;
+        (is_open && serial != 0).then_some(place)
+    }
+
+    /// The value to store for an operation.
+    pub(super) fn body(&self, asked: &Asked) -> std::io::Result<Body> {
+        match asked.value_bytes {
+            Some(value_bytes) => Ok(self.dataset.body_of_bytes(asked.item, value_bytes)),
+            None => self.dataset.body(asked.item),
+        }
+    }
+
+    /// Bytes of that value.
+    pub(super) fn body_bytes(&self, asked: &Asked) -> u64 {
+        asked.value_bytes.unwrap_or_else(|| self.dataset.value_bytes(asked.item))
+    }
+
+    /// What came of a GET that found `value`.
+    pub(super) fn judge(&self, item: u64, value: &[u8]) -> Outcome {
+        let mut check = self.dataset.check(item, self.terms.contents);
+        if !check.is_length(value.len() as u64) {
+            return Outcome::Failed(ErrorKind::Mismatch);
+        }
+        check.update(value);
+        if check.is_right() { Outcome::Done } else { Outcome::Failed(ErrorKind::Mismatch) }
+    }
+
+    /// Whether the bytes of an item's value are looked at, and not only counted.
+    pub(super) fn needs_bytes(&self, item: u64) -> bool {
+        self.dataset.check(item, self.terms.contents).needs_bytes()
+    }
+
+    /// What came of a GET that found a value of this length, whose bytes are not looked at.
+    pub(super) fn judge_length(&self, item: u64, value_bytes: u64) -> Outcome {
+        let is_length = self.dataset.check(item, self.terms.contents).is_length(value_bytes);
+        if is_length { Outcome::Done } else { Outcome::Failed(ErrorKind::Mismatch) }
+    }
+
+    /// Something of a request was heard: it has time again.
+    pub(super) fn hear(&mut self, slot: u32, now_ns: u64) {
+        self.requests[slot as usize].active_ns = now_ns;
+    }
+
+    /// A read-modify-write has been read: from now on it is a SET.
+    pub(super) fn turn_to_set(&mut self, place: Place) {
+        self.requests[place.slot as usize].operations[place.index as usize].kind = OpKind::Set;
+    }
+
+    /// Writes down what came of an operation, and with the last one of a request what came of that.
+    pub(super) fn settle(
+        &mut self,
+        place: Place,
+        outcome: Outcome,
+        arrived_ns: u64,
+        recorder: &mut Recorder,
+    ) {
+        let request = &mut self.requests[place.slot as usize];
+        let operation = &mut request.operations[place.index as usize];
+        operation.is_open = false;
+        if operation.kind == OpKind::Insert {
+            self.inserts_answered.push(operation.item);
+        }
+        match outcome {
+            Outcome::Done => {}
+            Outcome::Missed => request.missed += 1,
+            Outcome::Failed(kind) => request.failure = request.failure.or(Some(kind)),
+        }
+        request.open -= 1;
+        if request.open == 0 {
+            request.close(arrived_ns, recorder);
+            self.give_back(place.slot);
+        }
+    }
+
+    fn give_back(&mut self, slot: u32) {
+        self.requests[slot as usize].serial = 0;
+        self.free.push(slot);
+        self.open -= 1;
+    }
+
+    /// The next request that was not answered in time and is to be repeated. Those that are not are lost.
+    pub(super) fn next_overdue(&mut self, now_ns: u64, recorder: &mut Recorder) -> Option<u32> {
+        while let Some(&Deadline { at_ns, slot, serial }) = self.deadlines.front() {
+            let is_answered = self.requests[slot as usize].serial != serial;
+            if !is_answered && at_ns > now_ns {
+                break;
+            }
+            self.deadlines.pop_front();
+            if is_answered {
+                continue;
+            }
+            let request = &mut self.requests[slot as usize];
+            let is_repeated = request.repeats_left > 0;
+            let due_ns = request.active_ns + self.timeout_ns;
+            if due_ns > now_ns {
+                self.deadlines.push_back(Deadline { at_ns: due_ns, slot, serial });
+            } else if is_repeated {
+                (request.repeats_left, request.active_ns) = (request.repeats_left - 1, now_ns);
+                self.deadlines.push_back(Deadline { at_ns: now_ns + self.timeout_ns, slot, serial });
+                return Some(slot);
+            } else {
+                recorder.lost(request.intended_ns);
+                self.give_back(slot);
+            }
+        }
+        None
+    }
+}
+
+impl Request {
+    fn unused(width: usize) -> Self {
+        Self {
+            serial: 0,
+            intended_ns: 0,
+            active_ns: 0,
+            repeats_left: 0,
+            class: Class::Small,
+            operations: Vec::with_capacity(width),
+            open: 0,
+            missed: 0,
+            failure: None,
+        }
+    }
+
+    /// All operations were answered.
+    fn close(&self, arrived_ns: u64, recorder: &mut Recorder) {
+        if recorder.is_measured(self.intended_ns) {
+            recorder.unstamped += 1;
+        }
+        match self.failure {
+            Some(kind) => recorder.failed(kind, self.intended_ns),
+            None => {
+                recorder.missed(u64::from(self.missed), self.intended_ns);
+                let operations = self.operations.len() as u32;
+                recorder.completed(self.class, operations, self.intended_ns, arrived_ns);
+            }
+        }
+    }
+}
+
+impl Asked {
+    fn of(operation: &Op) -> Self {
+        let Op { kind, item, value_bytes } = *operation;
+        Self { kind, item, value_bytes, is_open: true }
+    }
+}
+
+fn class(dataset: &Dataset, operation: &Op) -> Class {
+    match operation.value_bytes {
+        Some(value_bytes) => dataset.class_of_bytes(value_bytes),
+        None => dataset.class(operation.item),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Shape, Workload};
+
+    const TERMS: Terms = Terms { width: 4, contents: true, timeout: Duration::from_nanos(100), repeats: 0 };
+
+    fn workload() -> Workload {
+        Workload::open("etc", &Shape { keys: Some(100), ..Shape::default() }, 1).unwrap()
+    }
+
+    fn get(item: u64) -> Op {
+        Op { kind: OpKind::Get, item, value_bytes: None }
+    }
+
+    fn at(now_ns: u64) -> Moment {
+        Moment { intended_ns: now_ns, now_ns }
+    }
+
+    #[test]
+    fn a_request_is_answered_when_all_its_operations_are() {
+        let workload = workload();
+        let mut recorder = Recorder::new(0..1000);
+        let mut ledger = Ledger::new(&workload.dataset, TERMS);
+        let slot = ledger.open(&[get(1), get(2), get(3)], at(10));
+        let serial = ledger.serial(slot);
+        for index in [2, 0, 1] {
+            assert_eq!(recorder.completed_in_window, 0);
+            let number = ledger.number(Place { slot, index });
+            let place = ledger.find(number, serial).unwrap();
+            let outcome = if index == 0 { Outcome::Missed } else { Outcome::Done };
+            ledger.settle(place, outcome, 50, &mut recorder);
+            assert_eq!(ledger.find(number, serial), None, "an answer counts once");
+        }
+        assert_eq!((recorder.completed_in_window, recorder.operations_in_window), (1, 3));
+        assert_eq!((recorder.keys_missed, ledger.len()), (1, 0));
+        let again = ledger.open(&[get(1)], at(60));
+        assert_eq!(again, slot);
+        assert_eq!(ledger.find(ledger.number(Place { slot, index: 0 }), serial), None, "a late answer");
+    }
+
+    #[test]
+    fn what_is_not_answered_is_lost_once() {
+        let workload = workload();
+        let mut recorder = Recorder::new(0..1000);
+        let mut ledger = Ledger::new(&workload.dataset, TERMS);
+        let slot = ledger.open(&[get(1)], at(10));
+        let late = ledger.open(&[get(2)], at(20));
+        ledger.hear(late, 50);
+        assert_eq!(ledger.next_overdue(109, &mut recorder), None);
+        assert_eq!((recorder.lost, ledger.len()), (0, 2));
+        assert_eq!(ledger.next_overdue(130, &mut recorder), None);
+        assert_eq!((recorder.lost, ledger.len()), (1, 1), "one was heard of");
+        assert_eq!(ledger.serial(slot), 0);
+        assert_eq!(ledger.next_overdue(150, &mut recorder), None);
+        assert_eq!((recorder.lost, ledger.len()), (2, 0));
+    }
+
+    #[test]
+    fn what_may_be_repeated_is() {
+        let workload = workload();
+        let mut recorder = Recorder::new(0..1000);
+        let mut ledger = Ledger::new(&workload.dataset, Terms { repeats: 1, ..TERMS });
+        let slot = ledger.open(&[get(1)], at(0));
+        assert_eq!(ledger.next_overdue(100, &mut recorder), Some(slot));
+        assert_eq!(ledger.next_overdue(100, &mut recorder), None);
+        assert_eq!((ledger.next_overdue(200, &mut recorder), recorder.lost), (None, 1));
+    }
+
+    #[test]
+    fn a_wrong_value_fails_the_whole_request() {
+        let workload = workload();
+        let mut recorder = Recorder::new(0..1000);
+        let mut ledger = Ledger::new(&workload.dataset, TERMS);
+        let mut value = Vec::new();
+        workload.dataset.body(50).unwrap().append_to(&mut value);
+        assert_eq!(ledger.judge(50, &value), Outcome::Done);
+        value[0] ^= 1;
+        let wrong = ledger.judge(50, &value);
+        assert_eq!(wrong, Outcome::Failed(ErrorKind::Mismatch));
+        let slot = ledger.open(&[get(50), get(51)], at(0));
+        ledger.settle(Place { slot, index: 0 }, wrong, 10, &mut recorder);
+        ledger.settle(Place { slot, index: 1 }, Outcome::Done, 10, &mut recorder);
+        assert_eq!((recorder.completed_in_window, recorder.errors[&ErrorKind::Mismatch]), (0, 1));
+    }
+}

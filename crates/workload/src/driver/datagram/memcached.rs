@@ -1,0 +1,259 @@
+//! memcached's text over UDP: frames of eight bytes before a command each (memcached's `doc/protocol.txt`, "UDP
+//! protocol").
+
+use std::{
+    collections::HashMap,
+    io,
+    net::SocketAddr,
+    os::fd::{AsFd, BorrowedFd},
+};
+
+use minos_net::udp::{ReceiveBurst, UdpOptions, UdpPort};
+use minos_proto::client::{
+    Protocol, Refusal, Reply, ReplyReader, compose_get, compose_set_head, compose_set_tail,
+};
+
+use super::{
+    Link, Moment, any_port,
+    ledger::{Ledger, Outcome, Place, Terms},
+    outbox::Outbox,
+};
+use crate::{
+    Op, OpKind,
+    driver::{
+        checker::Checker,
+        clock::RunClock,
+        recorder::{ErrorKind, Recorder},
+    },
+    model::Dataset,
+};
+
+/// Request number, number of the datagram, number of datagrams, zero: two bytes each, big-endian.
+const FRAME_BYTES: usize = 8;
+
+/// What fits an Ethernet frame. A request is one datagram.
+const DATAGRAM_BYTES_MAX: usize = 1472;
+
+/// Requests on a socket that wait for answers: half of the numbers there are.
+const IN_FLIGHT_MAX: usize = 1 << 15;
+
+/// A socket that speaks memcached's text.
+pub(in crate::driver) struct MemcachedLink<'a> {
+    port: UdpPort,
+    server: SocketAddr,
+    ledger: Ledger<'a>,
+    checker: Checker<'a>,
+    outbox: Outbox,
+    /// The slot of the request with each number.
+    slots: Box<[u32]>,
+    /// Replies of many datagrams that are not complete, by number.
+    partial: HashMap<u16, Vec<Option<Vec<u8>>>>,
+    keys: Vec<u8>,
+    key_ends: Vec<usize>,
+}
+
+impl<'a> MemcachedLink<'a> {
+    /// A socket for `server`.
+    ///
+    /// # Errors
+    /// No socket is to be had.
+    pub(in crate::driver) fn connect(
+        server: SocketAddr,
+        dataset: &'a Dataset,
+        terms: Terms,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            port: UdpPort::bind(any_port(server), &UdpOptions::default())?,
+            server,
+            ledger: Ledger::new(dataset, terms),
+            checker: Checker::new(dataset, terms.contents),
+            outbox: Outbox::new(false),
+            slots: vec![0; 1 << 16].into_boxed_slice(),
+            partial: HashMap::new(),
+            keys: Vec::new(),
+            key_ends: Vec::new(),
+        })
+    }
+
+    fn compose(&mut self, slot: u32, now_ns: u64, recorder: &mut Recorder) {
+        let number = self.ledger.serial(slot) as u16;
+        self.slots[usize::from(number)] = slot;
+        if !self.partial.is_empty() {
+            self.partial.remove(&number);
+        }
+        let room = self.outbox.room();
+        let begin = room.len();
+        room.extend_from_slice(&number.to_be_bytes());
+        room.extend_from_slice(&[0, 0, 0, 1, 0, 0]);
+        let composed = match self.ledger.asked(Place { slot, index: 0 }).kind {
+            OpKind::Get | OpKind::ReadModifyWrite => self.compose_get(slot),
+            OpKind::Set | OpKind::Insert => self.compose_set(slot),
+        };
+        let room = self.outbox.room();
+        match composed {
+            Ok(()) if room.len() - begin <= DATAGRAM_BYTES_MAX => self.outbox.end_datagram(self.server),
+            result => {
+                room.truncate(begin);
+                let kind = if result.is_ok() { ErrorKind::TooLarge } else { ErrorKind::File };
+                self.settle_all(slot, Outcome::Failed(kind), 0, now_ns, recorder);
+            }
+        }
+    }
+
+    fn compose_get(&mut self, slot: u32) -> io::Result<()> {
+        let Self { keys, key_ends, ledger, outbox, .. } = self;
+        keys.clear();
+        key_ends.clear();
+        let count = ledger.operation_count(slot);
+        for index in 0..count {
+            ledger.dataset.write_key(ledger.asked(Place { slot, index }).item, keys);
+            key_ends.push(keys.len());
+        }
+        let start = |index: usize| if index == 0 { 0 } else { key_ends[index - 1] };
+        let each = (0..count as usize).map(|index| &keys[start(index)..key_ends[index]]);
+        compose_get(Protocol::Memcache, outbox.room(), each);
+        Ok(())
+    }
+
+    fn compose_set(&mut self, slot: u32) -> io::Result<()> {
+        let asked = self.ledger.asked(Place { slot, index: 0 });
+        self.keys.clear();
+        self.ledger.dataset.write_key(asked.item, &mut self.keys);
+        let value_bytes = self.ledger.body_bytes(&asked);
+        let room = self.outbox.room();
+        compose_set_head(Protocol::Memcache, room, &self.keys, value_bytes);
+        if value_bytes <= DATAGRAM_BYTES_MAX as u64 {
+            self.ledger.body(&asked)?.append_to(room);
+        } else {
+            // Enough for it to be found too large.
+            room.resize(room.len() + DATAGRAM_BYTES_MAX, 0);
+        }
+        compose_set_tail(room);
+        Ok(())
+    }
+
+    /// Takes in a datagram of a reply.
+    fn take_in(&mut self, datagram: &[u8], now_ns: u64, recorder: &mut Recorder) {
+        let Some((frame, text)) = datagram.split_first_chunk::<FRAME_BYTES>() else { return };
+        let word = |at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
+        let (number, index, count) = (word(0), usize::from(word(2)), usize::from(word(4)));
+        let slot = self.slots[usize::from(number)];
+        let is_awaited = self.ledger.len() > 0 && {
+            let serial = self.ledger.serial(slot);
+            serial != 0 && serial as u16 == number
+        };
+        if !is_awaited || index >= count {
+            return;
+        }
+        if count == 1 {
+            return self.answered(slot, text, now_ns, recorder);
+        }
+        self.ledger.hear(slot, now_ns);
+        let parts = self.partial.entry(number).or_insert_with(|| vec![None; count]);
+        if let Some(part) = parts.get_mut(index) {
+            *part = Some(text.to_vec());
+        }
+        if parts.iter().all(Option::is_some) {
+            let whole: Vec<u8> = parts.iter().flatten().flatten().copied().collect();
+            self.partial.remove(&number);
+            self.answered(slot, &whole, now_ns, recorder);
+        }
+    }
+
+    /// The reply to the request in `slot` is there.
+    fn answered(&mut self, slot: u32, text: &[u8], now_ns: u64, recorder: &mut Recorder) {
+        let first = Place { slot, index: 0 };
+        let asked = self.ledger.asked(first);
+        let is_read = matches!(asked.kind, OpKind::Get | OpKind::ReadModifyWrite);
+        let count = self.ledger.operation_count(slot);
+        if is_read {
+            (0..count).for_each(|index| self.checker.expect(self.ledger.asked(Place { slot, index }).item));
+            self.checker.begin_reply(count as usize);
+        }
+        let reply = ReplyReader::new(Protocol::Memcache).advance(text, &mut self.checker);
+        let is_right = self.checker.end_reply();
+        let reply = reply.ok().and_then(|advance| advance.reply);
+        let (outcome, missed) = match reply {
+            Some(Reply::Stored) if !is_read => (Outcome::Done, 0),
+            Some(Reply::Values { .. }) if is_read && !is_right => (Outcome::Failed(ErrorKind::Mismatch), 0),
+            Some(Reply::Values { .. }) if asked.kind == OpKind::ReadModifyWrite => {
+                self.ledger.turn_to_set(first);
+                return self.compose(slot, now_ns, recorder);
+            }
+            Some(Reply::Values { found }) if is_read => (Outcome::Done, count.saturating_sub(found)),
+            Some(Reply::Refused(refusal)) => (Outcome::Failed(error_kind(refusal)), 0),
+            _ => (Outcome::Failed(ErrorKind::Protocol), 0),
+        };
+        self.settle_all(slot, outcome, missed, now_ns, recorder);
+    }
+
+    /// The first `missed` operations of a request were not found; the others came to `outcome`.
+    fn settle_all(&mut self, slot: u32, outcome: Outcome, missed: u32, now_ns: u64, recorder: &mut Recorder) {
+        for index in 0..self.ledger.operation_count(slot) {
+            let outcome = if index < missed { Outcome::Missed } else { outcome };
+            self.ledger.settle(Place { slot, index }, outcome, now_ns, recorder);
+        }
+    }
+}
+
+impl<'a> Link<'a> for MemcachedLink<'a> {
+    /// A command is a GET of many keys or a SET of one.
+    const IS_MIXED: bool = false;
+
+    fn socket(&self) -> BorrowedFd<'_> {
+        self.port.as_fd()
+    }
+
+    fn ledger(&self) -> &Ledger<'a> {
+        &self.ledger
+    }
+
+    fn is_full(&self) -> bool {
+        self.ledger.len() >= IN_FLIGHT_MAX
+    }
+
+    fn ask(&mut self, operations: &[Op], at: Moment, recorder: &mut Recorder) {
+        let slot = self.ledger.open(operations, at);
+        self.compose(slot, at.now_ns, recorder);
+    }
+
+    fn flush(&mut self) {
+        self.outbox.send(&self.port);
+    }
+
+    fn receive(&mut self, burst: &mut ReceiveBurst, clock: &RunClock, recorder: &mut Recorder) -> bool {
+        let mut has_heard = false;
+        // A port that cannot be received from any more answers nothing: what waits is lost.
+        while self.port.receive(burst).is_ok() {
+            let now_ns = clock.now_ns();
+            for message in burst.messages() {
+                has_heard = true;
+                message.segments().for_each(|datagram| self.take_in(datagram, now_ns, recorder));
+            }
+            if !burst.is_full() {
+                break;
+            }
+        }
+        self.flush();
+        has_heard
+    }
+
+    fn tend(&mut self, now_ns: u64, recorder: &mut Recorder) {
+        while let Some(slot) = self.ledger.next_overdue(now_ns, recorder) {
+            self.compose(slot, now_ns, recorder);
+        }
+        self.flush();
+    }
+
+    fn inserts_answered(&mut self) -> std::vec::Drain<'_, u64> {
+        self.ledger.inserts_answered.drain(..)
+    }
+}
+
+fn error_kind(refusal: Refusal) -> ErrorKind {
+    match refusal {
+        Refusal::NotStored => ErrorKind::NotStored,
+        Refusal::Client => ErrorKind::Client,
+        Refusal::Server => ErrorKind::Server,
+    }
+}

@@ -1,0 +1,160 @@
+//! Datagrams on their way out, gathered into trains.
+
+use std::net::SocketAddr;
+
+use minos_net::udp::{TRAIN_BYTES_MAX, TRAIN_SEGMENTS_MAX, TransmitBurst, UdpPort};
+
+/// A datagram that is this much shorter than the segments of a train is not padded, but begins the next train.
+const PADDED_TO_MAX: usize = 4;
+
+/// A composed datagram, which lies at `begin..end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Datagram {
+    peer: SocketAddr,
+    begin: usize,
+    end: usize,
+}
+
+impl Datagram {
+    fn bytes(&self) -> usize {
+        self.end - self.begin
+    }
+}
+
+/// Datagrams that were composed and not sent.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    /// Whether zeros may be added to a datagram.
+    pads: bool,
+    bytes: Vec<u8>,
+    datagrams: Vec<Datagram>,
+    burst: TransmitBurst,
+    padded: Vec<u8>,
+}
+
+impl Outbox {
+    /// Nothing to be sent. `pads` says whether the protocol allows zeros behind a datagram.
+    pub(super) fn new(pads: bool) -> Self {
+        let burst = TransmitBurst::new();
+        Self { pads, bytes: Vec::new(), datagrams: Vec::new(), burst, padded: Vec::new() }
+    }
+
+    /// Where the next datagram is composed: at the end. [`Outbox::end_datagram`] follows.
+    pub(super) fn room(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    /// What was composed since the last call is a datagram for `peer`.
+    pub(super) fn end_datagram(&mut self, peer: SocketAddr) {
+        let begin = self.datagrams.last().map_or(0, |datagram| datagram.end);
+        self.datagrams.push(Datagram { peer, begin, end: self.bytes.len() });
+    }
+
+    /// Sends everything: what goes to one peer as trains of equal segments.
+    pub(super) fn send(&mut self, port: &UdpPort) {
+        let peer = self.datagrams.first().map(|datagram| datagram.peer);
+        if !self.datagrams.iter().all(|datagram| Some(datagram.peer) == peer) {
+            // Stable: what goes to one peer keeps its order.
+            self.datagrams.sort_by_key(|datagram| datagram.peer);
+        }
+        let mut rest = &self.datagrams[..];
+        while !rest.is_empty() {
+            let (count, segment_bytes) = train(rest, self.pads);
+            let (train, behind) = rest.split_at(count);
+            for (number, datagram) in train.iter().enumerate() {
+                let mut bytes = &self.bytes[datagram.begin..datagram.end];
+                if number + 1 < count && bytes.len() < segment_bytes {
+                    self.padded.clear();
+                    self.padded.extend_from_slice(bytes);
+                    self.padded.resize(segment_bytes, 0);
+                    bytes = &self.padded;
+                }
+                // A burst that is empty takes anything.
+                if !self.burst.push(datagram.peer, bytes, segment_bytes) {
+                    self.burst.send(port);
+                    let _ = self.burst.push(datagram.peer, bytes, segment_bytes);
+                }
+            }
+            rest = behind;
+        }
+        if !self.burst.is_empty() {
+            // What the kernel does not take is not answered, and counts as lost then.
+            self.burst.send(port);
+        }
+        self.bytes.clear();
+        self.datagrams.clear();
+    }
+}
+
+/// How many of the first datagrams go as one train, and how long its segments are.
+fn train(datagrams: &[Datagram], pads: bool) -> (usize, usize) {
+    let padded_to_max = if pads { PADDED_TO_MAX } else { 1 };
+    let peer = datagrams[0].peer;
+    let (mut least, mut most, mut count) = (usize::MAX, 0, 0);
+    for datagram in datagrams.iter().take(TRAIN_SEGMENTS_MAX) {
+        let bytes = datagram.bytes();
+        let (shortest, longest) = (least.min(bytes), most.max(bytes));
+        let is_even = shortest * padded_to_max >= longest;
+        if datagram.peer != peer || !is_even || longest * (count + 1) > TRAIN_BYTES_MAX.max(longest) {
+            break;
+        }
+        (least, most, count) = (shortest, longest, count + 1);
+    }
+    (count, most)
+}
+
+#[cfg(test)]
+mod tests {
+    use minos_net::udp::{ReceiveBurst, UdpOptions};
+
+    use super::*;
+
+    fn port() -> UdpPort {
+        UdpPort::bind("127.0.0.1:0".parse().unwrap(), &UdpOptions::default()).unwrap()
+    }
+
+    #[test]
+    fn datagrams_arrive_in_order_with_no_more_than_padding_added() {
+        let (near, far, other) = (port(), port(), port());
+        let mut outbox = Outbox::new(true);
+        let lengths = [100usize, 90, 100, 1000, 1001, 10, 700];
+        for (number, length) in lengths.iter().enumerate() {
+            outbox.room().extend(std::iter::repeat_n(number as u8 + 1, *length));
+            outbox.end_datagram(far.address());
+            outbox.room().push(77);
+            outbox.end_datagram(other.address());
+        }
+        outbox.send(&near);
+        let (mut burst, mut arrived) = (ReceiveBurst::new(), Vec::new());
+        while arrived.len() < lengths.len() {
+            far.receive(&mut burst).unwrap();
+            for message in burst.messages() {
+                arrived.extend(message.segments().map(<[u8]>::to_vec));
+            }
+        }
+        for (number, (datagram, length)) in arrived.iter().zip(lengths).enumerate() {
+            assert!(datagram[..length].iter().all(|&byte| usize::from(byte) == number + 1));
+            assert!(datagram[length..].iter().all(|&byte| byte == 0) && datagram.len() <= length * 2);
+        }
+    }
+
+    #[test]
+    fn trains_keep_to_their_bounds() {
+        let peer = "127.0.0.1:1".parse().unwrap();
+        let of = |lengths: &[usize]| {
+            let mut begin = 0;
+            let datagrams: Vec<_> = lengths
+                .iter()
+                .map(|bytes| {
+                    begin += bytes;
+                    Datagram { peer, begin: begin - bytes, end: begin }
+                })
+                .collect();
+            (train(&datagrams, true), train(&datagrams, false))
+        };
+        assert_eq!(of(&[80; 100]), ((TRAIN_SEGMENTS_MAX, 80), (TRAIN_SEGMENTS_MAX, 80)));
+        assert_eq!(of(&[1448; 100]).0, (TRAIN_BYTES_MAX / 1448, 1448));
+        assert_eq!(of(&[100, 120, 400, 401]), ((3, 400), (1, 100)));
+        assert_eq!(of(&[65_200, 10]).0, (1, 65_200));
+    }
+}
