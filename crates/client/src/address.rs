@@ -1,0 +1,109 @@
+//! Where a server is.
+
+use std::{
+    net::{SocketAddr, ToSocketAddrs},
+    str::FromStr,
+};
+
+use crate::Error;
+
+/// The port that is meant where an address names none.
+pub const DEFAULT_PORT: u16 = 11311;
+
+/// What an address may begin with.
+const SCHEME: &str = "minos://";
+
+/// A server's address: `minos://HOST:PORT`, or without the scheme, or without the port
+/// ([`DEFAULT_PORT`]). An IPv6 address with a port stands in brackets.
+///
+/// ```
+/// use minos_client::Address;
+///
+/// let address: Address = "minos://127.0.0.1:4000".parse()?;
+/// assert_eq!(address.resolve()?.port(), 4000);
+/// assert_eq!("localhost".parse::<Address>()?.to_string(), "minos://localhost:11311");
+/// # Ok::<(), minos_client::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Address {
+    host: String,
+    port: u16,
+}
+
+impl Address {
+    /// The socket address that the host's name stands for: the first that the system finds.
+    ///
+    /// # Errors
+    /// [`Error::Address`]: there is no such host.
+    pub fn resolve(&self) -> Result<SocketAddr, Error> {
+        let fault = |reason: String| Error::Address { address: self.to_string(), reason };
+        let mut found =
+            (self.host.as_str(), self.port).to_socket_addrs().map_err(|error| fault(error.to_string()))?;
+        found.next().ok_or_else(|| fault("no such host".to_owned()))
+    }
+}
+
+impl FromStr for Address {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let fault = |reason: &str| Error::Address { address: text.to_owned(), reason: reason.to_owned() };
+        let place = text.strip_prefix(SCHEME).unwrap_or(text);
+        let place = place.strip_suffix('/').unwrap_or(place);
+        if place.contains("://") {
+            return Err(fault("expected minos://HOST:PORT or HOST:PORT"));
+        }
+        let (host, port) = split(place);
+        let port = port.map_or(Ok(DEFAULT_PORT), str::parse).map_err(|_| fault("the port is no number"))?;
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        if host.is_empty() {
+            return Err(fault("it names no host"));
+        }
+        Ok(Self { host: host.to_owned(), port })
+    }
+}
+
+/// Host and port. The last colon ends the host, unless it belongs to an IPv6 address without brackets.
+fn split(place: &str) -> (&str, Option<&str>) {
+    match place.rsplit_once(':') {
+        Some((host, port)) if host.ends_with(']') || !host.contains(':') => (host, Some(port)),
+        _ => (place, None),
+    }
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "{SCHEME}[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{SCHEME}{}:{}", self.host, self.port)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_with_and_without_scheme_and_port() {
+        for (text, shown) in [
+            ("minos://10.0.0.1:4000", "minos://10.0.0.1:4000"),
+            ("10.0.0.1:4000", "minos://10.0.0.1:4000"),
+            ("example.com", "minos://example.com:11311"),
+            ("minos://[::1]:7/", "minos://[::1]:7"),
+            ("::1", "minos://[::1]:11311"),
+            ("[::1]", "minos://[::1]:11311"),
+        ] {
+            assert_eq!(text.parse::<Address>().map(|it| it.to_string()).as_deref(), Ok(shown), "{text}");
+        }
+        assert_eq!("[::1]:7".parse::<Address>().unwrap().resolve(), Ok("[::1]:7".parse().unwrap()));
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused() {
+        for text in ["", ":4000", "redis://a:1", "a:port", "a:70000", "minos://"] {
+            assert!(matches!(text.parse::<Address>(), Err(Error::Address { .. })), "{text}");
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! How a client behaves.
+
+use std::time::Duration;
+
+use minos_proto::native::{DATAGRAM_BYTES_DEFAULT, DATAGRAM_BYTES_MAX, DATAGRAM_BYTES_MIN, SealKey};
+
+use crate::Error;
+
+/// Most operations that one client may have unfinished: their numbers are 16 bits.
+pub const OPERATIONS_MAX: usize = 1 << 16;
+
+/// Which queue a request is sent to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum QueueBy {
+    /// As the server's access mode allows: the key's queue where only its owner may execute the operation,
+    /// any queue otherwise (MICA §4.1.2).
+    #[default]
+    Access,
+    /// Any queue for everything. The server executes it all the same.
+    Random,
+    /// The key's queue for everything.
+    Key,
+    /// The port next to the right one, so that the server must hand each datagram to another worker. Only for
+    /// measuring what that costs (MICA §5.3, table 1).
+    Wrong,
+}
+
+/// Which operations the server is to execute once however often they arrive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnceFor {
+    /// Those that a second execution would make wrong: incr, decr, append, prepend, compare, add and delete.
+    ///
+    /// A store that is sent twice, because its answer was lost, may then be executed again behind a later
+    /// store of the same key by whoever else writes it.
+    #[default]
+    NotIdempotent,
+    /// Everything that writes.
+    AllWrites,
+}
+
+/// Options of a client. All have defaults that fit a local network.
+///
+/// ```
+/// use std::time::Duration;
+/// use minos_client::Config;
+///
+/// let config = Config::new().timeout(Duration::from_millis(500)).value_bytes_max(1 << 20);
+/// assert!(config.check().is_ok());
+/// ```
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub(crate) timeout: Duration,
+    pub(crate) retry_min: Duration,
+    pub(crate) retry_max: Duration,
+    pub(crate) datagram_bytes_max: usize,
+    pub(crate) value_bytes_max: u64,
+    pub(crate) operations_max: usize,
+    pub(crate) in_flight_max: usize,
+    pub(crate) transfers_max: usize,
+    pub(crate) batch_delay: Duration,
+    pub(crate) queue_by: QueueBy,
+    pub(crate) once_for: OnceFor,
+    pub(crate) secret: Option<SealKey>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(2),
+            retry_min: Duration::from_millis(5),
+            retry_max: Duration::from_secs(1),
+            datagram_bytes_max: DATAGRAM_BYTES_DEFAULT,
+            value_bytes_max: 64 << 20,
+            operations_max: 4096,
+            in_flight_max: 64,
+            transfers_max: 4,
+            batch_delay: Duration::ZERO,
+            queue_by: QueueBy::default(),
+            once_for: OnceFor::default(),
+            secret: None,
+        }
+    }
+}
+
+impl Config {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How long an operation may take, retries included; for a large value, how long its transfer may stand
+    /// still. Default 2 s.
+    #[must_use]
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
+    /// Least and longest time until something unanswered is sent again. In between, it is what the round trips
+    /// so far make likely, twice as long for each try. Default 5 ms and 1 s.
+    #[must_use]
+    pub fn retry_between(self, least: Duration, longest: Duration) -> Self {
+        Self { retry_min: least, retry_max: longest, ..self }
+    }
+
+    /// Largest datagram to send and to ask for, in bytes of UDP payload, 512 to 65 507. Default 1448, which fits
+    /// an Ethernet frame. What the server says and what the path to it carries bound it further.
+    #[must_use]
+    pub fn datagram_bytes_max(self, bytes: usize) -> Self {
+        Self { datagram_bytes_max: bytes, ..self }
+    }
+
+    /// Largest value to accept, in bytes. Default 64 MiB. At most this much memory for each of
+    /// [`transfers_max`](Self::transfers_max) is taken for values that are on their way.
+    #[must_use]
+    pub fn value_bytes_max(self, bytes: u64) -> Self {
+        Self { value_bytes_max: bytes, ..self }
+    }
+
+    /// Operations that may be unfinished at once, 1 to [`OPERATIONS_MAX`]. Default 4096. What is more waits for
+    /// its turn.
+    #[must_use]
+    pub fn operations_max(self, operations: usize) -> Self {
+        Self { operations_max: operations, ..self }
+    }
+
+    /// Datagrams that may be unanswered at once, at least 1. Default 64; the server may ask for less.
+    #[must_use]
+    pub fn in_flight_max(self, datagrams: usize) -> Self {
+        Self { in_flight_max: datagrams, ..self }
+    }
+
+    /// Large values that are fetched, and that are sent, at once, at least 1. Default 4 each; the server may ask
+    /// for less.
+    #[must_use]
+    pub fn transfers_max(self, transfers: usize) -> Self {
+        Self { transfers_max: transfers, ..self }
+    }
+
+    /// How long an operation may wait for others to share its datagram (vector interfaces §6.2). Default 0: what
+    /// is there is sent at once. A full datagram never waits.
+    #[must_use]
+    pub fn batch_delay(self, delay: Duration) -> Self {
+        Self { batch_delay: delay, ..self }
+    }
+
+    /// Which queue requests go to. Default [`QueueBy::Access`].
+    #[must_use]
+    pub fn queue_by(self, queue_by: QueueBy) -> Self {
+        Self { queue_by, ..self }
+    }
+
+    /// Which operations are executed exactly once. Default [`OnceFor::NotIdempotent`].
+    #[must_use]
+    pub fn once_for(self, once_for: OnceFor) -> Self {
+        Self { once_for, ..self }
+    }
+
+    /// A secret shared with the server, of any length: every datagram carries a tag then that shows that the
+    /// sender knows it. Nothing is encrypted. Default none.
+    #[must_use]
+    pub fn secret(self, secret: &[u8]) -> Self {
+        Self { secret: Some(SealKey::from_secret(secret)), ..self }
+    }
+
+    /// Whether all options have values that can be.
+    ///
+    /// # Errors
+    /// [`Error::Option`] names one that has not.
+    pub fn check(&self) -> Result<(), Error> {
+        let datagrams = DATAGRAM_BYTES_MIN..=DATAGRAM_BYTES_MAX;
+        let rules = [
+            (!self.timeout.is_zero(), "the time-out must not be zero"),
+            (!self.retry_min.is_zero(), "the least time until a retry must not be zero"),
+            (self.retry_min <= self.retry_max, "the least time until a retry is longer than the longest"),
+            (datagrams.contains(&self.datagram_bytes_max), "a datagram has 512 to 65507 bytes at most"),
+            ((1..=OPERATIONS_MAX).contains(&self.operations_max), "1 to 65536 operations may be unfinished"),
+            (self.in_flight_max > 0, "at least one datagram must be allowed in flight"),
+            (self.transfers_max > 0, "at least one transfer must be allowed"),
+        ];
+        match rules.iter().find(|(holds, _)| !holds) {
+            Some((_, rule)) => Err(Error::Option(rule)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A duration in nanoseconds, as the core counts time.
+pub(crate) fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_that_cannot_be_are_named() {
+        let wrong = [
+            Config::new().timeout(Duration::ZERO),
+            Config::new().retry_between(Duration::from_secs(2), Duration::from_secs(1)),
+            Config::new().datagram_bytes_max(511),
+            Config::new().datagram_bytes_max(65_508),
+            Config::new().operations_max(0),
+            Config::new().operations_max(OPERATIONS_MAX + 1),
+            Config::new().in_flight_max(0),
+            Config::new().transfers_max(0),
+        ];
+        for config in wrong {
+            assert!(matches!(config.check(), Err(Error::Option(_))), "{config:?}");
+        }
+        assert_eq!(Config::new().check(), Ok(()));
+    }
+}

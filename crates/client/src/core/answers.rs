@@ -1,0 +1,227 @@
+//! What answers to operations and transfers bring about.
+
+use minos_proto::native::{AckHead, DataHead, Grant, Header, Opcode, Ranges, ReplyRecord, Status};
+
+use super::{
+    Core, OpId,
+    fetch::{Arrived, Fetch, Found},
+    operation::Phase,
+    outcomes::outcome_of,
+    store::{Next, Store},
+};
+use crate::{Error, Outcome, Value};
+
+impl Core {
+    /// Takes in one record of a reply.
+    pub(super) fn on_record(&mut self, header: &Header, record: &ReplyRecord<'_>, now_ns: u64) {
+        if matches!(record.status, Status::Gone | Status::TimedOut)
+            && let Some(id) = self.store_asked_by(header.sequence)
+        {
+            // The answer to a fragment of a transfer that the server does not know any more.
+            return self.begin_again(id, now_ns);
+        }
+        let id = OpId(record.request);
+        let expected = self.operations.get(id).filter(|operation| operation.expects(header.sequence));
+        let Some(operation) = expected else {
+            self.counters.ignored += 1;
+            return;
+        };
+        let is_fetching = matches!(operation.phase, Phase::Fetching(_));
+        if record.opcode == Opcode::Fetch && is_fetching {
+            self.on_fetch_reply(id, record.status, now_ns);
+        } else if record.opcode == operation.request.verb.opcode() {
+            self.on_status(id, header, record, now_ns);
+        } else {
+            self.counters.ignored += 1;
+        }
+    }
+
+    fn on_status(&mut self, id: OpId, header: &Header, record: &ReplyRecord<'_>, now_ns: u64) {
+        match record.status {
+            Status::Large => self.on_large(id, header, record, now_ns),
+            Status::Granted => self.on_granted(id, record, now_ns),
+            Status::WrongHash => {
+                self.link.doubt();
+                self.rest(id, now_ns);
+            }
+            Status::Busy => {
+                self.rest(id, now_ns);
+                if let Some(operation) = self.operations.get_mut(id) {
+                    operation.was_busy = true;
+                }
+            }
+            Status::InProgress => self.rest(id, now_ns),
+            Status::NoSession => self.on_session_lost(header.session, now_ns),
+            Status::TooOld => self.finish(id, Err(Error::OutcomeUnknown), now_ns),
+            Status::Gone | Status::TimedOut => self.begin_again(id, now_ns),
+            _ => self.on_final(id, record, now_ns),
+        }
+    }
+
+    fn on_final(&mut self, id: OpId, record: &ReplyRecord<'_>, now_ns: u64) {
+        let Some(operation) = self.operations.get_mut(id) else { return };
+        let result = outcome_of(operation.request.verb, record, self.config.value_bytes_max);
+        let Ok(Outcome::Text(lines)) = &result else { return self.finish(id, result, now_ns) };
+        // A page of lines, unless it is one that came before.
+        if operation.request.operand >= u64::from(record.item_flags) && !lines.is_empty() {
+            return;
+        }
+        operation.text.extend_from_slice(lines);
+        operation.request.operand = u64::from(record.item_flags);
+        if lines.is_empty() || u64::from(record.item_flags) >= record.cas {
+            let text = std::mem::take(&mut operation.text);
+            return self.finish(id, Ok(Outcome::Text(text)), now_ns);
+        }
+        self.leave(id, now_ns);
+        self.note_progress(id, now_ns);
+        self.assign(id, now_ns, 0);
+    }
+
+    /// The value is too large for a datagram and comes by itself, or is on its way already.
+    fn on_large(&mut self, id: OpId, header: &Header, record: &ReplyRecord<'_>, now_ns: u64) {
+        let Ok(grant) = Grant::parse(record.value) else {
+            return self.finish(id, Err(Error::Protocol("a grant that makes no sense")), now_ns);
+        };
+        let Ok(fragments) = grant.fragments() else { return };
+        let (value_bytes, cas, item_flags) = (grant.value_bytes, record.cas, record.item_flags);
+        let found = Found { fragments, value_bytes, cas, item_flags };
+        self.on_found(id, &found, header.sequence, now_ns);
+        let Some(operation) = self.operations.get_mut(id) else { return };
+        let Phase::Fetching(fetch) = &mut operation.phase else { return };
+        if fetch.is_of(cas, fragments) {
+            fetch.learn(&grant);
+            self.queue_fetch_if_idle(id);
+        }
+    }
+
+    /// Fragments may have come before the grant said where to ask for more.
+    fn queue_fetch_if_idle(&mut self, id: OpId) {
+        let Some(Phase::Fetching(fetch)) = self.operations.get(id).map(|it| &it.phase) else { return };
+        if fetch.is_active && fetch.may_ask_more() {
+            self.queue_transfer(id);
+        }
+    }
+
+    /// A grant or a fragment tells of a large value: begins to fetch it, unless that is under way.
+    fn on_found(&mut self, id: OpId, found: &Found, sequence: u64, now_ns: u64) {
+        let Some(operation) = self.operations.get(id) else { return };
+        match &operation.phase {
+            _ if !operation.request.verb.reads_value() => return,
+            Phase::Fetching(fetch) if fetch.is_of(found.cas, found.fragments) => return,
+            // An answer that was late is about an older value.
+            Phase::Fetching(fetch) if fetch.begun_by >= sequence => return,
+            Phase::Storing(_) => return,
+            _ => {}
+        }
+        let bytes_max = self.config.value_bytes_max;
+        if found.value_bytes > bytes_max {
+            return self.finish(id, Err(Error::TooLarge { bytes_max }), now_ns);
+        }
+        if found.fragments.count() == 0 {
+            return self.finish(id, Err(Error::Protocol("an empty value in fragments")), now_ns);
+        }
+        self.leave(id, now_ns);
+        let window = self.link.directory().map_or(1, |directory| directory.window);
+        let mut fetch = Fetch::new(found, window, sequence);
+        let has_turn = self.fetches.take();
+        if has_turn {
+            fetch.activate(true);
+        } else {
+            self.fetches.wait(id);
+        }
+        if let Some(operation) = self.operations.get_mut(id) {
+            operation.phase = Phase::Fetching(Box::new(fetch));
+            operation.deadline_ns = u64::MAX;
+        }
+        if has_turn {
+            self.note_progress(id, now_ns);
+        }
+    }
+
+    /// Takes in a fragment of a value.
+    pub(super) fn on_data(&mut self, header: &Header, datagram: &[u8], now_ns: u64) {
+        let Ok((head, data)) = DataHead::parse(header.body(datagram)) else {
+            self.counters.ignored += 1;
+            return;
+        };
+        let id = OpId(head.request);
+        let expected = self.operations.get(id).is_some_and(|operation| operation.expects(header.sequence));
+        let Some(fragments) = head.fragments().ok().filter(|_| expected) else {
+            self.counters.ignored += 1;
+            return;
+        };
+        let DataHead { value_bytes, cas, item_flags, .. } = head;
+        self.on_found(id, &Found { fragments, value_bytes, cas, item_flags }, header.sequence, now_ns);
+        let Some(operation) = self.operations.get_mut(id) else { return };
+        let Phase::Fetching(fetch) = &mut operation.phase else { return };
+        let arrived = fetch.take(&head, data);
+        match arrived {
+            Arrived::Useless => self.counters.ignored += 1,
+            Arrived::More => self.note_progress(id, now_ns),
+            Arrived::Ask => {
+                self.note_progress(id, now_ns);
+                self.queue_transfer(id);
+            }
+            Arrived::Whole => {
+                let value = Value { bytes: fetch.take_value(), flags: fetch.item_flags, cas: fetch.cas };
+                self.finish(id, Ok(Outcome::Value(value)), now_ns);
+            }
+        }
+    }
+
+    fn on_fetch_reply(&mut self, id: OpId, status: Status, now_ns: u64) {
+        match status {
+            Status::Gone | Status::NotFound => self.begin_again(id, now_ns),
+            Status::WrongHash => self.link.doubt(),
+            // Asked for again in a while, as everything that gets no answer.
+            _ => {}
+        }
+    }
+
+    /// The server has made room for a large value.
+    fn on_granted(&mut self, id: OpId, record: &ReplyRecord<'_>, now_ns: u64) {
+        let Some(operation) = self.operations.get(id) else { return };
+        if matches!(operation.phase, Phase::Storing(_)) || !record.opcode.is_store() {
+            self.counters.ignored += 1;
+            return;
+        }
+        let grant = Grant::parse(record.value).ok();
+        let Some(store) = grant.and_then(|grant| Store::new(&grant, operation.request.value.len())) else {
+            return self.finish(id, Err(Error::Protocol("a grant that makes no sense")), now_ns);
+        };
+        self.leave(id, now_ns);
+        if let Some(operation) = self.operations.get_mut(id) {
+            operation.phase = Phase::Storing(Box::new(store));
+        }
+        self.note_progress(id, now_ns);
+        self.queue_transfer(id);
+    }
+
+    /// Takes in what the server says about fragments.
+    pub(super) fn on_ack(&mut self, header: &Header, head: &AckHead, missing: Ranges<'_>, now_ns: u64) {
+        let found = self.operations.iter().find(|(_, operation)| match &operation.phase {
+            Phase::Storing(store) => store.transfer == head.transfer && operation.expects(header.sequence),
+            _ => false,
+        });
+        let Some(id) = found.map(|(id, _)| id) else {
+            self.counters.ignored += 1;
+            return;
+        };
+        let Some(Phase::Storing(store)) = self.operations.get_mut(id).map(|it| &mut it.phase) else { return };
+        if store.acknowledge(header.sequence, head.state, missing) {
+            let has_more = store.next() != Next::Nothing;
+            self.note_progress(id, now_ns);
+            if has_more {
+                self.queue_transfer(id);
+            }
+        }
+    }
+
+    fn store_asked_by(&self, sequence: u64) -> Option<OpId> {
+        let asked = self.operations.iter().find(|(_, operation)| match &operation.phase {
+            Phase::Storing(store) => store.asked_by(sequence),
+            _ => false,
+        });
+        asked.map(|(id, _)| id)
+    }
+}

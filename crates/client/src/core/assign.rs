@@ -1,0 +1,180 @@
+//! From a request to the lane of its queue.
+
+use minos_base::hash_key;
+use minos_proto::native::{Detail, HEADER_BYTES, OpFlags, Operation as Record, TAG_BYTES, Welcome, padded};
+
+use super::{
+    Core, OpId,
+    operation::{Operation, Phase},
+};
+use crate::Error;
+
+/// Why an operation is in no lane yet.
+enum Obstacle {
+    /// The server, or the session, is not known.
+    Unknown,
+    /// All once numbers are in use.
+    NoNumber,
+    /// Other large values are being sent.
+    NoTurn,
+    /// It never will be.
+    Fault(Error),
+}
+
+impl Core {
+    /// Puts an operation into its lane, where it may wait for others for `delay_ns`; or where it waits for what
+    /// must come first.
+    pub(super) fn assign(&mut self, id: OpId, now_ns: u64, delay_ns: u64) {
+        match self.prepare(id) {
+            Ok((queue, record_bytes)) => {
+                let due_ns = if delay_ns == 0 { 0 } else { now_ns.saturating_add(delay_ns) };
+                if let Some(lane) = self.lanes.of(queue) {
+                    lane.push(id, record_bytes, due_ns);
+                }
+                self.wake_at(due_ns.max(now_ns));
+            }
+            Err(Obstacle::Unknown) => self.lanes.parked.push_back(id),
+            Err(Obstacle::NoNumber) => self.lanes.without_number.push_back(id),
+            Err(Obstacle::NoTurn) => {
+                // Whoever has a turn gets on or fails; whoever waits for one does not run out of time.
+                if let Some(operation) = self.operations.get_mut(id) {
+                    operation.deadline_ns = u64::MAX;
+                }
+                self.stores.wait(id);
+            }
+            Err(Obstacle::Fault(error)) => self.finish(id, Err(error), now_ns),
+        }
+    }
+
+    /// Everything that must be before an operation is sent. Says its queue, if it has one, and the bytes of its
+    /// record.
+    fn prepare(&mut self, id: OpId) -> Result<(Option<u16>, usize), Obstacle> {
+        let is_sealed = self.is_sealed();
+        let Some(operation) = self.operations.get_mut(id) else { return Err(Obstacle::Unknown) };
+        operation.phase = Phase::Ready;
+        let directory = self.link.usable(is_sealed).ok_or(Obstacle::Unknown)?;
+        check(operation, directory).map_err(Obstacle::Fault)?;
+        operation.hash = hash_key(&operation.request.key, directory.hash_seed);
+        let limit_bytes = limit_bytes(directory, self.config.datagram_bytes_max);
+        if operation.once.is_none() && operation.request.verb.wants_once(self.config.once_for) {
+            let Some(session) = &mut self.link.session else {
+                self.link.session_wanted = true;
+                return Err(Obstacle::Unknown);
+            };
+            operation.once = Some(session.take().ok_or(Obstacle::NoNumber)?);
+        }
+        let is_deferred = is_deferred(operation, limit_bytes, is_sealed);
+        if is_deferred && !operation.has_turn {
+            operation.has_turn = self.stores.take();
+            if !operation.has_turn {
+                return Err(Obstacle::NoTurn);
+            }
+        }
+        let queue = self.link.queue_for(operation.request.verb, operation.hash, self.config.queue_by);
+        Ok((queue, padded(record(id, operation, is_deferred).bytes())))
+    }
+
+    /// Puts every operation that is not on its way into its lane anew: what decides about that has changed.
+    pub(super) fn reassign(&mut self, now_ns: u64) {
+        self.lanes.clear();
+        self.stores.clear_waiting();
+        if let Some(directory) = self.link.directory() {
+            self.lanes.set_queues(directory.queues);
+            let granted = usize::try_from(directory.transfers_per_client).unwrap_or(usize::MAX);
+            self.stores.set_max(self.config.transfers_max.min(granted));
+        }
+        let waiting = self
+            .operations
+            .iter()
+            .filter(|(_, operation)| matches!(operation.phase, Phase::Ready | Phase::Resting { .. }));
+        let ids: Vec<OpId> = waiting.map(|(id, _)| id).collect();
+        for id in ids {
+            self.revive(id, now_ns);
+            self.assign(id, now_ns, 0);
+        }
+    }
+
+    /// Whoever waited for a turn has time from now on.
+    pub(super) fn revive(&mut self, id: OpId, now_ns: u64) {
+        let deadline_ns = now_ns.saturating_add(self.timeout_ns);
+        if let Some(operation) = self.operations.get_mut(id)
+            && operation.deadline_ns == u64::MAX
+        {
+            operation.deadline_ns = deadline_ns;
+            self.wake_at(deadline_ns);
+        }
+    }
+
+    /// Gives lanes to those for whom there is a once number, or a turn, now.
+    pub(super) fn admit(&mut self, now_ns: u64) {
+        while let Some(id) = self.stores.next() {
+            self.revive(id, now_ns);
+            if self.operations.get(id).is_some() {
+                self.assign(id, now_ns, 0);
+            }
+        }
+        let mut waiting = self.lanes.without_number.len();
+        while waiting > 0
+            && let Some(id) = self.lanes.without_number.pop_front()
+        {
+            waiting -= 1;
+            if self.operations.get(id).is_none() {
+                continue;
+            }
+            let before = self.lanes.without_number.len();
+            self.assign(id, now_ns, 0);
+            if self.lanes.without_number.len() > before {
+                // Still none: it keeps its place in the line.
+                self.lanes.without_number.rotate_right(1);
+                return;
+            }
+        }
+    }
+}
+
+/// What the server's limits forbid.
+fn check(operation: &Operation, directory: &Welcome) -> Result<(), Error> {
+    let (key_bytes, value_bytes) = (operation.request.key.len(), operation.request.value.len() as u64);
+    let bytes_max = usize::from(directory.key_bytes_max);
+    if key_bytes > bytes_max {
+        return Err(Error::Key { bytes: key_bytes, bytes_max });
+    }
+    let bytes_max = directory.value_bytes_max;
+    if value_bytes > bytes_max { Err(Error::TooLarge { bytes_max }) } else { Ok(()) }
+}
+
+/// Most bytes of a datagram.
+pub(super) fn limit_bytes(directory: &Welcome, own_max: usize) -> usize {
+    usize::from(directory.datagram_bytes_max).min(own_max)
+}
+
+/// Whether an operation's value is too large for a datagram.
+pub(super) fn is_deferred(operation: &Operation, limit_bytes: usize, is_sealed: bool) -> bool {
+    let Operation { request, .. } = operation;
+    let tag_bytes = if is_sealed { TAG_BYTES } else { 0 };
+    let opcode = request.verb.opcode();
+    let record_bytes = opcode.head_bytes() + request.key.len() + request.value.len();
+    opcode.is_store() && HEADER_BYTES + padded(record_bytes) + tag_bytes > limit_bytes
+}
+
+/// An operation as it stands in a request.
+pub(super) fn record(id: OpId, operation: &Operation, is_deferred: bool) -> Record<'_> {
+    let Operation { request, .. } = operation;
+    let once = if operation.once.is_some() { OpFlags::ONCE } else { OpFlags::NONE };
+    let deferred = if is_deferred { OpFlags::DEFERRED } else { OpFlags::NONE };
+    Record {
+        opcode: request.verb.opcode(),
+        flags: request.op_flags() | once | deferred,
+        request: id.0,
+        hash: operation.hash,
+        key: &request.key,
+        detail: Detail {
+            value_bytes: request.value.len() as u32,
+            ttl: request.ttl,
+            item_flags: request.flags,
+            once: operation.once.unwrap_or(0),
+            operand: request.operand,
+        },
+        value: &request.value,
+    }
+}

@@ -1,0 +1,28 @@
+//! What a client counts.
+
+/// Counts since a client was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Operations submitted.
+    pub submitted: u64,
+    /// Operations that ended, well or not.
+    pub completed: u64,
+    /// Datagrams sent.
+    pub datagrams_sent: u64,
+    /// Datagrams received, whatever came of them.
+    pub datagrams_received: u64,
+    /// Requests that were taken for lost.
+    pub lost: u64,
+    /// Datagrams that made no sense, did not come from the server, or answered nothing that was asked.
+    pub ignored: u64,
+    /// Datagrams whose tag was missing or wrong.
+    pub unsealed: u64,
+    /// Refusals received.
+    pub refused: u64,
+    /// Hellos sent.
+    pub hellos: u64,
+    /// Times that the server turned out to have been started again.
+    pub restarts: u64,
+    /// Sessions that were lost.
+    pub sessions_lost: u64,
+}

@@ -1,0 +1,84 @@
+//! How operations leave where they are, begin again, and end.
+
+use super::{Completion, Core, OpId, operation::Phase};
+use crate::{Error, Outcome};
+
+/// How often an operation begins again because a value changed or a transfer was lost.
+const RESTARTS_MAX: u32 = 8;
+
+impl Core {
+    /// Ends an operation. One that has ended already stays as it ended.
+    pub(super) fn finish(&mut self, id: OpId, result: Result<Outcome, Error>, now_ns: u64) {
+        self.leave(id, now_ns);
+        let Some(operation) = self.operations.remove(id) else { return };
+        let gave_turn = operation.has_turn;
+        if gave_turn {
+            self.stores.give_back();
+        }
+        let number = operation.once;
+        if let (Some(number), Some(session)) = (number, &mut self.link.session) {
+            session.give_back(number);
+            if session.is_used_up() {
+                self.link.session = None;
+            }
+        }
+        self.counters.completed += 1;
+        self.completions.push_back(Completion { id, result });
+        if gave_turn || number.is_some() {
+            self.admit(now_ns);
+        }
+    }
+
+    /// Takes an operation out of flight, or out of a transfer, and leaves it ready to be assigned.
+    pub(super) fn leave(&mut self, id: OpId, now_ns: u64) {
+        let Some(operation) = self.operations.get_mut(id) else { return };
+        match std::mem::replace(&mut operation.phase, Phase::Ready) {
+            Phase::Sent { sequence } => self.flight.answered(sequence),
+            Phase::Fetching(fetch) if fetch.is_active => {
+                self.fetches.give_back();
+                self.begin_next_fetch(now_ns);
+            }
+            _ => {}
+        }
+        self.revive(id, now_ns);
+    }
+
+    /// Gives the turn to fetch to whoever waits longest for it.
+    fn begin_next_fetch(&mut self, now_ns: u64) {
+        while let Some(id) = self.fetches.next() {
+            let phase = self.operations.get_mut(id).map(|operation| &mut operation.phase);
+            let Some(Phase::Fetching(fetch)) = phase else { continue };
+            if fetch.is_active || !self.fetches.take() {
+                continue;
+            }
+            fetch.activate(false);
+            self.note_progress(id, now_ns);
+            self.queue_transfer(id);
+        }
+    }
+
+    /// What an operation was doing led nowhere: it begins again, but not for ever.
+    pub(super) fn begin_again(&mut self, id: OpId, now_ns: u64) {
+        self.leave(id, now_ns);
+        let Some(operation) = self.operations.get_mut(id) else { return };
+        operation.restarts += 1;
+        if operation.restarts > RESTARTS_MAX {
+            let error = if operation.request.verb.reads_value() { Error::Unstable } else { Error::Busy };
+            return self.finish(id, Err(error), now_ns);
+        }
+        // Answers to what was sent before are about what is no more.
+        operation.sequences = None;
+        operation.attempts = 0;
+        self.assign(id, now_ns, 0);
+    }
+
+    /// An operation waits before it is sent again, longer each time.
+    pub(super) fn rest(&mut self, id: OpId, now_ns: u64) {
+        self.leave(id, now_ns);
+        let Some(operation) = self.operations.get_mut(id) else { return };
+        let wait_ns = self.round_trip.wait_ns(operation.attempts.max(1), &mut self.random);
+        let until_ns = now_ns.saturating_add(wait_ns);
+        operation.phase = Phase::Resting { until_ns };
+        self.wake_at(until_ns);
+    }
+}

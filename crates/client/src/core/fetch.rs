@@ -1,0 +1,270 @@
+//! A large value on its way here, in windows that are asked for one after the other.
+
+use minos_proto::native::{DataHead, FragmentRange, Fragments, Grant, RANGES_MAX};
+
+/// Bits in a word of the map of fragments.
+const WORD_BITS: u32 = u64::BITS;
+
+/// A large value on its way here.
+///
+/// The server sends the first window unasked. Each further one is asked for when half of the one before has
+/// arrived, so that at most one and a half are on their way; what is lost is asked for again by fragment.
+#[derive(Debug)]
+pub(super) struct Fetch {
+    value: Vec<u8>,
+    pub(super) value_bytes: u64,
+    fragments: Fragments,
+    count: u32,
+    /// Which fragments have arrived.
+    have: Vec<u64>,
+    have_count: u32,
+    /// Fragments below this have been asked for.
+    asked: u32,
+    pub(super) cas: u64,
+    pub(super) item_flags: u32,
+    /// Where to ask, once the server has said it.
+    pub(super) queue: Option<u16>,
+    window: u32,
+    /// Number of the datagram whose answer began this.
+    pub(super) begun_by: u64,
+    /// Whether it is this one's turn to ask.
+    pub(super) is_active: bool,
+    /// What is missing below `asked` is to be asked for again.
+    wants_repair: bool,
+    /// Whether it waits to ask.
+    pub(super) is_queued: bool,
+    pub(super) again_at_ns: u64,
+}
+
+/// A value that is too large for a datagram, as a grant or its first fragment describes it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    pub(super) fragments: Fragments,
+    pub(super) value_bytes: u64,
+    pub(super) cas: u64,
+    pub(super) item_flags: u32,
+}
+
+/// What came of a fragment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Arrived {
+    /// It was there, or belongs to another value.
+    Useless,
+    /// More is on its way.
+    More,
+    /// The server is to be asked for more.
+    Ask,
+    /// That was the last one.
+    Whole,
+}
+
+impl Fetch {
+    /// A value of which no fragment has arrived. It takes no memory until its turn comes.
+    pub(super) fn new(found: &Found, window: u16, begun_by: u64) -> Self {
+        Self {
+            value: Vec::new(),
+            value_bytes: found.value_bytes,
+            fragments: found.fragments,
+            count: found.fragments.count(),
+            have: Vec::new(),
+            have_count: 0,
+            asked: 0,
+            cas: found.cas,
+            item_flags: found.item_flags,
+            queue: None,
+            window: u32::from(window.max(1)),
+            begun_by,
+            is_active: false,
+            wants_repair: false,
+            is_queued: false,
+            again_at_ns: u64::MAX,
+        }
+    }
+
+    /// Begins. If it is its turn at once, the server is sending the first window.
+    pub(super) fn activate(&mut self, first_window_comes: bool) {
+        self.is_active = true;
+        // Zeroed pages come from the system untouched, so this costs nothing before the bytes arrive. Who
+        // made this has compared the size with a bound.
+        self.value = vec![0; self.value_bytes as usize];
+        self.have = vec![0; self.count.div_ceil(WORD_BITS) as usize];
+        self.asked = if first_window_comes { self.window.min(self.count) } else { 0 };
+    }
+
+    /// Learns where to ask, and how much at once.
+    pub(super) fn learn(&mut self, grant: &Grant) {
+        self.queue = Some(grant.queue);
+        self.window = u32::from(grant.window.max(1));
+    }
+
+    /// Whether a fragment or a grant is about this very value.
+    pub(super) fn is_of(&self, cas: u64, fragments: Fragments) -> bool {
+        self.cas == cas && self.fragments == fragments
+    }
+
+    /// Takes a fragment in.
+    pub(super) fn take(&mut self, head: &DataHead, data: &[u8]) -> Arrived {
+        let is_ours = head.fragments().is_ok_and(|fragments| self.is_of(head.cas, fragments));
+        let Some(range) = self.fragments.range(head.index).filter(|_| is_ours && self.is_active) else {
+            return Arrived::Useless;
+        };
+        let (word, bit) = place(head.index);
+        if self.have[word] & bit != 0 || range.len() != data.len() {
+            return Arrived::Useless;
+        }
+        self.value[range].copy_from_slice(data);
+        self.have[word] |= bit;
+        self.have_count += 1;
+        self.asked = self.asked.max(head.index + 1);
+        self.after(head.index)
+    }
+
+    /// What is to be done once the fragment at `index` is there.
+    fn after(&mut self, index: u32) -> Arrived {
+        if self.have_count == self.count {
+            return Arrived::Whole;
+        }
+        let is_last_asked = index + 1 == self.asked && self.asked > self.have_count;
+        // The last one has overtaken others, or they are lost: asking again costs little, waiting much.
+        self.wants_repair |= is_last_asked;
+        if is_last_asked || self.may_ask_more() { Arrived::Ask } else { Arrived::More }
+    }
+
+    /// Whether there is more to ask for, and half of what was asked for has come.
+    pub(super) fn may_ask_more(&self) -> bool {
+        self.asked < self.count && self.asked - self.have_count <= self.window / 2
+    }
+
+    /// Nothing has come for long: asks again for what is missing.
+    pub(super) fn repair(&mut self) {
+        self.wants_repair = true;
+    }
+
+    /// What to ask for next, at most a window: what is missing if that is to be repaired, then what was never
+    /// asked for.
+    pub(super) fn ask(&mut self, ranges: &mut Vec<FragmentRange>) {
+        ranges.clear();
+        let mut left = self.window;
+        if std::mem::take(&mut self.wants_repair) {
+            left = self.push_missing(ranges, left);
+        }
+        let count = left.min(self.count - self.asked);
+        if count > 0 && ranges.len() < RANGES_MAX {
+            ranges.push(FragmentRange { first: self.asked, count });
+            self.asked += count;
+        }
+    }
+
+    /// Appends the lowest ranges that were asked for and are missing, `left` fragments at most. Says how many
+    /// more there might be.
+    fn push_missing(&self, ranges: &mut Vec<FragmentRange>, mut left: u32) -> u32 {
+        let mut index = 0;
+        while index < self.asked && left > 0 && ranges.len() < RANGES_MAX {
+            let (word, bit) = place(index);
+            if self.have[word] == u64::MAX {
+                index = (index / WORD_BITS + 1) * WORD_BITS;
+                continue;
+            }
+            if self.have[word] & bit == 0 {
+                match ranges.last_mut() {
+                    Some(range) if range.first + range.count == index => range.count += 1,
+                    _ => ranges.push(FragmentRange { first: index, count: 1 }),
+                }
+                left -= 1;
+            }
+            index += 1;
+        }
+        left
+    }
+
+    /// The value, once it is whole.
+    pub(super) fn take_value(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.value)
+    }
+}
+
+/// Word and bit of a fragment in the map.
+const fn place(index: u32) -> (usize, u64) {
+    ((index / WORD_BITS) as usize, 1 << (index % WORD_BITS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FRAGMENT_BYTES: u32 = 10;
+
+    fn head(index: u32, count: u32) -> DataHead {
+        let value_bytes = u64::from(count * FRAGMENT_BYTES);
+        DataHead { request: 1, index, value_bytes, cas: 7, item_flags: 3, fragment_bytes: FRAGMENT_BYTES }
+    }
+
+    fn fetch(count: u32, window: u16) -> Fetch {
+        let DataHead { value_bytes, cas, item_flags, .. } = head(0, count);
+        let fragments = head(0, count).fragments().unwrap();
+        let mut fetch = Fetch::new(&Found { fragments, value_bytes, cas, item_flags }, window, 1);
+        fetch.activate(true);
+        fetch
+    }
+
+    fn take(fetch: &mut Fetch, index: u32) -> Arrived {
+        let head = head(index, fetch.count);
+        fetch.take(&head, &[index as u8; FRAGMENT_BYTES as usize])
+    }
+
+    fn asked(fetch: &mut Fetch) -> Vec<(u32, u32)> {
+        let mut ranges = Vec::new();
+        fetch.ask(&mut ranges);
+        ranges.iter().map(|range| (range.first, range.count)).collect()
+    }
+
+    #[test]
+    fn the_next_window_is_asked_for_at_half_of_the_last() {
+        let mut fetch = fetch(100, 8);
+        for index in 0..3 {
+            assert_eq!(take(&mut fetch, index), Arrived::More);
+        }
+        assert_eq!(take(&mut fetch, 3), Arrived::Ask);
+        assert_eq!(asked(&mut fetch), [(8, 8)]);
+        assert_eq!(take(&mut fetch, 4), Arrived::More);
+        assert_eq!(take(&mut fetch, 4), Arrived::Useless, "it came twice");
+    }
+
+    #[test]
+    fn what_was_lost_is_asked_for_alone() {
+        let mut fetch = fetch(10, 16);
+        for index in [0, 1, 4, 5, 6, 8] {
+            assert_eq!(take(&mut fetch, index), Arrived::More);
+        }
+        assert_eq!(take(&mut fetch, 9), Arrived::Ask, "the last one has come, others have not");
+        assert_eq!(asked(&mut fetch), [(2, 2), (7, 1)]);
+        assert_eq!(take(&mut fetch, 7), Arrived::More);
+        assert_eq!(take(&mut fetch, 3), Arrived::More);
+        fetch.repair();
+        assert_eq!(asked(&mut fetch), [(2, 1)]);
+        assert_eq!(take(&mut fetch, 2), Arrived::Whole);
+        let value = fetch.take_value();
+        assert!(value.chunks(10).zip(0..).all(|(chunk, index)| chunk == [index; 10]));
+    }
+
+    #[test]
+    fn a_repair_keeps_to_the_window_and_fills_it() {
+        let mut fetch = fetch(1000, 8);
+        take(&mut fetch, 0);
+        fetch.repair();
+        assert_eq!(asked(&mut fetch), [(1, 7), (8, 1)]);
+        fetch.repair();
+        assert_eq!(asked(&mut fetch), [(1, 8)]);
+    }
+
+    #[test]
+    fn fragments_of_another_value_are_useless() {
+        let mut fetch = fetch(10, 4);
+        let other = DataHead { cas: 8, ..head(1, 10) };
+        assert_eq!(fetch.take(&other, &[0; 10]), Arrived::Useless);
+        let longer = head(1, 11);
+        assert_eq!(fetch.take(&longer, &[0; 10]), Arrived::Useless);
+        assert_eq!(fetch.take(&head(1, 10), &[0; 9]), Arrived::Useless);
+        assert_eq!(fetch.take(&head(10, 10), &[0; 10]), Arrived::Useless);
+    }
+}

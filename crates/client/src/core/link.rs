@@ -1,0 +1,219 @@
+//! What is known of the server, and how it is learnt.
+
+use std::net::SocketAddr;
+
+use minos_base::KeyHash;
+use minos_proto::native::{Access, Flags, Header, Kind, Welcome};
+
+use super::session::Session;
+use crate::{QueueBy, Verb};
+
+/// Part of a cookie's life after which a new one is asked for.
+const RENEW_AFTER: f64 = 0.75;
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// A Hello without an answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    pub(super) nonce: u64,
+    /// Whether it asks for a session.
+    pub(super) opens: bool,
+    pub(super) attempts: u32,
+    /// Sent again then.
+    pub(super) again_at_ns: u64,
+    /// Numbers of the first and the last datagram that asked.
+    pub(super) sequences: (u64, u64),
+}
+
+/// What a Welcome changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Change {
+    /// The server was started again: what it knew of this client is gone.
+    pub(super) is_restart: bool,
+    /// Keys may belong to other queues, or have other hashes.
+    pub(super) is_geometry: bool,
+}
+
+/// What is known of the server.
+#[derive(Debug)]
+pub(super) struct Link {
+    /// Where it was said to be: the port of queue 0.
+    server: SocketAddr,
+    directory: Option<Welcome>,
+    cookie: u64,
+    /// Number of the first datagram that could carry the cookie.
+    cookie_sequence: u64,
+    renew_at_ns: u64,
+    /// Something hints that there is news.
+    is_stale: bool,
+    /// An operation needs a session.
+    pub(super) session_wanted: bool,
+    pub(super) session: Option<Session>,
+    pub(super) asked: Option<Asked>,
+}
+
+impl Link {
+    pub(super) fn new(server: SocketAddr, is_sealed: bool) -> Self {
+        Self {
+            server,
+            directory: None,
+            cookie: 0,
+            cookie_sequence: 0,
+            renew_at_ns: 0,
+            is_stale: false,
+            session_wanted: is_sealed,
+            session: None,
+            asked: None,
+        }
+    }
+
+    /// What the server said of itself.
+    pub(super) fn directory(&self) -> Option<&Welcome> {
+        self.directory.as_ref()
+    }
+
+    /// The server's description, if requests may be sent to it.
+    pub(super) fn usable(&self, is_sealed: bool) -> Option<&Welcome> {
+        let may_send = self.cookie != 0 && (self.session.is_some() || !is_sealed);
+        self.directory.as_ref().filter(|_| may_send)
+    }
+
+    /// Whether the server must be asked something.
+    pub(super) fn needs_hello(&self, now_ns: u64) -> bool {
+        self.cookie == 0
+            || self.directory.is_none()
+            || self.is_stale
+            || now_ns >= self.renew_at_ns
+            || self.wants_session()
+    }
+
+    /// Whether the next Hello asks for a session, which only one with a cookie may.
+    pub(super) fn opens_session(&self) -> bool {
+        self.cookie != 0 && self.wants_session()
+    }
+
+    fn wants_session(&self) -> bool {
+        self.session_wanted && self.session.is_none()
+    }
+
+    /// Whether a Hello is to be sent now.
+    pub(super) fn is_hello_due(&self, now_ns: u64) -> bool {
+        self.needs_hello(now_ns) && self.asked.is_none_or(|asked| now_ns >= asked.again_at_ns)
+    }
+
+    /// When the next Hello is to be sent.
+    pub(super) fn next_ns(&self, now_ns: u64) -> u64 {
+        match self.asked {
+            Some(asked) if self.needs_hello(now_ns) => asked.again_at_ns,
+            _ if self.needs_hello(now_ns) => now_ns,
+            _ => self.renew_at_ns,
+        }
+    }
+
+    /// The server should be asked again soon.
+    pub(super) fn doubt(&mut self) {
+        self.is_stale = true;
+    }
+
+    /// The cookie that the datagram with this number carried was refused.
+    pub(super) fn cookie_refused(&mut self, sequence: u64) {
+        if self.cookie != 0 && sequence >= self.cookie_sequence {
+            self.cookie = 0;
+            // The next Hello must not claim what has been refused, nor wait.
+            self.asked = None;
+        }
+    }
+
+    /// Learns what a server says that was asked. The caller has looked at the nonce.
+    pub(super) fn learn(&mut self, welcome: &Welcome, now_ns: u64, next_sequence: u64) -> Change {
+        let old = self.directory.replace(*welcome);
+        let is_restart = old.is_some_and(|old| old.boot != welcome.boot);
+        let is_geometry = old.is_none_or(|old| layout(&old) != layout(welcome));
+        let opens = self.asked.is_some_and(|asked| asked.opens);
+        if is_restart {
+            self.session = None;
+        }
+        if opens && welcome.session != 0 && self.session.is_none() {
+            self.session = Some(Session::new(welcome.session, welcome.once_window));
+        }
+        if self.cookie != welcome.cookie {
+            self.cookie = welcome.cookie;
+            self.cookie_sequence = next_sequence;
+        }
+        let life_ns = u64::from(welcome.cookie_seconds).saturating_mul(NS_PER_S);
+        let life_ns = (life_ns as f64 * RENEW_AFTER) as u64;
+        self.renew_at_ns = now_ns.saturating_add(life_ns.max(NS_PER_S));
+        self.is_stale = false;
+        // A server without room for a session is asked again later, not at once.
+        let was_denied = opens && welcome.session == 0;
+        self.asked = self.asked.filter(|_| was_denied);
+        Change { is_restart, is_geometry }
+    }
+
+    /// Takes note of what every answer says.
+    pub(super) fn note(&mut self, header: &Header) {
+        let differs = self.directory.is_some_and(|directory| directory.geometry != header.geometry);
+        // A refusal to somebody without a cookie need not say how the server looks like.
+        if header.flags.contains(Flags::RENEW) || (differs && header.kind != Kind::Refusal) {
+            self.is_stale = true;
+        }
+    }
+
+    /// A header for a request, a Hello or a Fragment.
+    pub(super) fn header(&self, kind: Kind, queue: u16) -> Header {
+        Header {
+            queue,
+            geometry: self.directory.map_or(0, |directory| directory.geometry),
+            session: self.session.as_ref().map_or(0, Session::id),
+            cookie: self.cookie,
+            ..Header::of(kind)
+        }
+    }
+
+    /// Where the server is asked.
+    pub(super) fn server(&self) -> SocketAddr {
+        self.server
+    }
+
+    /// Where datagrams for `queue` go.
+    pub(super) fn address(&self, queue: u16) -> SocketAddr {
+        let mut address = self.server;
+        if let Some(directory) = &self.directory {
+            address.set_port(directory.port_of(queue));
+        }
+        address
+    }
+
+    /// Whether the server may send from this address.
+    pub(super) fn is_server(&self, from: SocketAddr) -> bool {
+        if from.ip() != self.server.ip() {
+            return false;
+        }
+        let ports = self.directory.map(|directory| directory.port_of(0)..=last_port(&directory));
+        from.port() == self.server.port() || ports.is_some_and(|ports| ports.contains(&from.port()))
+    }
+
+    /// The queue that executes an operation; `None` if any may (MICA §4.1.2).
+    pub(super) fn queue_for(&self, verb: Verb, hash: KeyHash, by: QueueBy) -> Option<u16> {
+        let directory = self.directory.as_ref()?;
+        if !verb.names_item() {
+            return None;
+        }
+        let is_free = match (by, directory.access) {
+            (QueueBy::Random, _) | (QueueBy::Access | QueueBy::Wrong, Access::Crcw) => true,
+            (QueueBy::Access | QueueBy::Wrong, Access::Crew) => !verb.writes(),
+            (QueueBy::Access | QueueBy::Wrong, Access::Erew) | (QueueBy::Key, _) => false,
+        };
+        (!is_free).then(|| directory.key_queue(hash))
+    }
+}
+
+/// What decides where a key belongs.
+fn layout(directory: &Welcome) -> impl PartialEq + use<> {
+    let Welcome { hash_seed, queues, partition_bits, access, base_port, datagram_bytes_max, .. } = *directory;
+    (hash_seed, queues, partition_bits, access, base_port, datagram_bytes_max)
+}
+
+fn last_port(directory: &Welcome) -> u16 {
+    directory.port_of(directory.queues.saturating_mul(2).saturating_sub(1))
+}

@@ -1,0 +1,213 @@
+//! Operations that have not ended yet.
+
+use minos_base::KeyHash;
+use rand::{RngExt, rngs::StdRng};
+
+use super::{fetch::Fetch, store::Store};
+use crate::Request;
+
+/// Names an operation that was submitted, until its completion has been taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct OpId(pub(super) u32);
+
+/// Where an operation is on its way.
+#[derive(Debug)]
+pub(super) enum Phase {
+    /// It waits to be sent.
+    Ready,
+    /// It waits for a time, because the server asked it to.
+    Resting {
+        /// Until then.
+        until_ns: u64,
+    },
+    /// It was sent in the datagram with this number, and no answer has come.
+    Sent {
+        /// The datagram's number.
+        sequence: u64,
+    },
+    /// A large value is on its way here.
+    Fetching(Box<Fetch>),
+    /// A large value is on its way to the server.
+    Storing(Box<Store>),
+}
+
+/// An operation that has not ended yet.
+#[derive(Debug)]
+pub(super) struct Operation {
+    pub(super) request: Request,
+    /// Under the seed of the server as it is known now.
+    pub(super) hash: KeyHash,
+    pub(super) phase: Phase,
+    /// It ends then, whatever has come of it.
+    pub(super) deadline_ns: u64,
+    /// Numbers of the first and the last datagram that an answer may be to.
+    pub(super) sequences: Option<(u64, u64)>,
+    /// How often it was sent since it last got on.
+    pub(super) attempts: u32,
+    /// How often it began again because a value changed or a transfer was lost.
+    pub(super) restarts: u32,
+    /// Whether it was ever sent to a server that may have executed it.
+    pub(super) was_sent: bool,
+    /// Whether the server's last word was that it is busy.
+    pub(super) was_busy: bool,
+    /// Its number within the session.
+    pub(super) once: Option<u32>,
+    /// Whether it has a turn to send a large value.
+    pub(super) has_turn: bool,
+    /// Lines so far.
+    pub(super) text: Vec<u8>,
+}
+
+impl Operation {
+    pub(super) fn new(request: Request, deadline_ns: u64) -> Self {
+        Self {
+            request,
+            hash: KeyHash(0),
+            phase: Phase::Ready,
+            deadline_ns,
+            sequences: None,
+            attempts: 0,
+            restarts: 0,
+            was_sent: false,
+            was_busy: false,
+            once: None,
+            has_turn: false,
+            text: Vec::new(),
+        }
+    }
+
+    /// Takes note that it, or something about it, is sent in the datagram with this number.
+    pub(super) fn note_sent(&mut self, sequence: u64) {
+        let first = self.sequences.map_or(sequence, |(first, _)| first);
+        self.sequences = Some((first, sequence));
+        self.was_sent = true;
+    }
+
+    /// Whether an answer to the datagram with this number may be about this operation.
+    pub(super) fn expects(&self, sequence: u64) -> bool {
+        self.sequences.is_some_and(|(first, last)| (first..=last).contains(&sequence))
+    }
+}
+
+/// A place for an operation, with the generation of the last one that had it: an answer that comes too late for
+/// one is not taken for one to another.
+#[derive(Debug)]
+struct Place {
+    generation: u16,
+    operation: Option<Operation>,
+}
+
+/// All operations that have not ended.
+#[derive(Debug)]
+pub(super) struct Operations {
+    places: Vec<Place>,
+    free: Vec<u16>,
+    live: usize,
+}
+
+impl Operations {
+    pub(super) fn new() -> Self {
+        Self { places: Vec::new(), free: Vec::new(), live: 0 }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.live
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.live == 0
+    }
+
+    /// Takes an operation in. There are fewer than [`OPERATIONS_MAX`](crate::OPERATIONS_MAX), which 16 bits number.
+    pub(super) fn insert(&mut self, operation: Operation, random: &mut StdRng) -> OpId {
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None => {
+                let index = self.places.len() as u16;
+                // Begins anywhere, so that a server that remembers the transfers of an earlier client at
+                // this address does not take ours for one of them.
+                self.places.push(Place { generation: random.random(), operation: None });
+                index
+            }
+        };
+        let place = &mut self.places[usize::from(index)];
+        place.generation = place.generation.wrapping_add(1);
+        place.operation = Some(operation);
+        self.live += 1;
+        id(index, place.generation)
+    }
+
+    pub(super) fn get(&self, id: OpId) -> Option<&Operation> {
+        let place = self.places.get(index_of(id))?;
+        place.operation.as_ref().filter(|_| place.generation == generation_of(id))
+    }
+
+    pub(super) fn get_mut(&mut self, id: OpId) -> Option<&mut Operation> {
+        let place = self.places.get_mut(index_of(id))?;
+        place.operation.as_mut().filter(|_| place.generation == generation_of(id))
+    }
+
+    pub(super) fn remove(&mut self, id: OpId) -> Option<Operation> {
+        self.get(id)?;
+        let operation = self.places[index_of(id)].operation.take()?;
+        self.free.push(index_of(id) as u16);
+        self.live -= 1;
+        Some(operation)
+    }
+
+    /// All of them, in the order of their places.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (OpId, &Operation)> {
+        let places = self.places.iter().zip(0..=u16::MAX);
+        places.filter_map(|(place, index)| Some((id(index, place.generation), place.operation.as_ref()?)))
+    }
+}
+
+const fn id(index: u16, generation: u16) -> OpId {
+    OpId((generation as u32) << 16 | index as u32)
+}
+
+const fn index_of(id: OpId) -> usize {
+    (id.0 & 0xffff) as usize
+}
+
+const fn generation_of(id: OpId) -> u16 {
+    (id.0 >> 16) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use minos_base::seeded;
+
+    use super::*;
+    use crate::Verb;
+
+    fn operation() -> Operation {
+        Operation::new(Request::new(Verb::Ping, ""), 0)
+    }
+
+    #[test]
+    fn a_place_that_is_used_again_has_another_name() {
+        let mut operations = Operations::new();
+        let mut random = seeded(1);
+        let first = operations.insert(operation(), &mut random);
+        assert!(operations.remove(first).is_some());
+        assert!(operations.remove(first).is_none());
+        let second = operations.insert(operation(), &mut random);
+        assert_ne!(first, second);
+        assert_eq!(index_of(first), index_of(second));
+        assert!(operations.get(first).is_none());
+        assert!(operations.get_mut(second).is_some());
+        assert_eq!(operations.iter().map(|(id, _)| id).collect::<Vec<_>>(), [second]);
+        assert_eq!(operations.len(), 1);
+    }
+
+    #[test]
+    fn answers_count_from_the_first_datagram_to_the_last() {
+        let mut operation = operation();
+        assert!(!operation.expects(5));
+        operation.note_sent(5);
+        operation.note_sent(9);
+        let expected: Vec<u64> = (0..20).filter(|&sequence| operation.expects(sequence)).collect();
+        assert_eq!(expected, [5, 6, 7, 8, 9]);
+    }
+}

@@ -1,0 +1,116 @@
+//! What arrives: looked at, and handed to where it belongs.
+
+use std::net::SocketAddr;
+
+use minos_proto::native::{AckHead, Header, Kind, Welcome, replies};
+
+use super::{Core, link::Change};
+
+impl Core {
+    /// Takes in what arrived from `from` in one message: datagrams of `segment_bytes`, of which the last may be
+    /// shorter. What was not sent by the server, or answers nothing that was asked, changes nothing.
+    pub fn receive(&mut self, from: SocketAddr, bytes: &[u8], segment_bytes: usize, now_ns: u64) {
+        for datagram in bytes.chunks(segment_bytes.max(1)) {
+            self.counters.datagrams_received += 1;
+            let Ok(header) = Header::parse(datagram) else {
+                self.counters.ignored += 1;
+                continue;
+            };
+            if !self.link.is_server(from) || !header.kind.is_from_server() || !self.is_answer(&header, now_ns)
+            {
+                self.counters.ignored += 1;
+            } else if !self.is_authentic(&header, datagram) {
+                self.counters.unsealed += 1;
+            } else {
+                self.dispatch(&header, datagram, now_ns);
+            }
+        }
+    }
+
+    /// Whether a datagram answers one that was sent from here: its number was given out, and its stamp is a time
+    /// between the beginning and now, hidden as only this client hides it.
+    fn is_answer(&self, header: &Header, now_ns: u64) -> bool {
+        let sent_ns = self.sent_ns(header);
+        (self.sequence_first..self.sequence_next).contains(&header.sequence)
+            && (self.begun_ns..=now_ns).contains(&sent_ns)
+    }
+
+    fn sent_ns(&self, header: &Header) -> u64 {
+        header.stamp ^ self.stamp_mask
+    }
+
+    /// Whether who wrote a datagram knows the secret, if there is one. Refusals have no tag, lest they be longer
+    /// than what they answer; at worst a forged one, by somebody who sees the datagrams, makes this client ask
+    /// again or give up, as losing its datagrams would.
+    fn is_authentic(&self, header: &Header, datagram: &[u8]) -> bool {
+        match &self.config.secret {
+            Some(key) => header.kind == Kind::Refusal || key.verify(datagram),
+            None => true,
+        }
+    }
+
+    fn dispatch(&mut self, header: &Header, datagram: &[u8], now_ns: u64) {
+        if header.kind != Kind::Data {
+            // Fragments of a window come one behind the other: that is no round trip.
+            self.round_trip.observe(now_ns - self.sent_ns(header));
+        }
+        self.link.note(header);
+        match header.kind {
+            Kind::Welcome => self.on_welcome(header, datagram, now_ns),
+            Kind::Refusal => self.on_refusal(header, datagram, now_ns),
+            Kind::Reply => {
+                for record in replies(datagram, header) {
+                    match record {
+                        Ok(record) => self.on_record(header, &record, now_ns),
+                        Err(_) => self.counters.ignored += 1,
+                    }
+                }
+            }
+            Kind::Data => self.on_data(header, datagram, now_ns),
+            Kind::Ack => match AckHead::parse(header.body(datagram)) {
+                Ok((head, missing)) => self.on_ack(header, &head, missing, now_ns),
+                Err(_) => self.counters.ignored += 1,
+            },
+            // Only clients send these; the caller has looked.
+            Kind::Request | Kind::Hello | Kind::Fragment => {}
+        }
+    }
+
+    fn on_welcome(&mut self, header: &Header, datagram: &[u8], now_ns: u64) {
+        let welcome = Welcome::parse(header.body(datagram)).ok();
+        let asked = self.link.asked.filter(|asked| {
+            let (first, last) = asked.sequences;
+            (first..=last).contains(&header.sequence)
+        });
+        let (Some(welcome), Some(asked)) = (welcome, asked) else {
+            self.counters.ignored += 1;
+            return;
+        };
+        if welcome.nonce != asked.nonce || welcome.cookie == 0 {
+            self.counters.ignored += 1;
+            return;
+        }
+        let Change { is_restart, is_geometry } = self.link.learn(&welcome, now_ns, self.sequence_next);
+        if is_restart {
+            self.counters.restarts += 1;
+            self.begin_anew(now_ns);
+        }
+        if is_geometry || is_restart {
+            self.reassign(now_ns);
+        } else {
+            self.unpark(now_ns);
+        }
+        self.wake_at(self.link.next_ns(now_ns));
+    }
+
+    /// Gives lanes to those who waited for the server, or the session, to be known.
+    fn unpark(&mut self, now_ns: u64) {
+        for _ in 0..self.lanes.parked.len() {
+            if let Some(id) = self.lanes.parked.pop_front()
+                && self.operations.get(id).is_some()
+            {
+                self.assign(id, now_ns, 0);
+            }
+        }
+    }
+}

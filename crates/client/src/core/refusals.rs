@@ -1,0 +1,91 @@
+//! What refusals, restarts and lost sessions bring about.
+
+use minos_proto::native::{Header, Reason, version_of};
+
+use super::{Core, OpId, operation::Phase};
+use crate::Error;
+
+impl Core {
+    /// A datagram was refused: nothing of it was executed.
+    pub(super) fn on_refusal(&mut self, header: &Header, datagram: &[u8], now_ns: u64) {
+        self.counters.refused += 1;
+        let reason = Reason::from_count(header.count);
+        match reason {
+            Reason::Version => {
+                let server = version_of(datagram).unwrap_or(0);
+                return self.fail_all(&Error::Version { server }, now_ns);
+            }
+            Reason::Seal => return self.fail_all(&Error::Secret, now_ns),
+            Reason::Cookie => self.link.cookie_refused(header.sequence),
+            Reason::Session => self.on_session_lost(header.session, now_ns),
+            Reason::Replayed | Reason::Malformed | Reason::Busy | Reason::Unknown(_) => {}
+        }
+        let Some(sent) = self.flight.remove(header.sequence) else { return };
+        for &id in &sent.ids {
+            self.on_refused(id, reason, header.sequence, now_ns);
+        }
+        self.flight.spare(sent.ids);
+    }
+
+    /// An operation stood in a request that was refused and is not in flight any more.
+    fn on_refused(&mut self, id: OpId, reason: Reason, sequence: u64, now_ns: u64) {
+        let Some(operation) = self.operations.get_mut(id) else { return };
+        if !matches!(operation.phase, Phase::Sent { sequence: last } if last == sequence) {
+            return;
+        }
+        operation.was_busy |= reason == Reason::Busy;
+        match reason {
+            Reason::Malformed => self.finish(id, Err(Error::BadRequest), now_ns),
+            Reason::Busy | Reason::Unknown(_) => self.rest(id, now_ns),
+            _ => self.assign(id, now_ns, 0),
+        }
+    }
+
+    /// The server does not know the session: of what was sent with a once number, nobody can tell whether it was
+    /// executed. The rest goes on with another session.
+    pub(super) fn on_session_lost(&mut self, session: u64, now_ns: u64) {
+        if self.link.session.as_ref().is_none_or(|known| known.id() != session) {
+            return;
+        }
+        self.link.session = None;
+        self.link.session_wanted = true;
+        self.counters.sessions_lost += 1;
+        self.forget_numbers(now_ns);
+        self.reassign(now_ns);
+    }
+
+    /// The server was started again: whatever it was doing for this client, it does not any more.
+    ///
+    /// CAS uniques may come again for other values, so that not even fragments of before may be used.
+    pub(super) fn begin_anew(&mut self, now_ns: u64) {
+        self.forget_numbers(now_ns);
+        let ids: Vec<OpId> = self.operations.iter().map(|(id, _)| id).collect();
+        for id in ids {
+            self.leave(id, now_ns);
+            if let Some(operation) = self.operations.get_mut(id) {
+                operation.sequences = None;
+                operation.attempts = 0;
+            }
+        }
+    }
+
+    /// Ends what was sent with a once number; takes the number from what was not sent.
+    fn forget_numbers(&mut self, now_ns: u64) {
+        let numbered = self.operations.iter().filter(|(_, operation)| operation.once.is_some());
+        let ids: Vec<OpId> = numbered.map(|(id, _)| id).collect();
+        for id in ids {
+            let Some(operation) = self.operations.get_mut(id) else { continue };
+            operation.once = None;
+            if operation.was_sent {
+                self.finish(id, Err(Error::OutcomeUnknown), now_ns);
+            }
+        }
+    }
+
+    fn fail_all(&mut self, error: &Error, now_ns: u64) {
+        let ids: Vec<OpId> = self.operations.iter().map(|(id, _)| id).collect();
+        for id in ids {
+            self.finish(id, Err(error.clone()), now_ns);
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! How long answers take, and how long to wait for one.
+
+use rand::{RngExt, rngs::StdRng};
+
+/// What is assumed before the first answer, in nanoseconds.
+const FIRST_NS: u64 = 50_000_000;
+/// Doublings after which waiting grows no more; the longest wait is met long before.
+const DOUBLINGS_MAX: u32 = 20;
+
+/// The estimate of RFC 6298. Each datagram's stamp comes back with its answer, so that answers to something
+/// that was sent again count as well (no need of Karn's rule).
+#[derive(Debug)]
+pub(super) struct RoundTrip {
+    smooth_ns: Option<u64>,
+    deviation_ns: u64,
+    min_ns: u64,
+    max_ns: u64,
+}
+
+impl RoundTrip {
+    pub(super) fn new(min_ns: u64, max_ns: u64) -> Self {
+        Self { smooth_ns: None, deviation_ns: 0, min_ns, max_ns }
+    }
+
+    /// Takes note of an answer that took so long.
+    pub(super) fn observe(&mut self, sample_ns: u64) {
+        match self.smooth_ns {
+            None => {
+                self.smooth_ns = Some(sample_ns);
+                self.deviation_ns = sample_ns / 2;
+            }
+            Some(smooth_ns) => {
+                let off_ns = smooth_ns.abs_diff(sample_ns);
+                self.deviation_ns = self.deviation_ns - self.deviation_ns / 4 + off_ns / 4;
+                self.smooth_ns = Some(smooth_ns - smooth_ns / 8 + sample_ns / 8);
+            }
+        }
+    }
+
+    /// The smoothed round trip, in nanoseconds, once there was an answer.
+    pub(super) fn smooth_ns(&self) -> Option<u64> {
+        self.smooth_ns
+    }
+
+    /// How long to wait before try number `attempts` (the first is 1) is taken for lost. Spread by up to a
+    /// quarter, lest clients that lost something together come again together.
+    pub(super) fn wait_ns(&self, attempts: u32, random: &mut StdRng) -> u64 {
+        let likely_ns = self
+            .smooth_ns
+            .map_or(FIRST_NS, |smooth_ns| smooth_ns.saturating_add(self.deviation_ns.saturating_mul(4)));
+        let doublings = attempts.saturating_sub(1).min(DOUBLINGS_MAX);
+        let wait_ns =
+            likely_ns.clamp(self.min_ns, self.max_ns).saturating_mul(1 << doublings).min(self.max_ns);
+        wait_ns + random.random_range(0..=wait_ns / 4)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use minos_base::seeded;
+
+    use super::*;
+
+    #[test]
+    fn waits_follow_the_round_trips_and_double() {
+        let mut round_trip = RoundTrip::new(1_000, 1_000_000_000);
+        let mut random = seeded(1);
+        for _ in 0..100 {
+            round_trip.observe(100_000);
+        }
+        let waits =
+            |attempts, round_trip: &RoundTrip, random: &mut StdRng| round_trip.wait_ns(attempts, random);
+        let first_ns = waits(1, &round_trip, &mut random);
+        assert!((100_000..=130_000).contains(&first_ns), "{first_ns}");
+        let third_ns = waits(3, &round_trip, &mut random);
+        assert!((400_000..=520_000).contains(&third_ns), "{third_ns}");
+        assert!(waits(1000, &round_trip, &mut random) <= 1_250_000_000);
+    }
+
+    #[test]
+    fn waits_stay_within_their_bounds() {
+        let mut round_trip = RoundTrip::new(5_000, 7_000);
+        let mut random = seeded(2);
+        round_trip.observe(1);
+        assert!(round_trip.wait_ns(1, &mut random) >= 5_000);
+        round_trip.observe(u64::MAX / 2);
+        assert!(round_trip.wait_ns(1, &mut random) <= 7_000 * 5 / 4);
+    }
+}

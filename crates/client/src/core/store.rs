@@ -1,0 +1,234 @@
+//! A large value on its way to the server, in windows that are acknowledged.
+
+use std::collections::VecDeque;
+
+use minos_proto::native::{AckState, Fragments, Grant, RANGES_MAX, Ranges, TRAIN_SEGMENTS_MAX};
+
+/// Windows that are sent before one is acknowledged.
+const WINDOWS_OUT_MAX: usize = 2;
+/// A fragment that is to be sent, for the first time or again. Numbers of datagrams are never 0.
+const UNSENT: u64 = 0;
+/// A fragment that has arrived.
+const ARRIVED: u64 = u64::MAX;
+
+/// A large value on its way to the server.
+#[derive(Debug)]
+pub(super) struct Store {
+    /// The server's name for it.
+    pub(super) transfer: u64,
+    pub(super) fragments: Fragments,
+    /// Where fragments go.
+    pub(super) queue: u16,
+    window: usize,
+    /// For each fragment the number of the datagram that carried it last.
+    sent: Vec<u64>,
+    /// No fragment below this is to be sent.
+    lowest: usize,
+    /// Fragments below this have been sent at least once.
+    frontier: usize,
+    /// Numbers of the datagrams that ask for an acknowledgement.
+    unacknowledged: VecDeque<u64>,
+    /// The server is to be asked what has arrived.
+    wants_probe: bool,
+    /// Whether it waits to send.
+    pub(super) is_queued: bool,
+    pub(super) again_at_ns: u64,
+}
+
+/// What is to be sent next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Nothing before an acknowledgement comes.
+    Nothing,
+    /// The question what has arrived.
+    Probe,
+    /// A window of fragments.
+    Window,
+}
+
+impl Store {
+    /// A transfer that was granted. `None` where the server's numbers cannot be.
+    pub(super) fn new(grant: &Grant, value_bytes: usize) -> Option<Self> {
+        let fragments = grant.fragments().ok().filter(|_| grant.value_bytes == value_bytes as u64)?;
+        Some(Self {
+            transfer: grant.transfer,
+            fragments,
+            queue: grant.queue,
+            window: usize::from(grant.window).clamp(1, TRAIN_SEGMENTS_MAX),
+            sent: vec![UNSENT; fragments.count() as usize],
+            lowest: 0,
+            frontier: 0,
+            unacknowledged: VecDeque::with_capacity(WINDOWS_OUT_MAX + 1),
+            wants_probe: false,
+            is_queued: false,
+            again_at_ns: u64::MAX,
+        })
+    }
+
+    /// What is to be sent next.
+    pub(super) fn next(&mut self) -> Next {
+        if self.wants_probe {
+            return Next::Probe;
+        }
+        let is_open = self.unacknowledged.len() < WINDOWS_OUT_MAX && self.has_more();
+        if is_open { Next::Window } else { Next::Nothing }
+    }
+
+    /// Takes the lowest fragment that is to be sent, in the datagram with this number.
+    pub(super) fn take(&mut self, sequence: u64) -> Option<u32> {
+        if !self.has_more() {
+            return None;
+        }
+        let index = self.lowest;
+        self.sent[index] = sequence;
+        self.frontier = self.frontier.max(index + 1);
+        self.lowest += 1;
+        u32::try_from(index).ok()
+    }
+
+    /// Whether there is a fragment to be sent.
+    pub(super) fn has_more(&mut self) -> bool {
+        while self.sent.get(self.lowest).is_some_and(|&sent| sent != UNSENT) {
+            self.lowest += 1;
+        }
+        self.lowest < self.sent.len()
+    }
+
+    /// Fragments in a window, at most so many.
+    pub(super) fn window(&self, most: usize) -> usize {
+        self.window.min(most).max(1)
+    }
+
+    /// The datagram with this number asks for an acknowledgement.
+    pub(super) fn asks(&mut self, sequence: u64) {
+        self.wants_probe = false;
+        self.unacknowledged.push_back(sequence);
+    }
+
+    /// No acknowledgement has come for long: what was sent may be lost, or the acknowledgement.
+    pub(super) fn repair(&mut self) {
+        self.unacknowledged.clear();
+        self.wants_probe = true;
+    }
+
+    /// Whether the datagram with this number asked for an acknowledgement.
+    pub(super) fn asked_by(&self, sequence: u64) -> bool {
+        self.unacknowledged.contains(&sequence)
+    }
+
+    /// Takes an acknowledgement in, which answers the datagram with this number: what was sent before that
+    /// and is missing is lost. Says whether that got the transfer on.
+    pub(super) fn acknowledge(&mut self, sequence: u64, state: AckState, missing: Ranges<'_>) -> bool {
+        let windows = self.unacknowledged.len();
+        self.unacknowledged.retain(|&asked| asked > sequence);
+        if state == AckState::Done {
+            self.sent.fill(ARRIVED);
+            return true;
+        }
+        // Only the lowest ranges may be listed: of what lies above them nothing is known then.
+        let are_all_listed = (1..RANGES_MAX).contains(&missing.len());
+        let mut known = 0;
+        for range in missing {
+            let first = (range.first as usize).min(self.frontier);
+            self.arrived(known, first);
+            known = (range.indexes().end as usize).min(self.frontier);
+            self.lost(first, known, sequence);
+        }
+        if are_all_listed {
+            self.arrived(known, self.frontier);
+        }
+        self.unacknowledged.len() < windows
+    }
+
+    fn arrived(&mut self, first: usize, end: usize) {
+        if let Some(sent) = self.sent.get_mut(first..end) {
+            sent.fill(ARRIVED);
+        }
+    }
+
+    fn lost(&mut self, first: usize, end: usize, sequence: u64) {
+        for (sent, index) in self.sent.iter_mut().zip(0..).take(end).skip(first) {
+            if *sent <= sequence {
+                *sent = UNSENT;
+                self.lowest = self.lowest.min(index);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use minos_proto::native::{FragmentRange, push_ranges};
+
+    use super::*;
+
+    fn store(count: u32, window: u16) -> Store {
+        let value_bytes = u64::from(count) * 10;
+        let grant = Grant { transfer: 5, value_bytes, fragment_bytes: 10, queue: 2, window };
+        Store::new(&grant, value_bytes as usize).unwrap()
+    }
+
+    /// Sends a window whose datagrams are numbered from `sequence` on; says what it held.
+    fn send(store: &mut Store, mut sequence: u64) -> Vec<u32> {
+        assert_eq!(store.next(), Next::Window);
+        let mut window = Vec::new();
+        while window.len() < store.window(64)
+            && let Some(index) = store.take(sequence)
+        {
+            window.push(index);
+            sequence += 1;
+        }
+        store.asks(sequence - 1);
+        window
+    }
+
+    fn acknowledge(store: &mut Store, sequence: u64, missing: &[(u32, u32)]) -> bool {
+        let mut bytes = Vec::new();
+        push_ranges(&mut bytes, missing.iter().map(|&(first, count)| FragmentRange { first, count }));
+        store.acknowledge(sequence, AckState::Open, Ranges::parse(&bytes).unwrap())
+    }
+
+    #[test]
+    fn two_windows_are_out_at_most() {
+        let mut store = store(10, 4);
+        assert_eq!(send(&mut store, 100), [0, 1, 2, 3]);
+        assert_eq!(send(&mut store, 104), [4, 5, 6, 7]);
+        assert_eq!(store.next(), Next::Nothing);
+        assert!(acknowledge(&mut store, 103, &[(4, 6)]));
+        assert_eq!(send(&mut store, 108), [8, 9]);
+        assert_eq!(store.next(), Next::Nothing);
+    }
+
+    #[test]
+    fn what_is_missing_is_sent_again_unless_it_is_on_its_way() {
+        let mut store = store(10, 4);
+        send(&mut store, 100);
+        send(&mut store, 104);
+        assert!(acknowledge(&mut store, 103, &[(1, 1), (3, 7)]));
+        assert_eq!(send(&mut store, 108), [1, 3, 8, 9]);
+        assert!(acknowledge(&mut store, 111, &[(3, 1), (6, 1)]));
+        assert_eq!(send(&mut store, 112), [3, 6]);
+    }
+
+    #[test]
+    fn a_probe_finds_what_was_lost() {
+        let mut store = store(4, 4);
+        send(&mut store, 100);
+        store.repair();
+        assert_eq!(store.next(), Next::Probe);
+        store.asks(104);
+        assert_eq!(store.next(), Next::Nothing);
+        assert!(acknowledge(&mut store, 104, &[(2, 2)]));
+        assert!(!acknowledge(&mut store, 104, &[(2, 2)]), "it was known");
+        assert_eq!(send(&mut store, 105), [2, 3]);
+        assert!(store.acknowledge(106, AckState::Done, Ranges::parse(&[]).unwrap()));
+        assert_eq!(store.next(), Next::Nothing);
+    }
+
+    #[test]
+    fn a_grant_for_another_length_is_refused() {
+        let grant = Grant { transfer: 5, value_bytes: 30, fragment_bytes: 10, queue: 2, window: 1 };
+        assert!(Store::new(&grant, 30).is_some());
+        assert!(Store::new(&grant, 31).is_none());
+    }
+}

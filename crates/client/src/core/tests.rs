@@ -1,0 +1,1 @@
+//! The core against a server that is played by the test.

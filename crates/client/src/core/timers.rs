@@ -1,0 +1,117 @@
+//! What time brings about.
+
+use super::{Core, OpId, operation::Operation, operation::Phase};
+use crate::Error;
+
+/// What is to be done with an operation because of the time.
+#[derive(Clone, Copy)]
+enum Due {
+    End,
+    Send,
+    Repair,
+}
+
+impl Core {
+    /// When [`Core::on_timer`] is to be called next, if nothing else happens before. It may turn out that nothing
+    /// was to be done.
+    pub fn next_timer(&self) -> Option<u64> {
+        (!self.operations.is_empty()).then_some(self.wake_ns)
+    }
+
+    /// Does what is due by now: takes unanswered requests for lost, ends operations whose time is over.
+    pub fn on_timer(&mut self, now_ns: u64) {
+        if now_ns < self.wake_ns {
+            return;
+        }
+        while let Some(sequence) = self.flight.lost(now_ns) {
+            self.on_lost(sequence, now_ns);
+        }
+        let mut ids = std::mem::take(&mut self.ids);
+        ids.clear();
+        ids.extend(self.operations.iter().filter(|(_, it)| due(it, now_ns).is_some()).map(|(id, _)| id));
+        for &id in &ids {
+            // What came before in the list may have changed this one.
+            match self.operations.get(id).and_then(|operation| due(operation, now_ns)) {
+                Some(Due::End) => self.end_late(id, now_ns),
+                Some(Due::Send) => self.assign(id, now_ns, 0),
+                Some(Due::Repair) => self.repair(id, now_ns),
+                None => {}
+            }
+        }
+        self.ids = ids;
+        self.wake_ns = self.next_ns(now_ns);
+    }
+
+    /// A request is taken for lost: what it carried is sent again.
+    fn on_lost(&mut self, sequence: u64, now_ns: u64) {
+        let Some(sent) = self.flight.remove(sequence) else { return };
+        self.counters.lost += 1;
+        for &id in &sent.ids {
+            let phase = self.operations.get(id).map(|operation| &operation.phase);
+            if matches!(phase, Some(Phase::Sent { sequence: last }) if *last == sequence) {
+                self.assign(id, now_ns, 0);
+            }
+        }
+        self.flight.spare(sent.ids);
+    }
+
+    fn end_late(&mut self, id: OpId, now_ns: u64) {
+        let Some(operation) = self.operations.get(id) else { return };
+        let was_sent = operation.was_sent;
+        let error = if operation.was_busy { Error::Busy } else { Error::TimedOut { was_sent } };
+        self.finish(id, Err(error), now_ns);
+    }
+
+    /// A transfer stands still: asks again for what is missing, or what has arrived.
+    fn repair(&mut self, id: OpId, now_ns: u64) {
+        let Some(operation) = self.operations.get_mut(id) else { return };
+        operation.attempts += 1;
+        match &mut operation.phase {
+            // Fragments came, but not the grant that says where to ask.
+            Phase::Fetching(fetch) if fetch.queue.is_none() => {
+                let attempts = operation.attempts;
+                self.leave(id, now_ns);
+                if let Some(operation) = self.operations.get_mut(id) {
+                    operation.attempts = attempts;
+                }
+                return self.assign(id, now_ns, 0);
+            }
+            Phase::Fetching(fetch) => fetch.repair(),
+            Phase::Storing(store) => store.repair(),
+            _ => return,
+        }
+        self.wait_for_transfer(id, now_ns);
+        self.queue_transfer(id);
+    }
+
+    /// When something is to happen next.
+    fn next_ns(&self, now_ns: u64) -> u64 {
+        let operations = self.operations.iter().map(|(_, operation)| next_of(operation));
+        let others = [self.flight.next_ns(), self.lanes.next_ns(now_ns), Some(self.link.next_ns(now_ns))];
+        operations.chain(others.into_iter().flatten()).min().unwrap_or(u64::MAX)
+    }
+}
+
+/// What is to be done with `operation` by now.
+fn due(operation: &Operation, now_ns: u64) -> Option<Due> {
+    if operation.deadline_ns <= now_ns {
+        return Some(Due::End);
+    }
+    match &operation.phase {
+        Phase::Resting { until_ns } if *until_ns <= now_ns => Some(Due::Send),
+        Phase::Fetching(fetch) if fetch.is_active && fetch.again_at_ns <= now_ns => Some(Due::Repair),
+        Phase::Storing(store) if store.again_at_ns <= now_ns => Some(Due::Repair),
+        _ => None,
+    }
+}
+
+/// When something is to be done with `operation` next.
+fn next_of(operation: &Operation) -> u64 {
+    let next_ns = match &operation.phase {
+        Phase::Resting { until_ns } => *until_ns,
+        Phase::Fetching(fetch) if fetch.is_active => fetch.again_at_ns,
+        Phase::Storing(store) => store.again_at_ns,
+        _ => u64::MAX,
+    };
+    next_ns.min(operation.deadline_ns)
+}

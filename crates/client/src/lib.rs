@@ -1,0 +1,46 @@
+//! Client of Minos' native datagram protocol.
+//!
+//! [`blocking::Client`] is for programs with threads, [`tokio::Client`] (feature `tokio`, on unless switched off)
+//! for asynchronous ones, and [`core::Core`], on which both are built, does no I/O at all.
+//!
+//! ```no_run
+//! use minos_client::{Config, StoreOptions, blocking::Client};
+//!
+//! let mut client = Client::connect("minos://127.0.0.1:11311", Config::new())?;
+//! client.put("greeting", "hello")?;
+//! if let Some(value) = client.get("greeting")? {
+//!     println!("{}", String::from_utf8_lossy(&value.bytes));
+//! }
+//! // A vector travels in as few datagrams as hold it.
+//! for result in client.get_many(["a", "b", "c"]) {
+//!     println!("{:?}", result?.map(|value| value.bytes.len()));
+//! }
+//! let visits = client.incr_or_create("visits", 1, 1, StoreOptions::default())?;
+//! println!("{visits} visits");
+//! # Ok::<(), minos_client::Error>(())
+//! ```
+//!
+//! What the client does by itself: it learns the server's geometry and sends each operation to the queue that is
+//! to execute it (Minos §3.1, MICA §4.2); it packs operations for the same queue into datagrams, and datagrams
+//! into trains (vector interfaces §3.1); it sends again what gets no answer, numbering what must not be executed
+//! twice; it fetches and stores values of any size in windows; it notices when the server was started again.
+
+#![forbid(unsafe_code)]
+
+mod address;
+pub mod blocking;
+mod config;
+pub mod core;
+mod error;
+mod meaning;
+mod options;
+mod request;
+#[cfg(feature = "tokio")]
+pub mod tokio;
+mod wire;
+
+pub use address::{Address, DEFAULT_PORT};
+pub use config::{Config, OPERATIONS_MAX, OnceFor, QueueBy};
+pub use error::Error;
+pub use options::{Compared, StoreOptions};
+pub use request::{Outcome, Request, Value, Verb};

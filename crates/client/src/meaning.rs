@@ -1,0 +1,113 @@
+//! Calls as requests, and outcomes as what calls return: the same for all clients.
+
+use std::time::Duration;
+
+use crate::{Compared, Error, Outcome, Request, StoreOptions, Value, Verb, options::exptime};
+
+const UNEXPECTED: Error = Error::Protocol("an answer to another kind of operation");
+
+/// A store of any kind.
+pub(crate) fn store(
+    verb: Verb,
+    key: impl AsRef<[u8]>,
+    value: impl Into<Vec<u8>>,
+    options: StoreOptions,
+) -> Request {
+    let request = Request::new(verb, key.as_ref()).value(value);
+    Request { ttl: options.exptime(), flags: options.item_flags(), ..request }
+}
+
+/// An operation on a key with an expiry.
+pub(crate) fn expiring(verb: Verb, key: impl AsRef<[u8]>, ttl: Option<Duration>) -> Request {
+    Request { ttl: exptime(ttl), ..Request::new(verb, key.as_ref()) }
+}
+
+/// An operation on a key with an operand.
+pub(crate) fn with_operand(verb: Verb, key: impl AsRef<[u8]>, operand: u64) -> Request {
+    Request::new(verb, key.as_ref()).operand(operand)
+}
+
+/// Counting with a number to begin with.
+pub(crate) fn counting(
+    verb: Verb,
+    key: impl AsRef<[u8]>,
+    by: u64,
+    initial: u64,
+    options: StoreOptions,
+) -> Request {
+    let request = with_operand(verb, key, by);
+    Request { initial: Some(initial), ttl: options.exptime(), flags: options.item_flags(), ..request }
+}
+
+/// A value, if there is one.
+pub(crate) fn value(result: Result<Outcome, Error>) -> Result<Option<Value>, Error> {
+    match result? {
+        Outcome::Value(value) => Ok(Some(value)),
+        Outcome::Missing => Ok(None),
+        _ => Err(UNEXPECTED),
+    }
+}
+
+/// The CAS unique of what was stored without a condition.
+pub(crate) fn stored(result: Result<Outcome, Error>) -> Result<u64, Error> {
+    match result? {
+        Outcome::Done { cas } => Ok(cas),
+        _ => Err(UNEXPECTED),
+    }
+}
+
+/// The CAS unique of what was stored, if the condition held.
+pub(crate) fn stored_if(result: Result<Outcome, Error>) -> Result<Option<u64>, Error> {
+    match result? {
+        Outcome::Done { cas } => Ok(Some(cas)),
+        Outcome::NotStored | Outcome::Missing | Outcome::Exists => Ok(None),
+        _ => Err(UNEXPECTED),
+    }
+}
+
+/// What came of a store that compares.
+pub(crate) fn compared(result: Result<Outcome, Error>) -> Result<Compared, Error> {
+    match result? {
+        Outcome::Done { cas } => Ok(Compared::Stored { cas }),
+        Outcome::Exists | Outcome::NotStored => Ok(Compared::Changed),
+        Outcome::Missing => Ok(Compared::Missing),
+        _ => Err(UNEXPECTED),
+    }
+}
+
+/// Whether there was such an item.
+pub(crate) fn found(result: Result<Outcome, Error>) -> Result<bool, Error> {
+    match result? {
+        Outcome::Done { .. } => Ok(true),
+        Outcome::Missing => Ok(false),
+        _ => Err(UNEXPECTED),
+    }
+}
+
+/// The number counted to, if there was one.
+pub(crate) fn number(result: Result<Outcome, Error>) -> Result<Option<u64>, Error> {
+    match result? {
+        Outcome::Number { number, .. } => Ok(Some(number)),
+        Outcome::Missing => Ok(None),
+        _ => Err(UNEXPECTED),
+    }
+}
+
+/// Names and values of lines.
+pub(crate) fn lines(result: Result<Outcome, Error>) -> Result<Vec<(String, String)>, Error> {
+    match result? {
+        Outcome::Text(text) => Ok(String::from_utf8_lossy(&text).lines().map(name_and_value).collect()),
+        Outcome::Missing => Ok(Vec::new()),
+        _ => Err(UNEXPECTED),
+    }
+}
+
+fn name_and_value(line: &str) -> (String, String) {
+    let (name, value) = line.split_once(' ').unwrap_or((line, ""));
+    (name.to_owned(), value.to_owned())
+}
+
+/// The number counted to, which a counter that is made always has.
+pub(crate) fn number_made(result: Result<Outcome, Error>) -> Result<u64, Error> {
+    number(result)?.ok_or(UNEXPECTED)
+}

@@ -1,0 +1,170 @@
+//! What to ask for, and what comes of it.
+
+use minos_proto::native::{OpFlags, Opcode};
+
+use crate::config::OnceFor;
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verb {
+    /// Read a value.
+    Get,
+    /// See whether the server answers.
+    Ping,
+    /// Store a value.
+    Put,
+    /// Store a value if there is none.
+    Add,
+    /// Store a value if there is one.
+    Replace,
+    /// Add to the end of a value.
+    Append,
+    /// Add to the beginning of a value.
+    Prepend,
+    /// Store a value if the item's CAS unique is the operand.
+    Compare,
+    /// Delete the item, if its CAS unique is the operand or the operand is 0.
+    Delete,
+    /// Give the item a new expiry.
+    Touch,
+    /// Read a value and give the item a new expiry.
+    GetTouch,
+    /// Add the operand to a number.
+    Incr,
+    /// Subtract the operand from a number, at most down to 0.
+    Decr,
+    /// Lines about the server; the key names a group, and is empty for the general ones.
+    Stats,
+}
+
+impl Verb {
+    pub(crate) const fn opcode(self) -> Opcode {
+        match self {
+            Self::Get => Opcode::Get,
+            Self::Ping => Opcode::Noop,
+            Self::Put => Opcode::Put,
+            Self::Add => Opcode::Add,
+            Self::Replace => Opcode::Replace,
+            Self::Append => Opcode::Append,
+            Self::Prepend => Opcode::Prepend,
+            Self::Compare => Opcode::Compare,
+            Self::Delete => Opcode::Delete,
+            Self::Touch => Opcode::Touch,
+            Self::GetTouch => Opcode::GetTouch,
+            Self::Incr => Opcode::Incr,
+            Self::Decr => Opcode::Decr,
+            Self::Stats => Opcode::Stats,
+        }
+    }
+
+    /// Whether it is about one item, and so has a key.
+    pub const fn names_item(self) -> bool {
+        !matches!(self, Self::Ping | Self::Stats)
+    }
+
+    /// Whether it may change an item.
+    pub const fn writes(self) -> bool {
+        !matches!(self, Self::Get | Self::Ping | Self::Stats)
+    }
+
+    /// Whether its answer carries a value.
+    pub(crate) const fn reads_value(self) -> bool {
+        matches!(self, Self::Get | Self::GetTouch)
+    }
+
+    /// Whether executing it twice differs from executing it once.
+    pub const fn is_idempotent(self) -> bool {
+        !matches!(
+            self,
+            Self::Incr | Self::Decr | Self::Append | Self::Prepend | Self::Compare | Self::Add | Self::Delete
+        )
+    }
+
+    pub(crate) const fn wants_once(self, once_for: OnceFor) -> bool {
+        match once_for {
+            OnceFor::NotIdempotent => !self.is_idempotent(),
+            OnceFor::AllWrites => self.writes(),
+        }
+    }
+}
+
+/// An operation to be submitted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// What is to be done.
+    pub verb: Verb,
+    /// The item; empty for a ping.
+    pub key: Vec<u8>,
+    /// What is to be stored or added; empty for everything else.
+    pub value: Vec<u8>,
+    /// When the item expires, as memcached has it: 0 never; up to 30 days in seconds from now; above, seconds
+    /// since 1970; negative at once.
+    pub ttl: i32,
+    /// What is kept with the item.
+    pub flags: u32,
+    /// A CAS unique to compare with, or the number to count by.
+    pub operand: u64,
+    /// The number that a counter is made with where there is none; `None` leaves it missing.
+    pub initial: Option<u64>,
+}
+
+impl Request {
+    /// An operation on `key` with nothing else said.
+    pub fn new(verb: Verb, key: impl Into<Vec<u8>>) -> Self {
+        Self { verb, key: key.into(), value: Vec::new(), ttl: 0, flags: 0, operand: 0, initial: None }
+    }
+
+    /// The same with this value.
+    #[must_use]
+    pub fn value(self, value: impl Into<Vec<u8>>) -> Self {
+        Self { value: value.into(), ..self }
+    }
+
+    /// The same with this operand.
+    #[must_use]
+    pub fn operand(self, operand: u64) -> Self {
+        Self { operand, ..self }
+    }
+
+    pub(crate) const fn op_flags(&self) -> OpFlags {
+        if self.initial.is_some() { OpFlags::CREATE } else { OpFlags::NONE }
+    }
+}
+
+/// A value and what the server keeps with it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Value {
+    /// The value.
+    pub bytes: Vec<u8>,
+    /// What the client that stored it keeps with it.
+    pub flags: u32,
+    /// Its CAS unique: another one once it is stored again.
+    pub cas: u64,
+}
+
+/// How an operation ended that ended well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// A value was read.
+    Value(Value),
+    /// It was done: stored, deleted, touched, answered.
+    Done {
+        /// The item's CAS unique now; 0 where there is none.
+        cas: u64,
+    },
+    /// It was counted.
+    Number {
+        /// The number now.
+        number: u64,
+        /// The item's CAS unique now.
+        cas: u64,
+    },
+    /// There is no such item.
+    Missing,
+    /// The item's CAS unique is another one; nothing was done.
+    Exists,
+    /// The condition of the store does not hold; nothing was done.
+    NotStored,
+    /// Lines of the form `name value`, each with its end.
+    Text(Vec<u8>),
+}

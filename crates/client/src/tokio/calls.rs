@@ -1,0 +1,212 @@
+//! One function for each operation.
+
+use std::time::Duration;
+
+use super::Client;
+use crate::{
+    Compared, Error, Request, StoreOptions, Value, Verb,
+    meaning::{
+        compared, counting, expiring, found, lines, number, number_made, store, stored, stored_if, value,
+        with_operand,
+    },
+};
+
+/// Every call may fail as [`Error`] says; errors that only some have are named there.
+impl Client {
+    /// The value of `key`, if there is one.
+    ///
+    /// # Errors
+    /// See [`Error`]; [`Error::TooLarge`] if it is larger than this client accepts.
+    pub async fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>, Error> {
+        value(self.call(Request::new(Verb::Get, key.as_ref())).await)
+    }
+
+    /// The values of many keys, in the order of the keys. Collect into a `Result` to stop at the first error.
+    pub async fn get_many<K: AsRef<[u8]>>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Vec<Result<Option<Value>, Error>> {
+        let requests = keys.into_iter().map(|key| Request::new(Verb::Get, key.as_ref()));
+        self.call_many(requests).await.into_iter().map(value).collect()
+    }
+
+    /// Stores a value that never expires. Says its CAS unique.
+    ///
+    /// # Errors
+    /// See [`Error`]; [`Error::NoMemory`], [`Error::TooLarge`].
+    pub async fn put(&self, key: impl AsRef<[u8]>, value: impl Into<Vec<u8>>) -> Result<u64, Error> {
+        self.put_with(key, value, StoreOptions::default()).await
+    }
+
+    /// Stores a value. Says its CAS unique.
+    ///
+    /// # Errors
+    /// See [`Error`]; [`Error::NoMemory`], [`Error::TooLarge`].
+    pub async fn put_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl Into<Vec<u8>>,
+        options: StoreOptions,
+    ) -> Result<u64, Error> {
+        stored(self.call(store(Verb::Put, key, value, options)).await)
+    }
+
+    /// Stores many values. What comes of them stands in their order.
+    pub async fn put_many<K: AsRef<[u8]>, V: Into<Vec<u8>>>(
+        &self,
+        items: impl IntoIterator<Item = (K, V)>,
+        options: StoreOptions,
+    ) -> Vec<Result<u64, Error>> {
+        let requests = items.into_iter().map(|(key, value)| store(Verb::Put, key, value, options));
+        self.call_many(requests).await.into_iter().map(stored).collect()
+    }
+
+    /// Stores a value if there is none. Says its CAS unique if it was stored.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put); [`Error::OutcomeUnknown`].
+    pub async fn add(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl Into<Vec<u8>>,
+        options: StoreOptions,
+    ) -> Result<Option<u64>, Error> {
+        stored_if(self.call(store(Verb::Add, key, value, options)).await)
+    }
+
+    /// Stores a value if there is one already. Says its CAS unique if it was stored.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub async fn replace(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl Into<Vec<u8>>,
+        options: StoreOptions,
+    ) -> Result<Option<u64>, Error> {
+        stored_if(self.call(store(Verb::Replace, key, value, options)).await)
+    }
+
+    /// Stores a value if the item's CAS unique is still `cas`.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put); [`Error::OutcomeUnknown`].
+    pub async fn compare_and_swap(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl Into<Vec<u8>>,
+        cas: u64,
+        options: StoreOptions,
+    ) -> Result<Compared, Error> {
+        compared(self.call(store(Verb::Compare, key, value, options).operand(cas)).await)
+    }
+
+    /// Adds to the end of a value. Says its CAS unique if there was one.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put); [`Error::OutcomeUnknown`].
+    pub async fn append(&self, key: impl AsRef<[u8]>, end: impl Into<Vec<u8>>) -> Result<Option<u64>, Error> {
+        stored_if(self.call(store(Verb::Append, key, end, StoreOptions::default())).await)
+    }
+
+    /// Adds to the beginning of a value. Says its CAS unique if there was one.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put); [`Error::OutcomeUnknown`].
+    pub async fn prepend(
+        &self,
+        key: impl AsRef<[u8]>,
+        beginning: impl Into<Vec<u8>>,
+    ) -> Result<Option<u64>, Error> {
+        stored_if(self.call(store(Verb::Prepend, key, beginning, StoreOptions::default())).await)
+    }
+
+    /// Deletes an item. Says whether there was one.
+    ///
+    /// # Errors
+    /// See [`Error`]; [`Error::OutcomeUnknown`].
+    pub async fn delete(&self, key: impl AsRef<[u8]>) -> Result<bool, Error> {
+        found(self.call(Request::new(Verb::Delete, key.as_ref())).await)
+    }
+
+    /// Deletes many items. Says of each, in their order, whether there was one.
+    pub async fn delete_many<K: AsRef<[u8]>>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Vec<Result<bool, Error>> {
+        let requests = keys.into_iter().map(|key| Request::new(Verb::Delete, key.as_ref()));
+        self.call_many(requests).await.into_iter().map(found).collect()
+    }
+
+    /// Lets an item expire so long from now; `None`: never. Says whether there was one.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn touch(&self, key: impl AsRef<[u8]>, ttl: Option<Duration>) -> Result<bool, Error> {
+        found(self.call(expiring(Verb::Touch, key, ttl)).await)
+    }
+
+    /// Reads a value and lets it expire so long from now; `None`: never.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub async fn get_and_touch(
+        &self,
+        key: impl AsRef<[u8]>,
+        ttl: Option<Duration>,
+    ) -> Result<Option<Value>, Error> {
+        value(self.call(expiring(Verb::GetTouch, key, ttl)).await)
+    }
+
+    /// Adds to a number, wrapping around at 2^64. Says the number now, if there was one.
+    ///
+    /// # Errors
+    /// See [`Error`]; [`Error::NotANumber`], [`Error::OutcomeUnknown`].
+    pub async fn incr(&self, key: impl AsRef<[u8]>, by: u64) -> Result<Option<u64>, Error> {
+        number(self.call(with_operand(Verb::Incr, key, by)).await)
+    }
+
+    /// Subtracts from a number, at most down to 0. Says the number now, if there was one.
+    ///
+    /// # Errors
+    /// As [`incr`](Self::incr).
+    pub async fn decr(&self, key: impl AsRef<[u8]>, by: u64) -> Result<Option<u64>, Error> {
+        number(self.call(with_operand(Verb::Decr, key, by)).await)
+    }
+
+    /// Adds to a number, or makes it as `initial` where there is none. Says the number now.
+    ///
+    /// # Errors
+    /// As [`incr`](Self::incr).
+    pub async fn incr_or_create(
+        &self,
+        key: impl AsRef<[u8]>,
+        by: u64,
+        initial: u64,
+        options: StoreOptions,
+    ) -> Result<u64, Error> {
+        number_made(self.call(counting(Verb::Incr, key, by, initial, options)).await)
+    }
+
+    /// Subtracts from a number, or makes it as `initial` where there is none. Says the number now.
+    ///
+    /// # Errors
+    /// As [`incr`](Self::incr).
+    pub async fn decr_or_create(
+        &self,
+        key: impl AsRef<[u8]>,
+        by: u64,
+        initial: u64,
+        options: StoreOptions,
+    ) -> Result<u64, Error> {
+        number_made(self.call(counting(Verb::Decr, key, by, initial, options)).await)
+    }
+
+    /// Names and values about the server: of `group`, or the general ones if that is empty.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn stats(&self, group: &str) -> Result<Vec<(String, String)>, Error> {
+        lines(self.call(Request::new(Verb::Stats, group)).await)
+    }
+}

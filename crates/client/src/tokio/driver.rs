@@ -1,0 +1,194 @@
+//! The task behind the handles.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    io,
+    os::fd::AsFd,
+};
+
+use tokio::{
+    io::Interest,
+    net::UdpSocket,
+    sync::{mpsc, oneshot},
+    time::sleep,
+};
+
+use crate::{
+    Error, Outcome, Request,
+    core::{Completion, Full, OpId},
+    wire::Wire,
+};
+
+/// Orders that are taken before something is sent.
+const ORDERS_AT_ONCE_MAX: usize = 64;
+
+type Ended = Result<Outcome, Error>;
+
+/// What a handle wants.
+pub(super) enum Order {
+    /// One operation.
+    One(Request, oneshot::Sender<Ended>),
+    /// A vector of them.
+    Many(Vec<Request>, oneshot::Sender<Vec<Ended>>),
+}
+
+/// Who waits for an operation. A receiver that is gone is not missed.
+enum Waiter {
+    One(oneshot::Sender<Ended>),
+    /// The operation at `index` of a vector.
+    Part {
+        vector: u64,
+        index: usize,
+    },
+}
+
+/// A vector of which not everything has ended.
+struct Vector {
+    results: Vec<Option<Ended>>,
+    left: usize,
+    answer: oneshot::Sender<Vec<Ended>>,
+}
+
+/// Drives a core until no handle is left.
+pub(super) struct Driver {
+    wire: Wire,
+    /// The wire's socket once more, by which the runtime tells when something has arrived.
+    readiness: UdpSocket,
+    orders: mpsc::Receiver<Order>,
+    /// Taken, but not submitted for want of room. No order is taken meanwhile.
+    backlog: VecDeque<(Request, Waiter)>,
+    waiters: HashMap<OpId, Waiter>,
+    vectors: HashMap<u64, Vector>,
+    vector_next: u64,
+}
+
+impl Driver {
+    pub(super) fn new(wire: Wire, orders: mpsc::Receiver<Order>) -> io::Result<Self> {
+        let socket = std::net::UdpSocket::from(wire.as_fd().try_clone_to_owned()?);
+        Ok(Self {
+            wire,
+            readiness: UdpSocket::from_std(socket)?,
+            orders,
+            backlog: VecDeque::new(),
+            waiters: HashMap::new(),
+            vectors: HashMap::new(),
+            vector_next: 0,
+        })
+    }
+
+    /// Goes on until the last handle is dropped or the socket fails.
+    pub(super) async fn run(mut self) {
+        loop {
+            self.submit();
+            self.wire.flush();
+            self.complete();
+            if !self.backlog.is_empty() && self.wire.core.room() > 0 {
+                continue;
+            }
+            match self.wait().await {
+                Ok(true) => self.complete(),
+                Ok(false) => return,
+                Err(error) => return self.fail(&error),
+            }
+        }
+    }
+
+    /// Waits for something to do, and says whether there is a handle left.
+    async fn wait(&mut self) -> Result<bool, Error> {
+        let until_next = self.wire.until_next();
+        tokio::select! {
+            order = self.orders.recv(), if self.backlog.is_empty() => {
+                let Some(order) = order else { return Ok(false) };
+                self.take(order);
+                for _ in 1..ORDERS_AT_ONCE_MAX {
+                    let Ok(order) = self.orders.try_recv() else { break };
+                    self.take(order);
+                }
+            }
+            ready = self.readiness.readable() => {
+                ready?;
+                self.receive()?;
+            }
+            () = sleep(until_next.unwrap_or_default()), if until_next.is_some() => {}
+        }
+        Ok(true)
+    }
+
+    /// Takes in all that has arrived.
+    fn receive(&mut self) -> Result<(), Error> {
+        let Self { wire, readiness, .. } = self;
+        let mut result = Ok(());
+        let emptied = readiness.try_io(Interest::READABLE, || -> io::Result<()> {
+            result = wire.drain().map(drop);
+            // Nothing is left: this tells the runtime to report what comes from now on.
+            Err(io::ErrorKind::WouldBlock.into())
+        });
+        debug_assert!(emptied.is_err());
+        result
+    }
+
+    fn take(&mut self, order: Order) {
+        match order {
+            Order::One(request, answer) => self.backlog.push_back((request, Waiter::One(answer))),
+            Order::Many(requests, answer) if requests.is_empty() => {
+                answer.send(Vec::new()).ok();
+            }
+            Order::Many(requests, answer) => {
+                let vector = self.vector_next;
+                self.vector_next += 1;
+                let left = requests.len();
+                let results = std::iter::repeat_with(|| None).take(left).collect();
+                self.vectors.insert(vector, Vector { results, left, answer });
+                let parts = requests.into_iter().zip(0..);
+                let parts = parts.map(|(request, index)| (request, Waiter::Part { vector, index }));
+                self.backlog.extend(parts);
+            }
+        }
+    }
+
+    fn submit(&mut self) {
+        let wire = &mut self.wire;
+        let now_ns = wire.now_ns();
+        while let Some((request, waiter)) = self.backlog.pop_front() {
+            match wire.core.submit(request, now_ns) {
+                Ok(id) => {
+                    self.waiters.insert(id, waiter);
+                }
+                Err(Full(request)) => return self.backlog.push_front((request, waiter)),
+            }
+        }
+    }
+
+    fn complete(&mut self) {
+        while let Some(Completion { id, result }) = self.wire.core.poll_completion() {
+            if let Some(waiter) = self.waiters.remove(&id) {
+                self.answer(waiter, result);
+            }
+        }
+    }
+
+    fn answer(&mut self, waiter: Waiter, result: Ended) {
+        let (vector, index) = match waiter {
+            Waiter::One(answer) => return drop(answer.send(result)),
+            Waiter::Part { vector, index } => (vector, index),
+        };
+        let Some(found) = self.vectors.get_mut(&vector) else { return };
+        found.results[index] = Some(result);
+        found.left -= 1;
+        if found.left == 0
+            && let Some(whole) = self.vectors.remove(&vector)
+        {
+            let results = whole.results.into_iter().flatten().collect();
+            whole.answer.send(results).ok();
+        }
+    }
+
+    /// The socket is of no use any more: ends what there is.
+    fn fail(mut self, error: &Error) {
+        let submitted = std::mem::take(&mut self.waiters).into_values();
+        let backlog = std::mem::take(&mut self.backlog).into_iter().map(|(_, waiter)| waiter);
+        for waiter in submitted.chain(backlog) {
+            self.answer(waiter, Err(error.clone()));
+        }
+    }
+}

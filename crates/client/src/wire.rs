@@ -1,0 +1,130 @@
+//! A core with a socket and a clock.
+
+use std::{
+    hash::{BuildHasher, Hasher, RandomState},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    os::fd::{AsFd, BorrowedFd},
+    time::{Duration, Instant},
+};
+
+use minos_net::udp::{
+    BURST_MESSAGES, MESSAGE_BYTES_MAX, ReceiveBurst, TransmitBurst, UdpOptions, UdpPort, header_bytes,
+};
+
+use crate::{Address, Config, Error, core::Core};
+
+/// Messages that are received with one call.
+const SLOTS: usize = BURST_MESSAGES / 2;
+
+/// A core, the socket that its bytes go through, and the clock that it lives by.
+pub(crate) struct Wire {
+    pub(crate) core: Core,
+    port: UdpPort,
+    receive: ReceiveBurst,
+    transmit: TransmitBurst,
+    server: SocketAddr,
+    begun: Instant,
+}
+
+impl Wire {
+    /// A core for the server at `address`. Nothing is sent yet.
+    pub(crate) fn open(address: &Address, config: Config) -> Result<Self, Error> {
+        let server = address.resolve()?;
+        let any: IpAddr = match server {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let port = UdpPort::bind(SocketAddr::new(any, 0), &UdpOptions::default())?;
+        let mut core = Core::new(config, server, unguessable(), 0)?;
+        if let Some(bytes) = path_bytes(server) {
+            core.limit_datagrams(bytes);
+        }
+        Ok(Self {
+            core,
+            port,
+            receive: ReceiveBurst::with_slots(SLOTS, MESSAGE_BYTES_MAX),
+            transmit: TransmitBurst::new(),
+            server,
+            begun: Instant::now(),
+        })
+    }
+
+    /// Now, as the core counts.
+    pub(crate) fn now_ns(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Does what is due, and sends all there is to send.
+    pub(crate) fn flush(&mut self) {
+        let now_ns = self.now_ns();
+        self.core.on_timer(now_ns);
+        loop {
+            let mut is_full = false;
+            while let Some(train) = self.core.poll_transmit(now_ns) {
+                // A burst with at most this many trains takes any other.
+                is_full = !self.transmit.push(train.to, train.bytes, train.segment_bytes)
+                    || self.transmit.len() == BURST_MESSAGES;
+                if is_full {
+                    break;
+                }
+            }
+            let sent = self.transmit.send(&self.port);
+            if sent.too_long > 0
+                && let Some(bytes) = path_bytes(self.server)
+            {
+                self.core.limit_datagrams(bytes);
+            }
+            if !is_full {
+                return;
+            }
+        }
+    }
+
+    /// Takes in all that has arrived. Says whether anything had.
+    ///
+    /// # Errors
+    /// The socket is of no use any more.
+    pub(crate) fn drain(&mut self) -> Result<bool, Error> {
+        let mut has_any = false;
+        loop {
+            let received = self.port.receive(&mut self.receive)?;
+            let now_ns = self.now_ns();
+            for message in self.receive.messages() {
+                has_any = true;
+                self.core.receive(message.peer, message.bytes, message.segment_bytes, now_ns);
+            }
+            if received < SLOTS {
+                return Ok(has_any);
+            }
+        }
+    }
+
+    /// How long until something is due; `None` if nothing is.
+    pub(crate) fn until_next(&self) -> Option<Duration> {
+        let next_ns = self.core.next_timer()?;
+        Some(Duration::from_nanos(next_ns.saturating_sub(self.now_ns())))
+    }
+}
+
+impl AsFd for Wire {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.port.as_fd()
+    }
+}
+
+impl std::fmt::Debug for Wire {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Wire").field("server", &self.server).field("core", &self.core).finish_non_exhaustive()
+    }
+}
+
+/// A seed that nobody can guess: the hash of nothing under a key from the system.
+fn unguessable() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+/// Bytes of payload that the path to `server` carries, as far as the system knows.
+fn path_bytes(server: SocketAddr) -> Option<usize> {
+    let mtu_bytes = UdpPort::path_mtu(server).ok()?;
+    mtu_bytes.checked_sub(header_bytes(&server))
+}
