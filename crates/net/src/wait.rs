@@ -11,8 +11,9 @@ use rustix::{
 
 use crate::{Wait, epoll::timespec};
 
-/// Descriptors that can be waited for at once.
-pub const WAIT_MAX: usize = WORKERS_MAX + 2;
+/// Descriptors that can be waited for at once: two for each RX queue, for connections and datagrams, and a few of the
+/// thread's own.
+pub const WAIT_MAX: usize = 2 * WORKERS_MAX + 4;
 
 /// Waits until one of `descriptors`, at most [`WAIT_MAX`], is readable and says whether one is.
 ///

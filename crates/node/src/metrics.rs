@@ -47,6 +47,14 @@ metrics! {
     buffer_overflows,
     /// Expired or flushed items reclaimed in the background.
     reclaimed,
+    /// Trains of datagrams sent.
+    native_trains_sent,
+    /// Trains dropped, in part or in whole, because a buffer was full.
+    native_trains_dropped,
+    /// Trains not sent because their datagrams are longer than the path's MTU.
+    native_trains_too_long,
+    /// Trains not sent because the network reported that the client cannot be reached.
+    native_trains_refused,
     /// Times the worker went to sleep.
     sleeps,
 }

@@ -14,6 +14,10 @@ use minos_sync::{Ring, SpinLock};
 
 use crate::{connection::Connection, slab::Slab, transfer::Transfer};
 
+/// Looks at a queue without connections after which its poller is asked all the same, because it may have
+/// something to say about those that were there.
+const EMPTY_LOOKS_MAX: u32 = 64;
+
 /// Queue i, owned by worker i (Minos §3.1).
 ///
 /// The owner's lock is uncontended; when the owner is a large worker, the small ones try it in turn.
@@ -48,6 +52,8 @@ pub(crate) struct QueueState<M: Mode, P> {
     /// Whether one of them waits for room in a ring, of which nobody tells.
     pub(crate) awaits_ring: bool,
     pub(crate) ready: Vec<Ready>,
+    /// Looks at the queue since it had connections and its poller was asked.
+    empty_looks: u32,
 }
 
 /// A transfer that cannot go yet: the ring of its worker is full, or earlier replies of its connection are
@@ -72,6 +78,7 @@ impl<M: Mode, P: Poller> RxQueue<M, P> {
             held_back: VecDeque::new(),
             awaits_ring: false,
             ready: Vec::new(),
+            empty_looks: 0,
         };
         // Each connection has at most one arrival on its way, so that a push never finds it full.
         let arrivals = Ring::new((connections_max + 1).next_power_of_two());
@@ -122,7 +129,7 @@ impl<M: Mode, P: Poller> QueueState<M, P> {
         self.ready.clear();
         // Half of a burst at most is left to what is left over, so that neither starves the other.
         let left_over = self.backlog.len().min(max.div_ceil(2));
-        if left_over < max {
+        if left_over < max && self.has_news() {
             self.poller.poll(&mut self.ready, max - left_over, Wait::No)?;
         }
         for token in self.backlog.drain(..left_over) {
@@ -133,6 +140,17 @@ impl<M: Mode, P: Poller> QueueState<M, P> {
             }
         }
         Ok(())
+    }
+
+    /// Whether the poller is worth a system call: where only datagrams come, it is not.
+    fn has_news(&mut self) -> bool {
+        self.empty_looks += 1;
+        if self.connections.is_empty() && !self.poller.has_unsubmitted() && self.empty_looks < EMPTY_LOOKS_MAX
+        {
+            return false;
+        }
+        self.empty_looks = 0;
+        true
     }
 
     /// Sees to it that a connection is visited again though nothing more may come.

@@ -1,7 +1,9 @@
 //! A server: its threads and how it starts and stops.
 
 use std::{
-    io,
+    fs::File,
+    io::{self, Read},
+    net::SocketAddr,
     sync::{Arc, Mutex, atomic::AtomicU32},
     thread::{self, JoinHandle},
     time::Instant,
@@ -18,9 +20,11 @@ use crate::{
     counters::Counters,
     large_set::LargeSet,
     metrics::Metrics,
+    native::{NativeSetting, NativeShared},
     plan_cell::PlanCell,
+    ports::Ports,
     queue::RxQueue,
-    shared::{Shared, Stop, WorkerShared},
+    shared::{NativeSide, Shared, Stop, WorkerShared},
     worker::Worker,
 };
 
@@ -29,6 +33,7 @@ use crate::{
 pub struct Server {
     stop: Arc<Stop>,
     addresses: Vec<Address>,
+    native_address: Option<SocketAddr>,
     threads: Vec<JoinHandle<()>>,
     io: &'static str,
 }
@@ -44,6 +49,16 @@ pub enum StartError {
     Listen {
         /// The address.
         address: Address,
+        /// What the kernel said.
+        error: io::Error,
+    },
+    /// The ports of the native protocol cannot be had.
+    #[error("--native {address}: cannot open {ports} ports: {error}")]
+    Native {
+        /// The address of the first one.
+        address: SocketAddr,
+        /// How many.
+        ports: usize,
         /// What the kernel said.
         error: io::Error,
     },
@@ -90,6 +105,11 @@ impl Server {
     /// Where clients can connect, with the ports that were taken.
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
+    }
+
+    /// Where native clients say hello, with the port that was taken, if the protocol is served.
+    pub fn native_address(&self) -> Option<SocketAddr> {
+        self.native_address
     }
 
     /// How sockets are polled.
@@ -142,7 +162,8 @@ impl Server {
         let addresses = listeners.iter().map(|listener| listener.address().clone()).collect();
         let shared = share::<M, P>(config, store, &discipline)?;
         let stop = Arc::clone(&shared.stop);
-        let mut server = Self { stop, addresses, threads: Vec::new(), io: P::NAME };
+        let native_address = shared.native.as_ref().map(|side| side.ports.address());
+        let mut server = Self { stop, addresses, native_address, threads: Vec::new(), io: P::NAME };
         let cpus = shared.config.pin.then(allowed_cpus).unwrap_or_default();
         for index in 0..shared.workers.len() {
             let large = LargeSet::new(shared.config.large_order, shared.config.large_wait_max)?;
@@ -207,7 +228,8 @@ fn share<M: Mode, P: Poller>(
     config: ServerConfig,
     store: Arc<Engine<M>>,
     discipline: &impl Discipline,
-) -> io::Result<Arc<Shared<M, P>>> {
+) -> Result<Arc<Shared<M, P>>, StartError> {
+    let native = native_side(&config, &store)?;
     let (mut workers, mut queues) = (Vec::new(), Vec::new());
     for _ in 0..config.control.workers {
         let worker = WorkerShared {
@@ -231,9 +253,35 @@ fn share<M: Mode, P: Poller>(
         flush_due_s: AtomicU32::new(0),
         connections: Arc::default(),
         counters_baseline: Mutex::default(),
+        native,
         config,
     };
     Ok(Arc::new(shared))
+}
+
+/// Opens the ports of the native protocol, if it is to be served.
+fn native_side<M: Mode>(
+    config: &ServerConfig,
+    store: &Arc<Engine<M>>,
+) -> Result<Option<NativeSide<M>>, StartError> {
+    let Some(native) = &config.native else { return Ok(None) };
+    let workers = config.control.workers;
+    let ports = Ports::bind(native, workers).map_err(|error| StartError::Native {
+        address: native.address,
+        ports: 2 * workers,
+        error,
+    })?;
+    let mut entropy = [0; 48];
+    File::open("/dev/urandom")?.read_exact(&mut entropy)?;
+    let setting = NativeSetting {
+        queues: workers as u16,
+        base_port: ports.address().port(),
+        value_bytes_max: config.value_bytes_max,
+        entropy,
+        start: Instant::now(),
+    };
+    let core = NativeShared::new(Arc::clone(store), config.clock, native, &setting);
+    Ok(Some(NativeSide { core: Arc::new(core), ports }))
 }
 
 fn pin(cpu: Option<usize>) {

@@ -20,7 +20,9 @@ use crate::{
     config::ServerConfig,
     counters::{Counters, Totals},
     metrics::Metrics,
+    native::{Job, NativeShared},
     plan_cell::PlanCell,
+    ports::Ports,
     queue::RxQueue,
     registry::Registry,
     transfer::Transfer,
@@ -42,12 +44,28 @@ pub(crate) struct Shared<M: Mode, P> {
     pub(crate) connections: Arc<Registry>,
     /// The counters when they were last reset.
     pub(crate) counters_baseline: Mutex<Totals>,
+    /// The native protocol, if it is served.
+    pub(crate) native: Option<NativeSide<M>>,
+}
+
+/// What the native protocol has of a server.
+pub(crate) struct NativeSide<M: Mode> {
+    pub(crate) core: Arc<NativeShared<M>>,
+    pub(crate) ports: Ports,
+}
+
+/// What one worker hands to another.
+pub(crate) enum RingItem<M: Mode> {
+    /// A connection with a large request.
+    Transfer(Box<Transfer<M>>),
+    /// A datagram, or a large request out of one.
+    Job(Job),
 }
 
 /// What others may touch of a worker.
 pub(crate) struct WorkerShared<M: Mode> {
-    /// Large requests handed to it.
-    pub(crate) ring: Ring<Box<Transfer<M>>>,
+    /// What others have handed to it.
+    pub(crate) ring: Ring<RingItem<M>>,
     pub(crate) waker: Waker,
     pub(crate) histogram: Arc<SharedHistogram>,
     pub(crate) counters: Arc<Counters>,

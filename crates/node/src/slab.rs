@@ -42,6 +42,11 @@ impl Slab {
         }
     }
 
+    /// Whether there are no connections, here or away.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.free.len() == self.slots.len()
+    }
+
     /// The connection of that name, unless it is gone or away.
     pub(crate) fn here(&mut self, token: Token) -> Option<&mut Connection> {
         match &mut self.slot(token)?.state {

@@ -15,11 +15,13 @@ use minos_sched::{Discipline, Role, WorkerId};
 
 use crate::{
     connection::Connection,
+    datagrams::{Datagrams, Portion},
     idle::Idle,
     large_set::{Ended, LargeSet},
+    native::NativeWorker,
     placement::WorkerPlacement,
     queue::{Arrival, HeldBack, QueueState},
-    shared::{Shared, WorkerShared},
+    shared::{RingItem, Shared, WorkerShared},
     transfer::{Slice, Transfer, Work},
 };
 
@@ -48,6 +50,8 @@ pub(crate) struct Worker<'s, M: Mode, D, P: Poller> {
     pub(crate) id: WorkerId,
     pub(crate) placement: WorkerPlacement<D>,
     pub(crate) large: LargeSet<M>,
+    /// Its side of the native protocol, if that is served.
+    pub(crate) datagrams: Option<Datagrams<'s, M>>,
     idle: Idle,
     /// The clock, read once a turn of the loop.
     pub(crate) now: Instant,
@@ -74,6 +78,7 @@ impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
         Self {
             placement: WorkerPlacement::new(&shared.plan, id, histogram, config.control.sample_one_in),
             large,
+            datagrams: datagrams(shared, id, now),
             idle: Idle::new(config.poll, config.spin_max),
             now,
             now_s: shared.clock.seconds_at(now),
@@ -92,13 +97,18 @@ impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
     /// Works until the server stops.
     pub(crate) fn run(mut self) {
         let shared = self.shared;
+        self.share_datagrams();
         while !shared.stop.is_requested() {
             self.read_clock();
             if self.placement.refresh(&shared.plan) {
                 // What was this worker's to poll may not be any more.
                 (0..shared.queues.len()).for_each(|queue| pass_on(shared, queue));
+                self.share_datagrams();
             }
-            let worked = self.poll_queues(shared) | self.take_from_ring() | self.serve_large();
+            let worked = self.poll_queues(shared)
+                | self.take_from_ring()
+                | self.poll_transfers(false)
+                | self.serve_large();
             self.keep_house();
             if worked {
                 self.idle.worked(self.now);
@@ -120,7 +130,7 @@ impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
         self.now_s = self.shared.clock.seconds_at(self.now);
     }
 
-    fn role(&self) -> Role {
+    pub(crate) fn role(&self) -> Role {
         self.placement.plan.role(self.id)
     }
 
@@ -130,21 +140,27 @@ impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
         let mine = self.id.index();
         if self.role() == Role::Large {
             if self.may_steal() {
-                return self.poll_queue(shared, mine, VISITS_MIN, STOLEN_REQUESTS_MAX);
+                return self.poll_queue(shared, mine, VISITS_MIN, STOLEN_REQUESTS_MAX, Portion::Single);
             }
             pass_on(shared, mine);
             return false;
         }
-        let mut found = self.poll_queue(shared, mine, BURST_MAX, VISIT_REQUESTS_MAX);
+        let mut found = self.poll_queue(shared, mine, BURST_MAX, VISIT_REQUESTS_MAX, Portion::Burst);
         if self.placement.plan.large_workers() > 0 {
-            let share = BURST_MAX.div_ceil(self.placement.plan.small_workers().max(1)).max(VISITS_MIN);
+            let share = self.share_of_large_queues();
             for queue in 0..shared.queues.len() {
                 if self.placement.plan.roles[queue] == Role::Large {
-                    found |= self.poll_queue(shared, queue, share, VISIT_REQUESTS_MAX);
+                    found |= self.poll_queue(shared, queue, share, VISIT_REQUESTS_MAX, Portion::Share);
                 }
             }
         }
         found
+    }
+
+    /// How many connections, or messages, of a large worker's queue each small worker serves in a look: B/n_s (Minos
+    /// §3.1).
+    pub(crate) fn share_of_large_queues(&self) -> usize {
+        BURST_MAX.div_ceil(self.placement.plan.small_workers().max(1)).max(VISITS_MIN)
     }
 
     /// Whether this worker takes small requests though it is a large one.
@@ -152,14 +168,15 @@ impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
         self.shared.config.steal && self.large.len() == 0
     }
 
-    /// Serves at most `connections_max` ready connections of a queue, unless another worker does so
-    /// at the moment.
+    /// Serves at most `connections_max` ready connections of a queue and a portion of its datagrams, unless another
+    /// worker does so at the moment.
     fn poll_queue(
         &mut self,
         shared: &Shared<M, P>,
         queue: usize,
         connections_max: usize,
         requests_max: usize,
+        datagrams: Portion,
     ) -> bool {
         let Some(mut state) = shared.queues[queue].state.try_lock() else { return false };
         let admitted = state.admit(&shared.queues[queue].arrivals, BURST_MAX);
@@ -178,8 +195,10 @@ impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
             self.count_visits(ready.len() as u64, queue);
         }
         state.ready = ready;
+        // The lock of the queue is that of its port too.
+        let arrived = self.poll_port(queue, datagrams);
         shared.queues[queue].note_left_over(&mut state);
-        found | admitted | released
+        found | admitted | released | arrived
     }
 
     fn count_visits(&self, visits: u64, queue: usize) {
@@ -228,32 +247,44 @@ impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
         };
         let target = &self.shared.workers[worker.index()];
         let metrics = &self.mine().metrics;
-        match target.ring.push(held.transfer) {
+        match target.ring.push(RingItem::Transfer(held.transfer)) {
             Ok(()) => {
                 metrics.handed_over.add(1);
                 if worker != self.id {
                     target.waker.wake();
                 }
             }
-            Err(transfer) => {
+            Err(RingItem::Transfer(transfer)) => {
                 metrics.ring_full.add(1);
                 state.awaits_ring = true;
                 state.held_back.push_back(HeldBack { transfer, ..held });
             }
+            Err(RingItem::Job(_)) => unreachable!("a ring gives back what it was given"),
         }
         true
     }
 
-    /// Takes a burst of large requests from this worker's ring.
+    /// Takes a burst of what others have handed over from this worker's ring.
     fn take_from_ring(&mut self) -> bool {
-        let mut taken = 0;
-        while taken < BURST_MAX as u64 {
-            let Some(transfer) = self.mine().ring.pop() else { break };
-            self.large.insert(transfer, self.now);
-            taken += 1;
+        let (mut transfers, mut jobs) = (0, 0);
+        while transfers + jobs < BURST_MAX as u64 {
+            match self.mine().ring.pop() {
+                Some(RingItem::Transfer(transfer)) => {
+                    self.large.insert(transfer, self.now);
+                    transfers += 1;
+                }
+                Some(RingItem::Job(job)) => {
+                    self.do_job(job);
+                    jobs += 1;
+                }
+                None => break,
+            }
         }
-        self.mine().metrics.large_taken.add(taken);
-        taken > 0
+        if jobs > 0 {
+            self.answer_jobs();
+        }
+        self.mine().metrics.large_taken.add(transfers);
+        transfers + jobs > 0
     }
 
     /// Serves one slice of a large transfer: as much as may come between two looks at the RX queues.
@@ -360,6 +391,8 @@ impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
         // Whoever wakes writes after he has seen the wish, perhaps only after this sleep has ended otherwise; so
         // every sleep takes back what is there.
         mine.waker.drain();
+        // Whether they have woken this worker or not.
+        self.poll_transfers(true);
     }
 
     /// Whether nothing came since this worker last looked that no descriptor would tell of.
@@ -386,6 +419,11 @@ impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
         descriptors.push(shared.workers[self.id.index()].waker.as_fd());
         descriptors.push(self.large.descriptor());
         descriptors.extend(self.polled_queues().map(|queue| shared.queues[queue].descriptor.as_fd()));
+        if shared.native.is_some() {
+            let transfers = shared.queues.len() + self.id.index();
+            let ports = self.polled_queues().chain([transfers]);
+            descriptors.extend(ports.filter_map(|queue| self.port_descriptor(queue)));
+        }
         descriptors
     }
 
@@ -397,6 +435,8 @@ impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
         self.housekeeping.next = self.now + HOUSEKEEPING_EVERY;
         self.sweep();
         self.give_up_stalled();
+        self.poll_transfers(true);
+        self.tick_datagrams();
         if self.housekeeping.connections_checked != self.now_s {
             self.housekeeping.connections_checked = self.now_s;
             self.close_silent();
@@ -451,17 +491,33 @@ impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
         loop {
             self.read_clock();
             self.take_from_ring();
-            if self.large.len() == 0
+            self.poll_transfers(true);
+            self.tick_datagrams();
+            if (self.large.len() == 0 && !self.has_transfers())
                 || deadline.is_some_and(|deadline| self.now >= deadline)
                 || self.shared.stop.is_at_once()
             {
                 return;
             }
             if !self.serve_large() {
-                let _ = wait_readable(&[self.large.descriptor()], Wait::For(Duration::from_millis(10)));
+                let transfers = self.port_descriptor(self.shared.queues.len() + self.id.index());
+                let descriptors: ArrayVec<_, 2> =
+                    [Some(self.large.descriptor()), transfers].into_iter().flatten().collect();
+                let _ = wait_readable(&descriptors, Wait::For(Duration::from_millis(10)));
             }
         }
     }
+}
+
+/// The side of worker `id` of the native protocol, if that is served.
+fn datagrams<M: Mode, P: Poller>(
+    shared: &Shared<M, P>,
+    id: WorkerId,
+    now: Instant,
+) -> Option<Datagrams<'_, M>> {
+    let side = shared.native.as_ref()?;
+    let counters = Arc::clone(&shared.workers[id.index()].counters);
+    Some(Datagrams::new(NativeWorker::new(Arc::clone(&side.core), id, counters, shared), now))
 }
 
 /// Wakes those whose `queue` is to poll, if there is work in it that no descriptor tells of.

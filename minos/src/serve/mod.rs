@@ -2,6 +2,7 @@
 
 mod config_file;
 mod memory;
+mod native;
 mod options;
 
 use std::{io::Write, sync::Arc};
@@ -23,8 +24,10 @@ pub(crate) fn run(options: &ServeOptions, verbosity: Arc<Verbosity>) -> anyhow::
     };
     let (mut server_config, store_config) = options.configs()?;
     server_config.verbosity = verbosity;
-    if options.access == AccessMode::Crew {
-        tracing::warn!("requests over TCP reach any worker: partitions are locked (crcw)");
+    if options.access != AccessMode::Crcw {
+        tracing::warn!(
+            "--access is advice to native clients; requests reach any worker: partitions are locked (crcw)"
+        );
     }
     match options.engine {
         EngineKind::Cache => serve::<CacheMode>(&options, server_config, &store_config),
@@ -59,6 +62,9 @@ fn announce(server: &Server, options: &ServeOptions) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     for address in server.addresses() {
         writeln!(out, "listening on memcached {address}")?;
+    }
+    if let Some(address) = server.native_address() {
+        writeln!(out, "listening on native {address}")?;
     }
     out.flush()?;
     tracing::info!(

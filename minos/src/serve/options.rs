@@ -2,10 +2,12 @@
 
 use std::{
     hash::{BuildHasher, Hasher},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     path::PathBuf,
     time::Duration,
 };
 
+use super::native::NativeOptions;
 use crate::time::parse_time;
 use clap::{Args, ValueEnum, builder::PossibleValuesParser, builder::TypedValueParser};
 use minos_base::{SizeText, limits::BURST_MAX};
@@ -27,15 +29,13 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Where memcached clients connect: IP:PORT or unix:/PATH; may be given several times
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:11211", help_heading = "Addresses")]
+    /// Where memcached clients connect: IP:PORT or unix:/PATH; may be given several times [default:
+    /// 127.0.0.1:11211, nowhere with --access erew]
+    #[arg(long, value_name = "ADDR", help_heading = "Addresses")]
     pub(crate) memcached: Vec<Address>,
     /// Where Redis clients connect (not there yet)
     #[arg(long, value_name = "ADDR", help_heading = "Addresses")]
     pub(crate) resp: Option<Address>,
-    /// Where native datagram clients connect (not there yet)
-    #[arg(long, value_name = "ADDR", help_heading = "Addresses")]
-    pub(crate) native: Option<Address>,
     /// Where metrics are read (not there yet)
     #[arg(long, value_name = "ADDR", help_heading = "Addresses")]
     pub(crate) admin: Option<Address>,
@@ -49,7 +49,8 @@ pub(crate) struct ServeOptions {
     /// Which items a cache evicts [default: approx-lru]
     #[arg(long, value_enum, value_name = "POLICY", help_heading = "Store")]
     pub(crate) evict: Option<Evict>,
-    /// Who may touch a partition. Requests over TCP reach any worker, which is crcw
+    /// How native clients direct requests: by the key's partition never (crcw), for writes (crew) or always (erew).
+    /// Requests over TCP reach any worker
     #[arg(long, value_enum, default_value_t = AccessMode::Crcw, help_heading = "Store")]
     pub(crate) access: AccessMode,
     /// Partitions, a power of two [default: by the memory]
@@ -145,7 +146,13 @@ pub(crate) struct ServeOptions {
     /// Time that a stopping server gives to what is under way
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_time, help_heading = "Limits")]
     pub(crate) stop_timeout: Duration,
+
+    #[command(flatten)]
+    pub(crate) native: NativeOptions,
 }
+
+/// Where memcached clients connect unless the options say otherwise.
+const MEMCACHED: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 11211);
 
 /// An option that is on or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -182,14 +189,15 @@ impl From<Evict> for Eviction {
     }
 }
 
-/// Who may touch a partition (MICA §4.1.2).
+/// Who touches a partition as long as clients direct their requests so (MICA §4.1.2). Partitions are locked all the
+/// same, because a request may still arrive anywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum AccessMode {
     /// Any worker reads and writes
     Crcw,
-    /// Any worker reads, one writes; served as crcw
+    /// Any worker reads, one writes
     Crew,
-    /// One worker does both (not there yet)
+    /// One worker does both; native clients only
     Erew,
 }
 
@@ -212,18 +220,28 @@ impl ServeOptions {
     /// Names the option that asks for what is not there.
     pub(crate) fn configs(&self) -> anyhow::Result<(ServerConfig, StoreConfig)> {
         self.refuse_what_is_not_there()?;
-        Ok((self.server_config(), self.store_config()))
+        let mut server = self.server_config();
+        server.native = self.native.config(self.access)?;
+        Ok((server, self.store_config()))
+    }
+
+    /// Where memcached clients connect.
+    fn memcached(&self) -> Vec<Address> {
+        if self.memcached.is_empty() && self.access != AccessMode::Erew {
+            return vec![Address::Tcp(MEMCACHED)];
+        }
+        self.memcached.clone()
     }
 
     fn refuse_what_is_not_there(&self) -> anyhow::Result<()> {
         let missing = [
             (self.resp.is_some(), "--resp: the Redis protocol is not served yet"),
-            (self.native.is_some(), "--native: the native protocol is not served yet"),
             (self.admin.is_some(), "--admin: metrics over HTTP are not served yet; see the command `stats`"),
             (
-                self.access == AccessMode::Erew,
+                self.access == AccessMode::Erew
+                    && (self.native.native.is_none() || !self.memcached.is_empty()),
                 "--access erew: requests over TCP reach any worker, and each partition would be one worker's \
-                 own; it comes with the native protocol, which directs requests. Use --access crcw",
+                 own; it goes with --native and without --memcached. Use --access crcw",
             ),
             (
                 self.engine == EngineKind::Store && (self.evict.is_some() || self.large_reserve.is_some()),
@@ -238,7 +256,7 @@ impl ServeOptions {
 
     fn server_config(&self) -> ServerConfig {
         let mut config = ServerConfig::new(self.workers());
-        config.memcached = self.memcached.clone();
+        config.memcached = self.memcached();
         config.control.percentile = self.percentile;
         config.control.threshold = self.threshold;
         config.control.cost = self.cost;

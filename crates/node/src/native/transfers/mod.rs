@@ -293,7 +293,7 @@ impl<M: Mode> Transfers<M> {
         received.start(fragments.count());
         let key = key.into();
         let arriving = Arriving { reservation, key, store, fragments, received, ticket, permit };
-        let (transfer, state) = (self.name(at), State::Open(arriving));
+        let (transfer, state) = (self.name(at), State::Open(Box::new(arriving)));
         self.slots[at] = Some(Slot { transfer, peer: to.peer, asked, touched: around.now, state });
         self.open += 1;
         Ok(transfer)
@@ -362,7 +362,7 @@ impl<M: Mode> Transfers<M> {
         else {
             return;
         };
-        let Arriving { reservation, key, store, fragments, ticket, permit, .. } = arriving;
+        let Arriving { reservation, key, store, fragments, ticket, permit, .. } = *arriving;
         around.cx.counters.cmd_set.count();
         let stored = commit_store(around.cx, &store, asked.hash, &key, reservation);
         drop(permit);
@@ -379,7 +379,7 @@ impl<M: Mode> Transfers<M> {
     }
 
     /// Ends a store that is arriving, and hands out what there is of it.
-    fn end(&mut self, at: usize, ended: Ended, now: Instant) -> Option<Arriving<M>> {
+    fn end(&mut self, at: usize, ended: Ended, now: Instant) -> Option<Box<Arriving<M>>> {
         let slot = self.slots[at].as_mut()?;
         match std::mem::replace(&mut slot.state, State::Ended(ended)) {
             State::Open(arriving) => {

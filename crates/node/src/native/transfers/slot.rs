@@ -37,7 +37,7 @@ pub(super) struct Asked {
 /// How far it is.
 pub(super) enum State<M: Mode> {
     /// Fragments are missing.
-    Open(Arriving<M>),
+    Open(Box<Arriving<M>>),
     /// This came of it. Kept for a client that has not heard of it.
     Ended(Ended),
 }

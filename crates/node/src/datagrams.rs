@@ -1,0 +1,208 @@
+//! A worker's side of the native protocol: datagrams from its sockets, answers and jobs from it.
+
+use std::{
+    os::fd::{AsFd, BorrowedFd},
+    time::{Duration, Instant},
+};
+
+use minos_base::limits::BURST_MAX;
+use minos_engine::Mode;
+use minos_net::{Poller, udp::ReceiveBurst};
+use minos_sched::{Discipline, Role, WorkerId};
+
+use crate::{
+    native::{Job, NativeWorker, Turn},
+    outbound::Outbound,
+    shared::{RingItem, Shared},
+    worker::Worker,
+};
+
+/// Room for one received message, which may be a train.
+const MESSAGE_BYTES_MAX: usize = 64 << 10;
+/// For how long the next sign of a large transfer is looked for at each turn after the last one. A client that takes
+/// longer waits for the next time that this worker sleeps or keeps house.
+const ACTIVE_FOR: Duration = Duration::from_millis(10);
+
+/// What a worker needs to serve datagrams.
+pub(crate) struct Datagrams<'s, M: Mode> {
+    native: NativeWorker<'s, M>,
+    /// For the worker's own queue.
+    burst: ReceiveBurst,
+    /// For its part of the queues of large workers.
+    share: ReceiveBurst,
+    share_messages: usize,
+    /// For a worker that should be doing something else.
+    single: ReceiveBurst,
+    outbound: Outbound,
+    /// Until when the transfer port is polled at every turn.
+    active_until: Instant,
+}
+
+/// How much of a port is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Portion {
+    /// A whole burst.
+    Burst,
+    /// This worker's part of the queue of a large worker (Minos §3.1).
+    Share,
+    /// One message.
+    Single,
+}
+
+impl<'s, M: Mode> Datagrams<'s, M> {
+    pub(crate) fn new(native: NativeWorker<'s, M>, now: Instant) -> Self {
+        Self {
+            native,
+            burst: ReceiveBurst::with_slots(BURST_MAX, MESSAGE_BYTES_MAX),
+            share: ReceiveBurst::with_slots(1, MESSAGE_BYTES_MAX),
+            share_messages: 1,
+            single: ReceiveBurst::with_slots(1, MESSAGE_BYTES_MAX),
+            outbound: Outbound::default(),
+            active_until: now,
+        }
+    }
+
+    /// Makes room for shares of so many messages.
+    fn set_share(&mut self, messages: usize) {
+        if self.share_messages != messages {
+            self.share = ReceiveBurst::with_slots(messages, MESSAGE_BYTES_MAX);
+            self.share_messages = messages;
+        }
+    }
+
+    /// Whether large transfers are under way, as far as this worker can know: of those to clients it remembers nothing.
+    fn is_active(&self, now: Instant) -> bool {
+        self.native.transfers_open() > 0 || now < self.active_until
+    }
+}
+
+impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
+    /// Prepares for its part of the queues of large workers under a new plan.
+    pub(crate) fn share_datagrams(&mut self) {
+        let messages = self.share_of_large_queues();
+        if let Some(datagrams) = &mut self.datagrams {
+            datagrams.set_share(messages);
+        }
+    }
+
+    /// Serves what has arrived at the port of `queue`, which is no other worker's to receive from at the moment; says
+    /// whether anything had. From the number of RX queues on, these are the transfer ports.
+    pub(crate) fn poll_port(&mut self, queue: usize, portion: Portion) -> bool {
+        let (shared, id) = (self.shared, self.id);
+        let (Some(side), Some(datagrams)) = (&shared.native, &mut self.datagrams) else { return false };
+        let Datagrams { native, outbound, .. } = datagrams;
+        let burst = match portion {
+            Portion::Burst => &mut datagrams.burst,
+            Portion::Share => &mut datagrams.share,
+            Portion::Single => &mut datagrams.single,
+        };
+        let port = side.ports.port(queue);
+        if let Err(error) = port.receive(burst) {
+            tracing::error!(%error, queue, "cannot receive datagrams");
+            shared.stop.request();
+            return false;
+        }
+        let messages = burst.messages();
+        if messages.len() == 0 {
+            return false;
+        }
+        let messages = messages.map(|message| {
+            let bytes: &[u8] = message.bytes;
+            (message.peer, bytes, message.segment_bytes)
+        });
+        let mut egress = outbound.through(port, &shared.workers[id.index()].metrics);
+        let mut hand_off = |worker, job| hand_off(shared, id, worker, job);
+        let (now, placement) = (self.now, &mut self.placement);
+        native.on_messages(
+            queue,
+            messages,
+            Turn { now, placement, egress: &mut egress, hand_off: &mut hand_off },
+        );
+        egress.flush();
+        true
+    }
+
+    /// Looks for fragments, and for clients that ask for more of a large value. Nobody else polls this port, because
+    /// only this worker has what belongs to them.
+    pub(crate) fn poll_transfers(&mut self, must: bool) -> bool {
+        let now = self.now;
+        let Some(datagrams) = &self.datagrams else { return false };
+        if !must && !datagrams.is_active(now) {
+            return false;
+        }
+        // A burst of fragments takes as long as many small requests.
+        let is_free = self.role() == Role::Large && self.large.len() == 0;
+        let portion = if is_free { Portion::Burst } else { Portion::Single };
+        let found = self.poll_port(self.shared.queues.len() + self.id.index(), portion);
+        if found {
+            self.note_transfer();
+        }
+        found
+    }
+
+    /// Does what another worker has handed over; the answers wait for [`Worker::answer_jobs`].
+    pub(crate) fn do_job(&mut self, job: Job) {
+        let (shared, id) = (self.shared, self.id);
+        let (Some(side), Some(datagrams)) = (&shared.native, &mut self.datagrams) else { return };
+        let port = side.ports.port(shared.queues.len() + id.index());
+        let mut egress = datagrams.outbound.through(port, &shared.workers[id.index()].metrics);
+        let mut hand_off = |worker, job| hand_off(shared, id, worker, job);
+        let (now, placement) = (self.now, &mut self.placement);
+        datagrams.native.on_job(job, Turn { now, placement, egress: &mut egress, hand_off: &mut hand_off });
+    }
+
+    /// Sends the answers to a burst of jobs.
+    pub(crate) fn answer_jobs(&mut self) {
+        let (shared, id) = (self.shared, self.id);
+        let (Some(side), Some(datagrams)) = (&shared.native, &mut self.datagrams) else { return };
+        let port = side.ports.port(shared.queues.len() + id.index());
+        datagrams.outbound.through(port, &shared.workers[id.index()].metrics).flush();
+        self.note_transfer();
+    }
+
+    /// Gives up transfers of which nothing was heard for too long.
+    pub(crate) fn tick_datagrams(&mut self) {
+        let now = self.now;
+        if let Some(datagrams) = &mut self.datagrams {
+            datagrams.native.on_tick(now);
+        }
+    }
+
+    /// Whether large transfers of datagrams are under way.
+    pub(crate) fn has_transfers(&self) -> bool {
+        self.datagrams.as_ref().is_some_and(|datagrams| datagrams.is_active(self.now))
+    }
+
+    /// What becomes readable when datagrams arrive at the port of `queue`.
+    pub(crate) fn port_descriptor(&self, queue: usize) -> Option<BorrowedFd<'s>> {
+        self.shared.native.as_ref().map(|side| side.ports.port(queue).as_fd())
+    }
+
+    /// More of the same is to be expected soon.
+    fn note_transfer(&mut self) {
+        let until = self.now + ACTIVE_FOR;
+        if let Some(datagrams) = &mut self.datagrams {
+            datagrams.active_until = until;
+        }
+    }
+}
+
+/// Hands a job to the worker that it belongs to, unless its ring is full.
+fn hand_off<M: Mode, P: Poller>(
+    shared: &Shared<M, P>,
+    from: WorkerId,
+    to: WorkerId,
+    job: Job,
+) -> Result<(), Job> {
+    let target = &shared.workers[to.index()];
+    match target.ring.push(RingItem::Job(job)) {
+        Ok(()) => {
+            if to != from {
+                target.waker.wake();
+            }
+            Ok(())
+        }
+        Err(RingItem::Job(job)) => Err(job),
+        Err(RingItem::Transfer(_)) => unreachable!("a ring gives back what it was given"),
+    }
+}

@@ -1,0 +1,159 @@
+//! The options of the native datagram protocol.
+
+use std::{
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use minos_base::SizeText;
+use minos_net::Address;
+use minos_node::config::{AccessAdvice, NativeConfig, Secret};
+
+use super::options::{AccessMode, Switch};
+use crate::time::parse_time;
+
+/// What `minos serve` is told about the native datagram protocol.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Native protocol")]
+pub(crate) struct NativeOptions {
+    /// Where native datagram clients connect: IP:PORT. Queue i of n workers is at PORT+i, its large transfers at
+    /// PORT+n+i; with port 0, at the first free range
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) native: Option<Address>,
+    /// One port for all queues: the kernel picks the socket by the queue that a datagram names
+    #[arg(long, value_enum, default_value_t = Switch::Off, num_args = 0..=1, default_missing_value = "on", require_equals = true, value_name = "on|off")]
+    native_single_port: Switch,
+    /// Largest datagram: no larger than the path's MTU less 28 bytes, or 48 over IPv6
+    #[arg(long, value_name = "BYTES", default_value_t = 1448)]
+    native_datagram: usize,
+    /// Fragments of a large value that are under way at once
+    #[arg(long, value_name = "FRAGMENTS", default_value_t = 32)]
+    native_window: u16,
+    /// Large stores that one source address may have begun at a time
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    native_transfers: usize,
+    /// Memory for values that are still arriving [default: a sixteenth of --memory]
+    #[arg(long, value_name = "SIZE")]
+    native_transfer_memory: Option<SizeText>,
+    /// Silence after which a large store is given up
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_time)]
+    native_transfer_timeout: Duration,
+    /// Sessions at a time: clients that use exactly-once operations, or a secret
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    native_sessions: usize,
+    /// File with a secret that clients have to know; datagrams are sealed with it
+    #[arg(long, value_name = "PATH")]
+    native_secret_file: Option<PathBuf>,
+    /// Datagrams that the kernel may hold for each socket
+    #[arg(long, value_name = "SIZE", default_value = "4m")]
+    native_receive_buffer: SizeText,
+}
+
+impl NativeOptions {
+    /// What the server is told; `None` if the protocol is not to be served.
+    ///
+    /// # Errors
+    /// Names the option whose value is of no use.
+    pub(super) fn config(&self, access: AccessMode) -> anyhow::Result<Option<NativeConfig>> {
+        let Some(address) = &self.native else { return self.refuse_without_address() };
+        let address = match address {
+            Address::Tcp(address) => *address,
+            Address::Unix(_) => {
+                bail!("--native {address}: expected IP:PORT; datagrams do not go to unix: paths")
+            }
+        };
+        let secret = self.native_secret_file.as_deref().map(read_secret).transpose()?;
+        if secret.is_none() && !address.ip().is_loopback() {
+            tracing::warn!(%address, "--native: whoever can reach it can read and write; see --native-secret-file");
+        }
+        Ok(Some(NativeConfig {
+            single_port: self.native_single_port == Switch::On,
+            datagram_bytes: self.native_datagram,
+            window: self.native_window,
+            transfers_per_source: self.native_transfers,
+            transfer_memory_bytes: self.native_transfer_memory.map(|size| size.0),
+            transfer_timeout: self.native_transfer_timeout,
+            sessions: self.native_sessions,
+            secret,
+            receive_buffer_bytes: self.native_receive_buffer.0 as usize,
+            access: match access {
+                AccessMode::Crcw => AccessAdvice::Crcw,
+                AccessMode::Crew => AccessAdvice::Crew,
+                AccessMode::Erew => AccessAdvice::Erew,
+            },
+            ..NativeConfig::new(address)
+        }))
+    }
+
+    /// A secret that protects nothing would be taken for one that does.
+    fn refuse_without_address(&self) -> anyhow::Result<Option<NativeConfig>> {
+        if self.native_secret_file.is_some() {
+            bail!(
+                "--native-secret-file: there is no --native to go with it; TCP clients are not asked for it"
+            );
+        }
+        Ok(None)
+    }
+}
+
+/// Reads a secret; the end of its line does not belong to it.
+fn read_secret(path: &Path) -> anyhow::Result<Secret> {
+    let name = || format!("--native-secret-file {}", path.display());
+    let bytes = std::fs::read(path).with_context(name)?;
+    let mode = std::fs::metadata(path).with_context(name)?.permissions().mode();
+    if mode & 0o077 != 0 {
+        tracing::warn!(path = %path.display(), "--native-secret-file: other users may read it");
+    }
+    let secret = Secret::new(bytes.trim_ascii_end());
+    secret.with_context(|| format!("{}: a secret has at least {} bytes", name(), Secret::BYTES_MIN))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Reader {
+        #[command(flatten)]
+        options: NativeOptions,
+    }
+
+    fn config(arguments: &[&str]) -> anyhow::Result<Option<NativeConfig>> {
+        let all = std::iter::once(&"serve").chain(arguments);
+        Reader::try_parse_from(all)?.options.config(AccessMode::Crew)
+    }
+
+    #[test]
+    fn options_become_a_config() {
+        let arguments = ["--native", "127.0.0.1:0", "--native-single-port", "--native-transfer-memory=1m"];
+        let config = config(&arguments).unwrap().unwrap();
+        assert!(config.single_port);
+        assert_eq!(config.transfer_memory_bytes, Some(1 << 20));
+        assert_eq!((config.datagram_bytes, config.window), (1448, 32));
+        assert_eq!(config.access, AccessAdvice::Crew);
+    }
+
+    #[test]
+    fn nothing_is_served_unless_asked() {
+        assert!(config(&[]).unwrap().is_none());
+        assert!(config(&["--native-secret-file", "/x"]).unwrap_err().to_string().contains("--native"));
+        assert!(config(&["--native", "unix:/x"]).unwrap_err().to_string().contains("IP:PORT"));
+    }
+
+    #[test]
+    fn a_secret_is_read_without_the_end_of_its_line() {
+        let path = tempfile::NamedTempFile::new().unwrap().into_temp_path();
+        let with_secret =
+            || config(&["--native=127.0.0.1:0", "--native-secret-file", path.to_str().unwrap()]);
+        std::fs::write(&path, "0123456789abcdef\n").unwrap();
+        assert_eq!(with_secret().unwrap().unwrap().secret, Secret::new(b"0123456789abcdef"));
+        std::fs::write(&path, "too short\n").unwrap();
+        let error = with_secret().unwrap_err().to_string();
+        assert!(error.contains("--native-secret-file") && error.contains("16"), "{error}");
+    }
+}
