@@ -14,6 +14,10 @@ pub(super) fn ended(status: Status) -> Outcome {
 
 /// Executes an operation that changes an item and carries all that it needs, and counts as memcached does.
 pub(super) fn apply<M: Mode, P>(cx: &Context<'_, M, P>, operation: &Operation<'_>) -> Outcome {
+    if operation.flags.contains(OpFlags::DEFERRED) {
+        // There is nothing else to wait for.
+        return ended(Status::BadRequest);
+    }
     match operation.opcode {
         Opcode::Delete => delete(cx, operation),
         Opcode::Touch => touch(cx, operation),

@@ -78,7 +78,8 @@ fn the_segments_of_a_message_show_a_cookie_each() {
     let cookie = std::mem::replace(&mut client.header.cookie, 5);
     let bad = client.request(&[client.get(b"k")]);
     client.header.cookie = cookie;
-    let message = (client.peer, [good.clone(), bad, good.clone()].concat(), good.len());
+    let other = client.request(&[client.get(b"k")]);
+    let message = (client.peer, [good.clone(), bad, other].concat(), good.len());
     let kinds: Vec<_> = site
         .deliver(0, &[message])
         .iter()

@@ -42,7 +42,7 @@ fn large_operations_go_to_the_large_worker() {
     let mut client = Client::of(&mut site);
     site.placement.class_max = SizeClass::of(100);
     site.placement.large_worker = Some(WorkerId(1));
-    let value = [7; 101];
+    let value = [7; 110];
     let answers = client.ask(&mut site, &[client.put(b"small", b"v"), client.put(b"large", &value)]);
     assert!(answers.iter().all(|answer| answer.status == Status::Ok));
     assert_eq!(site.counter("native_large_handed_over"), 1);
