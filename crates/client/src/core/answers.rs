@@ -39,7 +39,7 @@ impl Core {
     fn on_status(&mut self, id: OpId, header: &Header, record: &ReplyRecord<'_>, now_ns: u64) {
         match record.status {
             Status::Large => self.on_large(id, header, record, now_ns),
-            Status::Granted => self.on_granted(id, record, now_ns),
+            Status::Granted => self.on_granted(id, header.session, record, now_ns),
             Status::WrongHash => {
                 self.link.doubt();
                 self.rest(id, now_ns);
@@ -179,14 +179,15 @@ impl Core {
     }
 
     /// The server has made room for a large value.
-    fn on_granted(&mut self, id: OpId, record: &ReplyRecord<'_>, now_ns: u64) {
+    fn on_granted(&mut self, id: OpId, session: u64, record: &ReplyRecord<'_>, now_ns: u64) {
         let Some(operation) = self.operations.get(id) else { return };
         if matches!(operation.phase, Phase::Storing(_)) || !record.opcode.is_store() {
             self.counters.ignored += 1;
             return;
         }
         let grant = Grant::parse(record.value).ok();
-        let Some(store) = grant.and_then(|grant| Store::new(&grant, operation.request.value.len())) else {
+        let Some(store) = grant.and_then(|grant| Store::new(&grant, operation.request.value.len(), session))
+        else {
             return self.finish(id, Err(Error::Protocol("a grant that makes no sense")), now_ns);
         };
         self.leave(id, now_ns);

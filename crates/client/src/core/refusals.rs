@@ -51,6 +51,13 @@ impl Core {
         self.link.session_wanted = true;
         self.counters.sessions_lost += 1;
         self.forget_numbers(now_ns);
+        let stores = self.operations.iter().filter(
+            |(_, operation)| matches!(&operation.phase, Phase::Storing(store) if store.session == session),
+        );
+        let ids: Vec<OpId> = stores.map(|(id, _)| id).collect();
+        for id in ids {
+            self.begin_again(id, now_ns);
+        }
         self.reassign(now_ns);
     }
 

@@ -19,6 +19,9 @@ pub(super) struct Store {
     pub(super) fragments: Fragments,
     /// Where fragments go.
     pub(super) queue: u16,
+    /// The session that asked, or 0: the server knows the transfer under that one only, whatever is opened
+    /// meanwhile.
+    pub(super) session: u64,
     window: usize,
     /// For each fragment the number of the datagram that carried it last.
     sent: Vec<u64>,
@@ -48,12 +51,13 @@ pub(super) enum Next {
 
 impl Store {
     /// A transfer that was granted. `None` where the server's numbers cannot be.
-    pub(super) fn new(grant: &Grant, value_bytes: usize) -> Option<Self> {
+    pub(super) fn new(grant: &Grant, value_bytes: usize, session: u64) -> Option<Self> {
         let fragments = grant.fragments().ok().filter(|_| grant.value_bytes == value_bytes as u64)?;
         Some(Self {
             transfer: grant.transfer,
             fragments,
             queue: grant.queue,
+            session,
             window: usize::from(grant.window).clamp(1, TRAIN_SEGMENTS_MAX),
             sent: vec![UNSENT; fragments.count() as usize],
             lowest: 0,
@@ -165,7 +169,7 @@ mod tests {
     fn store(count: u32, window: u16) -> Store {
         let value_bytes = u64::from(count) * 10;
         let grant = Grant { transfer: 5, value_bytes, fragment_bytes: 10, queue: 2, window };
-        Store::new(&grant, value_bytes as usize).unwrap()
+        Store::new(&grant, value_bytes as usize, 0).unwrap()
     }
 
     /// Sends a window whose datagrams are numbered from `sequence` on; says what it held.
@@ -228,7 +232,7 @@ mod tests {
     #[test]
     fn a_grant_for_another_length_is_refused() {
         let grant = Grant { transfer: 5, value_bytes: 30, fragment_bytes: 10, queue: 2, window: 1 };
-        assert!(Store::new(&grant, 30).is_some());
-        assert!(Store::new(&grant, 31).is_none());
+        assert!(Store::new(&grant, 30, 0).is_some());
+        assert!(Store::new(&grant, 31, 0).is_none());
     }
 }

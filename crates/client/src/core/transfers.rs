@@ -1,5 +1,7 @@
 //! Sending what transfers of large values need: FETCH requests, windows of fragments, questions.
 
+use std::ops::Range;
+
 use minos_base::hash_key;
 use minos_proto::native::{
     Composer, Detail, FRAGMENT_HEAD_BYTES, Flags, FragmentHead, HEADER_BYTES, Header, Kind, OpFlags, Opcode,
@@ -129,14 +131,14 @@ impl Core {
     }
 
     /// Appends the fragment that holds `range` of the operation's value.
-    fn push_fragment(&mut self, header: Header, head: FragmentHead, id: OpId, range: std::ops::Range<usize>) {
+    fn push_fragment(&mut self, header: Header, head: FragmentHead, id: OpId, range: Range<usize>) {
         let Some(operation) = self.operations.get_mut(id) else { return };
         operation.note_sent(header.sequence);
-        if let Phase::Storing(store) = &mut operation.phase
-            && header.flags.contains(Flags::ACK_WANTED)
-        {
+        let Phase::Storing(store) = &mut operation.phase else { return };
+        if header.flags.contains(Flags::ACK_WANTED) {
             store.asks(header.sequence);
         }
+        let header = Header { session: store.session, ..header };
         let mut head_bytes = [0; FRAGMENT_HEAD_BYTES];
         head.write(&mut head_bytes);
         let data = operation.request.value.get(range).unwrap_or_default();

@@ -1,1 +1,0 @@
-//! The core against a server that is played by the test.

@@ -1,0 +1,136 @@
+//! The core against a server that is played by the test, in virtual time.
+
+mod large;
+mod server;
+mod small;
+mod strange;
+
+use std::{collections::HashMap, net::SocketAddr};
+
+use self::server::{Answer, Server};
+use super::{Completion, Core, OpId};
+use crate::{Config, Error, Outcome, Request, Value, Verb};
+
+/// How long a datagram travels.
+const TRAVEL_NS: u64 = 25_000;
+/// Steps after which a run is taken to go on for ever.
+const STEPS_MAX: usize = 100_000;
+
+/// What becomes of a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Arrives,
+    Lost,
+    Twice,
+}
+
+/// A client, a server, and what lies between them.
+struct World {
+    core: Core,
+    server: Server,
+    now_ns: u64,
+    /// On their way to the client.
+    coming: Vec<Answer>,
+    results: HashMap<OpId, Result<Outcome, Error>>,
+    order: Vec<OpId>,
+}
+
+impl World {
+    fn new(config: Config) -> Self {
+        Self::with_server(config, Server::new())
+    }
+
+    fn with_server(config: Config, server: Server) -> Self {
+        let core = Core::new(config, Server::address(0), 11, 1000).unwrap();
+        Self { core, server, now_ns: 1000, coming: Vec::new(), results: HashMap::new(), order: Vec::new() }
+    }
+
+    fn submit(&mut self, request: Request) -> OpId {
+        let id = self.core.submit(request, self.now_ns).unwrap();
+        self.order.push(id);
+        id
+    }
+
+    /// Goes on until everything has ended; `fate` is asked about each datagram, `true` for those to the client.
+    fn run(&mut self, mut fate: impl FnMut(bool, &[u8]) -> Fate) {
+        for _ in 0..STEPS_MAX {
+            self.take_completions();
+            if self.core.unfinished() == 0 {
+                return;
+            }
+            self.core.on_timer(self.now_ns);
+            let sent = self.sent();
+            for (to, datagram) in &sent {
+                for _ in 0..copies(fate(false, datagram)) {
+                    self.coming.extend(self.server.answer(*to, datagram));
+                }
+            }
+            if self.coming.is_empty() && sent.is_empty() {
+                // Nothing is to be waited for once the last one has ended, as it may have just now.
+                self.now_ns = self.core.next_timer().unwrap_or(0).max(self.now_ns + 1);
+            } else {
+                self.now_ns += 2 * TRAVEL_NS;
+            }
+            for (from, datagram) in std::mem::take(&mut self.coming) {
+                for _ in 0..copies(fate(true, &datagram)) {
+                    self.core.receive(from, &datagram, datagram.len(), self.now_ns);
+                }
+            }
+        }
+        panic!("it goes on for ever");
+    }
+
+    /// Everything that the client sends now, datagram by datagram.
+    fn sent(&mut self) -> Vec<Answer> {
+        let mut sent = Vec::new();
+        while let Some(train) = self.core.poll_transmit(self.now_ns) {
+            let datagrams = train.bytes.chunks(train.segment_bytes);
+            sent.extend(datagrams.map(|datagram| (train.to, datagram.to_vec())));
+        }
+        sent
+    }
+
+    fn take_completions(&mut self) {
+        while let Some(Completion { id, result }) = self.core.poll_completion() {
+            assert!(self.results.insert(id, result).is_none(), "it ended twice");
+        }
+    }
+
+    /// Submits `request` and runs without faults.
+    fn call(&mut self, request: Request) -> Result<Outcome, Error> {
+        let id = self.submit(request);
+        self.run(|_, _| Fate::Arrives);
+        self.results[&id].clone()
+    }
+}
+
+fn copies(fate: Fate) -> usize {
+    match fate {
+        Fate::Arrives => 1,
+        Fate::Lost => 0,
+        Fate::Twice => 2,
+    }
+}
+
+fn get(key: &str) -> Request {
+    Request::new(Verb::Get, key)
+}
+
+fn put(key: &str, value: impl Into<Vec<u8>>) -> Request {
+    Request::new(Verb::Put, key).value(value)
+}
+
+fn incr(key: &str) -> Request {
+    Request::new(Verb::Incr, key).operand(1)
+}
+
+fn bytes_of(result: &Result<Outcome, Error>) -> &[u8] {
+    match result {
+        Ok(Outcome::Value(Value { bytes, .. })) => bytes,
+        other => panic!("no value but {other:?}"),
+    }
+}
+
+fn elsewhere() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 2], server::BASE_PORT))
+}

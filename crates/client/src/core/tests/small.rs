@@ -1,0 +1,275 @@
+//! Small operations: direction, vectors, retries, sessions.
+
+use std::time::Duration;
+
+use minos_proto::native::{Access, Kind, Opcode, SealKey, Status, WelcomeFlags};
+
+use super::{Fate, World, bytes_of, get, incr, put, server::Server};
+use crate::{Config, Error, OnceFor, Outcome, QueueBy, Request, Verb, core::Full};
+
+fn kind(datagram: &[u8]) -> u8 {
+    datagram[3]
+}
+
+#[test]
+fn values_are_stored_and_read() {
+    let mut world = World::new(Config::new());
+    assert_eq!(world.call(get("a")), Ok(Outcome::Missing));
+    assert_eq!(world.call(put("a", "1")), Ok(Outcome::Done { cas: 1 }));
+    assert_eq!(bytes_of(&world.call(get("a"))), b"1");
+    assert_eq!(world.call(Request::new(Verb::Delete, "a")), Ok(Outcome::Done { cas: 0 }));
+    assert_eq!(world.call(incr("n")), Ok(Outcome::Number { number: 1, cas: 2 }));
+    assert_eq!(world.call(Request::new(Verb::Ping, "")), Ok(Outcome::Done { cas: 0 }));
+    assert_eq!(world.core.counters().hellos, 2, "one for the cookie, one for the session");
+}
+
+#[test]
+fn the_access_mode_decides_about_the_queue() {
+    let ports = |access, queue_by, request: fn(&str) -> Request| {
+        let mut world = World::new(Config::new().queue_by(queue_by));
+        world.server.welcome.access = access;
+        for index in 0..40 {
+            let _ = world.call(request(&format!("key{index}")));
+        }
+        let right = world.server.executed.iter().zip(0..).filter(|((port, _), index)| {
+            let hash = minos_base::hash_key(format!("key{index}").as_bytes(), 5);
+            *port == world.server.welcome.key_queue(hash)
+        });
+        right.count()
+    };
+    let store = |key: &str| put(key, "x");
+    assert_eq!(ports(Access::Erew, QueueBy::Access, get), 40);
+    assert_eq!(ports(Access::Erew, QueueBy::Access, store), 40);
+    assert_eq!(ports(Access::Erew, QueueBy::Wrong, store), 0);
+    assert_eq!(ports(Access::Crew, QueueBy::Access, store), 40);
+    assert!((5..35).contains(&ports(Access::Crew, QueueBy::Access, get)));
+    assert!((5..35).contains(&ports(Access::Crcw, QueueBy::Access, store)));
+    assert!((5..35).contains(&ports(Access::Erew, QueueBy::Random, store)));
+    assert_eq!(ports(Access::Crcw, QueueBy::Key, get), 40);
+}
+
+#[test]
+fn one_port_is_enough() {
+    let mut server = Server::new();
+    server.welcome.flags = WelcomeFlags::SINGLE_PORT;
+    server.welcome.access = Access::Erew;
+    let mut world = World::with_server(Config::new(), server);
+    for index in 0..10 {
+        assert!(world.call(put(&format!("key{index}"), "x")).is_ok());
+    }
+    assert!(world.server.executed.iter().all(|(port, _)| *port == 0));
+}
+
+#[test]
+fn a_vector_travels_in_as_few_datagrams_as_hold_it() {
+    let mut world = World::new(Config::new());
+    world.call(put("first", "x")).unwrap();
+    world.server.requests.clear();
+    let keys: Vec<String> = (0..100).map(|index| format!("key{index:04}")).collect();
+    let ids: Vec<_> = keys.iter().map(|key| world.submit(get(key))).collect();
+    world.run(|_, _| Fate::Arrives);
+    // A record has 16 bytes and a key of 7, padded to 24: 58 fit 1448 - 48.
+    assert_eq!(world.server.requests, [58, 42]);
+    assert!(ids.iter().all(|id| world.results[id] == Ok(Outcome::Missing)));
+}
+
+#[test]
+fn what_waits_for_others_waits_no_longer_than_allowed() {
+    let mut world = World::new(Config::new().batch_delay(Duration::from_micros(300)));
+    world.call(put("first", "x")).unwrap();
+    let begun_ns = world.now_ns;
+    world.submit(get("a"));
+    assert_eq!(world.sent(), []);
+    world.now_ns += 100_000;
+    world.submit(get("b"));
+    assert_eq!(world.sent(), []);
+    assert_eq!(world.core.next_timer(), Some(begun_ns + 300_000));
+    world.now_ns = begun_ns + 300_000;
+    assert_eq!(world.sent().len(), 1);
+    // Whoever asks for it goes at once, and a full datagram does not wait.
+    world.submit(get("c"));
+    world.core.flush();
+    assert_eq!(world.sent().len(), 1);
+    for index in 0..70 {
+        world.submit(get(&format!("key{index:04}")));
+    }
+    assert!(!world.sent().is_empty());
+}
+
+#[test]
+fn lost_datagrams_are_sent_again_and_numbers_counted_once() {
+    for lost_kind in [Kind::Request, Kind::Reply, Kind::Hello, Kind::Welcome] {
+        let mut world = World::new(Config::new());
+        let ids: Vec<_> = (0..20).map(|_| world.submit(incr("n"))).collect();
+        let mut seen = 0;
+        world.run(|_, datagram| {
+            seen += u32::from(kind(datagram) == lost_kind as u8);
+            if kind(datagram) == lost_kind as u8 && seen % 2 == 1 { Fate::Lost } else { Fate::Twice }
+        });
+        assert!(seen >= 2, "{lost_kind:?}");
+        assert!(ids.iter().all(|id| world.results[id].is_ok()), "{:?}", world.results);
+        assert_eq!(world.call(incr("n")), Ok(Outcome::Number { number: 21, cas: 21 }), "{lost_kind:?}");
+    }
+}
+
+#[test]
+fn without_once_numbers_a_store_is_executed_again() {
+    // The control: what is not numbered is executed as often as it comes.
+    let puts = |once_for| {
+        let mut world = World::new(Config::new().once_for(once_for));
+        world.submit(put("a", "x"));
+        world.run(
+            |_, datagram| if kind(datagram) == Kind::Request as u8 { Fate::Twice } else { Fate::Arrives },
+        );
+        world.server.executed.len()
+    };
+    assert_eq!(puts(OnceFor::NotIdempotent), 2);
+    assert_eq!(puts(OnceFor::AllWrites), 1);
+}
+
+#[test]
+fn nothing_waits_for_ever() {
+    let mut world = World::new(Config::new());
+    let id = world.submit(get("a"));
+    world.run(|_, _| Fate::Lost);
+    assert_eq!(world.results[&id], Err(Error::TimedOut { was_sent: false }));
+    assert!(world.core.counters().hellos > 3);
+    world.call(get("a")).unwrap();
+    let id = world.submit(get("a"));
+    world.run(|is_answer, _| if is_answer { Fate::Lost } else { Fate::Arrives });
+    assert_eq!(world.results[&id], Err(Error::TimedOut { was_sent: true }));
+}
+
+#[test]
+fn no_more_is_taken_than_allowed() {
+    let mut world = World::new(Config::new().operations_max(2));
+    world.submit(get("a"));
+    world.submit(get("b"));
+    assert_eq!(world.core.room(), 0);
+    let Err(Full(request)) = world.core.submit(get("c"), world.now_ns) else { panic!("it was taken") };
+    assert_eq!(request, get("c"));
+    world.run(|_, _| Fate::Arrives);
+    assert!(world.core.submit(request, world.now_ns).is_ok());
+}
+
+#[test]
+fn requests_in_flight_are_bounded() {
+    let mut server = Server::new();
+    server.welcome.in_flight = 3;
+    let mut world = World::with_server(Config::new(), server);
+    world.call(put("first", "x")).unwrap();
+    for index in 0..1000 {
+        world.submit(get(&format!("key{index:04}")));
+    }
+    assert_eq!(world.sent().len(), 3);
+}
+
+#[test]
+fn a_restart_is_noticed_and_nothing_is_counted_twice() {
+    let mut world = World::new(Config::new());
+    world.call(incr("n")).unwrap();
+    let counted = world.submit(incr("n"));
+    let read = world.submit(get("n"));
+    let sent = world.sent();
+    assert!(!sent.is_empty());
+    // The server executes it, ends, and begins again before its answer has arrived.
+    for (to, datagram) in sent {
+        let _lost = world.server.answer(to, &datagram);
+    }
+    world.server.restart();
+    world.run(|_, _| Fate::Arrives);
+    assert_eq!(world.results[&counted], Err(Error::OutcomeUnknown));
+    assert_eq!(world.results[&read], Ok(Outcome::Missing));
+    assert_eq!(world.core.counters().restarts, 1);
+    assert_eq!(world.call(incr("n")), Ok(Outcome::Number { number: 1, cas: 3 }));
+}
+
+#[test]
+fn a_lost_session_leaves_the_outcome_open_and_another_is_opened() {
+    let mut world = World::new(Config::new());
+    world.call(incr("n")).unwrap();
+    world.server.forget_sessions();
+    assert_eq!(world.call(incr("n")), Err(Error::OutcomeUnknown));
+    assert_eq!(world.call(incr("n")), Ok(Outcome::Number { number: 2, cas: 2 }));
+    assert_eq!(world.core.counters().sessions_lost, 1);
+}
+
+#[test]
+fn more_counters_than_the_window_take_turns() {
+    let mut server = Server::new();
+    server.welcome.once_window = 4;
+    let mut world = World::with_server(Config::new(), server);
+    for _ in 0..50 {
+        world.submit(incr("n"));
+    }
+    world.run(|_, _| Fate::Arrives);
+    assert!(world.server.requests.iter().all(|&count| count <= 4));
+    assert_eq!(world.call(incr("n")), Ok(Outcome::Number { number: 51, cas: 51 }));
+}
+
+#[test]
+fn an_old_cookie_is_renewed() {
+    let mut world = World::new(Config::new());
+    world.call(get("a")).unwrap();
+    world.server.welcome.cookie += 1;
+    assert_eq!(world.call(get("a")), Ok(Outcome::Missing));
+    assert_eq!(world.core.counters().refused, 1);
+}
+
+#[test]
+fn another_geometry_is_learnt() {
+    let mut world = World::new(Config::new());
+    world.call(get("a")).unwrap();
+    world.server.welcome.geometry += 1;
+    world.server.welcome.queues = 1;
+    world.call(get("a")).unwrap();
+    world.call(get("a")).unwrap();
+    assert_eq!(world.core.directory().unwrap().queues, 1);
+}
+
+#[test]
+fn a_busy_server_is_asked_again() {
+    let mut world = World::new(Config::new());
+    world.server.statuses = vec![Status::WrongHash, Status::Busy, Status::InProgress, Status::Busy];
+    assert_eq!(world.call(get("a")), Ok(Outcome::Missing));
+    world.server.statuses = vec![Status::Busy; 10_000];
+    assert_eq!(world.call(get("a")), Err(Error::Busy));
+    assert!(world.server.statuses.len() > 9_900, "each time it is left alone for longer");
+}
+
+#[test]
+fn statistics_come_page_by_page() {
+    let mut world = World::new(Config::new());
+    let Ok(Outcome::Text(text)) = world.call(Request::new(Verb::Stats, "")) else { panic!("no lines") };
+    assert_eq!(text, b"name0 0\nname1 1\nname2 2\nname3 3\nname4 4\n");
+    world.server.lines = 0;
+    assert_eq!(world.call(Request::new(Verb::Stats, "x")), Ok(Outcome::Text(Vec::new())));
+}
+
+#[test]
+fn who_shares_the_secret_is_served() {
+    let mut server = Server::new();
+    server.secret = Some(SealKey::from_secret(b"rose"));
+    let mut world = World::with_server(Config::new().secret(b"rose"), server);
+    assert_eq!(world.call(put("a", "1")), Ok(Outcome::Done { cas: 1 }));
+    assert_eq!(world.call(incr("n")), Ok(Outcome::Number { number: 1, cas: 2 }));
+    world.server.restart();
+    assert_eq!(world.call(get("a")), Ok(Outcome::Missing));
+    let mut server = Server::new();
+    server.secret = Some(SealKey::from_secret(b"rose"));
+    let mut world = World::with_server(Config::new().secret(b"daisy"), server);
+    assert_eq!(world.call(get("a")), Err(Error::Secret));
+}
+
+#[test]
+fn keys_and_values_that_cannot_be_are_refused() {
+    let mut world = World::new(Config::new().value_bytes_max(10));
+    let long = "k".repeat(251);
+    assert_eq!(world.call(get(&long)), Err(Error::Key { bytes: 251, bytes_max: 250 }));
+    assert_eq!(world.call(get("")), Err(Error::Key { bytes: 0, bytes_max: 250 }));
+    assert_eq!(world.call(put("a", [0; 11])), Err(Error::TooLarge { bytes_max: 10 }));
+    assert_eq!(world.server.executed, []);
+    world.server.welcome.value_bytes_max = 5;
+    assert_eq!(world.call(put("a", [0; 6])), Err(Error::TooLarge { bytes_max: 5 }));
+    assert_eq!(world.server.executed.iter().filter(|(_, opcode)| *opcode == Opcode::Put).count(), 0);
+}
