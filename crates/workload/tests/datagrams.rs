@@ -102,9 +102,9 @@ fn a_wrong_queue_needs_ports_to_choose_from() {
     assert!(error.to_string().contains("no queue is wrong"), "{error}");
 }
 
-/// memcached's text over UDP, values in datagrams of at most 100 bytes, the second before the first. Every
-/// `wrong_one_in`th value is wrong.
-fn memcached(wrong_one_in: u32) -> String {
+/// memcached's text over UDP, replies in datagrams of at most 100 bytes, the last one first; or in order without
+/// numbers, as memcached itself does it. Every `wrong_one_in`th value is wrong.
+fn memcached(wrong_one_in: u32, numbers: bool) -> String {
     let socket = blocking_socket();
     let target = format!("memcached+udp://{}", socket.local_addr().unwrap());
     thread::spawn(move || {
@@ -132,10 +132,12 @@ fn memcached(wrong_one_in: u32) -> String {
                 reply.extend_from_slice(b"END\r\n");
             }
             let parts: Vec<&[u8]> = reply.chunks(100).collect();
-            for (index, part) in parts.iter().enumerate().rev() {
+            for place in 0..parts.len() {
+                let (index, count) = if numbers { (parts.len() - 1 - place, parts.len()) } else { (0, 1) };
+                let part = parts[if numbers { index } else { place }];
                 let mut out = frame[..2].to_vec();
                 out.extend_from_slice(&(index as u16).to_be_bytes());
-                out.extend_from_slice(&(parts.len() as u16).to_be_bytes());
+                out.extend_from_slice(&(count as u16).to_be_bytes());
                 out.extend_from_slice(&[0, 0]);
                 out.extend_from_slice(part);
                 socket.send_to(&out, peer).unwrap();
@@ -148,8 +150,10 @@ fn memcached(wrong_one_in: u32) -> String {
 #[test]
 fn memcached_is_spoken_to_in_its_own_frames() {
     let workload = workload("mica-small");
-    for (keys_per_get, wrong_one_in) in [(1, u32::MAX), (6, u32::MAX), (6, 100)] {
-        let target = memcached(wrong_one_in);
+    for (keys_per_get, wrong_one_in, numbers) in
+        [(1, u32::MAX, true), (6, u32::MAX, true), (6, 100, true), (6, u32::MAX, false), (6, 100, false)]
+    {
+        let target = memcached(wrong_one_in, numbers);
         let config = RunConfig { keys_per_get, ..config(&target) };
         let loaded = load(&config, &workload, |_| {}).unwrap();
         assert_eq!((loaded.stored, loaded.errors), (workload.item_count(), 0), "{loaded:?}");
@@ -165,7 +169,7 @@ fn memcached_is_spoken_to_in_its_own_frames() {
 #[test]
 fn what_fits_no_datagram_is_an_error_of_its_own() {
     let workload = workload("etc");
-    let loaded = load(&config(&memcached(u32::MAX)), &workload, |_| {}).unwrap();
+    let loaded = load(&config(&memcached(u32::MAX, true)), &workload, |_| {}).unwrap();
     assert_eq!(loaded.errors_by_kind.get("too_large"), Some(&loaded.errors), "{loaded:?}");
     assert!(loaded.errors >= 5);
 }

@@ -10,7 +10,7 @@ use std::{
 
 use minos_net::udp::{ReceiveBurst, UdpOptions, UdpPort};
 use minos_proto::client::{
-    Protocol, Refusal, Reply, ReplyReader, compose_get, compose_set_head, compose_set_tail,
+    NoSink, Protocol, Refusal, Reply, ReplyReader, compose_get, compose_set_head, compose_set_tail,
 };
 
 use super::{
@@ -37,6 +37,45 @@ const DATAGRAM_BYTES_MAX: usize = 1472;
 /// Requests on a socket that wait for answers: half of the numbers there are.
 const IN_FLIGHT_MAX: usize = 1 << 15;
 
+/// A reply of which not all datagrams are there.
+enum Partial {
+    /// They say which they are.
+    Numbered(Vec<Option<Vec<u8>>>),
+    /// Each says that it is the only one, and they come in order: memcached 1.6 sends the values of a GET of many
+    /// keys like that.
+    Unnumbered { reader: ReplyReader, text: Vec<u8> },
+}
+
+impl Partial {
+    fn unnumbered() -> Self {
+        Self::Unnumbered { reader: ReplyReader::new(Protocol::Memcache), text: Vec::new() }
+    }
+
+    /// Takes in a datagram's text. Says whether all are there.
+    fn take(&mut self, index: usize, text: &[u8]) -> bool {
+        match self {
+            Self::Numbered(parts) => {
+                if let Some(part) = parts.get_mut(index) {
+                    *part = Some(text.to_vec());
+                }
+                parts.iter().all(Option::is_some)
+            }
+            Self::Unnumbered { reader, text: whole } => {
+                whole.extend_from_slice(text);
+                // What is no reply will not become one.
+                reader.advance(text, &mut NoSink).map_or(true, |advance| advance.reply.is_some())
+            }
+        }
+    }
+
+    fn whole(self) -> Vec<u8> {
+        match self {
+            Self::Numbered(parts) => parts.into_iter().flatten().flatten().collect(),
+            Self::Unnumbered { text, .. } => text,
+        }
+    }
+}
+
 /// A socket that speaks memcached's text.
 pub(in crate::driver) struct MemcachedLink<'a> {
     port: UdpPort,
@@ -47,7 +86,7 @@ pub(in crate::driver) struct MemcachedLink<'a> {
     /// The slot of the request with each number.
     slots: Box<[u32]>,
     /// Replies of many datagrams that are not complete, by number.
-    partial: HashMap<u16, Vec<Option<Vec<u8>>>>,
+    partial: HashMap<u16, Partial>,
     keys: Vec<u8>,
     key_ends: Vec<usize>,
 }
@@ -145,17 +184,13 @@ impl<'a> MemcachedLink<'a> {
         if !is_awaited || index >= count {
             return;
         }
-        if count == 1 {
+        if count == 1 && is_end(text) && !self.partial.contains_key(&number) {
             return self.answered(slot, text, now_ns, recorder);
         }
         self.ledger.hear(slot, now_ns);
-        let parts = self.partial.entry(number).or_insert_with(|| vec![None; count]);
-        if let Some(part) = parts.get_mut(index) {
-            *part = Some(text.to_vec());
-        }
-        if parts.iter().all(Option::is_some) {
-            let whole: Vec<u8> = parts.iter().flatten().flatten().copied().collect();
-            self.partial.remove(&number);
+        let begun = || if count == 1 { Partial::unnumbered() } else { Partial::Numbered(vec![None; count]) };
+        if self.partial.entry(number).or_insert_with(begun).take(index, text) {
+            let whole = self.partial.remove(&number).map(Partial::whole).unwrap_or_default();
             self.answered(slot, &whole, now_ns, recorder);
         }
     }
@@ -248,6 +283,11 @@ impl<'a> Link<'a> for MemcachedLink<'a> {
     fn inserts_answered(&mut self) -> std::vec::Drain<'_, u64> {
         self.ledger.inserts_answered.drain(..)
     }
+}
+
+/// Whether a reply ends here: one of values has a line of its own for that.
+fn is_end(text: &[u8]) -> bool {
+    !text.starts_with(b"VALUE ") || text.ends_with(b"\r\nEND\r\n")
 }
 
 fn error_kind(refusal: Refusal) -> ErrorKind {
