@@ -17,6 +17,10 @@ use minos_sched::Role;
 
 use crate::{counters::Totals, execute::Admin, shared::Shared};
 
+/// What `stats` tells of the native protocol; `stats minos` tells all.
+const NATIVE_GENERAL: [&str; 4] =
+    ["native_datagrams_in", "native_datagrams_out", "native_operations", "native_sessions"];
+
 type Emit<'a> = &'a mut dyn FnMut(&str, &dyn Display);
 
 /// How much is logged, as clients set it by `verbosity`. Whoever owns the log reads it.
@@ -87,6 +91,13 @@ impl<M: Mode, P: Poller> Shared<M, P> {
         emit("total_connections", &self.connections.accepted());
         emit("rejected_connections", &self.connections.rejected());
         emit("threads", &self.workers.len());
+        if let Some(native) = &self.native {
+            let totals = native.core.totals();
+            totals
+                .iter()
+                .filter(|(name, _)| NATIVE_GENERAL.contains(name))
+                .for_each(|(name, value)| emit(name, value));
+        }
     }
 
     fn settings(&self, emit: Emit<'_>) {
@@ -120,7 +131,23 @@ impl<M: Mode, P: Poller> Shared<M, P> {
         emit("poll", &config.poll);
         emit("io", &P::NAME);
         emit("backing", &self.store.backing_text());
+        self.native_settings(emit);
         self.config.store_settings.iter().for_each(|(name, value)| emit(name, value));
+    }
+
+    fn native_settings(&self, emit: Emit<'_>) {
+        let (Some(native), Some(side)) = (&self.config.native, &self.native) else { return };
+        emit("native", &side.ports.address());
+        emit("native_single_port", &yes_or_no(native.single_port));
+        emit("native_access", &native.access);
+        emit("native_datagram", &native.datagram_bytes);
+        emit("native_window", &native.window);
+        emit("native_transfers", &native.transfers_per_source);
+        emit("native_transfer_memory", &side.core.transfer_bytes_max());
+        emit("native_transfer_timeout_ms", &native.transfer_timeout.as_millis());
+        emit("native_sessions", &native.sessions);
+        emit("native_sealed", &yes_or_no(native.secret.is_some()));
+        emit("native_receive_buffer", &native.receive_buffer_bytes);
     }
 
     fn connections(&self, emit: Emit<'_>) {
@@ -136,6 +163,10 @@ impl<M: Mode, P: Poller> Shared<M, P> {
 
     fn policy(&self, emit: Emit<'_>) {
         self.plan.decision().emit(emit);
+        if let Some(native) = &self.native {
+            native.core.totals().iter().for_each(|(name, value)| emit(name, value));
+            emit("native_overruns", &native.ports.overruns());
+        }
         let plan = self.plan.plan();
         for (index, (worker, role)) in self.workers.iter().zip(&plan.roles).enumerate() {
             let role = match role {

@@ -52,6 +52,9 @@ impl<M: Mode, D: Discipline, P: Poller> Control<M, D, P> {
             self.sleep(now);
         }
         self.listeners.clear();
+        if let Some(native) = &self.shared.native {
+            native.core.drain();
+        }
         self.shared.wake_all();
     }
 

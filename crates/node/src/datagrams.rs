@@ -34,7 +34,8 @@ pub(crate) struct Datagrams<'s, M: Mode> {
     /// For a worker that should be doing something else.
     single: ReceiveBurst,
     outbound: Outbound,
-    /// Until when the transfer port is polled at every turn.
+    /// What was last known of the activity of transfers, and until when their port is polled at every turn.
+    activity: u64,
     active_until: Instant,
 }
 
@@ -58,6 +59,7 @@ impl<'s, M: Mode> Datagrams<'s, M> {
             share_messages: 1,
             single: ReceiveBurst::with_slots(1, MESSAGE_BYTES_MAX),
             outbound: Outbound::default(),
+            activity: 0,
             active_until: now,
         }
     }
@@ -67,6 +69,15 @@ impl<'s, M: Mode> Datagrams<'s, M> {
         if self.share_messages != messages {
             self.share = ReceiveBurst::with_slots(messages, MESSAGE_BYTES_MAX);
             self.share_messages = messages;
+        }
+    }
+
+    /// Looks whether there was a sign of a large transfer.
+    fn note_activity(&mut self, now: Instant) {
+        let activity = self.native.transfer_activity();
+        if self.activity != activity {
+            self.activity = activity;
+            self.active_until = now + ACTIVE_FOR;
         }
     }
 
@@ -110,7 +121,7 @@ impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
             let bytes: &[u8] = message.bytes;
             (message.peer, bytes, message.segment_bytes)
         });
-        let mut egress = outbound.through(port, &shared.workers[id.index()].metrics);
+        let mut egress = outbound.through(port, shared.worker(id));
         let mut hand_off = |worker, job| hand_off(shared, id, worker, job);
         let (now, placement) = (self.now, &mut self.placement);
         native.on_messages(
@@ -119,6 +130,7 @@ impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
             Turn { now, placement, egress: &mut egress, hand_off: &mut hand_off },
         );
         egress.flush();
+        datagrams.note_activity(now);
         true
     }
 
@@ -133,11 +145,7 @@ impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
         // A burst of fragments takes as long as many small requests.
         let is_free = self.role() == Role::Large && self.large.len() == 0;
         let portion = if is_free { Portion::Burst } else { Portion::Single };
-        let found = self.poll_port(self.shared.queues.len() + self.id.index(), portion);
-        if found {
-            self.note_transfer();
-        }
-        found
+        self.poll_port(self.shared.queues.len() + self.id.index(), portion)
     }
 
     /// Does what another worker has handed over; the answers wait for [`Worker::answer_jobs`].
@@ -145,7 +153,7 @@ impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
         let (shared, id) = (self.shared, self.id);
         let (Some(side), Some(datagrams)) = (&shared.native, &mut self.datagrams) else { return };
         let port = side.ports.port(shared.queues.len() + id.index());
-        let mut egress = datagrams.outbound.through(port, &shared.workers[id.index()].metrics);
+        let mut egress = datagrams.outbound.through(port, shared.worker(id));
         let mut hand_off = |worker, job| hand_off(shared, id, worker, job);
         let (now, placement) = (self.now, &mut self.placement);
         datagrams.native.on_job(job, Turn { now, placement, egress: &mut egress, hand_off: &mut hand_off });
@@ -156,8 +164,8 @@ impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
         let (shared, id) = (self.shared, self.id);
         let (Some(side), Some(datagrams)) = (&shared.native, &mut self.datagrams) else { return };
         let port = side.ports.port(shared.queues.len() + id.index());
-        datagrams.outbound.through(port, &shared.workers[id.index()].metrics).flush();
-        self.note_transfer();
+        datagrams.outbound.through(port, shared.worker(id)).flush();
+        datagrams.note_activity(self.now);
     }
 
     /// Gives up transfers of which nothing was heard for too long.
@@ -176,14 +184,6 @@ impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
     /// What becomes readable when datagrams arrive at the port of `queue`.
     pub(crate) fn port_descriptor(&self, queue: usize) -> Option<BorrowedFd<'s>> {
         self.shared.native.as_ref().map(|side| side.ports.port(queue).as_fd())
-    }
-
-    /// More of the same is to be expected soon.
-    fn note_transfer(&mut self) {
-        let until = self.now + ACTIVE_FOR;
-        if let Some(datagrams) = &mut self.datagrams {
-            datagrams.active_until = until;
-        }
     }
 }
 

@@ -3,9 +3,10 @@
 use std::{io::IoSlice, net::SocketAddr, ops::Range};
 
 use arrayvec::ArrayVec;
+use minos_engine::Mode;
 use minos_net::udp::{BURST_MESSAGES, Sent, TransmitBurst, UdpPort};
 
-use crate::{metrics::Metrics, native::Egress};
+use crate::{counters::Counters, metrics::Metrics, native::Egress, shared::WorkerShared};
 
 /// Bytes of answers after which they are sent, though the burst has not ended.
 const COMPOSED_BYTES_MAX: usize = 512 << 10;
@@ -29,12 +30,17 @@ pub(crate) struct PortEgress<'a> {
     outbound: &'a mut Outbound,
     port: &'a UdpPort,
     metrics: &'a Metrics,
+    counters: &'a Counters,
 }
 
 impl Outbound {
-    /// Lets answers leave through `port`.
-    pub(crate) fn through<'a>(&'a mut self, port: &'a UdpPort, metrics: &'a Metrics) -> PortEgress<'a> {
-        PortEgress { outbound: self, port, metrics }
+    /// Lets answers of `worker` leave through `port`.
+    pub(crate) fn through<'a, M: Mode>(
+        &'a mut self,
+        port: &'a UdpPort,
+        worker: &'a WorkerShared<M>,
+    ) -> PortEgress<'a> {
+        PortEgress { outbound: self, port, metrics: &worker.metrics, counters: &worker.counters }
     }
 }
 
@@ -45,6 +51,7 @@ impl PortEgress<'_> {
         if trains.is_empty() {
             return;
         }
+        self.counters.bytes_written.add(buffer.len() as u64);
         for train in trains.drain(..) {
             // There is room for as many trains as were queued.
             let _ = burst.push(train.peer, &buffer[train.bytes], train.segment_bytes);
@@ -89,6 +96,8 @@ impl Egress for PortEgress<'_> {
     fn send_gather(&mut self, peer: SocketAddr, pieces: &[IoSlice<'_>], segment_bytes: usize) {
         // What announces these bytes goes before them.
         self.flush();
+        let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
+        self.counters.bytes_written.add(bytes as u64);
         let sent = self.port.send_gather(peer, pieces, segment_bytes);
         self.count(sent);
     }

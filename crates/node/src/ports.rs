@@ -35,6 +35,11 @@ impl Ports {
         Ok(ports)
     }
 
+    /// Messages that the kernel dropped because nobody received them in time.
+    pub(crate) fn overruns(&self) -> u64 {
+        self.queues.iter().chain(&self.transfers).map(|port| u64::from(port.overruns())).sum()
+    }
+
     /// Where queue 0 is: what clients are told.
     pub(crate) fn address(&self) -> SocketAddr {
         self.queues[0].address()

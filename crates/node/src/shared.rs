@@ -13,7 +13,7 @@ use std::{
 use minos_base::Clock;
 use minos_engine::{Engine, Mode};
 use minos_net::{Poller, Waker};
-use minos_sched::{Role, SharedHistogram};
+use minos_sched::{Role, SharedHistogram, WorkerId};
 use minos_sync::Ring;
 
 use crate::{
@@ -129,6 +129,11 @@ impl Stop {
 }
 
 impl<M: Mode, P: Poller> Shared<M, P> {
+    /// What others may touch of a worker.
+    pub(crate) fn worker(&self, id: WorkerId) -> &WorkerShared<M> {
+        &self.workers[id.index()]
+    }
+
     /// Wakes whoever polls queue `queue` under the plan in force.
     pub(crate) fn wake_poller_of(&self, queue: usize) {
         self.workers[queue].waker.wake();

@@ -128,6 +128,11 @@ impl<M: Mode> NativeShared<M> {
         self.transfer_bounds.bytes()
     }
 
+    /// Bytes that those may have in all.
+    pub(crate) fn transfer_bytes_max(&self) -> u64 {
+        self.transfer_bounds.bytes_max()
+    }
+
     /// The sessions, for their counts.
     pub fn sessions(&self) -> &Sessions {
         &self.sessions

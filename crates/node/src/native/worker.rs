@@ -75,6 +75,11 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
         self.transfers.open()
     }
 
+    /// Grows whenever there is a sign of a large transfer: others are likely to follow soon.
+    pub(crate) fn transfer_activity(&self) -> u64 {
+        self.transfers.activity()
+    }
+
     /// Serves messages that arrived at the socket of `queue`; from the number of RX queues on these are the transfer
     /// queues. A message is its source, its bytes and the length of its segments, of which only the last may be
     /// shorter.

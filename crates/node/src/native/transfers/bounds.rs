@@ -46,6 +46,11 @@ impl TransferBounds {
         Some(Permit { bounds: Arc::clone(self), source, bytes })
     }
 
+    /// The bound on bytes in all.
+    pub(crate) fn bytes_max(&self) -> u64 {
+        self.bytes_max
+    }
+
     /// Bytes of values that are still arriving.
     pub(crate) fn bytes(&self) -> u64 {
         self.taken.lock().bytes

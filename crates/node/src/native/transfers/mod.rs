@@ -79,6 +79,8 @@ pub(crate) struct Transfers<M: Mode> {
     open: usize,
     /// Stores begun so far.
     begun: u64,
+    /// Calls so far that more of the same may follow.
+    activity: u64,
     data: DataSender,
     /// Where answers are composed.
     datagram: Vec<u8>,
@@ -98,6 +100,7 @@ impl<M: Mode> Transfers<M> {
             slots: Vec::new(),
             open: 0,
             begun: 0,
+            activity: 0,
             data: DataSender::new(),
             datagram: Vec::new(),
         }
@@ -108,6 +111,11 @@ impl<M: Mode> Transfers<M> {
         self.open
     }
 
+    /// Grows whenever there is a sign of a large transfer: others are likely to follow soon.
+    pub(crate) fn activity(&self) -> u64 {
+        self.activity
+    }
+
     /// Answers a read whose value does not fit a datagram: says so, and sends the first window behind it.
     pub(crate) fn send_first(
         &mut self,
@@ -116,6 +124,7 @@ impl<M: Mode> Transfers<M> {
         item: &Pinned<M>,
         egress: &mut impl Egress,
     ) {
+        self.activity += 1;
         let facts = Facts::from(&**item);
         let Some(source) = Self::source(to, request, item) else { return };
         let grant = self.grant(0, facts.value_bytes, source.fragment_bytes);
@@ -142,6 +151,7 @@ impl<M: Mode> Transfers<M> {
         let Ok(ranges) = Ranges::parse(operation.value) else {
             return self.reply(to, &bare(Status::BadRequest), egress);
         };
+        self.activity += 1;
         self.counters.fetches.count();
         let found = cx.store.pin(operation.hash, operation.key, cx.now);
         let Some(item) = found.filter(|item| Facts::from(&**item).cas == operation.detail.operand) else {
@@ -161,6 +171,7 @@ impl<M: Mode> Transfers<M> {
         store: StoreOperation,
         egress: &mut impl Egress,
     ) {
+        self.activity += 1;
         let asked = Asked::of(to.header.session, operation);
         let again =
             self.slots.iter().flatten().find(|slot| slot.awaits_first(to.peer, &asked, operation.key));
@@ -191,6 +202,7 @@ impl<M: Mode> Transfers<M> {
         body: &[u8],
         egress: &mut impl Egress,
     ) -> Result<(), Malformed> {
+        self.activity += 1;
         let (head, bytes) = FragmentHead::parse(body)?;
         let Some(at) = self.find(head.transfer, to) else {
             self.counters.fragments_astray.count();
