@@ -34,6 +34,8 @@ pub(super) struct Burst<'b, M: Mode, P, E, H> {
     pub(super) hand_off: &'b mut H,
     /// The cookie that was looked at last: the datagrams of a message have one source, and mostly one cookie.
     pub(super) last_cookie: Option<(SocketAddr, u64, Check)>,
+    /// STATS that are still answered in this burst.
+    pub(super) reports_left: u32,
 }
 
 /// Operations whose cache misses overlap, from any number of datagrams.

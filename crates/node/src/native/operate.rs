@@ -47,11 +47,20 @@ where
             Opcode::Noop => self.reply_bare(to, operation, Status::Ok),
             Opcode::GetTouch => self.read_and_touch(to, operation, stage),
             Opcode::Fetch => self.transfers.fetch(&self.cx, to, operation, self.outlet.close()),
-            Opcode::Stats => statistics::reply(&self.cx, to, operation, &mut self.outlet),
+            Opcode::Stats => self.report(to, operation),
             Opcode::Unknown(_) => self.reply_bare(to, operation, Status::Unsupported),
             opcode if opcode.is_store() => self.store(to, operation, stage),
             _ => self.change(to, operation),
         }
+    }
+
+    /// Tells about the server, but not too often.
+    fn report(&mut self, to: &AnswerTo, operation: &Operation<'_>) {
+        let Some(left) = self.reports_left.checked_sub(1) else {
+            return self.reply_bare(to, operation, Status::Busy);
+        };
+        self.reports_left = left;
+        statistics::reply(&self.cx, to, operation, &mut self.outlet);
     }
 
     /// Reads an item: its value is copied from there into the reply, or, if it is too long for a datagram, sent in

@@ -1,12 +1,13 @@
 //! Replies become datagrams, and datagrams trains.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, ops::Range};
 
 use minos_proto::native::{
     HEADER_BYTES, Header, REPLY_HEAD_BYTES, ReplyRecord, SealKey, TRAIN_BYTES_MAX, TRAIN_SEGMENTS_MAX, padded,
 };
 
 use super::{AnswerTo, Egress, counters::NativeCounters};
+use crate::counters::Counters;
 
 /// A datagram that is shorter than this part of its train's segments ends the train: padding it to a whole
 /// segment would cost more than another message does.
@@ -14,12 +15,17 @@ const PADDED_PART: usize = 4;
 
 /// Composes replies at the end of the egress's buffer, each value where it will be sent from.
 ///
+/// Not in the receive buffer: replies to reads are longer than what asked for them, the operations of a chunk still
+/// borrow from their datagrams while earlier ones are answered, and the kernel copies either way, so that only the
+/// few replies that are shorter than their requests could be built there, to no gain.
+///
 /// A datagram answers one request, or a part of it. Datagrams to one peer that follow each other become a train:
 /// the first one says how long segments are, shorter ones are padded, and a longer one begins another train.
 pub(super) struct Outlet<'e, E> {
     egress: &'e mut E,
     seal: Option<&'e SealKey>,
-    counters: &'e NativeCounters,
+    native: &'e NativeCounters,
+    counters: &'e Counters,
     /// Where a record waits that did not fit.
     moved: &'e mut Vec<u8>,
     /// The datagram that is being composed, at the end of the buffer.
@@ -60,9 +66,9 @@ impl<'e, E: Egress> Outlet<'e, E> {
         egress: &'e mut E,
         moved: &'e mut Vec<u8>,
         seal: Option<&'e SealKey>,
-        counters: &'e NativeCounters,
+        (native, counters): (&'e NativeCounters, &'e Counters),
     ) -> Self {
-        Self { egress, seal, counters, moved, open: None, train: None }
+        Self { egress, seal, native, counters, moved, open: None, train: None }
     }
 
     /// Appends a reply.
@@ -111,11 +117,9 @@ impl<'e, E: Egress> Outlet<'e, E> {
         buffer.extend_from_slice(body);
         let length = (HEADER_BYTES + body.len() + header.tag_bytes()) as u16;
         finish(buffer, start, Header { length, ..header }, seal);
-        let train = start..buffer.len();
-        let segment_bytes = train.len();
-        egress.queue_train(peer, train, segment_bytes);
-        self.counters.datagrams_out.count();
-        self.counters.trains_out.count();
+        let bytes = buffer.len() - start;
+        self.native.datagrams_out.count();
+        self.queue(peer, start..start + bytes, bytes);
     }
 
     /// Makes sure that a datagram for `to` is being composed.
@@ -176,7 +180,7 @@ impl<'e, E: Egress> Outlet<'e, E> {
         let header = open.to.header;
         let length = (buffer.len() - open.start + header.tag_bytes()) as u16;
         finish(buffer, open.start, Header { length, count: open.records, ..header }, self.seal);
-        self.counters.datagrams_out.count();
+        self.native.datagrams_out.count();
         self.couple(open.to, open.start);
     }
 
@@ -201,8 +205,13 @@ impl<'e, E: Egress> Outlet<'e, E> {
 
     fn end_train(&mut self) {
         let Some(train) = self.train.take() else { return };
-        self.counters.trains_out.count();
-        self.egress.queue_train(train.to.peer, train.start..train.end, train.segment_bytes);
+        self.queue(train.to.peer, train.start..train.end, train.segment_bytes);
+    }
+
+    fn queue(&mut self, peer: SocketAddr, train: Range<usize>, segment_bytes: usize) {
+        self.native.trains_out.count();
+        self.counters.bytes_written.add(train.len() as u64);
+        self.egress.queue_train(peer, train, segment_bytes);
     }
 }
 

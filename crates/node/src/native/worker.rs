@@ -18,6 +18,9 @@ use crate::{
     execute::{Admin, Context, Placement},
 };
 
+/// STATS that are answered in one burst. A report looks at every partition, and is shorter to ask for than a GET.
+const REPORTS_MAX: u32 = 4;
+
 /// What a worker lends to its native part for one call.
 ///
 /// Nothing is sent that was not handed to `egress`, and nothing is handed over but by `hand_off`, which gives a job
@@ -146,9 +149,15 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
             cx,
             metrics,
             transfers: &mut self.transfers,
-            outlet: Outlet::new(turn.egress, &mut self.moved, shared.seal.as_ref(), metrics),
+            outlet: Outlet::new(
+                turn.egress,
+                &mut self.moved,
+                shared.seal.as_ref(),
+                (metrics, &self.counters),
+            ),
             hand_off: turn.hand_off,
             last_cookie: None,
+            reports_left: REPORTS_MAX,
         }
     }
 }

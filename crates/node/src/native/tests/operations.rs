@@ -268,4 +268,7 @@ fn statistics_come_in_pages_of_whole_lines() {
     assert_eq!(client.ask_one(&mut site, unknown).status, Status::BadRequest);
     let items = client.operation(Opcode::Stats, b"items", b"");
     assert!(!client.ask_one(&mut site, items).value.is_empty());
+    let flood = client.ask(&mut site, &[items; 100]);
+    assert!(flood.iter().filter(|answer| answer.status == Status::Ok).count() < 10);
+    assert!(flood[20..].iter().all(|answer| answer.status == Status::Busy));
 }
