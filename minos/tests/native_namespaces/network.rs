@@ -1,0 +1,165 @@
+//! Two network namespaces and the cable between them.
+
+use std::{
+    process::{Command, Output, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+/// Tells namespaces of one process apart.
+static NETWORKS: AtomicU32 = AtomicU32::new(0);
+
+/// Where the server's end of the cable is.
+pub(crate) const SERVER: [&str; 2] = ["10.77.0.1", "fd77::1"];
+/// The least MTU that IPv6 allows.
+pub(crate) const IPV6_MTU_MIN: usize = 1280;
+
+const CLIENT: [&str; 2] = ["10.77.0.2", "fd77::2"];
+
+/// Which end of the cable.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum End {
+    Server,
+    Client,
+}
+
+/// What lies between server and client.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Path {
+    /// Largest IP packet, in bytes.
+    pub(crate) mtu: usize,
+    /// Packets that are lost at each end, of 1000. A packet may be a whole train.
+    pub(crate) lost_permille: u32,
+    /// Whether trains walk through it in one piece.
+    pub(crate) has_offload: bool,
+    /// A bound on what goes through, with a short queue before it that drops what does not fit.
+    pub(crate) megabits_max: Option<u32>,
+}
+
+impl Path {
+    pub(crate) const PLAIN: Self =
+        Self { mtu: 1500, lost_permille: 0, has_offload: true, megabits_max: None };
+}
+
+/// Two namespaces with a cable between them; gone when dropped.
+pub(crate) struct Network {
+    names: [String; 2],
+}
+
+impl Network {
+    /// Lays a cable, or says why no namespaces can be made here.
+    pub(crate) fn new(path: Path) -> Result<Self, String> {
+        let number = NETWORKS.fetch_add(1, Ordering::Relaxed);
+        let prefix = format!("minos-{}-{number}", std::process::id());
+        let network = Self { names: ["server", "client"].map(|end| format!("{prefix}-{end}")) };
+        for name in &network.names {
+            run("ip", &["netns", "add", name])?;
+        }
+        network.lay(path);
+        Ok(network)
+    }
+
+    /// `program` within the namespace of `end`.
+    pub(crate) fn command(&self, end: End, program: &str) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", self.name(end), program]).stdin(Stdio::null());
+        command
+    }
+
+    /// Packets that were dropped on purpose so far, at both ends.
+    pub(crate) fn lost(&self) -> u64 {
+        [End::Server, End::Client].map(|end| self.lost_at(end)).iter().sum()
+    }
+
+    fn lay(&self, path: Path) {
+        let [_, client] = &self.names;
+        let mtu = path.mtu.to_string();
+        let peer = ["peer", "name", "cable", "netns", client, "mtu", &mtu];
+        self.inside(
+            End::Server,
+            "ip",
+            &[&["link", "add", "cable", "mtu", &mtu, "type", "veth"][..], &peer].concat(),
+        );
+        for (end, addresses) in [(End::Server, SERVER), (End::Client, CLIENT)] {
+            self.inside(end, "ip", &["address", "add", &format!("{}/24", addresses[0]), "dev", "cable"]);
+            if path.mtu >= IPV6_MTU_MIN {
+                let address = format!("{}/64", addresses[1]);
+                self.inside(end, "ip", &["address", "add", &address, "dev", "cable", "nodad"]);
+            }
+            if !path.has_offload {
+                // The kernel cuts a train before it gives it to such a device.
+                self.inside(end, "ip", &["link", "set", "cable", "gso_max_segs", "1"]);
+            }
+            if let Some(megabits) = path.megabits_max {
+                let rate = format!("{megabits}mbit");
+                let limit = ["tbf", "rate", &rate, "burst", "128k", "limit", "128k"];
+                self.inside(end, "tc", &[&["qdisc", "add", "dev", "cable", "root"][..], &limit].concat());
+            }
+            self.lose(end, path.lost_permille);
+            self.inside(end, "ip", &["link", "set", "lo", "up"]);
+            self.inside(end, "ip", &["link", "set", "cable", "up"]);
+        }
+    }
+
+    /// Drops that many of 1000 packets that arrive at `end`, at random, and counts them.
+    fn lose(&self, end: End, permille: u32) {
+        if permille == 0 {
+            return;
+        }
+        let chance = match permille {
+            ..1000 => format!("numgen random mod 1000 < {permille}"),
+            _ => String::new(),
+        };
+        let rules = format!(
+            "add table inet loss; \
+             add chain inet loss arriving {{ type filter hook prerouting priority 0; }}; \
+             add rule inet loss arriving meta l4proto udp {chance} counter drop"
+        );
+        self.inside(end, "nft", &[&rules]);
+    }
+
+    fn lost_at(&self, end: End) -> u64 {
+        let rules = self.inside(end, "nft", &["list", "ruleset"]);
+        let count = rules.split("counter packets ").nth(1).and_then(|rest| rest.split(' ').next());
+        count.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("no counter in {rules}"))
+    }
+
+    /// Runs a program that must succeed, and returns what it said.
+    fn inside(&self, end: End, program: &str, arguments: &[&str]) -> String {
+        let whole = [&["netns", "exec", self.name(end), program], arguments].concat();
+        run("ip", &whole).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn name(&self, end: End) -> &str {
+        match end {
+            End::Server => &self.names[0],
+            End::Client => &self.names[1],
+        }
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        for name in &self.names {
+            // One that was not made cannot be removed; the cable goes with its ends.
+            run("ip", &["netns", "delete", name]).ok();
+        }
+    }
+}
+
+/// Whether `program` is there.
+pub(crate) fn has(program: &str) -> bool {
+    Command::new(program).arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+}
+
+/// What a program said, or why it did not end well.
+fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
+    let said = |output: &Output| String::from_utf8_lossy(&output.stdout).into_owned();
+    match Command::new(program).args(arguments).output() {
+        Ok(output) if output.status.success() => Ok(said(&output)),
+        Ok(output) => {
+            let error = String::from_utf8_lossy(&output.stderr);
+            Err(format!("{program} {}: {}{}", arguments.join(" "), said(&output), error.trim()))
+        }
+        Err(error) => Err(format!("cannot run {program}: {error}")),
+    }
+}
