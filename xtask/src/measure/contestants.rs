@@ -1,6 +1,10 @@
 //! The servers under measurement.
 
-use std::path::Path;
+use std::{
+    net::{SocketAddr, UdpSocket},
+    path::Path,
+    process::{Child, Command, Stdio},
+};
 
 use minos_testkit::Server;
 
@@ -17,7 +21,12 @@ pub(crate) struct Contestant {
 impl Contestant {
     /// What `minos bench --target` takes.
     pub(crate) fn target(&self) -> String {
-        format!("{}://{}", self.scheme, self.server.address())
+        self.target_in(self.scheme)
+    }
+
+    /// The same in another language that the server speaks at the same address.
+    pub(crate) fn target_in(&self, scheme: &str) -> String {
+        format!("{scheme}://{}", self.server.address())
     }
 
     pub(crate) fn address(&self) -> std::net::SocketAddr {
@@ -38,29 +47,100 @@ impl Contestant {
     }
 }
 
-/// Minos with one worker and `options`.
+/// Minos with `options`.
 pub(crate) fn minos(
     name: &'static str,
     program: &Path,
     cpus: &str,
     options: &[&str],
 ) -> anyhow::Result<Contestant> {
-    let program = program.display().to_string();
-    let memory = format!("{MEMORY_MIB}m");
+    minos_at(name, program, cpus, |address| [&["--memcached", address], options].concat().join(" "))
+}
+
+/// Minos with `options`, whose native protocol has the address of memcached's.
+pub(crate) fn minos_native(
+    name: &'static str,
+    program: &Path,
+    cpus: &str,
+    options: &[&str],
+) -> anyhow::Result<Contestant> {
+    minos_at(name, program, cpus, |address| {
+        [&["--memcached", address, "--native", address], options].concat().join(" ")
+    })
+}
+
+fn minos_at(
+    name: &'static str,
+    program: &Path,
+    cpus: &str,
+    options: impl Fn(&str) -> String,
+) -> anyhow::Result<Contestant> {
     let server = bound(cpus, |port, _| {
-        let address = format!("127.0.0.1:{port}");
-        let fixed =
-            [&program, "serve", "--memcached", &address, "--memory", &memory, "--max-item-size", "256m"];
-        [&fixed, options].concat().iter().map(|text| (*text).to_owned()).collect()
+        let mut arguments = vec![program.display().to_string()];
+        arguments.extend(serve_arguments(&options(&format!("127.0.0.1:{port}"))));
+        arguments
     })?;
     Ok(Contestant { name, scheme: "memcached", server })
 }
 
+/// The arguments of `minos`, with `options` that have no spaces within.
+fn serve_arguments(options: &str) -> Vec<String> {
+    let text = format!("serve --memory {MEMORY_MIB}m --max-item-size 256m {options}");
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+/// Minos without TCP; ended when dropped.
+pub(crate) struct NativeOnly {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl NativeOnly {
+    /// Minos with `options`. Whoever says hello has to wait until it is ready.
+    pub(crate) fn start(program: &Path, cpus: &str, options: &[&str]) -> anyhow::Result<Self> {
+        // The port was free a moment ago; those behind it, for further queues, most likely are.
+        let address = UdpSocket::bind("127.0.0.1:0")?.local_addr()?;
+        let options = format!("--native {address} {}", options.join(" "));
+        let mut command = Command::new("taskset");
+        command.args(["-c", cpus]).arg(program).args(serve_arguments(&options));
+        let child = command.env("RUST_LOG", "warn").stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
+        Ok(Self { child, address })
+    }
+
+    /// What `minos bench --target` takes.
+    pub(crate) fn target(&self) -> String {
+        format!("minos://{}", self.address)
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for NativeOnly {
+    fn drop(&mut self) {
+        // Either call fails only for a process that has ended already.
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
 /// memcached with `threads` threads.
 pub(crate) fn memcached(cpus: &str, threads: u32) -> anyhow::Result<Contestant> {
+    memcached_at(cpus, threads, |_| 0)
+}
+
+/// memcached with `threads` threads, which takes datagrams at the same port.
+pub(crate) fn memcached_with_datagrams(cpus: &str, threads: u32) -> anyhow::Result<Contestant> {
+    memcached_at(cpus, threads, |port| port)
+}
+
+fn memcached_at(cpus: &str, threads: u32, udp_port: fn(u16) -> u16) -> anyhow::Result<Contestant> {
     let server = bound(cpus, |port, _| {
-        let text =
-            format!("memcached -l 127.0.0.1 -U 0 -u root -p {port} -t {threads} -m {MEMORY_MIB} -I 16m");
+        let udp_port = udp_port(port);
+        let text = format!(
+            "memcached -l 127.0.0.1 -U {udp_port} -u root -p {port} -t {threads} -m {MEMORY_MIB} -I 16m"
+        );
         text.split(' ').map(str::to_owned).collect()
     })?;
     Ok(Contestant { name: "memcached", scheme: "memcached", server })

@@ -11,6 +11,7 @@ mod engine;
 mod eviction;
 mod files;
 mod memory;
+mod native;
 mod processor;
 mod report;
 mod tails;
@@ -25,10 +26,10 @@ use anyhow::{Context, bail};
 use serde_json::Value;
 
 use contestants::Contestant;
-use report::Report;
 
 /// The figures, in the order in which they are measured.
-const FIGURES: [&str; 7] = ["processor", "tails", "tails2", "memory", "files", "eviction", "engine"];
+const FIGURES: [&str; 8] =
+    ["processor", "tails", "tails2", "memory", "files", "eviction", "engine", "native"];
 
 /// What to measure, and for how long.
 #[derive(clap::Args, Debug)]
@@ -42,6 +43,9 @@ pub(crate) struct MeasureOptions {
     /// Seconds of each measurement [default: 4; engine: 1]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: Option<u32>,
+    /// Milliseconds of each measurement, for native
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(20..))]
+    millis: u32,
     /// Items, for engine [default: as the data set says]
     #[arg(long)]
     keys: Option<u64>,
@@ -72,6 +76,12 @@ pub(crate) fn run(options: &MeasureOptions) -> anyhow::Result<()> {
     for figure in &options.figures {
         let (seconds, rounds) = (options.seconds.unwrap_or(4), options.rounds.unwrap_or(5));
         let bench = Bench { program: program.clone(), seconds, rounds };
+        if figure == "native" {
+            let extent = native::Extent { rounds, millis: options.millis };
+            let text = native::measure(&program, &extent, &options.out)?;
+            finish(&text, &options.out.join("native.md"))?;
+            continue;
+        }
         let report = match figure.as_str() {
             "processor" => processor::measure(&bench)?,
             "tails" => tails::on_one_processor(&bench, &options.out)?,
@@ -82,13 +92,12 @@ pub(crate) fn run(options: &MeasureOptions) -> anyhow::Result<()> {
             "engine" => engine::measure(&program, &options.engine_extent(), &options.out)?,
             other => bail!("no figure is called {other}"),
         };
-        finish(&report, &options.out.join(format!("{figure}.md")))?;
+        finish(&report.to_string(), &options.out.join(format!("{figure}.md")))?;
     }
     Ok(())
 }
 
-fn finish(report: &Report, path: &Path) -> anyhow::Result<()> {
-    let text = report.to_string();
+fn finish(text: &str, path: &Path) -> anyhow::Result<()> {
     println!("{text}");
     fs::write(path, text).with_context(|| path.display().to_string())
 }

@@ -43,12 +43,12 @@ enum Partial {
     Numbered(Vec<Option<Vec<u8>>>),
     /// Each says that it is the only one, and they come in order: memcached 1.6 sends the values of a GET of many
     /// keys like that.
-    Unnumbered { reader: ReplyReader, text: Vec<u8> },
+    Unnumbered { reader: Box<ReplyReader>, text: Vec<u8> },
 }
 
 impl Partial {
     fn unnumbered() -> Self {
-        Self::Unnumbered { reader: ReplyReader::new(Protocol::Memcache), text: Vec::new() }
+        Self::Unnumbered { reader: Box::new(ReplyReader::new(Protocol::Memcache)), text: Vec::new() }
     }
 
     /// Takes in a datagram's text. Says whether all are there.

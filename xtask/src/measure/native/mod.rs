@@ -1,0 +1,86 @@
+//! The native datagram protocol: vectors of operations beside TCP and beside memcached's datagrams (vector interfaces
+//! §5, figures 9 and 11), requests sent to the right queue beside requests sent to a wrong one (MICA table 1), and
+//! values of 500 KB.
+
+mod curves;
+mod direction;
+mod large;
+mod plot;
+mod runner;
+mod widths;
+
+use std::{fmt::Write as _, fs, path::Path};
+
+use anyhow::Context;
+
+use super::{
+    contestants::{self, Contestant},
+    report::Report,
+};
+use runner::Runner;
+
+/// How much is measured.
+pub(super) struct Extent {
+    pub(super) rounds: u32,
+    /// Milliseconds of each measurement.
+    pub(super) millis: u32,
+}
+
+/// Tiny items, of which there are enough not to lie in a cache.
+const ITEMS: [&str; 7] = ["--workload", "mica-tiny", "--keys", "1000000", "--zipf", "0", "--get-ratio"];
+
+/// The servers, each alone on the first processor. Only one of them is under load at a time.
+struct Servers {
+    minos: Contestant,
+    /// The same, whose worker spins for a moment before it sleeps, as it does unless told otherwise.
+    spinning: Contestant,
+    memcached: Contestant,
+}
+
+impl Servers {
+    fn start(program: &Path) -> anyhow::Result<Self> {
+        let minos =
+            |name, poll| contestants::minos_native(name, program, "0", &["--workers", "1", "--poll", poll]);
+        Ok(Self {
+            minos: minos("Minos", "sleep")?,
+            spinning: minos("Minos, spinning", "adaptive")?,
+            memcached: contestants::memcached_with_datagrams("0", 1)?,
+        })
+    }
+}
+
+/// Measures, writes all samples to `native.csv` and a picture to `native.svg`; the text is for `native.md`.
+pub(super) fn measure(program: &Path, extent: &Extent, out: &Path) -> anyhow::Result<String> {
+    let mut runner = Runner::new(program, extent.millis);
+    let (widths, curves, large) = {
+        let servers = Servers::start(program)?;
+        for server in [&servers.minos, &servers.spinning, &servers.memcached] {
+            runner.load(&server.target(), &[&ITEMS[..], &["1"]].concat())?;
+        }
+        let widths = widths::measure(&mut runner, &servers, extent.rounds)?;
+        let curves = curves::measure(&mut runner, &servers, extent.rounds.div_ceil(2), &widths)?;
+        (widths, curves, large::measure(&mut runner, &servers, extent.rounds)?)
+    };
+    let direction = direction::measure(&mut runner, program, extent.rounds)?;
+    let sections = [widths.report(), curves.report(), direction, large];
+    plot::draw(&curves.lines(), &out.join("native.svg"))?;
+    let csv = out.join("native.csv");
+    fs::write(&csv, runner.csv()).with_context(|| csv.display().to_string())?;
+    Ok(text(extent, &sections, &widths.targets()))
+}
+
+fn text(extent: &Extent, sections: &[Report], targets: &str) -> String {
+    let Extent { rounds, millis } = extent;
+    let mut text = format!(
+        "# The native datagram protocol\n\nMeasured on loopback, servers with one worker or thread alone on the first \
+         processor and `minos bench` on the second, unless it says otherwise; {rounds} interleaved rounds of {millis} ms, \
+         medians (smallest to largest). A request is a vector of operations, or a line of keys. Lost are requests \
+         without an answer within 500 ms. `cargo xtask measure native --rounds {rounds} --millis {millis}`; all \
+         samples are in `native.csv`.\n\n![Latency against throughput](native.svg)\n\n{targets}\n"
+    );
+    for section in sections {
+        // A section's title is one level below the page's.
+        let _ = write!(text, "\n#{section}");
+    }
+    text
+}

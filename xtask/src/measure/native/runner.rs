@@ -1,0 +1,117 @@
+//! Runs `minos bench` on the second processor and keeps every sample.
+
+use std::{fmt::Write as _, path::Path, process::Command};
+
+use anyhow::{bail, ensure};
+use serde_json::Value;
+
+/// A share of lost requests above which a measurement means nothing.
+const LOST_SHARE_MAX: f64 = 0.05;
+
+/// What one run of `minos bench` came to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sample {
+    pub(super) requests_per_s: f64,
+    pub(super) operations_per_s: f64,
+    /// For each second of the server's processor time.
+    pub(super) operations_per_cpu_s: f64,
+    pub(super) p50_us: f64,
+    pub(super) p99_us: f64,
+    pub(super) lost: u64,
+    completed: u64,
+}
+
+/// What is driven, and how.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Case<'a> {
+    /// What the samples are called.
+    pub(super) name: &'a str,
+    pub(super) target: &'a str,
+    pub(super) pid: u32,
+    pub(super) round: u32,
+}
+
+/// Runs `minos bench`.
+pub(super) struct Runner<'a> {
+    program: &'a Path,
+    millis: u32,
+    csv: String,
+}
+
+impl<'a> Runner<'a> {
+    pub(super) fn new(program: &'a Path, millis: u32) -> Self {
+        let csv =
+            "case,round,arguments,requests_per_s,operations_per_s,operations_per_cpu_s,p50_us,p99_us,lost\n";
+        Self { program, millis, csv: csv.to_owned() }
+    }
+
+    /// All samples so far.
+    pub(super) fn csv(&self) -> &str {
+        &self.csv
+    }
+
+    /// Stores the items of a workload.
+    pub(super) fn load(&self, target: &str, arguments: &[&str]) -> anyhow::Result<()> {
+        self.bench(&[&["--target", target, "--load-only", "--json"], arguments].concat()).map(|_| ())
+    }
+
+    /// One measurement.
+    pub(super) fn measure(&mut self, case: Case<'_>, arguments: &[&str]) -> anyhow::Result<Sample> {
+        let Case { name, target, pid, round } = case;
+        let (pid, duration) = (pid.to_string(), format!("{}ms", self.millis));
+        let fixed = ["--json", "--target", target, "--server-pid", &pid, "--pin", "1"];
+        let times = ["--warmup", "150ms", "--drain", "600ms", "--duration", &duration];
+        let result = self.bench(&[&fixed[..], &times, arguments].concat())?;
+        let sample = Sample::of(&result)?;
+        writeln!(
+            self.csv,
+            "{name},{round},{},{:.0},{:.0},{:.0},{},{},{}",
+            arguments.join(" "),
+            sample.requests_per_s,
+            sample.operations_per_s,
+            sample.operations_per_cpu_s,
+            sample.p50_us,
+            sample.p99_us,
+            sample.lost
+        )?;
+        Ok(sample)
+    }
+
+    fn bench(&self, arguments: &[&str]) -> anyhow::Result<Value> {
+        let output =
+            Command::new(self.program).arg("bench").args(arguments).env("RUST_LOG", "warn").output()?;
+        if !output.status.success() {
+            bail!("minos bench {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr));
+        }
+        Ok(serde_json::from_slice(&output.stdout)?)
+    }
+}
+
+impl Sample {
+    fn of(result: &Value) -> anyhow::Result<Self> {
+        ensure!(result["errors"] == 0, "{} errors: {}", result["errors"], result["errors_by_kind"]);
+        let number = |name: &str| result[name].as_f64().unwrap_or(f64::NAN);
+        let latency = |name: &str| result["latency_us"]["all"][name].as_f64().unwrap_or(f64::NAN);
+        Ok(Self {
+            requests_per_s: number("achieved_rps"),
+            operations_per_s: number("operations_per_s"),
+            operations_per_cpu_s: number("operations_per_server_cpu_s"),
+            p50_us: latency("p50"),
+            p99_us: latency("p99"),
+            lost: result["lost"].as_u64().unwrap_or(0),
+            completed: result["completed"].as_u64().unwrap_or(0),
+        })
+    }
+
+    /// Fails if so much was lost that the sample means nothing.
+    pub(super) fn checked(self, name: &str) -> anyhow::Result<Self> {
+        let share = self.lost as f64 / (self.lost + self.completed).max(1) as f64;
+        ensure!(
+            share <= LOST_SHARE_MAX,
+            "{name}: {} of {} requests were lost",
+            self.lost,
+            self.lost + self.completed
+        );
+        Ok(self)
+    }
+}
