@@ -1,0 +1,234 @@
+//! Whether what the clients of a key were told can be explained by some order of its operations.
+//!
+//! The search is that of Wing and Gong with Lowe's memory of states seen, as in `minos_testkit::history`, with two
+//! additions: an operation whose outcome nobody knows may have happened, at any time after it was asked for, or
+//! not; and one that is not executed exactly once may have happened again, as long as a copy of it can be
+//! on its way.
+
+use std::collections::HashSet;
+
+use crate::model::{Action, Answer, State};
+
+/// Most operations on a key that can be checked.
+pub(crate) const EVENTS_MAX: usize = u128::BITS as usize;
+
+/// Most states that are looked at before the check is given up, which is no pass.
+const STATES_MAX: usize = 400_000;
+
+/// An operation and what came of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Event {
+    /// What was asked.
+    pub(crate) action: Action,
+    /// What was answered; none if nobody knows whether it happened.
+    pub(crate) answer: Option<Answer>,
+    /// When it was asked for, in nanoseconds.
+    pub(crate) called_ns: u64,
+    /// When the answer came, or [`u64::MAX`].
+    pub(crate) returned_ns: u64,
+    /// Until when a copy of it may be executed once more; none if it is executed exactly once.
+    pub(crate) repeats_until_ns: Option<u64>,
+}
+
+/// Checks the events of one key, which held nothing at first; says what cannot be explained.
+pub(crate) fn check(events: &[Event]) -> Result<(), String> {
+    assert!(events.len() <= EVENTS_MAX, "too many operations for one key");
+    let search = Search { events };
+    let start = Place { done: 0, state: None };
+    let mut furthest = start.clone();
+    let mut seen = HashSet::from([start.clone()]);
+    let mut open = vec![start];
+    while let Some(place) = open.pop() {
+        if search.is_complete(&place) {
+            return Ok(());
+        }
+        if seen.len() > STATES_MAX {
+            return Err(format!("inconclusive after {STATES_MAX} states: {}", search.around(&furthest)));
+        }
+        if place.done.count_ones() > furthest.done.count_ones() {
+            furthest = place.clone();
+        }
+        search.each_successor(&place, |next| {
+            if seen.insert(next.clone()) {
+                open.push(next);
+            }
+        });
+    }
+    Err(search.around(&furthest))
+}
+
+/// Which events have happened, and what the key holds.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Place {
+    done: u128,
+    state: State,
+}
+
+struct Search<'a> {
+    events: &'a [Event],
+}
+
+impl Search<'_> {
+    fn pending(&self, done: u128) -> impl Iterator<Item = (usize, &Event)> {
+        self.events.iter().enumerate().filter(move |(index, _)| done & 1 << index == 0)
+    }
+
+    /// Whether all that certainly happened has.
+    fn is_complete(&self, place: &Place) -> bool {
+        self.pending(place.done).all(|(_, event)| event.answer.is_none())
+    }
+
+    /// The places one operation further. Those come last that are looked at first: what certainly happened, before
+    /// what may have.
+    fn each_successor(&self, place: &Place, mut visit: impl FnMut(Place)) {
+        let first_return_ns = self.pending(place.done).map(|(_, event)| event.returned_ns).min();
+        let first_return_ns = first_return_ns.unwrap_or(u64::MAX);
+        let last_call_ns = self.last_call_ns(place.done);
+        for event in self.events.iter().filter(|event| event.called_ns <= first_return_ns) {
+            if event.repeats_until_ns.is_some_and(|until_ns| until_ns >= last_call_ns) {
+                visit(Place { done: place.done, state: event.action.step(&place.state).0 });
+            }
+        }
+        for is_certain in [false, true] {
+            let is_next =
+                |event: &Event| event.called_ns <= first_return_ns && event.answer.is_some() == is_certain;
+            for (index, event) in self.pending(place.done).filter(|(_, event)| is_next(event)) {
+                let (state, told) = event.action.step(&place.state);
+                if self.explains(event, &place.state, &told) {
+                    visit(Place { done: place.done | 1 << index, state });
+                }
+            }
+        }
+    }
+
+    /// The last call among those that have happened: it is no earlier now.
+    fn last_call_ns(&self, done: u128) -> u64 {
+        let happened = self.events.iter().enumerate().filter(|(index, _)| done & 1 << index != 0);
+        happened.map(|(_, event)| event.called_ns).max().unwrap_or(0)
+    }
+
+    /// Whether `told` in `state` is what the client got.
+    fn explains(&self, event: &Event, state: &State, told: &Answer) -> bool {
+        let Some(answer) = &event.answer else { return true };
+        // A copy of a write gives its item a CAS unique of its own.
+        let rewritten = || {
+            let same =
+                |other: &Event| other.repeats_until_ns.is_some() && other.action.written() == state.as_ref();
+            state.is_some() && self.events.iter().any(same)
+        };
+        let is_compare = matches!(event.action, Action::Compare { .. });
+        answer == told || (is_compare && *answer == Answer::Exists && *told == Answer::Done && rewritten())
+    }
+
+    /// What had happened at `place`, and what was to happen.
+    fn around(&self, place: &Place) -> String {
+        let mut events: Vec<_> = self.events.iter().enumerate().collect();
+        events.sort_by_key(|(_, event)| event.called_ns);
+        let mut text = format!("with {:?} there, no order explains:\n", place.state);
+        for (index, event) in events {
+            let mark = if place.done & 1 << index == 0 { '?' } else { ' ' };
+            text.push_str(&format!(
+                "{mark} {:>12} .. {:>12} {:?} -> {:?}\n",
+                event.called_ns,
+                i128::from(event.returned_ns),
+                event.action,
+                event.answer,
+            ));
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::value::{Token, Value};
+
+    fn token(id: u32) -> Token {
+        Token { id, pattern_bytes: 4 }
+    }
+
+    fn tokens(ids: &[u32]) -> Value {
+        Value::Tokens(ids.iter().map(|&id| token(id)).collect())
+    }
+
+    fn event(called_ns: u64, returned_ns: u64, action: Action, answer: Answer) -> Event {
+        let repeats_until_ns = (!action.is_once() && action.is_write()).then_some(returned_ns + 100);
+        Event { action, answer: Some(answer), called_ns, returned_ns, repeats_until_ns }
+    }
+
+    fn unknown(called_ns: u64, action: Action) -> Event {
+        let repeats_until_ns = (!action.is_once() && action.is_write()).then_some(u64::MAX);
+        Event { action, answer: None, called_ns, returned_ns: u64::MAX, repeats_until_ns }
+    }
+
+    fn incr(called_ns: u64, answer: u64) -> Event {
+        event(called_ns, called_ns + 5, Action::Incr { delta: 1, initial: Some(0) }, Answer::Number(answer))
+    }
+
+    fn get(at_ns: u64, value: Value) -> Event {
+        event(at_ns, at_ns + 1, Action::Get, Answer::Found(value))
+    }
+
+    #[test]
+    fn counts_are_exact() {
+        assert_eq!(check(&[incr(0, 0), incr(10, 1), incr(20, 2), get(100, Value::Number(2))]), Ok(()));
+        // An increment that was executed twice, and one that was not.
+        assert!(check(&[incr(0, 0), incr(10, 1), incr(20, 3)]).is_err());
+        assert!(check(&[incr(0, 0), incr(10, 1), get(100, Value::Number(2))]).is_err());
+        assert!(check(&[incr(0, 0), incr(10, 1), incr(20, 1)]).is_err());
+    }
+
+    #[test]
+    fn what_nobody_knows_happened_at_most_once() {
+        let lost = unknown(5, Action::Incr { delta: 1, initial: None });
+        for (number, is_explained) in [(0, true), (1, true), (2, false)] {
+            let events = [incr(0, 0), lost.clone(), get(100, Value::Number(number))];
+            assert_eq!(check(&events).is_ok(), is_explained, "{number}");
+        }
+        let late = unknown(50, Action::Incr { delta: 1, initial: None });
+        assert!(check(&[incr(0, 0), late, get(10, Value::Number(1))]).is_err(), "before it was asked for");
+    }
+
+    #[test]
+    fn tokens_stand_once_and_in_order() {
+        let put = event(0, 1, Action::Put(tokens(&[1])), Answer::Done);
+        let append = |id, at_ns| event(at_ns, at_ns + 1, Action::Append(token(id)), Answer::Done);
+        let check = |ids: &[u32]| check(&[put.clone(), append(2, 10), append(3, 20), get(500, tokens(ids))]);
+        assert_eq!(check(&[1, 2, 3]), Ok(()));
+        for wrong in [&[1, 3, 2][..], &[1, 2, 2, 3], &[1, 2], &[2, 1, 3]] {
+            assert!(check(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn copies_of_a_write_may_come_late_but_not_too_late() {
+        let put = |id, at_ns| event(at_ns, at_ns + 1, Action::Put(tokens(&[id])), Answer::Done);
+        let events = |at_ns| [put(1, 0), put(2, 10), get(20, tokens(&[2])), get(at_ns, tokens(&[1]))];
+        assert_eq!(check(&events(90)), Ok(()));
+        let written_again_late = [put(1, 0), put(2, 500), get(600, tokens(&[1]))];
+        assert!(check(&written_again_late).is_err());
+    }
+
+    #[test]
+    fn a_comparison_sees_who_came_between() {
+        let put = |id, at_ns| event(at_ns, at_ns + 1, Action::Put(tokens(&[id])), Answer::Done);
+        let compare = |at_ns, answer| {
+            let action = Action::Compare { expected: tokens(&[1]), new: tokens(&[3]) };
+            event(at_ns, at_ns + 1, action, answer)
+        };
+        assert_eq!(check(&[put(1, 0), compare(10, Answer::Done), get(500, tokens(&[3]))]), Ok(()));
+        assert_eq!(check(&[put(1, 0), put(2, 500), compare(700, Answer::Exists)]), Ok(()));
+        assert!(check(&[put(1, 0), put(2, 500), compare(700, Answer::Done)]).is_err());
+        let once = Event { repeats_until_ns: None, ..put(1, 0) };
+        assert!(check(&[once, compare(10, Answer::Done), compare(500, Answer::Done)]).is_err());
+        assert!(check(&[compare(10, Answer::Exists)]).is_err());
+    }
+
+    #[test]
+    fn a_restart_wipes() {
+        let wipe = event(50, 50, Action::Wipe, Answer::Done);
+        assert_eq!(check(&[incr(0, 0), wipe.clone(), incr(60, 0)]), Ok(()));
+        assert!(check(&[incr(0, 0), wipe, incr(60, 1)]).is_err());
+    }
+}

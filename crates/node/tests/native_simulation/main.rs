@@ -1,0 +1,120 @@
+//! Servers and clients of the native protocol on a network in virtual time that fails in every way it can.
+//!
+//! Each seed is a run: some clients, a server of several workers, random operations of every kind on few keys, small
+//! values and large ones, and faults: loss, copies, delay, other orders, spoiled bytes, outages, a server that starts
+//! again with nothing. At the end every operation must have ended; what clients were told must be what some order of
+//! the operations explains, with each executed as often as promised; and of the server's memory nothing may be held.
+//!
+//! `MINOS_SIMULATION_SEEDS` says how many runs, `MINOS_SIMULATION_SEED` which one is first.
+
+mod checker;
+mod model;
+mod scenario;
+mod server;
+mod value;
+mod workload;
+mod world;
+
+use std::{
+    env,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::Instant,
+};
+
+use minos_base::seeded_stream;
+
+use scenario::Scenario;
+use world::Report;
+
+/// Runs within the ordinary tests.
+const SEEDS_DEFAULT: u64 = 300;
+
+/// Runs in which the control must have failed.
+const CONTROL_SEEDS: u64 = 60;
+
+fn scenario(seed: u64) -> Scenario {
+    Scenario::draw(seed, &mut seeded_stream(seed, 0))
+}
+
+/// What went wrong in a run, if something did; a panic is as wrong as anything.
+fn run(scenario: &Scenario) -> Result<Report, String> {
+    catch_unwind(AssertUnwindSafe(|| world::run(scenario))).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
+        Err(format!("panic: {}", text.unwrap_or_default()))
+    })
+}
+
+fn number_from(name: &str, default: u64) -> u64 {
+    env::var(name).map_or(default, |text| text.parse().expect(name))
+}
+
+/// Runs all seeds on all processors; what went wrong, by seed, and what the others were like.
+fn run_all(first: u64, seeds: u64) -> (Vec<(u64, String)>, Report) {
+    let next = AtomicU64::new(first);
+    let results = Mutex::new((Vec::new(), Report::default()));
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= first + seeds {
+                        break;
+                    }
+                    let result = run(&scenario(seed));
+                    let mut results = results.lock().unwrap();
+                    match result {
+                        Ok(report) => results.1.add(&report),
+                        Err(error) => results.0.push((seed, error)),
+                    }
+                }
+            });
+        }
+    });
+    results.into_inner().unwrap()
+}
+
+#[test]
+fn every_operation_ends_as_the_model_allows() {
+    let seeds = number_from("MINOS_SIMULATION_SEEDS", SEEDS_DEFAULT);
+    let first = number_from("MINOS_SIMULATION_SEED", 1);
+    let begin = Instant::now();
+    let (mut failures, report) = run_all(first, seeds);
+    let per_second = seeds as f64 / begin.elapsed().as_secs_f64();
+    println!("{seeds} seeds from {first}, {per_second:.0} a second, {} failed: {report:?}", failures.len());
+    failures.sort();
+    for (seed, error) in &failures {
+        println!("seed {seed}: {}", error.lines().next().unwrap_or_default());
+    }
+    if let Some((seed, error)) = failures.first() {
+        let all: Vec<_> = failures.iter().map(|(seed, _)| seed).collect();
+        let scenario = scenario(*seed);
+        panic!("seeds {all:?} failed; cargo xtask simulate --seeds 1 --seed {seed}\n{scenario:?}\n{error}");
+    }
+}
+
+#[test]
+fn a_seed_tells_everything() {
+    for seed in [1, 2, 3] {
+        let reports = [run(&scenario(seed)), run(&scenario(seed))];
+        assert_eq!(format!("{:?}", reports[0]), format!("{:?}", reports[1]), "seed {seed}");
+    }
+}
+
+/// The control: a server that forgets what it executed does so twice, and that must be seen.
+#[test]
+fn a_server_that_forgets_outcomes_is_found_out() {
+    let is_found_out = |seed| {
+        let mut scenario = Scenario { forgets_outcomes: true, restart_ns: None, ..scenario(seed) };
+        scenario.faults.duplication = 0.3;
+        run(&scenario).is_err()
+    };
+    let found_out = (1..=CONTROL_SEEDS).filter(|&seed| is_found_out(seed)).count();
+    println!("found out in {found_out} of {CONTROL_SEEDS} runs");
+    assert!(found_out as u64 > CONTROL_SEEDS / 2, "found out in {found_out} of {CONTROL_SEEDS} runs only");
+}

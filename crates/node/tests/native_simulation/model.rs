@@ -1,0 +1,145 @@
+//! What a key does under operations, one after another.
+
+use crate::value::{Token, Value};
+
+/// What is asked of a key. Times to live are either none or so short that nothing is there any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Read.
+    Get,
+    /// Read, and change the expiry to one that does not come.
+    GetTouch,
+    /// Change the expiry to one that does not come.
+    Touch,
+    /// Change the expiry to one that is over.
+    TouchDead,
+    /// Write.
+    Put(Value),
+    /// Write what has expired already.
+    PutDead,
+    /// Write if nothing is there.
+    Add(Value),
+    /// Write if something is there.
+    Replace(Value),
+    /// Write if this is there, known by its CAS unique.
+    Compare { expected: Value, new: Value },
+    /// Put behind what is there.
+    Append(Token),
+    /// Put before what is there.
+    Prepend(Token),
+    /// Remove.
+    Delete,
+    /// Add to a number; if there is none, make it `initial`, if that is given.
+    Incr { delta: u64, initial: Option<u64> },
+    /// Subtract, at most down to zero.
+    Decr { delta: u64, initial: Option<u64> },
+    /// The server starts again with nothing.
+    Wipe,
+}
+
+/// What the client was told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// It was done.
+    Done,
+    /// This was found.
+    Found(Value),
+    /// The number now is.
+    Number(u64),
+    /// Nothing was there.
+    NotFound,
+    /// Something else was there.
+    Exists,
+    /// The condition did not hold.
+    NotStored,
+    /// What was there is no number.
+    NotANumber,
+}
+
+/// What a key holds.
+pub(crate) type State = Option<Value>;
+
+impl Action {
+    /// What the key holds afterwards, and what the client is told.
+    pub(crate) fn step(&self, state: &State) -> (State, Answer) {
+        let is_there = state.is_some();
+        match self {
+            Self::Get | Self::GetTouch => {
+                (state.clone(), state.clone().map_or(Answer::NotFound, Answer::Found))
+            }
+            Self::Touch => (state.clone(), done_or(is_there, Answer::NotFound)),
+            Self::TouchDead | Self::Delete => (None, done_or(is_there, Answer::NotFound)),
+            Self::Put(value) => (Some(value.clone()), Answer::Done),
+            Self::PutDead | Self::Wipe => (None, Answer::Done),
+            Self::Add(value) => store_if(!is_there, state, value, Answer::NotStored),
+            Self::Replace(value) => store_if(is_there, state, value, Answer::NotStored),
+            Self::Compare { expected, new } => match state {
+                None => (None, Answer::NotFound),
+                Some(value) => store_if(value == expected, state, new, Answer::Exists),
+            },
+            Self::Append(token) => concat(state, |tokens| tokens.push(*token)),
+            Self::Prepend(token) => concat(state, |tokens| tokens.insert(0, *token)),
+            Self::Incr { delta, initial } => count(state, *initial, |number| number.wrapping_add(*delta)),
+            Self::Decr { delta, initial } => count(state, *initial, |number| number.saturating_sub(*delta)),
+        }
+    }
+
+    /// Whether the client has a number for it, so that the server executes it once.
+    pub(crate) fn is_once(&self) -> bool {
+        matches!(
+            self,
+            Self::Add(_)
+                | Self::Compare { .. }
+                | Self::Append(_)
+                | Self::Prepend(_)
+                | Self::Delete
+                | Self::Incr { .. }
+                | Self::Decr { .. }
+                | Self::Wipe
+        )
+    }
+
+    /// The value that it writes whatever was there.
+    pub(crate) fn written(&self) -> Option<&Value> {
+        match self {
+            Self::Put(value) | Self::Replace(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// Whether it may change what is there.
+    pub(crate) fn is_write(&self) -> bool {
+        !matches!(self, Self::Get | Self::GetTouch | Self::Touch)
+    }
+}
+
+fn done_or(is_done: bool, otherwise: Answer) -> Answer {
+    if is_done { Answer::Done } else { otherwise }
+}
+
+fn store_if(holds: bool, state: &State, value: &Value, otherwise: Answer) -> (State, Answer) {
+    if holds { (Some(value.clone()), Answer::Done) } else { (state.clone(), otherwise) }
+}
+
+fn concat(state: &State, join: impl FnOnce(&mut Vec<Token>)) -> (State, Answer) {
+    match state {
+        Some(Value::Tokens(tokens)) => {
+            let mut tokens = tokens.clone();
+            join(&mut tokens);
+            (Some(Value::Tokens(tokens)), Answer::Done)
+        }
+        _ => (state.clone(), Answer::NotStored),
+    }
+}
+
+fn count(state: &State, initial: Option<u64>, change: impl FnOnce(u64) -> u64) -> (State, Answer) {
+    let number = match state {
+        Some(Value::Number(number)) => change(*number),
+        Some(Value::Tokens(_)) => return (state.clone(), Answer::NotANumber),
+        None => match initial {
+            Some(initial) => initial,
+            None => return (None, Answer::NotFound),
+        },
+    };
+    (Some(Value::Number(number)), Answer::Number(number))
+}

@@ -1,0 +1,142 @@
+//! What a seed stands for: who is there, what they do, and what goes wrong.
+
+use std::ops::RangeInclusive;
+
+use minos_client::{OnceFor, QueueBy};
+use minos_testkit::network::Faults;
+use rand::{RngExt as _, rngs::StdRng};
+
+/// Nanoseconds of a microsecond.
+pub(crate) const US: u64 = 1000;
+/// Nanoseconds of a millisecond.
+pub(crate) const MS: u64 = 1000 * US;
+
+/// A run.
+#[derive(Clone, Debug)]
+pub(crate) struct Scenario {
+    pub(crate) seed: u64,
+    /// RX queues and workers.
+    pub(crate) workers: u16,
+    pub(crate) clients: usize,
+    /// Operations of each client.
+    pub(crate) operations: u32,
+    /// Operations that a client has open at once.
+    pub(crate) open_max: usize,
+    pub(crate) token_keys: u32,
+    pub(crate) number_keys: u32,
+    /// Values above this are large by the plan, in bytes.
+    pub(crate) threshold_bytes: u64,
+    pub(crate) access: AccessKind,
+    pub(crate) queue_by: QueueBy,
+    pub(crate) once_for: OnceFor,
+    pub(crate) is_sealed: bool,
+    /// Largest datagram of the server and of the clients, in bytes.
+    pub(crate) datagram_bytes: [usize; 2],
+    /// Fragments under way at once.
+    pub(crate) window: u16,
+    /// Stores of large values of one address at once.
+    pub(crate) transfers_per_source: usize,
+    pub(crate) sessions_max: usize,
+    /// How long an operation may wait for others, in microseconds.
+    pub(crate) batch_delay_us: u64,
+    /// How long an operation may take, in milliseconds.
+    pub(crate) timeout_ms: u64,
+    /// Datagrams of a client that are not answered yet.
+    pub(crate) in_flight_max: usize,
+    pub(crate) faults: Faults,
+    /// When nothing arrives any more, and for how long, in nanoseconds.
+    pub(crate) outage_ns: Option<(u64, u64)>,
+    /// When the server starts again with nothing, in nanoseconds.
+    pub(crate) restart_ns: Option<u64>,
+    /// Places in the ring of a worker.
+    pub(crate) ring_capacity: usize,
+    /// Whether the server forgets what it executed: the control, which must fail.
+    pub(crate) forgets_outcomes: bool,
+}
+
+/// Which queue a request belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AccessKind {
+    Crcw,
+    Crew,
+    Erew,
+}
+
+impl Scenario {
+    /// The run of `seed`.
+    pub(crate) fn draw(seed: u64, rng: &mut StdRng) -> Self {
+        let is_sealed = rng.random_bool(0.3);
+        let faults = faults(rng);
+        let among = |rng: &mut StdRng, choices: &[usize]| choices[rng.random_range(0..choices.len())];
+        Self {
+            seed,
+            workers: rng.random_range(2..=4),
+            clients: rng.random_range(1..=3),
+            operations: rng.random_range(5..=25),
+            open_max: rng.random_range(1..=6),
+            token_keys: rng.random_range(1..=4),
+            number_keys: rng.random_range(1..=3),
+            threshold_bytes: among(rng, &[100, 2000, 20_000, 1 << 20]) as u64,
+            access: [AccessKind::Crcw, AccessKind::Crew, AccessKind::Erew][rng.random_range(0..3)],
+            queue_by: [QueueBy::Access, QueueBy::Access, QueueBy::Random, QueueBy::Key, QueueBy::Wrong]
+                [rng.random_range(0..5)],
+            once_for: [OnceFor::NotIdempotent, OnceFor::AllWrites][rng.random_range(0..2)],
+            is_sealed,
+            datagram_bytes: [among(rng, &[512, 1448, 1448, 8000]), among(rng, &[512, 1448, 1448, 8000])],
+            window: among(rng, &[1, 2, 8, 32]) as u16,
+            transfers_per_source: among(rng, &[1, 2, 8]),
+            sessions_max: among(rng, &[1, 2, 64, 64]),
+            batch_delay_us: among(rng, &[0, 0, 50]) as u64,
+            timeout_ms: among(rng, &[60, 2000, 2000, 10_000]) as u64,
+            in_flight_max: among(rng, &[1, 4, 64]),
+            faults,
+            outage_ns: chance(rng, 0.2, 0..=20 * MS).map(|at_ns| (at_ns, rng.random_range(MS..=300 * MS))),
+            restart_ns: chance(rng, 0.25, 0..=20 * MS),
+            ring_capacity: among(rng, &[1, 4, 64]),
+            forgets_outcomes: false,
+        }
+    }
+
+    /// Whether nothing goes wrong that an operation would not live to see the end of.
+    pub(crate) fn is_peaceful(&self) -> bool {
+        let faults = &self.faults;
+        let shares =
+            [faults.loss, faults.duplication, faults.reordering, faults.corruption, faults.truncation];
+        let is_calm = shares.iter().all(|&share| share == 0.0) && self.outage_ns.is_none();
+        is_calm && self.restart_ns.is_none() && self.sessions_max > self.clients && self.timeout_ms >= 10_000
+    }
+
+    /// Longest time from a datagram's sending to the end of what it brings about, in nanoseconds.
+    pub(crate) fn late_ns(&self) -> u64 {
+        // A turn of a worker, and one of the worker it hands the work to.
+        const TURNS_NS: u64 = 5 * MS;
+        self.faults.delay_ns.end() + self.faults.held_back_ns_max + TURNS_NS
+    }
+}
+
+fn chance(rng: &mut StdRng, share: f64, range: RangeInclusive<u64>) -> Option<u64> {
+    rng.random_bool(share).then(|| rng.random_range(range))
+}
+
+/// Faults of all links: of each kind none, few or many.
+fn faults(rng: &mut StdRng) -> Faults {
+    let mut share = |most: f64| match rng.random_range(0..3) {
+        0 => 0.0,
+        1 => rng.random_range(0.0..most / 10.0),
+        _ => rng.random_range(0.0..most),
+    };
+    let (loss, duplication, reordering) = (share(0.3), share(0.3), share(0.3));
+    let (corruption, truncation) = (share(0.1), share(0.1));
+    let delay_ns = rng.random_range(5 * US..100 * US);
+    Faults {
+        loss,
+        duplication,
+        reordering,
+        held_back_ns_max: rng.random_range(0..20 * MS),
+        delay_ns: delay_ns..=delay_ns + rng.random_range(0..200 * US),
+        corruption,
+        truncation,
+        unnoticed: 0.0,
+        datagram_bytes_max: 9000,
+    }
+}

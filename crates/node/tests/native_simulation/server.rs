@@ -1,0 +1,393 @@
+//! A server without threads and sockets: the workers' native parts, their rings and queues, in virtual time.
+
+use std::{
+    collections::VecDeque,
+    io::IoSlice,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    ops::Range,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use minos_base::{Clock, SizeClass, limits::BURST_MAX, seeded_stream};
+use minos_engine::{Engine, ItemMeta, StoreConfig, StoreMode};
+use minos_node::{
+    config::{AccessAdvice, NativeConfig, Secret},
+    native::{Egress, Job, NativeSetting, NativeShared, NativeWorker, Placement, Turn},
+};
+use minos_proto::native::{TRAIN_BYTES_MAX, TRAIN_SEGMENTS_MAX};
+use minos_sched::WorkerId;
+use minos_testkit::network::Network;
+use rand::{RngExt as _, rngs::StdRng};
+
+use crate::scenario::{AccessKind, MS, Scenario, US};
+
+/// Where the server is.
+pub(crate) const SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 100));
+const BASE_PORT: u16 = 11_311;
+
+/// What clients and server share, if datagrams are sealed.
+pub(crate) const SECRET: &[u8] = b"a secret of tests, for tests";
+
+/// Room for every value that a run can have at once.
+const MEMORY_BYTES: u64 = 64 << 20;
+const VALUE_BYTES_MAX: u64 = 8 << 20;
+/// Between two looks at what has timed out, in nanoseconds.
+const TICK_NS: u64 = 5 * MS;
+/// Silence after which a store is given up.
+pub(crate) const TRANSFER_TIMEOUT: Duration = Duration::from_millis(500);
+/// Datagrams that a socket holds.
+const SOCKET_DATAGRAMS: usize = 300;
+/// Jobs of its ring that a worker does in one turn.
+const JOBS_MAX: usize = 4;
+
+/// Small values here, large ones at the worker of their range: the plan of a run, which does not change.
+#[derive(Clone, Copy, Debug)]
+struct FixedPlan {
+    worker: WorkerId,
+    threshold: SizeClass,
+    workers: u16,
+}
+
+impl Placement for FixedPlan {
+    fn is_here(&mut self, class: SizeClass) -> bool {
+        self.serves(class)
+    }
+
+    fn serves(&self, class: SizeClass) -> bool {
+        class <= self.threshold || self.home(class) == Some(self.worker)
+    }
+
+    fn home(&self, class: SizeClass) -> Option<WorkerId> {
+        // The last worker, and above some size the one before it.
+        let is_huge = class > SizeClass::of(50_000) && self.workers > 2;
+        (class > self.threshold).then(|| WorkerId(self.workers - 1 - u16::from(is_huge)))
+    }
+}
+
+/// Datagrams that are to be sent: what came of trains.
+#[derive(Default)]
+struct Outbox {
+    buffer: Vec<u8>,
+    datagrams: Vec<(SocketAddr, Vec<u8>)>,
+}
+
+impl Outbox {
+    fn split(&mut self, peer: SocketAddr, train: &[u8], segment_bytes: usize) {
+        assert!(segment_bytes > 0 && train.len() <= TRAIN_BYTES_MAX, "a train of {} bytes", train.len());
+        assert!(train.len().div_ceil(segment_bytes) <= TRAIN_SEGMENTS_MAX, "too many segments");
+        self.datagrams.extend(train.chunks(segment_bytes).map(|datagram| (peer, datagram.to_vec())));
+    }
+}
+
+impl Egress for Outbox {
+    fn buffer(&mut self) -> &mut Vec<u8> {
+        &mut self.buffer
+    }
+
+    fn queue_train(&mut self, peer: SocketAddr, train: Range<usize>, segment_bytes: usize) {
+        let train = self.buffer[train].to_vec();
+        self.split(peer, &train, segment_bytes);
+    }
+
+    fn make_room(&mut self) {
+        self.buffer.clear();
+    }
+
+    fn send_gather(&mut self, peer: SocketAddr, pieces: &[IoSlice<'_>], segment_bytes: usize) {
+        let train: Vec<u8> = pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
+        self.split(peer, &train, segment_bytes);
+    }
+}
+
+/// What virtual time is to the server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    start: Instant,
+    clock: Clock,
+}
+
+impl Times {
+    /// Virtual time begins now.
+    pub(crate) fn new() -> Self {
+        Self { start: Instant::now(), clock: Clock::new() }
+    }
+
+    fn instant(&self, now_ns: u64) -> Instant {
+        self.start + Duration::from_nanos(now_ns)
+    }
+}
+
+/// Datagrams that wait in a socket.
+type Inbox = VecDeque<(SocketAddr, Vec<u8>)>;
+
+/// Messages as a socket hands them out: a source, bytes, and the length of segments.
+type Messages = Vec<(SocketAddr, Vec<u8>, usize)>;
+
+/// The server.
+pub(crate) struct SimServer {
+    pub(crate) shared: Arc<NativeShared<StoreMode>>,
+    store: Arc<Engine<StoreMode>>,
+    workers: Vec<NativeWorker<'static, StoreMode>>,
+    plans: Vec<FixedPlan>,
+    rings: Vec<VecDeque<Job>>,
+    ring_capacity: usize,
+    /// Of the RX queues, then of the transfer queues.
+    inboxes: Vec<Inbox>,
+    /// When each worker has its next turn, in nanoseconds.
+    turns_ns: Vec<Option<u64>>,
+    tick_ns: u64,
+    times: Times,
+    rng: StdRng,
+    /// Memory in use when nothing is stored, in bytes.
+    used_bytes_empty: u64,
+}
+
+impl SimServer {
+    /// A server with nothing stored; `boot` counts how often it was started.
+    pub(crate) fn new(scenario: &Scenario, boot: u64, times: Times, now_ns: u64) -> Self {
+        let mut rng = seeded_stream(scenario.seed, 100 + boot);
+        let config = StoreConfig {
+            partitions: Some(4),
+            value_bytes_max: VALUE_BYTES_MAX,
+            hash_seed: rng.random(),
+            ..StoreConfig::new(MEMORY_BYTES)
+        };
+        let store = Arc::new(Engine::<StoreMode>::create(&config).expect("that much memory can be had"));
+        let setting = NativeSetting {
+            queues: scenario.workers,
+            base_port: BASE_PORT,
+            value_bytes_max: VALUE_BYTES_MAX,
+            entropy: std::array::from_fn(|_| rng.random()),
+            start: times.instant(now_ns),
+        };
+        let config = native_config(scenario);
+        let shared = Arc::new(NativeShared::new(Arc::clone(&store), times.clock, &config, &setting));
+        if scenario.forgets_outcomes {
+            shared.sessions().forget_outcomes();
+        }
+        let count = usize::from(scenario.workers);
+        let ids = || (0..scenario.workers).map(WorkerId);
+        let threshold = SizeClass::of(scenario.threshold_bytes);
+        Self {
+            workers: ids().map(|id| NativeWorker::standalone(Arc::clone(&shared), id)).collect(),
+            plans: ids().map(|worker| FixedPlan { worker, threshold, workers: scenario.workers }).collect(),
+            rings: ids().map(|_| VecDeque::new()).collect(),
+            ring_capacity: scenario.ring_capacity,
+            inboxes: vec![Inbox::new(); 2 * count],
+            turns_ns: vec![None; count],
+            tick_ns: now_ns + TICK_NS,
+            times,
+            rng,
+            used_bytes_empty: used_bytes_empty(&store),
+            shared,
+            store,
+        }
+    }
+
+    /// The address that clients are told.
+    pub(crate) fn address() -> SocketAddr {
+        SocketAddr::new(SERVER, BASE_PORT)
+    }
+
+    /// When something happens here next, in nanoseconds.
+    pub(crate) fn next_ns(&self) -> u64 {
+        self.turns_ns.iter().flatten().copied().chain([self.tick_ns]).min().unwrap_or(self.tick_ns)
+    }
+
+    /// Puts a datagram into its socket, if there is one with room.
+    pub(crate) fn arrive(&mut self, from: SocketAddr, port: u16, bytes: Vec<u8>, now_ns: u64) {
+        let queue = usize::from(port.wrapping_sub(BASE_PORT));
+        let Some(inbox) = self.inboxes.get_mut(queue) else { return };
+        if inbox.len() < SOCKET_DATAGRAMS {
+            inbox.push_back((from, bytes));
+            let worker = queue % self.workers.len();
+            self.wake(worker, now_ns);
+        }
+    }
+
+    /// Does what is due at `now_ns`.
+    pub(crate) fn run(&mut self, now_ns: u64, network: &mut Network) {
+        if self.tick_ns <= now_ns {
+            self.tick_ns = now_ns + TICK_NS;
+            let now = self.times.instant(now_ns);
+            self.workers.iter_mut().for_each(|worker| worker.on_tick(now));
+        }
+        for worker in 0..self.workers.len() {
+            if self.turns_ns[worker].is_some_and(|turn_ns| turn_ns <= now_ns) {
+                self.turns_ns[worker] = None;
+                self.turn(worker, now_ns, network);
+            }
+        }
+    }
+
+    /// Whether nothing waits here.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.rings.iter().all(VecDeque::is_empty) && self.inboxes.iter().all(VecDeque::is_empty)
+    }
+
+    /// What `key` holds.
+    pub(crate) fn value(&self, key: &[u8], now_ns: u64) -> Option<Vec<u8>> {
+        let now = self.times.clock.seconds_at(self.times.instant(now_ns));
+        let mut value = Vec::new();
+        let found = self.store.read(self.store.hash(key), key, now, |item| {
+            value.clear();
+            item.copy_value_to(&mut value);
+        });
+        found.map(|()| value)
+    }
+
+    /// Deletes `key`, whether it has expired or not.
+    pub(crate) fn delete(&self, key: &[u8]) {
+        self.store.entry(self.store.hash(key), key, Clock::START).remove();
+    }
+
+    /// Says what is not as it was before the first request, once every item is deleted.
+    pub(crate) fn check_empty(&self, scenario: &Scenario) -> Result<(), String> {
+        let open: usize = self.workers.iter().map(NativeWorker::transfers_open).sum();
+        let sessions = self.shared.sessions().totals();
+        let stats = self.store.stats();
+        let checks = [
+            ("stores that are still arriving", open as u64, 0),
+            ("operations under way", sessions.in_progress, 0),
+            ("sessions above the bound", sessions.open.saturating_sub(scenario.sessions_max as u64), 0),
+            ("items", stats.items, 0),
+            ("pinned values", stats.pinned, 0),
+            ("used bytes", stats.used_bytes, self.used_bytes_empty),
+        ];
+        match checks.iter().find(|(_, is, should_be)| is != should_be) {
+            Some((what, is, should_be)) => Err(format!("{what}: {is} and not {should_be}")),
+            None => self.store.check(),
+        }
+    }
+
+    /// A worker's turn: its queue, and at times another's as if that one had too much to do, its transfers, its
+    /// ring.
+    fn turn(&mut self, worker: usize, now_ns: u64, network: &mut Network) {
+        let count = self.workers.len();
+        let other = self.rng.random_range(0..4 * count);
+        let polled = if other < count && !self.inboxes[other].is_empty() { other } else { worker };
+        for queue in [polled, count + worker] {
+            let messages = self.receive(queue);
+            if !messages.is_empty() {
+                self.serve(worker, queue, &messages, now_ns, network);
+            }
+        }
+        for _ in 0..JOBS_MAX {
+            let Some(job) = self.rings[worker].pop_front() else { break };
+            self.with_turn(worker, now_ns, network, worker, |native, turn| native.on_job(job, turn));
+        }
+        let has_more = [worker, count + worker].iter().any(|&queue| !self.inboxes[queue].is_empty());
+        if has_more || !self.rings[worker].is_empty() {
+            self.wake(worker, now_ns);
+        }
+    }
+
+    fn serve(
+        &mut self,
+        worker: usize,
+        queue: usize,
+        messages: &Messages,
+        now_ns: u64,
+        network: &mut Network,
+    ) {
+        self.with_turn(worker, now_ns, network, queue, |native, turn| {
+            let messages = messages.iter().map(|(peer, bytes, segment)| (*peer, bytes.as_slice(), *segment));
+            native.on_messages(queue, messages, turn);
+        });
+    }
+
+    /// Lends a worker what it needs, and sends and hands over what comes of it.
+    fn with_turn(
+        &mut self,
+        worker: usize,
+        now_ns: u64,
+        network: &mut Network,
+        queue: usize,
+        act: impl FnOnce(
+            &mut NativeWorker<'static, StoreMode>,
+            Turn<'_, FixedPlan, Outbox, &mut dyn FnMut(WorkerId, Job) -> Result<(), Job>>,
+        ),
+    ) {
+        let now = self.times.instant(now_ns);
+        let mut outbox = Outbox::default();
+        let mut woken = Vec::new();
+        let (rings, capacity) = (&mut self.rings, self.ring_capacity);
+        let mut hand_off: &mut dyn FnMut(WorkerId, Job) -> Result<(), Job> = &mut |to, job| {
+            if rings[to.index()].len() >= capacity {
+                return Err(job);
+            }
+            rings[to.index()].push_back(job);
+            woken.push(to.index());
+            Ok(())
+        };
+        let placement = &mut self.plans[worker];
+        act(&mut self.workers[worker], Turn { now, placement, egress: &mut outbox, hand_off: &mut hand_off });
+        woken.into_iter().for_each(|worker| self.wake(worker, now_ns));
+        let from = SocketAddr::new(SERVER, BASE_PORT + queue as u16);
+        for (peer, datagram) in outbox.datagrams {
+            network.send(from, peer, &datagram);
+        }
+    }
+
+    /// Takes a burst out of a socket, at times with datagrams joined as the kernel does.
+    fn receive(&mut self, queue: usize) -> Messages {
+        let mut messages = Messages::new();
+        let may_join = self.rng.random_bool(0.7);
+        while messages.len() < BURST_MAX {
+            let Some((peer, bytes)) = self.inboxes[queue].pop_front() else { break };
+            let joins = |(last_peer, last, segment): &&mut (SocketAddr, Vec<u8>, usize)| {
+                let is_whole = last.len() % *segment == 0;
+                may_join
+                    && *last_peer == peer
+                    && is_whole
+                    && !bytes.is_empty()
+                    && bytes.len() <= *segment
+                    && last.len() + bytes.len() <= TRAIN_BYTES_MAX
+            };
+            match messages.last_mut().filter(joins) {
+                Some((_, last, _)) => last.extend_from_slice(&bytes),
+                None => {
+                    let segment_bytes = bytes.len().max(1);
+                    messages.push((peer, bytes, segment_bytes));
+                }
+            }
+        }
+        messages
+    }
+
+    fn wake(&mut self, worker: usize, now_ns: u64) {
+        let delay_ns = self.rng.random_range(0..30 * US);
+        self.turns_ns[worker].get_or_insert(now_ns + delay_ns);
+    }
+}
+
+/// Memory in use when nothing is stored any more, in bytes: a partition keeps the first of what it has got.
+fn used_bytes_empty(store: &Engine<StoreMode>) -> u64 {
+    let keys: Vec<_> = (0..100u32).map(u32::to_le_bytes).collect();
+    for key in &keys {
+        let mut entry = store.entry(store.hash(key), key, Clock::START);
+        entry.insert(&[&[0; 100]], ItemMeta::default()).expect("there is memory");
+    }
+    for key in &keys {
+        store.entry(store.hash(key), key, Clock::START).remove();
+    }
+    store.stats().used_bytes
+}
+
+fn native_config(scenario: &Scenario) -> NativeConfig {
+    NativeConfig {
+        datagram_bytes: scenario.datagram_bytes[0],
+        window: scenario.window,
+        transfers_per_source: scenario.transfers_per_source,
+        transfer_timeout: TRANSFER_TIMEOUT,
+        sessions: scenario.sessions_max,
+        secret: scenario.is_sealed.then(|| Secret::new(SECRET)).flatten(),
+        access: match scenario.access {
+            AccessKind::Crcw => AccessAdvice::Crcw,
+            AccessKind::Crew => AccessAdvice::Crew,
+            AccessKind::Erew => AccessAdvice::Erew,
+        },
+        ..NativeConfig::new(SimServer::address())
+    }
+}

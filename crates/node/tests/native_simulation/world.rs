@@ -1,0 +1,253 @@
+//! A server and its clients on a network, from the first operation until nothing is left to happen.
+
+use std::{
+    collections::BTreeMap,
+    net::{Ipv4Addr, SocketAddr},
+    time::Duration,
+};
+
+use minos_base::seeded_stream;
+use minos_client::{
+    Config,
+    core::{Core, OpId},
+};
+use minos_testkit::network::{Faults, Network};
+use rand::{RngExt as _, rngs::StdRng};
+
+use crate::{
+    checker,
+    scenario::{MS, Scenario, US},
+    server::{SECRET, SERVER, SimServer, TRANSFER_TIMEOUT, Times},
+    workload::{Asked, Workload},
+};
+
+/// When every operation must have ended, in nanoseconds.
+const END_NS: u64 = 300_000 * MS;
+
+/// Steps at one time after which something is not as it should be.
+const IDLE_STEPS_MAX: u32 = 1000;
+
+/// What a run was like.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Report {
+    /// Operations whose outcome the client knows.
+    pub(crate) known: u64,
+    /// Operations of which it does not know whether they were executed.
+    pub(crate) unknown: u64,
+    /// Datagrams delivered.
+    pub(crate) datagrams: u64,
+    /// Operations that the server answered from memory.
+    pub(crate) repeated: u64,
+}
+
+impl Report {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.known += other.known;
+        self.unknown += other.unknown;
+        self.datagrams += other.datagrams;
+        self.repeated += other.repeated;
+    }
+}
+
+/// A client and what it does.
+struct Client {
+    core: Core,
+    address: SocketAddr,
+    open: BTreeMap<OpId, Asked>,
+    open_max: usize,
+    /// Operations that are still to be asked for.
+    left: u32,
+    ask_ns: u64,
+}
+
+/// Everything that there is in a run.
+struct World {
+    scenario: Scenario,
+    times: Times,
+    network: Network,
+    server: SimServer,
+    boots: u64,
+    clients: Vec<Client>,
+    workload: Workload,
+    rng: StdRng,
+    now_ns: u64,
+    /// Steps since time last went on.
+    idle_steps: u32,
+    report: Report,
+}
+
+/// Runs a scenario and says what went wrong in it.
+pub(crate) fn run(scenario: &Scenario) -> Result<Report, String> {
+    let mut world = World::new(scenario);
+    while world.clients.iter().any(Client::is_busy) {
+        if world.now_ns > END_NS {
+            return Err(format!("after {} s operations have not ended", END_NS / MS / 1000));
+        }
+        world.step(u64::MAX)?;
+    }
+    world.settle()?;
+    world.judge()
+}
+
+impl World {
+    fn new(scenario: &Scenario) -> Self {
+        let times = Times::new();
+        let mut rng = seeded_stream(scenario.seed, 1);
+        let clients = (0..scenario.clients).map(|number| Client::new(scenario, number, &mut rng)).collect();
+        Self {
+            times,
+            network: Network::new(rng.random(), scenario.faults.clone()),
+            server: SimServer::new(scenario, 0, times, 0),
+            boots: 0,
+            clients,
+            workload: Workload::new(scenario, seeded_stream(scenario.seed, 2)),
+            rng,
+            now_ns: 0,
+            idle_steps: 0,
+            report: Report::default(),
+            scenario: scenario.clone(),
+        }
+    }
+
+    /// Lets happen what happens next, but nothing after `until_ns`.
+    fn step(&mut self, until_ns: u64) -> Result<(), String> {
+        let clients = self.clients.iter().filter_map(Client::next_ns);
+        let soon = clients.chain(self.network.next_at_ns()).chain(self.next_fault_ns());
+        let next_ns = soon.chain([self.server.next_ns(), until_ns]).min().unwrap_or(until_ns);
+        self.idle_steps = if next_ns > self.now_ns { 0 } else { self.idle_steps + 1 };
+        if self.idle_steps > IDLE_STEPS_MAX {
+            return Err(format!("somebody is always due at {} ns", self.now_ns));
+        }
+        self.now_ns = next_ns.max(self.now_ns);
+        self.cause_faults();
+        while let Some(datagram) = self.network.next_until(self.now_ns) {
+            if datagram.to.ip() == SERVER {
+                self.server.arrive(datagram.from, datagram.to.port(), datagram.bytes, self.now_ns);
+            } else if let Some(client) = self.clients.iter_mut().find(|client| client.address == datagram.to)
+            {
+                let segment_bytes = datagram.bytes.len().max(1);
+                client.core.receive(datagram.from, &datagram.bytes, segment_bytes, self.now_ns);
+            }
+        }
+        self.server.run(self.now_ns, &mut self.network);
+        for at in 0..self.clients.len() {
+            self.step_client(at)?;
+        }
+        Ok(())
+    }
+
+    fn step_client(&mut self, at: usize) -> Result<(), String> {
+        let (client, now_ns) = (&mut self.clients[at], self.now_ns);
+        if client.core.next_timer().is_some_and(|timer_ns| timer_ns <= now_ns) {
+            client.core.on_timer(now_ns);
+        }
+        while client.left > 0 && client.ask_ns <= now_ns && client.open.len() < client.open_max {
+            let (asked, request) = self.workload.draw(now_ns);
+            let id =
+                client.core.submit(request, now_ns).map_err(|_| "no room for an operation".to_owned())?;
+            client.open.insert(id, asked);
+            client.left -= 1;
+            client.ask_ns = now_ns + self.rng.random_range(0..500 * US);
+        }
+        while let Some(transmit) = client.core.poll_transmit(now_ns) {
+            for datagram in transmit.bytes.chunks(transmit.segment_bytes) {
+                self.network.send(client.address, transmit.to, datagram);
+            }
+        }
+        while let Some(completion) = client.core.poll_completion() {
+            let asked = client.open.remove(&completion.id).ok_or("an operation ended twice")?;
+            self.workload.note(asked, completion.result, now_ns)?;
+        }
+        Ok(())
+    }
+
+    /// When the scenario has something go wrong next.
+    fn next_fault_ns(&self) -> Option<u64> {
+        let outage = self.scenario.outage_ns.into_iter().flat_map(|(at_ns, for_ns)| [at_ns, at_ns + for_ns]);
+        outage.chain(self.scenario.restart_ns).filter(|&at_ns| at_ns > self.now_ns).min()
+    }
+
+    fn cause_faults(&mut self) {
+        if let Some((at_ns, for_ns)) = self.scenario.outage_ns {
+            if self.now_ns == at_ns {
+                self.network.set_faults(Faults { loss: 1.0, ..self.scenario.faults.clone() });
+            } else if self.now_ns == at_ns + for_ns {
+                self.network.set_faults(self.scenario.faults.clone());
+            }
+        }
+        if self.scenario.restart_ns == Some(self.now_ns) {
+            self.scenario.restart_ns = None;
+            self.report.repeated += self.server.shared.sessions().totals().repeated;
+            self.boots += 1;
+            self.server = SimServer::new(&self.scenario, self.boots, self.times, self.now_ns);
+            self.workload.note_restart(self.now_ns);
+        }
+    }
+
+    /// Lets everything end that is still on its way, and what nobody asks for any more time out.
+    fn settle(&mut self) -> Result<(), String> {
+        let timeout_ns = TRANSFER_TIMEOUT.as_nanos() as u64;
+        let until_ns = self.now_ns + 3 * timeout_ns + 2 * self.scenario.late_ns();
+        while self.now_ns < until_ns {
+            self.step(until_ns)?;
+        }
+        if self.server.is_quiet() { Ok(()) } else { Err("the server is not quiet".to_owned()) }
+    }
+
+    /// Looks at what is stored, at what clients were told, and at what is left of it all.
+    fn judge(mut self) -> Result<Report, String> {
+        for key in self.workload.keys() {
+            let value = self.server.value(&key.bytes(), self.now_ns);
+            self.workload.note_end(key, value.as_deref(), self.now_ns)?;
+            self.server.delete(&key.bytes());
+        }
+        for (key, events) in self.workload.histories() {
+            checker::check(events).map_err(|error| format!("{key:?}: {error}"))?;
+        }
+        self.server.check_empty(&self.scenario)?;
+        let (known, unknown) = (self.workload.known_outcomes, self.workload.unknown_outcomes);
+        if self.scenario.is_peaceful() && unknown > 0 {
+            return Err(format!("{unknown} operations without an outcome though nothing went wrong"));
+        }
+        let repeated = self.report.repeated + self.server.shared.sessions().totals().repeated;
+        Ok(Report { known, unknown, datagrams: self.network.counts().delivered, repeated })
+    }
+}
+
+impl Client {
+    fn new(scenario: &Scenario, number: usize, rng: &mut StdRng) -> Self {
+        let mut config = Config::new()
+            .timeout(Duration::from_millis(scenario.timeout_ms))
+            .retry_between(Duration::from_micros(500), Duration::from_millis(100))
+            .datagram_bytes_max(scenario.datagram_bytes[1])
+            .in_flight_max(scenario.in_flight_max)
+            .transfers_max(2)
+            .batch_delay(Duration::from_micros(scenario.batch_delay_us))
+            .queue_by(scenario.queue_by)
+            .once_for(scenario.once_for);
+        if scenario.is_sealed {
+            config = config.secret(SECRET);
+        }
+        let core = Core::new(config, SimServer::address(), rng.random(), 0).expect("options that can be");
+        let address =
+            SocketAddr::from((Ipv4Addr::new(10, 0, 0, 1 + number as u8 / 2), 40_000 + number as u16));
+        Self {
+            core,
+            address,
+            open: BTreeMap::new(),
+            open_max: scenario.open_max,
+            left: scenario.operations,
+            ask_ns: 0,
+        }
+    }
+
+    fn is_busy(&self) -> bool {
+        self.left > 0 || !self.open.is_empty()
+    }
+
+    fn next_ns(&self) -> Option<u64> {
+        let may_ask = self.left > 0 && self.open.len() < self.open_max;
+        let ask_ns = may_ask.then_some(self.ask_ns);
+        ask_ns.into_iter().chain(self.core.next_timer()).min()
+    }
+}
