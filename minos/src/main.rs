@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod client;
 mod demo;
 mod serve;
 mod time;
@@ -27,8 +28,12 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Bench(Box<bench::BenchArgs>),
+    Del(client::DelArgs),
     Demo(demo::DemoArgs),
+    Get(client::GetArgs),
     Serve(Box<serve::ServeOptions>),
+    Set(client::SetArgs),
+    Stats(client::StatsArgs),
 }
 
 fn main() -> ExitCode {
@@ -37,7 +42,11 @@ fn main() -> ExitCode {
     start_log(Arc::clone(&verbosity));
     let result = match &cli.command {
         Command::Bench(args) => bench::run(args),
+        Command::Del(args) => return args.run(),
         Command::Demo(args) => demo::run(args),
+        Command::Get(args) => return args.run(),
+        Command::Set(args) => return args.run(),
+        Command::Stats(args) => return args.run(),
         Command::Serve(options) => serve::run(options, verbosity),
     };
     match result {

@@ -1,0 +1,54 @@
+//! Options that all client commands have.
+
+use std::{env, fs, path::PathBuf, time::Duration};
+
+use anyhow::{Context, ensure};
+use clap::Args;
+use minos_client::{Config, DEFAULT_PORT, blocking::Client};
+
+use crate::time::parse_time;
+
+/// Longest value that a command handles, in bytes: what any server may store.
+const VALUE_BYTES_MAX: u64 = minos_base::VALUE_BYTES_MAX;
+
+/// Names the server where the command line does not.
+const SERVER_VARIABLE: &str = "MINOS_SERVER";
+
+/// The server, and how to speak to it.
+#[derive(Debug, Args)]
+pub(crate) struct ServerArgs {
+    /// Server, as minos://HOST:PORT or HOST:PORT: what it was given as --native
+    /// [default: $MINOS_SERVER, or 127.0.0.1:11311]
+    #[arg(long, short, value_name = "ADDR")]
+    server: Option<String>,
+
+    /// File with the secret shared with the server
+    #[arg(long, value_name = "PATH")]
+    secret_file: Option<PathBuf>,
+
+    /// How long to wait for an answer
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_time)]
+    timeout: Duration,
+}
+
+impl ServerArgs {
+    /// A client of the server, which has answered.
+    pub(super) fn connect(&self) -> anyhow::Result<Client> {
+        let mut config = Config::new().timeout(self.timeout).value_bytes_max(VALUE_BYTES_MAX);
+        if let Some(path) = &self.secret_file {
+            config = config.secret(&secret(path)?);
+        }
+        let server =
+            self.server.clone().or_else(|| env::var(SERVER_VARIABLE).ok().filter(|it| !it.is_empty()));
+        let server = server.unwrap_or_else(|| format!("127.0.0.1:{DEFAULT_PORT}"));
+        Client::connect(&server, config).with_context(|| format!("cannot use the server {server}"))
+    }
+}
+
+/// The secret in a file, as the server reads it: without white space at its end.
+fn secret(path: &PathBuf) -> anyhow::Result<Vec<u8>> {
+    let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let secret = bytes.trim_ascii_end().to_vec();
+    ensure!(!secret.is_empty(), "{} holds no secret", path.display());
+    Ok(secret)
+}
