@@ -39,14 +39,25 @@ pub(super) struct Burst<'b, M: Mode, P, E, H> {
 }
 
 /// Operations whose cache misses overlap, from any number of datagrams.
-pub(super) type Chunk<'d, 's> = ArrayVec<Pending<'d, 's>, BURST_MAX>;
+pub(super) struct Chunk<'d, 's> {
+    operations: ArrayVec<Pending<'d, 's>, BURST_MAX>,
+    /// Whom they are answered to, a datagram each.
+    to: ArrayVec<AnswerTo, BURST_MAX>,
+}
 
 /// An operation that was parsed, and what is known of its key.
-pub(super) struct Pending<'d, 's> {
-    to: AnswerTo,
+struct Pending<'d, 's> {
     operation: Operation<'d>,
+    /// Place in [`Chunk::to`].
+    to: usize,
     is_hash_right: bool,
     staged: Option<Staged<'s>>,
+}
+
+impl Chunk<'_, '_> {
+    pub(super) fn new() -> Self {
+        Self { operations: ArrayVec::new(), to: ArrayVec::new() }
+    }
 }
 
 impl<'b, M, P, E, H> Burst<'b, M, P, E, H>
@@ -196,12 +207,19 @@ where
         header: &Header,
         datagram: &'d [u8],
     ) -> Result<(), Malformed> {
+        let mut is_listed = false;
         for operation in operations(datagram, header) {
             let operation = operation?;
+            if !is_listed {
+                chunk.to.push(to);
+                is_listed = true;
+            }
             let is_hash_right = self.stage_bucket(&operation);
-            chunk.push(Pending { to, operation, is_hash_right, staged: None });
-            if chunk.is_full() {
+            let at = chunk.to.len() - 1;
+            chunk.operations.push(Pending { operation, to: at, is_hash_right, staged: None });
+            if chunk.operations.is_full() {
                 self.execute_chunk(chunk);
+                is_listed = false;
             }
         }
         Ok(())
@@ -224,8 +242,8 @@ where
     /// and replies.
     fn execute_chunk(&mut self, chunk: &mut Chunk<'_, 'b>) {
         let store = &**self.cx.store;
-        if chunk.len() > 1 {
-            for pending in chunk.iter_mut().filter(|pending| pending.is_hash_right) {
+        if chunk.operations.len() > 1 {
+            for pending in chunk.operations.iter_mut().filter(|pending| pending.is_hash_right) {
                 match pending.operation.opcode {
                     Opcode::Get => pending.staged = Some(store.stage(pending.operation.hash)),
                     Opcode::Noop | Opcode::Stats | Opcode::Unknown(_) => {}
@@ -233,16 +251,18 @@ where
                 }
             }
         }
-        self.metrics.operations.add(chunk.len() as u64);
-        for pending in &*chunk {
-            if pending.is_hash_right {
-                self.execute(&pending.to, &pending.operation, pending.staged);
+        self.metrics.operations.add(chunk.operations.len() as u64);
+        for Pending { operation, to, is_hash_right, staged } in &chunk.operations {
+            let to = &chunk.to[*to];
+            if *is_hash_right {
+                self.execute(to, operation, staged.as_ref());
             } else {
                 self.metrics.wrong_hash.count();
-                self.reply_bare(&pending.to, &pending.operation, Status::WrongHash);
+                self.reply_bare(to, operation, Status::WrongHash);
             }
         }
-        chunk.clear();
+        chunk.operations.clear();
+        chunk.to.clear();
     }
 
     /// Says what a client must know. The answer is shorter than a Hello, whoever sent that.

@@ -29,7 +29,7 @@ where
 {
     /// Executes an operation whose hash is right, or hands it to whom the plan wants to.
     #[inline]
-    pub(super) fn execute(&mut self, to: &AnswerTo, operation: &Operation<'_>, staged: Option<Staged<'_>>) {
+    pub(super) fn execute(&mut self, to: &AnswerTo, operation: &Operation<'_>, staged: Option<&Staged<'_>>) {
         if operation.opcode == Opcode::Get {
             return self.read(to, operation, staged, Stage::Arrived);
         }
@@ -66,9 +66,15 @@ where
     /// Reads an item: its value is copied from there into the reply, or, if it is too long for a datagram, sent in
     /// fragments.
     #[inline]
-    fn read(&mut self, to: &AnswerTo, operation: &Operation<'_>, staged: Option<Staged<'_>>, stage: Stage) {
-        let store = &**self.cx.store;
-        let staged = staged.unwrap_or_else(|| store.stage(operation.hash));
+    fn read(&mut self, to: &AnswerTo, operation: &Operation<'_>, staged: Option<&Staged<'_>>, stage: Stage) {
+        let now_staged;
+        let staged = match staged {
+            Some(staged) => staged,
+            None => {
+                now_staged = self.cx.store.stage(operation.hash);
+                &now_staged
+            }
+        };
         let class = if stage == Stage::Home { None } else { staged.size_class() };
         if let Some(class) = class
             && self.goes_elsewhere(to, operation, class, true)
@@ -80,7 +86,7 @@ where
             Some(class) => Some(class.bytes_max().min(fitting_bytes)),
             None => (stage == Stage::Home).then_some(fitting_bytes),
         };
-        let Read::Longer(longer) = self.copy(to, operation, &staged, bytes_max) else { return };
+        let Read::Longer(longer) = self.copy(to, operation, staged, bytes_max) else { return };
         if stage == Stage::Home {
             self.read_large(to, operation);
         } else if !self.goes_elsewhere(to, operation, longer, class.is_none()) {

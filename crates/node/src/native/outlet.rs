@@ -37,6 +37,8 @@ pub(super) struct Outlet<'e, E> {
 struct Open {
     to: AnswerTo,
     start: usize,
+    /// Where records must end.
+    end_max: usize,
     records: u16,
 }
 
@@ -143,7 +145,8 @@ impl<'e, E: Egress> Outlet<'e, E> {
         let buffer = self.egress.buffer();
         let start = buffer.len();
         buffer.resize(start + HEADER_BYTES, 0);
-        self.open = Some(Open { to: *to, start, records: 0 });
+        let end_max = start + to.datagram_bytes_max - to.header.tag_bytes();
+        self.open = Some(Open { to: *to, start, end_max, records: 0 });
     }
 
     /// Counts the record that begins at `start`; one that does not fit goes into a datagram of its own.
@@ -151,8 +154,7 @@ impl<'e, E: Egress> Outlet<'e, E> {
     fn end_record(&mut self, to: &AnswerTo, start: usize) {
         let end = self.egress.buffer().len();
         let Some(open) = &mut self.open else { return };
-        let bytes = end - open.start + to.header.tag_bytes();
-        if bytes > to.datagram_bytes_max && open.records > 0 {
+        if end > open.end_max && open.records > 0 {
             return self.move_record(to, start);
         }
         open.records += 1;
