@@ -3,7 +3,7 @@
 use super::SourceFile;
 
 /// Which of our crates a crate may depend on. Tests may depend on anything.
-const ALLOWED: [(&str, &[&str]); 13] = [
+const ALLOWED: [(&str, &[&str]); 16] = [
     ("base", &[]),
     ("command", &["base"]),
     ("sync", &["base"]),
@@ -13,9 +13,12 @@ const ALLOWED: [(&str, &[&str]); 13] = [
     ("proto", &["base", "command"]),
     ("net", &["base"]),
     ("node", &["base", "command", "sync", "region", "engine", "sched", "proto", "net"]),
+    ("client", &["base", "net", "proto"]),
+    ("c", &["client"]),
+    ("python", &["client"]),
     ("workload", &["base", "proto", "net"]),
     ("testkit", &["base"]),
-    ("minos", &["base", "engine", "net", "node", "sched", "workload"]),
+    ("minos", &["base", "client", "engine", "net", "node", "sched", "workload"]),
     ("xtask", &["base", "testkit"]),
 ];
 

@@ -13,7 +13,7 @@ use walkdir::{DirEntry, WalkDir};
 use crate::command::root;
 
 /// Folders with our own Rust.
-const SOURCES: [&str; 4] = ["crates", "minos", "xtask", "fuzz"];
+const SOURCES: [&str; 6] = ["crates", "clients", "minos", "python", "xtask", "fuzz"];
 
 /// A file below the root, with `/` between its folders.
 struct SourceFile {
@@ -40,9 +40,9 @@ pub(crate) fn run(bless: bool, raise: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// README, ARCHITECTURE and what is in the folder of documents.
+/// README, ARCHITECTURE, and what is in the folders of documents and of clients.
 fn documents(root: &Path) -> anyhow::Result<Vec<SourceFile>> {
-    let mut documents = files(root, &["docs"], "md")?;
+    let mut documents = files(root, &["docs", "clients", "python"], "md")?;
     for name in ["README.md", "ARCHITECTURE.md"] {
         if root.join(name).exists() {
             documents.push(read(root, &root.join(name))?);
@@ -52,7 +52,7 @@ fn documents(root: &Path) -> anyhow::Result<Vec<SourceFile>> {
 }
 
 fn manifests(root: &Path) -> anyhow::Result<Vec<SourceFile>> {
-    let all = files(root, &["crates", "minos", "xtask"], "toml")?;
+    let all = files(root, &["crates", "clients", "minos", "python", "xtask"], "toml")?;
     Ok(all.into_iter().filter(|file| file.path.ends_with("/Cargo.toml")).collect())
 }
 

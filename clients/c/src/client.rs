@@ -1,0 +1,110 @@
+//! Clients: made, used, closed.
+
+use std::{ffi::c_char, ptr};
+
+use minos_client::{Outcome, Request, blocking};
+
+use crate::{
+    Options, Status,
+    failure::{Failure, guarded},
+    memory::{text, write},
+};
+
+/// A client: `minos_client` of the header, which does not say what is in it.
+#[derive(Debug)]
+pub struct Client {
+    inner: blocking::Client,
+    /// A call is under way; if that is seen by the next one, it panicked.
+    is_busy: bool,
+}
+
+/// Makes a client of the server at `address`, which must answer. `options` may be NULL. To be given back with
+/// [`minos_close`].
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn minos_connect(
+    address: *const c_char,
+    options: *const Options,
+    client: *mut *mut Client,
+) -> Status {
+    guarded(|| {
+        if client.is_null() {
+            return Err(Failure::Argument("client"));
+        }
+        // SAFETY: it is not NULL, and the caller wants the client there.
+        unsafe { write(client, ptr::null_mut()) };
+        // SAFETY: the caller lends a C string, and options or NULL.
+        let (address, options) = unsafe { (text(address, "address")?, options.as_ref()) };
+        let config = options.map(|options| options.config.clone()).unwrap_or_default();
+        let inner = blocking::Client::connect(address, config)?;
+        // SAFETY: as above.
+        unsafe { write(client, Box::into_raw(Box::new(Client { inner, is_busy: false }))) };
+        Ok(Status::Ok)
+    })
+}
+
+/// Closes a client. NULL is let be.
+///
+/// # Safety
+/// `client` is NULL, or came from [`minos_connect`], was not closed, and is not in use.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn minos_close(client: *mut Client) {
+    if !client.is_null() {
+        guarded(|| {
+            // SAFETY: the caller's promise.
+            drop(unsafe { Box::from_raw(client) });
+            Ok(Status::Ok)
+        });
+    }
+}
+
+/// Runs a call with a client.
+///
+/// # Safety
+/// `client` is NULL, or came from [`minos_connect`], was not closed, and nobody else uses it meanwhile.
+pub(crate) unsafe fn with_client(
+    client: *mut Client,
+    body: impl FnOnce(&mut blocking::Client) -> Result<Status, Failure>,
+) -> Status {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let client = unsafe { client.as_mut() }.ok_or(Failure::Argument("client"))?;
+        if std::mem::replace(&mut client.is_busy, true) {
+            return Err(Failure::Broken);
+        }
+        let result = body(&mut client.inner);
+        client.is_busy = false;
+        result
+    })
+}
+
+/// Runs one operation with a client, and shows its outcome to `show`. How it ended follows from the outcome.
+///
+/// # Safety
+/// As [`with_client`].
+pub(crate) unsafe fn call(
+    client: *mut Client,
+    request: impl FnOnce() -> Result<Request, Failure>,
+    show: impl FnOnce(Outcome),
+) -> Status {
+    let body = |client: &mut blocking::Client| {
+        let outcome = client.call(request()?)?;
+        let status = status_of(&outcome);
+        show(outcome);
+        Ok(status)
+    };
+    // SAFETY: the same contract.
+    unsafe { with_client(client, body) }
+}
+
+/// How an operation ended that ended well.
+pub(crate) fn status_of(outcome: &Outcome) -> Status {
+    match outcome {
+        Outcome::Value(_) | Outcome::Done { .. } | Outcome::Number { .. } | Outcome::Text(_) => Status::Ok,
+        Outcome::Missing => Status::NotFound,
+        Outcome::Exists => Status::Exists,
+        Outcome::NotStored => Status::NotStored,
+    }
+}

@@ -1,0 +1,21 @@
+//! The blocking client for C: `include/minos.h` says what each function does.
+//!
+//! Every function catches panics, checks pointers for NULL, and says what went wrong by a [`Status`] and, for the
+//! thread that called, by a text. What else a caller promises stands in the header: pointers point to what their
+//! types say, lengths are right, and a client is used by one thread at a time.
+
+mod calls;
+mod client;
+mod failure;
+mod many;
+mod memory;
+mod options;
+mod status;
+
+pub use calls::*;
+pub use client::*;
+pub use failure::minos_error_text;
+pub use many::*;
+pub use memory::{Item, Key, OwnedValue, minos_value_free};
+pub use options::*;
+pub use status::{Status, minos_status_text};

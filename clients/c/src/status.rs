@@ -1,0 +1,176 @@
+//! How a call ended.
+
+use std::ffi::{CStr, c_char, c_int};
+
+use minos_client::Error;
+
+/// How a call ended: `minos_status` of the header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Status {
+    /// It was done.
+    Ok = 0,
+    /// There is no such item.
+    NotFound = 1,
+    /// The item was stored by somebody else since.
+    Exists = 2,
+    /// The condition of the store does not hold.
+    NotStored = 3,
+    /// No answer in time; it was not sent.
+    TimedOut = -1,
+    /// No answer in time, or the session was forgotten: it was executed once or not at all.
+    OutcomeUnknown = -2,
+    /// The key is empty or too long.
+    Key = -3,
+    /// The value is too large.
+    TooLarge = -4,
+    /// The server has no memory for the value.
+    NoMemory = -5,
+    /// The item holds no number.
+    NotANumber = -6,
+    /// The server met a bound all the time.
+    Busy = -7,
+    /// The value changes faster than it can be fetched.
+    Unstable = -8,
+    /// The server speaks another version.
+    Version = -9,
+    /// The secret is missing or wrong.
+    Secret = -10,
+    /// The server does not know the operation.
+    Unsupported = -11,
+    /// The server could not make sense of it.
+    BadRequest = -12,
+    /// The server answered against the protocol.
+    Protocol = -13,
+    /// An option has a value that cannot be.
+    Option = -14,
+    /// The address cannot be used.
+    Address = -15,
+    /// The socket failed.
+    Io = -16,
+    /// The client has ended.
+    Closed = -17,
+    /// A pointer is NULL that must not be, or a text is no UTF-8.
+    Argument = -18,
+    /// The library failed: a defect. The client can only be closed.
+    Panic = -19,
+    /// An error that this version of the header does not name.
+    Other = -20,
+}
+
+impl Status {
+    /// All, in the order of the header.
+    pub(crate) const ALL: [Self; 24] = [
+        Self::Ok,
+        Self::NotFound,
+        Self::Exists,
+        Self::NotStored,
+        Self::TimedOut,
+        Self::OutcomeUnknown,
+        Self::Key,
+        Self::TooLarge,
+        Self::NoMemory,
+        Self::NotANumber,
+        Self::Busy,
+        Self::Unstable,
+        Self::Version,
+        Self::Secret,
+        Self::Unsupported,
+        Self::BadRequest,
+        Self::Protocol,
+        Self::Option,
+        Self::Address,
+        Self::Io,
+        Self::Closed,
+        Self::Argument,
+        Self::Panic,
+        Self::Other,
+    ];
+
+    /// A few words that fit every call that ends so.
+    const fn words(self) -> &'static CStr {
+        match self {
+            Self::Ok => c"done",
+            Self::NotFound => c"there is no such item",
+            Self::Exists => c"the item was changed since",
+            Self::NotStored => c"the condition does not hold",
+            Self::TimedOut => c"no answer in time",
+            Self::OutcomeUnknown => c"executed once or not at all",
+            Self::Key => c"the key is empty or too long",
+            Self::TooLarge => c"the value is too large",
+            Self::NoMemory => c"the server has no memory for the value",
+            Self::NotANumber => c"the value is no number",
+            Self::Busy => c"the server is busy",
+            Self::Unstable => c"the value changes faster than it can be fetched",
+            Self::Version => c"the server speaks another version of the protocol",
+            Self::Secret => c"the shared secret is missing or wrong",
+            Self::Unsupported => c"the server does not know the operation",
+            Self::BadRequest => c"the server could not make sense of the operation",
+            Self::Protocol => c"the server answered against the protocol",
+            Self::Option => c"an option has a value that cannot be",
+            Self::Address => c"the address cannot be used",
+            Self::Io => c"the socket failed",
+            Self::Closed => c"the client has ended",
+            Self::Argument => c"an argument is NULL or no UTF-8",
+            Self::Panic => c"the library failed",
+            Self::Other => c"another error",
+        }
+    }
+}
+
+impl From<&Error> for Status {
+    fn from(error: &Error) -> Self {
+        match error {
+            Error::TimedOut { was_sent: false } => Self::TimedOut,
+            Error::TimedOut { was_sent: true } | Error::OutcomeUnknown => Self::OutcomeUnknown,
+            Error::Key { .. } => Self::Key,
+            Error::TooLarge { .. } => Self::TooLarge,
+            Error::NoMemory => Self::NoMemory,
+            Error::NotANumber => Self::NotANumber,
+            Error::Busy => Self::Busy,
+            Error::Unstable => Self::Unstable,
+            Error::Version { .. } => Self::Version,
+            Error::Secret => Self::Secret,
+            Error::Unsupported => Self::Unsupported,
+            Error::BadRequest => Self::BadRequest,
+            Error::Protocol(_) => Self::Protocol,
+            Error::Option(_) => Self::Option,
+            Error::Address { .. } => Self::Address,
+            Error::Io { .. } => Self::Io,
+            Error::Closed => Self::Closed,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// A few words about a status, for ever valid; of a number that is none, those of [`Status::Other`].
+#[unsafe(no_mangle)]
+pub extern "C" fn minos_status_text(status: c_int) -> *const c_char {
+    let known = Status::ALL.into_iter().find(|known| *known as c_int == status);
+    known.unwrap_or(Status::Other).words().as_ptr()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_header_has_the_same_numbers() {
+        let header = include_str!("../include/minos.h");
+        let shown = |line: &str| -> Option<i32> {
+            let (name, number) = line.trim().strip_prefix("MINOS_")?.split_once(" = ")?;
+            let is_name = name.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');
+            number.split(',').next().filter(|_| is_name)?.parse().ok()
+        };
+        let shown: Vec<i32> = header.lines().filter_map(shown).collect();
+        assert_eq!(shown, Status::ALL.map(|status| status as i32));
+    }
+
+    #[test]
+    fn every_status_has_words_of_its_own() {
+        let words: std::collections::BTreeSet<_> =
+            Status::ALL.into_iter().map(|status| status.words()).collect();
+        assert_eq!(words.len(), Status::ALL.len());
+        assert_eq!(minos_status_text(-1000), Status::Other.words().as_ptr());
+    }
+}

@@ -1,0 +1,157 @@
+//! C programs against a server: built with the system's compiler, with either library.
+
+use std::{
+    env,
+    net::UdpSocket,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    sync::OnceLock,
+};
+
+use minos_testkit::Server;
+use tempfile::TempDir;
+
+const SECRET: &str = "0123456789abcdef";
+
+/// What the system's libraries are that Rust's standard library needs.
+const STATIC_NEEDS: [&str; 3] = ["-lpthread", "-ldl", "-lm"];
+
+fn folder() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The folder with `minos`, `libminos.so` and `libminos.a`, all of which are built first.
+fn built() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut build = Command::new(cargo);
+        build.args(["build", "-q", "-p", "minos", "-p", "minos-client-c"]).current_dir(folder());
+        // The tests lie in target/debug/deps, or where there is another target folder, in its debug/deps.
+        let tests = env::current_exe().unwrap();
+        let built = tests.ancestors().nth(2).unwrap().to_owned();
+        build.env("CARGO_TARGET_DIR", built.parent().unwrap());
+        assert!(build.status().unwrap().success());
+        built
+    })
+}
+
+/// A server of the native protocol, and its address.
+fn server(options: &[&str]) -> (Server, String) {
+    let program = env::var_os("MINOS_TEST_SERVER").map_or_else(|| built().join("minos"), PathBuf::from);
+    let native = free_address();
+    let all =
+        [&["--native", &native, "--workers", "2", "--memory", "64m", "--poll", "sleep"], options].concat();
+    (Server::minos(&program, &all).unwrap_or_else(|error| panic!("{error}")), native)
+}
+
+/// An address whose port, and the few behind it, were free a moment ago.
+fn free_address() -> String {
+    UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+#[derive(Clone, Copy)]
+enum Library {
+    Shared,
+    Static,
+}
+
+/// Builds `source` into `out` with all warnings.
+fn compile(compiler: &str, source: &str, out: &Path, library: Library) {
+    let mut command = Command::new(compiler);
+    command.args(["-Wall", "-Wextra", "-Werror", "-g", "-I"]).arg(folder().join("include"));
+    command.arg(folder().join(source)).arg("-o").arg(out);
+    match library {
+        Library::Shared => command.arg("-L").arg(built()).arg("-lminos"),
+        Library::Static => command.arg(built().join("libminos.a")).args(STATIC_NEEDS),
+    };
+    succeed(&mut command);
+}
+
+/// Runs a command, which must end well.
+#[track_caller]
+fn succeed(command: &mut Command) -> String {
+    let Output { status, stdout, stderr } =
+        command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let (stdout, stderr) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+    assert!(status.success(), "{command:?}: {status}\n{stdout}{stderr}");
+    stdout.into_owned()
+}
+
+fn run(source: &str, library: Library, arguments: &[&str]) -> String {
+    let folder = TempDir::new().unwrap();
+    let program = folder.path().join("program");
+    compile("cc", source, &program, library);
+    succeed(Command::new(program).args(arguments).env("LD_LIBRARY_PATH", built()))
+}
+
+#[test]
+fn every_function_does_what_the_header_says() {
+    let (_server, address) = server(&[]);
+    assert_eq!(run("tests/operations.c", Library::Shared, &[&address]), "all is well\n");
+}
+
+#[test]
+fn the_static_library_speaks_sealed() {
+    let folder = TempDir::new().unwrap();
+    let secret = folder.path().join("secret");
+    std::fs::write(&secret, SECRET).unwrap();
+    let (_server, address) = server(&["--native-secret-file", secret.to_str().unwrap()]);
+    assert_eq!(run("tests/operations.c", Library::Static, &[&address, SECRET]), "all is well\n");
+}
+
+#[test]
+fn a_check_that_fails_is_noticed() {
+    let (_server, address) = server(&["--native-window", "4"]);
+    // A secret that the server does not have.
+    let folder = TempDir::new().unwrap();
+    let program = folder.path().join("program");
+    compile("cc", "tests/operations.c", &program, Library::Shared);
+    let mut wrong = Command::new(program);
+    let output = wrong.args([&address, SECRET]).env("LD_LIBRARY_PATH", built()).output().unwrap();
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("minos_connect"), "{output:?}");
+}
+
+#[test]
+fn the_example_says_hello() {
+    let (_server, address) = server(&[]);
+    assert_eq!(run("examples/hello.c", Library::Shared, &[&address]), "hello\n");
+}
+
+#[test]
+fn the_header_is_one_of_old_c_and_of_cpp() {
+    let source = TempDir::new().unwrap();
+    for (compiler, name, standard) in [("cc", "a.c", "-std=c99"), ("c++", "a.cc", "-std=c++11")] {
+        let path = source.path().join(name);
+        std::fs::write(&path, "#include <minos.h>\n").unwrap();
+        let mut command = Command::new(compiler);
+        command.args(["-fsyntax-only", "-pedantic", "-Wall", "-Wextra", "-Werror", standard, "-I"]);
+        command.arg(folder().join("include")).arg(path);
+        match command.output() {
+            Ok(output) => assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr)),
+            Err(error) => println!("skipped: {compiler}: {error}"),
+        }
+    }
+}
+
+#[test]
+fn the_header_declares_what_the_library_has() {
+    let header = std::fs::read_to_string(folder().join("include/minos.h")).unwrap();
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(folder().join("src")).unwrap() {
+        let source = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+        let words: Vec<_> = source.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+        names.extend(words.windows(2).filter(|pair| pair[0] == "fn").map(|pair| pair[1].to_owned()));
+        names.extend(source.lines().filter_map(|line| {
+            // Those that a macro makes.
+            let (name, _) = line.trim().strip_suffix(';')?.split_once(": ")?;
+            Some(name.to_owned())
+        }));
+    }
+    names.retain(|name| name.starts_with("minos_"));
+    assert!(names.len() > 25, "{names:?}");
+    for name in names {
+        assert!(header.contains(&format!("{name}(")), "{name} is not in the header");
+    }
+}
