@@ -34,6 +34,8 @@ pub mod core;
 mod error;
 mod meaning;
 mod options;
+#[cfg(test)]
+mod played;
 mod request;
 #[cfg(feature = "tokio")]
 pub mod tokio;

@@ -1,6 +1,8 @@
 //! The client for programs with threads: each call waits for its answer.
 
 mod calls;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::HashMap,

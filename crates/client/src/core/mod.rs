@@ -42,7 +42,7 @@ mod transfers;
 mod turns;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::{collections::VecDeque, net::SocketAddr};
 

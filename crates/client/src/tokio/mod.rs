@@ -1,7 +1,20 @@
 //! The client for asynchronous programs: a task drives the socket, handles to it can be cloned.
+//!
+//! ```no_run
+//! use minos_client::{Config, tokio::Client};
+//!
+//! # async fn example() -> Result<(), minos_client::Error> {
+//! let client = Client::connect("minos://127.0.0.1:11311", Config::new()).await?;
+//! client.put("greeting", "hello").await?;
+//! let value = client.get("greeting").await?;
+//! # Ok(())
+//! # }
+//! ```
 
 mod calls;
 mod driver;
+#[cfg(test)]
+mod tests;
 
 use std::time::{Duration, Instant};
 

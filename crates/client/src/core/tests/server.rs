@@ -13,12 +13,12 @@ use minos_proto::native::{
     refusal_of,
 };
 
-pub(super) const BASE_PORT: u16 = 4000;
+pub(crate) const BASE_PORT: u16 = 4000;
 const FRAGMENT_BYTES: u32 = 1000;
 const WINDOW: u16 = 8;
 
 /// A datagram that the server sends, and from where.
-pub(super) type Answer = (SocketAddr, Vec<u8>);
+pub(crate) type Answer = (SocketAddr, Vec<u8>);
 
 /// A reply that lasts.
 #[derive(Clone, Debug)]
@@ -42,20 +42,20 @@ struct Transfer {
 
 /// The server.
 #[derive(Debug)]
-pub(super) struct Server {
-    pub(super) welcome: Welcome,
-    pub(super) secret: Option<SealKey>,
-    pub(super) items: HashMap<Vec<u8>, (Vec<u8>, u64)>,
+pub(crate) struct Server {
+    pub(crate) welcome: Welcome,
+    pub(crate) secret: Option<SealKey>,
+    pub(crate) items: HashMap<Vec<u8>, (Vec<u8>, u64)>,
     /// Opcodes in the order in which they were executed, by the port that they came to.
-    pub(super) executed: Vec<(u16, Opcode)>,
+    pub(crate) executed: Vec<(u16, Opcode)>,
     /// Requests that came, by the number of operations.
-    pub(super) requests: Vec<u16>,
+    pub(crate) requests: Vec<u16>,
     /// Answers to be given to GETs, before those that are true.
-    pub(super) statuses: Vec<Status>,
+    pub(crate) statuses: Vec<Status>,
     /// Whether the next FETCH finds another value in place.
-    pub(super) replaces_fetched: bool,
+    pub(crate) replaces_fetched: bool,
     /// Lines of statistics, of which each reply holds two.
-    pub(super) lines: usize,
+    pub(crate) lines: usize,
     sessions: u64,
     outcomes: HashMap<(u64, u32), Reply>,
     transfers: BTreeMap<u64, Transfer>,
@@ -63,7 +63,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let welcome = Welcome {
             nonce: 0,
             boot: 1,
@@ -102,7 +102,7 @@ impl Server {
     }
 
     /// Ends and begins again, with nothing left.
-    pub(super) fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         let Welcome { boot, cookie, geometry, hash_seed, .. } = self.welcome;
         self.welcome.boot = boot + 1;
         self.welcome.cookie = cookie + 1;
@@ -115,17 +115,17 @@ impl Server {
     }
 
     /// Forgets all sessions.
-    pub(super) fn forget_sessions(&mut self) {
+    pub(crate) fn forget_sessions(&mut self) {
         self.outcomes.clear();
         self.sessions += 100;
     }
 
-    pub(super) fn address(queue: u16) -> SocketAddr {
+    pub(crate) fn address(queue: u16) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], BASE_PORT + queue))
     }
 
     /// What the server answers to a datagram that comes to `to`.
-    pub(super) fn answer(&mut self, to: SocketAddr, datagram: &[u8]) -> Vec<Answer> {
+    pub(crate) fn answer(&mut self, to: SocketAddr, datagram: &[u8]) -> Vec<Answer> {
         let header = Header::parse(datagram).expect("a client sends what can be read");
         assert_eq!(header.is_sealed(), self.secret.is_some());
         if self.secret.as_ref().is_some_and(|key| !key.verify(datagram)) {
@@ -269,7 +269,7 @@ impl Server {
         }
     }
 
-    pub(super) fn put(&mut self, key: &[u8], value: Vec<u8>) -> u64 {
+    pub(crate) fn put(&mut self, key: &[u8], value: Vec<u8>) -> u64 {
         self.cas += 1;
         self.items.insert(key.to_vec(), (value, self.cas));
         self.cas
@@ -410,7 +410,7 @@ fn missing(have: &[bool]) -> Vec<FragmentRange> {
 }
 
 /// A refusal of `datagram`.
-pub(super) fn refuse(to: SocketAddr, datagram: &[u8], reason: Reason) -> Vec<Answer> {
+pub(crate) fn refuse(to: SocketAddr, datagram: &[u8], reason: Reason) -> Vec<Answer> {
     let mut bytes = [0; 48];
     refusal_of(datagram, reason, 0).unwrap().write(&mut bytes);
     vec![(to, bytes.to_vec())]

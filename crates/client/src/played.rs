@@ -1,0 +1,67 @@
+//! The played server behind a real socket.
+
+use std::{
+    net::{SocketAddr, UdpSocket},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use minos_proto::native::WelcomeFlags;
+
+use crate::core::tests::server::Server;
+
+/// How long the server waits for a datagram before it looks whether it shall end.
+const WAIT: Duration = Duration::from_millis(5);
+
+/// A server in a thread of its own, on one port. It ends when dropped.
+pub(crate) struct Played {
+    pub(crate) address: SocketAddr,
+    ends: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Server>>,
+}
+
+impl Played {
+    /// Serves until dropped; every datagram whose number, from 0 on, `loses` says so of is lost.
+    pub(crate) fn start(loses: impl Fn(usize) -> bool + Send + 'static) -> Self {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_read_timeout(Some(WAIT)).unwrap();
+        let address = socket.local_addr().unwrap();
+        let ends = Arc::new(AtomicBool::new(false));
+        let until = Arc::clone(&ends);
+        let thread = thread::spawn(move || {
+            let mut server = Server::new();
+            server.welcome.base_port = address.port();
+            server.welcome.flags = WelcomeFlags::SINGLE_PORT;
+            let mut bytes = vec![0; 65_536];
+            let mut count = 0;
+            while !until.load(Ordering::Acquire) {
+                let Ok((length, peer)) = socket.recv_from(&mut bytes) else { continue };
+                count += 1;
+                if loses(count - 1) {
+                    continue;
+                }
+                for (_, answer) in server.answer(Server::address(0), &bytes[..length]) {
+                    socket.send_to(&answer, peer).unwrap();
+                }
+            }
+            server
+        });
+        Self { address, ends, thread: Some(thread) }
+    }
+
+    /// Ends the server and hands it out.
+    pub(crate) fn end(mut self) -> Server {
+        self.ends.store(true, Ordering::Release);
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+impl Drop for Played {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Release);
+    }
+}
