@@ -25,7 +25,7 @@ impl Core {
     /// Puts an operation into its lane, where it may wait for others for `delay_ns`; or where it waits for what
     /// must come first.
     pub(super) fn assign(&mut self, id: OpId, now_ns: u64, delay_ns: u64) {
-        match self.prepare(id) {
+        match self.prepare(id, now_ns) {
             Ok((queue, record_bytes)) => {
                 let due_ns = if delay_ns == 0 { 0 } else { now_ns.saturating_add(delay_ns) };
                 if let Some(lane) = self.lanes.of(queue) {
@@ -48,7 +48,7 @@ impl Core {
 
     /// Everything that must be before an operation is sent. Says its queue, if it has one, and the bytes of its
     /// record.
-    fn prepare(&mut self, id: OpId) -> Result<(Option<u16>, usize), Obstacle> {
+    fn prepare(&mut self, id: OpId, now_ns: u64) -> Result<(Option<u16>, usize), Obstacle> {
         let is_sealed = self.is_sealed();
         let Some(operation) = self.operations.get_mut(id) else { return Err(Obstacle::Unknown) };
         operation.phase = Phase::Ready;
@@ -57,6 +57,10 @@ impl Core {
         operation.hash = hash_key(&operation.request.key, directory.hash_seed);
         let limit_bytes = limit_bytes(directory, self.config.datagram_bytes_max);
         if operation.once.is_none() && operation.request.verb.wants_once(self.config.once_for) {
+            if self.link.is_quiet(now_ns) {
+                self.link.doubt();
+                return Err(Obstacle::Unknown);
+            }
             let Some(session) = &mut self.link.session else {
                 self.link.session_wanted = true;
                 return Err(Obstacle::Unknown);

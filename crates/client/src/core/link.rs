@@ -11,6 +11,8 @@ use crate::{QueueBy, Verb};
 /// Part of a cookie's life after which a new one is asked for.
 const RENEW_AFTER: f64 = 0.75;
 const NS_PER_S: u64 = 1_000_000_000;
+/// Silence after which a server may have been started again without anybody's notice.
+const QUIET_NS: u64 = NS_PER_S;
 
 /// A Hello without an answer.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +46,8 @@ pub(super) struct Link {
     /// Number of the first datagram that could carry the cookie.
     cookie_sequence: u64,
     renew_at_ns: u64,
+    /// When the server was last heard.
+    heard_ns: u64,
     /// Something hints that there is news.
     is_stale: bool,
     /// An operation needs a session.
@@ -60,6 +64,7 @@ impl Link {
             cookie: 0,
             cookie_sequence: 0,
             renew_at_ns: 0,
+            heard_ns: 0,
             is_stale: false,
             session_wanted: is_sealed,
             session: None,
@@ -110,6 +115,13 @@ impl Link {
         }
     }
 
+    /// Whether nothing was heard of the server for so long that it is to be asked who it is before something
+    /// is sent with a once number: should it have been started again, nobody could tell later whether that was
+    /// executed.
+    pub(super) fn is_quiet(&self, now_ns: u64) -> bool {
+        now_ns.saturating_sub(self.heard_ns) > QUIET_NS
+    }
+
     /// The server should be asked again soon.
     pub(super) fn doubt(&mut self) {
         self.is_stale = true;
@@ -151,7 +163,8 @@ impl Link {
     }
 
     /// Takes note of what every answer says.
-    pub(super) fn note(&mut self, header: &Header) {
+    pub(super) fn note(&mut self, header: &Header, now_ns: u64) {
+        self.heard_ns = now_ns;
         let differs = self.directory.is_some_and(|directory| directory.geometry != header.geometry);
         // A refusal to somebody without a cookie need not say how the server looks like.
         if header.flags.contains(Flags::RENEW) || (differs && header.kind != Kind::Refusal) {

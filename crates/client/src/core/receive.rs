@@ -54,7 +54,7 @@ impl Core {
             // Fragments of a window come one behind the other: that is no round trip.
             self.round_trip.observe(now_ns - self.sent_ns(header));
         }
-        self.link.note(header);
+        self.link.note(header, now_ns);
         match header.kind {
             Kind::Welcome => self.on_welcome(header, datagram, now_ns),
             Kind::Refusal => self.on_refusal(header, datagram, now_ns),

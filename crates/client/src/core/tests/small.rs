@@ -185,6 +185,18 @@ fn a_restart_is_noticed_and_nothing_is_counted_twice() {
 }
 
 #[test]
+fn a_restart_in_silence_leaves_no_doubt() {
+    let mut world = World::new(Config::new());
+    world.call(incr("n")).unwrap();
+    world.server.restart();
+    world.now_ns += 2_000_000_000;
+    assert_eq!(world.call(incr("n")), Ok(Outcome::Number { number: 1, cas: 2 }));
+    world.now_ns += 2_000_000_000;
+    assert_eq!(world.call(incr("n")), Ok(Outcome::Number { number: 2, cas: 3 }));
+    assert_eq!(world.core.counters().sessions_lost, 0);
+}
+
+#[test]
 fn a_lost_session_leaves_the_outcome_open_and_another_is_opened() {
     let mut world = World::new(Config::new());
     world.call(incr("n")).unwrap();
