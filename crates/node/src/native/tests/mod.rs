@@ -2,6 +2,7 @@
 
 mod admission;
 mod direction;
+mod large;
 mod once;
 mod operations;
 mod site;

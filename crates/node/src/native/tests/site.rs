@@ -246,7 +246,7 @@ impl Client {
         Ok(welcome)
     }
 
-    fn marks(&self) -> Flags {
+    pub(super) fn marks(&self) -> Flags {
         if self.seal.is_some() { Flags::SEALED } else { Flags::NONE }
     }
 

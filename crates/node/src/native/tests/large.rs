@@ -1,0 +1,181 @@
+//! Values that are too large for a datagram, on their way through the small path.
+
+use std::net::SocketAddr;
+
+use minos_base::SizeClass;
+use minos_proto::native::{
+    AckHead, AckState, Composer, DataHead, Detail, FragmentHead, FragmentRange, Grant, HEADER_BYTES, Header,
+    Kind, OpFlags, Opcode, Operation, Status, push_ranges, replies,
+};
+use minos_sched::WorkerId;
+
+use super::site::{Answer, Client, Site, Train, config, sealed_config};
+
+fn value(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| (at * 7 / 3) as u8).collect()
+}
+
+fn deferred<'a>(client: &Client, key: &'a [u8], value_bytes: usize, once: u32) -> Operation<'a> {
+    let put = client.put(key, b"");
+    let detail = Detail { value_bytes: value_bytes as u32, once, item_flags: 3, ..put.detail };
+    Operation { flags: OpFlags::DEFERRED | OpFlags::ONCE, detail, ..put }
+}
+
+/// The fragments of `value` but for those at `missing`, as a message of their own each; the last asks for an answer.
+fn fragments(
+    client: &mut Client,
+    grant: &Grant,
+    value: &[u8],
+    missing: &[usize],
+) -> Vec<(SocketAddr, Vec<u8>, usize)> {
+    let queue = std::mem::replace(&mut client.header.queue, grant.queue);
+    let parts: Vec<_> = value.chunks(grant.fragment_bytes as usize).enumerate().collect();
+    let last = parts.len() - 1;
+    let sent = parts.into_iter().filter(|(index, _)| !missing.contains(index));
+    let messages = sent.map(|(index, part)| {
+        let mut head = [0; 16];
+        FragmentHead { transfer: grant.transfer, index: index as u32 }.write(&mut head);
+        let datagram = client.datagram(Kind::Fragment, index == last, &[&head, part]);
+        client.message(datagram)
+    });
+    let messages = messages.collect();
+    client.header.queue = queue;
+    messages
+}
+
+/// What answers say: acknowledgements and records.
+fn answers(trains: &[Train]) -> (Vec<AckState>, Vec<Answer>) {
+    let (mut acks, mut records) = (Vec::new(), Vec::new());
+    for datagram in trains.iter().flat_map(Train::datagrams) {
+        let header = Header::parse(datagram).unwrap();
+        match header.kind {
+            Kind::Ack => acks.push(AckHead::parse(header.body(datagram)).unwrap().0.state),
+            _ => records.extend(replies(datagram, &header).map(|record| Answer::from(record.unwrap()))),
+        }
+    }
+    (acks, records)
+}
+
+/// Puts the fragments among `trains` to their places.
+fn collect(trains: &[Train], value: &mut [Option<u8>]) -> usize {
+    let mut count = 0;
+    for datagram in trains.iter().flat_map(Train::datagrams) {
+        let header = Header::parse(datagram).unwrap();
+        if header.kind == Kind::Data {
+            let (head, bytes) = DataHead::parse(header.body(datagram)).unwrap();
+            let range = head.fragments().unwrap().range(head.index).unwrap();
+            value[range].iter_mut().zip(bytes).for_each(|(to, byte)| *to = Some(*byte));
+            count += 1;
+        }
+    }
+    count
+}
+
+fn store_large(site: &mut Site, client: &mut Client, key: &[u8], value: &[u8], once: u32) -> Grant {
+    let operation = deferred(client, key, value.len(), once);
+    let granted = client.ask_one(site, operation);
+    assert_eq!(granted.status, Status::Granted);
+    let grant = Grant::parse(&granted.value).unwrap();
+    let messages = fragments(client, &grant, value, &[2]);
+    let (acks, records) = answers(&site.deliver(usize::from(grant.queue), &messages));
+    assert_eq!((&acks[..], records.len()), (&[AckState::Open][..], 0));
+    let begun = client.ask_one(site, operation);
+    assert_eq!(begun.status, Status::InProgress, "the first copy holds the number");
+    let all: Vec<_> =
+        (0..value.len().div_ceil(grant.fragment_bytes as usize)).filter(|at| *at != 2).collect();
+    let messages = fragments(client, &grant, value, &all);
+    let (acks, records) = answers(&site.deliver(usize::from(grant.queue), &messages));
+    assert_eq!((&acks[..], records[0].status), (&[AckState::Done][..], Status::Ok));
+    let retried = client.ask_one(site, operation);
+    assert_eq!((retried.status, retried.cas), (Status::Ok, records[0].cas));
+    grant
+}
+
+fn fetch_all(site: &mut Site, client: &mut Client, key: &[u8], value_bytes: usize) -> Vec<u8> {
+    let request = client.request(&[client.get(key)]);
+    let queue = client.header.queue;
+    let mut trains = site.deliver(usize::from(queue), &[client.message(request)]);
+    let (_, records) = answers(&trains);
+    assert_eq!((records[0].status, records[0].item_flags), (Status::Large, 3));
+    let grant = Grant::parse(&records[0].value).unwrap();
+    let mut value = vec![None; value_bytes];
+    let mut next = 0;
+    loop {
+        next += collect(&trains, &mut value) as u32;
+        if value.iter().all(Option::is_some) {
+            return value.into_iter().flatten().collect();
+        }
+        let mut ranges = Vec::new();
+        push_ranges(&mut ranges, [FragmentRange { first: next, count: u32::from(grant.window) }]);
+        let fetch = client.operation(Opcode::Fetch, key, &ranges);
+        let detail = Detail { operand: records[0].cas, ..fetch.detail };
+        client.header.queue = grant.queue;
+        let request = client.request(&[Operation { detail, ..fetch }]);
+        client.header.queue = queue;
+        trains = site.deliver(usize::from(grant.queue), &[client.message(request)]);
+        assert!(!trains.is_empty());
+    }
+}
+
+#[test]
+fn a_large_value_goes_there_and_back() {
+    for config in [config(), sealed_config()] {
+        let mut site = Site::new(&config, 3);
+        site.placement.class_max = SizeClass::of(5000);
+        site.placement.large_worker = Some(WorkerId(2));
+        let mut client = Client::with_session(&mut site);
+        for (once, bytes, queue) in [(1, 100_000, 5), (2, 4500, 3)] {
+            let value = value(bytes);
+            let grant = store_large(&mut site, &mut client, b"key", &value, once);
+            assert_eq!(grant.queue, queue, "the large worker's, or that of who was asked");
+            assert_eq!(fetch_all(&mut site, &mut client, b"key", bytes), value);
+        }
+        assert_eq!(site.counter("native_transfer_bytes"), 0);
+        assert!(site.workers.iter().all(|worker| worker.transfers_open() == 0));
+        let gone = client.operation(Opcode::Fetch, b"key", &[0, 0, 0, 0, 1, 0, 0, 0]);
+        assert_eq!(client.ask_one(&mut site, gone).status, Status::Gone);
+        assert_eq!(site.store.check(), Ok(()));
+    }
+}
+
+#[test]
+fn a_store_that_is_given_up_leaves_nothing() {
+    let mut site = Site::new(&config(), 1);
+    let mut client = Client::with_session(&mut site);
+    let before = site.store.stats().used_bytes;
+    let operation = deferred(&client, b"key", 200_000, 9);
+    assert_eq!(client.ask_one(&mut site, operation).status, Status::Granted);
+    assert_eq!(site.counter("native_transfer_bytes"), 200_000);
+    site.pass(6);
+    let now = site.now;
+    site.workers[0].on_tick(now);
+    assert_eq!(site.counter("native_transfer_bytes"), 0);
+    assert_eq!(site.store.stats().used_bytes, before);
+    assert_eq!(client.ask_one(&mut site, client.get(b"key")).status, Status::NotFound);
+}
+
+#[test]
+fn a_fragment_without_sense_is_refused() {
+    let mut site = Site::new(&config(), 1);
+    let mut client = Client::of(&mut site);
+    let short = client.datagram(Kind::Fragment, true, &[&[1, 2, 3]]);
+    assert_eq!(short.len(), HEADER_BYTES + 3);
+    assert!(client.refusal(&mut site, short).is_some());
+    assert_eq!(site.counter("native_refused_malformed"), 1);
+}
+
+impl Client {
+    /// A datagram of this kind with a body in parts.
+    fn datagram(&mut self, kind: Kind, wants_ack: bool, body: &[&[u8]]) -> Vec<u8> {
+        self.header.sequence += 1;
+        let mut flags = self.marks();
+        if wants_ack {
+            flags |= minos_proto::native::Flags::ACK_WANTED;
+        }
+        let mut out = Vec::new();
+        let mut composer = Composer::begin(&mut out, Header { kind, flags, ..self.header }, 60_000);
+        body.iter().for_each(|part| assert!(composer.push_bytes(part)));
+        composer.finish_with(self.seal.as_ref());
+        out
+    }
+}
