@@ -8,18 +8,24 @@ use std::{
 /// Tells namespaces of one process apart.
 static NETWORKS: AtomicU32 = AtomicU32::new(0);
 
-/// Where the server's end of the cable is.
+/// Where the server is.
 pub(crate) const SERVER: [&str; 2] = ["10.77.0.1", "fd77::1"];
 /// The least MTU that IPv6 allows.
 pub(crate) const IPV6_MTU_MIN: usize = 1280;
 
-const CLIENT: [&str; 2] = ["10.77.0.2", "fd77::2"];
+/// The device at the ends, and that between routers.
+const CABLE: &str = "cable";
+const MIDDLE: &str = "middle";
 
-/// Which end of the cable.
+/// A place with a namespace of its own.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum End {
     Server,
     Client,
+    /// The router next to the server, where there is one.
+    Left,
+    /// The router next to the client.
+    Right,
 }
 
 /// What lies between server and client.
@@ -27,6 +33,8 @@ pub(crate) enum End {
 pub(crate) struct Path {
     /// Largest IP packet, in bytes.
     pub(crate) mtu: usize,
+    /// Largest IP packet between two routers, which neither end can see.
+    pub(crate) middle_mtu: Option<usize>,
     /// Packets that are lost at each end, of 1000. A packet may be a whole train.
     pub(crate) lost_permille: u32,
     /// Whether trains walk through it in one piece.
@@ -37,12 +45,12 @@ pub(crate) struct Path {
 
 impl Path {
     pub(crate) const PLAIN: Self =
-        Self { mtu: 1500, lost_permille: 0, has_offload: true, megabits_max: None };
+        Self { mtu: 1500, middle_mtu: None, lost_permille: 0, has_offload: true, megabits_max: None };
 }
 
-/// Two namespaces with a cable between them; gone when dropped.
+/// Two namespaces with a cable between them, or two cables and two routers; gone when dropped.
 pub(crate) struct Network {
-    names: [String; 2],
+    names: Vec<String>,
 }
 
 impl Network {
@@ -50,7 +58,9 @@ impl Network {
     pub(crate) fn new(path: Path) -> Result<Self, String> {
         let number = NETWORKS.fetch_add(1, Ordering::Relaxed);
         let prefix = format!("minos-{}-{number}", std::process::id());
-        let network = Self { names: ["server", "client"].map(|end| format!("{prefix}-{end}")) };
+        let ends = if path.middle_mtu.is_some() { 4 } else { 2 };
+        let names = ["server", "client", "left", "right"].map(|end| format!("{prefix}-{end}"));
+        let network = Self { names: names.into_iter().take(ends).collect() };
         for name in &network.names {
             run("ip", &["netns", "add", name])?;
         }
@@ -71,32 +81,59 @@ impl Network {
     }
 
     fn lay(&self, path: Path) {
-        let [_, client] = &self.names;
-        let mtu = path.mtu.to_string();
-        let peer = ["peer", "name", "cable", "netns", client, "mtu", &mtu];
-        self.inside(
-            End::Server,
-            "ip",
-            &[&["link", "add", "cable", "mtu", &mtu, "type", "veth"][..], &peer].concat(),
-        );
-        for (end, addresses) in [(End::Server, SERVER), (End::Client, CLIENT)] {
-            self.inside(end, "ip", &["address", "add", &format!("{}/24", addresses[0]), "dev", "cable"]);
-            if path.mtu >= IPV6_MTU_MIN {
-                let address = format!("{}/64", addresses[1]);
-                self.inside(end, "ip", &["address", "add", &address, "dev", "cable", "nodad"]);
+        match path.middle_mtu {
+            None => {
+                self.join((End::Server, SERVER), (End::Client, ["10.77.0.2", "fd77::2"]), CABLE, path.mtu)
             }
+            Some(middle_mtu) => self.lay_routers(path.mtu, middle_mtu),
+        }
+        for end in [End::Server, End::Client] {
             if !path.has_offload {
                 // The kernel cuts a train before it gives it to such a device.
-                self.inside(end, "ip", &["link", "set", "cable", "gso_max_segs", "1"]);
+                self.inside(end, "ip", &["link", "set", CABLE, "gso_max_segs", "1"]);
             }
             if let Some(megabits) = path.megabits_max {
                 let rate = format!("{megabits}mbit");
                 let limit = ["tbf", "rate", &rate, "burst", "128k", "limit", "128k"];
-                self.inside(end, "tc", &[&["qdisc", "add", "dev", "cable", "root"][..], &limit].concat());
+                self.inside(end, "tc", &[&["qdisc", "add", "dev", CABLE, "root"][..], &limit].concat());
             }
             self.lose(end, path.lost_permille);
             self.inside(end, "ip", &["link", "set", "lo", "up"]);
-            self.inside(end, "ip", &["link", "set", "cable", "up"]);
+        }
+    }
+
+    /// Three cables in a row, with a router on either side of the one in the middle.
+    fn lay_routers(&self, mtu: usize, middle_mtu: usize) {
+        let (left, right) = (["10.77.0.254", "fd77::fe"], ["10.77.2.254", "fd77:2::fe"]);
+        let (left_middle, right_middle) = (["10.77.1.1", "fd77:1::1"], ["10.77.1.2", "fd77:1::2"]);
+        self.join((End::Server, SERVER), (End::Left, left), CABLE, mtu);
+        self.join((End::Left, left_middle), (End::Right, right_middle), MIDDLE, middle_mtu);
+        self.join((End::Client, ["10.77.2.2", "fd77:2::2"]), (End::Right, right), CABLE, mtu);
+        let routes =
+            [(End::Server, left), (End::Client, right), (End::Left, right_middle), (End::Right, left_middle)];
+        for (end, [ipv4, ipv6]) in routes {
+            self.inside(end, "ip", &["route", "add", "default", "via", ipv4]);
+            self.inside(end, "ip", &["-6", "route", "add", "default", "via", ipv6]);
+        }
+        for router in [End::Left, End::Right] {
+            let forward =
+                "echo 1 > /proc/sys/net/ipv4/ip_forward && echo 1 > /proc/sys/net/ipv6/conf/all/forwarding";
+            self.inside(router, "sh", &["-c", forward]);
+        }
+    }
+
+    /// A cable between two namespaces, which is `device` in both.
+    fn join(&self, from: (End, [&str; 2]), to: (End, [&str; 2]), device: &str, mtu: usize) {
+        let mtu_text = mtu.to_string();
+        let near = ["link", "add", device, "mtu", &mtu_text, "type", "veth"];
+        let far = ["peer", "name", device, "netns", self.name(to.0), "mtu", &mtu_text];
+        self.inside(from.0, "ip", &[&near[..], &far].concat());
+        for (end, [ipv4, ipv6]) in [from, to] {
+            self.inside(end, "ip", &["address", "add", &format!("{ipv4}/24"), "dev", device]);
+            if mtu >= IPV6_MTU_MIN {
+                self.inside(end, "ip", &["address", "add", &format!("{ipv6}/64"), "dev", device, "nodad"]);
+            }
+            self.inside(end, "ip", &["link", "set", device, "up"]);
         }
     }
 
@@ -130,10 +167,7 @@ impl Network {
     }
 
     fn name(&self, end: End) -> &str {
-        match end {
-            End::Server => &self.names[0],
-            End::Client => &self.names[1],
-        }
+        &self.names[end as usize]
     }
 }
 

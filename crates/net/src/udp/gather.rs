@@ -1,13 +1,13 @@
 //! Sending a train from where its pieces lie.
 
-use std::{io::IoSlice, net::SocketAddr, ops::Range, os::fd::AsFd};
+use std::{io::IoSlice, net::SocketAddr, ops::Range};
 
 use arrayvec::ArrayVec;
 
 use super::{
     Sent, UdpPort,
     name::Name,
-    submit::{BATCH_MESSAGES, Failure, Outgoing, cut, submit},
+    submit::{BATCH_MESSAGES, Failure, Outgoing, Way, cut},
     train_bytes,
 };
 
@@ -43,30 +43,25 @@ impl UdpPort {
         let (name, segment_bytes) = (Name::from(peer), segment_bytes.max(1));
         let mut sent = Sent::default();
         let mut at = skip_empty(pieces, Place { piece: 0, byte: 0 });
-        let mut is_split = false;
+        let mut way = Way::Train;
         while at.piece < pieces.len() {
-            let in_segments = is_split || !self.gso();
-            let batch =
-                Batch::cut(pieces, at, if in_segments { segment_bytes } else { train_bytes(segment_bytes) });
+            let is_in_segments = way.is_in_segments(self);
+            let message_bytes = if is_in_segments { segment_bytes } else { train_bytes(segment_bytes) };
+            let batch = Batch::cut(pieces, at, message_bytes);
             let Some(first) = batch.parts.first() else {
                 sent.refused += 1;
                 return sent;
             };
-            match submit(self.as_fd(), &batch.outgoing(&name, segment_bytes)) {
-                Ok(taken) => {
-                    if is_split {
-                        // What was refused as a train goes in segments: it was because of the train.
-                        self.give_up_gso();
-                    }
-                    at = batch.parts[taken.min(batch.parts.len()) - 1].end;
-                }
-                Err(error) => match Failure::of(error, cut(first.bytes, segment_bytes).is_some()) {
-                    Failure::NoTrain => is_split = true,
-                    failure => {
-                        failure.count(&mut sent);
+            match way.submit(self, &batch.outgoing(&name, segment_bytes)) {
+                Ok(taken) => at = batch.parts[taken.min(batch.parts.len()) - 1].end,
+                Err(error) => {
+                    let failure = Failure::of(error, cut(first.bytes, segment_bytes).is_some());
+                    let Some(next) = way.after(failure, &mut sent) else {
+                        failure.count(1, &mut sent);
                         return sent;
-                    }
-                },
+                    };
+                    way = next;
+                }
             }
         }
         sent.trains += 1;

@@ -46,7 +46,8 @@ impl Default for UdpOptions {
     }
 }
 
-/// A UDP socket that never blocks and never lets the network cut a datagram into fragments.
+/// A UDP socket that never blocks. The network may cut a datagram into fragments only where it would never arrive
+/// otherwise ([`Sent::too_long`](super::Sent::too_long)).
 #[derive(Debug)]
 pub struct UdpPort {
     fd: OwnedFd,
@@ -67,7 +68,7 @@ impl UdpPort {
         if options.shares_address {
             sockopt::set_socket_reuseport(&fd, true)?;
         }
-        forbid_fragments(fd.as_fd(), address.ip())?;
+        set_fragments(fd.as_fd(), address.ip(), false)?;
         enlarge(fd.as_fd(), options)?;
         let gro = options.gro && set(fd.as_fd(), GRO, 1).is_ok();
         // Setting no size leaves trains to each message, and tells whether the kernel knows them.
@@ -159,6 +160,12 @@ impl UdpPort {
         usize::try_from(mtu).map_err(|_| io::ErrorKind::InvalidData.into())
     }
 
+    /// Lets the network cut datagrams from now on, or not any more.
+    pub(super) fn allow_fragments(&self, are_allowed: bool) {
+        // What works when the port is opened works later.
+        let _ = set_fragments(self.as_fd(), self.address.ip(), are_allowed);
+    }
+
     /// Trains go as single messages from now on.
     pub(super) fn give_up_gso(&self) {
         self.gso.store(false, Ordering::Relaxed);
@@ -187,15 +194,20 @@ fn open(address: SocketAddr) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// A datagram that is too long for its path is an error of the sender's and not many fragments, of which
-/// each one lost loses the whole.
-fn forbid_fragments(socket: BorrowedFd<'_>, ip: IpAddr) -> io::Result<()> {
-    match ip {
-        IpAddr::V4(_) => set(socket, Place(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER), libc::IP_PMTUDISC_DO),
-        IpAddr::V6(_) => {
-            set(socket, Place(libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER), libc::IPV6_PMTUDISC_DO)
+/// Where they are not allowed, a datagram that is too long for its path is an error of the sender's, and not many
+/// fragments of which each one lost loses the whole.
+fn set_fragments(socket: BorrowedFd<'_>, ip: IpAddr, are_allowed: bool) -> io::Result<()> {
+    let (place, allowed, forbidden) = match ip {
+        IpAddr::V4(_) => {
+            (Place(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER), libc::IP_PMTUDISC_DONT, libc::IP_PMTUDISC_DO)
         }
-    }
+        IpAddr::V6(_) => (
+            Place(libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER),
+            libc::IPV6_PMTUDISC_DONT,
+            libc::IPV6_PMTUDISC_DO,
+        ),
+    };
+    set(socket, place, if are_allowed { allowed } else { forbidden })
 }
 
 /// Asks for buffers beyond the system's bound first, which needs privilege.

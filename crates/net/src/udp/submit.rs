@@ -4,12 +4,12 @@ use std::{
     io::{self, IoSlice},
     mem::{MaybeUninit, size_of},
     ops::AddAssign,
-    os::fd::{AsRawFd, BorrowedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
 };
 
 use rustix::io::Errno;
 
-use super::name::Name;
+use super::{UdpPort, name::Name};
 
 /// Messages that are handed over with one call at most.
 pub(super) const BATCH_MESSAGES: usize = 64;
@@ -21,8 +21,9 @@ pub struct Sent {
     pub trains: u64,
     /// Dropped, in part or in whole, because a buffer or a queue was full.
     pub dropped: u64,
-    /// Not sent because a segment is longer than the path's MTU
-    /// ([`UdpPort::path_mtu`](super::UdpPort::path_mtu)).
+    /// Longer segments than the path's MTU ([`UdpPort::path_mtu`](super::UdpPort::path_mtu)). The network cut
+    /// them into fragments, which is slow and loses more, unless they were longer than any datagram: shorter
+    /// ones should be sent from now on.
     pub too_long: u64,
     /// Not sent because the network or a filter reported that the peer can not be reached.
     pub refused: u64,
@@ -74,12 +75,65 @@ impl Failure {
         }
     }
 
-    /// Counts a train that ended this way.
-    pub(super) fn count(self, sent: &mut Sent) {
+    /// Counts trains that ended this way.
+    pub(super) fn count(self, trains: usize, sent: &mut Sent) {
         match self {
-            Self::Full | Self::Dropped => sent.dropped += 1,
-            Self::TooLong => sent.too_long += 1,
-            Self::NoTrain | Self::Refused => sent.refused += 1,
+            Self::Full | Self::Dropped => sent.dropped += trains as u64,
+            // Counted when fragments were tried.
+            Self::TooLong => {}
+            Self::NoTrain | Self::Refused => sent.refused += trains as u64,
+        }
+    }
+}
+
+/// How a train goes. Each way is tried when the one before was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// As one message, where the port knows how.
+    Train,
+    /// In segments, because it was refused as one.
+    Segments,
+    /// In segments that the network may cut, because they are longer than the path's MTU. The peer could not
+    /// learn from a datagram that never comes that it should ask for shorter ones.
+    Fragments,
+}
+
+impl Way {
+    /// Whether each segment is a message.
+    pub(super) fn is_in_segments(self, port: &UdpPort) -> bool {
+        self != Self::Train || !port.gso()
+    }
+
+    /// Hands messages over that go this way, as [`submit`] does.
+    pub(super) fn submit(self, port: &UdpPort, outgoing: &[Outgoing<'_>]) -> Result<usize, Errno> {
+        match self {
+            Self::Train => submit(port.as_fd(), outgoing),
+            Self::Segments => {
+                let taken = submit(port.as_fd(), outgoing)?;
+                // What was refused as a train goes in segments: it was because of the train.
+                port.give_up_gso();
+                Ok(taken)
+            }
+            Self::Fragments => {
+                // A thread that sends meanwhile may have its datagrams cut as well, or forbid it too early,
+                // so that these are lost: both are what networks do.
+                port.allow_fragments(true);
+                let result = submit(port.as_fd(), outgoing);
+                port.allow_fragments(false);
+                result
+            }
+        }
+    }
+
+    /// The way to try after a failure of a train; none if that would change nothing.
+    pub(super) fn after(self, failure: Failure, sent: &mut Sent) -> Option<Self> {
+        match (self, failure) {
+            (Self::Train, Failure::NoTrain) => Some(Self::Segments),
+            (Self::Train | Self::Segments, Failure::TooLong) => {
+                sent.too_long += 1;
+                Some(Self::Fragments)
+            }
+            _ => None,
         }
     }
 }
@@ -112,7 +166,7 @@ impl Control {
 ///
 /// # Errors
 /// Why it took not even the first.
-pub(super) fn submit(socket: BorrowedFd<'_>, outgoing: &[Outgoing<'_>]) -> Result<usize, Errno> {
+fn submit(socket: BorrowedFd<'_>, outgoing: &[Outgoing<'_>]) -> Result<usize, Errno> {
     let mut controls = [const { MaybeUninit::<Control>::uninit() }; BATCH_MESSAGES];
     let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; BATCH_MESSAGES];
     let count = outgoing.len().min(BATCH_MESSAGES);
@@ -178,6 +232,21 @@ mod tests {
         assert_eq!(Failure::of(Errno::PERM, true), Failure::Refused);
         assert_eq!(Failure::of(Errno::AGAIN, true), Failure::Full);
         assert_eq!(Failure::of(Errno::NOBUFS, true), Failure::Dropped);
+    }
+
+    #[test]
+    fn each_way_is_tried_once() {
+        let mut sent = Sent::default();
+        assert_eq!(Way::Train.after(Failure::NoTrain, &mut sent), Some(Way::Segments));
+        assert_eq!(Way::Segments.after(Failure::TooLong, &mut sent), Some(Way::Fragments));
+        assert_eq!(sent.too_long, 1);
+        assert_eq!(Way::Fragments.after(Failure::TooLong, &mut sent), None);
+        for way in [Way::Train, Way::Segments, Way::Fragments] {
+            for failure in [Failure::Full, Failure::Dropped, Failure::Refused] {
+                assert_eq!(way.after(failure, &mut sent), None);
+            }
+        }
+        assert_eq!(sent.too_long, 1);
     }
 
     #[test]

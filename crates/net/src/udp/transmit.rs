@@ -1,6 +1,6 @@
 //! Sending many trains with one call.
 
-use std::{io::IoSlice, net::SocketAddr, os::fd::AsFd};
+use std::{io::IoSlice, net::SocketAddr};
 
 use arrayvec::ArrayVec;
 use rustix::io::Errno;
@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use super::{
     BURST_MESSAGES, Sent, TRAIN_BYTES_MAX, UdpPort,
     name::Name,
-    submit::{BATCH_MESSAGES, Failure, Outgoing, cut, submit},
+    submit::{BATCH_MESSAGES, Failure, Outgoing, Way, cut},
     train_bytes,
 };
 
@@ -32,8 +32,7 @@ struct Train {
 struct Cursor {
     train: usize,
     byte: usize,
-    /// This train was refused as one, and goes in segments.
-    is_split: bool,
+    way: Way,
 }
 
 /// What one message carries: a whole train, or one of its segments.
@@ -95,7 +94,7 @@ impl TransmitBurst {
     /// Sends what waits, with one call unless something is refused, and is empty then.
     pub fn send(&mut self, port: &UdpPort) -> Sent {
         let mut sent = Sent::default();
-        let mut cursor = Cursor { train: 0, byte: 0, is_split: false };
+        let mut cursor = Cursor { train: 0, byte: 0, way: Way::Train };
         while cursor.train < self.trains.len() {
             cursor = self.send_batch(port, cursor, &mut sent);
         }
@@ -114,37 +113,33 @@ impl TransmitBurst {
 
     /// One call, from `cursor` on. Says where to go on.
     fn send_batch(&self, port: &UdpPort, cursor: Cursor, sent: &mut Sent) -> Cursor {
-        let in_segments = cursor.is_split || !port.gso();
-        let pieces = self.pieces(cursor, in_segments);
+        let pieces = self.pieces(cursor, cursor.way.is_in_segments(port));
         let slices: ArrayVec<IoSlice<'_>, BATCH_MESSAGES> =
             pieces.iter().map(|piece| IoSlice::new(&self.bytes[piece.begin..piece.end])).collect();
         let outgoing: ArrayVec<Outgoing<'_>, BATCH_MESSAGES> =
             pieces.iter().zip(&slices).map(|(piece, slice)| self.outgoing(piece, slice)).collect();
-        match submit(port.as_fd(), &outgoing) {
+        match cursor.way.submit(port, &outgoing) {
             Ok(taken) => {
-                if cursor.is_split {
-                    // What was refused as a train goes in segments: it was because of the train.
-                    port.give_up_gso();
-                }
                 sent.trains += pieces.iter().take(taken).filter(|piece| self.is_last(piece)).count() as u64;
-                self.behind(&pieces[taken.min(pieces.len()) - 1], cursor.is_split)
+                self.behind(&pieces[taken.min(pieces.len()) - 1], cursor.way)
             }
-            Err(error) => self.failed(&pieces[0], error, sent),
+            Err(error) => self.failed(&pieces[0], cursor.way, error, sent),
         }
     }
 
     /// What the messages of the next call carry.
-    fn pieces(&self, cursor: Cursor, in_segments: bool) -> ArrayVec<Piece, BATCH_MESSAGES> {
+    fn pieces(&self, cursor: Cursor, is_in_segments: bool) -> ArrayVec<Piece, BATCH_MESSAGES> {
         let mut pieces = ArrayVec::new();
         let mut begin = cursor.byte;
         for (index, train) in self.trains.iter().enumerate().skip(cursor.train) {
             begin = begin.max(train.begin);
             while begin < train.end && !pieces.is_full() {
-                let end = if in_segments { train.end.min(begin + train.segment_bytes) } else { train.end };
+                let segment_end = train.end.min(begin + train.segment_bytes);
+                let end = if is_in_segments { segment_end } else { train.end };
                 pieces.push(Piece { train: index, begin, end });
                 begin = end;
             }
-            if cursor.is_split || pieces.is_full() {
+            if cursor.way != Way::Train || pieces.is_full() {
                 break;
             }
         }
@@ -161,31 +156,26 @@ impl TransmitBurst {
         piece.end == self.trains[piece.train].end
     }
 
-    /// Where to go on behind `piece`.
-    fn behind(&self, piece: &Piece, is_split: bool) -> Cursor {
+    /// Where to go on behind `piece`, which went this way.
+    fn behind(&self, piece: &Piece, way: Way) -> Cursor {
         if self.is_last(piece) {
-            Cursor { train: piece.train + 1, byte: piece.end, is_split: false }
+            Cursor { train: piece.train + 1, byte: piece.end, way: Way::Train }
         } else {
-            Cursor { train: piece.train, byte: piece.end, is_split }
+            Cursor { train: piece.train, byte: piece.end, way }
         }
     }
 
     /// Where to go on when `piece` was not taken.
-    fn failed(&self, piece: &Piece, error: Errno, sent: &mut Sent) -> Cursor {
+    fn failed(&self, piece: &Piece, way: Way, error: Errno, sent: &mut Sent) -> Cursor {
         let train = &self.trains[piece.train];
         let is_train = cut(piece.end - piece.begin, train.segment_bytes).is_some();
-        let next = Cursor { train: piece.train + 1, byte: train.end, is_split: false };
-        match Failure::of(error, is_train) {
-            Failure::NoTrain => Cursor { train: piece.train, byte: piece.begin, is_split: true },
-            Failure::Full => {
-                sent.dropped += (self.trains.len() - piece.train) as u64;
-                Cursor { train: self.trains.len(), ..next }
-            }
-            failure => {
-                failure.count(sent);
-                next
-            }
+        let failure = Failure::of(error, is_train);
+        if let Some(way) = way.after(failure, sent) {
+            return Cursor { train: piece.train, byte: piece.begin, way };
         }
+        let lost = if failure == Failure::Full { self.trains.len() - piece.train } else { 1 };
+        failure.count(lost, sent);
+        Cursor { train: piece.train + lost, byte: train.end, way: Way::Train }
     }
 }
 
