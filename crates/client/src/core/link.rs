@@ -46,6 +46,8 @@ pub(super) struct Link {
     /// Number of the first datagram that could carry the cookie.
     cookie_sequence: u64,
     renew_at_ns: u64,
+    /// Refusals for seal or version since the server last answered anything else.
+    pub(super) strikes: u32,
     /// When the server was last heard.
     heard_ns: u64,
     /// Something hints that there is news.
@@ -64,6 +66,7 @@ impl Link {
             cookie: 0,
             cookie_sequence: 0,
             renew_at_ns: 0,
+            strikes: 0,
             heard_ns: 0,
             is_stale: false,
             session_wanted: is_sealed,
@@ -136,6 +139,15 @@ impl Link {
         }
     }
 
+    /// The Hello with this number was refused; it may have been damaged on its way.
+    pub(super) fn ask_again(&mut self, sequence: u64, now_ns: u64) {
+        if let Some(asked) = &mut self.asked
+            && asked.sequences.1 == sequence
+        {
+            asked.again_at_ns = now_ns;
+        }
+    }
+
     /// Learns what a server says that was asked. The caller has looked at the nonce.
     pub(super) fn learn(&mut self, welcome: &Welcome, now_ns: u64, next_sequence: u64) -> Change {
         let old = self.directory.replace(*welcome);
@@ -165,6 +177,9 @@ impl Link {
     /// Takes note of what every answer says.
     pub(super) fn note(&mut self, header: &Header, now_ns: u64) {
         self.heard_ns = now_ns;
+        if header.kind != Kind::Refusal {
+            self.strikes = 0;
+        }
         let differs = self.directory.is_some_and(|directory| directory.geometry != header.geometry);
         // A refusal to somebody without a cookie need not say how the server looks like.
         if header.flags.contains(Flags::RENEW) || (differs && header.kind != Kind::Refusal) {

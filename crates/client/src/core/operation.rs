@@ -46,6 +46,8 @@ pub(super) struct Operation {
     pub(super) attempts: u32,
     /// How often it began again because a value changed or a transfer was lost.
     pub(super) restarts: u32,
+    /// How often what carried it was refused as making no sense.
+    pub(super) strikes: u32,
     /// Whether it was ever sent to a server that may have executed it.
     pub(super) was_sent: bool,
     /// Whether the server's last word was that it is busy.
@@ -68,6 +70,7 @@ impl Operation {
             sequences: None,
             attempts: 0,
             restarts: 0,
+            strikes: 0,
             was_sent: false,
             was_busy: false,
             once: None,

@@ -5,20 +5,31 @@ use minos_proto::native::{Header, Reason, version_of};
 use super::{Core, OpId, operation::Phase};
 use crate::Error;
 
+/// Refusals for what cannot be mended, one after the other, after which they are believed: a datagram that was
+/// damaged on its way is refused just so.
+const STRIKES_MAX: u32 = 8;
+
 impl Core {
     /// A datagram was refused: nothing of it was executed.
     pub(super) fn on_refusal(&mut self, header: &Header, datagram: &[u8], now_ns: u64) {
         self.counters.refused += 1;
         let reason = Reason::from_count(header.count);
         match reason {
-            Reason::Version => {
-                let server = version_of(datagram).unwrap_or(0);
-                return self.fail_all(&Error::Version { server }, now_ns);
+            Reason::Version | Reason::Seal => {
+                self.link.strikes += 1;
+                if self.link.strikes >= STRIKES_MAX {
+                    let server = version_of(datagram).unwrap_or(0);
+                    let is_seal = reason == Reason::Seal;
+                    let error = if is_seal { Error::Secret } else { Error::Version { server } };
+                    return self.fail_all(&error, now_ns);
+                }
+                self.link.ask_again(header.sequence, now_ns);
             }
-            Reason::Seal => return self.fail_all(&Error::Secret, now_ns),
             Reason::Cookie => self.link.cookie_refused(header.sequence),
             Reason::Session => self.on_session_lost(header.session, now_ns),
-            Reason::Replayed | Reason::Malformed | Reason::Busy | Reason::Unknown(_) => {}
+            // The copy that came first is answered; or it is lost, and sent again in its time.
+            Reason::Replayed => return,
+            Reason::Malformed | Reason::Busy | Reason::Unknown(_) => {}
         }
         let Some(sent) = self.flight.remove(header.sequence) else { return };
         for &id in &sent.ids {
@@ -34,8 +45,11 @@ impl Core {
             return;
         }
         operation.was_busy |= reason == Reason::Busy;
+        operation.strikes += u32::from(reason == Reason::Malformed);
         match reason {
-            Reason::Malformed => self.finish(id, Err(Error::BadRequest), now_ns),
+            Reason::Malformed if operation.strikes >= STRIKES_MAX => {
+                self.finish(id, Err(Error::BadRequest), now_ns);
+            }
             Reason::Busy | Reason::Unknown(_) => self.rest(id, now_ns),
             _ => self.assign(id, now_ns, 0),
         }

@@ -52,6 +52,8 @@ pub(crate) struct Server {
     pub(crate) requests: Vec<u16>,
     /// Answers to be given to GETs, before those that are true.
     pub(crate) statuses: Vec<Status>,
+    /// Why every request is refused.
+    pub(crate) refuses: Option<Reason>,
     /// Whether the next FETCH finds another value in place.
     pub(crate) replaces_fetched: bool,
     /// Lines of statistics, of which each reply holds two.
@@ -92,6 +94,7 @@ impl Server {
             executed: Vec::new(),
             requests: Vec::new(),
             statuses: Vec::new(),
+            refuses: None,
             replaces_fetched: false,
             lines: 5,
             sessions: 0,
@@ -139,6 +142,9 @@ impl Server {
             _ if header.cookie != self.welcome.cookie => return refuse(to, datagram, Reason::Cookie),
             _ if self.secret.is_some() && !self.knows(header.session) => {
                 return refuse(to, datagram, Reason::Session);
+            }
+            Kind::Request if self.refuses.is_some() => {
+                return self.refuses.map_or_else(Vec::new, |reason| refuse(to, datagram, reason));
             }
             Kind::Request => self.request(to, &header, datagram),
             Kind::Fragment => self.fragment(&header, datagram),

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use minos_proto::native::{Access, Kind, Opcode, SealKey, Status, WelcomeFlags};
+use minos_proto::native::{Access, Kind, Opcode, Reason, SealKey, Status, WelcomeFlags};
 
-use super::{Fate, World, bytes_of, get, incr, put, server::Server};
+use super::{
+    Fate, World, bytes_of, get, incr, put,
+    server::{Server, refuse},
+};
 use crate::{Config, Error, OnceFor, Outcome, QueueBy, Request, Verb, core::Full};
 
 fn kind(datagram: &[u8]) -> u8 {
@@ -271,6 +274,44 @@ fn who_shares_the_secret_is_served() {
     server.secret = Some(SealKey::from_secret(b"rose"));
     let mut world = World::with_server(Config::new().secret(b"daisy"), server);
     assert_eq!(world.call(get("a")), Err(Error::Secret));
+}
+
+#[test]
+fn one_refusal_may_come_from_damage() {
+    let mut server = Server::new();
+    server.secret = Some(SealKey::from_secret(b"rose"));
+    let mut world = World::with_server(Config::new().secret(b"rose"), server);
+    let refuses = |world: &mut World, reason| {
+        for (to, datagram) in world.sent() {
+            world.coming.extend(refuse(to, &datagram, reason));
+        }
+    };
+    let id = world.submit(get("a"));
+    refuses(&mut world, Reason::Seal);
+    world.run(|_, _| Fate::Arrives);
+    assert_eq!(world.results[&id], Ok(Outcome::Missing));
+    let id = world.submit(get("a"));
+    for reason in [Reason::Malformed, Reason::Version, Reason::Unknown(99), Reason::Replayed] {
+        refuses(&mut world, reason);
+    }
+    world.run(|_, _| Fate::Arrives);
+    assert_eq!(world.results[&id], Ok(Outcome::Missing));
+}
+
+#[test]
+fn what_is_refused_again_and_again_ends() {
+    for (reason, error) in [
+        (Reason::Malformed, Error::BadRequest),
+        (Reason::Version, Error::Version { server: 1 }),
+        (Reason::Seal, Error::Secret),
+        (Reason::Busy, Error::Busy),
+        (Reason::Replayed, Error::TimedOut { was_sent: true }),
+    ] {
+        let mut world = World::new(Config::new());
+        world.call(get("first")).unwrap();
+        world.server.refuses = Some(reason);
+        assert_eq!(world.call(get("a")), Err(error));
+    }
 }
 
 #[test]
