@@ -35,9 +35,9 @@ typedef enum minos_status {
     MINOS_EXISTS = 2,
     /* The condition of the store does not hold. */
     MINOS_NOT_STORED = 3,
-    /* No answer in time; nothing was executed. */
+    /* No answer in time; what was asked for may have been done, or may still be. */
     MINOS_TIMED_OUT = -1,
-    /* No answer in time, or the server was started again: it was executed once or not at all. */
+    /* The server was started again, or forgot this client: it was executed once or not at all. */
     MINOS_OUTCOME_UNKNOWN = -2,
     /* The key has no bytes, or too many. */
     MINOS_KEY = -3,

@@ -16,9 +16,9 @@ pub enum Status {
     Exists = 2,
     /// The condition of the store does not hold.
     NotStored = 3,
-    /// No answer in time; it was not sent.
+    /// No answer in time; it may have been executed.
     TimedOut = -1,
-    /// No answer in time, or the session was forgotten: it was executed once or not at all.
+    /// The session was forgotten: it was executed once or not at all.
     OutcomeUnknown = -2,
     /// The key is empty or too long.
     Key = -3,
@@ -121,8 +121,8 @@ impl Status {
 impl From<&Error> for Status {
     fn from(error: &Error) -> Self {
         match error {
-            Error::TimedOut { was_sent: false } => Self::TimedOut,
-            Error::TimedOut { was_sent: true } | Error::OutcomeUnknown => Self::OutcomeUnknown,
+            Error::TimedOut { .. } => Self::TimedOut,
+            Error::OutcomeUnknown => Self::OutcomeUnknown,
             Error::Key { .. } => Self::Key,
             Error::TooLarge { .. } => Self::TooLarge,
             Error::NoMemory => Self::NoMemory,

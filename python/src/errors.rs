@@ -1,0 +1,42 @@
+//! What can go wrong, as exceptions.
+
+use minos_client::Error as ClientError;
+use pyo3::{
+    PyErr, create_exception,
+    exceptions::{PyException, PyValueError},
+};
+
+create_exception!(minos, Error, PyException, "A call failed.");
+create_exception!(
+    minos,
+    TimedOut,
+    Error,
+    "No answer in time; what was asked for may have been done, or may still be."
+);
+create_exception!(
+    minos,
+    OutcomeUnknown,
+    Error,
+    "The server was started again: it was done once or not at all."
+);
+create_exception!(minos, TooLarge, Error, "The value is larger than the server or this client takes.");
+create_exception!(minos, NoMemory, Error, "The server has no memory for the value.");
+create_exception!(minos, NotANumber, Error, "The item to count with holds no number.");
+create_exception!(minos, Busy, Error, "The server met a bound on transfers or sessions all the time.");
+
+/// The exception for an error of the client. What the caller passed is to blame for a `ValueError`.
+pub(crate) fn raised(error: ClientError) -> PyErr {
+    let text = error.to_string();
+    match error {
+        ClientError::Key { .. } | ClientError::Option(_) | ClientError::Address { .. } => {
+            PyValueError::new_err(text)
+        }
+        ClientError::TimedOut { .. } => TimedOut::new_err(text),
+        ClientError::OutcomeUnknown => OutcomeUnknown::new_err(text),
+        ClientError::TooLarge { .. } => TooLarge::new_err(text),
+        ClientError::NoMemory => NoMemory::new_err(text),
+        ClientError::NotANumber => NotANumber::new_err(text),
+        ClientError::Busy => Busy::new_err(text),
+        _ => Error::new_err(text),
+    }
+}
