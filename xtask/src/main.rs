@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod clients;
 mod command;
 mod instructions;
 mod measure;
@@ -32,7 +33,7 @@ enum Task {
         #[arg(long)]
         quick: bool,
     },
-    /// Install what the tests need: memcached, Redis, libmemcached-tools, pymemcache
+    /// Install what the tests need: memcached, Redis, libmemcached-tools, pymemcache, nftables
     Setup,
     /// Check what no compiler checks: paths in docs, the direction of dependencies, lengths of functions
     Tidy {
@@ -57,6 +58,10 @@ enum Task {
         #[arg(long, default_value_t = 10)]
         seconds: u32,
     },
+    /// Let server and client meet in network namespaces: other packet sizes, lost packets, no trains
+    Namespaces,
+    /// Test the clients for C and for Python, as their users would build them
+    Clients,
     /// Serve and drive for five seconds, and check that nothing went wrong
     Smoke,
     /// Count the instructions of the engine's operations, and compare with what is written down
@@ -69,6 +74,15 @@ enum Task {
         #[arg(long, default_value_t = 1000)]
         rounds: u64,
         /// Decides where and when
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
+    /// Run servers and clients of the native protocol on a network in virtual time that fails in every way
+    Simulate {
+        /// How many runs
+        #[arg(long, default_value_t = 10_000)]
+        seeds: u64,
+        /// The first one: a run that failed names it, and can be had alone with --seeds 1
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
@@ -99,10 +113,13 @@ fn run(task: Task, totals: &mut Totals) -> anyhow::Result<()> {
         Task::Tsan => suites::tsan(totals),
         Task::Asan => suites::asan(totals),
         Task::Fuzz { seconds } => suites::fuzz(seconds),
+        Task::Namespaces => suites::namespaces(totals),
+        Task::Clients => clients::test(totals),
         Task::Smoke => smoke::run(),
         Task::Instructions(options) => instructions::check(&options),
         Task::Measure(options) => measure::run(&options),
         Task::Kill { rounds, seed } => suites::kill(rounds, seed, totals),
+        Task::Simulate { seeds, seed } => suites::simulate(seeds, seed, totals),
         Task::Soak { minutes } => suites::soak(minutes, totals),
     }
 }

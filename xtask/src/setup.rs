@@ -2,7 +2,7 @@
 
 use std::{
     env,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
@@ -15,15 +15,19 @@ struct Need {
     service: Option<&'static str>,
 }
 
-const NEEDS: [Need; 6] = [
+const NEEDS: [Need; 8] = [
     Need { program: "memcached", package: "memcached", service: Some("memcached") },
     Need { program: "redis-server", package: "redis-server", service: Some("redis-server") },
     Need { program: "memccapable", package: "libmemcached-tools", service: None },
     Need { program: "python3", package: "python3", service: None },
     Need { program: "c++", package: "g++", service: None },
     Need { program: "valgrind", package: "valgrind", service: None },
+    Need { program: "ip", package: "iproute2", service: None },
+    Need { program: "nft", package: "nftables", service: None },
 ];
 
+/// The virtual environment with pymemcache.
+const ENVIRONMENT: &str = "venv";
 /// What pymemcache's own tests and `load_files.py` import.
 const PYTHON_PACKAGES: [&str; 5] = ["pymemcache==4.0.0", "pytest", "faker", "zstd", "xxhash"];
 const PYTHON_IMPORTS: &str = "import pymemcache, pytest, faker, zstd, xxhash";
@@ -39,9 +43,7 @@ pub(crate) fn install() -> anyhow::Result<()> {
             tell(run(Command::new("service").args([service, "stop"])));
         }
     }
-    if !has_python_packages() {
-        tell(make_environment());
-    }
+    tell(environment(ENVIRONMENT, &PYTHON_PACKAGES, PYTHON_IMPORTS).map(drop));
     Ok(())
 }
 
@@ -69,23 +71,28 @@ fn apt() -> Command {
 
 /// The interpreter that has what the tests import, once [`install`] has run.
 pub(crate) fn python() -> PathBuf {
-    root().join("target/venv/bin/python")
+    root().join("target").join(ENVIRONMENT).join("bin/python")
 }
 
-fn has_python_packages() -> bool {
-    let mut command = Command::new(python());
-    command.args(["-c", PYTHON_IMPORTS]);
+fn has_imports(python: &Path, imports: &str) -> bool {
+    let mut command = Command::new(python);
+    command.args(["-c", imports]);
     command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
-/// A virtual environment with pymemcache, in the target folder so that nothing else is touched.
-fn make_environment() -> anyhow::Result<()> {
-    let folder = root().join("target/venv");
+/// A virtual environment with `packages`, unless it is there and can do `imports` already; in the target folder, so
+/// that nothing else is touched.
+pub(crate) fn environment(name: &str, packages: &[&str], imports: &str) -> anyhow::Result<PathBuf> {
+    let folder = root().join("target").join(name);
+    if has_imports(&folder.join("bin/python"), imports) {
+        return Ok(folder);
+    }
     let make = || run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder));
     if make().is_err() {
         // Debian keeps venv apart from Python.
         install_packages(&["python3-venv"])?;
         make()?;
     }
-    run(Command::new(folder.join("bin/pip")).args(["install", "-q"]).args(PYTHON_PACKAGES))
+    run(Command::new(folder.join("bin/pip")).args(["install", "-q"]).args(packages))?;
+    Ok(folder)
 }

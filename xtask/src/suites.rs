@@ -10,6 +10,7 @@ use std::{
 use anyhow::{Context, bail, ensure};
 
 use crate::{
+    clients,
     command::{Totals, cargo, root, run, run_tests},
     instructions, setup, tidy,
 };
@@ -23,14 +24,8 @@ const HUGE_TESTS: &str = "65536";
 /// The server's tests that need nothing but the server.
 const SERVER_TESTS: [&str; 8] =
     ["test", "-p", "minos", "--test", "limits", "--test", "linearizability", "--no-fail-fast"];
-const FUZZ_TARGETS: [&str; 6] = [
-    "memcache_parse",
-    "memcache_execute",
-    "memcache_reply",
-    "resp_reply",
-    "native_request",
-    "native_reply",
-];
+const FUZZ_TARGETS: [&str; 6] =
+    ["memcache_parse", "memcache_execute", "memcache_reply", "resp_reply", "native_request", "native_reply"];
 /// Instrumentation that libFuzzer steers by, as cargo-fuzz would set it.
 const FUZZ_FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
@@ -51,6 +46,8 @@ pub(crate) fn test(quick: bool, totals: &mut Totals) -> anyhow::Result<()> {
     };
     note("tidy", checked(totals, || tidy::run(false, false)));
     note("tests", run_tests(&mut cargo(&["test", "--workspace", "--no-fail-fast"]), totals));
+    note("namespaces", namespaces(totals));
+    note("python", checked(totals, clients::python));
     note("loom", loom(totals));
     note("control", checked(totals, control));
     if !quick {
@@ -67,7 +64,7 @@ pub(crate) fn test(quick: bool, totals: &mut Totals) -> anyhow::Result<()> {
 }
 
 /// Counts a run that is no cargo test as one.
-fn checked(totals: &mut Totals, check: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+pub(crate) fn checked(totals: &mut Totals, check: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
     let result = check();
     totals.count_check(result.is_ok());
     result
@@ -176,12 +173,30 @@ pub(crate) fn fuzz(seconds: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Server and client with a cable between them. Says so where namespaces are forbidden, and then shows nothing.
+pub(crate) fn namespaces(totals: &mut Totals) -> anyhow::Result<()> {
+    let tests = ["test", "-p", "minos", "--test", "native_namespaces", "--"];
+    // One after another: each has a server and a client of its own.
+    run_tests(
+        &mut cargo(&[&tests[..], &["--include-ignored", "--nocapture", "--test-threads=1"]].concat()),
+        totals,
+    )
+}
+
 /// Processes killed at random points of their writes to a region, and what is served afterwards.
 pub(crate) fn kill(rounds: u64, seed: u64, totals: &mut Totals) -> anyhow::Result<()> {
     let mut tests = cargo(&["test", "--release", "-p", "minos-engine", "--test", "kill"]);
     // The children are among the ignored ones: without orders they do nothing.
     tests.args(["--", "--nocapture", "--include-ignored"]);
     tests.env("MINOS_KILL_ROUNDS", rounds.to_string()).env("MINOS_KILL_SEED", seed.to_string());
+    run_tests(&mut tests, totals)
+}
+
+/// Runs of the native protocol over a network in virtual time, from `seed` on.
+pub(crate) fn simulate(seeds: u64, seed: u64, totals: &mut Totals) -> anyhow::Result<()> {
+    let mut tests = cargo(&["test", "--release", "-p", "minos-node", "--test", "native_simulation"]);
+    tests.args(["--", "--nocapture"]);
+    tests.env("MINOS_SIMULATION_SEEDS", seeds.to_string()).env("MINOS_SIMULATION_SEED", seed.to_string());
     run_tests(&mut tests, totals)
 }
 
