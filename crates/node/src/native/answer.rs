@@ -16,16 +16,11 @@ pub(crate) struct AnswerTo {
     pub(crate) header: Header,
     /// Largest datagram, in bytes, that both sides take.
     pub(crate) datagram_bytes_max: usize,
+    /// Tells the datagrams of a burst apart: what answers the same one goes into one datagram as far as it fits.
+    pub(crate) number: u32,
 }
 
 impl AnswerTo {
-    /// Whether both answer the same datagram.
-    #[inline]
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
-        let numbers = |to: &Self| (to.header.sequence, to.header.stamp, to.header.session);
-        numbers(self) == numbers(other) && self.peer == other.peer
-    }
-
     /// The header of an answer of another kind.
     pub(crate) fn header_of(&self, kind: Kind) -> Header {
         Header { kind, ..self.header }

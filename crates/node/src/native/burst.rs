@@ -34,6 +34,8 @@ pub(super) struct Burst<'b, M: Mode, P, E, H> {
     pub(super) hand_off: &'b mut H,
     /// The cookie that was looked at last: the datagrams of a message have one source, and mostly one cookie.
     pub(super) last_cookie: Option<(SocketAddr, u64, Check)>,
+    /// Datagrams that were admitted.
+    pub(super) admitted: u32,
     /// STATS that are still answered in this burst.
     pub(super) reports_left: u32,
 }
@@ -127,6 +129,8 @@ where
         if check == Check::Renew {
             to.header.flags |= Flags::RENEW;
         }
+        self.admitted += 1;
+        to.number = self.admitted;
         Ok(to)
     }
 

@@ -128,7 +128,7 @@ impl<'e, E: Egress> Outlet<'e, E> {
     #[inline]
     fn open(&mut self, to: &AnswerTo) {
         match &self.open {
-            Some(open) if open.to.is_same(to) => {}
+            Some(open) if open.to.number == to.number => {}
             _ => self.begin(to),
         }
     }

@@ -183,7 +183,7 @@ impl<M: Mode> NativeShared<M> {
         let datagram_bytes_max = self.datagram_bytes_max(request.geometry);
         let mut header = request.answer(Kind::Reply, self.geometry(datagram_bytes_max));
         header.flags = self.answer_flags();
-        AnswerTo { peer, header, datagram_bytes_max: usize::from(datagram_bytes_max) }
+        AnswerTo { peer, header, datagram_bytes_max: usize::from(datagram_bytes_max), number: 0 }
     }
 
     /// The marks of every answer.

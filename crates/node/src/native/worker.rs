@@ -157,6 +157,7 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
             ),
             hand_off: turn.hand_off,
             last_cookie: None,
+            admitted: 0,
             reports_left: REPORTS_MAX,
         }
     }

@@ -123,7 +123,7 @@ impl Bench {
     fn to(&self, port: u16, session: u64) -> AnswerTo {
         let sealed = if self.transfers.config.seal.is_some() { Flags::SEALED } else { Flags::NONE };
         let header = Header { session, flags: sealed, ..Header::of(Kind::Reply) };
-        AnswerTo { peer: peer(port), header, datagram_bytes_max: 1448 }
+        AnswerTo { peer: peer(port), header, datagram_bytes_max: 1448, number: 0 }
     }
 
     /// Calls the transfers with what a worker lends them.
