@@ -1,0 +1,48 @@
+//! The clients for other languages, each against a server.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use crate::{
+    command::{Totals, cargo, root, run, run_tests},
+    setup,
+    suites::checked,
+};
+
+/// All of them.
+pub(crate) fn test(totals: &mut Totals) -> anyhow::Result<()> {
+    run_tests(&mut cargo(&["test", "-p", "minos-client-c"]), totals)?;
+    checked(totals, python)?;
+    println!("{totals}");
+    Ok(())
+}
+
+/// Installs the package for Python as a user would and runs its tests. Where there is no Python to install it for, says
+/// so, and shows nothing.
+pub(crate) fn python() -> anyhow::Result<()> {
+    let folder = match setup::environment("clients-venv", &["pytest"], "import pytest") {
+        Ok(folder) => folder,
+        Err(error) => {
+            println!("skipped: the client for Python: {error:#}");
+            return Ok(());
+        }
+    };
+    run(&mut cargo(&["build", "-p", "minos"]))?;
+    // A target folder that stays, so that the next installation is a short one.
+    let mut install = Command::new(folder.join("bin/pip"));
+    install.args(["install", "-q", "./python"]).current_dir(root());
+    run(install.env("CARGO_TARGET_DIR", target().join("python")))?;
+    let mut tests = Command::new(folder.join("bin/python"));
+    tests.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "python"]).current_dir(root());
+    tests.env("PYTHONDONTWRITEBYTECODE", "1");
+    run(tests.env("MINOS_TEST_SERVER", target().join("debug/minos")))
+}
+
+/// Where cargo puts what it builds.
+fn target() -> PathBuf {
+    let named = env::var_os("CARGO_TARGET_DIR");
+    root().join(named.as_deref().map_or(Path::new("target"), Path::new))
+}
