@@ -19,12 +19,12 @@ use crate::time::parse_time;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Native protocol")]
 pub(crate) struct NativeOptions {
-    /// Where native datagram clients connect: IP:PORT. Queue i of n workers is at PORT+i, its large transfers at
-    /// PORT+n+i; with port 0, at the first free range
-    #[arg(long, value_name = "ADDR")]
+    /// Where native datagram clients connect: IP:PORT, or 127.0.0.1:11311 without a value. Queue i of n workers is at
+    /// PORT+i, its large transfers at PORT+n+i; with port 0, at the first free range
+    #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = "127.0.0.1:11311")]
     pub(crate) native: Option<Address>,
     /// One port for all queues: the kernel picks the socket by the queue that a datagram names
-    #[arg(long, value_enum, default_value_t = Switch::Off, num_args = 0..=1, default_missing_value = "on", require_equals = true, value_name = "on|off")]
+    #[arg(long, value_enum, default_value_t = Switch::Off, num_args = 0..=1, default_missing_value = "on", value_name = "on|off")]
     native_single_port: Switch,
     /// Largest datagram: no larger than the path's MTU less 28 bytes, or 48 over IPv6
     #[arg(long, value_name = "BYTES", default_value_t = 1448)]
@@ -136,6 +136,12 @@ mod tests {
         assert_eq!(config.transfer_memory_bytes, Some(1 << 20));
         assert_eq!((config.datagram_bytes, config.window), (1448, 32));
         assert_eq!(config.access, AccessAdvice::Crew);
+    }
+
+    #[test]
+    fn the_address_is_loopback_unless_told_otherwise() {
+        let config = config(&["--native", "--native-window=8"]).unwrap().unwrap();
+        assert_eq!(config.address, ([127, 0, 0, 1], 11311).into());
     }
 
     #[test]
