@@ -1,19 +1,22 @@
 //! Whether what the clients of a key were told can be explained by some order of its operations.
 //!
-//! The search is that of Wing and Gong with Lowe's memory of states seen, as in `minos_testkit::history`, with two
+//! The search is that of Wing and Gong with Lowe's memory of places seen, as in `minos_testkit::history`, with two
 //! additions: an operation whose outcome nobody knows may have happened, at any time after it was asked for, or
 //! not; and one that is not executed exactly once may have happened again, as long as a copy of it can be
 //! on its way.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
-use crate::model::{Action, Answer, State};
+use crate::{
+    model::{Action, Answer, State},
+    value::Value,
+};
 
 /// Most operations on a key that can be checked.
 pub(crate) const EVENTS_MAX: usize = u128::BITS as usize;
 
-/// Most states that are looked at before the check is given up, which is no pass.
-const STATES_MAX: usize = 400_000;
+/// Most places that are looked at before the check is given up, which is no pass.
+const PLACES_MAX: usize = 1_000_000;
 
 /// An operation and what came of it.
 #[derive(Clone, Debug)]
@@ -32,24 +35,26 @@ pub(crate) struct Event {
 
 /// Checks the events of one key, which held nothing at first; says what cannot be explained.
 pub(crate) fn check(events: &[Event]) -> Result<(), String> {
+    let events = &without_unseen(events);
     assert!(events.len() <= EVENTS_MAX, "too many operations for one key");
-    let search = Search { events };
+    let search = Search { events, certain: certain(events) };
     let start = Place { done: 0, state: None };
     let mut furthest = start.clone();
-    let mut seen = HashSet::from([start.clone()]);
+    let mut seen = Seen::default();
+    seen.is_news(search.certain, &start);
     let mut open = vec![start];
     while let Some(place) = open.pop() {
         if search.is_complete(&place) {
             return Ok(());
         }
-        if seen.len() > STATES_MAX {
-            return Err(format!("inconclusive after {STATES_MAX} states: {}", search.around(&furthest)));
+        if seen.places > PLACES_MAX {
+            return Err(format!("inconclusive after {PLACES_MAX} places: {}", search.around(&furthest)));
         }
         if place.done.count_ones() > furthest.done.count_ones() {
             furthest = place.clone();
         }
         search.each_successor(&place, |next| {
-            if seen.insert(next.clone()) {
+            if seen.is_news(search.certain, &next) {
                 open.push(next);
             }
         });
@@ -57,8 +62,53 @@ pub(crate) fn check(events: &[Event]) -> Result<(), String> {
     Err(search.around(&furthest))
 }
 
+/// The events without those that may have joined a token to a value, but that nobody saw: with them there are no
+/// more explanations than without.
+fn without_unseen(events: &[Event]) -> Vec<Event> {
+    let mut seen = HashSet::new();
+    for event in events {
+        if let Some(Answer::Found(Value::Tokens(tokens))) = &event.answer {
+            seen.extend(tokens.iter().map(|token| token.id));
+        }
+    }
+    let matters = |event: &&Event| match &event.action {
+        Action::Append(token) | Action::Prepend(token) => event.answer.is_some() || seen.contains(&token.id),
+        _ => true,
+    };
+    events.iter().filter(matters).cloned().collect()
+}
+
+/// Which events certainly happened, a bit each.
+fn certain(events: &[Event]) -> u128 {
+    let bits = events.iter().enumerate().map(|(index, event)| u128::from(event.answer.is_some()) << index);
+    bits.fold(0, |all, bit| all | bit)
+}
+
+/// Where the search has been: for what certainly happened and what the key holds then, which others happened.
+#[derive(Default)]
+struct Seen {
+    others: HashMap<(u128, State), Vec<u128>>,
+    places: usize,
+}
+
+impl Seen {
+    /// Whether something can be reached from `place` that could not from others that were seen. It cannot where one
+    /// was seen with the same behind it but for fewer of the operations that need not have happened: those can
+    /// still happen there.
+    fn is_news(&mut self, certain: u128, place: &Place) -> bool {
+        let others = self.others.entry((place.done & certain, place.state.clone())).or_default();
+        let other = place.done & !certain;
+        if others.iter().any(|seen| seen & other == *seen) {
+            return false;
+        }
+        others.push(other);
+        self.places += 1;
+        true
+    }
+}
+
 /// Which events have happened, and what the key holds.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug)]
 struct Place {
     done: u128,
     state: State,
@@ -66,6 +116,7 @@ struct Place {
 
 struct Search<'a> {
     events: &'a [Event],
+    certain: u128,
 }
 
 impl Search<'_> {
@@ -75,7 +126,7 @@ impl Search<'_> {
 
     /// Whether all that certainly happened has.
     fn is_complete(&self, place: &Place) -> bool {
-        self.pending(place.done).all(|(_, event)| event.answer.is_none())
+        place.done & self.certain == self.certain
     }
 
     /// The places one operation further. Those come last that are looked at first: what certainly happened, before
@@ -93,8 +144,7 @@ impl Search<'_> {
             let is_next =
                 |event: &Event| event.called_ns <= first_return_ns && event.answer.is_some() == is_certain;
             for (index, event) in self.pending(place.done).filter(|(_, event)| is_next(event)) {
-                let (state, told) = event.action.step(&place.state);
-                if self.explains(event, &place.state, &told) {
+                if let Some(state) = self.state_after(event, &place.state) {
                     visit(Place { done: place.done | 1 << index, state });
                 }
             }
@@ -107,17 +157,23 @@ impl Search<'_> {
         happened.map(|(_, event)| event.called_ns).max().unwrap_or(0)
     }
 
-    /// Whether `told` in `state` is what the client got.
-    fn explains(&self, event: &Event, state: &State, told: &Answer) -> bool {
-        let Some(answer) = &event.answer else { return true };
+    /// What the key holds after `event` happens in `state`; none if the client would have been told something else.
+    fn state_after(&self, event: &Event, state: &State) -> Option<State> {
+        let (after, told) = event.action.step(state);
+        if event.answer.as_ref().is_none_or(|answer| *answer == told) {
+            return Some(after);
+        }
         // A copy of a write gives its item a CAS unique of its own.
-        let rewritten = || {
-            let same =
-                |other: &Event| other.repeats_until_ns.is_some() && other.action.written() == state.as_ref();
-            state.is_some() && self.events.iter().any(same)
-        };
-        let is_compare = matches!(event.action, Action::Compare { .. });
-        answer == told || (is_compare && *answer == Answer::Exists && *told == Answer::Done && rewritten())
+        let is_other =
+            event.answer == Some(Answer::Exists) && told == Answer::Done && event.action.compares();
+        (is_other && self.may_be_rewritten(state)).then(|| state.clone())
+    }
+
+    /// Whether what is there may have been written twice.
+    fn may_be_rewritten(&self, state: &State) -> bool {
+        let same =
+            |event: &Event| event.repeats_until_ns.is_some() && event.action.written() == state.as_ref();
+        state.is_some() && self.events.iter().any(same)
     }
 
     /// What had happened at `place`, and what was to happen.
@@ -142,7 +198,7 @@ impl Search<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::value::{Token, Value};
+    use crate::value::Token;
 
     fn token(id: u32) -> Token {
         Token { id, pattern_bytes: 4 }
@@ -220,6 +276,7 @@ mod tests {
         assert_eq!(check(&[put(1, 0), compare(10, Answer::Done), get(500, tokens(&[3]))]), Ok(()));
         assert_eq!(check(&[put(1, 0), put(2, 500), compare(700, Answer::Exists)]), Ok(()));
         assert!(check(&[put(1, 0), put(2, 500), compare(700, Answer::Done)]).is_err());
+        assert_eq!(check(&[put(1, 0), compare(500, Answer::Exists), get(600, tokens(&[1]))]), Ok(()));
         let once = Event { repeats_until_ns: None, ..put(1, 0) };
         assert!(check(&[once, compare(10, Answer::Done), compare(500, Answer::Done)]).is_err());
         assert!(check(&[compare(10, Answer::Exists)]).is_err());

@@ -29,10 +29,16 @@ pub(crate) enum Action {
     Prepend(Token),
     /// Remove.
     Delete,
+    /// Remove if this is there, known by its CAS unique.
+    DeleteIf { expected: Value },
     /// Add to a number; if there is none, make it `initial`, if that is given.
     Incr { delta: u64, initial: Option<u64> },
     /// Subtract, at most down to zero.
     Decr { delta: u64, initial: Option<u64> },
+    /// See whether the server answers, without a key.
+    Ping,
+    /// Ask for lines about the server, without a key.
+    Stats,
     /// The server starts again with nothing.
     Wipe,
 }
@@ -77,6 +83,12 @@ impl Action {
                 None => (None, Answer::NotFound),
                 Some(value) => store_if(value == expected, state, new, Answer::Exists),
             },
+            Self::DeleteIf { expected } => match state {
+                None => (None, Answer::NotFound),
+                Some(value) if value == expected => (None, Answer::Done),
+                Some(_) => (state.clone(), Answer::Exists),
+            },
+            Self::Ping | Self::Stats => (state.clone(), Answer::Done),
             Self::Append(token) => concat(state, |tokens| tokens.push(*token)),
             Self::Prepend(token) => concat(state, |tokens| tokens.insert(0, *token)),
             Self::Incr { delta, initial } => count(state, *initial, |number| number.wrapping_add(*delta)),
@@ -93,6 +105,7 @@ impl Action {
                 | Self::Append(_)
                 | Self::Prepend(_)
                 | Self::Delete
+                | Self::DeleteIf { .. }
                 | Self::Incr { .. }
                 | Self::Decr { .. }
                 | Self::Wipe
@@ -107,9 +120,23 @@ impl Action {
         }
     }
 
+    /// The same whatever CAS unique is there.
+    pub(crate) fn without_condition(self) -> Self {
+        match self {
+            Self::Compare { new, .. } => Self::Put(new),
+            Self::DeleteIf { .. } => Self::Delete,
+            other => other,
+        }
+    }
+
+    /// Whether it is done only to what has some CAS unique.
+    pub(crate) fn compares(&self) -> bool {
+        matches!(self, Self::Compare { .. } | Self::DeleteIf { .. })
+    }
+
     /// Whether it may change what is there.
     pub(crate) fn is_write(&self) -> bool {
-        !matches!(self, Self::Get | Self::GetTouch | Self::Touch)
+        !matches!(self, Self::Get | Self::GetTouch | Self::Touch | Self::Ping | Self::Stats)
     }
 }
 

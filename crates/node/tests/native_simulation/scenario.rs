@@ -46,6 +46,10 @@ pub(crate) struct Scenario {
     pub(crate) faults: Faults,
     /// When nothing arrives any more, and for how long, in nanoseconds.
     pub(crate) outage_ns: Option<(u64, u64)>,
+    /// When the first client is another one, which knows nothing, at the same address, in nanoseconds.
+    pub(crate) reborn_ns: Option<u64>,
+    /// Longest time between two operations of a client, in nanoseconds.
+    pub(crate) pause_ns_max: u64,
     /// When the server starts again with nothing, in nanoseconds.
     pub(crate) restart_ns: Option<u64>,
     /// Places in the ring of a worker.
@@ -92,9 +96,18 @@ impl Scenario {
             faults,
             outage_ns: chance(rng, 0.2, 0..=20 * MS).map(|at_ns| (at_ns, rng.random_range(MS..=300 * MS))),
             restart_ns: chance(rng, 0.25, 0..=20 * MS),
+            reborn_ns: chance(rng, 0.1, 0..=20 * MS),
+            // At times so long that cookies expire meanwhile.
+            pause_ns_max: if rng.random_bool(0.05) { 30_000 * MS } else { 500 * US },
             ring_capacity: among(rng, &[1, 4, 64]),
             forgets_outcomes: false,
         }
+    }
+
+    /// Whether bytes may be others than were sent, and nothing can tell: then operations end, however that may be,
+    /// and nothing is held afterwards, but more cannot be promised.
+    pub(crate) fn is_noisy(&self) -> bool {
+        self.faults.unnoticed > 0.0 && !self.is_sealed
     }
 
     /// Whether nothing goes wrong that an operation would not live to see the end of.
@@ -103,7 +116,11 @@ impl Scenario {
         let shares =
             [faults.loss, faults.duplication, faults.reordering, faults.corruption, faults.truncation];
         let is_calm = shares.iter().all(|&share| share == 0.0) && self.outage_ns.is_none();
-        is_calm && self.restart_ns.is_none() && self.sessions_max > self.clients && self.timeout_ms >= 10_000
+        is_calm
+            && self.restart_ns.is_none()
+            && self.reborn_ns.is_none()
+            && self.sessions_max > self.clients
+            && self.timeout_ms >= 10_000
     }
 
     /// Longest time from a datagram's sending to the end of what it brings about, in nanoseconds.
@@ -120,13 +137,13 @@ fn chance(rng: &mut StdRng, share: f64, range: RangeInclusive<u64>) -> Option<u6
 
 /// Faults of all links: of each kind none, few or many.
 fn faults(rng: &mut StdRng) -> Faults {
-    let mut share = |most: f64| match rng.random_range(0..3) {
+    let share = |rng: &mut StdRng, most: f64| match rng.random_range(0..3) {
         0 => 0.0,
         1 => rng.random_range(0.0..most / 10.0),
         _ => rng.random_range(0.0..most),
     };
-    let (loss, duplication, reordering) = (share(0.3), share(0.3), share(0.3));
-    let (corruption, truncation) = (share(0.1), share(0.1));
+    let (loss, duplication, reordering) = (share(rng, 0.3), share(rng, 0.3), share(rng, 0.3));
+    let (corruption, truncation) = (share(rng, 0.1), share(rng, 0.1));
     let delay_ns = rng.random_range(5 * US..100 * US);
     Faults {
         loss,
@@ -136,7 +153,7 @@ fn faults(rng: &mut StdRng) -> Faults {
         delay_ns: delay_ns..=delay_ns + rng.random_range(0..200 * US),
         corruption,
         truncation,
-        unnoticed: 0.0,
+        unnoticed: chance(rng, 0.1, 1..=100).map_or(0.0, |hundredths| hundredths as f64 / 100.0),
         datagram_bytes_max: 9000,
     }
 }

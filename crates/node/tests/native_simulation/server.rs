@@ -249,6 +249,7 @@ impl SimServer {
         let stats = self.store.stats();
         let checks = [
             ("stores that are still arriving", open as u64, 0),
+            ("bytes that are still arriving", self.shared.transfer_bytes(), 0),
             ("operations under way", sessions.in_progress, 0),
             ("sessions above the bound", sessions.open.saturating_sub(scenario.sessions_max as u64), 0),
             ("items", stats.items, 0),
