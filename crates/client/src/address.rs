@@ -31,15 +31,18 @@ pub struct Address {
 }
 
 impl Address {
-    /// The socket address that the host's name stands for: the first that the system finds.
+    /// The socket address that the host's name stands for: the first of IPv4 that the system finds, else the
+    /// first. Nothing tells at once that no server listens at the other addresses of a host, and servers listen
+    /// at IPv4's unless told otherwise.
     ///
     /// # Errors
     /// [`Error::Address`]: there is no such host.
     pub fn resolve(&self) -> Result<SocketAddr, Error> {
         let fault = |reason: String| Error::Address { address: self.to_string(), reason };
-        let mut found =
-            (self.host.as_str(), self.port).to_socket_addrs().map_err(|error| fault(error.to_string()))?;
-        found.next().ok_or_else(|| fault("no such host".to_owned()))
+        let found = (self.host.as_str(), self.port).to_socket_addrs();
+        let found: Vec<SocketAddr> = found.map_err(|error| fault(error.to_string()))?.collect();
+        let preferred = found.iter().find(|address| address.is_ipv4()).or(found.first());
+        preferred.copied().ok_or_else(|| fault("no such host".to_owned()))
     }
 }
 
@@ -97,6 +100,7 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Address>().map(|it| it.to_string()).as_deref(), Ok(shown), "{text}");
         }
+        assert_eq!("localhost:7".parse::<Address>().unwrap().resolve(), Ok("127.0.0.1:7".parse().unwrap()));
         assert_eq!("[::1]:7".parse::<Address>().unwrap().resolve(), Ok("[::1]:7".parse().unwrap()));
     }
 
