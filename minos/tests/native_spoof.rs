@@ -5,24 +5,32 @@ mod common;
 
 use std::{
     collections::BTreeMap,
-    io,
-    net::{SocketAddr, UdpSocket},
+    fs::{self, Permissions},
+    net::SocketAddr,
+    os::{fd::AsFd, unix::fs::PermissionsExt},
     time::{Duration, Instant},
 };
 
 use common::{Wanted, connect, start};
 use minos_base::{hash_key, seeded};
+use minos_net::{
+    Wait,
+    udp::{MESSAGE_BYTES_MAX, ReceiveBurst, Sent, TransmitBurst, UdpOptions, UdpPort},
+    wait_readable,
+};
 use minos_proto::native::{
     Composer, Detail, FRAGMENT_HEAD_BYTES, Flags, FragmentHead, FragmentRange, HEADER_BYTES,
-    HELLO_DATAGRAM_BYTES, Header, Hello, Kind, OpFlags, Opcode, Operation, Reason, Status, Welcome, padded,
-    push_ranges, replies,
+    HELLO_DATAGRAM_BYTES, Header, Hello, Kind, OpFlags, Opcode, Operation, Reason, SealKey, Status,
+    TAG_BYTES, Welcome, padded, push_ranges, replies,
 };
 use minos_testkit::Server;
 use rand::{Rng, RngExt};
+use tempfile::TempDir;
 
 const LARGE: &str = "large";
 const SMALL: &str = "small";
 const LARGE_BYTES: usize = 500_000;
+const SECRET: &str = "known to few, but to more than one\n";
 /// What a datagram may have at most in these tests.
 const DATAGRAM_BYTES: usize = 1448;
 /// Sent between two waits for the server, so that no buffer overflows.
@@ -45,38 +53,66 @@ struct Account {
 
 /// A socket that counts what it sends, and what comes back for each of it.
 struct Source {
-    socket: UdpSocket,
+    port: UdpPort,
+    transmit: TransmitBurst,
+    receive: ReceiveBurst,
     server: SocketAddr,
     accounts: BTreeMap<u64, Account>,
     marks: u64,
+    /// The secret that it knows, and seals its questions with.
+    key: Option<SealKey>,
 }
 
 impl Source {
     fn new(server: SocketAddr) -> Self {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        socket.set_read_timeout(Some(QUIET)).unwrap();
-        Self { socket, server, accounts: BTreeMap::new(), marks: MARKS_FROM }
+        // Without GRO each answer is a message.
+        let options = UdpOptions { gro: false, ..UdpOptions::default() };
+        Self {
+            port: UdpPort::bind("127.0.0.1:0".parse().unwrap(), &options).unwrap(),
+            transmit: TransmitBurst::new(),
+            receive: ReceiveBurst::with_slots(1, MESSAGE_BYTES_MAX),
+            server,
+            accounts: BTreeMap::new(),
+            marks: MARKS_FROM,
+            key: None,
+        }
     }
 
     /// Sends `datagram`, numbered so that its answers are known.
-    fn send(&mut self, what: impl Into<String>, mut datagram: Vec<u8>) {
-        let sequence = self.accounts.len() as u64 + 1;
-        if let Some(place) = datagram.get_mut(40..HEADER_BYTES) {
-            place.copy_from_slice(&sequence.to_le_bytes());
-        }
-        self.socket.send_to(&datagram, self.server).unwrap();
-        let account = Account { what: what.into(), bytes_in: datagram.len(), bytes_out: 0, answer: None };
-        self.accounts.insert(sequence, account);
+    fn send(&mut self, what: impl Into<String>, datagram: Vec<u8>) {
+        self.send_train(what, &[datagram]);
         if self.accounts.len().is_multiple_of(BATCH) {
             self.wait();
         }
+    }
+
+    /// Sends `datagrams`, which are equally long, as one train.
+    fn send_train(&mut self, what: impl Into<String>, datagrams: &[Vec<u8>]) {
+        let what = what.into();
+        let (mut train, bytes_in) = (datagrams.concat(), datagrams[0].len());
+        for datagram in train.chunks_mut(bytes_in.max(1)) {
+            let sequence = self.accounts.len() as u64 + 1;
+            if let Some(place) = datagram.get_mut(40..HEADER_BYTES) {
+                place.copy_from_slice(&sequence.to_le_bytes());
+            }
+            self.accounts
+                .insert(sequence, Account { what: what.clone(), bytes_in, bytes_out: 0, answer: None });
+        }
+        self.transmit(&train, bytes_in);
+    }
+
+    fn transmit(&mut self, train: &[u8], segment_bytes: usize) {
+        assert!(self.transmit.push(self.server, train, segment_bytes));
+        let trains = u64::from(!train.is_empty());
+        assert_eq!(self.transmit.send(&self.port), Sent { trains, ..Sent::default() });
     }
 
     /// Says hello and takes all answers up to its own.
     fn wait(&mut self) -> Welcome {
         self.marks += 1;
         let header = Header { sequence: self.marks, ..Header::of(Kind::Hello) };
-        self.socket.send_to(&hello(header, DATAGRAM_BYTES as u16), self.server).unwrap();
+        let hello = hello(header, DATAGRAM_BYTES as u16, self.key.as_ref());
+        self.transmit(&hello, hello.len());
         let end = Instant::now() + PATIENCE;
         loop {
             assert!(Instant::now() < end, "the server has stopped answering");
@@ -95,13 +131,12 @@ impl Source {
 
     /// One answer, which is counted; none when nothing comes.
     fn receive(&mut self) -> Option<Vec<u8>> {
-        let mut datagram = vec![0; 65_536];
-        let bytes = match self.socket.recv(&mut datagram) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
-            Err(error) => panic!("{error}"),
-        };
-        datagram.truncate(bytes);
+        if self.port.receive(&mut self.receive).unwrap() == 0 {
+            wait_readable(&[self.port.as_fd()], Wait::For(QUIET)).unwrap();
+            self.port.receive(&mut self.receive).unwrap();
+        }
+        let datagram = self.receive.messages().next()?.bytes.to_vec();
+        let bytes = datagram.len();
         let header = Header::parse(&datagram).unwrap();
         if header.sequence < MARKS_FROM {
             let account = self.accounts.get_mut(&header.sequence).expect("an answer to nothing");
@@ -127,9 +162,10 @@ impl Source {
     }
 }
 
-fn hello(header: Header, datagram_bytes_max: u16) -> Vec<u8> {
-    let mut out = Vec::new();
-    Hello { nonce: 7, datagram_bytes_max, window: 32, version_max: 1 }.compose(&mut out, header, None);
+fn hello(header: Header, datagram_bytes_max: u16, key: Option<&SealKey>) -> Vec<u8> {
+    let flags = if key.is_some() { header.flags | Flags::SEALED } else { header.flags };
+    let (mut out, header) = (Vec::new(), Header { flags, ..header });
+    Hello { nonce: 7, datagram_bytes_max, window: 32, version_max: 1 }.compose(&mut out, header, key);
     out
 }
 
@@ -191,6 +227,15 @@ fn fragment(cookie: u64) -> Vec<u8> {
     out
 }
 
+/// `datagram` with a tag at its end that is nobody's.
+fn with_false_tag(mut datagram: Vec<u8>) -> Vec<u8> {
+    let length = datagram.len() + TAG_BYTES;
+    datagram.resize(length, 0xa5);
+    datagram[4] |= Flags::SEALED.0 as u8;
+    datagram[8..10].copy_from_slice(&(length as u16).to_le_bytes());
+    datagram
+}
+
 /// A server with a large and a small item, and where its first queue is.
 fn server(minos_only: &[&str]) -> (Server, SocketAddr) {
     let options = [&["--native=127.0.0.1:0"], minos_only].concat();
@@ -247,6 +292,42 @@ fn cookies_of_others_gain_nothing() {
     source.assert_refused(Reason::Cookie);
 }
 
+/// The kernel joins what one peer sends at once; each datagram of it has to show a cookie all the same.
+#[test]
+fn a_cookie_opens_nothing_for_its_neighbours_in_a_train() {
+    let (_server, address) = server(&[]);
+    let mut source = Source::new(address);
+    let Welcome { cookie, hash_seed, .. } = source.wait();
+    let get = [operation(Opcode::Get, SMALL, hash_seed, &[])];
+    let with_and_without = [request(cookie, &get), request(0, &get), request(cookie, &get)];
+    source.send_train("a train", &with_and_without);
+    source.settle();
+    let kinds: Vec<Kind> = source.accounts.values().map(|account| account.answer.unwrap().kind).collect();
+    assert_eq!(kinds, [Kind::Reply, Kind::Refusal, Kind::Reply]);
+}
+
+#[test]
+fn who_does_not_know_the_secret_gains_nothing() {
+    let folder = TempDir::with_prefix("minos-spoof-").unwrap();
+    let path = folder.path().join("secret");
+    fs::write(&path, SECRET).unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+    let (_server, address) = server(&[&format!("--native-secret-file={}", path.display())]);
+    let mut source = Source::new(address);
+    // Only what asks whether the server has come so far is sealed.
+    source.key = Some(SealKey::from_secret(SECRET.trim_end().as_bytes()));
+    let Welcome { cookie, hash_seed, .. } = source.wait();
+    for (what, datagram) in requests(cookie, hash_seed) {
+        source.send(format!("sealed {what}"), with_false_tag(datagram.clone()));
+        source.send(what, datagram);
+    }
+    let hello = hello(Header::of(Kind::Hello), DATAGRAM_BYTES as u16, None);
+    source.send("sealed hello", with_false_tag(hello.clone()));
+    source.send("hello", hello);
+    source.settle();
+    source.assert_refused(Reason::Seal);
+}
+
 #[test]
 fn a_cookie_opens_what_was_closed() {
     let (_server, address) = server(&[]);
@@ -274,7 +355,7 @@ fn hellos_gain_nothing_however_long_they_are() {
     let mut source = Source::new(address);
     for flags in [Flags::NONE, Flags::OPEN, Flags(u16::MAX).without(Flags::SEALED), Flags(u16::MAX)] {
         for datagram_bytes_max in [0, 512, u16::MAX] {
-            let mut whole = hello(Header::of(Kind::Hello), datagram_bytes_max);
+            let mut whole = hello(Header::of(Kind::Hello), datagram_bytes_max, None);
             assert_eq!(whole.len(), HELLO_DATAGRAM_BYTES);
             whole[4..6].copy_from_slice(&flags.0.to_le_bytes());
             // Longer than it must be, too.
