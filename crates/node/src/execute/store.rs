@@ -63,6 +63,11 @@ impl Operation {
         matches!(self.mode, StoreMode::Append | StoreMode::Prepend)
     }
 
+    /// The item that is there, as far as it matters.
+    fn old<M: Mode>(&self, entry: &Entry<'_, M>) -> Option<Facts> {
+        if self.mode == StoreMode::Set { None } else { entry.item().map(|item| Facts::from(&*item)) }
+    }
+
     /// Judges the store by the item that is there, and counts comparisons. Joining is judged where it
     /// is done.
     fn judge<M: Mode, P>(&self, cx: &Context<'_, M, P>, old: Option<Facts>) -> Verdict {
@@ -156,14 +161,10 @@ pub(crate) fn store<M: Mode, P>(
         return append::join(cx, operation, hash, key, value);
     }
     let mut entry = cx.store.entry(hash, key, cx.now);
-    match operation.judge(cx, facts(&entry)) {
+    match operation.judge(cx, operation.old(&entry)) {
         Verdict::Put(meta) => settle(cx, entry.insert(&[value], meta)),
         Verdict::Refused(stored) => stored,
     }
-}
-
-fn facts<M: Mode>(entry: &Entry<'_, M>) -> Option<Facts> {
-    entry.item().map(|item| Facts::from(&*item))
 }
 
 /// Counts what came of an attempt to store.
@@ -263,7 +264,7 @@ pub(crate) fn commit<M: Mode, P>(
     }
     reservation.settle();
     let mut entry = cx.store.entry(hash, key, cx.now);
-    match operation.judge(cx, facts(&entry)) {
+    match operation.judge(cx, operation.old(&entry)) {
         Verdict::Put(meta) => settle(cx, entry.commit(reservation, meta)),
         Verdict::Refused(stored) => {
             // The reservation gives its memory back under the same lock.
