@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use plotters::{coord::Shift, prelude::*};
+use plotters::{
+    coord::{Shift, combinators::LogCoord},
+    prelude::*,
+};
 
 /// A curve: operations a second and microseconds.
 pub(super) struct Line {
@@ -22,6 +25,7 @@ const COLORS: [RGBColor; 6] = [
 ];
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<LogCoord<f64>, LogCoord<f64>>>;
 
 /// Draws the lines as an SVG file at `path`.
 pub(super) fn draw(lines: &[Line], path: &Path) -> anyhow::Result<()> {
@@ -60,6 +64,21 @@ fn draw_panel(
         .light_line_style(WHITE)
         .label_style(("sans-serif", 13))
         .draw()?;
+    draw_lines(&mut chart, lines, points)?;
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperLeft)
+        .background_style(WHITE.mix(0.8))
+        .label_font(("sans-serif", 13))
+        .draw()?;
+    Ok(())
+}
+
+fn draw_lines(
+    chart: &mut Chart<'_, '_>,
+    lines: &[Line],
+    points: fn(&Line) -> &Vec<(f64, f64)>,
+) -> anyhow::Result<()> {
     for (number, line) in lines.iter().enumerate() {
         let color = COLORS[number % COLORS.len()];
         let path = points(line);
@@ -69,12 +88,6 @@ fn draw_panel(
             .label(line.name)
             .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], color.filled()));
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
-        .background_style(WHITE.mix(0.8))
-        .label_font(("sans-serif", 13))
-        .draw()?;
     Ok(())
 }
 
