@@ -5,7 +5,7 @@ use minos_proto::native::{AckHead, DataHead, Grant, Header, Opcode, Ranges, Repl
 use super::{
     Core, OpId,
     fetch::{Arrived, Fetch, Found},
-    operation::Phase,
+    operation::{Operation, Phase},
     outcomes::outcome_of,
     store::{Next, Store},
 };
@@ -193,6 +193,7 @@ impl Core {
         self.leave(id, now_ns);
         if let Some(operation) = self.operations.get_mut(id) {
             operation.phase = Phase::Storing(Box::new(store));
+            self.storing.push(id);
         }
         self.note_progress(id, now_ns);
         self.queue_transfer(id);
@@ -200,11 +201,10 @@ impl Core {
 
     /// Takes in what the server says about fragments.
     pub(super) fn on_ack(&mut self, header: &Header, head: &AckHead, missing: Ranges<'_>, now_ns: u64) {
-        let found = self.operations.iter().find(|(_, operation)| match &operation.phase {
-            Phase::Storing(store) => store.transfer == head.transfer && operation.expects(header.sequence),
-            _ => false,
+        let found = self.stores_under_way().find(|(_, operation, store)| {
+            store.transfer == head.transfer && operation.expects(header.sequence)
         });
-        let Some(id) = found.map(|(id, _)| id) else {
+        let Some(id) = found.map(|(id, ..)| id) else {
             self.counters.ignored += 1;
             return;
         };
@@ -218,11 +218,16 @@ impl Core {
         }
     }
 
+    /// The operation whose transfer asked for an acknowledgement with this number.
     fn store_asked_by(&self, sequence: u64) -> Option<OpId> {
-        let asked = self.operations.iter().find(|(_, operation)| match &operation.phase {
-            Phase::Storing(store) => store.asked_by(sequence),
-            _ => false,
-        });
-        asked.map(|(id, _)| id)
+        self.stores_under_way().find(|(_, _, store)| store.asked_by(sequence)).map(|(id, ..)| id)
+    }
+
+    fn stores_under_way(&self) -> impl Iterator<Item = (OpId, &Operation, &Store)> {
+        self.storing.iter().filter_map(|&id| {
+            let operation = self.operations.get(id)?;
+            let Phase::Storing(store) = &operation.phase else { return None };
+            Some((id, operation, &**store))
+        })
     }
 }

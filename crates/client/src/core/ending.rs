@@ -34,6 +34,7 @@ impl Core {
         let Some(operation) = self.operations.get_mut(id) else { return };
         match std::mem::replace(&mut operation.phase, Phase::Ready) {
             Phase::Sent { sequence } => self.flight.answered(sequence),
+            Phase::Storing(_) => self.storing.retain(|&storing| storing != id),
             Phase::Fetching(fetch) if fetch.is_active => {
                 self.fetches.give_back();
                 self.begin_next_fetch(now_ns);

@@ -99,6 +99,8 @@ pub struct Core {
     flight: Flight,
     fetches: Turns,
     stores: Turns,
+    /// Operations whose large value is on its way to the server.
+    storing: Vec<OpId>,
     /// Transfers that have something to send.
     transfers_due: VecDeque<OpId>,
     completions: VecDeque<Completion>,
@@ -139,6 +141,7 @@ impl Core {
             flight: Flight::default(),
             fetches: Turns::new(config.transfers_max),
             stores: Turns::new(config.transfers_max),
+            storing: Vec::new(),
             transfers_due: VecDeque::new(),
             completions: VecDeque::new(),
             out: Vec::new(),
@@ -159,8 +162,6 @@ impl Core {
     ///
     /// # Errors
     /// [`Full`]: as many as may be are unfinished, or have ended and wait to be taken.
-    // The request is handed back whole, so that whoever submitted it can wait and try again.
-    #[allow(clippy::result_large_err, reason = "the request is moved in either case")]
     pub fn submit(&mut self, mut request: Request, now_ns: u64) -> Result<OpId, Full> {
         if self.operations.len() + self.completions.len() >= self.config.operations_max {
             return Err(Full(request));
