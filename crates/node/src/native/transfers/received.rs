@@ -4,8 +4,8 @@ use minos_proto::native::FragmentRange;
 
 const WORD_BITS: u32 = u64::BITS;
 
-/// One bit for each fragment. The memory is kept for the next value.
-#[derive(Debug, Default)]
+/// One bit for each fragment.
+#[derive(Debug)]
 pub(super) struct Received {
     /// Bits behind the last fragment are set, so that nobody misses them.
     words: Vec<u64>,
@@ -16,16 +16,15 @@ pub(super) struct Received {
 }
 
 impl Received {
-    /// Begins anew: nothing of `total` fragments has arrived.
-    pub(super) fn start(&mut self, total: u32) {
-        self.words.clear();
-        self.words.resize(total.div_ceil(WORD_BITS) as usize, 0);
-        if let Some(last) = self.words.last_mut()
+    /// Nothing of `total` fragments has arrived.
+    pub(super) fn new(total: u32) -> Self {
+        let mut words = vec![0; total.div_ceil(WORD_BITS) as usize];
+        if let Some(last) = words.last_mut()
             && !total.is_multiple_of(WORD_BITS)
         {
             *last = u64::MAX << (total % WORD_BITS);
         }
-        (self.total, self.count, self.full_words) = (total, 0, 0);
+        Self { words, total, count: 0, full_words: 0 }
     }
 
     /// Notes that a fragment arrived; says whether it had not before. There must be such a fragment.
@@ -88,8 +87,7 @@ mod tests {
     #[test]
     fn what_is_missing_is_what_was_not_marked() {
         for total in [1, 2, 63, 64, 65, 128, 200] {
-            let mut received = Received::default();
-            received.start(total);
+            let mut received = Received::new(total);
             let mut model = vec![false; total as usize];
             // Every third one, then the others, in an order that jumps.
             let order = (0..total).filter(|i| i % 3 == 0).chain((0..total).rev().filter(|i| i % 3 != 0));
@@ -107,13 +105,11 @@ mod tests {
 
     #[test]
     fn ranges_are_as_long_as_they_can_be() {
-        let mut received = Received::default();
-        received.start(130);
+        let mut received = Received::new(130);
         assert_eq!(missing(&received), [(0, 130)]);
         received.mark(70);
         assert_eq!(missing(&received), [(0, 70), (71, 59)]);
         assert_eq!((received.count(), received.is_complete()), (1, false));
-        received.start(3);
-        assert_eq!(missing(&received), [(0, 3)]);
+        assert_eq!(missing(&Received::new(3)), [(0, 3)]);
     }
 }

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, time::Instant};
 
 use minos_base::KeyHash;
 use minos_engine::{Mode, Reservation};
-use minos_proto::native::{Detail, Fragments, OpFlags, Opcode, Operation, ReplyRecord};
+use minos_proto::native::{Detail, Fragments, Grant, OpFlags, Opcode, Operation, ReplyRecord};
 
 use super::{bounds::Permit, received::Received};
 use crate::{
@@ -14,8 +14,8 @@ use crate::{
 
 /// A place for a large store.
 pub(super) struct Slot<M: Mode> {
-    /// Its name in Fragments.
-    pub(super) transfer: u64,
+    /// What the client was told.
+    pub(super) grant: Grant,
     pub(super) peer: SocketAddr,
     pub(super) asked: Asked,
     /// When something was last heard of it, or when it ended.

@@ -5,7 +5,10 @@ use std::{io::IoSlice, net::SocketAddr, ops::Range};
 use minos_base::{Clock, SizeClass};
 use minos_command::{Exptime, StoreMode as Mode_};
 use minos_engine::{Engine, Get, StoreConfig, StoreMode};
-use minos_proto::native::{DataHead, Detail, Header, Kind, OpFlags, replies};
+use minos_proto::native::{
+    AckHead, AckState, DataHead, Detail, FRAGMENT_HEAD_BYTES, Grant, Header, Kind, OpFlags, RANGES_MAX,
+    replies,
+};
 
 use super::*;
 use crate::{
@@ -453,10 +456,9 @@ fn nobody_else_can_send_into_a_transfer() {
     let value = value_of(10_000, 1);
     let asked = bench.asks(Opcode::Put, b"key", value.len());
     let grant = bench.begin(&to, &asked).grant();
-    for stranger in [bench.to(2, 0), bench.to(1, 9)] {
-        for index in 0..8 {
-            bench.fragment(&stranger, &grant, index, &value_of(10_000, 2), Flags::NONE);
-        }
+    let stranger = bench.to(2, 0);
+    for index in 0..8 {
+        bench.fragment(&stranger, &grant, index, &value_of(10_000, 2), Flags::NONE);
     }
     let guessed = Grant { transfer: grant.transfer ^ 0x100, ..grant };
     bench.fragment(&to, &guessed, 0, &value, Flags::NONE);
@@ -464,6 +466,22 @@ fn nobody_else_can_send_into_a_transfer() {
     (0..8).for_each(|index| bench.fragment(&to, &grant, index, &value, Flags::NONE));
     assert_eq!(bench.acknowledgement().2.unwrap().status, Status::Ok);
     assert!(bench.stored(b"key").unwrap() == value);
+}
+
+#[test]
+fn a_client_without_a_secret_may_get_a_session_meanwhile_and_one_with_may_not() {
+    for seal in [None, Some(SealKey::from_secret(b"a secret of some length"))] {
+        let expected = if seal.is_some() { Status::Gone } else { Status::Ok };
+        let mut bench = Bench::with(1 << 20, seal);
+        let value = value_of(1000, 1);
+        let (before, after) = (bench.to(1, 3), bench.to(1, 4));
+        let asked = bench.asks(Opcode::Put, b"key", value.len());
+        let grant = bench.begin(&before, &asked).grant();
+        bench.fragment(&after, &grant, 0, &value, Flags::ACK_WANTED);
+        let sent = bench.sent.take();
+        let (header, datagram) = sent.last().unwrap();
+        assert_eq!(answer_in(header, datagram).status, expected);
+    }
 }
 
 #[test]
