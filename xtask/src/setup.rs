@@ -15,7 +15,7 @@ struct Need {
     service: Option<&'static str>,
 }
 
-const NEEDS: [Need; 8] = [
+const NEEDS: [Need; 9] = [
     Need { program: "memcached", package: "memcached", service: Some("memcached") },
     Need { program: "redis-server", package: "redis-server", service: Some("redis-server") },
     Need { program: "memccapable", package: "libmemcached-tools", service: None },
@@ -24,6 +24,7 @@ const NEEDS: [Need; 8] = [
     Need { program: "valgrind", package: "valgrind", service: None },
     Need { program: "ip", package: "iproute2", service: None },
     Need { program: "nft", package: "nftables", service: None },
+    Need { program: "ethtool", package: "ethtool", service: None },
 ];
 
 /// The virtual environment with pymemcache.

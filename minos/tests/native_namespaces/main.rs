@@ -78,7 +78,7 @@ fn at(host: &str) -> String {
 
 /// A network, unless that is forbidden here: then it says why.
 fn network(path: Path) -> Option<Network> {
-    let missing = ["ip", "tc", "nft"].into_iter().find(|program| !has(program));
+    let missing = ["ip", "tc", "nft", "ethtool"].into_iter().find(|program| !has(program));
     let network = match missing {
         Some(program) => Err(format!("no {program} here; `cargo xtask setup` installs what the tests need")),
         None => Network::new(path),
@@ -147,6 +147,13 @@ fn packets_of_9000_bytes() {
 #[ignore = "needs network namespaces: cargo xtask namespaces"]
 fn devices_that_take_no_trains() {
     works(Path { has_offload: false, ..Path::PLAIN }, 1448);
+}
+
+/// Trains that fall apart on the way out, and others that come together on the way in.
+#[test]
+#[ignore = "needs network namespaces: cargo xtask namespaces"]
+fn devices_that_join_datagrams() {
+    works(Path { has_offload: false, is_joined: true, ..Path::PLAIN }, 1448);
 }
 
 #[test]

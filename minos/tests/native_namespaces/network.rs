@@ -39,13 +39,21 @@ pub(crate) struct Path {
     pub(crate) lost_permille: u32,
     /// Whether trains walk through it in one piece.
     pub(crate) has_offload: bool,
+    /// Whether datagrams that follow each other are joined where they arrive.
+    pub(crate) is_joined: bool,
     /// A bound on what goes through, with a short queue before it that drops what does not fit.
     pub(crate) megabits_max: Option<u32>,
 }
 
 impl Path {
-    pub(crate) const PLAIN: Self =
-        Self { mtu: 1500, middle_mtu: None, lost_permille: 0, has_offload: true, megabits_max: None };
+    pub(crate) const PLAIN: Self = Self {
+        mtu: 1500,
+        middle_mtu: None,
+        lost_permille: 0,
+        has_offload: true,
+        is_joined: false,
+        megabits_max: None,
+    };
 }
 
 /// Two namespaces with a cable between them, or two cables and two routers; gone when dropped.
@@ -91,6 +99,9 @@ impl Network {
             if !path.has_offload {
                 // The kernel cuts a train before it gives it to such a device.
                 self.inside(end, "ip", &["link", "set", CABLE, "gso_max_segs", "1"]);
+            }
+            if path.is_joined {
+                self.inside(end, "ethtool", &["-K", CABLE, "gro", "on"]);
             }
             if let Some(megabits) = path.megabits_max {
                 let rate = format!("{megabits}mbit");
@@ -182,7 +193,7 @@ impl Drop for Network {
 
 /// Whether `program` is there.
 pub(crate) fn has(program: &str) -> bool {
-    Command::new(program).arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+    Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
 }
 
 /// What a program said, or why it did not end well.
