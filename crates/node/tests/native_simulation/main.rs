@@ -9,6 +9,8 @@
 
 mod checker;
 mod model;
+mod outbox;
+mod plan;
 mod scenario;
 mod server;
 mod value;
@@ -110,7 +112,7 @@ fn a_seed_tells_everything() {
 #[test]
 fn a_server_that_forgets_outcomes_is_found_out() {
     let is_found_out = |seed| {
-        let mut scenario = Scenario { forgets_outcomes: true, restart_ns: None, ..scenario(seed) };
+        let mut scenario = Scenario { forgets_outcomes: true, restart: None, ..scenario(seed) };
         scenario.faults.duplication = 0.3;
         scenario.faults.unnoticed = 0.0;
         run(&scenario).is_err()

@@ -11,10 +11,20 @@ pub(crate) const US: u64 = 1000;
 /// Nanoseconds of a millisecond.
 pub(crate) const MS: u64 = 1000 * US;
 
+/// Room for every value that a run can have at once, in bytes.
+const MEMORY_BYTES_AMPLE: u64 = 64 << 20;
+
 /// A run.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
     pub(crate) seed: u64,
+    /// Whether the server may give up items for others, or refuses those.
+    pub(crate) is_cache: bool,
+    /// Memory of the store, and of values that are still arriving, in bytes.
+    pub(crate) memory_bytes: u64,
+    pub(crate) transfer_memory_bytes: Option<u64>,
+    /// Whether the plan changes while clients are served.
+    pub(crate) changes_plans: bool,
     /// RX queues and workers.
     pub(crate) workers: u16,
     pub(crate) clients: usize,
@@ -50,8 +60,10 @@ pub(crate) struct Scenario {
     pub(crate) reborn_ns: Option<u64>,
     /// Longest time between two operations of a client, in nanoseconds.
     pub(crate) pause_ns_max: u64,
-    /// When the server starts again with nothing, in nanoseconds.
-    pub(crate) restart_ns: Option<u64>,
+    /// When the server starts again with nothing, in nanoseconds, and with how many workers.
+    pub(crate) restart: Option<(u64, u16)>,
+    /// Whether it tells so a little before.
+    pub(crate) drains: bool,
     /// Places in the ring of a worker.
     pub(crate) ring_capacity: usize,
     /// Whether the server forgets what it executed: the control, which must fail.
@@ -74,6 +86,10 @@ impl Scenario {
         let among = |rng: &mut StdRng, choices: &[usize]| choices[rng.random_range(0..choices.len())];
         Self {
             seed,
+            is_cache: rng.random_bool(0.4),
+            memory_bytes: if rng.random_bool(0.15) { 8 << 20 } else { MEMORY_BYTES_AMPLE },
+            transfer_memory_bytes: chance(rng, 0.2, 1..=500_000),
+            changes_plans: rng.random_bool(0.3),
             workers: rng.random_range(2..=4),
             clients: rng.random_range(1..=3),
             operations: rng.random_range(5..=25),
@@ -95,13 +111,19 @@ impl Scenario {
             in_flight_max: among(rng, &[1, 4, 64]),
             faults,
             outage_ns: chance(rng, 0.2, 0..=20 * MS).map(|at_ns| (at_ns, rng.random_range(MS..=300 * MS))),
-            restart_ns: chance(rng, 0.25, 0..=20 * MS),
+            restart: chance(rng, 0.25, 0..=20 * MS).map(|at_ns| (at_ns, rng.random_range(2..=4))),
+            drains: rng.random_bool(0.5),
             reborn_ns: chance(rng, 0.1, 0..=20 * MS),
             // At times so long that cookies expire meanwhile.
             pause_ns_max: if rng.random_bool(0.05) { 30_000 * MS } else { 500 * US },
             ring_capacity: among(rng, &[1, 4, 64]),
             forgets_outcomes: false,
         }
+    }
+
+    /// Whether there may be no memory for a value.
+    pub(crate) fn is_small(&self) -> bool {
+        self.memory_bytes < MEMORY_BYTES_AMPLE
     }
 
     /// Whether bytes may be others than were sent, and nothing can tell: then operations end, however that may be,
@@ -115,9 +137,10 @@ impl Scenario {
         let faults = &self.faults;
         let shares =
             [faults.loss, faults.duplication, faults.reordering, faults.corruption, faults.truncation];
-        let is_calm = shares.iter().all(|&share| share == 0.0) && self.outage_ns.is_none();
+        let is_calm =
+            !self.is_small() && shares.iter().all(|&share| share == 0.0) && self.outage_ns.is_none();
         is_calm
-            && self.restart_ns.is_none()
+            && self.restart.is_none()
             && self.reborn_ns.is_none()
             && self.sessions_max > self.clients
             && self.timeout_ms >= 10_000

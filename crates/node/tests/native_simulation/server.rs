@@ -2,25 +2,27 @@
 
 use std::{
     collections::VecDeque,
-    io::IoSlice,
     net::{IpAddr, Ipv4Addr, SocketAddr},
-    ops::Range,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use minos_base::{Clock, SizeClass, limits::BURST_MAX, seeded_stream};
-use minos_engine::{Engine, ItemMeta, StoreConfig, StoreMode};
+use minos_engine::{Engine, ItemMeta, Mode, StoreConfig};
 use minos_node::{
     config::{AccessAdvice, NativeConfig, Secret},
-    native::{Egress, Job, NativeSetting, NativeShared, NativeWorker, Placement, Turn},
+    native::{Job, NativeSetting, NativeShared, NativeWorker, Turn},
 };
-use minos_proto::native::{TRAIN_BYTES_MAX, TRAIN_SEGMENTS_MAX};
+use minos_proto::native::TRAIN_BYTES_MAX;
 use minos_sched::WorkerId;
 use minos_testkit::network::Network;
 use rand::{RngExt as _, rngs::StdRng};
 
-use crate::scenario::{AccessKind, MS, Scenario, US};
+use crate::{
+    outbox::Outbox,
+    plan::FixedPlan,
+    scenario::{AccessKind, MS, Scenario, US},
+};
 
 /// Where the server is.
 pub(crate) const SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 100));
@@ -29,8 +31,6 @@ const BASE_PORT: u16 = 11_311;
 /// What clients and server share, if datagrams are sealed.
 pub(crate) const SECRET: &[u8] = b"a secret of tests, for tests";
 
-/// Room for every value that a run can have at once.
-const MEMORY_BYTES: u64 = 64 << 20;
 const VALUE_BYTES_MAX: u64 = 8 << 20;
 /// Between two looks at what has timed out, in nanoseconds.
 const TICK_NS: u64 = 5 * MS;
@@ -40,65 +40,6 @@ pub(crate) const TRANSFER_TIMEOUT: Duration = Duration::from_millis(500);
 const SOCKET_DATAGRAMS: usize = 300;
 /// Jobs of its ring that a worker does in one turn.
 const JOBS_MAX: usize = 4;
-
-/// Small values here, large ones at the worker of their range: the plan of a run, which does not change.
-#[derive(Clone, Copy, Debug)]
-struct FixedPlan {
-    worker: WorkerId,
-    threshold: SizeClass,
-    workers: u16,
-}
-
-impl Placement for FixedPlan {
-    fn is_here(&mut self, class: SizeClass) -> bool {
-        self.serves(class)
-    }
-
-    fn serves(&self, class: SizeClass) -> bool {
-        class <= self.threshold || self.home(class) == Some(self.worker)
-    }
-
-    fn home(&self, class: SizeClass) -> Option<WorkerId> {
-        // The last worker, and above some size the one before it.
-        let is_huge = class > SizeClass::of(50_000) && self.workers > 2;
-        (class > self.threshold).then(|| WorkerId(self.workers - 1 - u16::from(is_huge)))
-    }
-}
-
-/// Datagrams that are to be sent: what came of trains.
-#[derive(Default)]
-struct Outbox {
-    buffer: Vec<u8>,
-    datagrams: Vec<(SocketAddr, Vec<u8>)>,
-}
-
-impl Outbox {
-    fn split(&mut self, peer: SocketAddr, train: &[u8], segment_bytes: usize) {
-        assert!(segment_bytes > 0 && train.len() <= TRAIN_BYTES_MAX, "a train of {} bytes", train.len());
-        assert!(train.len().div_ceil(segment_bytes) <= TRAIN_SEGMENTS_MAX, "too many segments");
-        self.datagrams.extend(train.chunks(segment_bytes).map(|datagram| (peer, datagram.to_vec())));
-    }
-}
-
-impl Egress for Outbox {
-    fn buffer(&mut self) -> &mut Vec<u8> {
-        &mut self.buffer
-    }
-
-    fn queue_train(&mut self, peer: SocketAddr, train: Range<usize>, segment_bytes: usize) {
-        let train = self.buffer[train].to_vec();
-        self.split(peer, &train, segment_bytes);
-    }
-
-    fn make_room(&mut self) {
-        self.buffer.clear();
-    }
-
-    fn send_gather(&mut self, peer: SocketAddr, pieces: &[IoSlice<'_>], segment_bytes: usize) {
-        let train: Vec<u8> = pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
-        self.split(peer, &train, segment_bytes);
-    }
-}
 
 /// What virtual time is to the server.
 #[derive(Clone, Copy, Debug)]
@@ -118,6 +59,11 @@ impl Times {
     }
 }
 
+/// The address that clients are told.
+pub(crate) fn address() -> SocketAddr {
+    SocketAddr::new(SERVER, BASE_PORT)
+}
+
 /// Datagrams that wait in a socket.
 type Inbox = VecDeque<(SocketAddr, Vec<u8>)>;
 
@@ -125,10 +71,10 @@ type Inbox = VecDeque<(SocketAddr, Vec<u8>)>;
 type Messages = Vec<(SocketAddr, Vec<u8>, usize)>;
 
 /// The server.
-pub(crate) struct SimServer {
-    pub(crate) shared: Arc<NativeShared<StoreMode>>,
-    store: Arc<Engine<StoreMode>>,
-    workers: Vec<NativeWorker<'static, StoreMode>>,
+pub(crate) struct SimServer<M: Mode> {
+    pub(crate) shared: Arc<NativeShared<M>>,
+    store: Arc<Engine<M>>,
+    workers: Vec<NativeWorker<'static, M>>,
     plans: Vec<FixedPlan>,
     rings: Vec<VecDeque<Job>>,
     ring_capacity: usize,
@@ -137,13 +83,14 @@ pub(crate) struct SimServer {
     /// When each worker has its next turn, in nanoseconds.
     turns_ns: Vec<Option<u64>>,
     tick_ns: u64,
+    changes_plans: bool,
     times: Times,
     rng: StdRng,
     /// Memory in use when nothing is stored, in bytes.
     used_bytes_empty: u64,
 }
 
-impl SimServer {
+impl<M: Mode> SimServer<M> {
     /// A server with nothing stored; `boot` counts how often it was started.
     pub(crate) fn new(scenario: &Scenario, boot: u64, times: Times, now_ns: u64) -> Self {
         let mut rng = seeded_stream(scenario.seed, 100 + boot);
@@ -151,9 +98,9 @@ impl SimServer {
             partitions: Some(4),
             value_bytes_max: VALUE_BYTES_MAX,
             hash_seed: rng.random(),
-            ..StoreConfig::new(MEMORY_BYTES)
+            ..StoreConfig::new(scenario.memory_bytes)
         };
-        let store = Arc::new(Engine::<StoreMode>::create(&config).expect("that much memory can be had"));
+        let store = Arc::new(Engine::<M>::create(&config).expect("that much memory can be had"));
         let setting = NativeSetting {
             queues: scenario.workers,
             base_port: BASE_PORT,
@@ -169,25 +116,23 @@ impl SimServer {
         let count = usize::from(scenario.workers);
         let ids = || (0..scenario.workers).map(WorkerId);
         let threshold = SizeClass::of(scenario.threshold_bytes);
+        let (large_worker, workers) = (WorkerId(scenario.workers - 1), scenario.workers);
+        let plan = |worker| FixedPlan { worker, threshold, large_worker, workers };
         Self {
             workers: ids().map(|id| NativeWorker::standalone(Arc::clone(&shared), id)).collect(),
-            plans: ids().map(|worker| FixedPlan { worker, threshold, workers: scenario.workers }).collect(),
+            plans: ids().map(plan).collect(),
             rings: ids().map(|_| VecDeque::new()).collect(),
             ring_capacity: scenario.ring_capacity,
             inboxes: vec![Inbox::new(); 2 * count],
             turns_ns: vec![None; count],
             tick_ns: now_ns + TICK_NS,
+            changes_plans: scenario.changes_plans,
             times,
             rng,
             used_bytes_empty: used_bytes_empty(&store),
             shared,
             store,
         }
-    }
-
-    /// The address that clients are told.
-    pub(crate) fn address() -> SocketAddr {
-        SocketAddr::new(SERVER, BASE_PORT)
     }
 
     /// When something happens here next, in nanoseconds.
@@ -212,6 +157,9 @@ impl SimServer {
             self.tick_ns = now_ns + TICK_NS;
             let now = self.times.instant(now_ns);
             self.workers.iter_mut().for_each(|worker| worker.on_tick(now));
+            if self.changes_plans && self.rng.random_bool(0.3) {
+                self.change_plans();
+            }
         }
         for worker in 0..self.workers.len() {
             if self.turns_ns[worker].is_some_and(|turn_ns| turn_ns <= now_ns) {
@@ -219,6 +167,25 @@ impl SimServer {
                 self.turn(worker, now_ns, network);
             }
         }
+    }
+
+    /// Puts another plan in force: other workers for other sizes.
+    fn change_plans(&mut self) {
+        let threshold = SizeClass::of(1 << self.rng.random_range(6..20));
+        let large_worker = WorkerId(self.rng.random_range(0..self.workers.len() as u16));
+        for plan in &mut self.plans {
+            *plan = FixedPlan { threshold, large_worker, ..*plan };
+        }
+    }
+
+    /// Tells clients that the server is about to stop.
+    pub(crate) fn drain(&self) {
+        self.shared.drain();
+    }
+
+    /// Whether something that was stored was given up for something else, so that it may be missing.
+    pub(crate) fn has_evicted(&self) -> bool {
+        self.store.stats().evictions() > 0
     }
 
     /// Whether nothing waits here.
@@ -254,7 +221,12 @@ impl SimServer {
             ("sessions above the bound", sessions.open.saturating_sub(scenario.sessions_max as u64), 0),
             ("items", stats.items, 0),
             ("pinned values", stats.pinned, 0),
-            ("used bytes", stats.used_bytes, self.used_bytes_empty),
+            // What a cache's log holds is given back when it comes round.
+            (
+                "used bytes",
+                if scenario.is_cache { 0 } else { stats.used_bytes.abs_diff(self.used_bytes_empty) },
+                0,
+            ),
         ];
         match checks.iter().find(|(_, is, should_be)| is != should_be) {
             Some((what, is, should_be)) => Err(format!("{what}: {is} and not {should_be}")),
@@ -306,7 +278,7 @@ impl SimServer {
         network: &mut Network,
         queue: usize,
         act: impl FnOnce(
-            &mut NativeWorker<'static, StoreMode>,
+            &mut NativeWorker<'static, M>,
             Turn<'_, FixedPlan, Outbox, &mut dyn FnMut(WorkerId, Job) -> Result<(), Job>>,
         ),
     ) {
@@ -364,7 +336,7 @@ impl SimServer {
 }
 
 /// Memory in use when nothing is stored any more, in bytes: a partition keeps the first of what it has got.
-fn used_bytes_empty(store: &Engine<StoreMode>) -> u64 {
+fn used_bytes_empty<M: Mode>(store: &Engine<M>) -> u64 {
     let keys: Vec<_> = (0..100u32).map(u32::to_le_bytes).collect();
     for key in &keys {
         let mut entry = store.entry(store.hash(key), key, Clock::START);
@@ -382,6 +354,7 @@ fn native_config(scenario: &Scenario) -> NativeConfig {
         window: scenario.window,
         transfers_per_source: scenario.transfers_per_source,
         transfer_timeout: TRANSFER_TIMEOUT,
+        transfer_memory_bytes: scenario.transfer_memory_bytes,
         sessions: scenario.sessions_max,
         secret: scenario.is_sealed.then(|| Secret::new(SECRET)).flatten(),
         access: match scenario.access {
@@ -389,6 +362,6 @@ fn native_config(scenario: &Scenario) -> NativeConfig {
             AccessKind::Crew => AccessAdvice::Crew,
             AccessKind::Erew => AccessAdvice::Erew,
         },
-        ..NativeConfig::new(SimServer::address())
+        ..NativeConfig::new(address())
     }
 }

@@ -61,6 +61,8 @@ pub(crate) struct Workload {
     /// Operations that ended, by whether their outcome is known.
     pub(crate) known_outcomes: u64,
     pub(crate) unknown_outcomes: u64,
+    /// Operations for which there was no memory.
+    pub(crate) without_memory: u64,
 }
 
 impl Workload {
@@ -75,6 +77,7 @@ impl Workload {
             restarted_ns: None,
             known_outcomes: 0,
             unknown_outcomes: 0,
+            without_memory: 0,
         }
     }
 
@@ -210,6 +213,10 @@ impl Workload {
             Err(
                 Error::TimedOut { was_sent: true } | Error::OutcomeUnknown | Error::Busy | Error::Unstable,
             ) => None,
+            Err(Error::NoMemory) if self.scenario.is_small() => {
+                self.without_memory += 1;
+                None
+            }
             Err(error) => return Err(format!("{asked:?} failed: {error}")),
         };
         let is_once = match self.scenario.once_for {

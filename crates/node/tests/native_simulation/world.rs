@@ -11,18 +11,22 @@ use minos_client::{
     Config, Error,
     core::{Core, OpId},
 };
+use minos_engine::{CacheMode, Mode, StoreMode};
 use minos_testkit::network::{Faults, Network};
 use rand::{RngExt as _, rngs::StdRng};
 
 use crate::{
     checker,
     scenario::{MS, Scenario},
-    server::{SECRET, SERVER, SimServer, TRANSFER_TIMEOUT, Times},
+    server::{SECRET, SERVER, SimServer, TRANSFER_TIMEOUT, Times, address},
     workload::{Asked, Workload},
 };
 
 /// When every operation must have ended, in nanoseconds.
 const END_NS: u64 = 3_600_000 * MS;
+
+/// How long before its end a server tells of it, in nanoseconds.
+const DRAIN_NS: u64 = 2 * MS;
 
 /// Steps at one time after which something is not as it should be.
 const IDLE_STEPS_MAX: u32 = 1000;
@@ -52,7 +56,7 @@ impl Report {
         }
     }
 
-    fn count_server(&mut self, server: &SimServer) {
+    fn count_server<M: Mode>(&mut self, server: &SimServer<M>) {
         server.shared.totals().into_iter().for_each(|(name, count)| self.count(name, count));
         let sessions = server.shared.sessions().totals();
         self.count("sessions repeated early", sessions.repeated_early);
@@ -87,12 +91,14 @@ struct Client {
 }
 
 /// Everything that there is in a run.
-struct World {
+struct World<M: Mode> {
     scenario: Scenario,
     times: Times,
     network: Network,
-    server: SimServer,
+    server: SimServer<M>,
     boots: u64,
+    /// Whether a server has given up items for others.
+    has_evicted: bool,
     clients: Vec<Client>,
     workload: Workload,
     rng: StdRng,
@@ -104,7 +110,11 @@ struct World {
 
 /// Runs a scenario and says what went wrong in it.
 pub(crate) fn run(scenario: &Scenario) -> Result<Report, String> {
-    let mut world = World::new(scenario);
+    if scenario.is_cache { run_mode::<CacheMode>(scenario) } else { run_mode::<StoreMode>(scenario) }
+}
+
+fn run_mode<M: Mode>(scenario: &Scenario) -> Result<Report, String> {
+    let mut world = World::<M>::new(scenario);
     while world.clients.iter().any(Client::is_busy) {
         if world.now_ns > END_NS {
             return Err(format!("after {} s operations have not ended", END_NS / MS / 1000));
@@ -115,7 +125,7 @@ pub(crate) fn run(scenario: &Scenario) -> Result<Report, String> {
     world.judge()
 }
 
-impl World {
+impl<M: Mode> World<M> {
     fn new(scenario: &Scenario) -> Self {
         let times = Times::new();
         let mut rng = seeded_stream(scenario.seed, 1);
@@ -126,6 +136,7 @@ impl World {
             network: Network::new(rng.random(), scenario.faults.clone()),
             server: SimServer::new(scenario, 0, times, 0),
             boots: 0,
+            has_evicted: false,
             clients,
             workload: Workload::new(scenario, seeded_stream(scenario.seed, 2)),
             rng,
@@ -191,7 +202,8 @@ impl World {
     /// When the scenario has something go wrong next.
     fn next_fault_ns(&self) -> Option<u64> {
         let outage = self.scenario.outage_ns.into_iter().flat_map(|(at_ns, for_ns)| [at_ns, at_ns + for_ns]);
-        let ends = self.scenario.restart_ns.into_iter().chain(self.scenario.reborn_ns);
+        let restart_ns = self.scenario.restart.map(|(at_ns, _)| at_ns);
+        let ends = self.drain_ns().into_iter().chain(restart_ns).chain(self.scenario.reborn_ns);
         outage.chain(ends).filter(|&at_ns| at_ns > self.now_ns).min()
     }
 
@@ -203,18 +215,36 @@ impl World {
                 self.network.set_faults(self.scenario.faults.clone());
             }
         }
-        if self.scenario.restart_ns == Some(self.now_ns) {
-            self.scenario.restart_ns = None;
-            self.report.count_server(&self.server);
-            self.boots += 1;
-            self.server = SimServer::new(&self.scenario, self.boots, self.times, self.now_ns);
-            self.workload.note_restart(self.now_ns);
+        if self.drain_ns() == Some(self.now_ns) {
+            self.server.drain();
+        }
+        if let Some((at_ns, workers)) = self.scenario.restart
+            && at_ns == self.now_ns
+        {
+            self.restart(workers);
         }
         if self.scenario.reborn_ns == Some(self.now_ns) {
             self.scenario.reborn_ns = None;
             self.replace_client()?;
         }
         Ok(())
+    }
+
+    /// When the server says that it is about to stop.
+    fn drain_ns(&self) -> Option<u64> {
+        let (at_ns, _) = self.scenario.restart.filter(|_| self.scenario.drains)?;
+        Some(at_ns.saturating_sub(DRAIN_NS))
+    }
+
+    /// Puts another server in the place of this one.
+    fn restart(&mut self, workers: u16) {
+        self.scenario.restart = None;
+        self.scenario.workers = workers;
+        self.report.count_server(&self.server);
+        self.has_evicted |= self.server.has_evicted();
+        self.boots += 1;
+        self.server = SimServer::new(&self.scenario, self.boots, self.times, self.now_ns);
+        self.workload.note_restart(self.now_ns);
     }
 
     /// Puts another client at the address of the first one, whose operations may or may not have happened.
@@ -241,12 +271,13 @@ impl World {
 
     /// Looks at what is stored, at what clients were told, and at what is left of it all.
     fn judge(mut self) -> Result<Report, String> {
+        self.has_evicted |= self.server.has_evicted();
         for key in self.workload.keys() {
             let value = self.server.value(&key.bytes(), self.now_ns);
             self.workload.note_end(key, value.as_deref(), self.now_ns)?;
             self.server.delete(&key.bytes());
         }
-        if !self.scenario.is_noisy() {
+        if !self.scenario.is_noisy() && !self.has_evicted {
             for (key, events) in self.workload.histories() {
                 checker::check(events).map_err(|error| format!("{key:?}: {error}"))?;
             }
@@ -257,6 +288,9 @@ impl World {
         if self.scenario.is_peaceful() && self.report.unknown > 0 {
             return Err(format!("{} outcomes are unknown though nothing went wrong", self.report.unknown));
         }
+        self.report.count("runs with evictions", u64::from(self.has_evicted));
+        self.report.count("runs with noise", u64::from(self.scenario.is_noisy()));
+        self.report.count("operations without memory", self.workload.without_memory);
         self.report.count_server(&self.server);
         self.report.count_network(&self.network);
         self.clients.iter().for_each(|client| self.report.count_client(client));
@@ -278,8 +312,7 @@ impl Client {
         if scenario.is_sealed {
             config = config.secret(SECRET);
         }
-        let core =
-            Core::new(config, SimServer::address(), rng.random(), now_ns).expect("options that can be");
+        let core = Core::new(config, address(), rng.random(), now_ns).expect("options that can be");
         let address =
             SocketAddr::from((Ipv4Addr::new(10, 0, 0, 1 + number as u8 / 2), 40_000 + number as u16));
         Self {
