@@ -12,6 +12,9 @@ const PACKET_BYTES: u64 = 1448;
 /// A kernel TCP request of no bytes takes about as long as copying this much.
 const FIXED_BYTES_DEFAULT: u32 = 8192;
 
+/// Most workers that hand off (Minos §5.2).
+pub const HANDOFF_WORKERS_MAX: usize = 3;
+
 /// What it takes to serve a request, by its size (Minos §3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cost {
@@ -134,6 +137,20 @@ pub enum ConfigError {
     /// No sample.
     #[error("sample: one in {0} is not allowed; allowed is one in 1 or more")]
     Sample(u32),
+    /// No hand-off workers, too many, or nobody left for the work.
+    #[error(
+        "handoff-workers: {handoff} of {workers} workers is not allowed; allowed is 1 to \
+         {HANDOFF_WORKERS_MAX}, and fewer than there are workers"
+    )]
+    HandOff {
+        /// Hand-off workers.
+        handoff: usize,
+        /// All workers.
+        workers: usize,
+    },
+    /// Too few workers to reserve one.
+    #[error("workers: {0} is not allowed; a discipline that reserves workers needs 3 or more")]
+    Reserved(usize),
 }
 
 impl ControlConfig {

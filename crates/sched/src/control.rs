@@ -2,7 +2,7 @@
 
 use minos_base::SizeClass;
 
-use crate::{Role, SizeRange, Threshold, WorkerId};
+use crate::{Role, SharedWorker, SizeRange, Threshold, WorkerId};
 
 /// The automatic threshold while no request has been seen yet, in bytes: what is served in one
 /// slice is small until the sizes speak for themselves.
@@ -23,11 +23,48 @@ pub(crate) fn small_cost_share(costs: &[f64], threshold: SizeClass) -> f64 {
     if small + large > 0.0 { small / (small + large) } else { 1.0 }
 }
 
+/// What is done about a number of small workers that is not whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Split {
+    /// It is rounded up (Minos §3.1).
+    Up,
+    /// One less than that, so that the large ones have more than they need and help out (Minos §6.1).
+    OneMoreLarge,
+    /// A worker is small for that part of its time.
+    Fractional,
+}
+
+/// Roles under `split`, and the worker whose time is split, if there is one.
+pub(crate) fn split_roles(
+    split: Split,
+    workers: usize,
+    small_cost_share: f64,
+) -> (Vec<Role>, Option<SharedWorker>) {
+    if split == Split::Up || workers == 1 {
+        return (roles(workers, small_cost_share), None);
+    }
+    if split == Split::OneMoreLarge {
+        let small = small_workers(workers, small_cost_share).saturating_sub(1).max(1);
+        return (small_and_large(small, workers), None);
+    }
+    let exact = small_cost_share * workers as f64;
+    let small = (exact as usize).clamp(1, workers - 1);
+    let small_permille = ((exact - small as f64) * 1000.0).clamp(0.0, 1000.0) as u16;
+    let shared = SharedWorker { worker: WorkerId(small as u16), small_permille };
+    (small_and_large(small, workers), Some(shared))
+}
+
+/// `small` small workers, then large ones.
+fn small_and_large(small: usize, workers: usize) -> Vec<Role> {
+    let mut roles = vec![Role::Small; workers];
+    roles[small..].fill(Role::Large);
+    roles
+}
+
 /// Small workers come first, large ones last; when all are small, the last is the standby.
 pub(crate) fn roles(workers: usize, small_cost_share: f64) -> Vec<Role> {
     let small = small_workers(workers, small_cost_share);
-    let mut roles = vec![Role::Small; workers];
-    roles[small..].fill(Role::Large);
+    let mut roles = small_and_large(small, workers);
     if small == workers {
         roles[workers - 1] = Role::Standby;
     }
@@ -45,11 +82,22 @@ fn small_workers(workers: usize, small_cost_share: f64) -> usize {
 ///
 /// Each worker gets at least one class while there are enough, and the last range always ends with
 /// the largest class. A range is off by at most the cost of one class, because a class has one home.
-pub(crate) fn ranges(costs: &[f64], threshold: SizeClass, roles: &[Role]) -> Vec<SizeRange> {
+/// The worker whose time is split gets a part that is smaller by as much.
+pub(crate) fn ranges(
+    costs: &[f64],
+    threshold: SizeClass,
+    roles: &[Role],
+    shared: Option<SharedWorker>,
+) -> Vec<SizeRange> {
     let first = threshold.index() + 1;
     let large = &costs[first..];
     let homes: Vec<WorkerId> = homes(roles).take(large.len()).collect();
-    let ends = equal_cost_ends(large, homes.len());
+    let weight = |&home: &WorkerId| match shared {
+        Some(shared) if shared.worker == home => 1.0 - f64::from(shared.small_permille) / 1000.0,
+        _ => 1.0,
+    };
+    let weights: Vec<f64> = homes.iter().map(weight).collect();
+    let ends = cost_ends(large, &weights);
     let mut begin = 0;
     let mut ranges = Vec::with_capacity(homes.len());
     for (end, worker) in ends.into_iter().zip(homes) {
@@ -66,14 +114,18 @@ fn homes(roles: &[Role]) -> impl Iterator<Item = WorkerId> + '_ {
     positions.map(|(index, _)| WorkerId(index as u16))
 }
 
-/// Cuts `costs` into `parts` non-empty pieces as equal as can be; the end of each piece.
-fn equal_cost_ends(costs: &[f64], parts: usize) -> Vec<usize> {
-    let total: f64 = costs.iter().sum();
+/// Cuts `costs` into non-empty pieces that are as near to `weights` as can be; the end of each piece.
+fn cost_ends(costs: &[f64], weights: &[f64]) -> Vec<usize> {
+    let (total, parts) = (costs.iter().sum::<f64>(), weights.len());
+    // Nobody has any weight: then all have the same.
+    let all_weights = weights.iter().sum::<f64>();
     let mut ends = Vec::with_capacity(parts);
-    let (mut end, mut sum) = (0, 0.0);
+    let (mut end, mut sum, mut weight) = (0, 0.0, 0.0);
     for part in 1..=parts {
         let (smallest, largest) = (end + 1, costs.len() - (parts - part));
-        let wanted = total * part as f64 / parts as f64;
+        weight += weights[part - 1];
+        let part_of_all = if all_weights > 0.0 { weight / all_weights } else { part as f64 / parts as f64 };
+        let wanted = total * part_of_all;
         // A class goes to the side on which it does less harm.
         while end < smallest || (end < largest && sum + costs[end] / 2.0 <= wanted) {
             sum += costs[end];
@@ -90,6 +142,24 @@ fn equal_cost_ends(costs: &[f64], parts: usize) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn equal_cost_ends(costs: &[f64], parts: usize) -> Vec<usize> {
+        cost_ends(costs, &vec![1.0; parts])
+    }
+
+    #[test]
+    fn a_worker_is_split_where_the_number_is_not_whole() {
+        let (roles, shared) = split_roles(Split::Fractional, 4, 0.6);
+        assert_eq!(roles, [Role::Small, Role::Small, Role::Large, Role::Large]);
+        let shared = shared.unwrap();
+        assert_eq!(shared.worker, WorkerId(2));
+        assert!((398..=400).contains(&shared.small_permille), "{shared:?}");
+        // The one that has 0.6 of itself for large requests gets 0.6 of what the other gets.
+        assert_eq!(cost_ends(&[1.0; 16], &[0.6, 1.0]), [6, 16]);
+        assert_eq!(split_roles(Split::Fractional, 2, 1.0).1.unwrap().small_permille, 1000);
+        assert_eq!(split_roles(Split::OneMoreLarge, 4, 0.6).0, roles);
+        assert_eq!(split_roles(Split::OneMoreLarge, 1, 0.6).0, [Role::Standby]);
+    }
 
     #[test]
     fn equal_costs_are_cut_equally() {

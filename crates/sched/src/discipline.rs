@@ -1,13 +1,19 @@
-//! Who executes a request: the policy as a trait, with the two that exist.
+//! Who executes a request: the policy as a trait, Minos' own and the simplest rival.
+
+use minos_base::SizeClass;
 
 use crate::{
-    ConfigError, ControlConfig, Cost, Decision, Plan, SizeHistogram, Threshold, control, smoothed::Smoothed,
+    ConfigError, ControlConfig, Cost, Decision, Dispatch, Help, Intake, Place, Plan, Pulls, SizeHistogram,
+    Threshold, WorkerId,
+    control::{self, Split},
+    dispatch,
+    smoothed::Smoothed,
 };
 
 /// A way to share requests among workers.
 ///
 /// The constants are known when the worker loop is compiled, so that a discipline pays only for
-/// what it uses. One that hands off or steals will add its own constants, false for these two.
+/// what it uses. What a worker asks in each turn of its loop, [`Dispatch`] answers.
 pub trait Discipline: Send + 'static {
     /// As in `--dispatch`.
     const NAME: &'static str;
@@ -35,6 +41,8 @@ pub trait Discipline: Send + 'static {
 #[derive(Debug)]
 pub struct SizeAware {
     config: ControlConfig,
+    name: &'static str,
+    split: Split,
     smoothed: Smoothed,
     plan: Plan,
     decision: Decision,
@@ -43,28 +51,60 @@ pub struct SizeAware {
 impl SizeAware {
     /// A policy that has seen nothing yet: all workers small, the last one on standby.
     pub fn new(config: ControlConfig) -> Result<Self, ConfigError> {
+        Self::with_split(config, Self::NAME, Split::Up)
+    }
+
+    /// The same under another name, with another way to split the workers.
+    pub(crate) fn with_split(
+        config: ControlConfig,
+        name: &'static str,
+        split: Split,
+    ) -> Result<Self, ConfigError> {
         config.check()?;
         let smoothed = Smoothed::new();
         let mut plan = Plan::all_small(config.workers);
         plan.threshold = control::initial_threshold(config.threshold);
-        let decision = decide(&config, &smoothed, &mut plan, 0);
-        Ok(Self { config, smoothed, plan, decision })
+        let decision = Decision::new(name, &plan, 0, (1.0, 1.0), config.cost, &smoothed.costs(config.cost));
+        let mut policy = Self { config, name, split, smoothed, plan, decision };
+        policy.decide(0);
+        Ok(policy)
     }
 
     /// What it was made with.
     pub fn config(&self) -> &ControlConfig {
         &self.config
     }
+
+    /// Fills in roles and ranges for the threshold that stands in the plan.
+    fn decide(&mut self, requests: u64) {
+        let (plan, config) = (&mut self.plan, &self.config);
+        let costs = self.smoothed.costs(config.cost);
+        let cost_share = control::small_cost_share(&costs, plan.threshold);
+        (plan.roles, plan.shared) = control::split_roles(self.split, config.workers, cost_share);
+        plan.ranges = control::ranges(&costs, plan.threshold, &plan.roles, plan.shared);
+        let shares = (self.smoothed.share_up_to(plan.threshold), cost_share);
+        self.decision = Decision::new(self.name, plan, requests, shares, config.cost, &costs);
+    }
 }
 
-/// Fills in roles and ranges for the threshold that stands in `plan`.
-fn decide(config: &ControlConfig, smoothed: &Smoothed, plan: &mut Plan, requests: u64) -> Decision {
-    let costs = smoothed.costs(config.cost);
-    let cost_share = control::small_cost_share(&costs, plan.threshold);
-    plan.roles = control::roles(config.workers, cost_share);
-    plan.ranges = control::ranges(&costs, plan.threshold, &plan.roles);
-    let shares = (smoothed.share_up_to(plan.threshold), cost_share);
-    Decision::new(SizeAware::NAME, plan, requests, shares, config.cost, &costs)
+impl Dispatch for SizeAware {
+    const INTAKE: Intake = Intake::Always;
+
+    fn share(plan: &Plan, worker: WorkerId, queue: WorkerId) -> usize {
+        dispatch::small_workers_share(plan, worker, queue)
+    }
+
+    fn place(plan: &Plan, _: WorkerId, class: SizeClass) -> Place {
+        dispatch::by_size(plan, class)
+    }
+
+    fn pulls(_: &Plan, worker: WorkerId) -> Pulls {
+        dispatch::own_ring(worker)
+    }
+
+    fn help(_: &Plan, _: WorkerId) -> Help {
+        Help::No
+    }
 }
 
 impl Discipline for SizeAware {
@@ -92,7 +132,7 @@ impl Discipline for SizeAware {
             let previous = (self.plan.epoch > 1).then_some(self.plan.threshold);
             self.plan.threshold = self.smoothed.percentile(self.config.percentile, previous);
         }
-        self.decision = decide(&self.config, &self.smoothed, &mut self.plan, total);
+        self.decide(total);
         &self.plan
     }
 }
@@ -112,6 +152,26 @@ impl KeySharded {
         let plan = Plan::all_small(workers);
         let decision = Decision::new(Self::NAME, &plan, 0, (1.0, 1.0), Cost::Packets, &[]);
         Ok(Self { plan, decision })
+    }
+}
+
+impl Dispatch for KeySharded {
+    const INTAKE: Intake = Intake::Always;
+
+    fn share(_: &Plan, worker: WorkerId, queue: WorkerId) -> usize {
+        dispatch::own_queue(worker, queue)
+    }
+
+    fn place(_: &Plan, _: WorkerId, _: SizeClass) -> Place {
+        Place::Here
+    }
+
+    fn pulls(_: &Plan, _: WorkerId) -> Pulls {
+        Pulls::default()
+    }
+
+    fn help(_: &Plan, _: WorkerId) -> Help {
+        Help::No
     }
 }
 

@@ -2,6 +2,8 @@
 
 use minos_base::SizeClass;
 
+use crate::WorkerSet;
+
 /// A worker, counted from zero. Also the number of its RX queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WorkerId(pub u16);
@@ -36,6 +38,15 @@ pub struct SizeRange {
     pub worker: WorkerId,
 }
 
+/// A large worker that is small for a part of its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedWorker {
+    /// The worker.
+    pub worker: WorkerId,
+    /// So many thousandths of its time are the small requests', as long as they need it.
+    pub small_permille: u16,
+}
+
 /// Who serves what until the next plan.
 ///
 /// The ranges are in order and without gaps: together they hold every class above the threshold,
@@ -50,12 +61,24 @@ pub struct Plan {
     pub roles: Vec<Role>,
     /// The homes of the large classes, smallest class first.
     pub ranges: Vec<SizeRange>,
+    /// The large worker whose time is split, where the number of small workers is not whole
+    /// ([`Fractional`](crate::Fractional)).
+    pub shared: Option<SharedWorker>,
+    /// Workers that serve only small requests, and those from a ring ([`Reserved`](crate::Reserved)).
+    pub reserved: WorkerSet,
 }
 
 impl Plan {
     /// A plan under which each of `workers` serves whatever arrives at it.
     pub(crate) fn all_small(workers: usize) -> Self {
-        Self { epoch: 0, threshold: SizeClass::MAX, roles: vec![Role::Small; workers], ranges: Vec::new() }
+        Self {
+            epoch: 0,
+            threshold: SizeClass::MAX,
+            roles: vec![Role::Small; workers],
+            ranges: Vec::new(),
+            shared: None,
+            reserved: WorkerSet::EMPTY,
+        }
     }
 
     /// The large worker that serves `class`; `None` when it is small and served where it is.
@@ -87,6 +110,12 @@ impl Plan {
     /// Workers that drain RX queues: the small ones and the standby.
     pub fn small_workers(&self) -> usize {
         self.roles.iter().filter(|&&role| role != Role::Large).count()
+    }
+
+    /// Workers in `role`.
+    pub fn workers_in(&self, role: Role) -> WorkerSet {
+        let positions = self.roles.iter().enumerate().filter(|&(_, &had)| had == role);
+        positions.map(|(index, _)| WorkerId(index as u16)).collect()
     }
 
     /// Workers that serve nothing but large requests.
