@@ -6,6 +6,7 @@ mod bench;
 mod client;
 mod demo;
 mod serve;
+mod sim;
 mod time;
 
 use std::{io::IsTerminal, process::ExitCode, sync::Arc};
@@ -33,6 +34,7 @@ enum Command {
     Get(client::GetArgs),
     Serve(Box<serve::ServeOptions>),
     Set(client::SetArgs),
+    Sim(sim::SimArgs),
     Stats(client::StatsArgs),
 }
 
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
         Command::Get(args) => return args.run(),
         Command::Set(args) => return args.run(),
         Command::Stats(args) => return args.run(),
+        Command::Sim(args) => sim::run(args),
         Command::Serve(options) => serve::run(options, verbosity),
     };
     match result {

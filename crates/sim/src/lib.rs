@@ -1,0 +1,23 @@
+//! Discrete-event simulators.
+//!
+//! [`queues`] compares ways to bind requests to workers in the abstract, as queueing theory does
+//! (Minos §2.2): a request is an arrival time and a service time. [`theory`] has what is known in
+//! closed form, which the tests hold the simulator against.
+//!
+//! Runs are reproducible to the bit on every machine: time is counted in whole ticks, events at the
+//! same tick happen in the order in which they were scheduled, the generator is a specified one
+//! ([`Random`]), and logarithms come from a library that is compiled with the program.
+
+#![forbid(unsafe_code)]
+
+mod calendar;
+pub mod queues;
+mod random;
+mod service;
+mod stats;
+pub mod theory;
+
+pub use calendar::{Calendar, Ticks};
+pub use random::Random;
+pub use service::{Distribution, DistributionError, Service, ServiceTimes};
+pub use stats::{Estimate, Recorder, Responses, Summary};
