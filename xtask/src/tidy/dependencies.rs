@@ -3,7 +3,7 @@
 use super::SourceFile;
 
 /// Which of our crates a crate may depend on. Tests may depend on anything.
-const ALLOWED: [(&str, &[&str]); 16] = [
+const ALLOWED: [(&str, &[&str]); 19] = [
     ("base", &[]),
     ("command", &["base"]),
     ("sync", &["base"]),
@@ -18,7 +18,10 @@ const ALLOWED: [(&str, &[&str]); 16] = [
     ("python", &["client"]),
     ("workload", &["base", "proto", "net"]),
     ("testkit", &["base"]),
-    ("minos", &["base", "client", "engine", "net", "node", "sched", "workload"]),
+    ("rack", &["base"]),
+    ("rackmodel", &["base", "rack"]),
+    ("sim", &["base", "sched", "workload"]),
+    ("minos", &["base", "client", "engine", "net", "node", "rackmodel", "sched", "sim", "workload"]),
     ("xtask", &["base", "testkit"]),
 ];
 
