@@ -126,6 +126,30 @@ fn a_full_burst_leaves_with_one_call_and_arrives_in_order() {
 }
 
 #[test]
+fn a_train_leaves_from_where_it_was_composed() {
+    let (near, far, other) = (port("127.0.0.1:0"), port("127.0.0.1:0"), port("127.0.0.1:0"));
+    let mut out = TransmitBurst::new();
+    let bytes = pattern(250);
+    out.buffer().extend_from_slice(&bytes);
+    // What is pushed afterwards lies behind that, and must not go on from a train that does not end there.
+    assert!(out.queue(far.address(), 0..200, 100));
+    assert!(out.push(far.address(), &pattern(100), 100));
+    out.buffer().extend_from_slice(&bytes);
+    for not_there in [200..250, 350..601, 350..350] {
+        assert!(!out.queue(other.address(), not_there, 100));
+    }
+    assert!(out.queue(other.address(), 550..600, 100));
+    assert_eq!((out.len(), out.send(&near).trains, out.buffer().len()), (3, 3, 0));
+    let mut burst = ReceiveBurst::new();
+    let inbox = Inbox::receive(&far, &mut burst, 3);
+    assert_eq!(inbox.bytes(), [&bytes[..100], &bytes[100..200], &pattern(100)]);
+    assert_eq!(Inbox::receive(&other, &mut burst, 1).bytes(), [&bytes[200..]]);
+    out.buffer().resize(70_000, 1);
+    assert!(!out.queue(far.address(), 0..6_500, 100), "more segments than a train may have");
+    assert!(out.queue(far.address(), 0..6_400, 100));
+}
+
+#[test]
 fn what_goes_to_one_peer_becomes_one_train() {
     let (near, far, other) = (port("127.0.0.1:0"), port("127.0.0.1:0"), port("127.0.0.1:0"));
     let mut out = TransmitBurst::new();

@@ -2,7 +2,6 @@
 
 use std::{io::IoSlice, net::SocketAddr, ops::Range};
 
-use arrayvec::ArrayVec;
 use minos_engine::Mode;
 use minos_net::udp::{BURST_MESSAGES, Sent, TransmitBurst, UdpPort};
 
@@ -11,23 +10,14 @@ use crate::{counters::Counters, metrics::Metrics, native::Egress, shared::Worker
 /// Bytes of answers after which they are sent, though the burst has not ended.
 const COMPOSED_BYTES_MAX: usize = 512 << 10;
 
-/// Where answers are composed, in memory that is kept from burst to burst.
+/// Where answers are composed, in memory that is kept from burst to burst, and from where they leave.
 #[derive(Default)]
-pub(crate) struct Outbound {
-    buffer: Vec<u8>,
-    trains: ArrayVec<Train, BURST_MESSAGES>,
-    burst: TransmitBurst,
-}
+pub(crate) struct Outbound(TransmitBurst);
 
-struct Train {
-    peer: SocketAddr,
-    bytes: Range<usize>,
-    segment_bytes: usize,
-}
-
-/// Answers leave through one port, and what became of them is counted.
+/// Answers leave through one port, and what became of them is counted; the bytes of what is composed in the buffer by
+/// whoever composes it.
 pub(crate) struct PortEgress<'a> {
-    outbound: &'a mut Outbound,
+    burst: &'a mut TransmitBurst,
     port: &'a UdpPort,
     metrics: &'a Metrics,
     counters: &'a Counters,
@@ -40,24 +30,17 @@ impl Outbound {
         port: &'a UdpPort,
         worker: &'a WorkerShared<M>,
     ) -> PortEgress<'a> {
-        PortEgress { outbound: self, port, metrics: &worker.metrics, counters: &worker.counters }
+        PortEgress { burst: &mut self.0, port, metrics: &worker.metrics, counters: &worker.counters }
     }
 }
 
 impl PortEgress<'_> {
     /// Sends whatever is queued, in one call.
     pub(crate) fn flush(&mut self) {
-        let Outbound { buffer, trains, burst } = &mut *self.outbound;
-        if trains.is_empty() {
+        if self.burst.is_empty() {
             return;
         }
-        self.counters.bytes_written.add(buffer.len() as u64);
-        for train in trains.drain(..) {
-            // There is room for as many trains as were queued.
-            let _ = burst.push(train.peer, &buffer[train.bytes], train.segment_bytes);
-        }
-        buffer.clear();
-        let sent = burst.send(self.port);
+        let sent = self.burst.send(self.port);
         self.count(sent);
     }
 
@@ -75,21 +58,27 @@ impl PortEgress<'_> {
 
 impl Egress for PortEgress<'_> {
     fn buffer(&mut self) -> &mut Vec<u8> {
-        &mut self.outbound.buffer
+        self.burst.buffer()
     }
 
     fn queue_train(&mut self, peer: SocketAddr, train: Range<usize>, segment_bytes: usize) {
-        let train = Train { peer, bytes: train, segment_bytes };
-        if self.outbound.trains.try_push(train).is_err() {
+        if !self.burst.queue(peer, train, segment_bytes) {
             self.metrics.native_trains_dropped.count();
         }
     }
 
     fn make_room(&mut self) {
-        let Outbound { buffer, trains, .. } = &*self.outbound;
         // One train may be queued before there is the next chance.
-        if trains.len() + 1 >= BURST_MESSAGES || buffer.len() >= COMPOSED_BYTES_MAX {
+        if self.burst.len() + 1 >= BURST_MESSAGES || self.burst.buffer().len() >= COMPOSED_BYTES_MAX {
             self.flush();
+        }
+    }
+
+    fn send(&mut self, peer: SocketAddr, bytes: &[u8], segment_bytes: usize) {
+        self.make_room();
+        self.counters.bytes_written.add(bytes.len() as u64);
+        if !self.burst.push(peer, bytes, segment_bytes) {
+            self.metrics.native_trains_dropped.count();
         }
     }
 

@@ -1,6 +1,6 @@
 //! Sending many trains with one call.
 
-use std::{io::IoSlice, net::SocketAddr};
+use std::{io::IoSlice, net::SocketAddr, ops::Range};
 
 use arrayvec::ArrayVec;
 use rustix::io::Errno;
@@ -91,6 +91,28 @@ impl TransmitBurst {
         true
     }
 
+    /// The bytes of the trains that wait. What is appended can leave from where it lies: see
+    /// [`queue`](Self::queue). What is there already is to stay as it is.
+    pub fn buffer(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    /// Queues the train for `peer` that lies in this part of the [`buffer`](Self::buffer), of segments of
+    /// `segment_bytes`, of which the last may be shorter; says false, and queues nothing, if it does not lie behind
+    /// those that wait, is longer than a train may be, or there is no room before the next [`send`](Self::send).
+    #[must_use]
+    pub fn queue(&mut self, peer: SocketAddr, train: Range<usize>, segment_bytes: usize) -> bool {
+        let segment_bytes = segment_bytes.max(1);
+        let Range { start: begin, end } = train;
+        let is_behind = begin >= self.trains.last().map_or(0, |train| train.end);
+        let is_train = begin < end && end <= self.bytes.len() && end - begin <= train_bytes(segment_bytes);
+        if !is_behind || !is_train || self.trains.is_full() {
+            return false;
+        }
+        self.trains.push(Train { peer, name: peer.into(), begin, end, segment_bytes });
+        true
+    }
+
     /// Sends what waits, with one call unless something is refused, and is empty then.
     pub fn send(&mut self, port: &UdpPort) -> Sent {
         let mut sent = Sent::default();
@@ -106,8 +128,10 @@ impl TransmitBurst {
     fn room_behind(&self, peer: SocketAddr, segment_bytes: usize) -> usize {
         let Some(train) = self.trains.last() else { return 0 };
         let bytes = train.end - train.begin;
-        let goes_on =
-            train.peer == peer && train.segment_bytes == segment_bytes && bytes.is_multiple_of(segment_bytes);
+        let goes_on = train.peer == peer
+            && train.segment_bytes == segment_bytes
+            && train.end == self.bytes.len()
+            && bytes.is_multiple_of(segment_bytes);
         if goes_on { train_bytes(segment_bytes).saturating_sub(bytes) } else { 0 }
     }
 
