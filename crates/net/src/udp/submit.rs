@@ -174,15 +174,17 @@ fn submit(socket: BorrowedFd<'_>, outgoing: &[Outgoing<'_>]) -> Result<usize, Er
         header.write(head(message, control));
     }
     loop {
+        // Called directly, as in `receive`.
         // SAFETY: `count` headers were written above; their names, pieces and control messages are
         // borrowed by `outgoing` or lie in `controls`, so that they live through the call, which only
         // reads them and writes nothing but lengths into the headers.
         let result = unsafe {
-            libc::sendmmsg(
+            libc::syscall(
+                libc::SYS_sendmmsg,
                 socket.as_raw_fd(),
-                headers.as_mut_ptr().cast(),
+                headers.as_mut_ptr(),
                 count as libc::c_uint,
-                (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as _,
+                libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
             )
         };
         if let Ok(taken) = usize::try_from(result) {
