@@ -14,8 +14,12 @@ use crate::measure::{
 /// Shares of what the server answers in closed loop.
 const LOADS: [f64; 8] = [0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 1.0];
 
-/// Below this share of the offered rate, a server does not keep up, and latency says how long the run was.
-const KEPT_UP_MIN: f64 = 0.97;
+/// A server that answers less than is offered by more than this share does not keep up, and its latency says how long
+/// the run was.
+const BEHIND_MAX: f64 = 0.03;
+
+/// Chance makes arrivals that many standard deviations fewer than are meant.
+const DEVIATIONS: f64 = 4.0;
 
 /// What is asked.
 #[derive(Clone, Copy)]
@@ -37,7 +41,9 @@ const WAYS: [Way; 6] = [
 
 /// A point of a curve.
 struct Point {
+    /// Requests that are meant to be sent.
     offered_per_s: f64,
+    operations_per_s_min: f64,
     operations_per_s: Samples,
     p50_us: Samples,
     p99_us: Samples,
@@ -59,7 +65,8 @@ pub(super) fn measure(
     rounds: u32,
     widths: &Widths,
 ) -> anyhow::Result<Curves> {
-    let mut curves: Vec<Curve> = WAYS.into_iter().map(|way| Curve::of(way, widths)).collect();
+    let seconds = runner.seconds();
+    let mut curves: Vec<Curve> = WAYS.into_iter().map(|way| Curve::of(way, widths, seconds)).collect();
     for round in 1..=rounds {
         eprintln!("native, curves: round {round} of {rounds}");
         for Curve { way, points } in &mut curves {
@@ -80,24 +87,25 @@ pub(super) fn measure(
 }
 
 impl Curve {
-    fn of(way: Way, widths: &Widths) -> Self {
+    fn of(way: Way, widths: &Widths, seconds: f64) -> Self {
         let most = widths.requests_per_s(way.server, way.scheme, way.width);
-        let point = |load: f64| Point {
-            offered_per_s: (load * most).max(1.0),
-            operations_per_s: Samples::default(),
-            p50_us: Samples::default(),
-            p99_us: Samples::default(),
+        let point = |load: f64| {
+            let offered_per_s = (load * most).max(1.0);
+            let kept_up_min = 1.0 - BEHIND_MAX - DEVIATIONS / (offered_per_s * seconds).sqrt();
+            Point {
+                offered_per_s,
+                operations_per_s_min: kept_up_min * offered_per_s * f64::from(way.width),
+                operations_per_s: Samples::default(),
+                p50_us: Samples::default(),
+                p99_us: Samples::default(),
+            }
         };
         Self { way, points: LOADS.into_iter().map(point).collect() }
     }
 
     /// Points up to the first one at which the server did not keep up.
     fn kept_up(&self) -> impl Iterator<Item = &Point> {
-        let width = f64::from(self.way.width);
-        let keeps_up = move |point: &&Point| {
-            point.operations_per_s.median() >= KEPT_UP_MIN * point.offered_per_s * width
-        };
-        self.points.iter().take_while(keeps_up)
+        self.points.iter().take_while(|point| point.operations_per_s.median() >= point.operations_per_s_min)
     }
 }
 
@@ -129,12 +137,10 @@ impl Curves {
             for (number, point) in curve.points.iter().enumerate() {
                 let has_latency = number < kept_up;
                 let latency = |samples: &Samples| if has_latency { cell(samples, 1) } else { "-".to_owned() };
-                let mut thousands = Samples::default();
-                thousands.push(point.operations_per_s.median() / 1e3);
                 report.rows.push(vec![
                     curve.way.name.to_owned(),
                     format!("{:.0}", point.offered_per_s),
-                    format!("{:.0}", thousands.median()),
+                    format!("{:.0}", point.operations_per_s.median() / 1e3),
                     latency(&point.p50_us),
                     latency(&point.p99_us),
                 ]);

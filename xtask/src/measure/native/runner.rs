@@ -45,6 +45,11 @@ impl<'a> Runner<'a> {
         Self { program, millis, csv: csv.to_owned() }
     }
 
+    /// Length of each measurement.
+    pub(super) fn seconds(&self) -> f64 {
+        f64::from(self.millis) / 1e3
+    }
+
     /// All samples so far.
     pub(super) fn csv(&self) -> &str {
         &self.csv
