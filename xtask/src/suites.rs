@@ -24,8 +24,15 @@ const HUGE_TESTS: &str = "65536";
 /// The server's tests that need nothing but the server.
 const SERVER_TESTS: [&str; 8] =
     ["test", "-p", "minos", "--test", "limits", "--test", "linearizability", "--no-fail-fast"];
-const FUZZ_TARGETS: [&str; 6] =
-    ["memcache_parse", "memcache_execute", "memcache_reply", "resp_reply", "native_request", "native_reply"];
+const FUZZ_TARGETS: [&str; 7] = [
+    "memcache_parse",
+    "memcache_execute",
+    "memcache_reply",
+    "resp_reply",
+    "native_request",
+    "native_reply",
+    "native_serve",
+];
 /// Instrumentation that libFuzzer steers by, as cargo-fuzz would set it.
 const FUZZ_FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \

@@ -1,0 +1,151 @@
+//! The server's part of the native protocol: random datagrams, from clients that know their cookie and from one that
+//! does not, do no harm. Nobody without a cookie is sent more than came, every answer can be read by its client, and
+//! whatever was begun ends.
+
+#![no_main]
+
+#[path = "native_serve/script.rs"]
+mod script;
+#[path = "native_serve/wire.rs"]
+mod wire;
+
+use std::{
+    collections::VecDeque,
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use libfuzzer_sys::fuzz_target;
+use minos_base::{Clock, SizeClass, hash_key};
+use minos_engine::{Engine, StoreConfig, StoreMode};
+use minos_node::{
+    config::{NativeConfig, Secret},
+    native::{Job, NativeSetting, NativeShared, NativeWorker, SizeLimit, Turn},
+};
+use minos_proto::native::{SealKey, Welcome};
+use minos_sched::WorkerId;
+
+use script::{Script, Step, client};
+use wire::Wire;
+
+const WORKERS: u16 = 2;
+const VALUE_BYTES_MAX: u64 = 64 << 10;
+const SECRET: &[u8] = b"a secret of enough bytes";
+
+fuzz_target!(|input: &[u8]| {
+    let [options, input @ ..] = input else { return };
+    let mut site = Site::new(*options, hash_key(input, u64::from(*options)).0);
+    let mut script = Script::new(input, options & 1 == 1);
+    while let Some(step) = script.next(&site.known) {
+        site.take(&step);
+    }
+    site.end();
+});
+
+/// What clients have learnt, by which scripts are made to go deeper than chance would.
+#[derive(Debug, Default)]
+struct Known {
+    welcome: Option<Welcome>,
+    cas: u64,
+    transfer: u64,
+}
+
+struct Site {
+    shared: Arc<NativeShared<StoreMode>>,
+    store: Arc<Engine<StoreMode>>,
+    workers: Vec<NativeWorker<'static, StoreMode>>,
+    placement: SizeLimit,
+    now: Instant,
+    seal: Option<SealKey>,
+    known: Known,
+}
+
+impl Site {
+    /// `unguessable` is another one for other inputs: what the fuzzer learnt of cookies is worth nothing then.
+    fn new(options: u8, unguessable: u64) -> Self {
+        let store_config =
+            StoreConfig { value_bytes_max: VALUE_BYTES_MAX, hash_seed: 77, ..StoreConfig::new(4 << 20) };
+        let store = Arc::new(Engine::create(&store_config).expect("that much memory can be had"));
+        let now = Instant::now();
+        let is_sealed = options & 1 == 1;
+        let config = NativeConfig {
+            secret: Secret::new(SECRET).filter(|_| is_sealed),
+            window: 1 + u16::from(options >> 4),
+            transfers_per_source: 2,
+            ..NativeConfig::new(([127, 0, 0, 1], 7000).into())
+        };
+        let entropy = std::array::from_fn(|at| hash_key(&[at as u8], unguessable).0 as u8);
+        let setting = NativeSetting {
+            queues: WORKERS,
+            base_port: 7000,
+            value_bytes_max: VALUE_BYTES_MAX,
+            entropy,
+            start: now,
+        };
+        let shared = Arc::new(NativeShared::new(Arc::clone(&store), Clock::new(), &config, &setting));
+        let worker = |id| NativeWorker::standalone(Arc::clone(&shared), WorkerId(id));
+        let large_worker = (options & 2 == 2).then_some(WorkerId(1));
+        Self {
+            workers: (0..WORKERS).map(worker).collect(),
+            placement: SizeLimit { class_max: SizeClass::of(100), large_worker },
+            now,
+            seal: is_sealed.then(|| SealKey::from_secret(SECRET)),
+            known: Known::default(),
+            shared,
+            store,
+        }
+    }
+
+    fn take(&mut self, step: &Step) {
+        match step {
+            Step::Wait(milliseconds) => {
+                self.now += Duration::from_millis(*milliseconds);
+                self.workers.iter_mut().for_each(|worker| worker.on_tick(self.now));
+            }
+            Step::Datagram { peer, queue, bytes } => {
+                let sent = self.deliver(*peer, *queue, bytes);
+                let is_client = *peer == client();
+                let welcome = self.known.welcome.as_ref().filter(|_| is_client);
+                sent.check(*peer, bytes, welcome, self.seal.as_ref());
+                if is_client {
+                    sent.learn(&mut self.known);
+                }
+            }
+        }
+    }
+
+    /// What leaves when a datagram arrives at the socket of `queue`, and whatever it makes workers hand over.
+    fn deliver(&mut self, peer: SocketAddr, queue: usize, bytes: &[u8]) -> Wire {
+        let mut wire = Wire::default();
+        let mut ring = VecDeque::new();
+        let mut hand_off = |to: WorkerId, job: Job| {
+            ring.push_back((to, job));
+            Ok(())
+        };
+        let (now, placement) = (self.now, &mut self.placement);
+        let turn = Turn { now, placement, egress: &mut wire, hand_off: &mut hand_off };
+        let message = (peer, bytes, bytes.len());
+        self.workers[queue % usize::from(WORKERS)].on_messages(queue, [message], turn);
+        while let Some((worker, job)) = ring.pop_front() {
+            let mut hand_off = |to: WorkerId, job: Job| {
+                ring.push_back((to, job));
+                Ok(())
+            };
+            let turn =
+                Turn { now, placement: &mut self.placement, egress: &mut wire, hand_off: &mut hand_off };
+            self.workers[worker.index()].on_job(job, turn);
+        }
+        wire
+    }
+
+    /// After long enough nothing is left of any transfer, and the store is sound.
+    fn end(&mut self) {
+        for _ in 0..3 {
+            self.take(&Step::Wait(10_000));
+        }
+        assert!(self.workers.iter().all(|worker| worker.transfers_open() == 0));
+        assert_eq!(self.shared.transfer_bytes(), 0);
+        assert_eq!(self.store.check(), Ok(()));
+    }
+}
