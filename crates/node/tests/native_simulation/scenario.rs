@@ -33,6 +33,8 @@ pub(crate) struct Scenario {
     /// Operations that a client has open at once.
     pub(crate) open_max: usize,
     pub(crate) token_keys: u32,
+    /// Bytes of each token, if all have as many: fragments of one could be taken for fragments of another.
+    pub(crate) token_bytes: Option<u32>,
     pub(crate) number_keys: u32,
     /// Values above this are large by the plan, in bytes.
     pub(crate) threshold_bytes: u64,
@@ -46,6 +48,8 @@ pub(crate) struct Scenario {
     pub(crate) window: u16,
     /// Stores of large values of one address at once.
     pub(crate) transfers_per_source: usize,
+    /// Silence after which such a store is given up, and time for which it is remembered, in milliseconds.
+    pub(crate) transfer_timeout_ms: u64,
     pub(crate) sessions_max: usize,
     /// How long an operation may wait for others, in microseconds.
     pub(crate) batch_delay_us: u64,
@@ -95,6 +99,7 @@ impl Scenario {
             operations: rng.random_range(5..=25),
             open_max: rng.random_range(1..=6),
             token_keys: rng.random_range(1..=4),
+            token_bytes: chance(rng, 0.2, 1..=40_000).map(|bytes| bytes as u32),
             number_keys: rng.random_range(1..=3),
             threshold_bytes: among(rng, &[100, 2000, 20_000, 1 << 20]) as u64,
             access: [AccessKind::Crcw, AccessKind::Crew, AccessKind::Erew][rng.random_range(0..3)],
@@ -105,6 +110,7 @@ impl Scenario {
             datagram_bytes: [among(rng, &[512, 1448, 1448, 8000]), among(rng, &[512, 1448, 1448, 8000])],
             window: among(rng, &[1, 2, 8, 32]) as u16,
             transfers_per_source: among(rng, &[1, 2, 8]),
+            transfer_timeout_ms: among(rng, &[10, 50, 500]) as u64,
             sessions_max: among(rng, &[1, 2, 64, 64]),
             batch_delay_us: among(rng, &[0, 0, 50]) as u64,
             timeout_ms: among(rng, &[60, 2000, 2000, 10_000]) as u64,
@@ -176,7 +182,7 @@ fn faults(rng: &mut StdRng) -> Faults {
         delay_ns: delay_ns..=delay_ns + rng.random_range(0..200 * US),
         corruption,
         truncation,
-        unnoticed: chance(rng, 0.1, 1..=100).map_or(0.0, |hundredths| hundredths as f64 / 100.0),
+        unnoticed: chance(rng, 0.1, 1..=30).map_or(0.0, |hundredths| hundredths as f64 / 100.0),
         datagram_bytes_max: 9000,
     }
 }

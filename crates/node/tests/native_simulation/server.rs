@@ -34,8 +34,6 @@ pub(crate) const SECRET: &[u8] = b"a secret of tests, for tests";
 const VALUE_BYTES_MAX: u64 = 8 << 20;
 /// Between two looks at what has timed out, in nanoseconds.
 const TICK_NS: u64 = 5 * MS;
-/// Silence after which a store is given up.
-pub(crate) const TRANSFER_TIMEOUT: Duration = Duration::from_millis(500);
 /// Datagrams that a socket holds.
 const SOCKET_DATAGRAMS: usize = 300;
 /// Jobs of its ring that a worker does in one turn.
@@ -353,7 +351,7 @@ fn native_config(scenario: &Scenario) -> NativeConfig {
         datagram_bytes: scenario.datagram_bytes[0],
         window: scenario.window,
         transfers_per_source: scenario.transfers_per_source,
-        transfer_timeout: TRANSFER_TIMEOUT,
+        transfer_timeout: Duration::from_millis(scenario.transfer_timeout_ms),
         transfer_memory_bytes: scenario.transfer_memory_bytes,
         sessions: scenario.sessions_max,
         secret: scenario.is_sealed.then(|| Secret::new(SECRET)).flatten(),

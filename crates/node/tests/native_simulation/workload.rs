@@ -151,11 +151,13 @@ impl Workload {
 
     fn token(&mut self) -> Token {
         self.tokens += 1;
-        let pattern_bytes = match self.rng.random_range(0..100) {
-            0..60 => self.rng.random_range(0..150),
-            60..80 => self.rng.random_range(150..3000),
-            80..93 => self.rng.random_range(3000..30_000),
-            _ => self.rng.random_range(30_000..300_000),
+        let size = self.rng.random_range(0..100);
+        let pattern_bytes = match (self.scenario.token_bytes, size) {
+            (Some(bytes), _) => bytes,
+            (None, 0..60) => self.rng.random_range(0..150),
+            (None, 60..80) => self.rng.random_range(150..3000),
+            (None, 80..93) => self.rng.random_range(3000..30_000),
+            (None, _) => self.rng.random_range(30_000..300_000),
         };
         Token { id: self.tokens, pattern_bytes }
     }

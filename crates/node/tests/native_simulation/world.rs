@@ -18,7 +18,7 @@ use rand::{RngExt as _, rngs::StdRng};
 use crate::{
     checker,
     scenario::{MS, Scenario},
-    server::{SECRET, SERVER, SimServer, TRANSFER_TIMEOUT, Times, address},
+    server::{SECRET, SERVER, SimServer, Times, address},
     workload::{Asked, Workload},
 };
 
@@ -261,8 +261,7 @@ impl<M: Mode> World<M> {
 
     /// Lets everything end that is still on its way, and what nobody asks for any more time out.
     fn settle(&mut self) -> Result<(), String> {
-        let timeout_ns = TRANSFER_TIMEOUT.as_nanos() as u64;
-        let until_ns = self.now_ns + 3 * timeout_ns + 2 * self.scenario.late_ns();
+        let until_ns = self.now_ns + 3 * self.scenario.transfer_timeout_ms * MS + 2 * self.scenario.late_ns();
         while self.now_ns < until_ns {
             self.step(until_ns)?;
         }
