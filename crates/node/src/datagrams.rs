@@ -17,8 +17,6 @@ use crate::{
     worker::Worker,
 };
 
-/// Room for one received message, which may be a train.
-const MESSAGE_BYTES_MAX: usize = 64 << 10;
 /// For how long the next sign of a large transfer is looked for at each turn after the last one. A client that takes
 /// longer waits for the next time that this worker sleeps or keeps house.
 const ACTIVE_FOR: Duration = Duration::from_millis(10);
@@ -26,49 +24,21 @@ const ACTIVE_FOR: Duration = Duration::from_millis(10);
 /// What a worker needs to serve datagrams.
 pub(crate) struct Datagrams<'s, M: Mode> {
     native: NativeWorker<'s, M>,
-    /// For the worker's own queue.
     burst: ReceiveBurst,
-    /// For its part of the queues of large workers.
-    share: ReceiveBurst,
-    share_messages: usize,
-    /// For a worker that should be doing something else.
-    single: ReceiveBurst,
     outbound: Outbound,
     /// What was last known of the activity of transfers, and until when their port is polled at every turn.
     activity: u64,
     active_until: Instant,
 }
 
-/// How much of a port is looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Portion {
-    /// A whole burst.
-    Burst,
-    /// This worker's part of the queue of a large worker (Minos §3.1).
-    Share,
-    /// One message.
-    Single,
-}
-
 impl<'s, M: Mode> Datagrams<'s, M> {
     pub(crate) fn new(native: NativeWorker<'s, M>, now: Instant) -> Self {
         Self {
             native,
-            burst: ReceiveBurst::with_slots(BURST_MAX, MESSAGE_BYTES_MAX),
-            share: ReceiveBurst::with_slots(1, MESSAGE_BYTES_MAX),
-            share_messages: 1,
-            single: ReceiveBurst::with_slots(1, MESSAGE_BYTES_MAX),
+            burst: ReceiveBurst::new(),
             outbound: Outbound::default(),
             activity: 0,
             active_until: now,
-        }
-    }
-
-    /// Makes room for shares of so many messages.
-    fn set_share(&mut self, messages: usize) {
-        if self.share_messages != messages {
-            self.share = ReceiveBurst::with_slots(messages, MESSAGE_BYTES_MAX);
-            self.share_messages = messages;
         }
     }
 
@@ -88,27 +58,15 @@ impl<'s, M: Mode> Datagrams<'s, M> {
 }
 
 impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
-    /// Prepares for its part of the queues of large workers under a new plan.
-    pub(crate) fn share_datagrams(&mut self) {
-        let messages = self.share_of_large_queues();
-        if let Some(datagrams) = &mut self.datagrams {
-            datagrams.set_share(messages);
-        }
-    }
-
-    /// Serves what has arrived at the port of `queue`, which is no other worker's to receive from at the moment; says
-    /// whether anything had. From the number of RX queues on, these are the transfer ports.
-    pub(crate) fn poll_port(&mut self, queue: usize, portion: Portion) -> bool {
+    /// Serves at most `messages_max` messages that have arrived at the port of `queue`, which is no other worker's to
+    /// receive from at the moment; says whether any had. From the number of RX queues on, these are the transfer
+    /// ports.
+    pub(crate) fn poll_port(&mut self, queue: usize, messages_max: usize) -> bool {
         let (shared, id) = (self.shared, self.id);
         let (Some(side), Some(datagrams)) = (&shared.native, &mut self.datagrams) else { return false };
-        let Datagrams { native, outbound, .. } = datagrams;
-        let burst = match portion {
-            Portion::Burst => &mut datagrams.burst,
-            Portion::Share => &mut datagrams.share,
-            Portion::Single => &mut datagrams.single,
-        };
+        let Datagrams { native, burst, outbound, .. } = datagrams;
         let port = side.ports.port(queue);
-        if let Err(error) = port.receive(burst) {
+        if let Err(error) = port.receive_at_most(burst, messages_max) {
             tracing::error!(%error, queue, "cannot receive datagrams");
             shared.stop.request();
             return false;
@@ -144,8 +102,8 @@ impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
         }
         // A burst of fragments takes as long as many small requests.
         let is_free = self.role() == Role::Large && self.large.len() == 0;
-        let portion = if is_free { Portion::Burst } else { Portion::Single };
-        self.poll_port(self.shared.queues.len() + self.id.index(), portion)
+        let messages_max = if is_free { BURST_MAX } else { 1 };
+        self.poll_port(self.shared.queues.len() + self.id.index(), messages_max)
     }
 
     /// Does what another worker has handed over; the answers wait for [`Worker::answer_jobs`].

@@ -15,7 +15,7 @@ use minos_sched::{Discipline, Role, WorkerId};
 
 use crate::{
     connection::Connection,
-    datagrams::{Datagrams, Portion},
+    datagrams::Datagrams,
     idle::Idle,
     large_set::{Ended, LargeSet},
     native::NativeWorker,
@@ -25,8 +25,6 @@ use crate::{
     transfer::{Slice, Transfer, Work},
 };
 
-/// Requests of one connection served in one visit when its worker should be doing something else.
-const STOLEN_REQUESTS_MAX: usize = 1;
 /// Fewest connections visited in one look at an RX queue: one that is left over and one that has something
 /// new, or one kind would keep the other waiting.
 const VISITS_MIN: usize = 2;
@@ -63,6 +61,26 @@ pub(crate) struct Worker<'s, M: Mode, D, P: Poller> {
     pub(crate) limits: Limits,
 }
 
+/// How much of a queue is served in one look at it.
+#[derive(Clone, Copy)]
+struct Portion {
+    connections: usize,
+    /// Of each connection.
+    requests: usize,
+    /// Messages of datagrams.
+    messages: usize,
+}
+
+impl Portion {
+    /// For a worker that should be doing something else.
+    const STOLEN: Self = Self { connections: VISITS_MIN, requests: 1, messages: 1 };
+
+    /// So many connections, and as many messages.
+    const fn of(connections: usize) -> Self {
+        Self { connections, requests: VISIT_REQUESTS_MAX, messages: connections }
+    }
+}
+
 /// Work that is nobody's request.
 struct Housekeeping {
     next: Instant,
@@ -97,13 +115,11 @@ impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
     /// Works until the server stops.
     pub(crate) fn run(mut self) {
         let shared = self.shared;
-        self.share_datagrams();
         while !shared.stop.is_requested() {
             self.read_clock();
             if self.placement.refresh(&shared.plan) {
                 // What was this worker's to poll may not be any more.
                 (0..shared.queues.len()).for_each(|queue| pass_on(shared, queue));
-                self.share_datagrams();
             }
             let worked = self.poll_queues(shared)
                 | self.take_from_ring()
@@ -140,27 +156,21 @@ impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
         let mine = self.id.index();
         if self.role() == Role::Large {
             if self.may_steal() {
-                return self.poll_queue(shared, mine, VISITS_MIN, STOLEN_REQUESTS_MAX, Portion::Single);
+                return self.poll_queue(shared, mine, Portion::STOLEN);
             }
             pass_on(shared, mine);
             return false;
         }
-        let mut found = self.poll_queue(shared, mine, BURST_MAX, VISIT_REQUESTS_MAX, Portion::Burst);
+        let mut found = self.poll_queue(shared, mine, Portion::of(BURST_MAX));
         if self.placement.plan.large_workers() > 0 {
-            let share = self.share_of_large_queues();
+            let share = BURST_MAX.div_ceil(self.placement.plan.small_workers().max(1)).max(VISITS_MIN);
             for queue in 0..shared.queues.len() {
                 if self.placement.plan.roles[queue] == Role::Large {
-                    found |= self.poll_queue(shared, queue, share, VISIT_REQUESTS_MAX, Portion::Share);
+                    found |= self.poll_queue(shared, queue, Portion::of(share));
                 }
             }
         }
         found
-    }
-
-    /// How many connections, or messages, of a large worker's queue each small worker serves in a look: B/n_s (Minos
-    /// §3.1).
-    pub(crate) fn share_of_large_queues(&self) -> usize {
-        BURST_MAX.div_ceil(self.placement.plan.small_workers().max(1)).max(VISITS_MIN)
     }
 
     /// Whether this worker takes small requests though it is a large one.
@@ -168,27 +178,19 @@ impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
         self.shared.config.steal && self.large.len() == 0
     }
 
-    /// Serves at most `connections_max` ready connections of a queue and a portion of its datagrams, unless another
-    /// worker does so at the moment.
-    fn poll_queue(
-        &mut self,
-        shared: &Shared<M, P>,
-        queue: usize,
-        connections_max: usize,
-        requests_max: usize,
-        datagrams: Portion,
-    ) -> bool {
+    /// Serves a portion of what has arrived at a queue, unless another worker does so at the moment.
+    fn poll_queue(&mut self, shared: &Shared<M, P>, queue: usize, portion: Portion) -> bool {
         let Some(mut state) = shared.queues[queue].state.try_lock() else { return false };
         let admitted = state.admit(&shared.queues[queue].arrivals, BURST_MAX);
         let released = self.release_held_back(&mut state);
-        if let Err(error) = state.gather(connections_max) {
+        if let Err(error) = state.gather(portion.connections) {
             tracing::error!(%error, queue, "cannot poll");
             shared.stop.request();
             return false;
         }
         let ready = std::mem::take(&mut state.ready);
         for &event in &ready {
-            self.visit(&mut state, event, requests_max);
+            self.visit(&mut state, event, portion.requests);
         }
         let found = !ready.is_empty();
         if found {
@@ -196,7 +198,7 @@ impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
         }
         state.ready = ready;
         // The lock of the queue is that of its port too.
-        let arrived = self.poll_port(queue, datagrams);
+        let arrived = self.poll_port(queue, portion.messages);
         shared.queues[queue].note_left_over(&mut state);
         found | admitted | released | arrived
     }
