@@ -12,6 +12,10 @@ use crate::{
     suites::checked,
 };
 
+/// What the tests of the client for Python import; hashes for a client that is written in Python itself.
+const PYTHON_PACKAGES: [&str; 3] = ["pytest", "xxhash", "blake3"];
+const PYTHON_IMPORTS: &str = "import pytest, xxhash, blake3";
+
 /// All of them.
 pub(crate) fn test(totals: &mut Totals) -> anyhow::Result<()> {
     run_tests(&mut cargo(&["test", "-p", "minos-client-c"]), totals)?;
@@ -23,7 +27,7 @@ pub(crate) fn test(totals: &mut Totals) -> anyhow::Result<()> {
 /// Installs the package for Python as a user would and runs its tests. Where there is no Python to install it for, says
 /// so, and shows nothing.
 pub(crate) fn python() -> anyhow::Result<()> {
-    let folder = match setup::environment("clients-venv", &["pytest"], "import pytest") {
+    let folder = match setup::environment("clients-venv", &PYTHON_PACKAGES, PYTHON_IMPORTS) {
         Ok(folder) => folder,
         Err(error) => {
             println!("skipped: the client for Python: {error:#}");
