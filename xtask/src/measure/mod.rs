@@ -52,6 +52,9 @@ pub(crate) struct MeasureOptions {
     /// All data sets, for engine [default: tiny items only]
     #[arg(long)]
     full: bool,
+    /// A release build of minos to measure [default: it is built]
+    #[arg(long, value_name = "FILE")]
+    program: Option<PathBuf>,
     /// Folder for results and picture
     #[arg(long, default_value = "docs/results")]
     out: PathBuf,
@@ -71,7 +74,10 @@ impl MeasureOptions {
 
 /// Measures and writes a report and a picture.
 pub(crate) fn run(options: &MeasureOptions) -> anyhow::Result<()> {
-    let program = release_build()?;
+    let program = match &options.program {
+        Some(program) => program.canonicalize().with_context(|| program.display().to_string())?,
+        None => release_build()?,
+    };
     fs::create_dir_all(&options.out)?;
     for figure in &options.figures {
         let (seconds, rounds) = (options.seconds.unwrap_or(4), options.rounds.unwrap_or(5));
