@@ -20,25 +20,27 @@ use crate::{
 /// For how long the next sign of a large transfer is looked for at each turn after the last one. A client that takes
 /// longer waits for the next time that this worker sleeps or keeps house.
 const ACTIVE_FOR: Duration = Duration::from_millis(10);
+/// For how long a stopping server waits for it.
+const LINGER: Duration = Duration::from_millis(250);
 
 /// What a worker needs to serve datagrams.
 pub(crate) struct Datagrams<'s, M: Mode> {
     native: NativeWorker<'s, M>,
     burst: ReceiveBurst,
     outbound: Outbound,
-    /// What was last known of the activity of transfers, and until when their port is polled at every turn.
+    /// What was last known of the activity of transfers, and when it last grew.
     activity: u64,
-    active_until: Instant,
+    active_at: Option<Instant>,
 }
 
 impl<'s, M: Mode> Datagrams<'s, M> {
-    pub(crate) fn new(native: NativeWorker<'s, M>, now: Instant) -> Self {
+    pub(crate) fn new(native: NativeWorker<'s, M>) -> Self {
         Self {
             native,
             burst: ReceiveBurst::new(),
             outbound: Outbound::default(),
             activity: 0,
-            active_until: now,
+            active_at: None,
         }
     }
 
@@ -47,13 +49,15 @@ impl<'s, M: Mode> Datagrams<'s, M> {
         let activity = self.native.transfer_activity();
         if self.activity != activity {
             self.activity = activity;
-            self.active_until = now + ACTIVE_FOR;
+            self.active_at = Some(now);
         }
     }
 
-    /// Whether large transfers are under way, as far as this worker can know: of those to clients it remembers nothing.
-    fn is_active(&self, now: Instant) -> bool {
-        self.native.transfers_open() > 0 || now < self.active_until
+    /// Whether large transfers are under way, as far as this worker can know: of those to clients it remembers
+    /// nothing, and takes them to go on if there was a sign of one in the last `time`.
+    fn is_active(&self, now: Instant, time: Duration) -> bool {
+        let is_recent = |at: Instant| now.saturating_duration_since(at) < time;
+        self.native.transfers_open() > 0 || self.active_at.is_some_and(is_recent)
     }
 }
 
@@ -97,7 +101,7 @@ impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
     pub(crate) fn poll_transfers(&mut self, must: bool) -> bool {
         let now = self.now;
         let Some(datagrams) = &self.datagrams else { return false };
-        if !must && !datagrams.is_active(now) {
+        if !must && !datagrams.is_active(now, ACTIVE_FOR) {
             return false;
         }
         // A burst of fragments takes as long as many small requests.
@@ -134,9 +138,9 @@ impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
         }
     }
 
-    /// Whether large transfers of datagrams are under way.
+    /// Whether large transfers of datagrams are under way, for a server that is stopping.
     pub(crate) fn has_transfers(&self) -> bool {
-        self.datagrams.as_ref().is_some_and(|datagrams| datagrams.is_active(self.now))
+        self.datagrams.as_ref().is_some_and(|datagrams| datagrams.is_active(self.now, LINGER))
     }
 
     /// What becomes readable when datagrams arrive at the port of `queue`.

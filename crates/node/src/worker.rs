@@ -96,7 +96,7 @@ impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
         Self {
             placement: WorkerPlacement::new(&shared.plan, id, histogram, config.control.sample_one_in),
             large,
-            datagrams: datagrams(shared, id, now),
+            datagrams: datagrams(shared, id),
             idle: Idle::new(config.poll, config.spin_max),
             now,
             now_s: shared.clock.seconds_at(now),
@@ -512,14 +512,10 @@ impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
 }
 
 /// The side of worker `id` of the native protocol, if that is served.
-fn datagrams<M: Mode, P: Poller>(
-    shared: &Shared<M, P>,
-    id: WorkerId,
-    now: Instant,
-) -> Option<Datagrams<'_, M>> {
+fn datagrams<M: Mode, P: Poller>(shared: &Shared<M, P>, id: WorkerId) -> Option<Datagrams<'_, M>> {
     let side = shared.native.as_ref()?;
-    let counters = Arc::clone(&shared.workers[id.index()].counters);
-    Some(Datagrams::new(NativeWorker::new(Arc::clone(&side.core), id, counters, shared), now))
+    let counters = Arc::clone(&shared.worker(id).counters);
+    Some(Datagrams::new(NativeWorker::new(Arc::clone(&side.core), id, counters, shared)))
 }
 
 /// Wakes those whose `queue` is to poll, if there is work in it that no descriptor tells of.

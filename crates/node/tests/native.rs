@@ -7,7 +7,7 @@ use std::{net::SocketAddr, sync::Arc, thread, time::Duration};
 use minos_engine::{CacheMode, Engine, Mode, StoreConfig, StoreMode};
 use minos_node::{
     Server, ServerConfig,
-    config::{NativeConfig, Secret},
+    config::{IoMode, NativeConfig, PollMode, Secret},
 };
 use minos_proto::native::{Detail, Flags, Grant, Kind, OpFlags, Opcode, Operation, SealKey, Status};
 use minos_sched::Threshold;
@@ -40,21 +40,23 @@ fn native() -> NativeConfig {
     NativeConfig::new(SocketAddr::from(([127, 0, 0, 1], 0)))
 }
 
-/// Servers with few and many workers, with ports in a row and with a single one.
+/// Servers with few and many workers, with ports in a row and with a single one, whose workers poll as they may.
 fn each_server(mut test: impl FnMut(&str, &NativeServer)) {
-    for workers in [1, 3] {
-        for single_port in [false, true] {
-            let mut config = ServerConfig::new(workers);
-            // Plans change all the time, and so do the roles of the workers.
-            config.epoch = Duration::from_millis(2);
-            let native = NativeConfig { single_port, ..native() };
-            let name = format!("{workers} workers, single port: {single_port}");
-            test(
-                &format!("cache, {name}"),
-                &NativeServer::start::<CacheMode>(config.clone(), native.clone()),
-            );
-            test(&format!("store, {name}"), &NativeServer::start::<StoreMode>(config, native));
-        }
+    let kinds = [
+        (1, false, PollMode::Adaptive, IoMode::Epoll),
+        (1, true, PollMode::Sleep, IoMode::Uring),
+        (3, false, PollMode::Sleep, IoMode::Epoll),
+        (3, true, PollMode::Adaptive, IoMode::Uring),
+    ];
+    for (workers, single_port, poll, io) in kinds {
+        let mut config = ServerConfig::new(workers);
+        (config.poll, config.io) = (poll, io);
+        // Plans change all the time, and so do the roles of the workers.
+        config.epoch = Duration::from_millis(2);
+        let native = NativeConfig { single_port, ..native() };
+        let name = format!("{workers} workers, single port: {single_port}, {poll}, {io}");
+        test(&format!("cache, {name}"), &NativeServer::start::<CacheMode>(config.clone(), native.clone()));
+        test(&format!("store, {name}"), &NativeServer::start::<StoreMode>(config, native));
     }
 }
 
@@ -225,7 +227,10 @@ fn what_is_given_up_gives_its_memory_back() {
 #[test]
 fn a_source_may_begin_so_many_stores() {
     let native = NativeConfig { transfers_per_source: 3, ..native() };
-    let server = NativeServer::start::<StoreMode>(ServerConfig::new(2), native);
+    let mut config = ServerConfig::new(2);
+    // Nobody will end what is begun here.
+    config.stop_timeout = Duration::from_millis(10);
+    let server = NativeServer::start::<StoreMode>(config, native);
     let (mut client, mut other) = (server.connect(), server.connect());
     let value = pattern(10_000, 1);
     for key in [b"a", b"b", b"c"] {
@@ -252,6 +257,25 @@ fn a_stopping_server_finishes_what_is_under_way() {
     });
     assert!(draining, "the client was not told");
     assert_eq!(client.send_value(&begun, &value).status, Status::Ok);
+    server.server.join().unwrap();
+}
+
+#[test]
+fn a_stopping_server_sends_what_a_client_has_begun_to_read() {
+    let server = NativeServer::start::<StoreMode>(ServerConfig::new(2), native());
+    let mut client = server.connect();
+    let value = pattern(2_000_000, 1);
+    assert_eq!(client.store(Opcode::Put, b"key", &value).status, Status::Ok);
+    let stop = Arc::clone(server.server.stop());
+    let mut windows = 0;
+    let read = client.get_with(b"key", || {
+        windows += 1;
+        if windows == 3 {
+            stop.request();
+        }
+    });
+    assert!(read.unwrap().0 == value);
+    assert!(windows > 3);
     server.server.join().unwrap();
 }
 

@@ -4,7 +4,7 @@
 use std::{
     collections::HashMap,
     net::{SocketAddr, UdpSocket},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use minos_base::{KeyHash, hash_key};
@@ -15,7 +15,7 @@ use minos_proto::native::{
 };
 
 /// How long an answer may take. Long, because tests run on busy machines.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Silence after which something that was lost on purpose is asked for again.
 const SILENCE: Duration = Duration::from_millis(50);
 
@@ -112,13 +112,20 @@ impl RawClient {
 
     /// The value of `key` whatever its size, and its CAS unique; `None` if there is no such item.
     pub(crate) fn get(&mut self, key: &[u8]) -> Option<(Vec<u8>, u64)> {
+        self.get_with(key, || {})
+    }
+
+    /// The same; calls `each_window` whenever it asks for more.
+    pub(crate) fn get_with(&mut self, key: &[u8], mut each_window: impl FnMut()) -> Option<(Vec<u8>, u64)> {
         let operation = self.operation(Opcode::Get, key, &[]);
         self.send_operations(0, 0, &[operation]);
         let mut fragments: HashMap<u32, Vec<u8>> = HashMap::new();
         let mut large: Option<(Grant, u64)> = None;
         // Data of this window that has not been seen.
         let mut awaited = usize::MAX;
+        let end = Instant::now() + PATIENCE;
         loop {
+            assert!(Instant::now() < end, "the server is silent");
             while awaited > 0
                 && let Some(datagram) = self.receive_within(if large.is_some() { SILENCE } else { PATIENCE })
             {
@@ -163,6 +170,7 @@ impl RawClient {
                 detail: Detail { operand: cas, ..Detail::default() },
                 ..operation
             };
+            each_window();
             self.send_operations(grant.queue, grant.queue, &[fetch]);
         }
     }
@@ -186,7 +194,9 @@ impl RawClient {
     pub(crate) fn send_value(&mut self, begun: &Reply, value: &[u8]) -> Reply {
         let grant = &Grant::parse(&begun.value).unwrap();
         let mut missing: Vec<u32> = (0..grant.fragments().unwrap().count()).collect();
+        let end = Instant::now() + PATIENCE;
         loop {
+            assert!(Instant::now() < end, "the server is silent");
             let window = &missing[..missing.len().min(usize::from(grant.window))];
             for &index in window {
                 if !self.is_lost() {
