@@ -62,6 +62,8 @@ fn draw_panel(
         .x_desc("operations a second")
         .y_desc("microseconds")
         .light_line_style(WHITE)
+        .x_label_formatter(&|rate| format!("{rate:.0}"))
+        .y_label_formatter(&|latency| format!("{latency:.0}"))
         .label_style(("sans-serif", 13))
         .draw()?;
     draw_lines(&mut chart, lines, points)?;
