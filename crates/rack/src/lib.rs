@@ -1,0 +1,29 @@
+//! What a rack decides: where keys lie, who reads them, and what is copied where (RackOut §3-§5).
+//!
+//! Everything here is a pure function of its arguments. No sockets, no clock, no randomness of its own: a
+//! simulator runs the very decisions of the real rack.
+//!
+//! - [`Placement`]: keys to micro-shards, micro-shards to servers by a ring, servers to units.
+//! - [`ReadDistribution`]: which server of a unit reads for a request; [`adaptive`] computes it from what
+//!   the servers report, [`printed`] is the paper's pseudo-code to the letter.
+//! - [`Cluster`] with [`Cluster::relieve`]: migration and replication of the hottest micro-shards (§4.7).
+//! - [`unit_size_max`]: how many servers a unit may have (§4.6).
+
+#![forbid(unsafe_code)]
+
+pub mod adaptive;
+mod error;
+mod placement;
+pub mod printed;
+mod reads;
+mod replication;
+mod unit_size;
+
+pub use error::BadParameter;
+pub use placement::{
+    MICRO_SHARDS_MAX, MicroShard, MicroShards, Placement, SERVERS_MAX, ServerId, UnitId, VIRTUAL_NODES,
+    unit_count,
+};
+pub use reads::{Alias, ReadDistribution};
+pub use replication::{Cluster, Demand, ServiceTimes, Step, StepKind};
+pub use unit_size::{NodeRates, unit_size_max};

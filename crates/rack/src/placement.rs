@@ -1,0 +1,215 @@
+//! Keys to micro-shards, micro-shards to servers, servers to units (RackOut §2.2, §4, §6.1).
+
+use std::{collections::BTreeMap, ops::RangeInclusive};
+
+use minos_base::KeyHash;
+
+use crate::BadParameter;
+
+/// Points of a server on the ring: servers' parts differ by 1/sqrt of it, 6 % of the average.
+pub const VIRTUAL_NODES: u32 = 256;
+/// Most servers.
+pub const SERVERS_MAX: u32 = 65_536;
+/// Most micro-shards.
+pub const MICRO_SHARDS_MAX: u32 = 1 << 26;
+const VIRTUAL_NODES_ALLOWED: RangeInclusive<u32> = 1..=4096;
+
+/// A server, by a number that it keeps for life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ServerId(pub u32);
+
+/// A unit of servers that read each other's memory: a rack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct UnitId(pub u32);
+
+/// What is moved and copied as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MicroShard(pub u32);
+
+/// How many micro-shards there are, for the life of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MicroShards(u32);
+
+impl MicroShards {
+    /// So many.
+    ///
+    /// # Errors
+    /// None at all, or more than [`MICRO_SHARDS_MAX`].
+    pub fn new(count: u32) -> Result<Self, BadParameter> {
+        let allowed = (1..=MICRO_SHARDS_MAX).contains(&count);
+        let fault = || BadParameter::new("micro-shards", count, format_args!("1 to {MICRO_SHARDS_MAX}"));
+        allowed.then_some(Self(count)).ok_or_else(fault)
+    }
+
+    /// How many.
+    pub fn count(self) -> u32 {
+        self.0
+    }
+
+    /// The micro-shard of a key.
+    ///
+    /// The hash is mixed again: its highest bits choose the partition within the server, and a server's keys
+    /// must not have those in common.
+    #[inline]
+    pub fn of(self, hash: KeyHash) -> MicroShard {
+        MicroShard(((u128::from(mix(hash.0)) * u128::from(self.0)) >> 64) as u32)
+    }
+
+    /// All of them.
+    pub fn iter(self) -> impl Iterator<Item = MicroShard> {
+        (0..self.0).map(MicroShard)
+    }
+}
+
+/// Which server holds which micro-shard.
+///
+/// A ring with virtual nodes: a micro-shard belongs to the server whose point follows its own. Replicas
+/// follow along the ring, each in a unit that has none yet. A server that comes takes from others, and one
+/// that goes leaves to others; nothing else moves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    micro_shards: MicroShards,
+    virtual_nodes: u32,
+    /// In the order of the points.
+    ring: Vec<(u64, ServerId)>,
+    units: BTreeMap<ServerId, UnitId>,
+}
+
+impl Placement {
+    /// Without servers yet.
+    ///
+    /// # Errors
+    /// There are no virtual nodes, or too many.
+    pub fn new(micro_shards: MicroShards, virtual_nodes: u32) -> Result<Self, BadParameter> {
+        if !VIRTUAL_NODES_ALLOWED.contains(&virtual_nodes) {
+            return Err(BadParameter::new("virtual-nodes", virtual_nodes, "1 to 4096"));
+        }
+        Ok(Self { micro_shards, virtual_nodes, ring: Vec::new(), units: BTreeMap::new() })
+    }
+
+    /// Servers 0 to `servers - 1`, each `gf` in a row a unit.
+    ///
+    /// # Errors
+    /// There are no servers, too many, or they do not divide into units of `gf`.
+    pub fn regular(
+        micro_shards: MicroShards,
+        virtual_nodes: u32,
+        servers: u32,
+        gf: u32,
+    ) -> Result<Self, BadParameter> {
+        unit_count(servers, gf)?;
+        let mut placement = Self::new(micro_shards, virtual_nodes)?;
+        for server in 0..servers {
+            placement.insert(ServerId(server), UnitId(server / gf));
+        }
+        placement.ring.sort_unstable();
+        Ok(placement)
+    }
+
+    /// A server comes.
+    ///
+    /// # Errors
+    /// It is there already.
+    pub fn add(&mut self, server: ServerId, unit: UnitId) -> Result<(), BadParameter> {
+        if self.units.contains_key(&server) {
+            return Err(BadParameter::new("server", server.0, "one that is not there yet"));
+        }
+        self.insert(server, unit);
+        self.ring.sort_unstable();
+        Ok(())
+    }
+
+    /// A server goes. Says whether it was there.
+    pub fn remove(&mut self, server: ServerId) -> bool {
+        self.ring.retain(|(_, other)| *other != server);
+        self.units.remove(&server).is_some()
+    }
+
+    /// A whole unit goes. Says how many servers it had.
+    pub fn remove_unit(&mut self, unit: UnitId) -> usize {
+        let units = &self.units;
+        self.ring.retain(|(_, server)| units[server] != unit);
+        let before = self.units.len();
+        self.units.retain(|_, other| *other != unit);
+        before - self.units.len()
+    }
+
+    /// How many micro-shards there are.
+    pub fn micro_shards(&self) -> MicroShards {
+        self.micro_shards
+    }
+
+    /// The servers with their units, by number.
+    pub fn servers(&self) -> impl ExactSizeIterator<Item = (ServerId, UnitId)> + '_ {
+        self.units.iter().map(|(server, unit)| (*server, *unit))
+    }
+
+    /// The unit of a server.
+    pub fn unit(&self, server: ServerId) -> Option<UnitId> {
+        self.units.get(&server).copied()
+    }
+
+    /// Who holds the master copy; none if there is no server.
+    pub fn owner(&self, micro_shard: MicroShard) -> Option<ServerId> {
+        self.walk(micro_shard).next()
+    }
+
+    /// The owner and the holders of further copies, each in another unit: fewer than `count` if there are
+    /// fewer units.
+    pub fn replicas(&self, micro_shard: MicroShard, count: usize) -> Vec<ServerId> {
+        let mut replicas: Vec<ServerId> = Vec::with_capacity(count);
+        let mut taken: Vec<UnitId> = Vec::with_capacity(count);
+        for server in self.walk(micro_shard) {
+            if replicas.len() == count {
+                break;
+            }
+            let unit = self.units[&server];
+            if !taken.contains(&unit) {
+                taken.push(unit);
+                replicas.push(server);
+            }
+        }
+        replicas
+    }
+
+    /// The owner of each micro-shard in turn; empty if there is no server.
+    pub fn owners(&self) -> Vec<ServerId> {
+        self.micro_shards.iter().map_while(|micro_shard| self.owner(micro_shard)).collect()
+    }
+
+    fn insert(&mut self, server: ServerId, unit: UnitId) {
+        let point = |node| mix((u64::from(server.0) << 32) | u64::from(node));
+        self.ring.extend((0..self.virtual_nodes).map(|node| (point(node), server)));
+        self.units.insert(server, unit);
+    }
+
+    /// The ring, once round, from the micro-shard's point.
+    fn walk(&self, micro_shard: MicroShard) -> impl Iterator<Item = ServerId> + '_ {
+        // Complemented, so that no micro-shard has the point of a virtual node by design.
+        let point = mix(!u64::from(micro_shard.0));
+        let begin = self.ring.partition_point(|(other, _)| *other < point);
+        self.ring[begin..].iter().chain(&self.ring[..begin]).map(|(_, server)| *server)
+    }
+}
+
+/// How many units of `gf` servers there are.
+///
+/// # Errors
+/// There are no servers, too many, or they do not divide into units of `gf`.
+pub fn unit_count(servers: u32, gf: u32) -> Result<u32, BadParameter> {
+    if !(1..=SERVERS_MAX).contains(&servers) {
+        return Err(BadParameter::new("servers", servers, format_args!("1 to {SERVERS_MAX}")));
+    }
+    if gf == 0 || !servers.is_multiple_of(gf) {
+        return Err(BadParameter::new("gf", gf, format_args!("a divisor of the {servers} servers")));
+    }
+    Ok(servers / gf)
+}
+
+/// A bijection that scatters (the finalizer of SplitMix64).
+fn mix(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}

@@ -1,0 +1,143 @@
+//! What moves, and how evenly things lie.
+
+use std::collections::BTreeMap;
+
+use minos_base::hash_key;
+use minos_rack::{MicroShards, Placement, ServerId, UnitId, unit_count};
+use proptest::prelude::*;
+
+const MICRO_SHARDS: u32 = 2_000;
+
+fn shards() -> MicroShards {
+    MicroShards::new(MICRO_SHARDS).unwrap()
+}
+
+/// Any servers in any units.
+fn members() -> impl Strategy<Value = BTreeMap<u32, u32>> {
+    proptest::collection::btree_map(0u32..200, 0u32..6, 1..20)
+}
+
+fn placed(members: &BTreeMap<u32, u32>) -> Placement {
+    let mut placement = Placement::new(shards(), 16).unwrap();
+    for (&server, &unit) in members {
+        placement.add(ServerId(server), UnitId(unit)).unwrap();
+    }
+    placement
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn replicas_are_in_different_units(members in members(), count in 1usize..5) {
+        let placement = placed(&members);
+        let units: std::collections::BTreeSet<_> = members.values().collect();
+        for shard in shards().iter() {
+            let replicas = placement.replicas(shard, count);
+            prop_assert_eq!(replicas.len(), count.min(units.len()));
+            prop_assert_eq!(replicas.first().copied(), placement.owner(shard));
+            let mut of: Vec<_> = replicas.iter().map(|server| placement.unit(*server)).collect();
+            of.sort();
+            of.dedup();
+            prop_assert_eq!(of.len(), replicas.len());
+        }
+    }
+
+    #[test]
+    fn only_what_goes_to_a_new_server_moves(members in members(), server in 200u32..210, unit in 0u32..8) {
+        let before = placed(&members);
+        let mut after = before.clone();
+        after.add(ServerId(server), UnitId(unit)).unwrap();
+        for shard in shards().iter() {
+            let (old, new) = (before.replicas(shard, 3), after.replicas(shard, 3));
+            if old != new {
+                // The newcomer, and of the others all but one at most, in their order.
+                prop_assert!(new.contains(&ServerId(server)));
+                let others: Vec<_> = new.iter().copied().filter(|other| other.0 != server).collect();
+                prop_assert!(others.len() + 1 >= old.len());
+                let kept: Vec<_> = old.iter().copied().filter(|other| others.contains(other)).collect();
+                prop_assert_eq!(kept, others);
+            }
+        }
+        after.remove(ServerId(server));
+        prop_assert_eq!(before, after);
+    }
+
+    #[test]
+    fn only_what_a_unit_held_moves_when_it_goes(members in members(), unit in 0u32..6) {
+        let before = placed(&members);
+        let mut after = before.clone();
+        let gone = after.remove_unit(UnitId(unit));
+        prop_assert_eq!(gone, members.values().filter(|other| **other == unit).count());
+        for shard in shards().iter() {
+            let old = before.replicas(shard, 2);
+            if old.iter().all(|server| before.unit(*server) != Some(UnitId(unit))) {
+                prop_assert_eq!(old, after.replicas(shard, 2));
+            } else if let Some(owner) = after.owner(shard) {
+                prop_assert_ne!(after.unit(owner), Some(UnitId(unit)));
+            }
+        }
+    }
+
+    #[test]
+    fn the_order_of_arrival_does_not_matter(members in members()) {
+        let forward = placed(&members);
+        let mut backward = Placement::new(shards(), 16).unwrap();
+        for (&server, &unit) in members.iter().rev() {
+            backward.add(ServerId(server), UnitId(unit)).unwrap();
+        }
+        prop_assert_eq!(forward, backward);
+    }
+}
+
+#[test]
+fn a_server_more_takes_its_part() {
+    let shards = MicroShards::new(100_000).unwrap();
+    let before = Placement::regular(shards, 256, 31, 1).unwrap();
+    let mut after = before.clone();
+    after.add(ServerId(31), UnitId(31)).unwrap();
+    let moved = before.owners().iter().zip(after.owners()).filter(|(old, new)| *old != new).count();
+    let fair = 100_000 / 32;
+    assert!(moved.abs_diff(fair) < fair / 4, "{moved}, {fair} would be fair");
+}
+
+#[test]
+fn servers_hold_nearly_the_same() {
+    let placement = Placement::regular(MicroShards::new(512_000).unwrap(), 256, 64, 16).unwrap();
+    let mut held = vec![0u32; 64];
+    placement.owners().iter().for_each(|owner| held[owner.0 as usize] += 1);
+    assert!(held.iter().all(|held| held.abs_diff(8_000) < 2_000), "{held:?}");
+    assert_eq!(placement.servers().len(), 64);
+    assert_eq!(placement.unit(ServerId(17)), Some(UnitId(1)));
+}
+
+#[test]
+fn keys_are_spread_over_micro_shards() {
+    let shards = MicroShards::new(10).unwrap();
+    let mut keys = [0u32; 10];
+    for key in 0u32..10_000 {
+        keys[shards.of(hash_key(&key.to_le_bytes(), 1)).0 as usize] += 1;
+    }
+    assert!(keys.iter().all(|keys| keys.abs_diff(1_000) < 150), "{keys:?}");
+}
+
+#[test]
+fn a_key_lies_where_it_always_lay() {
+    // Written down when this was made: another value means that the data of old clusters cannot be found.
+    let placement = Placement::regular(MicroShards::new(512_000).unwrap(), 256, 512, 16).unwrap();
+    let shard = placement.micro_shards().of(hash_key(b"minos", 0));
+    assert_eq!((shard.0, placement.owner(shard).unwrap().0), (270_534, 344));
+}
+
+#[test]
+fn bad_parameters_are_named() {
+    let said = |result: Result<u32, minos_rack::BadParameter>| result.unwrap_err().to_string();
+    assert_eq!(said(unit_count(512, 12)), "gf: 12 is not allowed; allowed is a divisor of the 512 servers");
+    assert_eq!(said(unit_count(512, 0)), "gf: 0 is not allowed; allowed is a divisor of the 512 servers");
+    assert_eq!(said(unit_count(0, 1)), "servers: 0 is not allowed; allowed is 1 to 65536");
+    assert!(MicroShards::new(0).is_err() && Placement::new(shards(), 0).is_err());
+    let mut placement = placed(&BTreeMap::from([(1, 1)]));
+    assert!(placement.add(ServerId(1), UnitId(2)).is_err());
+    assert!(!placement.remove(ServerId(2)) && placement.remove(ServerId(1)));
+    assert!(placement.owners().is_empty() && placement.replicas(minos_rack::MicroShard(1), 3).is_empty());
+}
