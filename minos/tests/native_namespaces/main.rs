@@ -162,6 +162,13 @@ fn a_cable_narrower_than_what_is_sent() {
     works(Path { megabits_max: Some(100), ..Path::PLAIN }, 1448);
 }
 
+/// Neither end sees the largest packet; they are told by who drops longer ones.
+#[test]
+#[ignore = "needs network namespaces: cargo xtask namespaces"]
+fn a_narrow_place_between_routers() {
+    works(Path { middle_mtu: Some(IPV6_MTU_MIN), ..Path::PLAIN }, 1448);
+}
+
 #[test]
 #[ignore = "needs network namespaces: cargo xtask namespaces"]
 fn lost_trains() {

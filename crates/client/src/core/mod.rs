@@ -206,8 +206,12 @@ impl Core {
     /// Datagrams from now on have at most `bytes`, as when the path turns out to carry no more. Nothing below
     /// what the protocol needs is taken.
     pub fn limit_datagrams(&mut self, bytes: usize) {
-        let least = minos_proto::native::DATAGRAM_BYTES_MIN;
-        self.config.datagram_bytes_max = self.config.datagram_bytes_max.min(bytes.max(least));
+        let bytes = bytes.max(minos_proto::native::DATAGRAM_BYTES_MIN);
+        if bytes < self.config.datagram_bytes_max {
+            self.config.datagram_bytes_max = bytes;
+            // The server is to answer in shorter ones, too.
+            self.link.doubt();
+        }
     }
 
     /// What the server said of itself, once it has.

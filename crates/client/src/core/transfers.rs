@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use minos_base::hash_key;
 use minos_proto::native::{
-    Composer, Detail, FRAGMENT_HEAD_BYTES, Flags, FragmentHead, HEADER_BYTES, Header, Kind, OpFlags, Opcode,
-    Operation as Record, TAG_BYTES, TRAIN_BYTES_MAX, TRAIN_SEGMENTS_MAX, push_ranges,
+    Composer, DATAGRAM_BYTES_MAX, Detail, FRAGMENT_HEAD_BYTES, Flags, FragmentHead, HEADER_BYTES, Header,
+    Kind, OpFlags, Opcode, Operation as Record, TAG_BYTES, TRAIN_BYTES_MAX, TRAIN_SEGMENTS_MAX, push_ranges,
 };
 
 use super::{Core, OpId, assign::limit_bytes, compose::Train, operation::Phase, store::Next};
@@ -81,13 +81,13 @@ impl Core {
 
     /// A window of fragments, or the question which of them have arrived.
     fn compose_store(&mut self, id: OpId, next: Next, now_ns: u64) -> Option<Train> {
-        let limit_bytes = limit_bytes(self.link.directory()?, self.config.datagram_bytes_max);
         let Phase::Storing(store) = &self.operations.get(id)?.phase else { return None };
         let (transfer, queue, fragments) = (store.transfer, store.queue, store.fragments);
         let tag_bytes = if self.is_sealed() { TAG_BYTES } else { 0 };
         let fragment_bytes = fragments.range(0).map_or(0, |range| range.len());
         let segment_bytes = HEADER_BYTES + FRAGMENT_HEAD_BYTES + fragment_bytes + tag_bytes;
-        if segment_bytes > limit_bytes {
+        // What was granted may be longer than what the path has turned out to carry: such transfers end slowly.
+        if segment_bytes > DATAGRAM_BYTES_MAX {
             self.finish(id, Err(Error::Protocol("fragments longer than a datagram")), now_ns);
             return None;
         }

@@ -51,6 +51,24 @@ fn what_is_lost_of_large_values_is_sent_again() {
 }
 
 #[test]
+fn a_path_that_turns_out_to_be_narrow_ends_nothing_that_was_begun() {
+    let mut world = World::new(Config::new());
+    world.call(get("x")).unwrap();
+    let hellos = world.core.counters().hellos;
+    let id = world.submit(put("a", pattern(50_000)));
+    for (to, datagram) in world.sent() {
+        for (from, answer) in world.server.answer(to, &datagram) {
+            world.core.receive(from, &answer, answer.len(), world.now_ns);
+        }
+    }
+    world.core.limit_datagrams(600);
+    world.run(|_, _| Fate::Arrives);
+    assert!(matches!(world.results[&id], Ok(Outcome::Done { .. })), "{:?}", world.results[&id]);
+    assert!(world.server.items[&b"a"[..]].0 == pattern(50_000));
+    assert!(world.core.counters().hellos > hellos, "the server was not told");
+}
+
+#[test]
 fn only_what_is_lost_is_sent_again() {
     let mut world = World::new(Config::new());
     world.server.put(b"a", pattern(64_000));
