@@ -3,6 +3,7 @@
 
 use std::{
     collections::HashMap,
+    io::ErrorKind,
     net::{SocketAddr, UdpSocket},
     time::{Duration, Instant},
 };
@@ -245,7 +246,17 @@ impl RawClient {
     /// The next datagram of the server.
     pub(crate) fn receive(&mut self) -> Option<Datagram> {
         let mut bytes = vec![0; 65536];
-        let (length, from) = self.socket.recv_from(&mut bytes).ok()?;
+        let (length, from) = loop {
+            match self.socket.recv_from(&mut bytes) {
+                Ok(received) => break received,
+                // Rings of io_uring in this process interrupt its threads.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                    return None;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        };
         assert_eq!(from.ip(), self.server.ip());
         bytes.truncate(length);
         if let Some(key) = &self.key {
@@ -323,7 +334,7 @@ fn hello(socket: &UdpSocket, server: SocketAddr, key: Option<&SealKey>, header: 
     hello.compose(&mut datagram, Header { flags, ..header }, key);
     socket.send_to(&datagram, server).unwrap();
     let mut answer = [0; 2048];
-    let length = socket.recv(&mut answer).unwrap();
+    let length = (0..100).find_map(|_| socket.recv(&mut answer).ok()).unwrap();
     assert!(length <= datagram.len());
     let header = Header::parse(&answer[..length]).unwrap();
     assert_eq!(header.kind, Kind::Welcome, "{header:?}");
