@@ -23,7 +23,9 @@ impl Ports {
         let options =
             UdpOptions { receive_buffer_bytes: config.receive_buffer_bytes, ..UdpOptions::default() };
         let mut queues = if config.single_port {
-            let ports = UdpPort::bind_shared(config.address, 2 * workers, &options)?;
+            // Ports that may be shared can be shared with another server too, and nobody would be told.
+            let free = UdpPort::bind(config.address, &options)?.address();
+            let ports = UdpPort::bind_shared(free, 2 * workers, &options)?;
             steer_by_queue(&ports)?;
             ports
         } else {
@@ -76,5 +78,29 @@ impl Ports {
                 "--native-receive-buffer: the kernel gave less; raise net.core.rmem_max, or datagrams are lost sooner"
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_single_port_is_not_shared_with_another_server() {
+        let mut config = NativeConfig { single_port: true, ..NativeConfig::new(([127, 0, 0, 1], 0).into()) };
+        let ports = Ports::bind(&config, 3).unwrap();
+        config.address = ports.address();
+        let error = Ports::bind(&config, 3).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        drop(ports);
+        assert!(Ports::bind(&config, 3).is_ok());
+    }
+
+    #[test]
+    fn ports_in_a_row_are_counted_through() {
+        let ports = Ports::bind(&NativeConfig::new(([127, 0, 0, 1], 0).into()), 3).unwrap();
+        let numbers: Vec<_> = (0..6).map(|queue| ports.port(queue).address().port()).collect();
+        assert!(numbers.windows(2).all(|pair| pair[1] == pair[0] + 1), "{numbers:?}");
+        assert_eq!(ports.address().port(), numbers[0]);
     }
 }
