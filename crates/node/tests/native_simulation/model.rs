@@ -129,6 +129,11 @@ impl Action {
         }
     }
 
+    /// Whether it makes a value longer.
+    pub(crate) fn joins(&self) -> bool {
+        matches!(self, Self::Append(_) | Self::Prepend(_))
+    }
+
     /// Whether it is done only to what has some CAS unique.
     pub(crate) fn compares(&self) -> bool {
         matches!(self, Self::Compare { .. } | Self::DeleteIf { .. })

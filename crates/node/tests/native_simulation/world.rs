@@ -97,6 +97,8 @@ struct World<M: Mode> {
     network: Network,
     server: SimServer<M>,
     boots: u64,
+    /// Whether every operation must have an outcome.
+    is_peaceful: bool,
     /// Whether a server has given up items for others.
     has_evicted: bool,
     clients: Vec<Client>,
@@ -136,6 +138,7 @@ impl<M: Mode> World<M> {
             network: Network::new(rng.random(), scenario.faults.clone()),
             server: SimServer::new(scenario, 0, times, 0),
             boots: 0,
+            is_peaceful: scenario.is_peaceful(),
             has_evicted: false,
             clients,
             workload: Workload::new(scenario, seeded_stream(scenario.seed, 2)),
@@ -284,10 +287,11 @@ impl<M: Mode> World<M> {
         self.server.check_empty(&self.scenario)?;
         self.report.known = self.workload.known_outcomes;
         self.report.unknown = self.workload.unknown_outcomes;
-        if self.scenario.is_peaceful() && self.report.unknown > 0 {
-            return Err(format!("{} outcomes are unknown though nothing went wrong", self.report.unknown));
+        if self.is_peaceful && self.report.unknown > 0 {
+            return Err(format!("unknown though nothing went wrong: {}", self.workload.last_unknown));
         }
         self.report.count("runs with evictions", u64::from(self.has_evicted));
+        self.report.count("runs without faults", u64::from(self.is_peaceful));
         self.report.count("runs with noise", u64::from(self.scenario.is_noisy()));
         self.report.count("operations without memory", self.workload.without_memory);
         self.report.count_server(&self.server);
