@@ -19,14 +19,14 @@ const PYTHON_IMPORTS: &str = "import pytest, xxhash, blake3";
 /// All of them.
 pub(crate) fn test(totals: &mut Totals) -> anyhow::Result<()> {
     run_tests(&mut cargo(&["test", "-p", "minos-client-c"]), totals)?;
-    checked(totals, python)?;
+    python(totals)?;
     println!("{totals}");
     Ok(())
 }
 
 /// Installs the package for Python as a user would and runs its tests. Where there is no Python to install it for, says
 /// so, and shows nothing.
-pub(crate) fn python() -> anyhow::Result<()> {
+pub(crate) fn python(totals: &mut Totals) -> anyhow::Result<()> {
     let folder = match setup::environment("clients-venv", &PYTHON_PACKAGES, PYTHON_IMPORTS) {
         Ok(folder) => folder,
         Err(error) => {
@@ -34,6 +34,11 @@ pub(crate) fn python() -> anyhow::Result<()> {
             return Ok(());
         }
     };
+    checked(totals, || python_in(&folder))
+}
+
+/// Installs the package for Python into a virtual environment and runs its tests there.
+fn python_in(folder: &Path) -> anyhow::Result<()> {
     run(&mut cargo(&["build", "-p", "minos"]))?;
     // A target folder that stays, so that the next installation is a short one.
     let mut install = Command::new(folder.join("bin/pip"));
