@@ -8,26 +8,22 @@
 //! way. A session that is not known any more is never guessed at: whoever asks learns that nothing was executed
 //! now. Any worker may take a retry, so a session is behind a lock, one of [`SHARDS`], for a few instructions.
 
+mod table;
 mod window;
 
 #[cfg(test)]
 mod tests;
 
 use std::{
-    net::{IpAddr, SocketAddr},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    net::SocketAddr,
+    sync::{Arc, atomic::Ordering},
     time::Instant,
 };
 
 use minos_proto::native::{self, Status};
-use minos_sync::{SpinGuard, SpinLock};
-use siphasher::sip::SipHasher24;
 
-use super::replay::ReplayWindow;
-use window::{OnceWindow, Seen};
+use table::Table;
+use window::Seen;
 
 /// Operations that a session tells apart: a client has at most so many numbers open, from the oldest one it
 /// still wants an answer for to the newest.
@@ -41,9 +37,6 @@ const SLOT_BITS: u32 = 16;
 
 /// Most sessions a table can have.
 pub const SESSIONS_MAX: usize = 1 << SLOT_BITS;
-
-/// Looks at the table before opening is given up because all that was found idle is in use again.
-const OPEN_TRIES: u32 = 4;
 
 /// Bounds on sessions.
 #[derive(Clone, Copy, Debug)]
@@ -107,7 +100,7 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         let mut shard = self.table.shard(self.session);
         // It is there: one with something under way is not evicted.
-        if let Some(found) = find(&mut shard.places, self.session) {
+        if let (Some(found), _) = shard.find(self.session) {
             found.in_progress -= 1;
             found.once.end(self.once, self.outcome);
         }
@@ -176,54 +169,12 @@ pub struct Sessions {
     table: Arc<Table>,
 }
 
-#[derive(Debug)]
-struct Table {
-    config: SessionsConfig,
-    /// Each copy of an operation is executed: the control of tests.
-    is_forgetful: AtomicBool,
-    /// Makes identities that nobody can guess.
-    identities: SipHasher24,
-    /// Held while a session is opened, around the locks of shards; and how many were opened.
-    opening: SpinLock<u64>,
-    shards: Box<[SpinLock<Shard>]>,
-}
-
-#[derive(Debug, Default)]
-struct Shard {
-    /// Slot `s` of the table is place `s / SHARDS` of shard `s % SHARDS`.
-    places: Vec<Option<Box<Session>>>,
-    /// Its part of the totals, but for what is counted when asked.
-    totals: SessionTotals,
-}
-
-#[derive(Debug)]
-struct Session {
-    id: u64,
-    peer: SocketAddr,
-    nonce: u64,
-    used: Instant,
-    in_progress: u32,
-    once: OnceWindow,
-    replay: ReplayWindow,
-}
-
 impl Sessions {
     /// A table without sessions. `key` must be random and secret: identities are made from it.
     ///
     /// Bounds outside what is possible are brought inside.
-    pub fn new(mut config: SessionsConfig, key: &[u8; 16]) -> Self {
-        config.sessions_max = config.sessions_max.clamp(1, SESSIONS_MAX);
-        config.per_address_max = config.per_address_max.clamp(1, config.sessions_max);
-        let places = |shard| (shard..config.sessions_max).step_by(SHARDS).map(|_| None).collect();
-        let shard = |shard| SpinLock::new(Shard { places: places(shard), totals: SessionTotals::default() });
-        let table = Table {
-            config,
-            is_forgetful: AtomicBool::new(false),
-            identities: SipHasher24::new_with_key(key),
-            opening: SpinLock::new(0),
-            shards: (0..SHARDS).map(shard).collect(),
-        };
-        Self { table: Arc::new(table) }
+    pub fn new(config: SessionsConfig, key: &[u8; 16]) -> Self {
+        Self { table: Arc::new(Table::new(config, key)) }
     }
 
     /// Opens a session for `peer` and returns its identity, which is never zero.
@@ -234,30 +185,15 @@ impl Sessions {
     /// # Errors
     /// There is no room, and none can be made without losing an operation that is under way.
     pub fn open(&self, peer: SocketAddr, nonce: u64, now: Instant) -> Result<u64, SessionsBusy> {
-        let table = &*self.table;
-        let mut opening = table.opening.lock();
-        for _ in 0..OPEN_TRIES {
-            let slot = match table.survey(peer, nonce).choose(table.config.per_address_max) {
-                Some(Choice::Twin(id)) => return Ok(id),
-                Some(Choice::Slot(slot)) => slot,
-                None => break,
-            };
-            *opening += 1;
-            let id = table.identity(*opening, slot);
-            if table.put(slot, Box::new(Session::new(id, peer, nonce, now))) {
-                return Ok(id);
-            }
-        }
-        table.shards[0].lock().totals.refused += 1;
-        Err(SessionsBusy)
+        self.table.open(peer, nonce, now)
     }
 
     /// What to do with operation `once` of `session`.
     #[inline]
     pub fn begin(&self, session: u64, once: u32, now: Instant) -> Begin {
         let mut shard = self.table.shard(session);
-        let Shard { places, totals } = &mut *shard;
-        let Some(found) = find(places, session) else {
+        let (found, totals) = shard.find(session);
+        let Some(found) = found else {
             totals.unknown += 1;
             return Begin::Unknown;
         };
@@ -290,8 +226,8 @@ impl Sessions {
     #[inline]
     pub fn accept(&self, session: u64, sequence: u64, now: Instant) -> Acceptance {
         let mut shard = self.table.shard(session);
-        let Shard { places, totals } = &mut *shard;
-        let Some(found) = find(places, session) else {
+        let (found, totals) = shard.find(session);
+        let Some(found) = found else {
             totals.unknown += 1;
             return Acceptance::Unknown;
         };
@@ -305,7 +241,7 @@ impl Sessions {
 
     /// Whether `session` is there.
     pub fn is_known(&self, session: u64) -> bool {
-        find(&mut self.table.shard(session).places, session).is_some()
+        self.table.shard(session).find(session).0.is_some()
     }
 
     /// From now on executes every copy of an operation: a test that does not fail then sees nothing.
@@ -316,145 +252,6 @@ impl Sessions {
 
     /// What happened so far.
     pub fn totals(&self) -> SessionTotals {
-        let mut sum = SessionTotals::default();
-        for shard in &self.table.shards {
-            sum.add(&shard.lock());
-        }
-        sum
-    }
-}
-
-impl Table {
-    fn shard(&self, session: u64) -> SpinGuard<'_, Shard> {
-        self.shards[slot_of(session) % SHARDS].lock()
-    }
-
-    fn identity(&self, number: u64, slot: usize) -> u64 {
-        let random = self.identities.hash(&number.to_le_bytes()) >> SLOT_BITS;
-        random.max(1) << SLOT_BITS | slot as u64
-    }
-
-    /// Looks at all sessions, a shard at a time.
-    fn survey(&self, peer: SocketAddr, nonce: u64) -> Survey {
-        let mut survey = Survey::default();
-        for (number, shard) in self.shards.iter().enumerate() {
-            for (place, session) in shard.lock().places.iter().enumerate() {
-                survey.look(place * SHARDS + number, session.as_deref(), peer, nonce);
-            }
-        }
-        survey
-    }
-
-    /// Puts `session` where none is or an idle one; false if that is not idle any more.
-    fn put(&self, slot: usize, session: Box<Session>) -> bool {
-        let mut shard = self.shards[slot % SHARDS].lock();
-        let Shard { places, totals } = &mut *shard;
-        let place = &mut places[slot / SHARDS];
-        if place.as_ref().is_some_and(|old| old.in_progress > 0) {
-            return false;
-        }
-        let evicted = place.replace(session);
-        totals.opened += 1;
-        totals.evicted += u64::from(evicted.is_some());
-        // Its memory is given back when the lock is open again.
-        drop(shard);
-        drop(evicted);
-        true
-    }
-}
-
-impl Session {
-    fn new(id: u64, peer: SocketAddr, nonce: u64, now: Instant) -> Self {
-        Self {
-            id,
-            peer,
-            nonce,
-            used: now,
-            in_progress: 0,
-            once: OnceWindow::default(),
-            replay: ReplayWindow::default(),
-        }
-    }
-}
-
-fn slot_of(session: u64) -> usize {
-    session as usize % SESSIONS_MAX
-}
-
-fn find(places: &mut [Option<Box<Session>>], id: u64) -> Option<&mut Session> {
-    places.get_mut(slot_of(id) / SHARDS)?.as_deref_mut().filter(|session| session.id == id)
-}
-
-/// Where a new session may go, as far as one has looked.
-#[derive(Debug, Default)]
-struct Survey {
-    twin: Option<u64>,
-    free: Option<usize>,
-    /// Sessions of the same address.
-    own: usize,
-    /// The least recently used idle one, and that of the same address.
-    oldest: Option<(Instant, usize)>,
-    own_oldest: Option<(Instant, usize)>,
-}
-
-enum Choice {
-    /// It was opened already.
-    Twin(u64),
-    /// Empty, or with an idle session.
-    Slot(usize),
-}
-
-impl Survey {
-    fn look(&mut self, slot: usize, session: Option<&Session>, peer: SocketAddr, nonce: u64) {
-        let Some(session) = session else {
-            self.free = self.free.or(Some(slot));
-            return;
-        };
-        if session.peer == peer && session.nonce == nonce {
-            self.twin = Some(session.id);
-        }
-        let is_own = address_of(session.peer) == address_of(peer);
-        self.own += usize::from(is_own);
-        if session.in_progress == 0 {
-            let candidate = Some((session.used, slot));
-            self.oldest = older(self.oldest, candidate);
-            self.own_oldest = if is_own { older(self.own_oldest, candidate) } else { self.own_oldest };
-        }
-    }
-
-    fn choose(&self, per_address_max: usize) -> Option<Choice> {
-        if let Some(id) = self.twin {
-            return Some(Choice::Twin(id));
-        }
-        let slot = if self.own >= per_address_max {
-            self.own_oldest.map(|(_, slot)| slot)
-        } else {
-            self.free.or(self.oldest.map(|(_, slot)| slot))
-        };
-        slot.map(Choice::Slot)
-    }
-}
-
-fn address_of(peer: SocketAddr) -> IpAddr {
-    peer.ip().to_canonical()
-}
-
-fn older(one: Option<(Instant, usize)>, other: Option<(Instant, usize)>) -> Option<(Instant, usize)> {
-    one.into_iter().chain(other).min()
-}
-
-impl SessionTotals {
-    fn add(&mut self, shard: &Shard) {
-        let sessions = || shard.places.iter().flatten();
-        self.open += sessions().count() as u64;
-        self.in_progress += sessions().map(|session| u64::from(session.in_progress)).sum::<u64>();
-        self.opened += shard.totals.opened;
-        self.evicted += shard.totals.evicted;
-        self.refused += shard.totals.refused;
-        self.unknown += shard.totals.unknown;
-        self.repeated += shard.totals.repeated;
-        self.repeated_early += shard.totals.repeated_early;
-        self.too_old += shard.totals.too_old;
-        self.replayed += shard.totals.replayed;
+        self.table.totals()
     }
 }

@@ -8,7 +8,9 @@ use std::{
 use minos_base::seeded;
 use rand::RngExt as _;
 
-use super::*;
+use minos_sync::SpinLock;
+
+use super::{window::OnceWindow, *};
 
 fn peer(text: &str) -> SocketAddr {
     text.parse().unwrap()
