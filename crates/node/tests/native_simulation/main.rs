@@ -39,6 +39,26 @@ const SEEDS_DEFAULT: u64 = 300;
 /// Runs in which the control must have failed.
 const CONTROL_SEEDS: u64 = 60;
 
+/// What must have happened in so many runs, or they show less than they say.
+const HAPPENS: [&str; 16] = [
+    "native_large_gets",
+    "native_fetches",
+    "native_fetches_gone",
+    "native_stores_completed",
+    "native_stores_timed_out",
+    "native_misdirected",
+    "native_large_handed_over",
+    "native_once_repeated",
+    "native_refused_cookie",
+    "native_refused_replayed",
+    "native_refused_session",
+    "native_sessions_evicted",
+    "client restarts",
+    "network spoiled",
+    "operations without memory",
+    "runs without faults",
+];
+
 fn scenario(seed: u64) -> Scenario {
     Scenario::draw(seed, &mut seeded_stream(seed, 0))
 }
@@ -97,6 +117,11 @@ fn every_operation_ends_as_the_model_allows() {
         let all: Vec<_> = failures.iter().map(|(seed, _)| seed).collect();
         let scenario = scenario(*seed);
         panic!("seeds {all:?} failed; cargo xtask simulate --seeds 1 --seed {seed}\n{scenario:?}\n{error}");
+    }
+    if seeds >= SEEDS_DEFAULT {
+        let missing: Vec<_> =
+            HAPPENS.iter().filter(|&&name| report.counts.get(name).is_none_or(|&count| count == 0)).collect();
+        assert!(missing.is_empty(), "these never happened: {missing:?}");
     }
 }
 
