@@ -24,10 +24,13 @@ pub(crate) fn run(options: &ServeOptions, verbosity: Arc<Verbosity>) -> anyhow::
     };
     let (mut server_config, store_config) = options.configs()?;
     server_config.verbosity = verbosity;
-    if options.access != AccessMode::Crcw {
-        tracing::warn!(
-            "--access is advice to native clients; requests reach any worker: partitions are locked (crcw)"
-        );
+    // Native clients are told how to direct their requests; whether they do is their affair.
+    match options.access {
+        AccessMode::Crcw => {}
+        AccessMode::Crew => {
+            tracing::warn!("requests over TCP reach any worker: partitions are locked (crcw)");
+        }
+        AccessMode::Erew => tracing::warn!("a client may err about the queue: partitions are locked (crcw)"),
     }
     match options.engine {
         EngineKind::Cache => serve::<CacheMode>(&options, server_config, &store_config),
