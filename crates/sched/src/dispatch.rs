@@ -73,6 +73,10 @@ pub trait Dispatch: Discipline {
     /// When RX queues are polled.
     const INTAKE: Intake;
 
+    /// A worker's large replies leave through a TX queue of their own. Else its small replies wait behind
+    /// them there, however soon they were made: what is faster than the link fills the queue.
+    const SEPARATES_REPLIES: bool = false;
+
     /// How many requests `worker` takes at most from RX queue `queue` in a turn.
     fn share(plan: &Plan, worker: WorkerId, queue: WorkerId) -> usize;
 

@@ -190,6 +190,8 @@ impl Discipline for Reserved {
 
 impl Dispatch for Reserved {
     const INTAKE: Intake = Intake::Always;
+    // Workers that are not reserved serve both kinds.
+    const SEPARATES_REPLIES: bool = true;
 
     fn share(_: &Plan, worker: WorkerId, _: WorkerId) -> usize {
         if worker.index() == 0 { BURST_MAX } else { 0 }

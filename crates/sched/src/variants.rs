@@ -59,6 +59,8 @@ macro_rules! size_aware {
 
         impl Dispatch for $discipline {
             const INTAKE: Intake = Intake::Always;
+            // A helper serves small requests between large ones, and its replies must not wait for those.
+            const SEPARATES_REPLIES: bool = true;
 
             fn share(plan: &Plan, worker: WorkerId, queue: WorkerId) -> usize {
                 dispatch::small_workers_share(plan, worker, queue)

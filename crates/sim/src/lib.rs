@@ -4,6 +4,9 @@
 //! (Minos §2.2): a request is an arrival time and a service time. [`theory`] has what is known in
 //! closed form, which the tests hold the simulator against.
 //!
+//! [`dispatch`] adds what dispatching costs: workers that poll RX queues in bursts, rings, control epochs
+//! and a link, under the very code of `sched` that decides in the server (Minos §5, §6).
+//!
 //! Runs are reproducible to the bit on every machine: time is counted in whole ticks, events at the
 //! same tick happen in the order in which they were scheduled, the generator is a specified one
 //! ([`Random`]), and logarithms come from a library that is compiled with the program.
@@ -11,6 +14,8 @@
 #![forbid(unsafe_code)]
 
 mod calendar;
+pub mod dispatch;
+mod parallel;
 pub mod queues;
 mod random;
 mod service;

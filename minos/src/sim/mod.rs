@@ -1,5 +1,6 @@
 //! `minos sim`: what would happen on machines that are not here.
 
+mod dispatch;
 mod numbers;
 mod queues;
 mod table;
@@ -7,7 +8,7 @@ mod table;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
-/// Simulate queues, with the code that decides in the server.
+/// Simulate queues and servers, with the code that decides in the server.
 #[derive(Args, Debug)]
 pub(crate) struct SimArgs {
     #[command(subcommand)]
@@ -17,6 +18,7 @@ pub(crate) struct SimArgs {
 #[derive(Debug, Subcommand)]
 enum What {
     Queues(Box<queues::QueuesArgs>),
+    Dispatch(Box<dispatch::DispatchArgs>),
 }
 
 /// Runs the subcommand.
@@ -26,5 +28,6 @@ enum What {
 pub(crate) fn run(args: &SimArgs) -> Result<()> {
     match &args.what {
         What::Queues(args) => queues::run(args),
+        What::Dispatch(args) => dispatch::run(args),
     }
 }

@@ -9,18 +9,13 @@ mod floor;
 mod models;
 mod size_aware;
 
-use std::sync::{
-    OnceLock,
-    atomic::{AtomicUsize, Ordering},
-};
-
 use minos_base::limits::WORKERS_MAX;
 use serde::Serialize;
 
 pub use figure2::{Figure2, Figure2Row, figure2};
 
 use crate::{
-    Distribution, DistributionError, Random, Recorder, ServiceTimes, Summary,
+    Distribution, DistributionError, Random, Recorder, ServiceTimes, Summary, parallel,
     queues::{
         floor::{Event, Floor, Job},
         models::{Early, Late, Model, Stealing},
@@ -205,23 +200,11 @@ pub fn run(spec: &Spec) -> Result<Outcome, SpecError> {
 /// Runs all of `specs`, as many at a time as there are cores; `done` is told of each that ends.
 pub fn run_all(specs: &[Spec], done: impl Fn() + Sync) -> Result<Vec<Outcome>, SpecError> {
     specs.iter().try_for_each(Spec::check)?;
-    let next = AtomicUsize::new(0);
-    let outcomes: Vec<_> = specs.iter().map(|_| OnceLock::new()).collect();
-    let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get()).min(specs.len());
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    // Relaxed, because the number itself is all that is shared.
-                    let index = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(spec) = specs.get(index) else { break };
-                    let _ = outcomes[index].set(run(spec));
-                    done();
-                }
-            });
-        }
-    });
-    outcomes.into_iter().filter_map(OnceLock::into_inner).collect()
+    parallel::map(specs, |spec| {
+        let outcome = run(spec);
+        done();
+        outcome
+    })
 }
 
 /// The loop over events, compiled for each model.

@@ -1,0 +1,123 @@
+//! A link that several flows share, packet by packet in turn.
+
+use std::collections::VecDeque;
+
+use super::costs::{PACKET_BYTES, PACKET_OVERHEAD_BYTES};
+use crate::Ticks;
+
+#[derive(Debug)]
+struct Flow<T> {
+    messages: VecDeque<Message<T>>,
+    /// Bytes that it may still send in this turn; below zero, that it has sent too many.
+    credit: i64,
+}
+
+/// A turn, in bytes.
+const TURN: i64 = (PACKET_BYTES + PACKET_OVERHEAD_BYTES) as i64;
+
+/// What is said when the last byte of a message has gone over the link.
+#[derive(Clone, Copy, Debug)]
+struct Message<T> {
+    bytes_left: u64,
+    token: Option<T>,
+}
+
+/// A link: flows with a queue each that take turns, a full packet's bytes or a little more in each. That is
+/// how a NIC empties its TX queues, and how packets of several clients come to the same port.
+#[derive(Debug)]
+pub(super) struct Link<T> {
+    flows: Vec<Flow<T>>,
+    /// Flows that have something to send, the next one first.
+    turns: VecDeque<usize>,
+    is_turn_over: bool,
+    /// What is sent right now: the flow and whether this ends a message.
+    sending: Option<Option<T>>,
+    ticks_a_byte: f64,
+    pub(super) busy: Ticks,
+}
+
+impl<T: Copy> Link<T> {
+    pub(super) fn new(flows: usize, ticks_a_byte: f64) -> Self {
+        Self {
+            flows: (0..flows).map(|_| Flow { messages: VecDeque::new(), credit: TURN }).collect(),
+            turns: VecDeque::new(),
+            is_turn_over: false,
+            sending: None,
+            ticks_a_byte,
+            busy: 0,
+        }
+    }
+
+    /// Queues a message behind the others of `flow`. If the link was idle, says when the packet that now
+    /// begins will have gone: [`Link::sent`] is to be called then.
+    #[must_use]
+    pub(super) fn send(&mut self, flow: usize, bytes: u64, token: Option<T>) -> Option<Ticks> {
+        if self.flows[flow].messages.is_empty() {
+            self.turns.push_back(flow);
+        }
+        self.flows[flow].messages.push_back(Message { bytes_left: bytes, token });
+        if self.sending.is_none() { self.begin() } else { None }
+    }
+
+    /// A packet has gone: the message that ended with it, and when the next one will have.
+    #[must_use]
+    pub(super) fn sent(&mut self) -> (Option<T>, Option<Ticks>) {
+        let ended = self.sending.take().flatten();
+        (ended, self.begin())
+    }
+
+    fn begin(&mut self) -> Option<Ticks> {
+        // Only now, so that who came while the last packet was sent is next.
+        if std::mem::take(&mut self.is_turn_over) {
+            self.turns.rotate_left(1);
+        }
+        let flow = *self.turns.front()?;
+        let Flow { messages, credit } = &mut self.flows[flow];
+        let message = messages.front_mut()?;
+        let bytes = message.bytes_left.min(PACKET_BYTES);
+        message.bytes_left -= bytes;
+        let mut ended = None;
+        if message.bytes_left == 0 {
+            ended = message.token;
+            messages.pop_front();
+        }
+        let bytes = bytes + PACKET_OVERHEAD_BYTES;
+        *credit -= bytes as i64;
+        if messages.is_empty() {
+            self.turns.pop_front();
+            *credit = TURN;
+        } else if *credit <= 0 {
+            *credit += TURN;
+            self.is_turn_over = true;
+        }
+        self.sending = Some(ended);
+        let ticks = (bytes as f64 * self.ticks_a_byte + 0.5) as Ticks;
+        self.busy += ticks;
+        Some(ticks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flows_take_turns_and_a_flow_keeps_its_order() {
+        let mut link = Link::new(2, 1.0);
+        let mut next = link.send(0, 3 * PACKET_BYTES, Some('a'));
+        for message in [link.send(0, 1, Some('b')), link.send(1, PACKET_BYTES, Some('c'))] {
+            assert_eq!(message, None);
+        }
+        let (mut now, mut had) = (0, Vec::new());
+        while let Some(ticks) = next {
+            now += ticks;
+            let (ended, then) = link.sent();
+            had.extend(ended.map(|token| (token, now)));
+            next = then;
+        }
+        let packet = PACKET_BYTES + PACKET_OVERHEAD_BYTES;
+        let last = 4 * packet + 1 + PACKET_OVERHEAD_BYTES;
+        assert_eq!(had, [('c', 2 * packet), ('a', 4 * packet), ('b', last)]);
+        assert_eq!(link.busy, last);
+    }
+}

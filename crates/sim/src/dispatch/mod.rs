@@ -1,0 +1,297 @@
+//! How requests come to workers, with what that costs (Minos §5, §6).
+//!
+//! Where [`queues`](crate::queues) has requests jump into free workers, here a worker does what the
+//! server's worker does, by the same code of `sched`: it polls RX queues and takes bursts of 32, finds
+//! out sizes, puts requests in rings, serves them, helps others, and is told a new plan once an epoch.
+//! Each of these steps takes the time that [`Costs`] says. Replies go over one link, which takes packets
+//! from the workers' TX queues in turn; requests come over another, from 56 clients in turn.
+//!
+//! What is left out: the caches of the processor, contention for locks and rings, lost packets (an RX queue
+//! that is full drops, and that is counted), and everything that the operating system does.
+
+mod costs;
+mod link;
+mod server;
+mod worker;
+mod workload;
+
+use minos_base::limits::WORKERS_MAX;
+use minos_sched::{
+    ConfigError, ControlConfig, Fractional, HandOff, Helping, KeySharded, Reserved, SizeAware, Stealing,
+};
+use serde::Serialize;
+
+pub use costs::{Costs, CostsError};
+pub use worker::WorkerLoad;
+pub use workload::{Mix, MixError};
+
+use self::server::Server;
+use crate::{Summary, parallel};
+
+/// Fewest and most requests of a run.
+pub const REQUESTS: std::ops::RangeInclusive<u64> = 1_000..=1_000_000_000;
+/// Control epochs of a run, unless said otherwise: each must see enough large requests to tell their share,
+/// and the warm-up must see the first ones, because nothing is known before.
+pub const EPOCHS_DEFAULT: u64 = 20;
+/// Relative distance at which the search for a highest throughput ends.
+const SEARCH_PRECISION: f64 = 0.01;
+
+/// Who serves what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Design {
+    /// HKH.
+    KeyHash,
+    /// SHO, with so many hand-off workers.
+    HandOff(u8),
+    /// HKH+WS.
+    Stealing,
+    /// Minos.
+    SizeAware,
+    /// Minos with one more large worker, which helps.
+    Helping,
+    /// Minos with a worker that is large for a part of its time.
+    Fractional,
+    /// After Perséphone.
+    Reserved,
+}
+
+impl Design {
+    /// All of them, SHO three times.
+    pub const ALL: [Self; 9] = [
+        Self::KeyHash,
+        Self::HandOff(1),
+        Self::HandOff(2),
+        Self::HandOff(3),
+        Self::Stealing,
+        Self::SizeAware,
+        Self::Helping,
+        Self::Fractional,
+        Self::Reserved,
+    ];
+
+    /// As on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::KeyHash => "keyhash",
+            Self::HandOff(1) => "handoff:1",
+            Self::HandOff(2) => "handoff:2",
+            Self::HandOff(_) => "handoff:3",
+            Self::Stealing => "stealing",
+            Self::SizeAware => "size-aware",
+            Self::Helping => "helping",
+            Self::Fractional => "fractional",
+            Self::Reserved => "reserved",
+        }
+    }
+}
+
+/// One run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spec {
+    /// Who serves what.
+    pub design: Design,
+    /// How many workers there are.
+    pub workers: usize,
+    /// Requests a second.
+    pub rate: f64,
+    /// What is asked for.
+    pub mix: Mix,
+    /// What things cost.
+    pub costs: Costs,
+    /// Percentile of the latencies that is looked at.
+    pub percentile: f64,
+    /// Percentile of the sizes up to which requests are small, for the designs that look at sizes.
+    pub small_percentile: f64,
+    /// Requests, those of the warm-up included.
+    pub requests: u64,
+    /// Percent of the requests, the first ones, that are not counted.
+    pub warmup_percent: f64,
+    /// Requests that a control epoch sees on average. The paper's takes a second, longer than most runs
+    /// here.
+    pub epoch_requests: u64,
+    /// Requests that an RX queue holds; further ones are dropped.
+    pub queue_max: usize,
+    /// Requests that a ring holds; who has one more waits.
+    pub ring_max: usize,
+    /// Where randomness begins.
+    pub seed: u64,
+}
+
+/// Which parameter is out of bounds.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum SpecError {
+    /// No rate.
+    #[error("rate: {0} is not allowed; allowed is 1 to 1e9 requests a second")]
+    Rate(f64),
+    /// A percentile, or a share of the requests.
+    #[error("{0}: {1} is not allowed; allowed is {2}")]
+    Percent(&'static str, f64, &'static str),
+    /// Too few or too many requests.
+    #[error("requests: {0} is not allowed; allowed is {min} to {max}", min = REQUESTS.start(), max = REQUESTS.end())]
+    Requests(u64),
+    /// No epoch.
+    #[error("epoch-requests: {0} is not allowed; allowed is 100 or more")]
+    Epoch(u64),
+    /// No room.
+    #[error("{0}: {1} is not allowed; allowed is 1 or more")]
+    Room(&'static str, usize),
+    /// No highest latency.
+    #[error("slo: {0} is not allowed; allowed is above 0")]
+    Slo(f64),
+    /// No mix.
+    #[error(transparent)]
+    Mix(#[from] MixError),
+    /// No costs.
+    #[error(transparent)]
+    Costs(#[from] CostsError),
+    /// The policy refuses.
+    #[error(transparent)]
+    Policy(#[from] ConfigError),
+}
+
+impl Spec {
+    /// Two million requests of the paper's default workload on its platform.
+    pub fn new(design: Design, rate: f64) -> Self {
+        Self {
+            design,
+            workers: 8,
+            rate,
+            mix: Mix::PAPER,
+            costs: Costs::kernel_bypass(),
+            percentile: 99.0,
+            small_percentile: 99.0,
+            requests: 2_000_000,
+            warmup_percent: 10.0,
+            epoch_requests: 2_000_000 / EPOCHS_DEFAULT,
+            queue_max: 1 << 16,
+            ring_max: 4096,
+            seed: 1,
+        }
+    }
+
+    /// Says which parameter is out of bounds, if one is.
+    pub fn check(&self) -> Result<(), SpecError> {
+        if !(1..=WORKERS_MAX).contains(&self.workers) {
+            return Err(ConfigError::Workers(self.workers).into());
+        }
+        if !(1.0..=1e9).contains(&self.rate) {
+            return Err(SpecError::Rate(self.rate));
+        }
+        for (name, percent) in [("percentile", self.percentile), ("small-percentile", self.small_percentile)]
+        {
+            if !(percent > 0.0 && percent < 100.0) {
+                return Err(SpecError::Percent(name, percent, "above 0, below 100"));
+            }
+        }
+        if !(0.0..=90.0).contains(&self.warmup_percent) {
+            return Err(SpecError::Percent("warmup-percent", self.warmup_percent, "0 to 90"));
+        }
+        if !REQUESTS.contains(&self.requests) {
+            return Err(SpecError::Requests(self.requests));
+        }
+        if self.epoch_requests < 100 {
+            return Err(SpecError::Epoch(self.epoch_requests));
+        }
+        for (name, room) in [("queue-max", self.queue_max), ("ring-max", self.ring_max)] {
+            if room == 0 {
+                return Err(SpecError::Room(name, room));
+            }
+        }
+        self.mix.check()?;
+        Ok(self.costs.check()?)
+    }
+
+    fn control(&self) -> ControlConfig {
+        ControlConfig { percentile: self.small_percentile, ..ControlConfig::new(self.workers) }
+    }
+}
+
+/// What came out of one run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Outcome {
+    /// Who served what.
+    pub design: &'static str,
+    /// Requests a second that clients sent.
+    pub offered_rps: f64,
+    /// Requests a second that were answered, from the first that counts to the last.
+    pub achieved_rps: f64,
+    /// Requests that found their RX queue full.
+    pub dropped: u64,
+    /// Times that a worker found a ring full.
+    pub ring_full: u64,
+    /// Latencies as clients see them, and how long requests lay in queues and rings.
+    pub latency_us: Summary,
+    /// Share of the time that the link from the server was busy.
+    pub link_busy: f64,
+    /// Workers that were large in the end.
+    pub large_workers: usize,
+    /// The load of each worker.
+    pub workers: Vec<WorkerLoad>,
+}
+
+/// Runs `spec` to its end.
+pub fn run(spec: &Spec) -> Result<Outcome, SpecError> {
+    spec.check()?;
+    Ok(match spec.design {
+        Design::KeyHash => Server::new(spec, KeySharded::new(spec.workers)?).run(),
+        Design::HandOff(workers) => Server::new(spec, HandOff::new(spec.workers, workers.into())?).run(),
+        Design::Stealing => Server::new(spec, Stealing::new(spec.workers)?).run(),
+        Design::SizeAware => Server::new(spec, SizeAware::new(spec.control())?).run(),
+        Design::Helping => Server::new(spec, Helping::new(spec.control())?).run(),
+        Design::Fractional => Server::new(spec, Fractional::new(spec.control())?).run(),
+        Design::Reserved => Server::new(spec, Reserved::new(spec.control())?).run(),
+    })
+}
+
+/// Runs all of `specs`, as many at a time as there are cores; `done` is told of each that ends.
+pub fn run_all(specs: &[Spec], done: impl Fn() + Sync) -> Result<Vec<Outcome>, SpecError> {
+    specs.iter().try_for_each(Spec::check)?;
+    parallel::map(specs, |spec| {
+        let outcome = run(spec);
+        done();
+        outcome
+    })
+}
+
+/// [`throughput_under`] for all of `specs`, as many at a time as there are cores, leaving out those for
+/// which there is none; `done` is told of each that ends.
+pub fn throughput_under_all(
+    specs: &[Spec],
+    slo_us: f64,
+    done: impl Fn() + Sync,
+) -> Result<Vec<Outcome>, SpecError> {
+    let found = parallel::map(specs, |spec| {
+        let outcome = throughput_under(spec, slo_us);
+        done();
+        outcome
+    })?;
+    Ok(found.into_iter().flatten().collect())
+}
+
+/// The highest rate, at most that of `spec`, at which the percentile of all latencies stays within
+/// `slo_us` and nothing is lost (Minos §5.4); none if there is no load so low.
+pub fn throughput_under(spec: &Spec, slo_us: f64) -> Result<Option<Outcome>, SpecError> {
+    if !(slo_us > 0.0 && slo_us.is_finite()) {
+        return Err(SpecError::Slo(slo_us));
+    }
+    let within = |rate: f64| -> Result<Option<Outcome>, SpecError> {
+        let outcome = run(&Spec { rate, ..spec.clone() })?;
+        let holds = outcome.latency_us.all.percentile.value <= slo_us
+            && outcome.dropped == 0
+            && outcome.achieved_rps > 0.99 * rate;
+        Ok(holds.then_some(outcome))
+    };
+    if let Some(outcome) = within(spec.rate)? {
+        return Ok(Some(outcome));
+    }
+    let (mut low, mut high, mut best) = (spec.rate / 256.0, spec.rate, None);
+    // By ratios: a rate a hundred times lower is looked for as closely.
+    while high / low > 1.0 + SEARCH_PRECISION {
+        let middle = libm::sqrt(low * high);
+        match within(middle)? {
+            Some(outcome) => (low, best) = (middle, Some(outcome)),
+            None => high = middle,
+        }
+    }
+    Ok(best)
+}

@@ -1,0 +1,410 @@
+//! The server: RX queues, rings, workers and the link, from event to event.
+
+use std::collections::VecDeque;
+
+use minos_base::limits::BURST_MAX;
+use minos_sched::{Dispatch, Help, Intake, Place, SizeHistogram, WorkerId, WorkerSet};
+
+use super::{
+    Outcome, Spec,
+    costs::{PACKET_BYTES, TICKS_A_NS, TickCosts, packets},
+    link::Link,
+    worker::{Answers, Step, Worker},
+    workload::{Request, Requests},
+};
+use crate::{Calendar, Random, Recorder, Ticks};
+
+/// Threads of the paper's clients (Minos §5.4): so many flows share the link towards the server.
+const CLIENTS: usize = 56;
+/// Packets of a reply that are made between two looks at the clock.
+const SLICE_PACKETS: u64 = 32;
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// A client sends a request.
+    Send,
+    /// A packet has come over the link.
+    Received,
+    /// A packet has gone over the link.
+    Sent,
+    /// A worker has ended its step.
+    Ready(u8),
+    /// A control epoch ends.
+    Epoch,
+}
+
+/// A run under way.
+pub(super) struct Server<'s, D> {
+    spec: &'s Spec,
+    costs: TickCosts,
+    policy: D,
+    answers: Answers,
+    calendar: Calendar<Event>,
+    requests: Requests,
+    gaps: Random,
+    choices: Random,
+    inbound: Link<Request>,
+    outbound: Link<Request>,
+    queues: Vec<VecDeque<Request>>,
+    rings: Vec<VecDeque<Request>>,
+    workers: Vec<Worker>,
+    idle: WorkerSet,
+    sizes: SizeHistogram,
+    recorder: Recorder,
+    sent: u64,
+    warmup: u64,
+    dropped: u64,
+    ring_full: u64,
+    counted: u64,
+    first_counted_at: Ticks,
+    last_counted_at: Ticks,
+}
+
+impl<'s, D: Dispatch> Server<'s, D> {
+    pub(super) fn new(spec: &'s Spec, policy: D) -> Self {
+        let costs = TickCosts::new(&spec.costs);
+        let warmup = (spec.requests as f64 * spec.warmup_percent / 100.0) as u64;
+        let workers = spec.workers;
+        Self {
+            answers: Answers::of::<D>(policy.plan()),
+            policy,
+            calendar: Calendar::new(),
+            requests: Requests::new(spec.mix, workers, Random::new(spec.seed, 1)),
+            gaps: Random::new(spec.seed, 0),
+            choices: Random::new(spec.seed, 2),
+            inbound: Link::new(CLIENTS, costs.link_byte),
+            // Small replies in the first half of the flows, large ones in the second, if they are kept apart.
+            outbound: Link::new(2 * workers, costs.link_byte),
+            queues: vec![VecDeque::new(); workers],
+            rings: vec![VecDeque::new(); workers],
+            workers: (0..workers).map(|_| Worker::new()).collect(),
+            idle: WorkerSet::first(workers),
+            sizes: SizeHistogram::new(),
+            recorder: Recorder::new(spec.requests - warmup, spec.percentile, (10.0 * TICKS_A_NS) as Ticks),
+            sent: 0,
+            warmup,
+            dropped: 0,
+            ring_full: 0,
+            counted: 0,
+            first_counted_at: 0,
+            last_counted_at: 0,
+            costs,
+            spec,
+        }
+    }
+
+    /// From the first request to the last reply.
+    pub(super) fn run(mut self) -> Outcome {
+        self.calendar.at(0, Event::Send);
+        if D::PROFILES_SIZES {
+            self.calendar.after(self.epoch_ticks(), Event::Epoch);
+        }
+        while let Some(event) = self.calendar.take_next() {
+            match event {
+                Event::Send => self.send(),
+                Event::Received => {
+                    let (request, next) = self.inbound.sent();
+                    self.schedule(next, Event::Received);
+                    if let Some(request) = request {
+                        self.arrive(request);
+                    }
+                }
+                Event::Sent => {
+                    let (request, next) = self.outbound.sent();
+                    self.schedule(next, Event::Sent);
+                    if let Some(request) = request {
+                        self.complete(&request);
+                    }
+                }
+                Event::Ready(worker) => self.ready(WorkerId(worker.into())),
+                Event::Epoch => self.end_epoch(),
+            }
+        }
+        self.outcome()
+    }
+
+    fn schedule(&mut self, after: Option<Ticks>, event: Event) {
+        if let Some(ticks) = after {
+            self.calendar.after(ticks, event);
+        }
+    }
+
+    fn epoch_ticks(&self) -> Ticks {
+        (self.spec.epoch_requests as f64 / self.spec.rate * 1e9 * TICKS_A_NS) as Ticks
+    }
+
+    fn send(&mut self) {
+        let request = self.requests.draw(self.calendar.now(), self.sent >= self.warmup);
+        if self.sent == self.warmup {
+            self.first_counted_at = request.sent;
+        }
+        self.sent += 1;
+        let client = self.choices.below(CLIENTS);
+        let begun = self.inbound.send(client, request.bytes_in(), Some(request));
+        self.schedule(begun, Event::Received);
+        if self.sent < self.spec.requests {
+            let gap = self.gaps.exponential() * 1e9 * TICKS_A_NS / self.spec.rate;
+            self.calendar.after((gap + 0.5) as Ticks, Event::Send);
+        }
+    }
+
+    fn arrive(&mut self, mut request: Request) {
+        let queue = WorkerId(request.queue.into());
+        if self.queues[queue.index()].len() >= self.spec.queue_max {
+            self.dropped += 1;
+            return;
+        }
+        request.arrived = self.calendar.now();
+        self.queues[queue.index()].push_back(request);
+        let takers = self.idle.and(self.answers.takers[queue.index()]);
+        let comers =
+            if takers.is_empty() { self.idle.and(self.answers.helpers[queue.index()]) } else { takers };
+        self.wake_one(comers, queue);
+    }
+
+    /// Wakes `first`, if it is one of `comers`, or another of them.
+    fn wake_one(&mut self, comers: WorkerSet, first: WorkerId) {
+        if comers.is_empty() {
+            return;
+        }
+        let start =
+            if comers.contains(first) { first.index() } else { self.choices.below(self.workers.len()) };
+        if let Some(worker) = comers.iter_from(start).next() {
+            self.wake(worker);
+        }
+    }
+
+    /// An idle worker polls all the time: it finds what has come within the time of a look.
+    fn wake(&mut self, worker: WorkerId) {
+        self.idle = self.idle.without(worker);
+        self.after(worker, self.costs.poll, Step::Looked);
+    }
+
+    /// `worker` ends `step` after so long.
+    fn after(&mut self, worker: WorkerId, ticks: Ticks, step: Step) {
+        let state = &mut self.workers[worker.index()];
+        state.step = step;
+        state.busy += ticks;
+        self.calendar.after(ticks, Event::Ready(worker.0 as u8));
+    }
+
+    /// Does what the ended step of a worker leads to, and begins the next one.
+    fn ready(&mut self, worker: WorkerId) {
+        match self.workers[worker.index()].step {
+            Step::Looked => {}
+            Step::Served { request, bytes, bytes_left } => {
+                let token = (bytes_left == 0).then_some(request);
+                let is_large = D::SEPARATES_REPLIES && request.class > self.policy.plan().threshold;
+                let flow = worker.index() + if is_large { self.workers.len() } else { 0 };
+                let begun = self.outbound.send(flow, bytes, token);
+                self.schedule(begun, Event::Sent);
+                if bytes_left > 0 {
+                    return self.reply(worker, request, bytes_left, 0);
+                }
+                self.workers[worker.index()].load.requests += 1;
+            }
+            Step::Passed { request, ring } => {
+                if self.rings[ring.index()].len() >= self.spec.ring_max {
+                    self.ring_full += 1;
+                    // One's own ring does not become shorter by waiting for it.
+                    if self.answers.pulls[worker.index()].first.contains(ring) {
+                        return self.serve(worker, request, 0, false);
+                    }
+                    return self.after(worker, self.costs.poll, Step::Passed { request, ring });
+                }
+                self.rings[ring.index()].push_back(request);
+                let comers = self.idle.and(self.answers.pullers[ring.index()]);
+                self.wake_one(comers, ring);
+            }
+        }
+        self.begin(worker);
+    }
+
+    /// Begins what `worker` has to do next, if there is anything.
+    fn begin(&mut self, worker: WorkerId) {
+        if let Some(request) = self.workers[worker.index()].hands.pop_front() {
+            return self.place(worker, request);
+        }
+        let small_first = match self.answers.helps[worker.index()] {
+            Help::Share { small_permille } => {
+                let (state, small) = (&self.workers[worker.index()], u128::from(small_permille));
+                u128::from(state.spent_small) * (1000 - small) < u128::from(state.spent_large) * small
+                    || state.spent_large == 0
+            }
+            _ => false,
+        };
+        if small_first && self.help(worker) {
+            return;
+        }
+        // Rings and RX queues take turns, so that neither keeps the other waiting.
+        for _ in 0..2 {
+            let pulls = self.workers[worker.index()].pulls_next;
+            self.workers[worker.index()].pulls_next = !pulls;
+            if if pulls { self.pull(worker) } else { self.take_bursts(worker) } {
+                return;
+            }
+        }
+        if !small_first && self.help(worker) {
+            return;
+        }
+        self.idle = self.idle.with(worker);
+    }
+
+    /// Takes from the RX queues that are this worker's to poll.
+    fn take_bursts(&mut self, worker: WorkerId) -> bool {
+        if D::INTAKE == Intake::WhenEmpty && !self.rings[worker.index()].is_empty() {
+            return false;
+        }
+        let mut ticks = 0;
+        for index in 0..self.answers.shares[worker.index()].len() {
+            let (queue, most) = self.answers.shares[worker.index()][index];
+            ticks += self.costs.poll + self.take(worker, queue, most);
+        }
+        self.look_at_hands(worker, ticks)
+    }
+
+    /// Takes up to `most` requests of an RX queue into the worker's hands; the time that takes.
+    fn take(&mut self, worker: WorkerId, queue: WorkerId, most: usize) -> Ticks {
+        let (from, state) = (&mut self.queues[queue.index()], &mut self.workers[worker.index()]);
+        let taken = most.min(from.len());
+        let mut ticks = 0;
+        for request in from.drain(..taken) {
+            ticks += self.costs.receive(&request);
+            state.load.packets += packets(request.bytes_in());
+            state.hands.push_back(request);
+        }
+        ticks
+    }
+
+    fn look_at_hands(&mut self, worker: WorkerId, ticks: Ticks) -> bool {
+        let found = !self.workers[worker.index()].hands.is_empty();
+        if found {
+            self.after(worker, ticks, Step::Looked);
+        }
+        found
+    }
+
+    /// Serves one request from a ring.
+    fn pull(&mut self, worker: WorkerId) -> bool {
+        let pulls = self.answers.pulls[worker.index()];
+        let turn = self.workers[worker.index()].turn;
+        let mut ticks = 0;
+        for ring in pulls.first.iter_from(turn).chain(pulls.then.iter_from(turn)) {
+            ticks += self.costs.poll;
+            if let Some(request) = self.rings[ring.index()].pop_front() {
+                self.workers[worker.index()].turn = (ring.index() + 1) % self.workers.len();
+                self.serve(worker, request, ticks + self.costs.hand_off, false);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Takes requests from RX queues that are not this worker's to poll.
+    fn help(&mut self, worker: WorkerId) -> bool {
+        let (queues, most) = match self.answers.helps[worker.index()] {
+            Help::No => return false,
+            Help::Burst => (WorkerSet::first(self.workers.len()).without(worker), BURST_MAX),
+            Help::Own => (WorkerSet::one(worker), 1),
+            Help::Any | Help::Share { .. } => (WorkerSet::first(self.workers.len()), 1),
+        };
+        let turn = self.workers[worker.index()].turn;
+        let mut ticks = 0;
+        for queue in queues.iter_from(turn) {
+            ticks += self.costs.poll;
+            if !self.queues[queue.index()].is_empty() {
+                ticks += self.take(worker, queue, most);
+                self.workers[worker.index()].turn = (queue.index() + 1) % self.workers.len();
+                return self.look_at_hands(worker, ticks);
+            }
+        }
+        false
+    }
+
+    /// Serves a request that was taken from an RX queue, or passes it on.
+    fn place(&mut self, worker: WorkerId, request: Request) {
+        let mut ticks = 0;
+        if D::PROFILES_SIZES {
+            self.sizes.record(request.class, 1);
+            ticks += self.costs.profile;
+            if request.is_get {
+                ticks += self.costs.lookup;
+            }
+        }
+        match D::place(self.policy.plan(), worker, request.class) {
+            Place::Here => self.serve(worker, request, ticks, D::PROFILES_SIZES && request.is_get),
+            Place::Ring(ring) => {
+                self.after(worker, ticks + self.costs.hand_off, Step::Passed { request, ring });
+            }
+        }
+    }
+
+    /// Serves `request`, `ticks` after now.
+    fn serve(&mut self, worker: WorkerId, mut request: Request, ticks: Ticks, is_found: bool) {
+        request.began = self.calendar.now();
+        let lookup = if is_found { 0 } else { self.costs.lookup };
+        let ticks = ticks + lookup + self.costs.per_request + self.costs.copy(request.bytes_in());
+        self.reply(worker, request, request.bytes_out(), ticks);
+    }
+
+    /// Makes the next packets of a reply.
+    fn reply(&mut self, worker: WorkerId, request: Request, bytes_left: u64, ticks: Ticks) {
+        let bytes = bytes_left.min(SLICE_PACKETS * PACKET_BYTES);
+        let count = packets(bytes);
+        let ticks = ticks + self.costs.per_packet * count + self.costs.copy(bytes);
+        let is_small = request.class <= self.policy.plan().threshold;
+        let state = &mut self.workers[worker.index()];
+        state.load.packets += count;
+        *(if is_small { &mut state.spent_small } else { &mut state.spent_large }) += ticks;
+        self.after(worker, ticks, Step::Served { request, bytes, bytes_left: bytes_left - bytes });
+    }
+
+    fn complete(&mut self, request: &Request) {
+        if request.counts {
+            let now = self.calendar.now();
+            let wait = request.began - request.arrived;
+            self.recorder.record(now - request.sent + self.costs.network, wait, request.large);
+            self.counted += 1;
+            self.last_counted_at = now;
+        }
+    }
+
+    fn end_epoch(&mut self) {
+        let before = self.policy.plan().clone();
+        self.policy.epoch(&self.sizes);
+        self.sizes = SizeHistogram::new();
+        let plan = self.policy.plan();
+        for state in &mut self.workers {
+            (state.spent_small, state.spent_large) = (0, 0);
+        }
+        if (&plan.roles, &plan.ranges, plan.shared, plan.reserved)
+            != (&before.roles, &before.ranges, before.shared, before.reserved)
+        {
+            self.answers = Answers::of::<D>(plan);
+            // What was somebody else's to poll may be theirs now.
+            for worker in self.idle.iter() {
+                self.wake(worker);
+            }
+        }
+        if self.sent < self.spec.requests {
+            self.calendar.after(self.epoch_ticks(), Event::Epoch);
+        }
+    }
+
+    fn outcome(self) -> Outcome {
+        let end = self.last_counted_at.max(1) as f64;
+        let counted_s = (self.last_counted_at - self.first_counted_at).max(1) as f64 / (1e9 * TICKS_A_NS);
+        let load = |worker: &Worker| super::WorkerLoad { busy: worker.busy as f64 / end, ..worker.load };
+        Outcome {
+            design: self.spec.design.name(),
+            offered_rps: self.spec.rate,
+            achieved_rps: self.counted as f64 / counted_s,
+            dropped: self.dropped,
+            ring_full: self.ring_full,
+            latency_us: self.recorder.finish(|ticks| ticks / (1e3 * TICKS_A_NS)),
+            link_busy: self.outbound.busy as f64 / end,
+            large_workers: self.policy.plan().large_workers(),
+            workers: self.workers.iter().map(load).collect(),
+        }
+    }
+}

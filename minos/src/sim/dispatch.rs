@@ -1,0 +1,275 @@
+//! `minos sim dispatch`.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressDrawTarget};
+use minos_sim::dispatch::{Costs, Design, EPOCHS_DEFAULT, Mix, Outcome, Spec, run_all, throughput_under_all};
+use serde::Serialize;
+
+use super::{
+    numbers::{Range, parse_count, parse_number, parse_range},
+    table::{rounded, table},
+};
+use crate::bench::{emit, emit_json};
+
+/// Compare the designs with what dispatching costs: bursts, rings, control epochs and a link.
+///
+/// Workers run the very decisions of the server. The requests are those of Minos' evaluation: 40 % of the
+/// small ones tiny, zipf 0.99, a few for large items.
+#[derive(Args, Debug)]
+pub(crate) struct DispatchArgs {
+    /// keyhash (HKH), handoff (SHO), stealing (HKH+WS), size-aware (Minos), helping, fractional, reserved,
+    /// or all
+    #[arg(long, value_enum, default_value_t = Dispatch::All)]
+    dispatch: Dispatch,
+
+    /// Workers that only hand off, for handoff: 1 to 3 [default: each in turn]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=3))]
+    handoff_workers: Option<u8>,
+
+    /// Workers
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    workers: usize,
+
+    /// Requests a second, such as 2.25m; with --slo the highest that is tried
+    #[arg(long, value_name = "OPS", default_value = "2m", value_parser = parse_number, conflicts_with = "sweep")]
+    rate: f64,
+
+    /// Several rates, the lowest and the highest
+    #[arg(long, value_name = "A..B", value_parser = parse_range, requires = "step")]
+    sweep: Option<Range>,
+
+    /// Distance between two rates of a sweep
+    #[arg(long, value_name = "OPS", value_parser = parse_number)]
+    step: Option<f64>,
+
+    /// Find the highest rate at which the percentile of the latencies stays within so many microseconds
+    #[arg(long, value_name = "US", conflicts_with = "sweep")]
+    slo: Option<f64>,
+
+    /// kernel-bypass, sockets, or a file
+    #[arg(long, value_name = "NAME|FILE", default_value = "kernel-bypass")]
+    costs: String,
+
+    /// How many of a hundred requests are for large items (p_L)
+    #[arg(long, value_name = "PERCENT", default_value_t = Mix::PAPER.large_percent)]
+    large_percent: f64,
+
+    /// The largest item, in bytes (s_L)
+    #[arg(long, value_name = "BYTES", default_value = "500k", value_parser = parse_count)]
+    large_max: u64,
+
+    /// Share of GETs
+    #[arg(long, value_name = "SHARE", default_value_t = Mix::PAPER.get_ratio)]
+    get_ratio: f64,
+
+    /// Exponent of the popularity
+    #[arg(long, value_name = "EXPONENT", default_value_t = Mix::PAPER.zipf)]
+    zipf: f64,
+
+    /// Percentile of the latencies to look at
+    #[arg(long, value_name = "PERCENT", default_value_t = 99.0)]
+    percentile: f64,
+
+    /// Percentile of the sizes up to which requests are small
+    #[arg(long, value_name = "PERCENT", default_value_t = 99.0)]
+    small_percentile: f64,
+
+    /// Requests of a run, such as 500k or 2m
+    #[arg(long, value_name = "N", default_value = "2m", value_parser = parse_count)]
+    requests: u64,
+
+    /// How many of a hundred requests, the first ones, are not counted
+    #[arg(long, value_name = "PERCENT", default_value_t = 10.0)]
+    warmup_percent: f64,
+
+    /// Requests between two plans [default: a twentieth of all]
+    #[arg(long, value_name = "N", value_parser = parse_count)]
+    epoch_requests: Option<u64>,
+
+    /// What everything random comes from
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Dispatch {
+    All,
+    Keyhash,
+    Handoff,
+    Stealing,
+    SizeAware,
+    Helping,
+    Fractional,
+    Reserved,
+}
+
+/// All that is printed with `--json`.
+#[derive(Serialize)]
+struct Results {
+    evidence: &'static str,
+    workers: usize,
+    costs: Costs,
+    mix: Mix,
+    percentile: f64,
+    slo_us: Option<f64>,
+    requests: u64,
+    seed: u64,
+    runs: Vec<Outcome>,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// A parameter is out of bounds, or standard output cannot be written.
+pub(super) fn run(args: &DispatchArgs) -> Result<()> {
+    let specs = args.specs()?;
+    let bar = ProgressBar::with_draw_target(Some(specs.len() as u64), ProgressDrawTarget::stderr_with_hz(5));
+    let done = || bar.inc(1);
+    let runs = match args.slo {
+        Some(slo_us) => throughput_under_all(&specs, slo_us, done),
+        None => run_all(&specs, done),
+    };
+    bar.finish_and_clear();
+    let results = Results {
+        evidence: "simulated",
+        workers: args.workers,
+        costs: specs[0].costs.clone(),
+        mix: specs[0].mix,
+        percentile: args.percentile,
+        slo_us: args.slo,
+        requests: args.requests,
+        seed: args.seed,
+        runs: runs?,
+    };
+    if args.json {
+        emit_json(&results)?
+    } else {
+        emit(&results.text())?
+    }
+    Ok(())
+}
+
+impl DispatchArgs {
+    fn specs(&self) -> Result<Vec<Spec>> {
+        let rates = match (self.sweep, self.step) {
+            (Some(range), Some(step)) if step > 0.0 => range.points(step),
+            (Some(_), Some(step)) => bail!("step: {step} is not allowed; allowed is above 0"),
+            _ => vec![self.rate],
+        };
+        let costs = match self.costs.as_str() {
+            "kernel-bypass" => Costs::kernel_bypass(),
+            "sockets" => Costs::sockets(),
+            file => Costs::read(&PathBuf::from(file))?,
+        };
+        let mix = Mix {
+            large_percent: self.large_percent,
+            large_max: self.large_max,
+            get_ratio: self.get_ratio,
+            zipf: self.zipf,
+        };
+        let designs = self.designs();
+        let mut specs = Vec::with_capacity(rates.len() * designs.len());
+        for rate in rates {
+            specs.extend(designs.iter().map(|&design| Spec {
+                workers: self.workers,
+                mix,
+                costs: costs.clone(),
+                percentile: self.percentile,
+                small_percentile: self.small_percentile,
+                requests: self.requests,
+                warmup_percent: self.warmup_percent,
+                epoch_requests: self.epoch_requests.unwrap_or((self.requests / EPOCHS_DEFAULT).max(100)),
+                seed: self.seed,
+                ..Spec::new(design, rate)
+            }));
+        }
+        specs.iter().try_for_each(Spec::check)?;
+        Ok(specs)
+    }
+
+    /// Of all designs, those that this number of workers allows.
+    fn designs(&self) -> Vec<Design> {
+        let handoff = || match self.handoff_workers {
+            Some(workers) => vec![Design::HandOff(workers)],
+            None => (1..=3).filter(|&n| usize::from(n) < self.workers).map(Design::HandOff).collect(),
+        };
+        match self.dispatch {
+            Dispatch::Keyhash => vec![Design::KeyHash],
+            Dispatch::Handoff if self.workers < 2 => vec![Design::HandOff(1)],
+            Dispatch::Handoff => handoff(),
+            Dispatch::Stealing => vec![Design::Stealing],
+            Dispatch::SizeAware => vec![Design::SizeAware],
+            Dispatch::Helping => vec![Design::Helping],
+            Dispatch::Fractional => vec![Design::Fractional],
+            Dispatch::Reserved => vec![Design::Reserved],
+            Dispatch::All => {
+                let mut designs = vec![Design::KeyHash];
+                designs.extend(handoff());
+                designs.extend([Design::Stealing, Design::SizeAware, Design::Helping, Design::Fractional]);
+                designs.extend((self.workers >= 3).then_some(Design::Reserved));
+                designs
+            }
+        }
+    }
+}
+
+impl Results {
+    fn text(&self) -> String {
+        let percentile = format!("p{}", self.percentile);
+        let header = [
+            "dispatch",
+            "offered, kops",
+            "achieved",
+            &percentile,
+            "small",
+            "p99.9",
+            "large",
+            "large p99.9",
+            "p50",
+            "link %",
+            "busy %",
+            "large workers",
+            "dropped",
+        ];
+        let slo =
+            self.slo_us.map_or_else(String::new, |us| format!("; highest rate with {percentile} <= {us} us"));
+        let Mix { large_percent, large_max, get_ratio, zipf } = self.mix;
+        format!(
+            "simulated: {} workers, costs {}; p_L {large_percent} %, s_L {large_max} B, GETs {get_ratio}, zipf {zipf}; \
+             {} requests, seed {}; latencies in us{slo}\n{}",
+            self.workers,
+            self.costs.source,
+            self.requests,
+            self.seed,
+            table(&header, 1, self.runs.iter().map(row))
+        )
+    }
+}
+
+fn row(run: &Outcome) -> Vec<String> {
+    let latency = &run.latency_us;
+    let busiest = run.workers.iter().map(|worker| worker.busy).fold(0.0, f64::max);
+    let large = |us| if latency.large.count > 0 { rounded(us) } else { "-".to_owned() };
+    vec![
+        run.design.to_owned(),
+        rounded(run.offered_rps / 1e3),
+        rounded(run.achieved_rps / 1e3),
+        rounded(latency.all.percentile.value),
+        rounded(latency.small.percentile.value),
+        rounded(latency.small.p999),
+        large(latency.large.percentile.value),
+        large(latency.large.p999),
+        rounded(latency.all.p50),
+        rounded(100.0 * run.link_busy),
+        rounded(100.0 * busiest),
+        run.large_workers.to_string(),
+        run.dropped.to_string(),
+    ]
+}
