@@ -1,0 +1,59 @@
+//! A popularity laid over servers.
+
+use minos_rack::{BadParameter, MicroShards, Placement, VIRTUAL_NODES};
+
+use crate::Popularity;
+
+/// Keys, and the servers that hold them.
+#[derive(Clone, Debug)]
+pub struct Dataset {
+    popularity: Popularity,
+    owners: Vec<u32>,
+    shares: Vec<f64>,
+}
+
+impl Dataset {
+    /// Micro-shards on the ring of `servers`.
+    ///
+    /// # Errors
+    /// There are no servers, or too many.
+    pub fn new(popularity: Popularity, servers: u32) -> Result<Self, BadParameter> {
+        let micro_shards = MicroShards::new(popularity.spec().micro_shards)?;
+        // Units do not change where micro-shards lie.
+        let placement = Placement::regular(micro_shards, VIRTUAL_NODES, servers, 1)?;
+        let owners: Vec<u32> = placement.owners().into_iter().map(|owner| owner.0).collect();
+        let mut shares = vec![0.0; servers as usize];
+        for (owner, share) in owners.iter().zip(popularity.shares()) {
+            shares[*owner as usize] += share;
+        }
+        Ok(Self { popularity, owners, shares })
+    }
+
+    /// What each server gets of all requests.
+    pub fn shares(&self) -> &[f64] {
+        &self.shares
+    }
+
+    /// The owner of each micro-shard.
+    pub fn owners(&self) -> &[u32] {
+        &self.owners
+    }
+
+    /// The popularity of the micro-shards.
+    pub fn popularity(&self) -> &Popularity {
+        &self.popularity
+    }
+
+    /// What the `count` most popular keys of `unit` are asked for, of all that the unit is (RackOut §4.4).
+    pub fn top_keys(&self, gf: u32, unit: usize, count: usize) -> Vec<f64> {
+        let spec = self.popularity.spec();
+        let micro_shards = MicroShards::new(spec.micro_shards).expect("the dataset was made with them");
+        let unit_share: f64 = self.shares.chunks(gf as usize).nth(unit).unwrap_or(&[]).iter().sum();
+        let here = |rank: &u64| {
+            let owner = self.owners[spec.micro_shard(micro_shards, *rank) as usize];
+            (owner / gf) as usize == unit
+        };
+        let ranks = (1..=spec.keys).filter(here).take(count);
+        ranks.map(|rank| self.popularity.key_share(rank) / unit_share).collect()
+    }
+}

@@ -1,0 +1,231 @@
+//! Figures about queues, replicas and adaptive reads.
+
+use minos_rack::{BadParameter, ServiceTimes};
+
+use super::{Figure, Study};
+use crate::{
+    CacheError, Dataset, Fabric, Load, Model, Popularity, PopularitySpec, Slo,
+    adaptive::{self, Interference, Reads},
+    replication, search, simulate,
+};
+
+const GROUPINGS: [u32; 5] = [1, 2, 4, 8, 16];
+/// The promise of all figures (§4.2).
+pub(crate) const SLO: Slo = Slo { percentile: 99.0, latency_us: 1_000.0 };
+/// Servers of the rack that §6 looks at.
+pub(crate) const RACK: u32 = 16;
+/// Keys that a sketch takes exactly.
+const SKETCH_HEAD: u64 = 200_000;
+/// Shares of the saturation that a curve has points at.
+const POINTS: [f64; 9] = [0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.995];
+
+/// The latencies of a model from idle to saturation, as rows behind `names`.
+fn curve(
+    study: &Study<'_>,
+    model: &Model,
+    names: &[f64],
+    rows: &mut Vec<Vec<f64>>,
+) -> Result<(), BadParameter> {
+    for point in POINTS {
+        let rate = model.saturation() * point;
+        let load = Load { rate, arrivals: study.arrivals, seed: study.seed };
+        let latencies = simulate(model, &load)?;
+        let numbers = [model.utilization(rate), latencies.mean(), latencies.percentile(99.0)];
+        rows.push([names, &numbers[..]].concat());
+    }
+    Ok(())
+}
+
+pub(super) fn figure_7(
+    figure: &'static str,
+    study: &Study<'_>,
+    write_share: f64,
+) -> Result<Figure, CacheError> {
+    let dataset = study.dataset()?;
+    let mut rows = Vec::new();
+    for gf in study.groupings(&[1, 2, 4, 8, 16, 32, 64]) {
+        let model = Model::new(dataset.shares(), gf, write_share, Fabric::RDMA)?;
+        curve(study, &model, &[f64::from(gf)], &mut rows)?;
+    }
+    let columns = vec!["gf", "utilization", "mean us", "p99 us"];
+    Ok(Figure { figure, title: "Latency by utilization of the datacenter, RDMA", columns, rows })
+}
+
+/// The utilization at which each of `count` datasets saturates, for each unit size, lowest first.
+///
+/// # Errors
+/// A parameter is out of bounds.
+pub fn saturations_of_datasets(
+    study: &Study<'_>,
+    count: u64,
+    groupings: &[u32],
+) -> Result<Vec<Vec<f64>>, BadParameter> {
+    let mut saturations = vec![Vec::new(); groupings.len()];
+    for index in 0..count {
+        let seed = study.seed.wrapping_add(index);
+        let spec = PopularitySpec { seed, ..study.spec(50_000_000, study.alpha)? };
+        let dataset = Dataset::new(Popularity::sketch(spec, SKETCH_HEAD)?, study.servers)?;
+        for (gf, found) in groupings.iter().zip(&mut saturations) {
+            let model = Model::new(dataset.shares(), *gf, 0.05, Fabric::RDMA)?;
+            found.push(model.utilization(model.saturation()));
+        }
+    }
+    saturations.iter_mut().for_each(|found| found.sort_by(f64::total_cmp));
+    Ok(saturations)
+}
+
+pub(super) fn figure_8(study: &Study<'_>, datasets: u64) -> Result<Figure, CacheError> {
+    let groupings = study.groupings(&GROUPINGS);
+    let saturations = saturations_of_datasets(study, datasets, &groupings)?;
+    let mut rows = Vec::new();
+    for (gf, found) in groupings.iter().zip(saturations) {
+        for (place, utilization) in found.iter().enumerate() {
+            rows.push(vec![f64::from(*gf), *utilization, (place + 1) as f64 / found.len() as f64]);
+        }
+    }
+    let columns = vec!["gf", "utilization", "share of datasets"];
+    Ok(Figure {
+        figure: "8",
+        title: "Saturation of 500 datasets of 50 million keys, 5 % writes",
+        columns,
+        rows,
+    })
+}
+
+pub(super) fn figure_10(study: &Study<'_>) -> Result<Figure, CacheError> {
+    let dataset = study.dataset()?;
+    let alone = Model::new(dataset.shares(), 1, 0.0, Fabric::RDMA)?.saturation();
+    let mut rows = Vec::new();
+    for ratio in [1.0, 1.16, 1.4, 1.68, 2.0, 2.5, 3.0] {
+        for gf in study.groupings(&[2, 4, 8, 16, 32, 64]) {
+            let times = ServiceTimes { rr_us: ratio * Fabric::RDMA.times.lr_us, ..Fabric::RDMA.times };
+            let model = Model::new(dataset.shares(), gf, 0.0, Fabric { times, ..Fabric::RDMA })?;
+            rows.push(vec![ratio, f64::from(gf), model.saturation() / alone]);
+        }
+    }
+    let columns = vec!["RR/LR", "gf", "speed-up"];
+    Ok(Figure { figure: "10", title: "Speed-up at saturation by the price of remote reads", columns, rows })
+}
+
+pub(super) fn figure_11(
+    figure: &'static str,
+    study: &Study<'_>,
+    write_share: f64,
+    write_alpha: f64,
+) -> Result<Figure, CacheError> {
+    let all = study.dataset()?;
+    let writes = study.dataset_of(study.keys, write_alpha, study.servers)?;
+    let demands = replication::demands(&all, &writes, write_share)?;
+    let mut rows = Vec::new();
+    for gf in study.groupings(&[1, 4, 16]) {
+        for state in replication::run(&all, &demands, gf, Fabric::RDMA.times, 400)? {
+            rows.push(vec![f64::from(gf), state.steps as f64, state.copies as f64, state.utilization]);
+        }
+    }
+    let columns = vec!["gf", "steps", "copies", "utilization"];
+    Ok(Figure { figure, title: "Utilization by steps of migration and replication", columns, rows })
+}
+
+/// The hottest 16 servers, in units of `gf`, on soNUMA (§6.3).
+pub(crate) fn rack(dataset: &Dataset, gf: u32, write_share: f64) -> Result<Model, BadParameter> {
+    Model::new(dataset.shares(), gf, write_share, Fabric::SONUMA)?.hottest_rack(RACK)
+}
+
+pub(super) fn figure_16(study: &Study<'_>) -> Result<Figure, CacheError> {
+    let dataset = study.dataset()?;
+    let mut rows = Vec::new();
+    for percent in [0, 5, 20, 50] {
+        for gf in study.groupings(&GROUPINGS) {
+            let model = rack(&dataset, gf, f64::from(percent) / 100.0)?;
+            curve(study, &model, &[f64::from(percent), f64::from(gf)], &mut rows)?;
+        }
+    }
+    let columns = vec!["writes %", "gf", "utilization", "mean us", "p99 us"];
+    Ok(Figure { figure: "16", title: "Latency of the hottest rack, soNUMA", columns, rows })
+}
+
+pub(super) fn figure_15_17(study: &Study<'_>) -> Result<Figure, CacheError> {
+    let model = rack(&study.dataset()?, RACK, 0.05)?;
+    let adapted = model.clone().with_algorithm_1()?;
+    let (plain, adapted) = (model.distribution(), adapted.distribution());
+    let row = |server: usize| {
+        let ((read, written), (adapted, _)) = (plain[server], adapted[server]);
+        vec![server as f64, written, read, adapted, read + written, adapted + written]
+    };
+    Ok(Figure {
+        figure: "15, 17",
+        title: "Requests of the hottest unit by server, 5 % writes",
+        columns: vec!["server", "writes", "reads static", "reads adaptive", "static", "adaptive"],
+        rows: (0..model.servers()).map(row).collect(),
+    })
+}
+
+pub(super) fn figure_19(study: &Study<'_>) -> Result<Figure, CacheError> {
+    let dataset = study.dataset()?;
+    let mut rows = Vec::new();
+    for percent in [0, 1, 2, 5, 10, 15, 20] {
+        let writes = f64::from(percent) / 100.0;
+        let alone = rack(&dataset, 1, writes)?.saturation();
+        let model = rack(&dataset, RACK, writes)?;
+        let models = [model.clone(), model.clone().with_algorithm_1()?, model.with_equal_load()?];
+        let speedups = models.map(|model| model.saturation() / alone);
+        rows.push([&[f64::from(percent)], &speedups[..]].concat());
+    }
+    let columns = vec!["writes %", "static", "algorithm 1", "equal load"];
+    Ok(Figure {
+        figure: "19",
+        title: "Speed-up of the hottest rack at saturation, GF 16, soNUMA",
+        columns,
+        rows,
+    })
+}
+
+/// Static reads, algorithm 1 and both algorithms, with server 13 undisturbed and three times as slow.
+pub(super) fn figure_18_21(study: &Study<'_>) -> Result<Figure, CacheError> {
+    let model = rack(&study.dataset()?, RACK, 0.05)?;
+    let mut rows = Vec::new();
+    for factor in [1.0, 1.43, 3.0] {
+        let slowed = model.clone().with_interference(13, factor)?;
+        for (reads, name) in [(Reads::Static, 0.0), (Reads::Writes, 1.0), (Reads::WritesAndTimes, 12.0)] {
+            for percent in [30, 40, 50, 55, 60, 65, 70, 75, 80] {
+                let rate = f64::from(percent) / 100.0 / model.utilization(1.0);
+                let interference = Interference { server: 13, factor, from_us: 0.0, until_us: f64::INFINITY };
+                let spec = adaptive_spec(study, &slowed, reads, rate, Some(interference));
+                let outcome = adaptive::run(&spec)?;
+                let numbers = [outcome.latencies.percentile(99.0), outcome.service_us[13], outcome.reads[13]];
+                rows.push([&[factor, name, f64::from(percent) / 100.0], &numbers[..]].concat());
+            }
+        }
+    }
+    let columns = vec!["slowdown", "algorithm", "utilization", "p99 us", "service us of 13", "reads of 13"];
+    Ok(Figure { figure: "18, 20, 21", title: "Adaptive reads and interference, 5 % writes", columns, rows })
+}
+
+/// Polls twenty times in a run.
+pub(crate) fn adaptive_spec(
+    study: &Study<'_>,
+    model: &Model,
+    reads: Reads,
+    rate: f64,
+    interference: Option<Interference>,
+) -> adaptive::Spec {
+    let polling_us = study.arrivals as f64 / rate / 20.0;
+    adaptive::Spec {
+        shares: model.shares.clone(),
+        write_share: model.write_share,
+        fabric: model.fabric,
+        reads,
+        rate,
+        arrivals: study.arrivals,
+        polling_us,
+        staleness_us: polling_us / 10.0,
+        interference,
+        seed: study.seed,
+    }
+}
+
+/// The highest rate that keeps the promise, over that of the same servers by themselves.
+pub(crate) fn slo_speedup(study: &Study<'_>, alone: &Model, together: &Model) -> Result<f64, BadParameter> {
+    let alone = search(alone, &SLO, study.arrivals, study.seed)?;
+    Ok(search(together, &SLO, study.arrivals, study.seed)?.rate / alone.rate)
+}
