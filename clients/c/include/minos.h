@@ -102,7 +102,7 @@ minos_status minos_options_secret(minos_options *options, const void *secret, si
 /* Largest value to accept. Default 64 MiB. */
 minos_status minos_options_value_bytes_max(minos_options *options, uint64_t value_bytes);
 
-/* Largest datagram, 512 to 65507 bytes. Default 1448. */
+/* Largest datagram, 512 to 65507 bytes. Default 8192, or what the path carries. */
 minos_status minos_options_datagram_bytes_max(minos_options *options, size_t bytes);
 
 /* Datagrams that may be unanswered at once, at least 1. Default 64. */

@@ -102,8 +102,8 @@ impl Config {
         Self { retry_min: least, retry_max: longest, ..self }
     }
 
-    /// Largest datagram to send and to ask for, in bytes of UDP payload, 512 to 65 507. Default 1448, which fits
-    /// an Ethernet frame. What the server says and what the path to it carries bound it further.
+    /// Largest datagram to send and to ask for, in bytes of UDP payload, 512 to 65 507. Default 8192.
+    /// What the server says and what the path to it carries bound it further; over Ethernet that is a frame.
     #[must_use]
     pub fn datagram_bytes_max(self, bytes: usize) -> Self {
         Self { datagram_bytes_max: bytes, ..self }

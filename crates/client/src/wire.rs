@@ -10,6 +10,7 @@ use std::{
 use minos_net::udp::{
     BURST_MESSAGES, MESSAGE_BYTES_MAX, ReceiveBurst, TransmitBurst, UdpOptions, UdpPort, header_bytes,
 };
+use minos_proto::native::DATAGRAM_BYTES_ETHERNET;
 
 use crate::{Address, Config, Error, core::Core};
 
@@ -36,9 +37,7 @@ impl Wire {
         };
         let port = UdpPort::bind(SocketAddr::new(any, 0), &UdpOptions::default())?;
         let mut core = Core::new(config, server, unguessable(), 0)?;
-        if let Some(bytes) = path_bytes(server) {
-            core.limit_datagrams(bytes);
-        }
+        core.limit_datagrams(path_bytes(server).unwrap_or(DATAGRAM_BYTES_ETHERNET));
         Ok(Self {
             core,
             port,

@@ -21,7 +21,7 @@ fn asking(kind: Kind) -> Header {
 /// A datagram with what `push` writes.
 fn composed(header: Header, push: impl FnOnce(&mut Composer<'_>) -> bool) -> Vec<u8> {
     let mut out = Vec::new();
-    let mut composer = Composer::begin(&mut out, header, DATAGRAM_BYTES_DEFAULT);
+    let mut composer = Composer::begin(&mut out, header, DATAGRAM_BYTES_ETHERNET);
     assert!(push(&mut composer));
     let key = SealKey::from_secret(SECRET);
     composer.finish_with(header.is_sealed().then_some(&key));

@@ -26,8 +26,8 @@ pub(crate) struct NativeOptions {
     /// One port for all queues: the kernel picks the socket by the queue that a datagram names
     #[arg(long, value_enum, default_value_t = Switch::Off, num_args = 0..=1, default_missing_value = "on", value_name = "on|off")]
     native_single_port: Switch,
-    /// Largest datagram: no larger than the path's MTU less 28 bytes, or 48 over IPv6
-    #[arg(long, value_name = "BYTES", default_value_t = 1448)]
+    /// Largest datagram, in bytes of UDP payload; clients bound it by the MTU of their path
+    #[arg(long, value_name = "BYTES", default_value_t = 8192)]
     native_datagram: usize,
     /// Fragments of a large value that are under way at once
     #[arg(long, value_name = "FRAGMENTS", default_value_t = 32)]
@@ -134,7 +134,7 @@ mod tests {
         let config = config(&arguments).unwrap().unwrap();
         assert!(config.single_port);
         assert_eq!(config.transfer_memory_bytes, Some(1 << 20));
-        assert_eq!((config.datagram_bytes, config.window), (1448, 32));
+        assert_eq!((config.datagram_bytes, config.window), (8192, 32));
         assert_eq!(config.access, AccessAdvice::Crew);
     }
 

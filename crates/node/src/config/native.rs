@@ -2,6 +2,8 @@
 
 use std::{fmt, net::SocketAddr, str::FromStr, sync::Arc, time::Duration};
 
+use minos_proto::native::DATAGRAM_BYTES_DEFAULT;
+
 use super::{InvalidOption, bound};
 
 /// What a server is told about the native datagram protocol.
@@ -44,7 +46,7 @@ impl NativeConfig {
         Self {
             address,
             single_port: false,
-            datagram_bytes: 1448,
+            datagram_bytes: DATAGRAM_BYTES_DEFAULT,
             window: 32,
             transfers_per_source: 8,
             transfer_memory_bytes: None,

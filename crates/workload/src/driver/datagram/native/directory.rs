@@ -14,7 +14,7 @@ use minos_net::{
     wait_readable,
 };
 use minos_proto::native::{
-    Access, DATAGRAM_BYTES_DEFAULT, DATAGRAM_BYTES_MAX, Header, Hello, Kind, Welcome, WelcomeFlags,
+    Access, DATAGRAM_BYTES_ETHERNET, DATAGRAM_BYTES_MAX, Header, Hello, Kind, Welcome, WelcomeFlags,
 };
 use rand::{RngExt, rngs::StdRng};
 
@@ -158,8 +158,8 @@ fn hello(server: SocketAddr, nonce: u64) -> Hello {
 /// What the path to the server takes.
 fn own_datagram_bytes_max(server: SocketAddr) -> u16 {
     let payload = UdpPort::path_mtu(server)
-        .map_or(DATAGRAM_BYTES_DEFAULT, |mtu| mtu.saturating_sub(header_bytes(&server)));
-    payload.clamp(DATAGRAM_BYTES_DEFAULT, DATAGRAM_BYTES_MAX) as u16
+        .map_or(DATAGRAM_BYTES_ETHERNET, |mtu| mtu.saturating_sub(header_bytes(&server)));
+    payload.clamp(DATAGRAM_BYTES_ETHERNET, DATAGRAM_BYTES_MAX) as u16
 }
 
 /// Says hello until there is an answer.
