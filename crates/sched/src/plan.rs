@@ -123,6 +123,17 @@ impl Plan {
         self.workers() - self.small_workers()
     }
 
+    /// The plan after a large request has come to the standby, "which then becomes a large core" (Minos
+    /// §3.1); none if nobody stands by, or if that is the only worker. A worker that serves slices between
+    /// two looks at its RX queue can do without.
+    #[must_use]
+    pub fn with_standby_large(&self) -> Option<Self> {
+        let standby = self.roles.iter().position(|&role| role == Role::Standby)?;
+        let mut plan = self.clone();
+        plan.roles[standby] = Role::Large;
+        (self.workers() > 1).then_some(plan)
+    }
+
     /// Largest size that is small, in bytes.
     pub fn threshold_bytes(&self) -> u64 {
         self.threshold.bytes_max()

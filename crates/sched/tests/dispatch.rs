@@ -157,6 +157,17 @@ fn large_queues_are_drained_as_fast_as_the_others() {
 }
 
 #[test]
+fn a_standby_becomes_large() {
+    let policy = SizeAware::new(ControlConfig::new(4)).unwrap();
+    assert_eq!(policy.plan().role(WorkerId(3)), Role::Standby);
+    let plan = policy.plan().with_standby_large().unwrap();
+    assert_eq!((plan.small_workers(), plan.role(WorkerId(3))), (3, Role::Large));
+    assert_eq!(Answers::of::<SizeAware>(&plan).fault(), None);
+    assert_eq!(plan.with_standby_large(), None);
+    assert_eq!(SizeAware::new(ControlConfig::new(1)).unwrap().plan().with_standby_large(), None);
+}
+
+#[test]
 fn the_designs_are_those_of_the_paper() {
     const {
         assert!(matches!(Stealing::INTAKE, Intake::WhenEmpty) && matches!(KeySharded::INTAKE, Intake::Always))

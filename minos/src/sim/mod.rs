@@ -31,3 +31,43 @@ pub(crate) fn run(args: &SimArgs) -> Result<()> {
         What::Dispatch(args) => dispatch::run(args),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args, FromArgMatches};
+
+    use super::*;
+
+    fn refusal(line: &str) -> String {
+        let command = SimArgs::augment_args(clap::Command::new("sim"));
+        let matches = command.try_get_matches_from(line.split(' '));
+        let args = match matches.and_then(|matches| SimArgs::from_arg_matches(&matches)) {
+            Ok(args) => args,
+            Err(error) => return error.to_string(),
+        };
+        run(&args).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_by_name() {
+        for (line, name, allowed) in [
+            ("sim queues --load 1", "load", "0.01 to 0.99"),
+            ("sim queues --k 0.1", "k", "1 to 1000000"),
+            ("sim queues --workers 0", "workers", "1 to 128"),
+            ("sim queues --distribution normal", "distribution", "lognormal"),
+            ("sim queues --distribution file:/nowhere", "distribution", "/nowhere"),
+            ("sim queues --sweep 0.9..0.1", "--sweep", "the lower one first"),
+            ("sim queues --sweep 0.1..0.9 --step 0", "step", "0.001 to 1"),
+            ("sim queues --arrivals 1.5", "--arrivals", "10m"),
+            ("sim dispatch --rate 0", "rate", "1 to 1e9"),
+            ("sim dispatch --dispatch reserved --workers 2", "workers", "3 or more"),
+            ("sim dispatch --dispatch handoff --workers 1", "handoff-workers", "fewer than"),
+            ("sim dispatch --handoff-workers 4", "--handoff-workers", "1..=3"),
+            ("sim dispatch --costs /nowhere.toml", "costs", "/nowhere.toml"),
+            ("sim dispatch --slo 0", "slo", "above 0"),
+        ] {
+            let message = refusal(line);
+            assert!(message.contains(name) && message.contains(allowed), "{line}: {message}");
+        }
+    }
+}

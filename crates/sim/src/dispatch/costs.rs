@@ -33,7 +33,8 @@ pub struct Costs {
     pub per_byte_ns: f64,
     /// To find an item, or its size.
     pub lookup_ns: f64,
-    /// To put a request in a ring, and again to take it out.
+    /// To put a request in a ring that others take from, and for them to take it out: a cache line goes
+    /// from one core to the other. One's own costs a look.
     pub hand_off_ns: f64,
     /// To look at an RX queue or a ring, found something or not.
     pub poll_ns: f64,
@@ -71,10 +72,10 @@ pub enum CostsError {
 impl Costs {
     /// A kernel-bypass path like that of the paper's platform: DPDK, 40 Gbit/s (Minos §5.1).
     ///
-    /// Fitted to four of the paper's numbers, not measured: the highest throughput while the processor
-    /// is the limit (about 7 Mops at p_L = 0.0625, 0.9 Mops a worker), a mean response of about 5 us
-    /// without load, one large worker being enough for the default workload at 6.2 Mops, and SHO's peak
-    /// being a tenth lower. A value is copied faster than the link carries it.
+    /// Fitted to the paper's numbers, not measured: the highest throughput while the processor is the limit
+    /// (about 7 Mops at p_L = 0.0625), a mean response of about 5 us without load, and HKH+WS reaching
+    /// 2.3 Mops within 50 us in the default workload, for which a value must be copied faster than the link
+    /// carries it. The cost of a hand-off is what a cache line takes between two cores.
     pub fn kernel_bypass() -> Self {
         Self {
             source: "fitted to the platform of Minos §5.1".to_owned(),
@@ -82,7 +83,7 @@ impl Costs {
             per_packet_ns: 60.0,
             per_byte_ns: 0.05,
             lookup_ns: 200.0,
-            hand_off_ns: 30.0,
+            hand_off_ns: 100.0,
             poll_ns: 30.0,
             profile_ns: 15.0,
             network_ns: 3500.0,

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use minos_base::limits::BURST_MAX;
-use minos_sched::{Dispatch, Help, Intake, Place, SizeHistogram, WorkerId, WorkerSet};
+use minos_sched::{Dispatch, Help, Intake, Place, Role, SizeHistogram, WorkerId, WorkerSet};
 
 use super::{
     Outcome, Spec,
@@ -49,6 +49,8 @@ pub(super) struct Server<'s, D> {
     rings: Vec<VecDeque<Request>>,
     workers: Vec<Worker>,
     idle: WorkerSet,
+    /// The standby has had a large request since the plan was made.
+    standby_is_large: bool,
     sizes: SizeHistogram,
     recorder: Recorder,
     sent: u64,
@@ -79,6 +81,7 @@ impl<'s, D: Dispatch> Server<'s, D> {
             rings: vec![VecDeque::new(); workers],
             workers: (0..workers).map(|_| Worker::new()).collect(),
             idle: WorkerSet::first(workers),
+            standby_is_large: false,
             sizes: SizeHistogram::new(),
             recorder: Recorder::new(spec.requests - warmup, spec.percentile, (10.0 * TICKS_A_NS) as Ticks),
             sent: 0,
@@ -213,6 +216,9 @@ impl<'s, D: Dispatch> Server<'s, D> {
                     return self.after(worker, self.costs.poll, Step::Passed { request, ring });
                 }
                 self.rings[ring.index()].push_back(request);
+                if self.policy.plan().role(ring) == Role::Standby && !self.standby_is_large {
+                    self.make_standby_large();
+                }
                 let comers = self.idle.and(self.answers.pullers[ring.index()]);
                 self.wake_one(comers, ring);
             }
@@ -293,7 +299,11 @@ impl<'s, D: Dispatch> Server<'s, D> {
             ticks += self.costs.poll;
             if let Some(request) = self.rings[ring.index()].pop_front() {
                 self.workers[worker.index()].turn = (ring.index() + 1) % self.workers.len();
-                self.serve(worker, request, ticks + self.costs.hand_off, false);
+                // What one has put there oneself is in one's caches.
+                if u16::from(request.passed_by) != worker.0 {
+                    ticks += self.costs.hand_off;
+                }
+                self.serve(worker, request, ticks, false);
                 return true;
             }
         }
@@ -334,7 +344,10 @@ impl<'s, D: Dispatch> Server<'s, D> {
         match D::place(self.policy.plan(), worker, request.class) {
             Place::Here => self.serve(worker, request, ticks, D::PROFILES_SIZES && request.is_get),
             Place::Ring(ring) => {
-                self.after(worker, ticks + self.costs.hand_off, Step::Passed { request, ring });
+                let is_own = self.answers.pulls[worker.index()].first.contains(ring);
+                ticks += if is_own { self.costs.poll } else { self.costs.hand_off };
+                let request = Request { passed_by: worker.0 as u8, ..request };
+                self.after(worker, ticks, Step::Passed { request, ring });
             }
         }
     }
@@ -377,17 +390,31 @@ impl<'s, D: Dispatch> Server<'s, D> {
         for state in &mut self.workers {
             (state.spent_small, state.spent_large) = (0, 0);
         }
-        if (&plan.roles, &plan.ranges, plan.shared, plan.reserved)
-            != (&before.roles, &before.ranges, before.shared, before.reserved)
-        {
+        let is_other =
+            (&plan.roles, plan.shared, plan.reserved) != (&before.roles, before.shared, before.reserved);
+        if is_other || std::mem::take(&mut self.standby_is_large) {
             self.answers = Answers::of::<D>(plan);
-            // What was somebody else's to poll may be theirs now.
-            for worker in self.idle.iter() {
-                self.wake(worker);
-            }
+            self.wake_all();
         }
         if self.sent < self.spec.requests {
             self.calendar.after(self.epoch_ticks(), Event::Epoch);
+        }
+    }
+
+    /// From its first large request to the end of the epoch the standby is a large worker: its RX queue is
+    /// the others' to poll.
+    fn make_standby_large(&mut self) {
+        if let Some(plan) = self.policy.plan().with_standby_large() {
+            self.standby_is_large = true;
+            self.answers = Answers::of::<D>(&plan);
+            self.wake_all();
+        }
+    }
+
+    /// What was somebody else's to poll may be an idle worker's now.
+    fn wake_all(&mut self) {
+        for worker in self.idle.iter() {
+            self.wake(worker);
         }
     }
 

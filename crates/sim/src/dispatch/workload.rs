@@ -82,6 +82,8 @@ pub(super) struct Request {
     pub(super) counts: bool,
     /// The RX queue that the client has chosen.
     pub(super) queue: u8,
+    /// The worker that put it in a ring.
+    pub(super) passed_by: u8,
 }
 
 impl Request {
@@ -135,6 +137,7 @@ impl Requests {
             large,
             counts,
             queue: queue as u8,
+            passed_by: 0,
         }
     }
 
