@@ -1,5 +1,7 @@
 //! A popularity laid over servers.
 
+use std::sync::Arc;
+
 use minos_rack::{BadParameter, MicroShards, Placement, VIRTUAL_NODES};
 
 use crate::Popularity;
@@ -8,7 +10,7 @@ use crate::Popularity;
 #[derive(Clone, Debug)]
 pub struct Dataset {
     popularity: Popularity,
-    owners: Vec<u32>,
+    owners: Arc<[u32]>,
     shares: Vec<f64>,
 }
 
@@ -21,12 +23,28 @@ impl Dataset {
         let micro_shards = MicroShards::new(popularity.spec().micro_shards)?;
         // Units do not change where micro-shards lie.
         let placement = Placement::regular(micro_shards, VIRTUAL_NODES, servers, 1)?;
-        let owners: Vec<u32> = placement.owners().into_iter().map(|owner| owner.0).collect();
-        let mut shares = vec![0.0; servers as usize];
+        let owners = placement.owners().into_iter().map(|owner| owner.0).collect();
+        Ok(Self::on(owners, popularity, servers as usize))
+    }
+
+    /// Other keys, whose micro-shards lie where those of this one do.
+    ///
+    /// # Errors
+    /// They have another number of micro-shards.
+    pub fn with(&self, popularity: Popularity) -> Result<Self, BadParameter> {
+        let (micro_shards, here) = (popularity.weights().len(), self.owners.len());
+        if micro_shards != here {
+            return Err(BadParameter::new("micro-shards", micro_shards, here));
+        }
+        Ok(Self::on(Arc::clone(&self.owners), popularity, self.shares.len()))
+    }
+
+    fn on(owners: Arc<[u32]>, popularity: Popularity, servers: usize) -> Self {
+        let mut shares = vec![0.0; servers];
         for (owner, share) in owners.iter().zip(popularity.shares()) {
             shares[*owner as usize] += share;
         }
-        Ok(Self { popularity, owners, shares })
+        Self { popularity, owners, shares }
     }
 
     /// What each server gets of all requests.

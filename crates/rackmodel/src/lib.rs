@@ -32,7 +32,7 @@ mod zipf;
 
 pub use cache::{Cache, CacheError};
 pub use dataset::Dataset;
-pub use minos_rack::{BadParameter, NodeRates, unit_size_max};
+pub use minos_rack::{BadParameter, NodeRates, unit_count, unit_size_max};
 pub use model::{Fabric, Model};
 pub use popularity::{KEYS_MAX, Popularity, PopularitySpec};
 pub use queueing::{Latencies, Load, simulate};

@@ -158,7 +158,7 @@ fn every_target_has_a_number() {
         let targets = targets(study, study.keys).unwrap();
         assert!(targets.len() > 15);
         // So small a dataset needs more steps to come to what 45 copies do than are made.
-        let reached = targets.iter().filter(|target| !target.claim.starts_with("copies"));
+        let reached = targets.iter().filter(|target| !target.claim.contains(" with GF 1 for"));
         assert!(reached.into_iter().all(|target| target.ours > 0.0), "{targets:?}");
     });
 }

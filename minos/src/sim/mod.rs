@@ -1,8 +1,10 @@
 //! `minos sim`: what would happen on machines that are not here.
 
 mod dispatch;
+mod multiget;
 mod numbers;
 mod queues;
+mod rackout;
 mod table;
 
 use anyhow::Result;
@@ -18,6 +20,8 @@ pub(crate) struct SimArgs {
 #[derive(Debug, Subcommand)]
 enum What {
     Queues(Box<queues::QueuesArgs>),
+    Rackout(Box<rackout::RackoutArgs>),
+    Multiget(multiget::MultigetArgs),
     Dispatch(Box<dispatch::DispatchArgs>),
 }
 
@@ -28,6 +32,8 @@ enum What {
 pub(crate) fn run(args: &SimArgs) -> Result<()> {
     match &args.what {
         What::Queues(args) => queues::run(args),
+        What::Rackout(args) => rackout::run(args),
+        What::Multiget(args) => multiget::run(args),
         What::Dispatch(args) => dispatch::run(args),
     }
 }

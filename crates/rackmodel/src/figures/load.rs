@@ -51,6 +51,22 @@ pub(super) fn figure_7(
     Ok(Figure { figure, title: "Latency by utilization of the datacenter, RDMA", columns, rows })
 }
 
+/// Calls with each of `count` datasets of `keys` keys, all but the most popular keys of which are sketched.
+pub(crate) fn for_datasets(
+    study: &Study<'_>,
+    keys: u64,
+    servers: u32,
+    count: u64,
+    mut visit: impl FnMut(&Dataset) -> Result<(), BadParameter>,
+) -> Result<(), BadParameter> {
+    let spec = study.spec(keys, study.alpha)?;
+    let first = Dataset::new(Popularity::sketch(spec, SKETCH_HEAD)?, servers)?;
+    for seed in (0..count).map(|index| study.seed.wrapping_add(index)) {
+        visit(&first.with(Popularity::sketch(PopularitySpec { seed, ..spec }, SKETCH_HEAD)?)?)?;
+    }
+    Ok(())
+}
+
 /// The utilization at which each of `count` datasets saturates, for each unit size, lowest first.
 ///
 /// # Errors
@@ -61,15 +77,13 @@ pub fn saturations_of_datasets(
     groupings: &[u32],
 ) -> Result<Vec<Vec<f64>>, BadParameter> {
     let mut saturations = vec![Vec::new(); groupings.len()];
-    for index in 0..count {
-        let seed = study.seed.wrapping_add(index);
-        let spec = PopularitySpec { seed, ..study.spec(50_000_000, study.alpha)? };
-        let dataset = Dataset::new(Popularity::sketch(spec, SKETCH_HEAD)?, study.servers)?;
+    for_datasets(study, 50_000_000, study.servers, count, |dataset| {
         for (gf, found) in groupings.iter().zip(&mut saturations) {
             let model = Model::new(dataset.shares(), *gf, 0.05, Fabric::RDMA)?;
             found.push(model.utilization(model.saturation()));
         }
-    }
+        Ok(())
+    })?;
     saturations.iter_mut().for_each(|found| found.sort_by(f64::total_cmp));
     Ok(saturations)
 }
