@@ -4,6 +4,7 @@
 //! worker. Dispatching costs nothing here: what is compared is only who waits for whom. Requests do
 //! not interrupt each other.
 
+mod arrivals;
 mod figure2;
 mod floor;
 mod models;
@@ -17,7 +18,8 @@ pub use figure2::{Figure2, Figure2Row, figure2};
 use crate::{
     Distribution, DistributionError, Random, Recorder, ServiceTimes, Summary, parallel,
     queues::{
-        floor::{Event, Floor, Job},
+        arrivals::Arrivals,
+        floor::{Event, Floor},
         models::{Early, Late, Model, Stealing},
         size_aware::SizeAware,
     },
@@ -179,7 +181,7 @@ pub struct Outcome {
     pub busy: Vec<f64>,
     /// Workers that served nothing but large requests in the end.
     pub large_workers: usize,
-    /// Requests in the queues when the last one arrived: many if there were too few workers of one kind.
+    /// Requests in the queues and at the workers when the last one had arrived: many if there were too few workers of one kind.
     pub left_at_end: u64,
 }
 
@@ -209,34 +211,22 @@ pub fn run_all(specs: &[Spec], done: impl Fn() + Sync) -> Result<Vec<Outcome>, S
 
 /// The loop over events, compiled for each model.
 fn simulate<M: Model>(spec: &Spec, times: &ServiceTimes, mut model: M) -> Outcome {
-    let gap_ticks = times.mean_ticks() / (spec.load * spec.workers as f64);
-    let warmup = (spec.arrivals as f64 * spec.warmup_percent / 100.0) as u64;
+    let mut arrivals = Arrivals::new(spec, times);
+    let epoch_ticks = (arrivals.gap_ticks() * spec.epoch_arrivals as f64) as u64;
     let resolution = (times.mean_ticks() / 1e4) as u64;
-    let mut recorder = Recorder::new(spec.arrivals - warmup, spec.percentile, resolution);
-    let (mut gaps, mut services) = (Random::new(spec.seed, 0), Random::new(spec.seed, 1));
+    let mut recorder = Recorder::new(arrivals.counted(), spec.percentile, resolution);
     let mut floor = Floor::new(spec.workers, Random::new(spec.seed, 2));
-    let epoch_ticks = (gap_ticks * spec.epoch_arrivals as f64) as u64;
-    let mut gap = move || (gaps.exponential() * gap_ticks + 0.5) as u64;
-    let (mut arrived, mut completed, mut left_at_end, mut end) = (0, 0, 0, 1);
-    let mut arrival_at = gap();
+    let (mut completed, mut left_at_end, mut end) = (0, 0, 1);
     if M::HAS_EPOCHS {
         floor.calendar.after(epoch_ticks, Event::Epoch);
     }
     loop {
         // Arrivals come in order, so the next one need not go through the calendar.
-        if floor.calendar.next_at().is_none_or(|next| arrival_at < next) {
-            if arrived == spec.arrivals {
-                break;
-            }
-            floor.calendar.advance_to(arrival_at);
-            let job = Job::new(arrival_at, times.draw(&mut services), arrived >= warmup);
-            model.arrive(job, &mut floor);
-            arrived += 1;
-            if arrived == spec.arrivals {
-                left_at_end = arrived - completed;
-                arrival_at = u64::MAX;
-            } else {
-                arrival_at += gap();
+        if let Some(at) = arrivals.next_before(floor.calendar.next_at()) {
+            floor.calendar.advance_to(at);
+            model.arrive(arrivals.take(), &mut floor);
+            if arrivals.are_over() {
+                left_at_end = spec.arrivals - completed;
             }
             continue;
         }
@@ -251,7 +241,7 @@ fn simulate<M: Model>(spec: &Spec, times: &ServiceTimes, mut model: M) -> Outcom
                 }
                 model.freed(usize::from(worker), &mut floor);
             }
-            Some(Event::Epoch) if arrived < spec.arrivals => {
+            Some(Event::Epoch) if !arrivals.are_over() => {
                 model.epoch(&mut floor);
                 floor.calendar.after(epoch_ticks, Event::Epoch);
             }
