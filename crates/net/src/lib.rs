@@ -22,5 +22,5 @@ pub use listener::{Accepted, Listener};
 pub use poller::{Interest, Poller, Ready, Token, Wait};
 pub use socket::{Progress, Socket};
 pub use uring::Uring;
-pub use wait::{WAIT_MAX, wait_readable};
+pub use wait::{Readable, WAIT_MAX, wait_readable, wait_which};
 pub use waker::Waker;

@@ -14,21 +14,34 @@ pub(crate) struct Idle {
     spin_max: Duration,
     spin: Duration,
     since: Option<Instant>,
+    /// With [`PollMode::Sleep`]: whether the last sleep ended at once, so that another look before it would have
+    /// saved it.
+    looks_again: bool,
 }
 
 impl Idle {
     const SPIN_MIN: Duration = Duration::from_micros(1);
+    /// Longest sleep, in which nothing was waited for.
+    const NO_SLEEP: Duration = Duration::from_micros(2);
 
     pub(crate) fn new(mode: PollMode, spin_max: Duration) -> Self {
-        Self { mode, spin_max, spin: spin_max, since: None }
+        Self { mode, spin_max, spin: spin_max, since: None, looks_again: false }
     }
 
-    /// There was work at `now`.
-    pub(crate) fn worked(&mut self, now: Instant) {
-        let Some(since) = self.since.take() else { return };
-        let gap = now.saturating_duration_since(since);
-        self.spin = if gap <= self.spin_max { self.spin * 2 } else { self.spin / 2 };
-        self.spin = self.spin.clamp(Self::SPIN_MIN, self.spin_max.max(Self::SPIN_MIN));
+    /// There was work at `now`: whether to sleep without another look, which would be a call in vain for each request
+    /// of a client that waits for its answer.
+    pub(crate) fn worked(&mut self, now: Instant) -> bool {
+        if let Some(since) = self.since.take() {
+            let gap = now.saturating_duration_since(since);
+            self.spin = if gap <= self.spin_max { self.spin * 2 } else { self.spin / 2 };
+            self.spin = self.spin.clamp(Self::SPIN_MIN, self.spin_max.max(Self::SPIN_MIN));
+        }
+        self.mode == PollMode::Sleep && !self.looks_again
+    }
+
+    /// A sleep took so long.
+    pub(crate) fn slept(&mut self, time: Duration) {
+        self.looks_again = time <= Self::NO_SLEEP;
     }
 
     /// There was no work at `now`: whether to sleep.
@@ -47,6 +60,20 @@ mod tests {
     use super::*;
 
     const MAX: Duration = Duration::from_micros(64);
+
+    #[test]
+    fn a_sleeper_looks_again_only_after_a_sleep_that_was_none() {
+        let now = Instant::now();
+        let mut idle = Idle::new(PollMode::Sleep, MAX);
+        assert!(idle.worked(now));
+        idle.slept(Duration::from_nanos(500));
+        assert!(!idle.worked(now) && idle.may_sleep(now));
+        idle.slept(Duration::from_micros(20));
+        assert!(idle.worked(now));
+        let mut spinner = Idle::new(PollMode::Adaptive, MAX);
+        spinner.slept(Duration::from_micros(20));
+        assert!(!spinner.worked(now));
+    }
 
     #[test]
     fn long_gaps_end_the_spinning_and_short_ones_bring_it_back() {

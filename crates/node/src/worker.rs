@@ -9,7 +9,7 @@ use std::{
 use arrayvec::ArrayVec;
 use minos_base::{Seconds, limits::BURST_MAX};
 use minos_engine::Mode;
-use minos_net::{Poller, Progress, WAIT_MAX, Wait, wait_readable};
+use minos_net::{Poller, Progress, Readable, WAIT_MAX, Wait, wait_readable, wait_which};
 use minos_proto::memcache::Limits;
 use minos_sched::{Discipline, Role, WorkerId};
 
@@ -32,6 +32,10 @@ const VISITS_MIN: usize = 2;
 const VISIT_REQUESTS_MAX: usize = 4 * BURST_MAX;
 /// Longest sleep: so often a worker looks after expired items and silent clients.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
+/// Where a worker's waker stands among the descriptors that it sleeps on.
+const WAKER_POSITION: usize = 0;
+/// Where its transfer port stands among them, if the server has any.
+const TRANSFERS_POSITION: usize = 1;
 /// Time between two slices of housekeeping.
 const HOUSEKEEPING_EVERY: Duration = Duration::from_millis(5);
 /// Buckets looked at in one slice of housekeeping, some tens of microseconds.
@@ -127,7 +131,9 @@ impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
                 | self.serve_large();
             self.keep_house();
             if worked {
-                self.idle.worked(self.now);
+                if self.idle.worked(self.now) && !self.large.is_runnable() {
+                    self.sleep(shared);
+                }
             } else if self.idle.may_sleep(self.now) {
                 self.sleep(shared);
             } else {
@@ -384,17 +390,23 @@ impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
     fn sleep(&mut self, shared: &Shared<M, P>) {
         let mine = &shared.workers[self.id.index()];
         mine.waker.prepare();
+        let mut readable = Readable::default();
         if self.may_sleep_on(shared) {
             mine.metrics.sleeps.add(1);
+            let begun = Instant::now();
             // An error here shows again, and is dealt with, where the queue is polled.
-            let _ = wait_readable(&self.sleep_descriptors(shared), Wait::For(SLEEP_MAX));
+            readable = wait_which(&self.sleep_descriptors(shared), Wait::For(SLEEP_MAX)).unwrap_or_default();
+            self.idle.slept(begun.elapsed());
         }
         mine.waker.awake();
-        // Whoever wakes writes after he has seen the wish, perhaps only after this sleep has ended otherwise; so
-        // every sleep takes back what is there.
-        mine.waker.drain();
-        // Whether they have woken this worker or not.
-        self.poll_transfers(true);
+        // Whoever wakes writes after he has seen the wish, perhaps only after this sleep has ended otherwise: then it
+        // ends the next one, and is taken back there.
+        if readable.contains(WAKER_POSITION) {
+            mine.waker.drain();
+        }
+        if shared.native.is_some() && readable.contains(TRANSFERS_POSITION) {
+            self.poll_transfers(true);
+        }
     }
 
     /// Whether nothing came since this worker last looked that no descriptor would tell of.
@@ -419,13 +431,11 @@ impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
     fn sleep_descriptors<'a>(&'a self, shared: &'a Shared<M, P>) -> ArrayVec<BorrowedFd<'a>, WAIT_MAX> {
         let mut descriptors = ArrayVec::new();
         descriptors.push(shared.workers[self.id.index()].waker.as_fd());
+        // At their positions, if they are there.
+        descriptors.extend(self.port_descriptor(shared.queues.len() + self.id.index()));
         descriptors.push(self.large.descriptor());
         descriptors.extend(self.polled_queues().map(|queue| shared.queues[queue].descriptor.as_fd()));
-        if shared.native.is_some() {
-            let transfers = shared.queues.len() + self.id.index();
-            let ports = self.polled_queues().chain([transfers]);
-            descriptors.extend(ports.filter_map(|queue| self.port_descriptor(queue)));
-        }
+        descriptors.extend(self.polled_queues().filter_map(|queue| self.port_descriptor(queue)));
         descriptors
     }
 
