@@ -23,9 +23,9 @@ pub struct Figure {
 }
 
 /// The figures of RackOut that can be made, by number.
-pub const NUMBERS: [&str; 19] = [
+pub const NUMBERS: [&str; 21] = [
     "1", "2a", "2b", "4a", "4b", "5", "7a", "7b", "8", "9", "10", "11a", "11b", "11c", "15", "16", "17",
-    "19", "21",
+    "18", "19", "20", "21",
 ];
 
 /// What figures are made from.
@@ -71,7 +71,7 @@ impl Study<'_> {
         Ok(PopularitySpec { keys, alpha, micro_shards: micro_shards.ok_or_else(fault)?, seed: self.seed })
     }
 
-    /// Units that divide the servers, by fours, up to `max`.
+    /// The sizes of units that the servers divide into.
     fn groupings(&self, all: &[u32]) -> Vec<u32> {
         all.iter().copied().filter(|gf| self.servers.is_multiple_of(*gf)).collect()
     }

@@ -123,7 +123,8 @@ impl Model {
         Ok(self)
     }
 
-    /// The unit of `servers` servers that is asked most, by itself, in units of this model's size.
+    /// The `servers` servers in a row that are asked most, by themselves, in units of this model's size; they are
+    /// undisturbed and read uniformly.
     ///
     /// # Errors
     /// The units do not divide the servers.

@@ -25,8 +25,8 @@ pub(crate) struct MultigetArgs {
     #[arg(long, value_name = "W", default_value_t = 32)]
     width: u32,
 
-    /// Nodes; several are compared
-    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1,2,4,8,16,32,64,128,256")]
+    /// Nodes; several are compared [default: powers of two, up to 1024]
+    #[arg(long, value_name = "N,N", value_delimiter = ',')]
     nodes: Vec<u32>,
 
     /// Copies of each key
@@ -108,10 +108,11 @@ impl MultigetArgs {
             let outcome = multiget::run(&Spec { width, nodes, gf, replicas, trials, exact, seed })?;
             Ok(self.described(nodes, &outcome))
         };
-        // The default has fewer nodes than there may be replicas, or nodes of a unit.
         let fits = |nodes: &u32| nodes.is_multiple_of(gf.max(1)) && nodes / gf.max(1) >= replicas;
-        let fitting: Vec<u32> = self.nodes.iter().copied().filter(fits).collect();
-        let nodes = if fitting.is_empty() { &self.nodes } else { &fitting };
+        let powers: Vec<u32> = (0..=10).map(|power| 1 << power).filter(fits).collect();
+        // Where nothing fits, the largest one has what is wrong said.
+        let powers = if powers.is_empty() { vec![1024] } else { powers };
+        let nodes = if self.nodes.is_empty() { &powers } else { &self.nodes };
         let runs: Result<Vec<Run>> = nodes.iter().map(|nodes| run(*nodes)).collect();
         Ok(Results { evidence: "simulated", width, replicas, gf, trials, seed, runs: runs? })
     }
@@ -176,6 +177,8 @@ mod tests {
             ("--nodes 10 --gf 3", "gf: 3"),
             ("--nodes 8 --gf 0", "gf: 0"),
             ("--nodes 8 --replicas 9", "replicas: 9"),
+            ("--nodes 2,8 --replicas 4", "replicas: 4"),
+            ("--gf 3", "gf: 3"),
             ("--replicas 0", "replicas: 0"),
             ("--trials 0", "trials: 0"),
             ("--width 100 --exact", "width: 100"),
