@@ -4,8 +4,10 @@ use std::{
     fs,
     io::{self, Write},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    ops::Range,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
+    sync::atomic::{AtomicU32, Ordering::Relaxed},
     thread,
     time::{Duration, Instant},
 };
@@ -17,6 +19,8 @@ use tempfile::TempDir;
 /// busy machine is slow; a healthy server needs milliseconds.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 
+/// Ports for servers: below those that kernels give to connections.
+const PORTS: Range<u16> = 12_000..32_000;
 /// Ports tried before giving up. A port that was free may be taken before the server binds it.
 const PORT_TRIES: usize = 5;
 
@@ -198,9 +202,23 @@ impl Drop for Server {
     }
 }
 
-/// A loopback address whose port was free a moment ago.
+/// A loopback address whose port was free a moment ago, and that no other call in this process was given lately.
+///
+/// Not one that the kernel picks: it would give the same to the next server, or to a connection, before this one has
+/// bound it, and a connection to such a port may even meet itself.
 fn free_address() -> io::Result<SocketAddr> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let first = std::process::id().wrapping_mul(101);
+    let mut result = Err(io::ErrorKind::AddrInUse.into());
+    for _ in PORTS {
+        let next = first.wrapping_add(NEXT.fetch_add(1, Relaxed));
+        let port = PORTS.start + (next % PORTS.len() as u32) as u16;
+        result = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).and_then(|listener| listener.local_addr());
+        if result.is_ok() {
+            break;
+        }
+    }
+    result
 }
 
 /// Whether a server that ended said that somebody else has its port.
