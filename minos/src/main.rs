@@ -5,6 +5,7 @@
 mod bench;
 mod client;
 mod demo;
+mod figures;
 mod serve;
 mod sim;
 mod time;
@@ -31,6 +32,7 @@ enum Command {
     Bench(Box<bench::BenchArgs>),
     Del(client::DelArgs),
     Demo(demo::DemoArgs),
+    Figures(figures::FiguresArgs),
     Get(client::GetArgs),
     Serve(Box<serve::ServeOptions>),
     Set(client::SetArgs),
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(args),
         Command::Del(args) => return args.run(),
         Command::Demo(args) => demo::run(args),
+        Command::Figures(args) => figures::run(args),
         Command::Get(args) => return args.run(),
         Command::Set(args) => return args.run(),
         Command::Stats(args) => return args.run(),

@@ -1,0 +1,72 @@
+//! A figure's numbers, as a file.
+
+use std::{fmt::Write as _, fs, path::Path};
+
+use anyhow::{Context, Result};
+use minos_rackmodel::figures::Figure;
+
+/// Writes a figure's rows below a line of parameters: all of the file, or none of it.
+pub(super) fn write(path: &Path, parameters: &str, figure: &Figure) -> Result<()> {
+    let beside = path.with_extension("csv.part");
+    let written = fs::write(&beside, text(parameters, figure)).and_then(|()| fs::rename(&beside, path));
+    written.with_context(|| path.display().to_string())
+}
+
+/// Whether the file is there and was made with these parameters.
+pub(super) fn begins_with(path: &Path, parameters: &str) -> bool {
+    fs::read_to_string(path).is_ok_and(|text| text.lines().next() == Some(parameters))
+}
+
+fn text(parameters: &str, figure: &Figure) -> String {
+    let mut text = format!("{parameters}\n{}\n", figure.columns.join(","));
+    for row in &figure.rows {
+        // What is not a number is left empty.
+        let cell = |value: &f64| if value.is_nan() { String::new() } else { significant(*value) };
+        let cells: Vec<String> = row.iter().map(cell).collect();
+        let _ = writeln!(text, "{}", cells.join(","));
+    }
+    text
+}
+
+/// Six digits that count, which is more than a simulation knows.
+fn significant(value: f64) -> String {
+    if value.fract() == 0.0 {
+        return value.to_string();
+    }
+    let digits = (5 - value.abs().log10().floor() as i32).clamp(0, 9) as usize;
+    let text = format!("{value:.digits$}");
+    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    text.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_as_short_as_they_can_be() {
+        for (value, text) in [
+            (512.0, "512"),
+            (0.05, "0.05"),
+            (1.0 / 3.0, "0.333333"),
+            (1234.56789, "1234.57"),
+            (1e7 + 0.5, "10000000"),
+            (0.0, "0"),
+        ] {
+            assert_eq!(significant(value), text);
+        }
+    }
+
+    #[test]
+    fn a_file_is_known_by_its_parameters() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.csv");
+        assert!(!begins_with(&path, "# seed 1"));
+        let rows = vec![vec![1.0, f64::NAN]];
+        let figure = Figure { figure: "1", title: "", columns: vec!["a", "b"], rows };
+        write(&path, "# seed 1", &figure).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "# seed 1\na,b\n1,\n");
+        assert!(begins_with(&path, "# seed 1") && !begins_with(&path, "# seed 11"));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+}
