@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    os::unix::fs::PermissionsExt,
     path::PathBuf,
     process::{Command, Output},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -38,7 +39,7 @@ const FUZZ_FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 -Zsanitizer=address --cfg fuzzing";
 /// Seconds for each fuzz target within the tests.
-const FUZZ_SECONDS: u32 = 10;
+const FUZZ_SECONDS: u32 = 5;
 
 /// Everything. Later parts run even if earlier ones fail, so that one run shows all that is wrong.
 pub(crate) fn test(quick: bool, totals: &mut Totals) -> anyhow::Result<()> {
@@ -92,8 +93,16 @@ pub(crate) fn loom(totals: &mut Totals) -> anyhow::Result<()> {
 
 /// Each stress test must notice that readers do not look whether a writer came between.
 pub(crate) fn control() -> anyhow::Result<()> {
-    let build = |arguments: &[&str]| cargo_apart("control", "--cfg minos_no_version_check", arguments);
-    let stress = ["test", "-p", "minos-engine", "--test", "stress"];
+    // Our own crates alone are built anew, beside the ordinary ones.
+    let compiler = root().join("target/rustc-without-version-check");
+    fs::write(&compiler, "#!/bin/sh\nexec \"$@\" --cfg minos_no_version_check\n")?;
+    fs::set_permissions(&compiler, fs::Permissions::from_mode(0o755))?;
+    let build = |arguments: &[&str]| {
+        let mut command = cargo(arguments);
+        command.env("RUSTC_WORKSPACE_WRAPPER", &compiler);
+        command
+    };
+    let stress = ["test", "--workspace", "--test", "stress"];
     run(build(&stress).arg("--no-run"))?;
     let output = output(&mut build(&stress))?;
     let text = text(&output);
@@ -115,9 +124,10 @@ pub(crate) fn tsan(totals: &mut Totals) -> anyhow::Result<()> {
         command
     };
     // Tests of one thread would take ten times as long, and have nothing to show here.
-    let tests =
-        ["--lib", "--test", "stress", "--test", "operations", "--", "--test-threads=1", "--skip", HUGE_TESTS];
-    let crates = [&["test", "--target", TARGET], &UNSAFE_CRATES[..], &tests];
+    let tests = ["--lib", "--test", "stress", "--test", "operations", "--", "--test-threads=1"];
+    let skipped = [HUGE_TESTS, "tests::heap", "tests::rebuild", "tests::restart"];
+    let skipped: Vec<_> = skipped.into_iter().flat_map(|name| ["--skip", name]).collect();
+    let crates = [&["test", "--target", TARGET], &UNSAFE_CRATES[..], &tests, &skipped];
     run_tests(&mut cargo(&crates.concat()), totals)?;
     let race = ["test", "--target", TARGET, "-p", "minos-sync", "--lib", "control_a_race", "--", "--ignored"];
     let race = text(&output(&mut cargo(&race))?);
