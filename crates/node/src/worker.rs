@@ -132,6 +132,8 @@ impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
             self.keep_house();
             if worked {
                 if self.idle.worked(self.now) && !self.large.is_runnable() {
+                    // What came home in this turn may be others' to poll.
+                    pass_on(shared, self.id.index());
                     self.sleep(shared);
                 }
             } else if self.idle.may_sleep(self.now) {
