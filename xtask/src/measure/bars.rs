@@ -40,6 +40,7 @@ type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64
 /// Draws the panels one above the other, as an SVG file at `path`.
 pub(super) fn draw(panels: &[Panel], path: &Path) -> anyhow::Result<()> {
     let size = (PANEL_SIZE.0, PANEL_SIZE.1 * panels.len() as u32);
+    crate::measure::fonts::register();
     let root = SVGBackend::new(path, size).into_drawing_area();
     root.fill(&WHITE)?;
     for (panel, area) in panels.iter().zip(root.split_evenly((panels.len(), 1))) {

@@ -25,6 +25,7 @@ pub(super) fn draw(bars: &[Bar], path: &Path) -> anyhow::Result<()> {
     let groups: Vec<_> = bars.iter().step_by(series.len().max(1)).map(|bar| bar.group).collect();
     let highest = bars.iter().map(|bar| bar.value).fold(100.0, f64::max);
     let width = series.len() as f64 + 1.0;
+    crate::measure::fonts::register();
     let root = SVGBackend::new(path, SIZE).into_drawing_area();
     root.fill(&WHITE)?;
     let mut chart = ChartBuilder::on(&root)

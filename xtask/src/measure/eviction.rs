@@ -88,6 +88,7 @@ fn draw(samples: &[Sample], path: &Path) -> anyhow::Result<()> {
     let sizes = || samples.iter().map(|sample| sample.log_percent);
     let (least, most) = (sizes().fold(f64::MAX, f64::min), sizes().fold(0.0, f64::max));
     let lowest = samples.iter().map(|sample| sample.hit_percent).fold(100.0, f64::min);
+    crate::measure::fonts::register();
     let root = SVGBackend::new(path, SIZE).into_drawing_area();
     root.fill(&WHITE)?;
     let mut chart = ChartBuilder::on(&root)

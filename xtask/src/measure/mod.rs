@@ -10,6 +10,7 @@ mod contestants;
 mod engine;
 mod eviction;
 mod files;
+mod fonts;
 mod memory;
 mod native;
 mod processor;

@@ -29,6 +29,7 @@ type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<LogCoord<f64>,
 
 /// Draws the lines as an SVG file at `path`.
 pub(super) fn draw(lines: &[Line], path: &Path) -> anyhow::Result<()> {
+    crate::measure::fonts::register();
     let root = SVGBackend::new(path, SIZE).into_drawing_area();
     root.fill(&WHITE)?;
     let panels = root.split_evenly((1, 2));
