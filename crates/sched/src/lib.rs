@@ -10,11 +10,13 @@
 
 #![forbid(unsafe_code)]
 
+mod answers;
 mod config;
 mod control;
 mod decision;
 mod discipline;
 mod dispatch;
+mod fixed;
 mod histogram;
 mod plan;
 mod rivals;
@@ -22,6 +24,7 @@ mod smoothed;
 mod variants;
 mod worker_set;
 
+pub use answers::Answers;
 pub use config::{
     ConfigError, ControlConfig, Cost, HANDOFF_WORKERS_MAX, ParseCostError, ParseThresholdError, Threshold,
 };

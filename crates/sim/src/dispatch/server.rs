@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 
 use minos_base::limits::BURST_MAX;
-use minos_sched::{Dispatch, Help, Intake, Place, Role, SizeHistogram, WorkerId, WorkerSet};
+use minos_sched::{Answers, Dispatch, Help, Intake, Place, Role, SizeHistogram, WorkerId, WorkerSet};
 
 use super::{
     Outcome, Spec,
     costs::{PACKET_BYTES, TICKS_A_NS, TickCosts, packets},
     link::Link,
-    worker::{Answers, Step, Worker},
+    worker::{Step, Worker},
     workload::{Request, Requests},
 };
 use crate::{Calendar, Random, Recorder, Ticks};

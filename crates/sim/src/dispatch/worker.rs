@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use minos_base::limits::WORKERS_MAX;
-use minos_sched::{Dispatch, Help, Plan, Pulls, WorkerId, WorkerSet};
+use minos_sched::WorkerId;
 use serde::Serialize;
 
 use super::workload::Request;
@@ -67,55 +67,6 @@ impl Worker {
             spent_large: 0,
             busy: 0,
             load: WorkerLoad::default(),
-        }
-    }
-}
-
-/// A discipline's answers under one plan, asked once and turned around: who comes for what.
-#[derive(Debug)]
-pub(super) struct Answers {
-    /// For each worker the RX queues that it polls, and how many requests it takes at most.
-    pub(super) shares: Vec<Vec<(WorkerId, usize)>>,
-    pub(super) pulls: Vec<Pulls>,
-    pub(super) helps: Vec<Help>,
-    /// For each RX queue those who poll it.
-    pub(super) takers: Vec<WorkerSet>,
-    /// For each RX queue those who help out.
-    pub(super) helpers: Vec<WorkerSet>,
-    /// For each ring those who take from it.
-    pub(super) pullers: Vec<WorkerSet>,
-}
-
-impl Answers {
-    pub(super) fn of<D: Dispatch>(plan: &Plan) -> Self {
-        let ids = || (0..plan.workers()).map(|index| WorkerId(index as u16));
-        let pulls: Vec<_> = ids().map(|worker| D::pulls(plan, worker)).collect();
-        let helps: Vec<_> = ids().map(|worker| D::help(plan, worker)).collect();
-        let share = |worker, queue| D::share(plan, worker, queue);
-        let helps_with = |helper: WorkerId, queue: WorkerId| match helps[helper.index()] {
-            Help::No => false,
-            Help::Own => helper == queue,
-            Help::Burst | Help::Any | Help::Share { .. } => true,
-        };
-        let shares_of = |worker| {
-            let shares = ids().map(|queue| (queue, share(worker, queue)));
-            shares.filter(|&(_, most)| most > 0).collect()
-        };
-        Self {
-            shares: ids().map(shares_of).collect(),
-            takers: ids().map(|queue| ids().filter(|&worker| share(worker, queue) > 0).collect()).collect(),
-            helpers: ids().map(|queue| ids().filter(|&worker| helps_with(worker, queue)).collect()).collect(),
-            pullers: ids()
-                .map(|ring| {
-                    let pulls_from = |worker: &WorkerId| {
-                        let pulls = pulls[worker.index()];
-                        pulls.first.or(pulls.then).contains(ring)
-                    };
-                    ids().filter(pulls_from).collect()
-                })
-                .collect(),
-            pulls,
-            helps,
         }
     }
 }

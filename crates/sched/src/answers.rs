@@ -1,0 +1,65 @@
+//! A discipline's answers under one plan, asked once and turned around: who comes for what.
+
+use crate::{Dispatch, Help, Plan, Pulls, WorkerId, WorkerSet};
+
+/// What a discipline answers under one plan, for all workers.
+///
+/// Workers go by it until the next plan, and whoever puts something somewhere finds in it whom to wake.
+#[derive(Clone, Debug)]
+pub struct Answers {
+    /// For each worker the RX queues that it polls, and how many requests it takes at most.
+    pub shares: Vec<Vec<(WorkerId, usize)>>,
+    /// For each worker the rings from which it serves.
+    pub pulls: Vec<Pulls>,
+    /// For each worker what it does when it has nothing to do.
+    pub helps: Vec<Help>,
+    /// For each RX queue those who poll it.
+    pub takers: Vec<WorkerSet>,
+    /// For each RX queue those who help out.
+    pub helpers: Vec<WorkerSet>,
+    /// For each ring those who take from it.
+    pub pullers: Vec<WorkerSet>,
+}
+
+impl Answers {
+    /// What `D` answers under `plan`.
+    pub fn of<D: Dispatch>(plan: &Plan) -> Self {
+        Self::with_help::<D>(plan, D::help)
+    }
+
+    /// The same, but that `help` answers what a worker does when it has nothing to do.
+    pub fn with_help<D: Dispatch>(plan: &Plan, help: impl Fn(&Plan, WorkerId) -> Help) -> Self {
+        let ids = || (0..plan.workers()).map(|index| WorkerId(index as u16));
+        let pulls: Vec<_> = ids().map(|worker| D::pulls(plan, worker)).collect();
+        let helps: Vec<_> = ids().map(|worker| help(plan, worker)).collect();
+        let share = |worker, queue| D::share(plan, worker, queue);
+        let shares_of = |worker| {
+            let shares = ids().map(|queue| (queue, share(worker, queue)));
+            shares.filter(|&(_, most)| most > 0).collect()
+        };
+        let helps_with = |helper: WorkerId, queue: WorkerId| helps[helper.index()].reaches(helper, queue);
+        let pulls_from = |worker: WorkerId, ring| {
+            let pulls = pulls[worker.index()];
+            pulls.first.or(pulls.then).contains(ring)
+        };
+        Self {
+            shares: ids().map(shares_of).collect(),
+            takers: ids().map(|queue| ids().filter(|&worker| share(worker, queue) > 0).collect()).collect(),
+            helpers: ids().map(|queue| ids().filter(|&worker| helps_with(worker, queue)).collect()).collect(),
+            pullers: ids().map(|ring| ids().filter(|&worker| pulls_from(worker, ring)).collect()).collect(),
+            pulls,
+            helps,
+        }
+    }
+}
+
+impl Help {
+    /// Whether `helper` may take from the RX queue `queue`.
+    fn reaches(self, helper: WorkerId, queue: WorkerId) -> bool {
+        match self {
+            Self::No => false,
+            Self::Own => helper == queue,
+            Self::Burst | Self::Any | Self::Share { .. } => true,
+        }
+    }
+}
