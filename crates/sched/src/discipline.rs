@@ -3,10 +3,11 @@
 use minos_base::SizeClass;
 
 use crate::{
-    ConfigError, ControlConfig, Cost, Decision, Dispatch, Help, Intake, Place, Plan, Pulls, SizeHistogram,
+    ConfigError, ControlConfig, Decision, Dispatch, Help, Intake, Place, Plan, Pulls, SizeHistogram,
     Threshold, WorkerId,
     control::{self, Split},
     dispatch,
+    fixed::{FixedPlan, fixed_plan},
     smoothed::Smoothed,
 };
 
@@ -140,20 +141,16 @@ impl Discipline for SizeAware {
 /// The rival: a request belongs to the queue it arrived in, whatever its size, first come first
 /// served (Minos §5.2, HKH). Over TCP the queue is that of the connection.
 #[derive(Debug)]
-pub struct KeySharded {
-    plan: Plan,
-    decision: Decision,
-}
+pub struct KeySharded(FixedPlan);
 
 impl KeySharded {
     /// `workers` workers, 1 to `WORKERS_MAX`, all alike.
     pub fn new(workers: usize) -> Result<Self, ConfigError> {
-        ControlConfig::new(workers).check()?;
-        let plan = Plan::all_small(workers);
-        let decision = Decision::new(Self::NAME, &plan, 0, (1.0, 1.0), Cost::Packets, &[]);
-        Ok(Self { plan, decision })
+        FixedPlan::all_small(Self::NAME, workers).map(Self)
     }
 }
+
+fixed_plan!(KeySharded, "keyhash");
 
 impl Dispatch for KeySharded {
     const INTAKE: Intake = Intake::Always;
@@ -172,24 +169,5 @@ impl Dispatch for KeySharded {
 
     fn help(_: &Plan, _: WorkerId) -> Help {
         Help::No
-    }
-}
-
-impl Discipline for KeySharded {
-    const NAME: &'static str = "keyhash";
-    const RUNS_TO_COMPLETION: bool = true;
-    const PROFILES_SIZES: bool = false;
-
-    fn plan(&self) -> &Plan {
-        &self.plan
-    }
-
-    fn decision(&self) -> &Decision {
-        &self.decision
-    }
-
-    fn epoch(&mut self, requests: &SizeHistogram) -> &Plan {
-        self.decision.requests = requests.total();
-        &self.plan
     }
 }

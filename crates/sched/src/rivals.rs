@@ -3,9 +3,10 @@
 use minos_base::{SizeClass, limits::BURST_MAX};
 
 use crate::{
-    ConfigError, ControlConfig, Cost, Decision, Discipline, Dispatch, HANDOFF_WORKERS_MAX, Help, Intake,
-    Place, Plan, Pulls, Role, SizeAware, SizeHistogram, WorkerId, WorkerSet,
+    ConfigError, ControlConfig, Decision, Discipline, Dispatch, HANDOFF_WORKERS_MAX, Help, Intake, Place,
+    Plan, Pulls, Role, SizeAware, SizeHistogram, WorkerId, WorkerSet,
     dispatch::{own_queue, own_ring},
+    fixed::{FixedPlan, fixed_plan},
 };
 
 /// SHO: some workers do nothing but take requests from the RX queues and put them in their rings; the
@@ -13,10 +14,7 @@ use crate::{
 ///
 /// In its plan those who drain the RX queues are small, those who serve large, whatever the sizes.
 #[derive(Debug)]
-pub struct HandOff {
-    plan: Plan,
-    decision: Decision,
-}
+pub struct HandOff(FixedPlan);
 
 impl HandOff {
     /// `handoff_workers` of `workers` hand off: 1 to [`HANDOFF_WORKERS_MAX`], and fewer than there are.
@@ -27,29 +25,11 @@ impl HandOff {
         }
         let mut plan = Plan::all_small(workers);
         plan.roles[handoff_workers..].fill(Role::Large);
-        let decision = Decision::new(Self::NAME, &plan, 0, (1.0, 1.0), Cost::Packets, &[]);
-        Ok(Self { plan, decision })
+        Ok(Self(FixedPlan::new(Self::NAME, plan)))
     }
 }
 
-impl Discipline for HandOff {
-    const NAME: &'static str = "handoff";
-    const RUNS_TO_COMPLETION: bool = true;
-    const PROFILES_SIZES: bool = false;
-
-    fn plan(&self) -> &Plan {
-        &self.plan
-    }
-
-    fn decision(&self) -> &Decision {
-        &self.decision
-    }
-
-    fn epoch(&mut self, requests: &SizeHistogram) -> &Plan {
-        self.decision.requests = requests.total();
-        &self.plan
-    }
-}
+fixed_plan!(HandOff, "handoff");
 
 impl Dispatch for HandOff {
     const INTAKE: Intake = Intake::Always;
@@ -79,39 +59,16 @@ impl Dispatch for HandOff {
 /// with nothing to do takes a request from the ring of another, and if all rings are empty, a burst from
 /// the RX queue of another into its own ring, where it can be stolen again (Minos §5.2; ZygOS).
 #[derive(Debug)]
-pub struct Stealing {
-    plan: Plan,
-    decision: Decision,
-}
+pub struct Stealing(FixedPlan);
 
 impl Stealing {
     /// `workers` workers, 1 to `WORKERS_MAX`, all alike.
     pub fn new(workers: usize) -> Result<Self, ConfigError> {
-        ControlConfig::new(workers).check()?;
-        let plan = Plan::all_small(workers);
-        let decision = Decision::new(Self::NAME, &plan, 0, (1.0, 1.0), Cost::Packets, &[]);
-        Ok(Self { plan, decision })
+        FixedPlan::all_small(Self::NAME, workers).map(Self)
     }
 }
 
-impl Discipline for Stealing {
-    const NAME: &'static str = "stealing";
-    const RUNS_TO_COMPLETION: bool = true;
-    const PROFILES_SIZES: bool = false;
-
-    fn plan(&self) -> &Plan {
-        &self.plan
-    }
-
-    fn decision(&self) -> &Decision {
-        &self.decision
-    }
-
-    fn epoch(&mut self, requests: &SizeHistogram) -> &Plan {
-        self.decision.requests = requests.total();
-        &self.plan
-    }
-}
+fixed_plan!(Stealing, "stealing");
 
 impl Dispatch for Stealing {
     const INTAKE: Intake = Intake::WhenEmpty;
