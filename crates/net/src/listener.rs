@@ -8,6 +8,7 @@ use std::{
 };
 
 use rustix::{
+    fs::{Mode, fchmod},
     io::Errno,
     net::{
         AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, getsockname, listen,
@@ -47,7 +48,18 @@ impl Listener {
     pub fn bind(address: &Address) -> io::Result<Self> {
         match address {
             Address::Tcp(address) => Self::bind_tcp(*address),
-            Address::Unix(path) => Self::bind_unix(path.clone()),
+            Address::Unix(path) => Self::bind_unix(path.clone(), None),
+        }
+    }
+
+    /// As [`bind`](Self::bind), but a Unix socket is for the user of this process alone: mode 0600.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    pub fn bind_private(address: &Address) -> io::Result<Self> {
+        match address {
+            Address::Tcp(address) => Self::bind_tcp(*address),
+            Address::Unix(path) => Self::bind_unix(path.clone(), Some(Mode::RUSR | Mode::WUSR)),
         }
     }
 
@@ -90,9 +102,13 @@ impl Listener {
         Ok(Self { fd, address: Address::Tcp(address) })
     }
 
-    fn bind_unix(path: PathBuf) -> io::Result<Self> {
+    fn bind_unix(path: PathBuf, mode: Option<Mode>) -> io::Result<Self> {
         let name = SocketAddrUnix::new(&path)?;
         let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
+        if let Some(mode) = mode {
+            // The path gets the mode of the descriptor when it is bound: nobody else can connect even for a moment.
+            fchmod(&fd, mode)?;
+        }
         match bind(&fd, &name) {
             Err(Errno::ADDRINUSE) if is_abandoned(&name) => {
                 std::fs::remove_file(&path)?;
@@ -123,5 +139,24 @@ impl Drop for Listener {
             // It may have been removed by somebody else already.
             let _ = std::fs::remove_file(path);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_private_socket_is_for_its_user_alone() {
+        let path = std::env::temp_dir().join(format!("minos-net-private-{}", std::process::id()));
+        let address = Address::Unix(path.clone());
+        let listener = Listener::bind_private(&address).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(listener.address(), &address);
+        assert!(Listener::bind_private(&address).is_err(), "somebody listens there");
+        drop(listener);
+        assert!(!path.exists());
     }
 }
