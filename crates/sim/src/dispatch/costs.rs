@@ -1,6 +1,6 @@
 //! What things cost on some machine: the file that a calibration writes.
 
-use std::{fs, path::Path};
+use std::{collections::BTreeMap, fs, path::Path};
 
 use serde::{Deserialize, Serialize};
 
@@ -19,8 +19,9 @@ pub(super) const PACKET_BYTES: u64 = 1448;
 
 /// Costs, in nanoseconds of one worker's time unless the name says otherwise.
 ///
-/// As a file, TOML with these names as keys.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// As a file, TOML with these names as keys. What has a default may be left out: without any of it, a packet costs the
+/// same whichever way it goes, and nothing is saved by receiving or sending several at once.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Costs {
     /// Where they come from.
@@ -44,6 +45,41 @@ pub struct Costs {
     pub network_ns: f64,
     /// Bandwidth of the server's link, each way.
     pub link_gbps: f64,
+    /// To receive what is there at an RX queue, beside the look and the packets: once for a burst. 0 by default.
+    #[serde(default)]
+    pub per_receive_ns: f64,
+    /// To send what was composed, beside the packets: once for a burst, and for each slice of a value that takes
+    /// several packets. 0 by default.
+    #[serde(default)]
+    pub per_send_ns: f64,
+    /// To send a packet; by default as `per_packet_ns`, which then is for receiving one only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_packet_out_ns: Option<f64>,
+    /// To receive a further packet of the same value, the segment of a train; by default as `per_packet_ns`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_segment_ns: Option<f64>,
+    /// To send one; by default as any packet that is sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_segment_out_ns: Option<f64>,
+    /// To copy a byte of a value that is stored; by default as `per_byte_ns`, which then is for GETs only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_byte_in_ns: Option<f64>,
+    /// What a PUT takes beside `per_request_ns`. 0 by default.
+    #[serde(default)]
+    pub per_put_ns: f64,
+    /// To look at a ring; by default as `poll_ns`, which then is for RX queues only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ring_poll_ns: Option<f64>,
+    /// Until a worker with nothing to do goes on when something comes, beside the look: it sleeps, and takes no
+    /// processor time meanwhile. 0 by default, for one that polls all the time.
+    #[serde(default)]
+    pub wake_ns: f64,
+    /// By key, how far its measurements lie apart: their median absolute deviation in percent. For people.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub spread_percent: BTreeMap<String, f64>,
+    /// What was measured with the others and is not simulated. For people.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub also_measured: BTreeMap<String, f64>,
 }
 
 /// Why costs cannot be.
@@ -88,6 +124,7 @@ impl Costs {
             profile_ns: 15.0,
             network_ns: 3500.0,
             link_gbps: 40.0,
+            ..Self::default()
         }
     }
 
@@ -104,6 +141,7 @@ impl Costs {
             profile_ns: 15.0,
             network_ns: 20_000.0,
             link_gbps: 10.0,
+            ..Self::default()
         }
     }
 
@@ -117,23 +155,16 @@ impl Costs {
 
     /// Says what is wrong with them, if anything is.
     pub fn check(&self) -> Result<(), CostsError> {
-        let times = [
-            ("per_request_ns", self.per_request_ns),
-            ("per_packet_ns", self.per_packet_ns),
-            ("per_byte_ns", self.per_byte_ns),
-            ("lookup_ns", self.lookup_ns),
-            ("hand_off_ns", self.hand_off_ns),
-            ("profile_ns", self.profile_ns),
-            ("network_ns", self.network_ns),
-        ];
-        for (name, value) in times {
+        for (name, value) in self.times() {
             if !(0.0..=1e9).contains(&value) {
                 return Err(CostsError::Value { name, value, allowed: "0 to 1e9" });
             }
         }
         // A worker that looks for work in no time would look for ever at the same time.
-        if !(1.0..=1e9).contains(&self.poll_ns) {
-            return Err(CostsError::Value { name: "poll_ns", value: self.poll_ns, allowed: "1 to 1e9" });
+        for (name, value) in [("poll_ns", self.poll_ns), ("ring_poll_ns", self.ring_poll())] {
+            if !(1.0..=1e9).contains(&value) {
+                return Err(CostsError::Value { name, value, allowed: "1 to 1e9" });
+            }
         }
         if !(0.001..=1e5).contains(&self.link_gbps) {
             return Err(CostsError::Value {
@@ -144,47 +175,138 @@ impl Costs {
         }
         Ok(())
     }
+
+    /// Those that may be nothing.
+    fn times(&self) -> [(&'static str, f64); 15] {
+        [
+            ("per_request_ns", self.per_request_ns),
+            ("per_packet_ns", self.per_packet_ns),
+            ("per_byte_ns", self.per_byte_ns),
+            ("lookup_ns", self.lookup_ns),
+            ("hand_off_ns", self.hand_off_ns),
+            ("profile_ns", self.profile_ns),
+            ("network_ns", self.network_ns),
+            ("per_receive_ns", self.per_receive_ns),
+            ("per_send_ns", self.per_send_ns),
+            ("per_packet_out_ns", self.per_packet_out()),
+            ("per_segment_ns", self.per_segment()),
+            ("per_segment_out_ns", self.per_segment_out()),
+            ("per_byte_in_ns", self.per_byte_in()),
+            ("per_put_ns", self.per_put_ns),
+            ("wake_ns", self.wake_ns),
+        ]
+    }
+
+    fn per_packet_out(&self) -> f64 {
+        self.per_packet_out_ns.unwrap_or(self.per_packet_ns)
+    }
+
+    fn per_segment(&self) -> f64 {
+        self.per_segment_ns.unwrap_or(self.per_packet_ns)
+    }
+
+    fn per_segment_out(&self) -> f64 {
+        self.per_segment_out_ns.unwrap_or_else(|| self.per_packet_out())
+    }
+
+    fn per_byte_in(&self) -> f64 {
+        self.per_byte_in_ns.unwrap_or(self.per_byte_ns)
+    }
+
+    fn ring_poll(&self) -> f64 {
+        self.ring_poll_ns.unwrap_or(self.poll_ns)
+    }
 }
 
 /// The same in ticks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TickCosts {
-    pub(super) per_request: Ticks,
-    pub(super) per_packet: Ticks,
-    per_byte: f64,
+    per_request: Ticks,
+    per_put: Ticks,
+    inbound: Moving,
+    outbound: Moving,
     pub(super) lookup: Ticks,
     pub(super) hand_off: Ticks,
+    /// A look at an RX queue.
     pub(super) poll: Ticks,
+    /// A look at a ring.
+    pub(super) ring_poll: Ticks,
+    pub(super) wake: Ticks,
     pub(super) profile: Ticks,
     pub(super) network: Ticks,
     /// For the link: ticks a byte.
     pub(super) link_byte: f64,
 }
 
+/// Of one way: the call, the first packet of a value, further ones, and bytes.
+#[derive(Clone, Copy, Debug)]
+struct Moving {
+    call: Ticks,
+    packet: Ticks,
+    segment: Ticks,
+    byte: f64,
+}
+
 impl TickCosts {
     pub(super) fn new(costs: &Costs) -> Self {
         let ticks = |ns: f64| (ns * TICKS_A_NS + 0.5) as Ticks;
+        let moving = |[call, packet, segment, byte]: [f64; 4]| Moving {
+            call: ticks(call),
+            packet: ticks(packet),
+            segment: ticks(segment),
+            byte: byte * TICKS_A_NS,
+        };
+        let Costs { per_receive_ns, per_packet_ns, per_send_ns, per_byte_ns, .. } = *costs;
         Self {
             per_request: ticks(costs.per_request_ns),
-            per_packet: ticks(costs.per_packet_ns),
-            per_byte: costs.per_byte_ns * TICKS_A_NS,
+            per_put: ticks(costs.per_put_ns),
+            inbound: moving([per_receive_ns, per_packet_ns, costs.per_segment(), costs.per_byte_in()]),
+            outbound: moving([per_send_ns, costs.per_packet_out(), costs.per_segment_out(), per_byte_ns]),
             lookup: ticks(costs.lookup_ns),
             hand_off: ticks(costs.hand_off_ns),
             poll: ticks(costs.poll_ns).max(1),
+            ring_poll: ticks(costs.ring_poll()).max(1),
+            wake: ticks(costs.wake_ns),
             profile: ticks(costs.profile_ns),
             network: ticks(costs.network_ns),
             link_byte: 8.0 / costs.link_gbps * TICKS_A_NS,
         }
     }
 
-    /// To copy so many bytes.
-    pub(super) fn copy(&self, bytes: u64) -> Ticks {
-        (bytes as f64 * self.per_byte + 0.5) as Ticks
+    /// To receive a burst, beside its packets.
+    pub(super) fn receive_call(&self) -> Ticks {
+        self.inbound.call
+    }
+
+    /// To send what was composed, beside its packets.
+    pub(super) fn send_call(&self) -> Ticks {
+        self.outbound.call
     }
 
     /// To receive a request.
     pub(super) fn receive(&self, request: &Request) -> Ticks {
-        self.per_packet * packets(request.bytes_in())
+        self.inbound.packets(packets(request.bytes_in()))
+    }
+
+    /// To execute a request whose item was found.
+    pub(super) fn execute(&self, request: &Request) -> Ticks {
+        let put = if request.is_get { 0 } else { self.per_put };
+        self.per_request + put + self.inbound.copy(request.bytes_in())
+    }
+
+    /// To make and send packets with so many value bytes, beside the call.
+    pub(super) fn send(&self, value_bytes: u64) -> Ticks {
+        self.outbound.packets(packets(value_bytes)) + self.outbound.copy(value_bytes)
+    }
+}
+
+impl Moving {
+    fn packets(&self, packets: u64) -> Ticks {
+        self.packet + self.segment * (packets - 1)
+    }
+
+    fn copy(&self, bytes: u64) -> Ticks {
+        (bytes as f64 * self.byte + 0.5) as Ticks
     }
 }
 
@@ -207,9 +329,54 @@ mod tests {
     }
 
     #[test]
+    fn what_is_left_out_is_as_before() {
+        let old = r#"
+            source = "before there was anything optional"
+            per_request_ns = 680
+            per_packet_ns = 60
+            per_byte_ns = 0.05
+            lookup_ns = 200
+            hand_off_ns = 100
+            poll_ns = 30
+            profile_ns = 15
+            network_ns = 3500
+            link_gbps = 40
+        "#;
+        let costs: Costs = toml::from_str(old).unwrap();
+        assert_eq!(Costs { source: Costs::kernel_bypass().source, ..costs.clone() }, Costs::kernel_bypass());
+        let ticks = TickCosts::new(&costs);
+        assert_eq!((ticks.receive_call(), ticks.send_call(), ticks.wake), (0, 0, 0));
+        assert_eq!((ticks.poll, ticks.ring_poll), (30_000, 30_000));
+        assert_eq!(ticks.send(2 * PACKET_BYTES), 2 * 60_000 + 2 * 1448 * 50);
+    }
+
+    #[test]
+    fn each_way_costs_what_is_said_of_it() {
+        let measured = BTreeMap::from([("lookup_ns".to_owned(), 3.5)]);
+        let costs = Costs {
+            per_packet_ns: 10.0,
+            per_packet_out_ns: Some(20.0),
+            per_segment_out_ns: Some(3.0),
+            per_byte_ns: 0.0,
+            spread_percent: measured.clone(),
+            also_measured: measured,
+            ..Costs::sockets()
+        };
+        assert_eq!(costs.check(), Ok(()));
+        let ticks = TickCosts::new(&costs);
+        assert_eq!(ticks.send(1), 20_000);
+        assert_eq!(ticks.send(3 * PACKET_BYTES), 26_000);
+        assert_eq!(toml::from_str::<Costs>(&toml::to_string(&costs).unwrap()).unwrap(), costs);
+    }
+
+    #[test]
     fn what_is_wrong_is_named() {
         let bad = Costs { poll_ns: 0.0, ..Costs::sockets() };
         assert!(bad.check().unwrap_err().to_string().starts_with("costs: poll_ns: 0 is not allowed"));
+        let bad = Costs { ring_poll_ns: Some(0.0), ..Costs::sockets() };
+        assert!(bad.check().unwrap_err().to_string().starts_with("costs: ring_poll_ns: 0 is not allowed"));
+        let bad = Costs { per_segment_out_ns: Some(-1.0), ..Costs::sockets() };
+        assert!(bad.check().unwrap_err().to_string().starts_with("costs: per_segment_out_ns: -1"));
         let bad = Costs { per_byte_ns: f64::NAN, ..Costs::sockets() };
         assert!(bad.check().is_err());
         assert!(Costs::read(Path::new("/nowhere")).unwrap_err().to_string().contains("/nowhere"));

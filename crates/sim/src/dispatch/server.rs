@@ -177,10 +177,12 @@ impl<'s, D: Dispatch> Server<'s, D> {
         }
     }
 
-    /// An idle worker polls all the time: it finds what has come within the time of a look.
+    /// An idle worker polls all the time and finds what has come within the time of a look, or it sleeps and has to
+    /// be woken first.
     fn wake(&mut self, worker: WorkerId) {
         self.idle = self.idle.without(worker);
-        self.after(worker, self.costs.poll, Step::Looked);
+        self.after(worker, self.costs.poll + self.costs.wake, Step::Looked);
+        self.workers[worker.index()].busy -= self.costs.wake;
     }
 
     /// `worker` ends `step` after so long.
@@ -213,7 +215,7 @@ impl<'s, D: Dispatch> Server<'s, D> {
                     if self.answers.pulls[worker.index()].first.contains(ring) {
                         return self.serve(worker, request, 0, false);
                     }
-                    return self.after(worker, self.costs.poll, Step::Passed { request, ring });
+                    return self.after(worker, self.costs.ring_poll, Step::Passed { request, ring });
                 }
                 self.rings[ring.index()].push_back(request);
                 if self.policy.plan().role(ring) == Role::Standby && !self.standby_is_large {
@@ -273,7 +275,11 @@ impl<'s, D: Dispatch> Server<'s, D> {
     fn take(&mut self, worker: WorkerId, queue: WorkerId, most: usize) -> Ticks {
         let (from, state) = (&mut self.queues[queue.index()], &mut self.workers[worker.index()]);
         let taken = most.min(from.len());
-        let mut ticks = 0;
+        if taken == 0 {
+            return 0;
+        }
+        let mut ticks = self.costs.receive_call();
+        state.owes_send = true;
         for request in from.drain(..taken) {
             ticks += self.costs.receive(&request);
             state.load.packets += packets(request.bytes_in());
@@ -296,13 +302,14 @@ impl<'s, D: Dispatch> Server<'s, D> {
         let turn = self.workers[worker.index()].turn;
         let mut ticks = 0;
         for ring in pulls.first.iter_from(turn).chain(pulls.then.iter_from(turn)) {
-            ticks += self.costs.poll;
+            ticks += self.costs.ring_poll;
             if let Some(request) = self.rings[ring.index()].pop_front() {
                 self.workers[worker.index()].turn = (ring.index() + 1) % self.workers.len();
                 // What one has put there oneself is in one's caches.
                 if u16::from(request.passed_by) != worker.0 {
                     ticks += self.costs.hand_off;
                 }
+                self.workers[worker.index()].owes_send = true;
                 self.serve(worker, request, ticks, false);
                 return true;
             }
@@ -345,7 +352,7 @@ impl<'s, D: Dispatch> Server<'s, D> {
             Place::Here => self.serve(worker, request, ticks, D::PROFILES_SIZES && request.is_get),
             Place::Ring(ring) => {
                 let is_own = self.answers.pulls[worker.index()].first.contains(ring);
-                ticks += if is_own { self.costs.poll } else { self.costs.hand_off };
+                ticks += if is_own { self.costs.ring_poll } else { self.costs.hand_off };
                 let request = Request { passed_by: worker.0 as u8, ..request };
                 self.after(worker, ticks, Step::Passed { request, ring });
             }
@@ -356,7 +363,10 @@ impl<'s, D: Dispatch> Server<'s, D> {
     fn serve(&mut self, worker: WorkerId, mut request: Request, ticks: Ticks, is_found: bool) {
         request.began = self.calendar.now();
         let lookup = if is_found { 0 } else { self.costs.lookup };
-        let ticks = ticks + lookup + self.costs.per_request + self.costs.copy(request.bytes_in());
+        // All replies to what was received together leave together.
+        let owes_send = std::mem::take(&mut self.workers[worker.index()].owes_send);
+        let send = if owes_send { self.costs.send_call() } else { 0 };
+        let ticks = ticks + lookup + self.costs.execute(&request) + send;
         self.reply(worker, request, request.bytes_out(), ticks);
     }
 
@@ -364,7 +374,9 @@ impl<'s, D: Dispatch> Server<'s, D> {
     fn reply(&mut self, worker: WorkerId, request: Request, bytes_left: u64, ticks: Ticks) {
         let bytes = bytes_left.min(SLICE_PACKETS * PACKET_BYTES);
         let count = packets(bytes);
-        let ticks = ticks + self.costs.per_packet * count + self.costs.copy(bytes);
+        // A slice of a value leaves on its own, behind what says that it comes.
+        let call = if packets(request.bytes_out()) > 1 { self.costs.send_call() } else { 0 };
+        let ticks = ticks + call + self.costs.send(bytes);
         let is_small = request.class <= self.policy.plan().threshold;
         let state = &mut self.workers[worker.index()];
         state.load.packets += count;

@@ -28,6 +28,8 @@ pub(super) struct Worker {
     /// Taken from an RX queue, not yet placed.
     pub(super) hands: VecDeque<Request>,
     pub(super) step: Step,
+    /// Something was received and nothing sent since.
+    pub(super) owes_send: bool,
     /// Whether the next thing is to take from rings; else to take from RX queues.
     pub(super) pulls_next: bool,
     /// Where a look round the others begins.
@@ -61,6 +63,7 @@ impl Worker {
         Self {
             hands: VecDeque::new(),
             step: Step::Looked,
+            owes_send: false,
             pulls_next: false,
             turn: 0,
             spent_small: 0,
