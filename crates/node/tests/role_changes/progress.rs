@@ -1,0 +1,67 @@
+//! How far all clients of a run are together, for those that wait for it.
+
+use std::sync::{Condvar, Mutex, PoisonError};
+
+use crate::items::Sizes;
+
+/// Steps of all clients until other sizes are at hand.
+const TIDE_STEPS: u64 = 200;
+
+#[derive(Default)]
+struct Counts {
+    steps: u64,
+    taking_part: usize,
+    waiting: usize,
+}
+
+/// Counts the steps of all clients.
+#[derive(Default)]
+pub(crate) struct Progress {
+    counts: Mutex<Counts>,
+    changed: Condvar,
+}
+
+/// A client takes part for as long as it has this.
+pub(crate) struct TakesPart<'a>(&'a Progress);
+
+impl Drop for TakesPart<'_> {
+    fn drop(&mut self) {
+        self.0.change(|counts| counts.taking_part -= 1);
+    }
+}
+
+impl Progress {
+    /// A client begins.
+    pub(crate) fn take_part(&self) -> TakesPart<'_> {
+        self.change(|counts| counts.taking_part += 1);
+        TakesPart(self)
+    }
+
+    /// A client has got an answer.
+    pub(crate) fn step(&self) {
+        self.change(|counts| counts.steps += 1);
+    }
+
+    /// The sizes that most clients have at hand, so that there is something to change roles for.
+    pub(crate) fn tide(&self) -> Sizes {
+        let steps = self.counts.lock().unwrap_or_else(PoisonError::into_inner).steps;
+        [Sizes::Small, Sizes::Mixed, Sizes::Large][(steps / TIDE_STEPS % 3) as usize]
+    }
+
+    /// Waits for so many steps of others, or until all others wait too.
+    pub(crate) fn await_others(&self, steps: u64) {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let end = counts.steps + steps;
+        counts.waiting += 1;
+        self.changed.notify_all();
+        while counts.steps < end && counts.waiting < counts.taking_part {
+            counts = self.changed.wait(counts).unwrap_or_else(PoisonError::into_inner);
+        }
+        counts.waiting -= 1;
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Counts)) {
+        change(&mut self.counts.lock().unwrap_or_else(PoisonError::into_inner));
+        self.changed.notify_all();
+    }
+}

@@ -1,0 +1,47 @@
+//! Values that say which write wrote them, byte by byte.
+
+/// Bytes that one write wrote. A value consists of one, or of more where something was appended or prepended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    /// The write: the first eight bytes, if there are as many.
+    pub(crate) write: u64,
+    pub(crate) bytes: usize,
+}
+
+impl Piece {
+    /// Appends its bytes. Those of another write, or from another place, differ.
+    pub(crate) fn append_to(self, buffer: &mut Vec<u8>) {
+        let start = buffer.len();
+        buffer.resize(start + self.bytes, 0);
+        let mut word = self.write;
+        for chunk in buffer[start..].chunks_mut(8) {
+            chunk.copy_from_slice(&word.to_le_bytes()[..chunk.len()]);
+            word = word.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(self.write);
+        }
+    }
+
+    pub(crate) fn to_bytes(self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.append_to(&mut bytes);
+        bytes
+    }
+
+    /// What a value of one piece was written as.
+    pub(crate) fn of(value: &[u8]) -> Option<Self> {
+        let first = value.first_chunk::<8>()?;
+        let piece = Self { write: u64::from_le_bytes(*first), bytes: value.len() };
+        (piece.to_bytes() == value).then_some(piece)
+    }
+}
+
+/// The bytes of a value.
+pub(crate) fn bytes_of(pieces: &[Piece]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(length_of(pieces));
+    pieces.iter().for_each(|piece| piece.append_to(&mut bytes));
+    bytes
+}
+
+/// Its length.
+pub(crate) fn length_of(pieces: &[Piece]) -> usize {
+    pieces.iter().map(|piece| piece.bytes).sum()
+}
