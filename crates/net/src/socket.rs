@@ -90,12 +90,6 @@ impl AsFd for Socket {
     }
 }
 
-impl From<Socket> for OwnedFd {
-    fn from(socket: Socket) -> Self {
-        socket.fd
-    }
-}
-
 fn failed(error: Errno) -> Progress {
     match error {
         Errno::AGAIN => Progress::Blocked,
