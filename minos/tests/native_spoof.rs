@@ -239,19 +239,12 @@ fn with_false_tag(mut datagram: Vec<u8>) -> Vec<u8> {
 /// A server with a large and a small item, and where its first queue is.
 fn server(minos_only: &[&str]) -> (Server, SocketAddr) {
     let options = [&["--native=127.0.0.1:0"], minos_only].concat();
-    let server = start(Wanted { minos_only: &options, ..Wanted::default() });
+    let mut server = start(Wanted { minos_only: &options, ..Wanted::default() });
     let mut client = connect(&server);
     assert_eq!(client.set(LARGE, &vec![b'x'; LARGE_BYTES]).unwrap(), "STORED");
     assert_eq!(client.set(SMALL, b"a small value, though longer than its key").unwrap(), "STORED");
-    let end = Instant::now() + PATIENCE;
-    loop {
-        assert!(Instant::now() < end, "the server does not say where it is");
-        let said = server.log();
-        let address = said.lines().find_map(|line| line.strip_prefix("listening on native "));
-        if let Some(address) = address.and_then(|address| address.parse().ok()) {
-            return (server, address);
-        }
-    }
+    let address = server.native_address().unwrap_or_else(|error| panic!("{error}"));
+    (server, address)
 }
 
 #[test]

@@ -1,8 +1,8 @@
 """A server for the tests: the program named by MINOS_TEST_SERVER, or minos in the path."""
 
 import os
+import re
 import shutil
-import socket
 import subprocess
 import time
 
@@ -13,49 +13,46 @@ import minos
 READY_WITHIN_S = 30.0
 
 
-def free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 class Server:
     """A server that ends with the test."""
 
     def __init__(self, folder, *options: str) -> None:
         program = os.environ.get("MINOS_TEST_SERVER") or shutil.which("minos")
         assert program, "name the server's program in MINOS_TEST_SERVER"
-        self.address = f"127.0.0.1:{free_port()}"
-        places = ["--native", self.address, "--memcached", f"unix:{folder}/socket"]
+        places = ["--native", "127.0.0.1:0", "--memcached", f"unix:{folder}/socket"]
         small = ["--workers", "2", "--memory", "64m", "--poll", "sleep"]
-        self.log = open(os.path.join(str(folder), "log"), "w+")
-        self.process = subprocess.Popen(
-            [program, "serve", *places, *small, *options], stdout=self.log, stderr=self.log
-        )
+        self.log = os.path.join(str(folder), "log")
+        with open(self.log, "w") as log:
+            self.process = subprocess.Popen(
+                [program, "serve", *places, *small, *options], stdout=log, stderr=log
+            )
+        self.address = self.wait_for_address()
+
+    def wait_for_address(self) -> str:
+        """The address that the server prints once it listens there."""
+        end = time.monotonic() + READY_WITHIN_S
+        while True:
+            found = re.search(r"^listening on native (\S+)\n", self.said(), re.MULTILINE)
+            if found:
+                return found[1]
+            if self.process.poll() is not None or time.monotonic() > end:
+                self.stop()
+                raise AssertionError(f"the server is not there; it said:\n{self.said()}")
+            time.sleep(0.01)
 
     def client(self, **options) -> minos.Client:
-        """A client of it, once it answers."""
-        end = time.monotonic() + READY_WITHIN_S
+        """A client of it."""
         # A machine that does other things at the same time may be slow.
         options.setdefault("timeout", 20.0)
-        while True:
-            try:
-                return minos.Client(self.address, **options)
-            except minos.TimedOut:
-                raise
-            except minos.Error:
-                # Nobody listens there yet.
-                assert self.process.poll() is None and time.monotonic() < end, self.said()
-                time.sleep(0.01)
+        return minos.Client(self.address, **options)
 
     def said(self) -> str:
-        self.log.seek(0)
-        return self.log.read()
+        with open(self.log) as log:
+            return log.read()
 
     def stop(self) -> None:
         self.process.kill()
         self.process.wait()
-        self.log.close()
 
 
 @pytest.fixture(scope="session")

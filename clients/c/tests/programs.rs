@@ -2,7 +2,6 @@
 
 use std::{
     env,
-    net::UdpSocket,
     path::{Path, PathBuf},
     process::{Command, Output},
     sync::OnceLock,
@@ -39,15 +38,11 @@ fn built() -> &'static Path {
 /// A server of the native protocol, and its address.
 fn server(options: &[&str]) -> (Server, String) {
     let program = env::var_os("MINOS_TEST_SERVER").map_or_else(|| built().join("minos"), PathBuf::from);
-    let native = free_address();
-    let all =
-        [&["--native", &native, "--workers", "2", "--memory", "64m", "--poll", "sleep"], options].concat();
-    (Server::minos(&program, &all).unwrap_or_else(|error| panic!("{error}")), native)
-}
-
-/// An address whose port, and the few behind it, were free a moment ago.
-fn free_address() -> String {
-    UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+    let native = ["--native", "127.0.0.1:0", "--workers", "2", "--memory", "64m", "--poll", "sleep"];
+    let started = Server::minos(&program, &[&native, options].concat());
+    let mut server = started.unwrap_or_else(|error| panic!("{error}"));
+    let address = server.native_address().unwrap_or_else(|error| panic!("{error}"));
+    (server, address.to_string())
 }
 
 #[derive(Clone, Copy)]

@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{self, Write},
-    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
     ops::Range,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
@@ -45,8 +45,8 @@ pub enum StartError {
         /// Its output so far.
         log: String,
     },
-    /// The server accepted no connection in time.
-    #[error("{program} accepted no connection within {READY_WITHIN:?}; it said:\n{log}")]
+    /// The server accepted no connection in time, or did not say where it takes datagrams.
+    #[error("{program} was not ready within {READY_WITHIN:?}; it said:\n{log}")]
     NotReady {
         /// What was run.
         program: PathBuf,
@@ -61,6 +61,7 @@ pub enum StartError {
 /// A server on a free loopback port; killed when dropped.
 #[derive(Debug)]
 pub struct Server {
+    program: PathBuf,
     child: Child,
     address: SocketAddr,
     folder: TempDir,
@@ -124,27 +125,40 @@ impl Server {
             .stderr(log)
             .spawn()
             .map_err(|source| StartError::Run { program: program.to_owned(), source })?;
-        let mut server = Self { child, address, folder };
-        server.wait_until_ready(program)?;
+        let mut server = Self { program: program.to_owned(), child, address, folder };
+        server.wait_until_ready()?;
         Ok(server)
     }
 
-    fn wait_until_ready(&mut self, program: &Path) -> Result<(), StartError> {
+    fn wait_until_ready(&mut self) -> Result<(), StartError> {
+        self.wait_until(|server| TcpStream::connect(server.address).ok().map(drop))
+    }
+
+    /// Looks again and again, for as long as the server runs and its time is not over.
+    fn wait_until<T>(&mut self, look: impl Fn(&Self) -> Option<T>) -> Result<T, StartError> {
         let deadline = Instant::now() + READY_WITHIN;
         loop {
-            let is_accepting = TcpStream::connect(self.address).is_ok();
-            // Asked after connecting: what accepted may be a stranger that took the port first.
+            let seen = look(self);
+            // Asked after looking: what accepted a connection may be a stranger that took the port first.
             if let Some(status) = self.child.try_wait()? {
-                return Err(StartError::Ended { program: program.to_owned(), status, log: self.log() });
+                return Err(StartError::Ended { program: self.program.clone(), status, log: self.log() });
             }
-            if is_accepting {
-                return Ok(());
+            if let Some(seen) = seen {
+                return Ok(seen);
             }
             if Instant::now() > deadline {
-                return Err(StartError::NotReady { program: program.to_owned(), log: self.log() });
+                return Err(StartError::NotReady { program: self.program.clone(), log: self.log() });
             }
             thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// Where Minos, started with `--native` and port 0, takes datagrams: what it prints once it does.
+    ///
+    /// # Errors
+    /// It ended, or did not say so in time.
+    pub fn native_address(&mut self) -> Result<SocketAddr, StartError> {
+        self.wait_until(|server| server.log().split_inclusive('\n').find_map(native_address_in))
     }
 
     /// Where it listens.
@@ -202,23 +216,32 @@ impl Drop for Server {
     }
 }
 
-/// A loopback address whose port was free a moment ago, and that no other call in this process was given lately.
+/// A loopback address where nothing listened a moment ago, and that no other call in this process was given lately.
 ///
 /// Not one that the kernel picks: it would give the same to the next server, or to a connection, before this one has
 /// bound it, and a connection to such a port may even meet itself.
+///
+/// Looked at by connecting and not by binding: a process that another thread starts just then inherits the listener
+/// until it runs its program, and whoever waits for the server would find that listener and take it for the server.
 fn free_address() -> io::Result<SocketAddr> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let first = std::process::id().wrapping_mul(101);
-    let mut result = Err(io::ErrorKind::AddrInUse.into());
     for _ in PORTS {
         let next = first.wrapping_add(NEXT.fetch_add(1, Relaxed));
         let port = PORTS.start + (next % PORTS.len() as u32) as u16;
-        result = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).and_then(|listener| listener.local_addr());
-        if result.is_ok() {
-            break;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        match TcpStream::connect(address) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(address),
+            // Somebody listens there, or is too busy to say so.
+            _ => {}
         }
     }
-    result
+    Err(io::ErrorKind::AddrInUse.into())
+}
+
+/// What a line of Minos' output says of its native protocol. One without its end says nothing yet.
+fn native_address_in(line: &str) -> Option<SocketAddr> {
+    line.strip_prefix("listening on native ")?.strip_suffix('\n')?.parse().ok()
 }
 
 /// Whether a server that ended said that somebody else has its port.

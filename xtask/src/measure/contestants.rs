@@ -1,11 +1,13 @@
 //! The servers under measurement.
 
 use std::{
-    net::{SocketAddr, UdpSocket},
+    io::{BufRead as _, BufReader, Read as _},
+    net::{Ipv4Addr, SocketAddr},
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Child, ChildStdout, Command, Stdio},
 };
 
+use anyhow::{Context as _, bail};
 use minos_testkit::Server;
 
 /// Memory of each store, in MiB.
@@ -92,19 +94,34 @@ fn serve_arguments(options: &str) -> Vec<String> {
 /// Minos without TCP; ended when dropped.
 pub(crate) struct NativeOnly {
     child: Child,
+    /// What it prints. Open for as long as the server runs, should it say more.
+    said: BufReader<ChildStdout>,
     address: SocketAddr,
 }
 
 impl NativeOnly {
-    /// Minos with `options`. Whoever says hello has to wait until it is ready.
+    /// Minos with `options`, once it takes datagrams.
     pub(crate) fn start(program: &Path, cpus: &str, options: &[&str]) -> anyhow::Result<Self> {
-        // The port was free a moment ago; those behind it, for further queues, most likely are.
-        let address = UdpSocket::bind("127.0.0.1:0")?.local_addr()?;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let options = format!("--native {address} {}", options.join(" "));
         let mut command = Command::new("taskset");
         command.args(["-c", cpus]).arg(program).args(serve_arguments(&options));
-        let child = command.env("RUST_LOG", "warn").stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
-        Ok(Self { child, address })
+        command.env("RUST_LOG", "warn").stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn()?;
+        let said = BufReader::new(child.stdout.take().context("the server's output is not read")?);
+        let mut server = Self { child, said, address };
+        server.address = server.wait_for_address()?;
+        Ok(server)
+    }
+
+    /// The address that it prints once it takes datagrams there.
+    fn wait_for_address(&mut self) -> anyhow::Result<SocketAddr> {
+        for line in self.said.by_ref().lines() {
+            if let Some(address) = line?.strip_prefix("listening on native ") {
+                return Ok(address.parse()?);
+            }
+        }
+        bail!("the server ended with {} before it was ready", self.child.wait()?)
     }
 
     /// What `minos bench --target` takes.
