@@ -26,6 +26,7 @@ pub struct Epoll {
 
 impl Poller for Epoll {
     const NAME: &'static str = "epoll";
+    const KEEPS_NOTHING: bool = true;
 
     fn open() -> io::Result<Self> {
         Ok(Self { fd: epoll::create(CreateFlags::CLOEXEC)? })

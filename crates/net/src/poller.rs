@@ -51,6 +51,10 @@ pub trait Poller: Send + Sized {
     /// What `--io` and the log call it.
     const NAME: &'static str;
 
+    /// Nothing of a socket is kept here between two calls, so that it can be lent out at any time without
+    /// asking ([`Poller::lend`]).
+    const KEEPS_NOTHING: bool;
+
     /// An empty set.
     ///
     /// # Errors

@@ -75,6 +75,8 @@ const KIND_BITS: u32 = 2;
 
 impl Poller for Uring {
     const NAME: &'static str = "io_uring";
+    // What was received lies in its buffers until somebody asks for it.
+    const KEEPS_NOTHING: bool = false;
 
     fn open() -> io::Result<Self> {
         let ring = IoUring::builder()

@@ -50,13 +50,20 @@ impl Waker {
         let _ = retry(|| rustix::io::read(&self.fd, &mut counter[..]));
     }
 
-    /// Wakes the thread if it sleeps.
-    pub fn wake(&self) {
+    /// Wakes the thread if it sleeps, and says whether it did.
+    pub fn wake(&self) -> bool {
         fence(Ordering::SeqCst);
-        if self.sleeping.load(Ordering::Relaxed) && self.sleeping.swap(false, Ordering::Relaxed) {
+        let slept = self.is_asleep() && self.sleeping.swap(false, Ordering::Relaxed);
+        if slept {
             // It can only fail when the counter is full, and then the descriptor is readable anyway.
             let _ = retry(|| rustix::io::write(&self.fd, &1u64.to_ne_bytes()));
         }
+        slept
+    }
+
+    /// Whether the thread sleeps, or did a moment ago.
+    pub fn is_asleep(&self) -> bool {
+        self.sleeping.load(Ordering::Relaxed)
     }
 }
 

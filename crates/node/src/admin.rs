@@ -118,7 +118,8 @@ impl<M: Mode, P: Poller> Shared<M, P> {
         emit("idle_timeout", &config.idle_timeout.map_or(0, |timeout| timeout.as_secs()));
         emit("stall_timeout", &config.stall_timeout.as_secs());
         emit("buffer_size_max", &config.buffer_bytes_max);
-        emit("dispatch", &config.dispatch);
+        emit("dispatch", &self.plan.in_force().choice.dispatch);
+        emit("handoff_workers", &self.plan.in_force().choice.handoff_workers);
         emit("percentile", &config.control.percentile);
         emit("alpha", &config.control.alpha);
         emit("cost", &config.control.cost);
@@ -162,13 +163,13 @@ impl<M: Mode, P: Poller> Shared<M, P> {
     }
 
     fn policy(&self, emit: Emit<'_>) {
-        self.plan.decision().emit(emit);
+        let in_force = self.plan.in_force();
+        in_force.decision.emit(emit);
         if let Some(native) = &self.native {
             native.core.totals().iter().for_each(|(name, value)| emit(name, value));
             emit("native_overruns", &native.ports.overruns());
         }
-        let plan = self.plan.plan();
-        for (index, (worker, role)) in self.workers.iter().zip(&plan.roles).enumerate() {
+        for (index, (worker, role)) in self.workers.iter().zip(&in_force.plan.roles).enumerate() {
             let role = match role {
                 Role::Small => "small",
                 Role::Large => "large",
@@ -176,6 +177,7 @@ impl<M: Mode, P: Poller> Shared<M, P> {
             };
             emit(&format!("worker:{index}:role"), &role);
             emit(&format!("worker:{index}:ring"), &worker.ring.len());
+            emit(&format!("worker:{index}:waiting"), &worker.waiting.len());
             for (name, value) in worker.metrics.all() {
                 emit(&format!("worker:{index}:{name}"), &value);
             }

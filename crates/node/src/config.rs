@@ -16,8 +16,10 @@ pub struct ServerConfig {
     pub memcached: Vec<Address>,
     /// Workers, and how requests are shared among them.
     pub control: ControlConfig,
-    /// Which discipline shares them.
+    /// Which discipline shares them, at the start.
     pub dispatch: Dispatch,
+    /// Workers that do nothing but hand requests on, with [`Dispatch::HandOff`].
+    pub handoff_workers: usize,
     /// Length of a control epoch (Minos §5.2: one second).
     pub epoch: Duration,
     /// Whether a large worker that has nothing to do takes small requests.
@@ -69,6 +71,7 @@ impl ServerConfig {
             memcached: Vec::new(),
             control: ControlConfig::new(workers),
             dispatch: Dispatch::SizeAware,
+            handoff_workers: 1,
             epoch: Duration::from_secs(1),
             steal: true,
             large_order: LargeOrder::Shortest,
@@ -91,6 +94,11 @@ impl ServerConfig {
             verbosity: Arc::default(),
             native: None,
         }
+    }
+
+    /// The discipline at the start.
+    pub fn choice(&self) -> DispatchChoice {
+        DispatchChoice { dispatch: self.dispatch, handoff_workers: self.handoff_workers }
     }
 
     /// Says what is wrong with the values, by the name of their option.
@@ -129,6 +137,11 @@ pub enum InvalidOption {
     /// A value of the policy.
     #[error(transparent)]
     Control(ConfigError),
+    /// The way of polling keeps what connections have received, so that they cannot go from worker to worker.
+    #[error(
+        "--dispatch {0} hands connections from worker to worker, which --io uring cannot; use --io epoll"
+    )]
+    NeedsEpoll(Dispatch),
 }
 
 fn bound(option: &'static str, value: u64, min: u64, max: u64) -> Result<(), InvalidOption> {
@@ -174,6 +187,16 @@ mod native;
 
 pub use native::{AccessAdvice, NativeConfig, SESSIONS_PER_SOURCE, Secret, TRANSFERS_PER_WORKER};
 
+/// A discipline and what it is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DispatchChoice {
+    /// The discipline.
+    pub dispatch: Dispatch,
+    /// Workers that do nothing but hand requests on, with [`Dispatch::HandOff`]: 1 to
+    /// [`HANDOFF_WORKERS_MAX`](minos_sched::HANDOFF_WORKERS_MAX).
+    pub handoff_workers: usize,
+}
+
 choice! {
     /// Who executes a request.
     Dispatch {
@@ -181,6 +204,18 @@ choice! {
         SizeAware = "size-aware",
         /// Every request where it arrives, to completion (Minos §5.2, HKH).
         KeyHash = "keyhash",
+        /// Some workers only hand requests to the others, who take one at a time (Minos §5.2, SHO).
+        HandOff = "handoff",
+        /// Every request where it arrives, unless a worker with nothing to do takes it (Minos §5.2, HKH+WS).
+        Stealing = "stealing",
+        /// Size-aware, with one more large worker, and large workers that have nothing to do take small requests
+        /// (Minos §6.1).
+        Helping = "helping",
+        /// Size-aware, with a worker that is small for a part of its time.
+        Fractional = "fractional",
+        /// One worker sorts requests by size, the others take them, some of them small ones only (Perséphone's
+        /// DARC).
+        Reserved = "reserved",
     }
 }
 

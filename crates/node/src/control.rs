@@ -12,9 +12,12 @@ use std::{
 use arrayvec::ArrayVec;
 use minos_engine::Mode;
 use minos_net::{Accepted, Listener, Poller, Socket, WAIT_MAX, Wait, wait_readable};
-use minos_sched::{Discipline, EpochCounts};
+use minos_sched::EpochCounts;
 
-use crate::{connection::Connection, execute::flush_if_due, queue::Arrival, registry::Entry, shared::Shared};
+use crate::{
+    config::DispatchChoice, connection::Connection, execute::flush_if_due, operator::Switch,
+    plan_cell::InForce, policy::Policy, queue::Arrival, registry::Entry, shared::Shared,
+};
 
 /// Listening sockets one server may have.
 pub const LISTENERS_MAX: usize = 16;
@@ -28,9 +31,11 @@ const DESCRIPTOR_REST: Duration = Duration::from_millis(10);
 const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 
 /// Everything that is not a worker's.
-pub(crate) struct Control<M: Mode, D, P: Poller> {
+pub(crate) struct Control<M: Mode, P: Poller> {
     pub(crate) shared: Arc<Shared<M, P>>,
-    pub(crate) discipline: D,
+    /// The discipline in force: its name and itself.
+    pub(crate) choice: DispatchChoice,
+    pub(crate) policy: Box<dyn Policy>,
     pub(crate) listeners: Vec<Listener>,
     pub(crate) counts: EpochCounts,
     /// Whose turn it is to get a connection.
@@ -38,11 +43,14 @@ pub(crate) struct Control<M: Mode, D, P: Poller> {
     pub(crate) epoch_end: Instant,
 }
 
-impl<M: Mode, D: Discipline, P: Poller> Control<M, D, P> {
+impl<M: Mode, P: Poller> Control<M, P> {
     /// Runs until the server is to stop.
     pub(crate) fn run(mut self) {
         while !self.shared.stop.is_requested() {
             self.accept_all();
+            if let Some(switch) = self.shared.mailbox.take() {
+                self.switch(switch);
+            }
             let now = Instant::now();
             if now >= self.epoch_end {
                 self.end_epoch();
@@ -55,6 +63,7 @@ impl<M: Mode, D: Discipline, P: Poller> Control<M, D, P> {
         if let Some(native) = &self.shared.native {
             native.core.drain();
         }
+        self.shared.mailbox.close();
         self.shared.wake_all();
     }
 
@@ -62,6 +71,7 @@ impl<M: Mode, D: Discipline, P: Poller> Control<M, D, P> {
         let mut descriptors: ArrayVec<_, WAIT_MAX> = ArrayVec::new();
         descriptors.extend(self.listeners.iter().map(AsFd::as_fd));
         descriptors.push(self.shared.stop.descriptor());
+        descriptors.push(self.shared.mailbox.descriptor());
         let until_epoch = self.epoch_end.saturating_duration_since(now);
         if let Err(error) = wait_readable(&descriptors, Wait::For(until_epoch.min(SLEEP_MAX))) {
             tracing::error!(%error, "cannot wait for connections");
@@ -111,20 +121,37 @@ impl<M: Mode, D: Discipline, P: Poller> Control<M, D, P> {
             tracing::error!(home, "an RX queue has no place for a connection that was permitted");
             return;
         }
-        shared.wake_poller_of(home);
+        shared.wake_comers(&shared.plan.in_force().answers, home);
     }
 
     /// Turns what the workers have seen into the plan for the next epoch (Minos §3.1).
     fn end_epoch(&mut self) {
         let seen = self.counts.next(self.shared.workers.iter().map(|worker| &*worker.histogram));
-        self.discipline.epoch(&seen);
-        let (plan, decision) = (self.discipline.plan(), self.discipline.decision());
-        tracing::debug!(target: "minos::plan", "{decision}");
-        let changed = *self.shared.plan.plan() != *plan;
-        self.shared.plan.publish(plan, decision);
+        self.policy.epoch(&seen);
+        tracing::debug!(target: "minos::plan", "{}", self.policy.decision());
+        let changed = self.shared.plan.in_force().plan != *self.policy.plan();
+        self.publish();
         if changed {
             // A worker may be asleep in the role it had.
             self.shared.wake_all();
         }
+    }
+
+    /// Puts another discipline in force. What workers have seen of sizes before is not its affair.
+    fn switch(&mut self, switch: Switch) {
+        let Switch { choice, policy, published } = switch;
+        self.counts.next(self.shared.workers.iter().map(|worker| &*worker.histogram));
+        (self.choice, self.policy) = (choice, policy);
+        tracing::info!(dispatch = %choice.dispatch, "another discipline");
+        let version = self.publish();
+        self.shared.wake_all();
+        self.epoch_end = Instant::now() + self.shared.config.epoch;
+        // Whoever asked may have given up waiting.
+        let _ = published.send(version);
+    }
+
+    fn publish(&self) -> u64 {
+        let in_force = InForce::of(self.choice, &*self.policy, self.shared.config.steal);
+        self.shared.plan.publish(in_force)
     }
 }

@@ -5,15 +5,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use minos_base::limits::BURST_MAX;
-use minos_engine::Mode;
+use minos_base::{SizeClass, limits::BURST_MAX};
+use minos_engine::{Engine, Mode};
 use minos_net::{Poller, udp::ReceiveBurst};
-use minos_sched::{Discipline, Role, WorkerId};
+use minos_proto::native::{Header, Opcode, operations};
+use minos_sched::{Dispatch, Role, WorkerId};
 
 use crate::{
     native::{Job, NativeWorker, Turn},
     outbound::Outbound,
-    shared::{RingItem, Shared},
+    placement::Sizing,
+    shared::{Message, RingItem, Shared, Waiting},
+    waiting::UNKNOWN,
     worker::Worker,
 };
 
@@ -61,7 +64,7 @@ impl<'s, M: Mode> Datagrams<'s, M> {
     }
 }
 
-impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
+impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
     /// Serves at most `messages_max` messages that have arrived at the port of `queue`, which is no other worker's to
     /// receive from at the moment; says whether any had. From the number of RX queues on, these are the transfer
     /// ports.
@@ -94,6 +97,50 @@ impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
         egress.flush();
         datagrams.note_activity(now);
         true
+    }
+
+    /// Puts at most `messages_max` messages that have arrived at the port of `queue` where whoever takes them will
+    /// serve them; says whether any had. As many as there is room for are received; the others wait in the socket.
+    pub(crate) fn enqueue_messages<D: Dispatch>(&mut self, queue: usize, messages_max: usize) -> bool {
+        let (shared, waiting) = (self.shared, &self.mine().waiting);
+        let Some(side) = &shared.native else { return false };
+        let messages_max = messages_max.min(waiting.capacity() - waiting.len());
+        // Lent out, so that it can be looked at while the worker changes.
+        let Some(mut datagrams) = self.datagrams.take() else { return false };
+        if let Err(error) = side.ports.port(queue).receive_at_most(&mut datagrams.burst, messages_max) {
+            tracing::error!(%error, queue, "cannot receive datagrams");
+            shared.stop.request();
+        }
+        let mut arrived = false;
+        for message in datagrams.burst.messages() {
+            arrived = true;
+            let bytes: &[u8] = message.bytes;
+            let class = if D::PROFILES_SIZES { first_class(&shared.store, bytes) } else { UNKNOWN };
+            let (peer, segment_bytes) = (message.peer, message.segment_bytes);
+            let message = Message { queue, peer, bytes: bytes.into(), segment_bytes };
+            if self.put_waiting::<D>(class, Waiting::Message(message)).is_err() {
+                // As in a socket that is full.
+                self.mine().metrics.queued_dropped.add(1);
+            }
+        }
+        self.datagrams = Some(datagrams);
+        arrived
+    }
+
+    /// Serves a message that waited in a ring.
+    pub(crate) fn serve_message(&mut self, message: &Message) {
+        let (shared, id) = (self.shared, self.id);
+        let (Some(side), Some(datagrams)) = (&shared.native, &mut self.datagrams) else { return };
+        let mut egress = datagrams.outbound.through(side.ports.port(message.queue), shared.worker(id));
+        let mut hand_off = |worker, job| hand_off(shared, id, worker, job);
+        let (now, placement) = (self.now, &mut self.placement);
+        datagrams.native.on_messages(
+            message.queue,
+            [(message.peer, &*message.bytes, message.segment_bytes)],
+            Turn { now, placement, egress: &mut egress, hand_off: &mut hand_off },
+        );
+        egress.flush();
+        datagrams.note_activity(now);
     }
 
     /// Looks for fragments, and for clients that ask for more of a large value. Nobody else polls this port, because
@@ -146,6 +193,16 @@ impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
     /// What becomes readable when datagrams arrive at the port of `queue`.
     pub(crate) fn port_descriptor(&self, queue: usize) -> Option<BorrowedFd<'s>> {
         self.shared.native.as_ref().map(|side| side.ports.port(queue).as_fd())
+    }
+}
+
+/// The size class of the first operation in a datagram, as far as it can be told before its cookie was judged.
+fn first_class<M: Mode>(store: &Engine<M>, datagram: &[u8]) -> SizeClass {
+    let Ok(header) = Header::parse(datagram) else { return UNKNOWN };
+    let Some(Ok(operation)) = operations(datagram, &header).next() else { return UNKNOWN };
+    match operation.opcode {
+        Opcode::Get => store.size_class(operation.hash).unwrap_or(UNKNOWN),
+        _ => SizeClass::of(operation.value.len() as u64),
     }
 }
 

@@ -6,27 +6,34 @@
 #![forbid(unsafe_code)]
 
 mod admin;
+mod arrivals;
 pub mod config;
 mod connection;
 mod control;
 mod counters;
 mod datagrams;
 mod execute;
+mod housekeeping;
 mod idle;
 mod large_set;
 mod metrics;
 pub mod native;
+mod operator;
 mod outbound;
 mod placement;
 mod plan_cell;
+mod policy;
 mod ports;
 mod queue;
 mod registry;
 mod server;
 mod shared;
 mod slab;
+mod sleep;
+mod spent;
 mod transfer;
 mod visit;
+mod waiting;
 mod worker;
 
 pub use admin::Verbosity;
@@ -35,5 +42,6 @@ pub use control::LISTENERS_MAX;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub use execute::fuzz;
+pub use operator::{Operator, SwitchError};
 pub use server::{Server, StartError, ThreadPanicked};
 pub use shared::Stop;

@@ -31,6 +31,16 @@ metrics! {
     ring_full,
     /// Large requests taken from this worker's ring.
     large_taken,
+    /// Connections and messages put into a ring that workers share.
+    queued,
+    /// Those that this worker took from such rings.
+    queued_taken,
+    /// Those of them that it took from another worker's ring.
+    queued_taken_elsewhere,
+    /// Messages dropped because a ring that workers share was full.
+    queued_dropped,
+    /// Looks at RX queues with nothing else to do that found something.
+    helped,
     /// Slices of large transfers served.
     slices,
     /// Large transfers completed.

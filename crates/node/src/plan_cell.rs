@@ -5,19 +5,37 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use minos_sched::{Decision, Plan};
+use minos_sched::{Answers, Decision, Plan};
 
-/// Holds the plan in force and the numbers behind it. Workers look at a counter that seldom changes, and
-/// take the lock only when it has.
+use crate::{config::DispatchChoice, policy::Policy};
+
+/// What the workers go by until the next plan.
+#[derive(Debug)]
+pub(crate) struct InForce {
+    pub(crate) choice: DispatchChoice,
+    pub(crate) plan: Plan,
+    /// The numbers behind the plan.
+    pub(crate) decision: Decision,
+    pub(crate) answers: Answers,
+}
+
+impl InForce {
+    /// What `policy`, which is the discipline of `choice`, says now.
+    pub(crate) fn of(choice: DispatchChoice, policy: &dyn Policy, steal: bool) -> Self {
+        let (plan, decision) = (policy.plan().clone(), policy.decision().clone());
+        Self { choice, plan, decision, answers: policy.answers(steal) }
+    }
+}
+
+/// Holds what is in force. Workers look at a counter that seldom changes, and take the lock only when it has.
 pub(crate) struct PlanCell {
     version: AtomicU64,
-    current: Mutex<(Arc<Plan>, Arc<Decision>)>,
+    current: Mutex<Arc<InForce>>,
 }
 
 impl PlanCell {
-    pub(crate) fn new(plan: &Plan, decision: &Decision) -> Self {
-        let current = (Arc::new(plan.clone()), Arc::new(decision.clone()));
-        Self { version: AtomicU64::new(1), current: Mutex::new(current) }
+    pub(crate) fn new(in_force: InForce) -> Self {
+        Self { version: AtomicU64::new(1), current: Mutex::new(Arc::new(in_force)) }
     }
 
     /// Counts the plans; whoever has seen this number has the plan in force.
@@ -27,21 +45,17 @@ impl PlanCell {
         self.version.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn plan(&self) -> Arc<Plan> {
-        Arc::clone(&self.lock().0)
+    pub(crate) fn in_force(&self) -> Arc<InForce> {
+        Arc::clone(&self.lock())
     }
 
-    pub(crate) fn decision(&self) -> Arc<Decision> {
-        Arc::clone(&self.lock().1)
+    /// Puts a plan in force; its version.
+    pub(crate) fn publish(&self, in_force: InForce) -> u64 {
+        *self.lock() = Arc::new(in_force);
+        self.version.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Puts a plan in force.
-    pub(crate) fn publish(&self, plan: &Plan, decision: &Decision) {
-        *self.lock() = (Arc::new(plan.clone()), Arc::new(decision.clone()));
-        self.version.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, (Arc<Plan>, Arc<Decision>)> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Arc<InForce>> {
         // A value that is replaced as a whole is never half written.
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }

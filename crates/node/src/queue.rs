@@ -35,8 +35,15 @@ pub(crate) struct RxQueue<M: Mode, P> {
 pub(crate) enum Arrival {
     /// A connection that was just accepted.
     New(Box<Connection>),
-    /// A connection that comes back from a large worker.
+    /// A connection that comes back with a large request served: it may have more.
     Back(Box<Connection>),
+    /// A connection that comes back from a worker that has visited it.
+    Visited {
+        /// The connection.
+        connection: Box<Connection>,
+        /// It has more to do, but others are to have their turn.
+        has_more: bool,
+    },
     /// A connection that broke while it was away.
     Ended(Box<Connection>),
 }
@@ -114,6 +121,14 @@ impl<M: Mode, P: Poller> QueueState<M, P> {
                     self.connections.take_back(connection);
                     self.visit_again(token);
                 }
+                Some(Arrival::Visited { connection, has_more }) => {
+                    let token = connection.token;
+                    let has_missed = self.connections.take_back(connection);
+                    self.watch_as_needed(token);
+                    if has_more || has_missed {
+                        self.visit_again(token);
+                    }
+                }
                 Some(Arrival::Ended(connection)) => {
                     self.poller.remove(connection.token, &connection.socket);
                     self.connections.remove(connection.token);
@@ -151,6 +166,21 @@ impl<M: Mode, P: Poller> QueueState<M, P> {
         }
         self.empty_looks = 0;
         true
+    }
+
+    /// Asks to be told when the socket of a connection takes replies again, if there are any left, and not
+    /// otherwise.
+    pub(crate) fn watch_as_needed(&mut self, token: Token) {
+        let Some(connection) = self.connections.here(token) else { return };
+        let is_blocked = !connection.output.is_empty();
+        if connection.watches_writable == is_blocked {
+            return;
+        }
+        connection.watches_writable = is_blocked;
+        let interest = if is_blocked { Interest::ReadWrite } else { Interest::Read };
+        if self.poller.change(token, &connection.socket, interest).is_err() {
+            self.close(token);
+        }
     }
 
     /// Sees to it that a connection is visited again though nothing more may come.

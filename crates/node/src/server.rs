@@ -4,24 +4,29 @@ use std::{
     fs::File,
     io::{self, Read},
     net::SocketAddr,
-    sync::{Arc, Mutex, atomic::AtomicU32},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, AtomicU64},
+    },
     thread::{self, JoinHandle},
     time::Instant,
 };
 
 use minos_engine::{Engine, Mode};
 use minos_net::{Address, Epoll, Listener, Poller, Uring, Waker, allowed_cpus, pin_to};
-use minos_sched::{Discipline, EpochCounts, KeySharded, SharedHistogram, SizeAware, WorkerId};
+use minos_sched::{EpochCounts, SharedHistogram, WorkerId};
 use minos_sync::Ring;
 
 use crate::{
-    config::{Dispatch, InvalidOption, IoMode, ServerConfig},
+    config::{InvalidOption, IoMode, ServerConfig},
     control::{Control, LISTENERS_MAX},
     counters::Counters,
     large_set::LargeSet,
     metrics::Metrics,
     native::{NativeSetting, NativeShared},
-    plan_cell::PlanCell,
+    operator::{self, Mailbox, Operator},
+    plan_cell::{InForce, PlanCell},
+    policy::policy,
     ports::Ports,
     queue::RxQueue,
     shared::{NativeSide, Shared, Stop, WorkerShared},
@@ -32,6 +37,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Server {
     stop: Arc<Stop>,
+    operator: Operator,
     addresses: Vec<Address>,
     native_address: Option<SocketAddr>,
     threads: Vec<JoinHandle<()>>,
@@ -117,6 +123,11 @@ impl Server {
         self.io
     }
 
+    /// What asks things of this server while it runs.
+    pub fn operator(&self) -> Operator {
+        self.operator.clone()
+    }
+
     /// What asks this server to stop.
     pub fn stop(&self) -> &Arc<Stop> {
         &self.stop
@@ -137,33 +148,17 @@ impl Server {
     where
         Engine<M>: Sync,
     {
-        let control = config.control;
-        match config.dispatch {
-            Dispatch::SizeAware => {
-                let discipline = SizeAware::new(control).map_err(InvalidOption::Control)?;
-                Self::start_with::<M, P, _>(config, store, discipline)
-            }
-            Dispatch::KeyHash => {
-                let discipline = KeySharded::new(control.workers).map_err(InvalidOption::Control)?;
-                Self::start_with::<M, P, _>(config, store, discipline)
-            }
-        }
-    }
-
-    fn start_with<M: Mode, P: Poller + 'static, D: Discipline>(
-        config: ServerConfig,
-        store: Arc<Engine<M>>,
-        discipline: D,
-    ) -> Result<Self, StartError>
-    where
-        Engine<M>: Sync,
-    {
+        let choice = config.choice();
+        operator::check::<P>(choice)?;
+        let policy = policy(choice, &config)?;
+        let steal = config.steal;
         let listeners = listen(&config.memcached)?;
         let addresses = listeners.iter().map(|listener| listener.address().clone()).collect();
-        let shared = share::<M, P>(config, store, &discipline)?;
+        let shared = share::<M, P>(config, store, InForce::of(choice, &*policy, steal))?;
         let stop = Arc::clone(&shared.stop);
         let native_address = shared.native.as_ref().map(|side| side.ports.address());
-        let mut server = Self { stop, addresses, native_address, threads: Vec::new(), io: P::NAME };
+        let operator = Operator::new(Arc::clone(&shared));
+        let mut server = Self { stop, operator, addresses, native_address, threads: Vec::new(), io: P::NAME };
         let cpus = shared.config.pin.then(allowed_cpus).unwrap_or_default();
         for index in 0..shared.workers.len() {
             let large = LargeSet::new(shared.config.large_order, shared.config.large_wait_max)?;
@@ -172,13 +167,14 @@ impl Server {
             let shared = Arc::clone(&shared);
             server.spawn(format!("minos-worker-{index}"), move || {
                 pin(cpu);
-                Worker::<M, D, P>::new(&shared, WorkerId(index as u16), large).run();
+                Worker::<M, _, P>::new(&shared, WorkerId(index as u16), large).run();
             })?;
         }
         let control = Control {
             epoch_end: Instant::now() + shared.config.epoch,
             shared,
-            discipline,
+            choice,
+            policy,
             listeners,
             counts: EpochCounts::new(),
             next_queue: 0,
@@ -227,13 +223,15 @@ fn listen(addresses: &[Address]) -> Result<Vec<Listener>, StartError> {
 fn share<M: Mode, P: Poller>(
     config: ServerConfig,
     store: Arc<Engine<M>>,
-    discipline: &impl Discipline,
+    in_force: InForce,
 ) -> Result<Arc<Shared<M, P>>, StartError> {
     let native = native_side(&config, &store)?;
     let (mut workers, mut queues) = (Vec::new(), Vec::new());
     for _ in 0..config.control.workers {
         let worker = WorkerShared {
             ring: Ring::new(config.ring_capacity.next_power_of_two()),
+            waiting: Ring::new(config.ring_capacity.next_power_of_two()),
+            plan_version: AtomicU64::new(0),
             waker: Waker::new()?,
             histogram: Arc::new(SharedHistogram::new()),
             counters: Arc::new(Counters::default()),
@@ -243,7 +241,7 @@ fn share<M: Mode, P: Poller>(
         workers.push(worker);
     }
     let shared = Shared {
-        plan: PlanCell::new(discipline.plan(), discipline.decision()),
+        plan: PlanCell::new(in_force),
         store,
         started: Instant::now(),
         clock: config.clock,
@@ -254,6 +252,7 @@ fn share<M: Mode, P: Poller>(
         connections: Arc::default(),
         counters_baseline: Mutex::default(),
         native,
+        mailbox: Mailbox::new()?,
         config,
     };
     Ok(Arc::new(shared))

@@ -2,10 +2,11 @@
 
 use std::{
     io::Write,
+    net::SocketAddr,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
     },
     time::Instant,
 };
@@ -13,14 +14,16 @@ use std::{
 use minos_base::Clock;
 use minos_engine::{Engine, Mode};
 use minos_net::{Poller, Waker};
-use minos_sched::{Role, SharedHistogram, WorkerId};
+use minos_sched::{Answers, SharedHistogram, WorkerId, WorkerSet};
 use minos_sync::Ring;
 
 use crate::{
     config::ServerConfig,
+    connection::Connection,
     counters::{Counters, Totals},
     metrics::Metrics,
     native::{Job, NativeShared},
+    operator::Mailbox,
     plan_cell::PlanCell,
     ports::Ports,
     queue::RxQueue,
@@ -46,6 +49,8 @@ pub(crate) struct Shared<M: Mode, P> {
     pub(crate) counters_baseline: Mutex<Totals>,
     /// The native protocol, if it is served.
     pub(crate) native: Option<NativeSide<M>>,
+    /// What the control thread is asked to do.
+    pub(crate) mailbox: Mailbox,
 }
 
 /// What the native protocol has of a server.
@@ -62,10 +67,37 @@ pub(crate) enum RingItem<M: Mode> {
     Job(Job),
 }
 
+/// What has been taken from an RX queue and is anybody's to serve who takes from the ring that it waits in.
+pub(crate) enum Waiting {
+    /// A connection with something to do.
+    Connection {
+        /// The connection, lent by its RX queue.
+        connection: Box<Connection>,
+        /// Its peer has sent the last bytes.
+        to_the_end: bool,
+    },
+    /// A message of datagrams.
+    Message(Message),
+}
+
+/// A message of datagrams that does not lie in the memory it was received into.
+pub(crate) struct Message {
+    /// The RX queue at whose port it arrived.
+    pub(crate) queue: usize,
+    pub(crate) peer: SocketAddr,
+    pub(crate) bytes: Box<[u8]>,
+    /// Length of its datagrams, of which only the last may be shorter.
+    pub(crate) segment_bytes: usize,
+}
+
 /// What others may touch of a worker.
 pub(crate) struct WorkerShared<M: Mode> {
-    /// What others have handed to it.
+    /// What others have handed to it, and to nobody else.
     pub(crate) ring: Ring<RingItem<M>>,
+    /// What waits for whoever takes it (Minos §5.2: the rings of SHO and HKH+WS).
+    pub(crate) waiting: Ring<Waiting>,
+    /// Number of the plan that this worker goes by.
+    pub(crate) plan_version: AtomicU64,
     pub(crate) waker: Waker,
     pub(crate) histogram: Arc<SharedHistogram>,
     pub(crate) counters: Arc<Counters>,
@@ -134,17 +166,32 @@ impl<M: Mode, P: Poller> Shared<M, P> {
         &self.workers[id.index()]
     }
 
-    /// Wakes whoever polls queue `queue` under the plan in force.
-    pub(crate) fn wake_poller_of(&self, queue: usize) {
-        self.workers[queue].waker.wake();
-        let plan = self.plan.plan();
-        if plan.roles[queue] == Role::Large {
-            for (worker, role) in self.workers.iter().zip(&plan.roles) {
-                if *role != Role::Large {
-                    worker.waker.wake();
-                }
-            }
+    /// Wakes those whose RX queue `queue` is to poll, as far as `answers` say; says whether one of them slept.
+    /// Those who go by another plan look at every queue when they take it up.
+    pub(crate) fn wake_takers(&self, answers: &Answers, queue: usize) -> bool {
+        let takers = answers.takers[queue].iter();
+        takers.fold(false, |slept, worker| slept | self.worker(worker).waker.wake())
+    }
+
+    /// Wakes whoever comes for what is in RX queue `queue`: if none of those whose it is has slept, one who helps
+    /// with it, because they may have other things to do for long.
+    pub(crate) fn wake_comers(&self, answers: &Answers, queue: usize) {
+        if !self.wake_takers(answers, queue) {
+            self.wake_sleepers(answers.helpers[queue], queue, 1);
         }
+    }
+
+    /// Wakes as many as `count` sleepers among `workers`, from `start` on and round.
+    pub(crate) fn wake_sleepers(&self, workers: WorkerSet, start: usize, count: usize) {
+        if workers.is_empty() {
+            return;
+        }
+        // The order that a waker wants, once for all: what was added before is seen by who sleeps later.
+        fence(Ordering::SeqCst);
+        let asleep = |&worker: &WorkerId| self.worker(worker).waker.is_asleep();
+        let woken =
+            workers.iter_from(start).filter(asleep).filter(|&worker| self.worker(worker).waker.wake());
+        woken.take(count).for_each(drop);
     }
 
     /// Wakes every worker.

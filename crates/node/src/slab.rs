@@ -17,12 +17,14 @@ struct Slot {
     state: State,
     /// Whether it stands in the backlog of its queue.
     is_left_over: bool,
+    /// Whether the poller had something to say about it while it was away.
+    has_missed: bool,
 }
 
 enum State {
     Free,
     Here(Box<Connection>),
-    /// Handed to a large worker.
+    /// Handed to another worker.
     Away,
 }
 
@@ -30,7 +32,12 @@ impl Slab {
     /// Takes a connection in and names it.
     pub(crate) fn insert(&mut self, mut connection: Box<Connection>) -> &mut Connection {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot { generation: 0, state: State::Free, is_left_over: false });
+            self.slots.push(Slot {
+                generation: 0,
+                state: State::Free,
+                is_left_over: false,
+                has_missed: false,
+            });
             (self.slots.len() - 1) as u32
         });
         let slot = &mut self.slots[index as usize];
@@ -55,7 +62,7 @@ impl Slab {
         }
     }
 
-    /// Lends a connection that is here to a large worker; its name stays taken.
+    /// Lends a connection that is here to another worker; its name stays taken.
     pub(crate) fn lend(&mut self, token: Token) -> Option<Box<Connection>> {
         let state = &mut self.slot(token)?.state;
         match std::mem::replace(state, State::Away) {
@@ -67,19 +74,26 @@ impl Slab {
         }
     }
 
-    /// Takes a connection back that was lent.
-    pub(crate) fn take_back(&mut self, connection: Box<Connection>) {
-        if let Some(slot) = self.slot(connection.token) {
-            debug_assert!(matches!(slot.state, State::Away));
-            slot.state = State::Here(connection);
+    /// Notes that the poller had something to say about a connection that is away.
+    pub(crate) fn note_missed(&mut self, token: Token) {
+        if let Some(slot) = self.slot(token) {
+            slot.has_missed = true;
         }
+    }
+
+    /// Takes a connection back that was lent; says whether something was missed meanwhile.
+    pub(crate) fn take_back(&mut self, connection: Box<Connection>) -> bool {
+        let Some(slot) = self.slot(connection.token) else { return false };
+        debug_assert!(matches!(slot.state, State::Away));
+        slot.state = State::Here(connection);
+        std::mem::take(&mut slot.has_missed)
     }
 
     /// Forgets a name, whether its connection is here or away, and returns the connection if it is here.
     pub(crate) fn remove(&mut self, token: Token) -> Option<Box<Connection>> {
         let slot = self.slot(token)?;
         slot.generation = slot.generation.wrapping_add(1);
-        slot.is_left_over = false;
+        (slot.is_left_over, slot.has_missed) = (false, false);
         let state = std::mem::replace(&mut slot.state, State::Free);
         self.free.push(token.0 as u32);
         match state {

@@ -4,21 +4,58 @@ use arrayvec::ArrayVec;
 use minos_base::{SizeClass, limits::BURST_MAX};
 use minos_command::{Request, Value};
 use minos_engine::Mode;
-use minos_net::{Interest, Poller, Progress, Ready};
+use minos_net::{Poller, Progress, Ready};
 use minos_proto::memcache::{self, Command, Malformed, Parsed, Resume};
-use minos_sched::Discipline;
 
 use crate::{
     connection::Connection,
     execute::{self, Context, Executed, LargeStore, Lookup, Outcome, Placement},
-    placement::WorkerPlacement,
-    queue::{HeldBack, QueueState},
+    placement::{Sizing, WorkerPlacement},
+    queue::{Arrival, HeldBack, QueueState},
     transfer::{Transfer, Work},
     worker::Worker,
 };
 
+/// Requests of one connection served in one visit, so that a pipelining client cannot keep others waiting.
+pub(crate) const VISIT_REQUESTS_MAX: usize = 4 * BURST_MAX;
 /// Receipts in one visit. Requests are counted too, but not what is thrown away.
 const VISIT_RECEIPTS_MAX: usize = 8;
+
+/// What a visit receives from and sends to.
+trait Wire {
+    fn receive(&mut self, connection: &Connection, buffer: &mut [u8]) -> Progress;
+    fn send(&mut self, connection: &Connection, bytes: &[u8]) -> Progress;
+}
+
+/// A connection that is visited under the lock of its queue: what its poller has of it comes first.
+struct AtHome<'p, P>(&'p mut P);
+
+impl<P: Poller> Wire for AtHome<'_, P> {
+    #[inline]
+    fn receive(&mut self, connection: &Connection, buffer: &mut [u8]) -> Progress {
+        self.0.receive(connection.token, &connection.socket, buffer)
+    }
+
+    #[inline]
+    fn send(&mut self, connection: &Connection, bytes: &[u8]) -> Progress {
+        self.0.send(connection.token, &connection.socket, bytes)
+    }
+}
+
+/// A connection that was lent to this worker.
+struct Lent;
+
+impl Wire for Lent {
+    #[inline]
+    fn receive(&mut self, connection: &Connection, buffer: &mut [u8]) -> Progress {
+        connection.socket.receive(buffer)
+    }
+
+    #[inline]
+    fn send(&mut self, connection: &Connection, bytes: &[u8]) -> Progress {
+        connection.socket.send(bytes)
+    }
+}
 
 /// How a visit ended.
 enum Visit<M: Mode> {
@@ -69,23 +106,55 @@ enum Tail {
     Malformed(Malformed),
 }
 
-impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
+impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
     /// Serves a connection that has something to do, at most `requests_max` requests of it.
     pub(crate) fn visit(&mut self, state: &mut QueueState<M, P>, event: Ready, requests_max: usize) {
         let QueueState { poller, connections, .. } = state;
-        let Some(connection) = connections.here(event.token) else { return };
+        let Some(connection) = connections.here(event.token) else {
+            return connections.note_missed(event.token);
+        };
         connection.registration.active(self.now_s);
-        let visit = match flush(poller, connection) {
+        let mut wire = AtHome(poller);
+        let visit = match flush(&mut wire, connection) {
             Visit::Idle if connection.closing => Visit::Close,
-            Visit::Idle => self.serve(poller, connection, event.hangup, requests_max),
+            Visit::Idle => self.serve(&mut wire, connection, event.hangup, requests_max),
             other => other,
         };
         match visit {
-            Visit::Idle => poller.expect(event.token, &connection.socket),
+            Visit::Idle => {
+                poller.expect(event.token, &connection.socket);
+                if connection.watches_writable {
+                    state.watch_as_needed(event.token);
+                }
+            }
             Visit::More => state.visit_again(event.token),
-            Visit::Blocked => watch_writable(state, event),
+            Visit::Blocked => state.watch_as_needed(event.token),
             Visit::Close => state.end(event.token),
             Visit::Large(work, class) => self.lend(state, event, work, class),
+        }
+    }
+
+    /// Serves a connection that was lent to this worker, and sends it home. With `to_the_end`, the peer has
+    /// sent its last bytes.
+    pub(crate) fn visit_lent(&mut self, mut connection: Box<Connection>, to_the_end: bool) {
+        connection.registration.active(self.now_s);
+        let visit = match flush(&mut Lent, &mut connection) {
+            Visit::Idle if connection.closing => Visit::Close,
+            Visit::Idle => self.serve(&mut Lent, &mut connection, to_the_end, VISIT_REQUESTS_MAX),
+            other => other,
+        };
+        let home = connection.home;
+        match visit {
+            Visit::Idle | Visit::Blocked => {
+                self.send_home(home, Arrival::Visited { connection, has_more: false });
+            }
+            Visit::More => self.send_home(home, Arrival::Visited { connection, has_more: true }),
+            Visit::Close => self.send_home(home, Arrival::Ended(connection)),
+            Visit::Large(work, class) => {
+                let head = self.transmit_buffer.as_slice().to_vec();
+                let transfer = Box::new(Transfer { connection, head, work, moved_bytes: 0 });
+                self.pass_or_serve(transfer, self.placement.home(class));
+            }
         }
     }
 
@@ -93,7 +162,7 @@ impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
     /// buffer is no sign that nothing more comes.
     fn serve(
         &mut self,
-        poller: &mut P,
+        wire: &mut impl Wire,
         connection: &mut Connection,
         to_the_end: bool,
         mut requests_max: usize,
@@ -102,17 +171,17 @@ impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
         let mut receipts = 0;
         loop {
             let visit = if connection.input.bytes().len() >= connection.wanted_bytes.max(1) {
-                self.serve_input(poller, connection, &mut requests_max)
+                self.serve_input(wire, connection, &mut requests_max)
             } else if may_receive && receipts == VISIT_RECEIPTS_MAX {
                 return Visit::More;
             } else if may_receive {
                 receipts += 1;
                 // The buffer is lent out, so that requests in it can be served while `self` changes.
                 let mut buffer = std::mem::take(&mut self.receive_buffer);
-                let visit = match poller.receive(connection.token, &connection.socket, &mut buffer) {
+                let visit = match wire.receive(connection, &mut buffer) {
                     Progress::Bytes(received) => {
                         may_receive = to_the_end || received == buffer.len();
-                        self.serve_received(poller, connection, &buffer[..received], &mut requests_max)
+                        self.serve_received(wire, connection, &buffer[..received], &mut requests_max)
                     }
                     Progress::Blocked => {
                         may_receive = false;
@@ -134,7 +203,7 @@ impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
     /// Serves bytes that were just received.
     fn serve_received(
         &mut self,
-        poller: &mut P,
+        wire: &mut impl Wire,
         connection: &mut Connection,
         received: &[u8],
         requests_max: &mut usize,
@@ -144,19 +213,19 @@ impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
             // The usual way: requests are served where they were received, and nothing is left over.
             let stopped = self.process(connection, received, requests_max);
             connection.input.append(&received[stopped.consumed..]);
-            return self.reply(poller, connection, stopped.why);
+            return self.reply(wire, connection, stopped.why);
         }
         connection.input.append(received);
         if connection.input.bytes().len() < connection.wanted_bytes {
             return Visit::Idle;
         }
-        self.serve_input(poller, connection, requests_max)
+        self.serve_input(wire, connection, requests_max)
     }
 
     /// Serves bytes that were kept from before.
     fn serve_input(
         &mut self,
-        poller: &mut P,
+        wire: &mut impl Wire,
         connection: &mut Connection,
         requests_max: &mut usize,
     ) -> Visit<M> {
@@ -164,11 +233,11 @@ impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
         let stopped = self.process(connection, input.bytes(), requests_max);
         input.consume(stopped.consumed);
         connection.input = input;
-        self.reply(poller, connection, stopped.why)
+        self.reply(wire, connection, stopped.why)
     }
 
     /// Sends the replies that were composed, in one call, and says how to go on.
-    fn reply(&mut self, poller: &mut P, connection: &mut Connection, why: Why<M>) -> Visit<M> {
+    fn reply(&mut self, wire: &mut impl Wire, connection: &mut Connection, why: Why<M>) -> Visit<M> {
         connection.wanted_bytes = 0;
         match why {
             // The replies leave together with the value: see `lend`.
@@ -177,7 +246,7 @@ impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
             Why::NeedMore { wanted_bytes } => connection.wanted_bytes = wanted_bytes,
             Why::Budget => {}
         }
-        match self.send(poller, connection) {
+        match self.send(wire, connection) {
             Visit::Idle => {}
             other => return other,
         }
@@ -193,13 +262,13 @@ impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
     }
 
     /// Sends the transmit buffer; what the socket does not take stays with the connection.
-    fn send(&mut self, poller: &mut P, connection: &mut Connection) -> Visit<M> {
+    fn send(&mut self, wire: &mut impl Wire, connection: &mut Connection) -> Visit<M> {
         let bytes = self.transmit_buffer.as_slice();
         if bytes.is_empty() {
             return Visit::Idle;
         }
         self.mine().counters.bytes_written.add(bytes.len() as u64);
-        match poller.send(connection.token, &connection.socket, bytes) {
+        match wire.send(connection, bytes) {
             Progress::Bytes(sent) if sent == bytes.len() => Visit::Idle,
             Progress::Bytes(sent) => {
                 connection.output.append(&bytes[sent..]);
@@ -350,7 +419,7 @@ impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
     }
 
     /// What execution needs of this worker, and where it puts replies.
-    fn context(&mut self) -> (Context<'_, M, WorkerPlacement<D>>, &mut Vec<u8>) {
+    fn context(&mut self) -> (Context<'_, M, WorkerPlacement<S>>, &mut Vec<u8>) {
         let shared = self.shared;
         let context = Context {
             store: &shared.store,
@@ -403,21 +472,12 @@ impl<'s, M: Mode, D: Discipline, P: Poller> Worker<'s, M, D, P> {
 }
 
 /// Sends replies that are left over.
-fn flush<M: Mode, P: Poller>(poller: &mut P, connection: &mut Connection) -> Visit<M> {
-    if connection.output.is_empty() {
-        return Visit::Idle;
-    }
+fn flush<M: Mode>(wire: &mut impl Wire, connection: &mut Connection) -> Visit<M> {
     while !connection.output.is_empty() {
-        match poller.send(connection.token, &connection.socket, connection.output.bytes()) {
+        match wire.send(connection, connection.output.bytes()) {
             Progress::Bytes(sent) => connection.output.consume(sent),
             Progress::Blocked => return Visit::Blocked,
             Progress::Closed => return Visit::Close,
-        }
-    }
-    if connection.watches_writable {
-        connection.watches_writable = false;
-        if poller.change(connection.token, &connection.socket, Interest::Read).is_err() {
-            return Visit::Close;
         }
     }
     Visit::Idle
@@ -428,15 +488,4 @@ fn swallow(connection: &mut Connection, input: &[u8]) -> usize {
     let swallowed = connection.swallow_bytes.min(input.len() as u64);
     connection.swallow_bytes -= swallowed;
     swallowed as usize
-}
-
-/// Asks to be told when the socket takes replies again.
-fn watch_writable<M: Mode, P: Poller>(state: &mut QueueState<M, P>, event: Ready) {
-    let Some(connection) = state.connections.here(event.token) else { return };
-    if !connection.watches_writable {
-        connection.watches_writable = true;
-        if state.poller.change(event.token, &connection.socket, Interest::ReadWrite).is_err() {
-            state.close(event.token);
-        }
-    }
 }

@@ -15,11 +15,35 @@ use minos_node::{
     config::{Dispatch, IoMode, LargeOrder},
 };
 
+/// Every discipline of a server.
+const DISPATCHES: [Dispatch; 7] = [
+    Dispatch::SizeAware,
+    Dispatch::KeyHash,
+    Dispatch::HandOff,
+    Dispatch::Stealing,
+    Dispatch::Helping,
+    Dispatch::Fractional,
+    Dispatch::Reserved,
+];
+
+/// Whether there is such a server: those that hand connections from worker to worker want epoll, and some of them
+/// more than one worker.
+fn runs(dispatch: Dispatch, io: IoMode, workers: usize) -> bool {
+    match dispatch {
+        Dispatch::HandOff | Dispatch::Reserved => io == IoMode::Epoll && workers > 1,
+        Dispatch::Stealing => io == IoMode::Epoll,
+        _ => true,
+    }
+}
+
 /// Every combination under test, each a running server.
 fn each_server(mut test: impl FnMut(&str, &TestServer)) {
-    for dispatch in [Dispatch::SizeAware, Dispatch::KeyHash] {
+    for dispatch in DISPATCHES {
         for io in [IoMode::Epoll, IoMode::Uring] {
             for workers in [1, 3] {
+                if !runs(dispatch, io, workers) {
+                    continue;
+                }
                 let mut config = ServerConfig::new(workers);
                 config.dispatch = dispatch;
                 config.io = io;

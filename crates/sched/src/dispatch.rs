@@ -15,8 +15,8 @@
 //! constants, so that the loop of one discipline holds no branch of another. The answers to `share`,
 //! `pulls` and `help` change only with the plan: a worker may ask once per plan and keep them.
 //!
-//! The server's loop today is steps 1 and 2 of [`SizeAware`](crate::SizeAware), its ring being drained
-//! into the set of large transfers, and [`Help::Own`] if `--steal` is given.
+//! In the server a ring that belongs to one worker is drained into its set of large transfers, of which one
+//! slice is served a turn; [`Answers`](crate::Answers) are asked once a plan.
 
 use minos_base::{SizeClass, limits::BURST_MAX};
 
@@ -72,6 +72,10 @@ pub enum Help {
 pub trait Dispatch: Discipline {
     /// When RX queues are polled.
     const INTAKE: Intake;
+
+    /// Whatever a worker takes from an RX queue goes into a ring from which several workers take, one request
+    /// at a time.
+    const SHARES_RINGS: bool = false;
 
     /// A worker's large replies leave through a TX queue of their own. Else its small replies wait behind
     /// them there, however soon they were made: what is faster than the link fills the queue.

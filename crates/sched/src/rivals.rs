@@ -33,6 +33,7 @@ fixed_plan!(HandOff, "handoff");
 
 impl Dispatch for HandOff {
     const INTAKE: Intake = Intake::Always;
+    const SHARES_RINGS: bool = true;
 
     fn share(plan: &Plan, worker: WorkerId, queue: WorkerId) -> usize {
         let handoff = plan.small_workers().max(1);
@@ -72,6 +73,7 @@ fixed_plan!(Stealing, "stealing");
 
 impl Dispatch for Stealing {
     const INTAKE: Intake = Intake::WhenEmpty;
+    const SHARES_RINGS: bool = true;
 
     fn share(_: &Plan, worker: WorkerId, queue: WorkerId) -> usize {
         own_queue(worker, queue)
@@ -147,6 +149,7 @@ impl Discipline for Reserved {
 
 impl Dispatch for Reserved {
     const INTAKE: Intake = Intake::Always;
+    const SHARES_RINGS: bool = true;
     // Workers that are not reserved serve both kinds.
     const SEPARATES_REPLIES: bool = true;
 

@@ -7,31 +7,31 @@ use minos_command::StatsGroup;
 use minos_engine::{Engine, Mode, StoreStats};
 use minos_proto::memcache::{compose, text};
 
-use super::Context;
+use super::{Admin, Context};
 
 /// Answers `stats` for one group.
 pub(super) fn execute<M: Mode, P>(cx: &Context<'_, M, P>, group: StatsGroup, tx: &mut Vec<u8>) {
-    report(cx, group, &mut |name, value| compose::stat(tx, name, value));
+    report(cx.store, cx.admin, group, &mut |name, value| compose::stat(tx, name, value));
     tx.extend_from_slice(if group == StatsGroup::Reset { text::RESET } else { text::END });
 }
 
 /// Tells everything that is known of `group`, or sets the counters to zero.
-pub(crate) fn report<M: Mode, P>(cx: &Context<'_, M, P>, group: StatsGroup, emit: Emit<'_>) {
+pub(crate) fn report<M: Mode>(engine: &Engine<M>, admin: &dyn Admin, group: StatsGroup, emit: Emit<'_>) {
     match group {
-        StatsGroup::Reset => cx.admin.reset(),
+        StatsGroup::Reset => admin.reset(),
         StatsGroup::General => {
-            cx.admin.stats(group, emit);
-            cx.admin.totals().all().for_each(|(name, value)| emit(name, &value));
-            emit("limit_maxbytes", &cx.store.memory_limit());
-            general(&cx.store.stats(), emit);
+            admin.stats(group, emit);
+            admin.totals().all().for_each(|(name, value)| emit(name, &value));
+            emit("limit_maxbytes", &engine.memory_limit());
+            general(&engine.stats(), emit);
         }
-        StatsGroup::Items => items(cx.store, emit),
-        StatsGroup::Slabs => slabs(cx.store, emit),
+        StatsGroup::Items => items(engine, emit),
+        StatsGroup::Slabs => slabs(engine, emit),
         StatsGroup::Sizes => emit("sizes_status", &"disabled"),
-        StatsGroup::Settings | StatsGroup::Connections => cx.admin.stats(group, emit),
+        StatsGroup::Settings | StatsGroup::Connections => admin.stats(group, emit),
         StatsGroup::Minos => {
-            cx.admin.stats(group, emit);
-            store(&cx.store.stats(), emit);
+            admin.stats(group, emit);
+            store(&engine.stats(), emit);
         }
     }
 }

@@ -19,7 +19,7 @@ pub(super) fn reply<M: Mode, P, E: Egress>(
         return outlet.reply(to, &bare(Status::BadRequest));
     };
     let mut page = Page::new(operation.detail.operand, to.value_bytes_max());
-    execute::report(cx, group, &mut |name, value| page.line(&format!("{name} {value}\n")));
+    execute::report(cx.store, cx.admin, group, &mut |name, value| page.line(&format!("{name} {value}\n")));
     let (lines, next) = (page.lines, page.next as u32);
     outlet.reply(to, &ReplyRecord { cas: lines, item_flags: next, value: &page.text, ..bare(Status::Ok) });
 }

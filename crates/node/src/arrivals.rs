@@ -1,0 +1,209 @@
+//! What a worker takes from RX queues, its own and others', and what it hands over.
+
+use minos_base::limits::BURST_MAX;
+use minos_engine::Mode;
+use minos_net::{Poller, Progress};
+use minos_sched::{Dispatch, Help, Intake, WorkerSet};
+
+use crate::{
+    placement::Sizing,
+    queue::{HeldBack, QueueState},
+    shared::RingItem,
+    visit::VISIT_REQUESTS_MAX,
+    worker::Worker,
+};
+
+/// Fewest connections visited in one look at an RX queue: one that is left over and one that has something
+/// new, or one kind would keep the other waiting.
+const VISITS_MIN: usize = 2;
+
+/// How much of a queue is served in one look at it.
+#[derive(Clone, Copy)]
+struct Portion {
+    connections: usize,
+    /// Of each connection.
+    requests: usize,
+    /// Messages of datagrams.
+    messages: usize,
+}
+
+impl Portion {
+    /// For a worker that should be doing something else.
+    const STOLEN: Self = Self { connections: VISITS_MIN, requests: 1, messages: 1 };
+
+    /// So many connections, and as many messages.
+    const fn of(connections: usize) -> Self {
+        Self { connections, requests: VISIT_REQUESTS_MAX, messages: connections }
+    }
+}
+
+impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
+    /// Takes from the RX queues that are this worker's to poll: under Minos its own and, B/n_s at a time, those
+    /// of the large workers (Minos §3.1).
+    pub(crate) fn take_arrivals<D: Dispatch>(&mut self) -> bool {
+        if D::INTAKE == Intake::WhenEmpty && !self.mine().waiting.is_empty() {
+            return false;
+        }
+        if self.placement.shares().is_empty() {
+            self.pass_on(self.id.index());
+            return false;
+        }
+        let mut found = false;
+        for index in 0..self.placement.shares().len() {
+            let (queue, most) = self.placement.shares()[index];
+            found |= self.poll_queue::<D>(queue.index(), Portion::of(most.max(VISITS_MIN)));
+        }
+        found
+    }
+
+    /// Takes from RX queues of others, as far as the discipline has it.
+    pub(crate) fn help<D: Dispatch>(&mut self) -> bool {
+        let workers = self.shared.workers.len();
+        let (queues, portion) = match self.placement.help() {
+            Help::No => return false,
+            Help::Own => (WorkerSet::one(self.id), Portion::STOLEN),
+            Help::Any | Help::Share { .. } => (WorkerSet::first(workers), Portion::STOLEN),
+            Help::Burst => (WorkerSet::first(workers).without(self.id), Portion::of(BURST_MAX)),
+        };
+        for queue in queues.iter_from(self.round) {
+            let begun = self.is_shared_out().then(std::time::Instant::now);
+            if self.poll_queue::<D>(queue.index(), portion) {
+                self.round = (queue.index() + 1) % workers;
+                self.mine().metrics.helped.add(1);
+                if let Some(begun) = begun {
+                    self.spent.small += begun.elapsed();
+                }
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Whether the plan shares this worker's time out between small and large requests.
+    pub(crate) fn is_shared_out(&self) -> bool {
+        matches!(self.placement.help(), Help::Share { .. })
+    }
+
+    /// Whether small requests have had less of this worker's time than the plan gives them.
+    pub(crate) fn owes_small_requests(&self) -> bool {
+        match self.placement.help() {
+            Help::Share { small_permille } => self.spent.owes_small(small_permille),
+            _ => false,
+        }
+    }
+
+    /// Takes a portion of what has arrived at a queue, unless another worker does so at the moment.
+    fn poll_queue<D: Dispatch>(&mut self, queue: usize, portion: Portion) -> bool {
+        let shared = self.shared;
+        let Some(mut state) = shared.queues[queue].state.try_lock() else { return false };
+        let admitted = state.admit(&shared.queues[queue].arrivals, BURST_MAX);
+        let released = self.release_held_back(&mut state);
+        if let Err(error) = state.gather(portion.connections) {
+            tracing::error!(%error, queue, "cannot poll");
+            shared.stop.request();
+            return false;
+        }
+        let ready = std::mem::take(&mut state.ready);
+        for &event in &ready {
+            if D::SHARES_RINGS {
+                self.enqueue::<D>(&mut state, event);
+            } else {
+                self.visit(&mut state, event, portion.requests);
+            }
+        }
+        let found = !ready.is_empty();
+        if found {
+            self.count_visits(ready.len() as u64, queue);
+        }
+        state.ready = ready;
+        // The lock of the queue is that of its port too.
+        let arrived = if D::SHARES_RINGS {
+            self.enqueue_messages::<D>(queue, portion.messages)
+        } else {
+            self.poll_port(queue, portion.messages)
+        };
+        shared.queues[queue].note_left_over(&mut state);
+        drop(state);
+        if found && shared.queues[queue].has_silent_work() {
+            // More is left than one look could take.
+            self.call_helper(queue);
+        }
+        found | admitted | released | arrived
+    }
+
+    /// Wakes somebody who helps with a queue, if one sleeps.
+    pub(crate) fn call_helper(&self, queue: usize) {
+        let helpers = self.placement.in_force.answers.helpers[queue].without(self.id);
+        self.shared.wake_sleepers(helpers, queue, 1);
+    }
+
+    fn count_visits(&self, visits: u64, queue: usize) {
+        let metrics = &self.mine().metrics;
+        metrics.bursts.add(1);
+        metrics.visits.add(visits);
+        if queue != self.id.index() {
+            metrics.visits_elsewhere.add(visits);
+        }
+    }
+
+    /// Wakes those whose `queue` is to poll, if there is work in it that no descriptor tells of.
+    pub(crate) fn pass_on(&self, queue: usize) {
+        if self.shared.queues[queue].has_silent_work() {
+            self.shared.wake_comers(&self.placement.in_force.answers, queue);
+        }
+    }
+
+    /// Tries again to hand over what had to stay; says whether to come back soon.
+    fn release_held_back(&mut self, state: &mut QueueState<M, P>) -> bool {
+        let mut comes_back = false;
+        state.awaits_ring = false;
+        for _ in 0..state.held_back.len() {
+            let Some(held) = state.held_back.pop_front() else { break };
+            comes_back |= self.hand_over(state, held);
+        }
+        comes_back
+    }
+
+    /// Hands a transfer to the worker it belongs to, or serves it here if it belongs to none. What cannot go
+    /// yet is held back. Says whether to try again, or to look at the ring, soon.
+    pub(crate) fn hand_over(&mut self, state: &mut QueueState<M, P>, held: HeldBack<M>) -> bool {
+        let connection = &held.transfer.connection;
+        match state.poller.lend(connection.token, &connection.socket) {
+            Progress::Bytes(_) => {}
+            Progress::Blocked if self.now.duration_since(held.since) <= self.shared.config.stall_timeout => {
+                state.held_back.push_back(held);
+                return false;
+            }
+            Progress::Blocked => {
+                self.mine().metrics.large_stalled.add(1);
+                self.give_up(*held.transfer);
+                return true;
+            }
+            Progress::Closed => {
+                self.give_up(*held.transfer);
+                return true;
+            }
+        }
+        let Some(worker) = held.worker else {
+            self.serve_inline(held.transfer);
+            return true;
+        };
+        let target = &self.shared.workers[worker.index()];
+        let metrics = &self.mine().metrics;
+        match target.ring.push(RingItem::Transfer(held.transfer)) {
+            Ok(()) => {
+                metrics.handed_over.add(1);
+                if worker != self.id {
+                    target.waker.wake();
+                }
+            }
+            Err(RingItem::Transfer(transfer)) => {
+                metrics.ring_full.add(1);
+                state.awaits_ring = true;
+                state.held_back.push_back(HeldBack { transfer, ..held });
+            }
+            Err(RingItem::Job(_)) => unreachable!("a ring gives back what it was given"),
+        }
+        true
+    }
+}
