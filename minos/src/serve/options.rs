@@ -91,6 +91,9 @@ pub(crate) struct ServeOptions {
     /// Who executes a request
     #[arg(long, default_value = "size-aware", value_parser = names::<Dispatch>(Dispatch::NAMES), help_heading = "Policy")]
     pub(crate) dispatch: Dispatch,
+    /// Workers that do nothing but hand requests on, with --dispatch handoff: 1 to 3
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Policy")]
+    pub(crate) handoff_workers: usize,
     /// Percentile of the sizes of requests up to which a request is small
     #[arg(long, value_name = "P", default_value_t = 99.0, help_heading = "Policy")]
     pub(crate) percentile: f64,
@@ -263,6 +266,7 @@ impl ServeOptions {
         config.control.alpha = self.alpha;
         config.control.sample_one_in = self.sample;
         config.dispatch = self.dispatch;
+        config.handoff_workers = self.handoff_workers;
         config.epoch = self.epoch;
         config.steal = self.steal == Switch::On;
         config.large_order = match self.large_order {
