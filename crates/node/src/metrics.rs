@@ -65,6 +65,8 @@ metrics! {
     native_trains_too_long,
     /// Trains not sent because the network reported that the client cannot be reached.
     native_trains_refused,
+    /// Times that a plan gave the worker another role than it had.
+    role_changes,
     /// Times the worker went to sleep.
     sleeps,
 }

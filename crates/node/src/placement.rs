@@ -46,6 +46,8 @@ pub(crate) struct WorkerPlacement<S> {
     pub(crate) in_force: Arc<InForce>,
     version: u64,
     worker: WorkerId,
+    /// The role under the plan before this one.
+    role_before: Role,
     /// The RX queues that are this worker's to poll, and how many requests it takes at most.
     shares: Vec<(WorkerId, usize)>,
     profiler: Profiler<Arc<SharedHistogram>>,
@@ -68,6 +70,7 @@ impl<S> WorkerPlacement<S> {
         let in_force = cell.in_force();
         Self {
             shares: in_force.answers.shares[worker.index()].clone(),
+            role_before: in_force.plan.role(worker),
             in_force,
             version,
             worker,
@@ -79,8 +82,16 @@ impl<S> WorkerPlacement<S> {
 
     /// The same for disciplines that do something else about sizes.
     pub(crate) fn with_sizing<T>(self) -> WorkerPlacement<T> {
-        let Self { in_force, version, worker, shares, profiler, copied_max, .. } = self;
-        WorkerPlacement { in_force, version, worker, shares, profiler, copied_max, sizing: PhantomData }
+        WorkerPlacement {
+            in_force: self.in_force,
+            version: self.version,
+            worker: self.worker,
+            role_before: self.role_before,
+            shares: self.shares,
+            profiler: self.profiler,
+            copied_max: self.copied_max,
+            sizing: PhantomData,
+        }
     }
 
     /// Takes over a new plan, if there is one; says whether there was.
@@ -91,6 +102,7 @@ impl<S> WorkerPlacement<S> {
             return false;
         }
         self.version = version;
+        self.role_before = self.role();
         self.in_force = cell.in_force();
         self.shares.clone_from(&self.in_force.answers.shares[self.worker.index()]);
         true
@@ -115,6 +127,11 @@ impl<S> WorkerPlacement<S> {
     /// This worker's role.
     pub(crate) fn role(&self) -> Role {
         self.plan().role(self.worker)
+    }
+
+    /// Whether the plan gave this worker another role than the one before.
+    pub(crate) fn has_changed_role(&self) -> bool {
+        self.role() != self.role_before
     }
 
     /// The RX queues that are this worker's to poll, and how many requests it takes at most.
