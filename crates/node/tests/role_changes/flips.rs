@@ -1,60 +1,70 @@
-//! Whoever makes roles change, and sees that they do.
+//! Whoever makes roles and disciplines change, and sees that they do.
 
 use std::{
     collections::HashMap,
+    ops::RangeInclusive,
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
+
+use minos_node::config::{Dispatch, DispatchChoice};
+use minos_sched::HANDOFF_WORKERS_MAX;
+use rand::{RngExt, rngs::StdRng};
 
 use crate::{
     PATIENCE, WORKERS,
     common::{Client, TestServer},
 };
 
-/// Time between two looks.
-const PERIOD: Duration = Duration::from_millis(2);
+/// Shortest and longest time for which a discipline is in force.
+const PERIOD_US: RangeInclusive<u64> = 500..=5000;
+/// Time between two looks at what is held.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// What changed while a run lasted.
 #[derive(Debug, Default)]
 pub(crate) struct Flips {
-    /// Looks at which workers had other roles than at the look before.
+    /// Times that a worker took up another role.
     pub(crate) roles: u64,
-    /// What the roles were.
-    seen: HashMap<Vec<String>, u64>,
+    /// Times that all workers took up another discipline.
+    pub(crate) switches: u64,
 }
 
 impl Flips {
-    /// Looks after the roles while `run` runs.
-    pub(crate) fn during<T>(server: &TestServer, run: impl FnOnce() -> T) -> (T, Self) {
+    /// Puts one discipline after the other in force while `run` runs, and counts what the workers make of it and of
+    /// the sizes that come.
+    pub(crate) fn during<T>(server: &TestServer, random: StdRng, run: impl FnOnce() -> T) -> (T, Self) {
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {
-            let looking = scope.spawn(|| Self::look(server, &is_over));
+            let switching = scope.spawn(|| switch_over(server, random, &is_over));
             let result = {
                 // Also where `run` panics.
                 let _over = Over(&is_over);
                 run()
             };
-            (result, looking.join().unwrap())
+            let switches = switching.join().unwrap();
+            let stats = stats(&mut server.connect_for(PATIENCE), " minos");
+            let changes = (0..WORKERS).map(|worker| &stats[&format!("worker:{worker}:role_changes")]);
+            (result, Self { roles: changes.map(|changes| changes.parse::<u64>().unwrap()).sum(), switches })
         })
     }
+}
 
-    fn look(server: &TestServer, is_over: &AtomicBool) -> Self {
-        let mut client = server.connect_for(PATIENCE);
-        let (mut flips, mut last) = (Self::default(), Vec::new());
-        while !is_over.load(Ordering::Relaxed) {
-            let stats = stats(&mut client, " minos");
-            let roles: Vec<_> =
-                (0..WORKERS).map(|worker| stats[&format!("worker:{worker}:role")].clone()).collect();
-            if roles != last {
-                flips.roles += 1;
-                last.clone_from(&roles);
-            }
-            *flips.seen.entry(roles).or_default() += 1;
-            thread::sleep(PERIOD);
-        }
-        flips
+/// Switches to whatever is drawn; how often.
+fn switch_over(server: &TestServer, mut random: StdRng, is_over: &AtomicBool) -> u64 {
+    let operator = server.server.operator();
+    let mut switches = 0;
+    while !is_over.load(Ordering::Relaxed) {
+        let name = Dispatch::NAMES[random.random_range(0..Dispatch::NAMES.len())];
+        let handoff_workers = random.random_range(1..=HANDOFF_WORKERS_MAX);
+        let choice = DispatchChoice { dispatch: name.parse().unwrap(), handoff_workers };
+        operator.switch(choice).unwrap();
+        assert_eq!(operator.dispatch(), choice);
+        switches += 1;
+        thread::sleep(Duration::from_micros(random.random_range(PERIOD_US)));
     }
+    switches
 }
 
 struct Over<'a>(&'a AtomicBool);
@@ -90,7 +100,7 @@ pub(crate) fn assert_nothing_is_held(server: &TestServer) {
             return;
         }
         assert!(Instant::now() < end, "still held: {rest:?}");
-        thread::sleep(PERIOD);
+        thread::sleep(LOOK_EVERY);
     }
 }
 
