@@ -49,15 +49,56 @@ fn seeds_give_the_same_files_again() {
     assert!(files() == files());
 }
 
+/// The lines of a CSV file below the parameters and the names of the columns.
+fn rows(path: &Path) -> Vec<Vec<String>> {
+    let text = fs::read_to_string(path).unwrap();
+    text.lines().skip(2).map(|line| line.split(',').map(str::to_owned).collect()).collect()
+}
+
+#[test]
+fn a_figure_of_minos_has_all_designs() {
+    let folder = tempfile::tempdir().unwrap();
+    let brief = ["--figure", "3", "--arrivals", "20000"];
+    assert!(printed("minos", folder.path(), &brief).contains("simulated: 1 drawn, "));
+    let csv = folder.path().join("minos-3.csv");
+    assert!(fs::read_to_string(&csv).unwrap().starts_with("# simulated; minos "));
+    let rows = rows(&csv);
+    for design in ["HKH", "SHO", "HKH+WS", "Minos"] {
+        let mops: Vec<f64> =
+            rows.iter().filter(|row| row[0] == design).map(|row| row[2].parse().unwrap()).collect();
+        assert!(mops.len() > 5 && mops.is_sorted(), "{design}: {mops:?}");
+    }
+    let svg = fs::read_to_string(csv.with_extension("svg")).unwrap();
+    for text in ["Minos, figure 3 (simulated)", "costs kernel-bypass", "HKH+WS", "p99 us"] {
+        assert!(svg.contains(text), "{text}");
+    }
+    assert!(printed("minos", folder.path(), &brief).contains(": 0 drawn, 1 there already"));
+}
+
+#[test]
+fn other_costs_make_other_figures_beside() {
+    let folder = tempfile::tempdir().unwrap();
+    let brief = ["--figure", "4", "--arrivals", "5000", "--costs", "sockets"];
+    printed("minos", folder.path(), &brief);
+    assert!(!folder.path().join("minos-4.csv").exists());
+    let rows = rows(&folder.path().join("minos-4-sockets.csv"));
+    assert!(rows.iter().any(|row| row[0] == "Minos, helping"), "{rows:?}");
+    // What does not hang on costs is not drawn again.
+    let output = figures("minos", folder.path(), &["--figure", "2", "--costs", "sockets"]);
+    assert!(!output.status.success(), "{output:?}");
+}
+
 #[test]
 fn what_cannot_be_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     for (paper, options, expected) in [
-        ("minos", &[][..], "the figures of minos are not there yet"),
-        ("mica", &[], "the figures of mica are not there yet"),
+        ("mica", &[][..], "the figures of mica are not there yet"),
         ("dynamo", &[], "rackout"),
         ("vector", &["--trials", "0"], "trials: 0 is not allowed"),
         ("rackout", &["--keys", "0"], "keys: 0 is not allowed"),
+        ("vector", &["--figure", "14"], "figure: there is no \"14\""),
+        ("minos", &["--figure", "2", "--arrivals", "10"], "arrivals: 10 is not allowed"),
+        ("minos", &["--costs", "/nowhere.toml"], "/nowhere.toml"),
     ] {
         let output = figures(paper, folder.path(), options);
         let message = String::from_utf8_lossy(&output.stderr);

@@ -3,12 +3,11 @@
 use std::{fs::File, io::BufWriter, ops::Range, path::Path};
 
 use anyhow::{Context, Result, anyhow};
-use minos_rackmodel::figures::Figure;
 use plotters::{coord::Shift, prelude::*, style::register_font};
 
 use super::{
-    column,
-    plots::{Corner, Paper, Plot, Scale},
+    plots::{Corner, Plot, Scale},
+    table::{Cell, Table},
 };
 
 const HEIGHT: u32 = 480;
@@ -45,16 +44,16 @@ struct Panel {
     lines: Vec<Line>,
 }
 
-/// Draws `figure` into two files.
-pub(super) fn draw(plot: &Plot, figure: &Figure, svg: &Path, png: &Path) -> Result<()> {
-    let panels = panels(plot, figure)?;
+/// Draws `table` into two files.
+pub(super) fn draw(plot: &Plot, table: &Table, svg: &Path, png: &Path) -> Result<()> {
+    let panels = panels(plot, table)?;
     let size = if panels.len() > 1 { (460 * panels.len() as u32, HEIGHT) } else { (760, HEIGHT) };
     let root = SVGBackend::new(svg, size).into_drawing_area();
-    draw_all(&root, plot, figure, &panels).with_context(|| svg.display().to_string())?;
+    draw_all(&root, plot, table, &panels).with_context(|| svg.display().to_string())?;
     drop(root);
     let mut pixels = vec![0; size.0 as usize * size.1 as usize * 3];
     let root = BitMapBackend::with_buffer(&mut pixels, size).into_drawing_area();
-    draw_all(&root, plot, figure, &panels)?;
+    draw_all(&root, plot, table, &panels)?;
     drop(root);
     write_png(png, size, &pixels).with_context(|| png.display().to_string())
 }
@@ -69,15 +68,16 @@ fn write_png(path: &Path, size: (u32, u32), pixels: &[u8]) -> Result<()> {
 }
 
 /// The rows as lines, in their order; points in the scale of the axes.
-fn panels(plot: &Plot, figure: &Figure) -> Result<Vec<Panel>> {
-    let of = |name: Option<&str>| name.map(|name| column(figure, name)).transpose();
-    let (panel, series, x) = (of(plot.panel)?, of(plot.series)?, column(figure, plot.x.0)?);
-    let named = |row: &[f64], name: Option<&str>, at: Option<usize>| match (name, at) {
-        (Some(name), Some(at)) => format!("{name} {}", row[at]),
+fn panels(plot: &Plot, table: &Table) -> Result<Vec<Panel>> {
+    let of = |name: Option<&str>| name.map(|name| table.column(name)).transpose();
+    let (panel, series, x) = (of(plot.panel)?, of(plot.series)?, table.column(plot.x.0)?);
+    let named = |row: &[Cell], name: Option<&str>, at: Option<usize>| match (name, at.map(|at| row[at])) {
+        (Some(name), Some(Cell::Number(number))) => format!("{name} {number}"),
+        (Some(_), Some(Cell::Name(name))) => name.to_owned(),
         _ => String::new(),
     };
     let mut panels: Vec<Panel> = Vec::new();
-    for row in &figure.rows {
+    for row in &table.rows {
         let place = position(
             &mut panels,
             &named(row, plot.panel, panel),
@@ -85,11 +85,11 @@ fn panels(plot: &Plot, figure: &Figure) -> Result<Vec<Panel>> {
             |name| Panel { name, lines: Vec::new() },
         );
         for y in plot.y {
-            let value = row[column(figure, y)?];
+            let value = row[table.column(y)?].number();
             let name = if plot.y.len() > 1 { (*y).to_owned() } else { named(row, plot.series, series) };
             let lines = &mut panels[place].lines;
             let line = position(lines, &name, |line| &line.name, |name| Line { name, points: Vec::new() });
-            lines[line].points.push((plot.x.1.forward(row[x]), plot.y_scale.forward(value)));
+            lines[line].points.push((plot.x.1.forward(row[x].number()), plot.y_scale.forward(value)));
         }
     }
     Ok(panels)
@@ -155,19 +155,15 @@ impl Scale {
 fn draw_all<DB: DrawingBackend>(
     root: &DrawingArea<DB, Shift>,
     plot: &Plot,
-    figure: &Figure,
+    table: &Table,
     panels: &[Panel],
 ) -> Result<()>
 where
     DB::ErrorType: 'static,
 {
     root.fill(&WHITE)?;
-    let paper = match plot.paper {
-        Paper::Rackout => "RackOut",
-        Paper::Vector => "Using vector interfaces",
-    };
-    let title = format!("{paper}, figure {} (simulated)", figure.figure);
-    let inner = root.titled(&title, (FONT, 18))?.titled(figure.title, (FONT, 14))?;
+    let title = format!("{}, figure {} ({})", plot.paper.title(), plot.number, plot.evidence);
+    let inner = root.titled(&title, (FONT, 18))?.titled(&table.title, (FONT, 14))?;
     let points = || panels.iter().flat_map(|panel| &panel.lines).flat_map(|line| &line.points);
     let x = plot.x.1.range(points().map(|point| point.0));
     let y = plot.y_scale.range(points().map(|point| point.1));
@@ -216,7 +212,7 @@ where
     }
     if panel.lines.len() > 1 {
         let mut legend = chart.configure_series_labels();
-        let place = match plot.legend() {
+        let place = match plot.legend {
             Corner::UpperLeft => SeriesLabelPosition::UpperLeft,
             Corner::UpperRight => SeriesLabelPosition::UpperRight,
             Corner::LowerRight => SeriesLabelPosition::LowerRight,
@@ -233,16 +229,18 @@ mod tests {
     #[test]
     fn rows_become_lines() {
         let plot = &super::super::plots::PLOTS[9];
+        let row =
+            |zipf: f64, gf: Cell, keys: f64, share: f64| vec![zipf.into(), gf, keys.into(), share.into()];
         let rows = vec![
-            vec![0.99, 1.0, 1.0, 0.5],
-            vec![0.99, 1.0, 2.0, 0.6],
-            vec![0.99, 4.0, 1.0, 0.4],
-            vec![0.9, 1.0, 1.0, 0.3],
+            row(0.99, 1.0.into(), 1.0, 0.5),
+            row(0.99, 1.0.into(), 2.0, 0.6),
+            row(0.99, "all".into(), 1.0, 0.4),
+            row(0.9, 1.0.into(), 1.0, 0.3),
         ];
         let columns = vec!["zipf", "gf", "keys", "share of the load"];
-        let panels = panels(plot, &Figure { figure: "9", title: "", columns, rows }).unwrap();
+        let panels = panels(plot, &Table { title: String::new(), columns, rows }).unwrap();
         let line = |name: &str, points: &[(f64, f64)]| Line { name: name.into(), points: points.into() };
-        let first = vec![line("gf 1", &[(1.0, 0.5), (2.0, 0.6)]), line("gf 4", &[(1.0, 0.4)])];
+        let first = vec![line("gf 1", &[(1.0, 0.5), (2.0, 0.6)]), line("all", &[(1.0, 0.4)])];
         let second = vec![line("gf 1", &[(1.0, 0.3)])];
         assert_eq!(
             panels,

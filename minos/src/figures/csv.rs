@@ -3,12 +3,13 @@
 use std::{fmt::Write as _, fs, path::Path};
 
 use anyhow::{Context, Result};
-use minos_rackmodel::figures::Figure;
 
-/// Writes a figure's rows below a line of parameters: all of the file, or none of it.
-pub(super) fn write(path: &Path, parameters: &str, figure: &Figure) -> Result<()> {
+use super::table::{Cell, Table};
+
+/// Writes a table's rows below a line of parameters: all of the file, or none of it.
+pub(super) fn write(path: &Path, parameters: &str, table: &Table) -> Result<()> {
     let beside = path.with_extension("csv.part");
-    let written = fs::write(&beside, text(parameters, figure)).and_then(|()| fs::rename(&beside, path));
+    let written = fs::write(&beside, text(parameters, table)).and_then(|()| fs::rename(&beside, path));
     written.with_context(|| path.display().to_string())
 }
 
@@ -17,11 +18,15 @@ pub(super) fn begins_with(path: &Path, parameters: &str) -> bool {
     fs::read_to_string(path).is_ok_and(|text| text.lines().next() == Some(parameters))
 }
 
-fn text(parameters: &str, figure: &Figure) -> String {
-    let mut text = format!("{parameters}\n{}\n", figure.columns.join(","));
-    for row in &figure.rows {
+fn text(parameters: &str, table: &Table) -> String {
+    let mut text = format!("{parameters}\n{}\n", table.columns.join(","));
+    for row in &table.rows {
         // What is not a number is left empty.
-        let cell = |value: &f64| if value.is_nan() { String::new() } else { significant(*value) };
+        let cell = |cell: &Cell| match *cell {
+            Cell::Number(value) if value.is_nan() => String::new(),
+            Cell::Number(value) => significant(value),
+            Cell::Name(name) => name.to_owned(),
+        };
         let cells: Vec<String> = row.iter().map(cell).collect();
         let _ = writeln!(text, "{}", cells.join(","));
     }
@@ -62,10 +67,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.csv");
         assert!(!begins_with(&path, "# seed 1"));
-        let rows = vec![vec![1.0, f64::NAN]];
-        let figure = Figure { figure: "1", title: "", columns: vec!["a", "b"], rows };
-        write(&path, "# seed 1", &figure).unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap(), "# seed 1\na,b\n1,\n");
+        let rows = vec![vec![1.0.into(), f64::NAN.into(), "HKH".into()]];
+        let table = Table { title: String::new(), columns: vec!["a", "b", "c"], rows };
+        write(&path, "# seed 1", &table).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "# seed 1\na,b,c\n1,,HKH\n");
         assert!(begins_with(&path, "# seed 1") && !begins_with(&path, "# seed 11"));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }

@@ -2,12 +2,17 @@
 
 mod chart;
 mod csv;
+mod minos;
 mod plots;
+mod table;
 
 use std::{
     cell::RefCell,
+    collections::BTreeSet,
+    ffi::OsStr,
     fs,
     path::{Path, PathBuf},
+    slice,
 };
 
 use anyhow::{Context, Result, bail};
@@ -15,21 +20,29 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use minos_rackmodel::{
     Cache, CacheError, Popularity, PopularitySpec,
-    figures::{self, Figure, Study},
+    figures::{self, Study},
 };
+use minos_sim::dispatch::Costs;
 
-use self::plots::{Paper, Plot};
+use self::{
+    plots::{Evidence, PLOTS, Paper, Plot},
+    table::Table,
+};
 use crate::bench::emit;
 
 /// Draw the figures of the papers: SVG, PNG and CSV of each.
 ///
-/// All of them are simulated, and say so. A figure whose CSV file is there and was made with the same
+/// Each says whether it was measured or simulated. A figure whose CSV file is there and was made with the same
 /// parameters is not made again, so that a run that was interrupted goes on where it was.
 #[derive(Args, Debug)]
 pub(crate) struct FiguresArgs {
     /// Whose figures
     #[arg(long, value_enum)]
     paper: Papers,
+
+    /// Only the one of this number
+    #[arg(long, value_name = "NUMBER")]
+    figure: Option<String>,
 
     /// The folder that they are left in
     #[arg(long, value_name = "DIR")]
@@ -39,7 +52,7 @@ pub(crate) struct FiguresArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
-    /// Requests of each simulation
+    /// Requests of each simulation of servers
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     arrivals: u64,
 
@@ -55,6 +68,11 @@ pub(crate) struct FiguresArgs {
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     trials: u32,
 
+    /// Minos: what things cost: kernel-bypass, sockets, or a file; the figures of others than kernel-bypass
+    /// are named after them
+    #[arg(long, value_name = "NAME|FILE", default_value = minos::COSTS)]
+    costs: String,
+
     /// Make those again that are there
     #[arg(long)]
     force: bool,
@@ -66,7 +84,7 @@ enum Papers {
     Rackout,
     /// Using vector interfaces (SoCC'12), what is simulated there
     Vector,
-    /// Not there yet
+    /// Size-aware sharding (NSDI'19)
     Minos,
     /// Not there yet
     Mica,
@@ -77,44 +95,53 @@ enum Papers {
 const MICRO_SHARDS_PER_SERVER: u32 = 1_000;
 const THREADS: usize = 2;
 
+/// One table of numbers, and the pictures of it.
+struct Job<'a> {
+    plots: &'a [Plot],
+    /// What the names of its files end with.
+    suffix: String,
+    /// What the numbers hang on; the first line of its CSV files.
+    parameters: String,
+    make: Box<dyn Fn() -> Result<Table> + 'a>,
+}
+
 /// Runs the subcommand.
 ///
 /// # Errors
 /// The paper's figures are not there yet, a parameter is out of bounds, or a file cannot be written.
 pub(crate) fn run(args: &FiguresArgs) -> Result<()> {
-    let plots = args.plots()?;
-    fs::create_dir_all(&args.out).with_context(|| format!("--out {}", args.out.display()))?;
+    let papers = args.papers()?;
     chart::register_fonts()?;
-    let bar = ProgressBar::with_draw_target(Some(plots.len() as u64), ProgressDrawTarget::stderr_with_hz(5));
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5));
     let style = ProgressStyle::with_template("{wide_bar} {pos} of {len}, {msg}, {elapsed}");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     let popularities = Popularities { known: RefCell::default(), bar: &bar };
     let popularity = |spec| popularities.get(spec);
-    let study = args.study(&popularity);
-    let mut drawn = 0;
-    for plot in &plots {
-        bar.set_message(plot.name());
-        if args.force || !args.is_there(plot) {
-            args.draw(plot, &study).with_context(|| plot.name())?;
-            drawn += 1;
+    let (racks, servers) = (args.study(&popularity), args.minos(&bar)?);
+    let mut jobs = Vec::new();
+    for paper in papers {
+        match paper {
+            Paper::Rackout | Paper::Vector => jobs.extend(args.racks(*paper, &racks)),
+            Paper::Minos => jobs.extend(args.servers(&servers)?),
         }
-        bar.inc(1);
     }
-    bar.finish_and_clear();
-    let kept = plots.len() - drawn;
-    Ok(emit(&format!("figures in {}, simulated: {drawn} drawn, {kept} there already", args.out.display()))?)
+    jobs.retain(|job| !args.plots(job).is_empty());
+    if jobs.is_empty() {
+        bail!("figure: there is no {:?}", args.figure.as_deref().unwrap_or_default());
+    }
+    fs::create_dir_all(&args.out).with_context(|| format!("--out {}", args.out.display()))?;
+    args.draw_all(&jobs, &bar)
 }
 
 impl FiguresArgs {
-    fn plots(&self) -> Result<Vec<&'static Plot>> {
-        let papers: &[Paper] = match self.paper {
+    fn papers(&self) -> Result<&'static [Paper]> {
+        Ok(match self.paper {
             Papers::Rackout => &[Paper::Rackout],
             Papers::Vector => &[Paper::Vector],
-            Papers::All => &[Paper::Rackout, Paper::Vector],
-            Papers::Minos => bail!("the figures of minos are not there yet; rackout and vector are"),
-            Papers::Mica => bail!("the figures of mica are not there yet; rackout and vector are"),
-        };
-        Ok(plots::PLOTS.iter().filter(|plot| papers.contains(&plot.paper)).collect())
+            Papers::Minos => &[Paper::Minos],
+            Papers::All => &[Paper::Minos, Paper::Rackout, Paper::Vector],
+            Papers::Mica => bail!("the figures of mica are not there yet; minos, rackout and vector are"),
+        })
     }
 
     fn study<'a>(
@@ -132,38 +159,103 @@ impl FiguresArgs {
         }
     }
 
-    fn path(&self, plot: &Plot, extension: &str) -> PathBuf {
-        self.out.join(format!("{}.{extension}", plot.name()))
+    fn minos<'a>(&'a self, bar: &'a ProgressBar) -> Result<minos::Study<'a>> {
+        let costs = Costs::named(&self.costs)?;
+        // A file is called by its name, without folder and ending.
+        let costs_name = Path::new(&self.costs).file_stem().and_then(OsStr::to_str).unwrap_or("file");
+        Ok(minos::Study { costs, costs_name, requests: self.arrivals, seed: self.seed, bar })
     }
 
-    /// What the numbers of a figure hang on; the first line of its CSV file.
-    fn parameters(&self, plot: &Plot) -> String {
+    /// The figures of the papers about racks.
+    fn racks<'a>(&'a self, paper: Paper, study: &'a Study<'a>) -> impl Iterator<Item = Job<'a>> {
         let Self { seed, arrivals, keys, servers, trials, .. } = self;
-        let of_paper = match plot.paper {
-            Paper::Rackout => {
-                format!("servers {servers}; keys {keys}; arrivals {arrivals}; seed {seed}")
-            }
+        let of_paper = match paper {
             Paper::Vector => format!("trials {trials}; seed {seed}"),
+            _ => format!("servers {servers}; keys {keys}; arrivals {arrivals}; seed {seed}"),
         };
-        format!("# simulated; minos {}; {of_paper}", env!("CARGO_PKG_VERSION"))
+        PLOTS.iter().filter(move |plot| plot.paper == paper).map(move |plot| Job {
+            plots: slice::from_ref(plot),
+            suffix: String::new(),
+            parameters: parameters(plot.evidence, &of_paper),
+            make: Box::new(move || {
+                Ok(match paper {
+                    Paper::Vector => figures::figure_13(self.trials, self.seed)?,
+                    _ => figures::figure(plot.number, study)?,
+                }
+                .into())
+            }),
+        })
+    }
+
+    /// The figures of Minos; with other costs those that hang on them.
+    fn servers<'a>(&self, study: &'a minos::Study<'a>) -> Result<Vec<Job<'a>>> {
+        let suffix = match study.costs_name {
+            minos::COSTS => String::new(),
+            name => format!("-{name}"),
+        };
+        let drawn = minos::FIGURES.iter().filter(|figure| suffix.is_empty() || figure.hangs_on_costs);
+        let job = |figure: &'a minos::Figure| {
+            Ok(Job {
+                plots: figure.plots,
+                suffix: suffix.clone(),
+                parameters: parameters(figure.plots[0].evidence, &study.parameters(figure)?),
+                make: Box::new(move || (figure.make)(study)),
+            })
+        };
+        drawn.map(job).collect()
+    }
+
+    /// Those that are wanted.
+    fn plots<'a>(&self, job: &Job<'a>) -> Vec<&'a Plot> {
+        let wanted = |plot: &&Plot| self.figure.as_ref().is_none_or(|number| plot.number == number);
+        job.plots.iter().filter(wanted).collect()
+    }
+
+    fn draw_all(&self, jobs: &[Job<'_>], bar: &ProgressBar) -> Result<()> {
+        bar.set_length(jobs.len() as u64);
+        let (mut drawn, mut kept, mut evidence) = (0, 0, BTreeSet::new());
+        for job in jobs {
+            let plots = self.plots(job);
+            let missing: Vec<_> =
+                plots.iter().copied().filter(|plot| self.force || !self.is_there(job, plot)).collect();
+            evidence.extend(plots.iter().map(|plot| plot.evidence.to_string()));
+            if let Some(first) = missing.first() {
+                bar.set_message(first.name());
+                self.draw(job, &missing).with_context(|| first.name())?;
+            }
+            (drawn, kept) = (drawn + missing.len(), kept + plots.len() - missing.len());
+            bar.inc(1);
+        }
+        bar.finish_and_clear();
+        let evidence: Vec<_> = evidence.into_iter().collect();
+        let (out, evidence) = (self.out.display(), evidence.join(" and "));
+        Ok(emit(&format!("figures in {out}, {evidence}: {drawn} drawn, {kept} there already"))?)
+    }
+
+    fn path(&self, job: &Job<'_>, plot: &Plot, extension: &str) -> PathBuf {
+        self.out.join(format!("{}{}.{extension}", plot.name(), job.suffix))
     }
 
     /// The CSV file is written last, so that where it is right, the pictures are.
-    fn is_there(&self, plot: &Plot) -> bool {
-        let pictures = ["svg", "png"].iter().all(|extension| self.path(plot, extension).is_file());
-        pictures && csv::begins_with(&self.path(plot, "csv"), &self.parameters(plot))
+    fn is_there(&self, job: &Job<'_>, plot: &Plot) -> bool {
+        let pictures = ["svg", "png"].iter().all(|extension| self.path(job, plot, extension).is_file());
+        pictures && csv::begins_with(&self.path(job, plot, "csv"), &job.parameters)
     }
 
-    fn draw(&self, plot: &Plot, study: &Study<'_>) -> Result<()> {
-        let figure = match plot.paper {
-            Paper::Rackout => figures::figure(plot.number, study)?,
-            Paper::Vector => figures::figure_13(self.trials, self.seed)?,
-        };
-        let csv = self.path(plot, "csv");
-        remove(&csv)?;
-        chart::draw(plot, &figure, &self.path(plot, "svg"), &self.path(plot, "png"))?;
-        csv::write(&csv, &self.parameters(plot), &figure)
+    fn draw(&self, job: &Job<'_>, plots: &[&Plot]) -> Result<()> {
+        let table = (job.make)()?;
+        for plot in plots {
+            let csv = self.path(job, plot, "csv");
+            remove(&csv)?;
+            chart::draw(plot, &table, &self.path(job, plot, "svg"), &self.path(job, plot, "png"))?;
+            csv::write(&csv, &job.parameters, &table)?;
+        }
+        Ok(())
     }
+}
+
+fn parameters(evidence: Evidence, of_figure: &str) -> String {
+    format!("# {evidence}; minos {}; {of_figure}", env!("CARGO_PKG_VERSION"))
 }
 
 /// What is only half right must not be found by a later run.
@@ -195,10 +287,4 @@ impl Popularities<'_> {
         self.known.borrow_mut().push(popularity.clone());
         Ok(popularity)
     }
-}
-
-/// Where the column called `name` stands.
-fn column(figure: &Figure, name: &str) -> Result<usize> {
-    let found = figure.columns.iter().position(|column| *column == name);
-    found.with_context(|| format!("figure {} has no column {name:?}", figure.figure))
 }

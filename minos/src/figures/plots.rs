@@ -1,10 +1,47 @@
 //! How each figure is drawn: which column lies along which axis.
 
+use std::fmt;
+
 /// A paper whose figures can be drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Paper {
     Rackout,
     Vector,
+    Minos,
+}
+
+impl Paper {
+    /// As on the command line and in the names of files.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Rackout => "rackout",
+            Self::Vector => "vector",
+            Self::Minos => "minos",
+        }
+    }
+
+    pub(super) const fn title(self) -> &'static str {
+        match self {
+            Self::Rackout => "RackOut",
+            Self::Vector => "Using vector interfaces",
+            Self::Minos => "Minos",
+        }
+    }
+}
+
+/// What the numbers of a figure are worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Evidence {
+    /// By a simulator, or computed from a model.
+    Simulated,
+}
+
+impl fmt::Display for Evidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Simulated => "simulated",
+        })
+    }
 }
 
 /// How the numbers of an axis are spread.
@@ -38,68 +75,81 @@ pub(super) struct Plot {
     /// Several columns are lines of their own.
     pub(super) y: &'static [&'static str],
     pub(super) y_scale: Scale,
+    /// What the numbers upwards are, if not the name of their column.
+    y_name: Option<&'static str>,
+    /// Where the fewest lines run.
+    pub(super) legend: Corner,
+    pub(super) evidence: Evidence,
 }
 
 impl Plot {
+    /// One panel with one line, to begin with.
+    pub(super) const fn new(
+        paper: Paper,
+        number: &'static str,
+        x: (&'static str, Scale),
+        y: &'static [&'static str],
+    ) -> Self {
+        Self {
+            paper,
+            number,
+            panel: None,
+            series: None,
+            x,
+            y,
+            y_scale: Scale::Linear,
+            y_name: None,
+            legend: Corner::UpperLeft,
+            evidence: Evidence::Simulated,
+        }
+    }
+
     /// The stem of its files.
     pub(super) fn name(&self) -> String {
-        let paper = match self.paper {
-            Paper::Rackout => "rackout",
-            Paper::Vector => "vector",
-        };
-        format!("{paper}-{}", self.number)
+        format!("{}-{}", self.paper.name(), self.number)
     }
 
     /// What the numbers upwards are.
     pub(super) fn y_name(&self) -> &'static str {
-        match self.number {
-            "15" => "share of the requests",
-            "19" => "speed-up",
-            _ => self.y[0],
-        }
+        self.y_name.unwrap_or(self.y[0])
     }
 
-    /// Where the fewest lines run.
-    pub(super) fn legend(&self) -> Corner {
-        match (self.paper, self.number) {
-            (Paper::Vector, _) | (_, "15" | "19") => Corner::UpperRight,
-            (_, "7a" | "7b" | "9" | "11a" | "11b" | "11c" | "16") => Corner::LowerRight,
-            _ => Corner::UpperLeft,
-        }
-    }
-
-    const fn panels(mut self, column: &'static str) -> Self {
+    pub(super) const fn panels(mut self, column: &'static str) -> Self {
         self.panel = Some(column);
         self
     }
 
-    const fn lines(mut self, column: &'static str) -> Self {
+    pub(super) const fn lines(mut self, column: &'static str) -> Self {
         self.series = Some(column);
         self
     }
 
-    const fn log_y(mut self) -> Self {
+    pub(super) const fn log_y(mut self) -> Self {
         self.y_scale = Scale::Log10;
+        self
+    }
+
+    pub(super) const fn y_called(mut self, name: &'static str) -> Self {
+        self.y_name = Some(name);
+        self
+    }
+
+    pub(super) const fn legend_at(mut self, corner: Corner) -> Self {
+        self.legend = corner;
         self
     }
 }
 
 const fn rackout(number: &'static str, x: &'static str, x_scale: Scale, y: &'static [&'static str]) -> Plot {
-    let (paper, x) = (Paper::Rackout, (x, x_scale));
-    Plot { paper, number, panel: None, series: None, x, y, y_scale: Scale::Linear }
+    Plot::new(Paper::Rackout, number, (x, x_scale), y)
 }
 
-const VECTOR_13: Plot = Plot {
-    paper: Paper::Vector,
-    number: "13",
-    panel: Some("gf"),
-    series: Some("replicas"),
-    x: ("nodes", Scale::Log2),
-    y: &["vector width"],
-    y_scale: Scale::Linear,
-};
+const VECTOR_13: Plot = Plot::new(Paper::Vector, "13", ("nodes", Scale::Log2), &["vector width"])
+    .panels("gf")
+    .lines("replicas")
+    .legend_at(Corner::UpperRight);
 
-/// All that can be drawn. What the paper has as several figures of one table is here once, under the first number.
+/// The figures of racks. What the paper has as several figures of one table is here once, under the first number.
 pub(super) const PLOTS: [Plot; 19] = [
     rackout("1", "server", Scale::Linear, &["load"]),
     rackout("2a", "servers", Scale::Log2, &["shard skew"]).lines("zipf").log_y(),
@@ -107,18 +157,35 @@ pub(super) const PLOTS: [Plot; 19] = [
     rackout("4a", "gf", Scale::Log2, &["speed-up"]).lines("servers"),
     rackout("4b", "gf", Scale::Log2, &["speed-up"]).lines("servers"),
     rackout("5", "gf", Scale::Log2, &["speed-up"]).lines("writes %"),
-    rackout("7a", "utilization", Scale::Linear, &["p99 us"]).lines("gf").log_y(),
-    rackout("7b", "utilization", Scale::Linear, &["p99 us"]).lines("gf").log_y(),
+    rackout("7a", "utilization", Scale::Linear, &["p99 us"])
+        .lines("gf")
+        .log_y()
+        .legend_at(Corner::LowerRight),
+    rackout("7b", "utilization", Scale::Linear, &["p99 us"])
+        .lines("gf")
+        .log_y()
+        .legend_at(Corner::LowerRight),
     rackout("8", "utilization", Scale::Linear, &["share of datasets"]).lines("gf"),
-    rackout("9", "keys", Scale::Linear, &["share of the load"]).panels("zipf").lines("gf"),
+    rackout("9", "keys", Scale::Linear, &["share of the load"])
+        .panels("zipf")
+        .lines("gf")
+        .legend_at(Corner::LowerRight),
     rackout("10", "gf", Scale::Log2, &["speed-up"]).lines("RR/LR"),
-    rackout("11a", "steps", Scale::Linear, &["utilization"]).lines("gf"),
-    rackout("11b", "steps", Scale::Linear, &["utilization"]).lines("gf"),
-    rackout("11c", "steps", Scale::Linear, &["utilization"]).lines("gf"),
-    rackout("15", "server", Scale::Linear, &["writes", "static", "adaptive"]),
-    rackout("16", "utilization", Scale::Linear, &["p99 us"]).panels("writes %").lines("gf").log_y(),
+    rackout("11a", "steps", Scale::Linear, &["utilization"]).lines("gf").legend_at(Corner::LowerRight),
+    rackout("11b", "steps", Scale::Linear, &["utilization"]).lines("gf").legend_at(Corner::LowerRight),
+    rackout("11c", "steps", Scale::Linear, &["utilization"]).lines("gf").legend_at(Corner::LowerRight),
+    rackout("15", "server", Scale::Linear, &["writes", "static", "adaptive"])
+        .y_called("share of the requests")
+        .legend_at(Corner::UpperRight),
+    rackout("16", "utilization", Scale::Linear, &["p99 us"])
+        .panels("writes %")
+        .lines("gf")
+        .log_y()
+        .legend_at(Corner::LowerRight),
     rackout("18", "utilization", Scale::Linear, &["p99 us"]).panels("slowdown").lines("algorithm").log_y(),
-    rackout("19", "writes %", Scale::Linear, &["static", "algorithm 1", "equal load"]),
+    rackout("19", "writes %", Scale::Linear, &["static", "algorithm 1", "equal load"])
+        .y_called("speed-up")
+        .legend_at(Corner::UpperRight),
     VECTOR_13,
 ];
 

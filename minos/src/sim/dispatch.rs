@@ -1,7 +1,5 @@
 //! `minos sim dispatch`.
 
-use std::path::PathBuf;
-
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget};
@@ -163,11 +161,7 @@ impl DispatchArgs {
             (Some(_), Some(step)) => bail!("step: {step} is not allowed; allowed is above 0"),
             _ => vec![self.rate],
         };
-        let costs = match self.costs.as_str() {
-            "kernel-bypass" => Costs::kernel_bypass(),
-            "sockets" => Costs::sockets(),
-            file => Costs::read(&PathBuf::from(file))?,
-        };
+        let costs = Costs::named(&self.costs)?;
         let mix = Mix {
             large_percent: self.large_percent,
             large_max: self.large_max,

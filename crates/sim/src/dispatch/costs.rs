@@ -145,6 +145,15 @@ impl Costs {
         }
     }
 
+    /// Those of that name, `kernel-bypass` or `sockets`, or of the file with that path.
+    pub fn named(name: &str) -> Result<Self, CostsError> {
+        match name {
+            "kernel-bypass" => Ok(Self::kernel_bypass()),
+            "sockets" => Ok(Self::sockets()),
+            path => Self::read(Path::new(path)),
+        }
+    }
+
     /// Reads a file.
     pub fn read(path: &Path) -> Result<Self, CostsError> {
         let unreadable = |error: String| CostsError::Unreadable { path: path.display().to_string(), error };

@@ -1,0 +1,138 @@
+//! The figures of Minos: eight workers, simulated, but for the one that is measured.
+
+mod latency;
+mod queues;
+mod slo;
+
+use anyhow::Result;
+use indicatif::ProgressBar;
+use minos_sim::dispatch::{Costs, Design, EPOCHS_DEFAULT, Mix, Outcome, Spec, run, run_all};
+
+use super::{plots::Plot, table::Table};
+
+/// The costs whose figures bear the plain names.
+pub(super) const COSTS: &str = "kernel-bypass";
+
+/// One table of numbers, and the pictures of it.
+pub(super) struct Figure {
+    pub(super) plots: &'static [Plot],
+    /// Whether other costs make another figure.
+    pub(super) hangs_on_costs: bool,
+    pub(super) make: fn(&Study<'_>) -> Result<Table>,
+}
+
+/// All that can be drawn, by the numbers of the paper.
+pub(super) const FIGURES: &[Figure] = &[
+    Figure { plots: &[queues::PLOT], hangs_on_costs: false, make: queues::figure_2 },
+    Figure { plots: &[latency::PLOT_3], hangs_on_costs: true, make: latency::figure_3 },
+    Figure { plots: &[latency::PLOT_4], hangs_on_costs: true, make: latency::figure_4 },
+    Figure { plots: &[latency::PLOT_5], hangs_on_costs: true, make: latency::figure_5 },
+    Figure { plots: &[slo::PLOT_6], hangs_on_costs: true, make: slo::figure_6 },
+    Figure { plots: &[slo::PLOT_7], hangs_on_costs: true, make: slo::figure_7 },
+];
+
+/// The designs of the paper's evaluation (Minos §5.2), as it calls them. Of SHO there are several: the best
+/// one counts.
+pub(super) const DESIGNS: [(&str, &[Design]); 4] = [
+    ("HKH", &[Design::KeyHash]),
+    ("SHO", &[Design::HandOff(1), Design::HandOff(2), Design::HandOff(3)]),
+    ("HKH+WS", &[Design::Stealing]),
+    ("Minos", &[Design::SizeAware]),
+];
+
+/// About so many rates are looked at.
+const RATES: f64 = 14.0;
+/// More requests a second than any server answers.
+const OVERLOAD: f64 = 2e7;
+
+/// What figures are made from.
+pub(super) struct Study<'a> {
+    pub(super) costs: Costs,
+    /// What the costs are called.
+    pub(super) costs_name: &'a str,
+    /// Of each run, those of the warm-up included.
+    pub(super) requests: u64,
+    pub(super) seed: u64,
+    /// Shows that something goes on.
+    pub(super) bar: &'a ProgressBar,
+}
+
+impl Study<'_> {
+    /// What the numbers of a figure hang on.
+    pub(super) fn parameters(&self, figure: &Figure) -> Result<String> {
+        let common = format!("requests {}; seed {}", self.requests, self.seed);
+        Ok(match figure.hangs_on_costs {
+            true => format!("{common}; costs {}", serde_json::to_string(&self.costs)?),
+            false => common,
+        })
+    }
+
+    /// What a simulation of servers is called: its workload and its costs.
+    pub(super) fn title(&self, workload: &str) -> String {
+        format!("{workload}; 8 workers, costs {}", self.costs_name)
+    }
+
+    /// A run with eight workers.
+    pub(super) fn spec(&self, design: Design, rate: f64, mix: Mix) -> Spec {
+        Spec {
+            mix,
+            costs: self.costs.clone(),
+            requests: self.requests,
+            epoch_requests: (self.requests / EPOCHS_DEFAULT).max(100),
+            seed: self.seed,
+            ..Spec::new(design, rate)
+        }
+    }
+
+    /// What comes out of `specs`, in their order.
+    pub(super) fn run_all(&self, specs: &[Spec]) -> Result<Vec<Outcome>> {
+        Ok(run_all(specs, || self.bar.tick())?)
+    }
+
+    /// The highest rate that Minos answers under `mix`, whatever the latencies.
+    pub(super) fn most(&self, mix: Mix) -> Result<f64> {
+        // Far more than any costs allow; what a queue cannot hold is dropped.
+        let overload = Spec { queue_max: 1024, ..self.spec(Design::SizeAware, OVERLOAD, mix) };
+        Ok(run(&overload)?.achieved_rps)
+    }
+
+    /// Rates at which servers can be compared under `mix`, up to the highest: a round number apart.
+    pub(super) fn rates(&self, mix: Mix) -> Result<Vec<f64>> {
+        let most = self.most(mix)?;
+        let step = round_up(most / RATES);
+        Ok((1..).map(|index| step * f64::from(index)).take_while(|rate| *rate <= most).collect())
+    }
+
+    /// The strict limit and the loose one: 10 and 20 times the mean service time of the default workload's
+    /// GETs (Minos §5.4), as a client sees it that asks alone. 50 and 100 us in the paper.
+    pub(super) fn limits_us(&self) -> Result<[f64; 2]> {
+        let mix = Mix { get_ratio: 1.0, ..Mix::PAPER };
+        let alone = Spec { requests: 100_000, ..self.spec(Design::KeyHash, 1000.0, mix) };
+        let mean_us = run(&alone)?.latency_us.all.mean.value.round();
+        Ok([10.0 * mean_us, 20.0 * mean_us])
+    }
+}
+
+/// The next number that is 1, 2, 2.5 or 5 times a power of ten.
+fn round_up(number: f64) -> f64 {
+    let power = 10f64.powf(number.log10().floor());
+    let found = [1.0, 2.0, 2.5, 5.0].into_iter().map(|digit| digit * power).find(|round| *round >= number);
+    found.unwrap_or(10.0 * power)
+}
+
+/// Whether a server kept up with what it was asked, as in all that the paper reports (Minos §5.4).
+pub(super) fn keeps_up(outcome: &Outcome) -> bool {
+    outcome.dropped == 0 && outcome.achieved_rps > 0.99 * outcome.offered_rps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_round() {
+        for (number, round) in [(0.43e6, 0.5e6), (0.5e6, 0.5e6), (0.21e6, 0.25e6), (0.6, 1.0), (2.1, 2.5)] {
+            assert!((round_up(number) / round - 1.0).abs() < 1e-9, "{number}: {}", round_up(number));
+        }
+    }
+}
