@@ -37,7 +37,12 @@ impl Core {
     }
 
     fn on_status(&mut self, id: OpId, header: &Header, record: &ReplyRecord<'_>, now_ns: u64) {
+        let phase = self.operations.get(id).map(|operation| &operation.phase);
+        let is_moving = matches!(phase, Some(Phase::Storing(_) | Phase::Fetching(_)));
         match record.status {
+            // What was asked twice was answered twice, the second time by a worker that does not have the transfer:
+            // large values may be another one's meanwhile.
+            Status::Busy | Status::InProgress if is_moving => self.counters.ignored += 1,
             Status::Large => self.on_large(id, header, record, now_ns),
             Status::Granted => self.on_granted(id, header.session, record, now_ns),
             Status::WrongHash => {

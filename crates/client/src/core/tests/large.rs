@@ -1,7 +1,7 @@
 //! Values that are larger than a datagram.
 
 use minos_base::seeded;
-use minos_proto::native::{Kind, SealKey};
+use minos_proto::native::{Kind, SealKey, Status};
 use rand::RngExt;
 
 use super::{Fate, World, bytes_of, get, put, server::Server};
@@ -66,6 +66,32 @@ fn a_path_that_turns_out_to_be_narrow_ends_nothing_that_was_begun() {
     assert!(matches!(world.results[&id], Ok(Outcome::Done { .. })), "{:?}", world.results[&id]);
     assert!(world.server.items[&b"a"[..]].0 == pattern(50_000));
     assert!(world.core.counters().hellos > hellos, "the server was not told");
+}
+
+/// The client dropped the transfer, and began again once the server had given it up.
+#[test]
+fn a_late_answer_to_a_request_sent_twice_does_not_end_the_transfer_it_began() {
+    for (late, request) in [
+        (Status::InProgress, put("a", pattern(50_000))),
+        (Status::Busy, put("a", pattern(50_000))),
+        (Status::Busy, get("a")),
+    ] {
+        let mut world = World::new(Config::new());
+        world.server.put(b"a", pattern(50_000));
+        world.call(get("x")).unwrap();
+        let id = world.submit(request);
+        let (to, first) = world.sent().remove(0);
+        let mut answers = world.server.answer(to, &first);
+        world.server.statuses = vec![late];
+        answers.extend(world.server.answer(to, &first));
+        for (from, answer) in answers {
+            world.core.receive(from, &answer, answer.len(), world.now_ns);
+        }
+        let executed = world.server.executed.len();
+        world.run(|_, _| Fate::Arrives);
+        assert!(world.results[&id].is_ok(), "{:?}", world.results[&id]);
+        assert_eq!(world.server.executed.len(), executed, "it was asked for a third time");
+    }
 }
 
 #[test]

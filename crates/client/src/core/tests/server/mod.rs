@@ -40,7 +40,7 @@ pub(crate) struct Server {
     pub(crate) executed: Vec<(u16, Opcode)>,
     /// Requests that came, by the number of operations.
     pub(crate) requests: Vec<u16>,
-    /// Answers to be given to GETs, before those that are true.
+    /// Answers to be given to GETs and to large stores, before those that are true.
     pub(crate) statuses: Vec<Status>,
     /// Why every request is refused.
     pub(crate) refuses: Option<Reason>,
@@ -220,12 +220,13 @@ impl Server {
     fn execute(&mut self, operation: &Operation<'_>) -> Reply {
         let Operation { opcode, key, value, detail, .. } = *operation;
         let found = self.items.get(key).cloned();
-        if opcode == Opcode::Get
+        let is_deferred = operation.flags.contains(OpFlags::DEFERRED);
+        if (opcode == Opcode::Get || is_deferred)
             && let Some(status) = self.statuses.pop()
         {
             return Reply::bare(opcode, status);
         }
-        if operation.flags.contains(OpFlags::DEFERRED) {
+        if is_deferred {
             return self.grant(operation);
         }
         match (opcode, found) {
