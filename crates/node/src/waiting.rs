@@ -26,7 +26,11 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
         let Some(mut connection) = state.connections.lend(event.token) else {
             return state.connections.note_missed(event.token);
         };
-        let class = if D::PROFILES_SIZES { self.first_class(&mut connection) } else { UNKNOWN };
+        let class = if D::PROFILES_SIZES { self.first_class(&mut connection) } else { Some(UNKNOWN) };
+        let Some(class) = class else {
+            state.connections.take_back(connection);
+            return;
+        };
         let waiting = Waiting::Connection { connection, to_the_end: event.hangup };
         if let Err(Waiting::Connection { connection, .. }) = self.put_waiting::<D>(class, waiting) {
             // It stays where it is until there is room.
@@ -97,25 +101,30 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
         }
     }
 
-    /// Receives what a connection has sent, and looks at the size of the first request in it.
-    fn first_class(&mut self, connection: &mut Connection) -> SizeClass {
-        if connection.input.is_empty()
-            && let Progress::Bytes(received) = connection.socket.receive(&mut self.receive_buffer)
-        {
-            self.mine().counters.bytes_read.add(received as u64);
-            connection.input.append(&self.receive_buffer[..received]);
-        }
-        let Parsed::Request { command, .. } = memcache::parse(connection.input.bytes(), &self.limits) else {
-            return UNKNOWN;
+    /// Receives what a connection has sent, and looks at the size of the first request in it. There is none if
+    /// nothing can be done before more comes.
+    fn first_class(&mut self, connection: &mut Connection) -> Option<SizeClass> {
+        let has_earlier = !connection.input.is_empty() || !connection.output.is_empty() || connection.closing;
+        let received = match connection.socket.receive(&mut self.receive_buffer) {
+            Progress::Bytes(received) => received,
+            Progress::Blocked if has_earlier => 0,
+            Progress::Blocked => return None,
+            // Whoever serves it will see the same.
+            Progress::Closed => return Some(UNKNOWN),
         };
-        match command.request {
-            Request::Store(store) => SizeClass::of(match store.value {
+        self.mine().counters.bytes_read.add(received as u64);
+        connection.input.append(&self.receive_buffer[..received]);
+        let Parsed::Request { command, .. } = memcache::parse(connection.input.bytes(), &self.limits) else {
+            return Some(UNKNOWN);
+        };
+        let store = &self.shared.store;
+        let class = match command.request {
+            Request::Store(store) => Some(SizeClass::of(match store.value {
                 Value::Whole(value) => value.len() as u64,
                 Value::Pending { bytes } | Value::TooLarge { bytes } => bytes,
-            }),
-            _ => Lookup::of(&self.shared.store, &command)
-                .and_then(|lookup| self.shared.store.size_class(lookup.hash))
-                .unwrap_or(UNKNOWN),
-        }
+            })),
+            _ => Lookup::of(store, &command).and_then(|lookup| store.size_class(lookup.hash)),
+        };
+        Some(class.unwrap_or(UNKNOWN))
     }
 }

@@ -1,0 +1,197 @@
+//! What makes the disciplines different, seen in the counters of a server.
+
+mod common;
+
+use std::{
+    io::{BufRead, Read},
+    thread,
+    time::Duration,
+};
+
+use common::{Client, TestServer};
+use minos_command::StatsGroup;
+use minos_engine::StoreMode;
+use minos_node::{
+    ServerConfig, SwitchError,
+    config::{Dispatch, DispatchChoice, InvalidOption, IoMode},
+};
+use minos_sched::Threshold;
+
+/// Turns of a dialogue with the server.
+const TURNS: usize = 500;
+
+fn server(dispatch: Dispatch, workers: usize) -> TestServer {
+    let mut config = ServerConfig::new(workers);
+    config.dispatch = dispatch;
+    config.epoch = Duration::from_millis(5);
+    config.control.threshold = Threshold::Static(1000);
+    TestServer::with_memory::<StoreMode>(64 << 20, config)
+}
+
+fn choice(dispatch: Dispatch) -> DispatchChoice {
+    DispatchChoice { dispatch, handoff_workers: 1 }
+}
+
+impl TestServer {
+    /// The counter `name` of a worker.
+    fn count(&self, worker: usize, name: &str) -> u64 {
+        let wanted = format!("worker:{worker}:{name}");
+        let mut found = None;
+        self.server.operator().stats(StatsGroup::Minos, &mut |name, value| {
+            if name == wanted {
+                found = value.to_string().parse().ok();
+            }
+        });
+        found.unwrap_or_else(|| panic!("no counter {wanted}"))
+    }
+
+    fn connect(&self) -> Client {
+        self.connect_for(Duration::from_secs(30))
+    }
+}
+
+/// Stores and reads back a value of so many bytes, again and again.
+fn talk(mut client: Client, key: &str, bytes: usize, turns: usize) {
+    let value = vec![b'v'; bytes];
+    for _ in 0..turns {
+        let set = [format!("set {key} 0 0 {bytes}\r\n").as_bytes(), &value, b"\r\n"].concat();
+        client.send(&set);
+        assert_eq!(client.line(), "STORED\r\n");
+        client.send(format!("get {key}\r\n").as_bytes());
+        assert_eq!(client.line(), format!("VALUE {key} 0 {bytes}\r\n"));
+        let mut body = vec![0; bytes + 2];
+        client.reader.read_exact(&mut body).unwrap();
+        assert_eq!(body[..bytes], value);
+        assert_eq!(client.line(), "END\r\n");
+    }
+}
+
+/// So many clients that talk at the same time.
+fn crowd(server: &TestServer, clients: usize, bytes: usize) {
+    thread::scope(|scope| {
+        for number in 0..clients {
+            let client = server.connect();
+            scope.spawn(move || talk(client, &format!("key{number}"), bytes, TURNS / clients));
+        }
+    });
+}
+
+#[test]
+fn one_who_hands_off_serves_nothing() {
+    let server = server(Dispatch::HandOff, 3);
+    crowd(&server, 6, 100);
+    let (queued, taken) = (server.count(0, "queued"), server.count(0, "queued_taken"));
+    assert!(queued >= TURNS as u64 && taken == 0, "{queued} {taken}");
+    let others = [1, 2].map(|worker| (server.count(worker, "queued"), server.count(worker, "queued_taken")));
+    assert!(others.iter().all(|&(queued, taken)| queued == 0 && taken > 0), "{others:?}");
+    assert_eq!(others.iter().map(|(_, taken)| taken).sum::<u64>(), queued);
+}
+
+#[test]
+fn nobody_is_idle_while_others_have_more_than_they_can_do() {
+    let server = server(Dispatch::Stealing, 2);
+    // Connections are dealt in turn: those of the second worker go away again.
+    let clients: Vec<_> = (0..16).map(|_| server.connect()).collect();
+    let clients = clients.into_iter().step_by(2);
+    thread::scope(|scope| {
+        for (number, client) in clients.enumerate() {
+            scope.spawn(move || talk(client, &format!("key{number}"), 100, TURNS));
+        }
+    });
+    let stolen = server.count(1, "queued_taken_elsewhere") + server.count(1, "helped");
+    assert!(stolen > 0);
+    assert!(server.count(0, "queued_taken") > 0);
+}
+
+#[test]
+fn large_workers_help_with_small_requests() {
+    for dispatch in [Dispatch::Helping, Dispatch::Fractional] {
+        let server = server(dispatch, 2);
+        let helped = || server.count(1, "helped");
+        // Until the first plan with roles is there, and a large worker has found something.
+        for _ in 0..200 {
+            crowd(&server, 8, 100);
+            if helped() > 0 {
+                break;
+            }
+        }
+        assert!(helped() > 0, "{dispatch}");
+    }
+}
+
+#[test]
+fn large_requests_leave_reserved_workers_alone() {
+    let server = server(Dispatch::Reserved, 3);
+    thread::scope(|scope| {
+        let (small, large) = (server.connect(), server.connect());
+        scope.spawn(move || talk(small, "small", 10, TURNS));
+        scope.spawn(move || talk(large, "large", 300_000, TURNS / 20));
+    });
+    // Worker 0 sorts, the others serve.
+    assert_eq!(server.count(0, "queued_taken"), 0);
+    assert!(server.count(1, "queued_taken") > 0);
+    let large = [1, 2].map(|worker| server.count(worker, "large_inline"));
+    assert!(large[0] == 0 && large[1] > 0, "{large:?}");
+    // What was lent to be sent is given back.
+    assert!((0..500).any(|_| {
+        thread::sleep(Duration::from_millis(10));
+        server.pinned() == 0
+    }));
+}
+
+#[test]
+fn disciplines_that_cannot_run_are_refused() {
+    let lone = server(Dispatch::SizeAware, 1).server.operator();
+    let refusal = |dispatch| lone.switch(choice(dispatch)).unwrap_err().to_string();
+    assert!(refusal(Dispatch::HandOff).contains("hand"), "{}", refusal(Dispatch::HandOff));
+    assert!(matches!(
+        lone.switch(choice(Dispatch::Reserved)),
+        Err(SwitchError::Option(InvalidOption::Control(_)))
+    ));
+
+    let mut config = ServerConfig::new(2);
+    config.io = IoMode::Uring;
+    let uring = TestServer::with_memory::<StoreMode>(64 << 20, config);
+    let refused = uring.server.operator().switch(choice(Dispatch::Stealing));
+    assert_eq!(refused, Err(SwitchError::Option(InvalidOption::NeedsEpoll(Dispatch::Stealing))));
+    assert_eq!(uring.server.operator().switch(choice(Dispatch::KeyHash)), Ok(()));
+}
+
+#[test]
+fn a_switch_is_seen_by_who_asks_and_by_no_connection() {
+    let server = server(Dispatch::SizeAware, 3);
+    let operator = server.server.operator();
+    let all = [
+        Dispatch::KeyHash,
+        Dispatch::HandOff,
+        Dispatch::Stealing,
+        Dispatch::Helping,
+        Dispatch::Fractional,
+        Dispatch::Reserved,
+        Dispatch::SizeAware,
+    ];
+    let mut client = server.connect();
+    for dispatch in all {
+        operator.switch(choice(dispatch)).unwrap();
+        assert_eq!(operator.dispatch(), choice(dispatch));
+        client.send(b"stats settings\r\n");
+        let mut lines = Vec::new();
+        loop {
+            let mut line = String::new();
+            client.reader.read_line(&mut line).unwrap();
+            if line == "END\r\n" {
+                break;
+            }
+            lines.push(line);
+        }
+        assert!(lines.contains(&format!("STAT dispatch {dispatch}\r\n")), "{dispatch}: {lines:?}");
+    }
+}
+
+#[test]
+fn a_server_that_stops_lets_nobody_wait() {
+    let server = server(Dispatch::SizeAware, 2);
+    let operator = server.server.operator();
+    drop(server);
+    assert_eq!(operator.switch(choice(Dispatch::KeyHash)), Err(SwitchError::Stopping));
+}
