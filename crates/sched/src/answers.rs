@@ -13,6 +13,8 @@ pub struct Answers {
     pub pulls: Vec<Pulls>,
     /// For each worker what it does when it has nothing to do.
     pub helps: Vec<Help>,
+    /// For each worker the rings of which it serves slices when there is nobody to help.
+    pub relieves: Vec<WorkerSet>,
     /// For each RX queue those who poll it.
     pub takers: Vec<WorkerSet>,
     /// For each RX queue those who help out.
@@ -32,6 +34,7 @@ impl Answers {
         let ids = || (0..plan.workers()).map(|index| WorkerId(index as u16));
         let pulls: Vec<_> = ids().map(|worker| D::pulls(plan, worker)).collect();
         let helps: Vec<_> = ids().map(|worker| help(plan, worker)).collect();
+        let relieves: Vec<_> = ids().map(|worker| D::relieves(plan, worker)).collect();
         let share = |worker, queue| D::share(plan, worker, queue);
         let shares_of = |worker| {
             let shares = ids().map(|queue| (queue, share(worker, queue)));
@@ -40,7 +43,7 @@ impl Answers {
         let helps_with = |helper: WorkerId, queue: WorkerId| helps[helper.index()].reaches(helper, queue);
         let pulls_from = |worker: WorkerId, ring| {
             let pulls = pulls[worker.index()];
-            pulls.first.or(pulls.then).contains(ring)
+            pulls.first.or(pulls.then).or(relieves[worker.index()]).contains(ring)
         };
         Self {
             shares: ids().map(shares_of).collect(),
@@ -49,6 +52,7 @@ impl Answers {
             pullers: ids().map(|ring| ids().filter(|&worker| pulls_from(worker, ring)).collect()).collect(),
             pulls,
             helps,
+            relieves,
         }
     }
 }

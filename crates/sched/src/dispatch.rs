@@ -9,6 +9,10 @@
 //! 2. It serves one request, or one slice, from the rings of [`Dispatch::pulls`]: those of the first set
 //!    come first, and within a set the rings take turns.
 //! 3. If it has found nothing so far, it does what [`Dispatch::help`] says.
+//! 4. If that was nothing either, it takes one request from the rings of [`Dispatch::relieves`], unless large replies
+//!    wait for the link already, and serves it in slices of [`RELIEF_SLICE_BYTES`]. After each slice it looks at the
+//!    RX queues of step 1; if something waits there, what is left of the request goes back to the front of the ring it
+//!    came from, for whoever comes next, and leaves through the TX queue in which it has begun.
 //!
 //! All questions are answered from the plan alone, by functions without a receiver, so that a worker
 //! needs the [`Plan`] and the discipline's type but no lock, and those answers that never change are
@@ -21,6 +25,10 @@
 use minos_base::{SizeClass, limits::BURST_MAX};
 
 use crate::{Discipline, Plan, Role, WorkerId, WorkerSet};
+
+/// Value bytes of a large request that a worker with nothing else to do serves between two looks at its RX queues:
+/// eight packets, which is what a small request may have to wait for.
+pub const RELIEF_SLICE_BYTES: u64 = 8 * 1448;
 
 /// When a worker takes requests from RX queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +101,11 @@ pub trait Dispatch: Discipline {
 
     /// What `worker` does when it has nothing to do.
     fn help(plan: &Plan, worker: WorkerId) -> Help;
+
+    /// The rings whose large requests `worker` serves, a slice at a time, when there is nobody to help.
+    fn relieves(_plan: &Plan, _worker: WorkerId) -> WorkerSet {
+        WorkerSet::EMPTY
+    }
 }
 
 /// Everything from one's own queue.

@@ -31,9 +31,9 @@ pub use config::{
 pub use control::THRESHOLD_BEFORE_FIRST_EPOCH_BYTES;
 pub use decision::{Decision, RangeDecision};
 pub use discipline::{Discipline, KeySharded, SizeAware};
-pub use dispatch::{Dispatch, Help, Intake, Place, Pulls};
+pub use dispatch::{Dispatch, Help, Intake, Place, Pulls, RELIEF_SLICE_BYTES};
 pub use histogram::{EpochCounts, Profiler, SharedHistogram, SizeHistogram};
 pub use plan::{Plan, Role, SharedWorker, SizeRange, WorkerId};
 pub use rivals::{HandOff, Reserved, Stealing};
-pub use variants::{Fractional, Helping};
+pub use variants::{Fractional, Helping, WorkConserving};
 pub use worker_set::WorkerSet;

@@ -1,6 +1,6 @@
 //! A link that several flows share, packet by packet in turn.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, ops::Range};
 
 use super::costs::{PACKET_BYTES, PACKET_OVERHEAD_BYTES};
 use crate::Ticks;
@@ -57,6 +57,16 @@ impl<T: Copy> Link<T> {
         }
         self.flows[flow].messages.push_back(Message { bytes_left: bytes, token });
         if self.sending.is_none() { self.begin() } else { None }
+    }
+
+    /// Whether so many value bytes or more wait in `flows`.
+    pub(super) fn is_behind(&self, flows: Range<usize>, enough: u64) -> bool {
+        let mut left = enough;
+        let waiting = self.flows[flows].iter().flat_map(|flow| &flow.messages);
+        waiting.map(|message| message.bytes_left).any(|bytes| {
+            left = left.saturating_sub(bytes);
+            left == 0
+        })
     }
 
     /// A packet has gone: the message that ended with it, and when the next one will have.

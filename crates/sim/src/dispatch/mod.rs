@@ -11,6 +11,7 @@
 
 mod costs;
 mod link;
+mod series;
 mod server;
 mod worker;
 mod workload;
@@ -18,10 +19,12 @@ mod workload;
 use minos_base::limits::WORKERS_MAX;
 use minos_sched::{
     ConfigError, ControlConfig, Fractional, HandOff, Helping, KeySharded, Reserved, SizeAware, Stealing,
+    WorkConserving,
 };
 use serde::Serialize;
 
 pub use costs::{Costs, CostsError};
+pub use series::Window;
 pub use worker::WorkerLoad;
 pub use workload::{Mix, MixError};
 
@@ -51,13 +54,15 @@ pub enum Design {
     Helping,
     /// Minos with a worker that is large for a part of its time.
     Fractional,
+    /// Minos with nobody idle while anything waits.
+    WorkConserving,
     /// After Perséphone.
     Reserved,
 }
 
 impl Design {
     /// All of them, SHO three times.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::KeyHash,
         Self::HandOff(1),
         Self::HandOff(2),
@@ -66,6 +71,7 @@ impl Design {
         Self::SizeAware,
         Self::Helping,
         Self::Fractional,
+        Self::WorkConserving,
         Self::Reserved,
     ];
 
@@ -80,6 +86,7 @@ impl Design {
             Self::SizeAware => "size-aware",
             Self::Helping => "helping",
             Self::Fractional => "fractional",
+            Self::WorkConserving => "work-conserving",
             Self::Reserved => "reserved",
         }
     }
@@ -113,6 +120,14 @@ pub struct Spec {
     pub queue_max: usize,
     /// Requests that a ring holds; who has one more waits.
     pub ring_max: usize,
+    /// Percent of the requests that are replied to; the others are served as far as the reply, which is not sent (Minos
+    /// §6.4).
+    pub reply_percent: f64,
+    /// The large requests' share in percent, in phases of equal length; none if it is always that of the mix (Minos
+    /// §6.6).
+    pub phases: Vec<f64>,
+    /// Spans of equal length of which the latencies are told apart.
+    pub windows: u32,
     /// Where randomness begins.
     pub seed: u64,
 }
@@ -165,6 +180,9 @@ impl Spec {
             epoch_requests: 2_000_000 / EPOCHS_DEFAULT,
             queue_max: 1 << 16,
             ring_max: 4096,
+            reply_percent: 100.0,
+            phases: Vec::new(),
+            windows: 0,
             seed: 1,
         }
     }
@@ -182,6 +200,12 @@ impl Spec {
             if !(percent > 0.0 && percent < 100.0) {
                 return Err(SpecError::Percent(name, percent, "above 0, below 100"));
             }
+        }
+        if !(self.reply_percent > 0.0 && self.reply_percent <= 100.0) {
+            return Err(SpecError::Percent("reply-percent", self.reply_percent, "above 0, at most 100"));
+        }
+        for &large_percent in &self.phases {
+            Mix { large_percent, ..self.mix }.check()?;
         }
         if !(0.0..=90.0).contains(&self.warmup_percent) {
             return Err(SpecError::Percent("warmup-percent", self.warmup_percent, "0 to 90"));
@@ -227,6 +251,9 @@ pub struct Outcome {
     pub large_workers: usize,
     /// The load of each worker.
     pub workers: Vec<WorkerLoad>,
+    /// What each span of time came to, the warm-up's included.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub windows: Vec<Window>,
 }
 
 /// Runs `spec` to its end.
@@ -239,6 +266,7 @@ pub fn run(spec: &Spec) -> Result<Outcome, SpecError> {
         Design::SizeAware => Server::new(spec, SizeAware::new(spec.control())?).run(),
         Design::Helping => Server::new(spec, Helping::new(spec.control())?).run(),
         Design::Fractional => Server::new(spec, Fractional::new(spec.control())?).run(),
+        Design::WorkConserving => Server::new(spec, WorkConserving::new(spec.control())?).run(),
         Design::Reserved => Server::new(spec, Reserved::new(spec.control())?).run(),
     })
 }

@@ -3,14 +3,18 @@
 use std::collections::VecDeque;
 
 use minos_base::limits::BURST_MAX;
-use minos_sched::{Answers, Dispatch, Help, Intake, Place, Role, SizeHistogram, WorkerId, WorkerSet};
+use minos_sched::{
+    Answers, Dispatch, Help, Intake, Place, Pulls, RELIEF_SLICE_BYTES, Role, SizeHistogram, WorkerId,
+    WorkerSet,
+};
 
 use super::{
     Outcome, Spec,
     costs::{PACKET_BYTES, TICKS_A_NS, TickCosts, packets},
     link::Link,
+    series::Series,
     worker::{Step, Worker},
-    workload::{Request, Requests},
+    workload::{Reply, Request, Requests},
 };
 use crate::{Calendar, Random, Recorder, Ticks};
 
@@ -31,6 +35,8 @@ enum Event {
     Ready(u8),
     /// A control epoch ends.
     Epoch,
+    /// A window ends.
+    Window,
 }
 
 /// A run under way.
@@ -43,6 +49,7 @@ pub(super) struct Server<'s, D> {
     requests: Requests,
     gaps: Random,
     choices: Random,
+    replied: Random,
     inbound: Link<Request>,
     outbound: Link<Request>,
     queues: Vec<VecDeque<Request>>,
@@ -53,6 +60,7 @@ pub(super) struct Server<'s, D> {
     standby_is_large: bool,
     sizes: SizeHistogram,
     recorder: Recorder,
+    series: Series,
     sent: u64,
     warmup: u64,
     dropped: u64,
@@ -74,6 +82,7 @@ impl<'s, D: Dispatch> Server<'s, D> {
             requests: Requests::new(spec.mix, workers, Random::new(spec.seed, 1)),
             gaps: Random::new(spec.seed, 0),
             choices: Random::new(spec.seed, 2),
+            replied: Random::new(spec.seed, 3),
             inbound: Link::new(CLIENTS, costs.link_byte),
             // Small replies in the first half of the flows, large ones in the second, if they are kept apart.
             outbound: Link::new(2 * workers, costs.link_byte),
@@ -84,6 +93,7 @@ impl<'s, D: Dispatch> Server<'s, D> {
             standby_is_large: false,
             sizes: SizeHistogram::new(),
             recorder: Recorder::new(spec.requests - warmup, spec.percentile, (10.0 * TICKS_A_NS) as Ticks),
+            series: Series::new(spec.percentile),
             sent: 0,
             warmup,
             dropped: 0,
@@ -101,6 +111,9 @@ impl<'s, D: Dispatch> Server<'s, D> {
         self.calendar.at(0, Event::Send);
         if D::PROFILES_SIZES {
             self.calendar.after(self.epoch_ticks(), Event::Epoch);
+        }
+        if self.spec.windows > 0 {
+            self.calendar.after(self.window_ticks(), Event::Window);
         }
         while let Some(event) = self.calendar.take_next() {
             match event {
@@ -121,6 +134,7 @@ impl<'s, D: Dispatch> Server<'s, D> {
                 }
                 Event::Ready(worker) => self.ready(WorkerId(worker.into())),
                 Event::Epoch => self.end_epoch(),
+                Event::Window => self.end_window(),
             }
         }
         self.outcome()
@@ -136,10 +150,25 @@ impl<'s, D: Dispatch> Server<'s, D> {
         (self.spec.epoch_requests as f64 / self.spec.rate * 1e9 * TICKS_A_NS) as Ticks
     }
 
+    fn window_ticks(&self) -> Ticks {
+        let run_s = self.spec.requests as f64 / self.spec.rate;
+        (run_s / f64::from(self.spec.windows) * 1e9 * TICKS_A_NS) as Ticks
+    }
+
     fn send(&mut self) {
-        let request = self.requests.draw(self.calendar.now(), self.sent >= self.warmup);
+        let phases = &self.spec.phases;
+        // So many requests have gone that a phase begins.
+        if let Some(&large_percent) =
+            phases.get(self.sent as usize * phases.len() / self.spec.requests as usize)
+        {
+            self.requests.set_large_percent(large_percent);
+        }
+        let mut request = self.requests.draw(self.calendar.now(), self.sent >= self.warmup);
         if self.sent == self.warmup {
             self.first_counted_at = request.sent;
+        }
+        if self.spec.reply_percent < 100.0 {
+            request.replied = self.replied.unit() * 100.0 <= self.spec.reply_percent;
         }
         self.sent += 1;
         let client = self.choices.below(CLIENTS);
@@ -198,15 +227,9 @@ impl<'s, D: Dispatch> Server<'s, D> {
         match self.workers[worker.index()].step {
             Step::Looked => {}
             Step::Served { request, bytes, bytes_left } => {
-                let token = (bytes_left == 0).then_some(request);
-                let is_large = D::SEPARATES_REPLIES && request.class > self.policy.plan().threshold;
-                let flow = worker.index() + if is_large { self.workers.len() } else { 0 };
-                let begun = self.outbound.send(flow, bytes, token);
-                self.schedule(begun, Event::Sent);
-                if bytes_left > 0 {
-                    return self.reply(worker, request, bytes_left, 0);
+                if self.send_reply(worker, request, bytes, bytes_left) {
+                    return;
                 }
-                self.workers[worker.index()].load.requests += 1;
             }
             Step::Passed { request, ring } => {
                 if self.rings[ring.index()].len() >= self.spec.ring_max {
@@ -226,6 +249,45 @@ impl<'s, D: Dispatch> Server<'s, D> {
             }
         }
         self.begin(worker);
+    }
+
+    /// Lets a part of a reply leave, and goes on with the rest; false if `worker` has done what it had to.
+    fn send_reply(&mut self, worker: WorkerId, request: Request, bytes: u64, bytes_left: u64) -> bool {
+        let is_large = D::SEPARATES_REPLIES && request.class > self.policy.plan().threshold;
+        let own_flow = worker.index() + if is_large { self.workers.len() } else { 0 };
+        let flow = request.reply.map_or(own_flow, |reply| reply.flow);
+        if request.replied {
+            let token = (bytes_left == 0).then_some(request);
+            let begun = self.outbound.send(flow, bytes, token);
+            self.schedule(begun, Event::Sent);
+        } else if bytes_left == 0 {
+            self.count(&request);
+        }
+        let state = &mut self.workers[worker.index()];
+        if bytes_left == 0 {
+            state.load.requests += 1;
+            state.relieves = false;
+            return false;
+        }
+        let request = Request { reply: Some(Reply { bytes_left, flow }), ..request };
+        if state.relieves && self.give_back(worker, request) {
+            return false;
+        }
+        self.reply(worker, request, bytes_left, 0);
+        true
+    }
+
+    /// Puts the rest of a large request back where it came from, if small ones wait.
+    fn give_back(&mut self, worker: WorkerId, request: Request) -> bool {
+        let shares = &self.answers.shares[worker.index()];
+        let waits = shares.iter().any(|(queue, _)| !self.queues[queue.index()].is_empty());
+        let home = self.policy.plan().worker_for(request.class).filter(|_| waits);
+        let Some(ring) = home else { return false };
+        self.workers[worker.index()].relieves = false;
+        self.rings[ring.index()].push_front(Request { passed_by: worker.0 as u8, ..request });
+        let comers = self.idle.and(self.answers.pullers[ring.index()]);
+        self.wake_one(comers, ring);
+        true
     }
 
     /// Begins what `worker` has to do next, if there is anything.
@@ -252,7 +314,7 @@ impl<'s, D: Dispatch> Server<'s, D> {
                 return;
             }
         }
-        if !small_first && self.help(worker) {
+        if (!small_first && self.help(worker)) || self.relieve(worker) {
             return;
         }
         self.idle = self.idle.with(worker);
@@ -296,12 +358,29 @@ impl<'s, D: Dispatch> Server<'s, D> {
         found
     }
 
-    /// Serves one request from a ring.
+    /// Serves one request from the rings that are this worker's to pull from.
     fn pull(&mut self, worker: WorkerId) -> bool {
-        let pulls = self.answers.pulls[worker.index()];
+        let Pulls { first, then } = self.answers.pulls[worker.index()];
+        self.pull_from(worker, [first, then])
+    }
+
+    /// Begins to serve a large request of another worker. Where those wait for the link already, more workers would
+    /// only share that among more of them.
+    fn relieve(&mut self, worker: WorkerId) -> bool {
+        let (rings, workers) = (self.answers.relieves[worker.index()], self.workers.len());
+        if rings.is_empty() || self.outbound.is_behind(workers..2 * workers, SLICE_PACKETS * PACKET_BYTES) {
+            return false;
+        }
+        self.workers[worker.index()].relieves = true;
+        let found = self.pull_from(worker, [rings, WorkerSet::EMPTY]);
+        self.workers[worker.index()].relieves = found;
+        found
+    }
+
+    fn pull_from(&mut self, worker: WorkerId, [first, then]: [WorkerSet; 2]) -> bool {
         let turn = self.workers[worker.index()].turn;
         let mut ticks = 0;
-        for ring in pulls.first.iter_from(turn).chain(pulls.then.iter_from(turn)) {
+        for ring in first.iter_from(turn).chain(then.iter_from(turn)) {
             ticks += self.costs.ring_poll;
             if let Some(request) = self.rings[ring.index()].pop_front() {
                 self.workers[worker.index()].turn = (ring.index() + 1) % self.workers.len();
@@ -310,7 +389,10 @@ impl<'s, D: Dispatch> Server<'s, D> {
                     ticks += self.costs.hand_off;
                 }
                 self.workers[worker.index()].owes_send = true;
-                self.serve(worker, request, ticks, false);
+                match request.reply {
+                    Some(reply) => self.reply(worker, request, reply.bytes_left, ticks),
+                    None => self.serve(worker, request, ticks, false),
+                }
                 return true;
             }
         }
@@ -372,7 +454,9 @@ impl<'s, D: Dispatch> Server<'s, D> {
 
     /// Makes the next packets of a reply.
     fn reply(&mut self, worker: WorkerId, request: Request, bytes_left: u64, ticks: Ticks) {
-        let bytes = bytes_left.min(SLICE_PACKETS * PACKET_BYTES);
+        let relieves = self.workers[worker.index()].relieves;
+        let slice = if relieves { RELIEF_SLICE_BYTES } else { SLICE_PACKETS * PACKET_BYTES };
+        let bytes = bytes_left.min(slice);
         let count = packets(bytes);
         // A slice of a value leaves on its own, behind what says that it comes.
         let call = if packets(request.bytes_out()) > 1 { self.costs.send_call() } else { 0 };
@@ -385,12 +469,29 @@ impl<'s, D: Dispatch> Server<'s, D> {
     }
 
     fn complete(&mut self, request: &Request) {
+        let now = self.calendar.now();
+        let latency = now - request.sent + self.costs.network;
+        if self.spec.windows > 0 {
+            self.series.record(latency);
+        }
         if request.counts {
-            let now = self.calendar.now();
-            let wait = request.began - request.arrived;
-            self.recorder.record(now - request.sent + self.costs.network, wait, request.large);
+            self.recorder.record(latency, request.began - request.arrived, request.large);
+        }
+        self.count(request);
+    }
+
+    /// A request was served.
+    fn count(&mut self, request: &Request) {
+        if request.counts {
             self.counted += 1;
-            self.last_counted_at = now;
+            self.last_counted_at = self.calendar.now();
+        }
+    }
+
+    fn end_window(&mut self) {
+        self.series.end_window(self.policy.plan().large_workers(), 1.0 / (1e3 * TICKS_A_NS));
+        if self.sent < self.spec.requests {
+            self.calendar.after(self.window_ticks(), Event::Window);
         }
     }
 
@@ -444,6 +545,7 @@ impl<'s, D: Dispatch> Server<'s, D> {
             link_busy: self.outbound.busy as f64 / end,
             large_workers: self.policy.plan().large_workers(),
             workers: self.workers.iter().map(load).collect(),
+            windows: self.series.finish(),
         }
     }
 }

@@ -28,6 +28,8 @@ pub(super) struct Worker {
     /// Taken from an RX queue, not yet placed.
     pub(super) hands: VecDeque<Request>,
     pub(super) step: Step,
+    /// What it serves is large and another's: small requests come first.
+    pub(super) relieves: bool,
     /// Something was received and nothing sent since.
     pub(super) owes_send: bool,
     /// Whether the next thing is to take from rings; else to take from RX queues.
@@ -63,6 +65,7 @@ impl Worker {
         Self {
             hands: VecDeque::new(),
             step: Step::Looked,
+            relieves: false,
             owes_send: false,
             pulls_next: false,
             turn: 0,

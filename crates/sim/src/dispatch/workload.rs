@@ -80,10 +80,22 @@ pub(super) struct Request {
     pub(super) is_get: bool,
     pub(super) large: bool,
     pub(super) counts: bool,
+    /// The client is sent a reply.
+    pub(super) replied: bool,
     /// The RX queue that the client has chosen.
     pub(super) queue: u8,
     /// The worker that put it in a ring.
     pub(super) passed_by: u8,
+    /// Where its reply leaves, once that has begun.
+    pub(super) reply: Option<Reply>,
+}
+
+/// A reply of which something is to be made yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reply {
+    pub(super) bytes_left: u64,
+    /// The TX queue: all packets of one reply leave through the same, so that they keep their order.
+    pub(super) flow: usize,
 }
 
 impl Request {
@@ -112,6 +124,11 @@ impl Requests {
         Self { mix, zipf: Zipf::new(SMALL_KEYS, mix.zipf), random, workers }
     }
 
+    /// From now on, so many of a hundred requests are for large items.
+    pub(super) fn set_large_percent(&mut self, large_percent: f64) {
+        self.mix.large_percent = large_percent;
+    }
+
     /// A GET goes to a queue by chance, a PUT to that of its key (Minos §3.1).
     pub(super) fn draw(&mut self, sent: Ticks, counts: bool) -> Request {
         let large = self.random.unit() * 100.0 <= self.mix.large_percent;
@@ -136,8 +153,10 @@ impl Requests {
             is_get,
             large,
             counts,
+            replied: true,
             queue: queue as u8,
             passed_by: 0,
+            reply: None,
         }
     }
 
