@@ -3,7 +3,7 @@
 use std::{
     fmt::{self, Display},
     os::fd::{AsFd, BorrowedFd},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering, mpsc},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, atomic::Ordering, mpsc},
     time::{Duration, Instant},
 };
 
@@ -14,6 +14,7 @@ use minos_net::{Poller, Waker};
 use crate::{
     config::{DispatchChoice, InvalidOption},
     execute::report,
+    plan_cell::PlanCell,
     policy::{Policy, policy, shares_rings},
     shared::Shared,
 };
@@ -23,9 +24,12 @@ const SWITCH_MAX: Duration = Duration::from_secs(5);
 /// Time between two looks at whether they have.
 const LOOK_EVERY: Duration = Duration::from_micros(200);
 
-/// Asks things of a running server. It may outlive the server.
+/// Asks things of a running server. It may outlive the server, and keeps nothing of it open.
 #[derive(Clone)]
-pub struct Operator(Arc<dyn Operated>);
+pub struct Operator {
+    server: Weak<dyn Operated>,
+    plan: Arc<PlanCell>,
+}
 
 /// Why a server did not take up another discipline.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -45,16 +49,18 @@ pub enum SwitchError {
 }
 
 impl Operator {
-    pub(crate) fn new<M: Mode, P: Poller + 'static>(shared: Arc<Shared<M, P>>) -> Self
+    pub(crate) fn new<M: Mode, P: Poller + 'static>(shared: &Arc<Shared<M, P>>) -> Self
     where
         Engine<M>: Sync,
     {
-        Self(shared)
+        let plan = Arc::clone(&shared.plan);
+        let server: Weak<Shared<M, P>> = Arc::downgrade(shared);
+        Self { server, plan }
     }
 
-    /// The discipline in force.
+    /// The discipline in force, or the last one of a server that has ended.
     pub fn dispatch(&self) -> DispatchChoice {
-        self.0.dispatch()
+        self.plan.in_force().choice
     }
 
     /// Puts another discipline in force, without a connection noticing, and returns once every worker goes by it.
@@ -62,12 +68,15 @@ impl Operator {
     /// # Errors
     /// See [`SwitchError`].
     pub fn switch(&self, to: DispatchChoice) -> Result<(), SwitchError> {
-        self.0.switch(to)
+        self.server.upgrade().ok_or(SwitchError::Stopping)?.switch(to)
     }
 
-    /// Tells what `stats` tells of `group`. [`StatsGroup::Reset`] sets the counters to zero.
+    /// Tells what `stats` tells of `group`; nothing of a server that has ended. [`StatsGroup::Reset`] sets the
+    /// counters to zero.
     pub fn stats(&self, group: StatsGroup, emit: &mut dyn FnMut(&str, &dyn Display)) {
-        self.0.stats(group, emit);
+        if let Some(server) = self.server.upgrade() {
+            server.stats(group, emit);
+        }
     }
 }
 
@@ -79,7 +88,6 @@ impl fmt::Debug for Operator {
 
 /// A server of any mode, polling in any way.
 trait Operated: Send + Sync {
-    fn dispatch(&self) -> DispatchChoice;
     fn switch(&self, to: DispatchChoice) -> Result<(), SwitchError>;
     fn stats(&self, group: StatsGroup, emit: &mut dyn FnMut(&str, &dyn Display));
 }
@@ -88,10 +96,6 @@ impl<M: Mode, P: Poller> Operated for Shared<M, P>
 where
     Engine<M>: Sync,
 {
-    fn dispatch(&self) -> DispatchChoice {
-        self.plan.in_force().choice
-    }
-
     fn switch(&self, to: DispatchChoice) -> Result<(), SwitchError> {
         check::<P>(to)?;
         let policy = policy(to, &self.config)?;

@@ -157,7 +157,7 @@ impl Server {
         let shared = share::<M, P>(config, store, InForce::of(choice, &*policy, steal))?;
         let stop = Arc::clone(&shared.stop);
         let native_address = shared.native.as_ref().map(|side| side.ports.address());
-        let operator = Operator::new(Arc::clone(&shared));
+        let operator = Operator::new(&shared);
         let mut server = Self { stop, operator, addresses, native_address, threads: Vec::new(), io: P::NAME };
         let cpus = shared.config.pin.then(allowed_cpus).unwrap_or_default();
         for index in 0..shared.workers.len() {
@@ -241,7 +241,7 @@ fn share<M: Mode, P: Poller>(
         workers.push(worker);
     }
     let shared = Shared {
-        plan: PlanCell::new(in_force),
+        plan: Arc::new(PlanCell::new(in_force)),
         store,
         started: Instant::now(),
         clock: config.clock,

@@ -38,7 +38,7 @@ pub(crate) struct Shared<M: Mode, P> {
     pub(crate) store: Arc<Engine<M>>,
     pub(crate) started: Instant,
     pub(crate) clock: Clock,
-    pub(crate) plan: PlanCell,
+    pub(crate) plan: Arc<PlanCell>,
     pub(crate) queues: Vec<RxQueue<M, P>>,
     pub(crate) workers: Vec<WorkerShared<M>>,
     pub(crate) stop: Arc<Stop>,

@@ -58,6 +58,18 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
         Ok(())
     }
 
+    /// Wakes those who take from rings in which something waits. Whoever put it there has woken those who took from
+    /// there under the plan before.
+    pub(crate) fn pass_rings_on(&self) {
+        for (index, owner) in self.shared.workers.iter().enumerate().filter(|(_, w)| !w.waiting.is_empty()) {
+            let pullers = self.placement.in_force.answers.pullers[index];
+            if pullers.is_empty() {
+                owner.waker.wake();
+            }
+            self.shared.wake_sleepers(pullers, index, owner.waiting.len());
+        }
+    }
+
     /// Serves one of those that wait in the rings that this worker takes from.
     pub(crate) fn serve_waiting(&mut self) -> bool {
         let Some(waiting) = self.take_waiting() else { return false };
@@ -104,16 +116,21 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
     /// Receives what a connection has sent, and looks at the size of the first request in it. There is none if
     /// nothing can be done before more comes.
     fn first_class(&mut self, connection: &mut Connection) -> Option<SizeClass> {
-        let has_earlier = !connection.input.is_empty() || !connection.output.is_empty() || connection.closing;
-        let received = match connection.socket.receive(&mut self.receive_buffer) {
-            Progress::Bytes(received) => received,
-            Progress::Blocked if has_earlier => 0,
-            Progress::Blocked => return None,
-            // Whoever serves it will see the same.
-            Progress::Closed => return Some(UNKNOWN),
-        };
-        self.mine().counters.bytes_read.add(received as u64);
-        connection.input.append(&self.receive_buffer[..received]);
+        if !connection.output.is_empty() || connection.closing {
+            // Nothing more is read before these replies have left.
+            return Some(UNKNOWN);
+        }
+        if connection.input.bytes().len() < connection.wanted_bytes.max(1) {
+            match connection.socket.receive(&mut self.receive_buffer) {
+                Progress::Bytes(received) => {
+                    self.mine().counters.bytes_read.add(received as u64);
+                    connection.input.append(&self.receive_buffer[..received]);
+                }
+                Progress::Blocked => return None,
+                // Whoever serves it will see the same.
+                Progress::Closed => return Some(UNKNOWN),
+            }
+        }
         let Parsed::Request { command, .. } = memcache::parse(connection.input.bytes(), &self.limits) else {
             return Some(UNKNOWN);
         };

@@ -177,8 +177,9 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
     fn note_plan(&mut self) {
         self.spent = Spent::default();
         self.mine().metrics.role_changes.add(u64::from(self.placement.has_changed_role()));
-        // What was this worker's to poll may not be any more.
+        // What was this worker's to poll, or to take, may not be any more.
         (0..self.shared.queues.len()).for_each(|queue| self.pass_on(queue));
+        self.pass_rings_on();
         // Release: whoever waits for it sees what was done under the plan before.
         self.mine().plan_version.store(self.placement.version(), Ordering::Release);
     }

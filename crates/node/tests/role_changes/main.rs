@@ -69,7 +69,7 @@ const MEMORY_BYTES: u64 = 512 << 20;
 /// A server that makes a plan every few milliseconds, and of which the rest is drawn.
 fn start(random: &mut StdRng) -> TestServer {
     let mut config = ServerConfig::new(WORKERS);
-    config.io = IoMode::Epoll;
+    config.io = [IoMode::Epoll, IoMode::Epoll, IoMode::Uring][random.random_range(0..3)];
     config.value_bytes_max = items::VALUE_BYTES_MAX as u64;
     config.epoch = Duration::from_millis(random.random_range(1..=3));
     config.control.alpha = 1.0;
@@ -83,7 +83,8 @@ fn start(random: &mut StdRng) -> TestServer {
     // A failure is to be told at once.
     config.stop_timeout = Duration::from_secs(1);
     eprintln!(
-        "epochs of {:?}, percentile {}, {}, {:?}, steal {}, ring {}, slices of {}",
+        "{}, epochs of {:?}, percentile {}, {}, {:?}, steal {}, ring {}, slices of {}",
+        config.io,
         config.epoch,
         config.control.percentile,
         config.poll,
@@ -153,6 +154,8 @@ fn every_native_call_is_executed_once() {
         eprintln!("{flips:?}");
         assert!(flips.roles >= ROLES_MIN && flips.switches >= SWITCHES_MIN, "hardly anything changed");
         tickets.sort_unstable();
+        // A transfer that its client gave up, or never heard of, would hold memory until it is timed out.
+        assert_eq!(flips::statistic(&server, "native_stores_timed_out"), 0);
         // Each number once, and none left out: nothing was counted twice, and nothing was lost.
         assert!(tickets.iter().copied().eq(0..(NATIVE.len() * VECTORS) as u64), "{tickets:?}");
         flips::assert_nothing_is_held(&server);
