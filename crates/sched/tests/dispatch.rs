@@ -3,7 +3,7 @@
 use minos_base::{SizeClass, limits::WORKERS_MAX};
 use minos_sched::{
     ControlConfig, Discipline, Dispatch, Fractional, HandOff, Help, Helping, Intake, KeySharded, Place, Plan,
-    Pulls, Reserved, Role, SizeAware, SizeHistogram, Stealing, WorkerId, WorkerSet,
+    Pulls, Reserved, Role, SizeAware, SizeHistogram, Stealing, WorkConserving, WorkerId, WorkerSet,
 };
 use proptest::prelude::*;
 
@@ -103,6 +103,7 @@ proptest! {
         check(SizeAware::new(config).unwrap(), &epochs)?;
         check(Helping::new(config).unwrap(), &epochs)?;
         check(Fractional::new(config).unwrap(), &epochs)?;
+        check(WorkConserving::new(config).unwrap(), &epochs)?;
         if handoff < workers {
             check(HandOff::new(workers, handoff).unwrap(), &epochs)?;
         }
@@ -186,4 +187,23 @@ fn the_designs_are_those_of_the_paper() {
         assert!(HandOff::new(workers, handoff).is_err(), "{handoff} of {workers}");
     }
     assert!(Reserved::new(ControlConfig::new(2)).is_err());
+}
+
+#[test]
+fn who_conserves_work_leaves_nothing_lying() {
+    let mut policy = WorkConserving::new(ControlConfig::new(8)).unwrap();
+    let mut requests = SizeHistogram::new();
+    requests.record(SizeClass::of(100), 99_000);
+    requests.record(SizeClass::of(200_000), 300);
+    let plan = policy.epoch(&requests).clone();
+    assert!(plan.large_workers() > 1, "{plan:?}");
+    for worker in ids(&plan) {
+        // Whatever waits, in an RX queue or a ring, somebody idle comes for it.
+        assert_eq!(WorkConserving::help(&plan, worker), Help::Any);
+        let pulls = WorkConserving::pulls(&plan, worker);
+        let reached = pulls.first.or(pulls.then).or(WorkConserving::relieves(&plan, worker));
+        assert_eq!(reached.and(plan.workers_in(Role::Large)), plan.workers_in(Role::Large), "{worker:?}");
+        // A large worker ends what it has begun, a small one gives way after each slice.
+        assert_eq!(WorkConserving::relieves(&plan, worker).is_empty(), plan.role(worker) == Role::Large);
+    }
 }

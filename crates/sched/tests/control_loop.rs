@@ -1,0 +1,220 @@
+//! What must hold of the control loop of every discipline that goes by sizes: homes, costs, steps and steadiness. Each
+//! checker is shown something broken that it must catch.
+
+mod common;
+
+use common::{any_requests, classes, classes_between, epoch_of_mix, histogram};
+use minos_base::{SizeClass, seeded};
+use minos_sched::{
+    ControlConfig, Discipline as _, Dispatch, Fractional, Helping, Place, Plan, Reserved, SizeAware,
+    SizeHistogram, WorkConserving, WorkerId,
+};
+use proptest::prelude::*;
+
+/// Calls `$check` with a policy of each discipline that goes by sizes.
+macro_rules! with_each {
+    ($config:expr, $check:expr) => {{
+        let config: ControlConfig = $config;
+        $check(SizeAware::new(config).unwrap())?;
+        $check(Helping::new(config).unwrap())?;
+        $check(Fractional::new(config).unwrap())?;
+        $check(WorkConserving::new(config).unwrap())?;
+        if config.workers >= 3 {
+            $check(Reserved::new(config).unwrap())?;
+        }
+    }};
+}
+
+/// Where a request of a class goes, whoever has taken it from an RX queue.
+type PlaceOf<'a> = &'a dyn Fn(&Plan, WorkerId, SizeClass) -> Place;
+
+/// What is wrong with the homes under `plan`, if anything: each class must have one, a large worker's classes must
+/// lie beside each other, and larger ones must not come before smaller ones.
+fn fault_of_homes(plan: &Plan, place: PlaceOf<'_>) -> Option<String> {
+    let ids = || (0..plan.workers()).map(|index| WorkerId(index as u16));
+    let mut last_home = None;
+    let mut had = Vec::new();
+    for class in classes() {
+        let homes: Vec<_> = ids().map(|taker| place(plan, taker, class)).collect();
+        let home = homes[0];
+        if homes.iter().any(|other| *other != home) {
+            return Some(format!("{class:?} has several homes: {homes:?}"));
+        }
+        if home == Place::Here && class > plan.threshold {
+            return Some(format!("{class:?} is large and stays where it is"));
+        }
+        if last_home != Some(home) {
+            if had.contains(&home) {
+                return Some(format!("the sizes of {home:?} are not beside each other"));
+            }
+            had.push(home);
+            last_home = Some(home);
+        }
+    }
+    None
+}
+
+/// By how much the heaviest-loaded large worker is off its part, in the cost of the heaviest large class; `costs` are
+/// what the ranges cost, in their order.
+fn cost_off(plan: &Plan, config: &ControlConfig, requests: &SizeHistogram, costs: &[f64]) -> f64 {
+    let weight = |worker: WorkerId| match plan.shared {
+        Some(shared) if shared.worker == worker => 1.0 - f64::from(shared.small_permille) / 1000.0,
+        _ => 1.0,
+    };
+    let weights: Vec<f64> = plan.ranges.iter().map(|range| weight(range.worker)).collect();
+    let of_class = |class| config.alpha * config.cost.of(class) * requests.count(class) as f64;
+    let heaviest = classes().filter(|&class| class > plan.threshold).map(of_class).fold(0.0, f64::max);
+    let (cost, all) = (costs.iter().sum::<f64>(), weights.iter().sum::<f64>());
+    if cost == 0.0 || all == 0.0 {
+        return 0.0;
+    }
+    let off = costs.iter().zip(&weights).map(|(had, weight)| (had - cost * weight / all).abs());
+    off.fold(0.0, f64::max) / heaviest
+}
+
+/// A policy as what its threshold is after an epoch.
+type ThresholdAfter<'a> = &'a mut dyn FnMut(&SizeHistogram) -> SizeClass;
+
+/// How many classes the threshold is off the percentile, two epochs after the small sizes have changed.
+fn off_after_step(threshold_after: ThresholdAfter<'_>, seed: u64, from_max: u64, to_max: u64) -> usize {
+    let mut random = seeded(seed);
+    for _ in 0..5 {
+        threshold_after(&epoch_of_mix(&mut random, 20_000.0, from_max, 25.0));
+    }
+    threshold_after(&epoch_of_mix(&mut random, 20_000.0, to_max, 25.0));
+    let threshold = threshold_after(&epoch_of_mix(&mut random, 20_000.0, to_max, 25.0));
+    classes_between(threshold, SizeClass::of(to_max * 99 / 100))
+}
+
+/// How often the threshold moves in thirty epochs in which nothing changes and one request in a hundred is large: the
+/// percentile lies at the edge of a gap.
+fn moves_when_steady(threshold_after: ThresholdAfter<'_>, seed: u64) -> usize {
+    let mut random = seeded(seed);
+    let mut epoch = || threshold_after(&epoch_of_mix(&mut random, 10_000.0, 1400, 101.0));
+    let mut before = epoch();
+    let moved = (0..30).filter(|_| {
+        let threshold = epoch();
+        std::mem::replace(&mut before, threshold) != threshold
+    });
+    moved.count()
+}
+
+/// The percentile of the latest epoch, whatever was before.
+fn raw_percentile(requests: &SizeHistogram) -> SizeClass {
+    let mut sum = 0;
+    let reaches = |class: &SizeClass| {
+        sum += requests.count(*class);
+        sum as f64 >= 0.99 * requests.total() as f64
+    };
+    classes().find(reaches).unwrap()
+}
+
+#[test]
+fn broken_homes_are_found() {
+    let mut policy = SizeAware::new(ControlConfig::new(8)).unwrap();
+    let plan = policy.epoch(&histogram(&[(10, 9_950), (100_000, 40), (200_000, 40)])).clone();
+    assert_eq!(fault_of_homes(&plan, &SizeAware::place), None);
+    let by_taker: PlaceOf<'_> = &|_, taker, _| Place::Ring(taker);
+    let dealt: PlaceOf<'_> = &|_, _, class| Place::Ring(WorkerId((class.index() % 8) as u16));
+    let kept: PlaceOf<'_> = &|_, _, _| Place::Here;
+    for (place, expected) in [(by_taker, "several homes"), (dealt, "beside"), (kept, "stays")] {
+        assert!(fault_of_homes(&plan, place).unwrap().contains(expected), "{expected}");
+    }
+}
+
+#[test]
+fn unequal_costs_are_found() {
+    // By costs the many classes of small large requests are one worker's; dealt by their number they are not.
+    let config = ControlConfig::new(8);
+    let mut policy = SizeAware::new(config).unwrap();
+    let sizes: Vec<(u64, u64)> = (0..40).map(|step| (20_000 + step * 12_000, 20)).collect();
+    let requests = histogram(&[&[(10, 90_000)][..], &sizes].concat());
+    let plan = policy.epoch(&requests).clone();
+    let costs: Vec<f64> = policy.decision().ranges.iter().map(|range| range.cost).collect();
+    assert!(costs.len() > 2, "{plan:?}");
+    assert!(cost_off(&plan, &config, &requests, &costs) <= 1.0);
+    let moved = [&[costs[0] + 0.9 * costs[1], 0.1 * costs[1]][..], &costs[2..]].concat();
+    assert!(cost_off(&plan, &config, &requests, &moved) > 1.0, "{costs:?}");
+}
+
+#[test]
+fn a_loop_that_is_slow_or_nervous_is_found() {
+    let slow = ControlConfig { alpha: 0.1, ..ControlConfig::new(8) };
+    let mut policy = SizeAware::new(slow).unwrap();
+    assert!(off_after_step(&mut |requests| policy.epoch(requests).threshold, 1, 1400, 200) > 2);
+    assert!(moves_when_steady(&mut raw_percentile, 1) > 5);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_request_has_one_home_whoever_takes_it(
+        workers in 1usize..=24,
+        percentile in 50.0f64..=100.0,
+        epochs in prop::collection::vec(any_requests(), 0..3),
+    ) {
+        fn check<D: Dispatch>(mut policy: D, epochs: &[SizeHistogram]) -> Result<(), TestCaseError> {
+            prop_assert_eq!(fault_of_homes(policy.plan(), &D::place), None, "{}", D::NAME);
+            for requests in epochs {
+                let plan = policy.epoch(requests);
+                prop_assert_eq!(fault_of_homes(plan, &D::place), None, "{}: {:?}", D::NAME, plan);
+            }
+            Ok(())
+        }
+        let config = ControlConfig { percentile, ..ControlConfig::new(workers) };
+        with_each!(config, |policy| check(policy, &epochs));
+    }
+
+    #[test]
+    fn each_large_worker_has_its_part_to_within_a_class(workers in 2usize..=24, requests in any_requests()) {
+        fn check<D: Dispatch>(mut policy: D, config: &ControlConfig, requests: &SizeHistogram) -> Result<(), TestCaseError> {
+            policy.epoch(requests);
+            let costs: Vec<f64> = policy.decision().ranges.iter().map(|range| range.cost).collect();
+            // Reserved has no ranges: those who serve large requests share all of them.
+            if !policy.plan().ranges.is_empty() {
+                let off = cost_off(policy.plan(), config, requests, &costs);
+                prop_assert!(off <= 1.0 + 1e-9, "{}: off by {off} classes: {:?}", D::NAME, policy.decision());
+            }
+            Ok(())
+        }
+        let config = ControlConfig::new(workers);
+        with_each!(config, |policy| check(policy, &config, &requests));
+    }
+
+    #[test]
+    fn reserved_workers_are_as_many_as_small_requests_cost(workers in 3usize..=24, requests in any_requests()) {
+        let mut policy = Reserved::new(ControlConfig::new(workers)).unwrap();
+        let reserved = policy.epoch(&requests).reserved.len() as f64;
+        let serving = (workers - 1) as f64;
+        let wanted = (policy.decision().small_cost_share * serving).clamp(1.0, serving - 1.0);
+        prop_assert!((reserved - wanted).abs() <= 0.5 + 1e-9, "{reserved}, not {wanted} of {workers}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 6, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_step_is_followed_within_two_epochs(
+        seed in any::<u64>(),
+        step in prop::sample::select(vec![(1400, 4000), (4000, 1400), (200, 1400), (1400, 200)]),
+    ) {
+        fn check<D: Dispatch>(mut policy: D, seed: u64, (from, to): (u64, u64)) -> Result<(), TestCaseError> {
+            let off = off_after_step(&mut |requests| policy.epoch(requests).threshold, seed, from, to);
+            prop_assert!(off <= 2, "{}: {off} classes off after {from} to {to}", D::NAME);
+            Ok(())
+        }
+        with_each!(ControlConfig::new(8), |policy| check(policy, seed, step));
+    }
+
+    #[test]
+    fn a_steady_workload_moves_nothing(seed in any::<u64>()) {
+        fn check<D: Dispatch>(mut policy: D, seed: u64) -> Result<(), TestCaseError> {
+            let moves = moves_when_steady(&mut |requests| policy.epoch(requests).threshold, seed);
+            prop_assert!(moves <= 1, "{}: {moves} moves", D::NAME);
+            Ok(())
+        }
+        with_each!(ControlConfig::new(8), |policy| check(policy, seed));
+    }
+}
