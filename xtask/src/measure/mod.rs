@@ -7,6 +7,7 @@
 mod bars;
 mod chart;
 mod contestants;
+mod dispatch;
 mod engine;
 mod eviction;
 mod files;
@@ -29,8 +30,18 @@ use serde_json::Value;
 use contestants::Contestant;
 
 /// The figures, in the order in which they are measured.
-const FIGURES: [&str; 8] =
-    ["processor", "tails", "tails2", "memory", "files", "eviction", "engine", "native"];
+const FIGURES: [&str; 10] = [
+    "processor",
+    "tails",
+    "tails2",
+    "memory",
+    "files",
+    "eviction",
+    "engine",
+    "native",
+    "dispatch",
+    "dispatch-model",
+];
 
 /// What to measure, and for how long.
 #[derive(clap::Args, Debug)]
@@ -44,9 +55,15 @@ pub(crate) struct MeasureOptions {
     /// Seconds of each measurement [default: 4; engine: 1]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: Option<u32>,
-    /// Milliseconds of each measurement, for native
-    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(20..))]
-    millis: u32,
+    /// Milliseconds of each measurement, for native and dispatch [default: native: 500; dispatch: 1000]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(20..))]
+    millis: Option<u32>,
+    /// Over the native protocol instead of TCP, for dispatch
+    #[arg(long)]
+    native: bool,
+    /// Costs that `minos calibrate` has measured, for dispatch-model [default: docs/results/costs-sockets.toml]
+    #[arg(long, value_name = "FILE")]
+    costs: Option<PathBuf>,
     /// Items, for engine [default: as the data set says]
     #[arg(long)]
     keys: Option<u64>,
@@ -71,6 +88,20 @@ impl MeasureOptions {
             is_full: self.full,
         }
     }
+
+    /// Measures a figure that is a page of several tables.
+    fn page(&self, figure: &str, program: &Path, rounds: u32) -> anyhow::Result<Option<String>> {
+        let extent = dispatch::Extent { rounds, millis: self.millis.unwrap_or(1000), native: self.native };
+        Ok(Some(match figure {
+            "native" => {
+                let extent = native::Extent { rounds, millis: self.millis.unwrap_or(500) };
+                native::measure(program, &extent, &self.out)?
+            }
+            "dispatch" => dispatch::measure(program, &extent, &self.out)?,
+            "dispatch-model" => dispatch::validate(program, &extent, self.costs.as_deref(), &self.out)?,
+            _ => return Ok(None),
+        }))
+    }
 }
 
 /// Measures and writes a report and a picture.
@@ -83,10 +114,8 @@ pub(crate) fn run(options: &MeasureOptions) -> anyhow::Result<()> {
     for figure in &options.figures {
         let (seconds, rounds) = (options.seconds.unwrap_or(4), options.rounds.unwrap_or(5));
         let bench = Bench { program: program.clone(), seconds, rounds };
-        if figure == "native" {
-            let extent = native::Extent { rounds, millis: options.millis };
-            let text = native::measure(&program, &extent, &options.out)?;
-            finish(&text, &options.out.join("native.md"))?;
+        if let Some(text) = options.page(figure, &program, rounds)? {
+            finish(&text, &options.out.join(format!("{figure}.md")))?;
             continue;
         }
         let report = match figure.as_str() {

@@ -5,7 +5,7 @@
 mod curves;
 mod direction;
 mod large;
-mod plot;
+pub(in crate::measure) mod plot;
 mod runner;
 mod widths;
 

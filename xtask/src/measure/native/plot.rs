@@ -8,10 +8,10 @@ use plotters::{
 };
 
 /// A curve: operations a second and microseconds.
-pub(super) struct Line {
-    pub(super) name: &'static str,
-    pub(super) p50: Vec<(f64, f64)>,
-    pub(super) p99: Vec<(f64, f64)>,
+pub(in crate::measure) struct Line {
+    pub(in crate::measure) name: &'static str,
+    pub(in crate::measure) p50: Vec<(f64, f64)>,
+    pub(in crate::measure) p99: Vec<(f64, f64)>,
 }
 
 const SIZE: (u32, u32) = (1200, 480);
@@ -28,7 +28,7 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<LogCoord<f64>, LogCoord<f64>>>;
 
 /// Draws the lines as an SVG file at `path`.
-pub(super) fn draw(lines: &[Line], path: &Path) -> anyhow::Result<()> {
+pub(in crate::measure) fn draw(lines: &[Line], path: &Path) -> anyhow::Result<()> {
     crate::measure::fonts::register();
     let root = SVGBackend::new(path, SIZE).into_drawing_area();
     root.fill(&WHITE)?;

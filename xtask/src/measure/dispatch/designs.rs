@@ -1,0 +1,128 @@
+//! The servers under measurement: one for each design.
+
+use std::{
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use anyhow::ensure;
+
+use crate::measure::contestants::{self, Contestant};
+
+/// A design, by its name on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Design {
+    pub(super) name: &'static str,
+    /// Whether it is one of those that Minos is compared with.
+    pub(super) is_rival: bool,
+}
+
+pub(super) const KEYHASH: Design = Design { name: "keyhash", is_rival: true };
+pub(super) const SIZE_AWARE: Design = Design { name: "size-aware", is_rival: false };
+const DESIGNS: [Design; 6] = [
+    KEYHASH,
+    Design { name: "handoff", is_rival: true },
+    Design { name: "stealing", is_rival: true },
+    SIZE_AWARE,
+    Design { name: "helping", is_rival: false },
+    Design { name: "fractional", is_rival: false },
+];
+
+/// Whether processes may be put before all others (SCHED_FIFO).
+pub(super) fn may_be_realtime() -> bool {
+    let probe = Command::new("chrt").args(["--fifo", "1", "true"]).stderr(Stdio::null()).status();
+    probe.is_ok_and(|status| status.success())
+}
+
+/// A server that is up.
+pub(super) struct Contest {
+    pub(super) name: &'static str,
+    pub(super) design: Design,
+    pub(super) workers: u32,
+    server: Contestant,
+    scheme: &'static str,
+}
+
+/// HKH, with one worker.
+const KEYHASH_ALONE: &str = "keyhash, one worker";
+
+/// The name of a design with one worker.
+fn alone(design: Design) -> &'static str {
+    if design == KEYHASH { KEYHASH_ALONE } else { "size-aware, one worker" }
+}
+
+impl Contest {
+    /// All designs with two workers; the first one is HKH. Behind them, what one worker can tell apart.
+    pub(super) fn start_all(program: &Path, native: bool) -> anyhow::Result<Vec<Self>> {
+        let mut contests = Vec::with_capacity(DESIGNS.len() + 2);
+        for design in DESIGNS {
+            let options = ["--workers", "2", "--poll", "sleep", "--dispatch", design.name];
+            contests.push(Self::start(program, design, design.name, "0,1", &options, native)?);
+        }
+        for design in [KEYHASH, SIZE_AWARE] {
+            let options = ["--workers", "1", "--poll", "sleep", "--dispatch", design.name];
+            contests.push(Self::start(program, design, alone(design), "0", &options, native)?);
+        }
+        Ok(contests)
+    }
+
+    /// A worker on the first processor that spins for so long that it does not sleep under load, and that tells large
+    /// requests by this percentile.
+    pub(super) fn start_spinning(
+        program: &Path,
+        design: Design,
+        percentile: &str,
+        native: bool,
+    ) -> anyhow::Result<Self> {
+        let spinning = ["--poll", "adaptive", "--spin-max", "20ms", "--percentile", percentile];
+        let options = [&["--workers", "1", "--dispatch", design.name], &spinning[..]].concat();
+        Self::start(program, design, design.name, "0", &options, native)
+    }
+
+    /// HKH with a worker on the first processor that sleeps when it has nothing to do, so that its processor time is
+    /// that of requests.
+    pub(super) fn start_sleeping(program: &Path) -> anyhow::Result<Self> {
+        let options = ["--workers", "1", "--poll", "sleep", "--dispatch", KEYHASH.name];
+        Self::start(program, KEYHASH, KEYHASH.name, "0", &options, false)
+    }
+
+    fn start(
+        program: &Path,
+        design: Design,
+        name: &'static str,
+        cpus: &str,
+        options: &[&str],
+        native: bool,
+    ) -> anyhow::Result<Self> {
+        let start = if native { contestants::minos_native } else { contestants::minos };
+        let server = start(name, program, cpus, options)?;
+        let scheme = if native { "minos" } else { "memcached" };
+        Ok(Self { name, design, workers: if cpus == "0" { 1 } else { 2 }, server, scheme })
+    }
+
+    /// The name of HKH with as many workers.
+    pub(super) fn keyhash(&self) -> &'static str {
+        if self.workers == 1 { KEYHASH_ALONE } else { KEYHASH.name }
+    }
+
+    pub(super) fn target(&self) -> String {
+        self.server.target_in(self.scheme)
+    }
+
+    /// What it is loaded over.
+    pub(super) fn loading_target(&self) -> String {
+        self.server.target_in("memcached")
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.server.pid()
+    }
+
+    /// Puts its workers before everything else on their processors.
+    pub(super) fn make_realtime(&self) -> anyhow::Result<()> {
+        let pid = self.pid().to_string();
+        let output = Command::new("chrt").args(["--all-tasks", "--fifo", "--pid", "1", &pid]).output()?;
+        ensure!(output.status.success(), "chrt: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(())
+    }
+}

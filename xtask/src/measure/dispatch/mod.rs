@@ -1,0 +1,136 @@
+//! The designs that dispatch requests beside each other on two processors (Minos §6), and the simulator of dispatch
+//! beside a server.
+
+mod calibration;
+mod designs;
+mod gaps;
+mod loads;
+mod model;
+mod noise;
+mod runner;
+mod saturation;
+mod scatter;
+mod table;
+mod validation;
+
+use std::{fmt::Write as _, fs, path::Path};
+
+use anyhow::Context;
+
+use super::report::Report;
+use designs::Contest;
+use runner::Runner;
+
+/// How much is measured, and of what.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Extent {
+    pub(super) rounds: u32,
+    /// Milliseconds of each measurement.
+    pub(super) millis: u32,
+    /// Over the native protocol instead of TCP.
+    pub(super) native: bool,
+}
+
+impl Extent {
+    fn protocol(&self) -> &'static str {
+        if self.native { "the native protocol" } else { "memcached's protocol over TCP" }
+    }
+
+    /// The command that measures the same again.
+    fn command(&self, figure: &str) -> String {
+        let Self { rounds, millis, native } = self;
+        let protocol = if *native { " --native" } else { "" };
+        format!("`cargo xtask measure {figure} --rounds {rounds} --millis {millis}{protocol}`")
+    }
+}
+
+/// The paper's default workload: p_L = 0.125 %, s_L = 500 KB, 95:5, zipf 0.99 (Minos §5.3).
+const PAPER: [&str; 6] = ["--workload", "etc", "--keys", "100000", "--large-keys", "500"];
+
+/// Measures all designs; writes all samples to `dispatch.csv` and a picture to `dispatch.svg`. The text is for
+/// `dispatch.md`.
+pub(super) fn measure(program: &Path, extent: &Extent, out: &Path) -> anyhow::Result<String> {
+    let mut runner = Runner::new(program, extent.millis);
+    let contests = Contest::start_all(program, extent.native)?;
+    for contest in &contests {
+        runner.load(contest, &PAPER)?;
+        runner.load(contest, &noise::WORKLOAD)?;
+    }
+    let most_per_s = saturation::keyhash_per_s(&mut runner, &contests)?;
+    let mut loads = loads::Loads::new(&contests, most_per_s);
+    let (mut saturation, mut noise) = (saturation::table(&contests), noise::table(&contests));
+    for round in 1..=extent.rounds {
+        eprintln!("dispatch: round {round} of {}", extent.rounds);
+        saturation.round(&mut runner, &contests, round)?;
+        loads.round(&mut runner, &contests, round)?;
+        noise.round(&mut runner, &contests, round)?;
+    }
+    super::native::plot::draw(&loads.lines(), &out.join("dispatch.svg"))?;
+    write_samples(&runner, &out.join("dispatch.csv"))?;
+    let sections =
+        [loads.small_p99(), saturation::report(&saturation), noise::report(&noise), loads.report()];
+    let targets = [loads.targets(), saturation::targets(&saturation), noise::targets(&noise)].concat();
+    let head = format!(
+        "# Designs of dispatch on two processors\n\nMeasured over {}, open loop with Poisson arrivals unless it says \
+         otherwise; {} interleaved rounds of {} ms, medians (smallest to largest). Two workers, one bound to each \
+         processor, which sleep when they have nothing to do; the driver has one thread on the second processor{}. \
+         {}; all samples are in `dispatch.csv`.\n\n{}\n\n![Latency against throughput](dispatch.svg)\n\n\
+         | target | wanted | measured | |\n|---|---|---|---|\n{targets}",
+        extent.protocol(),
+        extent.rounds,
+        extent.millis,
+        runner.driver_in_words(),
+        extent.command("dispatch"),
+        runner.disturbance(),
+    );
+    Ok(page(head, &sections))
+}
+
+/// Sets what the simulator of dispatch predicts beside what a server with one worker does; writes all samples to
+/// `dispatch-model.csv`, a picture to `dispatch-model.svg` and the costs to `dispatch-costs.toml`. The text is for
+/// `dispatch-model.md`.
+pub(super) fn validate(
+    program: &Path,
+    extent: &Extent,
+    costs: Option<&Path>,
+    out: &Path,
+) -> anyhow::Result<String> {
+    let mut runner = Runner::new(program, extent.millis);
+    let outcome = validation::measure(&mut runner, program, extent, costs, out)?;
+    scatter::draw(&outcome.points(), &out.join("dispatch-model.svg"))?;
+    write_samples(&runner, &out.join("dispatch-model.csv"))?;
+    let head = format!(
+        "# The simulator of dispatch beside a server\n\nMeasured over {}: a server with one worker that spins, alone on \
+         the first processor, driver on the second{}, open loop with Poisson arrivals; {} interleaved rounds of {} \
+         ms, medians (smallest to largest). Predicted by `minos sim dispatch` with one worker, the same rate and the same \
+         mix. {}; all samples are in `dispatch-model.csv`, the costs in `dispatch-costs.toml`.\n\n{}\n\n\
+         ![Predicted and measured](dispatch-model.svg)\n\n{}",
+        extent.protocol(),
+        runner.spinning_in_words(),
+        extent.rounds,
+        runner.millis(),
+        extent.command("dispatch-model"),
+        runner.disturbance(),
+        outcome.verdict(),
+    );
+    Ok(page(head, &outcome.reports()))
+}
+
+fn write_samples(runner: &Runner<'_>, path: &Path) -> anyhow::Result<()> {
+    fs::write(path, runner.csv()).with_context(|| path.display().to_string())
+}
+
+/// A page of sections, whose titles are one level below its own.
+fn page(head: String, sections: &[Report]) -> String {
+    let mut text = head;
+    for section in sections {
+        let _ = write!(text, "\n#{section}");
+    }
+    text
+}
+
+/// A row of a table of targets.
+fn target(what: &str, wanted: &str, measured: &str, is_met: bool) -> String {
+    let verdict = if is_met { "met" } else { "not met" };
+    format!("| {what} | {wanted} | {measured} | {verdict} |\n")
+}

@@ -1,0 +1,63 @@
+//! The highest throughput of each design.
+
+use super::{
+    PAPER,
+    designs::Contest,
+    runner::{Case, Pace, Runner},
+    table::Table,
+    target,
+};
+use crate::measure::{
+    Samples,
+    report::{Report, cell},
+};
+
+/// Measurements of HKH by which the loads are chosen.
+const BEFORE: u32 = 3;
+/// Share of HKH's throughput that size-aware sharding is to reach.
+const SHARE_MIN: f64 = 0.9;
+
+fn arguments() -> Vec<&'static str> {
+    [&PAPER[..], &["--rate", "max"]].concat()
+}
+
+/// What HKH reaches, so that loads can be chosen; the first server is HKH with two workers.
+pub(super) fn keyhash_per_s(runner: &mut Runner<'_>, contests: &[Contest]) -> anyhow::Result<f64> {
+    let mut samples = Samples::default();
+    for _ in 0..BEFORE {
+        let case = Case { name: "saturation before", round: 0, pace: Pace::Sleep };
+        samples.push(runner.measure(&contests[0], case, &arguments())?.achieved_per_s);
+    }
+    Ok(samples.median())
+}
+
+/// Requests in closed loop.
+pub(super) fn table(contests: &[Contest]) -> Table {
+    Table::new("saturation", arguments(), contests)
+}
+
+pub(super) fn targets(table: &Table) -> String {
+    let ratio = table.size_aware_to_keyhash(|sample| sample.achieved_per_s);
+    let what = "throughput at saturation, size-aware to keyhash";
+    target(what, &format!("at least {SHARE_MIN}"), &cell(&ratio, 2), ratio.median() >= SHARE_MIN)
+}
+
+pub(super) fn report(table: &Table) -> Report {
+    let mut report = Report::new(
+        "Throughput at saturation",
+        "The same workload in closed loop on 16 connections with one request each at a time. The ratio is to keyhash \
+         with as many workers in the same round. Where the driver has a worker's processor, both take from the same \
+         time: processor time a request says more about the server than requests a second.",
+        &["design", "thousand requests a second", "ratio", "server's processor time a request, us", "ratio"],
+    );
+    for row in &table.rows {
+        report.rows.push(vec![
+            row.name.to_owned(),
+            cell(&row.series.samples(|sample| sample.achieved_per_s / 1e3), 1),
+            cell(&table.to_keyhash(row, |sample| sample.achieved_per_s), 2),
+            cell(&row.series.samples(|sample| sample.server_cpu_us), 2),
+            cell(&table.to_keyhash(row, |sample| sample.server_cpu_us), 2),
+        ]);
+    }
+    report
+}
