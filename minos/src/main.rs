@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod calibrate;
 mod client;
 mod demo;
 mod figures;
@@ -30,6 +31,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Bench(Box<bench::BenchArgs>),
+    Calibrate(calibrate::CalibrateArgs),
     Del(client::DelArgs),
     Demo(demo::DemoArgs),
     Figures(figures::FiguresArgs),
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
     start_log(Arc::clone(&verbosity));
     let result = match &cli.command {
         Command::Bench(args) => bench::run(args),
+        Command::Calibrate(args) => calibrate::run(args),
         Command::Del(args) => return args.run(),
         Command::Demo(args) => demo::run(args),
         Command::Figures(args) => figures::run(args),

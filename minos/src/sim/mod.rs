@@ -10,6 +10,8 @@ mod table;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
+pub(crate) use table::{rounded, table};
+
 /// Simulate queues and servers, with the code that decides in the server.
 #[derive(Args, Debug)]
 pub(crate) struct SimArgs {

@@ -3,7 +3,7 @@
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
 /// A table whose first `names` columns hold names and the others numbers.
-pub(super) fn table(header: &[&str], names: usize, rows: impl IntoIterator<Item = Vec<String>>) -> Table {
+pub(crate) fn table(header: &[&str], names: usize, rows: impl IntoIterator<Item = Vec<String>>) -> Table {
     let cell = |(column, text): (usize, &str)| {
         let cell = Cell::new(text);
         if column < names { cell } else { cell.set_alignment(CellAlignment::Right) }
@@ -18,7 +18,7 @@ pub(super) fn table(header: &[&str], names: usize, rows: impl IntoIterator<Item 
 }
 
 /// Three significant digits, as much as is kept.
-pub(super) fn rounded(value: f64) -> String {
+pub(crate) fn rounded(value: f64) -> String {
     let magnitude = if value == 0.0 { 0 } else { value.abs().log10().floor() as i32 };
     format!("{value:.*}", (2 - magnitude).clamp(0, 6) as usize)
 }

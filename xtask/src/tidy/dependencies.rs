@@ -21,7 +21,7 @@ const ALLOWED: [(&str, &[&str]); 19] = [
     ("rack", &["base"]),
     ("rackmodel", &["base", "rack"]),
     ("sim", &["base", "sched", "workload"]),
-    ("minos", &["base", "client", "engine", "net", "node", "rackmodel", "sched", "sim", "workload"]),
+    ("minos", &["base", "client", "engine", "net", "node", "proto", "rackmodel", "sched", "sim", "sync", "workload"]),
     ("xtask", &["base", "testkit"]),
 ];
 

@@ -1,0 +1,159 @@
+//! `minos calibrate`: what the steps of a request cost on this machine, by the code that serves it.
+//!
+//! Each thing is measured in batches, so that the clock is read seldom, in turn with the others, so that what disturbs
+//! the machine disturbs all of them, and many times, so that a median can be taken. What depends on a number, such as
+//! that of datagrams or bytes, is measured at several and told apart by a line (Theil and Sen) into what one more
+//! costs and what there is besides.
+
+mod cpus;
+mod measured;
+mod native;
+mod network;
+mod report;
+mod rings;
+mod samples;
+mod sockets;
+mod stats;
+mod table;
+mod transfers;
+
+use std::{fs, path::PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use clap::{Args, ValueEnum};
+
+use crate::bench::{emit, emit_json};
+use measured::Measured;
+use report::Report;
+
+/// Measure what the steps of a request cost on this machine, for `minos sim dispatch --costs FILE`.
+///
+/// Measured is this binary's own code: look-ups, parsing, executing and composing, copies, datagrams and calls,
+/// hand-offs between workers, polling. It takes about half a minute and two processors, on which nothing else should
+/// run.
+#[derive(Args, Debug)]
+pub(crate) struct CalibrateArgs {
+    /// Write the costs to a file that `minos sim dispatch --costs` reads
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+
+    /// How packets come and go
+    #[arg(long = "path", value_enum, value_name = "PATH", default_value_t = PacketPath::Sockets)]
+    packet_path: PacketPath,
+
+    /// What a worker with nothing to do does
+    #[arg(long, value_enum, value_name = "WAY", default_value_t = Poll::Busy)]
+    poll: Poll,
+
+    /// Bandwidth of the link, in Gbit/s [default: what loopback carries; for kernel-bypass 40]
+    #[arg(long, value_name = "GBPS")]
+    link_gbps: Option<f64>,
+
+    /// What everything random comes from
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// Measure little, to see that it works: the figures are worth nothing
+    #[arg(long)]
+    quick: bool,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// How packets come and go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum PacketPath {
+    /// Through the kernel: UDP over loopback
+    Sockets,
+    /// Without a kernel: only what the server itself does with a packet; there is no driver here to measure
+    KernelBypass,
+}
+
+/// What a worker with nothing to do does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Poll {
+    /// It looks again and again
+    Busy,
+    /// It sleeps until it is woken
+    Sleep,
+}
+
+impl PacketPath {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Sockets => "sockets",
+            Self::KernelBypass => "kernel-bypass",
+        }
+    }
+}
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+struct Scale {
+    /// Small items in the table.
+    small_items: usize,
+    /// Bytes of the values of each size.
+    size_bytes: usize,
+    /// Rounds that count.
+    rounds: usize,
+    /// Operations of a sample.
+    batch: usize,
+    /// Calls of a sample.
+    calls: usize,
+    /// Times that something goes to and fro in a sample.
+    round_trips: usize,
+    /// Wake-ups of a sample.
+    wakes: usize,
+    /// Trains of a sample.
+    trains: usize,
+}
+
+impl Scale {
+    /// The table of small items is 500 MiB and more, which no cache holds.
+    const WHOLE: Self = Self {
+        small_items: 3 << 20,
+        size_bytes: 32 << 20,
+        rounds: 51,
+        batch: 4096,
+        calls: 64,
+        round_trips: 1000,
+        wakes: 20,
+        trains: 400,
+    };
+
+    const QUICK: Self = Self {
+        small_items: 1 << 14,
+        size_bytes: 2 << 20,
+        rounds: 3,
+        batch: 256,
+        calls: 8,
+        round_trips: 20,
+        wakes: 2,
+        trains: 20,
+    };
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// Something cannot be measured, or the file or standard output not written.
+pub(crate) fn run(args: &CalibrateArgs) -> Result<()> {
+    if let Some(gbps) = args.link_gbps {
+        ensure!((0.001..=1e5).contains(&gbps), "--link-gbps: {gbps} is not allowed; allowed is 0.001 to 1e5");
+    }
+    let scale = if args.quick { Scale::QUICK } else { Scale::WHOLE };
+    let measured = Measured::take(&scale, args.packet_path, args.seed)?;
+    let report = Report::of(args, &measured);
+    report.costs.check()?;
+    if let Some(path) = &args.out {
+        fs::write(path, report.toml()?).with_context(|| format!("--out {}", path.display()))?;
+    }
+    if args.json {
+        emit_json(&report)?
+    } else {
+        emit(&report.to_string())?
+    }
+    Ok(())
+}

@@ -1,0 +1,163 @@
+//! Measuring several things in turn, so that what disturbs the machine for a while disturbs all of them a little.
+
+use std::{
+    sync::OnceLock,
+    time::{Duration, Instant},
+};
+
+use anyhow::Result;
+
+use super::stats::{Figure, Line, median};
+
+/// Looks at the clock from which it is known what one takes.
+const LOOKS: usize = 1001;
+
+/// Something that is measured, at one place or at several.
+pub(super) trait Subject {
+    /// What is measured, for errors and progress.
+    fn name(&self) -> &'static str;
+
+    /// Where: the numbers over which a line is laid, such as packets or bytes.
+    fn places(&self) -> &[f64];
+
+    /// One sample at the place of this index: what an operation takes, in the unit of the subject.
+    ///
+    /// # Errors
+    /// It cannot be measured.
+    fn sample(&mut self, place: usize) -> Result<f64>;
+}
+
+/// Times groups of operations. Of the groups the median counts, so that one in which the thread had to wait for its
+/// processor does not.
+#[derive(Debug, Default)]
+pub(super) struct Stopwatch {
+    /// Nanoseconds of an operation, by group.
+    groups: Vec<f64>,
+}
+
+impl Stopwatch {
+    /// Times `group`, which has so many operations.
+    pub(super) fn time<R>(&mut self, operations: usize, group: impl FnOnce() -> R) -> R {
+        let start = Instant::now();
+        let result = group();
+        self.note(start.elapsed(), operations);
+        result
+    }
+
+    /// Notes a group that was timed.
+    pub(super) fn note(&mut self, elapsed: Duration, operations: usize) {
+        let ns = (elapsed.as_nanos() as f64 - look_ns()).max(0.0);
+        self.groups.push(ns / operations.max(1) as f64);
+    }
+
+    /// Nanoseconds of an operation.
+    pub(super) fn typical_ns(&self) -> f64 {
+        median(&self.groups)
+    }
+}
+
+/// What looking at the clock adds to what is timed, in nanoseconds.
+fn look_ns() -> f64 {
+    static LOOK_NS: OnceLock<f64> = OnceLock::new();
+    *LOOK_NS.get_or_init(|| {
+        let looks: Vec<f64> = (0..LOOKS).map(|_| Instant::now().elapsed().as_nanos() as f64).collect();
+        median(&looks)
+    })
+}
+
+/// What was measured of a subject.
+#[derive(Clone, Debug)]
+pub(super) struct Samples {
+    places: Vec<f64>,
+    by_place: Vec<Vec<f64>>,
+}
+
+impl Samples {
+    /// At the place of this index.
+    pub(super) fn at(&self, place: usize) -> Figure {
+        self.by_place.get(place).map_or_else(Figure::default, |samples| Figure::of(samples))
+    }
+
+    /// Over all places.
+    pub(super) fn line(&self) -> Line {
+        Line::through(&self.places, &self.by_place)
+    }
+
+    /// Samples at each place.
+    pub(super) fn rounds(&self) -> usize {
+        self.by_place.iter().map(Vec::len).min().unwrap_or(0)
+    }
+}
+
+/// Measures each of `subjects` at each place once a round, `rounds` times after one that does not count; `tick` is
+/// called after each round.
+///
+/// # Errors
+/// One cannot be measured.
+pub(super) fn measure<const N: usize>(
+    mut subjects: [&mut dyn Subject; N],
+    rounds: usize,
+    tick: impl Fn(),
+) -> Result<[Samples; N]> {
+    let mut measured = subjects.each_ref().map(|subject| Samples {
+        places: subject.places().to_vec(),
+        by_place: vec![Vec::with_capacity(rounds); subject.places().len()],
+    });
+    for round in 0..=rounds {
+        for (subject, samples) in subjects.iter_mut().zip(&mut measured) {
+            for (place, samples) in samples.by_place.iter_mut().enumerate() {
+                let sample = subject.sample(place).map_err(|error| error.context(subject.name()))?;
+                if round > 0 {
+                    samples.push(sample);
+                }
+            }
+        }
+        tick();
+    }
+    Ok(measured)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Counting<'a>(&'static str, &'a std::cell::RefCell<Vec<(&'static str, usize)>>);
+
+    impl Subject for Counting<'_> {
+        fn name(&self) -> &'static str {
+            self.0
+        }
+
+        fn places(&self) -> &[f64] {
+            &[10.0, 20.0]
+        }
+
+        fn sample(&mut self, place: usize) -> Result<f64> {
+            self.1.borrow_mut().push((self.0, place));
+            Ok(5.0 + 3.0 * self.places()[place])
+        }
+    }
+
+    #[test]
+    fn a_group_that_was_held_up_does_not_count() {
+        let mut watch = Stopwatch::default();
+        for elapsed in [64_000, 64_000, 50_000_000] {
+            watch.note(Duration::from_nanos(elapsed), 64);
+        }
+        let typical_ns = watch.typical_ns();
+        // Less what looking at the clock takes.
+        assert!(typical_ns > 500.0 && typical_ns <= 1000.0, "{typical_ns}");
+        assert_eq!(watch.time(1, || 7), 7);
+    }
+
+    #[test]
+    fn subjects_take_turns_and_the_first_round_does_not_count() {
+        let order = std::cell::RefCell::new(Vec::new());
+        let (mut a, mut b) = (Counting("a", &order), Counting("b", &order));
+        let [samples, _] = measure([&mut a, &mut b], 2, || ()).unwrap();
+        assert_eq!(order.take(), [("a", 0), ("a", 1), ("b", 0), ("b", 1)].repeat(3));
+        assert_eq!(samples.rounds(), 2);
+        assert_eq!(samples.at(1), Figure::exact(65.0));
+        assert_eq!((samples.line().slope.value, samples.line().intercept.value), (3.0, 5.0));
+    }
+}
