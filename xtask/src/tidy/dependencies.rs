@@ -19,7 +19,7 @@ const ALLOWED: [(&str, &[&str]); 19] = [
     ("workload", &["base", "proto", "net"]),
     ("testkit", &["base"]),
     ("rack", &["base"]),
-    ("rackmodel", &["base", "rack"]),
+    ("rackmodel", &["base", "rack", "sim"]),
     ("sim", &["base", "sched", "workload"]),
     ("minos", &["base", "client", "engine", "net", "node", "proto", "rackmodel", "sched", "sim", "sync", "workload"]),
     ("xtask", &["base", "testkit"]),
