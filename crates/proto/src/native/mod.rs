@@ -14,6 +14,7 @@ mod composer;
 mod directory;
 mod header;
 mod operation;
+mod records;
 mod reply;
 mod seal;
 mod transfer;
@@ -22,6 +23,7 @@ pub use composer::{Composer, Outcome};
 pub use directory::{Access, HELLO_BYTES, Hello, WELCOME_BYTES, Welcome, WelcomeFlags};
 pub use header::{Flags, Header, Kind, Reason, refusal_of, version_of};
 pub use operation::{Detail, OpFlags, Opcode, Operation, Operations, operations};
+pub use records::{Record, Records};
 pub use reply::{Replies, ReplyRecord, Status, replies};
 pub use seal::SealKey;
 pub use transfer::{

@@ -8,13 +8,14 @@
 //!
 //! then the key, the value, and zeros up to the next multiple of 8 bytes.
 
-use std::{iter::FusedIterator, ops::BitOr};
+use std::ops::BitOr;
 
 use minos_base::{KeyHash, limits::KEY_BYTES_MAX};
 
 use super::{
-    Header, Kind, LONG_HEAD_BYTES, Malformed, RECORD_ALIGN, SHORT_HEAD_BYTES,
+    Header, Kind, LONG_HEAD_BYTES, Malformed, SHORT_HEAD_BYTES,
     bytes::{head, put, u16_at, u32_at, u64_at},
+    records::{Record, Records, behind_padding},
 };
 
 /// What is to be done.
@@ -231,8 +232,11 @@ impl<'a> Operation<'a> {
         put(out, 28, self.detail.once.to_le_bytes());
         put(out, 32, self.detail.operand.to_le_bytes());
     }
+}
 
-    /// Reads the record at the front of `records`, and what is behind it.
+impl<'a> Record<'a> for Operation<'a> {
+    const KIND: Kind = Kind::Request;
+
     #[inline]
     fn parse(records: &'a [u8]) -> Result<(Self, &'a [u8]), Malformed> {
         let (short, behind) = head::<SHORT_HEAD_BYTES>(records, Malformed::Record)?;
@@ -268,50 +272,11 @@ fn read_detail(bytes: &[u8]) -> Result<(Detail, &[u8]), Malformed> {
     Ok((detail, behind))
 }
 
-/// What follows the padding of a record of `record_bytes`; `behind` begins with the padding.
-#[inline]
-pub(super) fn behind_padding(behind: &[u8], record_bytes: usize) -> Result<&[u8], Malformed> {
-    let padding_bytes = record_bytes.wrapping_neg() % RECORD_ALIGN;
-    behind.get(padding_bytes..).ok_or(Malformed::Record)
-}
+/// The operations of a request.
+pub type Operations<'a> = Records<'a, Operation<'a>>;
 
 /// The operations of `datagram`, whose header is `header`: none if that is no request.
 #[inline]
 pub fn operations<'d>(datagram: &'d [u8], header: &Header) -> Operations<'d> {
-    let left = if header.kind == Kind::Request { header.count } else { 0 };
-    Operations { records: header.body(datagram), left }
+    Records::new(datagram, header)
 }
-
-/// The operations of a request, in their order; it ends with the first one that cannot be read. Bytes behind
-/// the last one are not looked at.
-#[derive(Clone, Debug)]
-pub struct Operations<'a> {
-    records: &'a [u8],
-    left: u16,
-}
-
-impl<'a> Iterator for Operations<'a> {
-    type Item = Result<Operation<'a>, Malformed>;
-
-    #[inline]
-    fn next(&mut self) -> Option<Self::Item> {
-        self.left = self.left.checked_sub(1)?;
-        Some(match Operation::parse(self.records) {
-            Ok((operation, behind)) => {
-                self.records = behind;
-                Ok(operation)
-            }
-            Err(malformed) => {
-                self.left = 0;
-                Err(malformed)
-            }
-        })
-    }
-
-    #[inline]
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        (usize::from(self.left.min(1)), Some(usize::from(self.left)))
-    }
-}
-
-impl FusedIterator for Operations<'_> {}

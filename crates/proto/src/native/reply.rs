@@ -6,12 +6,10 @@
 //!
 //! then the value, and zeros up to the next multiple of 8 bytes.
 
-use std::iter::FusedIterator;
-
 use super::{
     Header, Kind, Malformed, Opcode, REPLY_HEAD_BYTES,
     bytes::{head, put, u32_at, u64_at},
-    operation::behind_padding,
+    records::{Record, Records, behind_padding},
 };
 
 /// How an operation ended.
@@ -151,6 +149,10 @@ impl<'a> ReplyRecord<'a> {
         put(out, 12, self.item_flags.to_le_bytes());
         put(out, 16, self.cas.to_le_bytes());
     }
+}
+
+impl<'a> Record<'a> for ReplyRecord<'a> {
+    const KIND: Kind = Kind::Reply;
 
     #[inline]
     fn parse(records: &'a [u8]) -> Result<(Self, &'a [u8]), Malformed> {
@@ -169,43 +171,11 @@ impl<'a> ReplyRecord<'a> {
     }
 }
 
+/// The records of a reply.
+pub type Replies<'a> = Records<'a, ReplyRecord<'a>>;
+
 /// The records of `datagram`, whose header is `header`: none if that is no reply.
 #[inline]
 pub fn replies<'d>(datagram: &'d [u8], header: &Header) -> Replies<'d> {
-    let left = if header.kind == Kind::Reply { header.count } else { 0 };
-    Replies { records: header.body(datagram), left }
+    Records::new(datagram, header)
 }
-
-/// The records of a reply, in their order; it ends with the first one that cannot be read. Bytes behind the
-/// last one are not looked at.
-#[derive(Clone, Debug)]
-pub struct Replies<'a> {
-    records: &'a [u8],
-    left: u16,
-}
-
-impl<'a> Iterator for Replies<'a> {
-    type Item = Result<ReplyRecord<'a>, Malformed>;
-
-    #[inline]
-    fn next(&mut self) -> Option<Self::Item> {
-        self.left = self.left.checked_sub(1)?;
-        Some(match ReplyRecord::parse(self.records) {
-            Ok((record, behind)) => {
-                self.records = behind;
-                Ok(record)
-            }
-            Err(malformed) => {
-                self.left = 0;
-                Err(malformed)
-            }
-        })
-    }
-
-    #[inline]
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        (usize::from(self.left.min(1)), Some(usize::from(self.left)))
-    }
-}
-
-impl FusedIterator for Replies<'_> {}
