@@ -14,8 +14,9 @@ use super::{
     datagram::{DatagramThread, MemcachedLink, NativeLink, Terms},
     recorder::Recorder,
     run::{Moment, RunConfig, RunError},
+    schedule::{Feed, Orders, Schedule},
     target::Manner,
-    thread::{DriverThread, Feed, Orders},
+    thread::DriverThread,
 };
 use crate::{Workload, model::OpSource};
 
@@ -185,22 +186,16 @@ impl<'a> Crew<'a> {
     }
 
     fn member(&self, clock: RunClock, feeds: Vec<Feed<'a>>, seats: Seats<'a>) -> io::Result<Member<'a>> {
-        let (orders, dataset) = (self.orders, &self.workload.dataset);
+        let schedule = Schedule::new(self.orders, clock, feeds)?;
         let recorder = Recorder::new(self.window_ns.clone());
         Ok(match seats {
-            Seats::Connections(connections) => Member::Stream(Box::new(DriverThread::new(
-                orders,
-                dataset,
-                clock,
-                feeds,
-                connections,
-                recorder,
-            )?)),
-            Seats::Native(links) => {
-                Member::Native(Box::new(DatagramThread::new(orders, clock, feeds, links, recorder)?))
+            Seats::Connections(connections) => {
+                let dataset = &self.workload.dataset;
+                Member::Stream(Box::new(DriverThread::new(schedule, dataset, connections, recorder)?))
             }
+            Seats::Native(links) => Member::Native(Box::new(DatagramThread::new(schedule, links, recorder)?)),
             Seats::Memcached(links) => {
-                Member::Memcached(Box::new(DatagramThread::new(orders, clock, feeds, links, recorder)?))
+                Member::Memcached(Box::new(DatagramThread::new(schedule, links, recorder)?))
             }
         })
     }

@@ -9,6 +9,7 @@ mod datagram;
 mod recorder;
 mod report;
 mod run;
+mod schedule;
 mod target;
 mod thread;
 

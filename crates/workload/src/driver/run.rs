@@ -8,8 +8,8 @@ use super::{
     crew::{Crew, Share, layout},
     recorder::Recorder,
     report::{DriverShare, LatencyReport, LoadReport, Report, errors_by_name},
+    schedule::{Orders, Timing},
     target::{Manner, Target},
-    thread::{Orders, Timing},
 };
 use crate::{Workload, model::OpSource};
 

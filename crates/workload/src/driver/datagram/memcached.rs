@@ -34,9 +34,6 @@ const FRAME_BYTES: usize = 8;
 /// What fits an Ethernet frame. A request is one datagram.
 const DATAGRAM_BYTES_MAX: usize = 1472;
 
-/// Requests on a socket that wait for answers: half of the numbers there are.
-const IN_FLIGHT_MAX: usize = 1 << 15;
-
 /// A reply of which not all datagrams are there.
 enum Partial {
     /// They say which they are.
@@ -234,6 +231,8 @@ impl<'a> MemcachedLink<'a> {
 impl<'a> Link<'a> for MemcachedLink<'a> {
     /// A command is a GET of many keys or a SET of one.
     const IS_MIXED: bool = false;
+    /// Half of the numbers that requests may have.
+    const IN_FLIGHT_MAX: usize = 1 << 15;
 
     fn socket(&self) -> BorrowedFd<'_> {
         self.port.as_fd()
@@ -241,10 +240,6 @@ impl<'a> Link<'a> for MemcachedLink<'a> {
 
     fn ledger(&self) -> &Ledger<'a> {
         &self.ledger
-    }
-
-    fn is_full(&self) -> bool {
-        self.ledger.len() >= IN_FLIGHT_MAX
     }
 
     fn ask(&mut self, operations: &[Op], at: Moment, recorder: &mut Recorder) {

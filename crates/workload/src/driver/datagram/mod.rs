@@ -29,6 +29,9 @@ pub(super) trait Link<'a>: Send {
     /// Whether a request may hold operations of different kinds.
     const IS_MIXED: bool;
 
+    /// Requests without answers from which on the server is overwhelmed.
+    const IN_FLIGHT_MAX: usize;
+
     /// The socket, to wait for.
     fn socket(&self) -> BorrowedFd<'_>;
 
@@ -36,7 +39,9 @@ pub(super) trait Link<'a>: Send {
     fn ledger(&self) -> &Ledger<'a>;
 
     /// Whether so many requests wait for answers that the server is overwhelmed.
-    fn is_full(&self) -> bool;
+    fn is_full(&self) -> bool {
+        self.ledger().len() >= Self::IN_FLIGHT_MAX
+    }
 
     /// Composes a request of `operations`, at least one and at most as many as the ledger's width.
     fn ask(&mut self, operations: &[Op], at: Moment, recorder: &mut Recorder);

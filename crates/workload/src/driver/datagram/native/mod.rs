@@ -37,9 +37,6 @@ use download::Download;
 use request::Composing;
 use upload::Upload;
 
-/// Requests on a socket that wait for answers.
-const IN_FLIGHT_MAX: usize = 1 << 16;
-
 /// After so long without a fragment, those that are missing are asked for again.
 const STALL_NS: u64 = 20_000_000;
 
@@ -217,6 +214,7 @@ impl<'a> NativeLink<'a> {
 
 impl<'a> Link<'a> for NativeLink<'a> {
     const IS_MIXED: bool = true;
+    const IN_FLIGHT_MAX: usize = 1 << 16;
 
     fn socket(&self) -> BorrowedFd<'_> {
         self.port.as_fd()
@@ -224,10 +222,6 @@ impl<'a> Link<'a> for NativeLink<'a> {
 
     fn ledger(&self) -> &Ledger<'a> {
         &self.ledger
-    }
-
-    fn is_full(&self) -> bool {
-        self.ledger.len() >= IN_FLIGHT_MAX
     }
 
     fn ask(&mut self, operations: &[Op], at: Moment, recorder: &mut Recorder) {

@@ -1,0 +1,177 @@
+//! When a driver thread does what, whatever it drives.
+
+use std::{
+    io,
+    mem::MaybeUninit,
+    os::fd::{AsFd, OwnedFd},
+    time::Duration,
+};
+
+use minos_net::{Wait, wait_readable};
+use rustix::event::{
+    Timespec,
+    epoll::{self, CreateFlags, Event, EventData, EventFlags},
+};
+
+use super::{clock::RunClock, recorder::Recorder};
+use crate::model::OpSource;
+
+/// Events taken from the kernel at once.
+const EVENTS_MAX: usize = 64;
+
+/// In closed loop, how long a server may answer nothing at all.
+const SILENCE_NS_MAX: u64 = 30_000_000_000;
+
+/// Time between two looks at whether the run is over, and two comparisons of the clocks.
+const CHORES_INTERVAL_NS: u64 = 2_000_000;
+
+/// How long a sleeping driver sleeps at most.
+const SLEEP_MAX: Duration = Duration::from_millis(10);
+
+/// How requests are timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Timing {
+    /// When they are meant to be sent.
+    Open,
+    /// So many at once on each connection, as soon as the last ones are answered.
+    Closed { batch: usize },
+}
+
+/// What a thread is told.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Orders {
+    pub(super) timing: Timing,
+    /// Whether to spin instead of sleeping.
+    pub(super) is_spinning: bool,
+    /// Keys of a GET; operations of a vector.
+    pub(super) keys_per_get: u32,
+    /// No request is meant to be sent after this, in nanoseconds since the start.
+    pub(super) end_ns: u64,
+    /// No answer is waited for after this.
+    pub(super) drain_end_ns: u64,
+    /// How often a datagram that is not answered is sent again.
+    pub(super) repeats: u32,
+}
+
+/// A stream's requests and the connections or sockets they go to.
+pub(super) struct Feed<'a> {
+    pub(super) source: OpSource<'a>,
+    pub(super) connections: Vec<usize>,
+}
+
+/// Room for what the kernel has to say of the sockets that are watched.
+pub(super) type Events = [MaybeUninit<Event>; EVENTS_MAX];
+
+/// Room that nothing was said in yet.
+pub(super) const NO_EVENTS: Events = [const { MaybeUninit::uninit() }; EVENTS_MAX];
+
+/// What a thread goes by: its orders, the clock, its feeds, and what comes from the sockets it watches.
+pub(super) struct Schedule<'a> {
+    pub(super) orders: Orders,
+    pub(super) clock: RunClock,
+    pub(super) feeds: Vec<Feed<'a>>,
+    epoll: OwnedFd,
+    /// When to look next at what need not be looked at in every turn.
+    chores_due_ns: u64,
+    heard_ns: u64,
+}
+
+impl<'a> Schedule<'a> {
+    pub(super) fn new(orders: Orders, clock: RunClock, feeds: Vec<Feed<'a>>) -> io::Result<Self> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        Ok(Self { orders, clock, feeds, epoll, chores_due_ns: 0, heard_ns: 0 })
+    }
+
+    /// Has what comes to `socket` said under this number.
+    pub(super) fn watch(&self, socket: impl AsFd, number: usize) -> io::Result<()> {
+        Ok(epoll::add(&self.epoll, socket, EventData::new_u64(number as u64), EventFlags::IN)?)
+    }
+
+    /// Has also said, or no longer, when a watched socket takes more.
+    pub(super) fn watch_room(&self, socket: impl AsFd, number: usize, is_wanted: bool) {
+        let flags = if is_wanted { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
+        // It cannot fail for an open socket that is in the set.
+        let _ = epoll::modify(&self.epoll, socket, EventData::new_u64(number as u64), flags);
+    }
+
+    /// Spins until the run begins.
+    pub(super) fn wait_for_start(&self) {
+        while self.clock.now_ns() == 0 {
+            std::hint::spin_loop();
+        }
+    }
+
+    /// The feed whose next request comes first, and when.
+    pub(super) fn next_due(&self) -> Option<(usize, u64)> {
+        let nexts = self.feeds.iter().enumerate();
+        nexts.filter_map(|(feed, state)| Some((feed, state.source.next_ns()?))).min_by_key(|next| next.1)
+    }
+
+    /// What has come to the watched sockets, after a sleep if that is wanted.
+    pub(super) fn ready<'e>(&self, events: &'e mut Events) -> io::Result<&'e [Event]> {
+        self.sleep()?;
+        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+        match epoll::wait(&self.epoll, &mut events[..], Some(&zero)) {
+            Ok((events, _)) => Ok(events),
+            Err(rustix::io::Errno::INTR) => Ok(&[]),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Sleeps until something arrives or is due, if that is wanted.
+    fn sleep(&self) -> io::Result<()> {
+        if self.orders.is_spinning {
+            return Ok(());
+        }
+        let until_due = match self.orders.timing {
+            Timing::Open => self.next_due().map(|(_, due_ns)| due_ns.saturating_sub(self.clock.now_ns())),
+            Timing::Closed { .. } => None,
+        };
+        let sleep = until_due.map_or(SLEEP_MAX, Duration::from_nanos).min(SLEEP_MAX);
+        if !sleep.is_zero() {
+            wait_readable(&[self.epoll.as_fd()], Wait::For(sleep))?;
+        }
+        Ok(())
+    }
+
+    /// Notes that the server said something.
+    pub(super) fn heard(&mut self) {
+        self.heard_ns = self.clock.now_ns();
+    }
+
+    /// Whether it is time for what need not be done in every turn.
+    pub(super) fn chores_are_due(&mut self, now_ns: u64) -> bool {
+        let are_due = now_ns >= self.chores_due_ns;
+        if are_due {
+            self.chores_due_ns = now_ns + CHORES_INTERVAL_NS;
+        }
+        are_due
+    }
+
+    /// Whether nothing is waited for any more.
+    pub(super) fn is_time_up(&self, now_ns: u64) -> bool {
+        let is_silent = self.orders.timing != Timing::Open && now_ns > self.heard_ns + SILENCE_NS_MAX;
+        now_ns >= self.orders.drain_end_ns || is_silent
+    }
+
+    /// Whether there is still something to send.
+    pub(super) fn has_more(&self, now_ns: u64) -> bool {
+        match self.orders.timing {
+            Timing::Open => self.next_due().is_some_and(|(_, due_ns)| due_ns < self.orders.end_ns),
+            Timing::Closed { .. } => self.next_due().is_some() && now_ns < self.orders.end_ns,
+        }
+    }
+
+    /// What should have been sent by now and was not, is lost.
+    pub(super) fn count_unsent(&mut self, recorder: &mut Recorder) {
+        if self.orders.timing != Timing::Open {
+            return;
+        }
+        for feed in &mut self.feeds {
+            while let Some(due_ns) = feed.source.next_ns().filter(|&due_ns| due_ns < self.orders.end_ns) {
+                recorder.lost(due_ns);
+                feed.source.take();
+            }
+        }
+    }
+}
