@@ -8,7 +8,6 @@ use minos_sched::{Dispatch, Help, Intake, WorkerSet};
 use crate::{
     placement::Sizing,
     queue::{HeldBack, QueueState},
-    shared::RingItem,
     visit::VISIT_REQUESTS_MAX,
     worker::Worker,
 };
@@ -188,21 +187,9 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
             self.serve_inline(held.transfer);
             return true;
         };
-        let target = &self.shared.workers[worker.index()];
-        let metrics = &self.mine().metrics;
-        match target.ring.push(RingItem::Transfer(held.transfer)) {
-            Ok(()) => {
-                metrics.handed_over.add(1);
-                if worker != self.id {
-                    target.waker.wake();
-                }
-            }
-            Err(RingItem::Transfer(transfer)) => {
-                metrics.ring_full.add(1);
-                state.awaits_ring = true;
-                state.held_back.push_back(HeldBack { transfer, ..held });
-            }
-            Err(RingItem::Job(_)) => unreachable!("a ring gives back what it was given"),
+        if let Err(transfer) = self.give(worker, held.transfer) {
+            state.awaits_ring = true;
+            state.held_back.push_back(HeldBack { transfer, ..held });
         }
         true
     }

@@ -213,6 +213,9 @@ choice! {
         Helping = "helping",
         /// Size-aware, with a worker that is small for a part of its time.
         Fractional = "fractional",
+        /// Helping, and nobody is idle while anything waits: large workers serve each other's ranges, and small ones
+        /// with nothing to do serve slices of large requests.
+        WorkConserving = "work-conserving",
         /// One worker sorts requests by size, the others take them, some of them small ones only (Perséphone's
         /// DARC).
         Reserved = "reserved",

@@ -129,6 +129,12 @@ impl<M: Mode> LargeSet<M> {
         }
     }
 
+    /// Takes out a transfer that could be served now, if there is one.
+    pub(crate) fn take_runnable(&mut self) -> Option<Box<Transfer<M>>> {
+        let index = self.runnable.pop()?;
+        self.release(index)
+    }
+
     /// Takes out a blocked transfer that has not moved a byte since `deadline`, if there is one. One that
     /// only waits for its turn is not to blame.
     pub(crate) fn take_stalled(&mut self, deadline: Instant) -> Option<Box<Transfer<M>>> {

@@ -41,6 +41,8 @@ metrics! {
     queued_dropped,
     /// Looks at RX queues with nothing else to do that found something.
     helped,
+    /// Large requests of others that this worker took with nothing else to do.
+    relieved,
     /// Slices of large transfers served.
     slices,
     /// Large transfers completed.

@@ -3,7 +3,7 @@
 use std::{marker::PhantomData, sync::Arc};
 
 use minos_base::SizeClass;
-use minos_sched::{Help, Plan, Profiler, Pulls, Role, SharedHistogram, WorkerId};
+use minos_sched::{Help, Plan, Profiler, Pulls, Role, SharedHistogram, WorkerId, WorkerSet};
 
 use crate::{
     config::Dispatch,
@@ -150,6 +150,12 @@ impl<S> WorkerPlacement<S> {
             pulls.then = pulls.then.with(self.worker);
         }
         pulls
+    }
+
+    /// The shared rings whose large requests this worker serves when it has nothing else to do.
+    #[inline]
+    pub(crate) fn relieves(&self) -> WorkerSet {
+        self.in_force.answers.relieves[self.worker.index()]
     }
 
     /// What this worker does when it has nothing to do.

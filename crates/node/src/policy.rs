@@ -2,7 +2,7 @@
 
 use minos_sched::{
     Answers, Decision, Dispatch as _, Fractional, HandOff, Help, Helping, KeySharded, Plan, Reserved, Role,
-    SizeAware, SizeHistogram, Stealing,
+    SizeAware, SizeHistogram, Stealing, WorkConserving,
 };
 
 use crate::config::{Dispatch, DispatchChoice, InvalidOption, ServerConfig};
@@ -58,6 +58,7 @@ pub(crate) fn policy(
         Dispatch::Stealing => Stealing::new(control.workers).map(boxed),
         Dispatch::Helping => Helping::new(control).map(boxed),
         Dispatch::Fractional => Fractional::new(control).map(boxed),
+        Dispatch::WorkConserving => WorkConserving::new(control).map(boxed),
         Dispatch::Reserved => Reserved::new(control).map(boxed),
     };
     made.map_err(InvalidOption::Control)
@@ -76,6 +77,7 @@ pub(crate) fn shares_rings(dispatch: Dispatch) -> bool {
         Dispatch::Stealing => Stealing::SHARES_RINGS,
         Dispatch::Helping => Helping::SHARES_RINGS,
         Dispatch::Fractional => Fractional::SHARES_RINGS,
+        Dispatch::WorkConserving => WorkConserving::SHARES_RINGS,
         Dispatch::Reserved => Reserved::SHARES_RINGS,
     }
 }

@@ -68,7 +68,9 @@ pub(crate) enum RingItem<M: Mode> {
 }
 
 /// What has been taken from an RX queue and is anybody's to serve who takes from the ring that it waits in.
-pub(crate) enum Waiting {
+pub(crate) enum Waiting<M: Mode> {
+    /// A connection with a large request, of those that several workers serve.
+    Transfer(Box<Transfer<M>>),
     /// A connection with something to do.
     Connection {
         /// The connection, lent by its RX queue.
@@ -78,6 +80,26 @@ pub(crate) enum Waiting {
     },
     /// A message of datagrams.
     Message(Message),
+}
+
+impl<M: Mode> Waiting<M> {
+    /// What a ring gives back is what it was given.
+    pub(crate) fn into_transfer(self) -> Box<Transfer<M>> {
+        match self {
+            Self::Transfer(transfer) => transfer,
+            Self::Connection { .. } | Self::Message(_) => unreachable!("it was given a transfer"),
+        }
+    }
+}
+
+impl<M: Mode> RingItem<M> {
+    /// What a ring gives back is what it was given.
+    pub(crate) fn into_transfer(self) -> Box<Transfer<M>> {
+        match self {
+            Self::Transfer(transfer) => transfer,
+            Self::Job(_) => unreachable!("it was given a transfer"),
+        }
+    }
 }
 
 /// A message of datagrams that does not lie in the memory it was received into.
@@ -94,8 +116,9 @@ pub(crate) struct Message {
 pub(crate) struct WorkerShared<M: Mode> {
     /// What others have handed to it, and to nobody else.
     pub(crate) ring: Ring<RingItem<M>>,
-    /// What waits for whoever takes it (Minos §5.2: the rings of SHO and HKH+WS).
-    pub(crate) waiting: Ring<Waiting>,
+    /// What waits for whoever takes it: the rings of SHO and HKH+WS (Minos §5.2), and those of large workers who
+    /// serve each other's ranges.
+    pub(crate) waiting: Ring<Waiting<M>>,
     /// Number of the plan that this worker goes by.
     pub(crate) plan_version: AtomicU64,
     pub(crate) waker: Waker,

@@ -48,7 +48,12 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
     fn may_sleep_on(&self, watched: WorkerSet) -> bool {
         let (shared, pulls) = (self.shared, self.placement.pulls());
         self.mine().ring.is_empty()
-            && pulls.first.or(pulls.then).iter().all(|ring| shared.worker(ring).waiting.is_empty())
+            && pulls
+                .first
+                .or(pulls.then)
+                .or(self.placement.relieves())
+                .iter()
+                .all(|ring| shared.worker(ring).waiting.is_empty())
             && !watched.iter().any(|queue| shared.queues[queue.index()].has_silent_work())
             && shared.plan.version() == self.placement.version()
             && !shared.stop.is_requested()

@@ -2,6 +2,7 @@
 
 use std::io::IoSlice;
 
+use minos_base::SizeClass;
 use minos_engine::Mode;
 use minos_net::{Interest, Progress};
 
@@ -45,6 +46,14 @@ pub(crate) enum Slice {
 }
 
 impl<M: Mode> Transfer<M> {
+    /// The size class of the value.
+    pub(crate) fn class(&self) -> SizeClass {
+        match &self.work {
+            Work::Send { reply, .. } => reply.class(),
+            Work::Receive { store, .. } | Work::Finish { store } => store.class(),
+        }
+    }
+
     /// Bytes that are left to move: the order in which a large worker serves what it holds.
     pub(crate) fn remaining_bytes(&self) -> usize {
         match &self.work {

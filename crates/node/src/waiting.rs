@@ -5,11 +5,11 @@ use minos_command::{Request, Value};
 use minos_engine::Mode;
 use minos_net::{Poller, Progress, Ready};
 use minos_proto::memcache::{self, Parsed};
-use minos_sched::{Dispatch, Place, WorkerId};
+use minos_sched::{Dispatch, Place, WorkerId, WorkerSet};
 
 use crate::{
     connection::Connection,
-    execute::Lookup,
+    execute::{Lookup, Placement},
     placement::Sizing,
     queue::QueueState,
     shared::{RingItem, Waiting},
@@ -41,7 +41,11 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
     }
 
     /// Puts something into the ring that it belongs to, and wakes somebody for it, unless the ring is full.
-    pub(crate) fn put_waiting<D: Dispatch>(&self, class: SizeClass, waiting: Waiting) -> Result<(), Waiting> {
+    pub(crate) fn put_waiting<D: Dispatch>(
+        &self,
+        class: SizeClass,
+        waiting: Waiting<M>,
+    ) -> Result<(), Waiting<M>> {
         let ring = match D::place(self.placement.plan(), self.id, class) {
             Place::Ring(ring) => ring,
             Place::Here => self.id,
@@ -72,17 +76,63 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
 
     /// Serves one of those that wait in the rings that this worker takes from.
     pub(crate) fn serve_waiting(&mut self) -> bool {
-        let Some(waiting) = self.take_waiting() else { return false };
-        match waiting {
-            Waiting::Connection { connection, to_the_end } => self.visit_lent(connection, to_the_end),
-            Waiting::Message(message) => self.serve_message(&message),
+        // A large request leaves its ring when its turn has come, so that others can take it until then.
+        if !S::RUNS_TO_COMPLETION && self.large.is_runnable() {
+            return false;
+        }
+        let pulls = self.placement.pulls();
+        match self.take_waiting(pulls.first, pulls.then) {
+            Some(waiting) => self.serve_one(waiting),
+            None => return false,
         }
         true
     }
 
-    fn take_waiting(&mut self) -> Option<Waiting> {
-        let (pulls, round) = (self.placement.pulls(), self.round);
-        let mut rings = pulls.first.iter_from(round).chain(pulls.then.iter_from(round));
+    fn serve_one(&mut self, waiting: Waiting<M>) {
+        match waiting {
+            Waiting::Transfer(transfer) => {
+                self.mine().metrics.large_taken.add(1);
+                self.large.insert(transfer, self.now);
+            }
+            Waiting::Connection { connection, to_the_end } => self.visit_lent(connection, to_the_end),
+            Waiting::Message(message) => self.serve_message(&message),
+        }
+    }
+
+    /// Takes a large request that waits for others, if there is nothing else to do and the discipline has it so.
+    pub(crate) fn relieve(&mut self) -> bool {
+        let rings = self.placement.relieves();
+        if rings.is_empty() || self.large.is_runnable() {
+            return false;
+        }
+        match self.take_waiting(rings, WorkerSet::EMPTY) {
+            Some(waiting) => self.serve_one(waiting),
+            None => return false,
+        }
+        self.mine().metrics.relieved.add(1);
+        true
+    }
+
+    /// Gives back what is left of large requests that are others', because small ones have come.
+    pub(crate) fn give_back(&mut self) {
+        if self.placement.relieves().is_empty() {
+            return;
+        }
+        while let Some(transfer) = self.large.take_runnable() {
+            let home = self.placement.home(transfer.class());
+            let refused = match home.filter(|&home| home != self.id) {
+                Some(home) => self.give(home, transfer).err(),
+                None => Some(transfer),
+            };
+            if let Some(transfer) = refused {
+                self.large.insert(transfer, self.now);
+                return;
+            }
+        }
+    }
+
+    fn take_waiting(&mut self, first: WorkerSet, then: WorkerSet) -> Option<Waiting<M>> {
+        let mut rings = first.iter_from(self.round).chain(then.iter_from(self.round));
         let (ring, waiting) = rings.find_map(|ring| Some((ring, self.shared.worker(ring).waiting.pop()?)))?;
         let metrics = &self.mine().metrics;
         metrics.queued_taken.add(1);
@@ -99,18 +149,29 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
         let Some(worker) = home.filter(|&worker| worker != self.id) else {
             return self.serve_inline(transfer);
         };
-        let target = self.shared.worker(worker);
-        match target.ring.push(RingItem::Transfer(transfer)) {
-            Ok(()) => {
-                self.mine().metrics.handed_over.add(1);
-                target.waker.wake();
-            }
-            Err(RingItem::Transfer(transfer)) => {
-                self.mine().metrics.ring_full.add(1);
-                self.serve_inline(transfer);
-            }
-            Err(RingItem::Job(_)) => unreachable!("a ring gives back what it was given"),
+        if let Err(transfer) = self.give(worker, transfer) {
+            self.serve_inline(transfer);
         }
+    }
+
+    /// Gives a large request to the worker that has its size: to that worker alone, or where others may take it
+    /// too. A full ring refuses.
+    pub(crate) fn give(&self, worker: WorkerId, transfer: Box<Transfer<M>>) -> Result<(), Box<Transfer<M>>> {
+        let (target, metrics) = (self.shared.worker(worker), &self.mine().metrics);
+        let others = self.placement.in_force.answers.pullers[worker.index()].without(worker);
+        let refused = if others.is_empty() {
+            target.ring.push(RingItem::Transfer(transfer)).err().map(RingItem::into_transfer)
+        } else {
+            target.waiting.push(Waiting::Transfer(transfer)).err().map(Waiting::into_transfer)
+        };
+        if let Some(transfer) = refused {
+            metrics.ring_full.add(1);
+            return Err(transfer);
+        }
+        metrics.handed_over.add(1);
+        let takers = others.with(worker).without(self.id);
+        self.shared.wake_sleepers(takers, worker.index(), 1);
+        Ok(())
     }
 
     /// Receives what a connection has sent, and looks at the size of the first request in it. There is none if

@@ -10,7 +10,10 @@ use minos_base::{Seconds, limits::BURST_MAX};
 use minos_engine::Mode;
 use minos_net::{Poller, Progress, Wait, wait_readable};
 use minos_proto::memcache::Limits;
-use minos_sched::{Fractional, HandOff, Helping, KeySharded, Reserved, Role, SizeAware, Stealing, WorkerId};
+use minos_sched::{
+    Fractional, HandOff, Helping, KeySharded, RELIEF_SLICE_BYTES, Reserved, Role, SizeAware, Stealing,
+    WorkConserving, WorkerId,
+};
 
 use crate::{
     config::Dispatch,
@@ -95,6 +98,7 @@ impl<'s, M: Mode, P: Poller> Worker<'s, M, AsItComes, P> {
                 Dispatch::Stealing => worker.under::<AsItComes, Stealing>(),
                 Dispatch::Helping => worker.under::<BySize, Helping>(),
                 Dispatch::Fractional => worker.under::<BySize, Fractional>(),
+                Dispatch::WorkConserving => worker.under::<BySize, WorkConserving>(),
                 Dispatch::Reserved => worker.under::<Counted, Reserved>(),
             };
         }
@@ -164,13 +168,16 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
     /// One turn of the loop: the steps that [`minos_sched::Dispatch`] describes. Says whether there was work.
     fn turn<D: minos_sched::Dispatch>(&mut self) -> bool {
         let helped = self.owes_small_requests() && self.help::<D>();
-        let worked = helped
-            | self.take_arrivals::<D>()
+        let arrived = helped | self.take_arrivals::<D>();
+        if arrived {
+            self.give_back();
+        }
+        let worked = arrived
             | self.take_from_ring()
             | self.serve_waiting()
             | self.poll_transfers(false)
             | self.serve_large();
-        worked || self.help::<D>()
+        worked || self.help::<D>() || self.relieve()
     }
 
     /// Goes by a plan that was just taken over.
@@ -231,7 +238,7 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
         }
         self.mine().metrics.slices.add(1);
         let begun = self.is_shared_out().then(Instant::now);
-        match self.large.serve_slice(self.shared.config.slice_bytes, self.now) {
+        match self.large.serve_slice(self.slice_bytes(), self.now) {
             Some(Ended::Complete(transfer)) => self.complete(*transfer),
             Some(Ended::Broken(transfer)) => self.give_up(*transfer),
             None => {}
@@ -240,6 +247,17 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
             self.spent.large += begun.elapsed();
         }
         true
+    }
+
+    /// Bytes of a large request that this worker serves between two looks at its RX queues: few, if it does so only
+    /// because there is nothing else to do.
+    fn slice_bytes(&self) -> usize {
+        let slice_bytes = self.shared.config.slice_bytes;
+        if self.placement.relieves().is_empty() {
+            slice_bytes
+        } else {
+            slice_bytes.min(RELIEF_SLICE_BYTES as usize)
+        }
     }
 
     /// Serves a transfer to its end here and now, as far as its socket allows.

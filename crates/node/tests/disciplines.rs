@@ -105,7 +105,7 @@ fn nobody_is_idle_while_others_have_more_than_they_can_do() {
 
 #[test]
 fn large_workers_help_with_small_requests() {
-    for dispatch in [Dispatch::Helping, Dispatch::Fractional] {
+    for dispatch in [Dispatch::Helping, Dispatch::Fractional, Dispatch::WorkConserving] {
         let server = server(dispatch, 2);
         let helped = || server.count(1, "helped");
         // Until the first plan with roles is there, and a large worker has found something.
@@ -117,6 +117,19 @@ fn large_workers_help_with_small_requests() {
         }
         assert!(helped() > 0, "{dispatch}");
     }
+}
+
+#[test]
+fn nobody_is_idle_while_large_requests_wait() {
+    let server = server(Dispatch::WorkConserving, 3);
+    let relieved = || (0..3).map(|worker| server.count(worker, "relieved")).sum::<u64>();
+    for _ in 0..200 {
+        crowd(&server, 8, 300_000);
+        if relieved() > 0 {
+            break;
+        }
+    }
+    assert!(relieved() > 0);
 }
 
 #[test]
@@ -168,6 +181,7 @@ fn a_switch_is_seen_by_who_asks_and_by_no_connection() {
         Dispatch::Stealing,
         Dispatch::Helping,
         Dispatch::Fractional,
+        Dispatch::WorkConserving,
         Dispatch::Reserved,
         Dispatch::SizeAware,
     ];

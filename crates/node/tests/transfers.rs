@@ -16,13 +16,14 @@ use minos_node::{
 };
 
 /// Every discipline of a server.
-const DISPATCHES: [Dispatch; 7] = [
+const DISPATCHES: [Dispatch; 8] = [
     Dispatch::SizeAware,
     Dispatch::KeyHash,
     Dispatch::HandOff,
     Dispatch::Stealing,
     Dispatch::Helping,
     Dispatch::Fractional,
+    Dispatch::WorkConserving,
     Dispatch::Reserved,
 ];
 

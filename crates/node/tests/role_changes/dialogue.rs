@@ -52,8 +52,9 @@ pub(crate) fn hold(setting: Setting<'_>, name: u32, bursts: usize, is_slow: bool
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.set_write_timeout(Some(PATIENCE)).unwrap();
     let uniques = Uniques::default();
-    let (sender, receiver) = sync_channel(BURSTS_AHEAD);
     thread::scope(|scope| {
+        // Made here, so that who sends does not wait for a listener that has failed.
+        let (sender, receiver) = sync_channel(BURSTS_AHEAD);
         let (writing, uniques) = (stream.try_clone().unwrap(), &uniques);
         scope.spawn(move || {
             let random = |stream| seeded_stream(setting.seed, u64::from(name) + stream);
