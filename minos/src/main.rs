@@ -2,9 +2,11 @@
 
 #![forbid(unsafe_code)]
 
+mod admin;
 mod bench;
 mod calibrate;
 mod client;
+mod ctl;
 mod demo;
 mod figures;
 mod serve;
@@ -32,6 +34,7 @@ struct Cli {
 enum Command {
     Bench(Box<bench::BenchArgs>),
     Calibrate(calibrate::CalibrateArgs),
+    Ctl(ctl::CtlArgs),
     Del(client::DelArgs),
     Demo(demo::DemoArgs),
     Figures(figures::FiguresArgs),
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
     let result = match &cli.command {
         Command::Bench(args) => bench::run(args),
         Command::Calibrate(args) => calibrate::run(args),
+        Command::Ctl(args) => ctl::run(args),
         Command::Del(args) => return args.run(),
         Command::Demo(args) => demo::run(args),
         Command::Figures(args) => figures::run(args),

@@ -42,6 +42,7 @@ pub use control::LISTENERS_MAX;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub use execute::fuzz;
+pub use minos_command::StatsGroup;
 pub use operator::{Operator, SwitchError};
 pub use server::{Server, StartError, ThreadPanicked};
 pub use shared::Stop;

@@ -9,7 +9,7 @@ mod stats;
 
 use std::process::ExitCode;
 
-pub(crate) use self::{del::DelArgs, get::GetArgs, set::SetArgs, stats::StatsArgs};
+pub(crate) use self::{del::DelArgs, get::GetArgs, output::show, set::SetArgs, stats::StatsArgs};
 
 /// How a command ended, as scripts see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

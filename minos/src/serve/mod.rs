@@ -13,6 +13,7 @@ use signal_hook::{consts::TERM_SIGNALS, iterator::Signals};
 
 pub(crate) use options::{Evict, ServeOptions, parse_backing};
 
+use crate::admin::Reserved;
 use options::{AccessMode, EngineKind};
 
 /// Starts a server and serves until a signal or a client asks it to stop.
@@ -51,23 +52,32 @@ where
     server_config.clock = clock;
     // Before any client can know that the server is there, and tell it to end.
     let signals = Signals::new(TERM_SIGNALS)?;
+    let admin = Reserved::take(&options.admin)?;
+    let admin_address = admin.as_ref().map(|admin| admin.address().to_string());
+    server_config.store_settings.extend(admin_address.clone().map(|address| ("admin", address)));
     let server = Server::start(server_config, Arc::clone(&store))?;
     stop_on_signals(signals, server.stop())?;
-    announce(&server, options)?;
+    let admin = admin.map(|admin| admin.serve(server.operator())).transpose()?;
+    announce(&server, options, admin_address.as_deref())?;
     server.join()?;
+    // It holds the store, too.
+    drop(admin);
     memory::close(options, store)?;
     tracing::info!("stopped");
     Ok(())
 }
 
 /// Says where clients can connect, for people and for scripts that wait for it.
-fn announce(server: &Server, options: &ServeOptions) -> std::io::Result<()> {
+fn announce(server: &Server, options: &ServeOptions, admin: Option<&str>) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     for address in server.addresses() {
         writeln!(out, "listening on memcached {address}")?;
     }
     if let Some(address) = server.native_address() {
         writeln!(out, "listening on native {address}")?;
+    }
+    if let Some(address) = admin {
+        writeln!(out, "listening on admin {address}")?;
     }
     out.flush()?;
     tracing::info!(

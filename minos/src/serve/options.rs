@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::native::NativeOptions;
-use crate::time::parse_time;
+use crate::{admin::AdminOptions, time::parse_time};
 use clap::{Args, ValueEnum, builder::PossibleValuesParser, builder::TypedValueParser};
 use minos_base::{SizeText, limits::BURST_MAX};
 use minos_engine::{Backing, Eviction, StoreConfig};
@@ -36,9 +36,6 @@ pub(crate) struct ServeOptions {
     /// Where Redis clients connect (not there yet)
     #[arg(long, value_name = "ADDR", help_heading = "Addresses")]
     pub(crate) resp: Option<Address>,
-    /// Where metrics are read (not there yet)
-    #[arg(long, value_name = "ADDR", help_heading = "Addresses")]
-    pub(crate) admin: Option<Address>,
 
     /// Memory of the store, index and all overheads included
     #[arg(long, value_name = "SIZE", default_value = "1g", help_heading = "Store")]
@@ -152,6 +149,8 @@ pub(crate) struct ServeOptions {
 
     #[command(flatten)]
     pub(crate) native: NativeOptions,
+    #[command(flatten)]
+    pub(crate) admin: AdminOptions,
 }
 
 /// Where memcached clients connect unless the options say otherwise.
@@ -239,7 +238,6 @@ impl ServeOptions {
     fn refuse_what_is_not_there(&self) -> anyhow::Result<()> {
         let missing = [
             (self.resp.is_some(), "--resp: the Redis protocol is not served yet"),
-            (self.admin.is_some(), "--admin: metrics over HTTP are not served yet; see the command `stats`"),
             (
                 self.access == AccessMode::Erew
                     && (self.native.native.is_none() || !self.memcached.is_empty()),

@@ -1,0 +1,83 @@
+//! One connection to the admin endpoint: one request, within bounds.
+
+use std::{convert::Infallible, rc::Rc};
+
+use hyper::{Request, StatusCode, body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until},
+};
+
+use super::{
+    Endpoint,
+    listen::{Stream, say},
+    routes,
+};
+
+/// Largest head of a request, in bytes; the smallest that hyper takes.
+const HEAD_BYTES_MAX: usize = 8 << 10;
+/// The most header fields of a request.
+const HEADERS_MAX: usize = 64;
+
+/// How far a request has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Its head arrives.
+    Head,
+    /// It is being served; whoever does so keeps the time.
+    Work,
+    /// Its answer is being sent.
+    Answer,
+}
+
+/// Serves one request.
+pub(super) async fn serve(stream: Stream, endpoint: Rc<Endpoint>) {
+    let arrived_by = Instant::now() + endpoint.options.admin_timeout;
+    let (stage, mut stages) = watch::channel(Stage::Head);
+    let service = service_fn(|request: Request<Incoming>| {
+        stage.send_replace(Stage::Work);
+        let (endpoint, stage) = (Rc::clone(&endpoint), stage.clone());
+        async move {
+            let answer = routes::answer(request, &endpoint, arrived_by).await;
+            stage.send_replace(Stage::Answer);
+            Ok::<_, Infallible>(answer)
+        }
+    });
+    let mut connection = http1::Builder::new()
+        .keep_alive(false)
+        .half_close(true)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .max_headers(HEADERS_MAX)
+        .serve_connection(TokioIo::new(stream), service);
+    loop {
+        let now = *stages.borrow_and_update();
+        let deadline = match now {
+            Stage::Head => Some(arrived_by),
+            Stage::Work => None,
+            Stage::Answer => Some(Instant::now() + endpoint.options.admin_timeout),
+        };
+        tokio::select! {
+            // What is no HTTP was answered by hyper, with 400 or 431.
+            _ = &mut connection => return,
+            _ = stages.changed() => {}
+            () = passed(deadline) => {
+                endpoint.counters.admin_timeouts.count();
+                if now == Stage::Head {
+                    let stream = connection.into_parts().io.into_inner();
+                    let text = "the request did not arrive in time; see --admin-timeout";
+                    say(stream, StatusCode::REQUEST_TIMEOUT, text).await;
+                }
+                return;
+            }
+        }
+    }
+}
+
+/// Ends at `deadline`; never, if there is none.
+async fn passed(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}

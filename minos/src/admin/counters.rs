@@ -1,0 +1,43 @@
+//! What the admin endpoint counts about itself.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Declares the counters once: the fields, and their names in `/stats/admin` and `/metrics`.
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// What the admin endpoint counts.
+        #[derive(Debug, Default)]
+        pub(super) struct Counters { $($(#[$doc])* pub(super) $name: Counter,)* }
+
+        impl Counters {
+            /// Every counter with its name.
+            pub(super) fn all(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name.0.load(Relaxed)),)*].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
+    /// Requests whose head arrived.
+    admin_requests,
+    /// Switches of the discipline.
+    admin_switches,
+    /// Connections refused because there were as many as allowed.
+    admin_connections_rejected,
+    /// Requests that did not arrive in time, and answers not taken in time.
+    admin_timeouts,
+    /// Requests whose body was too large.
+    admin_body_too_large,
+}
+
+/// A number that only grows.
+#[derive(Debug, Default)]
+pub(super) struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds one.
+    pub(super) fn count(&self) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}

@@ -1,0 +1,107 @@
+//! `/dispatch`: the discipline in force, and the switch to another.
+
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::{StatusCode, body::Incoming};
+use minos_node::{
+    StatsGroup, SwitchError,
+    config::{Dispatch, DispatchChoice},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use tokio::{
+    task::spawn_blocking,
+    time::{Instant, timeout_at},
+};
+
+use super::{
+    Endpoint,
+    reply::{self, Reply},
+    statistics,
+};
+
+/// Largest body of a request, in bytes.
+const BODY_BYTES_MAX: usize = 4 << 10;
+
+/// Beginnings of what `stats minos` tells beside the decision of the discipline.
+const OTHERS: [&str; 3] = ["worker:", "store_", "native_"];
+
+/// What a client asks for.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wish {
+    dispatch: String,
+    handoff_workers: Option<usize>,
+}
+
+/// What is in force.
+#[derive(Debug, Serialize)]
+struct InForce {
+    dispatch: String,
+    handoff_workers: usize,
+    decision: Map<String, Value>,
+}
+
+/// Shows what is in force.
+pub(super) fn show(endpoint: &Endpoint) -> Reply {
+    let choice = endpoint.operator.dispatch();
+    let pairs = statistics::pairs(&endpoint.operator, StatsGroup::Minos);
+    let of_decision = pairs.iter().map(|(name, value)| (&**name, &**value));
+    let of_decision = of_decision.filter(|(name, _)| !OTHERS.iter().any(|other| name.starts_with(other)));
+    let in_force = InForce {
+        dispatch: choice.dispatch.to_string(),
+        handoff_workers: choice.handoff_workers,
+        decision: statistics::object(of_decision),
+    };
+    reply::json(StatusCode::OK, &in_force)
+}
+
+/// Switches to what `body` asks for, and shows what is in force then.
+pub(super) async fn switch(body: Incoming, endpoint: &Endpoint, arrived_by: Instant) -> Reply {
+    let body = match timeout_at(arrived_by, Limited::new(body, BODY_BYTES_MAX).collect()).await {
+        Ok(Ok(body)) => body.to_bytes(),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+            endpoint.counters.admin_body_too_large.count();
+            let text = format!("a body has at most {BODY_BYTES_MAX} bytes");
+            return reply::error(StatusCode::PAYLOAD_TOO_LARGE, &text);
+        }
+        Ok(Err(error)) => return reply::error(StatusCode::BAD_REQUEST, &error.to_string()),
+        Err(_) => {
+            endpoint.counters.admin_timeouts.count();
+            let text = "the body did not arrive in time; see --admin-timeout";
+            return reply::error(StatusCode::REQUEST_TIMEOUT, text);
+        }
+    };
+    match choice(&body, endpoint.operator.dispatch()) {
+        Ok(choice) => switch_to(choice, endpoint).await,
+        Err(text) => reply::error(StatusCode::BAD_REQUEST, &text),
+    }
+}
+
+/// The choice that `body` asks for; what it leaves out stays as it is `now`.
+fn choice(body: &[u8], now: DispatchChoice) -> Result<DispatchChoice, String> {
+    let wish: Wish = serde_json::from_slice(body)
+        .map_err(|error| format!(r#"expected {{"dispatch": NAME, "handoff_workers": N}}: {error}"#))?;
+    let dispatch: Dispatch =
+        wish.dispatch.parse().map_err(|expected| format!("dispatch {:?}: {expected}", wish.dispatch))?;
+    Ok(DispatchChoice { dispatch, handoff_workers: wish.handoff_workers.unwrap_or(now.handoff_workers) })
+}
+
+async fn switch_to(choice: DispatchChoice, endpoint: &Endpoint) -> Reply {
+    let operator = endpoint.operator.clone();
+    match spawn_blocking(move || operator.switch(choice)).await {
+        Ok(Ok(())) => {
+            endpoint.counters.admin_switches.count();
+            show(endpoint)
+        }
+        Ok(Err(error)) => reply::error(status_of(&error), &error.to_string()),
+        Err(error) => reply::error(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+    }
+}
+
+fn status_of(error: &SwitchError) -> StatusCode {
+    match error {
+        SwitchError::Option(_) => StatusCode::BAD_REQUEST,
+        SwitchError::Busy => StatusCode::CONFLICT,
+        SwitchError::Stopping | SwitchError::Slow => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}

@@ -1,0 +1,163 @@
+//! `/metrics`: what `/stats`, `/stats/minos` and `/stats/admin` tell, for Prometheus.
+//!
+//! Text exposition format 0.0.4: each numeric value is a sample, and `worker:0:visits` becomes
+//! `minos_worker_visits{worker="0"}`.
+
+use std::{collections::HashMap, fmt::Write};
+
+use hyper::StatusCode;
+use minos_node::StatsGroup;
+
+use super::{
+    Endpoint,
+    reply::{self, Reply},
+};
+
+/// What all names begin with.
+const PREFIX: &str = "minos_";
+
+const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Families whose values go up and down.
+#[rustfmt::skip]
+const GAUGES: [&str; 44] = [
+    "bytes", "curr_connections", "curr_items", "epoch_requests", "hash_bytes", "large_workers", "limit_maxbytes",
+    "max_connections", "native_sessions", "native_transfer_bytes", "pid", "pointer_size", "range_bytes_max",
+    "range_bytes_min", "range_cost", "small_cost_share", "small_request_share", "small_workers", "standby",
+    "store_buckets", "store_bytes_per_item", "store_chain_buckets_max", "store_extent_bytes", "store_extents",
+    "store_fragmentation", "store_free_bytes", "store_index_bytes", "store_items", "store_key_bytes",
+    "store_largest_free_bytes", "store_log_bytes", "store_log_capacity_bytes", "store_memory_bytes",
+    "store_overhead_bytes_per_item", "store_pinned", "store_spare_buckets", "store_used_bytes",
+    "store_value_bytes", "threads", "threshold_bytes", "time", "uptime", "worker_ring", "worker_waiting",
+];
+
+/// How the names of families begin that only grow, those of [`GAUGES`] apart.
+#[rustfmt::skip]
+const COUNTERS: [&str; 28] = [
+    "admin_", "bytes_read", "bytes_written", "cas_", "cmd_", "decr_", "delete_", "epoch", "evictions", "get_",
+    "incr_", "native_", "reclaimed", "rejected_connections", "rusage_", "store_evictions_",
+    "store_expired_reclaimed", "store_flushed_reclaimed", "store_no_memory", "store_out_of_memory", "store_read_",
+    "store_reinserted", "store_splits", "store_too_large", "total_connections", "total_items", "touch_", "worker_",
+];
+
+/// Shows all metrics.
+pub(super) fn show(endpoint: &Endpoint) -> Reply {
+    let mut families = Families::default();
+    for group in [StatsGroup::General, StatsGroup::Minos] {
+        endpoint.operator.stats(group, &mut |name, value| families.add(name, &value.to_string()));
+    }
+    endpoint.counters.all().for_each(|(name, value)| families.add(name, &value.to_string()));
+    reply::with(StatusCode::OK, CONTENT_TYPE, families.text())
+}
+
+/// Samples, those of a family together, in the order in which the families came.
+#[derive(Default)]
+struct Families {
+    /// Name, and samples as lines.
+    families: Vec<(String, String)>,
+    index_of: HashMap<String, usize>,
+    /// Names that were there: some groups share a few.
+    seen: std::collections::HashSet<String>,
+}
+
+impl Families {
+    /// Adds what was told under `name`, if it is a number and was not told yet.
+    fn add(&mut self, name: &str, value: &str) {
+        // What reads as a number here but not there would make the whole answer unreadable.
+        let is_number = value.parse::<f64>().is_ok_and(f64::is_finite);
+        if !is_number || !self.seen.insert(name.to_owned()) {
+            return;
+        }
+        let (family, labels) = family_and_labels(name);
+        let next = self.families.len();
+        let index = *self.index_of.entry(family.clone()).or_insert(next);
+        if index == next {
+            self.families.push((family, String::new()));
+        }
+        let (family, lines) = &mut self.families[index];
+        // Writing into a text cannot fail.
+        let _ = writeln!(lines, "{PREFIX}{family}{labels} {value}");
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        for (family, lines) in &self.families {
+            let _ = writeln!(text, "# TYPE {PREFIX}{family} {}", kind(family));
+            text.push_str(lines);
+        }
+        text
+    }
+}
+
+/// `worker:0:visits` as `worker_visits` and `{worker="0"}`; other characters than names may have become `_`.
+fn family_and_labels(name: &str) -> (String, String) {
+    let (mut words, mut labels) = (Vec::<&str>::new(), Vec::new());
+    for part in name.split(':') {
+        match words.last() {
+            Some(word) if part.bytes().all(|byte| byte.is_ascii_digit()) => {
+                labels.push(format!("{}=\"{part}\"", allowed(word)));
+            }
+            _ => words.push(part),
+        }
+    }
+    let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+    (allowed(&words.join("_")), labels)
+}
+
+fn allowed(name: &str) -> String {
+    name.chars().map(|char| if char.is_ascii_alphanumeric() { char } else { '_' }).collect()
+}
+
+/// The type of a family, as far as it is known.
+fn kind(family: &str) -> &'static str {
+    if GAUGES.contains(&family) {
+        "gauge"
+    } else if COUNTERS.iter().any(|start| family.starts_with(start)) {
+        "counter"
+    } else {
+        "untyped"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_a_name_become_labels() {
+        let cases = [
+            ("cmd_get", ("cmd_get", "")),
+            ("worker:0:visits", ("worker_visits", "{worker=\"0\"}")),
+            ("a:1:b:22:c", ("a_b_c", "{a=\"1\",b=\"22\"}")),
+            ("1:size", ("1_size", "")),
+            ("odd-name.x", ("odd_name_x", "")),
+        ];
+        for (name, (family, labels)) in cases {
+            assert_eq!(family_and_labels(name), (family.to_owned(), labels.to_owned()), "{name}");
+        }
+    }
+
+    #[test]
+    fn samples_of_a_family_stand_together_and_once() {
+        let mut families = Families::default();
+        for (name, value) in [
+            ("worker:0:visits", "3"),
+            ("worker:0:role", "small"),
+            ("worker:0:ring", "1"),
+            ("worker:1:visits", "4"),
+            ("worker:1:visits", "5"),
+            ("share", "0.25"),
+            ("odd", "nan"),
+        ] {
+            families.add(name, value);
+        }
+        let expected = "# TYPE minos_worker_visits counter\n\
+            minos_worker_visits{worker=\"0\"} 3\n\
+            minos_worker_visits{worker=\"1\"} 4\n\
+            # TYPE minos_worker_ring gauge\n\
+            minos_worker_ring{worker=\"0\"} 1\n\
+            # TYPE minos_share untyped\n\
+            minos_share 0.25\n";
+        assert_eq!(families.text(), expected);
+    }
+}

@@ -1,0 +1,44 @@
+//! The options of the admin endpoint.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use clap::Args;
+use minos_net::Address;
+
+use crate::time::parse_time;
+
+/// What `minos serve` is told about the admin endpoint.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Admin endpoint")]
+pub(crate) struct AdminOptions {
+    /// Where statistics and metrics are read and the discipline is switched, over HTTP: IP:PORT or unix:/PATH [default:
+    /// nowhere]. Nobody is authenticated
+    #[arg(long, value_name = "ADDR")]
+    pub(super) admin: Option<Address>,
+    /// Connections to it at a time
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    pub(super) admin_connections: usize,
+    /// Time for a request to it to arrive, and for its answer to be taken
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_time)]
+    pub(super) admin_timeout: Duration,
+}
+
+/// The most connections that may be allowed: each takes a descriptor, and 12 KiB for what it sends.
+const CONNECTIONS_MAX: usize = 1024;
+
+impl AdminOptions {
+    /// Says what is wrong with the values, by the name of their option.
+    pub(super) fn check(&self) -> anyhow::Result<()> {
+        let connections = self.admin_connections;
+        ensure!(
+            (1..=CONNECTIONS_MAX).contains(&connections),
+            "--admin-connections: {connections} is not allowed; it must be between 1 and {CONNECTIONS_MAX}"
+        );
+        ensure!(
+            !self.admin_timeout.is_zero(),
+            "--admin-timeout: a request takes some time; it must not be 0"
+        );
+        Ok(())
+    }
+}

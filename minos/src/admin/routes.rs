@@ -1,0 +1,42 @@
+//! Which path of the admin endpoint answers what.
+
+use hyper::{Method, Request, StatusCode, body::Incoming};
+use tokio::time::Instant;
+
+use super::{
+    Endpoint, dispatch, metrics,
+    reply::{self, Reply},
+    statistics,
+};
+
+/// Answers a request, whose body has to arrive by `arrived_by`.
+pub(super) async fn answer(request: Request<Incoming>, endpoint: &Endpoint, arrived_by: Instant) -> Reply {
+    endpoint.counters.admin_requests.count();
+    let path = request.uri().path().to_owned();
+    let reply = route(request, &path, endpoint, arrived_by).await;
+    tracing::debug!(path, status = reply.status().as_u16(), "admin request");
+    reply
+}
+
+async fn route(request: Request<Incoming>, path: &str, endpoint: &Endpoint, arrived_by: Instant) -> Reply {
+    let is_get = request.method() == Method::GET;
+    match path {
+        "/dispatch" if is_get => dispatch::show(endpoint),
+        "/dispatch" if request.method() == Method::PUT => {
+            dispatch::switch(request.into_body(), endpoint, arrived_by).await
+        }
+        "/dispatch" => reply::not_allowed("GET, PUT"),
+        "/metrics" if is_get => metrics::show(endpoint),
+        "/stats" if is_get => statistics::show(endpoint, statistics::GENERAL),
+        "/metrics" | "/stats" => reply::not_allowed("GET"),
+        _ => match path.strip_prefix("/stats/") {
+            Some(group) if is_get => statistics::show(endpoint, group),
+            Some(_) => reply::not_allowed("GET"),
+            None => {
+                let text =
+                    format!("there is no {path}; there are /stats, /stats/GROUP, /metrics and /dispatch");
+                reply::error(StatusCode::NOT_FOUND, &text)
+            }
+        },
+    }
+}

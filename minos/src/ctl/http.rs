@@ -1,0 +1,67 @@
+//! One request to an admin endpoint.
+
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::{Request, StatusCode, body::Bytes, client::conn::http1, header};
+use hyper_util::rt::TokioIo;
+use minos_net::Address;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpStream, UnixStream},
+    runtime,
+    time::timeout,
+};
+
+use super::Question;
+
+/// Longest answer that is taken, in bytes: the statistics of a million connections, and more.
+const ANSWER_BYTES_MAX: usize = 512 << 20;
+
+/// What the server said.
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) body: Vec<u8>,
+}
+
+/// Asks `server`, and waits for the answer for at most `limit`.
+///
+/// # Errors
+/// Nobody listens there, or nothing that speaks HTTP, or the answer does not come in time.
+pub(super) fn ask(server: &Address, limit: Duration, question: Question) -> anyhow::Result<Answer> {
+    let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+    let answer = runtime.block_on(async { timeout(limit, connect_and_ask(server, question)).await });
+    answer.map_err(|_| anyhow!("{server} did not answer within {}", humantime::format_duration(limit)))?
+}
+
+async fn connect_and_ask(server: &Address, question: Question) -> anyhow::Result<Answer> {
+    let nobody = || format!("cannot connect to {server}: is there a `minos serve --admin {server}`?");
+    match server {
+        Address::Tcp(address) => {
+            ask_by(TcpStream::connect(address).await.with_context(nobody)?, question).await
+        }
+        Address::Unix(path) => ask_by(UnixStream::connect(path).await.with_context(nobody)?, question).await,
+    }
+    .with_context(|| format!("{server} does not answer as an admin endpoint does"))
+}
+
+async fn ask_by<S>(stream: S, question: Question) -> anyhow::Result<Answer>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    // Its errors are those of the request.
+    tokio::spawn(connection);
+    let request = Request::builder()
+        .method(question.method)
+        .uri(question.path)
+        .header(header::HOST, "minos")
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(Full::new(Bytes::from(question.body)))?;
+    let response = sender.send_request(request).await?;
+    let status = response.status();
+    let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
+    let body = body.map_err(|error| anyhow!(error))?.to_bytes().to_vec();
+    Ok(Answer { status, body })
+}

@@ -1,0 +1,153 @@
+//! `minos ctl`: a running server's discipline and statistics, by its admin endpoint.
+
+mod http;
+
+use std::{
+    io::{self, Write},
+    time::Duration,
+};
+
+use anyhow::{bail, ensure};
+use clap::{Args, Subcommand};
+use hyper::Method;
+use minos_net::Address;
+use serde_json::{Map, Value, json};
+
+use self::http::Answer;
+use crate::{client::show, time::parse_time};
+
+/// Show or switch the discipline of a running server, and show its statistics.
+///
+/// The server is one that was started with --admin.
+#[derive(Args, Debug)]
+pub(crate) struct CtlArgs {
+    #[command(subcommand)]
+    command: Command,
+
+    /// Admin endpoint: what the server was given as --admin, IP:PORT or unix:/PATH
+    #[arg(long, global = true, value_name = "ADDR", default_value = "127.0.0.1:11212")]
+    admin: Address,
+    /// Show the server's answer as it is, a JSON object
+    #[arg(long, global = true)]
+    json: bool,
+    /// How long to wait for an answer
+    #[arg(long, global = true, value_name = "TIME", default_value = "10s", value_parser = parse_time)]
+    timeout: Duration,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show the discipline in force, or switch to another; no connection is closed for it
+    Dispatch {
+        /// Discipline to switch to, by its name in `minos serve --dispatch`
+        name: Option<String>,
+        /// Workers that only hand requests on, with handoff [default: as it is]
+        #[arg(long, value_name = "N", requires = "name")]
+        handoff_workers: Option<usize>,
+    },
+    /// Show statistics
+    Stats {
+        /// Group: general, settings, connections, items, slabs, sizes, minos or admin
+        #[arg(default_value = "general")]
+        group: String,
+    },
+}
+
+/// What is asked for.
+struct Question {
+    method: Method,
+    path: String,
+    body: String,
+}
+
+/// Asks the server, and shows its answer.
+pub(crate) fn run(args: &CtlArgs) -> anyhow::Result<()> {
+    let answer = http::ask(&args.admin, args.timeout, args.command.question()?)?;
+    let object = object(&args.admin, &answer)?;
+    if args.json {
+        let text = serde_json::to_string_pretty(&object)?;
+        show(|out| writeln!(out, "{text}"))?;
+    } else {
+        show(|out| write_lines(out, &object))?;
+    }
+    Ok(())
+}
+
+impl Command {
+    fn question(&self) -> anyhow::Result<Question> {
+        let get = |path: String| Question { method: Method::GET, path, body: String::new() };
+        Ok(match self {
+            Self::Dispatch { name: None, .. } => get("/dispatch".to_owned()),
+            Self::Dispatch { name: Some(name), handoff_workers } => {
+                let mut wish = json!({ "dispatch": name });
+                if let Some(workers) = handoff_workers {
+                    wish["handoff_workers"] = json!(workers);
+                }
+                Question { method: Method::PUT, path: "/dispatch".to_owned(), body: wish.to_string() }
+            }
+            Self::Stats { group } => {
+                // What may be something else in a path names no group either.
+                let is_name = group.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+                ensure!(is_name, "there are no statistics {group:?}");
+                get(format!("/stats/{group}"))
+            }
+        })
+    }
+}
+
+/// The object in an answer that is none of an error.
+fn object(server: &Address, answer: &Answer) -> anyhow::Result<Map<String, Value>> {
+    let Ok(Value::Object(object)) = serde_json::from_slice(&answer.body) else {
+        bail!("{server} answers {} and no JSON object: is it the admin endpoint of a Minos?", answer.status);
+    };
+    match object.get("error").and_then(Value::as_str) {
+        Some(error) if !answer.status.is_success() => bail!("{error}"),
+        _ if !answer.status.is_success() => bail!("{server} answers {}", answer.status),
+        _ => Ok(object),
+    }
+}
+
+/// A line for each value, those of an object within the object behind the others; what was told before is left out.
+fn write_lines(out: &mut dyn Write, object: &Map<String, Value>) -> io::Result<()> {
+    let inner = object.values().filter_map(Value::as_object).flatten();
+    let inner = inner.filter(|(name, _)| !object.contains_key(*name));
+    let lines: Vec<_> = object.iter().filter(|(_, value)| !value.is_object()).chain(inner).collect();
+    let name_chars = lines.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    for (name, value) in lines {
+        match value {
+            Value::String(text) => writeln!(out, "{name:name_chars$} {text}")?,
+            value => writeln!(out, "{name:name_chars$} {value}")?,
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server() -> Address {
+        Address::Unix("/x".into())
+    }
+
+    fn answer(status: u16, body: &str) -> Answer {
+        Answer { status: hyper::StatusCode::from_u16(status).unwrap(), body: body.as_bytes().to_vec() }
+    }
+
+    #[test]
+    fn errors_say_what_the_server_said() {
+        let error = object(&server(), &answer(400, r#"{"error": "no such thing"}"#)).unwrap_err();
+        assert_eq!(error.to_string(), "no such thing");
+        let error = object(&server(), &answer(200, "<html>")).unwrap_err().to_string();
+        assert!(error.contains("unix:/x") && error.contains("200"), "{error}");
+        assert!(object(&server(), &answer(500, "{}")).is_err());
+    }
+
+    #[test]
+    fn values_become_lines() {
+        let text = r#"{"dispatch": "stealing", "workers": 1, "decision": {"dispatch": "old", "epoch": 12}}"#;
+        let mut out = Vec::new();
+        write_lines(&mut out, &object(&server(), &answer(200, text)).unwrap()).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), "dispatch stealing\nworkers  1\nepoch    12\n");
+    }
+}

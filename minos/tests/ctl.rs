@@ -1,0 +1,348 @@
+//! The admin endpoint and `minos ctl`: what they show, the switch of disciplines under clients, and each bound.
+
+mod common;
+
+use std::{
+    collections::{HashMap, HashSet},
+    io::{ErrorKind, Read, Write},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    os::unix::fs::PermissionsExt,
+    process::{Command, Output},
+    thread,
+    time::{Duration, Instant},
+};
+
+use common::{Wanted, connect, start};
+use minos_node::config::Dispatch;
+use minos_testkit::Server;
+use serde_json::Value;
+
+/// How long anything may take before the test is held to have failed.
+const WITHIN: Duration = Duration::from_secs(30);
+
+/// A server with an admin endpoint at a free port, and where that is.
+fn start_with_admin(workers: usize, options: &[&str]) -> (Server, SocketAddr) {
+    let mut all = vec!["--admin=127.0.0.1:0"];
+    all.extend(options);
+    if !options.iter().any(|option| option.starts_with("--admin-timeout")) {
+        // A busy machine is no slow client.
+        all.push("--admin-timeout=60s");
+    }
+    let server = start(Wanted { workers, memory: "64m", minos_only: &all, ..Wanted::default() });
+    let address = admin_address(&server).parse().expect("an IP address");
+    (server, address)
+}
+
+/// What the server says about its admin endpoint.
+fn admin_address(server: &Server) -> String {
+    let deadline = Instant::now() + WITHIN;
+    loop {
+        let log = server.log();
+        let whole = log.rsplit_once('\n').map_or("", |(lines, _)| lines);
+        if let Some(address) = whole.lines().find_map(|line| line.strip_prefix("listening on admin ")) {
+            return address.to_owned();
+        }
+        assert!(Instant::now() < deadline, "no admin endpoint was announced:\n{log}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn ctl(admin: impl std::fmt::Display, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_minos"));
+    command.args(["ctl", "--timeout=60s", &format!("--admin={admin}")]).args(arguments);
+    command.output().expect("minos can be run")
+}
+
+/// What `minos ctl` showed, which must have succeeded.
+fn shown(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).expect("text")
+}
+
+/// What `minos ctl` complained about, which must have failed.
+fn complaint(output: &Output) -> String {
+    assert!(!output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    String::from_utf8(output.stderr.clone()).expect("text")
+}
+
+/// Sends bytes, and gives status and body of what comes back until the server closes.
+fn http(admin: SocketAddr, bytes: impl AsRef<[u8]>) -> (u16, String) {
+    let mut stream = TcpStream::connect(admin).unwrap();
+    // A server that has heard enough may close before it has everything.
+    stream.write_all(bytes.as_ref()).ok();
+    answer(&mut stream)
+}
+
+fn answer(stream: &mut TcpStream) -> (u16, String) {
+    stream.set_read_timeout(Some(WITHIN)).unwrap();
+    let mut bytes = Vec::new();
+    match stream.read_to_end(&mut bytes) {
+        Err(error) if error.kind() != ErrorKind::ConnectionReset => panic!("{error}"),
+        _ => {}
+    }
+    let text = String::from_utf8(bytes).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no HTTP: {text:?}"));
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    (status.unwrap_or_else(|| panic!("no HTTP: {head:?}")), body.to_owned())
+}
+
+fn request(admin: SocketAddr, method: &str, path: &str, body: &str) -> (u16, String) {
+    let length = body.len();
+    http(admin, format!("{method} {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n{body}"))
+}
+
+fn get(admin: SocketAddr, path: &str) -> Value {
+    let (status, body) = request(admin, "GET", path, "");
+    assert_eq!(status, 200, "{path}: {body}");
+    serde_json::from_str(&body).unwrap()
+}
+
+#[test]
+fn disciplines_change_under_a_client() {
+    // As many as every discipline can do with.
+    let (server, admin) = start_with_admin(3, &[]);
+    let mut client = connect(&server);
+    let large = vec![b'l'; 500_000];
+    assert_eq!(client.set("small", b"s").unwrap(), "STORED");
+    assert_eq!(client.set("large", &large).unwrap(), "STORED");
+    for name in Dispatch::NAMES.iter().chain(&["size-aware"]) {
+        let text = shown(&ctl(admin, &["dispatch", name, "--handoff-workers=1"]));
+        assert_eq!(text.lines().next().unwrap().split_whitespace().collect::<Vec<_>>(), ["dispatch", name]);
+        let in_force: Value = serde_json::from_str(&shown(&ctl(admin, &["dispatch", "--json"]))).unwrap();
+        assert_eq!((&in_force["dispatch"], &in_force["handoff_workers"]), (&(*name).into(), &1.into()));
+        assert!(in_force["decision"]["small_workers"].is_u64(), "{in_force}");
+        for _ in 0..20 {
+            assert_eq!(client.get("small").unwrap().unwrap().value, b"s", "{name}");
+        }
+        assert!(client.get("large").unwrap().unwrap().value == large, "{name}");
+        assert_eq!(client.set("large", &large).unwrap(), "STORED", "{name}");
+    }
+    let switches = get(admin, "/stats/admin")["admin_switches"].as_u64().unwrap();
+    assert_eq!(switches, Dispatch::NAMES.len() as u64 + 1);
+    assert_eq!(get(admin, "/stats")["rejected_connections"], 0);
+}
+
+#[test]
+fn what_cannot_be_switched_to_is_said() {
+    let (_server, admin) = start_with_admin(1, &[]);
+    let error = complaint(&ctl(admin, &["dispatch", "fastest"]));
+    for part in ["fastest", "size-aware", "keyhash"] {
+        assert!(error.contains(part), "{error}");
+    }
+    let before = get(admin, "/dispatch");
+    for (body, part) in [
+        (r#"{"dispatch": "handoff", "handoff_workers": 1}"#, "worker"),
+        (r#"{"dispatch": "keyhash", "speed": 1}"#, "speed"),
+        (r#"{"dispatch": 7}"#, "dispatch"),
+        ("keyhash", "handoff_workers"),
+        ("", "handoff_workers"),
+    ] {
+        let (status, said) = request(admin, "PUT", "/dispatch", body);
+        assert_eq!(status, 400, "{body}: {said}");
+        assert!(said.contains("error") && said.contains(part), "{body}: {said}");
+    }
+    assert_eq!(get(admin, "/dispatch")["dispatch"], before["dispatch"]);
+    assert_eq!(get(admin, "/stats/admin")["admin_switches"], 0);
+}
+
+#[test]
+fn statistics_are_those_of_memcached() {
+    let (server, admin) = start_with_admin(1, &["--native=127.0.0.1:0"]);
+    let mut client = connect(&server);
+    client.set("key", b"value").unwrap();
+    for (path, group) in [
+        ("/stats", ""),
+        ("/stats/settings", "settings"),
+        ("/stats/items", "items"),
+        ("/stats/minos", "minos"),
+    ] {
+        let object = get(admin, path);
+        let names: HashSet<_> = object.as_object().unwrap().keys().cloned().collect();
+        let by_memcached: HashSet<_> =
+            client.stats(group).unwrap().into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, by_memcached, "{path}");
+    }
+    assert_eq!(get(admin, "/stats")["cmd_set"], 1);
+    assert_eq!(get(admin, "/stats/settings")["admin"], admin.to_string());
+    let lines = shown(&ctl(admin, &["stats", "connections"]));
+    assert!(lines.contains(":addr"), "{lines}");
+    let object: Value = serde_json::from_str(&shown(&ctl(admin, &["stats", "--json"]))).unwrap();
+    assert_eq!(object["curr_items"], 1);
+    assert!(complaint(&ctl(admin, &["stats", "nothing"])).contains("settings"));
+    assert!(complaint(&ctl(admin, &["stats", "a/../b"])).contains("a/../b"));
+}
+
+#[test]
+fn metrics_can_be_scraped() {
+    let (server, admin) = start_with_admin(2, &["--native=127.0.0.1:0"]);
+    let mut client = connect(&server);
+    client.set("key", b"value").unwrap();
+    for _ in 0..3 {
+        client.get("key").unwrap();
+    }
+    let (status, text) = request(admin, "GET", "/metrics", "");
+    assert_eq!(status, 200);
+    let (types, samples) = parse_metrics(&text);
+    for (family, kind) in [
+        ("minos_cmd_get", "counter"),
+        ("minos_curr_items", "gauge"),
+        ("minos_epoch", "counter"),
+        ("minos_threshold_bytes", "gauge"),
+        ("minos_worker_visits", "counter"),
+        ("minos_worker_ring", "gauge"),
+        ("minos_native_operations", "counter"),
+        ("minos_admin_requests", "counter"),
+    ] {
+        assert_eq!(types.get(family).map(String::as_str), Some(kind), "{family}");
+    }
+    assert_eq!(samples["minos_cmd_get"], 3.0);
+    assert_eq!(samples["minos_curr_items"], 1.0);
+    let visits = |worker| samples[&format!("minos_worker_visits{{worker=\"{worker}\"}}")];
+    assert!(visits(0) + visits(1) >= 4.0);
+}
+
+/// The types of the families and the samples of a text in Prometheus' format, which is checked.
+fn parse_metrics(text: &str) -> (HashMap<String, String>, HashMap<String, f64>) {
+    let (mut types, mut samples) = (HashMap::new(), HashMap::new());
+    let mut family_now = String::new();
+    let is_name = |name: &str| {
+        !name.starts_with(|char: char| char.is_ascii_digit())
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    };
+    assert!(text.ends_with('\n'));
+    for line in text.lines() {
+        if let Some(declared) = line.strip_prefix("# TYPE ") {
+            let (family, kind) = declared.split_once(' ').expect("a type");
+            assert!(is_name(family) && ["counter", "gauge", "untyped"].contains(&kind), "{line}");
+            assert!(types.insert(family.to_owned(), kind.to_owned()).is_none(), "twice: {line}");
+            family_now = family.to_owned();
+            continue;
+        }
+        let (sample, value) = line.rsplit_once(' ').expect("a value");
+        let (family, labels) = sample.split_once('{').map_or((sample, ""), |(name, labels)| (name, labels));
+        assert_eq!(family, family_now, "the samples of a family stand behind its type");
+        for label in labels.trim_end_matches('}').split(',').filter(|label| !label.is_empty()) {
+            let (name, quoted) = label.split_once('=').expect("a label");
+            assert!(
+                is_name(name) && quoted.len() > 2 && quoted.starts_with('"') && quoted.ends_with('"'),
+                "{line}"
+            );
+        }
+        let value = value.parse::<f64>().unwrap_or_else(|_| panic!("no number: {line}"));
+        assert!(samples.insert(sample.to_owned(), value).is_none(), "twice: {line}");
+    }
+    (types, samples)
+}
+
+#[test]
+fn paths_and_methods_that_are_not_there() {
+    let (_server, admin) = start_with_admin(1, &[]);
+    for (method, path, expected) in [
+        ("GET", "/", 404),
+        ("GET", "/stats/nothing", 404),
+        ("GET", "/stats/reset", 404),
+        ("POST", "/stats", 405),
+        ("PUT", "/metrics", 405),
+        ("DELETE", "/dispatch", 405),
+        ("PUT", "/nothing", 404),
+    ] {
+        let (status, body) = request(admin, method, path, "");
+        assert_eq!(status, expected, "{method} {path}");
+        let said: Value = serde_json::from_str(&body).unwrap();
+        assert!(said["error"].is_string(), "{method} {path}: {body}");
+    }
+}
+
+#[test]
+fn what_is_too_much_or_no_http_is_refused() {
+    let (server, admin) = start_with_admin(1, &[]);
+    assert_eq!(http(admin, "garbage\r\n\r\n").0, 400);
+    assert_eq!(http(admin, [0xff; 64]).0, 400);
+    let long = "x".repeat(9 << 10);
+    assert_eq!(http(admin, format!("GET /stats HTTP/1.1\r\nhost: x\r\nlong: {long}\r\n\r\n")).0, 431);
+    let fields = "a: b\r\n".repeat(65);
+    assert_eq!(http(admin, format!("GET /stats HTTP/1.1\r\nhost: x\r\n{fields}\r\n")).0, 431);
+    let (status, said) = request(admin, "PUT", "/dispatch", &"x".repeat((4 << 10) + 1));
+    assert!(status == 413 && said.contains("4096"), "{status} {said}");
+    // In pieces, nothing says beforehand how much will come.
+    let piece = format!("800\r\n{}\r\n", "x".repeat(0x800));
+    let head = "PUT /dispatch HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n";
+    assert_eq!(http(admin, format!("{head}{}0\r\n\r\n", piece.repeat(3))).0, 413);
+    assert_eq!(get(admin, "/stats/admin")["admin_body_too_large"], 2);
+    assert_eq!(connect(&server).set("next", b"value").unwrap(), "STORED");
+}
+
+#[test]
+fn who_is_too_slow_is_told() {
+    let (_server, admin) = start_with_admin(1, &["--admin-timeout=100ms"]);
+    for begun in ["", "GET /stats HTT", "PUT /dispatch HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n{"] {
+        let (status, said) = http(admin, begun);
+        assert_eq!(status, 408, "{begun:?}");
+        assert!(said.contains("--admin-timeout"), "{said}");
+    }
+    // On a busy machine this may be too slow itself.
+    let counts = std::iter::repeat_with(|| request(admin, "GET", "/stats/admin", ""))
+        .find(|(status, _)| *status == 200);
+    let counts: Value = serde_json::from_str(&counts.unwrap().1).unwrap();
+    assert!(counts["admin_timeouts"].as_u64() >= Some(3), "{counts}");
+}
+
+#[test]
+fn too_many_connections() {
+    let (_server, admin) = start_with_admin(1, &["--admin-connections=1"]);
+    let mut held = TcpStream::connect(admin).unwrap();
+    let (status, said) = http(admin, "");
+    assert_eq!(status, 503);
+    assert!(said.contains("--admin-connections"), "{said}");
+    held.write_all(b"GET /stats/admin HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    // Whoever sends nothing more still gets its answer.
+    held.shutdown(Shutdown::Write).unwrap();
+    let (status, body) = answer(&mut held);
+    let counts: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!((status, &counts["admin_connections_rejected"]), (200, &1.into()));
+    assert_eq!(get(admin, "/stats/admin")["admin_requests"], 2);
+}
+
+#[test]
+fn a_unix_socket_is_for_its_user_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("admin.sock");
+    let option = format!("--admin=unix:{}", path.display());
+    let mut server = start(Wanted { memory: "64m", minos_only: &[&option], ..Wanted::default() });
+    let admin = admin_address(&server);
+    assert_eq!(admin, format!("unix:{}", path.display()));
+    assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(shown(&ctl(&admin, &["dispatch", "keyhash"])).contains("keyhash"));
+    let status = server.terminate(WITHIN).unwrap();
+    assert!(status.is_some_and(|status| status.success()), "{}", server.log());
+    assert!(!path.exists());
+}
+
+#[test]
+fn the_endpoint_ends_with_the_server() {
+    let (mut server, admin) = start_with_admin(1, &[]);
+    // Somebody who asks nothing does not keep it.
+    let _held = TcpStream::connect(admin).unwrap();
+    let status = server.terminate(WITHIN).unwrap();
+    assert!(status.is_some_and(|status| status.success()), "{}", server.log());
+    let error = complaint(&ctl(admin, &["dispatch"]));
+    assert!(error.contains("--admin") && error.contains(&admin.to_string()), "{error}");
+}
+
+#[test]
+fn addresses_and_bounds_that_cannot_be() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let serve = |options: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_minos"));
+        command.args(["serve", "--memory=64m", "--memcached=127.0.0.1:0"]).args(options);
+        complaint(&command.output().expect("minos can be run"))
+    };
+    let error = serve(&[&format!("--admin={address}")]);
+    assert!(error.contains("--admin") && error.contains(&address.to_string()), "{error}");
+    assert!(serve(&["--admin-connections=0"]).contains("--admin-connections"));
+    assert!(serve(&["--admin-timeout=0"]).contains("--admin-timeout"));
+    // What answers, but not as an admin endpoint does.
+    let server = common::start_plain();
+    assert!(complaint(&ctl(server.address(), &["dispatch"])).contains(&server.address().to_string()));
+}
