@@ -82,7 +82,7 @@ fn other_costs_make_other_figures_beside() {
     printed("minos", folder.path(), &brief);
     assert!(!folder.path().join("minos-4.csv").exists());
     let rows = rows(&folder.path().join("minos-4-sockets.csv"));
-    assert!(rows.iter().any(|row| row[0] == "Minos, helping"), "{rows:?}");
+    assert!(rows.iter().any(|row| row[0] == "Minos helping"), "{rows:?}");
     // What does not hang on costs is not drawn again.
     let output = figures("minos", folder.path(), &["--figure", "2", "--costs", "sockets"]);
     assert!(!output.status.success(), "{output:?}");
@@ -97,7 +97,7 @@ fn what_cannot_be_is_refused_by_name() {
         ("vector", &["--trials", "0"], "trials: 0 is not allowed"),
         ("rackout", &["--keys", "0"], "keys: 0 is not allowed"),
         ("vector", &["--figure", "14"], "figure: there is no \"14\""),
-        ("minos", &["--figure", "2", "--arrivals", "10"], "arrivals: 10 is not allowed"),
+        ("minos", &["--figure", "2", "--arrivals", "10"], "arrivals: 50 is not allowed"),
         ("minos", &["--costs", "/nowhere.toml"], "/nowhere.toml"),
     ] {
         let output = figures(paper, folder.path(), options);

@@ -12,6 +12,7 @@ mod network;
 mod report;
 mod rings;
 mod samples;
+mod service;
 mod sockets;
 mod stats;
 mod table;
@@ -25,6 +26,8 @@ use clap::{Args, ValueEnum};
 use crate::bench::{emit, emit_json};
 use measured::Measured;
 use report::Report;
+
+pub(crate) use service::service_times;
 
 /// Measure what the steps of a request cost on this machine, for `minos sim dispatch --costs FILE`.
 ///

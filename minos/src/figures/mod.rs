@@ -25,6 +25,7 @@ use minos_rackmodel::{
 use minos_sim::dispatch::Costs;
 
 use self::{
+    minos::Basis,
     plots::{Evidence, PLOTS, Paper, Plot},
     table::Table,
 };
@@ -193,7 +194,8 @@ impl FiguresArgs {
             minos::COSTS => String::new(),
             name => format!("-{name}"),
         };
-        let drawn = minos::FIGURES.iter().filter(|figure| suffix.is_empty() || figure.hangs_on_costs);
+        let drawn =
+            minos::FIGURES.iter().filter(|figure| suffix.is_empty() || figure.basis == Basis::Servers);
         let job = |figure: &'a minos::Figure| {
             Ok(Job {
                 plots: figure.plots,

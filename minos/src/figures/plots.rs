@@ -32,6 +32,8 @@ impl Paper {
 /// What the numbers of a figure are worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Evidence {
+    /// On the machine where the figure was made.
+    Measured,
     /// By a simulator, or computed from a model.
     Simulated,
 }
@@ -39,6 +41,7 @@ pub(super) enum Evidence {
 impl fmt::Display for Evidence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Measured => "measured",
             Self::Simulated => "simulated",
         })
     }
@@ -136,6 +139,11 @@ impl Plot {
 
     pub(super) const fn legend_at(mut self, corner: Corner) -> Self {
         self.legend = corner;
+        self
+    }
+
+    pub(super) const fn measured(mut self) -> Self {
+        self.evidence = Evidence::Measured;
         self
     }
 }

@@ -2,11 +2,14 @@
 
 mod latency;
 mod queues;
+mod service;
 mod slo;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use indicatif::ProgressBar;
-use minos_sim::dispatch::{Costs, Design, EPOCHS_DEFAULT, Mix, Outcome, Spec, run, run_all};
+use minos_sim::dispatch::{
+    Costs, Design, EPOCHS_DEFAULT, Mix, Outcome, Spec, run, run_all, throughput_under,
+};
 
 use super::{plots::Plot, table::Table};
 
@@ -16,19 +19,30 @@ pub(super) const COSTS: &str = "kernel-bypass";
 /// One table of numbers, and the pictures of it.
 pub(super) struct Figure {
     pub(super) plots: &'static [Plot],
-    /// Whether other costs make another figure.
-    pub(super) hangs_on_costs: bool,
+    pub(super) basis: Basis,
     pub(super) make: fn(&Study<'_>) -> Result<Table>,
+}
+
+/// What a figure is made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Basis {
+    /// A measurement where the figure is made.
+    Machine,
+    /// A simulation of queues, in which dispatching costs nothing.
+    Queues,
+    /// A simulation of servers: other costs make another figure.
+    Servers,
 }
 
 /// All that can be drawn, by the numbers of the paper.
 pub(super) const FIGURES: &[Figure] = &[
-    Figure { plots: &[queues::PLOT], hangs_on_costs: false, make: queues::figure_2 },
-    Figure { plots: &[latency::PLOT_3], hangs_on_costs: true, make: latency::figure_3 },
-    Figure { plots: &[latency::PLOT_4], hangs_on_costs: true, make: latency::figure_4 },
-    Figure { plots: &[latency::PLOT_5], hangs_on_costs: true, make: latency::figure_5 },
-    Figure { plots: &[slo::PLOT_6], hangs_on_costs: true, make: slo::figure_6 },
-    Figure { plots: &[slo::PLOT_7], hangs_on_costs: true, make: slo::figure_7 },
+    Figure { plots: &[service::PLOT], basis: Basis::Machine, make: service::figure_1 },
+    Figure { plots: &[queues::PLOT], basis: Basis::Queues, make: queues::figure_2 },
+    Figure { plots: &[latency::PLOT_3], basis: Basis::Servers, make: latency::figure_3 },
+    Figure { plots: &[latency::PLOT_4], basis: Basis::Servers, make: latency::figure_4 },
+    Figure { plots: &[latency::PLOT_5], basis: Basis::Servers, make: latency::figure_5 },
+    Figure { plots: &[slo::PLOT_6], basis: Basis::Servers, make: slo::figure_6 },
+    Figure { plots: &[slo::PLOT_7], basis: Basis::Servers, make: slo::figure_7 },
 ];
 
 /// The designs of the paper's evaluation (Minos §5.2), as it calls them. Of SHO there are several: the best
@@ -40,12 +54,17 @@ pub(super) const DESIGNS: [(&str, &[Design]); 4] = [
     ("Minos", &[Design::SizeAware]),
 ];
 
+/// An epoch with fewer requests has too few large ones to tell their share.
+const EPOCH_REQUESTS_MIN: u64 = 20_000;
+/// Long enough for two epochs of a short run.
+const WARMUP_PERCENT: f64 = 20.0;
 /// About so many rates are looked at.
 const RATES: f64 = 14.0;
 /// More requests a second than any server answers.
 const OVERLOAD: f64 = 2e7;
 
 /// What figures are made from.
+#[derive(Clone)]
 pub(super) struct Study<'a> {
     pub(super) costs: Costs,
     /// What the costs are called.
@@ -60,10 +79,13 @@ pub(super) struct Study<'a> {
 impl Study<'_> {
     /// What the numbers of a figure hang on.
     pub(super) fn parameters(&self, figure: &Figure) -> Result<String> {
-        let common = format!("requests {}; seed {}", self.requests, self.seed);
-        Ok(match figure.hangs_on_costs {
-            true => format!("{common}; costs {}", serde_json::to_string(&self.costs)?),
-            false => common,
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let machine = format!("one of {processors} processors of this machine");
+        let simulation = format!("requests {}; seed {}", self.requests, self.seed);
+        Ok(match figure.basis {
+            Basis::Machine => machine,
+            Basis::Queues => simulation,
+            Basis::Servers => format!("{simulation}; costs {}", serde_json::to_string(&self.costs)?),
         })
     }
 
@@ -78,7 +100,8 @@ impl Study<'_> {
             mix,
             costs: self.costs.clone(),
             requests: self.requests,
-            epoch_requests: (self.requests / EPOCHS_DEFAULT).max(100),
+            epoch_requests: (self.requests / EPOCHS_DEFAULT).max(EPOCH_REQUESTS_MIN),
+            warmup_percent: WARMUP_PERCENT,
             seed: self.seed,
             ..Spec::new(design, rate)
         }
@@ -89,11 +112,11 @@ impl Study<'_> {
         Ok(run_all(specs, || self.bar.tick())?)
     }
 
-    /// The highest rate that Minos answers under `mix`, whatever the latencies.
+    /// The highest rate that Minos keeps up with under `mix`, whatever the latencies.
     pub(super) fn most(&self, mix: Mix) -> Result<f64> {
-        // Far more than any costs allow; what a queue cannot hold is dropped.
-        let overload = Spec { queue_max: 1024, ..self.spec(Design::SizeAware, OVERLOAD, mix) };
-        Ok(run(&overload)?.achieved_rps)
+        let spec = self.spec(Design::SizeAware, OVERLOAD, mix);
+        let found = throughput_under(&spec, f64::MAX)?;
+        Ok(found.context("costs: they allow no load that is worth a figure")?.offered_rps)
     }
 
     /// Rates at which servers can be compared under `mix`, up to the highest: a round number apart.

@@ -1,0 +1,24 @@
+//! Figure 1: what a GET takes by the size of its item, measured where the figure is made.
+
+use anyhow::Result;
+
+use super::{
+    super::{
+        plots::{Paper, Plot, Scale},
+        table::{Cell, Table},
+    },
+    Study,
+};
+use crate::calibrate::service_times;
+
+pub(super) const PLOT: Plot =
+    Plot::new(Paper::Minos, "1", ("value bytes", Scale::Log10), &["us"]).log_y().measured();
+
+/// The worker's part of a GET, from the datagram that has arrived to those that are composed.
+pub(super) fn figure_1(study: &Study<'_>) -> Result<Table> {
+    let times = service_times(|| study.bar.tick())?;
+    let row = |numbers: [f64; 3]| numbers.map(Cell::Number).to_vec();
+    let rows = times.iter().map(|time| row([time.bytes, time.ns / 1e3, time.deviation_ns / 1e3])).collect();
+    let title = "service time of a GET in one worker, without a kernel, values copied once".to_owned();
+    Ok(Table { title, columns: vec!["value bytes", "us", "deviation us"], rows })
+}
