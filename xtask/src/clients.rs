@@ -39,7 +39,8 @@ pub(crate) fn python(totals: &mut Totals) -> anyhow::Result<()> {
 
 /// Installs the package for Python into a virtual environment and runs its tests there.
 fn python_in(folder: &Path) -> anyhow::Result<()> {
-    run(&mut cargo(&["build", "-p", "minos"]))?;
+    // With a test, so that dependencies have the features that the other tests built them with.
+    run(&mut cargo(&["build", "--workspace", "--bin", "minos", "--test", "native_client"]))?;
     // A target folder that stays, so that the next installation is a short one.
     let mut install = Command::new(folder.join("bin/pip"));
     install.args(["install", "-q", "./python"]).current_dir(root());

@@ -22,9 +22,10 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 const UNSAFE_CRATES: [&str; 6] = ["-p", "minos-sync", "-p", "minos-region", "-p", "minos-engine"];
 /// In the names of tests that would touch gigabytes of what a sanitizer keeps beside the memory.
 const HUGE_TESTS: &str = "65536";
-/// The server's tests that need nothing but the server.
-const SERVER_TESTS: [&str; 8] =
-    ["test", "-p", "minos", "--test", "limits", "--test", "linearizability", "--no-fail-fast"];
+/// The server's tests that need nothing but the server. Named within the workspace, because with `-p` dependencies
+/// would have other features, and be built once more.
+const SERVER_TESTS: [&str; 7] =
+    ["test", "--workspace", "--test", "limits", "--test", "linearizability", "--no-fail-fast"];
 const FUZZ_TARGETS: [&str; 7] = [
     "memcache_parse",
     "memcache_execute",
@@ -192,7 +193,7 @@ pub(crate) fn fuzz(seconds: u32) -> anyhow::Result<()> {
 
 /// Server and client with a cable between them. Says so where namespaces are forbidden, and then shows nothing.
 pub(crate) fn namespaces(totals: &mut Totals) -> anyhow::Result<()> {
-    let tests = ["test", "-p", "minos", "--test", "native_namespaces", "--"];
+    let tests = ["test", "--workspace", "--test", "native_namespaces", "--"];
     // One after another: each has a server and a client of its own.
     run_tests(
         &mut cargo(&[&tests[..], &["--include-ignored", "--nocapture", "--test-threads=1"]].concat()),

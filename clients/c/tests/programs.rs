@@ -25,7 +25,9 @@ fn built() -> &'static Path {
     BUILT.get_or_init(|| {
         let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut build = Command::new(cargo);
-        build.args(["build", "-q", "-p", "minos", "-p", "minos-client-c"]).current_dir(folder());
+        // All packages and a test, so that dependencies have the features that `cargo test --workspace` built them with.
+        build.args(["build", "-q", "--workspace", "--lib", "--bin", "minos", "--test", "programs"]);
+        build.current_dir(folder());
         // The tests lie in target/debug/deps, or where there is another target folder, in its debug/deps.
         let tests = env::current_exe().unwrap();
         let built = tests.ancestors().nth(2).unwrap().to_owned();
