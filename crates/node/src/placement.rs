@@ -152,6 +152,12 @@ impl<S> WorkerPlacement<S> {
         pulls
     }
 
+    /// Whether others take from this worker's ring too.
+    #[inline]
+    pub(crate) fn shares_ring(&self) -> bool {
+        !self.in_force.answers.pullers[self.worker.index()].without(self.worker).is_empty()
+    }
+
     /// The shared rings whose large requests this worker serves when it has nothing else to do.
     #[inline]
     pub(crate) fn relieves(&self) -> WorkerSet {

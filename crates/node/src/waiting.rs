@@ -11,7 +11,7 @@ use crate::{
     connection::Connection,
     execute::{Lookup, Placement},
     placement::Sizing,
-    queue::QueueState,
+    queue::{Arrival, QueueState},
     shared::{RingItem, Waiting},
     transfer::Transfer,
     worker::Worker,
@@ -76,8 +76,9 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
 
     /// Serves one of those that wait in the rings that this worker takes from.
     pub(crate) fn serve_waiting(&mut self) -> bool {
-        // A large request leaves its ring when its turn has come, so that others can take it until then.
-        if !S::RUNS_TO_COMPLETION && self.large.is_runnable() {
+        // A large request leaves a ring that others take from when its turn has come, so that they can take it until
+        // then.
+        if self.large.is_runnable() && !S::RUNS_TO_COMPLETION && self.placement.shares_ring() {
             return false;
         }
         let pulls = self.placement.pulls();
@@ -86,6 +87,19 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
             None => return false,
         }
         true
+    }
+
+    /// Empties this worker's ring of what an earlier discipline has left there: small requests among it are not to wait
+    /// for large ones.
+    pub(crate) fn empty_ring(&mut self) {
+        while let Some(waiting) = self.mine().waiting.pop() {
+            match waiting {
+                Waiting::Connection { connection, .. } => {
+                    self.send_home(connection.home, Arrival::Visited { connection, has_more: true });
+                }
+                other => self.serve_one(other),
+            }
+        }
     }
 
     fn serve_one(&mut self, waiting: Waiting<M>) {

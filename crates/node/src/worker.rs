@@ -151,6 +151,9 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
     fn work<D: minos_sched::Dispatch>(&mut self) {
         let shared = self.shared;
         let dispatch = self.placement.dispatch();
+        if !D::SHARES_RINGS {
+            self.empty_ring();
+        }
         while !shared.stop.is_requested() {
             self.read_clock();
             if self.placement.refresh(&shared.plan) {
