@@ -25,7 +25,7 @@ fn built() -> &'static Path {
     BUILT.get_or_init(|| {
         let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut build = Command::new(cargo);
-        // All packages and a test, so that dependencies have the features that `cargo test --workspace` built them with.
+        // All packages and a test, so that dependencies have the features that `cargo test --workspace` gave them.
         build.args(["build", "-q", "--workspace", "--lib", "--bin", "minos", "--test", "programs"]);
         build.current_dir(folder());
         // The tests lie in target/debug/deps, or where there is another target folder, in its debug/deps.
