@@ -18,8 +18,8 @@ use crate::bench::{emit, emit_json};
 /// small ones tiny, zipf 0.99, a few for large items.
 #[derive(Args, Debug)]
 pub(crate) struct DispatchArgs {
-    /// keyhash (HKH), handoff (SHO), stealing (HKH+WS), size-aware (Minos), helping, fractional, reserved,
-    /// or all
+    /// keyhash (HKH), handoff (SHO), stealing (HKH+WS), size-aware (Minos), helping, fractional, work-conserving,
+    /// reserved, or all
     #[arg(long, value_enum, default_value_t = Dispatch::All)]
     dispatch: Dispatch,
 
@@ -105,6 +105,7 @@ enum Dispatch {
     SizeAware,
     Helping,
     Fractional,
+    WorkConserving,
     Reserved,
 }
 
@@ -202,11 +203,13 @@ impl DispatchArgs {
             Dispatch::SizeAware => vec![Design::SizeAware],
             Dispatch::Helping => vec![Design::Helping],
             Dispatch::Fractional => vec![Design::Fractional],
+            Dispatch::WorkConserving => vec![Design::WorkConserving],
             Dispatch::Reserved => vec![Design::Reserved],
             Dispatch::All => {
                 let mut designs = vec![Design::KeyHash];
                 designs.extend(handoff());
                 designs.extend([Design::Stealing, Design::SizeAware, Design::Helping, Design::Fractional]);
+                designs.push(Design::WorkConserving);
                 designs.extend((self.workers >= 3).then_some(Design::Reserved));
                 designs
             }

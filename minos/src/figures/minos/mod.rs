@@ -1,7 +1,11 @@
 //! The figures of Minos: eight workers, simulated, but for the one that is measured.
 
+mod dynamic;
 mod latency;
+mod load;
+mod penalty;
 mod queues;
+mod sampling;
 mod service;
 mod slo;
 
@@ -40,9 +44,13 @@ pub(super) const FIGURES: &[Figure] = &[
     Figure { plots: &[queues::PLOT], basis: Basis::Queues, make: queues::figure_2 },
     Figure { plots: &[latency::PLOT_3], basis: Basis::Servers, make: latency::figure_3 },
     Figure { plots: &[latency::PLOT_4], basis: Basis::Servers, make: latency::figure_4 },
+    Figure { plots: &penalty::PLOTS, basis: Basis::Servers, make: penalty::figure_4b },
     Figure { plots: &[latency::PLOT_5], basis: Basis::Servers, make: latency::figure_5 },
     Figure { plots: &[slo::PLOT_6], basis: Basis::Servers, make: slo::figure_6 },
     Figure { plots: &[slo::PLOT_7], basis: Basis::Servers, make: slo::figure_7 },
+    Figure { plots: &sampling::PLOTS, basis: Basis::Servers, make: sampling::figure_8 },
+    Figure { plots: &load::PLOTS, basis: Basis::Servers, make: load::figure_9 },
+    Figure { plots: &dynamic::PLOTS, basis: Basis::Servers, make: dynamic::figure_10 },
 ];
 
 /// The designs of the paper's evaluation (Minos §5.2), as it calls them. Of SHO there are several: the best

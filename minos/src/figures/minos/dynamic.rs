@@ -1,0 +1,60 @@
+//! Figure 10: the share of large requests changes (Minos §6.6).
+
+use anyhow::Result;
+use minos_sim::dispatch::{Design, Mix, Outcome, Spec};
+
+use super::{
+    super::{
+        plots::{Paper, Plot, Scale},
+        table::{Cell, Table},
+    },
+    EPOCH_REQUESTS_MIN, Study,
+};
+
+pub(super) const PLOTS: [Plot; 2] = [plot("10a", &["p99 us"]).log_y(), plot("10b", &["large workers"])];
+
+const fn plot(number: &'static str, y: &'static [&'static str]) -> Plot {
+    Plot::new(Paper::Minos, number, ("epoch", Scale::Linear), y).lines("design")
+}
+
+/// p_L in percent, one after the other.
+const PHASES: [f64; 7] = [0.125, 0.25, 0.5, 0.75, 0.5, 0.25, 0.125];
+/// Epochs of a phase: the paper's 20 seconds are so many of its epochs.
+const PHASE_EPOCHS: u32 = 20;
+/// Of the highest rate with the most large requests; the paper's 2.25 Mops are 0.98 of what its link carries.
+const LOAD: f64 = 0.9;
+
+/// HKH+WS and Minos, the latencies of each epoch apart.
+pub(super) fn figure_10(study: &Study<'_>) -> Result<Table> {
+    let windows = PHASES.len() as u32 * PHASE_EPOCHS;
+    let epoch_requests = (study.requests / u64::from(windows)).max(EPOCH_REQUESTS_MIN);
+    let rate = LOAD * study.most(Mix { large_percent: 0.75, ..Mix::PAPER })?;
+    let spec = |design| Spec {
+        requests: epoch_requests * u64::from(windows),
+        warmup_percent: 0.0,
+        epoch_requests,
+        phases: PHASES.to_vec(),
+        windows,
+        ..study.spec(design, rate, Mix::PAPER)
+    };
+    let designs = [("HKH+WS", Design::Stealing), ("Minos", Design::SizeAware)];
+    let outcomes = study.run_all(&designs.map(|(_, design)| spec(design)))?;
+    let named = designs.iter().zip(&outcomes);
+    let rows = named.flat_map(|((name, _), outcome)| epochs(name, outcome, windows as usize)).collect();
+    let workload = format!("p_L from 0.125 to 0.75 % and back in steps of 20 epochs, {:.2} Mops", rate / 1e6);
+    let title = study.title(&workload);
+    Ok(Table { title, columns: vec!["design", "epoch", "p_L %", "p99 us", "large workers"], rows })
+}
+
+/// A row for each epoch. What came after the last request was sent is left out.
+fn epochs(name: &'static str, outcome: &Outcome, windows: usize) -> Vec<Vec<Cell>> {
+    let row = |(index, window): (usize, &minos_sim::dispatch::Window)| {
+        let large_percent = PHASES[index / PHASE_EPOCHS as usize];
+        let p99_us = window.percentile_us.unwrap_or(f64::NAN);
+        // HKH+WS has none that are large alone.
+        let large_workers = if name == "Minos" { window.large_workers as f64 } else { f64::NAN };
+        let numbers = [(index + 1) as f64, large_percent, p99_us, large_workers];
+        [Cell::Name(name)].into_iter().chain(numbers.map(Cell::Number)).collect()
+    };
+    outcome.windows.iter().take(windows).enumerate().map(row).collect()
+}

@@ -1,0 +1,53 @@
+//! What large requests pay where copying is what they wait for, and what lifts it (Minos §6.1).
+
+use anyhow::Result;
+use minos_sim::dispatch::{Costs, Design, Mix, Outcome};
+
+use super::{
+    super::{
+        plots::{Paper, Plot, Scale},
+        table::{Cell, Table},
+    },
+    Study, keeps_up,
+};
+
+pub(super) const PLOTS: [Plot; 2] = [plot("4b", &["large p99 us"]), plot("4c", &["small p99 us"])];
+
+const fn plot(number: &'static str, y: &'static [&'static str]) -> Plot {
+    Plot::new(Paper::Minos, number, ("Mops", Scale::Linear), y).lines("design").log_y()
+}
+
+/// To copy a byte: so that Minos' large requests pay up to twice, as in the paper.
+const PER_BYTE_NS: f64 = 0.2;
+/// A link that is not what they wait for.
+const LINK_GBPS: f64 = 100.0;
+
+const DESIGNS: [(&str, Design); 4] = [
+    ("HKH+WS", Design::Stealing),
+    ("Minos", Design::SizeAware),
+    ("Minos helping", Design::Helping),
+    ("Minos work-conserving", Design::WorkConserving),
+];
+
+/// The 99th percentiles of large and of small requests by throughput.
+pub(super) fn figure_4b(study: &Study<'_>) -> Result<Table> {
+    let costs = Costs { per_byte_ns: PER_BYTE_NS, link_gbps: LINK_GBPS, ..study.costs.clone() };
+    let study = Study { costs, ..study.clone() };
+    let mut rows = Vec::new();
+    for rate in study.rates(Mix::PAPER)? {
+        let outcomes = study.run_all(&DESIGNS.map(|(_, design)| study.spec(design, rate, Mix::PAPER)))?;
+        let stealing_us = outcomes[0].latency_us.large.percentile.value;
+        let named = DESIGNS.iter().zip(&outcomes).filter(|(_, outcome)| keeps_up(outcome));
+        rows.extend(named.map(|((name, _), outcome)| row(name, outcome, stealing_us)));
+    }
+    let title = study.title("default workload, but 0.2 ns a byte and 100 Gbit/s");
+    Ok(Table { title, columns: vec!["design", "Mops", "large p99 us", "small p99 us", "penalty"], rows })
+}
+
+fn row(name: &'static str, outcome: &Outcome, stealing_us: f64) -> Vec<Cell> {
+    let latency = &outcome.latency_us;
+    let large_us = latency.large.percentile.value;
+    let numbers =
+        [outcome.achieved_rps / 1e6, large_us, latency.small.percentile.value, large_us / stealing_us];
+    [Cell::Name(name)].into_iter().chain(numbers.map(Cell::Number)).collect()
+}

@@ -1,0 +1,56 @@
+//! Figure 8: a link with more room, by replies that are not sent (Minos §6.4).
+
+use anyhow::{Context, Result};
+use minos_sim::dispatch::{Design, Mix, Outcome, Spec, throughput_under};
+
+use super::{
+    super::{
+        plots::{Paper, Plot, Scale},
+        table::{Cell, Table},
+    },
+    OVERLOAD, Study, keeps_up,
+};
+
+pub(super) const PLOTS: [Plot; 2] =
+    [plot("8a", &["p99 us"]).log_y(), plot("8b", &["NIC %"]).y_called("link, % busy")];
+
+const fn plot(number: &'static str, y: &'static [&'static str]) -> Plot {
+    Plot::new(Paper::Minos, number, ("Mops", Scale::Linear), y).lines("S %")
+}
+
+/// S: so many of a hundred replies are sent.
+const REPLY_PERCENTS: [f64; 4] = [100.0, 75.0, 50.0, 25.0];
+/// p_L, which fills the link soon.
+const MIX: Mix = Mix { large_percent: 0.75, ..Mix::PAPER };
+/// Loads that are looked at, up to the highest.
+const LOADS: u32 = 12;
+
+/// Minos' latencies and the link's load by throughput, for each S.
+pub(super) fn figure_8(study: &Study<'_>) -> Result<Table> {
+    let mut rows = Vec::new();
+    for reply_percent in REPLY_PERCENTS {
+        let spec = |rate| Spec { reply_percent, ..study.spec(Design::SizeAware, rate, MIX) };
+        let most = throughput_under(&spec(OVERLOAD), f64::MAX)?;
+        study.bar.tick();
+        let most = most.context("costs: they allow no load that is worth a figure")?.offered_rps;
+        let rates = (1..=LOADS).map(|load| most * f64::from(load) / f64::from(LOADS));
+        let outcomes = study.run_all(&rates.map(spec).collect::<Vec<_>>())?;
+        rows.extend(
+            outcomes.iter().filter(|outcome| keeps_up(outcome)).map(|outcome| row(reply_percent, outcome)),
+        );
+    }
+    let title = study.title("Minos with S % of the replies sent, p_L 0.75 %");
+    Ok(Table { title, columns: vec!["S %", "Mops", "p99 us", "NIC %", "busiest worker %"], rows })
+}
+
+fn row(reply_percent: f64, outcome: &Outcome) -> Vec<Cell> {
+    let busiest = outcome.workers.iter().map(|worker| worker.busy).fold(0.0, f64::max);
+    let numbers = [
+        reply_percent,
+        outcome.achieved_rps / 1e6,
+        outcome.latency_us.all.percentile.value,
+        100.0 * outcome.link_busy,
+        100.0 * busiest,
+    ];
+    numbers.map(Cell::Number).to_vec()
+}
