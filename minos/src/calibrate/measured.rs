@@ -62,6 +62,7 @@ pub(super) struct Kernel {
     pub(super) single: Ways<Figure>,
     pub(super) poll: Figure,
     pub(super) round_trip: Figure,
+    /// The most that a stream had in a round.
     pub(super) link_gbps: Figure,
 }
 
@@ -180,7 +181,7 @@ impl Kernel {
             bytes: lines(&sent_bytes, &received_bytes),
             poll: poll.at(0),
             round_trip: trips.at(0),
-            link_gbps: streams.at(0),
+            link_gbps: streams.most_at(0),
         })
     }
 }

@@ -78,6 +78,12 @@ impl Samples {
         self.by_place.get(place).map_or_else(Figure::default, |samples| Figure::of(samples))
     }
 
+    /// The most of any round, at the place of this index: of what others can only take away from.
+    pub(super) fn most_at(&self, place: usize) -> Figure {
+        let samples = self.by_place.get(place).map_or(&[][..], Vec::as_slice);
+        Figure { value: samples.iter().copied().fold(0.0, f64::max), ..Figure::of(samples) }
+    }
+
     /// Over all places.
     pub(super) fn line(&self) -> Line {
         Line::through(&self.places, &self.by_place)
@@ -158,6 +164,7 @@ mod tests {
         assert_eq!(order.take(), [("a", 0), ("a", 1), ("b", 0), ("b", 1)].repeat(3));
         assert_eq!(samples.rounds(), 2);
         assert_eq!(samples.at(1), Figure::exact(65.0));
+        assert_eq!(samples.most_at(0), Figure::exact(35.0));
         assert_eq!((samples.line().slope.value, samples.line().intercept.value), (3.0, 5.0));
     }
 }
