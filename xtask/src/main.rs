@@ -86,7 +86,7 @@ enum Task {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
-    /// Compare with memcached on new random sequences for a while
+    /// Compare with memcached on new random sequences, and change roles under load, for a while
     Soak {
         /// How long
         #[arg(long, default_value_t = 10)]

@@ -92,26 +92,41 @@ pub(crate) fn loom(totals: &mut Totals) -> anyhow::Result<()> {
     run_tests(&mut cargo_apart("loom", "--cfg loom", &arguments), totals)
 }
 
-/// Each stress test must notice that readers do not look whether a writer came between.
+/// What is left out of a build, and the tests that must notice.
+const CONTROLS: [(&str, &[&str]); 2] = [
+    // Readers do not look whether a writer came between.
+    ("minos_no_version_check", &["--workspace", "--test", "stress"]),
+    // Workers do not give lent connections back.
+    ("minos_no_hand_back", &["-p", "minos-node", "--test", "role_changes", ROLE_CHANGES_CONTROL]),
+];
+/// What needs connections to come home.
+const ROLE_CHANGES_CONTROL: &str = "every_request_is_answered_once_and_in_order";
+
+/// Builds from which something is left out on purpose: each of the tests that are there for it must fail.
 pub(crate) fn control() -> anyhow::Result<()> {
+    CONTROLS.iter().try_for_each(|(left_out, tests)| must_fail(left_out, tests))
+}
+
+/// Runs `tests` in a build with the cfg `left_out`.
+fn must_fail(left_out: &str, tests: &[&str]) -> anyhow::Result<()> {
     // Our own crates alone are built anew, beside the ordinary ones.
-    let compiler = root().join("target/rustc-without-version-check");
-    fs::write(&compiler, "#!/bin/sh\nexec \"$@\" --cfg minos_no_version_check\n")?;
+    let compiler = root().join("target").join(format!("rustc-with-{left_out}"));
+    fs::write(&compiler, format!("#!/bin/sh\nexec \"$@\" --cfg {left_out}\n"))?;
     fs::set_permissions(&compiler, fs::Permissions::from_mode(0o755))?;
-    let build = |arguments: &[&str]| {
-        let mut command = cargo(arguments);
+    let tests = [&["test"], tests].concat();
+    let build = || {
+        let mut command = cargo(&tests);
         command.env("RUSTC_WORKSPACE_WRAPPER", &compiler);
         command
     };
-    let stress = ["test", "--workspace", "--test", "stress"];
-    run(build(&stress).arg("--no-run"))?;
-    let output = output(&mut build(&stress))?;
+    run(build().arg("--no-run"))?;
+    let output = output(&mut build())?;
     let text = text(&output);
     ensure!(
         !output.status.success() && text.contains("test result: FAILED. 0 passed"),
-        "the control passed, so a test sees nothing:\n{text}"
+        "the control {left_out} passed, so a test sees nothing:\n{text}"
     );
-    println!("the control failed, as it must");
+    println!("the control {left_out} failed, as it must");
     Ok(())
 }
 
@@ -218,17 +233,22 @@ pub(crate) fn simulate(seeds: u64, seed: u64, totals: &mut Totals) -> anyhow::Re
     run_tests(&mut tests, totals)
 }
 
-/// Sequences that were never tried before, against memcached, until the time is over.
+/// Sequences that were never tried before, against memcached, and role changes under load, until the time is over.
 pub(crate) fn soak(minutes: u64, totals: &mut Totals) -> anyhow::Result<()> {
     setup::install()?;
     let end = Instant::now() + Duration::from_secs(60 * minutes);
     let mut seed = SystemTime::now().duration_since(UNIX_EPOCH).context("before 1970")?.as_secs() * 1000;
     const SEQUENCES: u64 = 1000;
+    const ROLE_CHANGES_SEEDS: u64 = 20;
     while Instant::now() < end {
         let mut tests =
             cargo(&["test", "-p", "minos", "--test", "differential", "--test", "linearizability"]);
         tests.env("MINOS_DIFFERENTIAL_SEED", seed.to_string());
         tests.env("MINOS_DIFFERENTIAL_SEQUENCES", SEQUENCES.to_string());
+        run_tests(&mut tests, totals)?;
+        let mut tests = cargo(&["test", "-p", "minos-node", "--test", "role_changes"]);
+        tests.env("MINOS_ROLE_CHANGES_SEED", seed.to_string());
+        tests.env("MINOS_ROLE_CHANGES_SEEDS", ROLE_CHANGES_SEEDS.to_string());
         run_tests(&mut tests, totals)?;
         seed += SEQUENCES;
     }
