@@ -69,26 +69,16 @@ fn what_is_not_replied_to_is_served_all_the_same() {
 
 #[test]
 fn replies_that_are_not_sent_make_room_on_the_link_as_in_figure_8() {
-    let peak = |reply_percent| {
+    let most = |reply_percent| {
         let mix = Mix { large_percent: 0.75, ..Mix::PAPER };
-        let spec = Spec {
-            mix,
-            reply_percent,
-            queue_max: 1024,
-            requests: 600_000,
-            ..Spec::new(Design::SizeAware, 9e6)
-        };
-        run(&spec).unwrap()
+        let spec = Spec { mix, reply_percent, requests: 300_000, ..Spec::new(Design::SizeAware, 4e6) };
+        // Large requests that nobody gets to are not among what the percentile of all sees.
+        let keeps_up =
+            |rate: &f64| run(&Spec { rate: *rate, ..spec.clone() }).unwrap().latency_us.large.p99 < 5e3;
+        (1..=16).map(|step| f64::from(step) * 0.25e6).take_while(keeps_up).last().unwrap()
     };
-    let (all, quarter) = (peak(100.0), peak(25.0));
-    assert!(
-        quarter.achieved_rps > 1.8 * all.achieved_rps,
-        "{} and {}",
-        quarter.achieved_rps,
-        all.achieved_rps
-    );
-    // Where all are replied to the link is the limit, with a quarter the processor is.
-    assert!(all.link_busy > 0.9 && quarter.link_busy < 0.9, "{} and {}", all.link_busy, quarter.link_busy);
+    let (all, quarter) = (most(100.0), most(25.0));
+    assert!(quarter > 1.3 * all, "{quarter} and {all}");
 }
 
 #[test]
