@@ -168,7 +168,11 @@ proptest! {
 
     #[test]
     fn each_large_worker_has_its_part_to_within_a_class(workers in 2usize..=24, requests in any_requests()) {
-        fn check<D: Dispatch>(mut policy: D, config: &ControlConfig, requests: &SizeHistogram) -> Result<(), TestCaseError> {
+        fn check<D: Dispatch>(
+            mut policy: D,
+            config: &ControlConfig,
+            requests: &SizeHistogram,
+        ) -> Result<(), TestCaseError> {
             policy.epoch(requests);
             let costs: Vec<f64> = policy.decision().ranges.iter().map(|range| range.cost).collect();
             // Reserved has no ranges: those who serve large requests share all of them.
