@@ -21,7 +21,22 @@ const ALLOWED: [(&str, &[&str]); 19] = [
     ("rack", &["base"]),
     ("rackmodel", &["base", "rack", "sim"]),
     ("sim", &["base", "sched", "workload"]),
-    ("minos", &["base", "client", "engine", "net", "node", "proto", "rackmodel", "sched", "sim", "sync", "workload"]),
+    (
+        "minos",
+        &[
+            "base",
+            "client",
+            "engine",
+            "net",
+            "node",
+            "proto",
+            "rackmodel",
+            "sched",
+            "sim",
+            "sync",
+            "workload",
+        ],
+    ),
     ("xtask", &["base", "testkit"]),
 ];
 
