@@ -26,8 +26,8 @@ struct Times {
 
 /// The costs of the file `base`, in which those of requests and of bytes are what was measured of a worker.
 ///
-/// Measured is its processor time a request in closed loop, where it is always busy, and the median response of one
-/// that has hardly anything to do. No percentile under load goes into it.
+/// Measured are its processor time a short request and its time from one long reply to the next, in closed loop, and the
+/// median response of one that has hardly anything to do. No percentile under load goes into it.
 pub(super) fn over_tcp(
     runner: &mut Runner<'_>,
     busy: &Contest,
@@ -81,27 +81,23 @@ impl Times {
         get_ratio: &str,
         rounds: u32,
     ) -> anyhow::Result<Self> {
-        let mut time_ns = |bytes| -> anyhow::Result<f64> {
+        let mut series = |bytes| -> anyhow::Result<Series> {
             let items = Items::load(runner, contest, bytes, get_ratio)?;
             let name = format!("{bytes} bytes, {get_ratio} GETs");
             let arguments = ["--workload", &items.path, "--rate", "max"];
-            let series = measure(runner, contest, &name, &arguments, rounds)?;
-            Ok(1e3 * series.median(busy_us))
+            measure(runner, contest, &name, &arguments, rounds)
         };
-        let short = time_ns(SHORT_BYTES)?;
+        // The driver may be slower than the worker, so that the worker's own time counts.
+        let short = 1e3 * series(SHORT_BYTES)?.median(|sample| sample.server_cpu_us);
         let mut slopes = Samples::default();
         for bytes in LONG_BYTES {
-            slopes.push((time_ns(bytes)? - short) / f64::from(bytes - SHORT_BYTES));
+            // The driver drops what it receives: the worker is the slower one, and always busy.
+            let long = series(bytes)?.median(|sample| 1e9 / sample.achieved_per_s);
+            slopes.push((long - short) / f64::from(bytes - SHORT_BYTES));
         }
         // The mean of the two.
         Ok(Self { short, a_byte: (slopes.min() + slopes.max()) / 2.0 })
     }
-}
-
-/// What a request takes of a worker that is always busy. Of a thread that never leaves its processor Linux may not say
-/// how long it has run; then it is the time from one reply to the next.
-fn busy_us(sample: &Sample) -> f64 {
-    if sample.server_cpu_us > 0.0 { sample.server_cpu_us } else { 1e6 / sample.achieved_per_s }
 }
 
 fn measure(

@@ -79,11 +79,11 @@ impl Contest {
         Self::start(program, design, design.name, "0", &options, native)
     }
 
-    /// HKH with a worker on the first processor that sleeps when it has nothing to do, so that its processor time is
-    /// that of requests.
-    pub(super) fn start_sleeping(program: &Path) -> anyhow::Result<Self> {
-        let options = ["--workers", "1", "--poll", "sleep", "--dispatch", KEYHASH.name];
-        Self::start(program, KEYHASH, KEYHASH.name, "0", &options, false)
+    /// A worker on the first processor that sleeps when it has nothing to do, so that its processor time is that of
+    /// requests.
+    pub(super) fn start_sleeping(program: &Path, design: Design) -> anyhow::Result<Self> {
+        let options = ["--workers", "1", "--poll", "sleep", "--dispatch", design.name];
+        Self::start(program, design, design.name, "0", &options, false)
     }
 
     fn start(

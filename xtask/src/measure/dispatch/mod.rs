@@ -51,11 +51,9 @@ const PAPER: [&str; 6] = ["--workload", "etc", "--keys", "100000", "--large-keys
 /// `dispatch.md`.
 pub(super) fn measure(program: &Path, extent: &Extent, out: &Path) -> anyhow::Result<String> {
     let mut runner = Runner::new(program, extent.millis);
-    let contests = Contest::start_all(program, extent.native)?;
-    for contest in &contests {
-        runner.load(contest, &PAPER)?;
-        runner.load(contest, &noise::WORKLOAD)?;
-    }
+    // Items of the two workloads have the same keys and other sizes.
+    let contests = started(&runner, program, extent, &PAPER)?;
+    let noisy = started(&runner, program, extent, &noise::WORKLOAD)?;
     let most_per_s = saturation::keyhash_per_s(&mut runner, &contests)?;
     let mut loads = loads::Loads::new(&contests, most_per_s);
     let (mut saturation, mut noise) = (saturation::table(&contests), noise::table(&contests));
@@ -63,7 +61,7 @@ pub(super) fn measure(program: &Path, extent: &Extent, out: &Path) -> anyhow::Re
         eprintln!("dispatch: round {round} of {}", extent.rounds);
         saturation.round(&mut runner, &contests, round)?;
         loads.round(&mut runner, &contests, round)?;
-        noise.round(&mut runner, &contests, round)?;
+        noise.round(&mut runner, &noisy, round)?;
     }
     super::native::plot::draw(&loads.lines(), &out.join("dispatch.svg"))?;
     write_samples(&runner, &out.join("dispatch.csv"))?;
@@ -73,7 +71,7 @@ pub(super) fn measure(program: &Path, extent: &Extent, out: &Path) -> anyhow::Re
     let head = format!(
         "# Designs of dispatch on two processors\n\nMeasured over {}, open loop with Poisson arrivals unless it says \
          otherwise; {} interleaved rounds of {} ms, medians (smallest to largest). Two workers, one bound to each \
-         processor, which sleep when they have nothing to do; the driver has one thread on the second processor{}. \
+         processor, which sleep when they have nothing to do; the driver's two threads are bound likewise{}. Beside one worker, which has the first processor, the driver has one thread on the second. \
          {}; all samples are in `dispatch.csv`.\n\n{}\n\n![Latency against throughput](dispatch.svg)\n\n\
          | target | wanted | measured | |\n|---|---|---|---|\n{targets}",
         extent.protocol(),
@@ -86,8 +84,20 @@ pub(super) fn measure(program: &Path, extent: &Extent, out: &Path) -> anyhow::Re
     Ok(page(head, &sections))
 }
 
+/// All servers, with the items of a workload.
+fn started(
+    runner: &Runner<'_>,
+    program: &Path,
+    extent: &Extent,
+    workload: &[&str],
+) -> anyhow::Result<Vec<Contest>> {
+    let contests = Contest::start_all(program, extent.native)?;
+    contests.iter().try_for_each(|contest| runner.load(contest, workload))?;
+    Ok(contests)
+}
+
 /// Sets what the simulator of dispatch predicts beside what a server with one worker does; writes all samples to
-/// `dispatch-model.csv`, a picture to `dispatch-model.svg` and the costs to `dispatch-costs.toml`. The text is for
+/// `dispatch-model.csv`, a picture to `dispatch-model.svg` and the costs to `dispatch-costs-*.toml`. The text is for
 /// `dispatch-model.md`.
 pub(super) fn validate(
     program: &Path,
@@ -103,7 +113,7 @@ pub(super) fn validate(
         "# The simulator of dispatch beside a server\n\nMeasured over {}: a server with one worker that spins, alone on \
          the first processor, driver on the second{}, open loop with Poisson arrivals; {} interleaved rounds of {} \
          ms, medians (smallest to largest). Predicted by `minos sim dispatch` with one worker, the same rate and the same \
-         mix. {}; all samples are in `dispatch-model.csv`, the costs in `dispatch-costs.toml`.\n\n{}\n\n\
+         mix. {}; all samples are in `dispatch-model.csv`, the costs in `dispatch-costs-*.toml`.\n\n{}\n\n\
          ![Predicted and measured](dispatch-model.svg)\n\n{}",
         extent.protocol(),
         runner.spinning_in_words(),

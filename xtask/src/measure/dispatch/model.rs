@@ -5,6 +5,8 @@ use std::{
     process::Command,
 };
 
+use serde_json::Value;
+
 use super::{
     designs::{Design, KEYHASH},
     runner::{Latency, json},
@@ -12,8 +14,9 @@ use super::{
 
 /// Requests of a simulated run.
 const REQUESTS: &str = "500k";
-/// More than any server answers.
-const TOO_MANY_PER_S: f64 = 5e6;
+/// More than any server answers, and so few requests that an RX queue holds them all: none is dropped.
+const TOO_MANY_PER_S: &str = "100m";
+const TOO_MANY: &str = "60k";
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,14 +39,18 @@ impl Mix {
 pub(super) struct Prediction {
     pub(super) small: Latency,
     pub(super) large: Latency,
-    achieved_per_s: f64,
+}
+
+/// Where the costs of a design are.
+pub(super) fn costs_file(folder: &Path, design: Design) -> PathBuf {
+    folder.join(format!("dispatch-costs-{}.toml", design.name))
 }
 
 /// `minos sim dispatch` with one worker.
 pub(super) struct Model<'a> {
     pub(super) program: &'a Path,
-    /// A file.
-    pub(super) costs: PathBuf,
+    /// The folder with a file of costs for each design.
+    pub(super) costs: &'a Path,
     /// Percentile of the sizes up to which requests are small.
     pub(super) percentile: &'static str,
 }
@@ -51,18 +58,26 @@ pub(super) struct Model<'a> {
 impl Model<'_> {
     /// Requests a second that one worker can serve.
     pub(super) fn capacity_per_s(&self, mix: &Mix) -> anyhow::Result<f64> {
-        Ok(self.predict(KEYHASH, mix, TOO_MANY_PER_S)?.achieved_per_s)
+        let run = self.run(
+            KEYHASH,
+            mix,
+            &["--rate", TOO_MANY_PER_S, "--requests", TOO_MANY, "--warmup-percent", "0"],
+        )?;
+        Ok(run["achieved_rps"].as_f64().unwrap_or(f64::NAN))
     }
 
     pub(super) fn predict(&self, design: Design, mix: &Mix, rate: f64) -> anyhow::Result<Prediction> {
+        let rate = format!("{rate:.0}");
+        let run = self.run(design, mix, &["--rate", &rate, "--requests", REQUESTS])?;
+        let latency = |class: &str| Latency::of(&run["latency_us"][class]);
+        Ok(Prediction { small: latency("small"), large: latency("large") })
+    }
+
+    fn run(&self, design: Design, mix: &Mix, arguments: &[&str]) -> anyhow::Result<Value> {
         let mut command = Command::new(self.program);
         command.args(["sim", "dispatch", "--workers", "1", "--dispatch", design.name, "--json"]);
-        command.args(["--requests", REQUESTS, "--small-percentile", self.percentile]).args(mix.arguments());
-        command.args(["--rate", &format!("{rate:.0}"), "--costs"]).arg(&self.costs);
-        let results = json(command)?;
-        let run = &results["runs"][0];
-        let latency = |class: &str| Latency::of(&run["latency_us"][class]);
-        let achieved_per_s = run["achieved_rps"].as_f64().unwrap_or(f64::NAN);
-        Ok(Prediction { small: latency("small"), large: latency("large"), achieved_per_s })
+        command.args(["--small-percentile", self.percentile, "--costs"]).arg(costs_file(self.costs, design));
+        command.args(mix.arguments()).args(arguments);
+        Ok(json(command)?["runs"][0].take())
     }
 }

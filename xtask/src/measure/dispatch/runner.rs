@@ -1,4 +1,4 @@
-//! Runs `minos bench` on the second processor and keeps every sample.
+//! Runs `minos bench` and keeps every sample.
 
 use std::{
     fmt::Write as _,
@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{bail, ensure};
+use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 
 use super::{
@@ -24,6 +24,8 @@ const WARMUP: &str = "200ms";
 const SPINNING_MILLIS_MAX: u32 = 650;
 const SPINNING_PAUSE: Duration = Duration::from_millis(400);
 const DRAIN: &str = "600ms";
+const DRIVER_ALONE: [&str; 4] = ["--threads", "1", "--pin", "1"];
+const DRIVER_ON_BOTH: [&str; 4] = ["--threads", "2", "--pin", "0,1"];
 
 /// Latencies of one class of requests, in microseconds.
 #[derive(Clone, Copy, Debug)]
@@ -143,9 +145,9 @@ impl<'a> Runner<'a> {
     /// How the driver shares its processor.
     pub(super) fn driver_in_words(&self) -> &'static str {
         if self.is_realtime {
-            ", sleeps until a request is due and then goes before the worker there (SCHED_FIFO)"
+            ", sleep until a request is due and then go before the worker there (SCHED_FIFO)"
         } else {
-            " and sleeps until a request is due"
+            " and sleep until a request is due"
         }
     }
 
@@ -194,7 +196,8 @@ impl<'a> Runner<'a> {
         }
         let before = Stolen::now()?;
         let result = json(self.driver(contest, case.pace, arguments))?;
-        let sample = Sample::of(&result, Stolen::now()?.percent_since(before))?;
+        let sample = Sample::of(&result, Stolen::now()?.percent_since(before))
+            .with_context(|| format!("{} of {}", case.name, contest.name))?;
         self.stolen_percent.push(sample.stolen_percent);
         let Sample { small, large, .. } = sample;
         write!(self.csv, "{},{},{},{}", case.name, case.round, contest.name, arguments.join(" "))?;
@@ -216,7 +219,9 @@ impl<'a> Runner<'a> {
         };
         let pace = if pace == Pace::Sleep { "sleep" } else { "spin" };
         let (pid, duration) = (contest.pid().to_string(), format!("{}ms", self.millis));
-        command.args(["bench", "--json", "--target", &contest.target(), "--server-pid", &pid, "--pin", "1"]);
+        command.args(["bench", "--json", "--target", &contest.target(), "--server-pid", &pid]);
+        // A worker on each processor shares it with as much of the driver as the other.
+        command.args(if contest.workers == 1 { DRIVER_ALONE } else { DRIVER_ON_BOTH });
         command.args(["--pace", pace, "--warmup", WARMUP, "--drain", DRAIN, "--duration", &duration]);
         command.args(arguments);
         command

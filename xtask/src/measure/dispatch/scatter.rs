@@ -58,7 +58,7 @@ pub(super) fn draw(points: &[Point], path: &Path) -> anyhow::Result<()> {
         .build_cartesian_2d(ends.clone().log_scale(), ends.clone().log_scale())?;
     chart
         .configure_mesh()
-        .x_desc("measured")
+        .x_desc("measured, quietest round")
         .y_desc("predicted; the grey band is 25 % to either side")
         .light_line_style(WHITE)
         .x_label_formatter(&|us| format!("{us:.0}"))
