@@ -83,7 +83,7 @@ impl Times {
     ) -> anyhow::Result<Self> {
         let mut series = |bytes| -> anyhow::Result<Series> {
             let items = Items::load(runner, contest, bytes, get_ratio)?;
-            let name = format!("{bytes} bytes, {get_ratio} GETs");
+            let name = format!("{bytes} bytes and {get_ratio} GETs");
             let arguments = ["--workload", &items.path, "--rate", "max"];
             measure(runner, contest, &name, &arguments, rounds)
         };

@@ -200,7 +200,7 @@ impl<'a> Runner<'a> {
             .with_context(|| format!("{} of {}", case.name, contest.name))?;
         self.stolen_percent.push(sample.stolen_percent);
         let Sample { small, large, .. } = sample;
-        write!(self.csv, "{},{},{},{}", case.name, case.round, contest.name, arguments.join(" "))?;
+        write!(self.csv, "{},{},\"{}\",{}", case.name, case.round, contest.name, arguments.join(" "))?;
         write!(self.csv, ",{:.0},{},{:.3}", sample.achieved_per_s, sample.lost, sample.server_cpu_us)?;
         for Latency { p50_us, p90_us, p99_us, p999_us } in [small, large] {
             write!(self.csv, ",{p50_us},{p90_us},{p99_us},{p999_us}")?;
