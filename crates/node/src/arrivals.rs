@@ -61,8 +61,8 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
         let (queues, portion) = match self.placement.help() {
             Help::No => return false,
             Help::Own => (WorkerSet::one(self.id), Portion::STOLEN),
-            Help::Any | Help::Share { .. } => (WorkerSet::first(workers), Portion::STOLEN),
-            Help::Burst => (WorkerSet::first(workers).without(self.id), Portion::of(BURST_MAX)),
+            Help::Any | Help::Share { .. } => (self.queues_of_others(), Portion::STOLEN),
+            Help::Burst => (self.queues_of_others(), Portion::of(BURST_MAX)),
         };
         for queue in queues.iter_from(self.round) {
             let begun = self.is_shared_out().then(std::time::Instant::now);
@@ -76,6 +76,12 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
             }
         }
         false
+    }
+
+    /// The RX queues that are not this worker's to poll anyway.
+    fn queues_of_others(&self) -> WorkerSet {
+        let all = WorkerSet::first(self.shared.workers.len());
+        self.placement.shares().iter().fold(all, |others, &(queue, _)| others.without(queue))
     }
 
     /// Whether the plan shares this worker's time out between small and large requests.

@@ -22,7 +22,8 @@ pub struct ServerConfig {
     pub handoff_workers: usize,
     /// Length of a control epoch (Minos §5.2: one second).
     pub epoch: Duration,
-    /// Whether a large worker that has nothing to do takes small requests.
+    /// Whether a worker that has nothing to do takes small requests: a large one from its own RX queue, a small one
+    /// from those of others.
     pub steal: bool,
     /// Order in which a large worker serves what it holds.
     pub large_order: LargeOrder,

@@ -15,8 +15,8 @@ pub(crate) trait Policy: Send {
     /// The numbers behind it.
     fn decision(&self) -> &Decision;
 
-    /// What the discipline answers the workers under that plan. With `steal`, large workers that have nothing to
-    /// do take small requests from their own RX queues.
+    /// What the discipline answers the workers under that plan. With `steal`, workers that have nothing to do take
+    /// small requests: large ones from their own RX queues, small ones from those of others who are slow to.
     fn answers(&self, steal: bool) -> Answers;
 
     /// Ends an epoch in which `requests` were seen.
@@ -36,6 +36,7 @@ impl<D: minos_sched::Dispatch> Policy for D {
         let steals = steal && !D::RUNS_TO_COMPLETION;
         Answers::with_help::<D>(Policy::plan(self), |plan, worker| match D::help(plan, worker) {
             Help::No if steals && plan.role(worker) == Role::Large => Help::Own,
+            Help::No if steals => Help::Any,
             help => help,
         })
     }

@@ -87,9 +87,8 @@ fn one_who_hands_off_serves_nothing() {
     assert!(others.iter().map(|(_, taken)| taken).sum::<u64>() >= TURNS as u64, "{others:?}");
 }
 
-#[test]
-fn nobody_is_idle_while_others_have_more_than_they_can_do() {
-    let server = server(Dispatch::Stealing, 2);
+/// Lets clients talk whose connections are all in the RX queue of the first of two workers.
+fn crowd_at_the_first(server: &TestServer) {
     // Connections are dealt in turn: those of the second worker go away again.
     let clients: Vec<_> = (0..16).map(|_| server.connect()).collect();
     let clients = clients.into_iter().step_by(2);
@@ -98,9 +97,26 @@ fn nobody_is_idle_while_others_have_more_than_they_can_do() {
             scope.spawn(move || talk(client, &format!("key{number}"), 100, TURNS));
         }
     });
+}
+
+#[test]
+fn nobody_is_idle_while_others_have_more_than_they_can_do() {
+    let server = server(Dispatch::Stealing, 2);
+    crowd_at_the_first(&server);
     let stolen = server.count(1, "queued_taken_elsewhere") + server.count(1, "helped");
     assert!(stolen > 0);
     assert!(server.count(0, "queued_taken") > 0);
+}
+
+#[test]
+fn small_workers_help_each_other_if_they_may() {
+    for may in [true, false] {
+        let mut config = ServerConfig::new(2);
+        config.steal = may;
+        let server = TestServer::with_memory::<StoreMode>(64 << 20, config);
+        crowd_at_the_first(&server);
+        assert_eq!(server.count(1, "helped") > 0, may);
+    }
 }
 
 #[test]

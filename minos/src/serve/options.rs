@@ -109,7 +109,7 @@ pub(crate) struct ServeOptions {
     /// Count the size of one request in so many
     #[arg(long, value_name = "K", default_value_t = 1, help_heading = "Policy")]
     pub(crate) sample: u32,
-    /// Let a large worker that has nothing to do take small requests
+    /// Let a worker that has nothing to do take small requests: a large one from its own RX queue, a small one from any
     #[arg(long, value_enum, default_value_t = Switch::On, help_heading = "Policy")]
     pub(crate) steal: Switch,
     /// Order in which a large worker serves what it holds; fifo runs to completion
