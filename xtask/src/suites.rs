@@ -97,7 +97,7 @@ const CONTROLS: [(&str, &[&str]); 2] = [
     // Readers do not look whether a writer came between.
     ("minos_no_version_check", &["--workspace", "--test", "stress"]),
     // Workers do not give lent connections back.
-    ("minos_no_hand_back", &["-p", "minos-node", "--test", "role_changes", ROLE_CHANGES_CONTROL]),
+    ("minos_no_hand_back", &["--workspace", "--test", "role_changes", ROLE_CHANGES_CONTROL]),
 ];
 /// What needs connections to come home.
 const ROLE_CHANGES_CONTROL: &str = "every_request_is_answered_once_and_in_order";
