@@ -133,7 +133,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
     ) -> Option<R> {
         if let Some(candidate) = staged.candidate
             && self.may_be_linked(partition, &candidate)
-            && let Some(state) = self.header_for(&candidate, get.key, now)
+            && let Some(state) = self.header_for(partition, &candidate, get.key, now)
             && let Attempt::Found(result) =
                 self.finish(partition, get.hash, get.key, (candidate, state), now, &mut f)
         {

@@ -462,6 +462,15 @@ impl<B: PositionBits> Parts for CacheMode<B> {
         engine.common.large.lock().extents.chunk(id).is_some()
     }
 
+    fn look_at_large<A: Access, R>(
+        _: &Partition<Self, A>,
+        _: impl FnOnce() -> bool,
+        look: impl FnOnce() -> R,
+    ) -> Option<R> {
+        // They lie in the log, of which nothing is ever lent out.
+        Some(look())
+    }
+
     fn pin<A: Access>(
         engine: &Engine<Self, A>,
         _: &Partition<Self, A>,

@@ -124,6 +124,14 @@ pub(crate) trait Parts: Debug + Send + Sync + Sized + 'static {
     /// Whether the large value of a linked item is still there.
     fn has_large_value<A: Access>(engine: &Engine<Self, A>, item: Offset, state: &ItemState) -> bool;
 
+    /// Looks at header and key of an item with a large value while they lie still; `None` if `is_linked` says that
+    /// there is no such item any more.
+    fn look_at_large<A: Access, R>(
+        partition: &Partition<Self, A>,
+        is_linked: impl FnOnce() -> bool,
+        look: impl FnOnce() -> R,
+    ) -> Option<R>;
+
     /// Claims the large value of an item, if `is_linked` still says yes under the lock of the pins.
     fn pin<A: Access>(
         engine: &Engine<Self, A>,

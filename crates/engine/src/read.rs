@@ -193,7 +193,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
                 let (slot, cell) = (Slot(bucket[word].load(Relaxed)), &bucket[word]);
                 let Some(item) = M::locate(&partition.space, region, slot.link()) else { continue };
                 let candidate = Candidate { version, seen, slot, cell, item };
-                if let Some(state) = self.header_for(&candidate, key, now) {
+                if let Some(state) = self.header_for(partition, &candidate, key, now) {
                     return Attempt::Found((candidate, state));
                 }
             }
@@ -213,10 +213,33 @@ impl<M: Mode, A: Access> Engine<M, A> {
     #[inline]
     pub(crate) fn header_for(
         &self,
+        partition: &Partition<M, A>,
         candidate: &Candidate<'_>,
         key: &[u8],
         now: Seconds,
     ) -> Option<ItemState> {
+        if A::IS_SHARED && candidate.slot.class_index() > self.inline_class_max.index() {
+            return self.header_of_large(partition, candidate, key, now);
+        }
+        self.garbage_or_header(candidate, key, now)
+    }
+
+    /// The same where the memory may be lent out as plain bytes as soon as the item is unlinked: a reader without a
+    /// lock that came too late would race with whoever writes them.
+    #[cold]
+    fn header_of_large(
+        &self,
+        partition: &Partition<M, A>,
+        candidate: &Candidate<'_>,
+        key: &[u8],
+        now: Seconds,
+    ) -> Option<ItemState> {
+        let is_linked = || self.is_linked(partition, candidate);
+        M::look_at_large(partition, is_linked, || self.garbage_or_header(candidate, key, now))?
+    }
+
+    #[inline]
+    fn garbage_or_header(&self, candidate: &Candidate<'_>, key: &[u8], now: Seconds) -> Option<ItemState> {
         let key_words = words::words_for(key.len());
         // One look whether all that lies within the region; it need not, if the slot was being written.
         let words = self.memory().region().try_words(candidate.item, HEADER_WORDS + key_words)?;

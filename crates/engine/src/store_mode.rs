@@ -133,6 +133,16 @@ impl Parts for StoreMode {
         true
     }
 
+    fn look_at_large<A: Access, R>(
+        partition: &Partition<Self, A>,
+        is_linked: impl FnOnce() -> bool,
+        look: impl FnOnce() -> R,
+    ) -> Option<R> {
+        // Header, key and value are one chunk, which is retired under this lock.
+        let _pins = partition.pins.lock();
+        is_linked().then(look)
+    }
+
     fn pin<A: Access>(
         _: &Engine<Self, A>,
         partition: &Partition<Self, A>,
