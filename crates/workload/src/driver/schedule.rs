@@ -124,7 +124,11 @@ impl<'a> Schedule<'a> {
             return Ok(());
         }
         let until_due = match self.orders.timing {
-            Timing::Open => self.next_due().map(|(_, due_ns)| due_ns.saturating_sub(self.clock.now_ns())),
+            // What is due past the end is never sent, and is not to keep the thread awake while it waits for answers.
+            Timing::Open => self
+                .next_due()
+                .filter(|&(_, due_ns)| due_ns < self.orders.end_ns)
+                .map(|(_, due_ns)| due_ns.saturating_sub(self.clock.now_ns())),
             Timing::Closed { .. } => None,
         };
         let sleep = until_due.map_or(SLEEP_MAX, Duration::from_nanos).min(SLEEP_MAX);
