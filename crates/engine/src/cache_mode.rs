@@ -462,12 +462,14 @@ impl<B: PositionBits> Parts for CacheMode<B> {
         engine.common.large.lock().extents.chunk(id).is_some()
     }
 
+    // They lie in the log, of which nothing is ever lent out.
+    const LARGE_HEADERS_ARE_LENT: bool = false;
+
     fn look_at_large<A: Access, R>(
         _: &Partition<Self, A>,
         _: impl FnOnce() -> bool,
         look: impl FnOnce() -> R,
     ) -> Option<R> {
-        // They lie in the log, of which nothing is ever lent out.
         Some(look())
     }
 

@@ -124,6 +124,9 @@ pub(crate) trait Parts: Debug + Send + Sync + Sized + 'static {
     /// Whether the large value of a linked item is still there.
     fn has_large_value<A: Access>(engine: &Engine<Self, A>, item: Offset, state: &ItemState) -> bool;
 
+    /// Header and key of an item with a large value lie in memory that is lent out as plain bytes once it is free.
+    const LARGE_HEADERS_ARE_LENT: bool;
+
     /// Looks at header and key of an item with a large value while they lie still; `None` if `is_linked` says that
     /// there is no such item any more.
     fn look_at_large<A: Access, R>(

@@ -218,7 +218,10 @@ impl<M: Mode, A: Access> Engine<M, A> {
         key: &[u8],
         now: Seconds,
     ) -> Option<ItemState> {
-        if A::IS_SHARED && candidate.slot.class_index() > self.inline_class_max.index() {
+        if A::IS_SHARED
+            && M::LARGE_HEADERS_ARE_LENT
+            && candidate.slot.class_index() > self.inline_class_max.index()
+        {
             return self.header_of_large(partition, candidate, key, now);
         }
         self.garbage_or_header(candidate, key, now)

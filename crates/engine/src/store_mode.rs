@@ -133,6 +133,8 @@ impl Parts for StoreMode {
         true
     }
 
+    const LARGE_HEADERS_ARE_LENT: bool = true;
+
     fn look_at_large<A: Access, R>(
         partition: &Partition<Self, A>,
         is_linked: impl FnOnce() -> bool,
