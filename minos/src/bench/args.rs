@@ -157,6 +157,9 @@ enum PaceArg {
     Spin,
     /// Sleep: late by the time it takes to wake.
     Sleep,
+    /// Sleep until requests are due and receive answers only then, for a driver beside the server on its processors:
+    /// requests leave up to 50 us late, answers are timed by the kernel.
+    Due,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -221,6 +224,7 @@ impl BenchArgs {
             pace: match self.pace {
                 PaceArg::Spin => Pace::Spin,
                 PaceArg::Sleep => Pace::Sleep,
+                PaceArg::Due => Pace::Due,
             },
             duration: self.measured_time(),
             warmup: self.warmup,

@@ -95,7 +95,15 @@ pub enum Pace {
     Spin,
     /// It sleeps, and is late by the time it takes to wake.
     Sleep,
+    /// It sleeps until requests are due, [`DUE_SLEEP_MIN`] at least, and receives answers only then: for a driver that
+    /// shares its processors with the server, which it would else take them from for each answer. The kernel stamps
+    /// answers when they arrive ([`DriverShare::kernel_stamped`](super::report::DriverShare) says how many); of several
+    /// in one piece on one connection, the last one's stamp counts for all. In closed loop as [`Pace::Sleep`].
+    Due,
 }
+
+/// Shortest sleep with [`Pace::Due`]; a request may leave later by as much.
+pub const DUE_SLEEP_MIN: Duration = Duration::from_micros(50);
 
 /// How far a run or a load is.
 #[derive(Clone, Copy, Debug)]
@@ -140,7 +148,7 @@ pub fn run(
             Arrivals::Open { .. } => Timing::Open,
             Arrivals::Closed { pipeline } => Timing::Closed { batch: pipeline.max(1) },
         },
-        is_spinning: config.pace == Pace::Spin,
+        pace: config.pace,
         keys_per_get: config.keys_per_get.max(1),
         end_ns: window_ns.end,
         drain_end_ns: window_ns.end + nanoseconds(config.drain),
@@ -179,7 +187,7 @@ pub fn load(
     };
     let orders = Orders {
         timing: Timing::Closed { batch },
-        is_spinning: false,
+        pace: Pace::Sleep,
         keys_per_get: width,
         end_ns: u64::MAX,
         drain_end_ns: u64::MAX,

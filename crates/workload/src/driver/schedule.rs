@@ -13,7 +13,11 @@ use rustix::event::{
     epoll::{self, CreateFlags, Event, EventData, EventFlags},
 };
 
-use super::{clock::RunClock, recorder::Recorder};
+use super::{
+    clock::RunClock,
+    recorder::Recorder,
+    run::{DUE_SLEEP_MIN, Pace},
+};
 use crate::model::OpSource;
 
 /// Events taken from the kernel at once.
@@ -28,6 +32,9 @@ const CHORES_INTERVAL_NS: u64 = 2_000_000;
 /// How long a sleeping driver sleeps at most.
 const SLEEP_MAX: Duration = Duration::from_millis(10);
 
+/// How long answers are left with the kernel at most, which has room for so many.
+const UNHEARD_MAX: Duration = Duration::from_millis(1);
+
 /// How requests are timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Timing {
@@ -41,8 +48,7 @@ pub(super) enum Timing {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Orders {
     pub(super) timing: Timing,
-    /// Whether to spin instead of sleeping.
-    pub(super) is_spinning: bool,
+    pub(super) pace: Pace,
     /// Keys of a GET; operations of a vector.
     pub(super) keys_per_get: u32,
     /// No request is meant to be sent after this, in nanoseconds since the start.
@@ -120,7 +126,7 @@ impl<'a> Schedule<'a> {
 
     /// Sleeps until something arrives or is due, if that is wanted.
     fn sleep(&self) -> io::Result<()> {
-        if self.orders.is_spinning {
+        if self.orders.pace == Pace::Spin {
             return Ok(());
         }
         let until_due = match self.orders.timing {
@@ -132,7 +138,10 @@ impl<'a> Schedule<'a> {
             Timing::Closed { .. } => None,
         };
         let sleep = until_due.map_or(SLEEP_MAX, Duration::from_nanos).min(SLEEP_MAX);
-        if !sleep.is_zero() {
+        if self.orders.pace == Pace::Due && until_due.is_some() {
+            // Whatever arrives meanwhile is stamped, and does not wake the thread.
+            std::thread::sleep(sleep.clamp(DUE_SLEEP_MIN, UNHEARD_MAX));
+        } else if !sleep.is_zero() {
             wait_readable(&[self.epoll.as_fd()], Wait::For(sleep))?;
         }
         Ok(())

@@ -71,7 +71,8 @@ pub(super) fn measure(program: &Path, extent: &Extent, out: &Path) -> anyhow::Re
     let head = format!(
         "# Designs of dispatch on two processors\n\nMeasured over {}, open loop with Poisson arrivals unless it says \
          otherwise; {} interleaved rounds of {} ms, medians (smallest to largest). Two workers, one bound to each \
-         processor, which sleep when they have nothing to do; the driver's two threads are bound likewise{}. Beside one worker, which has the first processor, the driver has one thread on the second. \
+         processor, which sleep when they have nothing to do; the driver's two threads are bound likewise{}, \
+         and receive answers, which the kernel has stamped, at the same occasion (`--pace due`). Beside one worker, which has the first processor, the driver has one thread on the second. \
          {}; all samples are in `dispatch.csv`.\n\n{}\n\n![Latency against throughput](dispatch.svg)\n\n\
          | target | wanted | measured | |\n|---|---|---|---|\n{targets}",
         extent.protocol(),

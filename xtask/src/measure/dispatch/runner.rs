@@ -80,8 +80,8 @@ impl Series {
 pub(super) enum Pace {
     /// It has its processor for itself.
     Spin,
-    /// It shares it with a worker, which it takes it from when a request is due.
-    Sleep,
+    /// It shares it with a worker, which it takes it from when a request is due, but not for each answer.
+    Due,
 }
 
 /// What the samples of a run are called.
@@ -217,7 +217,7 @@ impl<'a> Runner<'a> {
         } else {
             Command::new(self.program)
         };
-        let pace = if pace == Pace::Sleep { "sleep" } else { "spin" };
+        let pace = if pace == Pace::Due { "due" } else { "spin" };
         let (pid, duration) = (contest.pid().to_string(), format!("{}ms", self.millis));
         command.args(["bench", "--json", "--target", &contest.target(), "--server-pid", &pid]);
         // A worker on each processor shares it with as much of the driver as the other.

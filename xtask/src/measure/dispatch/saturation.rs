@@ -25,7 +25,7 @@ fn arguments() -> Vec<&'static str> {
 pub(super) fn keyhash_per_s(runner: &mut Runner<'_>, contests: &[Contest]) -> anyhow::Result<f64> {
     let mut samples = Samples::default();
     for _ in 0..BEFORE {
-        let case = Case { name: "saturation before", round: 0, pace: Pace::Sleep };
+        let case = Case { name: "saturation before", round: 0, pace: Pace::Due };
         samples.push(runner.measure(&contests[0], case, &arguments())?.achieved_per_s);
     }
     Ok(samples.median())

@@ -39,7 +39,7 @@ impl Table {
         round: u32,
     ) -> anyhow::Result<()> {
         for (contest, row) in contests.iter().zip(&mut self.rows) {
-            let case = Case { name: self.case, round, pace: Pace::Sleep };
+            let case = Case { name: self.case, round, pace: Pace::Due };
             row.series.0.push(runner.measure(contest, case, &self.arguments)?);
         }
         Ok(())

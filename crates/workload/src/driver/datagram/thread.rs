@@ -12,6 +12,7 @@ use crate::{
     Op, OpKind,
     driver::{
         recorder::Recorder,
+        run::Pace,
         schedule::{Feed, NO_EVENTS, Schedule, Timing},
         thread::SENDS_PER_TURN_MAX,
     },
@@ -149,7 +150,7 @@ impl<'a, L: Link<'a>> DatagramThread<'a, L> {
     }
 
     fn receive_ready(&mut self) -> io::Result<()> {
-        if self.schedule.orders.is_spinning && self.links.len() <= ASKED_ONE_BY_ONE_MAX {
+        if self.schedule.orders.pace == Pace::Spin && self.links.len() <= ASKED_ONE_BY_ONE_MAX {
             (0..self.links.len()).for_each(|number| self.receive(number));
             return Ok(());
         }
