@@ -1,5 +1,6 @@
 //! What a worker takes from RX queues, its own and others', and what it hands over.
 
+use arrayvec::ArrayVec;
 use minos_base::limits::BURST_MAX;
 use minos_engine::Mode;
 use minos_net::{Poller, Progress};
@@ -66,7 +67,12 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
         };
         for queue in queues.iter_from(self.round) {
             let begun = self.is_shared_out().then(std::time::Instant::now);
-            if self.poll_queue::<D>(queue.index(), portion) {
+            let found = if P::KEEPS_NOTHING && !D::SHARES_RINGS && queue != self.id {
+                self.serve_elsewhere(queue.index(), portion)
+            } else {
+                self.poll_queue::<D>(queue.index(), portion)
+            };
+            if found {
                 self.round = (queue.index() + 1) % workers;
                 self.mine().metrics.helped.add(1);
                 if let Some(begun) = begun {
@@ -101,13 +107,7 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
     fn poll_queue<D: Dispatch>(&mut self, queue: usize, portion: Portion) -> bool {
         let shared = self.shared;
         let Some(mut state) = shared.queues[queue].state.try_lock() else { return false };
-        let admitted = state.admit(&shared.queues[queue].arrivals, BURST_MAX);
-        let released = self.release_held_back(&mut state);
-        if let Err(error) = state.gather(portion.connections) {
-            tracing::error!(%error, queue, "cannot poll");
-            shared.stop.request();
-            return false;
-        }
+        let admitted = self.gather(&mut state, queue, portion.connections);
         let ready = std::mem::take(&mut state.ready);
         for &event in &ready {
             if D::SHARES_RINGS {
@@ -117,9 +117,6 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
             }
         }
         let found = !ready.is_empty();
-        if found {
-            self.count_visits(ready.len() as u64, queue);
-        }
         state.ready = ready;
         // The lock of the queue is that of its port too.
         let arrived = if D::SHARES_RINGS {
@@ -133,7 +130,47 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
             // More is left than one look could take.
             self.call_helper(queue);
         }
-        found | admitted | released | arrived
+        found | admitted | arrived
+    }
+
+    /// Takes a portion of what has arrived at another's queue and serves it without the queue's lock: its owner must not
+    /// wait for a helper that may lose its processor any time.
+    fn serve_elsewhere(&mut self, queue: usize, portion: Portion) -> bool {
+        let shared = self.shared;
+        let Some(mut state) = shared.queues[queue].state.try_lock() else { return false };
+        let admitted = self.gather(&mut state, queue, portion.connections);
+        let ready = std::mem::take(&mut state.ready);
+        let mut lent: ArrayVec<_, VISITS_MIN> = ArrayVec::new();
+        for &event in &ready {
+            match state.connections.lend(event.token) {
+                Some(connection) => lent.push((connection, event.hangup)),
+                None => state.connections.note_missed(event.token),
+            }
+        }
+        let found = !ready.is_empty();
+        state.ready = ready;
+        let arrived = self.poll_port(queue, portion.messages);
+        shared.queues[queue].note_left_over(&mut state);
+        drop(state);
+        for (connection, to_the_end) in lent {
+            self.visit_lent(connection, to_the_end);
+        }
+        found | admitted | arrived
+    }
+
+    /// Fills `ready` of a queue; says whether anything else came of the look.
+    fn gather(&mut self, state: &mut QueueState<M, P>, queue: usize, connections: usize) -> bool {
+        let shared = self.shared;
+        let admitted = state.admit(&shared.queues[queue].arrivals, BURST_MAX);
+        let released = self.release_held_back(state);
+        if let Err(error) = state.gather(connections) {
+            tracing::error!(%error, queue, "cannot poll");
+            shared.stop.request();
+        }
+        if !state.ready.is_empty() {
+            self.count_visits(state.ready.len() as u64, queue);
+        }
+        admitted | released
     }
 
     /// Wakes somebody who helps with a queue, if one sleeps.

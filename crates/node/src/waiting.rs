@@ -163,8 +163,11 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
         let Some(worker) = home.filter(|&worker| worker != self.id) else {
             return self.serve_inline(transfer);
         };
-        if let Err(transfer) = self.give(worker, transfer) {
-            self.serve_inline(transfer);
+        match self.give(worker, transfer) {
+            Ok(()) => {}
+            Err(transfer) if S::RUNS_TO_COMPLETION => self.serve_inline(transfer),
+            // There is no room where it belongs. In slices small requests do not wait for all of it.
+            Err(transfer) => self.large.insert(transfer, self.now),
         }
     }
 
