@@ -162,6 +162,8 @@ macro_rules! choice {
         impl $name {
             /// The names of all values, as options take them.
             pub const NAMES: &'static [&'static str] = &[$($text),*];
+            /// All values, in the order of their names.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
         }
 
         impl FromStr for $name {

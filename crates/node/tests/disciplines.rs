@@ -191,18 +191,9 @@ fn disciplines_that_cannot_run_are_refused() {
 fn a_switch_is_seen_by_who_asks_and_by_no_connection() {
     let server = server(Dispatch::SizeAware, 3);
     let operator = server.server.operator();
-    let all = [
-        Dispatch::KeyHash,
-        Dispatch::HandOff,
-        Dispatch::Stealing,
-        Dispatch::Helping,
-        Dispatch::Fractional,
-        Dispatch::WorkConserving,
-        Dispatch::Reserved,
-        Dispatch::SizeAware,
-    ];
     let mut client = server.connect();
-    for dispatch in all {
+    // The first of all is in force at the beginning, and again at the end.
+    for &dispatch in Dispatch::ALL[1..].iter().chain(&Dispatch::ALL[..1]) {
         operator.switch(choice(dispatch)).unwrap();
         assert_eq!(operator.dispatch(), choice(dispatch));
         client.send(b"stats settings\r\n");

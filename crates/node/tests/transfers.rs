@@ -15,18 +15,6 @@ use minos_node::{
     config::{Dispatch, IoMode, LargeOrder},
 };
 
-/// Every discipline of a server.
-const DISPATCHES: [Dispatch; 8] = [
-    Dispatch::SizeAware,
-    Dispatch::KeyHash,
-    Dispatch::HandOff,
-    Dispatch::Stealing,
-    Dispatch::Helping,
-    Dispatch::Fractional,
-    Dispatch::WorkConserving,
-    Dispatch::Reserved,
-];
-
 /// Whether there is such a server: those that hand connections from worker to worker want epoll, and some of them
 /// more than one worker.
 fn runs(dispatch: Dispatch, io: IoMode, workers: usize) -> bool {
@@ -39,7 +27,7 @@ fn runs(dispatch: Dispatch, io: IoMode, workers: usize) -> bool {
 
 /// Every combination under test, each a running server.
 fn each_server(mut test: impl FnMut(&str, &TestServer)) {
-    for dispatch in DISPATCHES {
+    for &dispatch in Dispatch::ALL {
         for io in [IoMode::Epoll, IoMode::Uring] {
             for workers in [1, 3] {
                 if !runs(dispatch, io, workers) {

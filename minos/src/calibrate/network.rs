@@ -150,10 +150,6 @@ impl Subject for RoundTrips<'_> {
         "round trips"
     }
 
-    fn places(&self) -> &[f64] {
-        &[0.0]
-    }
-
     /// Nanoseconds of a round trip.
     fn sample(&mut self, _place: usize) -> Result<f64> {
         let client = self.near.address();
@@ -240,10 +236,6 @@ impl Streams {
 impl Subject for Streams {
     fn name(&self) -> &'static str {
         "streams"
-    }
-
-    fn places(&self) -> &[f64] {
-        &[0.0]
     }
 
     /// Gigabits a second.

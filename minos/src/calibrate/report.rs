@@ -238,8 +238,6 @@ fn also_measured(measured: &Measured) -> BTreeMap<String, f64> {
 
 /// Each measurement as it was taken.
 fn rows(measured: &Measured) -> Vec<Row> {
-    let figure = |name, figure: Figure| row(name, "ns", figure, None);
-    let slope = |name, line: &Line| row(name, "ns", line.slope, Some(line.r_squared));
     let mut rows = vec![
         figure("look-up alone", measured.lookup_alone),
         figure("look-up in a burst of 32", measured.lookup_in_burst),
@@ -263,8 +261,6 @@ fn rows(measured: &Measured) -> Vec<Row> {
 }
 
 fn kernel_rows(kernel: &Kernel) -> [Row; 11] {
-    let figure = |name, figure: Figure| row(name, "ns", figure, None);
-    let slope = |name, line: &Line| row(name, "ns", line.slope, Some(line.r_squared));
     let Kernel { datagrams, segments, bytes, .. } = kernel;
     [
         figure("look at an empty socket", kernel.poll),
@@ -279,6 +275,16 @@ fn kernel_rows(kernel: &Kernel) -> [Row; 11] {
         figure("round trip of a GET of 64 B", kernel.round_trip),
         row("stream, the fastest", "Gbit/s", kernel.link_gbps, None),
     ]
+}
+
+/// Nanoseconds.
+fn figure(name: &'static str, figure: Figure) -> Row {
+    row(name, "ns", figure, None)
+}
+
+/// Nanoseconds for one more of what a line was laid over.
+fn slope(name: &'static str, line: &Line) -> Row {
+    row(name, "ns", line.slope, Some(line.r_squared))
 }
 
 fn row(name: &'static str, unit: &'static str, figure: Figure, r_squared: Option<f64>) -> Row {

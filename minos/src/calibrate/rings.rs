@@ -50,10 +50,6 @@ impl Subject for EmptyPops {
         "looks at an empty ring"
     }
 
-    fn places(&self) -> &[f64] {
-        &[0.0]
-    }
-
     /// Nanoseconds of a look.
     fn sample(&mut self, _place: usize) -> Result<f64> {
         let mut watch = Stopwatch::default();
@@ -86,10 +82,6 @@ impl Counts {
 impl Subject for Counts {
     fn name(&self) -> &'static str {
         "counts of a size"
-    }
-
-    fn places(&self) -> &[f64] {
-        &[0.0]
     }
 
     /// Nanoseconds of a count.
@@ -142,10 +134,6 @@ impl HandOffs {
 impl Subject for HandOffs {
     fn name(&self) -> &'static str {
         "hand-offs"
-    }
-
-    fn places(&self) -> &[f64] {
-        &[0.0]
     }
 
     /// Nanoseconds one way.

@@ -17,8 +17,10 @@ pub(super) trait Subject {
     /// What is measured, for errors and progress.
     fn name(&self) -> &'static str;
 
-    /// Where: the numbers over which a line is laid, such as packets or bytes.
-    fn places(&self) -> &[f64];
+    /// Where: the numbers over which a line is laid, such as packets or bytes. One place means no line.
+    fn places(&self) -> &[f64] {
+        &[0.0]
+    }
 
     /// One sample at the place of this index: what an operation takes, in the unit of the subject.
     ///

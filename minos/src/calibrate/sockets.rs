@@ -260,10 +260,6 @@ impl Subject for EmptyReceives {
         "looks at an empty socket"
     }
 
-    fn places(&self) -> &[f64] {
-        &[0.0]
-    }
-
     /// Nanoseconds of a look.
     fn sample(&mut self, _place: usize) -> Result<f64> {
         let Ports { far, into, .. } = &mut self.ports;

@@ -2,10 +2,9 @@
 
 use std::path::Path;
 
-use plotters::{
-    coord::{Shift, types::RangedCoordf64},
-    prelude::*,
-};
+use plotters::{coord::types::RangedCoordf64, prelude::*};
+
+use super::picture::{self, Area};
 
 /// Groups of bars that are compared with each other.
 pub(super) struct Panel {
@@ -34,15 +33,12 @@ const COLORS: [RGBColor; 5] = [
     RGBColor(180, 140, 200),
 ];
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
 /// Draws the panels one above the other, as an SVG file at `path`.
 pub(super) fn draw(panels: &[Panel], path: &Path) -> anyhow::Result<()> {
     let size = (PANEL_SIZE.0, PANEL_SIZE.1 * panels.len() as u32);
-    crate::measure::fonts::register();
-    let root = SVGBackend::new(path, size).into_drawing_area();
-    root.fill(&WHITE)?;
+    let root = picture::canvas(path, size)?;
     for (panel, area) in panels.iter().zip(root.split_evenly((panels.len(), 1))) {
         draw_panel(panel, &area)?;
     }

@@ -7,6 +7,8 @@ use plotters::{
     prelude::*,
 };
 
+use super::picture::{self, COLORS};
+
 /// One bar.
 pub(super) struct Bar {
     pub(super) group: &'static str,
@@ -15,8 +17,6 @@ pub(super) struct Bar {
 }
 
 const SIZE: (u32, u32) = (960, 420);
-const COLORS: [RGBColor; 4] =
-    [RGBColor(31, 119, 180), RGBColor(158, 202, 225), RGBColor(214, 96, 77), RGBColor(244, 165, 130)];
 
 /// Draws `bars`, whose groups each hold the same series, as an SVG file at `path`.
 pub(super) fn draw(bars: &[Bar], path: &Path) -> anyhow::Result<()> {
@@ -25,9 +25,7 @@ pub(super) fn draw(bars: &[Bar], path: &Path) -> anyhow::Result<()> {
     let groups: Vec<_> = bars.iter().step_by(series.len().max(1)).map(|bar| bar.group).collect();
     let highest = bars.iter().map(|bar| bar.value).fold(100.0, f64::max);
     let width = series.len() as f64 + 1.0;
-    crate::measure::fonts::register();
-    let root = SVGBackend::new(path, SIZE).into_drawing_area();
-    root.fill(&WHITE)?;
+    let root = picture::canvas(path, SIZE)?;
     let mut chart = ChartBuilder::on(&root)
         .caption("p99 of small requests (lower is better)", ("sans-serif", 20))
         .margin(12)

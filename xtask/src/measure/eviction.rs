@@ -5,7 +5,7 @@ use std::{fs, path::Path, process::Stdio};
 use anyhow::{Context, ensure};
 use plotters::prelude::*;
 
-use super::report::Report;
+use super::{picture, report::Report};
 use crate::command::cargo;
 
 /// One line of what the engine's example prints.
@@ -88,9 +88,7 @@ fn draw(samples: &[Sample], path: &Path) -> anyhow::Result<()> {
     let sizes = || samples.iter().map(|sample| sample.log_percent);
     let (least, most) = (sizes().fold(f64::MAX, f64::min), sizes().fold(0.0, f64::max));
     let lowest = samples.iter().map(|sample| sample.hit_percent).fold(100.0, f64::min);
-    crate::measure::fonts::register();
-    let root = SVGBackend::new(path, SIZE).into_drawing_area();
-    root.fill(&WHITE)?;
+    let root = picture::canvas(path, SIZE)?;
     let mut chart = ChartBuilder::on(&root)
         .caption("Hit ratio: lines are exact simulations, points the engine", ("sans-serif", 20))
         .margin(12)

@@ -14,6 +14,7 @@ mod files;
 mod fonts;
 mod memory;
 mod native;
+mod picture;
 mod processor;
 mod report;
 mod tails;
@@ -21,7 +22,7 @@ mod tails;
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Output},
 };
 
 use anyhow::{Context, bail};
@@ -170,28 +171,34 @@ impl Bench {
 
     /// Stores the items of a workload.
     fn load(&self, contestant: &Contestant, arguments: &[&str]) -> anyhow::Result<()> {
-        let target = contestant.target();
-        let status = Command::new(&self.program)
-            .args(["bench", "--target", &target, "--load-only"])
-            .args(arguments)
-            .output()?;
-        if !status.status.success() {
-            bail!("loading {}: {}", contestant.name, String::from_utf8_lossy(&status.stderr));
-        }
-        Ok(())
+        load(&self.program, &contestant.target(), arguments)
     }
 
     fn bench(&self, contestant: &Contestant, arguments: &[&str]) -> anyhow::Result<Value> {
         let pid = contestant.pid().to_string();
-        let output = Command::new(&self.program)
-            .args(["bench", "--target", &contestant.target(), "--server-pid", &pid])
-            .args(arguments)
-            .output()?;
-        if !output.status.success() {
-            bail!("measuring {}: {}", contestant.name, String::from_utf8_lossy(&output.stderr));
-        }
-        Ok(serde_json::from_slice(&output.stdout)?)
+        let mut command = Command::new(&self.program);
+        command.args(["bench", "--target", &contestant.target(), "--server-pid", &pid]).args(arguments);
+        json(command).with_context(|| format!("measuring {}", contestant.name))
     }
+}
+
+/// Stores the items of a workload at `target`.
+fn load(program: &Path, target: &str, arguments: &[&str]) -> anyhow::Result<()> {
+    let mut command = Command::new(program);
+    command.args(["bench", "--target", target, "--load-only", "--json"]).args(arguments);
+    json(command).map(|_| ())
+}
+
+/// What a program prints.
+///
+/// # Errors
+/// It fails, or prints something else.
+fn json(mut command: Command) -> anyhow::Result<Value> {
+    let Output { status, stdout, stderr } = command.env("RUST_LOG", "warn").output()?;
+    if !status.success() {
+        bail!("{command:?}: {}", String::from_utf8_lossy(&stderr));
+    }
+    Ok(serde_json::from_slice(&stdout)?)
 }
 
 /// Values of one figure over the rounds.

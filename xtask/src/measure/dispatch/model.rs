@@ -9,8 +9,9 @@ use serde_json::Value;
 
 use super::{
     designs::{Design, KEYHASH},
-    runner::{Latency, json},
+    runner::Latency,
 };
+use crate::measure;
 
 /// Requests of a simulated run.
 const REQUESTS: &str = "500k";
@@ -78,6 +79,6 @@ impl Model<'_> {
         command.args(["sim", "dispatch", "--workers", "1", "--dispatch", design.name, "--json"]);
         command.args(["--small-percentile", self.percentile, "--costs"]).arg(costs_file(self.costs, design));
         command.args(mix.arguments()).args(arguments);
-        Ok(json(command)?["runs"][0].take())
+        Ok(measure::json(command)?["runs"][0].take())
     }
 }

@@ -1,21 +1,15 @@
 //! Runs `minos bench` and keeps every sample.
 
-use std::{
-    fmt::Write as _,
-    path::Path,
-    process::{Command, Output},
-    thread,
-    time::Duration,
-};
+use std::{fmt::Write as _, path::Path, process::Command, thread, time::Duration};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use serde_json::Value;
 
 use super::{
     designs::{Contest, may_be_realtime},
     gaps::{Gaps, Stolen},
 };
-use crate::measure::Samples;
+use crate::measure::{self, Samples};
 
 /// Before each measurement, so that what the last one has left in queues and caches is gone.
 const WARMUP: &str = "200ms";
@@ -178,10 +172,7 @@ impl<'a> Runner<'a> {
 
     /// Stores the items of a workload.
     pub(super) fn load(&self, contest: &Contest, arguments: &[&str]) -> anyhow::Result<()> {
-        let target = contest.loading_target();
-        let mut command = Command::new(self.program);
-        command.args(["bench", "--target", &target, "--load-only", "--json"]).args(arguments);
-        json(command).map(|_| ())
+        measure::load(self.program, &contest.loading_target(), arguments)
     }
 
     /// One measurement.
@@ -195,7 +186,7 @@ impl<'a> Runner<'a> {
             thread::sleep(SPINNING_PAUSE);
         }
         let before = Stolen::now()?;
-        let result = json(self.driver(contest, case.pace, arguments))?;
+        let result = measure::json(self.driver(contest, case.pace, arguments))?;
         let sample = Sample::of(&result, Stolen::now()?.percent_since(before))
             .with_context(|| format!("{} of {}", case.name, contest.name))?;
         self.stolen_percent.push(sample.stolen_percent);
@@ -226,18 +217,6 @@ impl<'a> Runner<'a> {
         command.args(arguments);
         command
     }
-}
-
-/// What a program prints.
-///
-/// # Errors
-/// It fails, or prints something else.
-pub(super) fn json(mut command: Command) -> anyhow::Result<Value> {
-    let Output { status, stdout, stderr } = command.env("RUST_LOG", "warn").output()?;
-    if !status.success() {
-        bail!("{command:?}: {}", String::from_utf8_lossy(&stderr));
-    }
-    Ok(serde_json::from_slice(&stdout)?)
 }
 
 impl Sample {

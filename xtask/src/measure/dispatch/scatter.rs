@@ -2,7 +2,9 @@
 
 use std::{ops::Range, path::Path};
 
-use plotters::{coord::combinators::LogCoord, prelude::*};
+use plotters::prelude::*;
+
+use crate::measure::picture::{self, COLORS, Chart, Words};
 
 /// Which requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,49 +41,23 @@ impl Point {
 const SIZE: (u32, u32) = (720, 640);
 /// How far a prediction may be from what was measured.
 const BAND: [f64; 2] = [0.75, 1.25];
-const COLORS: [RGBColor; 4] =
-    [RGBColor(31, 119, 180), RGBColor(158, 202, 225), RGBColor(214, 96, 77), RGBColor(244, 165, 130)];
-
-type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<LogCoord<f64>, LogCoord<f64>>>;
 
 /// Draws the points as an SVG file at `path`, with the band of predictions that are near enough.
 pub(super) fn draw(points: &[Point], path: &Path) -> anyhow::Result<()> {
-    crate::measure::fonts::register();
-    let root = SVGBackend::new(path, SIZE).into_drawing_area();
-    root.fill(&WHITE)?;
-    let ends = ends(points);
-    let mut chart = ChartBuilder::on(&root)
-        .caption("99th percentiles, predicted and measured, us", ("sans-serif", 18))
-        .margin(10)
-        .x_label_area_size(40)
-        .y_label_area_size(60)
-        .build_cartesian_2d(ends.clone().log_scale(), ends.clone().log_scale())?;
-    chart
-        .configure_mesh()
-        .x_desc("measured, quietest round")
-        .y_desc("predicted; the grey band is 25 % to either side")
-        .light_line_style(WHITE)
-        .x_label_formatter(&|us| format!("{us:.0}"))
-        .y_label_formatter(&|us| format!("{us:.0}"))
-        .label_style(("sans-serif", 13))
-        .draw()?;
+    let root = picture::canvas(path, SIZE)?;
+    let ends = picture::ends(points.iter().flat_map(|point| [point.predicted_us, point.measured_us]));
+    let words = Words {
+        title: "99th percentiles, predicted and measured, us",
+        x: "measured, quietest round",
+        y: "predicted; the grey band is 25 % to either side",
+    };
+    let mut chart = picture::chart(&root, words, [ends.clone(), ends.clone()])?;
     draw_band(&mut chart, &ends)?;
     draw_points(&mut chart, points)?;
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
-        .background_style(WHITE.mix(0.8))
-        .label_font(("sans-serif", 13))
-        .draw()?;
+    picture::name_series(&mut chart)?;
+    drop(chart);
     root.present()?;
     Ok(())
-}
-
-/// From a little below the least to a little above the most.
-fn ends(points: &[Point]) -> Range<f64> {
-    let all = || points.iter().flat_map(|point| [point.predicted_us, point.measured_us]);
-    let (least, most) = (all().fold(f64::MAX, f64::min), all().fold(1.0, f64::max));
-    (least.min(most) / 1.5).max(0.1)..most * 1.5
 }
 
 fn draw_band(chart: &mut Chart<'_, '_>, ends: &Range<f64>) -> anyhow::Result<()> {

@@ -2,10 +2,9 @@
 
 use std::path::Path;
 
-use plotters::{
-    coord::{Shift, combinators::LogCoord},
-    prelude::*,
-};
+use plotters::prelude::*;
+
+use crate::measure::picture::{self, Area, Chart, Words};
 
 /// A curve: operations a second and microseconds.
 pub(in crate::measure) struct Line {
@@ -24,14 +23,9 @@ const COLORS: [RGBColor; 6] = [
     RGBColor(214, 96, 77),
 ];
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<LogCoord<f64>, LogCoord<f64>>>;
-
 /// Draws the lines as an SVG file at `path`.
 pub(in crate::measure) fn draw(lines: &[Line], path: &Path) -> anyhow::Result<()> {
-    crate::measure::fonts::register();
-    let root = SVGBackend::new(path, SIZE).into_drawing_area();
-    root.fill(&WHITE)?;
+    let root = picture::canvas(path, SIZE)?;
     let panels = root.split_evenly((1, 2));
     draw_panel(&panels[0], "median", lines, |line| &line.p50)?;
     draw_panel(&panels[1], "99th percentile", lines, |line| &line.p99)?;
@@ -46,35 +40,12 @@ fn draw_panel(
     points: fn(&Line) -> &Vec<(f64, f64)>,
 ) -> anyhow::Result<()> {
     let all = || lines.iter().flat_map(points);
-    let ends = |values: &mut dyn Iterator<Item = f64>| {
-        let (least, most) =
-            values.fold((f64::MAX, 1.0), |(least, most), value| (value.min(least), value.max(most)));
-        (least.min(most) / 1.5)..(most * 1.5)
-    };
-    let (rates, latencies) = (ends(&mut all().map(|point| point.0)), ends(&mut all().map(|point| point.1)));
-    let mut chart = ChartBuilder::on(area)
-        .caption(format!("Latency against throughput, {title}"), ("sans-serif", 18))
-        .margin(10)
-        .x_label_area_size(40)
-        .y_label_area_size(60)
-        .build_cartesian_2d(rates.log_scale(), latencies.log_scale())?;
-    chart
-        .configure_mesh()
-        .x_desc("operations a second")
-        .y_desc("microseconds")
-        .light_line_style(WHITE)
-        .x_label_formatter(&|rate| format!("{rate:.0}"))
-        .y_label_formatter(&|latency| format!("{latency:.0}"))
-        .label_style(("sans-serif", 13))
-        .draw()?;
+    let ranges = [picture::ends(all().map(|point| point.0)), picture::ends(all().map(|point| point.1))];
+    let title = format!("Latency against throughput, {title}");
+    let words = Words { title: &title, x: "operations a second", y: "microseconds" };
+    let mut chart = picture::chart(area, words, ranges)?;
     draw_lines(&mut chart, lines, points)?;
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
-        .background_style(WHITE.mix(0.8))
-        .label_font(("sans-serif", 13))
-        .draw()?;
-    Ok(())
+    picture::name_series(&mut chart)
 }
 
 fn draw_lines(

@@ -2,8 +2,10 @@
 
 use std::{fmt::Write as _, path::Path, process::Command};
 
-use anyhow::{bail, ensure};
+use anyhow::ensure;
 use serde_json::Value;
+
+use crate::measure;
 
 /// A share of lost requests above which a measurement means nothing.
 const LOST_SHARE_MAX: f64 = 0.05;
@@ -57,7 +59,7 @@ impl<'a> Runner<'a> {
 
     /// Stores the items of a workload.
     pub(super) fn load(&self, target: &str, arguments: &[&str]) -> anyhow::Result<()> {
-        self.bench(&[&["--target", target, "--load-only", "--json"], arguments].concat()).map(|_| ())
+        measure::load(self.program, target, arguments)
     }
 
     /// One measurement.
@@ -66,8 +68,9 @@ impl<'a> Runner<'a> {
         let (pid, duration) = (pid.to_string(), format!("{}ms", self.millis));
         let fixed = ["--json", "--target", target, "--server-pid", &pid, "--pin", "1"];
         let times = ["--warmup", "150ms", "--drain", "600ms", "--duration", &duration];
-        let result = self.bench(&[&fixed[..], &times, arguments].concat())?;
-        let sample = Sample::of(&result)?;
+        let mut command = Command::new(self.program);
+        command.arg("bench").args(fixed).args(times).args(arguments);
+        let sample = Sample::of(&measure::json(command)?)?;
         writeln!(
             self.csv,
             "{name},{round},{},{:.0},{:.0},{:.0},{},{},{}",
@@ -80,15 +83,6 @@ impl<'a> Runner<'a> {
             sample.lost
         )?;
         Ok(sample)
-    }
-
-    fn bench(&self, arguments: &[&str]) -> anyhow::Result<Value> {
-        let output =
-            Command::new(self.program).arg("bench").args(arguments).env("RUST_LOG", "warn").output()?;
-        if !output.status.success() {
-            bail!("minos bench {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr));
-        }
-        Ok(serde_json::from_slice(&output.stdout)?)
     }
 }
 
