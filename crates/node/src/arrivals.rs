@@ -8,7 +8,7 @@ use minos_sched::{Dispatch, Help, Intake, WorkerSet};
 
 use crate::{
     placement::Sizing,
-    queue::{HeldBack, QueueState},
+    queue::{Arrival, HeldBack, QueueState},
     visit::VISIT_REQUESTS_MAX,
     worker::Worker,
 };
@@ -51,7 +51,7 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
         let mut found = false;
         for index in 0..self.placement.shares().len() {
             let (queue, most) = self.placement.shares()[index];
-            found |= self.poll_queue::<D>(queue.index(), Portion::of(most.max(VISITS_MIN)));
+            found |= self.take_from::<D>(queue.index(), Portion::of(most.max(VISITS_MIN)));
         }
         found
     }
@@ -67,12 +67,7 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
         };
         for queue in queues.iter_from(self.round) {
             let begun = self.is_shared_out().then(std::time::Instant::now);
-            let found = if P::KEEPS_NOTHING && !D::SHARES_RINGS && queue != self.id {
-                self.serve_elsewhere(queue.index(), portion)
-            } else {
-                self.poll_queue::<D>(queue.index(), portion)
-            };
-            if found {
+            if self.take_from::<D>(queue.index(), portion) {
                 self.round = (queue.index() + 1) % workers;
                 self.mine().metrics.helped.add(1);
                 if let Some(begun) = begun {
@@ -100,6 +95,17 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
         match self.placement.help() {
             Help::Share { small_permille } => self.spent.owes_small(small_permille),
             _ => false,
+        }
+    }
+
+    /// Takes a portion of what has arrived at a queue, unless another worker does so at the moment.
+    fn take_from<D: Dispatch>(&mut self, queue: usize, portion: Portion) -> bool {
+        let answers = &self.placement.in_force.answers;
+        let comers = answers.takers[queue].or(answers.helpers[queue]);
+        if P::KEEPS_NOTHING && !D::SHARES_RINGS && !comers.without(self.id).is_empty() {
+            self.serve_outside(queue, portion)
+        } else {
+            self.poll_queue::<D>(queue, portion)
         }
     }
 
@@ -133,14 +139,14 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
         found | admitted | arrived
     }
 
-    /// Takes a portion of what has arrived at another's queue and serves it without the queue's lock: its owner must not
-    /// wait for a helper that may lose its processor any time.
-    fn serve_elsewhere(&mut self, queue: usize, portion: Portion) -> bool {
+    /// Takes a portion of what has arrived at a queue out of it and serves it without the queue's lock, so that helper and
+    /// owner do not wait for each other: either may lose its processor any time.
+    fn serve_outside(&mut self, queue: usize, portion: Portion) -> bool {
         let shared = self.shared;
         let Some(mut state) = shared.queues[queue].state.try_lock() else { return false };
         let admitted = self.gather(&mut state, queue, portion.connections);
         let ready = std::mem::take(&mut state.ready);
-        let mut lent: ArrayVec<_, VISITS_MIN> = ArrayVec::new();
+        let mut lent: ArrayVec<_, BURST_MAX> = ArrayVec::new();
         for &event in &ready {
             match state.connections.lend(event.token) {
                 Some(connection) => lent.push((connection, event.hangup)),
@@ -152,10 +158,33 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
         let arrived = self.poll_port(queue, portion.messages);
         shared.queues[queue].note_left_over(&mut state);
         drop(state);
-        for (connection, to_the_end) in lent {
-            self.visit_lent(connection, to_the_end);
-        }
+        let visits = lent.into_iter();
+        let visited: ArrayVec<_, BURST_MAX> = visits
+            .filter_map(|(connection, to_the_end)| self.visit_lent(connection, to_the_end, portion.requests))
+            .collect();
+        self.bring_back(queue, visited);
         found | admitted | arrived
+    }
+
+    /// Brings connections back to their queue.
+    fn bring_back(&self, queue: usize, visited: ArrayVec<Arrival, BURST_MAX>) {
+        if visited.is_empty() {
+            return;
+        }
+        let shared = self.shared;
+        let Some(mut state) = shared.queues[queue].state.try_lock() else {
+            return visited.into_iter().for_each(|arrival| self.send_home(queue, arrival));
+        };
+        visited.into_iter().for_each(|arrival| state.take_in(arrival));
+        shared.queues[queue].note_left_over(&mut state);
+        drop(state);
+        if shared.queues[queue].has_silent_work() {
+            // More is left than one look could take.
+            match queue == self.id.index() {
+                true => self.call_helper(queue),
+                false => self.shared.wake_comers(&self.placement.in_force.answers, queue),
+            }
+        }
     }
 
     /// Fills `ready` of a queue; says whether anything else came of the look.

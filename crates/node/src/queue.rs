@@ -114,28 +114,35 @@ impl<M: Mode, P: Poller> QueueState<M, P> {
         for admitted in 0..max {
             match arrivals.pop() {
                 None => return admitted > 0,
-                Some(Arrival::New(connection)) => self.add(connection),
-                Some(Arrival::Back(connection)) => {
-                    // What arrived while it was away was reported to nobody.
-                    let token = connection.token;
-                    self.connections.take_back(connection);
-                    self.visit_again(token);
-                }
-                Some(Arrival::Visited { connection, has_more }) => {
-                    let token = connection.token;
-                    let has_missed = self.connections.take_back(connection);
-                    self.watch_as_needed(token);
-                    if has_more || has_missed {
-                        self.visit_again(token);
-                    }
-                }
-                Some(Arrival::Ended(connection)) => {
-                    self.poller.remove(connection.token, &connection.socket);
-                    self.connections.remove(connection.token);
-                }
+                Some(arrival) => self.take_in(arrival),
             }
         }
         true
+    }
+
+    /// Takes in what came from outside.
+    pub(crate) fn take_in(&mut self, arrival: Arrival) {
+        match arrival {
+            Arrival::New(connection) => self.add(connection),
+            Arrival::Back(connection) => {
+                // What arrived while it was away was reported to nobody.
+                let token = connection.token;
+                self.connections.take_back(connection);
+                self.visit_again(token);
+            }
+            Arrival::Visited { connection, has_more } => {
+                let token = connection.token;
+                let has_missed = self.connections.take_back(connection);
+                self.watch_as_needed(token);
+                if has_more || has_missed {
+                    self.visit_again(token);
+                }
+            }
+            Arrival::Ended(connection) => {
+                self.poller.remove(connection.token, &connection.socket);
+                self.connections.remove(connection.token);
+            }
+        }
     }
 
     /// Fills `ready` with at most `max` connections that have something to do: those left over from

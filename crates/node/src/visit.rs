@@ -134,28 +134,31 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
         }
     }
 
-    /// Serves a connection that was lent to this worker, and sends it home. With `to_the_end`, the peer has
-    /// sent its last bytes.
-    pub(crate) fn visit_lent(&mut self, mut connection: Box<Connection>, to_the_end: bool) {
+    /// Serves a connection that was lent to this worker, at most `requests_max` requests of it, and returns what its
+    /// queue is to be told, unless it went on with a large request. With `to_the_end`, the peer has sent its last bytes.
+    pub(crate) fn visit_lent(
+        &mut self,
+        mut connection: Box<Connection>,
+        to_the_end: bool,
+        requests_max: usize,
+    ) -> Option<Arrival> {
         connection.registration.active(self.now_s);
         let visit = match flush(&mut Lent, &mut connection) {
             Visit::Idle if connection.closing => Visit::Close,
-            Visit::Idle => self.serve(&mut Lent, &mut connection, to_the_end, VISIT_REQUESTS_MAX),
+            Visit::Idle => self.serve(&mut Lent, &mut connection, to_the_end, requests_max),
             other => other,
         };
-        let home = connection.home;
-        match visit {
-            Visit::Idle | Visit::Blocked => {
-                self.send_home(home, Arrival::Visited { connection, has_more: false });
-            }
-            Visit::More => self.send_home(home, Arrival::Visited { connection, has_more: true }),
-            Visit::Close => self.send_home(home, Arrival::Ended(connection)),
+        Some(match visit {
+            Visit::Idle | Visit::Blocked => Arrival::Visited { connection, has_more: false },
+            Visit::More => Arrival::Visited { connection, has_more: true },
+            Visit::Close => Arrival::Ended(connection),
             Visit::Large(work, class) => {
                 let head = self.transmit_buffer.as_slice().to_vec();
                 let transfer = Box::new(Transfer { connection, head, work, moved_bytes: 0 });
                 self.pass_or_serve(transfer, self.placement.home(class));
+                return None;
             }
-        }
+        })
     }
 
     /// Receives and serves until nothing more comes. With `to_the_end`, a receipt that does not fill the

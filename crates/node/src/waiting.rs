@@ -14,6 +14,7 @@ use crate::{
     queue::{Arrival, QueueState},
     shared::{RingItem, Waiting},
     transfer::Transfer,
+    visit::VISIT_REQUESTS_MAX,
     worker::Worker,
 };
 
@@ -108,7 +109,12 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
                 self.mine().metrics.large_taken.add(1);
                 self.large.insert(transfer, self.now);
             }
-            Waiting::Connection { connection, to_the_end } => self.visit_lent(connection, to_the_end),
+            Waiting::Connection { connection, to_the_end } => {
+                let home = connection.home;
+                if let Some(arrival) = self.visit_lent(connection, to_the_end, VISIT_REQUESTS_MAX) {
+                    self.send_home(home, arrival);
+                }
+            }
             Waiting::Message(message) => self.serve_message(&message),
         }
     }
@@ -160,14 +166,18 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
     /// Hands a large request of a connection that was lent to this worker to the one that has its size, or serves
     /// it here.
     pub(crate) fn pass_or_serve(&mut self, transfer: Box<Transfer<M>>, home: Option<WorkerId>) {
-        let Some(worker) = home.filter(|&worker| worker != self.id) else {
-            return self.serve_inline(transfer);
+        let refused = match home {
+            Some(worker) if worker != self.id => match self.give(worker, transfer) {
+                Ok(()) => return,
+                Err(transfer) => transfer,
+            },
+            _ => transfer,
         };
-        match self.give(worker, transfer) {
-            Ok(()) => {}
-            Err(transfer) if S::RUNS_TO_COMPLETION => self.serve_inline(transfer),
-            // There is no room where it belongs. In slices small requests do not wait for all of it.
-            Err(transfer) => self.large.insert(transfer, self.now),
+        if S::RUNS_TO_COMPLETION || home.is_none() {
+            self.serve_inline(refused);
+        } else {
+            // In slices, so that small requests do not wait for all of it.
+            self.large.insert(refused, self.now);
         }
     }
 

@@ -187,6 +187,23 @@ fn disciplines_that_cannot_run_are_refused() {
     assert_eq!(uring.server.operator().switch(choice(Dispatch::KeyHash)), Ok(()));
 }
 
+/// Whoever finds a large request, helpers included, it is served in slices.
+#[test]
+fn size_aware_designs_serve_no_large_request_in_one_go() {
+    for dispatch in [Dispatch::SizeAware, Dispatch::Helping, Dispatch::Fractional, Dispatch::WorkConserving] {
+        let server = server(dispatch, 3);
+        thread::scope(|scope| {
+            for number in 0..8 {
+                let (client, bytes) = (server.connect(), if number % 2 == 0 { 100_000 } else { 100 });
+                scope.spawn(move || talk(client, &format!("key{number}"), bytes, TURNS / 5));
+            }
+        });
+        let sum = |name| (0..3).map(|worker| server.count(worker, name)).sum::<u64>();
+        assert!(sum("large_completed") > 0, "{dispatch}");
+        assert_eq!(sum("large_inline"), 0, "{dispatch}");
+    }
+}
+
 #[test]
 fn a_switch_is_seen_by_who_asks_and_by_no_connection() {
     let server = server(Dispatch::SizeAware, 3);
