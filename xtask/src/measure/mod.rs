@@ -8,6 +8,7 @@ mod bars;
 mod chart;
 mod contestants;
 mod dispatch;
+mod driver;
 mod engine;
 mod eviction;
 mod files;
@@ -22,7 +23,7 @@ mod tails;
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::Command,
 };
 
 use anyhow::{Context, bail};
@@ -50,13 +51,13 @@ pub(crate) struct MeasureOptions {
     /// Which figures
     #[arg(default_values = FIGURES, value_parser = clap::builder::PossibleValuesParser::new(FIGURES))]
     figures: Vec<String>,
-    /// Rounds of each measurement [default: 5; engine: 3]
+    /// Rounds of each measurement [default: 5; tails: 10; engine: 3]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
     /// Seconds of each measurement [default: 4; engine: 1]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: Option<u32>,
-    /// Milliseconds of each measurement, for native and dispatch [default: native: 500; dispatch: 1000]
+    /// Milliseconds of each measurement, for tails, native and dispatch [default: tails: 400; native: 500; dispatch: 1000]
     #[arg(long, value_parser = clap::value_parser!(u32).range(20..))]
     millis: Option<u32>,
     /// Over the native protocol instead of TCP, for dispatch
@@ -90,6 +91,10 @@ impl MeasureOptions {
         }
     }
 
+    fn tails_extent(&self) -> tails::Extent {
+        tails::Extent { rounds: self.rounds.unwrap_or(10), millis: self.millis.unwrap_or(400) }
+    }
+
     /// Measures a figure that is a page of several tables.
     fn page(&self, figure: &str, program: &Path, rounds: u32) -> anyhow::Result<Option<String>> {
         let extent = dispatch::Extent { rounds, millis: self.millis.unwrap_or(1000), native: self.native };
@@ -121,8 +126,8 @@ pub(crate) fn run(options: &MeasureOptions) -> anyhow::Result<()> {
         }
         let report = match figure.as_str() {
             "processor" => processor::measure(&bench)?,
-            "tails" => tails::on_one_processor(&bench, &options.out)?,
-            "tails2" => tails::on_two_processors(&bench, &options.out)?,
+            "tails" => tails::on_one_processor(&program, &options.tails_extent(), &options.out)?,
+            "tails2" => tails::on_two_processors(&program, &options.tails_extent(), &options.out)?,
             "memory" => memory::measure(&bench)?,
             "files" => files::measure(&bench)?,
             "eviction" => eviction::measure(&options.out)?,
@@ -171,34 +176,15 @@ impl Bench {
 
     /// Stores the items of a workload.
     fn load(&self, contestant: &Contestant, arguments: &[&str]) -> anyhow::Result<()> {
-        load(&self.program, &contestant.target(), arguments)
+        driver::load(&self.program, &contestant.target(), arguments)
     }
 
     fn bench(&self, contestant: &Contestant, arguments: &[&str]) -> anyhow::Result<Value> {
         let pid = contestant.pid().to_string();
         let mut command = Command::new(&self.program);
         command.args(["bench", "--target", &contestant.target(), "--server-pid", &pid]).args(arguments);
-        json(command).with_context(|| format!("measuring {}", contestant.name))
+        driver::json(command).with_context(|| format!("measuring {}", contestant.name))
     }
-}
-
-/// Stores the items of a workload at `target`.
-fn load(program: &Path, target: &str, arguments: &[&str]) -> anyhow::Result<()> {
-    let mut command = Command::new(program);
-    command.args(["bench", "--target", target, "--load-only", "--json"]).args(arguments);
-    json(command).map(|_| ())
-}
-
-/// What a program prints.
-///
-/// # Errors
-/// It fails, or prints something else.
-fn json(mut command: Command) -> anyhow::Result<Value> {
-    let Output { status, stdout, stderr } = command.env("RUST_LOG", "warn").output()?;
-    if !status.success() {
-        bail!("{command:?}: {}", String::from_utf8_lossy(&stderr));
-    }
-    Ok(serde_json::from_slice(&stdout)?)
 }
 
 /// Values of one figure over the rounds.

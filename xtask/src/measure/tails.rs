@@ -2,11 +2,29 @@
 
 use std::path::Path;
 
+use anyhow::ensure;
+
 use super::{
-    Bench, Samples, chart,
+    Samples, chart,
     contestants::{self, Contestant},
+    driver,
     report::{Report, cell},
 };
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Extent {
+    pub(super) rounds: u32,
+    /// Milliseconds of each measurement. Of short ones fewer are spoilt by what else the machine does.
+    pub(super) millis: u32,
+}
+
+/// The servers that are compared, and where they and the driver run.
+struct Contest {
+    contestants: [Contestant; 4],
+    place: &'static str,
+    driver: &'static [&'static str],
+}
 
 /// Loads that share a set of items, each with the arguments of `minos bench` that make it.
 struct Family {
@@ -33,90 +51,118 @@ const FAMILIES: [Family; 2] = [
 const PERCENTILES: [&str; 3] = ["p50", "p99", "p999"];
 
 /// Servers alone on one processor, the driver on the other.
-pub(super) fn on_one_processor(bench: &Bench, out: &Path) -> anyhow::Result<Report> {
+pub(super) fn on_one_processor(program: &Path, extent: &Extent, out: &Path) -> anyhow::Result<Report> {
     let contestants = [
-        contestants::minos("Minos", &bench.program, "0", &["--workers", "1"])?,
-        contestants::minos(
-            "Minos, keyhash",
-            &bench.program,
-            "0",
-            &["--workers", "1", "--dispatch", "keyhash"],
-        )?,
+        contestants::minos("Minos", program, "0", &["--workers", "1"])?,
+        contestants::minos("Minos, keyhash", program, "0", &["--workers", "1", "--dispatch", "keyhash"])?,
         contestants::memcached("0", 1)?,
         contestants::redis("0")?,
     ];
     let place = "server alone on one processor, driver on the other";
-    measure(bench, &contestants, place, "tails", &out.join("tails.svg"))
+    let contest = Contest { contestants, place, driver: driver::ON_THE_SECOND };
+    contest.measure(program, extent, "tails", &out.join("tails.svg"))
 }
 
-/// Servers on both processors, the second of which they share with the driver: so that workers sleep instead of
-/// taking it away from the driver by spinning.
-pub(super) fn on_two_processors(bench: &Bench, out: &Path) -> anyhow::Result<Report> {
+/// Servers on both processors, which they share with the driver.
+pub(super) fn on_two_processors(program: &Path, extent: &Extent, out: &Path) -> anyhow::Result<Report> {
+    let sleeping = ["--workers", "2", "--poll", "sleep"];
+    let unaware = [&sleeping[..], &["--dispatch", "keyhash"]].concat();
     let contestants = [
-        contestants::minos("Minos", &bench.program, "0,1", &["--workers", "2", "--poll", "sleep"])?,
-        contestants::minos(
-            "Minos, no stealing",
-            &bench.program,
-            "0,1",
-            &["--workers", "2", "--poll", "sleep", "--steal", "off"],
-        )?,
+        contestants::minos("Minos", program, "0,1", &sleeping)?,
+        contestants::minos("Minos, keyhash", program, "0,1", &unaware)?,
         contestants::memcached("0,1", 2)?,
         contestants::redis("0,1")?,
     ];
-    let place = "server with two workers on both processors, the second of which it shares with the driver";
-    measure(bench, &contestants, place, "tails2", &out.join("tails2.svg"))
+    let place = "server with two workers (Redis: one) on both processors, which it shares with the driver's two threads";
+    let contest = Contest { contestants, place, driver: driver::ON_BOTH };
+    contest.measure(program, extent, "tails2", &out.join("tails2.svg"))
 }
 
-fn measure(
-    bench: &Bench,
-    contestants: &[Contestant],
-    place: &str,
-    figure: &str,
-    picture: &Path,
-) -> anyhow::Result<Report> {
-    let mut report = Report::new(
-        "Latency of small requests",
-        &format!(
-            "Measured. Microseconds from the intended send time, open loop with Poisson arrivals; {place}; \
-             median (smallest to largest) of interleaved rounds. The first three loads are the papers' mix (ETC, \
-             95 % GET, large values up to 500 KB) at 40 k requests a second on 16 connections that carry small \
-             and large requests; noise is 40 k GETs of small values a second on 16 connections, beside 20 GETs a \
-             second of 10 MB on 4 others, and quiet is the same without those. `cargo xtask measure {figure}`"
-        ),
-        &["load", "server", "p50", "p99", "p99.9"],
-    );
-    let mut bars = Vec::new();
-    for family in &FAMILIES {
-        for contestant in contestants {
-            bench.load(contestant, family.items)?;
-        }
-        for &(name, arguments) in family.loads {
-            let samples = rounds(bench, contestants, &[family.common, arguments].concat())?;
-            for (contestant, samples) in contestants.iter().zip(&samples) {
-                let cells = samples.iter().map(|samples| cell(samples, 0));
-                let names = [name.to_owned(), contestant.name.to_owned()];
-                report.rows.push(names.into_iter().chain(cells).collect());
-                bars.push(chart::Bar { group: name, series: contestant.name, value: samples[1].median() });
+impl Contest {
+    fn measure(
+        &self,
+        program: &Path,
+        extent: &Extent,
+        figure: &str,
+        picture: &Path,
+    ) -> anyhow::Result<Report> {
+        let Extent { rounds, millis } = extent;
+        let mut report = Report::new(
+            "Latency of small requests",
+            &format!(
+                "Measured. Microseconds from the intended send time, open loop with Poisson arrivals; {}; the driver wakes to \
+                 send{}, and the kernel times the answers (`--pace due`); median (smallest to largest) of {rounds} \
+                 interleaved rounds of {millis} ms. The first three loads are the papers' mix (ETC, 95 % GET, large \
+                 values up to 500 KB) at 40 k requests a second on 16 connections that carry small and large requests; \
+                 noise is 40 k GETs of small values a second on 16 connections, beside 20 GETs a second of 10 MB on 4 \
+                 others, and quiet is the same without those. `cargo xtask measure {figure} --rounds {rounds} --millis \
+                 {millis}`",
+                self.place,
+                if driver::may_be_realtime() {
+                    " and then goes before everything else (SCHED_FIFO)"
+                } else {
+                    ""
+                },
+            ),
+            &["load", "server", "p50", "p99", "p99.9"],
+        );
+        let mut bars = Vec::new();
+        for family in &FAMILIES {
+            for contestant in &self.contestants {
+                driver::load(program, &contestant.target(), family.items)?;
+            }
+            for &(name, arguments) in family.loads {
+                let samples = self.rounds(program, extent, &[family.common, arguments].concat())?;
+                for (contestant, samples) in self.contestants.iter().zip(&samples) {
+                    let cells = samples.iter().map(|samples| cell(samples, 0));
+                    let names = [name.to_owned(), contestant.name.to_owned()];
+                    report.rows.push(names.into_iter().chain(cells).collect());
+                    let value = samples[1].median();
+                    bars.push(chart::Bar { group: name, series: contestant.name, value });
+                }
             }
         }
+        chart::draw(&bars, picture)?;
+        Ok(report)
     }
-    chart::draw(&bars, picture)?;
-    Ok(report)
-}
 
-fn rounds(
-    bench: &Bench,
-    contestants: &[Contestant],
-    arguments: &[&str],
-) -> anyhow::Result<Vec<[Samples; 3]>> {
-    let mut samples = vec![<[Samples; 3]>::default(); contestants.len()];
-    for _ in 0..bench.rounds {
-        for (contestant, samples) in contestants.iter().zip(&mut samples) {
-            let result = bench.measure(contestant, arguments)?;
-            for (samples, percentile) in samples.iter_mut().zip(PERCENTILES) {
-                samples.push(result["latency_us"]["small"][percentile].as_f64().unwrap_or(f64::NAN));
+    fn rounds(
+        &self,
+        program: &Path,
+        extent: &Extent,
+        arguments: &[&str],
+    ) -> anyhow::Result<Vec<[Samples; 3]>> {
+        let mut samples = vec![<[Samples; 3]>::default(); self.contestants.len()];
+        for _ in 0..extent.rounds {
+            for (contestant, samples) in self.contestants.iter().zip(&mut samples) {
+                let (pid, duration) = (contestant.pid().to_string(), format!("{}ms", extent.millis));
+                let mut command = driver::realtime(program);
+                command.args(["bench", "--json", "--target", &contestant.target(), "--server-pid", &pid]);
+                command.args([
+                    "--pace",
+                    "due",
+                    "--warmup",
+                    "200ms",
+                    "--drain",
+                    "3s",
+                    "--duration",
+                    &duration,
+                ]);
+                command.args(self.driver).args(arguments);
+                let result = driver::json(command)?;
+                for kind in ["errors", "lost"] {
+                    ensure!(
+                        result[kind] == 0,
+                        "{}: {} {kind} with {arguments:?}",
+                        contestant.name,
+                        result[kind]
+                    );
+                }
+                for (samples, percentile) in samples.iter_mut().zip(PERCENTILES) {
+                    samples.push(result["latency_us"]["small"][percentile].as_f64().unwrap_or(f64::NAN));
+                }
             }
         }
+        Ok(samples)
     }
-    Ok(samples)
 }

@@ -1,9 +1,6 @@
 //! The servers under measurement: one for each design.
 
-use std::{
-    path::Path,
-    process::{Command, Stdio},
-};
+use std::{path::Path, process::Command};
 
 use anyhow::ensure;
 
@@ -28,12 +25,6 @@ const DESIGNS: [Design; 7] = [
     Design { name: "fractional", is_rival: false },
     Design { name: "work-conserving", is_rival: false },
 ];
-
-/// Whether processes may be put before all others (SCHED_FIFO).
-pub(super) fn may_be_realtime() -> bool {
-    let probe = Command::new("chrt").args(["--fifo", "1", "true"]).stderr(Stdio::null()).status();
-    probe.is_ok_and(|status| status.success())
-}
 
 /// A server that is up.
 pub(super) struct Contest {

@@ -11,7 +11,7 @@ use super::{
     designs::{Design, KEYHASH},
     runner::Latency,
 };
-use crate::measure;
+use crate::measure::driver;
 
 /// Requests of a simulated run.
 const REQUESTS: &str = "500k";
@@ -79,6 +79,6 @@ impl Model<'_> {
         command.args(["sim", "dispatch", "--workers", "1", "--dispatch", design.name, "--json"]);
         command.args(["--small-percentile", self.percentile, "--costs"]).arg(costs_file(self.costs, design));
         command.args(mix.arguments()).args(arguments);
-        Ok(measure::json(command)?["runs"][0].take())
+        Ok(driver::json(command)?["runs"][0].take())
     }
 }

@@ -6,10 +6,10 @@ use anyhow::{Context, ensure};
 use serde_json::Value;
 
 use super::{
-    designs::{Contest, may_be_realtime},
+    designs::Contest,
     gaps::{Gaps, Stolen},
 };
-use crate::measure::{self, Samples};
+use crate::measure::{Samples, driver};
 
 /// Before each measurement, so that what the last one has left in queues and caches is gone.
 const WARMUP: &str = "200ms";
@@ -18,8 +18,6 @@ const WARMUP: &str = "200ms";
 const SPINNING_MILLIS_MAX: u32 = 650;
 const SPINNING_PAUSE: Duration = Duration::from_millis(400);
 const DRAIN: &str = "600ms";
-const DRIVER_ALONE: [&str; 4] = ["--threads", "1", "--pin", "1"];
-const DRIVER_ON_BOTH: [&str; 4] = ["--threads", "2", "--pin", "0,1"];
 
 /// Latencies of one class of requests, in microseconds.
 #[derive(Clone, Copy, Debug)]
@@ -104,7 +102,7 @@ impl<'a> Runner<'a> {
         Self {
             program,
             millis,
-            is_realtime: may_be_realtime(),
+            is_realtime: driver::may_be_realtime(),
             csv: header.to_owned(),
             gaps: Vec::new(),
             stolen_percent: Samples::default(),
@@ -172,7 +170,7 @@ impl<'a> Runner<'a> {
 
     /// Stores the items of a workload.
     pub(super) fn load(&self, contest: &Contest, arguments: &[&str]) -> anyhow::Result<()> {
-        measure::load(self.program, &contest.loading_target(), arguments)
+        driver::load(self.program, &contest.loading_target(), arguments)
     }
 
     /// One measurement.
@@ -186,7 +184,7 @@ impl<'a> Runner<'a> {
             thread::sleep(SPINNING_PAUSE);
         }
         let before = Stolen::now()?;
-        let result = measure::json(self.driver(contest, case.pace, arguments))?;
+        let result = driver::json(self.driver(contest, case.pace, arguments))?;
         let sample = Sample::of(&result, Stolen::now()?.percent_since(before))
             .with_context(|| format!("{} of {}", case.name, contest.name))?;
         self.stolen_percent.push(sample.stolen_percent);
@@ -201,18 +199,12 @@ impl<'a> Runner<'a> {
     }
 
     fn driver(&self, contest: &Contest, pace: Pace, arguments: &[&str]) -> Command {
-        let mut command = if self.is_realtime {
-            let mut command = Command::new("chrt");
-            command.args(["--fifo", "1"]).arg(self.program);
-            command
-        } else {
-            Command::new(self.program)
-        };
+        let mut command = driver::realtime(self.program);
         let pace = if pace == Pace::Due { "due" } else { "spin" };
         let (pid, duration) = (contest.pid().to_string(), format!("{}ms", self.millis));
         command.args(["bench", "--json", "--target", &contest.target(), "--server-pid", &pid]);
         // A worker on each processor shares it with as much of the driver as the other.
-        command.args(if contest.workers == 1 { DRIVER_ALONE } else { DRIVER_ON_BOTH });
+        command.args(if contest.workers == 1 { driver::ON_THE_SECOND } else { driver::ON_BOTH });
         command.args(["--pace", pace, "--warmup", WARMUP, "--drain", DRAIN, "--duration", &duration]);
         command.args(arguments);
         command

@@ -5,7 +5,7 @@ use std::{fmt::Write as _, path::Path, process::Command};
 use anyhow::ensure;
 use serde_json::Value;
 
-use crate::measure;
+use crate::measure::driver;
 
 /// A share of lost requests above which a measurement means nothing.
 const LOST_SHARE_MAX: f64 = 0.05;
@@ -59,7 +59,7 @@ impl<'a> Runner<'a> {
 
     /// Stores the items of a workload.
     pub(super) fn load(&self, target: &str, arguments: &[&str]) -> anyhow::Result<()> {
-        measure::load(self.program, target, arguments)
+        driver::load(self.program, target, arguments)
     }
 
     /// One measurement.
@@ -70,7 +70,7 @@ impl<'a> Runner<'a> {
         let times = ["--warmup", "150ms", "--drain", "600ms", "--duration", &duration];
         let mut command = Command::new(self.program);
         command.arg("bench").args(fixed).args(times).args(arguments);
-        let sample = Sample::of(&measure::json(command)?)?;
+        let sample = Sample::of(&driver::json(command)?)?;
         writeln!(
             self.csv,
             "{name},{round},{},{:.0},{:.0},{:.0},{},{},{}",
