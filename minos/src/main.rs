@@ -4,12 +4,15 @@
 
 mod admin;
 mod bench;
+#[cfg(feature = "studies")]
 mod calibrate;
 mod client;
 mod ctl;
 mod demo;
+#[cfg(feature = "studies")]
 mod figures;
 mod serve;
+#[cfg(feature = "studies")]
 mod sim;
 mod time;
 
@@ -33,14 +36,17 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Bench(Box<bench::BenchArgs>),
+    #[cfg(feature = "studies")]
     Calibrate(calibrate::CalibrateArgs),
     Ctl(ctl::CtlArgs),
     Del(client::DelArgs),
     Demo(demo::DemoArgs),
+    #[cfg(feature = "studies")]
     Figures(figures::FiguresArgs),
     Get(client::GetArgs),
     Serve(Box<serve::ServeOptions>),
     Set(client::SetArgs),
+    #[cfg(feature = "studies")]
     Sim(sim::SimArgs),
     Stats(client::StatsArgs),
 }
@@ -51,14 +57,17 @@ fn main() -> ExitCode {
     start_log(Arc::clone(&verbosity));
     let result = match &cli.command {
         Command::Bench(args) => bench::run(args),
+        #[cfg(feature = "studies")]
         Command::Calibrate(args) => calibrate::run(args),
         Command::Ctl(args) => ctl::run(args),
         Command::Del(args) => return args.run(),
         Command::Demo(args) => demo::run(args),
+        #[cfg(feature = "studies")]
         Command::Figures(args) => figures::run(args),
         Command::Get(args) => return args.run(),
         Command::Set(args) => return args.run(),
         Command::Stats(args) => return args.run(),
+        #[cfg(feature = "studies")]
         Command::Sim(args) => sim::run(args),
         Command::Serve(options) => serve::run(options, verbosity),
     };

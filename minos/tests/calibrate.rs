@@ -1,5 +1,7 @@
 //! `minos calibrate` as a user runs it: what it measures has a shape, and the simulator takes it.
 
+#![cfg(feature = "studies")]
+
 use std::{
     path::Path,
     process::{Command, Output},

@@ -1,5 +1,7 @@
 //! `minos figures` as a user runs it: what it leaves, what it leaves alone, and what it refuses.
 
+#![cfg(feature = "studies")]
+
 use std::{
     fs,
     path::Path,
