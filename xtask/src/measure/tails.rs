@@ -1,8 +1,9 @@
 //! Latency of small requests, by the share of large ones and under noise.
 
-use std::path::Path;
+use std::{path::Path, thread, time::Duration};
 
 use anyhow::ensure;
+use serde_json::Value;
 
 use super::{
     Samples, chart,
@@ -24,7 +25,30 @@ struct Contest {
     contestants: [Contestant; 4],
     place: &'static str,
     driver: &'static [&'static str],
+    pace: Pace,
 }
+
+/// What the driver does while nothing is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pace {
+    /// It has its processor for itself.
+    Spin,
+    /// It shares it with a worker.
+    Due,
+}
+
+impl Pace {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Spin => "spin",
+            Self::Due => "due",
+        }
+    }
+}
+
+/// Between measurements with a driver that spins: Linux takes the processor from those that spin under SCHED_FIFO all the
+/// time.
+const SPINNING_PAUSE: Duration = Duration::from_millis(400);
 
 /// Loads that share a set of items, each with the arguments of `minos bench` that make it.
 struct Family {
@@ -59,7 +83,7 @@ pub(super) fn on_one_processor(program: &Path, extent: &Extent, out: &Path) -> a
         contestants::redis("0")?,
     ];
     let place = "server alone on one processor, driver on the other";
-    let contest = Contest { contestants, place, driver: driver::ON_THE_SECOND };
+    let contest = Contest { contestants, place, driver: driver::ON_THE_SECOND, pace: Pace::Spin };
     contest.measure(program, extent, "tails", &out.join("tails.svg"))
 }
 
@@ -73,8 +97,8 @@ pub(super) fn on_two_processors(program: &Path, extent: &Extent, out: &Path) -> 
         contestants::memcached("0,1", 2)?,
         contestants::redis("0,1")?,
     ];
-    let place = "server with two workers (Redis: one) on both processors, which it shares with the driver's two threads";
-    let contest = Contest { contestants, place, driver: driver::ON_BOTH };
+    let place = "server with two workers (Redis: one) on both processors, which it shares with the two threads of the driver";
+    let contest = Contest { contestants, place, driver: driver::ON_BOTH, pace: Pace::Due };
     contest.measure(program, extent, "tails2", &out.join("tails2.svg"))
 }
 
@@ -86,26 +110,9 @@ impl Contest {
         figure: &str,
         picture: &Path,
     ) -> anyhow::Result<Report> {
-        let Extent { rounds, millis } = extent;
-        let mut report = Report::new(
-            "Latency of small requests",
-            &format!(
-                "Measured. Microseconds from the intended send time, open loop with Poisson arrivals; {}; the driver wakes to \
-                 send{}, and the kernel times the answers (`--pace due`); median (smallest to largest) of {rounds} \
-                 interleaved rounds of {millis} ms. The first three loads are the papers' mix (ETC, 95 % GET, large \
-                 values up to 500 KB) at 40 k requests a second on 16 connections that carry small and large requests; \
-                 noise is 40 k GETs of small values a second on 16 connections, beside 20 GETs a second of 10 MB on 4 \
-                 others, and quiet is the same without those. `cargo xtask measure {figure} --rounds {rounds} --millis \
-                 {millis}`",
-                self.place,
-                if driver::may_be_realtime() {
-                    " and then goes before everything else (SCHED_FIFO)"
-                } else {
-                    ""
-                },
-            ),
-            &["load", "server", "p50", "p99", "p99.9"],
-        );
+        let columns = ["load", "server", "p50", "p99", "p99.9"];
+        let mut report =
+            Report::new("Latency of small requests", &self.description(extent, figure), &columns);
         let mut bars = Vec::new();
         for family in &FAMILIES {
             for contestant in &self.contestants {
@@ -126,6 +133,21 @@ impl Contest {
         Ok(report)
     }
 
+    fn description(&self, extent: &Extent, figure: &str) -> String {
+        let (Self { place, pace, .. }, Extent { rounds, millis }) = (self, extent);
+        let rank =
+            if driver::may_be_realtime() { ", which goes before everything else (SCHED_FIFO)" } else { "" };
+        format!(
+            "Measured. Microseconds from the intended send time, open loop with Poisson arrivals; {place}{rank} (`--pace {}`); \
+             median (smallest to largest) of {rounds} interleaved rounds of {millis} ms. The first three loads are the \
+             papers' mix (ETC, 95 % GET, large values up to 500 KB) at 40 k requests a second on 16 connections that carry \
+             small and large requests; noise is 40 k GETs of small values a second on 16 connections, beside 20 GETs a \
+             second of 10 MB on 4 others, and quiet is the same without those. `cargo xtask measure {figure} --rounds \
+             {rounds} --millis {millis}`",
+            pace.name(),
+        )
+    }
+
     fn rounds(
         &self,
         program: &Path,
@@ -135,34 +157,35 @@ impl Contest {
         let mut samples = vec![<[Samples; 3]>::default(); self.contestants.len()];
         for _ in 0..extent.rounds {
             for (contestant, samples) in self.contestants.iter().zip(&mut samples) {
-                let (pid, duration) = (contestant.pid().to_string(), format!("{}ms", extent.millis));
-                let mut command = driver::realtime(program);
-                command.args(["bench", "--json", "--target", &contestant.target(), "--server-pid", &pid]);
-                command.args([
-                    "--pace",
-                    "due",
-                    "--warmup",
-                    "200ms",
-                    "--drain",
-                    "3s",
-                    "--duration",
-                    &duration,
-                ]);
-                command.args(self.driver).args(arguments);
-                let result = driver::json(command)?;
-                for kind in ["errors", "lost"] {
-                    ensure!(
-                        result[kind] == 0,
-                        "{}: {} {kind} with {arguments:?}",
-                        contestant.name,
-                        result[kind]
-                    );
-                }
+                let result = self.once(program, contestant, extent.millis, arguments)?;
                 for (samples, percentile) in samples.iter_mut().zip(PERCENTILES) {
                     samples.push(result["latency_us"]["small"][percentile].as_f64().unwrap_or(f64::NAN));
                 }
             }
         }
         Ok(samples)
+    }
+
+    /// One measurement; the JSON object that `minos bench` prints.
+    fn once(
+        &self,
+        program: &Path,
+        contestant: &Contestant,
+        millis: u32,
+        arguments: &[&str],
+    ) -> anyhow::Result<Value> {
+        if self.pace == Pace::Spin {
+            thread::sleep(SPINNING_PAUSE);
+        }
+        let (pid, duration) = (contestant.pid().to_string(), format!("{millis}ms"));
+        let mut command = driver::realtime(program);
+        command.args(["bench", "--json", "--target", &contestant.target(), "--server-pid", &pid]);
+        command.args(["--pace", self.pace.name(), "--warmup", "200ms", "--drain", "3s"]);
+        command.args(["--duration", &duration]).args(self.driver).args(arguments);
+        let result = driver::json(command)?;
+        for kind in ["errors", "lost"] {
+            ensure!(result[kind] == 0, "{}: {} {kind} with {arguments:?}", contestant.name, result[kind]);
+        }
+        Ok(result)
     }
 }
