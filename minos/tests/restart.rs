@@ -88,7 +88,8 @@ fn everything_is_there_again() {
 
         let server = serve(engine, &path);
         let log = server.log();
-        assert!(log.contains("warm: 10001 items"), "{log}");
+        // The one that lives for a second may have passed already where the machine is busy.
+        assert!(log.contains("warm: 10001 items") || log.contains("warm: 10000 items"), "{log}");
         let mut client = connect(&server);
         for key in 0..KEYS {
             let found = client.get(&format!("key{key}")).unwrap().expect("every item is there again");
