@@ -3,6 +3,8 @@
 use std::{
     path::Path,
     process::{Command, Output, Stdio},
+    thread,
+    time::Duration,
 };
 
 use anyhow::bail;
@@ -12,6 +14,64 @@ use serde_json::Value;
 pub(super) const ON_THE_SECOND: &[&str] = &["--threads", "1", "--pin", "1"];
 pub(super) const ON_BOTH: &[&str] = &["--threads", "2", "--pin", "0,1"];
 
+/// Before each measurement, so that what the last one has left in queues and caches is gone.
+const WARMUP: &str = "200ms";
+/// Between measurements with a driver that spins: Linux takes the processor from those that spin under SCHED_FIFO all the
+/// time.
+const SPINNING_PAUSE: Duration = Duration::from_millis(400);
+
+/// What the driver does while nothing is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pace {
+    /// It has its processor for itself.
+    Spin,
+    /// It shares it with a worker, which it takes it from when a request is due, but not for each answer.
+    Due,
+}
+
+impl Pace {
+    /// The value of `--pace`.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Spin => "spin",
+            Self::Due => "due",
+        }
+    }
+
+    /// Leaves the machine alone for as long as a driver of this pace must have been away.
+    pub(super) fn pause(self) {
+        if self == Self::Spin {
+            thread::sleep(SPINNING_PAUSE);
+        }
+    }
+}
+
+/// One measurement of a server.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Measurement<'a> {
+    pub(super) target: &'a str,
+    pub(super) server_pid: u32,
+    /// Where the driver runs.
+    pub(super) threads: &'static [&'static str],
+    pub(super) pace: Pace,
+    /// How long answers are waited for when all is sent.
+    pub(super) drain: &'static str,
+    pub(super) millis: u32,
+    pub(super) arguments: &'a [&'a str],
+}
+
+impl Measurement<'_> {
+    /// The JSON object that `minos bench` prints.
+    pub(super) fn run(&self, program: &Path) -> anyhow::Result<Value> {
+        let mut command = realtime(program);
+        let (pid, duration) = (self.server_pid.to_string(), format!("{}ms", self.millis));
+        command.args(["bench", "--json", "--target", self.target, "--server-pid", &pid]).args(self.threads);
+        command.args(["--pace", self.pace.name(), "--warmup", WARMUP, "--drain", self.drain]);
+        command.args(["--duration", &duration]).args(self.arguments);
+        json(command)
+    }
+}
+
 /// Whether processes may be put before all others (SCHED_FIFO).
 pub(super) fn may_be_realtime() -> bool {
     let probe = Command::new("chrt").args(["--fifo", "1", "true"]).stderr(Stdio::null()).status();
@@ -19,7 +79,7 @@ pub(super) fn may_be_realtime() -> bool {
 }
 
 /// A program that goes before everything else on its processors, where that is allowed.
-pub(super) fn realtime(program: &Path) -> Command {
+fn realtime(program: &Path) -> Command {
     if !may_be_realtime() {
         return Command::new(program);
     }

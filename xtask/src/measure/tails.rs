@@ -1,6 +1,6 @@
 //! Latency of small requests, by the share of large ones and under noise.
 
-use std::{path::Path, thread, time::Duration};
+use std::path::Path;
 
 use anyhow::ensure;
 use serde_json::Value;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{
     Samples, chart,
     contestants::{self, Contestant},
-    driver,
+    driver::{self, Measurement, Pace},
     report::{Report, cell},
 };
 
@@ -27,28 +27,6 @@ struct Contest {
     driver: &'static [&'static str],
     pace: Pace,
 }
-
-/// What the driver does while nothing is due.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pace {
-    /// It has its processor for itself.
-    Spin,
-    /// It shares it with a worker.
-    Due,
-}
-
-impl Pace {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Spin => "spin",
-            Self::Due => "due",
-        }
-    }
-}
-
-/// Between measurements with a driver that spins: Linux takes the processor from those that spin under SCHED_FIFO all the
-/// time.
-const SPINNING_PAUSE: Duration = Duration::from_millis(400);
 
 /// Loads that share a set of items, each with the arguments of `minos bench` that make it.
 struct Family {
@@ -174,15 +152,17 @@ impl Contest {
         millis: u32,
         arguments: &[&str],
     ) -> anyhow::Result<Value> {
-        if self.pace == Pace::Spin {
-            thread::sleep(SPINNING_PAUSE);
-        }
-        let (pid, duration) = (contestant.pid().to_string(), format!("{millis}ms"));
-        let mut command = driver::realtime(program);
-        command.args(["bench", "--json", "--target", &contestant.target(), "--server-pid", &pid]);
-        command.args(["--pace", self.pace.name(), "--warmup", "200ms", "--drain", "3s"]);
-        command.args(["--duration", &duration]).args(self.driver).args(arguments);
-        let result = driver::json(command)?;
+        self.pace.pause();
+        let measurement = Measurement {
+            target: &contestant.target(),
+            server_pid: contestant.pid(),
+            threads: self.driver,
+            pace: self.pace,
+            drain: "3s",
+            millis,
+            arguments,
+        };
+        let result = measurement.run(program)?;
         for kind in ["errors", "lost"] {
             ensure!(result[kind] == 0, "{}: {} {kind} with {arguments:?}", contestant.name, result[kind]);
         }

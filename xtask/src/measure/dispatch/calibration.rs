@@ -7,9 +7,9 @@ use toml::{Table, Value};
 
 use super::{
     designs::Contest,
-    runner::{Case, Pace, Runner, Sample, Series},
+    runner::{Case, Runner, Sample, Series},
 };
-use crate::measure::Samples;
+use crate::measure::{Samples, driver::Pace};
 
 /// Sizes by which the costs of a request and of a byte are found.
 const SHORT_BYTES: u32 = 32;

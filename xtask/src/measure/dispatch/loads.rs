@@ -3,10 +3,11 @@
 use super::{
     PAPER,
     designs::Contest,
-    runner::{Case, Latency, Pace, Runner, Sample, Series},
+    runner::{Case, Latency, Runner, Sample, Series},
     target,
 };
 use crate::measure::{
+    driver::Pace,
     native::plot::Line,
     report::{Report, cell},
 };

@@ -1,6 +1,6 @@
 //! Runs `minos bench` and keeps every sample.
 
-use std::{fmt::Write as _, path::Path, process::Command, thread, time::Duration};
+use std::{fmt::Write as _, path::Path};
 
 use anyhow::{Context, ensure};
 use serde_json::Value;
@@ -9,14 +9,14 @@ use super::{
     designs::Contest,
     gaps::{Gaps, Stolen},
 };
-use crate::measure::{Samples, driver};
+use crate::measure::{
+    Samples,
+    driver::{self, Measurement, Pace},
+};
 
-/// Before each measurement, so that what the last one has left in queues and caches is gone.
-const WARMUP: &str = "200ms";
 /// Linux takes a twentieth of each second from those that spin under SCHED_FIFO and leave nothing to others: a run must
 /// be over before, with its warm-up, and one must not follow upon the other.
 const SPINNING_MILLIS_MAX: u32 = 650;
-const SPINNING_PAUSE: Duration = Duration::from_millis(400);
 const DRAIN: &str = "600ms";
 
 /// Latencies of one class of requests, in microseconds.
@@ -65,15 +65,6 @@ impl Series {
     pub(super) fn lost(&self) -> u64 {
         self.0.iter().map(|sample| sample.lost).sum()
     }
-}
-
-/// How the driver waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pace {
-    /// It has its processor for itself.
-    Spin,
-    /// It shares it with a worker, which it takes it from when a request is due, but not for each answer.
-    Due,
 }
 
 /// What the samples of a run are called.
@@ -180,11 +171,11 @@ impl<'a> Runner<'a> {
         case: Case<'_>,
         arguments: &[&str],
     ) -> anyhow::Result<Sample> {
-        if case.pace == Pace::Spin && self.is_realtime {
-            thread::sleep(SPINNING_PAUSE);
+        if self.is_realtime {
+            case.pace.pause();
         }
         let before = Stolen::now()?;
-        let result = driver::json(self.driver(contest, case.pace, arguments))?;
+        let result = self.once(contest, case.pace, arguments)?;
         let sample = Sample::of(&result, Stolen::now()?.percent_since(before))
             .with_context(|| format!("{} of {}", case.name, contest.name))?;
         self.stolen_percent.push(sample.stolen_percent);
@@ -198,16 +189,19 @@ impl<'a> Runner<'a> {
         Ok(sample)
     }
 
-    fn driver(&self, contest: &Contest, pace: Pace, arguments: &[&str]) -> Command {
-        let mut command = driver::realtime(self.program);
-        let pace = if pace == Pace::Due { "due" } else { "spin" };
-        let (pid, duration) = (contest.pid().to_string(), format!("{}ms", self.millis));
-        command.args(["bench", "--json", "--target", &contest.target(), "--server-pid", &pid]);
-        // A worker on each processor shares it with as much of the driver as the other.
-        command.args(if contest.workers == 1 { driver::ON_THE_SECOND } else { driver::ON_BOTH });
-        command.args(["--pace", pace, "--warmup", WARMUP, "--drain", DRAIN, "--duration", &duration]);
-        command.args(arguments);
-        command
+    /// The JSON object that `minos bench` prints.
+    fn once(&self, contest: &Contest, pace: Pace, arguments: &[&str]) -> anyhow::Result<Value> {
+        let measurement = Measurement {
+            target: &contest.target(),
+            server_pid: contest.pid(),
+            // A worker on each processor shares it with as much of the driver as the other.
+            threads: if contest.workers == 1 { driver::ON_THE_SECOND } else { driver::ON_BOTH },
+            pace,
+            drain: DRAIN,
+            millis: self.millis,
+            arguments,
+        };
+        measurement.run(self.program)
     }
 }
 

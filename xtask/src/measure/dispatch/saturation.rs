@@ -3,12 +3,13 @@
 use super::{
     PAPER,
     designs::Contest,
-    runner::{Case, Pace, Runner},
+    runner::{Case, Runner},
     table::Table,
     target,
 };
 use crate::measure::{
     Samples,
+    driver::Pace,
     report::{Report, cell},
 };
 

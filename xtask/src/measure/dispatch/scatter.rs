@@ -46,6 +46,8 @@ const BAND: [f64; 2] = [0.75, 1.25];
 pub(super) fn draw(points: &[Point], path: &Path) -> anyhow::Result<()> {
     let root = picture::canvas(path, SIZE)?;
     let ends = picture::ends(points.iter().flat_map(|point| [point.predicted_us, point.measured_us]));
+    // A logarithmic axis has no zero.
+    let ends = ends.start.max(0.1)..ends.end;
     let words = Words {
         title: "99th percentiles, predicted and measured, us",
         x: "measured, quietest round",

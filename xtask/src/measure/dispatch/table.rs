@@ -2,9 +2,9 @@
 
 use super::{
     designs::{Contest, KEYHASH, SIZE_AWARE},
-    runner::{Case, Pace, Runner, Sample, Series},
+    runner::{Case, Runner, Sample, Series},
 };
-use crate::measure::Samples;
+use crate::measure::{Samples, driver::Pace};
 
 /// What was measured of a server.
 pub(super) struct Row {

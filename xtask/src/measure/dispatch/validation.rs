@@ -11,12 +11,13 @@ use super::{
     Extent, calibration,
     designs::{Contest, Design, KEYHASH, SIZE_AWARE},
     model::{Mix, Model, Prediction, costs_file},
-    runner::{Case, Latency, Pace, Runner, Sample, Series},
+    runner::{Case, Latency, Runner, Sample, Series},
     scatter::{Class, Point},
     target,
 };
 use crate::measure::{
     Samples,
+    driver::Pace,
     report::{Report, cell},
 };
 
