@@ -109,7 +109,7 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
         }
     }
 
-    /// Takes a portion of what has arrived at a queue, unless another worker does so at the moment.
+    /// Takes a portion of what has arrived at a queue and serves or enqueues it under the queue's lock.
     fn poll_queue<D: Dispatch>(&mut self, queue: usize, portion: Portion) -> bool {
         let shared = self.shared;
         let Some(mut state) = shared.queues[queue].state.try_lock() else { return false };
@@ -163,6 +163,13 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
             .filter_map(|(connection, to_the_end)| self.visit_lent(connection, to_the_end, portion.requests))
             .collect();
         self.bring_back(queue, visited);
+        if found && shared.queues[queue].has_silent_work() {
+            // More is left than one look could take.
+            match queue == self.id.index() {
+                true => self.call_helper(queue),
+                false => shared.wake_comers(&self.placement.in_force.answers, queue),
+            }
+        }
         found | admitted | arrived
     }
 
@@ -177,14 +184,6 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
         };
         visited.into_iter().for_each(|arrival| state.take_in(arrival));
         shared.queues[queue].note_left_over(&mut state);
-        drop(state);
-        if shared.queues[queue].has_silent_work() {
-            // More is left than one look could take.
-            match queue == self.id.index() {
-                true => self.call_helper(queue),
-                false => self.shared.wake_comers(&self.placement.in_force.answers, queue),
-            }
-        }
     }
 
     /// Fills `ready` of a queue; says whether anything else came of the look.
