@@ -4,11 +4,12 @@ use arrayvec::ArrayVec;
 use minos_base::limits::BURST_MAX;
 use minos_engine::Mode;
 use minos_net::{Poller, Progress};
-use minos_sched::{Dispatch, Help, Intake, WorkerSet};
+use minos_sched::{Dispatch, Help, Intake, WorkerId, WorkerSet};
 
 use crate::{
     placement::Sizing,
     queue::{Arrival, HeldBack, QueueState},
+    shared::Lent,
     visit::VISIT_REQUESTS_MAX,
     worker::Worker,
 };
@@ -67,7 +68,7 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
         };
         for queue in queues.iter_from(self.round) {
             let begun = self.is_shared_out().then(std::time::Instant::now);
-            if self.take_from::<D>(queue.index(), portion) {
+            if self.take_lent::<D>(queue) || self.take_from::<D>(queue.index(), portion) {
                 self.round = (queue.index() + 1) % workers;
                 self.mine().metrics.helped.add(1);
                 if let Some(begun) = begun {
@@ -80,9 +81,17 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
     }
 
     /// The RX queues that are not this worker's to poll anyway.
-    fn queues_of_others(&self) -> WorkerSet {
+    pub(crate) fn queues_of_others(&self) -> WorkerSet {
         let all = WorkerSet::first(self.shared.workers.len());
         self.placement.shares().iter().fold(all, |others, &(queue, _)| others.without(queue))
+    }
+
+    /// Those from whom this worker may take what they have taken and not come to.
+    pub(crate) fn lenders(&self) -> WorkerSet {
+        match self.placement.help() {
+            Help::No | Help::Own => WorkerSet::EMPTY,
+            Help::Burst | Help::Any | Help::Share { .. } => self.queues_of_others().without(self.id),
+        }
     }
 
     /// Whether the plan shares this worker's time out between small and large requests.
@@ -140,17 +149,22 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
     }
 
     /// Takes a portion of what has arrived at a queue out of it and serves it without the queue's lock, so that helper and
-    /// owner do not wait for each other: either may lose its processor any time.
+    /// owner do not wait for each other: either may lose its processor any time. Who helps takes of it what this worker has
+    /// not come to.
     fn serve_outside(&mut self, queue: usize, portion: Portion) -> bool {
-        let shared = self.shared;
+        let (shared, lent) = (self.shared, &self.mine().lent);
         let Some(mut state) = shared.queues[queue].state.try_lock() else { return false };
         let admitted = self.gather(&mut state, queue, portion.connections);
         let ready = std::mem::take(&mut state.ready);
-        let mut lent: ArrayVec<_, BURST_MAX> = ArrayVec::new();
         for &event in &ready {
-            match state.connections.lend(event.token) {
-                Some(connection) => lent.push((connection, event.hangup)),
-                None => state.connections.note_missed(event.token),
+            let Some(connection) = state.connections.lend(event.token) else {
+                state.connections.note_missed(event.token);
+                continue;
+            };
+            // There is room for all that one look takes.
+            if let Err(refused) = lent.push(Lent { connection, to_the_end: event.hangup }) {
+                state.connections.take_back(refused.connection);
+                state.visit_again(event.token);
             }
         }
         let found = !ready.is_empty();
@@ -158,19 +172,42 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
         let arrived = self.poll_port(queue, portion.messages);
         shared.queues[queue].note_left_over(&mut state);
         drop(state);
-        let visits = lent.into_iter();
-        let visited: ArrayVec<_, BURST_MAX> = visits
-            .filter_map(|(connection, to_the_end)| self.visit_lent(connection, to_the_end, portion.requests))
-            .collect();
+        if lent.len() > 1 {
+            self.call_helper(queue);
+        }
+        let mut visited = ArrayVec::new();
+        while let Some(lent) = lent.pop() {
+            visited.extend(self.visit_lent(lent, portion.requests));
+        }
         self.bring_back(queue, visited);
-        if found && shared.queues[queue].has_silent_work() {
-            // More is left than one look could take.
-            match queue == self.id.index() {
-                true => self.call_helper(queue),
-                false => shared.wake_comers(&self.placement.in_force.answers, queue),
-            }
+        if found {
+            self.call_for_left_over(queue);
         }
         found | admitted | arrived
+    }
+
+    /// Serves one request of a connection that `lender` has taken from an RX queue and not come to.
+    fn take_lent<D: Dispatch>(&mut self, lender: WorkerId) -> bool {
+        if D::SHARES_RINGS || lender == self.id {
+            return false;
+        }
+        let Some(lent) = self.shared.worker(lender).lent.pop() else { return false };
+        self.mine().metrics.lent_taken.add(1);
+        let home = lent.connection.home;
+        let visited = self.visit_lent(lent, Portion::STOLEN.requests).into_iter().collect();
+        self.bring_back(home, visited);
+        self.call_for_left_over(home);
+        true
+    }
+
+    /// Calls those who come for a queue that this worker has looked at, if more is left than it could take.
+    fn call_for_left_over(&self, queue: usize) {
+        if self.shared.queues[queue].has_silent_work() {
+            match queue == self.id.index() {
+                true => self.call_helper(queue),
+                false => self.shared.wake_comers(&self.placement.in_force.answers, queue),
+            }
+        }
     }
 
     /// Brings connections back to their queue.

@@ -39,8 +39,10 @@ metrics! {
     queued_taken_elsewhere,
     /// Messages dropped because a ring that workers share was full.
     queued_dropped,
-    /// Looks at RX queues with nothing else to do that found something.
+    /// Looks at RX queues, and at what others have taken from them, with nothing else to do that found something.
     helped,
+    /// Connections that another worker had taken from an RX queue and this one served.
+    lent_taken,
     /// Large requests of others that this worker took with nothing else to do.
     relieved,
     /// Slices of large transfers served.

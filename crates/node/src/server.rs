@@ -12,6 +12,7 @@ use std::{
     time::Instant,
 };
 
+use minos_base::limits::BURST_MAX;
 use minos_engine::{Engine, Mode};
 use minos_net::{Address, Epoll, Listener, Poller, Uring, Waker, allowed_cpus, pin_to};
 use minos_sched::{EpochCounts, SharedHistogram, WorkerId};
@@ -231,6 +232,7 @@ fn share<M: Mode, P: Poller>(
         let worker = WorkerShared {
             ring: Ring::new(config.ring_capacity.next_power_of_two()),
             waiting: Ring::new(config.ring_capacity.next_power_of_two()),
+            lent: Ring::new(BURST_MAX),
             plan_version: AtomicU64::new(0),
             waker: Waker::new()?,
             histogram: Arc::new(SharedHistogram::new()),

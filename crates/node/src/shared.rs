@@ -72,12 +72,7 @@ pub(crate) enum Waiting<M: Mode> {
     /// A connection with a large request, of those that several workers serve.
     Transfer(Box<Transfer<M>>),
     /// A connection with something to do.
-    Connection {
-        /// The connection, lent by its RX queue.
-        connection: Box<Connection>,
-        /// Its peer has sent the last bytes.
-        to_the_end: bool,
-    },
+    Connection(Lent),
     /// A message of datagrams.
     Message(Message),
 }
@@ -87,7 +82,7 @@ impl<M: Mode> Waiting<M> {
     pub(crate) fn into_transfer(self) -> Box<Transfer<M>> {
         match self {
             Self::Transfer(transfer) => transfer,
-            Self::Connection { .. } | Self::Message(_) => unreachable!("it was given a transfer"),
+            Self::Connection(_) | Self::Message(_) => unreachable!("it was given a transfer"),
         }
     }
 }
@@ -100,6 +95,13 @@ impl<M: Mode> RingItem<M> {
             Self::Job(_) => unreachable!("it was given a transfer"),
         }
     }
+}
+
+/// A connection with something to do, lent by its RX queue.
+pub(crate) struct Lent {
+    pub(crate) connection: Box<Connection>,
+    /// Its peer has sent the last bytes.
+    pub(crate) to_the_end: bool,
 }
 
 /// A message of datagrams that does not lie in the memory it was received into.
@@ -119,6 +121,9 @@ pub(crate) struct WorkerShared<M: Mode> {
     /// What waits for whoever takes it: the rings of SHO and HKH+WS (Minos §5.2), and those of large workers who
     /// serve each other's ranges.
     pub(crate) waiting: Ring<Waiting<M>>,
+    /// What it has taken from an RX queue in the look that it is at, and has not come to: who helps may take it. Empty
+    /// between its looks.
+    pub(crate) lent: Ring<Lent>,
     /// Number of the plan that this worker goes by.
     pub(crate) plan_version: AtomicU64,
     pub(crate) waker: Waker,

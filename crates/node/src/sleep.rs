@@ -54,23 +54,30 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
                 .or(self.placement.relieves())
                 .iter()
                 .all(|ring| shared.worker(ring).waiting.is_empty())
+            && self.lenders().iter().all(|lender| shared.worker(lender).lent.is_empty())
             && !watched.iter().any(|queue| shared.queues[queue.index()].has_silent_work())
             && shared.plan.version() == self.placement.version()
             && !shared.stop.is_requested()
     }
 
-    /// The RX queues whose news are to end this worker's sleep: those that are its to poll, and those with which
-    /// it helps, unless those whose they are sleep on them as well. These wake a helper when they are busy.
+    /// The RX queues whose news are to end this worker's sleep: those that are its to poll, and of those that it helps
+    /// with the next one and those whose takers are busy. The next one's taker may be woken without getting a processor;
+    /// that all watched all would be a crowd for each request.
     fn watched_queues(&self) -> WorkerSet {
         let own: WorkerSet = self.placement.shares().iter().map(|&(queue, _)| queue).collect();
-        let is_awake = |worker: WorkerId| !self.shared.worker(worker).waker.is_asleep();
         match self.placement.help() {
             Help::No => own,
             Help::Own => own.with(self.id),
             Help::Burst | Help::Any | Help::Share { .. } => {
-                let takers = self.placement.in_force.answers.takers.iter().enumerate();
-                let busy = takers.filter(|(_, takers)| takers.iter().all(is_awake));
-                busy.map(|(queue, _)| WorkerId(queue as u16)).fold(own, WorkerSet::with)
+                let next = self.lenders().iter_from(self.id.index() + 1).next();
+                let takers = &self.placement.in_force.answers.takers;
+                let is_awake = |worker: WorkerId| !self.shared.worker(worker).waker.is_asleep();
+                let is_busy = |queue: WorkerId| takers[queue.index()].iter().all(is_awake);
+                let helped = self.queues_of_others();
+                helped
+                    .iter()
+                    .filter(|&queue| Some(queue) == next || is_busy(queue))
+                    .fold(own, WorkerSet::with)
             }
         }
     }

@@ -12,6 +12,7 @@ use crate::{
     execute::{self, Context, Executed, LargeStore, Lookup, Outcome, Placement},
     placement::{Sizing, WorkerPlacement},
     queue::{Arrival, HeldBack, QueueState},
+    shared::Lent,
     transfer::{Transfer, Work},
     worker::Worker,
 };
@@ -43,9 +44,9 @@ impl<P: Poller> Wire for AtHome<'_, P> {
 }
 
 /// A connection that was lent to this worker.
-struct Lent;
+struct Away;
 
-impl Wire for Lent {
+impl Wire for Away {
     #[inline]
     fn receive(&mut self, connection: &Connection, buffer: &mut [u8]) -> Progress {
         connection.socket.receive(buffer)
@@ -135,17 +136,13 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
     }
 
     /// Serves a connection that was lent to this worker, at most `requests_max` requests of it, and returns what its
-    /// queue is to be told, unless it went on with a large request. With `to_the_end`, the peer has sent its last bytes.
-    pub(crate) fn visit_lent(
-        &mut self,
-        mut connection: Box<Connection>,
-        to_the_end: bool,
-        requests_max: usize,
-    ) -> Option<Arrival> {
+    /// queue is to be told, unless it went on with a large request.
+    pub(crate) fn visit_lent(&mut self, lent: Lent, requests_max: usize) -> Option<Arrival> {
+        let Lent { mut connection, to_the_end } = lent;
         connection.registration.active(self.now_s);
-        let visit = match flush(&mut Lent, &mut connection) {
+        let visit = match flush(&mut Away, &mut connection) {
             Visit::Idle if connection.closing => Visit::Close,
-            Visit::Idle => self.serve(&mut Lent, &mut connection, to_the_end, requests_max),
+            Visit::Idle => self.serve(&mut Away, &mut connection, to_the_end, requests_max),
             other => other,
         };
         Some(match visit {

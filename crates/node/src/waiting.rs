@@ -12,7 +12,7 @@ use crate::{
     execute::{Lookup, Placement},
     placement::Sizing,
     queue::{Arrival, QueueState},
-    shared::{RingItem, Waiting},
+    shared::{Lent, RingItem, Waiting},
     transfer::Transfer,
     visit::VISIT_REQUESTS_MAX,
     worker::Worker,
@@ -32,8 +32,8 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
             state.connections.take_back(connection);
             return;
         };
-        let waiting = Waiting::Connection { connection, to_the_end: event.hangup };
-        if let Err(Waiting::Connection { connection, .. }) = self.put_waiting::<D>(class, waiting) {
+        let waiting = Waiting::Connection(Lent { connection, to_the_end: event.hangup });
+        if let Err(Waiting::Connection(Lent { connection, .. })) = self.put_waiting::<D>(class, waiting) {
             // It stays where it is until there is room.
             self.mine().metrics.ring_full.add(1);
             state.connections.take_back(connection);
@@ -95,7 +95,7 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
     pub(crate) fn empty_ring(&mut self) {
         while let Some(waiting) = self.mine().waiting.pop() {
             match waiting {
-                Waiting::Connection { connection, .. } => {
+                Waiting::Connection(Lent { connection, .. }) => {
                     self.send_home(connection.home, Arrival::Visited { connection, has_more: true });
                 }
                 other => self.serve_one(other),
@@ -109,9 +109,9 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
                 self.mine().metrics.large_taken.add(1);
                 self.large.insert(transfer, self.now);
             }
-            Waiting::Connection { connection, to_the_end } => {
-                let home = connection.home;
-                if let Some(arrival) = self.visit_lent(connection, to_the_end, VISIT_REQUESTS_MAX) {
+            Waiting::Connection(lent) => {
+                let home = lent.connection.home;
+                if let Some(arrival) = self.visit_lent(lent, VISIT_REQUESTS_MAX) {
                     self.send_home(home, arrival);
                 }
             }

@@ -79,12 +79,14 @@ fn crowd(server: &TestServer, clients: usize, bytes: usize) {
 #[test]
 fn one_who_hands_off_serves_nothing() {
     let server = server(Dispatch::HandOff, 3);
-    crowd(&server, 6, 100);
+    let clients = 6;
+    crowd(&server, clients, 100);
+    // Each time a connection was handed on it may have had several turns.
     let (queued, taken) = (server.count(0, "queued"), server.count(0, "queued_taken"));
-    assert!(queued >= TURNS as u64 && taken == 0, "{queued} {taken}");
+    assert!(queued >= clients as u64 && taken == 0, "{queued} {taken}");
     let others = [1, 2].map(|worker| (server.count(worker, "queued"), server.count(worker, "queued_taken")));
     assert!(others.iter().all(|&(queued, taken)| queued == 0 && taken > 0), "{others:?}");
-    assert!(others.iter().map(|(_, taken)| taken).sum::<u64>() >= TURNS as u64, "{others:?}");
+    assert!(others.iter().map(|(_, taken)| taken).sum::<u64>() >= clients as u64, "{others:?}");
 }
 
 /// Lets clients talk whose connections are all in the RX queue of the first of two workers.
@@ -114,8 +116,15 @@ fn small_workers_help_each_other_if_they_may() {
         let mut config = ServerConfig::new(2);
         config.steal = may;
         let server = TestServer::with_memory::<StoreMode>(64 << 20, config);
-        crowd_at_the_first(&server);
-        assert_eq!(server.count(1, "helped") > 0, may);
+        let has_helped = || server.count(1, "helped") > 0 && server.count(1, "lent_taken") > 0;
+        for _ in 0..if may { 200 } else { 1 } {
+            crowd_at_the_first(&server);
+            if has_helped() {
+                break;
+            }
+        }
+        assert_eq!(has_helped(), may);
+        assert!(may || server.count(1, "helped") == 0);
     }
 }
 
