@@ -4,7 +4,7 @@ use arrayvec::ArrayVec;
 use minos_base::limits::BURST_MAX;
 use minos_engine::Mode;
 use minos_net::{Poller, Progress};
-use minos_sched::{Dispatch, Help, Intake, WorkerId, WorkerSet};
+use minos_sched::{Dispatch, Help, Intake, Role, WorkerId, WorkerSet};
 
 use crate::{
     placement::Sizing,
@@ -31,6 +31,8 @@ struct Portion {
 impl Portion {
     /// For a worker that should be doing something else.
     const STOLEN: Self = Self { connections: VISITS_MIN, requests: 1, messages: 1 };
+    /// For a worker of the same kind that has nothing to do.
+    const SHARED: Self = Self { connections: VISITS_MIN, requests: VISIT_REQUESTS_MAX, messages: 1 };
 
     /// So many connections, and as many messages.
     const fn of(connections: usize) -> Self {
@@ -63,7 +65,7 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
         let (queues, portion) = match self.placement.help() {
             Help::No => return false,
             Help::Own => (WorkerSet::one(self.id), Portion::STOLEN),
-            Help::Any | Help::Share { .. } => (self.queues_of_others(), Portion::STOLEN),
+            Help::Any | Help::Share { .. } => (self.queues_of_others(), self.helping_portion()),
             Help::Burst => (self.queues_of_others(), Portion::of(BURST_MAX)),
         };
         for queue in queues.iter_from(self.round) {
@@ -78,6 +80,11 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
             }
         }
         false
+    }
+
+    /// What this worker takes at a time from others.
+    fn helping_portion(&self) -> Portion {
+        if self.role() == Role::Large { Portion::STOLEN } else { Portion::SHARED }
     }
 
     /// The RX queues that are not this worker's to poll anyway.
@@ -194,7 +201,7 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
         let Some(lent) = self.shared.worker(lender).lent.pop() else { return false };
         self.mine().metrics.lent_taken.add(1);
         let home = lent.connection.home;
-        let visited = self.visit_lent(lent, Portion::STOLEN.requests).into_iter().collect();
+        let visited = self.visit_lent(lent, self.helping_portion().requests).into_iter().collect();
         self.bring_back(home, visited);
         self.call_for_left_over(home);
         true
