@@ -4,9 +4,9 @@ use minos_base::SizeClass;
 
 use crate::{Role, SharedWorker, SizeRange, Threshold, WorkerId};
 
-/// The automatic threshold while no request has been seen yet, in bytes: what is served in one
+/// The automatic threshold while no request has been seen yet, in bytes: what is served in about one
 /// slice is small until the sizes speak for themselves.
-pub const THRESHOLD_BEFORE_FIRST_EPOCH_BYTES: u64 = minos_base::limits::SLICE_BYTES as u64;
+pub const THRESHOLD_BEFORE_FIRST_EPOCH_BYTES: u64 = 64 << 10;
 
 /// The threshold before the first epoch with requests.
 pub(crate) fn initial_threshold(threshold: Threshold) -> SizeClass {

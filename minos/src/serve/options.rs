@@ -118,8 +118,8 @@ pub(crate) struct ServeOptions {
     /// Longest wait for a slice, with --large-order shortest
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_time, help_heading = "Policy")]
     pub(crate) large_wait_max: Duration,
-    /// Bytes of a large transfer served between two looks at the RX queues
-    #[arg(long, value_name = "SIZE", default_value = "64k", help_heading = "Policy")]
+    /// Bytes of a large transfer served between two looks at the RX queues; packets should divide it
+    #[arg(long, value_name = "SIZE", default_value = "65160", help_heading = "Policy")]
     pub(crate) slice: SizeText,
     /// Large requests that may wait in a worker's ring
     #[arg(long, value_name = "N", default_value_t = 1024, help_heading = "Policy")]
