@@ -93,6 +93,20 @@ fn calls_and_waking_are_paid_once_by_a_lone_request() {
 }
 
 #[test]
+fn what_a_long_reply_takes_more_is_paid_by_long_ones() {
+    let mut spec = spec(Design::KeyHash, 100.0, 50.0);
+    (spec.requests, spec.mix.get_ratio) = (2_000, 1.0);
+    let means_us = |costs: Costs| {
+        let latency = run(&Spec { costs, ..spec.clone() }).unwrap().latency_us;
+        [latency.small.mean.value, latency.large.mean.value]
+    };
+    let before = means_us(spec.costs.clone());
+    let after = means_us(Costs { per_long_reply_ns: 5000.0, ..spec.costs.clone() });
+    let more = [after[0] - before[0], after[1] - before[1]];
+    assert!(more[0].abs() < 0.1 && (more[1] - 5.0).abs() < 0.1, "{more:?}");
+}
+
+#[test]
 fn full_queues_drop_and_that_is_told() {
     let overloaded = Spec { queue_max: 64, ..spec(Design::KeyHash, 20e6, 0.0) };
     let outcome = run(&overloaded).unwrap();

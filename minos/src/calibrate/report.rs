@@ -212,6 +212,8 @@ fn costs(keys: &Keys, source: String, also_measured: BTreeMap<String, f64>) -> C
         per_segment_out_ns: Some(value("per_segment_out_ns")),
         per_byte_in_ns: Some(value("per_byte_in_ns")),
         per_put_ns: value("per_put_ns"),
+        // All of it is in calls, packets and bytes.
+        per_long_reply_ns: 0.0,
         ring_poll_ns: Some(value("ring_poll_ns")),
         wake_ns: value("wake_ns"),
         spread_percent: spread

@@ -67,6 +67,9 @@ pub struct Costs {
     /// What a PUT takes beside `per_request_ns`. 0 by default.
     #[serde(default)]
     pub per_put_ns: f64,
+    /// What a reply of several packets takes beside those and its bytes: once for each. 0 by default.
+    #[serde(default)]
+    pub per_long_reply_ns: f64,
     /// To look at a ring; by default as `poll_ns`, which then is for RX queues only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ring_poll_ns: Option<f64>,
@@ -186,7 +189,7 @@ impl Costs {
     }
 
     /// Those that may be nothing.
-    fn times(&self) -> [(&'static str, f64); 15] {
+    fn times(&self) -> [(&'static str, f64); 16] {
         [
             ("per_request_ns", self.per_request_ns),
             ("per_packet_ns", self.per_packet_ns),
@@ -202,6 +205,7 @@ impl Costs {
             ("per_segment_out_ns", self.per_segment_out()),
             ("per_byte_in_ns", self.per_byte_in()),
             ("per_put_ns", self.per_put_ns),
+            ("per_long_reply_ns", self.per_long_reply_ns),
             ("wake_ns", self.wake_ns),
         ]
     }
@@ -232,6 +236,7 @@ impl Costs {
 pub(super) struct TickCosts {
     per_request: Ticks,
     per_put: Ticks,
+    per_long_reply: Ticks,
     inbound: Moving,
     outbound: Moving,
     pub(super) lookup: Ticks,
@@ -269,6 +274,7 @@ impl TickCosts {
         Self {
             per_request: ticks(costs.per_request_ns),
             per_put: ticks(costs.per_put_ns),
+            per_long_reply: ticks(costs.per_long_reply_ns),
             inbound: moving([per_receive_ns, per_packet_ns, costs.per_segment(), costs.per_byte_in()]),
             outbound: moving([per_send_ns, costs.per_packet_out(), costs.per_segment_out(), per_byte_ns]),
             lookup: ticks(costs.lookup_ns),
@@ -300,7 +306,8 @@ impl TickCosts {
     /// To execute a request whose item was found.
     pub(super) fn execute(&self, request: &Request) -> Ticks {
         let put = if request.is_get { 0 } else { self.per_put };
-        self.per_request + put + self.inbound.copy(request.bytes_in())
+        let long = if packets(request.bytes_out()) > 1 { self.per_long_reply } else { 0 };
+        self.per_request + put + long + self.inbound.copy(request.bytes_in())
     }
 
     /// To make and send packets with so many value bytes, beside the call.

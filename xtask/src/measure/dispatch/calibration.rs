@@ -9,25 +9,20 @@ use super::{
     designs::Contest,
     runner::{Case, Runner, Sample, Series},
 };
-use crate::measure::{Samples, driver::Pace};
+use crate::measure::driver::Pace;
 
 /// Sizes by which the costs of a request and of a byte are found.
 const SHORT_BYTES: u32 = 32;
 const LONG_BYTES: [u32; 2] = [100_000, 500_000];
-/// So few that none waits for another.
+/// So few that hardly one waits for another.
 const UNLOADED_PER_S: &str = "4000";
-
-/// Processor time that requests take, in nanoseconds.
-struct Times {
-    short: f64,
-    /// For each byte more.
-    a_byte: f64,
-}
+const UNLOADED_LONG_PER_S: &str = "400";
 
 /// The costs of the file `base`, in which those of requests and of bytes are what was measured of a worker.
 ///
-/// Measured are its processor time a short request and its time from one long reply to the next, in closed loop, and the
-/// median response of one that has hardly anything to do. No percentile under load goes into it.
+/// Measured are its processor time a short request and its time from one long value to the next, in closed loop, and median
+/// responses of one that has hardly anything to do, from which a long reply's time comes: in closed loop the kernel works on
+/// several at once, and a byte takes less. No percentile under load goes into it.
 pub(super) fn over_tcp(
     runner: &mut Runner<'_>,
     busy: &Contest,
@@ -37,13 +32,10 @@ pub(super) fn over_tcp(
 ) -> anyhow::Result<Table> {
     let text = fs::read_to_string(base).with_context(|| base.display().to_string())?;
     let mut costs: Table = toml::from_str(&text).with_context(|| base.display().to_string())?;
-    let gets = Times::measure(runner, busy, "1.0", rounds)?;
-    let puts = Times::measure(runner, busy, "0.0", rounds)?;
-    let unloaded_us = {
-        let _items = Items::load(runner, spinning, SHORT_BYTES, "1.0")?;
-        let arguments = ["--workload", &_items.path, "--rate", UNLOADED_PER_S];
-        measure(runner, spinning, "unloaded", &arguments, rounds)?.median(|sample| sample.small.p50_us)
-    };
+    let get_ns = busy_ns(runner, busy, "1.0", rounds)?;
+    let put_ns = busy_ns(runner, busy, "0.0", rounds)?;
+    let stored_byte_ns = stored_byte_ns(runner, busy, put_ns, rounds)?;
+    let replies = Replies::measure(runner, spinning, rounds)?;
     let lookup_ns = costs.get("lookup_ns").and_then(Value::as_float).unwrap_or(0.0);
     let source = "processor time of a worker over TCP on loopback, two virtual processors: \
                   `cargo xtask measure dispatch-model`; the rest from `minos calibrate`";
@@ -52,11 +44,12 @@ pub(super) fn over_tcp(
         costs.remove(of_others);
     }
     for (name, value) in [
-        ("per_request_ns", (gets.short - lookup_ns).max(0.0)),
-        ("per_put_ns", (puts.short - gets.short).max(0.0)),
-        ("per_byte_ns", gets.a_byte),
-        ("per_byte_in_ns", puts.a_byte),
-        ("network_ns", (unloaded_us * 1e3 - gets.short).max(0.0)),
+        ("per_request_ns", (get_ns - lookup_ns).max(0.0)),
+        ("per_put_ns", (put_ns - get_ns).max(0.0)),
+        ("per_byte_ns", replies.a_byte_ns),
+        ("per_long_reply_ns", replies.long_ns),
+        ("per_byte_in_ns", stored_byte_ns),
+        ("network_ns", (replies.short_ns - get_ns).max(0.0)),
         // These are in the time of a request and of a byte.
         ("per_packet_ns", 0.0),
         ("per_packet_out_ns", 0.0),
@@ -74,29 +67,67 @@ pub(super) fn over_tcp(
     Ok(costs)
 }
 
-impl Times {
-    fn measure(
-        runner: &mut Runner<'_>,
-        contest: &Contest,
-        get_ratio: &str,
-        rounds: u32,
-    ) -> anyhow::Result<Self> {
-        let mut series = |bytes| -> anyhow::Result<Series> {
-            let items = Items::load(runner, contest, bytes, get_ratio)?;
-            let name = format!("{bytes} bytes and {get_ratio} GETs");
-            let arguments = ["--workload", &items.path, "--rate", "max"];
-            measure(runner, contest, &name, &arguments, rounds)
+/// Processor time of a short request in closed loop, in nanoseconds. The driver may be slower than the worker, so that the
+/// worker's own time counts.
+fn busy_ns(runner: &mut Runner<'_>, busy: &Contest, get_ratio: &str, rounds: u32) -> anyhow::Result<f64> {
+    let series = closed_loop(runner, busy, SHORT_BYTES, get_ratio, rounds)?;
+    Ok(1e3 * series.median(|sample| sample.server_cpu_us))
+}
+
+/// Time a byte that is stored, in nanoseconds: the mean of what two lengths say.
+fn stored_byte_ns(
+    runner: &mut Runner<'_>,
+    busy: &Contest,
+    short_ns: f64,
+    rounds: u32,
+) -> anyhow::Result<f64> {
+    let mut sum_ns = 0.0;
+    for bytes in LONG_BYTES {
+        // The worker is the slower one, and always busy.
+        let series = closed_loop(runner, busy, bytes, "0.0", rounds)?;
+        let long_ns = series.median(|sample| 1e9 / sample.achieved_per_s);
+        sum_ns += (long_ns - short_ns) / f64::from(bytes - SHORT_BYTES);
+    }
+    Ok(sum_ns / LONG_BYTES.len() as f64)
+}
+
+fn closed_loop(
+    runner: &mut Runner<'_>,
+    busy: &Contest,
+    bytes: u32,
+    get_ratio: &str,
+    rounds: u32,
+) -> anyhow::Result<Series> {
+    let items = Items::load(runner, busy, bytes, get_ratio)?;
+    let name = format!("{bytes} bytes and {get_ratio} GETs");
+    measure(runner, busy, &name, &["--workload", &items.path, "--rate", "max"], rounds)
+}
+
+/// What replies take without load, in nanoseconds.
+struct Replies {
+    /// The response to a short one.
+    short_ns: f64,
+    /// What a long one takes more, beside its bytes.
+    long_ns: f64,
+    a_byte_ns: f64,
+}
+
+impl Replies {
+    fn measure(runner: &mut Runner<'_>, spinning: &Contest, rounds: u32) -> anyhow::Result<Self> {
+        let mut response_ns = |bytes, rate, figure: fn(&Sample) -> f64| -> anyhow::Result<f64> {
+            let items = Items::load(runner, spinning, bytes, "1.0")?;
+            let name = format!("unloaded, {bytes} bytes");
+            let series =
+                measure(runner, spinning, &name, &["--workload", &items.path, "--rate", rate], rounds)?;
+            Ok(1e3 * series.median(figure))
         };
-        // The driver may be slower than the worker, so that the worker's own time counts.
-        let short = 1e3 * series(SHORT_BYTES)?.median(|sample| sample.server_cpu_us);
-        let mut slopes = Samples::default();
-        for bytes in LONG_BYTES {
-            // The driver drops what it receives: the worker is the slower one, and always busy.
-            let long = series(bytes)?.median(|sample| 1e9 / sample.achieved_per_s);
-            slopes.push((long - short) / f64::from(bytes - SHORT_BYTES));
-        }
-        // The mean of the two.
-        Ok(Self { short, a_byte: (slopes.min() + slopes.max()) / 2.0 })
+        let short_ns = response_ns(SHORT_BYTES, UNLOADED_PER_S, |sample| sample.small.p50_us)?;
+        let mut long_ns = |bytes| response_ns(bytes, UNLOADED_LONG_PER_S, |sample| sample.large.p50_us);
+        let [fewer, more] = LONG_BYTES;
+        let (fewer_ns, more_ns) = (long_ns(fewer)?, long_ns(more)?);
+        let a_byte_ns = ((more_ns - fewer_ns) / f64::from(more - fewer)).max(0.0);
+        let long_ns = (fewer_ns - short_ns - a_byte_ns * f64::from(fewer)).max(0.0);
+        Ok(Self { short_ns, long_ns, a_byte_ns })
     }
 }
 

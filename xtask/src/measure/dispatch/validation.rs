@@ -34,6 +34,8 @@ const DESIGNS: [Design; 2] = [KEYHASH, SIZE_AWARE];
 /// Of the sizes; ten of a hundred requests are large in some mixes.
 const PERCENTILE: &str = "85";
 const ITEMS: [&str; 6] = ["--workload", "etc", "--keys", "20000", "--large-keys", "400"];
+/// Of each measurement of a cost: the kernel does not always know in time what a thread has taken that nothing interrupts.
+const CALIBRATION_ROUNDS_MIN: u32 = 3;
 /// How far a prediction may be from what was measured.
 const ERROR_MAX: f64 = 0.25;
 /// Where the costs are that no server has to be measured for.
@@ -75,7 +77,7 @@ pub(super) fn measure(
         } else {
             let busy = Contest::start_sleeping(program, design)?;
             runner.prepare_spinning(&[&busy])?;
-            calibration::over_tcp(runner, &busy, spinning, &base, extent.rounds.div_ceil(2))?
+            calibration::over_tcp(runner, &busy, spinning, &base, extent.rounds.max(CALIBRATION_ROUNDS_MIN))?
         });
         let file = costs_file(out, design);
         fs::write(&file, toml::to_string(costs.last().unwrap_or(&toml::Table::new()))?)?;
