@@ -68,7 +68,7 @@ pub struct Costs {
     #[serde(default)]
     pub per_put_ns: f64,
     /// What a reply of several packets takes beside those and its bytes: once for each. 0 by default.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_nothing")]
     pub per_long_reply_ns: f64,
     /// To look at a ring; by default as `poll_ns`, which then is for RX queues only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -83,6 +83,11 @@ pub struct Costs {
     /// What was measured with the others and is not simulated. For people.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub also_measured: BTreeMap<String, f64>,
+}
+
+/// Whether a cost need not be written: figures that were drawn before there was such a cost say nothing of it.
+fn is_nothing(ns: &f64) -> bool {
+    *ns == 0.0
 }
 
 /// Why costs cannot be.
