@@ -6,10 +6,13 @@ pub const KEY_BYTES_MAX: usize = 250;
 /// Requests taken from one RX queue in one burst (Minos §5.2, B = 32).
 pub const BURST_MAX: usize = 32;
 
-/// Bytes of a large transfer that are served between two polls of the RX queues: 45 full packets of 1448 bytes, which a
-/// send over loopback, whose packets carry 65 483, takes in one piece. A few bytes more are a packet of their own there,
-/// which waits for the next slice, or for the receiver.
-pub const SLICE_BYTES: usize = 45 * 1448;
+/// Value bytes that one network packet carries: an Ethernet frame less IPv4 and TCP headers.
+pub const PACKET_BYTES: u64 = 1448;
+
+/// Bytes of a large transfer that are served between two polls of the RX queues: 45 full packets, which a send over
+/// loopback, whose packets carry 65 483 bytes, takes in one piece. A few bytes more are a packet of their own there, which
+/// waits for the next slice, or for the receiver.
+pub const SLICE_BYTES: usize = 45 * PACKET_BYTES as usize;
 
 /// Default for the largest value a client may store, in bytes.
 pub const ITEM_BYTES_MAX_DEFAULT: u64 = 8 << 20;

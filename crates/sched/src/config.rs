@@ -2,10 +2,10 @@
 
 use std::{fmt, str::FromStr};
 
-use minos_base::{SizeClass, SizeText, limits::WORKERS_MAX};
-
-/// Value bytes that one network packet carries: an Ethernet frame less IPv4 and TCP headers.
-const PACKET_BYTES: u64 = 1448;
+use minos_base::{
+    SizeClass, SizeText,
+    limits::{PACKET_BYTES, WORKERS_MAX},
+};
 
 /// What a request costs beside its bytes under [`Cost::FixedPlusBytes`], unless said otherwise.
 ///

@@ -22,13 +22,16 @@
 //! In the server a ring that belongs to one worker is drained into its set of large transfers, of which one
 //! slice is served a turn; [`Answers`](crate::Answers) are asked once a plan.
 
-use minos_base::{SizeClass, limits::BURST_MAX};
+use minos_base::{
+    SizeClass,
+    limits::{BURST_MAX, PACKET_BYTES},
+};
 
 use crate::{Discipline, Plan, Role, WorkerId, WorkerSet};
 
 /// Value bytes of a large request that a worker with nothing else to do serves between two looks at its RX queues:
 /// eight packets, which is what a small request may have to wait for.
-pub const RELIEF_SLICE_BYTES: u64 = 8 * 1448;
+pub const RELIEF_SLICE_BYTES: u64 = 8 * PACKET_BYTES;
 
 /// When a worker takes requests from RX queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

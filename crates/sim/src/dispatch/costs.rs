@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
+use minos_base::limits::PACKET_BYTES;
 use serde::{Deserialize, Serialize};
 
 use super::workload::Request;
@@ -14,8 +15,6 @@ pub(super) const TICKS_A_NS: f64 = 1000.0;
 /// Bytes that each packet carries on the wire beside the value: preamble, gap and checksum, the
 /// headers of Ethernet, IP and UDP, and 8 of the request's own.
 pub(super) const PACKET_OVERHEAD_BYTES: u64 = 24 + 14 + 20 + 8 + 8;
-/// Value bytes that one packet carries.
-pub(super) const PACKET_BYTES: u64 = 1448;
 
 /// Costs, in nanoseconds of one worker's time unless the name says otherwise.
 ///

@@ -2,7 +2,9 @@
 
 use std::{collections::VecDeque, ops::Range};
 
-use super::costs::{PACKET_BYTES, PACKET_OVERHEAD_BYTES};
+use minos_base::limits::PACKET_BYTES;
+
+use super::costs::PACKET_OVERHEAD_BYTES;
 use crate::Ticks;
 
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use minos_base::limits::BURST_MAX;
+use minos_base::limits::{BURST_MAX, PACKET_BYTES};
 use minos_sched::{
     Answers, Dispatch, Help, Intake, Place, Pulls, RELIEF_SLICE_BYTES, Role, SizeHistogram, WorkerId,
     WorkerSet,
@@ -10,7 +10,7 @@ use minos_sched::{
 
 use super::{
     Outcome, Spec,
-    costs::{PACKET_BYTES, TICKS_A_NS, TickCosts, packets},
+    costs::{TICKS_A_NS, TickCosts, packets},
     link::Link,
     series::Series,
     worker::{Step, Worker},
