@@ -19,6 +19,8 @@ use minos_sched::Threshold;
 
 /// Turns of a dialogue with the server.
 const TURNS: usize = 500;
+/// Receipts after which a visit to a connection ends.
+const RECEIPTS_A_VISIT_MAX: usize = 8;
 
 fn server(dispatch: Dispatch, workers: usize) -> TestServer {
     let mut config = ServerConfig::new(workers);
@@ -81,12 +83,13 @@ fn one_who_hands_off_serves_nothing() {
     let server = server(Dispatch::HandOff, 3);
     let clients = 6;
     crowd(&server, clients, 100);
-    // Each time a connection was handed on it may have had several turns.
+    // Two requests a turn, of which each takes a receipt, and no more of these in a visit.
+    let visits_min = (2 * (TURNS / clients) * clients / RECEIPTS_A_VISIT_MAX) as u64;
     let (queued, taken) = (server.count(0, "queued"), server.count(0, "queued_taken"));
-    assert!(queued >= clients as u64 && taken == 0, "{queued} {taken}");
+    assert!(queued >= visits_min && taken == 0, "{queued} {taken}");
     let others = [1, 2].map(|worker| (server.count(worker, "queued"), server.count(worker, "queued_taken")));
     assert!(others.iter().all(|&(queued, taken)| queued == 0 && taken > 0), "{others:?}");
-    assert!(others.iter().map(|(_, taken)| taken).sum::<u64>() >= clients as u64, "{others:?}");
+    assert!(others.iter().map(|(_, taken)| taken).sum::<u64>() >= visits_min, "{others:?}");
 }
 
 /// Lets clients talk whose connections are all in the RX queue of the first of two workers.
