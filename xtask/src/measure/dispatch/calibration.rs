@@ -122,9 +122,10 @@ impl Replies {
             Ok(1e3 * series.median(figure))
         };
         let short_ns = response_ns(SHORT_BYTES, UNLOADED_PER_S, |sample| sample.small.p50_us)?;
-        let mut long_ns = |bytes| response_ns(bytes, UNLOADED_LONG_PER_S, |sample| sample.large.p50_us);
+        let mut long_response_ns =
+            |bytes| response_ns(bytes, UNLOADED_LONG_PER_S, |sample| sample.large.p50_us);
         let [fewer, more] = LONG_BYTES;
-        let (fewer_ns, more_ns) = (long_ns(fewer)?, long_ns(more)?);
+        let (fewer_ns, more_ns) = (long_response_ns(fewer)?, long_response_ns(more)?);
         let a_byte_ns = ((more_ns - fewer_ns) / f64::from(more - fewer)).max(0.0);
         let long_ns = (fewer_ns - short_ns - a_byte_ns * f64::from(fewer)).max(0.0);
         Ok(Self { short_ns, long_ns, a_byte_ns })
