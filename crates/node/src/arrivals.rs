@@ -70,7 +70,7 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
         };
         for queue in queues.iter_from(self.round) {
             let begun = self.is_shared_out().then(std::time::Instant::now);
-            if self.take_lent::<D>(queue) || self.take_from::<D>(queue.index(), portion) {
+            if self.take_lent(queue) || self.take_from::<D>(queue.index(), portion) {
                 self.round = (queue.index() + 1) % workers;
                 self.mine().metrics.helped.add(1);
                 if let Some(begun) = begun {
@@ -91,14 +91,6 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
     pub(crate) fn queues_of_others(&self) -> WorkerSet {
         let all = WorkerSet::first(self.shared.workers.len());
         self.placement.shares().iter().fold(all, |others, &(queue, _)| others.without(queue))
-    }
-
-    /// Those from whom this worker may take what they have taken and not come to.
-    pub(crate) fn lenders(&self) -> WorkerSet {
-        match self.placement.help() {
-            Help::No | Help::Own => WorkerSet::EMPTY,
-            Help::Burst | Help::Any | Help::Share { .. } => self.queues_of_others().without(self.id),
-        }
     }
 
     /// Whether the plan shares this worker's time out between small and large requests.
@@ -180,7 +172,8 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
         shared.queues[queue].note_left_over(&mut state);
         drop(state);
         if lent.len() > 1 {
-            self.call_helper(queue);
+            let borrowers = self.placement.in_force.answers.borrowers[self.id.index()];
+            shared.wake_sleepers(borrowers, self.id.index() + 1, 1);
         }
         let mut visited = ArrayVec::new();
         while let Some(lent) = lent.pop() {
@@ -193,9 +186,9 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
         found | admitted | arrived
     }
 
-    /// Serves one request of a connection that `lender` has taken from an RX queue and not come to.
-    fn take_lent<D: Dispatch>(&mut self, lender: WorkerId) -> bool {
-        if D::SHARES_RINGS || lender == self.id {
+    /// Serves a connection that `lender` has taken from an RX queue and not come to, if this worker may.
+    fn take_lent(&mut self, lender: WorkerId) -> bool {
+        if !self.placement.lenders().contains(lender) {
             return false;
         }
         let Some(lent) = self.shared.worker(lender).lent.pop() else { return false };
@@ -209,11 +202,10 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
 
     /// Calls those who come for a queue that this worker has looked at, if more is left than it could take.
     fn call_for_left_over(&self, queue: usize) {
-        if self.shared.queues[queue].has_silent_work() {
-            match queue == self.id.index() {
-                true => self.call_helper(queue),
-                false => self.shared.wake_comers(&self.placement.in_force.answers, queue),
-            }
+        if queue != self.id.index() {
+            self.pass_on(queue);
+        } else if self.shared.queues[queue].has_silent_work() {
+            self.call_helper(queue);
         }
     }
 

@@ -164,6 +164,12 @@ impl<S> WorkerPlacement<S> {
         self.in_force.answers.relieves[self.worker.index()]
     }
 
+    /// Those of whom this worker takes, with nothing else to do, what they have taken from RX queues and not come to.
+    #[inline]
+    pub(crate) fn lenders(&self) -> WorkerSet {
+        self.in_force.answers.lenders[self.worker.index()]
+    }
+
     /// What this worker does when it has nothing to do.
     #[inline]
     pub(crate) fn help(&self) -> Help {

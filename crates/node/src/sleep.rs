@@ -54,7 +54,7 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
                 .or(self.placement.relieves())
                 .iter()
                 .all(|ring| shared.worker(ring).waiting.is_empty())
-            && self.lenders().iter().all(|lender| shared.worker(lender).lent.is_empty())
+            && self.placement.lenders().iter().all(|lender| shared.worker(lender).lent.is_empty())
             && !watched.iter().any(|queue| shared.queues[queue.index()].has_silent_work())
             && shared.plan.version() == self.placement.version()
             && !shared.stop.is_requested()
@@ -69,11 +69,11 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
             Help::No => own,
             Help::Own => own.with(self.id),
             Help::Burst | Help::Any | Help::Share { .. } => {
-                let next = self.lenders().iter_from(self.id.index() + 1).next();
+                let helped = self.queues_of_others();
+                let next = helped.without(self.id).iter_from(self.id.index() + 1).next();
                 let takers = &self.placement.in_force.answers.takers;
                 let is_awake = |worker: WorkerId| !self.shared.worker(worker).waker.is_asleep();
                 let is_busy = |queue: WorkerId| takers[queue.index()].iter().all(is_awake);
-                let helped = self.queues_of_others();
                 helped
                     .iter()
                     .filter(|&queue| Some(queue) == next || is_busy(queue))

@@ -21,6 +21,11 @@ pub struct Answers {
     pub helpers: Vec<WorkerSet>,
     /// For each ring those who take from it.
     pub pullers: Vec<WorkerSet>,
+    /// For each worker those of whom it takes, with nothing else to do, what they have taken from RX queues and not come
+    /// to. Nobody where that lies in rings anyway.
+    pub lenders: Vec<WorkerSet>,
+    /// For each worker those who do so with what it has taken.
+    pub borrowers: Vec<WorkerSet>,
 }
 
 impl Answers {
@@ -45,7 +50,16 @@ impl Answers {
             let pulls = pulls[worker.index()];
             pulls.first.or(pulls.then).or(relieves[worker.index()]).contains(ring)
         };
+        // A large worker, whose RX queue the small ones poll anyway, takes one or two requests at a time if any.
+        let borrows = |helper: WorkerId, lender: WorkerId| {
+            let help = helps[helper.index()];
+            !D::SHARES_RINGS && helper != lender && help.reaches(helper, lender) && share(helper, lender) == 0
+        };
         Self {
+            lenders: ids().map(|helper| ids().filter(|&lender| borrows(helper, lender)).collect()).collect(),
+            borrowers: ids()
+                .map(|lender| ids().filter(|&helper| borrows(helper, lender)).collect())
+                .collect(),
             shares: ids().map(shares_of).collect(),
             takers: ids().map(|queue| ids().filter(|&worker| share(worker, queue) > 0).collect()).collect(),
             helpers: ids().map(|queue| ids().filter(|&worker| helps_with(worker, queue)).collect()).collect(),
@@ -65,5 +79,29 @@ impl Help {
             Self::Own => helper == queue,
             Self::Burst | Self::Any | Self::Share { .. } => true,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Role, SizeAware, Stealing};
+
+    #[test]
+    fn small_workers_borrow_of_each_other_and_a_large_one_is_left_alone() {
+        let mut plan = Plan::all_small(3);
+        plan.roles[2] = Role::Large;
+        let help = |plan: &Plan, worker| if plan.role(worker) == Role::Large { Help::Own } else { Help::Any };
+        let answers = Answers::with_help::<SizeAware>(&plan, help);
+        let [first, second] = [0, 1].map(WorkerId);
+        let each_other = [WorkerSet::one(second), WorkerSet::one(first), WorkerSet::EMPTY];
+        assert_eq!(answers.borrowers, each_other);
+        assert_eq!(answers.lenders, each_other);
+        // It helps with its own RX queue, of which the small ones take.
+        assert!(answers.helpers[2].contains(WorkerId(2)));
+
+        let nobody = vec![WorkerSet::EMPTY; 3];
+        assert_eq!(Answers::of::<SizeAware>(&plan).borrowers, nobody, "nobody helps");
+        assert_eq!(Answers::of::<Stealing>(&Plan::all_small(3)).borrowers, nobody, "it lies in rings");
     }
 }
