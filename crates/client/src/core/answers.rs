@@ -214,12 +214,13 @@ impl Core {
             return;
         };
         let Some(Phase::Storing(store)) = self.operations.get_mut(id).map(|it| &mut it.phase) else { return };
-        if store.acknowledge(header.sequence, head.state, missing) {
-            let has_more = store.next() != Next::Nothing;
+        let gets_on = store.acknowledge(header.sequence, head.state, missing);
+        let has_more = store.next() != Next::Nothing;
+        if gets_on {
             self.note_progress(id, now_ns);
-            if has_more {
-                self.queue_transfer(id);
-            }
+        }
+        if has_more {
+            self.queue_transfer(id);
         }
     }
 

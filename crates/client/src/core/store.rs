@@ -25,6 +25,8 @@ pub(super) struct Store {
     window: usize,
     /// For each fragment the number of the datagram that carried it last.
     sent: Vec<u64>,
+    /// How many of them have arrived.
+    arrived: usize,
     /// No fragment below this is to be sent.
     lowest: usize,
     /// Fragments below this have been sent at least once.
@@ -60,6 +62,7 @@ impl Store {
             session,
             window: usize::from(grant.window).clamp(1, TRAIN_SEGMENTS_MAX),
             sent: vec![UNSENT; fragments.count() as usize],
+            arrived: 0,
             lowest: 0,
             frontier: 0,
             unacknowledged: VecDeque::with_capacity(WINDOWS_OUT_MAX + 1),
@@ -121,32 +124,34 @@ impl Store {
     }
 
     /// Takes an acknowledgement in, which answers the datagram with this number: what was sent before that
-    /// and is missing is lost. Says whether that got the transfer on.
+    /// and is missing is lost. Says whether that got the transfer on, which only a fragment does that was not known
+    /// to have arrived: a server that answers each question with the same is no reason to wait for ever.
     pub(super) fn acknowledge(&mut self, sequence: u64, state: AckState, missing: Ranges<'_>) -> bool {
-        let windows = self.unacknowledged.len();
+        let arrived = self.arrived;
         self.unacknowledged.retain(|&asked| asked > sequence);
         if state == AckState::Done {
-            self.sent.fill(ARRIVED);
-            return true;
+            self.note_arrived(0, self.sent.len());
+            return self.arrived > arrived;
         }
         // Only the lowest ranges may be listed: of what lies above them nothing is known then.
         let are_all_listed = (1..RANGES_MAX).contains(&missing.len());
         let mut known = 0;
         for range in missing {
             let first = (range.first as usize).min(self.frontier);
-            self.arrived(known, first);
+            self.note_arrived(known, first);
             known = (range.indexes().end as usize).min(self.frontier);
             self.lost(first, known, sequence);
         }
         if are_all_listed {
-            self.arrived(known, self.frontier);
+            self.note_arrived(known, self.frontier);
         }
-        self.unacknowledged.len() < windows
+        self.arrived > arrived
     }
 
-    fn arrived(&mut self, first: usize, end: usize) {
-        if let Some(sent) = self.sent.get_mut(first..end) {
-            sent.fill(ARRIVED);
+    fn note_arrived(&mut self, first: usize, end: usize) {
+        for sent in self.sent.iter_mut().take(end).skip(first) {
+            self.arrived += usize::from(*sent != ARRIVED);
+            *sent = ARRIVED;
         }
     }
 
@@ -224,8 +229,11 @@ mod tests {
         assert_eq!(store.next(), Next::Nothing);
         assert!(acknowledge(&mut store, 104, &[(2, 2)]));
         assert!(!acknowledge(&mut store, 104, &[(2, 2)]), "it was known");
-        assert_eq!(send(&mut store, 105), [2, 3]);
-        assert!(store.acknowledge(106, AckState::Done, Ranges::parse(&[]).unwrap()));
+        store.repair();
+        store.asks(105);
+        assert!(!acknowledge(&mut store, 105, &[(2, 2)]), "nothing came of the question");
+        assert_eq!(send(&mut store, 106), [2, 3]);
+        assert!(store.acknowledge(107, AckState::Done, Ranges::parse(&[]).unwrap()));
         assert_eq!(store.next(), Next::Nothing);
     }
 

@@ -5,7 +5,7 @@ use minos_proto::native::Kind;
 use proptest::prelude::*;
 use rand::RngExt;
 
-use super::{Fate, World, bytes_of, elsewhere, get, incr, put};
+use super::{Fate, STEPS_MAX, World, bytes_of, elsewhere, get, incr, put};
 use crate::{Config, Outcome};
 
 #[test]
@@ -67,7 +67,7 @@ fn run_with_strange_answers(seed: u64, keeps_head: bool) -> World {
         world.submit(incr("n"));
         world.submit(get("c"));
     }
-    for _ in 0..3_000 {
+    for _ in 0..STEPS_MAX {
         world.take_completions();
         world.core.on_timer(world.now_ns);
         let mut coming = Vec::new();
@@ -94,7 +94,7 @@ fn run_with_strange_answers(seed: u64, keeps_head: bool) -> World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
     fn changed_answers_neither_panic_nor_end_anything_twice(seed: u64, keeps_head: bool) {

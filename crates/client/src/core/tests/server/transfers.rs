@@ -86,8 +86,12 @@ impl Server {
             return vec![self.compose(Kind::Reply, header, |it| assert!(it.push_reply(&record)))];
         };
         if !data.is_empty() {
-            let begin = (head.index * FRAGMENT_BYTES) as usize;
-            transfer.bytes[begin..begin + data.len()].copy_from_slice(data);
+            let fragments = Fragments::of(transfer.bytes.len() as u64, FRAGMENT_BYTES).unwrap();
+            // A client that was told another transfer's number sends what is no part of this one: malformed.
+            let Some(range) = fragments.range(head.index).filter(|range| range.len() == data.len()) else {
+                return Vec::new();
+            };
+            transfer.bytes[range].copy_from_slice(data);
             transfer.have[head.index as usize] = true;
         }
         if !header.flags.contains(Flags::ACK_WANTED) {
