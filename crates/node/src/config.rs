@@ -7,7 +7,7 @@ use minos_net::Address;
 use minos_sched::{ConfigError, ControlConfig};
 
 use crate::admin::Verbosity;
-pub use crate::large_set::LargeOrder;
+pub use minos_sched::LargeOrder;
 
 /// Everything a server is told beside its store.
 #[derive(Clone, Debug)]

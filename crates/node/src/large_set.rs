@@ -4,18 +4,9 @@ use std::time::{Duration, Instant};
 
 use minos_engine::Mode;
 use minos_net::{Epoll, Poller, Ready, Token, Wait};
+use minos_sched::LargeOrder;
 
 use crate::transfer::{Slice, Transfer};
-
-/// In which order a large worker serves what it holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LargeOrder {
-    /// The transfer with the fewest bytes left first, in slices; none waits for longer than a bound
-    /// without getting a slice.
-    Shortest,
-    /// The one that came first, to completion: the paper's order (Minos §3.1).
-    Fifo,
-}
 
 /// Transfers in progress on one worker: at most one a connection.
 pub(crate) struct LargeSet<M: Mode> {

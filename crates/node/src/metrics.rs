@@ -19,6 +19,11 @@ macro_rules! metrics {
 }
 
 metrics! {
+    /// Nanoseconds in turns of the loop that found something to do: what a worker has of its time for requests, also where
+    /// it spins and the kernel sees it busy all the time.
+    busy_ns,
+    /// Those of them in which bytes of large requests were moved.
+    large_ns,
     /// Looks at RX queues that found something.
     bursts,
     /// Connections served in them.

@@ -154,8 +154,10 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
         if !D::SHARES_RINGS {
             self.empty_ring();
         }
+        let mut busy_since = None;
         while !shared.stop.is_requested() {
             self.read_clock();
+            self.count_busy(busy_since.take());
             if self.placement.refresh(&shared.plan) {
                 self.note_plan();
                 if self.placement.dispatch() != dispatch {
@@ -165,9 +167,12 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
             let worked = self.turn::<D>();
             self.keep_house();
             if worked {
+                busy_since = Some(self.now);
                 if self.idle.worked(self.now) && !self.large.is_runnable() {
                     // What came home in this turn may be others' to poll.
                     self.pass_on(self.id.index());
+                    self.read_clock();
+                    self.count_busy(busy_since.take());
                     self.sleep();
                 }
             } else if self.idle.may_sleep(self.now) {
@@ -206,6 +211,13 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
 
     pub(crate) fn mine(&self) -> &'s WorkerShared<M> {
         &self.shared.workers[self.id.index()]
+    }
+
+    /// Counts the time since a turn began that found work.
+    fn count_busy(&self, since: Option<Instant>) {
+        if let Some(since) = since {
+            self.mine().metrics.busy_ns.add(self.now.saturating_duration_since(since).as_nanos() as u64);
+        }
     }
 
     fn read_clock(&mut self) {
@@ -250,15 +262,13 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
             return false;
         }
         self.mine().metrics.slices.add(1);
-        let begun = self.is_shared_out().then(Instant::now);
+        let begun = Instant::now();
         match self.large.serve_slice(self.slice_bytes(), self.now) {
             Some(Ended::Complete(transfer)) => self.complete(*transfer),
             Some(Ended::Broken(transfer)) => self.give_up(*transfer),
             None => {}
         }
-        if let Some(begun) = begun {
-            self.spent.large += begun.elapsed();
-        }
+        self.count_large(begun);
         true
     }
 
@@ -274,10 +284,16 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
     }
 
     /// Serves a transfer to its end here and now, as far as its socket allows.
-    pub(crate) fn serve_inline(&mut self, mut transfer: Box<Transfer<M>>) {
+    pub(crate) fn serve_inline(&mut self, transfer: Box<Transfer<M>>) {
         self.mine().metrics.large_inline.add(1);
         // Whatever comes to this worker meanwhile is for those who help.
         self.call_helper(self.id.index());
+        let begun = Instant::now();
+        self.serve_to_the_end(transfer);
+        self.count_large(begun);
+    }
+
+    fn serve_to_the_end(&mut self, mut transfer: Box<Transfer<M>>) {
         loop {
             match transfer.advance(usize::MAX) {
                 Slice::Moved(_) => {}
@@ -286,6 +302,13 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
                 Slice::Blocked => return self.large.insert(transfer, self.now),
             }
         }
+    }
+
+    /// Counts the time since a large request was taken up.
+    fn count_large(&mut self, begun: Instant) {
+        let time = begun.elapsed();
+        self.spent.large += time;
+        self.mine().metrics.large_ns.add(time.as_nanos() as u64);
     }
 
     /// Ends a transfer: executes what waited for its bytes, and sends the connection home.

@@ -5,7 +5,7 @@ mod common;
 use std::{
     io::{BufRead, Read},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use common::{Client, TestServer};
@@ -76,6 +76,27 @@ fn crowd(server: &TestServer, clients: usize, bytes: usize) {
             scope.spawn(move || talk(client, &format!("key{number}"), bytes, TURNS / clients));
         }
     });
+}
+
+/// What a worker does is counted, and that it waits for something to do is not.
+#[test]
+fn workers_count_the_time_that_they_work() {
+    let workers = 3;
+    for &dispatch in Dispatch::ALL {
+        let begun = Instant::now();
+        let server = server(dispatch, workers);
+        let time = |what| (0..workers).map(|worker| server.count(worker, what)).sum::<u64>();
+        talk(server.connect(), "large", 1 << 20, 10);
+        // The last turn is counted when the next one begins.
+        let is_counted = |_| {
+            thread::sleep(Duration::from_millis(2));
+            let (busy_ns, large_ns) = (time("busy_ns"), time("large_ns"));
+            large_ns > 0 && busy_ns > large_ns
+        };
+        assert!((0..500).any(is_counted), "{dispatch}: {} ns, {} ns", time("busy_ns"), time("large_ns"));
+        let (busy_ns, all_ns) = (time("busy_ns"), begun.elapsed().as_nanos() as u64);
+        assert!(busy_ns < all_ns * workers as u64, "{dispatch}: {busy_ns} of {all_ns} ns");
+    }
 }
 
 #[test]

@@ -104,6 +104,16 @@ impl FromStr for Threshold {
     }
 }
 
+/// In which order a large worker serves what it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LargeOrder {
+    /// The request with the fewest bytes left first, in slices; none waits for longer than a bound
+    /// without getting a slice.
+    Shortest,
+    /// The one that came first, to completion: the paper's order (Minos §3.1).
+    Fifo,
+}
+
 /// Everything the size-aware policy depends on besides the requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ControlConfig {

@@ -26,7 +26,8 @@ mod worker_set;
 
 pub use answers::Answers;
 pub use config::{
-    ConfigError, ControlConfig, Cost, HANDOFF_WORKERS_MAX, ParseCostError, ParseThresholdError, Threshold,
+    ConfigError, ControlConfig, Cost, HANDOFF_WORKERS_MAX, LargeOrder, ParseCostError, ParseThresholdError,
+    Threshold,
 };
 pub use control::THRESHOLD_BEFORE_FIRST_EPOCH_BYTES;
 pub use decision::{Decision, RangeDecision};

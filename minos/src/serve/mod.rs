@@ -11,6 +11,8 @@ use minos_engine::{CacheMode, Engine, Mode, StoreConfig, StoreMode};
 use minos_node::{Server, ServerConfig, Stop, Verbosity};
 use signal_hook::{consts::TERM_SIGNALS, iterator::Signals};
 
+#[cfg(feature = "studies")]
+pub(crate) use options::Order;
 pub(crate) use options::{Evict, ServeOptions, parse_backing};
 
 use crate::admin::Reserved;

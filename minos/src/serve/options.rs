@@ -210,6 +210,15 @@ pub(crate) enum Order {
     Fifo,
 }
 
+impl From<Order> for LargeOrder {
+    fn from(order: Order) -> Self {
+        match order {
+            Order::Shortest => Self::Shortest,
+            Order::Fifo => Self::Fifo,
+        }
+    }
+}
+
 impl ServeOptions {
     /// Worker threads, as given or as many as there are processors.
     pub(crate) fn workers(&self) -> usize {
@@ -267,10 +276,7 @@ impl ServeOptions {
         config.handoff_workers = self.handoff_workers;
         config.epoch = self.epoch;
         config.steal = self.steal == Switch::On;
-        config.large_order = match self.large_order {
-            Order::Shortest => LargeOrder::Shortest,
-            Order::Fifo => LargeOrder::Fifo,
-        };
+        config.large_order = self.large_order.into();
         config.large_wait_max = self.large_wait_max;
         config.slice_bytes = self.slice.0 as usize;
         config.ring_capacity = self.ring_size;
