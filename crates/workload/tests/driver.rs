@@ -60,6 +60,25 @@ fn an_honest_server_makes_no_errors() {
     assert!(report.driver.kernel_stamped > 0.5, "{:?}", report.driver);
 }
 
+/// How busy the driver is tells whether it is the driver that was measured.
+#[test]
+fn a_driver_that_spins_says_how_busy_it_is() {
+    let server = FakeServer::start(Fault::None, 1);
+    let workload = workload("etc");
+    let at = |rate| {
+        let config = RunConfig { pace: Pace::Spin, arrivals: Arrivals::Open { rate }, ..config(&server) };
+        let report = measured(&server, &workload, &config);
+        let share = report.driver;
+        let (busy, sending) = (share.busy.unwrap(), share.sending.unwrap());
+        assert!(0.0 < sending && sending < busy && busy <= 1.0, "{share:?}");
+        busy
+    };
+    let (little, much) = (at(500.0), at(8000.0));
+    assert!(much > 2.0 * little, "{little} at 500 and {much} at 8000 requests a second");
+    let sleeping = measured(&server, &workload, &RunConfig { pace: Pace::Sleep, ..config(&server) });
+    assert_eq!((sleeping.driver.busy, sleeping.driver.sending), (None, None));
+}
+
 /// A driver that only wakes to send finds its answers late, and does not count that as the server's time.
 #[test]
 fn answers_that_are_left_with_the_kernel_are_timed_by_it() {

@@ -63,11 +63,13 @@ fn latencies(report: &Report) -> Table {
 /// The driver's own share, so that nobody blames the server for it.
 fn driver_share(report: &Report) -> String {
     let share = &report.driver;
+    let busy =
+        share.busy.map_or_else(String::new, |busy| format!("; busy {:.0} % of its time", 100.0 * busy));
     if share.send_lag_us.count == 0 {
-        return "closed loop: latencies count from the actual send time".to_owned();
+        return format!("closed loop: latencies count from the actual send time{busy}");
     }
     format!(
-        "of that the driver: sent late by p50 {} p99 {} us; arrivals dated by the {}",
+        "of that the driver: sent late by p50 {} p99 {} us; arrivals dated by the {}{busy}",
         micros(share.send_lag_us.p50),
         micros(share.send_lag_us.p99),
         if share.kernel_stamped > 0.5 { "kernel" } else { "driver" },

@@ -74,6 +74,17 @@ pub(super) struct Recorder {
     pub(super) lost: u64,
     /// Replies that carried no stamp of the kernel.
     pub(super) unstamped: u64,
+    pub(super) time: DriverTime,
+}
+
+/// Where the time of driver threads that spin has gone, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct DriverTime {
+    pub(super) all_ns: u64,
+    /// In turns in which something was sent or received.
+    pub(super) busy_ns: u64,
+    /// In composing requests and giving them to the kernel.
+    pub(super) sending_ns: u64,
 }
 
 impl Recorder {
@@ -90,6 +101,7 @@ impl Recorder {
             keys_missed: 0,
             lost: 0,
             unstamped: 0,
+            time: DriverTime::default(),
         }
     }
 
@@ -156,6 +168,9 @@ impl Recorder {
         self.keys_missed += other.keys_missed;
         self.lost += other.lost;
         self.unstamped += other.unstamped;
+        self.time.all_ns += other.time.all_ns;
+        self.time.busy_ns += other.time.busy_ns;
+        self.time.sending_ns += other.time.sending_ns;
     }
 }
 

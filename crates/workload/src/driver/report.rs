@@ -89,6 +89,13 @@ pub struct DriverShare {
     pub receive_lag_us: Quantiles,
     /// Share of replies that the kernel dated, 0 to 1.
     pub kernel_stamped: f64,
+    /// Share of their time in which its threads had something to do, 0 to 1, if they spin: near 1, what was measured is the
+    /// driver.
+    #[serde(default)]
+    pub busy: Option<f64>,
+    /// Share of their time that sending took them, if they spin.
+    #[serde(default)]
+    pub sending: Option<f64>,
 }
 
 /// What a load came to.
@@ -160,10 +167,14 @@ impl DriverShare {
     pub(super) fn of(recorder: &Recorder) -> Self {
         let stamped = recorder.receive_lag.len();
         let replies = stamped + recorder.unstamped;
+        let all_ns = recorder.time.all_ns;
+        let share = |ns: u64| (all_ns > 0).then(|| (1e4 * ns as f64 / all_ns as f64).round() / 1e4);
         Self {
             send_lag_us: Quantiles::of(&recorder.send_lag),
             receive_lag_us: Quantiles::of(&recorder.receive_lag),
             kernel_stamped: if replies == 0 { 0.0 } else { stamped as f64 / replies as f64 },
+            busy: share(recorder.time.busy_ns),
+            sending: share(recorder.time.sending_ns),
         }
     }
 }

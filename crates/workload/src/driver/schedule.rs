@@ -80,12 +80,15 @@ pub(super) struct Schedule<'a> {
     /// When to look next at what need not be looked at in every turn.
     chores_due_ns: u64,
     heard_ns: u64,
+    /// When this turn began, and whether it has sent or received anything.
+    turn_ns: u64,
+    worked: bool,
 }
 
 impl<'a> Schedule<'a> {
     pub(super) fn new(orders: Orders, clock: RunClock, feeds: Vec<Feed<'a>>) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        Ok(Self { orders, clock, feeds, epoll, chores_due_ns: 0, heard_ns: 0 })
+        Ok(Self { orders, clock, feeds, epoll, chores_due_ns: 0, heard_ns: 0, turn_ns: 0, worked: false })
     }
 
     /// Has what comes to `socket` said under this number.
@@ -147,8 +150,26 @@ impl<'a> Schedule<'a> {
         Ok(())
     }
 
+    /// Notes that requests were given to the kernel, which began then.
+    pub(super) fn sent(&mut self, since_ns: u64, recorder: &mut Recorder) {
+        self.worked = true;
+        recorder.time.sending_ns += self.clock.now_ns() - since_ns;
+    }
+
+    /// A turn of the loop is over: counts where its time has gone, if the thread spins.
+    pub(super) fn end_turn(&mut self, now_ns: u64, recorder: &mut Recorder) {
+        let (worked, turn_ns) =
+            (std::mem::take(&mut self.worked), std::mem::replace(&mut self.turn_ns, now_ns));
+        // What is waited for after the last request is no part of the measurement.
+        if self.orders.pace == Pace::Spin && turn_ns > 0 && now_ns < self.orders.end_ns {
+            recorder.time.all_ns += now_ns - turn_ns;
+            recorder.time.busy_ns += if worked { now_ns - turn_ns } else { 0 };
+        }
+    }
+
     /// Notes that the server said something.
     pub(super) fn heard(&mut self) {
+        self.worked = true;
         self.heard_ns = self.clock.now_ns();
     }
 

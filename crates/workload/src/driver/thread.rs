@@ -61,6 +61,7 @@ impl<'a> DriverThread<'a> {
             }
             self.receive_ready()?;
             let now_ns = self.schedule.clock.now_ns();
+            self.schedule.end_turn(now_ns, &mut self.recorder);
             if !self.schedule.chores_are_due(now_ns) {
                 continue;
             }
@@ -77,13 +78,15 @@ impl<'a> DriverThread<'a> {
 
     /// Sends requests whose time has come.
     fn send_due(&mut self) {
+        let mut since_ns = None;
         for _ in 0..SENDS_PER_TURN_MAX {
             let now_ns = self.schedule.clock.now_ns();
-            let Some((feed, intended_ns)) = self.schedule.next_due() else { return };
+            let Some((feed, intended_ns)) = self.schedule.next_due() else { break };
             if intended_ns > now_ns || intended_ns >= self.schedule.orders.end_ns {
-                return;
+                break;
             }
-            let Some(op) = self.schedule.feeds[feed].source.take() else { return };
+            let Some(op) = self.schedule.feeds[feed].source.take() else { break };
+            since_ns.get_or_insert(now_ns);
             let Some(number) = self.choose_connection(feed) else {
                 self.recorder.failed(ErrorKind::Closed, intended_ns);
                 continue;
@@ -95,6 +98,9 @@ impl<'a> DriverThread<'a> {
             self.compose(feed, number, op, intended_ns);
             self.recorder.sent(intended_ns, now_ns);
             self.flush(number);
+        }
+        if let Some(since_ns) = since_ns {
+            self.schedule.sent(since_ns, &mut self.recorder);
         }
     }
 
@@ -113,14 +119,19 @@ impl<'a> DriverThread<'a> {
         if now_ns >= self.schedule.orders.end_ns {
             return;
         }
+        let mut has_sent = false;
         for feed in 0..self.schedule.feeds.len() {
             for index in 0..self.schedule.feeds[feed].connections.len() {
                 let number = self.schedule.feeds[feed].connections[index];
                 let connection = &self.connections[number];
                 if connection.socket().is_some() && connection.in_flight().len() == 0 {
                     self.send_batch(feed, number, batch, now_ns);
+                    has_sent = true;
                 }
             }
+        }
+        if has_sent {
+            self.schedule.sent(now_ns, &mut self.recorder);
         }
     }
 

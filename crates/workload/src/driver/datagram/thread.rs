@@ -63,6 +63,7 @@ impl<'a, L: Link<'a>> DatagramThread<'a, L> {
             }
             self.receive_ready()?;
             let now_ns = self.schedule.clock.now_ns();
+            self.schedule.end_turn(now_ns, &mut self.recorder);
             if !self.schedule.chores_are_due(now_ns) {
                 continue;
             }
@@ -82,12 +83,14 @@ impl<'a, L: Link<'a>> DatagramThread<'a, L> {
 
     /// Sends requests whose time has come. What is due on one socket leaves together.
     fn send_due(&mut self) {
+        let mut since_ns = None;
         for _ in 0..SENDS_PER_TURN_MAX {
             let now_ns = self.schedule.clock.now_ns();
             let Some((feed, intended_ns)) = self.schedule.next_due() else { break };
             if intended_ns > now_ns || intended_ns >= self.schedule.orders.end_ns || !self.draw(feed) {
                 break;
             }
+            since_ns.get_or_insert(now_ns);
             let Feed { source, connections } = &mut self.schedule.feeds[feed];
             let number = connections[source.choose(connections.len())];
             if self.links[number].is_full() {
@@ -98,6 +101,9 @@ impl<'a, L: Link<'a>> DatagramThread<'a, L> {
             self.recorder.sent(intended_ns, now_ns);
         }
         self.flush();
+        if let Some(since_ns) = since_ns {
+            self.schedule.sent(since_ns, &mut self.recorder);
+        }
     }
 
     /// Draws the operations of the next request. Says false if there are no more.
@@ -135,6 +141,7 @@ impl<'a, L: Link<'a>> DatagramThread<'a, L> {
         if now_ns >= self.schedule.orders.end_ns {
             return;
         }
+        let mut has_sent = false;
         for number in 0..self.links.len() {
             if self.links[number].ledger().len() > 0 {
                 continue;
@@ -146,6 +153,10 @@ impl<'a, L: Link<'a>> DatagramThread<'a, L> {
                 self.ask(number, Moment { intended_ns: now_ns, now_ns });
             }
             self.flush();
+            has_sent = true;
+        }
+        if has_sent {
+            self.schedule.sent(now_ns, &mut self.recorder);
         }
     }
 
