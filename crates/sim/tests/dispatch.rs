@@ -1,6 +1,7 @@
 //! The dispatch simulator against what the paper measured, and against itself.
 
-use minos_sim::dispatch::{Costs, Design, Mix, Outcome, Spec, run, throughput_under};
+use minos_sched::{LargeOrder, Threshold};
+use minos_sim::dispatch::{AfterIdle, ClientCosts, Costs, Design, Mix, Outcome, Spec, run, throughput_under};
 
 fn spec(design: Design, rate: f64, large_percent: f64) -> Spec {
     let mix = Mix { large_percent, ..Mix::PAPER };
@@ -106,6 +107,87 @@ fn what_a_long_reply_takes_more_is_paid_by_long_ones() {
     assert!(more[0].abs() < 0.1 && (more[1] - 5.0).abs() < 0.1, "{more:?}");
 }
 
+/// One worker that has the RX queue and all large requests.
+fn alone(design: Design) -> Spec {
+    let costs = Costs { link_gbps: 1e5, per_byte_ns: 0.2, ..Costs::kernel_bypass() };
+    let spec = Spec { workers: 1, costs, ..spec(design, 2e5, 2.0) };
+    Spec { threshold: Threshold::Static(1400), requests: 300_000, ..spec }
+}
+
+#[test]
+fn one_worker_alone_looks_at_its_queue_between_slices() {
+    let small_p99_us = |design, slice_bytes| {
+        let outcome = run(&Spec { slice_bytes, ..alone(design) }).unwrap();
+        outcome.latency_us.small.percentile.value
+    };
+    // To copy half a megabyte takes 100 us, a slice of sixteen packets five.
+    let (slices, whole) =
+        (small_p99_us(Design::SizeAware, 16 * 1448), small_p99_us(Design::SizeAware, 1 << 20));
+    assert!(slices < 40.0 && whole > 80.0, "{slices} us, {whole} us in one piece");
+    let keyhash = small_p99_us(Design::KeyHash, 16 * 1448);
+    assert!(keyhash > 80.0, "to completion: {keyhash} us");
+}
+
+#[test]
+fn the_shortest_first_makes_most_large_requests_faster() {
+    let busy = Spec { rate: 3.5e5, ..alone(Design::SizeAware) };
+    let large = |large_order| run(&Spec { large_order, ..busy.clone() }).unwrap().latency_us.large;
+    let (first, shortest) = (large(LargeOrder::Fifo), large(LargeOrder::Shortest));
+    assert!(shortest.p50 < 0.7 * first.p50, "{} us, {} us", shortest.p50, first.p50);
+    assert!(shortest.mean.value < first.mean.value);
+}
+
+#[test]
+fn a_slice_costs_what_it_costs_where_there_are_slices() {
+    let mean_us = |design, per_slice_ns| {
+        let mut spec = Spec { rate: 100.0, requests: 2_000, ..alone(design) };
+        (spec.mix.large_percent, spec.mix.get_ratio) = (100.0, 1.0);
+        spec.costs.per_slice_ns = per_slice_ns;
+        run(&spec).unwrap().latency_us.large.mean.value
+    };
+    let more = |design| mean_us(design, 1000.0) - mean_us(design, 0.0);
+    // Between 1500 bytes and 500 KB, in slices of 32 packets: 5.9 on average.
+    let slices = more(Design::SizeAware);
+    assert!((slices - 5.9).abs() < 0.2, "{slices} us");
+    assert_eq!(more(Design::KeyHash), 0.0);
+}
+
+#[test]
+fn the_first_request_after_a_pause_pays_for_it() {
+    let mut spec = spec(Design::KeyHash, 100.0, 0.0);
+    (spec.requests, spec.costs.link_gbps) = (2_000, 1e5);
+    let mean_us = |rate, request_ns| {
+        let after_idle = AfterIdle { request_ns, ..AfterIdle::default() };
+        let costs = Costs { after_idle, ..spec.costs.clone() };
+        run(&Spec { rate, costs, ..spec.clone() }).unwrap()
+    };
+    let more =
+        |outcome: fn(&Outcome) -> f64, rate| outcome(&mean_us(rate, 500.0)) - outcome(&mean_us(rate, 0.0));
+    let latency_us = more(|outcome| outcome.latency_us.all.mean.value, 100.0);
+    assert!((latency_us - 0.5).abs() < 0.01, "{latency_us} us");
+    // Where requests never stop coming, hardly anybody does.
+    let busy = more(|outcome| outcome.workers.iter().map(|worker| worker.busy).sum(), 1e8);
+    assert!(busy.abs() < 0.05, "{busy}");
+}
+
+#[test]
+fn few_clients_are_a_queue_of_their_own() {
+    let client = ClientCosts { send_ns: 300.0, receive_ns: 200.0, ..ClientCosts::default() };
+    let costs = Costs { client, link_gbps: 1e5, ..Costs::kernel_bypass() };
+    let latency_us = |clients, rate| {
+        let spec =
+            Spec { clients, costs: costs.clone(), requests: 200_000, ..spec(Design::KeyHash, rate, 0.0) };
+        run(&spec).unwrap().latency_us.all.mean.value
+    };
+    let none = Costs { client: ClientCosts::default(), ..costs.clone() };
+    let without = run(&Spec { costs: none, ..spec(Design::KeyHash, 1e4, 0.0) }).unwrap();
+    let alone = latency_us(1, 1e4) - without.latency_us.all.mean.value;
+    assert!((alone - 0.5).abs() < 0.02, "{alone} us");
+    // Nine tenths of what one can do: he is waited for, two of them hardly.
+    let (one, two) = (latency_us(1, 1.8e6), latency_us(2, 1.8e6));
+    assert!(one > two + 1.0, "{one} us, {two} us");
+}
+
 #[test]
 fn full_queues_drop_and_that_is_told() {
     let overloaded = Spec { queue_max: 64, ..spec(Design::KeyHash, 20e6, 0.0) };
@@ -193,6 +275,9 @@ fn what_cannot_be_is_refused_by_name() {
         ("percentile", Spec { percentile: 0.0, ..good.clone() }),
         ("requests", Spec { requests: 1, ..good.clone() }),
         ("epoch-requests", Spec { epoch_requests: 1, ..good.clone() }),
+        ("clients", Spec { clients: 0, ..good.clone() }),
+        ("clients", Spec { clients: 1 << 20, ..good.clone() }),
+        ("slice", Spec { slice_bytes: 0, ..good.clone() }),
         ("ring-max", Spec { ring_max: 0, ..good.clone() }),
         ("large-max", mix(Mix { large_max: 10, ..Mix::PAPER })),
         ("zipf", mix(Mix { zipf: 1.0, ..Mix::PAPER })),

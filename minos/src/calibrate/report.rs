@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt, fs, time::SystemTime};
 
 use anyhow::Result;
-use minos_sim::dispatch::Costs;
+use minos_sim::dispatch::{AfterIdle, ClientCosts, Costs};
 use serde::Serialize;
 
 use super::{
@@ -214,8 +214,13 @@ fn costs(keys: &Keys, source: String, also_measured: BTreeMap<String, f64>) -> C
         per_put_ns: value("per_put_ns"),
         // All of it is in calls, packets and bytes.
         per_long_reply_ns: 0.0,
+        per_slice_ns: 0.0,
         ring_poll_ns: Some(value("ring_poll_ns")),
         wake_ns: value("wake_ns"),
+        // What clients take is in `network_ns`, and what differs from one request to the next in nothing.
+        after_idle: AfterIdle::default(),
+        client: ClientCosts::default(),
+        jitter: Vec::new(),
         spread_percent: spread
             .map(|(key, figure)| ((*key).to_owned(), one_place(figure.spread_percent())))
             .collect(),

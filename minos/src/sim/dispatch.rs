@@ -10,7 +10,11 @@ use super::{
     numbers::{Range, parse_count, parse_number, parse_range},
     table::{rounded, table},
 };
-use crate::bench::{emit, emit_json};
+use crate::{
+    bench::{emit, emit_json},
+    serve::Order,
+};
+use minos_sched::Threshold;
 
 /// Compare the designs with what dispatching costs: bursts, rings, control epochs and a link.
 ///
@@ -74,6 +78,22 @@ pub(crate) struct DispatchArgs {
     /// Percentile of the sizes up to which requests are small
     #[arg(long, value_name = "PERCENT", default_value_t = 99.0)]
     small_percentile: f64,
+
+    /// Largest small value: auto, by that percentile, or a fixed size
+    #[arg(long, value_name = "auto|BYTES", default_value = "auto")]
+    threshold: Threshold,
+
+    /// Order in which a worker serves the large requests of its ring; fifo runs to completion
+    #[arg(long, value_enum, default_value_t = Order::Fifo)]
+    large_order: Order,
+
+    /// Bytes of a large reply that are made at a time [default: 32 packets]
+    #[arg(long, value_name = "BYTES", value_parser = parse_count)]
+    slice: Option<u64>,
+
+    /// Clients; where the costs of one are known, each does one thing after the other
+    #[arg(long, value_name = "N", default_value_t = 56)]
+    clients: usize,
 
     /// Requests of a run, such as 500k or 2m
     #[arg(long, value_name = "N", default_value = "2m", value_parser = parse_count)]
@@ -178,6 +198,10 @@ impl DispatchArgs {
                 costs: costs.clone(),
                 percentile: self.percentile,
                 small_percentile: self.small_percentile,
+                threshold: self.threshold,
+                large_order: self.large_order.into(),
+                clients: self.clients,
+                slice_bytes: self.slice.unwrap_or(Spec::SLICE_BYTES),
                 requests: self.requests,
                 warmup_percent: self.warmup_percent,
                 epoch_requests: self.epoch_requests.unwrap_or((self.requests / EPOCHS_DEFAULT).max(100)),

@@ -202,6 +202,10 @@ impl Samples {
         self.0.get((self.0.len().saturating_sub(1)) / 2).copied().unwrap_or(f64::NAN)
     }
 
+    fn all(&self) -> impl Iterator<Item = f64> {
+        self.0.iter().copied()
+    }
+
     /// How many there are like that.
     fn count(&self, is_like: impl Fn(f64) -> bool) -> usize {
         self.0.iter().filter(|&&value| is_like(value)).count()

@@ -2,19 +2,9 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use minos_base::limits::PACKET_BYTES;
 use serde::{Deserialize, Serialize};
 
-use super::workload::Request;
-use crate::Ticks;
-
-/// Ticks in a nanosecond: a packet of 84 bytes takes 16.8 ns at 40 Gbit/s, so that whole nanoseconds are
-/// too coarse.
-pub(super) const TICKS_A_NS: f64 = 1000.0;
-
-/// Bytes that each packet carries on the wire beside the value: preamble, gap and checksum, the
-/// headers of Ethernet, IP and UDP, and 8 of the request's own.
-pub(super) const PACKET_OVERHEAD_BYTES: u64 = 24 + 14 + 20 + 8 + 8;
+use super::link::packets;
 
 /// Costs, in nanoseconds of one worker's time unless the name says otherwise.
 ///
@@ -40,7 +30,8 @@ pub struct Costs {
     pub poll_ns: f64,
     /// To count the size of a request.
     pub profile_ns: f64,
-    /// What the network and the client add to a request, there and back.
+    /// What the network and the client add to a request, there and back. Less than nothing where that overlaps with what
+    /// the others say.
     pub network_ns: f64,
     /// Bandwidth of the server's link, each way.
     pub link_gbps: f64,
@@ -69,6 +60,9 @@ pub struct Costs {
     /// What a reply of several packets takes beside those and its bytes: once for each. 0 by default.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub per_long_reply_ns: f64,
+    /// What each slice takes of a reply that is made in slices between looks at RX queues. 0 by default.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub per_slice_ns: f64,
     /// To look at a ring; by default as `poll_ns`, which then is for RX queues only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ring_poll_ns: Option<f64>,
@@ -79,14 +73,76 @@ pub struct Costs {
     /// By key, how far its measurements lie apart: their median absolute deviation in percent. For people.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub spread_percent: BTreeMap<String, f64>,
+    /// What is dearer after a pause. Nothing by default.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub after_idle: AfterIdle,
+    /// What clients have to do. Nothing by default: then they are as many as it takes.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub client: ClientCosts,
+    /// What machine, network and client do to some requests now and then, without any load: so much longer than half of
+    /// them others take. By increasing percentiles, with lines between them. Nobody takes longer by default.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub jitter: Vec<Jitter>,
     /// What was measured with the others and is not simulated. For people.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub also_measured: BTreeMap<String, f64>,
 }
 
+/// What the first request takes more that a worker serves after it had nothing to do: caches are cold, and who receives works
+/// on the same reply at the same time. In nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AfterIdle {
+    /// If the reply is one packet.
+    pub request_ns: f64,
+    /// If it is longer, beside its bytes.
+    pub long_reply_ns: f64,
+    /// For each byte of such a reply.
+    pub long_byte_ns: f64,
+}
+
+/// What one processor of a client takes, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ClientCosts {
+    /// To send a request.
+    pub send_ns: f64,
+    /// For each byte of a value in it.
+    pub sent_byte_ns: f64,
+    /// To receive a reply, or a part of a long one.
+    pub receive_ns: f64,
+    /// For each byte of a value in it.
+    pub received_byte_ns: f64,
+}
+
+/// So many of a hundred requests take no more than so much longer, in nanoseconds; less than nothing is shorter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Jitter {
+    /// Above 0, below 100.
+    pub percentile: f64,
+    /// If the reply is one packet.
+    pub ns: f64,
+    /// If it is longer, beside its bytes.
+    pub long_reply_ns: f64,
+    /// For each byte of such a reply.
+    pub long_byte_ns: f64,
+}
+
+impl Jitter {
+    /// Of a reply of so many value bytes.
+    pub(super) fn of(&self, bytes_out: u64) -> f64 {
+        if packets(bytes_out) > 1 {
+            self.long_reply_ns + self.long_byte_ns * bytes_out as f64
+        } else {
+            self.ns
+        }
+    }
+}
+
 /// Whether a cost need not be written: figures that were drawn before there was such a cost say nothing of it.
-fn is_nothing(ns: &f64) -> bool {
-    *ns == 0.0
+pub(super) fn is_nothing<T: Default + PartialEq>(cost: &T) -> bool {
+    *cost == T::default()
 }
 
 /// Why costs cannot be.
@@ -176,6 +232,8 @@ impl Costs {
                 return Err(CostsError::Value { name, value, allowed: "0 to 1e9" });
             }
         }
+        check_signed("network_ns", self.network_ns)?;
+        self.check_jitter()?;
         // A worker that looks for work in no time would look for ever at the same time.
         for (name, value) in [("poll_ns", self.poll_ns), ("ring_poll_ns", self.ring_poll())] {
             if !(1.0..=1e9).contains(&value) {
@@ -192,8 +250,24 @@ impl Costs {
         Ok(())
     }
 
+    fn check_jitter(&self) -> Result<(), CostsError> {
+        let mut above = 0.0;
+        for point in &self.jitter {
+            let percentile = point.percentile;
+            if !(percentile > above && percentile < 100.0) {
+                let allowed = "above 0 and those before it, below 100";
+                return Err(CostsError::Value { name: "jitter.percentile", value: percentile, allowed });
+            }
+            above = percentile;
+            check_signed("jitter.ns", point.ns)?;
+            check_signed("jitter.long_reply_ns", point.long_reply_ns)?;
+            check_signed("jitter.long_byte_ns", point.long_byte_ns)?;
+        }
+        Ok(())
+    }
+
     /// Those that may be nothing.
-    fn times(&self) -> [(&'static str, f64); 16] {
+    fn times(&self) -> [(&'static str, f64); 23] {
         [
             ("per_request_ns", self.per_request_ns),
             ("per_packet_ns", self.per_packet_ns),
@@ -201,7 +275,6 @@ impl Costs {
             ("lookup_ns", self.lookup_ns),
             ("hand_off_ns", self.hand_off_ns),
             ("profile_ns", self.profile_ns),
-            ("network_ns", self.network_ns),
             ("per_receive_ns", self.per_receive_ns),
             ("per_send_ns", self.per_send_ns),
             ("per_packet_out_ns", self.per_packet_out()),
@@ -210,129 +283,45 @@ impl Costs {
             ("per_byte_in_ns", self.per_byte_in()),
             ("per_put_ns", self.per_put_ns),
             ("per_long_reply_ns", self.per_long_reply_ns),
+            ("per_slice_ns", self.per_slice_ns),
             ("wake_ns", self.wake_ns),
+            ("after_idle.request_ns", self.after_idle.request_ns),
+            ("after_idle.long_reply_ns", self.after_idle.long_reply_ns),
+            ("after_idle.long_byte_ns", self.after_idle.long_byte_ns),
+            ("client.send_ns", self.client.send_ns),
+            ("client.sent_byte_ns", self.client.sent_byte_ns),
+            ("client.receive_ns", self.client.receive_ns),
+            ("client.received_byte_ns", self.client.received_byte_ns),
         ]
     }
 
-    fn per_packet_out(&self) -> f64 {
+    pub(super) fn per_packet_out(&self) -> f64 {
         self.per_packet_out_ns.unwrap_or(self.per_packet_ns)
     }
 
-    fn per_segment(&self) -> f64 {
+    pub(super) fn per_segment(&self) -> f64 {
         self.per_segment_ns.unwrap_or(self.per_packet_ns)
     }
 
-    fn per_segment_out(&self) -> f64 {
+    pub(super) fn per_segment_out(&self) -> f64 {
         self.per_segment_out_ns.unwrap_or_else(|| self.per_packet_out())
     }
 
-    fn per_byte_in(&self) -> f64 {
+    pub(super) fn per_byte_in(&self) -> f64 {
         self.per_byte_in_ns.unwrap_or(self.per_byte_ns)
     }
 
-    fn ring_poll(&self) -> f64 {
+    pub(super) fn ring_poll(&self) -> f64 {
         self.ring_poll_ns.unwrap_or(self.poll_ns)
     }
 }
 
-/// The same in ticks.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct TickCosts {
-    per_request: Ticks,
-    per_put: Ticks,
-    per_long_reply: Ticks,
-    inbound: Moving,
-    outbound: Moving,
-    pub(super) lookup: Ticks,
-    pub(super) hand_off: Ticks,
-    /// A look at an RX queue.
-    pub(super) poll: Ticks,
-    /// A look at a ring.
-    pub(super) ring_poll: Ticks,
-    pub(super) wake: Ticks,
-    pub(super) profile: Ticks,
-    pub(super) network: Ticks,
-    /// For the link: ticks a byte.
-    pub(super) link_byte: f64,
-}
-
-/// Of one way: the call, the first packet of a value, further ones, and bytes.
-#[derive(Clone, Copy, Debug)]
-struct Moving {
-    call: Ticks,
-    packet: Ticks,
-    segment: Ticks,
-    byte: f64,
-}
-
-impl TickCosts {
-    pub(super) fn new(costs: &Costs) -> Self {
-        let ticks = |ns: f64| (ns * TICKS_A_NS + 0.5) as Ticks;
-        let moving = |[call, packet, segment, byte]: [f64; 4]| Moving {
-            call: ticks(call),
-            packet: ticks(packet),
-            segment: ticks(segment),
-            byte: byte * TICKS_A_NS,
-        };
-        let Costs { per_receive_ns, per_packet_ns, per_send_ns, per_byte_ns, .. } = *costs;
-        Self {
-            per_request: ticks(costs.per_request_ns),
-            per_put: ticks(costs.per_put_ns),
-            per_long_reply: ticks(costs.per_long_reply_ns),
-            inbound: moving([per_receive_ns, per_packet_ns, costs.per_segment(), costs.per_byte_in()]),
-            outbound: moving([per_send_ns, costs.per_packet_out(), costs.per_segment_out(), per_byte_ns]),
-            lookup: ticks(costs.lookup_ns),
-            hand_off: ticks(costs.hand_off_ns),
-            poll: ticks(costs.poll_ns).max(1),
-            ring_poll: ticks(costs.ring_poll()).max(1),
-            wake: ticks(costs.wake_ns),
-            profile: ticks(costs.profile_ns),
-            network: ticks(costs.network_ns),
-            link_byte: 8.0 / costs.link_gbps * TICKS_A_NS,
-        }
+/// Says that a time is too far from nothing, if it is.
+fn check_signed(name: &'static str, value: f64) -> Result<(), CostsError> {
+    if (-1e9..=1e9).contains(&value) {
+        return Ok(());
     }
-
-    /// To receive a burst, beside its packets.
-    pub(super) fn receive_call(&self) -> Ticks {
-        self.inbound.call
-    }
-
-    /// To send what was composed, beside its packets.
-    pub(super) fn send_call(&self) -> Ticks {
-        self.outbound.call
-    }
-
-    /// To receive a request.
-    pub(super) fn receive(&self, request: &Request) -> Ticks {
-        self.inbound.packets(packets(request.bytes_in()))
-    }
-
-    /// To execute a request whose item was found.
-    pub(super) fn execute(&self, request: &Request) -> Ticks {
-        let put = if request.is_get { 0 } else { self.per_put };
-        let long = if packets(request.bytes_out()) > 1 { self.per_long_reply } else { 0 };
-        self.per_request + put + long + self.inbound.copy(request.bytes_in())
-    }
-
-    /// To make and send packets with so many value bytes, beside the call.
-    pub(super) fn send(&self, value_bytes: u64) -> Ticks {
-        self.outbound.packets(packets(value_bytes)) + self.outbound.copy(value_bytes)
-    }
-}
-
-impl Moving {
-    fn packets(&self, packets: u64) -> Ticks {
-        self.packet + self.segment * (packets - 1)
-    }
-
-    fn copy(&self, bytes: u64) -> Ticks {
-        (bytes as f64 * self.byte + 0.5) as Ticks
-    }
-}
-
-/// Packets that carry so many value bytes.
-pub(super) fn packets(value_bytes: u64) -> u64 {
-    value_bytes.div_ceil(PACKET_BYTES).max(1)
+    Err(CostsError::Value { name, value, allowed: "-1e9 to 1e9" })
 }
 
 #[cfg(test)]
@@ -364,28 +353,30 @@ mod tests {
         "#;
         let costs: Costs = toml::from_str(old).unwrap();
         assert_eq!(Costs { source: Costs::kernel_bypass().source, ..costs.clone() }, Costs::kernel_bypass());
-        let ticks = TickCosts::new(&costs);
-        assert_eq!((ticks.receive_call(), ticks.send_call(), ticks.wake), (0, 0, 0));
-        assert_eq!((ticks.poll, ticks.ring_poll), (30_000, 30_000));
-        assert_eq!(ticks.send(2 * PACKET_BYTES), 2 * 60_000 + 2 * 1448 * 50);
     }
 
     #[test]
-    fn each_way_costs_what_is_said_of_it() {
+    fn what_is_left_out_of_a_part_is_nothing() {
+        let client: ClientCosts = toml::from_str("send_ns = 2").unwrap();
+        assert_eq!(client, ClientCosts { send_ns: 2.0, ..ClientCosts::default() });
+        assert!(toml::from_str::<AfterIdle>("send_ns = 2").is_err());
+    }
+
+    #[test]
+    fn everything_reads_back() {
         let measured = BTreeMap::from([("lookup_ns".to_owned(), 3.5)]);
         let costs = Costs {
-            per_packet_ns: 10.0,
-            per_packet_out_ns: Some(20.0),
             per_segment_out_ns: Some(3.0),
-            per_byte_ns: 0.0,
+            per_slice_ns: 4.0,
+            network_ns: -1.0,
+            after_idle: AfterIdle { request_ns: 1.0, ..AfterIdle::default() },
+            client: ClientCosts { send_ns: 2.0, ..ClientCosts::default() },
+            jitter: vec![Jitter { percentile: 50.0, ..Jitter::default() }],
             spread_percent: measured.clone(),
             also_measured: measured,
             ..Costs::sockets()
         };
         assert_eq!(costs.check(), Ok(()));
-        let ticks = TickCosts::new(&costs);
-        assert_eq!(ticks.send(1), 20_000);
-        assert_eq!(ticks.send(3 * PACKET_BYTES), 26_000);
         assert_eq!(toml::from_str::<Costs>(&toml::to_string(&costs).unwrap()).unwrap(), costs);
     }
 
@@ -399,6 +390,18 @@ mod tests {
         assert!(bad.check().unwrap_err().to_string().starts_with("costs: per_segment_out_ns: -1"));
         let bad = Costs { per_byte_ns: f64::NAN, ..Costs::sockets() };
         assert!(bad.check().is_err());
+        let client = ClientCosts { sent_byte_ns: -1.0, ..ClientCosts::default() };
+        let bad = Costs { client, ..Costs::sockets() };
+        assert!(bad.check().unwrap_err().to_string().starts_with("costs: client.sent_byte_ns: -1"));
+        let point = |percentile, ns| Jitter { percentile, ns, ..Jitter::default() };
+        for (jitter, name) in [
+            (vec![point(0.0, 1.0)], "jitter.percentile: 0"),
+            (vec![point(90.0, 1.0), point(90.0, 2.0)], "jitter.percentile: 90"),
+            (vec![point(50.0, f64::INFINITY)], "jitter.ns: inf"),
+        ] {
+            let bad = Costs { jitter, ..Costs::sockets() };
+            assert!(bad.check().unwrap_err().to_string().starts_with(&format!("costs: {name}")));
+        }
         assert!(Costs::read(Path::new("/nowhere")).unwrap_err().to_string().contains("/nowhere"));
     }
 }

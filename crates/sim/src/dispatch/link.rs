@@ -4,8 +4,16 @@ use std::{collections::VecDeque, ops::Range};
 
 use minos_base::limits::PACKET_BYTES;
 
-use super::costs::PACKET_OVERHEAD_BYTES;
 use crate::Ticks;
+
+/// Bytes that each packet carries on the wire beside the value: preamble, gap and checksum, the
+/// headers of Ethernet, IP and UDP, and 8 of the request's own.
+const PACKET_OVERHEAD_BYTES: u64 = 24 + 14 + 20 + 8 + 8;
+
+/// Packets that carry so many value bytes.
+pub(super) fn packets(value_bytes: u64) -> u64 {
+    value_bytes.div_ceil(PACKET_BYTES).max(1)
+}
 
 #[derive(Debug)]
 struct Flow<T> {

@@ -4,26 +4,30 @@
 //! server's worker does, by the same code of `sched`: it polls RX queues and takes bursts of 32, finds
 //! out sizes, puts requests in rings, serves them, helps others, and is told a new plan once an epoch.
 //! Each of these steps takes the time that [`Costs`] says. Replies go over one link, which takes packets
-//! from the workers' TX queues in turn; requests come over another, from 56 clients in turn.
+//! from the workers' TX queues in turn; requests come over another, from as many clients in turn, who have a
+//! processor each that may be busy too.
 //!
-//! What is left out: the caches of the processor, contention for locks and rings, lost packets (an RX queue
-//! that is full drops, and that is counted), and everything that the operating system does.
+//! What is left out: large values that are stored in slices, the caches of the processor beyond what comes after
+//! a pause, contention for locks and rings, lost packets (an RX queue that is full drops, and that is counted),
+//! and everything that the operating system does.
 
+mod client;
 mod costs;
 mod link;
 mod series;
 mod server;
+mod ticks;
 mod worker;
 mod workload;
 
-use minos_base::limits::WORKERS_MAX;
+use minos_base::limits::{PACKET_BYTES, WORKERS_MAX};
 use minos_sched::{
-    ConfigError, ControlConfig, Fractional, HandOff, Helping, KeySharded, Reserved, SizeAware, Stealing,
-    WorkConserving,
+    ConfigError, ControlConfig, Fractional, HandOff, Helping, KeySharded, LargeOrder, Reserved, SizeAware,
+    Stealing, Threshold, WorkConserving,
 };
 use serde::Serialize;
 
-pub use costs::{Costs, CostsError};
+pub use costs::{AfterIdle, ClientCosts, Costs, CostsError, Jitter};
 pub use series::Window;
 pub use worker::WorkerLoad;
 pub use workload::{Mix, MixError};
@@ -33,6 +37,8 @@ use crate::{Summary, parallel};
 
 /// Fewest and most requests of a run.
 pub const REQUESTS: std::ops::RangeInclusive<u64> = 1_000..=1_000_000_000;
+/// Fewest and most clients.
+pub const CLIENTS: std::ops::RangeInclusive<usize> = 1..=65_536;
 /// Control epochs of a run, unless said otherwise: each must see enough large requests to tell their share,
 /// and the warm-up must see the first ones, because nothing is known before.
 pub const EPOCHS_DEFAULT: u64 = 20;
@@ -109,6 +115,12 @@ pub struct Spec {
     pub percentile: f64,
     /// Percentile of the sizes up to which requests are small, for the designs that look at sizes.
     pub small_percentile: f64,
+    /// Largest small value, for those: by that percentile, or a fixed size.
+    pub threshold: Threshold,
+    /// In which order a worker serves the large requests of its ring, without a bound on how long one waits.
+    pub large_order: LargeOrder,
+    /// Value bytes of a large reply that are made at a time.
+    pub slice_bytes: u64,
     /// Requests, those of the warm-up included.
     pub requests: u64,
     /// Percent of the requests, the first ones, that are not counted.
@@ -116,6 +128,8 @@ pub struct Spec {
     /// Requests that a control epoch sees on average. The paper's takes a second, longer than most runs
     /// here.
     pub epoch_requests: u64,
+    /// Clients, with a flow on the link towards the server each and, where the costs say so, one processor.
+    pub clients: usize,
     /// Requests that an RX queue holds; further ones are dropped.
     pub queue_max: usize,
     /// Requests that a ring holds; who has one more waits.
@@ -144,6 +158,9 @@ pub enum SpecError {
     /// Too few or too many requests.
     #[error("requests: {0} is not allowed; allowed is {min} to {max}", min = REQUESTS.start(), max = REQUESTS.end())]
     Requests(u64),
+    /// None, or too many.
+    #[error("clients: {0} is not allowed; allowed is {min} to {max}", min = CLIENTS.start(), max = CLIENTS.end())]
+    Clients(usize),
     /// No epoch.
     #[error("epoch-requests: {0} is not allowed; allowed is 100 or more")]
     Epoch(u64),
@@ -165,6 +182,9 @@ pub enum SpecError {
 }
 
 impl Spec {
+    /// Value bytes of a large reply that are made at a time, unless told otherwise.
+    pub const SLICE_BYTES: u64 = 32 * PACKET_BYTES;
+
     /// Two million requests of the paper's default workload on its platform.
     pub fn new(design: Design, rate: f64) -> Self {
         Self {
@@ -175,9 +195,14 @@ impl Spec {
             costs: Costs::kernel_bypass(),
             percentile: 99.0,
             small_percentile: 99.0,
+            threshold: Threshold::Auto,
+            large_order: LargeOrder::Fifo,
+            slice_bytes: Self::SLICE_BYTES,
             requests: 2_000_000,
             warmup_percent: 10.0,
             epoch_requests: 2_000_000 / EPOCHS_DEFAULT,
+            // Threads of the paper's (Minos §5.4).
+            clients: 56,
             queue_max: 1 << 16,
             ring_max: 4096,
             reply_percent: 100.0,
@@ -216,7 +241,13 @@ impl Spec {
         if self.epoch_requests < 100 {
             return Err(SpecError::Epoch(self.epoch_requests));
         }
-        for (name, room) in [("queue-max", self.queue_max), ("ring-max", self.ring_max)] {
+        if !CLIENTS.contains(&self.clients) {
+            return Err(SpecError::Clients(self.clients));
+        }
+        let slice_bytes = self.slice_bytes as usize;
+        for (name, room) in
+            [("queue-max", self.queue_max), ("ring-max", self.ring_max), ("slice", slice_bytes)]
+        {
             if room == 0 {
                 return Err(SpecError::Room(name, room));
             }
@@ -226,7 +257,11 @@ impl Spec {
     }
 
     fn control(&self) -> ControlConfig {
-        ControlConfig { percentile: self.small_percentile, ..ControlConfig::new(self.workers) }
+        ControlConfig {
+            percentile: self.small_percentile,
+            threshold: self.threshold,
+            ..ControlConfig::new(self.workers)
+        }
     }
 }
 

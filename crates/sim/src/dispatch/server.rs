@@ -2,26 +2,22 @@
 
 use std::collections::VecDeque;
 
-use minos_base::limits::{BURST_MAX, PACKET_BYTES};
+use minos_base::limits::BURST_MAX;
 use minos_sched::{
-    Answers, Dispatch, Help, Intake, Place, Pulls, RELIEF_SLICE_BYTES, Role, SizeHistogram, WorkerId,
-    WorkerSet,
+    Answers, Dispatch, Help, Intake, LargeOrder, Place, Pulls, RELIEF_SLICE_BYTES, Role, SizeHistogram,
+    WorkerId, WorkerSet,
 };
 
 use super::{
     Outcome, Spec,
-    costs::{TICKS_A_NS, TickCosts, packets},
-    link::Link,
+    client::{Client, Job, Part},
+    link::{Link, packets},
     series::Series,
+    ticks::{TICKS_A_NS, TickCosts},
     worker::{Step, Worker},
     workload::{Reply, Request, Requests},
 };
 use crate::{Calendar, Random, Recorder, Ticks};
-
-/// Threads of the paper's clients (Minos §5.4): so many flows share the link towards the server.
-const CLIENTS: usize = 56;
-/// Packets of a reply that are made between two looks at the clock.
-const SLICE_PACKETS: u64 = 32;
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
@@ -31,6 +27,8 @@ enum Event {
     Received,
     /// A packet has gone over the link.
     Sent,
+    /// A client has done something.
+    Client(u32),
     /// A worker has ended its step.
     Ready(u8),
     /// A control epoch ends.
@@ -50,8 +48,10 @@ pub(super) struct Server<'s, D> {
     gaps: Random,
     choices: Random,
     replied: Random,
+    jitter: Random,
     inbound: Link<Request>,
-    outbound: Link<Request>,
+    outbound: Link<Part>,
+    clients: Vec<Client>,
     queues: Vec<VecDeque<Request>>,
     rings: Vec<VecDeque<Request>>,
     workers: Vec<Worker>,
@@ -83,7 +83,9 @@ impl<'s, D: Dispatch> Server<'s, D> {
             gaps: Random::new(spec.seed, 0),
             choices: Random::new(spec.seed, 2),
             replied: Random::new(spec.seed, 3),
-            inbound: Link::new(CLIENTS, costs.link_byte),
+            jitter: Random::new(spec.seed, 4),
+            inbound: Link::new(spec.clients, costs.link_byte),
+            clients: vec![Client::default(); spec.clients],
             // Small replies in the first half of the flows, large ones in the second, if they are kept apart.
             outbound: Link::new(2 * workers, costs.link_byte),
             queues: vec![VecDeque::new(); workers],
@@ -126,12 +128,13 @@ impl<'s, D: Dispatch> Server<'s, D> {
                     }
                 }
                 Event::Sent => {
-                    let (request, next) = self.outbound.sent();
+                    let (part, next) = self.outbound.sent();
                     self.schedule(next, Event::Sent);
-                    if let Some(request) = request {
-                        self.complete(&request);
+                    if let Some(part) = part {
+                        self.deliver(part);
                     }
                 }
+                Event::Client(client) => self.client_has_done(client as usize),
                 Event::Ready(worker) => self.ready(WorkerId(worker.into())),
                 Event::Epoch => self.end_epoch(),
                 Event::Window => self.end_window(),
@@ -171,12 +174,52 @@ impl<'s, D: Dispatch> Server<'s, D> {
             request.replied = self.replied.unit() * 100.0 <= self.spec.reply_percent;
         }
         self.sent += 1;
-        let client = self.choices.below(CLIENTS);
-        let begun = self.inbound.send(client, request.bytes_in(), Some(request));
-        self.schedule(begun, Event::Received);
+        request.client = self.choices.below(self.spec.clients) as u32;
+        if self.costs.clients_are_busy() {
+            self.give_client(request.client, Job::Send(request));
+        } else {
+            self.leave_client(request);
+        }
         if self.sent < self.spec.requests {
             let gap = self.gaps.exponential() * 1e9 * TICKS_A_NS / self.spec.rate;
             self.calendar.after((gap + 0.5) as Ticks, Event::Send);
+        }
+    }
+
+    /// A request leaves its client.
+    fn leave_client(&mut self, request: Request) {
+        let begun = self.inbound.send(request.client as usize, request.bytes_in(), Some(request));
+        self.schedule(begun, Event::Received);
+    }
+
+    /// A part of a reply has come to its client.
+    fn deliver(&mut self, part: Part) {
+        if self.costs.clients_are_busy() {
+            self.give_client(part.request.client, Job::Receive(part));
+        } else if part.is_last {
+            self.complete(&part.request);
+        }
+    }
+
+    /// Has a client do something after what it has to do already.
+    fn give_client(&mut self, client: u32, job: Job) {
+        let jobs = &mut self.clients[client as usize].jobs;
+        jobs.push_back(job);
+        if jobs.len() == 1 {
+            self.calendar.after(self.costs.client(&job), Event::Client(client));
+        }
+    }
+
+    fn client_has_done(&mut self, client: usize) {
+        let jobs = &mut self.clients[client].jobs;
+        let done = jobs.pop_front();
+        if let Some(next) = jobs.front() {
+            self.calendar.after(self.costs.client(next), Event::Client(client as u32));
+        }
+        match done {
+            Some(Job::Send(request)) => self.leave_client(request),
+            Some(Job::Receive(part)) if part.is_last => self.complete(&part.request),
+            Some(Job::Receive(_)) | None => {}
         }
     }
 
@@ -257,8 +300,8 @@ impl<'s, D: Dispatch> Server<'s, D> {
         let own_flow = worker.index() + if is_large { self.workers.len() } else { 0 };
         let flow = request.reply.map_or(own_flow, |reply| reply.flow);
         if request.replied {
-            let token = (bytes_left == 0).then_some(request);
-            let begun = self.outbound.send(flow, bytes, token);
+            let part = Part { request, value_bytes: bytes, is_last: bytes_left == 0 };
+            let begun = self.outbound.send(flow, bytes, Some(part));
             self.schedule(begun, Event::Sent);
         } else if bytes_left == 0 {
             self.count(&request);
@@ -270,11 +313,34 @@ impl<'s, D: Dispatch> Server<'s, D> {
             return false;
         }
         let request = Request { reply: Some(Reply { bytes_left, flow }), ..request };
-        if state.relieves && self.give_back(worker, request) {
+        if self.looks_between_slices(worker) {
+            // What is left waits in its own ring while the worker looks at RX queues.
+            self.rings[worker.index()].push_front(Request { passed_by: worker.0 as u8, ..request });
+            return false;
+        }
+        if self.workers[worker.index()].relieves && self.give_back(worker, request) {
             return false;
         }
         self.reply(worker, request, bytes_left, 0);
         true
+    }
+
+    /// Whether `worker` has to look after RX queues while it serves a large request: one that is the only one does both,
+    /// in turns.
+    fn looks_between_slices(&self, worker: WorkerId) -> bool {
+        !D::RUNS_TO_COMPLETION
+            && !self.workers[worker.index()].relieves
+            && !self.answers.shares[worker.index()].is_empty()
+            && self.answers.pulls[worker.index()].first.contains(worker)
+    }
+
+    /// The place in a ring of the request to serve next.
+    fn next_in(&self, ring: WorkerId) -> Option<usize> {
+        let ring = &self.rings[ring.index()];
+        match self.spec.large_order {
+            LargeOrder::Fifo => (!ring.is_empty()).then_some(0),
+            LargeOrder::Shortest => (0..ring.len()).min_by_key(|&place| ring[place].bytes_left()),
+        }
     }
 
     /// Puts the rest of a large request back where it came from, if small ones wait.
@@ -317,6 +383,7 @@ impl<'s, D: Dispatch> Server<'s, D> {
         if (!small_first && self.help(worker)) || self.relieve(worker) {
             return;
         }
+        self.workers[worker.index()].was_idle = true;
         self.idle = self.idle.with(worker);
     }
 
@@ -368,7 +435,7 @@ impl<'s, D: Dispatch> Server<'s, D> {
     /// only share that among more of them.
     fn relieve(&mut self, worker: WorkerId) -> bool {
         let (rings, workers) = (self.answers.relieves[worker.index()], self.workers.len());
-        if rings.is_empty() || self.outbound.is_behind(workers..2 * workers, SLICE_PACKETS * PACKET_BYTES) {
+        if rings.is_empty() || self.outbound.is_behind(workers..2 * workers, self.spec.slice_bytes) {
             return false;
         }
         self.workers[worker.index()].relieves = true;
@@ -382,7 +449,8 @@ impl<'s, D: Dispatch> Server<'s, D> {
         let mut ticks = 0;
         for ring in first.iter_from(turn).chain(then.iter_from(turn)) {
             ticks += self.costs.ring_poll;
-            if let Some(request) = self.rings[ring.index()].pop_front() {
+            if let Some(request) = self.next_in(ring).and_then(|place| self.rings[ring.index()].remove(place))
+            {
                 self.workers[worker.index()].turn = (ring.index() + 1) % self.workers.len();
                 // What one has put there oneself is in one's caches.
                 if u16::from(request.passed_by) != worker.0 {
@@ -444,6 +512,7 @@ impl<'s, D: Dispatch> Server<'s, D> {
     /// Serves `request`, `ticks` after now.
     fn serve(&mut self, worker: WorkerId, mut request: Request, ticks: Ticks, is_found: bool) {
         request.began = self.calendar.now();
+        request.after_idle = std::mem::take(&mut self.workers[worker.index()].was_idle);
         let lookup = if is_found { 0 } else { self.costs.lookup };
         // All replies to what was received together leave together.
         let owes_send = std::mem::take(&mut self.workers[worker.index()].owes_send);
@@ -455,13 +524,15 @@ impl<'s, D: Dispatch> Server<'s, D> {
     /// Makes the next packets of a reply.
     fn reply(&mut self, worker: WorkerId, request: Request, bytes_left: u64, ticks: Ticks) {
         let relieves = self.workers[worker.index()].relieves;
-        let slice = if relieves { RELIEF_SLICE_BYTES } else { SLICE_PACKETS * PACKET_BYTES };
+        let slice = if relieves { RELIEF_SLICE_BYTES } else { self.spec.slice_bytes };
         let bytes = bytes_left.min(slice);
         let count = packets(bytes);
         // A slice of a value leaves on its own, behind what says that it comes.
-        let call = if packets(request.bytes_out()) > 1 { self.costs.send_call() } else { 0 };
-        let ticks = ticks + call + self.costs.send(bytes);
+        let call = if request.is_long() { self.costs.send_call() } else { 0 };
         let is_small = request.class <= self.policy.plan().threshold;
+        let in_slices = !is_small && self.looks_between_slices(worker);
+        let slice = if in_slices { self.costs.per_slice } else { 0 };
+        let ticks = ticks + call + slice + self.costs.send(&request, bytes);
         let state = &mut self.workers[worker.index()];
         state.load.packets += count;
         *(if is_small { &mut state.spent_small } else { &mut state.spent_large }) += ticks;
@@ -470,7 +541,7 @@ impl<'s, D: Dispatch> Server<'s, D> {
 
     fn complete(&mut self, request: &Request) {
         let now = self.calendar.now();
-        let latency = now - request.sent + self.costs.network;
+        let latency = self.costs.latency(request, now - request.sent, || self.jitter.unit());
         if self.spec.windows > 0 {
             self.series.record(latency);
         }

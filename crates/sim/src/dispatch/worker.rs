@@ -30,6 +30,8 @@ pub(super) struct Worker {
     pub(super) step: Step,
     /// What it serves is large and another's: small requests come first.
     pub(super) relieves: bool,
+    /// It had nothing to do, and has served nothing since.
+    pub(super) was_idle: bool,
     /// Something was received and nothing sent since.
     pub(super) owes_send: bool,
     /// Whether the next thing is to take from rings; else to take from RX queues.
@@ -66,6 +68,7 @@ impl Worker {
             hands: VecDeque::new(),
             step: Step::Looked,
             relieves: false,
+            was_idle: true,
             owes_send: false,
             pulls_next: false,
             turn: 0,

@@ -3,6 +3,7 @@
 use minos_base::SizeClass;
 use serde::Serialize;
 
+use super::link::packets;
 use crate::{Random, Ticks};
 
 /// Keys of the paper's data set that are not large.
@@ -82,8 +83,11 @@ pub(super) struct Request {
     pub(super) counts: bool,
     /// The client is sent a reply.
     pub(super) replied: bool,
+    pub(super) client: u32,
     /// The RX queue that the client has chosen.
     pub(super) queue: u8,
+    /// The worker that serves it had nothing to do before.
+    pub(super) after_idle: bool,
     /// The worker that put it in a ring.
     pub(super) passed_by: u8,
     /// Where its reply leaves, once that has begun.
@@ -102,6 +106,16 @@ impl Request {
     /// Value bytes that come with it.
     pub(super) fn bytes_in(&self) -> u64 {
         if self.is_get { 0 } else { u64::from(self.value_bytes) }
+    }
+
+    /// Whether the reply takes several packets.
+    pub(super) fn is_long(&self) -> bool {
+        packets(self.bytes_out()) > 1
+    }
+
+    /// Value bytes of which something has to be made yet.
+    pub(super) fn bytes_left(&self) -> u64 {
+        self.reply.map_or(u64::from(self.value_bytes), |reply| reply.bytes_left)
     }
 
     /// Value bytes that go out with the reply.
@@ -154,7 +168,9 @@ impl Requests {
             large,
             counts,
             replied: true,
+            client: 0,
             queue: queue as u8,
+            after_idle: false,
             passed_by: 0,
             reply: None,
         }

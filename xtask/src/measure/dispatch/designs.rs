@@ -1,6 +1,6 @@
 //! The servers under measurement: one for each design.
 
-use std::{path::Path, process::Command};
+use std::{net::SocketAddr, path::Path, process::Command};
 
 use anyhow::ensure;
 
@@ -58,24 +58,17 @@ impl Contest {
         Ok(contests)
     }
 
-    /// A worker on the first processor that spins for so long that it does not sleep under load, and that tells large
-    /// requests by this percentile.
+    /// A worker on the first processor that spins for so long that it does not sleep under load, and to which requests up to
+    /// this threshold are small.
     pub(super) fn start_spinning(
         program: &Path,
         design: Design,
-        percentile: &str,
+        threshold: &str,
         native: bool,
     ) -> anyhow::Result<Self> {
-        let spinning = ["--poll", "adaptive", "--spin-max", "20ms", "--percentile", percentile];
+        let spinning = ["--poll", "adaptive", "--spin-max", "20ms", "--threshold", threshold];
         let options = [&["--workers", "1", "--dispatch", design.name], &spinning[..]].concat();
         Self::start(program, design, design.name, "0", &options, native)
-    }
-
-    /// A worker on the first processor that sleeps when it has nothing to do, so that its processor time is that of
-    /// requests.
-    pub(super) fn start_sleeping(program: &Path, design: Design) -> anyhow::Result<Self> {
-        let options = ["--workers", "1", "--poll", "sleep", "--dispatch", design.name];
-        Self::start(program, design, design.name, "0", &options, false)
     }
 
     fn start(
@@ -104,6 +97,10 @@ impl Contest {
     /// What it is loaded over.
     pub(super) fn loading_target(&self) -> String {
         self.server.target_in("memcached")
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.server.address()
     }
 
     pub(super) fn pid(&self) -> u32 {

@@ -44,6 +44,9 @@ impl Extent {
     }
 }
 
+/// Connections beside a worker alone: so many that small requests hardly ever wait for a large one before them on their own.
+const CONNECTIONS: &str = "128";
+
 /// The paper's default workload: p_L = 0.125 %, s_L = 500 KB, 95:5, zipf 0.99 (Minos §5.3).
 const PAPER: [&str; 6] = ["--workload", "etc", "--keys", "100000", "--large-keys", "500"];
 
@@ -98,7 +101,7 @@ fn started(
 }
 
 /// Sets what the simulator of dispatch predicts beside what a server with one worker does; writes all samples to
-/// `dispatch-model.csv`, a picture to `dispatch-model.svg` and the costs to `dispatch-costs-*.toml`. The text is for
+/// `dispatch-model.csv`, a picture to `dispatch-model.svg` and the costs to `dispatch-costs.toml`. The text is for
 /// `dispatch-model.md`.
 pub(super) fn validate(
     program: &Path,
@@ -114,7 +117,7 @@ pub(super) fn validate(
         "# The simulator of dispatch beside a server\n\nMeasured over {}: a server with one worker that spins, alone on \
          the first processor, driver on the second{}, open loop with Poisson arrivals; {} interleaved rounds of {} \
          ms, medians (smallest to largest). Predicted by `minos sim dispatch` with one worker, the same rate and the same \
-         mix. {}; all samples are in `dispatch-model.csv`, the costs in `dispatch-costs-*.toml`.\n\n{}\n\n\
+         mix. {}; all samples are in `dispatch-model.csv`, the costs in `dispatch-costs.toml`.\n\n{} {}\n\n\
          ![Predicted and measured](dispatch-model.svg)\n\n{}",
         extent.protocol(),
         runner.spinning_in_words(),
@@ -122,6 +125,7 @@ pub(super) fn validate(
         runner.millis(),
         extent.command("dispatch-model"),
         runner.disturbance(),
+        runner.repetitions_in_words(),
         outcome.verdict(),
     );
     Ok(page(head, &outcome.reports()))

@@ -1,10 +1,8 @@
 //! What the simulator says.
 
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{path::Path, process::Command};
 
+use minos_base::limits::SLICE_BYTES;
 use serde_json::Value;
 
 use super::{
@@ -18,6 +16,7 @@ const REQUESTS: &str = "500k";
 /// More than any server answers, and so few requests that an RX queue holds them all: none is dropped.
 const TOO_MANY_PER_S: &str = "100m";
 const TOO_MANY: &str = "60k";
+const MANY_CLIENTS: &str = "1000";
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,34 +41,25 @@ pub(super) struct Prediction {
     pub(super) large: Latency,
 }
 
-/// Where the costs of a design are.
-pub(super) fn costs_file(folder: &Path, design: Design) -> PathBuf {
-    folder.join(format!("dispatch-costs-{}.toml", design.name))
-}
-
 /// `minos sim dispatch` with one worker.
 pub(super) struct Model<'a> {
     pub(super) program: &'a Path,
-    /// The folder with a file of costs for each design.
     pub(super) costs: &'a Path,
-    /// Percentile of the sizes up to which requests are small.
-    pub(super) percentile: &'static str,
+    /// Largest small value.
+    pub(super) threshold: &'static str,
 }
 
 impl Model<'_> {
-    /// Requests a second that one worker can serve.
+    /// Requests a second that one worker can serve, whatever the driver can.
     pub(super) fn capacity_per_s(&self, mix: &Mix) -> anyhow::Result<f64> {
-        let run = self.run(
-            KEYHASH,
-            mix,
-            &["--rate", TOO_MANY_PER_S, "--requests", TOO_MANY, "--warmup-percent", "0"],
-        )?;
+        let all_at_once = ["--requests", TOO_MANY, "--warmup-percent", "0", "--clients", MANY_CLIENTS];
+        let run = self.run(KEYHASH, mix, &[&["--rate", TOO_MANY_PER_S], &all_at_once[..]].concat())?;
         Ok(run["achieved_rps"].as_f64().unwrap_or(f64::NAN))
     }
 
     pub(super) fn predict(&self, design: Design, mix: &Mix, rate: f64) -> anyhow::Result<Prediction> {
         let rate = format!("{rate:.0}");
-        let run = self.run(design, mix, &["--rate", &rate, "--requests", REQUESTS])?;
+        let run = self.run(design, mix, &["--rate", &rate, "--requests", REQUESTS, "--clients", "1"])?;
         let latency = |class: &str| Latency::of(&run["latency_us"][class]);
         Ok(Prediction { small: latency("small"), large: latency("large") })
     }
@@ -77,8 +67,9 @@ impl Model<'_> {
     fn run(&self, design: Design, mix: &Mix, arguments: &[&str]) -> anyhow::Result<Value> {
         let mut command = Command::new(self.program);
         command.args(["sim", "dispatch", "--workers", "1", "--dispatch", design.name, "--json"]);
-        command.args(["--small-percentile", self.percentile, "--costs"]).arg(costs_file(self.costs, design));
-        command.args(mix.arguments()).args(arguments);
+        let slice = SLICE_BYTES.to_string();
+        command.args(["--threshold", self.threshold, "--large-order", "shortest", "--slice", &slice]);
+        command.arg("--costs").arg(self.costs).args(mix.arguments()).args(arguments);
         Ok(driver::json(command)?["runs"][0].take())
     }
 }

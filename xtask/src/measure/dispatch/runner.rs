@@ -3,6 +3,7 @@
 use std::{fmt::Write as _, path::Path};
 
 use anyhow::{Context, ensure};
+use minos_testkit::Client;
 use serde_json::Value;
 
 use super::{
@@ -17,6 +18,8 @@ use crate::measure::{
 /// Linux takes a twentieth of each second from those that spin under SCHED_FIFO and leave nothing to others: a run must
 /// be over before, with its warm-up, and one must not follow upon the other.
 const SPINNING_MILLIS_MAX: u32 = 650;
+/// Times that a measurement is made again.
+const REPETITIONS_MAX: u32 = 2;
 const DRAIN: &str = "600ms";
 
 /// Latencies of one class of requests, in microseconds.
@@ -36,9 +39,26 @@ pub(super) struct Sample {
     pub(super) large: Latency,
     pub(super) lost: u64,
     pub(super) server_cpu_us: f64,
+    /// What the server counted, warm-up and all.
+    pub(super) work: Work,
+    /// Shares of the driver's time.
+    driver_busy: f64,
+    driver_sending: f64,
     send_lag_p99_us: f64,
     stolen_percent: f64,
 }
+
+/// What the workers of a server have done.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Work {
+    requests: f64,
+    busy_ns: f64,
+    larges: f64,
+    large_ns: f64,
+}
+
+/// Quantiles of latencies, in percent.
+pub(super) const QUANTILES: [f64; 4] = [50.0, 90.0, 99.0, 99.9];
 
 /// All samples of one case.
 #[derive(Clone, Debug, Default)]
@@ -84,12 +104,15 @@ pub(super) struct Runner<'a> {
     csv: String,
     gaps: Vec<Gaps>,
     stolen_percent: Samples,
+    /// Measurements that were made again.
+    repeated: u32,
 }
 
 impl<'a> Runner<'a> {
     pub(super) fn new(program: &'a Path, millis: u32) -> Self {
         let header = "case,round,server,arguments,achieved_per_s,lost,server_cpu_us,small_p50_us,small_p90_us,small_p99_us,\
-                      small_p999_us,large_p50_us,large_p90_us,large_p99_us,large_p999_us,send_lag_p99_us,stolen_percent\n";
+                      small_p999_us,large_p50_us,large_p90_us,large_p99_us,large_p999_us,send_lag_p99_us,stolen_percent,\
+                      worker_busy_ns,driver_busy\n";
         Self {
             program,
             millis,
@@ -97,6 +120,7 @@ impl<'a> Runner<'a> {
             csv: header.to_owned(),
             gaps: Vec::new(),
             stolen_percent: Samples::default(),
+            repeated: 0,
         }
     }
 
@@ -154,6 +178,14 @@ impl<'a> Runner<'a> {
         )
     }
 
+    /// How many measurements were made again.
+    pub(super) fn repetitions_in_words(&self) -> String {
+        let repeated = self.repeated;
+        format!(
+            "{repeated} measurements were made again, at most {REPETITIONS_MAX} times each, because it did."
+        )
+    }
+
     /// Looks at what the machine itself takes; once a round, when nothing else runs.
     pub(super) fn look_at_machine(&mut self) {
         self.gaps.push(Gaps::measure());
@@ -174,9 +206,11 @@ impl<'a> Runner<'a> {
         if self.is_realtime {
             case.pace.pause();
         }
-        let before = Stolen::now()?;
+        let (worked, before) = (Work::of(contest)?, Stolen::now()?);
         let result = self.once(contest, case.pace, arguments)?;
-        let sample = Sample::of(&result, Stolen::now()?.percent_since(before))
+        let stolen_percent = Stolen::now()?.percent_since(before);
+        let work = Work::of(contest)?.since(&worked);
+        let sample = Sample::of(&result, work, stolen_percent)
             .with_context(|| format!("{} of {}", case.name, contest.name))?;
         self.stolen_percent.push(sample.stolen_percent);
         let Sample { small, large, .. } = sample;
@@ -185,7 +219,26 @@ impl<'a> Runner<'a> {
         for Latency { p50_us, p90_us, p99_us, p999_us } in [small, large] {
             write!(self.csv, ",{p50_us},{p90_us},{p99_us},{p999_us}")?;
         }
-        writeln!(self.csv, ",{},{:.2}", sample.send_lag_p99_us, sample.stolen_percent)?;
+        write!(self.csv, ",{},{:.2}", sample.send_lag_p99_us, sample.stolen_percent)?;
+        writeln!(self.csv, ",{:.0},{}", sample.work.busy_ns(), sample.driver_busy)?;
+        Ok(sample)
+    }
+
+    /// The same, and once more, at most twice, if the hypervisor has taken a processor meanwhile.
+    pub(super) fn measure_undisturbed(
+        &mut self,
+        contest: &Contest,
+        case: Case<'_>,
+        arguments: &[&str],
+    ) -> anyhow::Result<Sample> {
+        let mut sample = self.measure(contest, case, arguments)?;
+        for _ in 0..REPETITIONS_MAX {
+            if sample.stolen_percent == 0.0 {
+                break;
+            }
+            self.repeated += 1;
+            sample = self.measure(contest, case, arguments)?;
+        }
         Ok(sample)
     }
 
@@ -206,7 +259,7 @@ impl<'a> Runner<'a> {
 }
 
 impl Sample {
-    fn of(result: &Value, stolen_percent: f64) -> anyhow::Result<Self> {
+    fn of(result: &Value, work: Work, stolen_percent: f64) -> anyhow::Result<Self> {
         ensure!(result["errors"] == 0, "{} errors: {}", result["errors"], result["errors_by_kind"]);
         let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
         Ok(Self {
@@ -215,13 +268,72 @@ impl Sample {
             large: Latency::of(&result["latency_us"]["large"]),
             lost: result["lost"].as_u64().unwrap_or(0),
             server_cpu_us: number(&result["server_cpu_us_per_op"]),
+            work,
+            driver_busy: number(&result["driver"]["busy"]),
+            driver_sending: number(&result["driver"]["sending"]),
             send_lag_p99_us: number(&result["driver"]["send_lag_us"]["p99"]),
             stolen_percent,
         })
     }
+
+    /// The driver's time to send a request, and what else it takes.
+    pub(super) fn driver_sending_ns(&self) -> f64 {
+        1e9 * self.driver_sending / self.achieved_per_s
+    }
+
+    pub(super) fn driver_receiving_ns(&self) -> f64 {
+        1e9 * (self.driver_busy - self.driver_sending) / self.achieved_per_s
+    }
+}
+
+impl Work {
+    fn of(contest: &Contest) -> anyhow::Result<Self> {
+        let mut client = Client::connect(contest.address())?;
+        let mut work = Self::default();
+        for (name, value) in [client.stats("")?, client.stats("minos")?].concat() {
+            let sum = match name.rsplit(':').next() {
+                Some("cmd_get" | "cmd_set") => &mut work.requests,
+                Some("busy_ns") => &mut work.busy_ns,
+                Some("large_completed") => &mut work.larges,
+                Some("large_ns") => &mut work.large_ns,
+                _ => continue,
+            };
+            *sum += value.parse::<f64>().with_context(|| format!("{name} {value}"))?;
+        }
+        Ok(work)
+    }
+
+    fn since(&self, before: &Self) -> Self {
+        Self {
+            requests: self.requests - before.requests,
+            busy_ns: self.busy_ns - before.busy_ns,
+            larges: self.larges - before.larges,
+            large_ns: self.large_ns - before.large_ns,
+        }
+    }
+
+    /// Time of workers for a request.
+    pub(super) fn busy_ns(&self) -> f64 {
+        self.busy_ns / self.requests
+    }
+
+    /// The same beside the moving of large values' bytes.
+    pub(super) fn rest_ns(&self) -> f64 {
+        (self.busy_ns - self.large_ns) / self.requests
+    }
+
+    /// Time to move a large value's bytes.
+    pub(super) fn large_ns(&self) -> f64 {
+        self.large_ns / self.larges
+    }
 }
 
 impl Latency {
+    /// In the order of [`QUANTILES`].
+    pub(super) fn quantiles_us(&self) -> [f64; 4] {
+        [self.p50_us, self.p90_us, self.p99_us, self.p999_us]
+    }
+
     /// From an object with these percentiles, of the driver or of the simulator.
     pub(super) fn of(value: &Value) -> Self {
         let number = |name: &str| value[name].as_f64().unwrap_or(f64::NAN);

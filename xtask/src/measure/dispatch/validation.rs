@@ -1,16 +1,14 @@
 //! Predicted beside measured latencies.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{fs, path::Path};
 
 use anyhow::{Context, ensure};
 
 use super::{
-    Extent, calibration,
+    CONNECTIONS, Extent,
+    calibration::Calibration,
     designs::{Contest, Design, KEYHASH, SIZE_AWARE},
-    model::{Mix, Model, Prediction, costs_file},
+    model::{Mix, Model, Prediction},
     runner::{Case, Latency, Runner, Sample, Series},
     scatter::{Class, Point},
     target,
@@ -28,18 +26,22 @@ const MIXES: [Mix; 4] = [
     Mix { large_percent: "10", large_max: "100000" },
     Mix { large_percent: "10", large_max: "500000" },
 ];
-/// Shares of what the simulator says that one worker can serve.
-const LOADS: [f64; 3] = [0.3, 0.55, 0.8];
+/// Shares of what the simulator says that one worker can serve. The driver takes about as long for a request: where both have
+/// little to spare, how fast the machine is changes by more from second to second than that.
+const LOADS: [f64; 3] = [0.2, 0.4, 0.6];
 const DESIGNS: [Design; 2] = [KEYHASH, SIZE_AWARE];
-/// Of the sizes; ten of a hundred requests are large in some mixes.
-const PERCENTILE: &str = "85";
-const ITEMS: [&str; 6] = ["--workload", "etc", "--keys", "20000", "--large-keys", "400"];
-/// Of each measurement of a cost: the kernel does not always know in time what a thread has taken that nothing interrupts.
-const CALIBRATION_ROUNDS_MIN: u32 = 3;
+/// Up to which a worker alone serves all requests when they come.
+const THRESHOLD: &str = "16k";
+const ITEMS: [&str; 8] =
+    ["--workload", "etc", "--keys", "20000", "--large-keys", "400", "--connections", CONNECTIONS];
 /// How far a prediction may be from what was measured.
 const ERROR_MAX: f64 = 0.25;
 /// Where the costs are that no server has to be measured for.
 const COSTS_DEFAULT: &str = "docs/results/costs-sockets.toml";
+
+const P50: fn(&Latency) -> f64 = |latency| latency.p50_us;
+const P90: fn(&Latency) -> f64 = |latency| latency.p90_us;
+const P99: fn(&Latency) -> f64 = |latency| latency.p99_us;
 
 /// What was measured of a design under a mix and a load, and what is predicted.
 struct Row {
@@ -54,39 +56,38 @@ struct Row {
 /// What was measured and predicted.
 pub(super) struct Outcome {
     rows: Vec<Row>,
-    /// Of each of the designs.
-    costs: Vec<toml::Table>,
+    costs: toml::Table,
 }
 
-/// Calibrates, measures and predicts; writes the costs to files that are called after the designs.
+/// Calibrates, measures and predicts; writes the costs to a file in the folder `out`. Costs are measured anew in each round,
+/// because the machine is not always equally fast.
 pub(super) fn measure(
     runner: &mut Runner<'_>,
     program: &Path,
     extent: &Extent,
-    costs: Option<&Path>,
+    given: Option<&Path>,
     out: &Path,
 ) -> anyhow::Result<Outcome> {
-    let start = |design| Contest::start_spinning(program, design, PERCENTILE, extent.native);
+    let start = |design| Contest::start_spinning(program, design, THRESHOLD, extent.native);
     let contests = [start(KEYHASH)?, start(SIZE_AWARE)?];
     runner.prepare_spinning(&[&contests[0], &contests[1]])?;
-    let base = costs.map_or_else(|| PathBuf::from(COSTS_DEFAULT), Path::to_owned);
-    let mut costs = Vec::with_capacity(DESIGNS.len());
-    for (design, spinning) in DESIGNS.into_iter().zip(&contests) {
-        costs.push(if extent.native {
-            toml::from_str(&fs::read_to_string(&base).with_context(|| base.display().to_string())?)?
-        } else {
-            let busy = Contest::start_sleeping(program, design)?;
-            runner.prepare_spinning(&[&busy])?;
-            calibration::over_tcp(runner, &busy, spinning, &base, extent.rounds.max(CALIBRATION_ROUNDS_MIN))?
-        });
-        let file = costs_file(out, design);
-        fs::write(&file, toml::to_string(costs.last().unwrap_or(&toml::Table::new()))?)?;
-    }
-    let model = Model { program, costs: out, percentile: PERCENTILE };
-    let mut rows = rows(&model)?;
+    let base = given.unwrap_or(Path::new(COSTS_DEFAULT));
+    let file = out.join("dispatch-costs.toml");
+    let model = Model { program, costs: &file, threshold: THRESHOLD };
+    let mut calibration = (!extent.native).then(Calibration::default);
+    let mut costs = read(base)?;
+    let mut rows = Vec::new();
     for round in 1..=extent.rounds {
         eprintln!("dispatch-model: round {round} of {}", extent.rounds);
         runner.look_at_machine();
+        if let Some(calibration) = &mut calibration {
+            calibration.round(runner, contests.each_ref(), round)?;
+            costs = calibration.costs(read(base)?);
+        }
+        fs::write(&file, toml::to_string(&costs)?)?;
+        if rows.is_empty() {
+            rows = self::rows(&model)?;
+        }
         measure_round(runner, &contests, &mut rows, round)?;
     }
     drop(contests);
@@ -94,6 +95,11 @@ pub(super) fn measure(
         row.prediction = Some(model.predict(row.design, &row.mix, row.rate)?);
     }
     Ok(Outcome { rows, costs })
+}
+
+fn read(costs: &Path) -> anyhow::Result<toml::Table> {
+    let text = fs::read_to_string(costs).with_context(|| costs.display().to_string())?;
+    toml::from_str(&text).with_context(|| costs.display().to_string())
 }
 
 fn rows(model: &Model<'_>) -> anyhow::Result<Vec<Row>> {
@@ -130,7 +136,8 @@ fn measure_round(
         let name = format!("load {}", row.load);
         let rate = format!("{:.0}", row.rate);
         let case = Case { name: &name, round, pace: Pace::Spin };
-        row.series.0.push(runner.measure(contest, case, &[&items[..], &["--rate", &rate]].concat())?);
+        let arguments = [&items[..], &["--rate", &rate]].concat();
+        row.series.0.push(runner.measure_undisturbed(contest, case, &arguments)?);
     }
     Ok(())
 }
@@ -160,12 +167,12 @@ impl Outcome {
     /// The 99th percentiles of all rows, predicted and measured in the round in which they were lowest: what the
     /// machine takes only ever adds to them.
     pub(super) fn points(&self) -> Vec<Point> {
-        self.points_of(Samples::min)
+        self.points_of(P99, Samples::min)
     }
 
-    fn points_of(&self, figure: fn(&Samples) -> f64) -> Vec<Point> {
+    fn points_of(&self, latency: fn(&Latency) -> f64, figure: fn(&Samples) -> f64) -> Vec<Point> {
         let point = |(row, class): (&Row, Class)| {
-            let (measured, predicted_us) = row.latency(class, |latency| latency.p99_us);
+            let (measured, predicted_us) = row.latency(class, latency);
             Point { design: row.design.name, class, predicted_us, measured_us: figure(&measured) }
         };
         let rows = self.rows.iter();
@@ -174,31 +181,39 @@ impl Outcome {
 
     /// How many predictions are near enough.
     pub(super) fn verdict(&self) -> String {
-        let mut text = "| 99th percentiles predicted | wanted | measured | |\n|---|---|---|---|\n".to_owned();
-        let rounds =
-            [("quietest round", self.points()), ("median of the rounds", self.points_of(Samples::median))];
-        for (of_which, points) in &rounds {
+        let mut text = "| predicted | wanted | measured | |\n|---|---|---|---|\n".to_owned();
+        for (of_which, points) in [
+            ("99th percentiles, quietest round", self.points()),
+            ("99th percentiles, median of the rounds", self.points_of(P99, Samples::median)),
+            ("90th percentiles, median of the rounds", self.points_of(P90, Samples::median)),
+            ("medians, median of the rounds", self.points_of(P50, Samples::median)),
+        ] {
             for class in [Class::Small, Class::Large] {
                 for design in DESIGNS {
-                    let what = format!("{} requests, {}, {of_which}", class.name(), design.name);
-                    text += &near(&what, points, |point| point.class == class && point.design == design.name);
+                    let what = format!("{of_which}: {} requests, {}", class.name(), design.name);
+                    text +=
+                        &near(&what, &points, |point| point.class == class && point.design == design.name);
                 }
             }
+            text += &near(&format!("{of_which}: all"), &points, |_| true);
         }
+        text += &self.control();
         text
     }
 
-    pub(super) fn reports(&self) -> [Report; 3] {
-        let title = "Costs";
-        let note = "What the simulator goes by, in nanoseconds unless the name says otherwise.";
-        let mut costs = Report::new(title, note, &["cost"]);
-        costs.columns.extend(DESIGNS.map(|design| design.name.to_owned()));
-        for name in self.costs.first().into_iter().flat_map(toml::Table::keys) {
-            let values = self.costs.iter().map(|costs| costs.get(name).and_then(toml::Value::as_float));
-            let Some(values) = values.collect::<Option<Vec<f64>>>() else { continue };
-            let values = values.iter().map(|value| format!("{value}"));
-            costs.rows.push(std::iter::once(name.clone()).chain(values).collect());
+    /// How well the machine repeats itself: no prediction can be nearer.
+    fn control(&self) -> String {
+        let mut points = self.points();
+        for (point, again) in points.iter_mut().zip(self.points_of(P99, second_lowest)) {
+            point.predicted_us = again.measured_us;
         }
+        near("control, 99th percentiles: second quietest round against the quietest", &points, |_| true)
+    }
+
+    pub(super) fn reports(&self) -> [Report; 3] {
+        let note = "What the simulator goes by, in nanoseconds unless the name says otherwise.";
+        let mut costs = Report::new("Costs", note, &["cost", "value"]);
+        flatten("", &toml::Value::Table(self.costs.clone()), &mut costs.rows);
         [self.report(Class::Small), self.report(Class::Large), costs]
     }
 
@@ -224,12 +239,30 @@ impl Outcome {
         for row in &self.rows {
             let mut cells = [row.mix.large_percent, row.mix.large_max].map(str::to_owned).to_vec();
             cells.extend([row.load.to_string(), format!("{:.0}", row.rate), row.design.name.to_owned()]);
-            let figures: [fn(&Latency) -> f64; 3] =
-                [|latency| latency.p50_us, |latency| latency.p90_us, |latency| latency.p99_us];
-            cells.extend(figures.into_iter().flat_map(|figure| row.cells(class, figure)));
+            cells.extend([P50, P90, P99].into_iter().flat_map(|figure| row.cells(class, figure)));
             report.rows.push(cells);
         }
         report
+    }
+}
+
+/// The lowest but one; the only one, if there is no other.
+fn second_lowest(samples: &Samples) -> f64 {
+    samples.all().take(2).last().unwrap_or(f64::NAN)
+}
+
+/// The numbers in a value of that name, with the names of those within it.
+fn flatten(name: &str, value: &toml::Value, rows: &mut Vec<Vec<String>>) {
+    let within = |inner: &str| if name.is_empty() { inner.to_owned() } else { format!("{name}.{inner}") };
+    match value {
+        toml::Value::Table(table) => {
+            table.iter().for_each(|(inner, value)| flatten(&within(inner), value, rows));
+        }
+        toml::Value::Array(values) => values.iter().enumerate().for_each(|(index, value)| {
+            flatten(&within(&index.to_string()), value, rows);
+        }),
+        toml::Value::Float(number) => rows.push(vec![name.to_owned(), number.to_string()]),
+        _ => {}
     }
 }
 
