@@ -34,6 +34,17 @@ use crate::{
 /// large value that have to be copied because they came with its head.
 const RECEIVE_BYTES: usize = 16 << 10;
 
+/// What no turn of the loop takes if its processor is left to it and no request takes that long: bursts and slices are
+/// bounded.
+pub(crate) const LONG_TURN: Duration = Duration::from_millis(1);
+
+/// A turn of the loop.
+struct Turn {
+    began: Instant,
+    /// It found something to do.
+    worked: bool,
+}
+
 /// One worker: a thread with an RX queue, two rings and a set of large transfers.
 ///
 /// What the discipline does about sizes, and the poller, are types, so that the path of a request holds no
@@ -154,10 +165,10 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
         if !D::SHARES_RINGS {
             self.empty_ring();
         }
-        let mut busy_since = None;
+        let mut last = None;
         while !shared.stop.is_requested() {
             self.read_clock();
-            self.count_busy(busy_since.take());
+            self.count_turn(last.take());
             if self.placement.refresh(&shared.plan) {
                 self.note_plan();
                 if self.placement.dispatch() != dispatch {
@@ -166,16 +177,17 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
             }
             let worked = self.turn::<D>();
             self.keep_house();
+            last = Some(Turn { began: self.now, worked });
             if worked {
-                busy_since = Some(self.now);
                 if self.idle.worked(self.now) && !self.large.is_runnable() {
                     // What came home in this turn may be others' to poll.
                     self.pass_on(self.id.index());
                     self.read_clock();
-                    self.count_busy(busy_since.take());
+                    self.count_turn(last.take());
                     self.sleep();
                 }
             } else if self.idle.may_sleep(self.now) {
+                last = None;
                 self.sleep();
             } else {
                 std::hint::spin_loop();
@@ -213,10 +225,15 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
         &self.shared.workers[self.id.index()]
     }
 
-    /// Counts the time since a turn began that found work.
-    fn count_busy(&self, since: Option<Instant>) {
-        if let Some(since) = since {
-            self.mine().metrics.busy_ns.add(self.now.saturating_duration_since(since).as_nanos() as u64);
+    /// Counts the time of a turn that has just ended.
+    fn count_turn(&self, turn: Option<Turn>) {
+        let Some(Turn { began, worked }) = turn else { return };
+        let (time, metrics) = (self.now.saturating_duration_since(began), &self.mine().metrics);
+        if worked {
+            metrics.busy_ns.add(time.as_nanos() as u64);
+        }
+        if time > LONG_TURN {
+            metrics.long_turns.add(1);
         }
     }
 

@@ -25,6 +25,7 @@ fn config(target: &str) -> RunConfig {
         cpus: Vec::new(),
         server_pid: None,
         // Long, because a busy machine must not lose anything.
+        receive_buffer: None,
         datagrams: DatagramOptions { timeout: Duration::from_secs(8), ..DatagramOptions::default() },
     }
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use minos_workload::{Arrivals, DatagramOptions, Pace, Report, RunConfig, Shape, Workload, load, run};
+use minos_workload::{
+    Arrivals, DatagramOptions, DriverShare, Pace, Report, RunConfig, Shape, Workload, load, run,
+};
 
 mod fake;
 use fake::{FakeServer, Fault};
@@ -22,6 +24,7 @@ fn config(server: &FakeServer) -> RunConfig {
         check_contents: true,
         cpus: Vec::new(),
         server_pid: None,
+        receive_buffer: Some(64 << 10),
         datagrams: DatagramOptions::default(),
     }
 }
@@ -71,12 +74,16 @@ fn a_driver_that_spins_says_how_busy_it_is() {
         let share = report.driver;
         let (busy, sending) = (share.busy.unwrap(), share.sending.unwrap());
         assert!(0.0 < sending && sending < busy && busy <= 1.0, "{share:?}");
+        // Each of them takes more than a millisecond.
+        let most = report.duration_s * 1e3 + 1e3;
+        assert!(share.long_turns.is_some_and(|turns| (turns as f64) < most), "{share:?}");
         busy
     };
     let (little, much) = (at(500.0), at(8000.0));
     assert!(much > 2.0 * little, "{little} at 500 and {much} at 8000 requests a second");
     let sleeping = measured(&server, &workload, &RunConfig { pace: Pace::Sleep, ..config(&server) });
-    assert_eq!((sleeping.driver.busy, sleeping.driver.sending), (None, None));
+    let DriverShare { busy, sending, long_turns, .. } = sleeping.driver;
+    assert_eq!((busy, sending, long_turns), (None, None, None));
 }
 
 /// A driver that only wakes to send finds its answers late, and does not count that as the server's time.

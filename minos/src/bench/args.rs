@@ -45,6 +45,11 @@ pub(crate) struct BenchArgs {
     #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     connections: u32,
 
+    /// Room for what arrives on a TCP connection, at most net.core.rmem_max: a value that does not fit comes in parts, each
+    /// after the driver has taken the last [default: as much as the system gives it, which grows with use].
+    #[arg(long, value_name = "SIZE")]
+    receive_buffer: Option<SizeText>,
+
     /// Driver threads.
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: u16,
@@ -181,15 +186,15 @@ impl BenchArgs {
         if let (BenchTarget::Server(_), Some(option)) = (&self.target, self.inproc.first_given()) {
             bail!("{option} goes with --target inproc://cache or inproc://store only");
         }
-        self.check_datagrams()?;
+        self.check_target()?;
         if self.pipeline.is_some() && matches!(self.rate, Some(Rate::PerSecond(_))) {
             bail!("--pipeline is a closed loop: it goes with --rate max only");
         }
         Ok(())
     }
 
-    /// Looks at what only datagrams ask for.
-    fn check_datagrams(&self) -> Result<()> {
+    /// Looks at what goes with some targets only.
+    fn check_target(&self) -> Result<()> {
         let target = match &self.target {
             BenchTarget::Server(target) => Some(target),
             BenchTarget::InProcess(_) => None,
@@ -199,6 +204,10 @@ impl BenchArgs {
         }
         if self.timeout.is_some() && target.is_none_or(|target| !matches!(target.place, Place::Udp(_))) {
             bail!("--timeout goes with datagrams only: --target minos:// or memcached+udp://");
+        }
+        if self.receive_buffer.is_some() && target.is_none_or(|target| !matches!(target.place, Place::Tcp(_)))
+        {
+            bail!("--receive-buffer goes with TCP only: --target memcached:// or resp://");
         }
         Ok(())
     }
@@ -235,6 +244,7 @@ impl BenchArgs {
             check_contents: self.verify,
             cpus: self.pin.clone(),
             server_pid: self.server_pid,
+            receive_buffer: self.receive_buffer.map(|size| size.0 as usize),
             datagrams: self.datagram_options(),
         }
     }

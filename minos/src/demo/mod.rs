@@ -117,6 +117,7 @@ fn play(args: &DemoArgs, act: &Act, target: &Target, cpus: &[usize]) -> Result<R
         check_contents: false,
         cpus: if cpus.len() > 1 { cpus.last().copied().into_iter().collect() } else { Vec::new() },
         server_pid: None,
+        receive_buffer: None,
         datagrams: DatagramOptions::default(),
     };
     fill(&config, &act.workload, args.json)?;

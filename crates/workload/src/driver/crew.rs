@@ -160,7 +160,7 @@ impl<'a> Crew<'a> {
 
     /// Adds a connection or a socket for the stream of this number.
     fn connect(&self, seats: &mut Seats<'a>, stream: usize) -> io::Result<()> {
-        let RunConfig { target, check_contents, datagrams, .. } = self.config;
+        let RunConfig { target, check_contents, receive_buffer, datagrams, .. } = self.config;
         let dataset = &self.workload.dataset;
         let terms = Terms {
             width: self.orders.keys_per_get,
@@ -171,7 +171,7 @@ impl<'a> Crew<'a> {
         match seats {
             Seats::Connections(connections) => {
                 let Manner::Stream(protocol) = target.manner() else { return Ok(()) };
-                let fd = target.connect()?;
+                let fd = target.connect(*receive_buffer)?;
                 connections.push(Connection::new(fd, protocol, dataset, *check_contents, stream));
             }
             Seats::Native(links) => {

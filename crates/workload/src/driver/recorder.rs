@@ -85,6 +85,8 @@ pub(super) struct DriverTime {
     pub(super) busy_ns: u64,
     /// In composing requests and giving them to the kernel.
     pub(super) sending_ns: u64,
+    /// Turns that took longer than [`LONG_TURN_NS`](super::schedule::LONG_TURN_NS).
+    pub(super) long_turns: u64,
 }
 
 impl Recorder {
@@ -171,6 +173,7 @@ impl Recorder {
         self.time.all_ns += other.time.all_ns;
         self.time.busy_ns += other.time.busy_ns;
         self.time.sending_ns += other.time.sending_ns;
+        self.time.long_turns += other.time.long_turns;
     }
 }
 

@@ -96,6 +96,10 @@ pub struct DriverShare {
     /// Share of their time that sending took them, if they spin.
     #[serde(default)]
     pub sending: Option<f64>,
+    /// Times that one of its threads took longer than a millisecond to look again for something to do, if they spin: what
+    /// came or was due meanwhile waited.
+    #[serde(default)]
+    pub long_turns: Option<u64>,
 }
 
 /// What a load came to.
@@ -175,6 +179,7 @@ impl DriverShare {
             kernel_stamped: if replies == 0 { 0.0 } else { stamped as f64 / replies as f64 },
             busy: share(recorder.time.busy_ns),
             sending: share(recorder.time.sending_ns),
+            long_turns: (all_ns > 0).then_some(recorder.time.long_turns),
         }
     }
 }

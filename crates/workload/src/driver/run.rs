@@ -40,6 +40,8 @@ pub struct RunConfig {
     pub cpus: Vec<usize>,
     /// The server's process, if it is known; else it is looked for by its port.
     pub server_pid: Option<u32>,
+    /// Bytes of room for what arrives on a TCP connection; as many as the system gives it, if this is none.
+    pub receive_buffer: Option<usize>,
     /// What only datagrams ask for.
     pub datagrams: DatagramOptions,
 }

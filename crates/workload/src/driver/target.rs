@@ -10,6 +10,7 @@ use std::{
 
 use minos_net::timestamp::enable_arrival_stamps;
 use minos_proto::client::Protocol;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use super::cpu::{datagram_server_pid, server_pid};
 
@@ -123,8 +124,9 @@ impl Target {
         }
     }
 
-    /// A connection that does not block, whose arrivals are dated by the kernel where it can.
-    pub(super) fn connect(&self) -> io::Result<OwnedFd> {
+    /// A connection that does not block, whose arrivals are dated by the kernel where it can; over TCP with so many bytes
+    /// of room for what arrives, or as many as the system gives it.
+    pub(super) fn connect(&self, receive_buffer: Option<usize>) -> io::Result<OwnedFd> {
         match &self.place {
             Place::Unix(path) => {
                 let stream = UnixStream::connect(path)?;
@@ -132,7 +134,10 @@ impl Target {
                 Ok(stream.into())
             }
             Place::Tcp(address) => {
-                let stream = TcpStream::connect(address.as_str())?;
+                let stream = match receive_buffer {
+                    Some(bytes) => connect_with_room(address, bytes)?,
+                    None => TcpStream::connect(address.as_str())?,
+                };
                 stream.set_nodelay(true)?;
                 stream.set_nonblocking(true)?;
                 // Without stamps arrivals are dated when they are received; the report says so.
@@ -161,9 +166,38 @@ impl Target {
     }
 }
 
+/// Connects to the first address that `address` stands for. The room must be known before: the window that a peer is told
+/// of never grows beyond what it was when the connection began.
+fn connect_with_room(address: &str, bytes: usize) -> io::Result<TcpStream> {
+    let address = address.to_socket_addrs()?.next().ok_or(io::ErrorKind::AddrNotAvailable)?;
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    sockopt::set_socket_recv_buffer_size(&socket, bytes)?;
+    // Linux takes twice as much, for its own needs, and less than asked for without a word.
+    let given = sockopt::socket_recv_buffer_size(&socket)? / 2;
+    if given < bytes {
+        return Err(io::Error::other(format!(
+            "the system gives a socket {given} bytes to receive with, not {bytes} (net.core.rmem_max)"
+        )));
+    }
+    rustix::net::connect(&socket, &address)?;
+    Ok(socket.into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_connection_has_the_room_that_is_asked_for() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let place = Place::Tcp(listener.local_addr().unwrap().to_string());
+        let target = Target { protocol: TargetProtocol::Memcached, place };
+        let connection = target.connect(Some(100_000)).unwrap();
+        assert_eq!(sockopt::socket_recv_buffer_size(&connection).unwrap(), 200_000);
+        let error = target.connect(Some(1 << 30)).unwrap_err().to_string();
+        assert!(error.contains("net.core.rmem_max"), "{error}");
+    }
 
     #[test]
     fn reads_what_it_prints() {

@@ -205,6 +205,7 @@ fn common(plan: &Plan<'_>, tallies: &mut [Tally]) -> Report {
             kernel_stamped: 0.0,
             busy: None,
             sending: None,
+            long_turns: None,
         },
         duration_s: plan.duration.as_secs_f64(),
         target: plan.table.to_string(),
