@@ -171,6 +171,19 @@ fn the_first_request_after_a_pause_pays_for_it() {
 }
 
 #[test]
+fn what_comes_behind_a_large_request_on_a_connection_waits_for_it() {
+    let p999 = |design, connections| {
+        let spec = Spec { connections, requests: 200_000, percentile: 99.9, ..spec(design, 1e6, 0.5) };
+        run(&spec).unwrap().latency_us.small.percentile.value
+    };
+    let [alone, many, few] = [0, 100_000, 16].map(|connections| p999(Design::SizeAware, connections));
+    assert!(many < 1.2 * alone && few > 3.0 * alone, "{alone}, {many} and {few} us");
+    // Who serves everything at once keeps the order anyway.
+    let [alone, few] = [0, 16].map(|connections| p999(Design::KeyHash, connections));
+    assert!((few / alone - 1.0).abs() < 0.3, "{alone} and {few} us");
+}
+
+#[test]
 fn few_clients_are_a_queue_of_their_own() {
     let client = ClientCosts { send_ns: 300.0, receive_ns: 200.0, ..ClientCosts::default() };
     let costs = Costs { client, link_gbps: 1e5, ..Costs::kernel_bypass() };
@@ -277,6 +290,7 @@ fn what_cannot_be_is_refused_by_name() {
         ("epoch-requests", Spec { epoch_requests: 1, ..good.clone() }),
         ("clients", Spec { clients: 0, ..good.clone() }),
         ("clients", Spec { clients: 1 << 20, ..good.clone() }),
+        ("connections", Spec { connections: 1 << 20, ..good.clone() }),
         ("slice", Spec { slice_bytes: 0, ..good.clone() }),
         ("ring-max", Spec { ring_max: 0, ..good.clone() }),
         ("large-max", mix(Mix { large_max: 10, ..Mix::PAPER })),

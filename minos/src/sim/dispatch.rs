@@ -95,6 +95,11 @@ pub(crate) struct DispatchArgs {
     #[arg(long, value_name = "N", default_value_t = 56)]
     clients: usize,
 
+    /// Connections of all clients together, on which what comes behind a large request that was passed on waits for that
+    /// [default: none, as with datagrams].
+    #[arg(long, default_value_t = 0, value_name = "N", hide_default_value = true)]
+    connections: usize,
+
     /// Requests of a run, such as 500k or 2m
     #[arg(long, value_name = "N", default_value = "2m", value_parser = parse_count)]
     requests: u64,
@@ -201,6 +206,7 @@ impl DispatchArgs {
                 threshold: self.threshold,
                 large_order: self.large_order.into(),
                 clients: self.clients,
+                connections: self.connections,
                 slice_bytes: self.slice.unwrap_or(Spec::SLICE_BYTES),
                 requests: self.requests,
                 warmup_percent: self.warmup_percent,

@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::workload::Request;
+use super::{pauses::Pauses, workload::Request};
+use crate::Ticks;
 
 /// One thing that a client has to do.
 #[derive(Clone, Copy, Debug)]
@@ -20,8 +21,18 @@ pub(super) struct Part {
 }
 
 /// A client: it does one thing after the other.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Client {
     /// The first one is under way.
     pub(super) jobs: VecDeque<Job>,
+    pub(super) pauses: Pauses,
+    pub(super) busy: Ticks,
+    /// Of that, with sending.
+    pub(super) sending: Ticks,
+}
+
+impl Client {
+    pub(super) fn new(pauses: Pauses) -> Self {
+        Self { jobs: VecDeque::new(), pauses, busy: 0, sending: 0 }
+    }
 }

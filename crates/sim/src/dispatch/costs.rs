@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, fs, path::Path};
 
 use serde::{Deserialize, Serialize};
 
-use super::link::packets;
+/// Share of the time that pauses may take: a processor that stands still all the time ends nothing.
+const PAUSES_SHARE_MAX: f64 = 0.9;
 
 /// Costs, in nanoseconds of one worker's time unless the name says otherwise.
 ///
@@ -79,10 +80,9 @@ pub struct Costs {
     /// What clients have to do. Nothing by default: then they are as many as it takes.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub client: ClientCosts,
-    /// What machine, network and client do to some requests now and then, without any load: so much longer than half of
-    /// them others take. By increasing percentiles, with lines between them. Nobody takes longer by default.
+    /// How each processor stands still now and then, of workers and, where they take time, of clients. Never by default.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub jitter: Vec<Jitter>,
+    pub pauses: Vec<Pause>,
     /// What was measured with the others and is not simulated. For people.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub also_measured: BTreeMap<String, f64>,
@@ -113,31 +113,18 @@ pub struct ClientCosts {
     pub receive_ns: f64,
     /// For each byte of a value in it.
     pub received_byte_ns: f64,
+    /// A latency ends when the reply has come, not when the client has received it, as where a kernel dates what comes.
+    pub dates_arrivals: bool,
 }
 
-/// So many of a hundred requests take no more than so much longer, in nanoseconds; less than nothing is shorter.
+/// Pauses of one length, which come at random.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Jitter {
-    /// Above 0, below 100.
-    pub percentile: f64,
-    /// If the reply is one packet.
+#[serde(deny_unknown_fields)]
+pub struct Pause {
+    /// How many a second.
+    pub per_s: f64,
+    /// How long each takes, in nanoseconds.
     pub ns: f64,
-    /// If it is longer, beside its bytes.
-    pub long_reply_ns: f64,
-    /// For each byte of such a reply.
-    pub long_byte_ns: f64,
-}
-
-impl Jitter {
-    /// Of a reply of so many value bytes.
-    pub(super) fn of(&self, bytes_out: u64) -> f64 {
-        if packets(bytes_out) > 1 {
-            self.long_reply_ns + self.long_byte_ns * bytes_out as f64
-        } else {
-            self.ns
-        }
-    }
 }
 
 /// Whether a cost need not be written: figures that were drawn before there was such a cost say nothing of it.
@@ -233,7 +220,7 @@ impl Costs {
             }
         }
         check_signed("network_ns", self.network_ns)?;
-        self.check_jitter()?;
+        self.check_pauses()?;
         // A worker that looks for work in no time would look for ever at the same time.
         for (name, value) in [("poll_ns", self.poll_ns), ("ring_poll_ns", self.ring_poll())] {
             if !(1.0..=1e9).contains(&value) {
@@ -250,18 +237,21 @@ impl Costs {
         Ok(())
     }
 
-    fn check_jitter(&self) -> Result<(), CostsError> {
-        let mut above = 0.0;
-        for point in &self.jitter {
-            let percentile = point.percentile;
-            if !(percentile > above && percentile < 100.0) {
-                let allowed = "above 0 and those before it, below 100";
-                return Err(CostsError::Value { name: "jitter.percentile", value: percentile, allowed });
+    fn check_pauses(&self) -> Result<(), CostsError> {
+        let mut share = 0.0;
+        for &Pause { per_s, ns } in &self.pauses {
+            if !(per_s > 0.0 && per_s <= 1e6) {
+                let allowed = "above 0, at most 1e6";
+                return Err(CostsError::Value { name: "pauses.per_s", value: per_s, allowed });
             }
-            above = percentile;
-            check_signed("jitter.ns", point.ns)?;
-            check_signed("jitter.long_reply_ns", point.long_reply_ns)?;
-            check_signed("jitter.long_byte_ns", point.long_byte_ns)?;
+            if !(0.0..=1e9).contains(&ns) {
+                return Err(CostsError::Value { name: "pauses.ns", value: ns, allowed: "0 to 1e9" });
+            }
+            share += per_s * ns / 1e9;
+        }
+        if share > PAUSES_SHARE_MAX {
+            let allowed = "0 to 0.9 of the time, all together";
+            return Err(CostsError::Value { name: "pauses", value: share, allowed });
         }
         Ok(())
     }
@@ -371,7 +361,7 @@ mod tests {
             network_ns: -1.0,
             after_idle: AfterIdle { request_ns: 1.0, ..AfterIdle::default() },
             client: ClientCosts { send_ns: 2.0, ..ClientCosts::default() },
-            jitter: vec![Jitter { percentile: 50.0, ..Jitter::default() }],
+            pauses: vec![Pause { per_s: 250.0, ns: 30e3 }],
             spread_percent: measured.clone(),
             also_measured: measured,
             ..Costs::sockets()
@@ -393,13 +383,13 @@ mod tests {
         let client = ClientCosts { sent_byte_ns: -1.0, ..ClientCosts::default() };
         let bad = Costs { client, ..Costs::sockets() };
         assert!(bad.check().unwrap_err().to_string().starts_with("costs: client.sent_byte_ns: -1"));
-        let point = |percentile, ns| Jitter { percentile, ns, ..Jitter::default() };
-        for (jitter, name) in [
-            (vec![point(0.0, 1.0)], "jitter.percentile: 0"),
-            (vec![point(90.0, 1.0), point(90.0, 2.0)], "jitter.percentile: 90"),
-            (vec![point(50.0, f64::INFINITY)], "jitter.ns: inf"),
+        let pause = |per_s, ns| Pause { per_s, ns };
+        for (pauses, name) in [
+            (vec![pause(0.0, 1.0)], "pauses.per_s: 0"),
+            (vec![pause(1.0, 1.0), pause(1.0, -1.0)], "pauses.ns: -1"),
+            (vec![pause(500.0, 1e6), pause(500.0, 1e6)], "pauses: 1 is not allowed; allowed is 0 to 0.9"),
         ] {
-            let bad = Costs { jitter, ..Costs::sockets() };
+            let bad = Costs { pauses, ..Costs::sockets() };
             assert!(bad.check().unwrap_err().to_string().starts_with(&format!("costs: {name}")));
         }
         assert!(Costs::read(Path::new("/nowhere")).unwrap_err().to_string().contains("/nowhere"));

@@ -9,11 +9,13 @@
 //!
 //! What is left out: large values that are stored in slices, the caches of the processor beyond what comes after
 //! a pause, contention for locks and rings, lost packets (an RX queue that is full drops, and that is counted),
-//! and everything that the operating system does.
+//! and what the operating system does beside standing still.
 
 mod client;
+mod connections;
 mod costs;
 mod link;
+mod pauses;
 mod series;
 mod server;
 mod ticks;
@@ -27,7 +29,7 @@ use minos_sched::{
 };
 use serde::Serialize;
 
-pub use costs::{AfterIdle, ClientCosts, Costs, CostsError, Jitter};
+pub use costs::{AfterIdle, ClientCosts, Costs, CostsError, Pause};
 pub use series::Window;
 pub use worker::WorkerLoad;
 pub use workload::{Mix, MixError};
@@ -39,6 +41,8 @@ use crate::{Summary, parallel};
 pub const REQUESTS: std::ops::RangeInclusive<u64> = 1_000..=1_000_000_000;
 /// Fewest and most clients.
 pub const CLIENTS: std::ops::RangeInclusive<usize> = 1..=65_536;
+/// Most connections.
+pub const CONNECTIONS_MAX: usize = 1_000_000;
 /// Control epochs of a run, unless said otherwise: each must see enough large requests to tell their share,
 /// and the warm-up must see the first ones, because nothing is known before.
 pub const EPOCHS_DEFAULT: u64 = 20;
@@ -130,6 +134,9 @@ pub struct Spec {
     pub epoch_requests: u64,
     /// Clients, with a flow on the link towards the server each and, where the costs say so, one processor.
     pub clients: usize,
+    /// Connections of all clients together, each to one RX queue, on which what comes behind a large request that was passed on
+    /// waits for that; with none of them, nothing waits, and requests go to RX queues as the paper's.
+    pub connections: usize,
     /// Requests that an RX queue holds; further ones are dropped.
     pub queue_max: usize,
     /// Requests that a ring holds; who has one more waits.
@@ -161,6 +168,9 @@ pub enum SpecError {
     /// None, or too many.
     #[error("clients: {0} is not allowed; allowed is {min} to {max}", min = CLIENTS.start(), max = CLIENTS.end())]
     Clients(usize),
+    /// Too many connections.
+    #[error("connections: {0} is not allowed; allowed is 0 to {CONNECTIONS_MAX}")]
+    Connections(usize),
     /// No epoch.
     #[error("epoch-requests: {0} is not allowed; allowed is 100 or more")]
     Epoch(u64),
@@ -203,6 +213,7 @@ impl Spec {
             epoch_requests: 2_000_000 / EPOCHS_DEFAULT,
             // Threads of the paper's (Minos §5.4).
             clients: 56,
+            connections: 0,
             queue_max: 1 << 16,
             ring_max: 4096,
             reply_percent: 100.0,
@@ -244,6 +255,9 @@ impl Spec {
         if !CLIENTS.contains(&self.clients) {
             return Err(SpecError::Clients(self.clients));
         }
+        if self.connections > CONNECTIONS_MAX {
+            return Err(SpecError::Connections(self.connections));
+        }
         let slice_bytes = self.slice_bytes as usize;
         for (name, room) in
             [("queue-max", self.queue_max), ("ring-max", self.ring_max), ("slice", slice_bytes)]
@@ -282,6 +296,12 @@ pub struct Outcome {
     pub latency_us: Summary,
     /// Share of the time that the link from the server was busy.
     pub link_busy: f64,
+    /// Share of the time that clients' processors were busy; nothing, if what they do takes no time.
+    #[serde(skip_serializing_if = "costs::is_nothing")]
+    pub clients_busy: f64,
+    /// Share of the time that they sent.
+    #[serde(skip_serializing_if = "costs::is_nothing")]
+    pub clients_sending: f64,
     /// Workers that were large in the end.
     pub large_workers: usize,
     /// The load of each worker.

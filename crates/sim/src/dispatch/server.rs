@@ -2,22 +2,27 @@
 
 use std::collections::VecDeque;
 
-use minos_base::limits::BURST_MAX;
+use minos_base::limits::{BURST_MAX, WORKERS_MAX};
 use minos_sched::{
     Answers, Dispatch, Help, Intake, LargeOrder, Place, Pulls, RELIEF_SLICE_BYTES, Role, SizeHistogram,
-    WorkerId, WorkerSet,
+    Threshold, WorkerId, WorkerSet,
 };
 
 use super::{
     Outcome, Spec,
     client::{Client, Job, Part},
+    connections::Connections,
     link::{Link, packets},
+    pauses::Pauses,
     series::Series,
     ticks::{TICKS_A_NS, TickCosts},
     worker::{Step, Worker},
     workload::{Reply, Request, Requests},
 };
 use crate::{Calendar, Random, Recorder, Ticks};
+
+/// The first stream of random numbers that pauses are drawn from: one for each processor.
+const PAUSES_FROM: u64 = 16;
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
@@ -48,10 +53,11 @@ pub(super) struct Server<'s, D> {
     gaps: Random,
     choices: Random,
     replied: Random,
-    jitter: Random,
     inbound: Link<Request>,
     outbound: Link<Part>,
     clients: Vec<Client>,
+    connections: Connections,
+    connected: Random,
     queues: Vec<VecDeque<Request>>,
     rings: Vec<VecDeque<Request>>,
     workers: Vec<Worker>,
@@ -75,6 +81,9 @@ impl<'s, D: Dispatch> Server<'s, D> {
         let costs = TickCosts::new(&spec.costs);
         let warmup = (spec.requests as f64 * spec.warmup_percent / 100.0) as u64;
         let workers = spec.workers;
+        let pauses = |processor: usize| {
+            Pauses::new(&costs.pauses, Random::new(spec.seed, PAUSES_FROM + processor as u64))
+        };
         Self {
             answers: Answers::of::<D>(policy.plan()),
             policy,
@@ -83,14 +92,15 @@ impl<'s, D: Dispatch> Server<'s, D> {
             gaps: Random::new(spec.seed, 0),
             choices: Random::new(spec.seed, 2),
             replied: Random::new(spec.seed, 3),
-            jitter: Random::new(spec.seed, 4),
             inbound: Link::new(spec.clients, costs.link_byte),
-            clients: vec![Client::default(); spec.clients],
+            connections: Connections::new(spec.connections),
+            connected: Random::new(spec.seed, 4),
+            clients: (0..spec.clients).map(|client| Client::new(pauses(WORKERS_MAX + client))).collect(),
             // Small replies in the first half of the flows, large ones in the second, if they are kept apart.
             outbound: Link::new(2 * workers, costs.link_byte),
             queues: vec![VecDeque::new(); workers],
             rings: vec![VecDeque::new(); workers],
-            workers: (0..workers).map(|_| Worker::new()).collect(),
+            workers: (0..workers).map(|worker| Worker::new(pauses(worker))).collect(),
             idle: WorkerSet::first(workers),
             standby_is_large: false,
             sizes: SizeHistogram::new(),
@@ -175,6 +185,10 @@ impl<'s, D: Dispatch> Server<'s, D> {
         }
         self.sent += 1;
         request.client = self.choices.below(self.spec.clients) as u32;
+        if self.connections.len() > 0 {
+            request.connection = self.connected.below(self.connections.len()) as u32;
+            request.queue = (request.connection as usize % self.workers.len()) as u8;
+        }
         if self.costs.clients_are_busy() {
             self.give_client(request.client, Job::Send(request));
         } else {
@@ -194,10 +208,12 @@ impl<'s, D: Dispatch> Server<'s, D> {
 
     /// A part of a reply has come to its client.
     fn deliver(&mut self, part: Part) {
-        if self.costs.clients_are_busy() {
-            self.give_client(part.request.client, Job::Receive(part));
-        } else if part.is_last {
+        let takes_time = self.costs.clients_are_busy();
+        if part.is_last && (!takes_time || self.costs.arrivals_are_dated()) {
             self.complete(&part.request);
+        }
+        if takes_time {
+            self.give_client(part.request.client, Job::Receive(part));
         }
     }
 
@@ -206,19 +222,29 @@ impl<'s, D: Dispatch> Server<'s, D> {
         let jobs = &mut self.clients[client as usize].jobs;
         jobs.push_back(job);
         if jobs.len() == 1 {
-            self.calendar.after(self.costs.client(&job), Event::Client(client));
+            self.begin_job(client as usize);
+        }
+    }
+
+    /// Has a client begin the first thing that it has to do.
+    fn begin_job(&mut self, client: usize) {
+        let Client { jobs, pauses, busy, sending } = &mut self.clients[client];
+        if let Some(job) = jobs.front() {
+            let ticks = pauses.stretch(self.calendar.now(), self.costs.client(job));
+            *busy += ticks;
+            *sending += if matches!(job, Job::Send(_)) { ticks } else { 0 };
+            self.calendar.after(ticks, Event::Client(client as u32));
         }
     }
 
     fn client_has_done(&mut self, client: usize) {
-        let jobs = &mut self.clients[client].jobs;
-        let done = jobs.pop_front();
-        if let Some(next) = jobs.front() {
-            self.calendar.after(self.costs.client(next), Event::Client(client as u32));
-        }
+        let done = self.clients[client].jobs.pop_front();
+        self.begin_job(client);
         match done {
             Some(Job::Send(request)) => self.leave_client(request),
-            Some(Job::Receive(part)) if part.is_last => self.complete(&part.request),
+            Some(Job::Receive(part)) if part.is_last && !self.costs.arrivals_are_dated() => {
+                self.complete(&part.request);
+            }
             Some(Job::Receive(_)) | None => {}
         }
     }
@@ -230,6 +256,12 @@ impl<'s, D: Dispatch> Server<'s, D> {
             return;
         }
         request.arrived = self.calendar.now();
+        self.queue_up(request);
+    }
+
+    /// Puts a request in its RX queue, for whoever polls that.
+    fn queue_up(&mut self, request: Request) {
+        let queue = WorkerId(request.queue.into());
         self.queues[queue.index()].push_back(request);
         let takers = self.idle.and(self.answers.takers[queue.index()]);
         let comers =
@@ -260,6 +292,7 @@ impl<'s, D: Dispatch> Server<'s, D> {
     /// `worker` ends `step` after so long.
     fn after(&mut self, worker: WorkerId, ticks: Ticks, step: Step) {
         let state = &mut self.workers[worker.index()];
+        let ticks = state.pauses.stretch(self.calendar.now(), ticks);
         state.step = step;
         state.busy += ticks;
         self.calendar.after(ticks, Event::Ready(worker.0 as u8));
@@ -310,6 +343,7 @@ impl<'s, D: Dispatch> Server<'s, D> {
         if bytes_left == 0 {
             state.load.requests += 1;
             state.relieves = false;
+            self.connections.returns(&request).into_iter().for_each(|held| self.queue_up(held));
             return false;
         }
         let request = Request { reply: Some(Reply { bytes_left, flow }), ..request };
@@ -358,8 +392,10 @@ impl<'s, D: Dispatch> Server<'s, D> {
 
     /// Begins what `worker` has to do next, if there is anything.
     fn begin(&mut self, worker: WorkerId) {
-        if let Some(request) = self.workers[worker.index()].hands.pop_front() {
-            return self.place(worker, request);
+        while let Some(request) = self.workers[worker.index()].hands.pop_front() {
+            if let Some(request) = self.connections.hold(request) {
+                return self.place(worker, request);
+            }
         }
         let small_first = match self.answers.helps[worker.index()] {
             Help::Share { small_permille } => {
@@ -501,6 +537,7 @@ impl<'s, D: Dispatch> Server<'s, D> {
         match D::place(self.policy.plan(), worker, request.class) {
             Place::Here => self.serve(worker, request, ticks, D::PROFILES_SIZES && request.is_get),
             Place::Ring(ring) => {
+                self.connections.leaves(&request);
                 let is_own = self.answers.pulls[worker.index()].first.contains(ring);
                 ticks += if is_own { self.costs.ring_poll } else { self.costs.hand_off };
                 let request = Request { passed_by: worker.0 as u8, ..request };
@@ -518,7 +555,18 @@ impl<'s, D: Dispatch> Server<'s, D> {
         let owes_send = std::mem::take(&mut self.workers[worker.index()].owes_send);
         let send = if owes_send { self.costs.send_call() } else { 0 };
         let ticks = ticks + lookup + self.costs.execute(&request) + send;
+        if self.is_moved(&request) {
+            self.workers[worker.index()].moving += self.costs.take_in(&request);
+        }
         self.reply(worker, request, request.bytes_out(), ticks);
+    }
+
+    /// Whether the server moves the bytes of this value by themselves.
+    fn is_moved(&self, request: &Request) -> bool {
+        match self.spec.threshold {
+            Threshold::Static(bytes) => u64::from(request.value_bytes) > bytes,
+            Threshold::Auto => request.large,
+        }
     }
 
     /// Makes the next packets of a reply.
@@ -532,8 +580,11 @@ impl<'s, D: Dispatch> Server<'s, D> {
         let is_small = request.class <= self.policy.plan().threshold;
         let in_slices = !is_small && self.looks_between_slices(worker);
         let slice = if in_slices { self.costs.per_slice } else { 0 };
-        let ticks = ticks + call + slice + self.costs.send(&request, bytes);
+        let moving = slice + self.costs.send(&request, bytes);
+        let ticks = ticks + call + moving;
+        let is_moved = self.is_moved(&request);
         let state = &mut self.workers[worker.index()];
+        state.moving += if is_moved { moving } else { 0 };
         state.load.packets += count;
         *(if is_small { &mut state.spent_small } else { &mut state.spent_large }) += ticks;
         self.after(worker, ticks, Step::Served { request, bytes, bytes_left: bytes_left - bytes });
@@ -541,7 +592,7 @@ impl<'s, D: Dispatch> Server<'s, D> {
 
     fn complete(&mut self, request: &Request) {
         let now = self.calendar.now();
-        let latency = self.costs.latency(request, now - request.sent, || self.jitter.unit());
+        let latency = self.costs.latency(now - request.sent);
         if self.spec.windows > 0 {
             self.series.record(latency);
         }
@@ -605,7 +656,15 @@ impl<'s, D: Dispatch> Server<'s, D> {
     fn outcome(self) -> Outcome {
         let end = self.last_counted_at.max(1) as f64;
         let counted_s = (self.last_counted_at - self.first_counted_at).max(1) as f64 / (1e9 * TICKS_A_NS);
-        let load = |worker: &Worker| super::WorkerLoad { busy: worker.busy as f64 / end, ..worker.load };
+        let load = |worker: &Worker| super::WorkerLoad {
+            busy: worker.busy as f64 / end,
+            moving: worker.moving as f64 / end,
+            ..worker.load
+        };
+        let of_clients = |time: fn(&Client) -> Ticks| {
+            self.clients.iter().map(|client| time(client) as f64).sum::<f64>()
+                / (self.clients.len() as f64 * end)
+        };
         Outcome {
             design: self.spec.design.name(),
             offered_rps: self.spec.rate,
@@ -614,6 +673,8 @@ impl<'s, D: Dispatch> Server<'s, D> {
             ring_full: self.ring_full,
             latency_us: self.recorder.finish(|ticks| ticks / (1e3 * TICKS_A_NS)),
             link_busy: self.outbound.busy as f64 / end,
+            clients_busy: of_clients(|client| client.busy),
+            clients_sending: of_clients(|client| client.sending),
             large_workers: self.policy.plan().large_workers(),
             workers: self.workers.iter().map(load).collect(),
             windows: self.series.finish(),

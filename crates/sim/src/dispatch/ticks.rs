@@ -1,9 +1,12 @@
 //! What steps take, from what things cost.
 
+use std::sync::Arc;
+
 use super::{
     client::Job,
-    costs::{AfterIdle, ClientCosts, Costs, Jitter, is_nothing},
+    costs::{AfterIdle, ClientCosts, Costs, is_nothing},
     link::packets,
+    pauses::Kinds,
     workload::Request,
 };
 use crate::Ticks;
@@ -40,7 +43,7 @@ pub(super) struct TickCosts {
     pub(super) wake: Ticks,
     pub(super) profile: Ticks,
     network: i64,
-    jitter: Vec<Jitter>,
+    pub(super) pauses: Arc<Kinds>,
     /// For the link: ticks a byte.
     pub(super) link_byte: f64,
 }
@@ -79,30 +82,14 @@ impl TickCosts {
             wake: ticks(costs.wake_ns),
             profile: ticks(costs.profile_ns),
             network: signed_ticks(costs.network_ns),
-            jitter: costs.jitter.clone(),
+            pauses: Arc::new(Kinds::new(&costs.pauses)),
             link_byte: 8.0 / costs.link_gbps * TICKS_A_NS,
         }
     }
 
-    /// The latency of a request that took so long in the server and its client, given a random number up to 1.
-    pub(super) fn latency(&self, request: &Request, ticks: Ticks, unit: impl FnOnce() -> f64) -> Ticks {
-        let jitter_ns =
-            if self.jitter.is_empty() { 0.0 } else { self.jitter_ns(request.bytes_out(), 100.0 * unit()) };
-        ticks.saturating_add_signed(self.network + signed_ticks(jitter_ns))
-    }
-
-    /// On a line between the points about the percentile; before the first and behind the last one as there.
-    fn jitter_ns(&self, bytes_out: u64, percentile: f64) -> f64 {
-        let behind = self.jitter.partition_point(|point| point.percentile <= percentile);
-        match (self.jitter[..behind].last(), self.jitter.get(behind)) {
-            (Some(below), Some(above)) => {
-                let part = (percentile - below.percentile) / (above.percentile - below.percentile);
-                let ns = below.of(bytes_out);
-                ns + part * (above.of(bytes_out) - ns)
-            }
-            (Some(end), None) | (None, Some(end)) => end.of(bytes_out),
-            (None, None) => 0.0,
-        }
+    /// The latency of a request that took so long in the server and its client.
+    pub(super) fn latency(&self, ticks: Ticks) -> Ticks {
+        ticks.saturating_add_signed(self.network)
     }
 
     /// Whether clients have to do something that takes them time.
@@ -110,9 +97,14 @@ impl TickCosts {
         !is_nothing(&self.client)
     }
 
+    /// Whether a latency ends before its client receives the reply.
+    pub(super) fn arrivals_are_dated(&self) -> bool {
+        self.client.dates_arrivals
+    }
+
     /// What something takes a client.
     pub(super) fn client(&self, job: &Job) -> Ticks {
-        let ClientCosts { send_ns, sent_byte_ns, receive_ns, received_byte_ns } = self.client;
+        let ClientCosts { send_ns, sent_byte_ns, receive_ns, received_byte_ns, .. } = self.client;
         match job {
             Job::Send(request) => ticks(send_ns + sent_byte_ns * request.bytes_in() as f64),
             Job::Receive(part) => ticks(receive_ns + received_byte_ns * part.value_bytes as f64),
@@ -141,7 +133,12 @@ impl TickCosts {
         let AfterIdle { request_ns, long_reply_ns, .. } = self.after_idle;
         let more_ns = if request.is_long() { long_reply_ns } else { request_ns };
         let more = if request.after_idle { ticks(more_ns) } else { 0 };
-        self.per_request + put + long + more + self.inbound.copy(request.bytes_in())
+        self.per_request + put + long + more + self.take_in(request)
+    }
+
+    /// What the bytes of a value take that is to be stored. Part of [`TickCosts::execute`].
+    pub(super) fn take_in(&self, request: &Request) -> Ticks {
+        self.inbound.copy(request.bytes_in())
     }
 
     /// To make and send packets with so many value bytes of the reply to `request`, beside the call.
@@ -185,7 +182,7 @@ mod tests {
         assert_eq!((ticks.poll, ticks.ring_poll), (30_000, 30_000));
         let long = get(2 * PACKET_BYTES);
         assert_eq!(ticks.send(&long, long.bytes_out()), 2 * 60_000 + 2 * 1448 * 50);
-        assert_eq!(ticks.latency(&long, 7, || unreachable!("nothing is random")), 3_500_007);
+        assert_eq!(ticks.latency(7), 3_500_007);
         assert!(!ticks.clients_are_busy());
     }
 
@@ -218,7 +215,13 @@ mod tests {
 
     #[test]
     fn clients_pay_for_requests_and_for_replies() {
-        let client = ClientCosts { send_ns: 3.0, sent_byte_ns: 0.1, receive_ns: 2.0, received_byte_ns: 0.2 };
+        let client = ClientCosts {
+            send_ns: 3.0,
+            sent_byte_ns: 0.1,
+            receive_ns: 2.0,
+            received_byte_ns: 0.2,
+            dates_arrivals: false,
+        };
         let ticks = TickCosts::new(&Costs { client, ..Costs::sockets() });
         let put = Request { is_get: false, ..get(50) };
         assert!(ticks.clients_are_busy());
@@ -228,14 +231,8 @@ mod tests {
     }
 
     #[test]
-    fn jitter_lies_on_lines_between_its_points() {
-        let point = |percentile, ns| Jitter { percentile, ns, long_reply_ns: 2.0 * ns, long_byte_ns: 0.01 };
-        let jitter = vec![point(50.0, 0.0), point(90.0, 40.0)];
-        let ticks = TickCosts::new(&Costs { jitter, network_ns: -5.0, ..Costs::sockets() });
-        let ns = |request: &Request, unit| ticks.latency(request, 100_000, || unit) / 1000;
-        assert_eq!([0.1, 0.5, 0.7, 0.9, 0.99].map(|unit| ns(&get(1), unit)), [95, 95, 115, 135, 135]);
-        assert_eq!(ns(&get(10_000), 0.7), 95 + 40 + 100);
-        let early = ticks.latency(&get(1), 3, || 0.1);
-        assert_eq!(early, 0, "nothing ends before it began");
+    fn nothing_ends_before_it_began() {
+        let ticks = TickCosts::new(&Costs { network_ns: -5.0, ..Costs::sockets() });
+        assert_eq!([5003, 3].map(|short| ticks.latency(short)), [3, 0]);
     }
 }

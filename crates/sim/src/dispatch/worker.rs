@@ -6,7 +6,7 @@ use minos_base::limits::WORKERS_MAX;
 use minos_sched::WorkerId;
 use serde::Serialize;
 
-use super::workload::Request;
+use super::{pauses::Pauses, workload::Request};
 use crate::Ticks;
 
 const _: () = assert!(WORKERS_MAX <= u8::MAX as usize);
@@ -20,6 +20,8 @@ pub struct WorkerLoad {
     pub packets: u64,
     /// Share of the time that it was busy.
     pub busy: f64,
+    /// Share of the time that it moved bytes of values above the threshold, pauses left out.
+    pub moving: f64,
 }
 
 /// A worker between two events.
@@ -28,6 +30,7 @@ pub(super) struct Worker {
     /// Taken from an RX queue, not yet placed.
     pub(super) hands: VecDeque<Request>,
     pub(super) step: Step,
+    pub(super) pauses: Pauses,
     /// What it serves is large and another's: small requests come first.
     pub(super) relieves: bool,
     /// It had nothing to do, and has served nothing since.
@@ -42,6 +45,7 @@ pub(super) struct Worker {
     pub(super) spent_small: Ticks,
     pub(super) spent_large: Ticks,
     pub(super) busy: Ticks,
+    pub(super) moving: Ticks,
     pub(super) load: WorkerLoad,
 }
 
@@ -63,10 +67,11 @@ pub(super) enum Step {
 }
 
 impl Worker {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(pauses: Pauses) -> Self {
         Self {
             hands: VecDeque::new(),
             step: Step::Looked,
+            pauses,
             relieves: false,
             was_idle: true,
             owes_send: false,
@@ -75,6 +80,7 @@ impl Worker {
             spent_small: 0,
             spent_large: 0,
             busy: 0,
+            moving: 0,
             load: WorkerLoad::default(),
         }
     }

@@ -84,6 +84,8 @@ pub(super) struct Request {
     /// The client is sent a reply.
     pub(super) replied: bool,
     pub(super) client: u32,
+    /// That it comes on, if there are any.
+    pub(super) connection: u32,
     /// The RX queue that the client has chosen.
     pub(super) queue: u8,
     /// The worker that serves it had nothing to do before.
@@ -169,6 +171,7 @@ impl Requests {
             counts,
             replied: true,
             client: 0,
+            connection: 0,
             queue: queue as u8,
             after_idle: false,
             passed_by: 0,

@@ -1,0 +1,111 @@
+//! Processors that stand still now and then: for a tick of the kernel, or while a hypervisor has given them to others.
+
+use std::sync::Arc;
+
+use super::{costs::Pause, ticks::TICKS_A_NS};
+use crate::{Random, Ticks};
+
+/// What pauses there are.
+#[derive(Clone, Debug)]
+pub(super) struct Kinds {
+    /// How many there are a tick, of this kind and of those before it, and how long one of them takes.
+    up_to: Vec<(f64, Ticks)>,
+}
+
+impl Kinds {
+    pub(super) fn new(pauses: &[Pause]) -> Self {
+        let mut a_tick = 0.0;
+        let kind = |pause: &Pause| {
+            a_tick += pause.per_s / (1e9 * TICKS_A_NS);
+            (a_tick, (pause.ns * TICKS_A_NS) as Ticks)
+        };
+        Self { up_to: pauses.iter().map(kind).collect() }
+    }
+
+    /// How long until the next one, and how long that takes; none, if there never is one.
+    fn draw(&self, random: &mut Random) -> Option<(Ticks, Ticks)> {
+        let &(all_a_tick, longest) = self.up_to.last()?;
+        let gap = random.exponential() / all_a_tick;
+        let which = random.unit() * all_a_tick;
+        let kind = self.up_to.iter().find(|(up_to, _)| which <= *up_to);
+        Some((gap as Ticks, kind.map_or(longest, |&(_, length)| length)))
+    }
+}
+
+/// The pauses of one processor.
+#[derive(Clone, Debug)]
+pub(super) struct Pauses {
+    kinds: Arc<Kinds>,
+    random: Random,
+    /// Of the next one, or of the one under way.
+    begins: Ticks,
+    ends: Ticks,
+}
+
+impl Pauses {
+    pub(super) fn new(kinds: &Arc<Kinds>, random: Random) -> Self {
+        let mut pauses = Self { kinds: Arc::clone(kinds), random, begins: 0, ends: 0 };
+        pauses.advance();
+        pauses
+    }
+
+    fn advance(&mut self) {
+        (self.begins, self.ends) = match self.kinds.draw(&mut self.random) {
+            Some((gap, length)) => (self.ends + gap, self.ends + gap + length),
+            None => (Ticks::MAX, Ticks::MAX),
+        };
+    }
+
+    /// How long something takes that is begun at `now`, after all that was asked for before, and would take `ticks` without
+    /// pauses.
+    pub(super) fn stretch(&mut self, now: Ticks, ticks: Ticks) -> Ticks {
+        let mut end = now + ticks;
+        while self.begins < end {
+            end += self.ends.saturating_sub(self.begins.max(now));
+            self.advance();
+        }
+        end - now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pauses(of: &[Pause]) -> Pauses {
+        Pauses::new(&Arc::new(Kinds::new(of)), Random::new(1, 1))
+    }
+
+    #[test]
+    fn without_pauses_nothing_takes_longer() {
+        assert_eq!(pauses(&[]).stretch(1 << 50, 7), 7);
+    }
+
+    #[test]
+    fn what_waits_for_the_end_of_a_pause_waits_for_no_more() {
+        let mut pauses = pauses(&[Pause { per_s: 100.0, ns: 1000.0 }]);
+        let (begins, ends) = (pauses.begins, pauses.ends);
+        assert_eq!(ends - begins, 1_000_000);
+        assert_eq!(pauses.stretch(begins - 10, 10), 10, "it is over before");
+        assert_eq!(pauses.stretch(begins + 400_000, 10), 600_010);
+        assert!(pauses.begins >= ends, "the next one comes behind it");
+        assert_eq!(pauses.stretch(pauses.ends + 5, 0), 0, "nobody was there");
+    }
+
+    #[test]
+    fn they_take_their_share_of_the_time() {
+        let of = [Pause { per_s: 250.0, ns: 30_000.0 }, Pause { per_s: 10.0, ns: 500_000.0 }];
+        let mut pauses = pauses(&of);
+        let (mut now, mut worked, mut waited) = (0, 0_u64, 0_u64);
+        for _ in 0..400_000 {
+            let ticks = pauses.stretch(now, 5_000_000);
+            now += ticks + 1_000_000;
+            worked += 5_000_000;
+            waited += ticks - 5_000_000;
+        }
+        // Some pauses come when nobody works; as many a second of work.
+        let share = waited as f64 / worked as f64;
+        let expected = 250.0 * 30e-6 + 10.0 * 500e-6;
+        assert!((share / expected - 1.0).abs() < 0.2, "{share} instead of {expected}");
+    }
+}
