@@ -11,7 +11,7 @@ mod smoke;
 mod suites;
 mod tidy;
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
 
 use clap::{Parser, Subcommand};
 
@@ -68,6 +68,12 @@ enum Task {
     Instructions(instructions::InstructionsOptions),
     /// Measure the figures of the README: minos beside memcached and Redis, in turn
     Measure(measure::MeasureOptions),
+    /// Print how long a processor stands still, each time in nanoseconds: `taskset --cpu-list 0 chrt --fifo 1 ...`
+    Pauses {
+        /// How long to look; Linux takes a processor away from those that take all of it for longer than 950 ms
+        #[arg(long, default_value_t = 900)]
+        millis: u64,
+    },
     /// Kill a process that writes to a region, again and again, and look at what the next one serves
     Kill {
         /// How often
@@ -118,6 +124,10 @@ fn run(task: Task, totals: &mut Totals) -> anyhow::Result<()> {
         Task::Smoke => smoke::run(),
         Task::Instructions(options) => instructions::check(&options),
         Task::Measure(options) => measure::run(&options),
+        Task::Pauses { millis } => {
+            measure::print_pauses(Duration::from_millis(millis));
+            Ok(())
+        }
         Task::Kill { rounds, seed } => suites::kill(rounds, seed, totals),
         Task::Simulate { seeds, seed } => suites::simulate(seeds, seed, totals),
         Task::Soak { minutes } => suites::soak(minutes, totals),

@@ -15,10 +15,10 @@ pub(super) const ON_THE_SECOND: &[&str] = &["--threads", "1", "--pin", "1"];
 pub(super) const ON_BOTH: &[&str] = &["--threads", "2", "--pin", "0,1"];
 
 /// Before each measurement, so that what the last one has left in queues and caches is gone.
-const WARMUP: &str = "200ms";
-/// Between measurements with a driver that spins: Linux takes the processor from those that spin under SCHED_FIFO all the
-/// time.
-const SPINNING_PAUSE: Duration = Duration::from_millis(400);
+pub(super) const WARMUP_MS: u32 = 200;
+/// Linux takes the processor from those that spin under SCHED_FIFO for more than 950 ms of a second: after a measurement with
+/// a driver that spins, for this share of its time.
+const SPINNING_PAUSE: f64 = 0.5;
 
 /// What the driver does while nothing is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,10 +38,11 @@ impl Pace {
         }
     }
 
-    /// Leaves the machine alone for as long as a driver of this pace must have been away.
-    pub(super) fn pause(self) {
+    /// Leaves the machine alone for as long as a driver of this pace must have been away before a measurement that takes so
+    /// many milliseconds with its warm-up.
+    pub(super) fn pause(self, millis: u32) {
         if self == Self::Spin {
-            thread::sleep(SPINNING_PAUSE);
+            thread::sleep(Duration::from_millis(millis.into()).mul_f64(SPINNING_PAUSE));
         }
     }
 }
@@ -56,6 +57,7 @@ pub(super) struct Measurement<'a> {
     pub(super) pace: Pace,
     /// How long answers are waited for when all is sent.
     pub(super) drain: &'static str,
+    pub(super) warmup_ms: u32,
     pub(super) millis: u32,
     pub(super) arguments: &'a [&'a str],
 }
@@ -65,8 +67,9 @@ impl Measurement<'_> {
     pub(super) fn run(&self, program: &Path) -> anyhow::Result<Value> {
         let mut command = realtime(program);
         let (pid, duration) = (self.server_pid.to_string(), format!("{}ms", self.millis));
+        let warmup = format!("{}ms", self.warmup_ms);
         command.args(["bench", "--json", "--target", self.target, "--server-pid", &pid]).args(self.threads);
-        command.args(["--pace", self.pace.name(), "--warmup", WARMUP, "--drain", self.drain]);
+        command.args(["--pace", self.pace.name(), "--warmup", &warmup, "--drain", self.drain]);
         command.args(["--duration", &duration]).args(self.arguments);
         json(command)
     }

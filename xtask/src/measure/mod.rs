@@ -15,6 +15,7 @@ mod files;
 mod fonts;
 mod memory;
 mod native;
+mod pauses;
 mod picture;
 mod processor;
 mod report;
@@ -30,6 +31,7 @@ use anyhow::{Context, bail};
 use serde_json::Value;
 
 use contestants::Contestant;
+pub(crate) use pauses::print as print_pauses;
 
 /// The figures, in the order in which they are measured.
 const FIGURES: [&str; 10] = [

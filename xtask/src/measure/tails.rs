@@ -152,13 +152,14 @@ impl Contest {
         millis: u32,
         arguments: &[&str],
     ) -> anyhow::Result<Value> {
-        self.pace.pause();
+        self.pace.pause(driver::WARMUP_MS + millis);
         let measurement = Measurement {
             target: &contestant.target(),
             server_pid: contestant.pid(),
             threads: self.driver,
             pace: self.pace,
             drain: "3s",
+            warmup_ms: driver::WARMUP_MS,
             millis,
             arguments,
         };

@@ -10,9 +10,9 @@ use minos_base::limits::SLICE_BYTES;
 use toml::{Table, Value};
 
 use super::{
-    CONNECTIONS,
+    CONNECTIONS, RECEIVE_BUFFER,
     designs::Contest,
-    runner::{Case, QUANTILES, Runner, Sample},
+    runner::{Case, Runner, Sample},
 };
 use crate::measure::{Samples, driver::Pace};
 
@@ -35,9 +35,9 @@ struct Figures {
     /// A worker's time for a short GET and a short PUT in closed loop.
     get_ns: Samples,
     put_ns: Samples,
-    /// The same of a GET without load, and quantiles of the response.
+    /// The same of a GET without load, and what half of the responses take.
     unloaded_ns: Samples,
-    response_ns: [Samples; 4],
+    response_ns: Samples,
     /// The driver's time.
     send_ns: Samples,
     receive_ns: Samples,
@@ -53,7 +53,6 @@ struct LongFigures {
     rest_ns: Samples,
     /// What moves the bytes, without load.
     unloaded_ns: Samples,
-    response_ns: [Samples; 4],
     /// The driver's time for a value it stores, and for one that comes.
     send_ns: Samples,
     receive_ns: Samples,
@@ -113,7 +112,6 @@ impl Calibration {
         }
         costs.insert("after_idle".to_owned(), of.after_idle());
         costs.insert("client".to_owned(), self.client());
-        costs.insert("jitter".to_owned(), of.jitter(self));
         costs
     }
 
@@ -122,12 +120,14 @@ impl Calibration {
         let Figures { long, .. } = &self.keyhash;
         let byte_ns =
             |figure: fn(&LongFigures) -> &Samples| slope(long.each_ref().map(|long| figure(long).median()));
-        table([
+        let mut client = table([
             ("send_ns", self.of_both(|figures| &figures.send_ns)),
             ("sent_byte_ns", byte_ns(|long| &long.send_ns)),
             ("receive_ns", self.of_both(|figures| &figures.receive_ns)),
             ("received_byte_ns", byte_ns(|long| &long.receive_ns)),
-        ])
+        ]);
+        client.insert("dates_arrivals".to_owned(), Value::Boolean(true));
+        Value::Table(client)
     }
 
     /// The median over both servers, of what is the same with both.
@@ -153,7 +153,8 @@ impl Subject<'_, '_> {
         self.runner.load(self.contest, &load)?;
         let case = Case { name: &items.name, round: self.round, pace: Pace::Spin };
         let more = ["--rate", rate, "--connections", connections];
-        self.runner.measure_undisturbed(self.contest, case, &[&load[..], &more].concat())
+        let arguments = [&load[..], &more, RECEIVE_BUFFER].concat();
+        Ok(self.runner.measure_undisturbed(self.contest, case, &arguments)?.0)
     }
 }
 
@@ -165,7 +166,7 @@ impl Figures {
         self.put_ns.push(subject.measure(&puts, "max", CONNECTIONS)?.work.busy_ns());
         let unloaded = subject.measure(&gets, &UNLOADED_PER_S.to_string(), CONNECTIONS)?;
         self.unloaded_ns.push(unloaded.work.busy_ns());
-        push_all(&mut self.response_ns, unloaded.small.quantiles_us());
+        self.response_ns.push(1e3 * unloaded.small.p50_us);
         let driver = subject.measure(&gets, DRIVER_PER_S, CONNECTIONS)?;
         self.send_ns.push(driver.driver_sending_ns());
         self.receive_ns.push(driver.driver_receiving_ns());
@@ -180,7 +181,6 @@ impl LongFigures {
     fn round(&mut self, subject: &mut Subject<'_, '_>, bytes: u32) -> anyhow::Result<()> {
         let unloaded = subject.measure(&Items::mixed(bytes)?, &UNLOADED_PER_S.to_string(), CONNECTIONS)?;
         self.unloaded_ns.push(unloaded.work.large_ns());
-        push_all(&mut self.response_ns, unloaded.large.quantiles_us());
         let gets = Items::of_one_size(bytes, 1.0)?;
         let busy = subject.measure(&gets, "max", LONG_CONNECTIONS)?.work;
         self.get_ns.push(busy.busy_ns());
@@ -243,7 +243,8 @@ impl Derived {
         let rest_ns = all.of_both(|figures| &figures.long[0].rest_ns) * unloaded_ns / get_ns;
         let unloaded_long_ns = of_long(|long| long.unloaded_ns.median()).map(|ns| ns + rest_ns);
         let sliced_ns = all.size_aware.long[1].get_ns.median() - long[1].get_ns.median();
-        let driver_ns = all.of_both(|figures| &figures.send_ns) + all.of_both(|figures| &figures.receive_ns);
+        // The kernel dates what comes, so that receiving is no part of a response.
+        let sending_ns = all.of_both(|figures| &figures.send_ns);
         Self {
             get_ns,
             put_more_ns: (all.of_both(|figures| &figures.put_ns) - get_ns).max(0.0),
@@ -252,41 +253,18 @@ impl Derived {
             unloaded: Long::through(unloaded_long_ns, unloaded_ns),
             unloaded_ns,
             slice_ns: (sliced_ns / slices(LONG_BYTES[1])).max(0.0),
-            network_ns: all.of_both(|figures| &figures.response_ns[0]) - unloaded_ns - poll_ns - driver_ns,
+            network_ns: all.of_both(|figures| &figures.response_ns) - unloaded_ns - poll_ns - sending_ns,
         }
     }
 
     fn after_idle(&self) -> Value {
         let Self { get_ns, unloaded_ns, long, unloaded, .. } = self;
         let long_reply_ns = unloaded_ns + unloaded.more_ns - get_ns - long.more_ns;
-        table([
+        Value::Table(table([
             ("request_ns", unloaded_ns - get_ns),
             ("long_reply_ns", long_reply_ns.max(0.0)),
             ("long_byte_ns", (unloaded.byte_ns - long.byte_ns).max(0.0)),
-        ])
-    }
-
-    /// By how much quantiles of responses without load lie above what half of the short ones take, and the costs say of
-    /// long ones.
-    fn jitter(&self, all: &Calibration) -> Value {
-        let short_ns = |index: usize| all.of_both(|figures| &figures.response_ns[index]);
-        let half_ns = short_ns(0);
-        let point = |index: usize| {
-            let response_ns = all.keyhash.long.each_ref().map(|long| long.response_ns[index].median());
-            let more_ns = [0, 1].map(|which| {
-                let bytes = f64::from(LONG_BYTES[which]);
-                response_ns[which] - half_ns - self.unloaded.more_ns - self.unloaded.byte_ns * bytes
-            });
-            let byte_ns = slope(more_ns);
-            let long_reply_ns = more_ns[0] - byte_ns * f64::from(LONG_BYTES[0]);
-            table([
-                ("percentile", QUANTILES[index]),
-                ("ns", short_ns(index) - half_ns),
-                ("long_reply_ns", long_reply_ns),
-                ("long_byte_ns", byte_ns),
-            ])
-        };
-        Value::Array((0..QUANTILES.len()).map(point).collect())
+        ]))
     }
 }
 
@@ -300,16 +278,12 @@ fn slices(bytes: u32) -> f64 {
     (bytes as usize).div_ceil(SLICE_BYTES) as f64
 }
 
-fn push_all(samples: &mut [Samples; 4], quantiles_us: [f64; 4]) {
-    samples.iter_mut().zip(quantiles_us).for_each(|(samples, us)| samples.push(1e3 * us));
-}
-
 fn number(value: f64) -> Value {
     Value::Float((value * 1e4).round() / 1e4)
 }
 
-fn table<const N: usize>(entries: [(&str, f64); N]) -> Value {
-    Value::Table(entries.into_iter().map(|(name, value)| (name.to_owned(), number(value))).collect())
+fn table<const N: usize>(entries: [(&str, f64); N]) -> Table {
+    entries.into_iter().map(|(name, value)| (name.to_owned(), number(value))).collect()
 }
 
 /// A workload in a file that is removed again.
@@ -366,7 +340,6 @@ mod tests {
 
     /// A worker for which a request takes 4 us, 5 after a pause, and a byte a tenth of a nanosecond.
     fn figures(slice_ns: f64) -> Figures {
-        let response_ns = |half_ns: f64| [0.0, 3e3, 2e4, 5e4].map(|more_ns| once(half_ns + more_ns));
         let long = LONG_BYTES.map(|bytes| {
             let byte_ns = 0.1 * f64::from(bytes);
             LongFigures {
@@ -374,7 +347,6 @@ mod tests {
                 put_ns: once(4e3 + 1.5 * byte_ns),
                 rest_ns: once(2e3),
                 unloaded_ns: once(7e3 + 2.0 * byte_ns),
-                response_ns: response_ns(1e4 + 2e4 + 2.0 * byte_ns),
                 send_ns: once(3e3 + byte_ns),
                 receive_ns: once(2e3 + 0.2 * byte_ns),
             }
@@ -384,7 +356,7 @@ mod tests {
             put_ns: once(4.5e3),
             // A tenth of them come while the worker is busy.
             unloaded_ns: once(4.9e3),
-            response_ns: response_ns(1e4),
+            response_ns: once(1e4),
             send_ns: once(3e3),
             receive_ns: once(1e3),
             long,
@@ -412,8 +384,8 @@ mod tests {
             ("per_byte_in_ns", 0.15),
             ("per_long_reply_ns", 2000.0),
             ("per_slice_ns", 1500.0),
-            // The response without the worker's 5 us, a look and the driver's 4 us.
-            ("network_ns", 702.0),
+            // The response without the worker's 5 us, a look and the 3 us that the driver sends.
+            ("network_ns", 1702.0),
         ] {
             assert_near(&costs, name, wanted);
         }
@@ -434,12 +406,6 @@ mod tests {
         // 7 us, and 2.5 us beside the moving of bytes, of which 6 us are there with load too.
         assert_near(after_idle, "long_reply_ns", 3499.0);
         assert_near(after_idle, "long_byte_ns", 0.1);
-        let jitter = costs["jitter"].as_array().unwrap();
-        let (half, most) = (jitter[0].as_table().unwrap(), jitter[3].as_table().unwrap());
-        assert_near(half, "ns", 0.0);
-        assert_near(most, "percentile", 99.9);
-        assert_near(most, "ns", 5e4);
-        assert_near(most, "long_byte_ns", 0.0);
     }
 
     #[test]

@@ -56,7 +56,7 @@ impl Loads {
         contests: &[Contest],
         round: u32,
     ) -> anyhow::Result<()> {
-        runner.look_at_machine();
+        runner.look_at_machine()?;
         for (number, load) in LOADS.iter().enumerate() {
             let name = format!("load {load}");
             for (contest, row) in contests.iter().zip(&mut self.0) {

@@ -3,13 +3,13 @@
 
 mod calibration;
 mod designs;
-mod gaps;
 mod loads;
 mod model;
 mod noise;
 mod runner;
 mod saturation;
 mod scatter;
+mod stolen;
 mod table;
 mod validation;
 
@@ -46,6 +46,10 @@ impl Extent {
 
 /// Connections beside a worker alone: so many that small requests hardly ever wait for a large one before them on their own.
 const CONNECTIONS: &str = "128";
+
+/// Room for all of a large value on each of them: with what Linux gives a connection to begin with, 64 KB, a large value comes
+/// in parts for which the worker waits, and the simulator knows nothing of windows.
+const RECEIVE_BUFFER: &[&str] = &["--receive-buffer", "2m"];
 
 /// The paper's default workload: p_L = 0.125 %, s_L = 500 KB, 95:5, zipf 0.99 (Minos §5.3).
 const PAPER: [&str; 6] = ["--workload", "etc", "--keys", "100000", "--large-keys", "500"];

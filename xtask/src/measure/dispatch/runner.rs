@@ -1,26 +1,28 @@
 //! Runs `minos bench` and keeps every sample.
 
-use std::{fmt::Write as _, path::Path};
+use std::{fmt::Write as _, path::Path, time::Duration};
 
 use anyhow::{Context, ensure};
 use minos_testkit::Client;
 use serde_json::Value;
 
-use super::{
-    designs::Contest,
-    gaps::{Gaps, Stolen},
-};
+use super::{designs::Contest, stolen::Stolen};
 use crate::measure::{
     Samples,
     driver::{self, Measurement, Pace},
+    pauses::Pauses,
 };
 
 /// Linux takes a twentieth of each second from those that spin under SCHED_FIFO and leave nothing to others: a run must
 /// be over before, with its warm-up, and one must not follow upon the other.
 const SPINNING_MILLIS_MAX: u32 = 650;
+/// The warm-up of such a run. Nobody has slept long before.
+const SPINNING_WARMUP_MS: u32 = 50;
 /// Times that a measurement is made again.
-const REPETITIONS_MAX: u32 = 2;
+const REPETITIONS_MAX: u32 = 9;
 const DRAIN: &str = "600ms";
+/// How long the machine itself is looked at.
+const LOOK: Duration = Duration::from_millis(150);
 
 /// Latencies of one class of requests, in microseconds.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +46,8 @@ pub(super) struct Sample {
     /// Shares of the driver's time.
     driver_busy: f64,
     driver_sending: f64,
+    /// Turns of the driver of more than a millisecond.
+    driver_long_turns: f64,
     send_lag_p99_us: f64,
     stolen_percent: f64,
 }
@@ -55,10 +59,9 @@ pub(super) struct Work {
     busy_ns: f64,
     larges: f64,
     large_ns: f64,
+    /// Turns of more than a millisecond.
+    long_turns: f64,
 }
-
-/// Quantiles of latencies, in percent.
-pub(super) const QUANTILES: [f64; 4] = [50.0, 90.0, 99.0, 99.9];
 
 /// All samples of one case.
 #[derive(Clone, Debug, Default)]
@@ -98,11 +101,13 @@ pub(super) struct Case<'a> {
 /// Runs `minos bench`.
 pub(super) struct Runner<'a> {
     program: &'a Path,
+    warmup_ms: u32,
     millis: u32,
     /// Whether the driver may be put before all others on its processor.
     is_realtime: bool,
     csv: String,
-    gaps: Vec<Gaps>,
+    /// Of all times that the machine was looked at.
+    pauses: Pauses,
     stolen_percent: Samples,
     /// Measurements that were made again.
     repeated: u32,
@@ -112,13 +117,14 @@ impl<'a> Runner<'a> {
     pub(super) fn new(program: &'a Path, millis: u32) -> Self {
         let header = "case,round,server,arguments,achieved_per_s,lost,server_cpu_us,small_p50_us,small_p90_us,small_p99_us,\
                       small_p999_us,large_p50_us,large_p90_us,large_p99_us,large_p999_us,send_lag_p99_us,stolen_percent,\
-                      worker_busy_ns,driver_busy\n";
+                      worker_busy_ns,driver_busy,worker_long_turns,driver_long_turns\n";
         Self {
             program,
+            warmup_ms: driver::WARMUP_MS,
             millis,
             is_realtime: driver::may_be_realtime(),
             csv: header.to_owned(),
-            gaps: Vec::new(),
+            pauses: Pauses::default(),
             stolen_percent: Samples::default(),
             repeated: 0,
         }
@@ -133,6 +139,7 @@ impl<'a> Runner<'a> {
     /// processor, if it may be.
     pub(super) fn prepare_spinning(&mut self, contests: &[&Contest]) -> anyhow::Result<()> {
         if self.is_realtime {
+            self.warmup_ms = SPINNING_WARMUP_MS;
             self.millis = self.millis.min(SPINNING_MILLIS_MAX);
             contests.iter().try_for_each(|contest| contest.make_realtime())?;
         }
@@ -160,19 +167,17 @@ impl<'a> Runner<'a> {
 
     /// What the machine itself took while everything was measured.
     pub(super) fn disturbance(&self) -> String {
-        let median = |figure: fn(&Gaps) -> f64| {
-            let mut samples = Samples::default();
-            self.gaps.iter().for_each(|gaps| samples.push(figure(gaps)));
-            (samples.median(), samples.max())
-        };
-        let (share, share_max) = median(|gaps| 100.0 * gaps.share);
-        let (long, long_max) = median(|gaps| f64::from(gaps.long));
-        let (longest, longest_max) = median(|gaps| gaps.longest_us);
+        let Self { pauses, .. } = self;
         format!(
-            "The machine beside it, median (most): a loop that only reads the clock, on both processors for 100 ms before \
-             each round, lost {share:.1} ({share_max:.1}) % of the time in gaps above 20 us, of which {long:.0} ({long_max:.0}) \
-             above 200 us, the longest {longest:.0} ({longest_max:.0}) us; during a measurement the hypervisor took \
-             {:.1} ({:.1}) % of the processors.",
+            "The machine beside it: a loop that only reads the clock, before everything else on both processors when nothing \
+             else ran, stood still for more than 5 us at a time in {:.1} % of the time; {:.0} times a second, {:.0} for more \
+             than 50 us and {:.1} for more than 500 us, once for {:.0} us. During a measurement the hypervisor took {:.1} \
+             (at most {:.1}) % of the processors.",
+            pauses.percent(),
+            pauses.per_s_above(5.0),
+            pauses.per_s_above(50.0),
+            pauses.per_s_above(500.0),
+            pauses.longest_us(),
             self.stolen_percent.median(),
             self.stolen_percent.max(),
         )
@@ -182,13 +187,21 @@ impl<'a> Runner<'a> {
     pub(super) fn repetitions_in_words(&self) -> String {
         let repeated = self.repeated;
         format!(
-            "{repeated} measurements were made again, at most {REPETITIONS_MAX} times each, because it did."
+            "{repeated} measurements were made again, at most {REPETITIONS_MAX} times each, because worker or driver \
+             found that a turn of its loop had taken longer than a millisecond, which the requests cannot."
         )
     }
 
-    /// Looks at what the machine itself takes; once a round, when nothing else runs.
-    pub(super) fn look_at_machine(&mut self) {
-        self.gaps.push(Gaps::measure());
+    /// Looks at what the machine itself takes, when nothing else runs.
+    pub(super) fn look_at_machine(&mut self) -> anyhow::Result<Pauses> {
+        let pauses = Pauses::watch(LOOK)?;
+        self.pauses.add(&pauses);
+        Ok(pauses)
+    }
+
+    /// What it took, all times together.
+    pub(super) fn pauses(&self) -> &Pauses {
+        &self.pauses
     }
 
     /// Stores the items of a workload.
@@ -204,7 +217,7 @@ impl<'a> Runner<'a> {
         arguments: &[&str],
     ) -> anyhow::Result<Sample> {
         if self.is_realtime {
-            case.pace.pause();
+            case.pace.pause(self.warmup_ms + self.millis);
         }
         let (worked, before) = (Work::of(contest)?, Stolen::now()?);
         let result = self.once(contest, case.pace, arguments)?;
@@ -220,26 +233,30 @@ impl<'a> Runner<'a> {
             write!(self.csv, ",{p50_us},{p90_us},{p99_us},{p999_us}")?;
         }
         write!(self.csv, ",{},{:.2}", sample.send_lag_p99_us, sample.stolen_percent)?;
-        writeln!(self.csv, ",{:.0},{}", sample.work.busy_ns(), sample.driver_busy)?;
+        write!(self.csv, ",{:.0},{}", sample.work.busy_ns(), sample.driver_busy)?;
+        writeln!(self.csv, ",{},{}", sample.work.long_turns, sample.driver_long_turns)?;
         Ok(sample)
     }
 
-    /// The same, and once more, at most twice, if the hypervisor has taken a processor meanwhile.
+    /// The same, and again, so many times at most, until nobody has taken a processor meanwhile for a millisecond. Also
+    /// how the machine stood still just before and just after that.
     pub(super) fn measure_undisturbed(
         &mut self,
         contest: &Contest,
         case: Case<'_>,
         arguments: &[&str],
-    ) -> anyhow::Result<Sample> {
-        let mut sample = self.measure(contest, case, arguments)?;
-        for _ in 0..REPETITIONS_MAX {
-            if sample.stolen_percent == 0.0 {
-                break;
+    ) -> anyhow::Result<(Sample, Pauses)> {
+        let mut repetitions = 0;
+        loop {
+            let mut pauses = self.look_at_machine()?;
+            let sample = self.measure(contest, case, arguments)?;
+            if sample.is_undisturbed() || repetitions == REPETITIONS_MAX {
+                pauses.add(&self.look_at_machine()?);
+                return Ok((sample, pauses));
             }
+            repetitions += 1;
             self.repeated += 1;
-            sample = self.measure(contest, case, arguments)?;
         }
-        Ok(sample)
     }
 
     /// The JSON object that `minos bench` prints.
@@ -251,6 +268,7 @@ impl<'a> Runner<'a> {
             threads: if contest.workers == 1 { driver::ON_THE_SECOND } else { driver::ON_BOTH },
             pace,
             drain: DRAIN,
+            warmup_ms: self.warmup_ms,
             millis: self.millis,
             arguments,
         };
@@ -271,9 +289,15 @@ impl Sample {
             work,
             driver_busy: number(&result["driver"]["busy"]),
             driver_sending: number(&result["driver"]["sending"]),
+            driver_long_turns: number(&result["driver"]["long_turns"]),
             send_lag_p99_us: number(&result["driver"]["send_lag_us"]["p99"]),
             stolen_percent,
         })
+    }
+
+    /// Whether worker and driver had their processors but for less than a millisecond at a time.
+    pub(super) fn is_undisturbed(&self) -> bool {
+        self.work.long_turns + self.driver_long_turns == 0.0
     }
 
     /// The driver's time to send a request, and what else it takes.
@@ -296,6 +320,7 @@ impl Work {
                 Some("busy_ns") => &mut work.busy_ns,
                 Some("large_completed") => &mut work.larges,
                 Some("large_ns") => &mut work.large_ns,
+                Some("long_turns") => &mut work.long_turns,
                 _ => continue,
             };
             *sum += value.parse::<f64>().with_context(|| format!("{name} {value}"))?;
@@ -309,6 +334,7 @@ impl Work {
             busy_ns: self.busy_ns - before.busy_ns,
             larges: self.larges - before.larges,
             large_ns: self.large_ns - before.large_ns,
+            long_turns: self.long_turns - before.long_turns,
         }
     }
 
@@ -329,11 +355,6 @@ impl Work {
 }
 
 impl Latency {
-    /// In the order of [`QUANTILES`].
-    pub(super) fn quantiles_us(&self) -> [f64; 4] {
-        [self.p50_us, self.p90_us, self.p99_us, self.p999_us]
-    }
-
     /// From an object with these percentiles, of the driver or of the simulator.
     pub(super) fn of(value: &Value) -> Self {
         let number = |name: &str| value[name].as_f64().unwrap_or(f64::NAN);

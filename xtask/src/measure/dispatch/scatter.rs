@@ -50,7 +50,7 @@ pub(super) fn draw(points: &[Point], path: &Path) -> anyhow::Result<()> {
     let ends = ends.start.max(0.1)..ends.end;
     let words = Words {
         title: "99th percentiles, predicted and measured, us",
-        x: "measured, quietest round",
+        x: "measured, in each round",
         y: "predicted; the grey band is 25 % to either side",
     };
     let mut chart = picture::chart(&root, words, [ends.clone(), ends.clone()])?;

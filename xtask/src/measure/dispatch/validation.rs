@@ -1,14 +1,14 @@
 //! Predicted beside measured latencies.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, thread, time::Duration};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 
 use super::{
-    CONNECTIONS, Extent,
+    CONNECTIONS, Extent, RECEIVE_BUFFER,
     calibration::Calibration,
     designs::{Contest, Design, KEYHASH, SIZE_AWARE},
-    model::{Mix, Model, Prediction},
+    model::{self, Busy, Mix, Model, Prediction},
     runner::{Case, Latency, Runner, Sample, Series},
     scatter::{Class, Point},
     target,
@@ -16,6 +16,7 @@ use super::{
 use crate::measure::{
     Samples,
     driver::Pace,
+    pauses::Pauses,
     report::{Report, cell},
 };
 
@@ -29,7 +30,12 @@ const MIXES: [Mix; 4] = [
 /// Shares of what the simulator says that one worker can serve. The driver takes about as long for a request: where both have
 /// little to spare, how fast the machine is changes by more from second to second than that.
 const LOADS: [f64; 3] = [0.2, 0.4, 0.6];
+/// Runs in which a processor stood still for longer are left out.
+const PAUSE_MAX: Duration = Duration::from_millis(1);
+/// So that there is a thread for each processor.
+const ROWS_A_THREAD: usize = MIXES.len() * LOADS.len() * DESIGNS.len() / 2;
 const DESIGNS: [Design; 2] = [KEYHASH, SIZE_AWARE];
+const CLASSES: [Class; 2] = [Class::Small, Class::Large];
 /// Up to which a worker alone serves all requests when they come.
 const THRESHOLD: &str = "16k";
 const ITEMS: [&str; 8] =
@@ -43,14 +49,14 @@ const P50: fn(&Latency) -> f64 = |latency| latency.p50_us;
 const P90: fn(&Latency) -> f64 = |latency| latency.p90_us;
 const P99: fn(&Latency) -> f64 = |latency| latency.p99_us;
 
-/// What was measured of a design under a mix and a load, and what is predicted.
+/// What was measured of a design under a mix and a load, and what is predicted, in each round.
 struct Row {
-    mix: Mix,
+    case: model::Case,
     load: f64,
-    rate: f64,
-    design: Design,
+    /// Of the rounds in which it was measured without being disturbed.
     series: Series,
-    prediction: Option<Prediction>,
+    pauses: Vec<Pauses>,
+    predictions: Vec<Prediction>,
 }
 
 /// What was measured and predicted.
@@ -59,8 +65,10 @@ pub(super) struct Outcome {
     costs: toml::Table,
 }
 
-/// Calibrates, measures and predicts; writes the costs to a file in the folder `out`. Costs are measured anew in each round,
-/// because the machine is not always equally fast.
+/// Calibrates, measures and predicts; writes the costs to a file in the folder `out`.
+///
+/// The machine is not always equally fast: what things cost beside each other is measured in each round, of which the medians
+/// are taken, how fast the machine was in the very run, by the time that worker and driver were busy for a request.
 pub(super) fn measure(
     runner: &mut Runner<'_>,
     program: &Path,
@@ -72,28 +80,35 @@ pub(super) fn measure(
     let contests = [start(KEYHASH)?, start(SIZE_AWARE)?];
     runner.prepare_spinning(&[&contests[0], &contests[1]])?;
     let base = given.unwrap_or(Path::new(COSTS_DEFAULT));
-    let file = out.join("dispatch-costs.toml");
-    let model = Model { program, costs: &file, threshold: THRESHOLD };
+    let model = Model { program, threshold: THRESHOLD };
     let mut calibration = (!extent.native).then(Calibration::default);
     let mut costs = read(base)?;
     let mut rows = Vec::new();
+    let room = if extent.native { &[] } else { RECEIVE_BUFFER };
     for round in 1..=extent.rounds {
         eprintln!("dispatch-model: round {round} of {}", extent.rounds);
-        runner.look_at_machine();
         if let Some(calibration) = &mut calibration {
             calibration.round(runner, contests.each_ref(), round)?;
             costs = calibration.costs(read(base)?);
         }
-        fs::write(&file, toml::to_string(&costs)?)?;
         if rows.is_empty() {
-            rows = self::rows(&model)?;
+            rows = self::rows(&model, &costs)?;
         }
-        measure_round(runner, &contests, &mut rows, round)?;
+        measure_round(runner, &contests, &mut rows, room, round)?;
     }
     drop(contests);
-    for row in &mut rows {
-        row.prediction = Some(model.predict(row.design, &row.mix, row.rate)?);
-    }
+    eprintln!("dispatch-model: predictions");
+    thread::scope(|scope| {
+        let predict = |rows: &mut [Row]| rows.iter_mut().try_for_each(|row| row.predict(&model, &costs));
+        let threads: Vec<_> =
+            rows.chunks_mut(ROWS_A_THREAD).map(|rows| scope.spawn(move || predict(rows))).collect();
+        threads
+            .into_iter()
+            .try_for_each(|thread| thread.join().unwrap_or_else(|_| bail!("a thread has panicked")))
+    })?;
+    costs.insert("pauses".to_owned(), runner.pauses().costs(PAUSE_MAX));
+    let file = out.join("dispatch-costs.toml");
+    fs::write(&file, toml::to_string(&costs)?).with_context(|| file.display().to_string())?;
     Ok(Outcome { rows, costs })
 }
 
@@ -102,14 +117,20 @@ fn read(costs: &Path) -> anyhow::Result<toml::Table> {
     toml::from_str(&text).with_context(|| costs.display().to_string())
 }
 
-fn rows(model: &Model<'_>) -> anyhow::Result<Vec<Row>> {
+fn rows(model: &Model<'_>, costs: &toml::Table) -> anyhow::Result<Vec<Row>> {
     let mut rows = Vec::new();
     for mix in MIXES {
-        let capacity_per_s = model.capacity_per_s(&mix)?;
+        let capacity_per_s = model.capacity_per_s(costs, &mix)?;
         ensure!(capacity_per_s > 0.0, "the simulator has no capacity for {mix:?}");
         for load in LOADS {
             let rate = (load * capacity_per_s / 1e3).round() * 1e3;
-            let row = |design| Row { mix, load, rate, design, series: Series::default(), prediction: None };
+            let row = |design| Row {
+                case: model::Case { design, mix, rate },
+                load,
+                series: Series::default(),
+                pauses: Vec::new(),
+                predictions: Vec::new(),
+            };
             rows.extend(DESIGNS.map(row));
         }
     }
@@ -121,93 +142,125 @@ fn measure_round(
     runner: &mut Runner<'_>,
     contests: &[Contest],
     rows: &mut [Row],
+    room: &[&str],
     round: u32,
 ) -> anyhow::Result<()> {
     let mut stored = None;
     for row in rows {
-        let items = [&ITEMS[..], &row.mix.arguments()].concat();
-        if stored != Some(row.mix) {
+        let model::Case { design, mix, rate } = row.case;
+        let items = [&ITEMS[..], &mix.arguments()].concat();
+        if stored != Some(mix) {
             for contest in contests {
                 runner.load(contest, &items)?;
             }
-            stored = Some(row.mix);
+            stored = Some(mix);
         }
-        let Some(contest) = contests.iter().find(|contest| contest.design == row.design) else { continue };
+        let Some(contest) = contests.iter().find(|contest| contest.design == design) else { continue };
         let name = format!("load {}", row.load);
-        let rate = format!("{:.0}", row.rate);
+        let rate = format!("{rate:.0}");
         let case = Case { name: &name, round, pace: Pace::Spin };
-        let arguments = [&items[..], &["--rate", &rate]].concat();
-        row.series.0.push(runner.measure_undisturbed(contest, case, &arguments)?);
+        let arguments = [&items[..], &["--rate", &rate], room].concat();
+        let (sample, pauses) = runner.measure_undisturbed(contest, case, &arguments)?;
+        if sample.is_undisturbed() {
+            row.series.0.push(sample);
+            row.pauses.push(pauses);
+        }
     }
     Ok(())
 }
 
 impl Row {
-    /// What was measured and what is predicted of a class of requests.
-    fn latency(&self, class: Class, figure: fn(&Latency) -> f64) -> (Samples, f64) {
-        let of_sample = move |sample: &Sample| match class {
-            Class::Small => sample.small,
-            Class::Large => sample.large,
+    /// Predicts what was measured in each round, with the pauses about that time.
+    fn predict(&mut self, model: &Model<'_>, costs: &toml::Table) -> anyhow::Result<()> {
+        for (sample, pauses) in self.series.0.iter().zip(&self.pauses) {
+            let mut costs = costs.clone();
+            costs.insert("pauses".to_owned(), pauses.costs(PAUSE_MAX));
+            let worker_ns = sample.work.rest_ns();
+            let busy = Busy {
+                worker_ns,
+                moving_ns: sample.work.busy_ns() - worker_ns,
+                sending_ns: sample.driver_sending_ns(),
+                receiving_ns: sample.driver_receiving_ns(),
+            };
+            self.predictions.push(model.predict(&costs, &self.case, busy)?);
+        }
+        Ok(())
+    }
+
+    /// What was predicted and measured of a class of requests, in each round.
+    fn points(&self, class: Class, figure: fn(&Latency) -> f64) -> impl Iterator<Item = Point> {
+        let measured = move |sample: &Sample| match class {
+            Class::Small => figure(&sample.small),
+            Class::Large => figure(&sample.large),
         };
-        let predicted = self.prediction.map_or(f64::NAN, |prediction| match class {
+        let predicted = move |prediction: &Prediction| match class {
             Class::Small => figure(&prediction.small),
             Class::Large => figure(&prediction.large),
-        });
-        (self.series.samples(|sample| figure(&of_sample(sample))), predicted)
+        };
+        let design = self.case.design.name;
+        self.series.0.iter().zip(&self.predictions).map(move |(sample, prediction)| Point {
+            design,
+            class,
+            predicted_us: predicted(prediction),
+            measured_us: measured(sample),
+        })
     }
 
     fn cells(&self, class: Class, figure: fn(&Latency) -> f64) -> [String; 2] {
-        let (measured, predicted) = self.latency(class, figure);
-        let error = 100.0 * (predicted / measured.median() - 1.0);
-        [cell(&measured, 0), format!("{predicted:.0} ({error:+.0} %)")]
+        let (mut measured, mut predicted) = (Samples::default(), Samples::default());
+        for point in self.points(class, figure) {
+            measured.push(point.measured_us);
+            predicted.push(point.predicted_us);
+        }
+        let error = 100.0 * median_error(self.points(class, figure));
+        [cell(&measured, 0), format!("{:.0} ({error:+.0} %)", predicted.median())]
     }
 }
 
+/// The median over the rounds of how far predictions are from what was measured in the same round.
+fn median_error(points: impl Iterator<Item = Point>) -> f64 {
+    let mut errors = Samples::default();
+    points.for_each(|point| errors.push(point.error()));
+    errors.median()
+}
+
 impl Outcome {
-    /// The 99th percentiles of all rows, predicted and measured in the round in which they were lowest: what the
-    /// machine takes only ever adds to them.
+    /// The 99th percentiles of all rows, predicted and measured, of all rounds.
     pub(super) fn points(&self) -> Vec<Point> {
-        self.points_of(P99, Samples::min)
+        self.series().flat_map(|(row, class)| row.points(class, P99)).collect()
     }
 
-    fn points_of(&self, latency: fn(&Latency) -> f64, figure: fn(&Samples) -> f64) -> Vec<Point> {
-        let point = |(row, class): (&Row, Class)| {
-            let (measured, predicted_us) = row.latency(class, latency);
-            Point { design: row.design.name, class, predicted_us, measured_us: figure(&measured) }
-        };
-        let rows = self.rows.iter();
-        rows.flat_map(|row| [(row, Class::Small), (row, Class::Large)]).map(point).collect()
+    fn series(&self) -> impl Iterator<Item = (&Row, Class)> {
+        self.rows.iter().flat_map(|row| CLASSES.map(|class| (row, class)))
     }
 
     /// How many predictions are near enough.
     pub(super) fn verdict(&self) -> String {
         let mut text = "| predicted | wanted | measured | |\n|---|---|---|---|\n".to_owned();
-        for (of_which, points) in [
-            ("99th percentiles, quietest round", self.points()),
-            ("99th percentiles, median of the rounds", self.points_of(P99, Samples::median)),
-            ("90th percentiles, median of the rounds", self.points_of(P90, Samples::median)),
-            ("medians, median of the rounds", self.points_of(P50, Samples::median)),
-        ] {
-            for class in [Class::Small, Class::Large] {
+        for (name, figure) in [("99th percentiles", P99), ("90th percentiles", P90), ("medians", P50)] {
+            for class in CLASSES {
                 for design in DESIGNS {
-                    let what = format!("{of_which}: {} requests, {}", class.name(), design.name);
-                    text +=
-                        &near(&what, &points, |point| point.class == class && point.design == design.name);
+                    let own = self.series().filter(|&(row, of)| of == class && row.case.design == design);
+                    let errors = own.map(|(row, class)| median_error(row.points(class, figure)));
+                    text += &near(&format!("{name}: {} requests, {}", class.name(), design.name), errors);
                 }
             }
-            text += &near(&format!("{of_which}: all"), &points, |_| true);
+            let errors = self.series().map(|(row, class)| median_error(row.points(class, figure)));
+            text += &near(&format!("{name}: all"), errors);
         }
+        text += &near("99th percentiles, each round by itself: all", self.points().iter().map(Point::error));
         text += &self.control();
         text
     }
 
-    /// How well the machine repeats itself: no prediction can be nearer.
+    /// How well the machine repeats itself: no prediction of a round can be nearer.
     fn control(&self) -> String {
-        let mut points = self.points();
-        for (point, again) in points.iter_mut().zip(self.points_of(P99, second_lowest)) {
-            point.predicted_us = again.measured_us;
+        let mut errors = Vec::new();
+        for (row, class) in self.series() {
+            let measured: Vec<f64> = row.points(class, P99).map(|point| point.measured_us).collect();
+            errors.extend(measured.windows(2).map(|pair| pair[1] / pair[0] - 1.0));
         }
-        near("control, 99th percentiles: second quietest round against the quietest", &points, |_| true)
+        near("control, 99th percentiles: each round against the one before", errors)
     }
 
     pub(super) fn reports(&self) -> [Report; 3] {
@@ -237,18 +290,14 @@ impl Outcome {
             ],
         );
         for row in &self.rows {
-            let mut cells = [row.mix.large_percent, row.mix.large_max].map(str::to_owned).to_vec();
-            cells.extend([row.load.to_string(), format!("{:.0}", row.rate), row.design.name.to_owned()]);
+            let model::Case { design, mix, rate } = row.case;
+            let mut cells = [mix.large_percent, mix.large_max].map(str::to_owned).to_vec();
+            cells.extend([row.load.to_string(), format!("{rate:.0}"), design.name.to_owned()]);
             cells.extend([P50, P90, P99].into_iter().flat_map(|figure| row.cells(class, figure)));
             report.rows.push(cells);
         }
         report
     }
-}
-
-/// The lowest but one; the only one, if there is no other.
-fn second_lowest(samples: &Samples) -> f64 {
-    samples.all().take(2).last().unwrap_or(f64::NAN)
 }
 
 /// The numbers in a value of that name, with the names of those within it.
@@ -266,11 +315,11 @@ fn flatten(name: &str, value: &toml::Value, rows: &mut Vec<Vec<String>>) {
     }
 }
 
-/// A line that says how many of the points that are `wanted` are near enough.
-fn near(what: &str, points: &[Point], wanted: impl Fn(&Point) -> bool) -> String {
-    let mut errors = Samples::default();
-    points.iter().filter(|point| wanted(point)).for_each(|point| errors.push(100.0 * point.error()));
-    let (all, near) = (errors.count(|_| true), errors.count(|error| error.abs() <= 100.0 * ERROR_MAX));
-    let measured = format!("{near} of {all}; errors in % {}", cell(&errors, 0));
+/// A line that says how many predictions are near enough.
+fn near(what: &str, errors: impl IntoIterator<Item = f64>) -> String {
+    let mut percent = Samples::default();
+    errors.into_iter().for_each(|error| percent.push(100.0 * error));
+    let (all, near) = (percent.count(|_| true), percent.count(|error| error.abs() <= 100.0 * ERROR_MAX));
+    let measured = format!("{near} of {all}; errors in % {}", cell(&percent, 0));
     target(what, "all within 25 %", &measured, near == all)
 }
