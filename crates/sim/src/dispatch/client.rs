@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{pauses::Pauses, workload::Request};
+use super::{processor::Processor, workload::Request};
 use crate::Ticks;
 
 /// One thing that a client has to do.
@@ -25,14 +25,14 @@ pub(super) struct Part {
 pub(super) struct Client {
     /// The first one is under way.
     pub(super) jobs: VecDeque<Job>,
-    pub(super) pauses: Pauses,
+    pub(super) processor: Processor,
     pub(super) busy: Ticks,
     /// Of that, with sending.
     pub(super) sending: Ticks,
 }
 
 impl Client {
-    pub(super) fn new(pauses: Pauses) -> Self {
-        Self { jobs: VecDeque::new(), pauses, busy: 0, sending: 0 }
+    pub(super) fn new(processor: Processor) -> Self {
+        Self { jobs: VecDeque::new(), processor, busy: 0, sending: 0 }
     }
 }

@@ -80,6 +80,9 @@ pub struct Costs {
     /// What clients have to do. Nothing by default: then they are as many as it takes.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub client: ClientCosts,
+    /// How fast processors are. Always equally fast by default.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub speed: Speed,
     /// How each processor stands still now and then, of workers and, where they take time, of clients. Never by default.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pauses: Vec<Pause>,
@@ -115,6 +118,18 @@ pub struct ClientCosts {
     pub received_byte_ns: f64,
     /// A latency ends when the reply has come, not when the client has received it, as where a kernel dates what comes.
     pub dates_arrivals: bool,
+}
+
+/// How fast processors are, one span of time after the other, and then again from the first.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Speed {
+    /// Length of a span, in microseconds.
+    pub span_us: f64,
+    /// How many times as long as the costs say things take a worker in each span.
+    pub worker: Vec<f64>,
+    /// The same of a client.
+    pub client: Vec<f64>,
 }
 
 /// Pauses of one length, which come at random.
@@ -221,6 +236,7 @@ impl Costs {
         }
         check_signed("network_ns", self.network_ns)?;
         self.check_pauses()?;
+        self.check_speed()?;
         // A worker that looks for work in no time would look for ever at the same time.
         for (name, value) in [("poll_ns", self.poll_ns), ("ring_poll_ns", self.ring_poll())] {
             if !(1.0..=1e9).contains(&value) {
@@ -235,6 +251,22 @@ impl Costs {
             });
         }
         Ok(())
+    }
+
+    fn check_speed(&self) -> Result<(), CostsError> {
+        let Speed { span_us, worker, client } = &self.speed;
+        let mut times = worker.iter().chain(client).copied().peekable();
+        if times.peek().is_some() && !(0.001..=1e9).contains(span_us) {
+            return Err(CostsError::Value {
+                name: "speed.span_us",
+                value: *span_us,
+                allowed: "0.001 to 1e9",
+            });
+        }
+        match times.find(|times| !(0.01..=100.0).contains(times)) {
+            Some(value) => Err(CostsError::Value { name: "speed", value, allowed: "0.01 to 100" }),
+            None => Ok(()),
+        }
     }
 
     fn check_pauses(&self) -> Result<(), CostsError> {
@@ -361,6 +393,7 @@ mod tests {
             network_ns: -1.0,
             after_idle: AfterIdle { request_ns: 1.0, ..AfterIdle::default() },
             client: ClientCosts { send_ns: 2.0, ..ClientCosts::default() },
+            speed: Speed { span_us: 1e3, worker: vec![0.9, 1.1], client: vec![1.0] },
             pauses: vec![Pause { per_s: 250.0, ns: 30e3 }],
             spread_percent: measured.clone(),
             also_measured: measured,
@@ -390,6 +423,11 @@ mod tests {
             (vec![pause(500.0, 1e6), pause(500.0, 1e6)], "pauses: 1 is not allowed; allowed is 0 to 0.9"),
         ] {
             let bad = Costs { pauses, ..Costs::sockets() };
+            assert!(bad.check().unwrap_err().to_string().starts_with(&format!("costs: {name}")));
+        }
+        for (span_us, times, name) in [(0.0, 1.0, "speed.span_us: 0"), (1.0, f64::NAN, "speed: NaN")] {
+            let speed = Speed { span_us, worker: vec![1.0], client: vec![times] };
+            let bad = Costs { speed, ..Costs::sockets() };
             assert!(bad.check().unwrap_err().to_string().starts_with(&format!("costs: {name}")));
         }
         assert!(Costs::read(Path::new("/nowhere")).unwrap_err().to_string().contains("/nowhere"));

@@ -15,7 +15,7 @@ mod client;
 mod connections;
 mod costs;
 mod link;
-mod pauses;
+mod processor;
 mod series;
 mod server;
 mod ticks;
@@ -29,7 +29,7 @@ use minos_sched::{
 };
 use serde::Serialize;
 
-pub use costs::{AfterIdle, ClientCosts, Costs, CostsError, Pause};
+pub use costs::{AfterIdle, ClientCosts, Costs, CostsError, Pause, Speed};
 pub use series::Window;
 pub use worker::WorkerLoad;
 pub use workload::{Mix, MixError};

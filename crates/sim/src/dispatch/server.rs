@@ -13,7 +13,7 @@ use super::{
     client::{Client, Job, Part},
     connections::Connections,
     link::{Link, packets},
-    pauses::Pauses,
+    processor::{Processor, Speed},
     series::Series,
     ticks::{TICKS_A_NS, TickCosts},
     worker::{Step, Worker},
@@ -81,8 +81,8 @@ impl<'s, D: Dispatch> Server<'s, D> {
         let costs = TickCosts::new(&spec.costs);
         let warmup = (spec.requests as f64 * spec.warmup_percent / 100.0) as u64;
         let workers = spec.workers;
-        let pauses = |processor: usize| {
-            Pauses::new(&costs.pauses, Random::new(spec.seed, PAUSES_FROM + processor as u64))
+        let processor = |speed: &Speed, number: usize| {
+            Processor::new(speed, &costs.pauses, Random::new(spec.seed, PAUSES_FROM + number as u64))
         };
         Self {
             answers: Answers::of::<D>(policy.plan()),
@@ -95,12 +95,14 @@ impl<'s, D: Dispatch> Server<'s, D> {
             inbound: Link::new(spec.clients, costs.link_byte),
             connections: Connections::new(spec.connections),
             connected: Random::new(spec.seed, 4),
-            clients: (0..spec.clients).map(|client| Client::new(pauses(WORKERS_MAX + client))).collect(),
+            clients: (0..spec.clients)
+                .map(|client| Client::new(processor(&costs.client_speed, WORKERS_MAX + client)))
+                .collect(),
             // Small replies in the first half of the flows, large ones in the second, if they are kept apart.
             outbound: Link::new(2 * workers, costs.link_byte),
             queues: vec![VecDeque::new(); workers],
             rings: vec![VecDeque::new(); workers],
-            workers: (0..workers).map(|worker| Worker::new(pauses(worker))).collect(),
+            workers: (0..workers).map(|worker| Worker::new(processor(&costs.worker_speed, worker))).collect(),
             idle: WorkerSet::first(workers),
             standby_is_large: false,
             sizes: SizeHistogram::new(),
@@ -228,9 +230,9 @@ impl<'s, D: Dispatch> Server<'s, D> {
 
     /// Has a client begin the first thing that it has to do.
     fn begin_job(&mut self, client: usize) {
-        let Client { jobs, pauses, busy, sending } = &mut self.clients[client];
+        let Client { jobs, processor, busy, sending } = &mut self.clients[client];
         if let Some(job) = jobs.front() {
-            let ticks = pauses.stretch(self.calendar.now(), self.costs.client(job));
+            let ticks = processor.stretch(self.calendar.now(), self.costs.client(job));
             *busy += ticks;
             *sending += if matches!(job, Job::Send(_)) { ticks } else { 0 };
             self.calendar.after(ticks, Event::Client(client as u32));
@@ -292,7 +294,7 @@ impl<'s, D: Dispatch> Server<'s, D> {
     /// `worker` ends `step` after so long.
     fn after(&mut self, worker: WorkerId, ticks: Ticks, step: Step) {
         let state = &mut self.workers[worker.index()];
-        let ticks = state.pauses.stretch(self.calendar.now(), ticks);
+        let ticks = state.processor.stretch(self.calendar.now(), ticks);
         state.step = step;
         state.busy += ticks;
         self.calendar.after(ticks, Event::Ready(worker.0 as u8));

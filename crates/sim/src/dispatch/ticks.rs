@@ -6,7 +6,7 @@ use super::{
     client::Job,
     costs::{AfterIdle, ClientCosts, Costs, is_nothing},
     link::packets,
-    pauses::Kinds,
+    processor::{Kinds, Speed},
     workload::Request,
 };
 use crate::Ticks;
@@ -44,6 +44,8 @@ pub(super) struct TickCosts {
     pub(super) profile: Ticks,
     network: i64,
     pub(super) pauses: Arc<Kinds>,
+    pub(super) worker_speed: Speed,
+    pub(super) client_speed: Speed,
     /// For the link: ticks a byte.
     pub(super) link_byte: f64,
 }
@@ -83,6 +85,8 @@ impl TickCosts {
             profile: ticks(costs.profile_ns),
             network: signed_ticks(costs.network_ns),
             pauses: Arc::new(Kinds::new(&costs.pauses)),
+            worker_speed: Speed::new(costs.speed.span_us, &costs.speed.worker),
+            client_speed: Speed::new(costs.speed.span_us, &costs.speed.client),
             link_byte: 8.0 / costs.link_gbps * TICKS_A_NS,
         }
     }

@@ -6,7 +6,7 @@ use minos_base::limits::WORKERS_MAX;
 use minos_sched::WorkerId;
 use serde::Serialize;
 
-use super::{pauses::Pauses, workload::Request};
+use super::{processor::Processor, workload::Request};
 use crate::Ticks;
 
 const _: () = assert!(WORKERS_MAX <= u8::MAX as usize);
@@ -30,7 +30,7 @@ pub(super) struct Worker {
     /// Taken from an RX queue, not yet placed.
     pub(super) hands: VecDeque<Request>,
     pub(super) step: Step,
-    pub(super) pauses: Pauses,
+    pub(super) processor: Processor,
     /// What it serves is large and another's: small requests come first.
     pub(super) relieves: bool,
     /// It had nothing to do, and has served nothing since.
@@ -67,11 +67,11 @@ pub(super) enum Step {
 }
 
 impl Worker {
-    pub(super) fn new(pauses: Pauses) -> Self {
+    pub(super) fn new(processor: Processor) -> Self {
         Self {
             hands: VecDeque::new(),
             step: Step::Looked,
-            pauses,
+            processor,
             relieves: false,
             was_idle: true,
             owes_send: false,

@@ -169,7 +169,7 @@ impl<'a> Runner<'a> {
     pub(super) fn disturbance(&self) -> String {
         let Self { pauses, .. } = self;
         format!(
-            "The machine beside it: a loop that only reads the clock, before everything else on both processors when nothing \
+            "The machine beside it: a loop of the same instructions, before everything else on both processors when nothing \
              else ran, stood still for more than 5 us at a time in {:.1} % of the time; {:.0} times a second, {:.0} for more \
              than 50 us and {:.1} for more than 500 us, once for {:.0} us. During a measurement the hypervisor took {:.1} \
              (at most {:.1}) % of the processors.",

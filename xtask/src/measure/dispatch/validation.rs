@@ -175,6 +175,7 @@ impl Row {
         for (sample, pauses) in self.series.0.iter().zip(&self.pauses) {
             let mut costs = costs.clone();
             costs.insert("pauses".to_owned(), pauses.costs(PAUSE_MAX));
+            costs.insert("speed".to_owned(), pauses.speed());
             let worker_ns = sample.work.rest_ns();
             let busy = Busy {
                 worker_ns,

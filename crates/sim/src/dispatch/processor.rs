@@ -1,9 +1,33 @@
-//! Processors that stand still now and then: for a tick of the kernel, or while a hypervisor has given them to others.
+//! Processors, which are not always equally fast, and stand still now and then: for a tick of the kernel, or while a hypervisor
+//! has given them to others.
 
 use std::sync::Arc;
 
 use super::{costs::Pause, ticks::TICKS_A_NS};
 use crate::{Random, Ticks};
+
+/// How fast a processor is, span by span.
+#[derive(Clone, Debug)]
+pub(super) struct Speed {
+    span: Ticks,
+    /// How many times as long things take as the costs say. Always once, if there is none.
+    times: Arc<[f64]>,
+}
+
+impl Speed {
+    pub(super) fn new(span_us: f64, times: &[f64]) -> Self {
+        Self { span: (1e3 * span_us * TICKS_A_NS) as Ticks, times: times.into() }
+    }
+
+    /// How long something takes that is begun at `now`. It is over before the speed changes, or soon after.
+    fn of(&self, now: Ticks, ticks: Ticks) -> Ticks {
+        if self.times.is_empty() {
+            return ticks;
+        }
+        let span = (now / self.span) as usize % self.times.len();
+        (ticks as f64 * self.times[span] + 0.5) as Ticks
+    }
+}
 
 /// What pauses there are.
 #[derive(Clone, Debug)]
@@ -32,21 +56,23 @@ impl Kinds {
     }
 }
 
-/// The pauses of one processor.
+/// One processor.
 #[derive(Clone, Debug)]
-pub(super) struct Pauses {
+pub(super) struct Processor {
+    speed: Speed,
     kinds: Arc<Kinds>,
     random: Random,
-    /// Of the next one, or of the one under way.
+    /// Of the next pause, or of the one under way.
     begins: Ticks,
     ends: Ticks,
 }
 
-impl Pauses {
-    pub(super) fn new(kinds: &Arc<Kinds>, random: Random) -> Self {
-        let mut pauses = Self { kinds: Arc::clone(kinds), random, begins: 0, ends: 0 };
-        pauses.advance();
-        pauses
+impl Processor {
+    pub(super) fn new(speed: &Speed, kinds: &Arc<Kinds>, random: Random) -> Self {
+        let mut processor =
+            Self { speed: speed.clone(), kinds: Arc::clone(kinds), random, begins: 0, ends: 0 };
+        processor.advance();
+        processor
     }
 
     fn advance(&mut self) {
@@ -56,10 +82,9 @@ impl Pauses {
         };
     }
 
-    /// How long something takes that is begun at `now`, after all that was asked for before, and would take `ticks` without
-    /// pauses.
+    /// How long something takes that is begun at `now`, after all that was asked for before, and takes `ticks` by the costs.
     pub(super) fn stretch(&mut self, now: Ticks, ticks: Ticks) -> Ticks {
-        let mut end = now + ticks;
+        let mut end = now + self.speed.of(now, ticks);
         while self.begins < end {
             end += self.ends.saturating_sub(self.begins.max(now));
             self.advance();
@@ -72,8 +97,16 @@ impl Pauses {
 mod tests {
     use super::*;
 
-    fn pauses(of: &[Pause]) -> Pauses {
-        Pauses::new(&Arc::new(Kinds::new(of)), Random::new(1, 1))
+    fn pauses(of: &[Pause]) -> Processor {
+        Processor::new(&Speed::new(0.0, &[]), &Arc::new(Kinds::new(of)), Random::new(1, 1))
+    }
+
+    #[test]
+    fn speeds_follow_each_other_and_begin_again() {
+        let speed = Speed::new(1.0, &[1.0, 2.5]);
+        let mut processor = Processor::new(&speed, &Arc::new(Kinds::new(&[])), Random::new(1, 1));
+        let ticks = [0, 999, 1000, 1999, 2000, 3500].map(|ns| processor.stretch(1000 * ns, 100));
+        assert_eq!(ticks, [100, 100, 250, 250, 100, 250]);
     }
 
     #[test]
