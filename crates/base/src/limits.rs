@@ -1,5 +1,7 @@
 //! Bounds that protocol, engine and workers agree on.
 
+use std::time::Duration;
+
 /// Longest key, in bytes, as in memcached.
 pub const KEY_BYTES_MAX: usize = 250;
 
@@ -22,3 +24,7 @@ pub const CONNECTIONS_MAX_DEFAULT: usize = 1024;
 
 /// Largest number of workers one server may have.
 pub const WORKERS_MAX: usize = 128;
+
+/// What no turn of a worker's or a driver's loop takes if its processor is left to it and no request takes that long: bursts and
+/// slices are bounded. Longer ones are counted.
+pub const LONG_TURN: Duration = Duration::from_millis(1);

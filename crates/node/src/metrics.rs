@@ -24,7 +24,7 @@ metrics! {
     busy_ns,
     /// Those of them in which bytes of large requests were moved.
     large_ns,
-    /// Turns of the loop that took longer than [`LONG_TURN`](crate::worker::LONG_TURN), whether they found something or not.
+    /// Turns of the loop that took longer than [`LONG_TURN`](minos_base::limits::LONG_TURN), whether they found something or not.
     long_turns,
     /// Looks at RX queues that found something.
     bursts,

@@ -6,7 +6,10 @@ use std::{
 };
 
 use arrayvec::ArrayVec;
-use minos_base::{Seconds, limits::BURST_MAX};
+use minos_base::{
+    Seconds,
+    limits::{BURST_MAX, LONG_TURN},
+};
 use minos_engine::Mode;
 use minos_net::{Poller, Progress, Wait, wait_readable};
 use minos_proto::memcache::Limits;
@@ -33,10 +36,6 @@ use crate::{
 /// Bytes received in one call. Small enough to stay in the L1 and L2 caches, and to bound the bytes of a
 /// large value that have to be copied because they came with its head.
 const RECEIVE_BYTES: usize = 16 << 10;
-
-/// What no turn of the loop takes if its processor is left to it and no request takes that long: bursts and slices are
-/// bounded.
-pub(crate) const LONG_TURN: Duration = Duration::from_millis(1);
 
 /// A turn of the loop.
 struct Turn {

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt, fs, time::SystemTime};
 
 use anyhow::Result;
-use minos_sim::dispatch::{AfterIdle, ClientCosts, Costs};
+use minos_sim::dispatch::{AfterIdle, ClientCosts, Costs, Speed};
 use serde::Serialize;
 
 use super::{
@@ -220,7 +220,7 @@ fn costs(keys: &Keys, source: String, also_measured: BTreeMap<String, f64>) -> C
         // What clients take is in `network_ns`, and what differs from one request to the next in nothing.
         after_idle: AfterIdle::default(),
         client: ClientCosts::default(),
-        speed: Default::default(),
+        speed: Speed::default(),
         pauses: Vec::new(),
         spread_percent: spread
             .map(|(key, figure)| ((*key).to_owned(), one_place(figure.spread_percent())))

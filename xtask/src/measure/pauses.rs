@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use toml::{Table, Value};
 
 use super::driver;
@@ -75,7 +75,7 @@ impl Pauses {
         let outputs = thread::scope(|scope| {
             PROCESSORS
                 .map(|processor| scope.spawn(move || watch_one(processor, length)))
-                .map(|thread| thread.join().unwrap_or_else(|_| Ok(String::new())))
+                .map(|thread| thread.join().unwrap_or_else(|_| bail!("a thread has panicked")))
         });
         let watched_s = PROCESSORS.len() as f64 * length.as_secs_f64();
         let mut pauses = Self { watched_s, ..Self::default() };

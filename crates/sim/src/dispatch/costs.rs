@@ -74,7 +74,7 @@ pub struct Costs {
     /// By key, how far its measurements lie apart: their median absolute deviation in percent. For people.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub spread_percent: BTreeMap<String, f64>,
-    /// What is dearer after a pause. Nothing by default.
+    /// What is dearer when a worker had nothing to do before. Nothing by default.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub after_idle: AfterIdle,
     /// What clients have to do. Nothing by default: then they are as many as it takes.

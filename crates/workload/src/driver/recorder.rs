@@ -85,7 +85,7 @@ pub(super) struct DriverTime {
     pub(super) busy_ns: u64,
     /// In composing requests and giving them to the kernel.
     pub(super) sending_ns: u64,
-    /// Turns that took longer than [`LONG_TURN_NS`](super::schedule::LONG_TURN_NS).
+    /// Turns that took longer than [`LONG_TURN`](minos_base::limits::LONG_TURN).
     pub(super) long_turns: u64,
 }
 

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use minos_base::limits::LONG_TURN;
 use minos_net::{Wait, wait_readable};
 use rustix::event::{
     Timespec,
@@ -28,9 +29,6 @@ const SILENCE_NS_MAX: u64 = 30_000_000_000;
 
 /// Time between two looks at whether the run is over, and two comparisons of the clocks.
 const CHORES_INTERVAL_NS: u64 = 2_000_000;
-
-/// A turn that takes longer than this is told of: the processor was away.
-pub(super) const LONG_TURN_NS: u64 = 1_000_000;
 
 /// How long a sleeping driver sleeps at most.
 const SLEEP_MAX: Duration = Duration::from_millis(10);
@@ -167,7 +165,7 @@ impl<'a> Schedule<'a> {
         if self.orders.pace == Pace::Spin && turn_ns > 0 && now_ns < self.orders.end_ns {
             recorder.time.all_ns += now_ns - turn_ns;
             recorder.time.busy_ns += if worked { now_ns - turn_ns } else { 0 };
-            recorder.time.long_turns += u64::from(now_ns - turn_ns > LONG_TURN_NS);
+            recorder.time.long_turns += u64::from(Duration::from_nanos(now_ns - turn_ns) > LONG_TURN);
         }
     }
 

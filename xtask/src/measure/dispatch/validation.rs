@@ -1,8 +1,9 @@
 //! Predicted beside measured latencies.
 
-use std::{fs, path::Path, thread, time::Duration};
+use std::{fs, path::Path, thread};
 
 use anyhow::{Context, bail, ensure};
+use minos_base::limits::LONG_TURN;
 
 use super::{
     CONNECTIONS, Extent, RECEIVE_BUFFER,
@@ -30,8 +31,6 @@ const MIXES: [Mix; 4] = [
 /// Shares of what the simulator says that one worker can serve. The driver takes about as long for a request: where both have
 /// little to spare, how fast the machine is changes by more from second to second than that.
 const LOADS: [f64; 3] = [0.2, 0.4, 0.6];
-/// Runs in which a processor stood still for longer are left out.
-const PAUSE_MAX: Duration = Duration::from_millis(1);
 /// So that there is a thread for each processor.
 const ROWS_A_THREAD: usize = MIXES.len() * LOADS.len() * DESIGNS.len() / 2;
 const DESIGNS: [Design; 2] = [KEYHASH, SIZE_AWARE];
@@ -106,7 +105,7 @@ pub(super) fn measure(
             .into_iter()
             .try_for_each(|thread| thread.join().unwrap_or_else(|_| bail!("a thread has panicked")))
     })?;
-    costs.insert("pauses".to_owned(), runner.pauses().costs(PAUSE_MAX));
+    costs.insert("pauses".to_owned(), runner.pauses().costs(LONG_TURN));
     let file = out.join("dispatch-costs.toml");
     fs::write(&file, toml::to_string(&costs)?).with_context(|| file.display().to_string())?;
     Ok(Outcome { rows, costs })
@@ -174,7 +173,8 @@ impl Row {
     fn predict(&mut self, model: &Model<'_>, costs: &toml::Table) -> anyhow::Result<()> {
         for (sample, pauses) in self.series.0.iter().zip(&self.pauses) {
             let mut costs = costs.clone();
-            costs.insert("pauses".to_owned(), pauses.costs(PAUSE_MAX));
+            // Runs with longer ones are left out.
+            costs.insert("pauses".to_owned(), pauses.costs(LONG_TURN));
             costs.insert("speed".to_owned(), pauses.speed());
             let worker_ns = sample.work.rest_ns();
             let busy = Busy {
