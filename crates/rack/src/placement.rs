@@ -1,6 +1,9 @@
 //! Keys to micro-shards, micro-shards to servers, servers to units (RackOut §2.2, §4, §6.1).
 
-use std::{collections::BTreeMap, ops::RangeInclusive};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::RangeInclusive,
+};
 
 use minos_base::KeyHash;
 
@@ -65,7 +68,8 @@ impl MicroShards {
 ///
 /// A ring with virtual nodes: a micro-shard belongs to the server whose point follows its own. Replicas
 /// follow along the ring, each in a unit that has none yet. A server that comes takes from others, and one
-/// that goes leaves to others; nothing else moves.
+/// that goes leaves to others; nothing else moves. A server that fails keeps its place until it is removed,
+/// and the first replica that survives owns its micro-shards meanwhile (RackOut §3.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
     micro_shards: MicroShards,
@@ -73,6 +77,8 @@ pub struct Placement {
     /// In the order of the points.
     ring: Vec<(u64, ServerId)>,
     units: BTreeMap<ServerId, UnitId>,
+    /// Dead servers that still have their place on the ring.
+    failed: BTreeSet<ServerId>,
 }
 
 impl Placement {
@@ -84,7 +90,13 @@ impl Placement {
         if !VIRTUAL_NODES_ALLOWED.contains(&virtual_nodes) {
             return Err(BadParameter::new("virtual-nodes", virtual_nodes, "1 to 4096"));
         }
-        Ok(Self { micro_shards, virtual_nodes, ring: Vec::new(), units: BTreeMap::new() })
+        Ok(Self {
+            micro_shards,
+            virtual_nodes,
+            ring: Vec::new(),
+            units: BTreeMap::new(),
+            failed: BTreeSet::new(),
+        })
     }
 
     /// Servers 0 to `servers - 1`, each `gf` in a row a unit.
@@ -119,9 +131,15 @@ impl Placement {
         Ok(())
     }
 
-    /// A server goes. Says whether it was there.
+    /// A server dies. Nothing moves, so that only holders of copies are named. Returns true if it was alive.
+    pub fn fail(&mut self, server: ServerId) -> bool {
+        self.units.contains_key(&server) && self.failed.insert(server)
+    }
+
+    /// A server goes, after others have copied its micro-shards. Returns true if it was there.
     pub fn remove(&mut self, server: ServerId) -> bool {
         self.ring.retain(|(_, other)| *other != server);
+        self.failed.remove(&server);
         self.units.remove(&server).is_some()
     }
 
@@ -129,6 +147,7 @@ impl Placement {
     pub fn remove_unit(&mut self, unit: UnitId) -> usize {
         let units = &self.units;
         self.ring.retain(|(_, server)| units[server] != unit);
+        self.failed.retain(|server| units[server] != unit);
         let before = self.units.len();
         self.units.retain(|_, other| *other != unit);
         before - self.units.len()
@@ -139,7 +158,7 @@ impl Placement {
         self.micro_shards
     }
 
-    /// The servers with their units, by number.
+    /// The servers with their units, by number; dead ones, too.
     pub fn servers(&self) -> impl ExactSizeIterator<Item = (ServerId, UnitId)> + '_ {
         self.units.iter().map(|(server, unit)| (*server, *unit))
     }
@@ -149,38 +168,40 @@ impl Placement {
         self.units.get(&server).copied()
     }
 
-    /// Who holds the master copy; none if there is no server.
+    /// The server with the master copy: the first replica that is alive. None if no replica is.
     pub fn owner(&self, micro_shard: MicroShard) -> Option<ServerId> {
-        self.walk(micro_shard).next()
+        self.places(micro_shard).find(|server| !self.failed.contains(server))
     }
 
     /// The owner and the holders of further copies, each in another unit: fewer than `count` if there are
-    /// fewer units.
+    /// fewer units, or if holders are dead.
     pub fn replicas(&self, micro_shard: MicroShard, count: usize) -> Vec<ServerId> {
-        let mut replicas: Vec<ServerId> = Vec::with_capacity(count);
-        let mut taken: Vec<UnitId> = Vec::with_capacity(count);
-        for server in self.walk(micro_shard) {
-            if replicas.len() == count {
-                break;
-            }
-            let unit = self.units[&server];
-            if !taken.contains(&unit) {
-                taken.push(unit);
-                replicas.push(server);
-            }
-        }
-        replicas
+        let places = self.places(micro_shard).take(count);
+        places.filter(|server| !self.failed.contains(server)).collect()
     }
 
-    /// The owner of each micro-shard in turn; empty if there is no server.
-    pub fn owners(&self) -> Vec<ServerId> {
-        self.micro_shards.iter().map_while(|micro_shard| self.owner(micro_shard)).collect()
+    /// The owner of each micro-shard in turn.
+    pub fn owners(&self) -> Vec<Option<ServerId>> {
+        self.micro_shards.iter().map(|micro_shard| self.owner(micro_shard)).collect()
     }
 
     fn insert(&mut self, server: ServerId, unit: UnitId) {
         let point = |node| mix((u64::from(server.0) << 32) | u64::from(node));
         self.ring.extend((0..self.virtual_nodes).map(|node| (point(node), server)));
         self.units.insert(server, unit);
+    }
+
+    /// The first server of each unit along the ring, dead or alive.
+    fn places(&self, micro_shard: MicroShard) -> impl Iterator<Item = ServerId> + '_ {
+        let mut taken: Vec<UnitId> = Vec::new();
+        self.walk(micro_shard).filter(move |server| {
+            let unit = self.units[server];
+            let is_first = !taken.contains(&unit);
+            if is_first {
+                taken.push(unit);
+            }
+            is_first
+        })
     }
 
     /// The ring, once round, from the micro-shard's point.

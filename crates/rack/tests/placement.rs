@@ -80,6 +80,38 @@ proptest! {
     }
 
     #[test]
+    fn after_deaths_the_first_surviving_replica_owns(
+        members in members(), dead in proptest::collection::vec(0usize..20, 1..5), count in 1usize..5,
+    ) {
+        let before = placed(&members);
+        let mut after = before.clone();
+        let dead: Vec<_> = dead.iter().filter_map(|index| members.keys().nth(*index)).map(|id| ServerId(*id)).collect();
+        dead.iter().for_each(|server| {
+            after.fail(*server);
+        });
+        for shard in shards().iter() {
+            let mut surviving = before.replicas(shard, count);
+            surviving.retain(|server| !dead.contains(server));
+            prop_assert_eq!(&after.replicas(shard, count), &surviving);
+            if let Some(first) = surviving.first() {
+                prop_assert_eq!(after.owner(shard), Some(*first));
+            }
+            prop_assert!(after.owner(shard).is_none_or(|owner| !dead.contains(&owner)));
+        }
+    }
+
+    #[test]
+    fn a_dead_server_is_removed_like_one_that_lives(members in members(), dead in 0usize..20) {
+        let mut after = placed(&members);
+        let Some(dead) = members.keys().nth(dead).map(|id| ServerId(*id)) else { return Ok(()) };
+        let mut expected = after.clone();
+        prop_assert!(after.fail(dead) && !after.fail(dead));
+        prop_assert!(after.remove(dead) && expected.remove(dead));
+        prop_assert_eq!(&after, &expected);
+        prop_assert!(!after.fail(dead));
+    }
+
+    #[test]
     fn the_order_of_arrival_does_not_matter(members in members()) {
         let forward = placed(&members);
         let mut backward = Placement::new(shards(), 16).unwrap();
@@ -101,11 +133,27 @@ fn a_server_more_takes_its_part() {
     assert!(moved.abs_diff(fair) < fair / 4, "{moved}, {fair} would be fair");
 }
 
+/// The next point of the ring is often one of the dead server's own unit, which holds no copy.
+#[test]
+fn racks_survive_a_death() {
+    for (servers, gf) in [(512, 16), (32, 16)] {
+        let before = Placement::regular(shards(), 64, servers, gf).unwrap();
+        for dead in (0..servers).step_by(17).map(ServerId) {
+            let mut after = before.clone();
+            assert!(after.fail(dead));
+            for shard in shards().iter() {
+                let owner = before.replicas(shard, 2).into_iter().find(|server| *server != dead);
+                assert_eq!(after.owner(shard), owner, "{servers} servers in units of {gf}, without {dead:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn servers_hold_nearly_the_same() {
     let placement = Placement::regular(MicroShards::new(512_000).unwrap(), 256, 64, 16).unwrap();
     let mut held = vec![0u32; 64];
-    placement.owners().iter().for_each(|owner| held[owner.0 as usize] += 1);
+    placement.owners().iter().flatten().for_each(|owner| held[owner.0 as usize] += 1);
     assert!(held.iter().all(|held| held.abs_diff(8_000) < 2_000), "{held:?}");
     assert_eq!(placement.servers().len(), 64);
     assert_eq!(placement.unit(ServerId(17)), Some(UnitId(1)));
@@ -139,5 +187,8 @@ fn bad_parameters_are_named() {
     let mut placement = placed(&BTreeMap::from([(1, 1)]));
     assert!(placement.add(ServerId(1), UnitId(2)).is_err());
     assert!(!placement.remove(ServerId(2)) && placement.remove(ServerId(1)));
-    assert!(placement.owners().is_empty() && placement.replicas(minos_rack::MicroShard(1), 3).is_empty());
+    assert!(
+        placement.owners().iter().all(Option::is_none)
+            && placement.replicas(minos_rack::MicroShard(1), 3).is_empty()
+    );
 }

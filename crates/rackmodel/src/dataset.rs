@@ -23,7 +23,7 @@ impl Dataset {
         let micro_shards = MicroShards::new(popularity.spec().micro_shards)?;
         // Units do not change where micro-shards lie.
         let placement = Placement::regular(micro_shards, VIRTUAL_NODES, servers, 1)?;
-        let owners = placement.owners().into_iter().map(|owner| owner.0).collect();
+        let owners = placement.owners().into_iter().flatten().map(|owner| owner.0).collect();
         Ok(Self::on(owners, popularity, servers as usize))
     }
 
