@@ -6,6 +6,7 @@ mod clients;
 mod command;
 mod instructions;
 mod measure;
+mod reproduce;
 mod setup;
 mod smoke;
 mod suites;
@@ -44,6 +45,8 @@ enum Task {
         #[arg(long, requires = "bless")]
         raise: bool,
     },
+    /// Write the tables of docs/reproduction.md: the papers' claims beside the numbers of the figures' CSV files
+    Reproduce,
     /// Explore the models of locks, rings and versions
     Loom,
     /// Show that the stress test fails in a build without the version check
@@ -115,6 +118,7 @@ fn run(task: Task, totals: &mut Totals) -> anyhow::Result<()> {
         Task::Test { quick } => suites::test(quick, totals),
         Task::Setup => setup::install(),
         Task::Tidy { bless, raise } => tidy::run(bless, raise),
+        Task::Reproduce => reproduce::run(),
         Task::Loom => suites::loom(totals),
         Task::Control => suites::control(),
         Task::Tsan => suites::tsan(totals),

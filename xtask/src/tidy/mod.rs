@@ -32,6 +32,7 @@ pub(crate) fn run(bless: bool, raise: bool) -> anyhow::Result<()> {
     faults.extend(dependencies::check(&manifests(&root)?));
     faults.extend(functions::check(&root, &sources)?);
     faults.extend(words::check(&sources));
+    faults.extend(crate::reproduce::check(&root));
     for fault in &faults {
         eprintln!("tidy: {fault}");
     }
