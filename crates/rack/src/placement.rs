@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    ops::RangeInclusive,
+    ops::{Range, RangeInclusive},
 };
 
 use minos_base::KeyHash;
@@ -99,20 +99,20 @@ impl Placement {
         })
     }
 
-    /// Servers 0 to `servers - 1`, each `gf` in a row a unit.
+    /// Servers with these numbers, each `gf` in a row a unit. Other numbers are another ring.
     ///
     /// # Errors
     /// There are no servers, too many, or they do not divide into units of `gf`.
     pub fn regular(
         micro_shards: MicroShards,
         virtual_nodes: u32,
-        servers: u32,
+        servers: Range<u32>,
         gf: u32,
     ) -> Result<Self, BadParameter> {
-        unit_count(servers, gf)?;
+        unit_count(servers.end.saturating_sub(servers.start), gf)?;
         let mut placement = Self::new(micro_shards, virtual_nodes)?;
-        for server in 0..servers {
-            placement.insert(ServerId(server), UnitId(server / gf));
+        for (place, server) in (0..).zip(servers) {
+            placement.insert(ServerId(server), UnitId(place / gf));
         }
         placement.ring.sort_unstable();
         Ok(placement)

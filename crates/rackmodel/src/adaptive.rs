@@ -10,6 +10,10 @@ use crate::{Fabric, Latencies, Random};
 /// Service times that a server averages (§6.1, "the N most recent").
 const RECENT: usize = 256;
 
+/// Polls before anything is counted. Until the last of them the rate is half of the one asked for: reads are uniform
+/// until the first poll, and a backlog of that time could take longer to drain than a run.
+pub const WARMUP_POLLS: u32 = 4;
+
 /// Who reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reads {
@@ -51,7 +55,7 @@ pub struct Spec {
     pub reads: Reads,
     /// Requests per microsecond.
     pub rate: f64,
-    /// Requests, the first tenth of which is not counted.
+    /// Requests, with those of the first [`WARMUP_POLLS`] polls, which are not counted.
     pub arrivals: u64,
     /// Time between two polls, in microseconds.
     pub polling_us: f64,
@@ -102,17 +106,23 @@ impl Spec {
 /// Runs a unit.
 ///
 /// # Errors
-/// A parameter is out of bounds.
+/// A parameter is out of bounds, or the run ends before anything is counted.
 pub fn run(spec: &Spec) -> Result<Outcome, BadParameter> {
     spec.check()?;
     let mut unit = Unit::new(spec)?;
     let mut gaps = Random::new(spec.seed, 1);
     let mut choices = Random::new(spec.seed, 2);
     let mut now = 0.0;
-    for arrival in 0..spec.arrivals {
-        now += gaps.exponential() / spec.rate;
+    let counted_from = spec.polling_us * f64::from(WARMUP_POLLS);
+    for _ in 0..spec.arrivals {
+        let calm = now < counted_from - spec.polling_us;
+        now += gaps.exponential() / if calm { spec.rate / 2.0 } else { spec.rate };
         unit.coordinate(now)?;
-        unit.serve(now, &mut choices, arrival >= spec.arrivals / 10);
+        unit.serve(now, &mut choices, now >= counted_from);
+    }
+    if unit.latencies.count() == 0 {
+        let allowed = format_args!("enough for more than {WARMUP_POLLS} polls").to_string();
+        return Err(BadParameter::new("arrivals", spec.arrivals, allowed));
     }
     let service_us = unit.monitors.iter().map(Monitor::service_us).collect();
     Ok(Outcome {

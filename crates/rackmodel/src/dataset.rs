@@ -1,7 +1,5 @@
 //! A popularity laid over servers.
 
-use std::sync::Arc;
-
 use minos_rack::{BadParameter, MicroShards, Placement, VIRTUAL_NODES};
 
 use crate::Popularity;
@@ -10,41 +8,31 @@ use crate::Popularity;
 #[derive(Clone, Debug)]
 pub struct Dataset {
     popularity: Popularity,
-    owners: Arc<[u32]>,
+    owners: Vec<u32>,
     shares: Vec<f64>,
 }
 
 impl Dataset {
-    /// Micro-shards on the ring of `servers`.
+    /// Micro-shards on a ring of `servers`, which is another one for each seed.
     ///
     /// # Errors
     /// There are no servers, or too many.
     pub fn new(popularity: Popularity, servers: u32) -> Result<Self, BadParameter> {
-        let micro_shards = MicroShards::new(popularity.spec().micro_shards)?;
+        let spec = popularity.spec();
+        let micro_shards = MicroShards::new(spec.micro_shards)?;
+        // The servers of seed 1 are numbered from 0.
+        let rings = u64::from(u32::MAX / servers.max(1));
+        let first = (spec.seed.wrapping_sub(1) % rings) as u32 * servers;
         // Units do not change where micro-shards lie.
-        let placement = Placement::regular(micro_shards, VIRTUAL_NODES, servers, 1)?;
-        let owners = placement.owners().into_iter().flatten().map(|owner| owner.0).collect();
-        Ok(Self::on(owners, popularity, servers as usize))
-    }
-
-    /// Other keys, whose micro-shards lie where those of this one do.
-    ///
-    /// # Errors
-    /// They have another number of micro-shards.
-    pub fn with(&self, popularity: Popularity) -> Result<Self, BadParameter> {
-        let (micro_shards, here) = (popularity.weights().len(), self.owners.len());
-        if micro_shards != here {
-            return Err(BadParameter::new("micro-shards", micro_shards, here));
-        }
-        Ok(Self::on(Arc::clone(&self.owners), popularity, self.shares.len()))
-    }
-
-    fn on(owners: Arc<[u32]>, popularity: Popularity, servers: usize) -> Self {
-        let mut shares = vec![0.0; servers];
+        let placement = Placement::regular(micro_shards, VIRTUAL_NODES, first..first + servers, 1)?;
+        // All have an owner, since no server is dead.
+        let owners: Vec<u32> =
+            placement.owners().into_iter().flatten().map(|owner| owner.0 - first).collect();
+        let mut shares = vec![0.0; servers as usize];
         for (owner, share) in owners.iter().zip(popularity.shares()) {
             shares[*owner as usize] += share;
         }
-        Self { popularity, owners, shares }
+        Ok(Self { popularity, owners, shares })
     }
 
     /// What each server gets of all requests.

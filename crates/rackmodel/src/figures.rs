@@ -106,5 +106,5 @@ pub fn figure(number: &str, study: &Study<'_>) -> Result<Figure, CacheError> {
 }
 
 pub use load::saturations_of_datasets;
-pub(crate) use load::{RACK, SLO, for_datasets, rack, slo_speedup};
+pub(crate) use load::{RACK, SLO, adaptive_utilization, for_datasets, rack, slo_speedup};
 pub use width::figure_13;

@@ -11,6 +11,8 @@ pub struct State {
     pub steps: usize,
     /// Copies beyond the first of each micro-shard.
     pub copies: usize,
+    /// Those of the micro-shard that is asked most.
+    pub copies_of_hottest: usize,
     /// The rate at which the first server saturates, of the best possible.
     pub utilization: f64,
 }
@@ -46,11 +48,18 @@ pub fn run(
 ) -> Result<Vec<State>, BadParameter> {
     let servers = dataset.shares().len() as u32;
     let mut cluster = Cluster::new(servers, gf, times, dataset.owners(), demands)?;
-    let mut states = vec![State { steps: 0, copies: 0, utilization: cluster.utilization() }];
-    let mut copies = 0;
+    let asked = |demand: &Demand| demand.reads + demand.writes;
+    let hottest = (0..demands.len()).max_by(|&a, &b| asked(&demands[a]).total_cmp(&asked(&demands[b])));
+    let mut state = State { steps: 0, copies: 0, copies_of_hottest: 0, utilization: cluster.utilization() };
+    let mut states = vec![state];
     while let Some(step) = (states.len() <= steps).then(|| cluster.relieve()).flatten() {
-        copies += usize::from(step.kind == StepKind::Replication);
-        states.push(State { steps: states.len(), copies, utilization: cluster.utilization() });
+        state.steps += 1;
+        if step.kind == StepKind::Replication {
+            state.copies += 1;
+            state.copies_of_hottest += usize::from(hottest == Some(step.micro_shard as usize));
+        }
+        state.utilization = cluster.utilization();
+        states.push(state);
     }
     Ok(states)
 }

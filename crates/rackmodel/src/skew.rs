@@ -17,6 +17,12 @@ pub fn rack_skew(shares: &[f64], gf: u32) -> f64 {
     units[hottest(&units)] * units.len() as f64 / sum
 }
 
+/// The load of the hottest unit of `gf` over that of the hottest server (RackOut §4).
+pub fn unit_over_server(shares: &[f64], gf: u32) -> f64 {
+    let units = unit_shares(shares, gf);
+    units[hottest(&units)] / shares[hottest(shares)]
+}
+
 /// Equation 1, with writes: how much more the servers can do in units of `gf` than by themselves, if reads and
 /// writes take the same wherever they are done, and only reads can be spread.
 pub fn ideal_speedup(shares: &[f64], gf: u32, write_share: f64) -> f64 {
@@ -39,6 +45,7 @@ mod tests {
         assert!((rack_skew(&SHARES, 1) - 1.6).abs() < 1e-12);
         assert!((rack_skew(&SHARES, 2) - 1.2).abs() < 1e-12);
         assert!((rack_skew(&SHARES, 4) - 1.0).abs() < 1e-12);
+        assert!((unit_over_server(&SHARES, 2) - 1.5).abs() < 1e-12);
         assert_eq!((hottest(&SHARES), hottest(&[1.0, 1.0])), (0, 0));
     }
 

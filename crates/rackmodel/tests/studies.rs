@@ -2,7 +2,7 @@
 
 use minos_rackmodel::{
     Cache, Dataset, Fabric, Model, Popularity, PopularitySpec,
-    adaptive::{self, Interference, Reads, Spec},
+    adaptive::{self, Interference, Reads, Spec, WARMUP_POLLS},
     figures::{NUMBERS, Study, figure},
     replication::{copies_for, demands, plateau, run},
     targets::targets,
@@ -55,6 +55,19 @@ fn adapting_carries_loads_that_static_reads_do_not() {
 }
 
 #[test]
+fn the_backlog_of_the_start_is_not_counted() {
+    // Uniform reads, which the first poll ends, cannot carry this load.
+    let rate = 0.97 * model(0.1).with_algorithm_1().unwrap().saturation();
+    assert!(rate > 1.2 * model(0.1).saturation());
+    let outcome = adaptive::run(&spec(0.1, Reads::Writes, rate)).unwrap();
+    let p99 = outcome.latencies.percentile(99.0);
+    assert!(p99 < 1_000.0, "{p99}");
+    // No poll of the counted time is much worse than the average one.
+    let counted = &outcome.p99_by_poll_us[WARMUP_POLLS as usize..];
+    assert!(counted.iter().all(|poll| *poll < 2.0 * p99), "{counted:?} {p99}");
+}
+
+#[test]
 fn a_slow_server_is_avoided_from_the_next_poll_on_and_not_before() {
     let interference =
         Some(Interference { server: 3, factor: 4.0, from_us: 200_000.0, until_us: f64::INFINITY });
@@ -95,6 +108,22 @@ fn bad_parameters_of_adaptive_runs_are_named() {
 fn dataset(alpha: f64) -> Dataset {
     let spec = PopularitySpec { keys: 100_000, alpha, micro_shards: 6_400, seed: 1 };
     Dataset::new(Popularity::exact(spec, 1, |_| ()).unwrap(), 64).unwrap()
+}
+
+#[test]
+fn every_dataset_has_a_ring_of_its_own() {
+    let owners = |seed| {
+        let spec = PopularitySpec { keys: 10_000, alpha: 0.99, micro_shards: 6_400, seed };
+        let dataset = Dataset::new(Popularity::sketch(spec, 1_000).unwrap(), 64).unwrap();
+        assert!(dataset.owners().iter().all(|owner| *owner < 64));
+        dataset.owners().to_vec()
+    };
+    let first = owners(1);
+    assert_eq!(owners(1), first);
+    for seed in [0, 2, 3, u64::MAX] {
+        let same = owners(seed).iter().zip(&first).filter(|(a, b)| a == b).count();
+        assert!(same < 200, "{seed}: {same} of 6400 micro-shards lie where they lay, 100 by chance");
+    }
 }
 
 #[test]

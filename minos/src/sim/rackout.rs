@@ -328,7 +328,8 @@ impl RackoutArgs {
         Ok(emit(&format!(
             "simulated: {servers} servers, {keys} keys, zipf {zipf}, {write_share} of requests write, {arrivals} \
              arrivals, seed {seed}\nutilization is of what the servers could do with local reads alone, spread \
-             evenly; interfaces allow units of {unit_size_max}\n{}",
+             evenly; inner interfaces of {} operations a second allow units of {unit_size_max}\n{}",
+            self.units.nic_ops,
             table(&header, 0, results.units.iter().map(row))
         ))?)
     }
@@ -345,7 +346,9 @@ impl RackoutArgs {
         let header = ["claim", "where", "paper", "here", "off %", "5 to 95 % of datasets"];
         let row = |target: &Target| {
             let number = |value: f64| if value.is_nan() { "-".to_owned() } else { rounded(value) };
-            let off = if target.off.is_nan() { "-".into() } else { format!("{:+.1}", target.off * 100.0) };
+            let mut off =
+                if target.off.is_nan() { "-".into() } else { format!("{:+.1}", target.off * 100.0) };
+            off.push_str(if target.fitted { " fitted" } else { "" });
             let names = [target.claim.to_owned(), target.paper.to_owned()];
             let others = target.others.map_or_else(String::new, |others| {
                 format!("{} to {}", rounded(others.p5), rounded(others.p95))

@@ -51,7 +51,8 @@ pub(super) fn figure_7(
     Ok(Figure { figure, title: "Latency by utilization of the datacenter, RDMA", columns, rows })
 }
 
-/// Calls with each of `count` datasets of `keys` keys, all but the most popular keys of which are sketched.
+/// Calls with each of `count` datasets of `keys` keys, each on its own ring. All but the most popular keys are
+/// sketched.
 pub(crate) fn for_datasets(
     study: &Study<'_>,
     keys: u64,
@@ -60,9 +61,9 @@ pub(crate) fn for_datasets(
     mut visit: impl FnMut(&Dataset) -> Result<(), BadParameter>,
 ) -> Result<(), BadParameter> {
     let spec = study.spec(keys, study.alpha)?;
-    let first = Dataset::new(Popularity::sketch(spec, SKETCH_HEAD)?, servers)?;
     for seed in (0..count).map(|index| study.seed.wrapping_add(index)) {
-        visit(&first.with(Popularity::sketch(PopularitySpec { seed, ..spec }, SKETCH_HEAD)?)?)?;
+        let popularity = Popularity::sketch(PopularitySpec { seed, ..spec }, SKETCH_HEAD)?;
+        visit(&Dataset::new(popularity, servers)?)?;
     }
     Ok(())
 }
@@ -194,20 +195,20 @@ pub(super) fn figure_19(study: &Study<'_>) -> Result<Figure, CacheError> {
     })
 }
 
-/// Static reads, algorithm 1 and both algorithms, with server 13 undisturbed and three times as slow.
+/// Utilizations of figures 18 and 21, in percent: close together where the promise is broken.
+const PERCENTS: [u32; 19] = [20, 30, 40, 45, 50, 55, 60, 65, 70, 71, 72, 73, 74, 75, 76, 78, 80, 82, 85];
+
+/// Static reads, algorithm 1 and both algorithms, with server 13 undisturbed and slowed.
 pub(super) fn figure_18_21(study: &Study<'_>) -> Result<Figure, CacheError> {
     let model = rack(&study.dataset()?, RACK, 0.05)?;
     let mut rows = Vec::new();
     for factor in [1.0, 1.43, 3.0] {
-        let slowed = model.clone().with_interference(13, factor)?;
         for (reads, name) in [(Reads::Static, 0.0), (Reads::Writes, 1.0), (Reads::WritesAndTimes, 12.0)] {
-            for percent in [30, 40, 50, 55, 60, 65, 70, 75, 80] {
-                let rate = f64::from(percent) / 100.0 / model.utilization(1.0);
-                let interference = Interference { server: 13, factor, from_us: 0.0, until_us: f64::INFINITY };
-                let spec = adaptive_spec(study, &slowed, reads, rate, Some(interference));
-                let outcome = adaptive::run(&spec)?;
+            for percent in PERCENTS {
+                let utilization = f64::from(percent) / 100.0;
+                let outcome = adaptive::run(&adaptive_spec(study, &model, reads, utilization, factor))?;
                 let numbers = [outcome.latencies.percentile(99.0), outcome.service_us[13], outcome.reads[13]];
-                rows.push([&[factor, name, f64::from(percent) / 100.0], &numbers[..]].concat());
+                rows.push([&[factor, name, utilization], &numbers[..]].concat());
             }
         }
     }
@@ -215,14 +216,15 @@ pub(super) fn figure_18_21(study: &Study<'_>) -> Result<Figure, CacheError> {
     Ok(Figure { figure: "18, 20, 21", title: "Adaptive reads and interference, 5 % writes", columns, rows })
 }
 
-/// Polls twenty times in a run.
-pub(crate) fn adaptive_spec(
+/// A unit whose server 13 takes `factor` times as long. The coordinator polls about twenty times in a run.
+fn adaptive_spec(
     study: &Study<'_>,
     model: &Model,
     reads: Reads,
-    rate: f64,
-    interference: Option<Interference>,
+    utilization: f64,
+    factor: f64,
 ) -> adaptive::Spec {
+    let rate = utilization / model.utilization(1.0);
     let polling_us = study.arrivals as f64 / rate / 20.0;
     adaptive::Spec {
         shares: model.shares.clone(),
@@ -233,9 +235,26 @@ pub(crate) fn adaptive_spec(
         arrivals: study.arrivals,
         polling_us,
         staleness_us: polling_us / 10.0,
-        interference,
+        interference: Some(Interference { server: 13, factor, from_us: 0.0, until_us: f64::INFINITY }),
         seed: study.seed,
     }
+}
+
+/// The highest utilization, in steps of half a percent, at which a unit with a coordinator keeps the promise.
+pub(crate) fn adaptive_utilization(
+    study: &Study<'_>,
+    model: &Model,
+    reads: Reads,
+    factor: f64,
+) -> Result<f64, BadParameter> {
+    let (mut low, mut high) = (0u32, 200);
+    while high - low > 1 {
+        let middle = low.midpoint(high);
+        let spec = adaptive_spec(study, model, reads, f64::from(middle) / 200.0, factor);
+        let keeps = adaptive::run(&spec)?.latencies.percentile(SLO.percentile) <= SLO.latency_us;
+        *if keeps { &mut low } else { &mut high } = middle;
+    }
+    Ok(f64::from(low) / 200.0)
 }
 
 /// The highest rate that keeps the promise, over that of the same servers by themselves.

@@ -63,9 +63,9 @@ impl Source {
 
 #[derive(Args, Debug)]
 pub(super) struct Units {
-    /// Operations a second that a node's inner interface serves
+    /// Operations a second that a node's inner interface serves; the paper's number is RDMA's
     #[arg(long, value_name = "N", default_value = "40m", value_parser = parse_count)]
-    nic_ops: u64,
+    pub(super) nic_ops: u64,
 
     /// Share of them that is left unused
     #[arg(long, value_name = "SHARE", default_value_t = NodeRates::RDMA.nic_reserve, value_parser = parse_number)]
