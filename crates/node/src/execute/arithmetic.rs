@@ -7,11 +7,10 @@ use minos_proto::memcache::{MetaFlags, OPAQUE_BYTES_MAX, Reply, compose, text};
 
 use super::{Context, Executed, Outcome, item::Facts};
 
-/// Longest value, in bytes, that is looked at as a number: what memcached keeps in one piece.
-const NUMBER_BYTES_MAX: u64 = 512 << 10;
-
-/// Bytes that are written over a number at a time. A number is shorter, but its item need not be.
-const PADDED_BYTES: usize = 512;
+/// Longest value, in bytes, that is read as a number: 20 digits, and any blanks that a client put around them.
+///
+/// Each change writes the whole value, so that this bounds its work.
+const NUMBER_BYTES_MAX: usize = 512;
 
 /// How counting ended.
 pub(crate) enum Counted {
@@ -118,7 +117,7 @@ struct Current {
 fn current<M: Mode>(request: &Arithmetic<'_>, entry: &Entry<'_, M>) -> Result<Option<Current>, Counted> {
     let Some(item) = entry.item() else { return Ok(None) };
     let facts = Facts::from(&*item);
-    if facts.value_bytes == 0 || facts.value_bytes > NUMBER_BYTES_MAX {
+    if facts.value_bytes == 0 || facts.value_bytes > NUMBER_BYTES_MAX as u64 {
         return Err(Counted::Failed(Failure::NotANumber));
     }
     if request.unique != 0 && request.unique != facts.cas {
@@ -131,7 +130,7 @@ fn current<M: Mode>(request: &Arithmetic<'_>, entry: &Entry<'_, M>) -> Result<Op
 }
 
 /// Writes a number over the old one, padded with spaces to its length, or into a new item if it is
-/// longer. `None` if there is no room for that.
+/// longer. `None` if there is no room.
 fn write<M: Mode, P>(
     cx: &Context<'_, M, P>,
     value: u64,
@@ -142,7 +141,9 @@ fn write<M: Mode, P>(
     let digits = buffer.format(value).as_bytes();
     let room = usize::try_from(old.value_bytes).unwrap_or(0);
     if digits.len() <= room {
-        let cas = overwrite(entry, digits, room)?;
+        let mut padded = [b' '; NUMBER_BYTES_MAX];
+        padded[..digits.len()].copy_from_slice(digits);
+        let cas = entry.overwrite_value(0, &padded[..room]).ok()?;
         return Some(Facts { cas, last_access: cx.now, ..*old });
     }
     let meta = ItemMeta { flags: old.flags, expiry: old.expiry, ..ItemMeta::default() };
@@ -150,21 +151,6 @@ fn write<M: Mode, P>(
     let (value_bytes, last_access) = (digits.len() as u64, cx.now);
     let (flags, expiry) = (old.flags, old.expiry);
     Some(Facts { value_bytes, flags, cas, expiry, last_access, ..Facts::default() })
-}
-
-/// Writes `digits` and spaces over the `room` bytes of a value; returns the new CAS unique.
-fn overwrite<M: Mode>(entry: &mut Entry<'_, M>, digits: &[u8], room: usize) -> Option<u64> {
-    let mut padded = [b' '; PADDED_BYTES];
-    padded[..digits.len()].copy_from_slice(digits);
-    let mut at = room.min(PADDED_BYTES);
-    let mut cas = entry.overwrite_value(0, &padded[..at]).ok()?;
-    padded = [b' '; PADDED_BYTES];
-    while at < room {
-        let length = PADDED_BYTES.min(room - at);
-        cas = entry.overwrite_value(at, &padded[..length]).ok()?;
-        at += length;
-    }
-    Some(cas)
 }
 
 /// Makes the item that the request wants on a miss, if it wants one.

@@ -108,14 +108,28 @@ fn counting_pads_wraps_and_stops() {
 }
 
 #[test]
-fn a_long_number_is_padded_to_its_end() {
+fn a_number_with_blanks_is_padded_to_its_end() {
     let mut session = session();
-    let long = format!("5{}", " ".repeat(2999));
-    session.say(&format!("set k 0 0 3000\r\n{long}\r\n"));
+    let blanks = " ".repeat(511);
+    session.say(&format!("set k 0 0 512\r\n5{blanks}\r\n"));
     let before = unique(&mut session);
     assert_eq!(session.say("incr k 2\r\n"), "7\r\n");
-    assert_eq!(session.say("get k\r\n"), format!("VALUE k 0 3000\r\n7{}\r\nEND\r\n", " ".repeat(2999)));
+    assert_eq!(session.say("get k\r\n"), format!("VALUE k 0 512\r\n7{blanks}\r\nEND\r\n"));
     assert!(unique(&mut session) > before);
+}
+
+#[test]
+fn a_value_that_is_longer_than_a_number_is_none() {
+    let mut session = session();
+    for bytes in [513, 3000, 512 << 10] {
+        let value = format!("5{}", " ".repeat(bytes - 1));
+        session.say(&format!("set k 0 0 {bytes}\r\n{value}\r\n"));
+        for change in ["incr k 2", "decr k 2"] {
+            let refusal = "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
+            assert_eq!(session.say(&format!("{change}\r\n")), refusal, "{bytes}");
+        }
+        assert_eq!(session.say("get k\r\n"), format!("VALUE k 0 {bytes}\r\n{value}\r\nEND\r\n"));
+    }
 }
 
 #[test]
