@@ -325,7 +325,7 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
         let mut consumed = 0;
         for pending in &burst {
             *requests_max -= 1;
-            let executed = self.execute(pending);
+            let executed = self.execute(pending, requests_max);
             let before = consumed;
             consumed = pending.end - executed.unread_bytes;
             let why = match executed.outcome {
@@ -387,7 +387,7 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
             let rest = &input[end..];
             let parsed = match resume.take() {
                 None => memcache::parse(rest, limits),
-                Some(resume) => memcache::parse_resumed(resume, rest, limits),
+                Some(resume) => memcache::parse_resumed(resume, rest),
             };
             match parsed {
                 Parsed::Request { command, consumed } => {
@@ -396,13 +396,15 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
                     if let Some(lookup) = &lookup {
                         store.prefetch_bucket(lookup.hash);
                     }
-                    let is_whole = match command.request {
-                        Request::Store(store) => matches!(store.value, Value::Whole(_)),
-                        _ => true,
+                    let is_last = match command.request {
+                        // What follows is its value.
+                        Request::Store(store) => !matches!(store.value, Value::Whole(_)),
+                        // It may pause, and what follows would be parsed again each time.
+                        Request::GetMany(_) => true,
+                        _ => false,
                     };
                     burst.push(Pending { command, lookup, end });
-                    if !is_whole {
-                        // What follows is its value.
+                    if is_last {
                         return Tail::Unknown;
                     }
                 }
@@ -413,9 +415,9 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
         Tail::Unknown
     }
 
-    fn execute(&mut self, pending: &Pending<'_>) -> Executed<M> {
+    fn execute(&mut self, pending: &Pending<'_>, requests_left: &mut usize) -> Executed<M> {
         let (mut context, tx) = self.context();
-        execute::execute(&mut context, &pending.command, pending.lookup, tx)
+        execute::execute(&mut context, &pending.command, pending.lookup, requests_left, tx)
     }
 
     /// What execution needs of this worker, and where it puts replies.

@@ -62,6 +62,17 @@ fn keys_before_one_that_is_too_long_are_read() {
         }
         other => panic!("{other:?}"),
     }
+    let longest = "y".repeat(250);
+    for spaces in [1, 2, 249, 250, 251, 252, 600] {
+        let space = " ".repeat(spaces);
+        let line = format!("get a{space}{longest}{space}{longest}{space}b{space}{long}\r\n");
+        let Request::GetMany(many) = request(line.as_bytes()) else { panic!("{line}") };
+        assert!(many.ends_badly);
+        assert_eq!(many.keys.count(), 4, "{spaces}");
+        let line = format!("get {space}{longest}{space}{longest}{space}\r\n");
+        let Request::GetMany(many) = request(line.as_bytes()) else { panic!("{line}") };
+        assert!(!many.ends_badly && many.keys.count() == 2, "{spaces}");
+    }
     for line in [format!("get {long}\r\n"), format!("gat 0 {long} a\r\n")] {
         match request(line.as_bytes()) {
             Request::GetMany(mut many) => assert!(many.ends_badly && many.keys.next().is_none()),
@@ -77,9 +88,15 @@ fn a_line_of_keys_goes_on_where_it_stopped() {
     assert_eq!(consumed, 15);
     let Request::GetMany(mut many) = first.request else { panic!() };
     many.keys.next();
-    let unread = many.keys.rest().len() + first.line_end_bytes;
-    let resume = Resume { touch: many.touch, with_cas: true };
-    match parse_resumed(resume, &input[consumed - unread..], &LIMITS) {
+    let resume = Resume {
+        touch: many.touch,
+        with_cas: true,
+        ends_badly: many.ends_badly,
+        keys_bytes: many.keys.rest().len(),
+        line_end_bytes: first.line_end_bytes,
+    };
+    let unread = resume.unread_bytes();
+    match parse_resumed(resume, &input[consumed - unread..]) {
         Parsed::Request { command, consumed } => {
             assert_eq!(consumed, unread);
             assert_eq!(command.reply, first.reply);

@@ -3,7 +3,7 @@
 use arrayvec::ArrayVec;
 use minos_base::{limits::BURST_MAX, limits::SLICE_BYTES};
 use minos_command::{GetMany, Keys};
-use minos_engine::Mode;
+use minos_engine::{Mode, Pinned};
 use minos_proto::memcache::{Command, Reply, Resume, text};
 
 use super::{Context, Executed, LargeReply, Lookup, Outcome, Placement, get};
@@ -16,64 +16,79 @@ struct Wanted<'a> {
     following: Keys<'a>,
 }
 
-/// Answers a request for any number of keys, up to the first whose value is to be sent from elsewhere or
-/// to a full transmit buffer; the rest is for the resumed request.
+/// Answers a request for any number of keys, up to the first whose value is to be sent from elsewhere, to a full
+/// transmit buffer, or until as many keys were read as there are `requests_left`; the rest is for the resumed
+/// request.
 pub(super) fn execute<M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
     request: GetMany<'_>,
     command: &Command<'_>,
+    requests_left: &mut usize,
     tx: &mut Vec<u8>,
 ) -> Executed<M> {
-    if request.ends_badly {
-        return access_and_refuse(cx, request, tx);
-    }
-    let with_cas = matches!(command.reply, Reply::Classic { with_cas: true, .. });
-    let resume = Resume { touch: request.touch, with_cas };
-    let unread_bytes = |following: Keys<'_>| following.rest().len() + command.line_end_bytes;
+    let line = Line { request, with_cas: matches!(command.reply, Reply::Classic { with_cas: true, .. }) };
+    let resume = |keys: Keys<'_>| Resume {
+        touch: request.touch,
+        with_cas: line.with_cas,
+        ends_badly: request.ends_badly,
+        keys_bytes: keys.rest().len(),
+        line_end_bytes: command.line_end_bytes,
+    };
     let start = tx.len();
     let mut keys = request.keys;
     loop {
         let group = gather(cx, &mut keys);
-        if group.is_empty() {
-            tx.extend_from_slice(text::END);
+        *requests_left = requests_left.saturating_sub(group.len());
+        if let Some((item, following)) = line.answer(cx, &group, tx) {
+            let is_last = following.clone().next().is_none();
+            let (tail, resume) =
+                if is_last { (text::VALUE_END, None) } else { (text::LINE_END, Some(resume(following))) };
+            let unread_bytes = resume.map_or(0, |resume| resume.unread_bytes());
+            let reply = Box::new(LargeReply::new(item, tail, resume));
+            return Executed { outcome: Outcome::SendLarge(reply), unread_bytes };
+        }
+        if keys.clone().next().is_none() {
+            // memcached finds the key that is too long when it gets there.
+            tx.extend_from_slice(if request.ends_badly { text::BAD_FORMAT } else { text::END });
             return Outcome::Done.into();
         }
-        for wanted in &group {
-            match get::find(cx, wanted.lookup, wanted.key, request.touch, with_cas, tx) {
-                Found::Missing => {}
-                Found::Copied => tx.extend_from_slice(text::LINE_END),
-                Found::Pinned(item) if wanted.following.clone().next().is_none() => {
-                    let reply = LargeReply::new(item, text::VALUE_END, None);
-                    return Outcome::SendLarge(Box::new(reply)).into();
-                }
-                Found::Pinned(item) => {
-                    let reply = LargeReply::new(item, text::LINE_END, Some(resume));
-                    let unread_bytes = unread_bytes(wanted.following);
-                    return Executed { outcome: Outcome::SendLarge(Box::new(reply)), unread_bytes };
-                }
-            }
-        }
-        // Without keys left there is nothing to come back for.
-        if tx.len() - start >= SLICE_BYTES && keys.clone().next().is_some() {
-            return Executed { outcome: Outcome::Paused(resume), unread_bytes: unread_bytes(keys) };
+        if tx.len() - start >= SLICE_BYTES || *requests_left == 0 {
+            let resume = resume(keys);
+            return Executed { outcome: Outcome::Paused(resume), unread_bytes: resume.unread_bytes() };
         }
     }
 }
 
-/// Reads the keys before one that is too long, for what that does to the items, and replies with an error.
-fn access_and_refuse<M: Mode, P: Placement>(
-    cx: &mut Context<'_, M, P>,
-    request: GetMany<'_>,
-    tx: &mut Vec<u8>,
-) -> Executed<M> {
-    let start = tx.len();
-    for key in request.keys {
-        // A value that was pinned to be sent is let go at once.
-        get::find(cx, Lookup::of_key(cx.store, key), key, request.touch, false, tx);
-        tx.truncate(start);
+/// What holds for all keys of a line.
+struct Line<'a> {
+    request: GetMany<'a>,
+    with_cas: bool,
+}
+
+impl Line<'_> {
+    /// Appends the replies to a group of keys, up to one whose value is to be sent from its item: that item, and
+    /// the keys that follow it. Of a line that ends badly the items are only accessed.
+    fn answer<'a, M: Mode, P: Placement>(
+        &self,
+        cx: &mut Context<'_, M, P>,
+        group: &[Wanted<'a>],
+        tx: &mut Vec<u8>,
+    ) -> Option<(Pinned<M>, Keys<'a>)> {
+        for wanted in group {
+            let start = tx.len();
+            let found = get::find(cx, wanted.lookup, wanted.key, self.request.touch, self.with_cas, tx);
+            if self.request.ends_badly {
+                tx.truncate(start);
+                continue;
+            }
+            match found {
+                Found::Missing => {}
+                Found::Copied => tx.extend_from_slice(text::LINE_END),
+                Found::Pinned(item) => return Some((item, wanted.following)),
+            }
+        }
+        None
     }
-    tx.extend_from_slice(text::BAD_FORMAT);
-    Outcome::Done.into()
 }
 
 /// Takes the next keys, prefetches their buckets and looks them up there, so that the misses in the

@@ -15,6 +15,7 @@ use crate::counters::{Counters, Totals};
 use crate::execute::{
     Admin, Context, LargeReply, LargeStore, Lookup, Outcome, Placement, execute, flush_if_due,
 };
+use crate::visit::VISIT_REQUESTS_MAX;
 
 /// Serves values up to a class, and counts what it is asked about.
 pub(crate) struct UpTo {
@@ -93,6 +94,10 @@ pub(crate) struct Session<M: Mode> {
     pub(crate) is_closed: bool,
     /// Values that were sent from their items.
     pub(crate) sent_large: usize,
+    /// Keys that a line may read before it pauses.
+    pub(crate) keys_max: usize,
+    /// Times that a line of keys has paused.
+    pub(crate) pauses: usize,
     desk: Desk,
     input: Vec<u8>,
     output: Vec<u8>,
@@ -124,6 +129,8 @@ impl<M: Mode> Session<M> {
             placement: UpTo { class_max: SizeClass::of(here_bytes_max), asked: Vec::new() },
             is_closed: false,
             sent_large: 0,
+            keys_max: VISIT_REQUESTS_MAX,
+            pauses: 0,
             desk,
             input: Vec::new(),
             output: Vec::new(),
@@ -181,7 +188,7 @@ impl<M: Mode> Session<M> {
     fn step_command(&mut self) -> bool {
         let input = std::mem::take(&mut self.input);
         let parsed = match self.resume {
-            Some(resume) => parse_resumed(resume, &input, &self.limits),
+            Some(resume) => parse_resumed(resume, &input),
             None => parse(&input, &self.limits),
         };
         let (consumed, goes_on) = match parsed {
@@ -203,7 +210,7 @@ impl<M: Mode> Session<M> {
                     placement: &mut self.placement,
                     admin: &self.desk,
                 };
-                let executed = execute(&mut cx, &command, lookup, &mut self.output);
+                let executed = execute(&mut cx, &command, lookup, &mut { self.keys_max }, &mut self.output);
                 self.follow(executed.outcome, consumed - executed.unread_bytes)
             }
         };
@@ -219,7 +226,10 @@ impl<M: Mode> Session<M> {
             Outcome::SendLarge(reply) => self.deliver(*reply),
             Outcome::ReceiveLarge(store) => self.waiting = Waiting::Value(store, 0),
             Outcome::FinishLarge(store) => self.finish(*store),
-            Outcome::Paused(resume) => self.resume = Some(resume),
+            Outcome::Paused(resume) => {
+                self.resume = Some(resume);
+                self.pauses += 1;
+            }
             Outcome::NeedMore { body_bytes } => {
                 self.waiting = Waiting::Bytes(consumed + body_bytes as usize);
                 return (0, true);

@@ -133,11 +133,12 @@ impl<'a> Lookup<'a> {
 }
 
 /// Executes `command`, whose [`Lookup`] is known already if it was asked for. The reply, or the part of it
-/// that is there, is appended to `tx`.
+/// that is there, is appended to `tx`. Of `requests_left` a line of keys takes one a key, and pauses where none is left.
 pub(crate) fn execute<M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
     command: &Command<'_>,
     lookup: Option<Lookup<'_>>,
+    requests_left: &mut usize,
     tx: &mut Vec<u8>,
 ) -> Executed<M> {
     let known = |key: &[u8]| lookup.map_or_else(|| cx.store.hash(key), |lookup| lookup.hash);
@@ -155,7 +156,7 @@ pub(crate) fn execute<M: Mode, P: Placement>(
                 }
             }
         }
-        Request::GetMany(request) => get_many::execute(cx, *request, command, tx),
+        Request::GetMany(request) => get_many::execute(cx, *request, command, requests_left, tx),
         Request::Store(request) => {
             let key = request.key.bytes(&mut buffer);
             let hash = known(key);
@@ -178,8 +179,7 @@ pub(crate) fn execute<M: Mode, P: Placement>(
         }
         Request::Debug { key } => {
             let key = key.bytes(&mut buffer);
-            let hash = known(key);
-            debug::execute(cx, hash, key, tx)
+            debug::execute(cx, known(key), key, tx)
         }
         _ => administrate(cx, command, tx),
     }

@@ -1,11 +1,12 @@
 //! Parser of the classic commands.
 
+use minos_base::limits::KEY_BYTES_MAX;
 use minos_command::{
     Arithmetic, Delete, Exptime, Get, GetMany, Key, Request, ShutdownMode, StatsGroup, Store, StoreMode,
     Tokens, Touch, number,
 };
 
-use super::{Parsed, Reply, Source, is_too_long, text, value_bytes};
+use super::{Command, Line, Parsed, Reply, Source, is_too_long, text, value_bytes};
 
 /// Words that memcached takes from a line, the command's name included.
 const WORDS_MAX: usize = 23;
@@ -82,24 +83,41 @@ fn keys<'a>(keys: Tokens<'a>, source: Source<'a, '_>, touch: Option<Exptime>, wi
             Request::Get(Get { touch, ..Get::plain(Key::Plain(only)) })
         }
         // A `gat` may have no keys: its expiry makes words enough for memcached.
-        _ => Request::GetMany(until_too_long(keys, touch)),
+        _ => return many(keys, source, touch, reply),
     };
     source.line.accepted(request, reply)
 }
 
-/// The keys before the first that is too long, of which memcached learns only when it gets there.
-fn until_too_long(keys: Tokens<'_>, touch: Option<Exptime>) -> GetMany<'_> {
-    let mut rest = keys;
-    loop {
-        let good = keys.rest().len() - rest.rest().len();
-        match rest.next() {
-            None => return GetMany { keys, touch, ends_badly: false },
-            Some(key) if is_too_long(key) => {
-                return GetMany { keys: Tokens::new(&keys.rest()[..good]), touch, ends_badly: true };
-            }
-            Some(_) => {}
+/// Several keys, up to the first that is too long, of which memcached learns only when it gets there.
+fn many<'a>(
+    keys: Tokens<'a>,
+    source: Source<'a, '_>,
+    touch: Option<Exptime>,
+    reply: Reply<'a>,
+) -> Parsed<'a> {
+    let text = keys.rest();
+    let bad = first_too_long(text);
+    let good = bad.unwrap_or(text.len());
+    let request =
+        Request::GetMany(GetMany { keys: Tokens::new(&text[..good]), touch, ends_badly: bad.is_some() });
+    let Line { text: line, consumed } = source.line;
+    let line_end_bytes = consumed - line.len() + text.len() - good;
+    Parsed::Request { command: Command { request, reply, line_end_bytes }, consumed }
+}
+
+/// Where the first word begins that is too long for a key.
+///
+/// A word that is short enough leaves a space in the window behind its start, and the last one there is where to
+/// look next: most bytes of a long line are not looked at.
+fn first_too_long(words: &[u8]) -> Option<usize> {
+    let mut start = 0;
+    while let Some(window) = words.get(start..=start + KEY_BYTES_MAX) {
+        match memchr::memrchr(b' ', window) {
+            Some(space) => start += space + 1,
+            None => return Some(start),
         }
     }
+    None
 }
 
 /// `gat` and `gats`.

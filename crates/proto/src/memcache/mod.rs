@@ -46,7 +46,7 @@ pub struct Command<'a> {
     pub request: Request<'a>,
     /// How to answer.
     pub reply: Reply<'a>,
-    /// Bytes of the line behind the last word: its end, and what a zero byte cut off.
+    /// Bytes of the line behind the last word, or behind the keys of a line that ends badly.
     pub line_end_bytes: usize,
 }
 
@@ -116,6 +116,19 @@ pub struct Resume {
     pub touch: Option<Exptime>,
     /// Values come with their CAS unique.
     pub with_cas: bool,
+    /// As [`GetMany::ends_badly`].
+    pub ends_badly: bool,
+    /// Bytes of the keys that are left.
+    pub keys_bytes: usize,
+    /// As [`Command::line_end_bytes`].
+    pub line_end_bytes: usize,
+}
+
+impl Resume {
+    /// Bytes of the line that are left.
+    pub fn unread_bytes(&self) -> usize {
+        self.keys_bytes + self.line_end_bytes
+    }
 }
 
 /// Reads the command at the front of `input`.
@@ -137,15 +150,18 @@ pub fn parse<'a>(input: &'a [u8], limits: &Limits) -> Parsed<'a> {
 
 /// Reads on in a line of keys, `input` beginning with those that are left.
 ///
-/// The line was whole when its first part was parsed, and its keys were checked then.
-pub fn parse_resumed<'a>(resume: Resume, input: &'a [u8], limits: &Limits) -> Parsed<'a> {
-    match line::first(input, limits) {
-        Ok(line) => {
-            let many = GetMany { keys: Tokens::new(line.text), touch: resume.touch, ends_badly: false };
-            let reply = Reply::Classic { quiet: false, with_cas: resume.with_cas };
-            line.accepted(Request::GetMany(many), reply)
+/// The line was whole when its first part was parsed, and its keys were checked then: nothing is searched
+/// again, however often a line is interrupted.
+pub fn parse_resumed(resume: Resume, input: &[u8]) -> Parsed<'_> {
+    let Resume { touch, with_cas, ends_badly, keys_bytes, line_end_bytes } = resume;
+    match input.get(..keys_bytes) {
+        Some(keys) => {
+            let request = Request::GetMany(GetMany { keys: Tokens::new(keys), touch, ends_badly });
+            let reply = Reply::Classic { quiet: false, with_cas };
+            let command = Command { request, reply, line_end_bytes };
+            Parsed::Request { command, consumed: resume.unread_bytes() }
         }
-        Err(verdict) => verdict,
+        None => Parsed::NeedMore,
     }
 }
 

@@ -53,6 +53,26 @@ fn a_line_of_many_keys_pauses_and_goes_on() {
 }
 
 #[test]
+fn a_line_pauses_after_so_many_keys_whatever_they_answer() {
+    let long = "x".repeat(251);
+    let bad = "CLIENT_ERROR bad command line format\r\n";
+    for (line, reply) in [
+        (format!("get{}\r\n", " k".repeat(2000)), "END\r\n"),
+        (format!("gat 0{}\r\n", " k".repeat(2000)), "END\r\n"),
+        (format!("get{} {long}\r\n", " k".repeat(2000)), bad),
+        (format!("gats 0{} {long} k\r\n", " k".repeat(2000)), bad),
+    ] {
+        let mut session = Session::new(1000);
+        session.keys_max = 64;
+        assert_eq!(session.say(&line), reply);
+        assert_eq!(session.pauses, 2000 / 64, "{reply}");
+        let totals = session.totals();
+        assert_eq!(totals.get_misses.max(totals.touch_misses), 2000);
+        assert_eq!(session.say("get k\r\n"), "END\r\n");
+    }
+}
+
+#[test]
 fn a_line_that_fills_the_buffer_with_its_last_key_ends_there() {
     let mut session = Session::new(4000);
     session.say(&format!("set k 0 0 3000\r\n{}\r\n", "v".repeat(3000)));
