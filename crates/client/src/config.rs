@@ -57,6 +57,7 @@ pub struct Config {
     pub(crate) operations_max: usize,
     pub(crate) in_flight_max: usize,
     pub(crate) transfers_max: usize,
+    pub(crate) refetches_max: u32,
     pub(crate) batch_delay: Duration,
     pub(crate) queue_by: QueueBy,
     pub(crate) once_for: OnceFor,
@@ -74,6 +75,7 @@ impl Default for Config {
             operations_max: 4096,
             in_flight_max: 64,
             transfers_max: 4,
+            refetches_max: 8,
             batch_delay: Duration::ZERO,
             queue_by: QueueBy::default(),
             once_for: OnceFor::default(),
@@ -136,6 +138,13 @@ impl Config {
         Self { transfers_max: transfers, ..self }
     }
 
+    /// How often a large value that was replaced while it was fetched is fetched from the beginning, before the call
+    /// fails with [`Error::Unstable`]. Default 8.
+    #[must_use]
+    pub fn refetches_max(self, times: u32) -> Self {
+        Self { refetches_max: times, ..self }
+    }
+
     /// How long an operation may wait for others to share its datagram (vector interfaces §6.2). Default 0: what
     /// is there is sent at once. A full datagram never waits.
     #[must_use]
@@ -169,7 +178,7 @@ impl Config {
     pub fn check(&self) -> Result<(), Error> {
         let datagrams = DATAGRAM_BYTES_MIN..=DATAGRAM_BYTES_MAX;
         let rules = [
-            (!self.timeout.is_zero(), "the time-out must not be zero"),
+            (!self.timeout.is_zero(), TIMEOUT_ZERO),
             (!self.retry_min.is_zero(), "the least time until a retry must not be zero"),
             (self.retry_min <= self.retry_max, "the least time until a retry is longer than the longest"),
             (datagrams.contains(&self.datagram_bytes_max), "a datagram has 512 to 65507 bytes at most"),
@@ -183,6 +192,9 @@ impl Config {
         }
     }
 }
+
+/// What is wrong with a time-out of nothing.
+pub(crate) const TIMEOUT_ZERO: &str = "the time-out must not be zero";
 
 /// A duration in nanoseconds, as the core counts time.
 pub(crate) fn nanoseconds(duration: Duration) -> u64 {

@@ -1,5 +1,7 @@
 //! What to ask for, and what comes of it.
 
+use std::time::Duration;
+
 use minos_proto::native::{OpFlags, Opcode};
 
 use crate::config::OnceFor;
@@ -106,12 +108,23 @@ pub struct Request {
     pub operand: u64,
     /// The number that a counter is made with where there is none; `None` leaves it missing.
     pub initial: Option<u64>,
+    /// How long it may take, retries included; `None` is what [`Config::timeout`](crate::Config::timeout) says.
+    pub timeout: Option<Duration>,
 }
 
 impl Request {
     /// An operation on `key` with nothing else said.
     pub fn new(verb: Verb, key: impl Into<Vec<u8>>) -> Self {
-        Self { verb, key: key.into(), value: Vec::new(), ttl: 0, flags: 0, operand: 0, initial: None }
+        Self {
+            verb,
+            key: key.into(),
+            value: Vec::new(),
+            ttl: 0,
+            flags: 0,
+            operand: 0,
+            initial: None,
+            timeout: None,
+        }
     }
 
     /// The same with this value.
@@ -124,6 +137,12 @@ impl Request {
     #[must_use]
     pub fn operand(self, operand: u64) -> Self {
         Self { operand, ..self }
+    }
+
+    /// The same with this time-out.
+    #[must_use]
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self { timeout: Some(timeout), ..self }
     }
 
     pub(crate) const fn op_flags(&self) -> OpFlags {

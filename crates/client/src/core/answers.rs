@@ -125,6 +125,9 @@ impl Core {
         if found.fragments.count() == 0 {
             return self.finish(id, Err(Error::Protocol("an empty value in fragments")), now_ns);
         }
+        if self.changes_too_often(id, found.cas) {
+            return self.finish(id, Err(Error::Unstable), now_ns);
+        }
         self.leave(id, now_ns);
         let window = self.link.directory().map_or(1, |directory| directory.window);
         let mut fetch = Fetch::new(found, window, sequence);
@@ -141,6 +144,19 @@ impl Core {
         if has_turn {
             self.note_progress(id, now_ns);
         }
+    }
+
+    /// Counts a large value that is found in place of another one.
+    fn changes_too_often(&mut self, id: OpId, cas: u64) -> bool {
+        let Some(operation) = self.operations.get_mut(id) else { return false };
+        let (last, changes) = &mut operation.found;
+        if std::mem::replace(last, cas) == cas || *changes == u32::MAX {
+            return false;
+        }
+        let is_first = *changes == 0;
+        *changes += 1;
+        self.counters.refetches += u64::from(!is_first);
+        *changes > self.config.refetches_max.saturating_add(1)
     }
 
     /// Takes in a fragment of a value.

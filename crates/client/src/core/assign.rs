@@ -100,10 +100,10 @@ impl Core {
 
     /// Whoever waited for a turn has time from now on.
     pub(super) fn revive(&mut self, id: OpId, now_ns: u64) {
-        let deadline_ns = now_ns.saturating_add(self.timeout_ns);
         if let Some(operation) = self.operations.get_mut(id)
             && operation.deadline_ns == u64::MAX
         {
+            let deadline_ns = now_ns.saturating_add(operation.timeout_ns);
             operation.deadline_ns = deadline_ns;
             self.wake_at(deadline_ns);
         }

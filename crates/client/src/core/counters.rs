@@ -23,6 +23,8 @@ pub struct Counters {
     pub hellos: u64,
     /// Times that the server turned out to have been started again.
     pub restarts: u64,
+    /// Large values that were replaced while they were fetched, and fetched from the beginning.
+    pub refetches: u64,
     /// Sessions that were lost.
     pub sessions_lost: u64,
 }

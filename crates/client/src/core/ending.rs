@@ -3,8 +3,8 @@
 use super::{Completion, Core, OpId, operation::Phase};
 use crate::{Error, Outcome};
 
-/// How often an operation begins again because a value changed or a transfer was lost.
-const RESTARTS_MAX: u32 = 8;
+/// How often an operation begins again because a transfer was lost.
+pub(super) const RESTARTS_MAX: u32 = 8;
 
 impl Core {
     /// Ends an operation. One that has ended already stays as it ended.
@@ -63,8 +63,11 @@ impl Core {
         self.leave(id, now_ns);
         let Some(operation) = self.operations.get_mut(id) else { return };
         operation.restarts += 1;
-        if operation.restarts > RESTARTS_MAX {
-            let error = if operation.request.verb.reads_value() { Error::Unstable } else { Error::Busy };
+        let (restarts_max, error) = match operation.request.verb.reads_value() {
+            true => (self.config.refetches_max, Error::Unstable),
+            false => (RESTARTS_MAX, Error::Busy),
+        };
+        if operation.restarts > restarts_max {
             return self.finish(id, Err(error), now_ns);
         }
         // Answers to what was sent before are about what is no more.

@@ -54,7 +54,10 @@ use self::{
     flight::Flight, lanes::Lanes, link::Link, operation::Operation, operation::Operations,
     round_trip::RoundTrip, turns::Turns,
 };
-use crate::{Config, Error, Outcome, Request, config::nanoseconds};
+use crate::{
+    Config, Error, Outcome, Request,
+    config::{TIMEOUT_ZERO, nanoseconds},
+};
 
 pub use self::{counters::Counters, operation::OpId};
 
@@ -170,8 +173,9 @@ impl Core {
             request.value = initial.to_le_bytes().to_vec();
         }
         let fault = self.fault_of(&request);
-        let deadline_ns = now_ns.saturating_add(self.timeout_ns);
-        let operation = Operation::new(request, deadline_ns);
+        let timeout_ns = request.timeout.map_or(self.timeout_ns, nanoseconds);
+        let operation = Operation::new(request, timeout_ns, now_ns);
+        let deadline_ns = operation.deadline_ns;
         let id = self.operations.insert(operation, &mut self.random);
         self.counters.submitted += 1;
         self.wake_at(deadline_ns);
@@ -231,6 +235,9 @@ impl Core {
 
     /// What forbids a request whatever the server is like.
     fn fault_of(&self, request: &Request) -> Option<Error> {
+        if request.timeout.is_some_and(|timeout| timeout.is_zero()) {
+            return Some(Error::Option(TIMEOUT_ZERO));
+        }
         let bytes = request.key.len();
         if bytes > KEY_BYTES_MAX || (bytes == 0 && request.verb.names_item()) {
             return Some(Error::Key { bytes, bytes_max: KEY_BYTES_MAX });

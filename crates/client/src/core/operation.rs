@@ -40,12 +40,16 @@ pub(super) struct Operation {
     pub(super) phase: Phase,
     /// It ends then, whatever has come of it.
     pub(super) deadline_ns: u64,
+    /// How long it may take, or stand still.
+    pub(super) timeout_ns: u64,
     /// Numbers of the first and the last datagram that an answer may be to.
     pub(super) sequences: Option<(u64, u64)>,
     /// How often it was sent since it last got on.
     pub(super) attempts: u32,
-    /// How often it began again because a value changed or a transfer was lost.
+    /// How often it began again because a transfer was lost.
     pub(super) restarts: u32,
+    /// CAS unique of the large value that was found last, and how often another one was found.
+    pub(super) found: (u64, u32),
     /// How often what carried it was refused as making no sense.
     pub(super) strikes: u32,
     /// Whether it was ever sent to a server that may have executed it.
@@ -61,15 +65,17 @@ pub(super) struct Operation {
 }
 
 impl Operation {
-    pub(super) fn new(request: Request, deadline_ns: u64) -> Self {
+    pub(super) fn new(request: Request, timeout_ns: u64, now_ns: u64) -> Self {
         Self {
             request,
             hash: KeyHash(0),
             phase: Phase::Ready,
-            deadline_ns,
+            deadline_ns: now_ns.saturating_add(timeout_ns),
+            timeout_ns,
             sequences: None,
             attempts: 0,
             restarts: 0,
+            found: (0, 0),
             strikes: 0,
             was_sent: false,
             was_busy: false,
@@ -185,7 +191,7 @@ mod tests {
     use crate::Verb;
 
     fn operation() -> Operation {
-        Operation::new(Request::new(Verb::Ping, ""), 0)
+        Operation::new(Request::new(Verb::Ping, ""), 0, 0)
     }
 
     #[test]

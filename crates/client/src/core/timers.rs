@@ -1,6 +1,6 @@
 //! What time brings about.
 
-use super::{Core, OpId, operation::Operation, operation::Phase};
+use super::{Core, OpId, ending::RESTARTS_MAX, operation::Operation, operation::Phase};
 use crate::Error;
 
 /// What is to be done with an operation because of the time.
@@ -69,6 +69,10 @@ impl Core {
         match &mut operation.phase {
             // Fragments came, but not the grant that says where to ask.
             Phase::Fetching(fetch) if fetch.queue.is_none() => {
+                operation.restarts += 1;
+                if operation.restarts > RESTARTS_MAX {
+                    return self.end_late(id, now_ns);
+                }
                 let attempts = operation.attempts;
                 self.leave(id, now_ns);
                 if let Some(operation) = self.operations.get_mut(id) {

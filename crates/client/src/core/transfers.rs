@@ -164,12 +164,12 @@ impl Core {
 
     /// A transfer got on: it has its whole time again.
     pub(super) fn note_progress(&mut self, id: OpId, now_ns: u64) {
-        let deadline_ns = now_ns.saturating_add(self.timeout_ns);
         if let Some(operation) = self.operations.get_mut(id) {
             operation.attempts = 1;
-            operation.deadline_ns = deadline_ns;
+            operation.deadline_ns = now_ns.saturating_add(operation.timeout_ns);
+            let deadline_ns = operation.deadline_ns;
+            self.wake_at(deadline_ns);
         }
-        self.wake_at(deadline_ns);
         self.wait_for_transfer(id, now_ns);
     }
 }

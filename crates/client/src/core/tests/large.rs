@@ -4,7 +4,7 @@ use minos_base::seeded;
 use minos_proto::native::{Kind, SealKey, Status};
 use rand::RngExt;
 
-use super::{Fate, World, bytes_of, get, put, server::Server};
+use super::{Fate, OpId, STEPS_MAX, World, bytes_of, get, put, server::Server};
 use crate::{Config, Error, Outcome};
 
 fn pattern(bytes: usize) -> Vec<u8> {
@@ -134,6 +134,45 @@ fn a_value_that_changes_all_the_time_is_given_up() {
     }
     world.take_completions();
     assert_eq!(world.results[&id], Err(Error::Unstable));
+}
+
+/// Replaces the value of `a` whenever it is asked for, and loses what says where to ask for more.
+fn replaced_without_grants(config: Config) -> (World, OpId) {
+    let mut world = World::new(config);
+    world.server.put(b"a", pattern(100_000));
+    world.call(get("x")).unwrap();
+    let id = world.submit(get("a"));
+    for _ in 0..STEPS_MAX {
+        world.core.on_timer(world.now_ns);
+        for (to, datagram) in world.sent() {
+            for (from, answer) in world.server.answer(to, &datagram) {
+                world.now_ns += 1000;
+                if answer[3] == Kind::Data as u8 {
+                    world.core.receive(from, &answer, answer.len(), world.now_ns);
+                }
+            }
+            world.server.put(b"a", pattern(100_000));
+        }
+        world.now_ns += 1_000_000;
+        world.take_completions();
+        if world.results.contains_key(&id) {
+            return (world, id);
+        }
+    }
+    panic!("it is fetched for ever");
+}
+
+#[test]
+fn a_value_that_changes_with_each_look_is_given_up() {
+    let (world, id) = replaced_without_grants(Config::new().refetches_max(3));
+    assert_eq!(world.results[&id], Err(Error::Unstable));
+    assert_eq!(world.core.counters().refetches, 4, "the last one is not fetched");
+}
+
+#[test]
+fn a_value_whose_grants_are_lost_is_given_up() {
+    let (world, id) = replaced_without_grants(Config::new().refetches_max(1000));
+    assert_eq!(world.results[&id], Err(Error::TimedOut { was_sent: true }));
 }
 
 #[test]

@@ -144,6 +144,33 @@ fn nothing_waits_for_ever() {
 }
 
 #[test]
+fn a_call_may_have_a_time_out_of_its_own() {
+    let mut world = World::new(Config::new().timeout(Duration::from_secs(2)));
+    world.call(get("x")).unwrap();
+    let begun_ns = world.now_ns;
+    let times = [(Some(30), 30), (None, 2000), (Some(5000), 5000)];
+    let ids = times.map(|(own, _)| {
+        let request = get("a");
+        let timeout = own.map(Duration::from_millis);
+        world.submit(Request { timeout, ..request })
+    });
+    let mut ended = [None; 3];
+    while ended.contains(&None) {
+        world.core.on_timer(world.now_ns);
+        world.sent();
+        world.take_completions();
+        for (at, id) in ids.iter().enumerate().filter(|(_, id)| world.results.contains_key(id)) {
+            assert_eq!(world.results[id], Err(Error::TimedOut { was_sent: true }));
+            ended[at].get_or_insert((world.now_ns - begun_ns) / 1_000_000);
+        }
+        world.now_ns += 1_000_000;
+    }
+    assert_eq!(ended.map(Option::unwrap), times.map(|(_, millis)| millis));
+    let none = get("a").timeout(Duration::ZERO);
+    assert!(matches!(world.call(none), Err(Error::Option(_))));
+}
+
+#[test]
 fn no_more_is_taken_than_allowed() {
     let mut world = World::new(Config::new().operations_max(2));
     world.submit(get("a"));
