@@ -46,6 +46,11 @@ impl Address {
     }
 }
 
+/// Addresses with commas between them.
+pub(crate) fn parse_all(text: &str) -> Result<Vec<Address>, Error> {
+    text.split(',').map(|address| address.trim().parse()).collect()
+}
+
 impl FromStr for Address {
     type Err = Error;
 
@@ -102,6 +107,13 @@ mod tests {
         }
         assert_eq!("localhost:7".parse::<Address>().unwrap().resolve(), Ok("127.0.0.1:7".parse().unwrap()));
         assert_eq!("[::1]:7".parse::<Address>().unwrap().resolve(), Ok("[::1]:7".parse().unwrap()));
+    }
+
+    #[test]
+    fn several_addresses_stand_behind_each_other() {
+        let shown = |text| parse_all(text).map(|all| all.iter().map(Address::to_string).collect::<Vec<_>>());
+        assert_eq!(shown("a:1, [::1]:2"), Ok(vec!["minos://a:1".to_owned(), "minos://[::1]:2".to_owned()]));
+        assert!(shown("a:1,").is_err());
     }
 
     #[test]

@@ -39,6 +39,12 @@ pub(crate) fn counting(
     Request { initial: Some(initial), ttl: options.exptime(), flags: options.item_flags(), ..request }
 }
 
+/// Dropping all items, so long from now.
+pub(crate) fn flush(after: Option<Duration>) -> Request {
+    let delay = after.filter(|after| !after.is_zero());
+    Request { ttl: exptime(delay), ..Request::new(Verb::Flush, "") }
+}
+
 /// A value, if there is one.
 pub(crate) fn value(result: Result<Outcome, Error>) -> Result<Option<Value>, Error> {
     match result? {

@@ -37,6 +37,8 @@ pub enum Verb {
     Decr,
     /// Lines about the server; the key names a group, and is empty for the general ones.
     Stats,
+    /// Drop all items, now or when the TTL says.
+    Flush,
 }
 
 impl Verb {
@@ -56,12 +58,13 @@ impl Verb {
             Self::Incr => Opcode::Incr,
             Self::Decr => Opcode::Decr,
             Self::Stats => Opcode::Stats,
+            Self::Flush => Opcode::Flush,
         }
     }
 
     /// Whether it is about one item, and so has a key.
     pub const fn names_item(self) -> bool {
-        !matches!(self, Self::Ping | Self::Stats)
+        !matches!(self, Self::Ping | Self::Stats | Self::Flush)
     }
 
     /// Whether it may change an item.
@@ -78,7 +81,14 @@ impl Verb {
     pub const fn is_idempotent(self) -> bool {
         !matches!(
             self,
-            Self::Incr | Self::Decr | Self::Append | Self::Prepend | Self::Compare | Self::Add | Self::Delete
+            Self::Incr
+                | Self::Decr
+                | Self::Append
+                | Self::Prepend
+                | Self::Compare
+                | Self::Add
+                | Self::Delete
+                | Self::Flush
         )
     }
 
@@ -143,6 +153,11 @@ impl Request {
     #[must_use]
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout: Some(timeout), ..self }
+    }
+
+    /// The same, with this time-out if it has none.
+    pub(crate) fn timeout_or(self, timeout: Option<Duration>) -> Self {
+        Self { timeout: self.timeout.or(timeout), ..self }
     }
 
     pub(crate) const fn op_flags(&self) -> OpFlags {

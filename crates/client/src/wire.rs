@@ -23,27 +23,31 @@ pub(crate) struct Wire {
     port: UdpPort,
     receive: ReceiveBurst,
     transmit: TransmitBurst,
-    server: SocketAddr,
     begun: Instant,
 }
 
 impl Wire {
-    /// A core for the server at `address`. Nothing is sent yet.
-    pub(crate) fn open(address: &Address, config: Config) -> Result<Self, Error> {
-        let server = address.resolve()?;
+    /// A core for the servers at `addresses`, of which the first is used. Nothing is sent yet.
+    pub(crate) fn open(addresses: &[Address], config: Config) -> Result<Self, Error> {
+        let servers = addresses.iter().map(Address::resolve).collect::<Result<Vec<_>, _>>()?;
+        let (server, others) = servers.split_first().ok_or(Error::Option("there is no address"))?;
+        if others.iter().any(|other| other.is_ipv4() != server.is_ipv4()) {
+            return Err(Error::Option("addresses are either all of IPv4 or all of IPv6"));
+        }
         let any: IpAddr = match server {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
         let port = UdpPort::bind(SocketAddr::new(any, 0), &UdpOptions::default())?;
-        let mut core = Core::new(config, server, unguessable(), 0)?;
-        core.limit_datagrams(path_bytes(server).unwrap_or(DATAGRAM_BYTES_ETHERNET));
+        let mut core = Core::new(config, *server, unguessable(), 0)?;
+        core.add_servers(others.iter().copied());
+        let paths = servers.iter().map(|&server| path_bytes(server).unwrap_or(DATAGRAM_BYTES_ETHERNET));
+        core.limit_datagrams(paths.min().unwrap_or(DATAGRAM_BYTES_ETHERNET));
         Ok(Self {
             core,
             port,
             receive: ReceiveBurst::with_slots(SLOTS, MESSAGE_BYTES_MAX),
             transmit: TransmitBurst::new(),
-            server,
             begun: Instant::now(),
         })
     }
@@ -69,7 +73,7 @@ impl Wire {
             }
             let sent = self.transmit.send(&self.port);
             if sent.too_long > 0
-                && let Some(bytes) = path_bytes(self.server)
+                && let Some(bytes) = path_bytes(self.core.server())
             {
                 self.core.limit_datagrams(bytes);
             }
@@ -113,7 +117,7 @@ impl AsFd for Wire {
 
 impl std::fmt::Debug for Wire {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Wire").field("server", &self.server).field("core", &self.core).finish_non_exhaustive()
+        f.debug_struct("Wire").field("core", &self.core).finish_non_exhaustive()
     }
 }
 

@@ -6,8 +6,8 @@ use super::Client;
 use crate::{
     Compared, Error, Request, StoreOptions, Value, Verb,
     meaning::{
-        compared, counting, expiring, found, lines, number, number_made, store, stored, stored_if, value,
-        with_operand,
+        compared, counting, expiring, flush, found, lines, number, number_made, store, stored, stored_if,
+        value, with_operand,
     },
 };
 
@@ -200,6 +200,14 @@ impl Client {
         options: StoreOptions,
     ) -> Result<u64, Error> {
         number_made(self.call(counting(Verb::Decr, key, by, initial, options)))
+    }
+
+    /// Drops all items, `after` so long, or at once. A later call replaces one that waits.
+    ///
+    /// # Errors
+    /// See [`Error`]; [`Error::Unsupported`] of older servers, [`Error::OutcomeUnknown`].
+    pub fn flush_all(&mut self, after: Option<Duration>) -> Result<(), Error> {
+        stored(self.call(flush(after))).map(drop)
     }
 
     /// Names and values about the server: of `group`, or the general ones if that is empty.

@@ -1,11 +1,13 @@
 //! The client for programs with threads: each call waits for its answer.
 
 mod calls;
+mod steps;
 #[cfg(test)]
 mod tests;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
+    net::SocketAddr,
     os::fd::AsFd,
     time::{Duration, Instant},
 };
@@ -13,7 +15,8 @@ use std::{
 use minos_net::{Wait, wait_readable};
 
 use crate::{
-    Address, Config, Error, Outcome, Request, Verb,
+    Config, Error, Outcome, Request, Verb,
+    address::parse_all,
     core::{Completion, Counters, Full, OpId},
     meaning,
     wire::Wire,
@@ -26,14 +29,21 @@ const WAIT_MAX: Duration = Duration::from_secs(1);
 ///
 /// It is one socket, which the calling thread drives: calls take `&mut self`, and there are no threads behind it.
 /// It can be sent to another thread; threads that share one need a mutex, or better a client each. Nothing is
-/// sent between calls.
+/// sent between calls. An event loop starts operations and lets the client [`step`](Client::step) when its socket, the
+/// [`AsFd`], is readable or [`until_next`](Client::until_next) is over, and no call of it waits.
 #[derive(Debug)]
 pub struct Client {
     wire: Wire,
+    timeout: Option<Duration>,
+    /// Operations that were started and have ended, until they are taken.
+    ended: VecDeque<Completion>,
 }
 
 impl Client {
     /// A client of the server at `address`: `minos://HOST:PORT` or `HOST:PORT`. Asks the server for an answer.
+    ///
+    /// Several addresses, with commas between them, name servers of the same items, or caches that stand in for each
+    /// other: when one is stopping or silent, the client goes to the next.
     ///
     /// # Errors
     /// [`Error::Address`], [`Error::Option`], [`Error::Io`]; [`Error::TimedOut`], [`Error::Secret`] or
@@ -49,8 +59,7 @@ impl Client {
     /// # Errors
     /// [`Error::Address`], [`Error::Option`], [`Error::Io`].
     pub fn open(address: &str, config: Config) -> Result<Self, Error> {
-        let address: Address = address.parse()?;
-        Ok(Self { wire: Wire::open(&address, config)? })
+        Ok(Self { wire: Wire::open(&parse_all(address)?, config)?, timeout: None, ended: VecDeque::new() })
     }
 
     /// How long the server takes to answer.
@@ -76,7 +85,8 @@ impl Client {
     pub fn call_many(&mut self, requests: impl IntoIterator<Item = Request>) -> Vec<Result<Outcome, Error>> {
         let mut results = Vec::new();
         let mut unfinished = HashMap::new();
-        let mut requests = requests.into_iter();
+        let timeout = self.timeout;
+        let mut requests = requests.into_iter().map(|request| request.timeout_or(timeout));
         let mut next = requests.next();
         while next.is_some() || !unfinished.is_empty() {
             next = self.submit_all(next, &mut requests, &mut results, &mut unfinished);
@@ -88,12 +98,24 @@ impl Client {
                 break;
             }
             while let Some(Completion { id, result }) = self.wire.core.poll_completion() {
-                if let Some(index) = unfinished.remove(&id) {
-                    results[index] = Some(result);
+                match unfinished.remove(&id) {
+                    Some(index) => results[index] = Some(result),
+                    None => self.ended.push_back(Completion { id, result }),
                 }
             }
         }
         results.into_iter().map(|result| result.unwrap_or(Err(Error::Closed))).collect()
+    }
+
+    /// How long each call may take from now on, unless its request says another time; `None` is what
+    /// [`Config::timeout`] says.
+    pub fn set_timeout(&mut self, timeout: Option<Duration>) {
+        self.timeout = timeout;
+    }
+
+    /// The server that is used now.
+    pub fn server(&self) -> SocketAddr {
+        self.wire.core.server()
     }
 
     /// What was counted so far.

@@ -1,9 +1,11 @@
 //! The blocking client against the played server, over a real socket.
 
-use std::time::Duration;
+use std::{collections::HashMap, os::fd::AsFd, time::Duration};
+
+use minos_net::{Wait, wait_readable};
 
 use super::Client;
-use crate::{Config, Error, StoreOptions, played::Played};
+use crate::{Config, Error, Outcome, Request, StoreOptions, Verb, core::Full, played::Played};
 
 fn patient() -> Config {
     Config::new()
@@ -39,6 +41,59 @@ fn more_than_may_be_unfinished_takes_turns() {
         let bytes = result.unwrap().map(|value| value.bytes);
         assert_eq!(bytes, (index < 100).then(|| format!("value {index}").into_bytes()));
     }
+}
+
+#[test]
+fn a_loop_of_the_caller_drives_what_was_started() {
+    let server = Played::start(|count| count % 7 == 5);
+    let config = patient().operations_max(16);
+    let mut client = Client::open(&server.address.to_string(), config).unwrap();
+    assert_eq!(client.until_next(), None, "there is nothing to do");
+    let mut requests = (0..100).map(|index| Request::new(Verb::Put, format!("{index}")).value("x"));
+    let (mut names, mut results) = (HashMap::new(), Vec::new());
+    let mut next = requests.next();
+    while results.len() < 100 {
+        while let Some(request) = next.take() {
+            match client.start(request) {
+                Ok(id) => assert!(names.insert(id, ()).is_none()),
+                Err(Full(request)) => {
+                    next = Some(request);
+                    break;
+                }
+            }
+            next = requests.next();
+        }
+        client.step().unwrap();
+        while let Some(completion) = client.take_ended() {
+            assert!(names.remove(&completion.id).is_some());
+            results.push(completion.result);
+        }
+        if let Some(wait) = client.until_next() {
+            wait_readable(&[client.as_fd()], Wait::For(wait)).unwrap();
+        }
+    }
+    assert!(results.iter().all(|result| matches!(result, Ok(Outcome::Done { .. }))));
+    // A call that waits leaves what was started alone.
+    let id = client.start(Request::new(Verb::Get, "5")).unwrap();
+    assert_eq!(client.get("7").unwrap().unwrap().bytes, b"x");
+    while client.until_next().is_some() {
+        client.step().unwrap();
+        if let Some(completion) = client.take_ended() {
+            assert_eq!(completion.id, id);
+            return;
+        }
+    }
+    panic!("it was forgotten");
+}
+
+#[test]
+fn a_time_out_of_the_call_comes_before_that_of_the_client() {
+    let server = Played::start(|count| count > 3);
+    let mut client = Client::connect(&server.address.to_string(), patient()).unwrap();
+    client.set_timeout(Some(Duration::from_millis(20)));
+    while client.get("a").is_ok() {}
+    let own = client.call(Request::new(Verb::Get, "a").timeout(Duration::ZERO));
+    assert!(matches!(own, Err(Error::Option(_))));
 }
 
 #[test]

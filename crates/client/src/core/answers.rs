@@ -54,6 +54,7 @@ impl Core {
                 if let Some(operation) = self.operations.get_mut(id) {
                     operation.was_busy = true;
                 }
+                self.take_over(id, now_ns);
             }
             Status::InProgress => self.rest(id, now_ns),
             Status::NoSession => self.on_session_lost(header.session, now_ns),

@@ -11,7 +11,7 @@ use crate::Error;
 
 /// Why an operation is in no lane yet.
 enum Obstacle {
-    /// The server, or the session, is not known.
+    /// The server, or the session, is not known, or the server is stopping.
     Unknown,
     /// All once numbers are in use.
     NoNumber,
@@ -49,9 +49,12 @@ impl Core {
     /// Everything that must be before an operation is sent. Says its queue, if it has one, and the bytes of its
     /// record.
     fn prepare(&mut self, id: OpId, now_ns: u64) -> Result<(Option<u16>, usize), Obstacle> {
-        let is_sealed = self.is_sealed();
+        let (is_sealed, is_leaving) = (self.is_sealed(), self.servers.is_leaving());
         let Some(operation) = self.operations.get_mut(id) else { return Err(Obstacle::Unknown) };
         operation.phase = Phase::Ready;
+        if is_leaving && !operation.is_under_way() {
+            return Err(Obstacle::Unknown);
+        }
         let directory = self.link.usable(is_sealed).ok_or(Obstacle::Unknown)?;
         check(operation, directory).map_err(Obstacle::Fault)?;
         operation.hash = hash_key(&operation.request.key, directory.hash_seed);

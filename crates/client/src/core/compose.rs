@@ -39,6 +39,7 @@ impl Core {
 
     /// A Hello, if there is something to be learnt.
     fn compose_hello(&mut self, now_ns: u64) -> Option<Train> {
+        self.leave_if_silent(now_ns);
         if !self.link.is_hello_due(now_ns) {
             return None;
         }

@@ -19,7 +19,8 @@
 //!
 //! **An operation** is parked until the server is known, waits in a lane for its queue, travels with others in a
 //! request, and ends with a reply, with an error, or at its deadline. A request whose answer is late is taken for
-//! lost, and what it carried waits in a lane again. Large values leave that path: see `fetch` and `store`.
+//! lost, and what it carried waits in a lane again. Large values leave that path: see `fetch` and `store`. A server
+//! that is stopping is left: see `leaving`.
 
 mod answers;
 mod assign;
@@ -29,6 +30,7 @@ mod ending;
 mod fetch;
 mod flight;
 mod lanes;
+mod leaving;
 mod link;
 mod operation;
 mod outcomes;
@@ -51,7 +53,7 @@ use minos_proto::native::{FragmentRange, Welcome};
 use rand::{RngExt, rngs::StdRng};
 
 use self::{
-    flight::Flight, lanes::Lanes, link::Link, operation::Operation, operation::Operations,
+    flight::Flight, lanes::Lanes, leaving::Servers, link::Link, operation::Operation, operation::Operations,
     round_trip::RoundTrip, turns::Turns,
 };
 use crate::{
@@ -96,6 +98,7 @@ pub struct Core {
     batch_delay_ns: u64,
     random: StdRng,
     link: Link,
+    servers: Servers,
     round_trip: RoundTrip,
     operations: Operations,
     lanes: Lanes,
@@ -138,6 +141,7 @@ impl Core {
             stamp_mask: random.random(),
             random,
             link: Link::new(server, config.secret.is_some()),
+            servers: Servers::new(server),
             round_trip: RoundTrip::new(nanoseconds(config.retry_min), nanoseconds(config.retry_max)),
             operations: Operations::new(),
             lanes: Lanes::default(),

@@ -10,6 +10,13 @@ use crate::Request;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OpId(pub(super) u32);
 
+impl OpId {
+    /// The number by which the protocol names it.
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+}
+
 /// Where an operation is on its way.
 #[derive(Debug)]
 pub(super) enum Phase {
@@ -90,6 +97,11 @@ impl Operation {
         let first = self.sequences.map_or(sequence, |(first, _)| first);
         self.sequences = Some((first, sequence));
         self.was_sent = true;
+    }
+
+    /// Whether the server may have begun it.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.sequences.is_some() || (self.once.is_some() && self.was_sent)
     }
 
     /// Whether an answer to the datagram with this number may be about this operation.

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use minos_proto::native::{AckHead, Header, Kind, Welcome, replies};
+use minos_proto::native::{AckHead, Flags, Header, Kind, Welcome, replies};
 
 use super::{Core, link::Change};
 
@@ -55,8 +55,15 @@ impl Core {
             self.round_trip.observe(now_ns - self.sent_ns(header));
         }
         self.link.note(header, now_ns);
+        let is_draining = header.flags.contains(Flags::DRAINING);
+        if header.kind != Kind::Refusal {
+            self.note_draining(is_draining, now_ns);
+        }
         match header.kind {
-            Kind::Welcome => self.on_welcome(header, datagram, now_ns),
+            Kind::Welcome => {
+                self.on_welcome(header, datagram, now_ns);
+                self.note_draining(is_draining, now_ns);
+            }
             Kind::Refusal => self.on_refusal(header, datagram, now_ns),
             Kind::Reply => {
                 for record in replies(datagram, header) {
@@ -74,6 +81,7 @@ impl Core {
             // Only clients send these; the caller has looked.
             Kind::Request | Kind::Hello | Kind::Fragment => {}
         }
+        self.leave_if_done(now_ns);
     }
 
     fn on_welcome(&mut self, header: &Header, datagram: &[u8], now_ns: u64) {

@@ -39,6 +39,7 @@ impl Core {
             }
         }
         self.ids = ids;
+        self.leave_if_done(now_ns);
         self.wake_ns = self.next_ns(now_ns);
     }
 
@@ -46,6 +47,9 @@ impl Core {
     fn on_lost(&mut self, sequence: u64, now_ns: u64) {
         let Some(sent) = self.flight.remove(sequence) else { return };
         self.counters.lost += 1;
+        if self.servers.has_others() && self.link.is_quiet(now_ns) {
+            self.link.doubt();
+        }
         for &id in &sent.ids {
             let phase = self.operations.get(id).map(|operation| &operation.phase);
             if matches!(phase, Some(Phase::Sent { sequence: last }) if *last == sequence) {
@@ -91,7 +95,8 @@ impl Core {
     /// When something is to happen next.
     fn next_ns(&self, now_ns: u64) -> u64 {
         let operations = self.operations.iter().map(|(_, operation)| next_of(operation));
-        let others = [self.flight.next_ns(), self.lanes.next_ns(now_ns), Some(self.link.next_ns(now_ns))];
+        let link_ns = Some(self.link.next_ns(now_ns));
+        let others = [self.flight.next_ns(), self.lanes.next_ns(now_ns), link_ns, self.servers.next_ns()];
         operations.chain(others.into_iter().flatten()).min().unwrap_or(u64::MAX)
     }
 }

@@ -3,6 +3,7 @@
 use std::{
     collections::{HashMap, VecDeque},
     io,
+    net::SocketAddr,
     os::fd::AsFd,
 };
 
@@ -15,7 +16,7 @@ use tokio::{
 
 use crate::{
     Error, Outcome, Request,
-    core::{Completion, Full, OpId},
+    core::{Completion, Counters, Full, OpId},
     wire::Wire,
 };
 
@@ -30,6 +31,8 @@ pub(super) enum Order {
     One(Request, oneshot::Sender<Ended>),
     /// A vector of them.
     Many(Vec<Request>, oneshot::Sender<Vec<Ended>>),
+    /// The server that is used, and the counters.
+    State(oneshot::Sender<(SocketAddr, Counters)>),
 }
 
 /// Who waits for an operation. A receiver that is gone is not missed.
@@ -130,6 +133,10 @@ impl Driver {
     fn take(&mut self, order: Order) {
         match order {
             Order::One(request, answer) => self.backlog.push_back((request, Waiter::One(answer))),
+            Order::State(answer) => {
+                let core = &self.wire.core;
+                answer.send((core.server(), *core.counters())).ok();
+            }
             Order::Many(requests, answer) if requests.is_empty() => {
                 answer.send(Vec::new()).ok();
             }

@@ -16,12 +16,15 @@ mod driver;
 #[cfg(test)]
 mod tests;
 
-use std::time::{Duration, Instant};
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 
 use tokio::sync::{mpsc, oneshot};
 
 use self::driver::{Driver, Order};
-use crate::{Address, Config, Error, Outcome, Request, Verb, meaning, wire::Wire};
+use crate::{Config, Error, Outcome, Request, Verb, address::parse_all, core::Counters, meaning, wire::Wire};
 
 /// Calls that wait for the driver before further ones wait to be taken.
 const ORDERS_MAX: usize = 1024;
@@ -34,23 +37,26 @@ const ORDERS_MAX: usize = 1024;
 #[derive(Clone, Debug)]
 pub struct Client {
     orders: mpsc::Sender<Order>,
+    timeout: Option<Duration>,
 }
 
 impl Client {
-    /// A client of the server at `address`: `minos://HOST:PORT` or `HOST:PORT`. Asks the server for an answer.
+    /// A client of the server at `address`: `minos://HOST:PORT` or `HOST:PORT`. Asks the server for an answer. Several
+    /// addresses may be given as to the [blocking client](crate::blocking::Client::connect).
+    ///
     /// Must be called within a tokio runtime that has I/O and time enabled.
     ///
     /// # Errors
     /// [`Error::Address`], [`Error::Option`], [`Error::Io`]; [`Error::TimedOut`], [`Error::Secret`] or
     /// [`Error::Version`] if the server does not answer as it should.
     pub async fn connect(address: &str, config: Config) -> Result<Self, Error> {
-        let address: Address = address.parse()?;
+        let addresses = parse_all(address)?;
         // A host's name may take long to find.
-        let opened = tokio::task::spawn_blocking(move || Wire::open(&address, config)).await;
+        let opened = tokio::task::spawn_blocking(move || Wire::open(&addresses, config)).await;
         let wire = opened.map_err(|_| Error::Closed)??;
         let (orders, taken) = mpsc::channel(ORDERS_MAX);
         tokio::spawn(Driver::new(wire, taken)?.run());
-        let client = Self { orders };
+        let client = Self { orders, timeout: None };
         client.ping().await?;
         Ok(client)
     }
@@ -65,12 +71,29 @@ impl Client {
         Ok(begun.elapsed())
     }
 
+    /// A handle to the same client whose calls may take so long, unless their requests say another time.
+    #[must_use]
+    pub fn with_timeout(&self, timeout: Duration) -> Self {
+        Self { timeout: Some(timeout), ..self.clone() }
+    }
+
+    /// The server that is used now, and what was counted so far.
+    ///
+    /// # Errors
+    /// [`Error::Closed`]: the client has ended.
+    pub async fn state(&self) -> Result<(SocketAddr, Counters), Error> {
+        let (answer, answered) = oneshot::channel();
+        self.order(Order::State(answer)).await?;
+        answered.await.map_err(|_| Error::Closed)
+    }
+
     /// Any operation.
     ///
     /// # Errors
     /// See [`Error`].
     pub async fn call(&self, request: Request) -> Result<Outcome, Error> {
         let (answer, answered) = oneshot::channel();
+        let request = request.timeout_or(self.timeout);
         self.order(Order::One(request, answer)).await?;
         answered.await.unwrap_or(Err(Error::Closed))
     }
@@ -81,7 +104,8 @@ impl Client {
         &self,
         requests: impl IntoIterator<Item = Request>,
     ) -> Vec<Result<Outcome, Error>> {
-        let requests: Vec<Request> = requests.into_iter().collect();
+        let requests = requests.into_iter().map(|request| request.timeout_or(self.timeout));
+        let requests: Vec<Request> = requests.collect();
         let count = requests.len();
         let (answer, answered) = oneshot::channel();
         let sent = self.order(Order::Many(requests, answer)).await;

@@ -13,7 +13,7 @@ use super::Context;
 ///
 /// As in memcached, a later flush replaces an earlier one that has not happened yet, a delayed one
 /// happens a second early, and one whose time lay before the server's start happens never.
-pub(super) fn execute<M: Mode, P>(cx: &Context<'_, M, P>, delay: Exptime) -> &'static [u8] {
+pub(crate) fn execute<M: Mode, P>(cx: &Context<'_, M, P>, delay: Exptime) -> &'static [u8] {
     cx.counters.cmd_flush.count();
     let due = if delay.0 > 0 { delay.on(cx.clock, cx.now) } else { cx.now.saturating_add(1) } - 1;
     if due == 0 || due > cx.now {

@@ -39,7 +39,7 @@ use crate::counters::{Counters, Totals};
 // What the commands of every protocol come down to.
 pub(crate) use arithmetic::{Counted, Failure, count};
 pub(crate) use delete::{Deleted, delete};
-pub(crate) use flush::flush_if_due;
+pub(crate) use flush::{execute as flush, flush_if_due};
 pub(crate) use get::{Read, count_get, count_touch, read};
 pub(crate) use item::Facts;
 pub(crate) use large::{LargeReply, LargeStore};

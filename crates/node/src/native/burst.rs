@@ -250,7 +250,7 @@ where
             for pending in chunk.operations.iter_mut().filter(|pending| pending.is_hash_right) {
                 match pending.operation.opcode {
                     Opcode::Get => pending.staged = Some(store.stage(pending.operation.hash)),
-                    Opcode::Noop | Opcode::Stats | Opcode::Unknown(_) => {}
+                    Opcode::Noop | Opcode::Stats | Opcode::Flush | Opcode::Unknown(_) => {}
                     _ => store.prefetch_item(pending.operation.hash),
                 }
             }

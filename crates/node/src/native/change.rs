@@ -21,6 +21,10 @@ pub(super) fn apply<M: Mode, P>(cx: &Context<'_, M, P>, operation: &Operation<'_
     match operation.opcode {
         Opcode::Delete => delete(cx, operation),
         Opcode::Touch => touch(cx, operation),
+        Opcode::Flush => {
+            execute::flush(cx, Exptime(operation.detail.ttl));
+            ended(Status::Ok)
+        }
         Opcode::Incr | Opcode::Decr => count(cx, operation),
         opcode if opcode.is_store() => store(cx, operation),
         _ => ended(Status::BadRequest),

@@ -51,6 +51,8 @@ pub enum Opcode {
     Fetch,
     /// Lines about the server.
     Stats,
+    /// Drop all items, now or later.
+    Flush,
     /// An operation that this version does not know. The record is well formed, and so can be answered.
     Unknown(u8),
 }
@@ -78,6 +80,7 @@ impl Opcode {
             0x1a => Self::Decr,
             0x20 => Self::Fetch,
             0x21 => Self::Stats,
+            0x22 => Self::Flush,
             other => Self::Unknown(other),
         }
     }
@@ -101,6 +104,7 @@ impl Opcode {
             Self::Decr => 0x1a,
             Self::Fetch => 0x20,
             Self::Stats => 0x21,
+            Self::Flush => 0x22,
             Self::Unknown(other) => other,
         }
     }
@@ -126,7 +130,7 @@ impl Opcode {
     /// Whether it is about an item, and so has a key of at least one byte.
     #[inline]
     pub const fn names_item(self) -> bool {
-        !matches!(self, Self::Noop | Self::Stats | Self::Unknown(_))
+        !matches!(self, Self::Noop | Self::Stats | Self::Flush | Self::Unknown(_))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The core against a server that is played by the test, in virtual time.
 
 mod large;
+mod leaving;
 pub(crate) mod server;
 mod small;
 mod strange;

@@ -1,5 +1,6 @@
 //! Operations that happen once.
 
+use minos_base::KeyHash;
 use minos_proto::native::{Detail, OpFlags, Opcode, Operation, Status};
 
 use super::site::{Client, Site, config};
@@ -29,6 +30,19 @@ fn a_retry_is_answered_and_not_executed() {
     assert_eq!(client.ask_one(&mut site, client.get(b"n")).value, b"6");
     assert_eq!(client.ask_one(&mut site, client.get(b"text")).value, b"ab");
     assert_eq!(site.counter("native_once_repeated"), 3);
+}
+
+#[test]
+fn all_items_are_dropped_once() {
+    let mut site = Site::new(&config(), 2);
+    let mut client = Client::with_session(&mut site);
+    client.ask_one(&mut site, client.put(b"k", b"1"));
+    let flush = Operation { hash: KeyHash(0), ..once(&client, Opcode::Flush, b"", b"", 1) };
+    assert_eq!(client.ask_one(&mut site, flush).status, Status::Ok);
+    assert_eq!(client.ask_one(&mut site, client.get(b"k")).status, Status::NotFound);
+    client.ask_one(&mut site, client.put(b"k", b"2"));
+    assert_eq!(client.ask_one(&mut site, flush).status, Status::Ok);
+    assert_eq!(client.ask_one(&mut site, client.get(b"k")).value, b"2", "a second copy drops nothing");
 }
 
 #[test]

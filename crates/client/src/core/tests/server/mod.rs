@@ -48,6 +48,8 @@ pub(crate) struct Server {
     pub(crate) replaces_fetched: bool,
     /// Lines of statistics, of which each reply holds two.
     pub(crate) lines: usize,
+    /// Whether it says that it is stopping, and begins no large store.
+    pub(crate) is_draining: bool,
     sessions: u64,
     outcomes: HashMap<(u64, u32), Reply>,
     transfers: BTreeMap<u64, Transfer>,
@@ -87,6 +89,7 @@ impl Server {
             refuses: None,
             replaces_fetched: false,
             lines: 5,
+            is_draining: false,
             sessions: 0,
             outcomes: HashMap::new(),
             transfers: BTreeMap::new(),
@@ -226,6 +229,9 @@ impl Server {
         {
             return Reply::bare(opcode, status);
         }
+        if is_deferred && self.is_draining {
+            return Reply::bare(opcode, Status::Busy);
+        }
         if is_deferred {
             return self.grant(operation);
         }
@@ -268,7 +274,8 @@ impl Server {
 
     fn compose(&self, kind: Kind, header: &Header, fill: impl FnOnce(&mut Composer<'_>)) -> Vec<u8> {
         let seal = if self.secret.is_some() { Flags::SEALED } else { Flags::NONE };
-        let answer = Header { flags: seal, ..header.answer(kind, self.welcome.geometry) };
+        let draining = if self.is_draining { Flags::DRAINING } else { Flags::NONE };
+        let answer = Header { flags: seal | draining, ..header.answer(kind, self.welcome.geometry) };
         let mut bytes = Vec::new();
         let mut composer = Composer::begin(&mut bytes, answer, 1448);
         fill(&mut composer);

@@ -1,0 +1,129 @@
+//! Which of several servers is used, and how one that is stopping is left.
+//!
+//! What was sent to a server that is stopping ends there; what was not sent waits. Then the client goes to the next
+//! server, or asks the only one again until its successor answers.
+
+use std::net::SocketAddr;
+
+use rand::RngExt;
+
+use super::{Core, OpId, link::Asked, link::Link};
+
+/// Hellos without an answer after which the next server is asked.
+const HELLOS_MAX: u32 = 3;
+
+/// Servers of the same items, of which one is used.
+#[derive(Debug)]
+pub(super) struct Servers {
+    all: Vec<SocketAddr>,
+    at: usize,
+    /// The one that is used is stopping: what it has begun has until then to end.
+    leave_by_ns: Option<u64>,
+    /// Servers that were left since one was of use.
+    left: u32,
+}
+
+impl Servers {
+    pub(super) fn new(server: SocketAddr) -> Self {
+        Self { all: vec![server], at: 0, leave_by_ns: None, left: 0 }
+    }
+
+    /// Whether nothing new is to be sent to the one that is used.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.leave_by_ns.is_some()
+    }
+
+    /// Whether there is another one to go to.
+    pub(super) fn has_others(&self) -> bool {
+        self.all.len() > 1
+    }
+
+    /// When the one that is used is left whatever is under way.
+    pub(super) fn next_ns(&self) -> Option<u64> {
+        self.leave_by_ns
+    }
+
+    fn next(&mut self) -> SocketAddr {
+        self.at = (self.at + 1) % self.all.len();
+        self.leave_by_ns = None;
+        self.left = self.left.saturating_add(1);
+        self.all[self.at]
+    }
+
+    /// Whether all have been tried since one was of use.
+    fn has_tried_all(&self) -> bool {
+        self.left as usize >= self.all.len()
+    }
+}
+
+impl Core {
+    /// Other servers of the same items, or caches that stand in for each other: the client goes to the next one, in
+    /// this order, when the one that it uses is stopping or does not answer.
+    pub fn add_servers(&mut self, others: impl IntoIterator<Item = SocketAddr>) {
+        self.servers.all.extend(others);
+    }
+
+    /// The server that is used now.
+    pub fn server(&self) -> SocketAddr {
+        self.link.server()
+    }
+
+    /// An answer says whether the server is stopping.
+    pub(super) fn note_draining(&mut self, is_draining: bool, now_ns: u64) {
+        if !is_draining {
+            self.servers.left = 0;
+        } else if !self.servers.is_leaving() && self.link.directory().is_some() {
+            self.counters.drains += u64::from(self.servers.left == 0);
+            let leave_by_ns = now_ns.saturating_add(self.timeout_ns / 2);
+            self.servers.leave_by_ns = Some(leave_by_ns);
+            self.wake_at(leave_by_ns);
+            self.reassign(now_ns);
+        }
+    }
+
+    /// Leaves a server that is stopping, once nothing is under way there or it takes too long.
+    pub(super) fn leave_if_done(&mut self, now_ns: u64) {
+        let Some(leave_by_ns) = self.servers.leave_by_ns else { return };
+        if now_ns >= leave_by_ns || !self.operations.iter().any(|(_, it)| it.is_under_way()) {
+            self.go_to_next_server(now_ns);
+        }
+    }
+
+    /// The server does not answer: the next one is asked, if there is another.
+    pub(super) fn leave_if_silent(&mut self, now_ns: u64) {
+        let is_silent = self.link.directory().is_none() || self.link.is_quiet(now_ns);
+        let asked_in_vain = self.link.asked.is_some_and(|asked| asked.attempts >= HELLOS_MAX);
+        if self.servers.has_others() && asked_in_vain && is_silent && self.link.is_hello_due(now_ns) {
+            self.go_to_next_server(now_ns);
+        }
+    }
+
+    /// A server that is stopping has refused to begin this: if no other copy was sent, it waits for the next server.
+    pub(super) fn take_over(&mut self, id: OpId, now_ns: u64) {
+        let Some(operation) = self.operations.get_mut(id) else { return };
+        let is_only_copy = operation.sequences.is_some_and(|(first, last)| first == last);
+        if !self.servers.is_leaving() || !is_only_copy {
+            return;
+        }
+        operation.sequences = None;
+        if let (Some(number), Some(session)) = (operation.once.take(), &mut self.link.session) {
+            session.give_back(number);
+        }
+        self.assign(id, now_ns, 0);
+    }
+
+    fn go_to_next_server(&mut self, now_ns: u64) {
+        let server = self.servers.next();
+        self.counters.failovers += u64::from(self.servers.has_others());
+        self.link = Link::new(server, self.is_sealed());
+        if self.servers.has_tried_all() {
+            let attempts = self.servers.left;
+            let again_at_ns = now_ns.saturating_add(self.round_trip.wait_ns(attempts, &mut self.random));
+            let (nonce, sequences) = (self.random.random(), (self.sequence_next, self.sequence_next));
+            self.link.asked = Some(Asked { nonce, opens: false, attempts: 0, again_at_ns, sequences });
+        }
+        self.begin_anew(now_ns);
+        self.reassign(now_ns);
+        self.wake_at(self.link.next_ns(now_ns));
+    }
+}
