@@ -165,7 +165,7 @@ impl Source {
 fn hello(header: Header, datagram_bytes_max: u16, key: Option<&SealKey>) -> Vec<u8> {
     let flags = if key.is_some() { header.flags | Flags::SEALED } else { header.flags };
     let (mut out, header) = (Vec::new(), Header { flags, ..header });
-    Hello { nonce: 7, datagram_bytes_max, window: 32, version_max: 1 }.compose(&mut out, header, key);
+    Hello { nonce: 7, datagram_bytes_max, window: 32, version_max: 2 }.compose(&mut out, header, key);
     out
 }
 
@@ -251,7 +251,7 @@ fn server(minos_only: &[&str]) -> (Server, SocketAddr) {
 fn requests_without_a_cookie_gain_nothing() {
     for options in [&[][..], &["--native-single-port"]] {
         let (_server, address) = server(options);
-        let seed = Source::new(address).wait().hash_seed;
+        let seed = Source::new(address).wait().direction_seed;
         let mut source = Source::new(address);
         for (what, datagram) in requests(0, seed) {
             source.send(what, datagram);
@@ -268,7 +268,7 @@ fn cookies_of_others_gain_nothing() {
     drop(server_before);
     let (_server, address) = server(&[]);
     let of_another_port = Source::new(address).wait();
-    let (seed, mut source) = (of_another_port.hash_seed, Source::new(address));
+    let (seed, mut source) = (of_another_port.direction_seed, Source::new(address));
     let own = source.wait().cookie;
     assert_ne!(own, of_another_port.cookie);
     let flipped = (0..64).map(|bit| own ^ 1 << bit);
@@ -290,8 +290,8 @@ fn cookies_of_others_gain_nothing() {
 fn a_cookie_opens_nothing_for_its_neighbours_in_a_train() {
     let (_server, address) = server(&[]);
     let mut source = Source::new(address);
-    let Welcome { cookie, hash_seed, .. } = source.wait();
-    let get = [operation(Opcode::Get, SMALL, hash_seed, &[])];
+    let Welcome { cookie, direction_seed, .. } = source.wait();
+    let get = [operation(Opcode::Get, SMALL, direction_seed, &[])];
     let with_and_without = [request(cookie, &get), request(0, &get), request(cookie, &get)];
     source.send_train("a train", &with_and_without);
     source.settle();
@@ -309,8 +309,8 @@ fn who_does_not_know_the_secret_gains_nothing() {
     let mut source = Source::new(address);
     // Only what asks whether the server has come so far is sealed.
     source.key = Some(SealKey::from_secret(SECRET.trim_end().as_bytes()));
-    let Welcome { cookie, hash_seed, .. } = source.wait();
-    for (what, datagram) in requests(cookie, hash_seed) {
+    let Welcome { cookie, direction_seed, .. } = source.wait();
+    for (what, datagram) in requests(cookie, direction_seed) {
         source.send(format!("sealed {what}"), with_false_tag(datagram.clone()));
         source.send(what, datagram);
     }
@@ -325,9 +325,9 @@ fn who_does_not_know_the_secret_gains_nothing() {
 fn a_cookie_opens_what_was_closed() {
     let (_server, address) = server(&[]);
     let mut source = Source::new(address);
-    let Welcome { cookie, hash_seed, .. } = source.wait();
-    source.send("get large", request(cookie, &[operation(Opcode::Get, LARGE, hash_seed, &[])]));
-    source.send("get small", request(cookie, &[operation(Opcode::Get, SMALL, hash_seed, &[])]));
+    let Welcome { cookie, direction_seed, .. } = source.wait();
+    source.send("get large", request(cookie, &[operation(Opcode::Get, LARGE, direction_seed, &[])]));
+    source.send("get small", request(cookie, &[operation(Opcode::Get, SMALL, direction_seed, &[])]));
     let answers = source.settle();
     // The control: the same harness sees more bytes out than in.
     let gains = source.accounts.values().map(|account| account.bytes_out as f64 / account.bytes_in as f64);
@@ -372,7 +372,7 @@ fn hellos_gain_nothing_however_long_they_are() {
 #[test]
 fn every_kind_version_and_length_gains_nothing() {
     let (_server, address) = server(&[]);
-    let seed = Source::new(address).wait().hash_seed;
+    let seed = Source::new(address).wait().direction_seed;
     let mut source = Source::new(address);
     let whole = request(0, &[operation(Opcode::Get, LARGE, seed, &[])]);
     for kind in 0..=u8::MAX {
@@ -388,7 +388,7 @@ fn every_kind_version_and_length_gains_nothing() {
     source.settle();
     source.assert_no_gain();
     for account in source.accounts.values() {
-        let answers = [2, 4, 5, 7, 8].map(|kind| account.what == format!("kind {kind} of version 1"));
+        let answers = [2, 4, 5, 7, 8].map(|kind| account.what == format!("kind {kind} of version 2"));
         assert!(!answers.contains(&true) || account.answer.is_none(), "{account:?}");
         assert!(account.bytes_in >= HEADER_BYTES || account.answer.is_none(), "{account:?}");
     }
@@ -397,7 +397,7 @@ fn every_kind_version_and_length_gains_nothing() {
 #[test]
 fn random_bytes_gain_nothing() {
     let (_server, address) = server(&[]);
-    let seed = Source::new(address).wait().hash_seed;
+    let seed = Source::new(address).wait().direction_seed;
     let (mut source, mut random) = (Source::new(address), seeded(4));
     let own = source.wait().cookie;
     for round in 0..3000 {

@@ -10,6 +10,7 @@ import struct
 import blake3
 import xxhash
 
+VERSION = 2
 REQUEST, REPLY, HELLO, WELCOME, REFUSAL, FRAGMENT, DATA, ACK = range(1, 9)
 SEALED, OPEN, ACK_WANTED = 1, 4, 8
 GET, PUT, INCR, FETCH, STATS = 1, 0x10, 0x19, 0x20, 0x21
@@ -54,7 +55,7 @@ class Plain:
         length = HEADER.size + len(body) + (TAG_BYTES if self.key else 0)
         flags |= SEALED if self.key else 0
         identity = (self.geometry, self.session, self.cookie, 123_456, self.sequence)
-        datagram = HEADER.pack(b"Mn", 1, kind, flags, queue, length, count, *identity) + body
+        datagram = HEADER.pack(b"Mn", VERSION, kind, flags, queue, length, count, *identity) + body
         is_single_port = self.flags & 1
         port = self.base_port + (0 if is_single_port else queue)
         self.socket.sendto(datagram + self.tag(datagram), ("127.0.0.1", port))
@@ -64,7 +65,7 @@ class Plain:
         magic, version, kind, flags, _queue, length, count, _geometry, _session, _cookie, stamp, _ = HEADER.unpack_from(
             datagram
         )
-        assert (magic, version, stamp) == (b"Mn", 1, 123_456)
+        assert (magic, version, stamp) == (b"Mn", VERSION, 123_456)
         assert kind == wanted, (kind, count)
         end = length
         if self.key:
@@ -74,7 +75,7 @@ class Plain:
 
     def hello(self, flags: int) -> None:
         nonce = int.from_bytes(os.urandom(8), "little")
-        body = struct.pack("<QHHH", nonce, 1448, 32, 1)
+        body = struct.pack("<QHHH", nonce, 1448, 32, VERSION)
         self.send(HELLO, body.ljust(256 - HEADER.size - (TAG_BYTES if self.key else 0), b"\0"), flags=flags)
         _, body = self.receive(WELCOME)
         echoed, self.boot, self.cookie, self.seed, self.session, _, self.geometry, self.queues, *rest = (
@@ -83,18 +84,18 @@ class Plain:
         assert echoed == nonce
         self.partition_bits, _access, self.base_port, self.flags = rest[:4]
 
-    def hash(self, key: bytes) -> int:
+    def direction(self, key: bytes) -> int:
         return xxhash.xxh3_64_intdigest(key, seed=self.seed)
 
     def queue(self, key: bytes) -> int:
-        return (self.hash(key) >> (64 - self.partition_bits)) % self.queues
+        return (self.direction(key) >> (64 - self.partition_bits)) % self.queues
 
     def short(self, opcode: int, key: bytes, request: int) -> bytes:
-        return pad(SHORT.pack(opcode, 0, len(key), request, self.hash(key)) + key)
+        return pad(SHORT.pack(opcode, 0, len(key), request, self.direction(key)) + key)
 
     def long(self, opcode, key, value=b"", request=1, flags=0, length=None, item_flags=0, once=0, operand=0):
         value_bytes = len(value) if length is None else length
-        head = SHORT.pack(opcode, flags, len(key), request, self.hash(key) if key else 0)
+        head = SHORT.pack(opcode, flags, len(key), request, self.direction(key) if key else 0)
         head += LONG.pack(value_bytes, 0, item_flags, once, operand)
         return pad(head + key + value)
 

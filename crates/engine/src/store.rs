@@ -127,16 +127,11 @@ impl<M: Mode, A: Access> Engine<M, A> {
         (engine, tokens)
     }
 
-    /// The hash of a key, by which every other call finds it.
+    /// The hash of a key, by which every other call finds it. Neither it nor its seed may be told to clients: who
+    /// knows them chooses keys of one chain.
     #[inline]
     pub fn hash(&self, key: &[u8]) -> KeyHash {
         KeyHash(hash_key(key, self.hash_seed).0 & self.hash_mask)
-    }
-
-    /// The seed of [`Engine::hash`], for whoever is to compute it elsewhere. A table that narrows its hashes by
-    /// [`StoreConfig::hash_mask`] has none that would do.
-    pub fn hash_seed(&self) -> u64 {
-        self.hash_seed
     }
 
     /// Number of partitions.

@@ -201,7 +201,7 @@ fn first_class<M: Mode>(store: &Engine<M>, datagram: &[u8]) -> SizeClass {
     let Ok(header) = Header::parse(datagram) else { return UNKNOWN };
     let Some(Ok(operation)) = operations(datagram, &header).next() else { return UNKNOWN };
     match operation.opcode {
-        Opcode::Get => store.size_class(operation.hash).unwrap_or(UNKNOWN),
+        Opcode::Get => store.size_class(store.hash(operation.key)).unwrap_or(UNKNOWN),
         _ => SizeClass::of(operation.value.len() as u64),
     }
 }

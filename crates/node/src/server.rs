@@ -24,7 +24,7 @@ use crate::{
     counters::Counters,
     large_set::LargeSet,
     metrics::Metrics,
-    native::{NativeSetting, NativeShared},
+    native::{ENTROPY_BYTES, NativeSetting, NativeShared},
     operator::{self, Mailbox, Operator},
     plan_cell::{InForce, PlanCell},
     policy::policy,
@@ -272,7 +272,7 @@ fn native_side<M: Mode>(
         ports: 2 * workers,
         error,
     })?;
-    let mut entropy = [0; 48];
+    let mut entropy = [0; ENTROPY_BYTES];
     File::open("/dev/urandom")?.read_exact(&mut entropy)?;
     let setting = NativeSetting {
         queues: workers as u16,

@@ -249,7 +249,7 @@ fn welcome() -> Welcome {
         nonce: 1,
         boot: 2,
         cookie: 3,
-        hash_seed: 4,
+        direction_seed: 4,
         session: 5,
         cookie_seconds: 60,
         geometry: 7,
@@ -347,7 +347,7 @@ fn a_header_says_what_is_wrong() {
         Header::parse(&spoilt).unwrap_err()
     };
     assert_eq!(parse(0, b'm'), Malformed::Magic);
-    assert_eq!(parse(2, 2), Malformed::Version(2));
+    assert_eq!(parse(2, 1), Malformed::Version(1));
     assert_eq!(parse(3, 9), Malformed::Kind(9));
     assert_eq!(parse(8, 47), Malformed::Length);
     assert_eq!(parse(8, 81), Malformed::Length);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use minos_base::hash_key;
 use minos_proto::native::*;
 
-const HASH_SEED: u64 = 0x0123_4567_89ab_cdef;
+const DIRECTION_SEED: u64 = 0x0123_4567_89ab_cdef;
 const SECRET: &[u8] = b"correct horse battery staple";
 const COOKIE: u64 = 0xc00c_1e00_c00c_1e00;
 const GEOMETRY: u32 = 0xbeef_05a8;
@@ -29,12 +29,12 @@ fn composed(header: Header, push: impl FnOnce(&mut Composer<'_>) -> bool) -> Vec
 }
 
 fn get(request: u32, key: &'static [u8]) -> Operation<'static> {
-    Operation::get(request, hash_key(key, HASH_SEED), key)
+    Operation::get(request, hash_key(key, DIRECTION_SEED), key)
 }
 
 fn hello() -> Vec<u8> {
     let mut out = Vec::new();
-    let hello = Hello { nonce: 0x0807_0605_0403_0201, datagram_bytes_max: 1448, window: 32, version_max: 1 };
+    let hello = Hello { nonce: 0x0807_0605_0403_0201, datagram_bytes_max: 1448, window: 32, version_max: 2 };
     hello.compose(&mut out, header(Kind::Hello), None);
     out
 }
@@ -44,7 +44,7 @@ fn welcome() -> Vec<u8> {
         nonce: 0x0807_0605_0403_0201,
         boot: 0xb007_b007_b007_b007,
         cookie: COOKIE,
-        hash_seed: HASH_SEED,
+        direction_seed: DIRECTION_SEED,
         session: 0,
         cookie_seconds: 90,
         geometry: GEOMETRY,

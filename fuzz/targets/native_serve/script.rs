@@ -82,7 +82,7 @@ impl<'i> Script<'i> {
     }
 
     fn hello(&mut self, known: &Known) -> Vec<u8> {
-        let hello = Hello { nonce: 5, datagram_bytes_max: 600, window: 4, version_max: 1 };
+        let hello = Hello { nonce: 5, datagram_bytes_max: 600, window: 4, version_max: 2 };
         let header = self.header(known, Kind::Hello, 0);
         let mut out = Vec::new();
         hello.compose(&mut out, Header { flags: header.flags | Flags::OPEN, ..header }, self.seal.as_ref());
@@ -119,7 +119,7 @@ impl<'i> Script<'i> {
             operand,
         };
         let value = if is_deferred || !opcode.is_long() { &[] } else { self.bytes(length % 512) };
-        let hash = hash_key(key, known.welcome.map_or(77, |welcome| welcome.hash_seed));
+        let hash = hash_key(key, known.welcome.map_or(0, |welcome| welcome.direction_seed));
         Some(Operation { opcode, flags, request, hash, key, detail, value })
     }
 

@@ -45,10 +45,6 @@ impl Core {
             Status::Busy | Status::InProgress if is_moving => self.counters.ignored += 1,
             Status::Large => self.on_large(id, header, record, now_ns),
             Status::Granted => self.on_granted(id, header.session, record, now_ns),
-            Status::WrongHash => {
-                self.link.doubt();
-                self.rest(id, now_ns);
-            }
             Status::Busy => {
                 self.rest(id, now_ns);
                 if let Some(operation) = self.operations.get_mut(id) {
@@ -194,7 +190,6 @@ impl Core {
     fn on_fetch_reply(&mut self, id: OpId, status: Status, now_ns: u64) {
         match status {
             Status::Gone | Status::NotFound => self.begin_again(id, now_ns),
-            Status::WrongHash => self.link.doubt(),
             // Asked for again in a while, as everything that gets no answer.
             _ => {}
         }

@@ -1,6 +1,5 @@
 //! From a request to the lane of its queue.
 
-use minos_base::hash_key;
 use minos_proto::native::{Detail, HEADER_BYTES, OpFlags, Operation as Record, TAG_BYTES, Welcome, padded};
 
 use super::{
@@ -57,7 +56,7 @@ impl Core {
         }
         let directory = self.link.usable(is_sealed).ok_or(Obstacle::Unknown)?;
         check(operation, directory).map_err(Obstacle::Fault)?;
-        operation.hash = hash_key(&operation.request.key, directory.hash_seed);
+        operation.hash = directory.direction(&operation.request.key);
         let limit_bytes = limit_bytes(directory, self.config.datagram_bytes_max);
         if operation.once.is_none() && operation.request.verb.wants_once(self.config.once_for) {
             if self.link.is_quiet(now_ns) {

@@ -238,8 +238,9 @@ impl Link {
 
 /// What decides where a key belongs.
 fn layout(directory: &Welcome) -> impl PartialEq + use<> {
-    let Welcome { hash_seed, queues, partition_bits, access, base_port, datagram_bytes_max, .. } = *directory;
-    (hash_seed, queues, partition_bits, access, base_port, datagram_bytes_max)
+    let Welcome { direction_seed, queues, partition_bits, access, base_port, datagram_bytes_max, .. } =
+        *directory;
+    (direction_seed, queues, partition_bits, access, base_port, datagram_bytes_max)
 }
 
 fn last_port(directory: &Welcome) -> u16 {

@@ -42,7 +42,7 @@ pub(super) enum Phase {
 #[derive(Debug)]
 pub(super) struct Operation {
     pub(super) request: Request,
-    /// Under the seed of the server as it is known now.
+    /// Its direction under the seed of the server as it is known now.
     pub(super) hash: KeyHash,
     pub(super) phase: Phase,
     /// It ends then, whatever has come of it.

@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use minos_base::hash_key;
 use minos_proto::native::{
     Composer, DATAGRAM_BYTES_MAX, Detail, FRAGMENT_HEAD_BYTES, Flags, FragmentHead, HEADER_BYTES, Header,
     Kind, OpFlags, Opcode, Operation as Record, TAG_BYTES, TRAIN_BYTES_MAX, TRAIN_SEGMENTS_MAX, push_ranges,
@@ -66,7 +65,7 @@ impl Core {
             opcode: Opcode::Fetch,
             flags: OpFlags::NONE,
             request: id.0,
-            hash: hash_key(&operation.request.key, directory.hash_seed),
+            hash: directory.direction(&operation.request.key),
             key: &operation.request.key,
             detail: Detail { operand: cas, ..Detail::default() },
             value: &self.range_bytes,

@@ -52,7 +52,6 @@ struct Pending<'d, 's> {
     operation: Operation<'d>,
     /// Place in [`Chunk::to`].
     to: usize,
-    is_hash_right: bool,
     staged: Option<Staged<'s>>,
 }
 
@@ -213,14 +212,14 @@ where
     ) -> Result<(), Malformed> {
         let mut is_listed = false;
         for operation in operations(datagram, header) {
-            let operation = operation?;
+            let mut operation = operation?;
             if !is_listed {
                 chunk.to.push(to);
                 is_listed = true;
             }
-            let is_hash_right = self.stage_bucket(&operation);
+            self.stage_bucket(&mut operation);
             let at = chunk.to.len() - 1;
-            chunk.operations.push(Pending { operation, to: at, is_hash_right, staged: None });
+            chunk.operations.push(Pending { operation, to: at, staged: None });
             if chunk.operations.is_full() {
                 self.execute_chunk(chunk);
                 is_listed = false;
@@ -229,17 +228,15 @@ where
         Ok(())
     }
 
-    /// Stage 1: verifies the hash, which a wrong client would corrupt the index with, and asks for the bucket.
+    /// Stage 1: puts the table's hash of the key in place of the client's direction, and prefetches the bucket.
+    ///
+    /// The table's seed is private, so a client cannot choose keys of one chain.
     #[inline]
-    fn stage_bucket(&self, operation: &Operation<'_>) -> bool {
-        if !operation.opcode.names_item() {
-            return true;
-        }
-        let is_right = self.cx.store.hash(operation.key) == operation.hash;
-        if is_right {
+    fn stage_bucket(&self, operation: &mut Operation<'_>) {
+        if operation.opcode.names_item() {
+            operation.hash = self.cx.store.hash(operation.key);
             self.cx.store.prefetch_bucket(operation.hash);
         }
-        is_right
     }
 
     /// Stage 2 looks the keys up in their buckets, which are near by now, and asks for their items; stage 3 executes
@@ -247,7 +244,7 @@ where
     fn execute_chunk(&mut self, chunk: &mut Chunk<'_, 'b>) {
         let store = &**self.cx.store;
         if chunk.operations.len() > 1 {
-            for pending in chunk.operations.iter_mut().filter(|pending| pending.is_hash_right) {
+            for pending in &mut chunk.operations {
                 match pending.operation.opcode {
                     Opcode::Get => pending.staged = Some(store.stage(pending.operation.hash)),
                     Opcode::Noop | Opcode::Stats | Opcode::Flush | Opcode::Unknown(_) => {}
@@ -256,14 +253,8 @@ where
             }
         }
         self.metrics.operations.add(chunk.operations.len() as u64);
-        for Pending { operation, to, is_hash_right, staged } in &chunk.operations {
-            let to = &chunk.to[*to];
-            if *is_hash_right {
-                self.execute(to, operation, staged.as_ref());
-            } else {
-                self.metrics.wrong_hash.count();
-                self.reply_bare(to, operation, Status::WrongHash);
-            }
+        for Pending { operation, to, staged } in &chunk.operations {
+            self.execute(&chunk.to[*to], operation, staged.as_ref());
         }
         chunk.operations.clear();
         chunk.to.clear();

@@ -58,8 +58,6 @@ native_counters! {
     large_handed_over,
     /// Operations answered with BUSY because that worker's ring was full.
     large_ring_full,
-    /// Operations whose hash was not their key's.
-    wrong_hash,
     /// Operations that were to happen once and were answered from memory.
     once_repeated,
     /// Operations that were to happen once and were refused: no session, too old, or still under way.

@@ -32,6 +32,7 @@ pub(super) struct HandedOperation {
     opcode: Opcode,
     flags: OpFlags,
     request: u32,
+    /// The table's hash of the key, which never leaves the server.
     hash: KeyHash,
     detail: Detail,
     key_bytes: usize,

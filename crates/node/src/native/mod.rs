@@ -29,7 +29,7 @@ mod tests;
 
 pub use egress::Egress;
 pub use job::Job;
-pub use shared::{NativeSetting, NativeShared};
+pub use shared::{ENTROPY_BYTES, NativeSetting, NativeShared};
 pub use standalone::SizeLimit;
 pub use worker::{NativeWorker, Turn};
 

@@ -27,7 +27,7 @@ where
     E: Egress,
     H: FnMut(WorkerId, Job) -> Result<(), Job>,
 {
-    /// Executes an operation whose hash is right, or hands it to whom the plan wants to.
+    /// Executes an operation, or hands it to the worker that the plan names.
     #[inline]
     pub(super) fn execute(&mut self, to: &AnswerTo, operation: &Operation<'_>, staged: Option<&Staged<'_>>) {
         if operation.opcode == Opcode::Get {

@@ -30,6 +30,9 @@ const IN_FLIGHT: u32 = 64;
 /// Part of the memory that values may take which are still arriving, unless something else is said.
 const TRANSFER_MEMORY_PART: u64 = 16;
 
+/// Bytes of [`NativeSetting::entropy`].
+pub const ENTROPY_BYTES: usize = 64;
+
 /// What a native server is told beside its configuration.
 #[derive(Clone, Debug)]
 pub struct NativeSetting {
@@ -40,7 +43,7 @@ pub struct NativeSetting {
     /// Largest value a client may store, in bytes.
     pub value_bytes_max: u64,
     /// Random bytes that nobody else knows.
-    pub entropy: [u8; 48],
+    pub entropy: [u8; ENTROPY_BYTES],
     /// When the server starts.
     pub start: Instant,
 }
@@ -64,16 +67,16 @@ pub struct NativeShared<M: Mode> {
     counters: Box<[NativeCounters]>,
     transfer_bounds: Arc<TransferBounds>,
     transfer_counters: Box<[Arc<TransferCounters>]>,
-    transfer_seed: u64,
+    transfer_key: [u8; 16],
 }
 
 impl<M: Mode> NativeShared<M> {
     /// What the workers share that serve `store`, whose items expire by `clock`.
     pub fn new(store: Arc<Engine<M>>, clock: Clock, config: &NativeConfig, setting: &NativeSetting) -> Self {
-        let [boot, keys @ ..] = words(&setting.entropy);
+        let [boot, direction_seed, keys @ ..] = words(&setting.entropy);
         let key = |at: usize| (u128::from(keys[at]) << 64 | u128::from(keys[at + 1])).to_le_bytes();
         let sessions = SessionsConfig { sessions_max: config.sessions, per_address_max: SESSIONS_PER_SOURCE };
-        let welcome = welcome(&store, config, setting, boot);
+        let welcome = welcome(&store, config, setting, (boot, direction_seed));
         let transfer_bytes_max =
             config.transfer_memory_bytes.unwrap_or(store.memory_limit() / TRANSFER_MEMORY_PART);
         Self {
@@ -90,7 +93,7 @@ impl<M: Mode> NativeShared<M> {
             counters: (0..setting.queues).map(|_| NativeCounters::default()).collect(),
             transfer_bounds: Arc::new(TransferBounds::new(transfer_bytes_max, config.transfers_per_source)),
             transfer_counters: (0..setting.queues).map(|_| Arc::default()).collect(),
-            transfer_seed: keys[4],
+            transfer_key: key(4),
             store,
         }
     }
@@ -146,9 +149,9 @@ impl<M: Mode> NativeShared<M> {
         Arc::clone(&self.transfer_bounds)
     }
 
-    /// Another number for each worker.
-    pub(super) fn transfer_seed(&self, worker: WorkerId) -> u64 {
-        hash_key(&worker.0.to_le_bytes(), self.transfer_seed).0
+    /// Makes names of transfers.
+    pub(super) fn transfer_key(&self) -> &[u8; 16] {
+        &self.transfer_key
     }
 
     pub(super) fn is_draining(&self) -> bool {
@@ -209,7 +212,7 @@ impl<M: Mode> NativeShared<M> {
     }
 }
 
-fn words(bytes: &[u8; 48]) -> [u64; 6] {
+fn words(bytes: &[u8; ENTROPY_BYTES]) -> [u64; ENTROPY_BYTES / 8] {
     std::array::from_fn(|at| {
         let mut word = [0; 8];
         word.copy_from_slice(&bytes[at * 8..][..8]);
@@ -218,7 +221,12 @@ fn words(bytes: &[u8; 48]) -> [u64; 6] {
 }
 
 /// What every Welcome says, but for what depends on the client.
-fn welcome<M: Mode>(store: &Engine<M>, config: &NativeConfig, setting: &NativeSetting, boot: u64) -> Welcome {
+fn welcome<M: Mode>(
+    store: &Engine<M>,
+    config: &NativeConfig,
+    setting: &NativeSetting,
+    (boot, direction_seed): (u64, u64),
+) -> Welcome {
     let is_cache = M::NAME == <CacheMode as Mode>::NAME;
     let flag = |is_set: bool, flag| if is_set { flag } else { WelcomeFlags::NONE };
     let access = match config.access {
@@ -230,7 +238,7 @@ fn welcome<M: Mode>(store: &Engine<M>, config: &NativeConfig, setting: &NativeSe
         nonce: 0,
         boot,
         cookie: 0,
-        hash_seed: store.hash_seed(),
+        direction_seed,
         session: 0,
         cookie_seconds: 0,
         geometry: 0,

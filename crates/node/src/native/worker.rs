@@ -4,6 +4,7 @@ use std::{net::SocketAddr, sync::Arc, time::Instant};
 
 use minos_engine::Mode;
 use minos_sched::WorkerId;
+use siphasher::sip::SipHasher24;
 
 use super::{
     Egress, Job, NativeShared,
@@ -61,7 +62,7 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
             value_bytes_max: shared.value_bytes_max,
             timeout: shared.config.transfer_timeout,
             seal: shared.seal.clone(),
-            seed: shared.transfer_seed(id),
+            names: SipHasher24::new_with_key(shared.transfer_key()),
         };
         let transfers = Transfers::new(config, shared.transfer_bounds(), shared.transfer_counters(id));
         let moved = Vec::with_capacity(shared.config.datagram_bytes);

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use minos_base::{KeyHash, hash_key};
+use minos_base::KeyHash;
 use minos_proto::native::{
     AckHead, AckState, Composer, DataHead, Detail, FRAGMENT_HEAD_BYTES, Flags, FragmentHead, FragmentRange,
     Grant, Header, Hello, Kind, OpFlags, Opcode, Operation, RANGES_MAX, Ranges, Reason, ReplyRecord, SealKey,
@@ -64,7 +64,7 @@ impl RawClient {
     }
 
     pub(crate) fn hash(&self, key: &[u8]) -> KeyHash {
-        hash_key(key, self.welcome.hash_seed)
+        self.welcome.direction(key)
     }
 
     /// An operation on `key` with the next number.
@@ -330,7 +330,7 @@ impl RawClient {
 fn hello(socket: &UdpSocket, server: SocketAddr, key: Option<&SealKey>, header: Header) -> Welcome {
     let flags = header.flags | if key.is_some() { Flags::SEALED } else { Flags::NONE };
     let mut datagram = Vec::with_capacity(256);
-    let hello = Hello { nonce: 77, datagram_bytes_max: 1448, window: 32, version_max: 1 };
+    let hello = Hello { nonce: 77, datagram_bytes_max: 1448, window: 32, version_max: 2 };
     hello.compose(&mut datagram, Header { flags, ..header }, key);
     socket.send_to(&datagram, server).unwrap();
     let mut answer = [0; 2048];

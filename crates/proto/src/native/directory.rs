@@ -2,7 +2,7 @@
 
 use std::ops::BitOr;
 
-use minos_base::KeyHash;
+use minos_base::{KeyHash, hash_key};
 
 use super::{
     Composer, DATAGRAM_BYTES_MIN, HELLO_DATAGRAM_BYTES, Header, Malformed, SealKey,
@@ -127,7 +127,7 @@ impl BitOr for WelcomeFlags {
 /// What a client must know of a server.
 ///
 /// ```text
-///  0 8 nonce     8 8 boot     16 8 cookie     24 8 hash_seed     32 8 session     40 4 cookie_seconds     44 4 geometry
+///  0 8 nonce     8 8 boot     16 8 cookie     24 8 direction_seed     32 8 session     40 4 cookie_seconds     44 4 geometry
 /// 48 2 queues   50 1 partition_bits   51 1 access   52 2 base_port   54 2 flags   56 2 datagram_bytes_max
 /// 58 2 key_bytes_max   60 2 window   62 2 once_window   64 8 value_bytes_max   72 4 transfers_per_client
 /// 76 4 in_flight   80 16 zero
@@ -140,8 +140,8 @@ pub struct Welcome {
     pub boot: u64,
     /// To be sent with everything from now on.
     pub cookie: u64,
-    /// Seed of the key hash.
-    pub hash_seed: u64,
+    /// Seed of [`Welcome::direction`].
+    pub direction_seed: u64,
     /// The client's session, or 0.
     pub session: u64,
     /// How long the cookie is good at least, in seconds.
@@ -150,7 +150,7 @@ pub struct Welcome {
     pub geometry: u32,
     /// RX queues, each of one worker.
     pub queues: u16,
-    /// The partition is the highest so many bits of the hash.
+    /// The direction's highest so many bits choose the queue.
     pub partition_bits: u8,
     /// Which queues a client may choose from.
     pub access: Access,
@@ -186,7 +186,7 @@ impl Welcome {
             nonce: u64_at(bytes, 0),
             boot: u64_at(bytes, 8),
             cookie: u64_at(bytes, 16),
-            hash_seed: u64_at(bytes, 24),
+            direction_seed: u64_at(bytes, 24),
             session: u64_at(bytes, 32),
             cookie_seconds: u32_at(bytes, 40),
             geometry: u32_at(bytes, 44),
@@ -223,7 +223,7 @@ impl Welcome {
         put(out, 0, self.nonce.to_le_bytes());
         put(out, 8, self.boot.to_le_bytes());
         put(out, 16, self.cookie.to_le_bytes());
-        put(out, 24, self.hash_seed.to_le_bytes());
+        put(out, 24, self.direction_seed.to_le_bytes());
         put(out, 32, self.session.to_le_bytes());
         put(out, 40, self.cookie_seconds.to_le_bytes());
         put(out, 44, self.geometry.to_le_bytes());
@@ -240,10 +240,17 @@ impl Welcome {
         put(out, 76, self.in_flight.to_le_bytes());
     }
 
-    /// The queue whose worker owns the partition of the key with this hash.
+    /// The direction of a key: a hash that chooses the key's queue. It says nothing about the key's place in the
+    /// server's table, whose seed stays in the server.
     #[inline]
-    pub fn key_queue(&self, hash: KeyHash) -> u16 {
-        (hash.partition(u32::from(self.partition_bits)) % usize::from(self.queues)) as u16
+    pub fn direction(&self, key: &[u8]) -> KeyHash {
+        hash_key(key, self.direction_seed)
+    }
+
+    /// The queue of the keys with this direction.
+    #[inline]
+    pub fn key_queue(&self, direction: KeyHash) -> u16 {
+        (direction.partition(u32::from(self.partition_bits)) % usize::from(self.queues)) as u16
     }
 
     /// The port to which a datagram for `queue` goes, which may be a queue for transfers.

@@ -35,7 +35,7 @@ pub use transfer::{
 pub const MAGIC: [u8; 2] = *b"Mn";
 
 /// The version that is spoken here.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
 /// Bytes of a [`Header`].
 pub const HEADER_BYTES: usize = 48;

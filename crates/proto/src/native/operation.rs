@@ -1,7 +1,7 @@
 //! What a client asks for.
 //!
 //! ```text
-//!  0 1 opcode          1 1 flags    2 2 key_bytes     4 4 request    8 8 key hash
+//!  0 1 opcode          1 1 flags    2 2 key_bytes     4 4 request    8 8 direction
 //! and from opcode 0x10 on
 //! 16 4 value_bytes    20 4 ttl     24 4 item_flags   28 4 once      32 8 operand
 //! ```
@@ -189,7 +189,7 @@ pub struct Operation<'a> {
     pub flags: OpFlags,
     /// The client's number of the operation, echoed in the reply.
     pub request: u32,
-    /// The key's hash under the server's seed, as the client says; to be verified.
+    /// The key's direction, as the client says. A server replaces it by the hash of its own table.
     pub hash: KeyHash,
     /// The key: 1 to [`KEY_BYTES_MAX`] bytes, or none if the opcode needs none.
     pub key: &'a [u8],

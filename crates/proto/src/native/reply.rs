@@ -33,8 +33,6 @@ pub enum Status {
     BadRequest,
     /// The server does not know the opcode.
     Unsupported,
-    /// The hash is not the key's under the server's seed; say hello.
-    WrongHash,
     /// The value comes as Data: the record's value is the [`Grant`](super::Grant).
     Large,
     /// Send the value as Fragments: the record's value is the [`Grant`](super::Grant).
@@ -67,7 +65,7 @@ impl Status {
         Self::NotANumber,
         Self::BadRequest,
         Self::Unsupported,
-        Self::WrongHash,
+        Self::Unknown(9),
         Self::Large,
         Self::Granted,
         Self::Busy,
@@ -97,7 +95,6 @@ impl Status {
             Self::NotANumber => 6,
             Self::BadRequest => 7,
             Self::Unsupported => 8,
-            Self::WrongHash => 9,
             Self::Large => 10,
             Self::Granted => 11,
             Self::Busy => 12,

@@ -120,7 +120,7 @@ impl Worker {
             nonce: 0,
             boot: 1,
             cookie: COOKIE,
-            hash_seed: SEED,
+            direction_seed: SEED,
             session: 0,
             cookie_seconds: 60,
             geometry: GEOMETRY,

@@ -1,7 +1,7 @@
 //! Who is served, and that nobody else gets more than they sent.
 
 use minos_proto::native::{
-    Detail, Flags, HEADER_BYTES, Header, Hello, Kind, Opcode, Operation, Reason, SealKey, Status,
+    Detail, Flags, HEADER_BYTES, Header, Hello, Kind, Opcode, Operation, Reason, SealKey, Status, VERSION,
     WelcomeFlags, version_of,
 };
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ fn a_hello_tells_what_a_client_must_know() {
     let mut site = Site::new(&config(), 3);
     let mut client = Client::stranger();
     let welcome = client.say_hello(&mut site, Flags::NONE).unwrap();
-    assert_eq!((welcome.queues, welcome.base_port, welcome.hash_seed), (3, 7000, 77));
+    assert_eq!((welcome.queues, welcome.base_port), (3, 7000));
     assert_eq!(welcome.datagram_bytes_max, 1400, "the smaller of both");
     assert_eq!(1 << welcome.partition_bits, site.store.partitions());
     assert_eq!((welcome.session, welcome.value_bytes_max), (0, 1 << 20));
@@ -116,7 +116,7 @@ fn what_cannot_be_read_is_refused_and_never_answered_to_a_server() {
     let hello = client.hello(Flags::NONE);
     assert_eq!(client.refusal(&mut site, hello[..255].to_vec()), Some(Reason::Malformed));
     let trains = site.deliver(0, &[client.message(changed(2, 9))]);
-    assert_eq!(version_of(&trains[0].bytes), Some(1));
+    assert_eq!(version_of(&trains[0].bytes), Some(VERSION));
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn strange_datagram() -> impl Strategy<Value = Vec<u8>> {
             bytes.resize(bytes.len().max(48), 0);
             let length = if length % 3 == 0 { length } else { bytes.len() as u16 };
             bytes[..2].copy_from_slice(b"Mn");
-            bytes[2] = if version < 250 { 1 } else { version };
+            bytes[2] = if version < 250 { VERSION } else { version };
             bytes[3] = kind % 10;
             bytes[8..10].copy_from_slice(&length.to_le_bytes());
             bytes

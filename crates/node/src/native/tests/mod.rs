@@ -5,5 +5,6 @@ mod direction;
 mod large;
 mod once;
 mod operations;
+mod secrecy;
 mod site;
 mod trains;

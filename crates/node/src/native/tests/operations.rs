@@ -157,11 +157,6 @@ fn what_cannot_be_done_is_said() {
     let unknown = client.operation(Opcode::Unknown(0x7f), b"k", b"v");
     let answer = client.ask_one(&mut site, unknown);
     assert_eq!((answer.status, answer.opcode), (Status::Unsupported, Opcode::Unknown(0x7f)));
-    let mut wrong = client.put(b"k", b"1");
-    wrong.hash.0 ^= 1 << 40;
-    assert_eq!(client.ask_one(&mut site, wrong).status, Status::WrongHash);
-    assert_eq!(site.counter("native_wrong_hash"), 1);
-    assert_eq!(value_of(&mut site, &mut client, b"k"), None);
     let deferred_delete = client.operation(Opcode::Delete, b"k", b"");
     let deferred_delete = Operation { flags: OpFlags::DEFERRED, ..deferred_delete };
     assert_eq!(client.ask_one(&mut site, deferred_delete).status, Status::BadRequest);

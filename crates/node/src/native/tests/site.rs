@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use minos_base::{Clock, KeyHash, SizeClass, hash_key};
+use minos_base::{Clock, KeyHash, SizeClass};
 use minos_engine::{Engine, StoreConfig, StoreMode};
 use minos_proto::native::{
     Composer, Detail, Flags, Header, Hello, Kind, OpFlags, Opcode, Operation, Reason, ReplyRecord, SealKey,
@@ -23,6 +23,9 @@ use crate::{
 };
 
 pub(super) const SECRET: &[u8] = b"a secret of enough bytes";
+
+/// The seed of the store's hash, which no client may learn.
+pub(super) const HASH_SEED: u64 = 0x5eed_0f71_2c3d_a68b;
 
 /// A train that left.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,7 +101,7 @@ pub(super) fn sealed_config() -> NativeConfig {
 impl Site {
     pub(super) fn new(config: &NativeConfig, workers: u16) -> Self {
         let store_config =
-            StoreConfig { value_bytes_max: 1 << 20, hash_seed: 77, ..StoreConfig::new(8 << 20) };
+            StoreConfig { value_bytes_max: 1 << 20, hash_seed: HASH_SEED, ..StoreConfig::new(8 << 20) };
         let store = Arc::new(Engine::create(&store_config).expect("that much memory can be had"));
         let now = Instant::now();
         let setting = NativeSetting {
@@ -224,7 +227,7 @@ impl Client {
     pub(super) fn hello(&mut self, flags: Flags) -> Vec<u8> {
         let mut out = Vec::new();
         let header = Header { kind: Kind::Hello, flags: flags | self.marks(), ..self.header };
-        let hello = Hello { nonce: 5, datagram_bytes_max: 1400, window: 32, version_max: 1 };
+        let hello = Hello { nonce: 5, datagram_bytes_max: 1400, window: 32, version_max: 2 };
         hello.compose(&mut out, header, self.seal.as_ref());
         out
     }
@@ -311,7 +314,7 @@ impl Client {
     }
 
     pub(super) fn hash(&self, key: &[u8]) -> KeyHash {
-        hash_key(key, self.welcome.map_or(0, |welcome| welcome.hash_seed))
+        self.welcome.map_or(KeyHash(0), |welcome| welcome.direction(key))
     }
 
     pub(super) fn get<'a>(&self, key: &'a [u8]) -> Operation<'a> {

@@ -24,6 +24,7 @@ use minos_engine::{Mode, Pinned};
 use minos_proto::native::{
     Flags, FragmentHead, FragmentRange, Malformed, Opcode, Operation, Ranges, ReplyRecord, SealKey, Status,
 };
+use siphasher::sip::SipHasher24;
 
 use super::{AnswerTo, Egress, Sessions, change::ended};
 use crate::execute::{Context, Facts, StoreOperation};
@@ -48,8 +49,8 @@ pub(crate) struct TransfersConfig {
     pub(crate) timeout: Duration,
     /// What datagrams are sealed with.
     pub(crate) seal: Option<SealKey>,
-    /// Makes names of transfers that nobody guesses.
-    pub(crate) seed: u64,
+    /// Makes names of transfers that nobody guesses, however many others they know.
+    pub(crate) names: SipHasher24,
 }
 
 /// What a worker lends to its transfers for one call.

@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-use minos_base::hash_key;
 use minos_engine::Mode;
 use minos_proto::native::{FRAGMENT_HEAD_BYTES, Fragments, Grant, Malformed, OpFlags, Status};
 
@@ -105,17 +104,12 @@ impl<M: Mode> Transfers<M> {
         ended.filter(|(_, slot)| slot.is_ended()).min_by_key(|(_, slot)| slot.touched).map(|(at, _)| at)
     }
 
-    /// A name for the transfer in slot `at`: the slot in the lowest byte, then what nobody guesses. Never zero,
-    /// because no two numbers of transfers give the same name and zero is passed over.
+    /// A name for the transfer in slot `at`: the slot in the lowest byte, then bits that nobody guesses, never zero.
     fn name(&mut self, at: usize) -> u64 {
-        loop {
-            self.begun += 1;
-            let random = hash_key(&self.begun.to_le_bytes(), self.config.seed).0;
-            let name = random << 8 | at as u64;
-            if name >> 8 != 0 {
-                return name;
-            }
-        }
+        self.begun += 1;
+        let number = u128::from(self.config.queue) << 64 | u128::from(self.begun);
+        let random = self.config.names.hash(&number.to_le_bytes()) >> 8;
+        random.max(1) << 8 | at as u64
     }
 
     /// The slot of the transfer of this name, if it is of this client. Where datagrams are sealed, another client

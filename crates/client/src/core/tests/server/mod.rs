@@ -7,7 +7,6 @@ use std::{
     net::SocketAddr,
 };
 
-use minos_base::hash_key;
 use minos_proto::native::{
     Access, Composer, Flags, FragmentRange, Header, Hello, Kind, OpFlags, Opcode, Operation, Reason,
     ReplyRecord, SealKey, Status, WELCOME_BYTES, Welcome, WelcomeFlags, operations, refusal_of,
@@ -62,7 +61,7 @@ impl Server {
             nonce: 0,
             boot: 1,
             cookie: 77,
-            hash_seed: 5,
+            direction_seed: 5,
             session: 0,
             cookie_seconds: 60,
             geometry: 1,
@@ -99,11 +98,11 @@ impl Server {
 
     /// Ends and begins again, with nothing left.
     pub(crate) fn restart(&mut self) {
-        let Welcome { boot, cookie, geometry, hash_seed, .. } = self.welcome;
+        let Welcome { boot, cookie, geometry, direction_seed, .. } = self.welcome;
         self.welcome.boot = boot + 1;
         self.welcome.cookie = cookie + 1;
         self.welcome.geometry = geometry + 1;
-        self.welcome.hash_seed = hash_seed + 1;
+        self.welcome.direction_seed = direction_seed + 1;
         self.items.clear();
         self.outcomes.clear();
         self.transfers.clear();
@@ -171,7 +170,7 @@ impl Server {
         for operation in operations(datagram, header) {
             let operation = operation.unwrap();
             if operation.opcode.names_item() {
-                assert_eq!(operation.hash, hash_key(operation.key, self.welcome.hash_seed));
+                assert_eq!(operation.hash, self.welcome.direction(operation.key));
             }
             if operation.opcode == Opcode::Fetch {
                 answers.extend(self.fetch(header, &operation));

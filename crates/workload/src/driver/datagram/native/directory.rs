@@ -193,7 +193,7 @@ mod tests {
             nonce: 0,
             boot: 0,
             cookie: 0,
-            hash_seed: 0,
+            direction_seed: 0,
             session: 0,
             cookie_seconds: 60,
             geometry: 1,

@@ -270,9 +270,7 @@ fn error_kind(status: Status) -> ErrorKind {
     match status {
         Status::NotStored | Status::Exists => ErrorKind::NotStored,
         Status::NoMemory | Status::TooLarge | Status::TimedOut => ErrorKind::Server,
-        Status::BadRequest | Status::Unsupported | Status::WrongHash | Status::NotANumber => {
-            ErrorKind::Client
-        }
+        Status::BadRequest | Status::Unsupported | Status::NotANumber => ErrorKind::Client,
         _ => ErrorKind::Protocol,
     }
 }

@@ -1,6 +1,6 @@
 //! Composing requests.
 
-use minos_base::{KeyHash, hash_key};
+use minos_base::KeyHash;
 use minos_proto::native::{
     Composer, Detail, FragmentRange, HEADER_BYTES, Kind, LONG_HEAD_BYTES, OpFlags, Opcode, Operation,
     RANGE_BYTES, RECORD_ALIGN, push_ranges,
@@ -73,7 +73,7 @@ impl NativeLink<'_> {
             }
             let begin = keys.len();
             ledger.dataset.write_key(asked.item, keys);
-            let hash = hash_key(&keys[begin..], directory.welcome.hash_seed);
+            let hash = directory.welcome.direction(&keys[begin..]);
             let direction = directory.direction(hash, is_read(&asked), any);
             lines.push(Line { index, key: (begin, keys.len()), hash, direction });
         }
@@ -127,7 +127,7 @@ impl NativeLink<'_> {
         ledger.dataset.write_key(ledger.asked(place).item, keys);
         let mut value = Vec::with_capacity(FETCH_RANGES_MAX * RANGE_BYTES);
         push_ranges(&mut value, ranges.iter().copied());
-        let hash = hash_key(keys, directory.welcome.hash_seed);
+        let hash = directory.welcome.direction(keys);
         let operation = Operation {
             opcode: Opcode::Fetch,
             detail: Detail { operand: cas, ..Detail::default() },
