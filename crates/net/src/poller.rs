@@ -64,7 +64,7 @@ pub trait Poller: Send + Sized {
     /// Adds a socket; what it has received already is reported too.
     ///
     /// # Errors
-    /// The kernel's limits on watched sockets.
+    /// The kernel's limits on watched sockets, or the token is in use.
     fn add(&mut self, token: Token, socket: &Socket, interest: Interest) -> io::Result<()>;
 
     /// Changes what is reported.

@@ -7,7 +7,8 @@
 use std::{
     collections::{HashMap, VecDeque},
     io,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
+    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
+    sync::Arc,
     time::Duration,
 };
 
@@ -41,10 +42,11 @@ pub struct Uring {
 }
 
 /// A socket and what is in flight for it. The kernel holds addresses of `receipt` and `outgoing`, so that an
-/// entry lives until nothing is in flight any more, and neither is touched meanwhile.
+/// entry lives until nothing is in flight any more, and neither is touched meanwhile; and the number of `fd`, so that
+/// the entry keeps it open.
 struct Entry {
     token: Token,
-    fd: RawFd,
+    fd: Arc<OwnedFd>,
     receipt: Box<[u8; RECEIPT_BYTES]>,
     state: Receipt,
     outgoing: Vec<u8>,
@@ -92,8 +94,11 @@ impl Poller for Uring {
         if self.entries.len() <= index {
             self.entries.resize_with(index + 1, || None);
         }
-        let fd = socket.as_fd().as_raw_fd();
-        self.entries[index] = Some(Box::new(Entry::new(token, fd)));
+        // The kernel writes to the memory of whoever has the name until all that was started for it has ended.
+        if self.entries[index].is_some() || self.leaving.contains_key(&user_data(token, 0)) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        self.entries[index] = Some(Box::new(Entry::new(token, socket.share())));
         self.start_receipt(token);
         Ok(())
     }
@@ -223,7 +228,8 @@ impl Uring {
             return;
         }
         entry.state = Receipt::InFlight;
-        let receive = opcode::Recv::new(Fd(entry.fd), entry.receipt.as_mut_ptr(), RECEIPT_BYTES as u32);
+        let receive =
+            opcode::Recv::new(Fd(entry.fd.as_raw_fd()), entry.receipt.as_mut_ptr(), RECEIPT_BYTES as u32);
         self.push(receive.build().user_data(user_data(token, RECEIVE)));
     }
 
@@ -237,8 +243,9 @@ impl Uring {
             return;
         }
         entry.sending = true;
+        let fd = Fd(entry.fd.as_raw_fd());
         // The kernel goes on by itself where a socket takes only a part.
-        let send = opcode::Send::new(Fd(entry.fd), entry.outgoing.as_ptr(), entry.outgoing.len() as u32)
+        let send = opcode::Send::new(fd, entry.outgoing.as_ptr(), entry.outgoing.len() as u32)
             .flags(libc::MSG_WAITALL | libc::MSG_NOSIGNAL);
         self.push(send.build().user_data(user_data(token, SEND)));
     }
@@ -320,7 +327,7 @@ impl Uring {
 }
 
 impl Entry {
-    fn new(token: Token, fd: RawFd) -> Self {
+    fn new(token: Token, fd: Arc<OwnedFd>) -> Self {
         Self {
             token,
             fd,
@@ -359,7 +366,8 @@ impl Drop for Uring {
         let entries = self.entries.drain(..).flatten();
         for entry in entries.chain(self.leaving.drain().map(|(_, entry)| entry)) {
             if entry.is_in_flight() {
-                std::mem::forget(entry);
+                let Entry { receipt, outgoing, .. } = *entry;
+                std::mem::forget((receipt, outgoing));
             }
         }
     }
@@ -393,3 +401,6 @@ fn user_data(token: Token, kind: u64) -> u64 {
 fn timespec(duration: Duration) -> Timespec {
     Timespec::from(duration)
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,13 +10,15 @@ use minos_sync::words::WORD_BYTES;
 /// copied nor cloned, and after [`Exclusive::share`] there is none.
 #[derive(Debug)]
 pub struct Exclusive {
+    /// The region's [`Region::number`].
+    region: u64,
     chunk: Offset,
     words: u64,
 }
 
 impl Exclusive {
-    pub(crate) fn new(chunk: Offset, words: u64) -> Self {
-        Self { chunk, words }
+    pub(crate) fn new(region: &Region, chunk: Offset, words: u64) -> Self {
+        Self { region: region.number(), chunk, words }
     }
 
     /// Where the chunk's payload begins.
@@ -24,12 +26,14 @@ impl Exclusive {
         self.chunk
     }
 
-    /// The chunk's bytes from `at` to `at + len`, for this owner alone. `region` is the chunk's own.
+    /// The chunk's bytes from `at` to `at + len`, for this owner alone.
     ///
     /// # Panics
-    /// If they do not lie within the chunk.
+    /// If they do not lie within the chunk, or the chunk does not lie in `region`.
     pub fn bytes_mut<'a>(&'a mut self, region: &'a Region, at: usize, len: usize) -> &'a mut [u8] {
-        assert!(at + len <= self.words as usize * WORD_BYTES, "outside of the chunk");
+        assert!(self.region == region.number(), "a chunk of another region");
+        let end = at.checked_add(len).filter(|&end| end <= self.words as usize * WORD_BYTES);
+        assert!(end.is_some(), "outside of the chunk");
         let words = region.words(self.chunk, self.words as usize);
         // SAFETY: the bytes lie within `words`, which are interior mutable, mapped and initialised
         // while `region` is borrowed. Nobody else touches them: the heap gave the chunk to this

@@ -137,7 +137,7 @@ impl<A: Access> Memory<A> {
         if self.layout.shared.is_marked(&self.region, chunk, words) {
             Some(Settled::Shared(chunk))
         } else {
-            Some(Settled::Exclusive(Exclusive::new(chunk, words)))
+            Some(Settled::Exclusive(Exclusive::new(&self.region, chunk, words)))
         }
     }
 

@@ -16,6 +16,9 @@ use std::{
 /// Bits of an [`Offset`]: 2 TiB in words of eight bytes.
 pub const OFFSET_BITS: u32 = 38;
 
+/// Of the next region.
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
+
 /// The smallest page there is, in bytes.
 const PAGE_BYTES: usize = 4 << 10;
 
@@ -59,6 +62,8 @@ impl Offset {
 pub struct Region {
     mapping: Mapping,
     len_words: usize,
+    /// No other region of this process has it, or had.
+    number: u64,
 }
 
 impl Region {
@@ -80,7 +85,14 @@ impl Region {
     /// The first `bytes` of a mapping.
     pub(crate) fn of(mapping: Mapping, bytes: u64) -> Self {
         tracing::info!(bytes, backing = mapping.text, "mapped the store's memory");
-        Self { mapping, len_words: bytes as usize / WORD_BYTES }
+        // Relaxed: only uniqueness matters.
+        let number = NEXT_NUMBER.fetch_add(1, Relaxed);
+        Self { mapping, len_words: bytes as usize / WORD_BYTES, number }
+    }
+
+    /// Tells this region from all others of the process.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
     }
 
     /// Where the region's file is, if it has one.

@@ -244,3 +244,19 @@ fn a_limit_counts_the_reserve() {
     assert!((100..131).contains(&count) && used_words < 1 << 17, "{count} chunks");
     assert!(held.memory.allocate_shared(&mut held.heap, 1_000).is_none());
 }
+
+#[test]
+#[should_panic(expected = "a chunk of another region")]
+fn a_chunk_is_written_in_its_own_region_only() {
+    let [one, other] = [(); 2].map(|()| Held::new().memory);
+    let Some(Settled::Exclusive(mut exclusive)) = one.allocate_settled(1_000) else { panic!("none left") };
+    exclusive.bytes_mut(other.region(), 0, 8_000).fill(1);
+}
+
+#[test]
+#[should_panic(expected = "outside of the chunk")]
+fn a_chunk_has_an_end_whatever_the_sum() {
+    let memory = Held::new().memory;
+    let Some(Settled::Exclusive(mut exclusive)) = memory.allocate_settled(1_000) else { panic!("none left") };
+    exclusive.bytes_mut(memory.region(), usize::MAX, 2);
+}
