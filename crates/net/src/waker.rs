@@ -3,9 +3,9 @@
 use std::{
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::atomic::{AtomicBool, Ordering, fence},
 };
 
+use minos_sync::SleepFlag;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::socket::retry;
@@ -13,11 +13,12 @@ use crate::socket::retry;
 /// Wakes one thread, at the price of a system call only when that thread sleeps.
 ///
 /// The sleeper calls [`Waker::prepare`], looks once more for work, and waits on the descriptor only
-/// when there is none; then it calls [`Waker::awake`], and [`Waker::drain`] once the descriptor was readable. Whoever adds work calls [`Waker::wake`] after it.
+/// when there is none; then it calls [`Waker::awake`], and [`Waker::drain`] once the descriptor was readable. Whoever
+/// adds work calls [`Waker::wake`] after it. Why nobody sleeps beside its work is [`SleepFlag`]'s to say.
 #[derive(Debug)]
 pub struct Waker {
     fd: OwnedFd,
-    sleeping: AtomicBool,
+    sleeping: SleepFlag,
 }
 
 impl Waker {
@@ -27,20 +28,17 @@ impl Waker {
     /// No descriptor is left.
     pub fn new() -> io::Result<Self> {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { fd, sleeping: AtomicBool::new(false) })
+        Ok(Self { fd, sleeping: SleepFlag::new() })
     }
 
     /// Announces the wish to sleep.
     pub fn prepare(&self) {
-        self.sleeping.store(true, Ordering::Relaxed);
-        // With the fence in `wake`: either the waker sees `sleeping`, or the sleeper, who looks for work
-        // after this fence, sees what the waker added before its own.
-        fence(Ordering::SeqCst);
+        self.sleeping.prepare();
     }
 
     /// Says that the thread does not sleep any more.
     pub fn awake(&self) {
-        self.sleeping.store(false, Ordering::Relaxed);
+        self.sleeping.awake();
     }
 
     /// Takes back what woke the thread, so that the descriptor is readable no more.
@@ -52,8 +50,7 @@ impl Waker {
 
     /// Wakes the thread if it sleeps, and says whether it did.
     pub fn wake(&self) -> bool {
-        fence(Ordering::SeqCst);
-        let slept = self.is_asleep() && self.sleeping.swap(false, Ordering::Relaxed);
+        let slept = self.sleeping.rouse();
         if slept {
             // It can only fail when the counter is full, and then the descriptor is readable anyway.
             let _ = retry(|| rustix::io::write(&self.fd, &1u64.to_ne_bytes()));
@@ -63,7 +60,7 @@ impl Waker {
 
     /// Whether the thread sleeps, or did a moment ago.
     pub fn is_asleep(&self) -> bool {
-        self.sleeping.load(Ordering::Relaxed)
+        self.sleeping.is_set()
     }
 }
 

@@ -5,7 +5,11 @@
 //! RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p minos-sync --release --lib loom
 //! ```
 
-use crate::{PinTable, Ring, SpinLock, Unpinned, horizon, version, words};
+mod ring;
+mod sleep;
+mod split;
+
+use crate::{PinTable, SpinLock, Unpinned, horizon, version, words};
 use loom::{
     sync::{
         Arc,
@@ -174,65 +178,6 @@ fn loom_memory_from_another_writer_is_noticed() {
 #[should_panic(expected = "stale")]
 fn loom_control_lock_without_fence() {
     reuse_by_another_thread::<loom::sync::Mutex<bool>>();
-}
-
-#[test]
-fn loom_ring_hands_over_each_value_once() {
-    explore(|| {
-        let ring = Arc::new(Ring::new(2));
-        let producers = [10u64, 20].map(|value| {
-            let ring = Arc::clone(&ring);
-            thread::spawn(move || ring.push(Box::new(value)).unwrap())
-        });
-        let first = ring.pop();
-        for producer in producers {
-            producer.join().unwrap();
-        }
-        let rest = std::iter::from_fn(|| ring.pop());
-        let mut values: Vec<u64> = first.into_iter().chain(rest).map(|value| *value).collect();
-        values.sort_unstable();
-        assert_eq!(values, [10, 20]);
-    });
-}
-
-#[test]
-fn loom_ring_slots_are_used_again() {
-    explore(|| {
-        let ring = Arc::new(Ring::new(2));
-        ring.push(1u64).unwrap();
-        ring.push(2).unwrap();
-        let consumer = {
-            let ring = Arc::clone(&ring);
-            thread::spawn(move || ring.pop())
-        };
-        let third = ring.push(3);
-        let popped = consumer.join().unwrap();
-        assert_eq!(popped, Some(1));
-        let rest: Vec<u64> = std::iter::from_fn(|| ring.pop()).collect();
-        assert_eq!(rest, if third.is_ok() { vec![2, 3] } else { vec![2] });
-    });
-}
-
-/// A ring of one slot whose number is raised before the value is there: loom sees the race.
-#[test]
-#[should_panic(expected = "Causality violation")]
-fn loom_control_ring_publishes_too_early() {
-    explore(|| {
-        let slot = Arc::new((AtomicU64::new(0), loom::cell::UnsafeCell::new(0u64)));
-        let producer = {
-            let slot = Arc::clone(&slot);
-            thread::spawn(move || {
-                slot.0.store(1, Ordering::Release);
-                // SAFETY: none; this is the error that loom is to find, in loom's own cell.
-                slot.1.with_mut(|value| unsafe { *value = 7 });
-            })
-        };
-        if slot.0.load(Ordering::Acquire) == 1 {
-            // SAFETY: as above.
-            slot.1.with(|value| unsafe { *value });
-        }
-        producer.join().unwrap();
-    });
 }
 
 #[test]

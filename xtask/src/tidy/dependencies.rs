@@ -11,7 +11,7 @@ const ALLOWED: [(&str, &[&str]); 19] = [
     ("engine", &["base", "sync", "region"]),
     ("sched", &["base"]),
     ("proto", &["base", "command"]),
-    ("net", &["base"]),
+    ("net", &["base", "sync"]),
     ("node", &["base", "command", "sync", "region", "engine", "sched", "proto", "net"]),
     ("client", &["base", "net", "proto"]),
     ("c", &["client"]),

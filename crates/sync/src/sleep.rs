@@ -1,0 +1,65 @@
+//! Whether a thread sleeps, for those who would wake it.
+
+use crate::facade::{AtomicU32, Ordering, fence};
+
+/// Says that a thread sleeps or is about to, so that only then it costs something to wake it.
+///
+/// The sleeper calls [`SleepFlag::prepare`], looks once more for work, and sleeps only if there is none; then it calls
+/// [`SleepFlag::awake`]. Whoever has added work calls [`SleepFlag::rouse`] after it, and wakes the thread if that says so.
+#[derive(Debug)]
+pub struct SleepFlag {
+    sleeping: AtomicU32,
+}
+
+impl SleepFlag {
+    /// Of a thread that is awake.
+    pub fn new() -> Self {
+        Self { sleeping: AtomicU32::new(0) }
+    }
+
+    /// Announces the wish to sleep.
+    pub fn prepare(&self) {
+        self.sleeping.store(1, Ordering::Relaxed);
+        // With the fence in `rouse`: either the waker sees `sleeping`, or the sleeper, who looks for work
+        // after this fence, sees what the waker added before its own.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Says that the thread does not sleep any more.
+    pub fn awake(&self) {
+        self.sleeping.store(0, Ordering::Relaxed);
+    }
+
+    /// Takes the wish to sleep away; whether there was one, so that the caller alone is to wake the thread.
+    pub fn rouse(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.is_set() && self.sleeping.swap(0, Ordering::Relaxed) != 0
+    }
+
+    /// Whether the thread sleeps, or did a moment ago.
+    pub fn is_set(&self) -> bool {
+        self.sleeping.load(Ordering::Relaxed) != 0
+    }
+}
+
+impl Default for SleepFlag {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_waker_alone_is_told_of_a_sleeper() {
+        let flag = SleepFlag::new();
+        assert!(!flag.rouse());
+        flag.prepare();
+        assert!(flag.is_set() && flag.rouse() && !flag.rouse());
+        flag.prepare();
+        flag.awake();
+        assert!(!flag.is_set() && !flag.rouse());
+    }
+}
