@@ -393,8 +393,7 @@ impl<B: PositionBits> Parts for CacheMode<B> {
     fn append<A: Access>(writing: &mut Writing<'_, Self, A>, head: Offset, slot: Slot) -> Linked {
         let region = writing.region();
         let index = &writing.partition.index;
-        let buckets = chain::buckets(region, head).count();
-        if let Some(place) = chain::append(writing.engine.memory(), index, head, slot, buckets < LINES_MAX) {
+        if let Ok(place) = chain::append(writing.engine.memory(), index, head, slot, LINES_MAX) {
             return Linked::Done(place);
         }
         let log = &writing.partition.space;

@@ -15,6 +15,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Spare buckets that are taken from the heap at once, while it has so many; then fewer.
 const SPARES_AT_ONCE: [u64; 3] = [64, 8, 1];
 
+/// Buckets of a chain that are walked before another look at its version.
+///
+/// A walk that races with a split may wander over spare buckets of other chains; this ends it.
+pub(crate) const WALK_BUCKETS: usize = 64;
+
 /// Where a slot is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
@@ -70,30 +75,39 @@ pub(crate) fn replace<A: Access>(region: &Region, place: Place, slot: Slot) {
     versions::write::<A>(region.word(place.head), || place.cell(region).store(slot.0, Relaxed));
 }
 
-/// Appends a slot; `None` when it needs a spare bucket and there is none, or it may not have one.
+/// Why a slot was not appended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unappended {
+    /// The chain is full, and as long as it may be.
+    AtLength,
+    /// There is no memory for a spare bucket.
+    NoMemory,
+}
+
+/// Appends a slot to a chain that may have `buckets_max` buckets.
 pub(crate) fn append<A: Access>(
     memory: &Memory<A>,
     index: &Index,
     head: Offset,
     slot: Slot,
-    may_extend: bool,
-) -> Option<Place> {
+    buckets_max: usize,
+) -> Result<Place, Unappended> {
     let region = memory.region();
-    let last = buckets(region, head).last()?;
+    let (before, last) = buckets(region, head).enumerate().last().unwrap_or((0, head));
     if let Some(place) = vacant(region, head, last) {
         replace::<A>(region, place, slot);
-        return Some(place);
+        return Ok(place);
     }
-    if !may_extend {
-        return None;
+    if before + 1 >= buckets_max {
+        return Err(Unappended::AtLength);
     }
-    let spare = take_spare(memory, index)?;
+    let spare = take_spare(memory, index).ok_or(Unappended::NoMemory)?;
     let place = Place { head, bucket: spare, word: 1 };
     versions::write::<A>(region.word(head), || {
         place.cell(region).store(slot.0, Relaxed);
         set_following(region, last, Some(spare));
     });
-    Some(place)
+    Ok(place)
 }
 
 /// Takes a slot out; the last one of the chain takes its place.

@@ -15,6 +15,10 @@ const PARTITION_BYTES_MIN: u64 = 4 << 20;
 /// What the heap adds to a large value, and more.
 const RESERVE_SLACK_BYTES: u64 = 4 << 10;
 
+/// Buckets of a store's longest chain unless told otherwise. Of keys that nobody has chosen a chain has a few, if there is
+/// memory for the index to grow.
+pub const CHAIN_BUCKETS_MAX: usize = 64;
+
 /// Largest memory of one store: a spare bucket is named by 32 bits in units of 64 bytes.
 pub(crate) const MEMORY_BYTES_MAX: u64 = 64 << 32;
 
@@ -53,6 +57,9 @@ pub struct StoreConfig {
     /// Memory at the end of the region that only large values may take, in bytes. Cache mode; `None`: an
     /// eighth of the memory, or one value of the largest size if that is more and not more than half.
     pub large_bytes_min: Option<u64>,
+    /// Buckets of the longest chain of a store, of 7 items each: what would make it longer is refused. Chains get long
+    /// where somebody has computed keys that collide, or where there is no memory for the index to grow.
+    pub chain_buckets_max: usize,
     /// Operations of a burst whose cache misses overlap, from 1 to [`BURST_MAX`]; with 1 nothing is prefetched.
     pub prefetch_depth: usize,
     /// Highest bits of the key hash that chose this table among several, and tell nothing more here: 0 unless
@@ -75,6 +82,7 @@ impl StoreConfig {
             item_optimistic_bytes_max: 4096,
             eviction: Eviction::default(),
             large_bytes_min: None,
+            chain_buckets_max: CHAIN_BUCKETS_MAX,
             prefetch_depth: BURST_MAX,
             shard_bits: 0,
             hash_mask: u64::MAX,

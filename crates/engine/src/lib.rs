@@ -234,13 +234,14 @@ mod stats;
 mod store;
 mod store_mode;
 mod sweep;
+mod turns;
 mod versions;
 mod visit;
 
 pub use burst::{Delete, Get, Put, Staged};
 pub use cache_mode::CacheMode;
 pub use concat::{Concat, ConcatError, Side};
-pub use config::{CreateError, Eviction, StoreConfig};
+pub use config::{CHAIN_BUCKETS_MAX, CreateError, Eviction, StoreConfig};
 pub use entry::{Entry, Item};
 pub use item::{ItemMeta, ItemState, ItemView};
 pub use minos_region::{Backing, MapError};

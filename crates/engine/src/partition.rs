@@ -37,6 +37,8 @@ pub(crate) struct Partition<M: Parts, A: Access> {
     pub(crate) retries: AtomicU64,
     /// Reads that waited for the writer in the end.
     pub(crate) fallbacks: AtomicU64,
+    /// Reads that were given up because a writer did not end.
+    pub(crate) abandoned: AtomicU64,
     /// Reservations that were refused for lack of memory.
     pub(crate) refused: AtomicU64,
     /// Who reads a large value; beside the writer's cell, so that a reader need not wait for writers.

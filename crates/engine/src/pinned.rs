@@ -4,7 +4,7 @@ use crate::{
     item::{ItemState, ItemView, body},
     mode::{Claim, Mode, Pinning},
     partition::Partition,
-    read::{ATTEMPTS_MAX, Attempt},
+    read::Attempt,
     slot::Slot,
     store::Engine,
 };
@@ -122,23 +122,11 @@ pub(crate) fn inline_value<'a>(region: &'a Region, item: Offset, state: &ItemSta
 }
 
 impl<M: Mode, A: Access> Engine<M, A> {
-    /// Pins the live item with this key; `None` if there is none. Counts as an access.
+    /// Pins the live item with this key; `None` if there is none. Counts as an access. Tries as often as
+    /// [`Engine::read`].
     pub fn pin(self: &Arc<Self>, hash: KeyHash, key: &[u8], now: Seconds) -> Option<Pinned<M, A>> {
         let partition = self.partition(hash);
-        let mut attempts = 0;
-        loop {
-            // After the writer, if others were always faster.
-            let _writer = (attempts >= ATTEMPTS_MAX).then(|| A::wait_if_open(&partition.writer));
-            match self.attempt_pin(partition, hash, key, now) {
-                Attempt::Found(pinned) => return Some(pinned),
-                Attempt::Missing => return None,
-                Attempt::Disturbed => attempts += 1,
-            }
-            if attempts > ATTEMPTS_MAX {
-                // An owner that does not run while it writes may need this processor.
-                std::thread::yield_now();
-            }
-        }
+        partition.undisturbed(|| self.attempt_pin(partition, hash, key, now))
     }
 
     fn attempt_pin(

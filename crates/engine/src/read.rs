@@ -1,7 +1,7 @@
 //! Reads: without a lock, bounded, then under it (MICA §4.3.2).
 
 use crate::{
-    chain::following,
+    chain::{WALK_BUCKETS, following},
     index::BUCKET_WORDS,
     item::{HEADER_WORDS, ItemState, ItemView, SHAPE, body},
     mode::{Mode, Pinning},
@@ -9,20 +9,13 @@ use crate::{
     pinned::HeldClaim,
     slot::Slot,
     store::Engine,
+    turns::ATTEMPTS_MAX,
     versions::{self, Seen},
 };
 use minos_base::{KeyHash, Seconds, SizeClass};
 use minos_region::{Offset, Region};
 use minos_sync::{Access, tags, words};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-/// Reads that are tried before the writer's lock is waited for, where there is one.
-pub(crate) const ATTEMPTS_MAX: u32 = 16;
-
-/// Buckets of a chain that are walked without a lock.
-///
-/// A walk that races with a split may wander over spare buckets of other chains; this bounds it.
-const CHAIN_BUCKETS_MAX: usize = 1 << 10;
 
 /// What one attempt without a lock has shown.
 pub(crate) enum Attempt<T> {
@@ -72,8 +65,9 @@ impl<M: Mode, A: Access> Engine<M, A> {
     /// right whenever it runs.
     ///
     /// Attempts are bounded; after them a writer's lock is waited for in those access modes
-    /// that have one. In CREW there is none: a reader is repeated as long as the owner of the partition
-    /// writes to that bucket all the time.
+    /// that have one, and the read cannot be disturbed. In CREW there is none: the attempts go on for about a second,
+    /// and if the owner of the partition writes to that bucket all the time, the answer is that there is no item.
+    /// That is counted (`read_abandoned`).
     ///
     /// Values above the optimistic bound are read under a pin.
     ///
@@ -88,43 +82,14 @@ impl<M: Mode, A: Access> Engine<M, A> {
         mut f: impl FnMut(&ItemView<'_>) -> R,
     ) -> Option<R> {
         let partition = self.partition(hash);
-        for _ in 0..ATTEMPTS_MAX {
-            match self.attempt(partition, hash, key, now, &mut f) {
-                Attempt::Found(result) => return Some(result),
-                Attempt::Missing => return None,
-                Attempt::Disturbed => disturbed(partition),
-            }
-        }
-        self.read_in_turn(partition, hash, key, now, f)
-    }
-
-    /// Reads after the writer, where it can be waited for; else again and again.
-    #[cold]
-    fn read_in_turn<R>(
-        &self,
-        partition: &Partition<M, A>,
-        hash: KeyHash,
-        key: &[u8],
-        now: Seconds,
-        mut f: impl FnMut(&ItemView<'_>) -> R,
-    ) -> Option<R> {
-        partition.fallbacks.fetch_add(1, Relaxed);
-        let _writer = A::wait_if_open(&partition.writer);
-        loop {
-            match self.attempt(partition, hash, key, now, &mut f) {
-                Attempt::Found(result) => return Some(result),
-                Attempt::Missing => return None,
-                Attempt::Disturbed => disturbed(partition),
-            }
-            // An owner that does not run while it writes may need this processor.
-            std::thread::yield_now();
-        }
+        partition.undisturbed(|| self.attempt(partition, hash, key, now, &mut f))
     }
 
     /// The size class of the value with this key, from the index alone: the item is not touched.
     ///
     /// Keys are told apart by their tags only, so that rarely the class of another item is returned, or
-    /// one for a key that is not there. `None` also if writers leave no moment for an answer.
+    /// one for a key that is not there. `None` also if writers leave no moment for an answer, or in a chain that is
+    /// longer than those which a table makes by itself.
     #[inline]
     pub fn size_class(&self, hash: KeyHash) -> Option<SizeClass> {
         self.tag_match(hash).and_then(Slot::class)
@@ -188,24 +153,29 @@ impl<M: Mode, A: Access> Engine<M, A> {
         let version = &bucket[0];
         let Some(seen) = versions::begin_read::<A>(version) else { return Attempt::Disturbed };
         let mut next = following(u64::from(seen.payload()) << 32);
-        for _ in 0..CHAIN_BUCKETS_MAX {
-            for word in tags::matching(bucket, hash.tag()) {
-                let (slot, cell) = (Slot(bucket[word].load(Relaxed)), &bucket[word]);
-                let Some(item) = M::locate(&partition.space, region, slot.link()) else { continue };
-                let candidate = Candidate { version, seen, slot, cell, item };
-                if let Some(state) = self.header_for(partition, &candidate, key, now) {
-                    return Attempt::Found((candidate, state));
+        loop {
+            for _ in 0..WALK_BUCKETS {
+                for word in tags::matching(bucket, hash.tag()) {
+                    let (slot, cell) = (Slot(bucket[word].load(Relaxed)), &bucket[word]);
+                    let Some(item) = M::locate(&partition.space, region, slot.link()) else { continue };
+                    let candidate = Candidate { version, seen, slot, cell, item };
+                    if let Some(state) = self.header_for(partition, &candidate, key, now) {
+                        return Attempt::Found((candidate, state));
+                    }
                 }
+                let Some(spare) = next else {
+                    // The key may have moved to a new bucket while this one was searched.
+                    let is_sure = versions::still::<A>(version, seen) && index.buckets(region) == buckets;
+                    return if is_sure { Attempt::Missing } else { Attempt::Disturbed };
+                };
+                bucket = bucket_words(region, spare);
+                next = following(bucket[0].load(Relaxed));
             }
-            let Some(spare) = next else {
-                // The key may have moved to a new bucket while this one was searched.
-                let is_sure = versions::still::<A>(version, seen) && index.buckets(region) == buckets;
-                return if is_sure { Attempt::Missing } else { Attempt::Disturbed };
-            };
-            bucket = bucket_words(region, spare);
-            next = following(bucket[0].load(Relaxed));
+            // A chain that nobody changes has an end.
+            if !versions::still::<A>(version, seen) {
+                return Attempt::Disturbed;
+            }
         }
-        Attempt::Disturbed
     }
 
     /// The header of a candidate, if its key is this one; both may be garbage until it is known that the
@@ -424,10 +394,11 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
     }
 }
 
+/// The first slot with this tag, if it is not farther from the head than a walk without a look at the version may go.
 #[inline]
 fn chain_tag_match(region: &Region, head: Offset, tag: u16) -> Option<Slot> {
     let mut bucket = bucket_words(region, head);
-    for _ in 0..CHAIN_BUCKETS_MAX {
+    for _ in 0..WALK_BUCKETS {
         if let Some(word) = tags::matching(bucket, tag).first() {
             return Some(Slot(bucket[word].load(Relaxed)));
         }
@@ -440,12 +411,6 @@ fn chain_tag_match(region: &Region, head: Offset, tag: u16) -> Option<Slot> {
 #[inline]
 pub(crate) fn bucket_words(region: &Region, bucket: Offset) -> &[AtomicU64; BUCKET_WORDS] {
     region.array(bucket)
-}
-
-#[cold]
-fn disturbed<M: Mode, A: Access>(partition: &Partition<M, A>) {
-    partition.retries.fetch_add(1, Relaxed);
-    std::hint::spin_loop();
 }
 
 /// Marks an item as fetched now, if that is worth a write. While nobody else may write to it.

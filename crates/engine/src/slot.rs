@@ -33,11 +33,6 @@ impl Slot {
         self.0 >> TAG_SHIFT == u64::from(tag)
     }
 
-    /// Whether both may be slots of the same key.
-    pub(crate) fn has_tag_of(self, other: Self) -> bool {
-        (self.0 ^ other.0) >> TAG_SHIFT == 0
-    }
-
     #[inline]
     pub(crate) fn class_index(self) -> usize {
         (self.0 >> OFFSET_BITS) as usize & ((1 << SizeClass::BITS) - 1)

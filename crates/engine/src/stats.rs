@@ -42,6 +42,8 @@ pub(crate) struct Counts {
     value_bytes: Counter,
     pub(crate) splits: Counter,
     pub(crate) out_of_memory: Counter,
+    /// Those of them for which the chain was too long.
+    pub(crate) chain_refusals: Counter,
     pub(crate) expired: Counter,
     pub(crate) flushed: Counter,
     /// Items that were lost when their part of the log was evicted.
@@ -63,6 +65,7 @@ impl Default for Counts {
             value_bytes: Counter::default(),
             splits: Counter::default(),
             out_of_memory: Counter::default(),
+            chain_refusals: Counter::default(),
             expired: Counter::default(),
             flushed: Counter::default(),
             evicted_log: Counter::default(),
@@ -159,8 +162,12 @@ pub struct StoreStats {
     pub read_retries: u64,
     /// Reads that took a lock after too many repetitions.
     pub read_fallbacks: u64,
-    /// Stores that were refused for lack of memory.
+    /// Reads that were answered as if there was no item, because a writer did not end.
+    pub read_abandoned: u64,
+    /// Stores that were refused for lack of memory or room in the index.
     pub out_of_memory: u64,
+    /// Those of them for which the chain of the key was as long as it may be. Store mode.
+    pub chain_refusals: u64,
     /// Expired items that were reclaimed.
     pub expired_reclaimed: u64,
     /// Flushed items that were reclaimed.
@@ -233,6 +240,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
         for partition in self.partition_list() {
             stats.read_retries += partition.retries.load(Relaxed);
             stats.read_fallbacks += partition.fallbacks.load(Relaxed);
+            stats.read_abandoned += partition.abandoned.load(Relaxed);
             self.add_index(&mut stats, &partition.index);
             stats.add_counts(&partition.counts);
             stats.out_of_memory += partition.refused.load(Relaxed);
@@ -286,6 +294,7 @@ impl StoreStats {
         self.value_bytes += counts.value_bytes.value();
         self.splits += counts.splits.value();
         self.out_of_memory += counts.out_of_memory.value();
+        self.chain_refusals += counts.chain_refusals.value();
         self.expired_reclaimed += counts.expired.value();
         self.flushed_reclaimed += counts.flushed.value();
         self.evictions_log += counts.evicted_log.value();

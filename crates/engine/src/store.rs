@@ -44,6 +44,7 @@ pub struct Engine<M: Parts, A: Access = Crcw> {
     hash_mask: u64,
     pub(crate) inline_class_max: SizeClass,
     pub(crate) value_bytes_max: u64,
+    pub(crate) chain_buckets_max: usize,
     pub(crate) prefetch_depth: usize,
     pub(crate) common: M::Common<A>,
 }
@@ -122,6 +123,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
             memory,
             hash_mask: config.hash_mask,
             value_bytes_max: config.value_bytes_max.min(VALUE_BYTES_MAX),
+            chain_buckets_max: config.chain_buckets_max.max(1),
             prefetch_depth: config.prefetch_depth.clamp(1, BURST_MAX),
         };
         (engine, tokens)
@@ -236,6 +238,7 @@ fn partition<M: Mode, A: Access>(
         saved,
         retries: AtomicU64::new(0),
         fallbacks: AtomicU64::new(0),
+        abandoned: AtomicU64::new(0),
         refused: AtomicU64::new(0),
         pins: A::Lock::new(PinTable::default()),
         counts: Counts::default(),

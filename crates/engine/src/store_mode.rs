@@ -1,7 +1,7 @@
 //! Store mode: nothing is evicted, what does not fit is refused (MICA §4.3.3).
 
 use crate::{
-    chain,
+    chain::{self, Unappended},
     config::StoreConfig,
     item::{HEADER_WORDS, ItemState, body, item_words},
     mode::{Claim, Linked, Mode, Parts, Pinning, Placed, RoomStats},
@@ -77,7 +77,11 @@ impl Parts for StoreMode {
     }
 
     fn abandon<A: Access>(writing: &mut Writing<'_, Self, A>, placed: Placed) {
-        writing.engine.memory().free(&mut writing.writer.room, placed.item);
+        let state = ItemState::load(writing.region(), placed.item, 0);
+        // Around a large value lies the caller's chunk, which stays his.
+        if writing.engine.is_inline(state.value_bytes() as u64) {
+            writing.engine.memory().free(&mut writing.writer.room, placed.item);
+        }
     }
 
     fn retire<A: Access>(writing: &mut Writing<'_, Self, A>, slot: Slot, item: Offset) {
@@ -95,8 +99,15 @@ impl Parts for StoreMode {
     }
 
     fn append<A: Access>(writing: &mut Writing<'_, Self, A>, head: Offset, slot: Slot) -> Linked {
-        chain::append(writing.engine.memory(), &writing.partition.index, head, slot, true)
-            .map_or(Linked::Full, Linked::Done)
+        let (engine, partition) = (writing.engine, writing.partition);
+        match chain::append(engine.memory(), &partition.index, head, slot, engine.chain_buckets_max) {
+            Ok(place) => Linked::Done(place),
+            Err(Unappended::AtLength) => {
+                partition.counts.chain_refusals.add(1);
+                Linked::Full
+            }
+            Err(Unappended::NoMemory) => Linked::Full,
+        }
     }
 
     fn make_room<A: Access>(_: &mut Writing<'_, Self, A>) -> bool {

@@ -8,12 +8,24 @@ pub(crate) use minos_sync::version::Seen;
 /// Writes what the version in `word` covers.
 #[inline]
 pub(crate) fn write<A: Access>(word: &AtomicU64, write: impl FnOnce()) {
+    let unfinished = Unfinished;
     if A::IS_SHARED {
         version::begin_write(word);
         write();
         version::end_write(word);
     } else {
         write();
+    }
+    std::mem::forget(unfinished);
+}
+
+/// Ends the process when it is dropped: after a panic, locks open by themselves, and the next writer would publish half
+/// a write. Who opens the region again drops it.
+struct Unfinished;
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        std::process::abort();
     }
 }
 

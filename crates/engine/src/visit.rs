@@ -1,11 +1,12 @@
 //! Looking at all items, a bounded slice at a time, beside writers.
 
 use crate::{
-    chain,
+    chain::{self, WALK_BUCKETS},
+    index::SLOTS,
     item::{ItemState, body},
     mode::Mode,
     partition::Partition,
-    read::ATTEMPTS_MAX,
+    read::Attempt,
     store::Engine,
     versions,
 };
@@ -16,8 +17,8 @@ use minos_sync::{
     words::{append_to, words_for},
 };
 
-/// Slots of a chain that are shown. A chain is this long only if somebody has made keys collide.
-const CHAIN_SLOTS_MAX: usize = 1 << 12;
+/// Slots of a chain that are copied before another look at its version.
+const WALK_SLOTS: usize = WALK_BUCKETS * SLOTS;
 
 impl<M: Mode, A: Access> Engine<M, A> {
     /// Shows the live items in up to `buckets_max` chains of a partition to `f`, from `cursor` on, which is
@@ -51,16 +52,8 @@ impl<M: Mode, A: Access> Engine<M, A> {
 
     /// Copies the keys and headers of the live items of a chain, all of one moment.
     fn copy_chain(&self, partition: &Partition<M, A>, head: Offset, now: Seconds, copy: &mut ChainCopy) {
-        for _ in 0..ATTEMPTS_MAX {
-            if self.try_copy_chain(partition, head, now, copy) {
-                return;
-            }
-            std::hint::spin_loop();
-        }
-        let _writer = A::wait_if_open(&partition.writer);
-        while !self.try_copy_chain(partition, head, now, copy) {
-            // An owner that does not run while it writes may need this processor.
-            std::thread::yield_now();
+        if partition.undisturbed(|| self.try_copy_chain(partition, head, now, copy)).is_none() {
+            copy.clear();
         }
     }
 
@@ -70,24 +63,27 @@ impl<M: Mode, A: Access> Engine<M, A> {
         head: Offset,
         now: Seconds,
         copy: &mut ChainCopy,
-    ) -> bool {
-        copy.keys.clear();
-        copy.items.clear();
+    ) -> Attempt<()> {
+        copy.clear();
         let region = self.memory().region();
         let version = region.word(head);
-        let Some(seen) = versions::begin_read::<A>(version) else { return false };
+        let Some(seen) = versions::begin_read::<A>(version) else { return Attempt::Disturbed };
         let generation = partition.index.generation(region);
-        for place in chain::places(region, head).take(CHAIN_SLOTS_MAX) {
+        for (at, place) in chain::places(region, head).enumerate() {
+            if at % WALK_SLOTS == WALK_SLOTS - 1 && !versions::still::<A>(version, seen) {
+                return Attempt::Disturbed;
+            }
             let slot = place.slot(region);
             let Some(item) = M::locate(&partition.space, region, slot.link()) else { continue };
-            let Some(state) = self.copy_key(item, now, &mut copy.keys) else { return false };
+            // What can be none is being written, which shows in the end, or is left out.
+            let Some(state) = self.copy_key(item, now, &mut copy.keys) else { continue };
             // What was evicted while its key was copied is left out.
             if M::is_there(&partition.space, region, slot.link()) && state.is_live(generation) {
                 let end = copy.keys.len();
                 copy.items.push((end - state.key_bytes()..end, state));
             }
         }
-        versions::still::<A>(version, seen)
+        if versions::still::<A>(version, seen) { Attempt::Found(()) } else { Attempt::Disturbed }
     }
 
     /// The header of an item whose key is appended to `keys`; `None` if it cannot be one.
@@ -103,10 +99,17 @@ impl<M: Mode, A: Access> Engine<M, A> {
     }
 }
 
-/// What a visitor is shown of one chain.
+/// What a visitor is shown of one chain: nothing, if its writer does not end.
 #[derive(Default)]
 struct ChainCopy {
     keys: Vec<u8>,
     /// Where the key is, and what else there is to say.
     items: Vec<(std::ops::Range<usize>, ItemState)>,
+}
+
+impl ChainCopy {
+    fn clear(&mut self) {
+        self.keys.clear();
+        self.items.clear();
+    }
 }

@@ -33,10 +33,10 @@ const GAUGES: [&str; 44] = [
 
 /// How the names of families begin that only grow, those of [`GAUGES`] apart.
 #[rustfmt::skip]
-const COUNTERS: [&str; 28] = [
+const COUNTERS: [&str; 29] = [
     "admin_", "bytes_read", "bytes_written", "cas_", "cmd_", "decr_", "delete_", "epoch", "evictions", "get_",
-    "incr_", "native_", "reclaimed", "rejected_connections", "rusage_", "store_evictions_",
-    "store_expired_reclaimed", "store_flushed_reclaimed", "store_no_memory", "store_out_of_memory", "store_read_",
+    "incr_", "native_", "reclaimed", "rejected_connections", "rusage_", "store_chain_refusals",
+    "store_evictions_", "store_expired_reclaimed", "store_flushed_reclaimed", "store_no_memory", "store_out_of_memory", "store_read_",
     "store_reinserted", "store_splits", "store_too_large", "total_connections", "total_items", "touch_", "worker_",
 ];
 

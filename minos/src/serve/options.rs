@@ -11,7 +11,7 @@ use super::native::NativeOptions;
 use crate::{admin::AdminOptions, time::parse_time};
 use clap::{Args, ValueEnum, builder::PossibleValuesParser, builder::TypedValueParser};
 use minos_base::{SizeText, limits::BURST_MAX};
-use minos_engine::{Backing, Eviction, StoreConfig};
+use minos_engine::{Backing, CHAIN_BUCKETS_MAX, Eviction, StoreConfig};
 use minos_net::Address;
 use minos_node::{
     ServerConfig,
@@ -62,6 +62,9 @@ pub(crate) struct ServeOptions {
     /// Memory that only large values of a cache may take [default: an eighth, or room for the largest]
     #[arg(long, value_name = "SIZE", help_heading = "Store")]
     pub(crate) large_reserve: Option<SizeText>,
+    /// Longest chain of a store's index, in buckets of 7 items: what would make it longer is refused as out of memory
+    #[arg(long, value_name = "BUCKETS", default_value_t = CHAIN_BUCKETS_MAX as u32, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Store")]
+    pub(crate) chain_max: u32,
     /// Keys of a burst that are fetched from memory together; 1 is one after another
     #[arg(long, value_name = "N", default_value_t = BURST_MAX as u64, value_parser = clap::value_parser!(u64).range(1..=BURST_MAX as u64), help_heading = "Store")]
     pub(crate) prefetch_depth: u64,
@@ -302,7 +305,11 @@ impl ServeOptions {
             EngineKind::Store => "none".to_owned(),
         };
         let region = self.region.as_ref().map(|path| ("region", path.display().to_string()));
-        let others = [("evict", evict), ("prefetch_depth", self.prefetch_depth.to_string())];
+        let others = [
+            ("evict", evict),
+            ("chain_max", self.chain_max.to_string()),
+            ("prefetch_depth", self.prefetch_depth.to_string()),
+        ];
         others.into_iter().chain(region).collect()
     }
 
@@ -317,6 +324,7 @@ impl ServeOptions {
         config.value_bytes_max = self.max_item_size.0;
         config.eviction = self.evict().into();
         config.large_bytes_min = self.large_reserve.map(|size| size.0);
+        config.chain_buckets_max = self.chain_max as usize;
         config.prefetch_depth = self.prefetch_depth as usize;
         config.hash_seed = self.hash_seed.unwrap_or_else(random_seed);
         config

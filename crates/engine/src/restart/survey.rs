@@ -12,7 +12,7 @@ use crate::{
     slot::Slot,
     sweep::Progress,
 };
-use minos_base::{SizeClass, VALUE_BYTES_MAX, limits::KEY_BYTES_MAX};
+use minos_base::{KeyHash, SizeClass, VALUE_BYTES_MAX, limits::KEY_BYTES_MAX};
 use minos_region::{ChunkKind, Offset, Region, UsedChunk};
 use minos_sync::Access;
 use std::{collections::HashSet, sync::atomic::Ordering::Relaxed};
@@ -52,8 +52,8 @@ enum Verdict {
 struct Found<E> {
     entries: E,
     cas_max: u64,
-    /// Slots and items of the chain that is being looked at.
-    chain: Vec<(Slot, Offset)>,
+    /// Items of the chain that is being looked at, with the hashes of their keys.
+    chain: Vec<(KeyHash, Offset)>,
     places: Vec<Place>,
 }
 
@@ -216,11 +216,12 @@ impl Survey {
             Err(what) => return Verdict::Wrong(what),
         };
         let key = key_of(region, item);
-        if !writing.is_at_home(writing.engine.hash(key), slot, place.head) {
+        let hash = writing.engine.hash(key);
+        if !writing.is_at_home(hash, slot, place.head) {
             return Verdict::Wrong("an item is in the wrong place of the index");
         }
-        let is_there = |&(other, there): &(Slot, Offset)| {
-            there == item || other.has_tag_of(slot) && key_of(region, there) == key
+        let is_there = |&(other, there): &(KeyHash, Offset)| {
+            there == item || other == hash && key_of(region, there) == key
         };
         if found.chain.iter().any(is_there) {
             return Verdict::Wrong("an item is linked twice");
@@ -236,7 +237,7 @@ impl Survey {
             Ok(false) => return Verdict::Wrong("a large value is not there"),
             Err(what) => return Verdict::Wrong(what),
         }
-        found.chain.push((slot, item));
+        found.chain.push((hash, item));
         Verdict::Item(state)
     }
 }

@@ -75,3 +75,26 @@ fn large_values_push_out_large_ones() {
     assert!(session.say("get large39\r\n").starts_with("VALUE large39 0 1048576\r\n"));
     assert_eq!(session.store.check(), Ok(()));
 }
+
+#[test]
+fn a_store_refuses_more_computed_keys_than_a_chain_may_hold() {
+    const SLOTS: usize = minos_engine::CHAIN_BUCKETS_MAX * 7;
+    let mut session = Session::<StoreMode>::new(4096);
+    let store = std::sync::Arc::clone(&session.store);
+    // So many equal bits that the index does not grow far enough to tell these keys apart.
+    let is_computed = |key: &String| {
+        let hash = store.hash(key.as_bytes());
+        store.partition_of(hash) == 0 && hash.bucket_bits().trailing_zeros() >= 12
+    };
+    let keys: Vec<_> =
+        (0..).map(|number| format!("key{number}")).filter(is_computed).take(SLOTS + 10).collect();
+    for (at, key) in keys.iter().enumerate() {
+        let reply = session.say(&format!("set {key} 0 0 5\r\nvalue\r\n"));
+        let refused = "SERVER_ERROR out of memory storing object\r\n";
+        assert_eq!(reply, if at < SLOTS { "STORED\r\n" } else { refused });
+    }
+    assert_eq!(session.say(&format!("get {}\r\n", keys[SLOTS])), "END\r\n");
+    assert!(session.say(&format!("get {}\r\n", keys[SLOTS - 1])).starts_with("VALUE"));
+    assert_eq!(session.say("set other 0 0 5\r\nvalue\r\n"), "STORED\r\n");
+    assert!(session.say("stats minos\r\n").contains("STAT store_chain_refusals 10\r\n"));
+}
