@@ -10,6 +10,7 @@
 //! back, and a bucket is found with one shift and one look into the table. Segments never move and are
 //! never given back: a reader that computed a bucket from an old count finds a bucket there.
 
+use crate::generation::Generation;
 use minos_base::KeyHash;
 use minos_region::{Memory, Offset, Region};
 use minos_sync::Access;
@@ -83,6 +84,7 @@ impl Index {
         for number in 0..buckets {
             clear_bucket(region, index.bucket(region, number));
         }
+        index.set_generation(region, Generation::FIRST);
         index.word(region, BUCKETS).store(buckets, Release);
         Some(index)
     }
@@ -102,7 +104,8 @@ impl Index {
             let is_aligned = segment.words().is_multiple_of(BUCKET_WORDS as u64) && segment.words() > 0;
             is_aligned && region.try_words(segment, index.segment_words() as usize).is_some()
         };
-        (has_count && index.segments(region).all(is_within)).then_some(index)
+        let is_whole = has_count && index.generation(region).is_whole();
+        (is_whole && index.segments(region).all(is_within)).then_some(index)
     }
 
     /// How many buckets there are.
@@ -114,13 +117,13 @@ impl Index {
 
     /// The flush generation of items that are alive.
     #[inline]
-    pub(crate) fn generation(&self, region: &Region) -> u64 {
+    pub(crate) fn generation(&self, region: &Region) -> Generation {
         // Relaxed: a flush is not ordered with requests of other connections.
-        self.word(region, GENERATION).load(Relaxed)
+        Generation::from_word(self.word(region, GENERATION).load(Relaxed))
     }
 
-    pub(crate) fn set_generation(&self, region: &Region, generation: u64) {
-        self.word(region, GENERATION).store(generation, Relaxed);
+    pub(crate) fn set_generation(&self, region: &Region, generation: Generation) {
+        self.word(region, GENERATION).store(generation.to_word(), Relaxed);
     }
 
     /// A word of this index by its place in the table above.

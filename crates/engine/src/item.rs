@@ -3,8 +3,8 @@
 //! ```text
 //! word 0   CAS unique
 //! word 1   key was encoded (1) | expiry in seconds, 0 = never (31) | client flags (32)
-//! word 2   value bytes (31) | key bytes (8) | unused (1) | win sent, stale, fetched (3)
-//!          | flush generation (2) | last access in seconds modulo 2^19 (19)
+//! word 2   value bytes (31) | key bytes (8) | win sent, stale, fetched (3)
+//!          | flush generation (3) | last access in seconds modulo 2^19, or more of the generation (19)
 //! then     key, value, rounded up to a word
 //! ```
 //!
@@ -13,7 +13,10 @@
 //! Words are written under the lock of the item's partition. Word 2 changes its flags and its access
 //! time alone, in one store, so that a reader needs no version for that.
 
-use crate::slot::Slot;
+use crate::{
+    generation::{ACCESS_MASK, Generation, WHOLE},
+    slot::Slot,
+};
 use minos_base::{Seconds, VALUE_BYTES_MAX};
 use minos_region::{Offset, Region};
 use minos_sync::words::{append_to, load_u64, words_for};
@@ -24,12 +27,10 @@ pub(crate) const HEADER_WORDS: usize = 3;
 /// The word that says how large the item is.
 pub(crate) const SHAPE: u64 = 2;
 
-const ACCESS_BITS: u32 = 19;
-const ACCESS_MASK: u64 = (1 << ACCESS_BITS) - 1;
-const GENERATION_SHIFT: u32 = ACCESS_BITS;
-pub(crate) const FETCHED: u64 = 1 << 21;
-pub(crate) const STALE: u64 = 1 << 22;
-pub(crate) const WIN_SENT: u64 = 1 << 23;
+pub(crate) const FETCHED: u64 = 1 << 22;
+pub(crate) const STALE: u64 = 1 << 23;
+pub(crate) const WIN_SENT: u64 = 1 << 24;
+const _: () = assert!(FETCHED == WHOLE << 1);
 const KEY_SHIFT: u32 = 25;
 const VALUE_SHIFT: u32 = 33;
 const _: () = assert!(VALUE_BYTES_MAX < 1 << (64 - VALUE_SHIFT));
@@ -42,9 +43,6 @@ const ENCODED_KEY_SHIFT: u32 = 63;
 fn life(expiry: Seconds, flags: u32, encoded_key: bool) -> u64 {
     u64::from(encoded_key) << ENCODED_KEY_SHIFT | u64::from(expiry.min(EXPIRY_MAX)) << 32 | u64::from(flags)
 }
-
-/// Generations that items can tell apart.
-pub(crate) const GENERATIONS: u64 = 4;
 
 /// An access is written down again when the last one is this old, in seconds, as in memcached.
 const ACCESS_AGE_S: u64 = 60;
@@ -101,7 +99,7 @@ impl ItemState {
         cas: u64,
         key: usize,
         value: u64,
-        generation: u64,
+        generation: Generation,
         now: Seconds,
     ) -> Self {
         let shape = value << VALUE_SHIFT | (key as u64) << KEY_SHIFT;
@@ -110,11 +108,10 @@ impl ItemState {
 
     /// The header of a new item of the same lengths.
     #[inline]
-    pub(crate) fn renewed(&self, meta: &ItemMeta, cas: u64, generation: u64, now: Seconds) -> Self {
+    pub(crate) fn renewed(&self, meta: &ItemMeta, cas: u64, generation: Generation, now: Seconds) -> Self {
         let flags = if meta.stale { STALE } else { 0 } | if meta.win_sent { WIN_SENT } else { 0 };
-        let generation = (generation % GENERATIONS) << GENERATION_SHIFT;
         let sizes = self.shape & (u64::MAX << KEY_SHIFT);
-        let shape = sizes | flags | generation | u64::from(now) & ACCESS_MASK;
+        let shape = sizes | flags | generation.stamp(now);
         Self { cas, life: life(meta.expiry, meta.flags, meta.encoded_key), shape, now }
     }
 
@@ -180,7 +177,8 @@ impl ItemState {
         self.shape & FETCHED != 0
     }
 
-    /// When it was last read, or stored; exact to a minute, and wrong after six idle days.
+    /// When it was last read, or stored; exact to a minute, and wrong after six idle days. Now, if it was stored when
+    /// flushes came so fast that the generation needs all bits.
     pub fn last_access(&self) -> Seconds {
         self.now.saturating_sub(self.access_age_s() as Seconds)
     }
@@ -192,7 +190,7 @@ impl ItemState {
 
     /// Neither expired nor flushed.
     #[inline]
-    pub(crate) fn is_live(&self, generation: u64) -> bool {
+    pub(crate) fn is_live(&self, generation: Generation) -> bool {
         !self.is_flushed(generation) && !self.is_expired()
     }
 
@@ -204,8 +202,8 @@ impl ItemState {
     }
 
     #[inline]
-    pub(crate) fn is_flushed(&self, generation: u64) -> bool {
-        (self.shape >> GENERATION_SHIFT ^ generation) & (GENERATIONS - 1) != 0
+    pub(crate) fn is_flushed(&self, generation: Generation) -> bool {
+        !generation.holds(self.shape)
     }
 
     /// Whether this access is worth a write.
@@ -218,11 +216,22 @@ impl ItemState {
 
     /// The shape after an access now.
     pub(crate) fn accessed(&self, now: Seconds) -> u64 {
+        if self.has_whole_generation() {
+            return self.shape | FETCHED;
+        }
         self.shape & !ACCESS_MASK | FETCHED | u64::from(now) & ACCESS_MASK
     }
 
     fn access_age_s(&self) -> u64 {
+        if self.has_whole_generation() {
+            return 0;
+        }
         u64::from(self.now).wrapping_sub(self.shape) & ACCESS_MASK
+    }
+
+    /// Whether bits of the generation stand where the access time is.
+    fn has_whole_generation(&self) -> bool {
+        self.shape & WHOLE != 0
     }
 
     /// Words of key and value.
@@ -319,27 +328,40 @@ mod tests {
     fn states_come_back() {
         let meta =
             ItemMeta { flags: 7, expiry: 90, cas: None, stale: true, win_sent: false, encoded_key: true };
-        let state = ItemState::new(&meta, 5, 250, VALUE_BYTES_MAX, 6, 50);
+        let state = ItemState::new(&meta, 5, 250, VALUE_BYTES_MAX, Generation::FIRST, 50);
         assert_eq!((state.key_bytes(), state.value_bytes()), (250, VALUE_BYTES_MAX as usize));
         assert_eq!((state.flags(), state.expiry(), state.cas()), (7, 90, 5));
         assert!(state.has_encoded_key() && state.expiring(91).has_encoded_key());
         assert_eq!(state.expiring(Seconds::MAX).expiry(), EXPIRY_MAX);
         assert!(state.is_stale() && !state.is_win_sent() && !state.was_fetched());
-        assert!(state.is_live(6) && state.is_live(2) && !state.is_live(7));
+        assert!(state.is_live(Generation::FIRST) && !state.is_live(Generation::FIRST.next(0)));
         assert_eq!(state.last_access(), 50);
     }
 
     #[test]
     fn expiry_is_exact() {
-        let at = |now| ItemState::new(&ItemMeta { expiry: 9, ..Default::default() }, 1, 1, 1, 0, now);
+        let at = |now| {
+            ItemState::new(&ItemMeta { expiry: 9, ..Default::default() }, 1, 1, 1, Generation::FIRST, now)
+        };
         assert!(!at(8).is_expired() && at(9).is_expired());
-        let never = ItemState::new(&ItemMeta::default(), 1, 1, 1, 0, Seconds::MAX);
+        let never = ItemState::new(&ItemMeta::default(), 1, 1, 1, Generation::FIRST, Seconds::MAX);
         assert!(!never.is_expired());
     }
 
     #[test]
+    fn a_whole_generation_outlives_accesses() {
+        let generation = (0..9).fold(Generation::FIRST, |generation, _| generation.next(0));
+        let mut state = ItemState::new(&ItemMeta::default(), 1, 1, 1, generation, 50);
+        assert!(state.is_access_due() && state.is_live(generation));
+        state.shape = state.accessed(70);
+        state.now = 9000;
+        assert!(state.was_fetched() && state.is_live(generation) && !state.is_access_due());
+        assert_eq!(state.last_access(), 9000);
+    }
+
+    #[test]
     fn accesses_are_due_when_old() {
-        let mut state = ItemState::new(&ItemMeta::default(), 1, 1, 1, 0, 1 << 19);
+        let mut state = ItemState::new(&ItemMeta::default(), 1, 1, 1, Generation::FIRST, 1 << 19);
         assert!(state.is_access_due());
         state.shape = state.accessed(1 << 19);
         for (later, due) in [(0, false), (59, false), (60, true), (400_000, true)] {

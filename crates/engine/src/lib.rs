@@ -214,6 +214,7 @@ mod config;
 mod entry;
 #[doc(hidden)]
 pub mod extents;
+mod generation;
 mod index;
 mod item;
 #[doc(hidden)]

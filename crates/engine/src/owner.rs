@@ -201,7 +201,7 @@ impl<M: Mode> Owner<M> {
     pub fn flush(&mut self) {
         for partition in 0..self.tokens.len() {
             if self.tokens[partition].is_some() {
-                while !self.writing(partition).flush_slice() {}
+                self.writing(partition).flush();
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::{
     chain::{self, Place},
-    item::{GENERATIONS, ItemState},
+    item::ItemState,
     mode::Mode,
     partition::Writing,
     read::bucket_words,
@@ -17,17 +17,18 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Chains by which a sweep looks ahead, so that their cache misses overlap with its work.
 const AHEAD_BUCKETS: u64 = 4;
 
-/// Buckets that a flush sweeps while it holds a lock, when it must sweep itself.
-const FLUSH_SLICE_BUCKETS: usize = 64;
+/// Flushes in which a partition is swept if nothing else sweeps it: fewer than half of what items can tell apart,
+/// because what is flushed behind the sweep waits for its next pass, and the index may grow meanwhile.
+const FLUSHES_A_PASS: u64 = 1 << 18;
 
 /// Where the sweep of a partition is. Under the partition's lock.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     /// The next bucket.
     bucket: u64,
-    /// The flush generation when the pass began.
+    /// Number of the flush generation when the pass began.
     pass_generation: u64,
-    /// Items of older generations than this one are all gone.
+    /// Items of older generations than the one with this number are all gone.
     clean_generation: u64,
 }
 
@@ -57,17 +58,17 @@ impl<M: Mode, A: AnyWriter> Engine<M, A> {
 
     /// Everything stored so far is dead from now on. Its memory comes back with the next sweeps.
     ///
-    /// An item can tell four generations apart. A flush that comes so soon after others that some dead
-    /// items might be taken for new ones sweeps them first.
+    /// It takes as long whatever was flushed before: each flush sweeps so much that dead items are gone before they
+    /// could be taken for new ones.
     pub fn flush(&self) {
         for partition in 0..self.partitions() {
-            while !self.writing_at(partition).flush_slice() {}
+            self.writing_at(partition).flush();
         }
     }
 }
 
 impl Progress {
-    /// After everything older than this generation was removed.
+    /// After everything older than the generation with this number was removed.
     pub(crate) fn clean(generation: u64) -> Self {
         Self { bucket: 0, pass_generation: generation, clean_generation: generation }
     }
@@ -81,26 +82,17 @@ impl Progress {
     pub(crate) fn from_words([bucket, pass_generation, clean_generation]: [u64; 3]) -> Self {
         Self { bucket, pass_generation, clean_generation }
     }
-
-    /// Whether one more generation can be told from all that may still be there.
-    fn may_flush(&self, generation: u64) -> bool {
-        generation + 1 - self.clean_generation < GENERATIONS
-    }
 }
 
 impl<M: Mode, A: Access> Writing<'_, M, A> {
-    /// Begins a new generation, or does a part of what must be done before; whether it has begun.
-    pub(crate) fn flush_slice(&mut self) -> bool {
+    /// Begins a new generation.
+    pub(crate) fn flush(&mut self) {
         let (region, index) = (self.region(), &self.partition.index);
-        let generation = index.generation(region);
-        let may_flush = self.writer.sweep.may_flush(generation);
-        if may_flush {
-            index.set_generation(region, generation + 1);
-        } else {
-            // The clock stands at zero: only flushed items are looked for.
-            self.sweep_slice(FLUSH_SLICE_BUCKETS, 0);
-        }
-        may_flush
+        let next = index.generation(region).next(self.writer.sweep.clean_generation);
+        index.set_generation(region, next);
+        let buckets = 1 + index.buckets(region) / FLUSHES_A_PASS;
+        // The clock stands at zero: only flushed items are looked for.
+        self.sweep_slice(buckets as usize, 0);
     }
 
     pub(crate) fn sweep_slice(&mut self, buckets_max: usize, now: Seconds) -> Swept {
@@ -111,7 +103,7 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
         for _ in 0..buckets_max {
             // The index may have grown since the last slice; it never shrinks.
             if self.writer.sweep.bucket == 0 {
-                self.writer.sweep.pass_generation = index.generation(region);
+                self.writer.sweep.pass_generation = index.generation(region).number();
             }
             self.look_ahead(self.writer.sweep.bucket);
             let head = index.bucket(region, self.writer.sweep.bucket);

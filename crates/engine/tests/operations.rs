@@ -80,7 +80,10 @@ fn a_flush_ends_everything_before_it() {
     }
     assert!(store.entry(store.hash(b"new"), b"new", 6).remove());
     for partition in 0..store.partitions() {
-        while !store.sweep(partition, 100, 6).pass_ended {}
+        // A flush leaves a pass in its middle.
+        for _ in 0..2 {
+            while !store.sweep(partition, 100, 6).pass_ended {}
+        }
     }
     assert_eq!((store.stats().items, store.stats().flushed_reclaimed), (0, 59));
 }

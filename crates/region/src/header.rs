@@ -23,7 +23,7 @@ use xxhash_rust::xxh3::Xxh3Default;
 pub(crate) const MAGIC: u64 = 0x0001_0073_6f6e_696d;
 
 /// Version of everything that lies in a region. Raised when any layout changes.
-pub const LAYOUT_VERSION: u64 = 2;
+pub const LAYOUT_VERSION: u64 = 3;
 
 /// Somebody has the region open, or has stopped without a word: "in use".
 pub(crate) const IN_USE: u64 = 0x6573_7520_6e69;

@@ -321,7 +321,7 @@ fn resume<M: Mode, A: Access>(writing: &mut Writing<'_, M, A>, cas_max: u64) {
     writer.cas_next = turns * writer.cas_step + partition.number as u64;
     // At once, for those who repair it the next time.
     partition.saved.cas_next(region).store(writer.cas_next, Relaxed);
-    writer.sweep = Progress::clean(partition.index.generation(region));
+    writer.sweep = Progress::clean(partition.index.generation(region).number());
 }
 
 /// A CAS unique, if the table itself may have given it.
