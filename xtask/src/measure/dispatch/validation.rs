@@ -250,18 +250,18 @@ impl Outcome {
             text += &near(&format!("{name}: all"), errors);
         }
         text += &near("99th percentiles, each round by itself: all", self.points().iter().map(Point::error));
-        text += &self.control();
+        text += &self.repetition();
         text
     }
 
-    /// How well the machine repeats itself: no prediction of a round can be nearer.
-    fn control(&self) -> String {
+    /// How well the machine repeats itself. Predictions know more: the counters of their very run.
+    fn repetition(&self) -> String {
         let mut errors = Vec::new();
         for (row, class) in self.series() {
             let measured: Vec<f64> = row.points(class, P99).map(|point| point.measured_us).collect();
             errors.extend(measured.windows(2).map(|pair| pair[1] / pair[0] - 1.0));
         }
-        near("control, 99th percentiles: each round against the one before", errors)
+        near("beside them, measured 99th percentiles: each round against the one before", errors)
     }
 
     pub(super) fn reports(&self) -> [Report; 3] {
