@@ -8,7 +8,9 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use minos_testkit::Server;
+use minos_testkit::{Client, Server};
+
+use super::plan::Plan;
 
 /// Memory of each store, in MiB.
 const MEMORY_MIB: u32 = 2048;
@@ -17,6 +19,7 @@ const MEMORY_MIB: u32 = 2048;
 pub(crate) struct Contestant {
     pub(crate) name: &'static str,
     scheme: &'static str,
+    is_minos: bool,
     server: Server,
 }
 
@@ -37,6 +40,14 @@ impl Contestant {
 
     pub(crate) fn pid(&self) -> u32 {
         self.server.pid()
+    }
+
+    /// The plan in force; none of a server that is not Minos.
+    pub(crate) fn plan(&self) -> anyhow::Result<Option<Plan>> {
+        if !self.is_minos {
+            return Ok(None);
+        }
+        Ok(Plan::of(&Client::connect(self.address())?.stats("minos")?))
     }
 
     /// Memory that the process has in the machine, in bytes.
@@ -82,7 +93,7 @@ fn minos_at(
         arguments.extend(serve_arguments(&options(&format!("127.0.0.1:{port}"))));
         arguments
     })?;
-    Ok(Contestant { name, scheme: "memcached", server })
+    Ok(Contestant { name, scheme: "memcached", is_minos: true, server })
 }
 
 /// The arguments of `minos`, with `options` that have no spaces within.
@@ -160,7 +171,7 @@ fn memcached_at(cpus: &str, threads: u32, udp_port: fn(u16) -> u16) -> anyhow::R
         );
         text.split(' ').map(str::to_owned).collect()
     })?;
-    Ok(Contestant { name: "memcached", scheme: "memcached", server })
+    Ok(Contestant { name: "memcached", scheme: "memcached", is_minos: false, server })
 }
 
 /// Redis without persistence.
@@ -171,7 +182,7 @@ pub(crate) fn redis(cpus: &str) -> anyhow::Result<Contestant> {
         arguments.extend([String::new(), "--dir".to_owned(), folder.display().to_string()]);
         arguments
     })?;
-    Ok(Contestant { name: "Redis", scheme: "resp", server })
+    Ok(Contestant { name: "Redis", scheme: "resp", is_minos: false, server })
 }
 
 fn bound(cpus: &str, command: impl Fn(u16, &Path) -> Vec<String>) -> anyhow::Result<Server> {

@@ -17,6 +17,7 @@ mod memory;
 mod native;
 mod pauses;
 mod picture;
+mod plan;
 mod processor;
 mod report;
 mod tails;

@@ -9,6 +9,7 @@ use super::{
     Samples, chart,
     contestants::{self, Contestant},
     driver::{self, Measurement, Pace},
+    plan::{self, Plan},
     report::{Report, cell},
 };
 
@@ -26,6 +27,14 @@ struct Contest {
     place: &'static str,
     driver: &'static [&'static str],
     pace: Pace,
+}
+
+/// All rounds of one server under one load.
+#[derive(Clone, Default)]
+struct Rounds {
+    /// One for each of [`PERCENTILES`].
+    latencies: [Samples; 3],
+    plans: Vec<Option<Plan>>,
 }
 
 /// Loads that share a set of items, each with the arguments of `minos bench` that make it.
@@ -88,7 +97,7 @@ impl Contest {
         figure: &str,
         picture: &Path,
     ) -> anyhow::Result<Report> {
-        let columns = ["load", "server", "p50", "p99", "p99.9"];
+        let columns = ["load", "server", "p50", "p99", "p99.9", "plans in force"];
         let mut report =
             Report::new("Latency of small requests", &self.description(extent, figure), &columns);
         let mut bars = Vec::new();
@@ -99,10 +108,11 @@ impl Contest {
             for &(name, arguments) in family.loads {
                 let samples = self.rounds(program, extent, &[family.common, arguments].concat())?;
                 for (contestant, samples) in self.contestants.iter().zip(&samples) {
-                    let cells = samples.iter().map(|samples| cell(samples, 0));
+                    let cells = samples.latencies.iter().map(|samples| cell(samples, 0));
                     let names = [name.to_owned(), contestant.name.to_owned()];
-                    report.rows.push(names.into_iter().chain(cells).collect());
-                    let value = samples[1].median();
+                    let plans = plan::in_words(samples.plans.iter().copied());
+                    report.rows.push(names.into_iter().chain(cells).chain([plans]).collect());
+                    let value = samples.latencies[1].median();
                     bars.push(chart::Bar { group: name, series: contestant.name, value });
                 }
             }
@@ -126,17 +136,13 @@ impl Contest {
         )
     }
 
-    fn rounds(
-        &self,
-        program: &Path,
-        extent: &Extent,
-        arguments: &[&str],
-    ) -> anyhow::Result<Vec<[Samples; 3]>> {
-        let mut samples = vec![<[Samples; 3]>::default(); self.contestants.len()];
+    fn rounds(&self, program: &Path, extent: &Extent, arguments: &[&str]) -> anyhow::Result<Vec<Rounds>> {
+        let mut samples = vec![Rounds::default(); self.contestants.len()];
         for _ in 0..extent.rounds {
             for (contestant, samples) in self.contestants.iter().zip(&mut samples) {
                 let result = self.once(program, contestant, extent.millis, arguments)?;
-                for (samples, percentile) in samples.iter_mut().zip(PERCENTILES) {
+                samples.plans.push(contestant.plan()?);
+                for (samples, percentile) in samples.latencies.iter_mut().zip(PERCENTILES) {
                     samples.push(result["latency_us"]["small"][percentile].as_f64().unwrap_or(f64::NAN));
                 }
             }

@@ -4,7 +4,10 @@ use std::{net::SocketAddr, path::Path, process::Command};
 
 use anyhow::ensure;
 
-use crate::measure::contestants::{self, Contestant};
+use crate::measure::{
+    contestants::{self, Contestant},
+    plan::Plan,
+};
 
 /// A design, by its name on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +104,10 @@ impl Contest {
 
     pub(super) fn address(&self) -> SocketAddr {
         self.server.address()
+    }
+
+    pub(super) fn plan(&self) -> anyhow::Result<Option<Plan>> {
+        self.server.plan()
     }
 
     pub(super) fn pid(&self) -> u32 {

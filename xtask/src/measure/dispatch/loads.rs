@@ -9,6 +9,7 @@ use super::{
 use crate::measure::{
     driver::Pace,
     native::plot::Line,
+    plan,
     report::{Report, cell},
 };
 
@@ -144,6 +145,7 @@ impl Loads {
                 "large p50",
                 "large p99",
                 "lost",
+                "plans in force",
             ],
         );
         for (number, load) in LOADS.iter().enumerate() {
@@ -190,5 +192,6 @@ fn cells(load: f64, name: &str, point: &Point) -> Vec<String> {
         large(|latency| latency.p50_us),
         large(|latency| latency.p99_us),
         point.series.lost().to_string(),
+        plan::in_words(point.series.0.iter().map(|sample| sample.plan)),
     ]
 }

@@ -11,6 +11,7 @@ use crate::measure::{
     Samples,
     driver::{self, Measurement, Pace},
     pauses::Pauses,
+    plan::{self, Plan},
 };
 
 /// Linux takes a twentieth of each second from those that spin under SCHED_FIFO and leave nothing to others: a run must
@@ -50,6 +51,8 @@ pub(super) struct Sample {
     driver_long_turns: f64,
     send_lag_p99_us: f64,
     stolen_percent: f64,
+    /// In force when it ended.
+    pub(super) plan: Option<Plan>,
 }
 
 /// What the workers of a server have done.
@@ -117,7 +120,7 @@ impl<'a> Runner<'a> {
     pub(super) fn new(program: &'a Path, millis: u32) -> Self {
         let header = "case,round,server,arguments,achieved_per_s,lost,server_cpu_us,small_p50_us,small_p90_us,small_p99_us,\
                       small_p999_us,large_p50_us,large_p90_us,large_p99_us,large_p999_us,send_lag_p99_us,stolen_percent,\
-                      worker_busy_ns,driver_busy,worker_long_turns,driver_long_turns\n";
+                      worker_busy_ns,driver_busy,worker_long_turns,driver_long_turns,plan\n";
         Self {
             program,
             warmup_ms: driver::WARMUP_MS,
@@ -223,7 +226,7 @@ impl<'a> Runner<'a> {
         let result = self.once(contest, case.pace, arguments)?;
         let stolen_percent = Stolen::now()?.percent_since(before);
         let work = Work::of(contest)?.since(&worked);
-        let sample = Sample::of(&result, work, stolen_percent)
+        let sample = Sample::of(&result, work, stolen_percent, contest.plan()?)
             .with_context(|| format!("{} of {}", case.name, contest.name))?;
         self.stolen_percent.push(sample.stolen_percent);
         let Sample { small, large, .. } = sample;
@@ -234,7 +237,8 @@ impl<'a> Runner<'a> {
         }
         write!(self.csv, ",{},{:.2}", sample.send_lag_p99_us, sample.stolen_percent)?;
         write!(self.csv, ",{:.0},{}", sample.work.busy_ns(), sample.driver_busy)?;
-        writeln!(self.csv, ",{},{}", sample.work.long_turns, sample.driver_long_turns)?;
+        write!(self.csv, ",{},{}", sample.work.long_turns, sample.driver_long_turns)?;
+        writeln!(self.csv, ",\"{}\"", plan::in_words([sample.plan]))?;
         Ok(sample)
     }
 
@@ -277,7 +281,7 @@ impl<'a> Runner<'a> {
 }
 
 impl Sample {
-    fn of(result: &Value, work: Work, stolen_percent: f64) -> anyhow::Result<Self> {
+    fn of(result: &Value, work: Work, stolen_percent: f64, plan: Option<Plan>) -> anyhow::Result<Self> {
         ensure!(result["errors"] == 0, "{} errors: {}", result["errors"], result["errors_by_kind"]);
         let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
         Ok(Self {
@@ -292,6 +296,7 @@ impl Sample {
             driver_long_turns: number(&result["driver"]["long_turns"]),
             send_lag_p99_us: number(&result["driver"]["send_lag_us"]["p99"]),
             stolen_percent,
+            plan,
         })
     }
 
