@@ -15,6 +15,8 @@ use crate::{
 /// A number of a paper.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Target {
+    /// A short name.
+    pub key: &'static str,
     /// What is claimed.
     pub claim: &'static str,
     /// Where.
@@ -44,9 +46,11 @@ pub struct Spread {
 
 /// Datasets of a spread.
 const DATASETS: u64 = 100;
+/// Steps of migration and replication, at most.
+const STEPS: usize = 400;
 
-fn target(claim: &'static str, paper: &'static str, theirs: f64, ours: f64) -> Target {
-    Target { claim, paper, theirs, ours, off: ours / theirs - 1.0, fitted: false, others: None }
+fn target(key: &'static str, claim: &'static str, paper: &'static str, theirs: f64, ours: f64) -> Target {
+    Target { key, claim, paper, theirs, ours, off: ours / theirs - 1.0, fitted: false, others: None }
 }
 
 /// All claims, for the study's dataset; the replication claims are about one of `replication_keys`.
@@ -74,10 +78,28 @@ fn skew(study: &Study<'_>, dataset: &Dataset) -> Result<Vec<Target>, CacheError>
     };
     let ideal = |gf, writes| ideal_speedup(dataset.shares(), gf, writes);
     let mut targets = vec![
-        target("shard skew of 128 servers", "RackOut figure 1", 6.5, rack_skew(small.shares(), 1)),
-        target("ideal speed-up, GF 64, reads only", "RackOut figure 4a", 16.0, ideal(64, 0.0)),
-        target("ideal speed-up, GF 64, 5 % writes", "RackOut figure 4b", 9.0, ideal(64, 0.05)),
-        target("ideal speed-up, GF 16, reads only", "RackOut §4.2", 9.9, ideal(16, 0.0)),
+        target(
+            "skew-128",
+            "shard skew of 128 servers",
+            "RackOut figure 1",
+            6.5,
+            rack_skew(small.shares(), 1),
+        ),
+        target(
+            "ideal-64-reads",
+            "ideal speed-up, GF 64, reads only",
+            "RackOut figure 4a",
+            16.0,
+            ideal(64, 0.0),
+        ),
+        target(
+            "ideal-64-writes",
+            "ideal speed-up, GF 64, 5 % writes",
+            "RackOut figure 4b",
+            9.0,
+            ideal(64, 0.05),
+        ),
+        target("ideal-16-reads", "ideal speed-up, GF 16, reads only", "RackOut §4.2", 9.9, ideal(16, 0.0)),
     ];
     let spreads = spreads(study, study.keys, 128, |shares| [rack_skew(shares, 1); 1])?.into_iter();
     let ideals =
@@ -85,7 +107,7 @@ fn skew(study: &Study<'_>, dataset: &Dataset) -> Result<Vec<Target>, CacheError>
     let spreads = spreads.chain(self::spreads(study, study.keys, study.servers, ideals)?);
     targets.iter_mut().zip(spreads).for_each(|(target, spread)| target.others = Some(spread));
     let doubled = skew_at(2048)? / skew_at(1024)?;
-    targets.push(target("shard skew, 2048 over 1024 servers", "RackOut §2.2", 1.97, doubled));
+    targets.push(target("skew-doubled", "shard skew, 2048 over 1024 servers", "RackOut §2.2", 1.97, doubled));
     Ok(targets)
 }
 
@@ -93,38 +115,38 @@ fn skew(study: &Study<'_>, dataset: &Dataset) -> Result<Vec<Target>, CacheError>
 fn hottest_rack(study: &Study<'_>, keys: u64) -> Result<Target, CacheError> {
     let ratio = |shares: &[f64]| unit_over_server(shares, RACK);
     let dataset = study.dataset_of(keys, study.alpha, study.servers)?;
-    let claim = "load of the hottest rack over that of the hottest server";
+    let (key, claim) = ("rack-over-server", "load of the hottest rack over that of the hottest server");
     let others = spreads(study, keys, study.servers, |shares| [ratio(shares)])?.into_iter().next();
-    Ok(Target { others, ..target(claim, "RackOut §4", 1.05, ratio(dataset.shares())) })
+    Ok(Target { others, ..target(key, claim, "RackOut §4", 1.05, ratio(dataset.shares())) })
 }
 
 /// The text speaks of zipf 0.99.
 fn hottest_keys(study: &Study<'_>) -> Result<Vec<Target>, CacheError> {
-    const CLAIMS: [(f64, [&str; 3]); 2] = [
+    const CLAIMS: [(f64, [(&str, &str); 3]); 2] = [
         (
             0.99,
             [
-                "50 hottest keys, zipf 0.99, GF 1",
-                "50 hottest keys, zipf 0.99, GF 4",
-                "50 hottest keys, zipf 0.99, GF 16",
+                ("keys-0.99-1", "50 hottest keys, zipf 0.99, GF 1"),
+                ("keys-0.99-4", "50 hottest keys, zipf 0.99, GF 4"),
+                ("keys-0.99-16", "50 hottest keys, zipf 0.99, GF 16"),
             ],
         ),
         (
             0.9,
             [
-                "50 hottest keys, zipf 0.9, GF 1",
-                "50 hottest keys, zipf 0.9, GF 4",
-                "50 hottest keys, zipf 0.9, GF 16",
+                ("keys-0.9-1", "50 hottest keys, zipf 0.9, GF 1"),
+                ("keys-0.9-4", "50 hottest keys, zipf 0.9, GF 4"),
+                ("keys-0.9-16", "50 hottest keys, zipf 0.9, GF 16"),
             ],
         ),
     ];
     let mut targets = Vec::new();
     for (alpha, claims) in CLAIMS {
         let dataset = study.dataset_of(study.keys, alpha, study.servers)?;
-        for (claim, (gf, theirs)) in claims.into_iter().zip([(1, 0.90), (4, 0.70), (16, 0.46)]) {
+        for ((key, claim), (gf, theirs)) in claims.into_iter().zip([(1, 0.90), (4, 0.70), (16, 0.46)]) {
             let unit = hottest(&unit_shares(dataset.shares(), gf));
             let ours = dataset.top_keys(gf, unit, 50).iter().sum();
-            targets.push(target(claim, "RackOut §4.4, figure 9", theirs, ours));
+            targets.push(target(key, claim, "RackOut §4.4, figure 9", theirs, ours));
         }
     }
     Ok(targets)
@@ -132,7 +154,7 @@ fn hottest_keys(study: &Study<'_>) -> Result<Vec<Target>, CacheError> {
 
 fn unit_size() -> Result<Target, BadParameter> {
     let ours = f64::from(unit_size_max(&NodeRates::RDMA)?);
-    Ok(Target { fitted: true, ..target("largest unit, RDMA", "RackOut §4.6", 16.0, ours) })
+    Ok(Target { fitted: true, ..target("unit-size", "largest unit, RDMA", "RackOut §4.6", 16.0, ours) })
 }
 
 /// Of each number that `of` makes from a dataset's shares.
@@ -166,20 +188,34 @@ fn queueing(study: &Study<'_>, dataset: &Dataset) -> Result<Vec<Target>, CacheEr
     };
     let (alone, read, written) = (rack_of(1, 0.0)?, rack_of(RACK, 0.0)?, rack_of(RACK, 0.05)?);
     Ok(vec![
-        target("speed-up under 1 ms, GF 16, RDMA", "RackOut figure 7a", 6.0, rdma),
-        target("speed-up under 1 ms, GF 16, soNUMA", "RackOut abstract", 8.6, sonuma),
-        target("soNUMA over RDMA, GF 16", "RackOut §4.5", 1.45, sonuma / rdma),
-        target("utilization of the hottest rack, reads only", "RackOut figure 16a", 0.84, read),
-        target("utilization of the hottest rack, 5 % writes", "RackOut figure 16b", 0.57, written),
-        target("speed-up of the hottest rack, reads only", "RackOut §1", 8.2, read / alone),
-        target("speed-up of the hottest rack, 5 % writes", "RackOut §1", 6.0, written / rack_of(1, 0.05)?),
+        target("speedup-rdma", "speed-up under 1 ms, GF 16, RDMA", "RackOut figure 7a", 6.0, rdma),
+        target("speedup-sonuma", "speed-up under 1 ms, GF 16, soNUMA", "RackOut abstract", 8.6, sonuma),
+        target("sonuma-over-rdma", "soNUMA over RDMA, GF 16", "RackOut §4.5", 1.45, sonuma / rdma),
+        target("rack-reads", "utilization of the hottest rack, reads only", "RackOut figure 16a", 0.84, read),
         target(
+            "rack-writes",
+            "utilization of the hottest rack, 5 % writes",
+            "RackOut figure 16b",
+            0.57,
+            written,
+        ),
+        target("rack-speedup-0", "speed-up of the hottest rack, reads only", "RackOut §1", 8.2, read / alone),
+        target(
+            "rack-speedup-5",
+            "speed-up of the hottest rack, 5 % writes",
+            "RackOut §1",
+            6.0,
+            written / rack_of(1, 0.05)?,
+        ),
+        target(
+            "rack-speedup-20",
             "speed-up of the hottest rack, 20 % writes",
             "RackOut §6.3",
             3.2,
             rack_of(RACK, 0.2)? / rack_of(1, 0.2)?,
         ),
         target(
+            "rack-speedup-50",
             "speed-up of the hottest rack, 50 % writes",
             "RackOut §6.3",
             1.7,
@@ -194,8 +230,14 @@ fn adaptive(study: &Study<'_>, dataset: &Dataset) -> Result<Vec<Target>, CacheEr
         Ok(slo_speedup(study, &model, &model.clone().with_algorithm_1()?)?)
     };
     Ok(vec![
-        target("algorithm 1 over static, 5 % writes", "RackOut §6.4", 1.36, gain(0.05)?),
-        target("algorithm 1 over static, 20 % writes", "RackOut abstract", 1.30, gain(0.2)?),
+        target("adaptive-gain-5", "algorithm 1 over static, 5 % writes", "RackOut §6.4", 1.36, gain(0.05)?),
+        target(
+            "adaptive-gain-20",
+            "algorithm 1 over static, 20 % writes",
+            "RackOut abstract",
+            1.30,
+            gain(0.2)?,
+        ),
     ])
 }
 
@@ -206,18 +248,31 @@ fn interference(study: &Study<'_>, dataset: &Dataset) -> Result<Vec<Target>, Cac
     let keeps = |reads, factor| adaptive_utilization(study, &model, reads, factor);
     let still = keeps(Reads::Static, 1.0)?;
     let blind = keeps(Reads::Writes, 1.43)? / still;
-    let blind =
-        target("algorithm 1, one server 1.43 times as slow, over static", "RackOut §6.4", 1.03, blind);
+    let blind = target(
+        "slowed-blind",
+        "algorithm 1, one server 1.43 times as slow, over static",
+        "RackOut §6.4",
+        1.03,
+        blind,
+    );
     Ok(vec![
-        target("utilization with algorithm 1", "RackOut §6.4, figure 18", 0.80, keeps(Reads::Writes, 1.0)?),
+        target(
+            "adaptive-utilization",
+            "utilization with algorithm 1",
+            "RackOut §6.4, figure 18",
+            0.80,
+            keeps(Reads::Writes, 1.0)?,
+        ),
         Target { fitted: true, ..blind },
         target(
+            "slowed-1.43",
             "utilization with both algorithms, one server 1.43 times as slow",
             "RackOut §6.4, figure 21",
             0.65,
             keeps(Reads::WritesAndTimes, 1.43)?,
         ),
         target(
+            "slowed-3",
             "utilization with both algorithms, one server three times as slow",
             "RackOut §6.4, figure 21",
             0.65,
@@ -229,41 +284,40 @@ fn interference(study: &Study<'_>, dataset: &Dataset) -> Result<Vec<Target>, Cac
 fn copies(study: &Study<'_>, keys: u64) -> Result<Vec<Target>, CacheError> {
     let all = study.dataset_of(keys, study.alpha, study.servers)?;
     let demands = replication::demands(&all, &all, 0.05)?;
-    let run = |gf, steps| replication::run(&all, &demands, gf, Fabric::RDMA.times, steps);
-    let (alone, together) = (run(1, 400)?, run(16, 400)?);
-    // What three copies come to in units.
+    let run = |gf| replication::run(&all, &demands, gf, Fabric::RDMA.times, STEPS);
+    let (alone, few, together) = (run(1)?, run(4)?, run(16)?);
+    let mut targets = copies_needed(&alone, &together);
+    for (key, claim, states) in [
+        ("plateau-16", "most with GF 16, 5 % writes", &together),
+        ("plateau-4", "most with GF 4, 5 % writes", &few),
+        ("plateau-1", "most with GF 1, 5 % writes", &alone),
+    ] {
+        targets.push(target(key, claim, "RackOut figure 11c", 0.30, replication::plateau(states)));
+    }
+    let spread = study.dataset_of(keys, 0.9, study.servers)?;
+    let apart = replication::demands(&all, &spread, 0.05)?;
+    let apart = replication::plateau(&replication::run(&all, &apart, 1, Fabric::RDMA.times, STEPS)?);
+    let claim = "most with GF 1, writes of zipf 0.9";
+    targets.push(target("plateau-apart", claim, "RackOut figure 11b", 0.63, apart));
+    Ok(targets)
+}
+
+/// To reach by themselves what three copies come to in units.
+fn copies_needed(alone: &[replication::State], together: &[replication::State]) -> Vec<Target> {
     let with_3 = together.iter().filter(|state| state.copies <= 3);
     let reached = with_3.map(|state| state.utilization).fold(0.0, f64::max);
     let first = alone.iter().find(|state| state.utilization >= reached);
     let needed = |of: fn(&replication::State) -> usize| first.map_or(f64::NAN, |state| of(state) as f64);
-    let spread = study.dataset_of(keys, 0.9, study.servers)?;
-    let apart = replication::demands(&all, &spread, 0.05)?;
-    let apart = replication::run(&all, &apart, 1, Fabric::RDMA.times, 400)?;
-    Ok(vec![
-        target("utilization with 3 copies, 5 % writes, GF 16", "RackOut figure 11c", 0.30, reached),
-        target(
-            "copies with GF 1 for what 3 do with GF 16",
-            "RackOut §4.7",
-            45.0,
-            needed(|state| state.copies),
-        ),
-        target("steps with GF 1 for the same", "RackOut §4.7", 45.0, needed(|state| state.steps)),
-        target(
-            "copies of the hottest micro-shard among them",
-            "RackOut §4.7",
-            20.0,
-            needed(|state| state.copies_of_hottest),
-        ),
-        target("most with GF 16, 5 % writes", "RackOut figure 11c", 0.30, replication::plateau(&together)),
-        target("most with GF 4, 5 % writes", "RackOut figure 11c", 0.30, replication::plateau(&run(4, 400)?)),
-        target("most with GF 1, 5 % writes", "RackOut figure 11c", 0.30, replication::plateau(&alone)),
-        target(
-            "most with GF 1, writes of zipf 0.9",
-            "RackOut figure 11b",
-            0.63,
-            replication::plateau(&apart),
-        ),
-    ])
+    let (copies, steps) = (needed(|state| state.copies), needed(|state| state.steps));
+    let of_hottest = needed(|state| state.copies_of_hottest);
+    let claims = [
+        ("three-copies", "utilization with 3 copies, 5 % writes, GF 16", 0.30, reached),
+        ("copies", "copies with GF 1 for what 3 do with GF 16", 45.0, copies),
+        ("steps", "steps with GF 1 for the same", 45.0, steps),
+        ("copies-of-hottest", "copies of the hottest micro-shard among them", 20.0, of_hottest),
+    ];
+    let paper = "RackOut §4.7, figure 11c";
+    claims.map(|(key, claim, theirs, ours)| target(key, claim, paper, theirs, ours)).to_vec()
 }
 
 fn widths(study: &Study<'_>) -> Result<Vec<Target>, CacheError> {
@@ -280,8 +334,14 @@ fn widths(study: &Study<'_>) -> Result<Vec<Target>, CacheError> {
     let fewest = outcome.exact_nodes.unwrap_or(f64::NAN);
     let width = f64::from(spec.width) / fewest;
     Ok(vec![
-        target("fewest nodes for 32 keys, 128 nodes, 10 replicas", "Vector §6.1", 9.0, fewest),
-        target("vector width, the same", "Vector §6.1", 4.0, width),
-        target("nodes chosen greedily, the same", "Vector §6.1", 9.0, outcome.nodes),
+        target(
+            "multiget-fewest",
+            "fewest nodes for 32 keys, 128 nodes, 10 replicas",
+            "Vector §6.1",
+            9.0,
+            fewest,
+        ),
+        target("multiget-width", "vector width, the same", "Vector §6.1", 4.0, width),
+        target("multiget-greedy", "nodes chosen greedily, the same", "Vector §6.1", 9.0, outcome.nodes),
     ])
 }

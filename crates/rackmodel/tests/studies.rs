@@ -1,5 +1,7 @@
 //! Adaptive reads, replication and figures, on small datasets.
 
+use std::collections::BTreeSet;
+
 use minos_rackmodel::{
     Cache, Dataset, Fabric, Model, Popularity, PopularitySpec,
     adaptive::{self, Interference, Reads, Spec, WARMUP_POLLS},
@@ -186,6 +188,8 @@ fn every_target_has_a_number() {
     small(|study| {
         let targets = targets(study, study.keys).unwrap();
         assert!(targets.len() > 15);
+        let keys: BTreeSet<_> = targets.iter().map(|target| target.key).collect();
+        assert_eq!(keys.len(), targets.len());
         // So small a dataset needs more steps to come to what 45 copies do than are made.
         let reached = targets.iter().filter(|target| !target.claim.contains(" with GF 1 for"));
         assert!(reached.into_iter().all(|target| target.ours > 0.0), "{targets:?}");

@@ -1,15 +1,16 @@
 //! `minos sim rackout`.
 
+mod claims;
 mod study;
+
+use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use minos_rackmodel::{
     BadParameter, Dataset, Fabric, Load, Model, Slo, Throughput,
     figures::{self, Figure, Study},
-    search, simulate, skew,
-    targets::{self, Target},
-    unit_count,
+    search, simulate, skew, targets, unit_count,
 };
 use serde::Serialize;
 
@@ -113,6 +114,10 @@ pub(crate) struct RackoutArgs {
     #[arg(long, value_name = "N", default_value = "1000m", value_parser = parse_count, requires = "targets")]
     replication_keys: u64,
 
+    /// Leave the claims' numbers in this file, too, as CSV
+    #[arg(long, value_name = "FILE", requires = "targets")]
+    csv: Option<PathBuf>,
+
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -189,7 +194,10 @@ pub(super) fn run(args: &RackoutArgs) -> Result<()> {
         };
         match &args.figure {
             Some(number) => print_figure(&figures::figure(number, &study)?, args.source.seed, args.json),
-            None if args.targets => args.print_targets(targets::targets(&study, args.replication_keys)?),
+            None if args.targets => {
+                let targets = targets::targets(&study, args.replication_keys)?;
+                claims::print(targets, &args.parameters(), args)
+            }
             None => args.print_results(&args.results(&study)?),
         }
     })
@@ -222,6 +230,16 @@ impl RackoutArgs {
         times.lw_us = self.lw_us.unwrap_or(times.lw_us);
         fabric.propagation_us = self.propagation_us.unwrap_or(fabric.propagation_us);
         fabric
+    }
+
+    /// What the claims' numbers hang on.
+    fn parameters(&self) -> String {
+        let Self { servers, keys, replication_keys, zipf, arrivals, .. } = self;
+        let seed = self.source.seed;
+        format!(
+            "servers {servers}; keys {keys}, {replication_keys} for replication; zipf {zipf}; arrivals {arrivals}; \
+             seed {seed}"
+        )
     }
 
     fn model(&self, dataset: &Dataset, gf: u32) -> Result<Model> {
@@ -332,31 +350,6 @@ impl RackoutArgs {
             self.units.nic_ops,
             table(&header, 0, results.units.iter().map(row))
         ))?)
-    }
-
-    fn print_targets(&self, targets: Vec<Target>) -> Result<()> {
-        #[derive(Serialize)]
-        struct Targets {
-            targets: Vec<Target>,
-        }
-        if self.json {
-            let content = Targets { targets };
-            return Ok(emit_json(&Printed { evidence: "simulated", seed: self.source.seed, content })?);
-        }
-        let header = ["claim", "where", "paper", "here", "off %", "5 to 95 % of datasets"];
-        let row = |target: &Target| {
-            let number = |value: f64| if value.is_nan() { "-".to_owned() } else { rounded(value) };
-            let mut off =
-                if target.off.is_nan() { "-".into() } else { format!("{:+.1}", target.off * 100.0) };
-            off.push_str(if target.fitted { " fitted" } else { "" });
-            let names = [target.claim.to_owned(), target.paper.to_owned()];
-            let others = target.others.map_or_else(String::new, |others| {
-                format!("{} to {}", rounded(others.p5), rounded(others.p95))
-            });
-            names.into_iter().chain([number(target.theirs), number(target.ours), off, others]).collect()
-        };
-        let seed = self.source.seed;
-        Ok(emit(&format!("simulated, seed {seed}\n{}", table(&header, 2, targets.iter().map(row))))?)
     }
 }
 

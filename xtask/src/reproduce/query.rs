@@ -18,15 +18,18 @@ enum Fold {
     Min,
     Mean,
     Median,
+    /// The standard deviation.
+    Deviation,
     Last,
     Count,
 }
 
-const FOLDS: [(&str, Fold); 6] = [
+const FOLDS: [(&str, Fold); 7] = [
     ("max ", Fold::Max),
     ("min ", Fold::Min),
     ("mean ", Fold::Mean),
     ("median ", Fold::Median),
+    ("deviation ", Fold::Deviation),
     ("last ", Fold::Last),
     ("count ", Fold::Count),
 ];
@@ -113,10 +116,19 @@ impl Fold {
             Self::Min => sorted[0],
             Self::Max => sorted[sorted.len() - 1],
             Self::Median => (sorted[(sorted.len() - 1) / 2] + sorted[sorted.len() / 2]) / 2.0,
-            Self::Mean => values.iter().sum::<f64>() / values.len() as f64,
+            Self::Mean => mean(values.iter().copied()),
+            Self::Deviation => {
+                let mean_value = mean(values.iter().copied());
+                mean(values.iter().map(|value| (value - mean_value).powi(2))).sqrt()
+            }
             Self::Last | Self::Count => values[values.len() - 1],
         })
     }
+}
+
+fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
+    let count = values.len() as f64;
+    values.sum::<f64>() / count
 }
 
 #[cfg(test)]
@@ -133,6 +145,7 @@ mod tests {
             ("max p99 us where design = Minos", 8.0),
             ("mean p99 us where design = Minos", 7.0),
             ("median p99 us where Mops >= 0.5", 8.0),
+            ("deviation p99 us where design = Minos", 1.0),
             ("last Mops where p99 us <= 8", 1.0),
             ("count p99 us where design = HKH", 1.0),
             ("max load where design = HKH, Mops >= 1.02", 4.0),
