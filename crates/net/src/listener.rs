@@ -3,8 +3,11 @@
 use std::{
     io,
     net::SocketAddr,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
-    path::PathBuf,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::fs::{FileTypeExt, MetadataExt},
+    },
+    path::{Path, PathBuf},
 };
 
 use rustix::{
@@ -26,6 +29,15 @@ const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 pub struct Listener {
     fd: OwnedFd,
     address: Address,
+    /// The file of a Unix socket; none for another address.
+    file: Option<FileId>,
+}
+
+/// Which file it is, whatever its path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FileId {
+    device: u64,
+    inode: u64,
 }
 
 /// What a call of [`Listener::accept`] came to.
@@ -35,16 +47,17 @@ pub enum Accepted {
     Connection(Socket),
     /// None is waiting.
     Nobody,
-    /// The process has no descriptor left; the caller should wait before it tries again.
-    NoDescriptor,
+    /// None can be taken now, for want of descriptors or memory, or because of the network; the caller
+    /// should wait before it tries again.
+    Later(io::Error),
 }
 
 impl Listener {
     /// Listens on `address`; port 0 takes a free one.
     ///
     /// # Errors
-    /// Whatever the kernel answers: the address is in use, not allowed or not there. A Unix socket's
-    /// path that nobody listens on any more is taken over.
+    /// Whatever the kernel answers: the address is in use, not allowed or not there. The path of a socket
+    /// that nobody listens on any more is taken over; any other file stays as it is.
     pub fn bind(address: &Address) -> io::Result<Self> {
         match address {
             Address::Tcp(address) => Self::bind_tcp(*address),
@@ -82,9 +95,7 @@ impl Listener {
                 }
                 Ok(Accepted::Connection(Socket::from_nonblocking(fd)))
             }
-            Err(Errno::AGAIN | Errno::CONNABORTED | Errno::PROTO | Errno::PERM) => Ok(Accepted::Nobody),
-            Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => Ok(Accepted::NoDescriptor),
-            Err(error) => Err(error.into()),
+            Err(error) => refused(error),
         }
     }
 
@@ -99,7 +110,7 @@ impl Listener {
         bind(&fd, &address)?;
         listen(&fd, BACKLOG)?;
         let address = SocketAddr::try_from(getsockname(&fd)?)?;
-        Ok(Self { fd, address: Address::Tcp(address) })
+        Ok(Self { fd, address: Address::Tcp(address), file: None })
     }
 
     fn bind_unix(path: PathBuf, mode: Option<Mode>) -> io::Result<Self> {
@@ -110,21 +121,47 @@ impl Listener {
             fchmod(&fd, mode)?;
         }
         match bind(&fd, &name) {
-            Err(Errno::ADDRINUSE) if is_abandoned(&name) => {
-                std::fs::remove_file(&path)?;
+            Err(Errno::ADDRINUSE) => {
+                remove_abandoned(&path, &name)?;
                 bind(&fd, &name)?;
             }
             result => result?,
         }
         listen(&fd, BACKLOG)?;
-        Ok(Self { fd, address: Address::Unix(path) })
+        let file = Some(FileId::of(&path)?);
+        Ok(Self { fd, address: Address::Unix(path), file })
     }
 }
 
-/// Whether the socket file at `name` has no listener behind it.
-fn is_abandoned(name: &SocketAddrUnix) -> bool {
-    let Ok(probe) = socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None) else { return false };
-    matches!(rustix::net::connect(&probe, name), Err(Errno::CONNREFUSED))
+impl FileId {
+    /// The file that lies at `path` itself: links are not followed.
+    fn of(path: &Path) -> io::Result<Self> {
+        let file = std::fs::symlink_metadata(path)?;
+        Ok(Self { device: file.dev(), inode: file.ino() })
+    }
+}
+
+/// Removes what lies at `path`, if it is a socket with no listener behind it.
+fn remove_abandoned(path: &Path, name: &SocketAddrUnix) -> io::Result<()> {
+    if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket lies there"));
+    }
+    let probe = socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
+    match rustix::net::connect(&probe, name) {
+        Err(Errno::CONNREFUSED) => std::fs::remove_file(path),
+        // Somebody answers, or it cannot be known.
+        _ => Err(Errno::ADDRINUSE.into()),
+    }
+}
+
+/// What an error means for those who accept connections: nearly all of them pass.
+fn refused(error: Errno) -> io::Result<Accepted> {
+    match error {
+        Errno::AGAIN => Ok(Accepted::Nobody),
+        // The descriptor is not what it is taken for; that never changes.
+        Errno::BADF | Errno::FAULT | Errno::INVAL | Errno::NOTSOCK => Err(error.into()),
+        _ => Ok(Accepted::Later(error.into())),
+    }
 }
 
 impl AsFd for Listener {
@@ -135,8 +172,9 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Address::Unix(path) = &self.address {
-            // It may have been removed by somebody else already.
+        let Address::Unix(path) = &self.address else { return };
+        // A successor may have taken the path over.
+        if FileId::of(path).ok() == self.file {
             let _ = std::fs::remove_file(path);
         }
     }
@@ -158,5 +196,73 @@ mod tests {
         assert!(Listener::bind_private(&address).is_err(), "somebody listens there");
         drop(listener);
         assert!(!path.exists());
+    }
+
+    /// A path for a socket that no other test uses, with nothing there.
+    fn free_path(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("minos-net-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        path
+    }
+
+    #[test]
+    fn a_file_that_is_no_socket_stays() {
+        let path = free_path("file");
+        std::fs::write(&path, "precious").unwrap();
+        let error = Listener::bind(&Address::Unix(path.clone())).unwrap_err();
+        assert!(error.to_string().contains("no socket"), "{error}");
+        assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_link_to_a_socket_stays() {
+        let (path, link) = (free_path("linked"), free_path("link"));
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert!(Listener::bind(&Address::Unix(link.clone())).is_err());
+        assert!(link.is_symlink() && path.exists());
+        [path, link].iter().for_each(|path| std::fs::remove_file(path).unwrap());
+    }
+
+    #[test]
+    fn an_abandoned_socket_is_taken_over() {
+        let path = free_path("abandoned");
+        // The standard library leaves the path behind.
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        let listener = Listener::bind(&Address::Unix(path.clone())).unwrap();
+        std::os::unix::net::UnixStream::connect(&path).unwrap();
+        drop(listener);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_successor_keeps_its_path() {
+        let path = free_path("successor");
+        let address = Address::Unix(path.clone());
+        let first = Listener::bind(&address).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let second = Listener::bind(&address).unwrap();
+        drop(first);
+        std::os::unix::net::UnixStream::connect(&path).unwrap();
+        drop(second);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn errors_of_one_connection_or_the_network_pass() {
+        use Errno as E;
+        let passing = [
+            E::CONNABORTED, E::NETDOWN, E::PROTO, E::NOPROTOOPT, E::HOSTDOWN, E::NONET, E::HOSTUNREACH,
+            E::OPNOTSUPP, E::NETUNREACH, E::PERM, E::NOBUFS, E::NOMEM, E::MFILE, E::NFILE, E::TIMEDOUT,
+        ];
+        for error in passing {
+            let accepted = refused(error);
+            assert!(matches!(&accepted, Ok(Accepted::Later(e)) if e.raw_os_error() == Some(error.raw_os_error())), "{error}");
+        }
+        assert!(matches!(refused(E::AGAIN), Ok(Accepted::Nobody)));
+        for error in [E::BADF, E::INVAL, E::NOTSOCK, E::FAULT] {
+            assert!(refused(error).is_err(), "{error}");
+        }
     }
 }

@@ -90,6 +90,7 @@ impl<M: Mode, P: Poller> Shared<M, P> {
         emit("curr_connections", &self.connections.current());
         emit("total_connections", &self.connections.accepted());
         emit("rejected_connections", &self.connections.rejected());
+        emit("accept_failures", &self.connections.failed());
         emit("threads", &self.workers.len());
         if let Some(native) = &self.native {
             let totals = native.core.totals();

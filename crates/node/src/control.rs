@@ -4,6 +4,7 @@
 //! it sleeps nearly always, and no request of worker 0 has to wait for it.
 
 use std::{
+    io,
     os::fd::AsFd,
     sync::Arc,
     time::{Duration, Instant},
@@ -16,7 +17,7 @@ use minos_sched::EpochCounts;
 
 use crate::{
     config::DispatchChoice, connection::Connection, execute::flush_if_due, operator::Switch,
-    plan_cell::InForce, policy::Policy, queue::Arrival, registry::Entry, shared::Shared,
+    plan_cell::InForce, policy::Policy, queue::Arrival, registry::Entry, seldom::Seldom, shared::Shared,
 };
 
 /// Listening sockets one server may have.
@@ -25,8 +26,8 @@ pub const LISTENERS_MAX: usize = 16;
 const SLEEP_MAX: Duration = Duration::from_millis(200);
 /// Connections accepted from one listener before the others get their turn.
 const ACCEPT_BURST: usize = 64;
-/// Rest after the process ran out of descriptors.
-const DESCRIPTOR_REST: Duration = Duration::from_millis(10);
+/// Rest after no connection could be taken.
+const ACCEPT_REST: Duration = Duration::from_millis(10);
 /// What a client reads for which there is no place, as from memcached.
 const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 
@@ -41,6 +42,8 @@ pub(crate) struct Control<M: Mode, P: Poller> {
     /// Whose turn it is to get a connection.
     pub(crate) next_queue: usize,
     pub(crate) epoch_end: Instant,
+    /// When connections that cannot be accepted are logged.
+    pub(crate) accept_log: Seldom,
 }
 
 impl<M: Mode, P: Poller> Control<M, P> {
@@ -85,9 +88,8 @@ impl<M: Mode, P: Poller> Control<M, P> {
                 match self.listeners[index].accept() {
                     Ok(Accepted::Connection(socket)) => self.deal(index, socket),
                     Ok(Accepted::Nobody) => break,
-                    Ok(Accepted::NoDescriptor) => {
-                        tracing::warn!("no descriptor is left for new connections");
-                        std::thread::sleep(DESCRIPTOR_REST);
+                    Ok(Accepted::Later(error)) => {
+                        self.rest(&error);
                         break;
                     }
                     Err(error) => {
@@ -97,6 +99,15 @@ impl<M: Mode, P: Poller> Control<M, P> {
                 }
             }
         }
+    }
+
+    /// Waits a little, because no connection can be taken now.
+    fn rest(&mut self, error: &io::Error) {
+        self.shared.connections.count_failure();
+        if let Some(times) = self.accept_log.happened(Instant::now()) {
+            tracing::warn!(%error, times, "a new connection cannot be accepted now");
+        }
+        std::thread::sleep(ACCEPT_REST);
     }
 
     /// Deals a connection to the RX queues in turn: a hash of its address would spread few connections

@@ -26,6 +26,7 @@ mod policy;
 mod ports;
 mod queue;
 mod registry;
+mod seldom;
 mod server;
 mod shared;
 mod slab;

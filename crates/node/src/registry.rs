@@ -16,6 +16,7 @@ pub(crate) struct Registry {
     open: Mutex<BTreeMap<u64, Arc<Entry>>>,
     accepted: AtomicU64,
     rejected: AtomicU64,
+    failed: AtomicU64,
 }
 
 /// What people are told of a connection.
@@ -78,6 +79,16 @@ impl Registry {
     /// Connections refused so far because too many were open.
     pub(crate) fn rejected(&self) -> u64 {
         self.rejected.load(Ordering::Relaxed)
+    }
+
+    /// Notes that a connection could not be accepted, for want of descriptors or because of the network.
+    pub(crate) fn count_failure(&self) {
+        self.failed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Attempts to accept a connection that failed so far.
+    pub(crate) fn failed(&self) -> u64 {
+        self.failed.load(Ordering::Relaxed)
     }
 
     /// Every connection that is open, oldest first.

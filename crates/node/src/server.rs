@@ -30,6 +30,7 @@ use crate::{
     policy::policy,
     ports::Ports,
     queue::RxQueue,
+    seldom::Seldom,
     shared::{NativeSide, Shared, Stop, WorkerShared},
     worker::Worker,
 };
@@ -179,6 +180,7 @@ impl Server {
             listeners,
             counts: EpochCounts::new(),
             next_queue: 0,
+            accept_log: Seldom::default(),
         };
         server.spawn("minos-control".to_owned(), move || control.run())?;
         Ok(server)
