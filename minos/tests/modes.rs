@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::{collections::HashMap, process::Command};
+use std::{collections::HashMap, net::TcpListener, process::Command};
 
 use common::{Wanted, connect, start};
 use minos_base::seeded;
@@ -128,6 +128,23 @@ fn what_cannot_be_is_said() {
     assert!(text.contains("--evict") && text.contains("--engine cache"), "{text}");
     assert!(refusal(&["--prefetch-depth=33"]).contains("1..=32"));
     assert!(refusal(&["--evict=random"]).contains("approx-lru"));
+}
+
+#[test]
+fn addresses_that_strangers_reach_are_warned_of() {
+    if common::is_memcached() {
+        return;
+    }
+    // Taken, so that nobody is ever listened to.
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let warns = |address: &str| {
+        let text = refusal(&["--memory=64m", &format!("--memcached={address}:{port}")]);
+        assert!(text.contains("cannot listen"), "{text}");
+        text.contains("--memcached: whoever can reach it can read and write")
+    };
+    assert!(warns("0.0.0.0"));
+    assert!(!warns("127.0.0.1"));
 }
 
 #[test]

@@ -16,6 +16,16 @@ pub enum Address {
 #[error("expected IP:PORT such as 127.0.0.1:11211 or [::1]:11211, or unix:/path")]
 pub struct ParseAddressError;
 
+impl Address {
+    /// Whether nobody on another machine can connect to it.
+    pub fn is_local(&self) -> bool {
+        match self {
+            Self::Tcp(address) => address.ip().to_canonical().is_loopback(),
+            Self::Unix(_) => true,
+        }
+    }
+}
+
 impl FromStr for Address {
     type Err = ParseAddressError;
 
@@ -50,6 +60,17 @@ mod tests {
         }
         assert_eq!("/a".parse(), Ok(Address::Unix("/a".into())));
         assert_eq!("localhost:1".parse::<Address>().unwrap().to_string(), "127.0.0.1:1");
+    }
+
+    #[test]
+    fn strangers_reach_what_is_not_loopback() {
+        let is_local = |text: &str| text.parse::<Address>().unwrap().is_local();
+        assert!(
+            ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1", "unix:/x"]
+                .iter()
+                .all(|a| is_local(a))
+        );
+        assert!(!["0.0.0.0:1", "[::]:1", "10.0.0.1:1", "[::ffff:10.0.0.1]:1"].iter().any(|a| is_local(a)));
     }
 
     #[test]

@@ -253,12 +253,28 @@ mod tests {
     fn errors_of_one_connection_or_the_network_pass() {
         use Errno as E;
         let passing = [
-            E::CONNABORTED, E::NETDOWN, E::PROTO, E::NOPROTOOPT, E::HOSTDOWN, E::NONET, E::HOSTUNREACH,
-            E::OPNOTSUPP, E::NETUNREACH, E::PERM, E::NOBUFS, E::NOMEM, E::MFILE, E::NFILE, E::TIMEDOUT,
+            E::CONNABORTED,
+            E::NETDOWN,
+            E::PROTO,
+            E::NOPROTOOPT,
+            E::HOSTDOWN,
+            E::NONET,
+            E::HOSTUNREACH,
+            E::OPNOTSUPP,
+            E::NETUNREACH,
+            E::PERM,
+            E::NOBUFS,
+            E::NOMEM,
+            E::MFILE,
+            E::NFILE,
+            E::TIMEDOUT,
         ];
         for error in passing {
             let accepted = refused(error);
-            assert!(matches!(&accepted, Ok(Accepted::Later(e)) if e.raw_os_error() == Some(error.raw_os_error())), "{error}");
+            assert!(
+                matches!(&accepted, Ok(Accepted::Later(e)) if e.raw_os_error() == Some(error.raw_os_error())),
+                "{error}"
+            );
         }
         assert!(matches!(refused(E::AGAIN), Ok(Accepted::Nobody)));
         for error in [E::BADF, E::INVAL, E::NOTSOCK, E::FAULT] {

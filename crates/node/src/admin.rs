@@ -13,13 +13,17 @@ use minos_base::Seconds;
 use minos_command::StatsGroup;
 use minos_engine::{Access, CacheMode, Crcw, Mode};
 use minos_net::Poller;
+use minos_proto::memcache::compose;
 use minos_sched::Role;
 
-use crate::{counters::Totals, execute::Admin, shared::Shared};
+use crate::{counters::Totals, execute::Admin, receiving::ReceivePermit, shared::Shared};
 
 /// What `stats` tells of the native protocol; `stats minos` tells all.
 const NATIVE_GENERAL: [&str; 4] =
     ["native_datagrams_in", "native_datagrams_out", "native_operations", "native_sessions"];
+
+/// Connections that are told of in one step.
+const CONNECTIONS_AT_ONCE: usize = 16;
 
 type Emit<'a> = &'a mut dyn FnMut(&str, &dyn Display);
 
@@ -64,6 +68,14 @@ impl<M: Mode, P: Poller> Admin for Shared<M, P> {
 
     fn allows_shutdown(&self) -> bool {
         self.config.allow_shutdown
+    }
+
+    fn replies_bytes_max(&self) -> usize {
+        self.config.replies_bytes_max()
+    }
+
+    fn admit(&self, bytes: u64) -> Option<ReceivePermit> {
+        self.receiving.admit(bytes)
     }
 }
 
@@ -118,6 +130,8 @@ impl<M: Mode, P: Poller> Shared<M, P> {
         emit("shutdown_enabled", &yes_or_no(config.allow_shutdown));
         emit("idle_timeout", &config.idle_timeout.map_or(0, |timeout| timeout.as_secs()));
         emit("stall_timeout", &config.stall_timeout.as_secs());
+        emit("min_rate", &config.rate_min);
+        emit("receive_memory", &self.receiving.bytes_max());
         emit("buffer_size_max", &config.buffer_bytes_max);
         emit("dispatch", &self.plan.in_force().choice.dispatch);
         emit("handoff_workers", &self.plan.in_force().choice.handoff_workers);
@@ -152,20 +166,43 @@ impl<M: Mode, P: Poller> Shared<M, P> {
         emit("native_receive_buffer", &native.receive_buffer_bytes);
     }
 
+    /// Tells of every connection.
     fn connections(&self, emit: Emit<'_>) {
+        let mut next = Some(0);
+        while let Some(from) = next {
+            next = self.some_connections(from, emit);
+        }
+    }
+
+    /// Tells of a few connections from number `from` on; says where to go on, if there may be more.
+    fn some_connections(&self, from: u64, emit: Emit<'_>) -> Option<u64> {
         let now_s = self.clock.seconds();
-        for entry in self.connections.entries() {
+        let entries = self.connections.entries_from(from, CONNECTIONS_AT_ONCE);
+        for (_, entry) in &entries {
             let name = entry.descriptor;
             emit(&format!("{name}:addr"), &entry.peer_address);
             emit(&format!("{name}:listen_addr"), &entry.listen_address);
             emit(&format!("{name}:queue"), &entry.queue);
             emit(&format!("{name}:secs_since_last_cmd"), &now_s.saturating_sub(entry.last_active()));
         }
+        entries.last().map(|(number, _)| number + 1)
+    }
+
+    /// Appends what is told of connections from number `from` on to `tx`, until it has `bytes_max` bytes; says where
+    /// to go on, unless all was told.
+    pub(crate) fn list_connections(&self, mut from: u64, tx: &mut Vec<u8>, bytes_max: usize) -> Option<u64> {
+        loop {
+            from = self.some_connections(from, &mut |name, value| compose::stat(tx, name, value))?;
+            if tx.len() >= bytes_max {
+                return Some(from);
+            }
+        }
     }
 
     fn policy(&self, emit: Emit<'_>) {
         let in_force = self.plan.in_force();
         in_force.decision.emit(emit);
+        self.receiving.emit(emit);
         if let Some(native) = &self.native {
             native.core.totals().iter().for_each(|(name, value)| emit(name, value));
             emit("native_overruns", &native.ports.overruns());

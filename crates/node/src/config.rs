@@ -9,6 +9,9 @@ use minos_sched::{ConfigError, ControlConfig};
 use crate::admin::Verbosity;
 pub use minos_sched::LargeOrder;
 
+/// Room for the longest reply that is composed at once: a value that is copied, and the line before it.
+const REPLY_BYTES_MAX: usize = 20 << 10;
+
 /// Everything a server is told beside its store.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
@@ -45,8 +48,13 @@ pub struct ServerConfig {
     pub connections_max: usize,
     /// Silence after which a connection is closed; none means never.
     pub idle_timeout: Option<Duration>,
-    /// Time without a byte moved after which a large transfer is given up.
+    /// Time for which a large transfer waits for its client before it is given up, if no bytes make up for it.
     pub stall_timeout: Duration,
+    /// Bytes a second by which the client of a large transfer makes up for the time that it lets the server wait;
+    /// with 0, each byte does for all.
+    pub rate_min: u64,
+    /// Memory for large values that are still arriving over streams; none means an eighth of the store's.
+    pub receive_memory_bytes: Option<u64>,
     /// Largest value a client may store, in bytes.
     pub value_bytes_max: u64,
     /// Bytes buffered for one connection in one direction.
@@ -86,6 +94,8 @@ impl ServerConfig {
             connections_max: limits::CONNECTIONS_MAX_DEFAULT,
             idle_timeout: None,
             stall_timeout: Duration::from_secs(60),
+            rate_min: 16 << 10,
+            receive_memory_bytes: None,
             value_bytes_max: limits::ITEM_BYTES_MAX_DEFAULT,
             buffer_bytes_max: 256 << 10,
             allow_shutdown: false,
@@ -100,6 +110,12 @@ impl ServerConfig {
     /// The discipline at the start.
     pub fn choice(&self) -> DispatchChoice {
         DispatchChoice { dispatch: self.dispatch, handoff_workers: self.handoff_workers }
+    }
+
+    /// Bytes of replies after which they are sent before another request is executed: whatever that one's reply
+    /// is, no more is kept than may be buffered.
+    pub(crate) fn replies_bytes_max(&self) -> usize {
+        self.slice_bytes.min(self.buffer_bytes_max.saturating_sub(REPLY_BYTES_MAX))
     }
 
     /// Says what is wrong with the values, by the name of their option.

@@ -23,6 +23,10 @@ pub(crate) struct Connection {
     pub(crate) swallow_bytes: u64,
     /// The rest of a multi-key GET whose last key was large.
     pub(crate) resume: Option<Resume>,
+    /// Where to go on in the middle of `stats conns`: the number of a connection.
+    pub(crate) listed: Option<u64>,
+    /// Whether it has sent anything yet.
+    pub(crate) has_spoken: bool,
     /// To be closed as soon as `output` is empty.
     pub(crate) closing: bool,
     /// Whether the poller was asked to report room to send.
@@ -44,6 +48,8 @@ impl Connection {
             output: Buffer::default(),
             swallow_bytes: 0,
             resume: None,
+            listed: None,
+            has_spoken: false,
             closing: false,
             watches_writable: false,
             wanted_bytes: 0,

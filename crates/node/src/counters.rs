@@ -21,6 +21,13 @@ impl Counter {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
     }
 
+    /// Lets the number be `value` at least, under the same condition.
+    pub(crate) fn raise(&self, value: u64) {
+        if value > self.value() {
+            self.0.store(value, Ordering::Relaxed);
+        }
+    }
+
     pub(crate) fn value(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

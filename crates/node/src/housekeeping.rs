@@ -7,7 +7,7 @@ use minos_engine::Mode;
 use minos_net::Poller;
 use minos_sched::WorkerId;
 
-use crate::{placement::Sizing, worker::Worker};
+use crate::{patience::Late, placement::Sizing, worker::Worker};
 
 /// Time between two slices of housekeeping.
 const HOUSEKEEPING_EVERY: Duration = Duration::from_millis(5);
@@ -36,7 +36,7 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
         }
         self.housekeeping.next = self.now + HOUSEKEEPING_EVERY;
         self.sweep();
-        self.give_up_stalled();
+        self.give_up_late();
         self.poll_transfers(true);
         self.tick_datagrams();
         if self.housekeeping.connections_checked != self.now_s {
@@ -60,10 +60,13 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
         }
     }
 
-    fn give_up_stalled(&mut self) {
-        let Some(deadline) = self.now.checked_sub(self.shared.config.stall_timeout) else { return };
-        while let Some(transfer) = self.large.take_stalled(deadline) {
-            self.mine().metrics.large_stalled.add(1);
+    fn give_up_late(&mut self) {
+        while let Some((transfer, late)) = self.large.take_late(self.now) {
+            let metrics = &self.mine().metrics;
+            match late {
+                Late::Stalled => metrics.large_stalled.add(1),
+                Late::Slow => metrics.large_slow.add(1),
+            }
             self.give_up(*transfer);
         }
     }

@@ -6,12 +6,16 @@ use minos_engine::Mode;
 use minos_net::{Epoll, Poller, Ready, Token, Wait};
 use minos_sched::LargeOrder;
 
-use crate::transfer::{Slice, Transfer};
+use crate::{
+    patience::{Late, Patience, Terms},
+    transfer::{Slice, Transfer},
+};
 
 /// Transfers in progress on one worker: at most one a connection.
 pub(crate) struct LargeSet<M: Mode> {
     order: LargeOrder,
     wait_max: Duration,
+    terms: Terms,
     entries: Vec<Option<Entry<M>>>,
     free: Vec<usize>,
     /// Entries whose socket was ready when last tried, in the order in which they became so.
@@ -26,7 +30,7 @@ struct Entry<M: Mode> {
     transfer: Box<Transfer<M>>,
     remaining_bytes: usize,
     waits_since: Instant,
-    progressed: Instant,
+    patience: Patience,
     watched: bool,
 }
 
@@ -38,11 +42,12 @@ pub(crate) enum Ended<M: Mode> {
 
 impl<M: Mode> LargeSet<M> {
     /// An empty set. With [`LargeOrder::Shortest`] no transfer waits for longer than `wait_max` for a slice
-    /// while its socket is ready.
-    pub(crate) fn new(order: LargeOrder, wait_max: Duration) -> std::io::Result<Self> {
+    /// while its socket is ready. On `terms` transfers wait for their clients.
+    pub(crate) fn new(order: LargeOrder, wait_max: Duration, terms: Terms) -> std::io::Result<Self> {
         Ok(Self {
             order,
             wait_max,
+            terms,
             entries: Vec::new(),
             free: Vec::new(),
             runnable: Vec::new(),
@@ -69,7 +74,13 @@ impl<M: Mode> LargeSet<M> {
     /// Takes a transfer in.
     pub(crate) fn insert(&mut self, transfer: Box<Transfer<M>>, now: Instant) {
         let remaining_bytes = transfer.remaining_bytes();
-        let entry = Entry { transfer, remaining_bytes, waits_since: now, progressed: now, watched: false };
+        let entry = Entry {
+            transfer,
+            remaining_bytes,
+            waits_since: now,
+            patience: Patience::new(now),
+            watched: false,
+        };
         let index = self.free.pop().unwrap_or_else(|| {
             self.entries.push(None);
             self.entries.len() - 1
@@ -93,6 +104,7 @@ impl<M: Mode> LargeSet<M> {
                 && !self.runnable.contains(&index)
             {
                 entry.waits_since = now;
+                entry.patience.ready(now);
                 self.runnable.push(index);
             }
         }
@@ -108,7 +120,7 @@ impl<M: Mode> LargeSet<M> {
             Slice::Moved(moved) => {
                 entry.remaining_bytes -= moved.min(entry.remaining_bytes);
                 entry.waits_since = now;
-                entry.progressed = now;
+                entry.patience.moved(moved, &self.terms, now);
                 None
             }
             Slice::Blocked => {
@@ -126,14 +138,15 @@ impl<M: Mode> LargeSet<M> {
         self.release(index)
     }
 
-    /// Takes out a blocked transfer that has not moved a byte since `deadline`, if there is one. One that
-    /// only waits for its turn is not to blame.
-    pub(crate) fn take_stalled(&mut self, deadline: Instant) -> Option<Box<Transfer<M>>> {
-        let is_late =
-            |entry: &Option<Entry<M>>| entry.as_ref().is_some_and(|entry| entry.progressed < deadline);
-        let mut late = self.entries.iter().enumerate().filter(|(_, entry)| is_late(entry));
-        let index = late.find(|(index, _)| !self.runnable.contains(index)).map(|(index, _)| index)?;
-        self.release(index)
+    /// Takes out a transfer whose client has let the server wait for too long, if there is one.
+    pub(crate) fn take_late(&mut self, now: Instant) -> Option<(Box<Transfer<M>>, Late)> {
+        let terms = self.terms;
+        let late = |entry: &Option<Entry<M>>| entry.as_ref()?.patience.late(&terms, now);
+        let mut late =
+            self.entries.iter().enumerate().filter_map(|(index, entry)| Some((index, late(entry)?)));
+        let (index, how) = late.next()?;
+        self.runnable.retain(|&other| other != index);
+        Some((self.release(index)?, how))
     }
 
     /// Position among the runnable of the one to serve.
@@ -161,6 +174,7 @@ impl<M: Mode> LargeSet<M> {
     /// Asks to be told when the socket of `index` is ready; a socket that cannot be watched ends.
     fn watch(&mut self, index: usize, now: Instant) -> Option<Ended<M>> {
         let entry = self.entries[index].as_mut()?;
+        entry.patience.blocked(now);
         if entry.watched {
             return None;
         }

@@ -60,12 +60,18 @@ metrics! {
     large_broken,
     /// Large transfers given up because no byte had moved for too long.
     large_stalled,
+    /// Large transfers given up because too few bytes had moved.
+    large_slow,
     /// Large requests served to completion where they arrived.
     large_inline,
     /// Connections closed after too long a silence.
     idle_closed,
     /// Connections closed because a request outgrew the buffer.
     buffer_overflows,
+    /// Connections closed because their client speaks memcached's binary protocol.
+    binary_refused,
+    /// Most bytes of replies kept for a connection whose client did not take them.
+    kept_bytes_max,
     /// Expired or flushed items reclaimed in the background.
     reclaimed,
     /// Trains of datagrams sent.

@@ -91,9 +91,10 @@ impl Registry {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// Every connection that is open, oldest first.
-    pub(crate) fn entries(&self) -> Vec<Arc<Entry>> {
-        self.lock().values().cloned().collect()
+    /// At most `max` of the connections that are open, oldest first, from number `from` on.
+    pub(crate) fn entries_from(&self, from: u64, max: usize) -> Vec<(u64, Arc<Entry>)> {
+        let open = self.lock();
+        open.range(from..).take(max).map(|(&number, entry)| (number, Arc::clone(entry))).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Entry>>> {

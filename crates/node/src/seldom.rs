@@ -33,7 +33,8 @@ mod tests {
         let start = Instant::now();
         let mut seldom = Seldom::default();
         // A hundred a second, for three seconds and a little.
-        let due = (0..=300).filter_map(|n| Some((n, seldom.happened(start + n * Duration::from_millis(10))?)));
+        let due =
+            (0..=300).filter_map(|n| Some((n, seldom.happened(start + n * Duration::from_millis(10))?)));
         assert_eq!(due.collect::<Vec<_>>(), [(0, 1), (100, 100), (200, 100), (300, 100)]);
     }
 }

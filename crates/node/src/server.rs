@@ -5,7 +5,7 @@ use std::{
     io::{self, Read},
     net::SocketAddr,
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, Once,
         atomic::{AtomicU32, AtomicU64},
     },
     thread::{self, JoinHandle},
@@ -26,10 +26,12 @@ use crate::{
     metrics::Metrics,
     native::{ENTROPY_BYTES, NativeSetting, NativeShared},
     operator::{self, Mailbox, Operator},
+    patience::Terms,
     plan_cell::{InForce, PlanCell},
     policy::policy,
     ports::Ports,
     queue::RxQueue,
+    receiving::{self, Receiving},
     seldom::Seldom,
     shared::{NativeSide, Shared, Stop, WorkerShared},
     worker::Worker,
@@ -163,7 +165,9 @@ impl Server {
         let mut server = Self { stop, operator, addresses, native_address, threads: Vec::new(), io: P::NAME };
         let cpus = shared.config.pin.then(allowed_cpus).unwrap_or_default();
         for index in 0..shared.workers.len() {
-            let large = LargeSet::new(shared.config.large_order, shared.config.large_wait_max)?;
+            let config = &shared.config;
+            let terms = Terms { wait_max: config.stall_timeout, rate_min: config.rate_min };
+            let large = LargeSet::new(config.large_order, config.large_wait_max, terms)?;
             // With fewer processors than workers, who runs where is better left to the kernel.
             let cpu = cpus.get(index).copied().filter(|_| cpus.len() >= shared.workers.len());
             let shared = Arc::clone(&shared);
@@ -244,6 +248,8 @@ fn share<M: Mode, P: Poller>(
         queues.push(RxQueue::open(config.connections_max)?);
         workers.push(worker);
     }
+    let receive_bytes_max =
+        config.receive_memory_bytes.unwrap_or(store.memory_limit() / receiving::MEMORY_PART);
     let shared = Shared {
         plan: Arc::new(PlanCell::new(in_force)),
         store,
@@ -256,6 +262,8 @@ fn share<M: Mode, P: Poller>(
         connections: Arc::default(),
         counters_baseline: Mutex::default(),
         native,
+        receiving: Arc::new(Receiving::new(receive_bytes_max)),
+        binary_refused: Once::new(),
         mailbox: Mailbox::new()?,
         config,
     };

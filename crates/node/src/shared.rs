@@ -5,7 +5,7 @@ use std::{
     net::SocketAddr,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, Once,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
     },
     time::Instant,
@@ -27,6 +27,7 @@ use crate::{
     plan_cell::PlanCell,
     ports::Ports,
     queue::RxQueue,
+    receiving::Receiving,
     registry::Registry,
     transfer::Transfer,
 };
@@ -49,6 +50,10 @@ pub(crate) struct Shared<M: Mode, P> {
     pub(crate) counters_baseline: Mutex<Totals>,
     /// The native protocol, if it is served.
     pub(crate) native: Option<NativeSide<M>>,
+    /// The memory for values that are still arriving over streams.
+    pub(crate) receiving: Arc<Receiving>,
+    /// What is said once of clients that speak the binary protocol.
+    pub(crate) binary_refused: Once,
     /// What the control thread is asked to do.
     pub(crate) mailbox: Mailbox,
 }

@@ -1,5 +1,7 @@
 //! One visit to a connection that has something to do: receive, parse, execute, reply.
 
+mod rare;
+
 use arrayvec::ArrayVec;
 use minos_base::{SizeClass, limits::BURST_MAX};
 use minos_command::{Request, Value};
@@ -269,17 +271,18 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
         }
         self.mine().counters.bytes_written.add(bytes.len() as u64);
         match wire.send(connection, bytes) {
-            Progress::Bytes(sent) if sent == bytes.len() => Visit::Idle,
-            Progress::Bytes(sent) => {
-                connection.output.append(&bytes[sent..]);
-                Visit::Blocked
-            }
-            Progress::Blocked => {
-                connection.output.append(bytes);
-                Visit::Blocked
-            }
-            Progress::Closed => Visit::Close,
+            Progress::Bytes(sent) if sent == bytes.len() => return Visit::Idle,
+            Progress::Bytes(sent) => self.keep(connection, &bytes[sent..]),
+            Progress::Blocked => self.keep(connection, bytes),
+            Progress::Closed => return Visit::Close,
         }
+        Visit::Blocked
+    }
+
+    /// Keeps replies until the socket takes them.
+    pub(crate) fn keep(&self, connection: &mut Connection, bytes: &[u8]) {
+        connection.output.append(bytes);
+        self.mine().metrics.kept_bytes_max.raise(connection.output.bytes().len() as u64);
     }
 
     /// Hands the connection over with its large request.
@@ -294,9 +297,12 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
     /// Parses and executes what is at the front of `input`; replies go to the transmit buffer.
     fn process(&mut self, connection: &mut Connection, input: &[u8], requests_max: &mut usize) -> Stopped<M> {
         self.transmit_buffer.clear();
+        if !connection.has_spoken && !self.is_understood(connection, input) {
+            return Stopped { consumed: input.len(), why: Why::Close };
+        }
         let mut consumed = swallow(connection, input);
         while consumed < input.len() {
-            if *requests_max == 0 || self.transmit_buffer.len() >= self.shared.config.slice_bytes {
+            if *requests_max == 0 || self.has_composed_enough() {
                 return Stopped { consumed, why: Why::Budget };
             }
             let (used, why) = self.process_burst(connection, &input[consumed..], requests_max);
@@ -309,6 +315,12 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
         Stopped { consumed, why: Why::NeedMore { wanted_bytes: 1 } }
     }
 
+    /// Whether what was composed has to be sent before another request is executed.
+    #[inline]
+    fn has_composed_enough(&self) -> bool {
+        self.transmit_buffer.len() >= self.replies_bytes_max
+    }
+
     /// Parses a burst of requests while their index buckets are fetched, then executes it. Returns how much
     /// of `input` is done with and, unless the next burst is to find out, why no more of it.
     fn process_burst(
@@ -319,17 +331,21 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
     ) -> (usize, Option<Why<M>>) {
         let mut burst = ArrayVec::new();
         let tail = self.parse_burst(connection.resume.take(), input, &mut burst, *requests_max);
-        if burst.len() > 1 {
-            self.stage(&mut burst);
-        }
+        self.stage(&mut burst);
         let mut consumed = 0;
         for pending in &burst {
-            *requests_max -= 1;
+            *requests_max = requests_max.saturating_sub(1);
             let executed = self.execute(pending, requests_max);
             let before = consumed;
             consumed = pending.end - executed.unread_bytes;
             let why = match executed.outcome {
+                Outcome::Done if self.has_composed_enough() => return (consumed, None),
                 Outcome::Done => continue,
+                Outcome::ListConnections if self.list_connections(connection) => continue,
+                Outcome::ListConnections => {
+                    consumed = before;
+                    Why::Budget
+                }
                 Outcome::Refused { swallow } => {
                     connection.swallow_bytes = swallow;
                     return (consumed, None);
@@ -339,9 +355,8 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
                     Why::Budget
                 }
                 Outcome::NeedMore { body_bytes } => {
-                    let head_bytes = (pending.end - before) as u64;
                     consumed = before;
-                    Why::NeedMore { wanted_bytes: (head_bytes + body_bytes) as usize }
+                    Why::NeedMore { wanted_bytes: pending.end - before + body_bytes as usize }
                 }
                 other => self.leave(other),
             };
@@ -351,9 +366,8 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
             Tail::Unknown => (consumed, None),
             Tail::NeedMore => (consumed, Some(Why::NeedMore { wanted_bytes: input.len() - consumed + 1 })),
             Tail::Malformed(malformed) => {
-                self.transmit_buffer.extend_from_slice(malformed.reply);
-                connection.swallow_bytes = malformed.swallow;
-                (consumed + malformed.consumed, malformed.close.then_some(Why::Close))
+                *requests_max = requests_max.saturating_sub(1);
+                (consumed + malformed.consumed, self.refuse(connection, &malformed))
             }
         }
     }
@@ -363,6 +377,9 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
     where
         's: 'a,
     {
+        if burst.len() < 2 {
+            return;
+        }
         let store = &self.shared.store;
         for pending in burst {
             let Some(lookup) = &mut pending.lookup else { continue };
@@ -460,6 +477,7 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
             }
             Outcome::Quit
             | Outcome::Done
+            | Outcome::ListConnections
             | Outcome::Paused(_)
             | Outcome::NeedMore { .. }
             | Outcome::Refused { .. } => Why::Close,

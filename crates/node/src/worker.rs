@@ -67,6 +67,8 @@ pub(crate) struct Worker<'s, M: Mode, S, P: Poller> {
     /// What `visit` receives into and composes replies in.
     pub(crate) receive_buffer: Box<[u8]>,
     pub(crate) transmit_buffer: Vec<u8>,
+    /// Bytes of replies after which they are sent before another request is executed.
+    pub(crate) replies_bytes_max: usize,
     pub(crate) limits: Limits,
 }
 
@@ -87,6 +89,7 @@ impl<'s, M: Mode, P: Poller> Worker<'s, M, AsItComes, P> {
             spent: Spent::default(),
             receive_buffer: vec![0; RECEIVE_BYTES].into_boxed_slice(),
             transmit_buffer: Vec::new(),
+            replies_bytes_max: config.replies_bytes_max(),
             limits: Limits {
                 value_bytes_max: config.value_bytes_max,
                 line_bytes_max: config.buffer_bytes_max,
@@ -153,6 +156,7 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
             spent: self.spent,
             receive_buffer: self.receive_buffer,
             transmit_buffer: self.transmit_buffer,
+            replies_bytes_max: self.replies_bytes_max,
             limits: self.limits,
         }
     }
@@ -354,8 +358,8 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
         }
         self.mine().counters.bytes_written.add(bytes.len() as u64);
         match connection.socket.send(bytes) {
-            Progress::Bytes(sent) => connection.output.append(&bytes[sent..]),
-            Progress::Blocked => connection.output.append(bytes),
+            Progress::Bytes(sent) => self.keep(connection, &bytes[sent..]),
+            Progress::Blocked => self.keep(connection, bytes),
             Progress::Closed => connection.closing = true,
         }
     }

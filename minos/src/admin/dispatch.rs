@@ -23,7 +23,7 @@ use super::{
 const BODY_BYTES_MAX: usize = 4 << 10;
 
 /// Beginnings of what `stats minos` tells beside the decision of the discipline.
-const OTHERS: [&str; 3] = ["worker:", "store_", "native_"];
+const OTHERS: [&str; 4] = ["worker:", "store_", "native_", "receiving_"];
 
 /// What a client asks for.
 #[derive(Debug, Deserialize)]

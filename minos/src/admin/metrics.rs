@@ -20,25 +20,25 @@ const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Families whose values go up and down.
 #[rustfmt::skip]
-const GAUGES: [&str; 44] = [
+const GAUGES: [&str; 46] = [
     "bytes", "curr_connections", "curr_items", "epoch_requests", "hash_bytes", "large_workers", "limit_maxbytes",
     "max_connections", "native_sessions", "native_transfer_bytes", "pid", "pointer_size", "range_bytes_max",
-    "range_bytes_min", "range_cost", "small_cost_share", "small_request_share", "small_workers", "standby",
-    "store_buckets", "store_bytes_per_item", "store_chain_buckets_max", "store_extent_bytes", "store_extents",
-    "store_fragmentation", "store_free_bytes", "store_index_bytes", "store_items", "store_key_bytes",
+    "range_bytes_min", "range_cost", "receiving_bytes", "small_cost_share", "small_request_share", "small_workers",
+    "standby", "store_buckets", "store_bytes_per_item", "store_chain_buckets_max", "store_extent_bytes",
+    "store_extents", "store_fragmentation", "store_free_bytes", "store_index_bytes", "store_items", "store_key_bytes",
     "store_largest_free_bytes", "store_log_bytes", "store_log_capacity_bytes", "store_memory_bytes",
     "store_overhead_bytes_per_item", "store_pinned", "store_spare_buckets", "store_used_bytes", "store_value_bytes",
-    "threads", "threshold_bytes", "time", "uptime", "worker_ring", "worker_waiting",
+    "threads", "threshold_bytes", "time", "uptime", "worker_kept_bytes_max", "worker_ring", "worker_waiting",
 ];
 
 /// How the names of families begin that only grow, those of [`GAUGES`] apart.
 #[rustfmt::skip]
-const COUNTERS: [&str; 30] = [
+const COUNTERS: [&str; 31] = [
     "accept_failures", "admin_", "bytes_read", "bytes_written", "cas_", "cmd_", "decr_", "delete_", "epoch",
-    "evictions", "get_", "incr_", "native_", "reclaimed", "rejected_connections", "rusage_", "store_chain_refusals",
-    "store_evictions_", "store_expired_reclaimed", "store_flushed_reclaimed", "store_no_memory",
-    "store_out_of_memory", "store_read_", "store_reinserted", "store_splits", "store_too_large", "total_connections",
-    "total_items", "touch_", "worker_",
+    "evictions", "get_", "incr_", "native_", "receiving_refused", "reclaimed", "rejected_connections", "rusage_",
+    "store_chain_refusals", "store_evictions_", "store_expired_reclaimed", "store_flushed_reclaimed",
+    "store_no_memory", "store_out_of_memory", "store_read_", "store_reinserted", "store_splits", "store_too_large",
+    "total_connections", "total_items", "touch_", "worker_",
 ];
 
 /// Shows all metrics.

@@ -134,9 +134,15 @@ pub(crate) struct ServeOptions {
     /// Silence after which a connection is closed; 0 is never
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_time, help_heading = "Limits")]
     pub(crate) idle_timeout: Duration,
-    /// Time without a byte moved after which a large transfer is given up
+    /// Time for which a large transfer waits for its client before it is given up, if no bytes make up for it
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_time, help_heading = "Limits")]
     pub(crate) stall_timeout: Duration,
+    /// Bytes a second that make up for the time a large transfer waits for its client; 0: each byte makes up for all
+    #[arg(long, value_name = "SIZE", default_value = "16k", help_heading = "Limits")]
+    pub(crate) min_rate: SizeText,
+    /// Memory for large values that are still arriving from memcached clients [default: an eighth of --memory]
+    #[arg(long, value_name = "SIZE", help_heading = "Limits")]
+    pub(crate) receive_memory: Option<SizeText>,
     /// Largest value, at most 1g
     #[arg(long, value_name = "SIZE", default_value = "8m", help_heading = "Limits")]
     pub(crate) max_item_size: SizeText,
@@ -235,6 +241,9 @@ impl ServeOptions {
     pub(crate) fn configs(&self) -> anyhow::Result<(ServerConfig, StoreConfig)> {
         self.refuse_what_is_not_there()?;
         let mut server = self.server_config();
+        for address in server.memcached.iter().filter(|address| !address.is_local()) {
+            tracing::warn!(%address, "--memcached: whoever can reach it can read and write");
+        }
         server.native = self.native.config(self.access)?;
         Ok((server, self.store_config()))
     }
@@ -290,6 +299,8 @@ impl ServeOptions {
         config.connections_max = self.max_connections;
         config.idle_timeout = (!self.idle_timeout.is_zero()).then_some(self.idle_timeout);
         config.stall_timeout = self.stall_timeout;
+        config.rate_min = self.min_rate.0;
+        config.receive_memory_bytes = self.receive_memory.map(|size| size.0);
         config.value_bytes_max = self.max_item_size.0;
         config.buffer_bytes_max = self.max_buffer.0 as usize;
         config.allow_shutdown = self.allow_shutdown == Switch::On;

@@ -1,7 +1,7 @@
 //! `get`, `gets`, `gat` and `gats` of several keys.
 
 use arrayvec::ArrayVec;
-use minos_base::{limits::BURST_MAX, limits::SLICE_BYTES};
+use minos_base::limits::BURST_MAX;
 use minos_command::{GetMany, Keys};
 use minos_engine::{Mode, Pinned};
 use minos_proto::memcache::{Command, Reply, Resume, text};
@@ -34,12 +34,14 @@ pub(super) fn execute<M: Mode, P: Placement>(
         keys_bytes: keys.rest().len(),
         line_end_bytes: command.line_end_bytes,
     };
-    let start = tx.len();
     let mut keys = request.keys;
     loop {
         let group = gather(cx, &mut keys);
         *requests_left = requests_left.saturating_sub(group.len());
-        if let Some((item, following)) = line.answer(cx, &group, tx) {
+        if let Some((stop, following)) = line.answer(cx, &group, tx) {
+            let Stop::Pinned(item) = stop else {
+                return pause(resume(following));
+            };
             let is_last = following.clone().next().is_none();
             let (tail, resume) =
                 if is_last { (text::VALUE_END, None) } else { (text::LINE_END, Some(resume(following))) };
@@ -52,11 +54,23 @@ pub(super) fn execute<M: Mode, P: Placement>(
             tx.extend_from_slice(if request.ends_badly { text::BAD_FORMAT } else { text::END });
             return Outcome::Done.into();
         }
-        if tx.len() - start >= SLICE_BYTES || *requests_left == 0 {
-            let resume = resume(keys);
-            return Executed { outcome: Outcome::Paused(resume), unread_bytes: resume.unread_bytes() };
+        if *requests_left == 0 {
+            return pause(resume(keys));
         }
     }
+}
+
+/// Goes on later.
+fn pause<M: Mode>(resume: Resume) -> Executed<M> {
+    Executed { outcome: Outcome::Paused(resume), unread_bytes: resume.unread_bytes() }
+}
+
+/// Why the replies to a group of keys stop before its end.
+enum Stop<M: Mode> {
+    /// The value of the last key is to be sent from its item.
+    Pinned(Pinned<M>),
+    /// There is no room for more, and there are more keys.
+    Full,
 }
 
 /// What holds for all keys of a line.
@@ -66,14 +80,15 @@ struct Line<'a> {
 }
 
 impl Line<'_> {
-    /// Appends the replies to a group of keys, up to one whose value is to be sent from its item: that item, and
-    /// the keys that follow it. Of a line that ends badly the items are only accessed.
+    /// Appends the replies to a group of keys, up to one behind which it has to stop: why, and the keys that follow.
+    /// Of a line that ends badly the items are only accessed.
     fn answer<'a, M: Mode, P: Placement>(
         &self,
         cx: &mut Context<'_, M, P>,
         group: &[Wanted<'a>],
         tx: &mut Vec<u8>,
-    ) -> Option<(Pinned<M>, Keys<'a>)> {
+    ) -> Option<(Stop<M>, Keys<'a>)> {
+        let replies_bytes_max = cx.admin.replies_bytes_max();
         for wanted in group {
             let start = tx.len();
             let found = get::find(cx, wanted.lookup, wanted.key, self.request.touch, self.with_cas, tx);
@@ -84,7 +99,10 @@ impl Line<'_> {
             match found {
                 Found::Missing => {}
                 Found::Copied => tx.extend_from_slice(text::LINE_END),
-                Found::Pinned(item) => return Some((item, wanted.following)),
+                Found::Pinned(item) => return Some((Stop::Pinned(item), wanted.following)),
+            }
+            if tx.len() >= replies_bytes_max && wanted.following.clone().next().is_some() {
+                return Some((Stop::Full, wanted.following));
             }
         }
         None

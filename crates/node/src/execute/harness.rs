@@ -5,16 +5,17 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use minos_base::{Clock, Seconds, SizeClass};
+use minos_base::{Clock, Seconds, SizeClass, limits::SLICE_BYTES};
 use minos_command::StatsGroup;
 use minos_engine::{Engine, Mode, StoreConfig};
-use minos_proto::memcache::{Limits, Parsed, Resume, parse, parse_resumed};
+use minos_proto::memcache::{Limits, Parsed, Resume, parse, parse_resumed, text};
 use minos_sched::WorkerId;
 
 use crate::counters::{Counters, Totals};
 use crate::execute::{
     Admin, Context, LargeReply, LargeStore, Lookup, Outcome, Placement, execute, flush_if_due,
 };
+use crate::receiving::{ReceivePermit, Receiving};
 use crate::visit::VISIT_REQUESTS_MAX;
 
 /// Serves values up to a class, and counts what it is asked about.
@@ -44,6 +45,7 @@ pub(crate) struct Desk {
     baseline: RefCell<Totals>,
     flush_due_s: AtomicU32,
     allows_shutdown: Cell<bool>,
+    receiving: Arc<Receiving>,
 }
 
 impl Admin for Desk {
@@ -71,6 +73,14 @@ impl Admin for Desk {
 
     fn allows_shutdown(&self) -> bool {
         self.allows_shutdown.get()
+    }
+
+    fn replies_bytes_max(&self) -> usize {
+        SLICE_BYTES
+    }
+
+    fn admit(&self, bytes: u64) -> Option<ReceivePermit> {
+        self.receiving.admit(bytes)
     }
 }
 
@@ -120,6 +130,7 @@ impl<M: Mode> Session<M> {
             baseline: RefCell::default(),
             flush_due_s: AtomicU32::new(0),
             allows_shutdown: Cell::new(false),
+            receiving: Arc::new(Receiving::new(u64::MAX)),
         };
         Self {
             store,
@@ -223,6 +234,7 @@ impl<M: Mode> Session<M> {
     fn follow(&mut self, outcome: Outcome<M>, consumed: usize) -> (usize, bool) {
         match outcome {
             Outcome::Done => {}
+            Outcome::ListConnections => self.output.extend_from_slice(text::END),
             Outcome::SendLarge(reply) => self.deliver(*reply),
             Outcome::ReceiveLarge(store) => self.waiting = Waiting::Value(store, 0),
             Outcome::FinishLarge(store) => self.finish(*store),

@@ -5,6 +5,7 @@ use minos_engine::{Mode, Pinned, Reservation};
 use minos_proto::memcache::{MetaFlags, Reply, Resume, text};
 
 use super::{Context, store};
+use crate::receiving::ReceivePermit;
 use store::Operation;
 
 /// A value that is sent from its item, which stays as it is for so long.
@@ -52,6 +53,8 @@ pub(crate) struct LargeStore<M: Mode> {
     operation: Operation,
     reply: OwnedReply,
     class: SizeClass,
+    /// Its part of the memory for values that are still arriving, if it is one.
+    _permit: Option<ReceivePermit>,
 }
 
 /// A [`Reply`] that borrows from nothing.
@@ -87,7 +90,12 @@ impl<M: Mode> LargeStore<M> {
         class: SizeClass,
     ) -> Self {
         let reply = OwnedReply::new(reply);
-        Self { reservation, line_end: [0; 2], hash, key: key.into(), operation, reply, class }
+        Self { reservation, line_end: [0; 2], hash, key: key.into(), operation, reply, class, _permit: None }
+    }
+
+    /// The same, of a value that is still arriving.
+    pub(super) fn with_permit(self, permit: Option<ReceivePermit>) -> Self {
+        Self { _permit: permit, ..self }
     }
 
     /// The class of the item, by which it finds the worker that receives it.

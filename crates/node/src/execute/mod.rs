@@ -35,6 +35,7 @@ use minos_proto::memcache::{Command, Reply, compose, text};
 use minos_sched::WorkerId;
 
 use crate::counters::{Counters, Totals};
+use crate::receiving::ReceivePermit;
 
 // What the commands of every protocol come down to.
 pub(crate) use arithmetic::{Counted, Failure, count};
@@ -84,6 +85,12 @@ pub(crate) trait Admin {
 
     /// Whether a client may end the server.
     fn allows_shutdown(&self) -> bool;
+
+    /// Bytes of replies after which they are to be sent.
+    fn replies_bytes_max(&self) -> usize;
+
+    /// Memory for a value of `bytes` that is still arriving, unless too many are on their way.
+    fn admit(&self, bytes: u64) -> Option<ReceivePermit>;
 }
 
 /// What a worker lends to the execution of one command after the other.
@@ -194,6 +201,7 @@ fn administrate<M: Mode, P>(
     let is_silent = command.reply.is_silent();
     let reply = match command.request {
         Request::FlushAll { delay } => flush::execute(cx, delay),
+        Request::Stats(StatsGroup::Connections) => return Outcome::ListConnections.into(),
         Request::Stats(group) => {
             stats::execute(cx, group, tx);
             text::NOTHING

@@ -39,6 +39,8 @@ pub(crate) enum Outcome<M: Mode> {
         /// How many they are, arrived or not.
         swallow: u64,
     },
+    /// What connections there are is to be told, in pieces.
+    ListConnections,
     /// The connection is to be closed when the transmit buffer is sent.
     Quit,
     /// The server is to end.

@@ -221,11 +221,20 @@ impl Large<'_> {
     /// Sets memory aside for the value.
     fn execute<M: Mode, P>(&self, cx: &Context<'_, M, P>, value: Value<'_>, tx: &mut Vec<u8>) -> Executed<M> {
         let value_bytes = value.bytes();
+        let mut permit = None;
+        if matches!(value, Value::Pending { .. }) {
+            // How long it takes to arrive is the client's affair; how much others do without meanwhile is not.
+            permit = cx.admin.admit(value_bytes);
+            if permit.is_none() {
+                return self.refuse(cx, value, tx);
+            }
+        }
         let Ok(reservation) = cx.store.reserve(self.hash, self.key, value_bytes) else {
             return self.refuse(cx, value, tx);
         };
         let mut store =
-            LargeStore::new(reservation, self.hash, self.key, self.operation, self.reply, self.class);
+            LargeStore::new(reservation, self.hash, self.key, self.operation, self.reply, self.class)
+                .with_permit(permit);
         match value {
             // A part of a value is copied in any case, and it is short as a rule.
             Value::Whole(part) if self.operation.joins() => {

@@ -2,13 +2,14 @@
 
 use std::fmt::Display;
 
-use minos_base::{Seconds, SizeClass};
+use minos_base::{Seconds, SizeClass, limits::SLICE_BYTES};
 use minos_command::StatsGroup;
 use minos_sched::WorkerId;
 
 use crate::{
     counters::Totals,
     execute::{Admin, Placement},
+    receiving::ReceivePermit,
 };
 
 /// Where there is no server to ask.
@@ -29,6 +30,14 @@ impl Admin for Nobody {
 
     fn allows_shutdown(&self) -> bool {
         false
+    }
+
+    fn replies_bytes_max(&self) -> usize {
+        SLICE_BYTES
+    }
+
+    fn admit(&self, _bytes: u64) -> Option<ReceivePermit> {
+        None
     }
 }
 
