@@ -4,8 +4,8 @@
 //! numbers the session knows whether the operation is new, under way or done, and how it ended: a retry is
 //! answered and not executed again. Sealed datagrams also need a session, which remembers their numbers.
 //!
-//! The table is bounded, and a new session takes the place of the least recently used one that has nothing under
-//! way. A session that is not known any more is never guessed at: whoever asks learns that nothing was executed
+//! The table is bounded, and a new session takes the place of a little used one that has nothing under way: the least
+//! recently used of an address that has its share, or of a few that were not looked at for longest. A session that is not known any more is never guessed at: whoever asks learns that nothing was executed
 //! now. Any worker may take a retry, so a session is behind a lock, one of [`SHARDS`], for a few instructions.
 
 mod table;
@@ -161,6 +161,8 @@ pub struct SessionTotals {
     pub too_old: u64,
     /// Datagrams refused as replayed.
     pub replayed: u64,
+    /// Sessions looked at to open others.
+    pub looks: u64,
 }
 
 /// All sessions of a server. Workers share one; clones are the same.

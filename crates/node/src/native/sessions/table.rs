@@ -1,6 +1,7 @@
 //! The bounded table of all sessions: who gets in, and who has to go for it.
 
 use std::{
+    collections::{HashMap, VecDeque},
     net::{IpAddr, SocketAddr},
     sync::atomic::AtomicBool,
     time::Instant,
@@ -14,8 +15,12 @@ use super::{
     SessionsConfig, window::OnceWindow,
 };
 
-/// Looks at the table before opening is given up because all that was found idle is in use again.
+/// Attempts to find room before opening is given up because what was looked at is in use.
 const OPEN_TRIES: u32 = 4;
+
+/// Sessions of a full table that an attempt looks at: the least recently used of them makes room. All of a small
+/// table, and of a large one those that were not looked at for longest, so that opening takes constant time.
+pub(super) const LOOKS_MAX: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Table {
@@ -24,9 +29,23 @@ pub(super) struct Table {
     pub(super) is_forgetful: AtomicBool,
     /// Makes identities that nobody can guess.
     identities: SipHasher24,
-    /// Held while a session is opened, around the locks of shards; and how many were opened.
-    opening: SpinLock<u64>,
+    /// Held while a session is opened, around the locks of shards.
+    opening: SpinLock<Opening>,
     shards: Box<[SpinLock<Shard>]>,
+}
+
+/// Which slots have sessions, and whose.
+#[derive(Debug, Default)]
+struct Opening {
+    /// Sessions opened so far.
+    opened: u64,
+    /// Slots in use, the one that was looked at last at the back. Sessions are replaced and never closed, so that
+    /// free slots are those from its length on.
+    order: VecDeque<usize>,
+    /// The slots of each address.
+    owned: HashMap<IpAddr, Vec<usize>>,
+    /// Sessions looked at so far.
+    looks: u64,
 }
 
 #[derive(Debug, Default)]
@@ -59,7 +78,7 @@ impl Table {
             config,
             is_forgetful: AtomicBool::new(false),
             identities: SipHasher24::new_with_key(key),
-            opening: SpinLock::new(0),
+            opening: SpinLock::new(Opening::default()),
             shards: (0..SHARDS).map(shard).collect(),
         }
     }
@@ -68,14 +87,16 @@ impl Table {
     pub(super) fn open(&self, peer: SocketAddr, nonce: u64, now: Instant) -> Result<u64, SessionsBusy> {
         let mut opening = self.opening.lock();
         for _ in 0..OPEN_TRIES {
-            let slot = match self.survey(peer, nonce).choose(self.config.per_address_max) {
+            let slot = match self.choose(&mut opening, peer, nonce) {
                 Some(Choice::Twin(id)) => return Ok(id),
                 Some(Choice::Slot(slot)) => slot,
-                None => break,
+                None => continue,
             };
-            *opening += 1;
-            let id = self.identity(*opening, slot);
-            if self.put(slot, Box::new(Session::new(id, peer, nonce, now))) {
+            opening.opened += 1;
+            let id = self.identity(opening.opened, slot);
+            if let Ok(evicted) = self.put(slot, Box::new(Session::new(id, peer, nonce, now))) {
+                opening.disown(evicted, slot);
+                opening.own(peer, slot);
                 return Ok(id);
             }
         }
@@ -90,7 +111,7 @@ impl Table {
 
     /// What happened so far.
     pub(super) fn totals(&self) -> SessionTotals {
-        let mut sum = SessionTotals::default();
+        let mut sum = SessionTotals { looks: self.opening.lock().looks, ..SessionTotals::default() };
         for shard in &self.shards {
             sum.add(&shard.lock());
         }
@@ -102,33 +123,93 @@ impl Table {
         random.max(1) << SLOT_BITS | slot as u64
     }
 
-    /// Looks at all sessions, a shard at a time.
-    fn survey(&self, peer: SocketAddr, nonce: u64) -> Survey {
-        let mut survey = Survey::default();
-        for (number, shard) in self.shards.iter().enumerate() {
-            for (place, session) in shard.lock().places.iter().enumerate() {
-                survey.look(place * SHARDS + number, session.as_deref(), peer, nonce);
+    /// The session that was opened for `nonce` before, or where a new one may go.
+    fn choose(&self, opening: &mut Opening, peer: SocketAddr, nonce: u64) -> Option<Choice> {
+        let own = opening.owned.get(&address_of(peer)).map_or(&[][..], Vec::as_slice);
+        opening.looks += own.len() as u64;
+        let mut oldest = None;
+        for &slot in own {
+            let Some(seen) = self.look(slot) else { continue };
+            if (seen.peer, seen.nonce) == (peer, nonce) {
+                return Some(Choice::Twin(seen.id));
             }
+            oldest = older(oldest, seen.idle_since, slot);
         }
-        survey
+        let has_share = own.len() >= self.config.per_address_max;
+        if !has_share && opening.order.len() < self.config.sessions_max {
+            let slot = opening.order.len();
+            opening.order.push_back(slot);
+            return Some(Choice::Slot(slot));
+        }
+        let oldest = if has_share { oldest } else { self.oldest(opening) };
+        oldest.map(|(_, slot)| Choice::Slot(slot))
     }
 
-    /// Puts `session` where none is or an idle one; false if that is not idle any more.
-    fn put(&self, slot: usize, session: Box<Session>) -> bool {
+    /// The least recently used idle session among those that were not looked at for longest.
+    fn oldest(&self, opening: &mut Opening) -> Option<(Instant, usize)> {
+        let mut oldest = None;
+        for _ in 0..opening.order.len().min(LOOKS_MAX) {
+            let Some(slot) = opening.order.pop_front() else { break };
+            opening.order.push_back(slot);
+            opening.looks += 1;
+            oldest = older(oldest, self.look(slot).and_then(|seen| seen.idle_since), slot);
+        }
+        oldest
+    }
+
+    fn look(&self, slot: usize) -> Option<Seen> {
+        let shard = self.shards[slot % SHARDS].lock();
+        let session = shard.places[slot / SHARDS].as_deref()?;
+        let idle_since = (session.in_progress == 0).then_some(session.used);
+        Some(Seen { id: session.id, peer: session.peer, nonce: session.nonce, idle_since })
+    }
+
+    /// Puts `session` where none is or an idle one, whose client is returned; an error if it is not idle any more.
+    fn put(&self, slot: usize, session: Box<Session>) -> Result<Option<SocketAddr>, SessionsBusy> {
         let mut shard = self.shards[slot % SHARDS].lock();
         let Shard { places, totals } = &mut *shard;
         let place = &mut places[slot / SHARDS];
         if place.as_ref().is_some_and(|old| old.in_progress > 0) {
-            return false;
+            return Err(SessionsBusy);
         }
         let evicted = place.replace(session);
         totals.opened += 1;
         totals.evicted += u64::from(evicted.is_some());
         // Its memory is given back when the lock is open again.
         drop(shard);
-        drop(evicted);
-        true
+        Ok(evicted.map(|session| session.peer))
     }
+}
+
+impl Opening {
+    fn own(&mut self, peer: SocketAddr, slot: usize) {
+        self.owned.entry(address_of(peer)).or_default().push(slot);
+    }
+
+    fn disown(&mut self, peer: Option<SocketAddr>, slot: usize) {
+        let Some(address) = peer.map(address_of) else { return };
+        let Some(slots) = self.owned.get_mut(&address) else { return };
+        slots.retain(|&other| other != slot);
+        if slots.is_empty() {
+            self.owned.remove(&address);
+        }
+    }
+}
+
+/// What opening must know of a session.
+struct Seen {
+    id: u64,
+    peer: SocketAddr,
+    nonce: u64,
+    /// When it was last used, unless an operation is under way.
+    idle_since: Option<Instant>,
+}
+
+enum Choice {
+    /// It was opened already.
+    Twin(u64),
+    /// Empty, or with an idle session.
+    Slot(usize),
 }
 
 impl Session {
@@ -159,62 +240,13 @@ impl Shard {
     }
 }
 
-/// Where a new session may go, as far as one has looked.
-#[derive(Debug, Default)]
-struct Survey {
-    twin: Option<u64>,
-    free: Option<usize>,
-    /// Sessions of the same address.
-    own: usize,
-    /// The least recently used idle one, and that of the same address.
-    oldest: Option<(Instant, usize)>,
-    own_oldest: Option<(Instant, usize)>,
-}
-
-enum Choice {
-    /// It was opened already.
-    Twin(u64),
-    /// Empty, or with an idle session.
-    Slot(usize),
-}
-
-impl Survey {
-    fn look(&mut self, slot: usize, session: Option<&Session>, peer: SocketAddr, nonce: u64) {
-        let Some(session) = session else {
-            self.free = self.free.or(Some(slot));
-            return;
-        };
-        if session.peer == peer && session.nonce == nonce {
-            self.twin = Some(session.id);
-        }
-        let is_own = address_of(session.peer) == address_of(peer);
-        self.own += usize::from(is_own);
-        if session.in_progress == 0 {
-            let candidate = Some((session.used, slot));
-            self.oldest = older(self.oldest, candidate);
-            self.own_oldest = if is_own { older(self.own_oldest, candidate) } else { self.own_oldest };
-        }
-    }
-
-    fn choose(&self, per_address_max: usize) -> Option<Choice> {
-        if let Some(id) = self.twin {
-            return Some(Choice::Twin(id));
-        }
-        let slot = if self.own >= per_address_max {
-            self.own_oldest.map(|(_, slot)| slot)
-        } else {
-            self.free.or(self.oldest.map(|(_, slot)| slot))
-        };
-        slot.map(Choice::Slot)
-    }
-}
-
 fn address_of(peer: SocketAddr) -> IpAddr {
     peer.ip().to_canonical()
 }
 
-fn older(one: Option<(Instant, usize)>, other: Option<(Instant, usize)>) -> Option<(Instant, usize)> {
-    one.into_iter().chain(other).min()
+/// The one of two idle sessions that was not used for longer.
+fn older(one: Option<(Instant, usize)>, since: Option<Instant>, slot: usize) -> Option<(Instant, usize)> {
+    one.into_iter().chain(since.map(|since| (since, slot))).min()
 }
 
 impl SessionTotals {

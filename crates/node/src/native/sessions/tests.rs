@@ -10,7 +10,7 @@ use rand::RngExt as _;
 
 use minos_sync::SpinLock;
 
-use super::{window::OnceWindow, *};
+use super::{table::LOOKS_MAX, window::OnceWindow, *};
 
 fn peer(text: &str) -> SocketAddr {
     text.parse().unwrap()
@@ -180,6 +180,39 @@ fn an_address_takes_room_only_from_itself_when_it_has_its_share() {
     // The same address, as a socket for both families shows it.
     sessions.open(peer("[::ffff:10.0.0.1]:9"), 0, now).unwrap();
     assert_eq!(sessions.totals().open, 5);
+}
+
+#[test]
+fn opening_takes_no_more_steps_in_a_full_large_table_than_in_a_small_one() {
+    let full = 1 << 13;
+    let (sessions, start) = (sessions(full as usize, 4), Instant::now());
+    let at = |step: u32| start + Duration::from_micros(u64::from(step));
+    let open = |step: u32| {
+        let address = std::net::Ipv4Addr::from_bits(0x0a00_0000 + step / 4);
+        sessions.open(SocketAddr::from((address, 1)), u64::from(step), at(step)).unwrap()
+    };
+    let ids: Vec<u64> = (0..full).map(open).collect();
+    let before = sessions.totals().looks;
+    for step in full..2 * full {
+        open(step);
+    }
+    let looks = sessions.totals().looks - before;
+    assert!(looks <= u64::from(full) * (LOOKS_MAX as u64 + 4), "{looks}");
+    assert_eq!((sessions.totals().open, sessions.totals().evicted), (u64::from(full), u64::from(full)));
+    assert!(ids.iter().all(|&id| !sessions.is_known(id)), "those that were not used for longest have gone");
+}
+
+#[test]
+fn a_session_in_use_stays_in_a_full_table() {
+    let (sessions, start) = (sessions(1000, 4), Instant::now());
+    let at = |step: u64| start + Duration::from_millis(step);
+    let kept = sessions.open(peer("10.0.0.1:1"), 0, start).unwrap();
+    for step in 0..5000 {
+        drop(execute(sessions.begin(kept, step as u32, at(step))));
+        let address = std::net::Ipv4Addr::from_bits(0x0a01_0000 + step as u32);
+        sessions.open(SocketAddr::from((address, 1)), 0, at(step)).unwrap();
+    }
+    assert!(sessions.is_known(kept));
 }
 
 #[test]
