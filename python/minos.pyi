@@ -65,7 +65,7 @@ class Client:
         """Connects to the server at "minos://HOST:PORT" or "HOST:PORT", which must answer.
 
         timeout is how long an operation may take, retries included; for a large value, how long it may stand still.
-        secret is what the server was given by --native-secret-file. With all_writes_once the server executes every
+        secret is a line of what the server was given by --native-secret-file, as `minos secret` prints it. With all_writes_once the server executes every
         write exactly once, and not only those that a second execution would make wrong.
         """
     def __enter__(self) -> "Client": ...

@@ -20,10 +20,10 @@ use libfuzzer_sys::fuzz_target;
 use minos_base::{Clock, SizeClass, hash_key};
 use minos_engine::{Engine, StoreConfig, StoreMode};
 use minos_node::{
-    config::{NativeConfig, Secret},
+    config::NativeConfig,
     native::{Job, NativeSetting, NativeShared, NativeWorker, SizeLimit, Turn},
 };
-use minos_proto::native::{SealKey, Welcome};
+use minos_proto::native::{SealKeys, Welcome};
 use minos_sched::WorkerId;
 
 use script::{Script, Step, client};
@@ -31,7 +31,12 @@ use wire::Wire;
 
 const WORKERS: u16 = 2;
 const VALUE_BYTES_MAX: u64 = 64 << 10;
-const SECRET: &[u8] = b"a secret of enough bytes";
+const SECRET: &str = "7:00112233445566778899aabbccddeeff0123456789abcdeffedcba9876543210";
+
+/// The keys of the secret.
+fn keys() -> SealKeys {
+    SealKeys::of(&SECRET.parse().expect("a secret"))
+}
 
 fuzz_target!(|input: &[u8]| {
     let [options, input @ ..] = input else { return };
@@ -57,7 +62,7 @@ struct Site {
     workers: Vec<NativeWorker<'static, StoreMode>>,
     placement: SizeLimit,
     now: Instant,
-    seal: Option<SealKey>,
+    seal: Option<SealKeys>,
     known: Known,
 }
 
@@ -70,7 +75,7 @@ impl Site {
         let now = Instant::now();
         let is_sealed = options & 1 == 1;
         let config = NativeConfig {
-            secret: Secret::new(SECRET).filter(|_| is_sealed),
+            secrets: is_sealed.then(|| SECRET.parse().expect("a secret")).into_iter().collect(),
             window: 1 + u16::from(options >> 4),
             transfers_per_source: 2,
             ..NativeConfig::new(([127, 0, 0, 1], 7000).into())
@@ -90,7 +95,7 @@ impl Site {
             workers: (0..WORKERS).map(worker).collect(),
             placement: SizeLimit { class_max: SizeClass::of(100), large_worker },
             now,
-            seal: is_sealed.then(|| SealKey::from_secret(SECRET)),
+            seal: is_sealed.then(keys),
             known: Known::default(),
             shared,
             store,

@@ -11,6 +11,7 @@ mod ctl;
 mod demo;
 #[cfg(feature = "studies")]
 mod figures;
+mod secret;
 mod serve;
 #[cfg(feature = "studies")]
 mod sim;
@@ -44,6 +45,7 @@ enum Command {
     #[cfg(feature = "studies")]
     Figures(figures::FiguresArgs),
     Get(client::GetArgs),
+    Secret(secret::SecretArgs),
     Serve(Box<serve::ServeOptions>),
     Set(client::SetArgs),
     #[cfg(feature = "studies")]
@@ -65,6 +67,7 @@ fn main() -> ExitCode {
         #[cfg(feature = "studies")]
         Command::Figures(args) => figures::run(args),
         Command::Get(args) => return args.run(),
+        Command::Secret(args) => secret::run(args),
         Command::Set(args) => return args.run(),
         Command::Stats(args) => return args.run(),
         #[cfg(feature = "studies")]

@@ -217,18 +217,40 @@ fn every_way_to_direct_and_every_server_mode_works() {
     }
 }
 
+const SECRET: &str = "7:00112233445566778899aabbccddeeff0123456789abcdeffedcba9876543210";
+const OTHER_SECRET: &str = "8:102132435465768798a9bacbdcedfe0fefcdab89674523011032547698badcfe";
+
+#[test]
+fn a_secret_is_made_and_can_be_replaced() {
+    let make = |arguments: &[&str]| {
+        let output = Command::new(common::program()).arg("secret").args(arguments).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let line = String::from_utf8(output.stdout).unwrap();
+        line.parse::<minos_client::Secret>().unwrap()
+    };
+    let (old, new) = (make(&["--id", "1"]), make(&["--id", "2"]));
+    assert_eq!((old.id(), new.id()), (1, 2));
+    assert_ne!(make(&[]), make(&[]));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("secrets");
+    fs::write(&path, format!("{}\n{}\n", new.reveal(), old.reveal())).unwrap();
+    let native = Native::start(&[&format!("--native-secret-file={}", path.display())]);
+    native.client_with(Config::new().secret(&old)).put("a", "by the old one").unwrap();
+    let by_the_new_one = native.run(&["get", "a", "--secret-file", &path.display().to_string()]);
+    assert_eq!(by_the_new_one.stdout, b"by the old one\n");
+}
+
 #[test]
 fn a_secret_keeps_strangers_out() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("secret");
-    fs::write(&path, "a secret that is long enough for anybody\n").unwrap();
+    fs::write(&path, SECRET).unwrap();
     let native = Native::start(&[&format!("--native-secret-file={}", path.display())]);
-    let secret = b"a secret that is long enough for anybody";
-    let mut client = native.client_with(Config::new().secret(secret));
+    let mut client = native.client_with(Config::new().secret(&SECRET.parse().unwrap()));
     client.put("a", pattern(200_000)).unwrap();
     assert!(client.get("a").unwrap().unwrap().bytes == pattern(200_000));
     assert_eq!(client.incr_or_create("n", 1, 1, StoreOptions::new()), Ok(1));
-    for config in [Config::new(), Config::new().secret(b"another secret that is long enough")] {
+    for config in [Config::new(), Config::new().secret(&OTHER_SECRET.parse().unwrap())] {
         let refused = Client::connect(&native.address, config.timeout(Duration::from_secs(20)));
         assert_eq!(refused.err(), Some(Error::Secret));
     }

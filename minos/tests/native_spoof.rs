@@ -20,7 +20,7 @@ use minos_net::{
 };
 use minos_proto::native::{
     Composer, Detail, FRAGMENT_HEAD_BYTES, Flags, FragmentHead, FragmentRange, HEADER_BYTES,
-    HELLO_DATAGRAM_BYTES, Header, Hello, Kind, OpFlags, Opcode, Operation, Reason, SealKey, Status,
+    HELLO_DATAGRAM_BYTES, Header, Hello, Kind, OpFlags, Opcode, Operation, Reason, SealKey, SealKeys, Status,
     TAG_BYTES, Welcome, padded, push_ranges, replies,
 };
 use minos_testkit::Server;
@@ -30,7 +30,7 @@ use tempfile::TempDir;
 const LARGE: &str = "large";
 const SMALL: &str = "small";
 const LARGE_BYTES: usize = 500_000;
-const SECRET: &str = "known to few, but to more than one\n";
+const SECRET: &str = "7:00112233445566778899aabbccddeeff0123456789abcdeffedcba9876543210";
 /// What a datagram may have at most in these tests.
 const DATAGRAM_BYTES: usize = 1448;
 /// Sent between two waits for the server, so that no buffer overflows.
@@ -231,7 +231,7 @@ fn fragment(cookie: u64) -> Vec<u8> {
 fn with_false_tag(mut datagram: Vec<u8>) -> Vec<u8> {
     let length = datagram.len() + TAG_BYTES;
     datagram.resize(length, 0xa5);
-    datagram[4] |= Flags::SEALED.0 as u8;
+    datagram[4] |= Flags::SEALED.0;
     datagram[8..10].copy_from_slice(&(length as u16).to_le_bytes());
     datagram
 }
@@ -308,7 +308,7 @@ fn who_does_not_know_the_secret_gains_nothing() {
     let (_server, address) = server(&[&format!("--native-secret-file={}", path.display())]);
     let mut source = Source::new(address);
     // Only what asks whether the server has come so far is sealed.
-    source.key = Some(SealKey::from_secret(SECRET.trim_end().as_bytes()));
+    source.key = Some(SealKeys::of(&SECRET.parse().unwrap()).to_server);
     let Welcome { cookie, direction_seed, .. } = source.wait();
     for (what, datagram) in requests(cookie, direction_seed) {
         source.send(format!("sealed {what}"), with_false_tag(datagram.clone()));
@@ -346,7 +346,7 @@ fn a_cookie_opens_what_was_closed() {
 fn hellos_gain_nothing_however_long_they_are() {
     let (_server, address) = server(&[]);
     let mut source = Source::new(address);
-    for flags in [Flags::NONE, Flags::OPEN, Flags(u16::MAX).without(Flags::SEALED), Flags(u16::MAX)] {
+    for flags in [Flags::NONE, Flags::OPEN, Flags(u8::MAX).without(Flags::SEALED), Flags(u8::MAX)] {
         for datagram_bytes_max in [0, 512, u16::MAX] {
             let mut whole = hello(Header::of(Kind::Hello), datagram_bytes_max, None);
             assert_eq!(whole.len(), HELLO_DATAGRAM_BYTES);

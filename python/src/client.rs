@@ -88,7 +88,7 @@ impl Client {
         let once_for = if all_writes_once { OnceFor::AllWrites } else { OnceFor::NotIdempotent };
         let mut config = Config::new().timeout(duration(timeout)?).once_for(once_for);
         if let Some(secret) = &secret {
-            config = config.secret(secret.as_ref());
+            config = config.secret_text(secret.as_ref()).map_err(raised)?;
         }
         if let Some(bytes) = value_bytes_max {
             config = config.value_bytes_max(bytes);

@@ -131,14 +131,17 @@ def test_a_closed_client_says_so(server):
 
 def test_a_secret_is_asked_for(start, tmp_path):
     secret = tmp_path / "secret"
-    secret.write_text("0123456789abcdef\n")
+    known = "7:00112233445566778899aabbccddeeff0123456789abcdeffedcba9876543210"
+    secret.write_text(known + "\n")
     server = start("--native-secret-file", str(secret))
-    with server.client(secret="0123456789abcdef") as client:
+    with server.client(secret=known) as client:
         client.set("a", "b")
         assert client.incr("sealed", initial=1) == 1
         assert client.get("a") == b"b"
     with pytest.raises(minos.Error):
-        minos.Client(server.address, secret="fedcba9876543210", timeout=2.0)
+        minos.Client(server.address, secret=known.replace("7:", "8:"), timeout=2.0)
+    with pytest.raises(ValueError):
+        minos.Client(server.address, secret="correct horse battery staple")
 
 
 def test_options_are_taken(start):

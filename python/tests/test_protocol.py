@@ -7,7 +7,7 @@ import pytest
 
 from plain import CREATE, GET, INCR, NOT_FOUND, OK, ONCE, PUT, STATS, Plain
 
-SECRET = "0123456789abcdef"
+SECRET = "7:00112233445566778899aabbccddeeff0123456789abcdeffedcba9876543210"
 
 
 @pytest.fixture(params=["plain", "sealed", "single port", "small datagrams"])
@@ -24,7 +24,7 @@ def plain(request, start, tmp_path):
     is_sealed = request.param == "sealed"
     # It answers once this one has connected.
     server.client(**(dict(secret=SECRET) if is_sealed else {})).close()
-    plain = Plain(int(server.address.rsplit(":")[-1]), SECRET.encode() if is_sealed else b"")
+    plain = Plain(int(server.address.rsplit(":")[-1]), SECRET if is_sealed else "")
     yield plain
     plain.close()
 

@@ -96,7 +96,8 @@ void minos_options_free(minos_options *options);
 /* How long an operation may take, retries included; for a large value, how long it may stand still. Default 2000. */
 minos_status minos_options_timeout_ms(minos_options *options, uint64_t timeout_ms);
 
-/* A secret shared with the server: datagrams carry a tag then. Nothing is encrypted. Default none. */
+/* A secret shared with the server, as `minos secret` prints it: datagrams carry a tag then. Nothing is encrypted.
+   Default none. */
 minos_status minos_options_secret(minos_options *options, const void *secret, size_t length);
 
 /* Largest value to accept. Default 64 MiB. */

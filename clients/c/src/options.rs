@@ -71,7 +71,7 @@ pub unsafe extern "C" fn minos_options_secret(
 ) -> Status {
     let with_secret = |config: Config| {
         // SAFETY: the caller lends `length` bytes.
-        Ok(config.secret(unsafe { bytes(secret, length, "secret") }?))
+        Ok(config.secret_text(unsafe { bytes(secret, length, "secret") }?)?)
     };
     // SAFETY: the same contract.
     unsafe { change(options, with_secret) }

@@ -122,6 +122,8 @@ static void check_arguments(minos_client *client) {
     CHECK(strcmp(minos_status_text(MINOS_BUSY), minos_status_text(-12345)) != 0);
 }
 
+static const char SECRET[] = "7:00112233445566778899aabbccddeeff0123456789abcdeffedcba9876543210";
+
 static void check_options(void) {
     minos_options *options = minos_options_new();
     minos_client *client = NULL;
@@ -133,7 +135,8 @@ static void check_options(void) {
     CHECK(minos_options_in_flight_max(options, 8) == MINOS_OK);
     CHECK(minos_options_all_writes_once(options, true) == MINOS_OK);
     CHECK(minos_options_secret(options, NULL, 1) == MINOS_ARGUMENT);
-    CHECK(minos_options_secret(options, "0123456789abcdef", 16) == MINOS_OK);
+    CHECK(minos_options_secret(options, "0123456789abcdef", 16) == MINOS_OPTION);
+    CHECK(minos_options_secret(options, SECRET, strlen(SECRET)) == MINOS_OK);
     /* Nobody listens there. */
     CHECK(minos_connect("127.0.0.1:9", options, &client) < 0 && client == NULL);
     minos_options_free(options);

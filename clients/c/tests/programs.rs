@@ -10,7 +10,7 @@ use std::{
 use minos_testkit::Server;
 use tempfile::TempDir;
 
-const SECRET: &str = "0123456789abcdef";
+const SECRET: &str = "7:00112233445566778899aabbccddeeff0123456789abcdeffedcba9876543210";
 
 /// What the system's libraries are that Rust's standard library needs.
 const STATIC_NEEDS: [&str; 3] = ["-lpthread", "-ldl", "-lm"];

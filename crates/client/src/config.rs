@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use minos_proto::native::{DATAGRAM_BYTES_DEFAULT, DATAGRAM_BYTES_MAX, DATAGRAM_BYTES_MIN, SealKey};
+use minos_proto::native::{
+    DATAGRAM_BYTES_DEFAULT, DATAGRAM_BYTES_MAX, DATAGRAM_BYTES_MIN, SealKey, SealKeys, Secret,
+};
 
 use crate::Error;
 
@@ -61,7 +63,7 @@ pub struct Config {
     pub(crate) batch_delay: Duration,
     pub(crate) queue_by: QueueBy,
     pub(crate) once_for: OnceFor,
-    pub(crate) secret: Option<SealKey>,
+    pub(crate) secret: Option<SealKeys>,
 }
 
 impl Default for Config {
@@ -164,11 +166,26 @@ impl Config {
         Self { once_for, ..self }
     }
 
-    /// A secret shared with the server, of any length: every datagram carries a tag then that shows that the
-    /// sender knows it. Nothing is encrypted. Default none.
+    /// A secret shared with the server, as `minos secret` prints it: every datagram carries a tag then that shows
+    /// that the sender knows it. Nothing is encrypted. Default none.
     #[must_use]
-    pub fn secret(self, secret: &[u8]) -> Self {
-        Self { secret: Some(SealKey::from_secret(secret)), ..self }
+    pub fn secret(self, secret: &Secret) -> Self {
+        Self { secret: Some(SealKeys::of(secret)), ..self }
+    }
+
+    /// [`Config::secret`] in its text form, for bindings to other languages.
+    ///
+    /// # Errors
+    /// [`Error::Option`]: that is no secret.
+    pub fn secret_text(self, text: &[u8]) -> Result<Self, Error> {
+        let secret: Option<Secret> = str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+        let secret = secret.ok_or(Error::Option("a secret is ID:HEX, as `minos secret` prints it"))?;
+        Ok(self.secret(&secret))
+    }
+
+    /// What datagrams to the server are sealed with.
+    pub(crate) fn seal(&self) -> Option<&SealKey> {
+        self.secret.as_ref().map(|keys| &keys.to_server)
     }
 
     /// Whether all options have values that can be.

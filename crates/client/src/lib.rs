@@ -44,5 +44,6 @@ mod wire;
 pub use address::{Address, DEFAULT_PORT};
 pub use config::{Config, OPERATIONS_MAX, OnceFor, QueueBy};
 pub use error::Error;
+pub use minos_proto::native::{BadSecret, Secret};
 pub use options::{Compared, StoreOptions};
 pub use request::{Outcome, Request, Value, Verb};

@@ -162,7 +162,7 @@ impl<M: Mode, P: Poller> Shared<M, P> {
         emit("native_transfer_memory", &side.core.transfer_bytes_max());
         emit("native_transfer_timeout_ms", &native.transfer_timeout.as_millis());
         emit("native_sessions", &native.sessions);
-        emit("native_sealed", &yes_or_no(native.secret.is_some()));
+        emit("native_sealed", &yes_or_no(!native.secrets.is_empty()));
         emit("native_receive_buffer", &native.receive_buffer_bytes);
     }
 

@@ -204,7 +204,7 @@ macro_rules! choice {
 // Behind the macro that it uses.
 mod native;
 
-pub use native::{AccessAdvice, NativeConfig, SESSIONS_PER_SOURCE, Secret, TRANSFERS_PER_WORKER};
+pub use native::{AccessAdvice, NativeConfig, SESSIONS_PER_SOURCE, TRANSFERS_PER_WORKER};
 
 /// A discipline and what it is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -68,7 +68,7 @@ impl Ports {
             receive_buffer = port.receive_buffer_bytes(),
             send_buffer = port.send_buffer_bytes(),
             datagram = config.datagram_bytes,
-            sealed = config.secret.is_some(),
+            sealed = !config.secrets.is_empty(),
             "native protocol"
         );
         if port.receive_buffer_bytes() < config.receive_buffer_bytes / 2 {

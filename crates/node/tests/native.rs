@@ -7,9 +7,9 @@ use std::{net::SocketAddr, sync::Arc, thread, time::Duration};
 use minos_engine::{CacheMode, Engine, Mode, StoreConfig, StoreMode};
 use minos_node::{
     Server, ServerConfig,
-    config::{IoMode, NativeConfig, PollMode, Secret},
+    config::{IoMode, NativeConfig, PollMode},
 };
-use minos_proto::native::{Detail, Flags, Grant, Kind, OpFlags, Opcode, Operation, SealKey, Status};
+use minos_proto::native::{Detail, Flags, Grant, Kind, OpFlags, Opcode, Operation, SealKeys, Secret, Status};
 use minos_sched::Threshold;
 use native_client::RawClient;
 
@@ -205,7 +205,9 @@ fn large_values_are_served_by_large_workers() {
 
 #[test]
 fn what_is_given_up_gives_its_memory_back() {
-    let native = NativeConfig { transfer_timeout: Duration::from_millis(50), ..native() };
+    let source_memory_bytes = Some(4 << 20);
+    let native =
+        NativeConfig { transfer_timeout: Duration::from_millis(50), source_memory_bytes, ..native() };
     let server = NativeServer::start::<StoreMode>(ServerConfig::new(2), native);
     let mut client = server.connect();
     let before = (server.used_bytes)();
@@ -282,11 +284,12 @@ fn a_stopping_server_sends_what_a_client_has_begun_to_read() {
 
 #[test]
 fn a_secret_seals_everything() {
-    let secret = b"a secret that nobody guesses";
-    let native = NativeConfig { secret: Secret::new(secret), ..native() };
+    let secret: Secret =
+        "7:00112233445566778899aabbccddeeff0123456789abcdeffedcba9876543210".parse().unwrap();
+    let native = NativeConfig { secrets: vec![secret.clone()], ..native() };
     let server = NativeServer::start::<StoreMode>(ServerConfig::new(2), native);
-    let key = SealKey::from_secret(secret);
-    let mut client = RawClient::connect(server.server.native_address().unwrap(), Some(key));
+    let keys = SealKeys::of(&secret);
+    let mut client = RawClient::connect(server.server.native_address().unwrap(), Some(keys));
     client.loses_one_in = 6;
     let value = pattern(200_000, 1);
     assert_eq!(client.store(Opcode::Put, b"key", &value).status, Status::Ok);

@@ -9,7 +9,7 @@ fn header(kind: Kind) -> impl Strategy<Value = Header> {
     let small = (any::<u16>(), any::<u16>(), any::<u32>());
     let large = (any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>());
     (small, large).prop_map(move |((flags, queue, geometry), (session, cookie, stamp, sequence))| {
-        let flags = Flags(flags).without(Flags::SEALED);
+        let flags = Flags(flags as u8).without(Flags::SEALED);
         Header { flags, queue, geometry, session, cookie, stamp, sequence, ..Header::of(kind) }
     })
 }
@@ -94,9 +94,14 @@ fn reply_record((status, request, value): &(u8, u32, Vec<u8>)) -> ReplyRecord<'_
     }
 }
 
+/// The keys of a secret that differs in its bytes, too, with its id.
+fn keys(id: u8) -> SealKeys {
+    SealKeys::of(&Secret::new(id, std::array::from_fn(|at| id ^ (at as u8) << 3)).unwrap())
+}
+
 /// Reads everything that can be read of any bytes.
 fn read_all(datagram: &[u8]) {
-    SealKey::from_secret(b"x").verify(datagram);
+    keys(7).to_server.verify(datagram);
     refusal_of(datagram, Reason::Malformed, 1);
     version_of(datagram);
     let Ok(header) = Header::parse(datagram) else { return };
@@ -193,7 +198,7 @@ proptest! {
         header in header(Kind::Request), operations_in in prop::collection::vec(owned(), 1..4),
         bit in any::<prop::sample::Index>(), padding_bytes in 0usize..40,
     ) {
-        let key = SealKey::from_secret(b"correct horse");
+        let SealKeys { to_server: key, to_client } = keys(7);
         let header = Header { flags: header.flags | Flags::SEALED, ..header };
         let mut datagram = Vec::new();
         let mut composer = Composer::begin(&mut datagram, header, 1448);
@@ -206,7 +211,8 @@ proptest! {
         let parsed = Header::parse(&datagram).unwrap();
         prop_assert_eq!(operations(&datagram, &parsed).filter(Result::is_ok).count(), operations_in.len());
         prop_assert!(key.verify(&datagram));
-        prop_assert!(!SealKey::from_secret(b"battery staple").verify(&datagram));
+        prop_assert!(!to_client.verify(&datagram), "nothing of one direction is of the other");
+        prop_assert!(!keys(8).to_server.verify(&datagram));
         let bit = bit.index(length * 8);
         datagram[bit / 8] ^= 1 << (bit % 8);
         prop_assert!(!key.verify(&datagram));
@@ -286,7 +292,14 @@ fn bodies_are_read_as_written() {
     let hello = Hello { nonce: 9, datagram_bytes_max: 1448, window: 32, version_max: 1 };
     assert_round_trip(hello, Hello::write, Hello::parse);
     assert_round_trip(welcome(), Welcome::write, Welcome::parse);
-    let grant = Grant { transfer: 1 << 40, value_bytes: 500_000, fragment_bytes: 1368, queue: 4, window: 32 };
+    let grant = Grant {
+        transfer: 1 << 40,
+        value_bytes: 500_000,
+        fragment_bytes: 1368,
+        queue: 4,
+        window: 32,
+        first_follows: false,
+    };
     assert_round_trip(grant, Grant::write, Grant::parse);
     let data =
         DataHead { request: 1, index: 1, value_bytes: 1368, cas: 77, item_flags: 4, fragment_bytes: 1000 };
@@ -406,8 +419,8 @@ fn numbers_of_codes_are_read_as_written() {
 
 #[test]
 fn a_hello_is_longer_than_its_answer() {
-    let hello = Hello { nonce: 9, datagram_bytes_max: 1448, window: 32, version_max: 1 };
-    let key = SealKey::from_secret(b"s");
+    let hello = Hello { nonce: 9, datagram_bytes_max: 1448, window: 32, version_max: 2 };
+    let key = keys(7).to_server;
     for (flags, key) in [(Flags::NONE, None), (Flags::SEALED | Flags::OPEN, Some(&key))] {
         let mut datagram = Vec::new();
         hello.compose(&mut datagram, Header { flags, cookie: 5, ..Header::of(Kind::Hello) }, key);

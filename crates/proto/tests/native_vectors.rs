@@ -6,9 +6,13 @@ use minos_base::hash_key;
 use minos_proto::native::*;
 
 const DIRECTION_SEED: u64 = 0x0123_4567_89ab_cdef;
-const SECRET: &[u8] = b"correct horse battery staple";
+const SECRET: &str = "7:00112233445566778899aabbccddeeff0123456789abcdeffedcba9876543210";
 const COOKIE: u64 = 0xc00c_1e00_c00c_1e00;
 const GEOMETRY: u32 = 0xbeef_05a8;
+
+fn keys() -> SealKeys {
+    SealKeys::of(&SECRET.parse().unwrap())
+}
 
 fn header(kind: Kind) -> Header {
     Header { stamp: 1_000_000, sequence: 7, ..Header::of(kind) }
@@ -23,7 +27,8 @@ fn composed(header: Header, push: impl FnOnce(&mut Composer<'_>) -> bool) -> Vec
     let mut out = Vec::new();
     let mut composer = Composer::begin(&mut out, header, DATAGRAM_BYTES_ETHERNET);
     assert!(push(&mut composer));
-    let key = SealKey::from_secret(SECRET);
+    let SealKeys { to_server, to_client } = keys();
+    let key = if header.kind.is_from_server() { to_client } else { to_server };
     composer.finish_with(header.is_sealed().then_some(&key));
     out
 }
@@ -76,6 +81,13 @@ fn put() -> Vec<u8> {
     })
 }
 
+fn sealed_reply() -> Vec<u8> {
+    let missing = ReplyRecord::bare(Opcode::Get, Status::NotFound, 1);
+    let (flags, session) = (Flags::SEALED, 0x5e55_1011);
+    let answer = Header { flags, session, queue: 2, geometry: GEOMETRY, ..header(Kind::Reply) };
+    composed(answer, |composer| composer.push_reply(&missing))
+}
+
 fn reply() -> Vec<u8> {
     let value = ReplyRecord {
         item_flags: 9,
@@ -108,6 +120,7 @@ fn vectors() -> BTreeMap<&'static str, Vec<u8>> {
         ("put", put()),
         ("reply", reply()),
         ("refusal", refusal()),
+        ("sealed reply", sealed_reply()),
         ("sealed", composed(sealed, |composer| composer.push_operation(&get(1, b"greeting")))),
     ])
 }
@@ -161,7 +174,8 @@ fn what_the_document_shows_is_read() {
         assert_eq!(usize::from(header.length), bytes.len(), "{name}");
         assert!(operations(&bytes, &header).all(|operation| operation.is_ok()), "{name}");
         assert!(replies(&bytes, &header).all(|record| record.is_ok()), "{name}");
-        assert_eq!(SealKey::from_secret(SECRET).verify(&bytes), name == "sealed", "{name}");
+        assert_eq!(keys().to_server.verify(&bytes), name == "sealed", "{name}");
+        assert_eq!(keys().to_client.verify(&bytes), name == "sealed reply", "{name}");
     }
 }
 

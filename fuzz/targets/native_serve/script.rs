@@ -2,13 +2,13 @@
 
 use std::net::SocketAddr;
 
-use minos_base::hash_key;
+use minos_base::KeyHash;
 use minos_proto::native::{
     Composer, DATAGRAM_BYTES_MIN, Detail, FRAGMENT_HEAD_BYTES, Flags, FragmentHead, Header, Hello, Kind,
-    OpFlags, Opcode, Operation, SealKey,
+    OpFlags, Opcode, Operation, SealKeys,
 };
 
-use super::{Known, SECRET, WORKERS};
+use super::{Known, WORKERS};
 
 /// One thing that happens.
 #[derive(Debug)]
@@ -27,12 +27,12 @@ pub(crate) fn client() -> SocketAddr {
 /// The steps that are left.
 pub(crate) struct Script<'i> {
     input: &'i [u8],
-    seal: Option<SealKey>,
+    seal: Option<SealKeys>,
 }
 
 impl<'i> Script<'i> {
     pub(crate) fn new(input: &'i [u8], is_sealed: bool) -> Self {
-        Self { input, seal: is_sealed.then(|| SealKey::from_secret(SECRET)) }
+        Self { input, seal: is_sealed.then(super::keys) }
     }
 
     /// The next step; `None` at the end. The first byte says what it is.
@@ -85,7 +85,7 @@ impl<'i> Script<'i> {
         let hello = Hello { nonce: 5, datagram_bytes_max: 600, window: 4, version_max: 2 };
         let header = self.header(known, Kind::Hello, 0);
         let mut out = Vec::new();
-        hello.compose(&mut out, Header { flags: header.flags | Flags::OPEN, ..header }, self.seal.as_ref());
+        hello.compose(&mut out, Header { flags: header.flags | Flags::OPEN, ..header }, self.seal.as_ref().map(|keys| &keys.to_server));
         out
     }
 
@@ -99,7 +99,7 @@ impl<'i> Script<'i> {
             let Some(operation) = self.operation(known, u32::from(request)) else { break };
             composer.push_operation(&operation);
         }
-        composer.finish_with(self.seal.as_ref());
+        composer.finish_with(self.seal.as_ref().map(|keys| &keys.to_server));
         Some(out)
     }
 
@@ -119,7 +119,7 @@ impl<'i> Script<'i> {
             operand,
         };
         let value = if is_deferred || !opcode.is_long() { &[] } else { self.bytes(length % 512) };
-        let hash = hash_key(key, known.welcome.map_or(0, |welcome| welcome.direction_seed));
+        let hash = known.welcome.map_or(KeyHash(0), |welcome| welcome.direction(key));
         Some(Operation { opcode, flags, request, hash, key, detail, value })
     }
 
@@ -139,7 +139,7 @@ impl<'i> Script<'i> {
         let whole = FRAGMENT_BYTES - tag_bytes;
         let bytes = if what & 2 == 2 { length % 600 } else { whole };
         composer.push_bytes(&vec![what; bytes]);
-        composer.finish_with(self.seal.as_ref());
+        composer.finish_with(self.seal.as_ref().map(|keys| &keys.to_server));
         Some(out)
     }
 

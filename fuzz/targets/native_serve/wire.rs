@@ -4,7 +4,7 @@ use std::{io::IoSlice, net::SocketAddr, ops::Range};
 
 use minos_node::native::Egress;
 use minos_proto::native::{
-    AckHead, DataHead, Flags, Grant, HEADER_BYTES, Header, Kind, SealKey, Status, TRAIN_BYTES_MAX,
+    AckHead, DataHead, Flags, Grant, HEADER_BYTES, Header, Kind, SealKeys, Status, TRAIN_BYTES_MAX,
     TRAIN_SEGMENTS_MAX, Welcome, replies,
 };
 
@@ -30,7 +30,7 @@ impl Wire {
         peer: SocketAddr,
         asked: &[u8],
         welcome: Option<&Welcome>,
-        seal: Option<&SealKey>,
+        seal: Option<&SealKeys>,
     ) {
         let cookie = asked.get(24..32).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);
         let has_cookie = welcome.is_some_and(|welcome| cookie == Some(welcome.cookie));
@@ -42,9 +42,9 @@ impl Wire {
             // Stamp and sequence.
             assert_eq!(datagram[32..HEADER_BYTES], asked[32..HEADER_BYTES]);
             check_body(&header, datagram);
-            if let Some(key) = seal {
-                let is_short = header.kind == Kind::Refusal && !header.flags.contains(Flags::SEALED);
-                assert!(is_short || key.verify(datagram));
+            if let Some(keys) = seal {
+                let is_open = header.kind == Kind::Refusal && !header.flags.contains(Flags::SEALED);
+                assert!(is_open || keys.to_client.verify(datagram));
             }
         }
     }

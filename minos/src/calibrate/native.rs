@@ -100,6 +100,9 @@ impl NativeServer {
             // A packet of the simulator.
             datagram_bytes: DATAGRAM_BYTES_ETHERNET,
             transfer_timeout: Duration::from_secs(3600),
+            // Its clock stands still, so that all is one burst.
+            send_burst_bytes: u64::MAX,
+            send_client_bytes: u64::MAX,
             ..NativeConfig::new(NOBODY)
         };
         // Nobody else can send to this server, so that anything is secret enough.

@@ -2,9 +2,9 @@
 
 use std::{env, fs, path::PathBuf, time::Duration};
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use clap::Args;
-use minos_client::{Config, DEFAULT_PORT, blocking::Client};
+use minos_client::{Config, DEFAULT_PORT, Secret, blocking::Client};
 
 use crate::time::parse_time;
 
@@ -22,7 +22,7 @@ pub(crate) struct ServerArgs {
     #[arg(long, short, value_name = "ADDR")]
     server: Option<String>,
 
-    /// File with the secret shared with the server
+    /// File with the secret shared with the server, in its first line
     #[arg(long, value_name = "PATH")]
     secret_file: Option<PathBuf>,
 
@@ -45,10 +45,9 @@ impl ServerArgs {
     }
 }
 
-/// The secret in a file, as the server reads it: without white space at its end.
-fn secret(path: &PathBuf) -> anyhow::Result<Vec<u8>> {
-    let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let secret = bytes.trim_ascii_end().to_vec();
-    ensure!(!secret.is_empty(), "{} holds no secret", path.display());
-    Ok(secret)
+/// The first secret in a file, which the server reads as well.
+fn secret(path: &PathBuf) -> anyhow::Result<Secret> {
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let secrets = Secret::all_in(&text).with_context(|| path.display().to_string())?;
+    secrets.into_iter().next().context("there is no secret")
 }

@@ -9,8 +9,9 @@ use std::{
 use anyhow::{Context, bail};
 use clap::Args;
 use minos_base::SizeText;
+use minos_client::Secret;
 use minos_net::Address;
-use minos_node::config::{AccessAdvice, NativeConfig, Secret};
+use minos_node::config::{AccessAdvice, NativeConfig};
 
 use super::options::{AccessMode, Switch};
 use crate::time::parse_time;
@@ -38,13 +39,23 @@ pub(crate) struct NativeOptions {
     /// Memory for values that are still arriving [default: a sixteenth of --memory]
     #[arg(long, value_name = "SIZE")]
     native_transfer_memory: Option<SizeText>,
-    /// Silence after which a large store is given up
+    /// Part of that for one source address; one value always fits [default: a quarter]
+    #[arg(long, value_name = "SIZE")]
+    native_source_memory: Option<SizeText>,
+    /// Bytes of large values that a worker sends in one burst, before it looks at other requests
+    #[arg(long, value_name = "SIZE", default_value = "4m")]
+    native_send_burst: SizeText,
+    /// Bytes of those to one client
+    #[arg(long, value_name = "SIZE", default_value = "1m")]
+    native_send_client: SizeText,
+    /// Time for a window of a large store, after which it is given up
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_time)]
     native_transfer_timeout: Duration,
     /// Sessions at a time: clients that use exactly-once operations, or a secret
     #[arg(long, value_name = "N", default_value_t = 1024)]
     native_sessions: usize,
-    /// File with a secret that clients have to know; datagrams are sealed with it
+    /// File with secrets as `minos secret` prints them, one a line: clients have to know one, and datagrams are
+    /// sealed with it
     #[arg(long, value_name = "PATH")]
     native_secret_file: Option<PathBuf>,
     /// Datagrams that the kernel may hold for each socket
@@ -65,8 +76,8 @@ impl NativeOptions {
                 bail!("--native {address}: expected IP:PORT; datagrams do not go to unix: paths")
             }
         };
-        let secret = self.native_secret_file.as_deref().map(read_secret).transpose()?;
-        if secret.is_none() && !address.ip().is_loopback() {
+        let secrets = self.native_secret_file.as_deref().map(read_secrets).transpose()?.unwrap_or_default();
+        if secrets.is_empty() && !address.ip().is_loopback() {
             tracing::warn!(%address, "--native: whoever can reach it can read and write; see --native-secret-file");
         }
         Ok(Some(NativeConfig {
@@ -75,9 +86,12 @@ impl NativeOptions {
             window: self.native_window,
             transfers_per_source: self.native_transfers,
             transfer_memory_bytes: self.native_transfer_memory.map(|size| size.0),
+            source_memory_bytes: self.native_source_memory.map(|size| size.0),
+            send_burst_bytes: self.native_send_burst.0,
+            send_client_bytes: self.native_send_client.0,
             transfer_timeout: self.native_transfer_timeout,
             sessions: self.native_sessions,
-            secret,
+            secrets,
             receive_buffer_bytes: self.native_receive_buffer.0 as usize,
             access: match access {
                 AccessMode::Crcw => AccessAdvice::Crcw,
@@ -99,16 +113,15 @@ impl NativeOptions {
     }
 }
 
-/// Reads a secret; the end of its line does not belong to it.
-fn read_secret(path: &Path) -> anyhow::Result<Secret> {
+/// Reads secrets.
+fn read_secrets(path: &Path) -> anyhow::Result<Vec<Secret>> {
     let name = || format!("--native-secret-file {}", path.display());
-    let bytes = std::fs::read(path).with_context(name)?;
+    let text = std::fs::read_to_string(path).with_context(name)?;
     let mode = std::fs::metadata(path).with_context(name)?.permissions().mode();
     if mode & 0o077 != 0 {
         tracing::warn!(path = %path.display(), "--native-secret-file: other users may read it");
     }
-    let secret = Secret::new(bytes.trim_ascii_end());
-    secret.with_context(|| format!("{}: a secret has at least {} bytes", name(), Secret::BYTES_MIN))
+    Secret::all_in(&text).with_context(name)
 }
 
 #[cfg(test)]
@@ -152,14 +165,19 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_read_without_the_end_of_its_line() {
+    fn secrets_are_read_and_what_can_be_guessed_is_refused() {
+        const SECRET: &str = "7:00112233445566778899aabbccddeeff0123456789abcdeffedcba9876543210";
         let path = tempfile::NamedTempFile::new().unwrap().into_temp_path();
-        let with_secret =
+        let with_secrets =
             || config(&["--native=127.0.0.1:0", "--native-secret-file", path.to_str().unwrap()]);
-        std::fs::write(&path, "0123456789abcdef\n").unwrap();
-        assert_eq!(with_secret().unwrap().unwrap().secret, Secret::new(b"0123456789abcdef"));
-        std::fs::write(&path, "too short\n").unwrap();
-        let error = with_secret().unwrap_err().to_string();
-        assert!(error.contains("--native-secret-file") && error.contains("16"), "{error}");
+        let other = SECRET.replace("7:", "8:");
+        std::fs::write(&path, format!("{SECRET}\n{other}\n")).unwrap();
+        let secrets = with_secrets().unwrap().unwrap().secrets;
+        assert_eq!(secrets.iter().map(Secret::id).collect::<Vec<_>>(), [7, 8]);
+        for wrong in ["", "0123456789abcdef\n", "a passphrase of thirty-two bytes"] {
+            std::fs::write(&path, wrong).unwrap();
+            let error = format!("{:#}", with_secrets().unwrap_err());
+            assert!(error.contains("--native-secret-file") && error.contains("minos secret"), "{error}");
+        }
     }
 }

@@ -66,7 +66,7 @@ impl Core {
         };
         let opening = if opens { Flags::OPEN } else { Flags::NONE };
         let header = Header { flags: header.flags | opening, ..header };
-        hello.compose(&mut self.out, header, self.config.secret.as_ref());
+        hello.compose(&mut self.out, header, self.config.seal());
         Some((self.link.server(), HELLO_DATAGRAM_BYTES))
     }
 
@@ -155,7 +155,7 @@ impl Core {
             self.out.truncate(start);
             return 0;
         }
-        composer.finish_with(self.config.secret.as_ref());
+        composer.finish_with(self.config.seal());
         self.note_flight(header.sequence, ids, attempts, now_ns);
         self.out.len() - start
     }

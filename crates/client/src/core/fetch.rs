@@ -7,7 +7,7 @@ const WORD_BITS: u32 = u64::BITS;
 
 /// A large value on its way here.
 ///
-/// The server sends the first window unasked. Each further one is asked for when half of the one before has
+/// The server sends the first window unasked, unless it has too much to send. Each further one is asked for when half of the one before has
 /// arrived, so that at most one and a half are on their way; what is lost is asked for again by fragment.
 #[derive(Debug)]
 pub(super) struct Fetch {
@@ -91,10 +91,13 @@ impl Fetch {
         self.asked = if first_window_comes { self.window.min(self.count) } else { 0 };
     }
 
-    /// Learns where to ask, and how much at once.
+    /// Learns where to ask, how much at once, and whether the first window is to be asked for, too.
     pub(super) fn learn(&mut self, grant: &Grant) {
         self.queue = Some(grant.queue);
         self.window = u32::from(grant.window.max(1));
+        if !grant.first_follows && self.have_count == 0 {
+            self.asked = 0;
+        }
     }
 
     /// Whether a fragment or a grant is about this very value.

@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 
-use minos_proto::native::{AckHead, Flags, Header, Kind, Welcome, replies};
+use minos_proto::native::{AckHead, Flags, Header, Kind, Reason, Welcome, replies};
 
-use super::{Core, link::Change};
+use super::{Core, link::Change, session::Session};
 
 impl Core {
     /// Takes in what arrived from `from` in one message: datagrams of `segment_bytes`, of which the last may be
@@ -39,14 +39,20 @@ impl Core {
         header.stamp ^ self.stamp_mask
     }
 
-    /// Whether who wrote a datagram knows the secret, if there is one. Refusals have no tag, lest they be longer
-    /// than what they answer; at worst a forged one, by somebody who sees the datagrams, makes this client ask
-    /// again or give up, as losing its datagrams would.
+    /// Whether a datagram may be believed: always without a secret.
+    ///
+    /// A right tag is not enough, because an answer of an earlier session has one. A Welcome echoes a nonce and a
+    /// refusal tells of nothing that was done; all else must be of this session.
     fn is_authentic(&self, header: &Header, datagram: &[u8]) -> bool {
-        match &self.config.secret {
-            Some(key) => header.kind == Kind::Refusal || key.verify(datagram),
-            None => true,
+        let Some(keys) = &self.config.secret else { return true };
+        let session = self.link.session.as_ref().map_or(0, Session::id);
+        if keys.to_client.verify(datagram) {
+            return matches!(header.kind, Kind::Welcome | Kind::Refusal) || header.session == session;
         }
+        // A server that does not know the secret, or the version, cannot seal what it says of that. Once there is a
+        // session, the server knows both.
+        let reason = Reason::from_count(header.count);
+        header.kind == Kind::Refusal && session == 0 && matches!(reason, Reason::Version | Reason::Seal)
     }
 
     fn dispatch(&mut self, header: &Header, datagram: &[u8], now_ns: u64) {

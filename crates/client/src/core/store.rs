@@ -173,7 +173,8 @@ mod tests {
 
     fn store(count: u32, window: u16) -> Store {
         let value_bytes = u64::from(count) * 10;
-        let grant = Grant { transfer: 5, value_bytes, fragment_bytes: 10, queue: 2, window };
+        let grant =
+            Grant { transfer: 5, value_bytes, fragment_bytes: 10, queue: 2, window, first_follows: false };
         Store::new(&grant, value_bytes as usize, 0).unwrap()
     }
 
@@ -239,7 +240,14 @@ mod tests {
 
     #[test]
     fn a_grant_for_another_length_is_refused() {
-        let grant = Grant { transfer: 5, value_bytes: 30, fragment_bytes: 10, queue: 2, window: 1 };
+        let grant = Grant {
+            transfer: 5,
+            value_bytes: 30,
+            fragment_bytes: 10,
+            queue: 2,
+            window: 1,
+            first_follows: false,
+        };
         assert!(Store::new(&grant, 30, 0).is_some());
         assert!(Store::new(&grant, 31, 0).is_none());
     }

@@ -72,7 +72,7 @@ impl Core {
         };
         let mut composer = Composer::begin(&mut self.out, header, limit_bytes);
         composer.push_operation(&record);
-        let bytes = composer.finish_with(self.config.secret.as_ref());
+        let bytes = composer.finish_with(self.config.seal());
         operation.note_sent(header.sequence);
         self.wait_for_transfer(id, now_ns);
         Some((self.link.address(queue), bytes))
@@ -145,7 +145,7 @@ impl Core {
         let mut composer = Composer::begin(&mut self.out, header, limit_bytes);
         composer.push_bytes(&head_bytes);
         composer.push_bytes(data);
-        composer.finish_with(self.config.secret.as_ref());
+        composer.finish_with(self.config.seal());
     }
 
     /// What a transfer has sent is taken for lost if nothing comes of it for long.

@@ -1,8 +1,8 @@
 //! What a server is told about the native datagram protocol.
 
-use std::{fmt, net::SocketAddr, str::FromStr, sync::Arc, time::Duration};
+use std::{fmt, net::SocketAddr, str::FromStr, time::Duration};
 
-use minos_proto::native::DATAGRAM_BYTES_DEFAULT;
+use minos_proto::native::{DATAGRAM_BYTES_DEFAULT, Secret};
 
 use super::{InvalidOption, bound};
 
@@ -23,12 +23,18 @@ pub struct NativeConfig {
     /// Memory in bytes that values which are still arriving may take; none is a sixteenth of the store's. There is
     /// always room for one value.
     pub transfer_memory_bytes: Option<u64>,
-    /// Silence after which a large store is given up.
+    /// Part of that memory for one source address; none is a quarter. There is always room for one value.
+    pub source_memory_bytes: Option<u64>,
+    /// Bytes of large values that a worker sends in one burst.
+    pub send_burst_bytes: u64,
+    /// Bytes of those to one client.
+    pub send_client_bytes: u64,
+    /// Time for a window of a large store, after which it is given up.
     pub transfer_timeout: Duration,
     /// Sessions at a time, for exactly-once operations and sealed datagrams.
     pub sessions: usize,
-    /// What clients have to know: datagrams are sealed with it.
-    pub secret: Option<Secret>,
+    /// What clients have to know one of: datagrams are sealed with it. None, and nothing is sealed.
+    pub secrets: Vec<Secret>,
     /// Bytes of datagrams that the kernel may hold for each socket.
     pub receive_buffer_bytes: usize,
     /// How clients are to direct their requests.
@@ -50,9 +56,12 @@ impl NativeConfig {
             window: 32,
             transfers_per_source: 8,
             transfer_memory_bytes: None,
+            source_memory_bytes: None,
+            send_burst_bytes: 4 << 20,
+            send_client_bytes: 1 << 20,
             transfer_timeout: Duration::from_secs(5),
             sessions: 1024,
-            secret: None,
+            secrets: Vec::new(),
             receive_buffer_bytes: 4 << 20,
             access: AccessAdvice::Crcw,
         }
@@ -64,6 +73,8 @@ impl NativeConfig {
         bound("--native-datagram", self.datagram_bytes as u64, 512, 65_000)?;
         bound("--native-window", u64::from(self.window), 1, 64)?;
         bound("--native-transfers", self.transfers_per_source as u64, 1, TRANSFERS_PER_WORKER as u64)?;
+        bound("--native-send-burst", self.send_burst_bytes, 65_000, u64::MAX)?;
+        bound("--native-send-client", self.send_client_bytes, 65_000, u64::MAX)?;
         bound("--native-transfer-timeout", self.transfer_timeout.as_millis() as u64, 10, 3_600_000)?;
         bound("--native-sessions", self.sessions as u64, 1, 1 << 16)?;
         bound("--native-receive-buffer", self.receive_buffer_bytes as u64, 64 << 10, 1 << 30)
@@ -76,35 +87,10 @@ choice! {
     AccessAdvice {
         /// To any queue.
         Crcw = "crcw",
-        /// Reads to any queue, writes to that of the key's partition.
+        /// Reads to any queue, writes to that of the key.
         Crew = "crew",
-        /// To the queue of the key's partition.
+        /// To the queue of the key.
         Erew = "erew",
-    }
-}
-
-/// A secret that clients and server share. It does not show in what is printed for people.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(Arc<[u8]>);
-
-impl Secret {
-    /// Fewest bytes of a secret that is worth the name.
-    pub const BYTES_MIN: usize = 16;
-
-    /// The secret with these bytes; `None` if they are fewer than [`Secret::BYTES_MIN`].
-    pub fn new(bytes: &[u8]) -> Option<Self> {
-        (bytes.len() >= Self::BYTES_MIN).then(|| Self(bytes.into()))
-    }
-
-    /// Its bytes.
-    pub fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret(..)")
     }
 }
 
@@ -113,19 +99,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_is_not_printed() {
-        let secret = Secret::new(b"correct horse battery").unwrap();
-        assert!(!format!("{secret:?}").contains("horse"));
-        assert_eq!(Secret::new(b"short"), None);
-    }
-
-    #[test]
     fn values_out_of_bounds_are_named() {
         let sound = NativeConfig::new(([127, 0, 0, 1], 0).into());
         assert_eq!(sound.check(), Ok(()));
         let error = NativeConfig { datagram_bytes: 511, ..sound.clone() }.check().unwrap_err();
         assert!(error.to_string().starts_with("--native-datagram: 511"), "{error}");
         assert!(NativeConfig { window: 65, ..sound.clone() }.check().is_err());
-        assert!(NativeConfig { transfers_per_source: 0, ..sound }.check().is_err());
+        assert!(NativeConfig { transfers_per_source: 0, ..sound.clone() }.check().is_err());
+        assert!(NativeConfig { send_client_bytes: 64_999, ..sound }.check().is_err());
     }
 }

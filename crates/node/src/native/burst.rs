@@ -6,8 +6,8 @@ use arrayvec::ArrayVec;
 use minos_base::limits::BURST_MAX;
 use minos_engine::{Mode, Staged};
 use minos_proto::native::{
-    Flags, HEADER_BYTES, Header, Hello, Kind, Malformed, Opcode, Operation, Reason, ReplyRecord, Status,
-    WELCOME_BYTES, operations, refusal_of,
+    Flags, Header, Hello, Kind, Malformed, Opcode, Operation, Reason, ReplyRecord, Status, WELCOME_BYTES,
+    operations, refusal_of,
 };
 use minos_sched::WorkerId;
 
@@ -117,7 +117,7 @@ where
             return Err(Reason::Cookie);
         }
         self.check_seal(header, datagram)?;
-        if self.shared.seal.is_some() {
+        if self.shared.seals.is_some() {
             match self.shared.sessions.accept(header.session, header.sequence, self.now) {
                 Acceptance::Fresh => {}
                 Acceptance::Replayed => return Err(Reason::Replayed),
@@ -146,8 +146,8 @@ where
 
     /// With a secret only sealed datagrams are served; without one a tag could not be judged.
     fn check_seal(&self, header: &Header, datagram: &[u8]) -> Result<(), Reason> {
-        let is_right = match &self.shared.seal {
-            Some(key) => key.verify(datagram),
+        let is_right = match &self.shared.seals {
+            Some(seals) => seals.verify(header, datagram),
             None => !header.is_sealed(),
         };
         if is_right { Ok(()) } else { Err(Reason::Seal) }
@@ -283,18 +283,21 @@ where
     }
 
     /// Says that a datagram was not served, in no more bytes than it had; nothing if it must not be answered.
+    ///
+    /// Only what answers a right tag is sealed: otherwise anybody could have any refusal sealed, and show it to a
+    /// client.
     #[cold]
     fn refuse(&mut self, peer: SocketAddr, datagram: &[u8], reason: Reason) {
         self.metrics.count_refusal(reason);
         let request = Header::parse(datagram).unwrap_or(Header::of(Kind::Request));
         let to = self.shared.answer_to(peer, &request);
         let Some(mut refusal) = refusal_of(datagram, reason, to.header.geometry) else { return };
-        let sealed_bytes = HEADER_BYTES + to.header.tag_bytes();
-        refusal.flags = if datagram.len() < sealed_bytes {
-            to.header.flags.without(Flags::SEALED)
-        } else {
-            to.header.flags
-        };
+        refusal.flags = to.header.flags.without(Flags::SEALED);
+        let is_known = reason != Reason::Seal && request.is_sealed();
+        if is_known && self.shared.seals.as_ref().is_some_and(|seals| seals.verify(&request, datagram)) {
+            refusal.flags |= Flags::SEALED;
+            refusal.secret = request.secret;
+        }
         self.outlet.single(peer, refusal, &[]);
     }
 

@@ -17,6 +17,7 @@ mod job;
 mod operate;
 mod outlet;
 pub mod replay;
+mod seals;
 pub mod sessions;
 mod shared;
 mod standalone;
@@ -37,4 +38,5 @@ pub use crate::execute::Placement;
 
 pub(crate) use answer::AnswerTo;
 pub(crate) use cookies::{Check, Cookies};
+pub(crate) use seals::Seals;
 pub(crate) use sessions::{Acceptance, Begin, Outcome, Sessions, SessionsConfig};

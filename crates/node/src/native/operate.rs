@@ -46,7 +46,9 @@ where
             Opcode::Get => self.read(to, operation, None, stage),
             Opcode::Noop => self.reply_bare(to, operation, Status::Ok),
             Opcode::GetTouch => self.read_and_touch(to, operation, stage),
-            Opcode::Fetch => self.transfers.fetch(&self.cx, to, operation, self.outlet.close()),
+            Opcode::Fetch => {
+                self.transfers.fetch(&self.cx, to, operation, self.now, self.outlet.close());
+            }
             Opcode::Stats => self.report(to, operation),
             Opcode::Unknown(_) => self.reply_bare(to, operation, Status::Unsupported),
             opcode if opcode.is_store() => self.store(to, operation, stage),
@@ -155,7 +157,7 @@ where
             return self.outlet.reply(to, &ReplyRecord { value, ..record });
         }
         let egress = self.outlet.close();
-        self.transfers.send_first(to, (operation.opcode, operation.request), item, egress);
+        self.transfers.send_first(to, (operation.opcode, operation.request), item, self.now, egress);
     }
 
     /// Gives an item another expiry and reads it, in one step: the new expiry may have passed already.

@@ -3,10 +3,10 @@
 use std::{net::SocketAddr, ops::Range};
 
 use minos_proto::native::{
-    HEADER_BYTES, Header, REPLY_HEAD_BYTES, ReplyRecord, SealKey, TRAIN_BYTES_MAX, TRAIN_SEGMENTS_MAX, padded,
+    HEADER_BYTES, Header, REPLY_HEAD_BYTES, ReplyRecord, TRAIN_BYTES_MAX, TRAIN_SEGMENTS_MAX, padded,
 };
 
-use super::{AnswerTo, Egress, counters::NativeCounters};
+use super::{AnswerTo, Egress, Seals, counters::NativeCounters};
 use crate::counters::Counters;
 
 /// A datagram that is shorter than this part of its train's segments ends the train: padding it to a whole
@@ -23,7 +23,7 @@ const PADDED_PART: usize = 4;
 /// the first one says how long segments are, shorter ones are padded, and a longer one begins another train.
 pub(super) struct Outlet<'e, E> {
     egress: &'e mut E,
-    seal: Option<&'e SealKey>,
+    seals: Option<&'e Seals>,
     native: &'e NativeCounters,
     counters: &'e Counters,
     /// Where a record waits that did not fit.
@@ -67,10 +67,10 @@ impl<'e, E: Egress> Outlet<'e, E> {
     pub(super) fn new(
         egress: &'e mut E,
         moved: &'e mut Vec<u8>,
-        seal: Option<&'e SealKey>,
+        seals: Option<&'e Seals>,
         (native, counters): (&'e NativeCounters, &'e Counters),
     ) -> Self {
-        Self { egress, seal, native, counters, moved, open: None, train: None }
+        Self { egress, seals, native, counters, moved, open: None, train: None }
     }
 
     /// Appends a reply.
@@ -110,7 +110,7 @@ impl<'e, E: Egress> Outlet<'e, E> {
 
     /// Sends a datagram that is no reply: its length is set here, and it is sealed if it says so.
     pub(super) fn single(&mut self, peer: SocketAddr, header: Header, body: &[u8]) {
-        let seal = self.seal;
+        let seals = self.seals;
         let egress = self.close();
         egress.make_room();
         let buffer = egress.buffer();
@@ -118,7 +118,7 @@ impl<'e, E: Egress> Outlet<'e, E> {
         buffer.resize(start + HEADER_BYTES, 0);
         buffer.extend_from_slice(body);
         let length = (HEADER_BYTES + body.len() + header.tag_bytes()) as u16;
-        finish(buffer, start, Header { length, ..header }, seal);
+        finish(buffer, start, Header { length, ..header }, seals);
         let bytes = buffer.len() - start;
         self.native.datagrams_out.count();
         self.queue(peer, start..start + bytes, bytes);
@@ -181,7 +181,7 @@ impl<'e, E: Egress> Outlet<'e, E> {
         }
         let header = open.to.header;
         let length = (buffer.len() - open.start + header.tag_bytes()) as u16;
-        finish(buffer, open.start, Header { length, count: open.records, ..header }, self.seal);
+        finish(buffer, open.start, Header { length, count: open.records, ..header }, self.seals);
         self.native.datagrams_out.count();
         self.couple(open.to, open.start);
     }
@@ -218,11 +218,11 @@ impl<'e, E: Egress> Outlet<'e, E> {
 }
 
 /// Writes the header of the datagram that begins at `start` and ends `buffer`, and its tag if it is sealed.
-fn finish(buffer: &mut Vec<u8>, start: usize, header: Header, seal: Option<&SealKey>) {
+fn finish(buffer: &mut Vec<u8>, start: usize, header: Header, seals: Option<&Seals>) {
     if let Some(head) = buffer[start..].first_chunk_mut() {
         header.write(head);
     }
-    if let Some(key) = seal.filter(|_| header.is_sealed()) {
+    if let Some(key) = seals.and_then(|seals| seals.answer_key(&header)) {
         let tag = key.tag([&buffer[start..]]);
         buffer.extend_from_slice(&tag);
     }

@@ -12,15 +12,14 @@ use std::{
 use minos_base::{Clock, hash_key, limits::KEY_BYTES_MAX};
 use minos_engine::{CacheMode, Engine, Mode};
 use minos_proto::native::{
-    Access, DATAGRAM_BYTES_MIN, Flags, Header, Hello, Kind, ONCE_WINDOW, SealKey, WELCOME_BYTES, Welcome,
-    WelcomeFlags,
+    Access, DATAGRAM_BYTES_MIN, Flags, Header, Hello, Kind, ONCE_WINDOW, WELCOME_BYTES, Welcome, WelcomeFlags,
 };
 use minos_sched::WorkerId;
 
 use super::{
-    AnswerTo, Cookies, Sessions, SessionsConfig,
+    AnswerTo, Cookies, Seals, Sessions, SessionsConfig,
     counters::NativeCounters,
-    transfers::{TransferBounds, TransferCounters},
+    transfers::{TransferBounds, TransferCounters, TransferLimits},
 };
 use crate::config::{AccessAdvice, NativeConfig, SESSIONS_PER_SOURCE};
 
@@ -29,6 +28,9 @@ const IN_FLIGHT: u32 = 64;
 
 /// Part of the memory that values may take which are still arriving, unless something else is said.
 const TRANSFER_MEMORY_PART: u64 = 16;
+
+/// Part of that for one address, unless something else is said.
+const SOURCE_MEMORY_PART: u64 = 4;
 
 /// Bytes of [`NativeSetting::entropy`].
 pub const ENTROPY_BYTES: usize = 64;
@@ -54,8 +56,8 @@ pub struct NativeShared<M: Mode> {
     pub(super) clock: Clock,
     pub(super) cookies: Cookies,
     pub(super) sessions: Sessions,
-    /// The key of all tags, if there is a secret.
-    pub(super) seal: Option<SealKey>,
+    /// The keys of all tags, if there is a secret.
+    pub(super) seals: Option<Arc<Seals>>,
     pub(super) config: NativeConfig,
     pub(super) queues: usize,
     pub(super) value_bytes_max: u64,
@@ -77,13 +79,17 @@ impl<M: Mode> NativeShared<M> {
         let key = |at: usize| (u128::from(keys[at]) << 64 | u128::from(keys[at + 1])).to_le_bytes();
         let sessions = SessionsConfig { sessions_max: config.sessions, per_address_max: SESSIONS_PER_SOURCE };
         let welcome = welcome(&store, config, setting, (boot, direction_seed));
-        let transfer_bytes_max =
-            config.transfer_memory_bytes.unwrap_or(store.memory_limit() / TRANSFER_MEMORY_PART);
+        let bytes_max = config.transfer_memory_bytes.unwrap_or(store.memory_limit() / TRANSFER_MEMORY_PART);
+        let limits = TransferLimits {
+            bytes_max,
+            source_bytes_max: config.source_memory_bytes.unwrap_or(bytes_max / SOURCE_MEMORY_PART),
+            source_max: config.transfers_per_source,
+        };
         Self {
             clock,
             cookies: Cookies::new(&key(0), setting.start),
             sessions: Sessions::new(sessions, &key(2)),
-            seal: config.secret.as_ref().map(|secret| SealKey::from_secret(secret.bytes())),
+            seals: Seals::of(&config.secrets).map(Arc::new),
             config: config.clone(),
             queues: usize::from(setting.queues),
             value_bytes_max: setting.value_bytes_max.min(store.value_bytes_max()),
@@ -91,7 +97,7 @@ impl<M: Mode> NativeShared<M> {
             welcome,
             draining: AtomicBool::new(false),
             counters: (0..setting.queues).map(|_| NativeCounters::default()).collect(),
-            transfer_bounds: Arc::new(TransferBounds::new(transfer_bytes_max, config.transfers_per_source)),
+            transfer_bounds: Arc::new(TransferBounds::new(limits)),
             transfer_counters: (0..setting.queues).map(|_| Arc::default()).collect(),
             transfer_key: key(4),
             store,
@@ -186,13 +192,14 @@ impl<M: Mode> NativeShared<M> {
         let datagram_bytes_max = self.datagram_bytes_max(request.geometry);
         let mut header = request.answer(Kind::Reply, self.geometry(datagram_bytes_max));
         header.flags = self.answer_flags();
+        header.secret = if self.seals.is_some() { request.secret } else { 0 };
         AnswerTo { peer, header, datagram_bytes_max: usize::from(datagram_bytes_max), number: 0 }
     }
 
     /// The marks of every answer.
     #[inline]
     fn answer_flags(&self) -> Flags {
-        let sealed = if self.seal.is_some() { Flags::SEALED } else { Flags::NONE };
+        let sealed = if self.seals.is_some() { Flags::SEALED } else { Flags::NONE };
         let draining = if self.is_draining() { Flags::DRAINING } else { Flags::NONE };
         sealed | draining
     }
@@ -247,7 +254,7 @@ fn welcome<M: Mode>(
         access,
         base_port: setting.base_port,
         flags: flag(config.single_port, WelcomeFlags::SINGLE_PORT)
-            | flag(config.secret.is_some(), WelcomeFlags::SEALED)
+            | flag(!config.secrets.is_empty(), WelcomeFlags::SEALED)
             | flag(is_cache, WelcomeFlags::CACHE),
         datagram_bytes_max: config.datagram_bytes as u16,
         key_bytes_max: KEY_BYTES_MAX as u16,

@@ -12,7 +12,7 @@ use super::{
     job::Work,
     outlet::Outlet,
     standalone::Nobody,
-    transfers::{Transfers, TransfersConfig},
+    transfers::{BudgetBounds, Transfers, TransfersConfig},
 };
 use crate::{
     counters::Counters,
@@ -60,8 +60,12 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
             queue: (shared.queues + id.index()) as u16,
             window: shared.config.window,
             value_bytes_max: shared.value_bytes_max,
+            budget: BudgetBounds {
+                burst_bytes: shared.config.send_burst_bytes,
+                client_bytes: shared.config.send_client_bytes,
+            },
             timeout: shared.config.transfer_timeout,
-            seal: shared.seal.clone(),
+            seals: shared.seals.clone(),
             names: SipHasher24::new_with_key(shared.transfer_key()),
         };
         let transfers = Transfers::new(config, shared.transfer_bounds(), shared.transfer_counters(id));
@@ -153,7 +157,7 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
             outlet: Outlet::new(
                 turn.egress,
                 &mut self.moved,
-                shared.seal.as_ref(),
+                shared.seals.as_deref(),
                 (metrics, &self.counters),
             ),
             hand_off: turn.hand_off,

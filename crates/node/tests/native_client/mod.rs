@@ -11,8 +11,8 @@ use std::{
 use minos_base::KeyHash;
 use minos_proto::native::{
     AckHead, AckState, Composer, DataHead, Detail, FRAGMENT_HEAD_BYTES, Flags, FragmentHead, FragmentRange,
-    Grant, Header, Hello, Kind, OpFlags, Opcode, Operation, RANGES_MAX, Ranges, Reason, ReplyRecord, SealKey,
-    Status, Welcome, WelcomeFlags, push_ranges, replies,
+    Grant, Header, Hello, Kind, OpFlags, Opcode, Operation, RANGES_MAX, Ranges, Reason, ReplyRecord,
+    SealKeys, Status, Welcome, WelcomeFlags, push_ranges, replies,
 };
 
 /// How long an answer may take. Long, because tests run on busy machines.
@@ -39,7 +39,7 @@ pub(crate) struct RawClient {
     socket: UdpSocket,
     server: SocketAddr,
     pub(crate) welcome: Welcome,
-    key: Option<SealKey>,
+    keys: Option<SealKeys>,
     sequence: u64,
     /// One in so many datagrams of large values is lost, each way; 0 for none.
     pub(crate) loses_one_in: u32,
@@ -49,14 +49,14 @@ pub(crate) struct RawClient {
 
 impl RawClient {
     /// Says hello to `server`, and opens a session once there is a cookie.
-    pub(crate) fn connect(server: SocketAddr, key: Option<SealKey>) -> Self {
+    pub(crate) fn connect(server: SocketAddr, keys: Option<SealKeys>) -> Self {
         let socket = UdpSocket::bind((server.ip(), 0)).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        let first = hello(&socket, server, key.as_ref(), Header::of(Kind::Hello));
+        let first = hello(&socket, server, keys.as_ref(), Header::of(Kind::Hello));
         let with_cookie = Header { flags: Flags::OPEN, cookie: first.cookie, ..Header::of(Kind::Hello) };
-        let welcome = hello(&socket, server, key.as_ref(), with_cookie);
+        let welcome = hello(&socket, server, keys.as_ref(), with_cookie);
         assert_ne!(welcome.session, 0);
-        Self { socket, server, welcome, key, sequence: 0, loses_one_in: 0, passed: 0, request: 0 }
+        Self { socket, server, welcome, keys, sequence: 0, loses_one_in: 0, passed: 0, request: 0 }
     }
 
     pub(crate) fn queues(&self) -> u16 {
@@ -259,8 +259,8 @@ impl RawClient {
         };
         assert_eq!(from.ip(), self.server.ip());
         bytes.truncate(length);
-        if let Some(key) = &self.key {
-            assert!(key.verify(&bytes), "an answer without the right tag");
+        if let Some(keys) = &self.keys {
+            assert!(keys.to_client.verify(&bytes), "an answer without the right tag");
         }
         Some((Header::parse(&bytes).unwrap(), bytes))
     }
@@ -291,7 +291,7 @@ impl RawClient {
 
     fn header(&mut self, kind: Kind, queue: u16) -> Header {
         self.sequence += 1;
-        let flags = if self.key.is_some() { Flags::SEALED } else { Flags::NONE };
+        let flags = if self.keys.is_some() { Flags::SEALED } else { Flags::NONE };
         Header {
             queue,
             flags,
@@ -308,7 +308,7 @@ impl RawClient {
         let mut bytes = Vec::with_capacity(limit);
         let mut composer = Composer::begin(&mut bytes, header, limit);
         compose(&mut composer);
-        composer.finish_with(self.key.as_ref());
+        composer.finish_with(self.keys.as_ref().map(|keys| &keys.to_server));
         bytes
     }
 
@@ -327,11 +327,11 @@ impl RawClient {
 }
 
 /// Learns the directory.
-fn hello(socket: &UdpSocket, server: SocketAddr, key: Option<&SealKey>, header: Header) -> Welcome {
-    let flags = header.flags | if key.is_some() { Flags::SEALED } else { Flags::NONE };
+fn hello(socket: &UdpSocket, server: SocketAddr, keys: Option<&SealKeys>, header: Header) -> Welcome {
+    let flags = header.flags | if keys.is_some() { Flags::SEALED } else { Flags::NONE };
     let mut datagram = Vec::with_capacity(256);
     let hello = Hello { nonce: 77, datagram_bytes_max: 1448, window: 32, version_max: 2 };
-    hello.compose(&mut datagram, Header { flags, ..header }, key);
+    hello.compose(&mut datagram, Header { flags, ..header }, keys.map(|keys| &keys.to_server));
     socket.send_to(&datagram, server).unwrap();
     let mut answer = [0; 2048];
     let length = (0..100).find_map(|_| socket.recv(&mut answer).ok()).unwrap();

@@ -10,7 +10,7 @@ use std::{
 use minos_base::{Clock, SizeClass, limits::BURST_MAX, seeded_stream};
 use minos_engine::{Engine, ItemMeta, Mode, StoreConfig};
 use minos_node::{
-    config::{AccessAdvice, NativeConfig, Secret},
+    config::{AccessAdvice, NativeConfig},
     native::{Job, NativeSetting, NativeShared, NativeWorker, Turn},
 };
 use minos_proto::native::TRAIN_BYTES_MAX;
@@ -29,7 +29,7 @@ pub(crate) const SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 100));
 const BASE_PORT: u16 = 11_311;
 
 /// What clients and server share, if datagrams are sealed.
-pub(crate) const SECRET: &[u8] = b"a secret of tests, for tests";
+pub(crate) const SECRET: &str = "7:00112233445566778899aabbccddeeff0123456789abcdeffedcba9876543210";
 
 const VALUE_BYTES_MAX: u64 = 8 << 20;
 /// Between two looks at what has timed out, in nanoseconds.
@@ -354,7 +354,7 @@ fn native_config(scenario: &Scenario) -> NativeConfig {
         transfer_timeout: Duration::from_millis(scenario.transfer_timeout_ms),
         transfer_memory_bytes: scenario.transfer_memory_bytes,
         sessions: scenario.sessions_max,
-        secret: scenario.is_sealed.then(|| Secret::new(SECRET)).flatten(),
+        secrets: scenario.is_sealed.then(|| SECRET.parse().expect("a secret")).into_iter().collect(),
         access: match scenario.access {
             AccessKind::Crcw => AccessAdvice::Crcw,
             AccessKind::Crew => AccessAdvice::Crew,

@@ -313,7 +313,7 @@ impl Client {
             .queue_by(scenario.queue_by)
             .once_for(scenario.once_for);
         if scenario.is_sealed {
-            config = config.secret(SECRET);
+            config = config.secret(&SECRET.parse().expect("a secret"));
         }
         let core = Core::new(config, address(), rng.random(), now_ns).expect("options that can be");
         let address =

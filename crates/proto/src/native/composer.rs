@@ -150,6 +150,7 @@ impl<'b> Composer<'b> {
     /// Ends the datagram and returns its length in bytes. It is not sealed, whatever was said at its beginning.
     pub fn finish(mut self) -> usize {
         self.header.flags = self.header.flags.without(Flags::SEALED);
+        self.header.secret = 0;
         self.write_header(0)
     }
 
@@ -158,6 +159,7 @@ impl<'b> Composer<'b> {
     pub fn seal(mut self, key: &SealKey) -> usize {
         debug_assert!(self.header.is_sealed());
         self.header.flags |= Flags::SEALED;
+        self.header.secret = key.id();
         let length = self.write_header(TAG_BYTES);
         let tag = key.tag([&self.out[self.start..]]);
         self.out.extend_from_slice(&tag);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  0 2 magic "Mn"    2 1 version     3 1 kind
-//!  4 2 flags         6 2 queue       8 2 length     10 2 count
+//!  4 1 flags         5 1 secret      6 2 queue       8 2 length     10 2 count
 //! 12 4 geometry     16 8 session    24 8 cookie     32 8 stamp    40 8 sequence
 //! ```
 
@@ -63,7 +63,7 @@ impl Kind {
 
 /// Marks of a datagram. Marks that this version does not know are carried along and mean nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Flags(pub u16);
+pub struct Flags(pub u8);
 
 impl Flags {
     /// No marks.
@@ -167,6 +167,8 @@ pub struct Header {
     pub kind: Kind,
     /// Its marks.
     pub flags: Flags,
+    /// The id of the secret under which it is sealed; 0 if it is not.
+    pub secret: u8,
     /// In a request: the queue that is to execute it; from the number of queues on, the transfer queue of the
     /// worker with that much less. In an answer: who executed it.
     pub queue: u16,
@@ -192,6 +194,7 @@ impl Header {
         Self {
             kind,
             flags: Flags::NONE,
+            secret: 0,
             queue: 0,
             length: 0,
             count: 0,
@@ -241,7 +244,8 @@ impl Header {
     fn read(bytes: &[u8; HEADER_BYTES], kind: Kind) -> Self {
         Self {
             kind,
-            flags: Flags(u16_at(bytes, 4)),
+            flags: Flags(bytes[4]),
+            secret: bytes[5],
             queue: u16_at(bytes, 6),
             length: u16_at(bytes, 8),
             count: u16_at(bytes, 10),
@@ -278,7 +282,7 @@ impl Header {
     pub fn write(&self, out: &mut [u8; HEADER_BYTES]) {
         put(out, 0, MAGIC);
         put(out, 2, [VERSION, self.kind as u8]);
-        put(out, 4, self.flags.0.to_le_bytes());
+        put(out, 4, [self.flags.0, self.secret]);
         put(out, 6, self.queue.to_le_bytes());
         put(out, 8, self.length.to_le_bytes());
         put(out, 10, self.count.to_le_bytes());

@@ -25,7 +25,7 @@ pub use header::{Flags, Header, Kind, Reason, refusal_of, version_of};
 pub use operation::{Detail, OpFlags, Opcode, Operation, Operations, operations};
 pub use records::{Record, Records};
 pub use reply::{Replies, ReplyRecord, Status, replies};
-pub use seal::SealKey;
+pub use seal::{BadSecret, SealKey, SealKeys, Secret};
 pub use transfer::{
     ACK_HEAD_BYTES, AckHead, AckState, DATA_HEAD_BYTES, DataHead, FRAGMENT_HEAD_BYTES, FragmentHead,
     FragmentRange, Fragments, GRANT_BYTES, Grant, RANGE_BYTES, RANGES_MAX, Ranges, push_ranges,

@@ -66,7 +66,7 @@ impl Fragments {
 /// How a large value is to be fetched or sent: the value of a reply record.
 ///
 /// ```text
-/// 0 8 transfer   8 8 value_bytes   16 4 fragment_bytes   20 2 queue   22 2 window   24 8 zero
+/// 0 8 transfer   8 8 value_bytes   16 4 fragment_bytes   20 2 queue   22 2 window   24 1 first_follows   25 7 zero
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
@@ -80,6 +80,8 @@ pub struct Grant {
     pub queue: u16,
     /// Fragments that may be on their way at once.
     pub window: u16,
+    /// Whether the first window comes right behind; otherwise it is to be asked for.
+    pub first_follows: bool,
 }
 
 impl Grant {
@@ -95,6 +97,7 @@ impl Grant {
             fragment_bytes: u32_at(bytes, 16),
             queue: u16_at(bytes, 20),
             window: u16_at(bytes, 22),
+            first_follows: bytes[24] != 0,
         };
         grant.fragments()?;
         (grant.window > 0).then_some(grant).ok_or(Malformed::Body)
@@ -108,6 +111,7 @@ impl Grant {
         put(out, 16, self.fragment_bytes.to_le_bytes());
         put(out, 20, self.queue.to_le_bytes());
         put(out, 22, self.window.to_le_bytes());
+        put(out, 24, [u8::from(self.first_follows)]);
     }
 
     /// How the value is cut.

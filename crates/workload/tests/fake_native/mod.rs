@@ -258,5 +258,12 @@ pub(crate) fn blocking_socket() -> UdpSocket {
 
 fn grant_of(transfer: u64, value_bytes: usize) -> Grant {
     let value_bytes = value_bytes as u64;
-    Grant { transfer, value_bytes, fragment_bytes: FRAGMENT_BYTES, queue: QUEUES, window: WINDOW }
+    Grant {
+        transfer,
+        value_bytes,
+        fragment_bytes: FRAGMENT_BYTES,
+        queue: QUEUES,
+        window: WINDOW,
+        first_follows: true,
+    }
 }

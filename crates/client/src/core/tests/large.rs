@@ -1,10 +1,10 @@
 //! Values that are larger than a datagram.
 
 use minos_base::seeded;
-use minos_proto::native::{Kind, SealKey, Status};
+use minos_proto::native::{Kind, Status};
 use rand::RngExt;
 
-use super::{Fate, OpId, STEPS_MAX, World, bytes_of, get, put, server::Server};
+use super::{Fate, OpId, STEPS_MAX, World, bytes_of, get, put, sealed_server};
 use crate::{Config, Error, Outcome};
 
 fn pattern(bytes: usize) -> Vec<u8> {
@@ -30,6 +30,19 @@ fn large_values_are_stored_and_fetched() {
         assert!(bytes_of(&world.call(get("a"))) == pattern(bytes), "{bytes}");
         assert_eq!(world.core.counters().lost, 0);
     }
+}
+
+#[test]
+fn a_first_window_that_does_not_come_by_itself_is_asked_for_at_once() {
+    let mut world = World::new(Config::new());
+    world.server.defers_windows = true;
+    world.server.put(b"a", pattern(60_000));
+    let begun_ns = world.now_ns;
+    assert!(bytes_of(&world.call(get("a"))) == pattern(60_000));
+    assert_eq!(world.core.counters().lost, 0);
+    let steps = (world.now_ns - begun_ns) / (2 * super::TRAVEL_NS);
+    // A hello, the announcement, eight windows: no time-out in between.
+    assert!(steps < 12, "{steps}");
 }
 
 #[test]
@@ -225,9 +238,8 @@ fn transfers_survive_a_restart() {
 
 #[test]
 fn large_values_are_sealed_as_well() {
-    let mut server = Server::new();
-    server.secret = Some(SealKey::from_secret(b"rose"));
-    let mut world = World::with_server(Config::new().secret(b"rose"), server);
+    let (config, server) = sealed_server();
+    let mut world = World::with_server(config, server);
     world.submit(put("a", pattern(30_000)));
     world.run(lossy(5));
     assert!(bytes_of(&world.call(get("a"))) == pattern(30_000));

@@ -8,9 +8,15 @@ mod strange;
 
 use std::{collections::HashMap, net::SocketAddr};
 
+use minos_proto::native::SealKeys;
+
 use self::server::{Answer, Server};
 use super::{Completion, Core, OpId};
 use crate::{Config, Error, Outcome, Request, Value, Verb};
+
+/// Secrets of tests.
+const ROSE: &str = "7:00112233445566778899aabbccddeeff0123456789abcdeffedcba9876543210";
+const DAISY: &str = "8:102132435465768798a9bacbdcedfe0fefcdab89674523011032547698badcfe";
 
 /// How long a datagram travels.
 const TRAVEL_NS: u64 = 25_000;
@@ -111,6 +117,14 @@ fn copies(fate: Fate) -> usize {
         Fate::Lost => 0,
         Fate::Twice => 2,
     }
+}
+
+/// A server that shares a secret, and what a client is told of it.
+fn sealed_server() -> (Config, Server) {
+    let secret = ROSE.parse().unwrap();
+    let mut server = Server::new();
+    server.secret = Some(SealKeys::of(&secret));
+    (Config::new().secret(&secret), server)
 }
 
 fn get(key: &str) -> Request {

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use minos_proto::native::{Access, Kind, Opcode, Reason, SealKey, Status, VERSION, WelcomeFlags};
+use minos_proto::native::{Access, Kind, Opcode, Reason, Status, VERSION, WelcomeFlags};
 
 use super::{
-    Fate, World, bytes_of, get, incr, put,
+    DAISY, Fate, World, bytes_of, get, incr, put, sealed_server,
     server::{Server, refuse},
 };
 use crate::{Config, Error, OnceFor, Outcome, QueueBy, Request, Verb, core::Full};
@@ -290,24 +290,68 @@ fn statistics_come_page_by_page() {
 
 #[test]
 fn who_shares_the_secret_is_served() {
-    let mut server = Server::new();
-    server.secret = Some(SealKey::from_secret(b"rose"));
-    let mut world = World::with_server(Config::new().secret(b"rose"), server);
+    let (config, server) = sealed_server();
+    let mut world = World::with_server(config, server);
     assert_eq!(world.call(put("a", "1")), Ok(Outcome::Done { cas: 1 }));
     assert_eq!(world.call(incr("n")), Ok(Outcome::Number { number: 1, cas: 2 }));
     world.server.restart();
     assert_eq!(world.call(get("a")), Ok(Outcome::Missing));
-    let mut server = Server::new();
-    server.secret = Some(SealKey::from_secret(b"rose"));
-    let mut world = World::with_server(Config::new().secret(b"daisy"), server);
+    let (_, server) = sealed_server();
+    let mut world = World::with_server(Config::new().secret(&DAISY.parse().unwrap()), server);
     assert_eq!(world.call(get("a")), Err(Error::Secret));
+}
+
+/// Somebody who sees the datagrams and has no secret sends refusals as often as he likes.
+#[test]
+fn refusals_without_a_tag_end_nothing_once_there_is_a_session() {
+    for reason in [Reason::Seal, Reason::Version, Reason::Session, Reason::Cookie, Reason::Malformed] {
+        let (config, server) = sealed_server();
+        let mut world = World::with_server(config, server);
+        world.call(put("a", "1")).unwrap();
+        let id = world.submit(get("a"));
+        let (sent, refused) = (world.sent(), world.core.counters().refused);
+        for (to, datagram) in sent.iter().cycle().take(100) {
+            let (from, forged) = refuse(*to, datagram, reason).remove(0);
+            world.core.receive(from, &forged, forged.len(), world.now_ns);
+        }
+        assert_eq!(world.core.counters().refused, refused, "{reason:?}");
+        for (to, datagram) in &sent {
+            world.coming.extend(world.server.answer(*to, datagram));
+        }
+        world.run(|_, _| Fate::Arrives);
+        assert_eq!(bytes_of(&world.results[&id]), b"1", "{reason:?}");
+    }
+}
+
+/// The client before had the same numbers by chance: its answers have a right tag, and another session.
+#[test]
+fn an_answer_of_an_earlier_session_is_not_taken() {
+    let (config, server) = sealed_server();
+    let mut before = World::with_server(config.clone(), server);
+    before.call(put("x", "1")).unwrap();
+    before.call(put("a", "old")).unwrap();
+    before.submit(get("a"));
+    let mut recorded = Vec::new();
+    for (to, datagram) in before.sent() {
+        recorded.extend(before.server.answer(to, &datagram));
+    }
+    let World { server, .. } = before;
+    let mut world = World::with_server(config, server);
+    world.call(put("x", "1")).unwrap();
+    world.call(put("b", "new")).unwrap();
+    let id = world.submit(get("b"));
+    assert_eq!(world.sent().len(), recorded.len());
+    for (from, answer) in &recorded {
+        world.core.receive(*from, answer, answer.len(), world.now_ns);
+    }
+    world.run(|_, _| Fate::Arrives);
+    assert_eq!(bytes_of(&world.results[&id]), b"new");
 }
 
 #[test]
 fn one_refusal_may_come_from_damage() {
-    let mut server = Server::new();
-    server.secret = Some(SealKey::from_secret(b"rose"));
-    let mut world = World::with_server(Config::new().secret(b"rose"), server);
+    let (config, server) = sealed_server();
+    let mut world = World::with_server(config, server);
     let refuses = |world: &mut World, reason| {
         for (to, datagram) in world.sent() {
             world.coming.extend(refuse(to, &datagram, reason));

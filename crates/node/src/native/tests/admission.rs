@@ -1,12 +1,14 @@
 //! Who is served, and that nobody else gets more than they sent.
 
 use minos_proto::native::{
-    Detail, Flags, HEADER_BYTES, Header, Hello, Kind, Opcode, Operation, Reason, SealKey, Status, VERSION,
+    Detail, Flags, HEADER_BYTES, Header, Hello, Kind, Opcode, Operation, Reason, SealKeys, Status, VERSION,
     WelcomeFlags, version_of,
 };
 use proptest::prelude::*;
 
-use super::site::{Client, SECRET, Site, config, sealed_config};
+use crate::config::NativeConfig;
+
+use super::site::{Client, OTHER_SECRET, SECRET, Site, config, keys, sealed_config};
 
 #[test]
 fn a_hello_tells_what_a_client_must_know() {
@@ -157,15 +159,64 @@ fn with_a_secret_only_sealed_datagrams_are_served_and_once() {
     assert_eq!(client.refusal(&mut site, open), Some(Reason::Seal));
     let mut outsider = Client::stranger();
     assert_eq!(outsider.say_hello(&mut site, Flags::NONE), Err(Reason::Seal));
-    outsider.seal = Some(SealKey::from_secret(b"another secret"));
+    outsider.seal = Some(keys(OTHER_SECRET));
     assert_eq!(outsider.say_hello(&mut site, Flags::NONE), Err(Reason::Seal));
+}
+
+#[test]
+fn while_a_secret_is_replaced_both_are_served() {
+    let secrets = [SECRET, OTHER_SECRET].map(|secret| secret.parse().unwrap()).to_vec();
+    let mut site = Site::new(&NativeConfig { secrets, ..config() }, 1);
+    for (secret, port) in [(SECRET, 1), (OTHER_SECRET, 2)] {
+        let mut client = Client::stranger();
+        client.peer.set_port(port);
+        client.seal = Some(keys(secret));
+        client.say_hello(&mut site, Flags::NONE).unwrap();
+        client.say_hello(&mut site, Flags::OPEN).unwrap();
+        // The answer is sealed under the same secret: the client looks.
+        assert_eq!(client.ask_one(&mut site, client.put(b"k", b"v")).status, Status::Ok);
+    }
+}
+
+/// Were a refusal sealed for anybody, the server would seal any session and number for who asks with a wrong tag.
+#[test]
+fn a_refusal_is_sealed_for_who_knows_the_secret_only() {
+    let mut site = Site::new(&sealed_config(), 1);
+    let mut client = Client::with_session(&mut site);
+    let is_sealed = |site: &mut Site, client: &Client, datagram: Vec<u8>| {
+        let trains = site.deliver(0, &[client.message(datagram)]);
+        let header = Header::parse(&trains[0].bytes).unwrap();
+        assert_eq!(header.kind, Kind::Refusal);
+        assert_eq!(header.is_sealed(), keys(SECRET).to_client.verify(&trains[0].bytes));
+        header.is_sealed()
+    };
+    client.header.cookie = 0;
+    let request = client.request(&[client.get(b"k")]);
+    let mut forged = request.clone();
+    forged[16] ^= 1;
+    assert!(is_sealed(&mut site, &client, request));
+    assert!(!is_sealed(&mut site, &client, forged));
+    client.seal = Some(keys(OTHER_SECRET));
+    let of_another_secret = client.request(&[client.get(b"k")]);
+    assert!(!is_sealed(&mut site, &client, of_another_secret));
+}
+
+#[test]
+fn an_answer_sent_back_is_no_request() {
+    let mut site = Site::new(&sealed_config(), 1);
+    let mut client = Client::with_session(&mut site);
+    let keys = client.seal.take().unwrap();
+    let reversed = keys.to_client.clone();
+    client.seal = Some(SealKeys { to_server: reversed, ..keys });
+    let request = client.request(&[client.get(b"k")]);
+    assert_eq!(client.refusal(&mut site, request), Some(Reason::Seal));
 }
 
 #[test]
 fn without_a_secret_a_seal_cannot_be_judged() {
     let mut site = Site::new(&config(), 1);
     let mut client = Client::stranger();
-    client.seal = Some(SealKey::from_secret(SECRET));
+    client.seal = Some(keys(SECRET));
     assert_eq!(client.say_hello(&mut site, Flags::NONE), Err(Reason::Seal));
 }
 

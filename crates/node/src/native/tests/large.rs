@@ -175,7 +175,7 @@ impl Client {
         let mut out = Vec::new();
         let mut composer = Composer::begin(&mut out, Header { kind, flags, ..self.header }, 60_000);
         body.iter().for_each(|part| assert!(composer.push_bytes(part)));
-        composer.finish_with(self.seal.as_ref());
+        composer.finish_with(self.seal.as_ref().map(|keys| &keys.to_server));
         out
     }
 }

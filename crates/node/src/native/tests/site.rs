@@ -12,17 +12,23 @@ use std::{
 use minos_base::{Clock, KeyHash, SizeClass};
 use minos_engine::{Engine, StoreConfig, StoreMode};
 use minos_proto::native::{
-    Composer, Detail, Flags, Header, Hello, Kind, OpFlags, Opcode, Operation, Reason, ReplyRecord, SealKey,
+    Composer, Detail, Flags, Header, Hello, Kind, OpFlags, Opcode, Operation, Reason, ReplyRecord, SealKeys,
     Status, TRAIN_BYTES_MAX, TRAIN_SEGMENTS_MAX, Welcome, replies,
 };
 use minos_sched::WorkerId;
 
 use crate::{
-    config::{NativeConfig, Secret},
+    config::NativeConfig,
     native::{Egress, Job, NativeSetting, NativeShared, NativeWorker, SizeLimit, Turn},
 };
 
-pub(super) const SECRET: &[u8] = b"a secret of enough bytes";
+pub(super) const SECRET: &str = "7:00112233445566778899aabbccddeeff0123456789abcdeffedcba9876543210";
+pub(super) const OTHER_SECRET: &str = "8:102132435465768798a9bacbdcedfe0fefcdab89674523011032547698badcfe";
+
+/// The keys of a secret.
+pub(super) fn keys(secret: &str) -> SealKeys {
+    SealKeys::of(&secret.parse().expect("a secret"))
+}
 
 /// The seed of the store's hash, which no client may learn.
 pub(super) const HASH_SEED: u64 = 0x5eed_0f71_2c3d_a68b;
@@ -95,7 +101,7 @@ pub(super) fn config() -> NativeConfig {
 }
 
 pub(super) fn sealed_config() -> NativeConfig {
-    NativeConfig { secret: Secret::new(SECRET), ..config() }
+    NativeConfig { secrets: vec![SECRET.parse().expect("a secret")], ..config() }
 }
 
 impl Site {
@@ -195,7 +201,7 @@ pub(super) struct Client {
     pub(super) peer: SocketAddr,
     /// What its requests say; their stamp and sequence count up.
     pub(super) header: Header,
-    pub(super) seal: Option<SealKey>,
+    pub(super) seal: Option<SealKeys>,
     pub(super) welcome: Option<Welcome>,
 }
 
@@ -216,7 +222,7 @@ impl Client {
     /// A client with a session; sealed if the server is.
     pub(super) fn with_session(site: &mut Site) -> Self {
         let mut client = Self::stranger();
-        client.seal = site.shared.seal.clone();
+        client.seal = site.shared.seals.is_some().then(|| keys(SECRET));
         client.say_hello(site, Flags::NONE).expect("a hello is answered");
         client.say_hello(site, Flags::OPEN).expect("a hello is answered");
         assert_ne!(client.header.session, 0);
@@ -228,7 +234,7 @@ impl Client {
         let mut out = Vec::new();
         let header = Header { kind: Kind::Hello, flags: flags | self.marks(), ..self.header };
         let hello = Hello { nonce: 5, datagram_bytes_max: 1400, window: 32, version_max: 2 };
-        hello.compose(&mut out, header, self.seal.as_ref());
+        hello.compose(&mut out, header, self.seal.as_ref().map(|keys| &keys.to_server));
         out
     }
 
@@ -269,7 +275,7 @@ impl Client {
         for operation in operations {
             assert!(composer.push_operation(operation));
         }
-        composer.finish_with(self.seal.as_ref());
+        composer.finish_with(self.seal.as_ref().map(|keys| &keys.to_server));
         out
     }
 
@@ -295,7 +301,7 @@ impl Client {
             let header = Header::parse(datagram).expect("an answer");
             assert_eq!(header.kind, Kind::Reply, "{header:?}");
             assert_eq!((header.stamp, header.sequence), (self.header.stamp, self.header.sequence));
-            assert!(self.seal.as_ref().is_none_or(|key| key.verify(datagram)));
+            assert!(self.seal.as_ref().is_none_or(|keys| keys.to_client.verify(datagram)));
             assert!(usize::from(header.length) <= 1400);
             answers.extend(replies(datagram, &header).map(|record| Answer::from(record.expect("a record"))));
         }

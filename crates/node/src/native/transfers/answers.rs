@@ -1,5 +1,7 @@
 //! What transfers answer with.
 
+use std::time::Instant;
+
 use arrayvec::ArrayVec;
 use minos_engine::{Mode, Pinned};
 use minos_proto::native::{
@@ -68,7 +70,8 @@ impl<M: Mode> Transfers<M> {
         self.datagram.clear();
         let mut composer = Composer::begin(&mut self.datagram, to.header_of(kind), to.datagram_bytes_max);
         compose(&mut composer);
-        let bytes = composer.finish_with(self.config.seal.as_ref());
+        let seals = self.config.seals.as_deref();
+        let bytes = composer.finish_with(seals.and_then(|seals| seals.answer_key(&to.header)));
         egress.send(to.peer, &self.datagram, bytes);
     }
 
@@ -86,7 +89,16 @@ impl<M: Mode> Transfers<M> {
             ranges.flat_map(|range| range.first.min(end)..range.indexes().end.min(end)).take(window);
         let counters = &self.counters;
         let counted = indexes.inspect(|_| counters.data_out.count());
-        self.data.send(to, self.config.seal.as_ref(), source, counted, egress);
+        let seal = self.config.seals.as_deref().and_then(|seals| seals.answer_key(&to.header));
+        self.data.send(to, seal, source, counted, egress);
+    }
+
+    /// Whether the burst has room for so many fragments, at most a window, which are counted as sent if it has.
+    pub(super) fn may_send(&mut self, to: &AnswerTo, source: &Source<'_>, asked: u32, now: Instant) -> bool {
+        let fragments =
+            asked.min(source.fragments.count()).min(u32::from(self.window(source.fragment_bytes)));
+        let bytes = u64::from(fragments) * u64::from(source.fragment_bytes);
+        self.budget.spend(to.peer, bytes, now)
     }
 
     /// Fragments that may be under way at once: no more than one train has.
@@ -98,7 +110,7 @@ impl<M: Mode> Transfers<M> {
     /// How a value is to be cut and where its fragments, or questions for them, are to go.
     pub(super) fn grant(&self, transfer: u64, value_bytes: u64, fragment_bytes: u32) -> Grant {
         let (queue, window) = (self.config.queue, self.window(fragment_bytes));
-        Grant { transfer, value_bytes, fragment_bytes, queue, window }
+        Grant { transfer, value_bytes, fragment_bytes, queue, window, first_follows: false }
     }
 }
 

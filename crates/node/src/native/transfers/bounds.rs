@@ -9,16 +9,33 @@ use minos_sync::SpinLock;
 /// The lock is taken twice a transfer, and for moments.
 #[derive(Debug)]
 pub(crate) struct TransferBounds {
-    bytes_max: u64,
-    per_source_max: usize,
+    limits: TransferLimits,
     taken: SpinLock<Taken>,
+}
+
+/// How much is allowed. There is always room for one value, of a source and in all.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TransferLimits {
+    /// Bytes in all.
+    pub(crate) bytes_max: u64,
+    /// Bytes of an address.
+    pub(crate) source_bytes_max: u64,
+    /// Stores of an address.
+    pub(crate) source_max: usize,
 }
 
 #[derive(Debug, Default)]
 struct Taken {
     bytes: u64,
     /// A list, because few sources store large values at a time.
-    sources: Vec<(IpAddr, usize)>,
+    sources: Vec<Source>,
+}
+
+#[derive(Debug)]
+struct Source {
+    address: IpAddr,
+    count: usize,
+    bytes: u64,
 }
 
 /// A place among the large stores, and its memory. Given back when dropped.
@@ -30,16 +47,15 @@ pub(crate) struct Permit {
 }
 
 impl TransferBounds {
-    /// At most `bytes_max` in all, but always room for one value, and `per_source_max` transfers of an address.
-    pub(crate) fn new(bytes_max: u64, per_source_max: usize) -> Self {
-        Self { bytes_max, per_source_max, taken: SpinLock::new(Taken::default()) }
+    /// Nothing is taken yet.
+    pub(crate) fn new(limits: TransferLimits) -> Self {
+        Self { limits, taken: SpinLock::new(Taken::default()) }
     }
 
     /// Takes a place for a value of `bytes` from `source`; `None` if a bound is met.
     pub(crate) fn admit(self: &Arc<Self>, source: IpAddr, bytes: u64) -> Option<Permit> {
         let mut taken = self.taken.lock();
-        let is_too_much = taken.bytes > 0 && taken.bytes.saturating_add(bytes) > self.bytes_max;
-        if is_too_much || !taken.add(source, self.per_source_max) {
+        if exceeds(taken.bytes, bytes, self.limits.bytes_max) || !taken.add(source, bytes, &self.limits) {
             return None;
         }
         taken.bytes += bytes;
@@ -48,7 +64,7 @@ impl TransferBounds {
 
     /// The bound on bytes in all.
     pub(crate) fn bytes_max(&self) -> u64 {
-        self.bytes_max
+        self.limits.bytes_max
     }
 
     /// Bytes of values that are still arriving.
@@ -58,30 +74,42 @@ impl TransferBounds {
 }
 
 impl Taken {
-    /// Counts one more transfer of `source`, unless it has `max` already.
-    fn add(&mut self, source: IpAddr, max: usize) -> bool {
-        match self.sources.iter_mut().find(|(other, _)| *other == source) {
-            Some((_, count)) if *count >= max => return false,
-            Some((_, count)) => *count += 1,
-            None => self.sources.push((source, 1)),
+    /// Counts one more transfer of an address, unless it has its share already.
+    fn add(&mut self, address: IpAddr, bytes: u64, limits: &TransferLimits) -> bool {
+        let known = self.sources.iter_mut().find(|source| source.address == address);
+        let Some(source) = known else {
+            self.sources.push(Source { address, count: 1, bytes });
+            return true;
+        };
+        if source.count >= limits.source_max || exceeds(source.bytes, bytes, limits.source_bytes_max) {
+            return false;
         }
+        source.count += 1;
+        source.bytes += bytes;
         true
     }
 
-    fn remove(&mut self, source: IpAddr) {
-        let Some(at) = self.sources.iter().position(|(other, _)| *other == source) else { return };
-        self.sources[at].1 -= 1;
-        if self.sources[at].1 == 0 {
+    fn remove(&mut self, address: IpAddr, bytes: u64) {
+        let Some(at) = self.sources.iter().position(|source| source.address == address) else { return };
+        let source = &mut self.sources[at];
+        source.count -= 1;
+        source.bytes -= bytes;
+        if source.count == 0 {
             self.sources.swap_remove(at);
         }
     }
+}
+
+/// Whether `bytes` more than what is taken are too many. One value always fits.
+fn exceeds(taken: u64, bytes: u64, max: u64) -> bool {
+    taken > 0 && taken.saturating_add(bytes) > max
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
         let mut taken = self.bounds.taken.lock();
         taken.bytes -= self.bytes;
-        taken.remove(self.source);
+        taken.remove(self.source, self.bytes);
     }
 }
 
@@ -93,9 +121,26 @@ mod tests {
         [10, 0, 0, last].into()
     }
 
+    fn bounds(bytes_max: u64, source_bytes_max: u64, source_max: usize) -> Arc<TransferBounds> {
+        Arc::new(TransferBounds::new(TransferLimits { bytes_max, source_bytes_max, source_max }))
+    }
+
+    #[test]
+    fn a_source_leaves_memory_to_others() {
+        let bounds = bounds(1000, 250, 8);
+        let _half = bounds.admit(source(1), 125).unwrap();
+        let other_half = bounds.admit(source(1), 125).unwrap();
+        assert!(bounds.admit(source(1), 1).is_none());
+        let _large = bounds.admit(source(2), 600).expect("one value always fits");
+        assert!(bounds.admit(source(2), 1).is_none());
+        assert!(bounds.admit(source(3), 150).is_some());
+        drop(other_half);
+        assert!(bounds.admit(source(1), 125).is_some());
+    }
+
     #[test]
     fn a_source_has_its_share_and_no_more() {
-        let bounds = Arc::new(TransferBounds::new(1000, 2));
+        let bounds = bounds(1000, 1000, 2);
         let first = bounds.admit(source(1), 1).unwrap();
         let _second = bounds.admit(source(1), 1).unwrap();
         assert!(bounds.admit(source(1), 1).is_none());
@@ -106,7 +151,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_but_one_value_always_fits() {
-        let bounds = Arc::new(TransferBounds::new(100, 8));
+        let bounds = bounds(100, 100, 8);
         let large = bounds.admit(source(1), 5000).unwrap();
         assert!(bounds.admit(source(2), 1).is_none());
         drop(large);

@@ -25,6 +25,10 @@ transfer_counters! {
     fetches,
     /// Windows of values that were not there any more.
     fetches_gone,
+    /// Windows asked for that were beyond a bound of their burst.
+    fetches_refused,
+    /// First windows that were not sent unasked, for the same reason.
+    windows_deferred,
     /// Fragments sent.
     data_out,
     /// Stores begun whose values come in fragments.
@@ -33,7 +37,7 @@ transfer_counters! {
     stores_refused,
     /// Such stores that were judged once all had arrived.
     stores_completed,
-    /// Such stores given up because nothing was heard for too long.
+    /// Such stores given up because a window took too long.
     stores_timed_out,
     /// Fragments received.
     fragments_in,

@@ -3,10 +3,12 @@
 //! A large GET leaves no trace here: the client asks for each window of fragments, and what was lost, by the CAS
 //! unique of the value it has begun to receive, so that asking is acknowledging and pacing in one. A large store
 //! has a slot: the value arrives, in any order, in the memory of the item that it will be. Bounded on every side:
-//! slots of a worker, transfers of an address, bytes in all, and the time that a client may be silent.
+//! slots of a worker, transfers and bytes of an address, bytes in all, and the time that a window may take. What is
+//! sent is bounded in each burst.
 
 mod answers;
 mod bounds;
+mod budget;
 mod counters;
 mod data;
 mod received;
@@ -22,17 +24,19 @@ use std::{
 
 use minos_engine::{Mode, Pinned};
 use minos_proto::native::{
-    Flags, FragmentHead, FragmentRange, Malformed, Opcode, Operation, Ranges, ReplyRecord, SealKey, Status,
+    Flags, FragmentHead, FragmentRange, Grant, Malformed, Opcode, Operation, Ranges, ReplyRecord, Status,
 };
 use siphasher::sip::SipHasher24;
 
-use super::{AnswerTo, Egress, Sessions, change::ended};
+use super::{AnswerTo, Egress, Seals, Sessions, change::ended};
 use crate::execute::{Context, Facts, StoreOperation};
 
-pub(crate) use bounds::TransferBounds;
+pub(crate) use bounds::{TransferBounds, TransferLimits};
+pub(crate) use budget::BudgetBounds;
 pub(crate) use counters::TransferCounters;
 
 use answers::{bytes_of, source};
+use budget::Budget;
 use data::DataSender;
 use slot::{Asked, Ended, Slot};
 
@@ -45,10 +49,12 @@ pub(crate) struct TransfersConfig {
     pub(crate) window: u16,
     /// Largest value.
     pub(crate) value_bytes_max: u64,
-    /// Silence after which a store is given up, and time for which the outcome of one is remembered.
+    /// How much is sent in one burst.
+    pub(crate) budget: BudgetBounds,
+    /// Time for a window of a store, after which it is given up, and for which the outcome of one is remembered.
     pub(crate) timeout: Duration,
     /// What datagrams are sealed with.
-    pub(crate) seal: Option<SealKey>,
+    pub(crate) seals: Option<Arc<Seals>>,
     /// Makes names of transfers that nobody guesses, however many others they know.
     pub(crate) names: SipHasher24,
 }
@@ -74,6 +80,7 @@ pub(crate) struct Transfers<M: Mode> {
     /// Calls so far that more of the same may follow.
     activity: u64,
     data: DataSender,
+    budget: Budget,
     /// Where answers are composed.
     datagram: Vec<u8>,
 }
@@ -86,6 +93,7 @@ impl<M: Mode> Transfers<M> {
         counters: Arc<TransferCounters>,
     ) -> Self {
         Self {
+            budget: Budget::new(config.budget),
             config,
             bounds,
             counters,
@@ -108,18 +116,22 @@ impl<M: Mode> Transfers<M> {
         self.activity
     }
 
-    /// Answers a read whose value does not fit a datagram: says so, and sends the first window behind it.
+    /// Answers a read whose value does not fit a datagram: says so, and sends the first window behind it unless too
+    /// much was sent in this burst. The client asks for it then.
     pub(crate) fn send_first(
         &mut self,
         to: &AnswerTo,
         (opcode, request): (Opcode, u32),
         item: &Pinned<M>,
+        now: Instant,
         egress: &mut impl Egress,
     ) {
         self.activity += 1;
         let facts = Facts::from(&**item);
         let Some(source) = source(to, request, item) else { return };
-        let grant = bytes_of(&self.grant(0, facts.value_bytes, source.fragment_bytes));
+        let first_follows = self.may_send(to, &source, u32::MAX, now);
+        let grant = self.grant(0, facts.value_bytes, source.fragment_bytes);
+        let grant = bytes_of(&Grant { first_follows, ..grant });
         let record = ReplyRecord {
             item_flags: facts.flags,
             cas: facts.cas,
@@ -128,15 +140,21 @@ impl<M: Mode> Transfers<M> {
         };
         self.reply(to, &record, egress);
         self.counters.large_gets.count();
-        self.send_window(to, &source, std::iter::once(FragmentRange { first: 0, count: u32::MAX }), egress);
+        if first_follows {
+            let first = FragmentRange { first: 0, count: u32::MAX };
+            self.send_window(to, &source, std::iter::once(first), egress);
+        } else {
+            self.counters.windows_deferred.count();
+        }
     }
 
-    /// Sends the fragments that a FETCH asks for, at most a window.
+    /// Sends the fragments that a FETCH asks for, at most a window; or says that too much was sent in this burst.
     pub(crate) fn fetch<P>(
         &mut self,
         cx: &Context<'_, M, P>,
         to: &AnswerTo,
         operation: &Operation<'_>,
+        now: Instant,
         egress: &mut impl Egress,
     ) {
         let bare = |status| ReplyRecord::bare(operation.opcode, status, operation.request);
@@ -151,7 +169,13 @@ impl<M: Mode> Transfers<M> {
             return self.reply(to, &bare(Status::Gone), egress);
         };
         let Some(source) = source(to, operation.request, &item) else { return };
-        self.send_window(to, &source, ranges, egress);
+        let asked = ranges.clone().fold(0, |asked: u32, range| asked.saturating_add(range.count));
+        if self.may_send(to, &source, asked, now) {
+            self.send_window(to, &source, ranges, egress);
+        } else {
+            self.counters.fetches_refused.count();
+            self.reply(to, &bare(Status::Busy), egress);
+        }
     }
 
     /// Begins a store whose value comes in fragments, or says again that it has begun.
@@ -215,7 +239,7 @@ impl<M: Mode> Transfers<M> {
         Ok(())
     }
 
-    /// Gives up stores of which nothing was heard for too long, and forgets outcomes as old.
+    /// Gives up stores of which no window arrived for too long, and forgets outcomes as old.
     pub(crate) fn on_tick(&mut self, now: Instant) {
         for at in 0..self.slots.len() {
             let Some(slot) = self.slots[at].as_ref() else { continue };

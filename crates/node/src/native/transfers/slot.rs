@@ -18,7 +18,7 @@ pub(super) struct Slot<M: Mode> {
     pub(super) grant: Grant,
     pub(super) peer: SocketAddr,
     pub(super) asked: Asked,
-    /// When something was last heard of it, or when it ended.
+    /// When it began, its last window was complete, or it ended.
     pub(super) touched: Instant,
     pub(super) state: State<M>,
 }
@@ -49,6 +49,8 @@ pub(super) struct Arriving<M: Mode> {
     pub(super) store: StoreOperation,
     pub(super) fragments: Fragments,
     pub(super) received: Received,
+    /// Fragments that have arrived since the last window was complete.
+    pub(super) in_window: u16,
     /// If it is to be executed once.
     pub(super) ticket: Option<Ticket>,
     /// Its place within the bounds.

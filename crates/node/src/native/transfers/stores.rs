@@ -83,7 +83,8 @@ impl<M: Mode> Transfers<M> {
             return Err(Status::NoMemory);
         };
         let (key, received) = (key.into(), Received::new(fragments.count()));
-        let arriving = Arriving { reservation, key, store, fragments, received, ticket, permit };
+        let arriving =
+            Arriving { reservation, key, store, fragments, received, in_window: 0, ticket, permit };
         let (transfer, state) = (self.name(at), State::Open(Box::new(arriving)));
         let grant = self.grant(transfer, value_bytes, fragment_bytes);
         self.slots[at] = Some(Slot { grant, peer: to.peer, asked, touched: around.now, state });
@@ -122,7 +123,7 @@ impl<M: Mode> Transfers<M> {
     }
 
     /// Puts the bytes of a fragment where they belong; says whether they were the last ones missing. No bytes are
-    /// a question.
+    /// a question. Only whole windows give a store more time, or a client could keep its memory with few fragments.
     pub(super) fn take_in(
         &mut self,
         at: usize,
@@ -132,7 +133,6 @@ impl<M: Mode> Transfers<M> {
     ) -> Result<bool, Malformed> {
         let Some(slot) = self.slots[at].as_mut() else { return Ok(false) };
         let State::Open(arriving) = &mut slot.state else { return Ok(false) };
-        slot.touched = now;
         if bytes.is_empty() {
             return Ok(false);
         }
@@ -144,6 +144,10 @@ impl<M: Mode> Transfers<M> {
             return Ok(false);
         }
         arriving.reservation.value_mut()[range].copy_from_slice(bytes);
+        arriving.in_window += 1;
+        if arriving.in_window >= slot.grant.window {
+            (arriving.in_window, slot.touched) = (0, now);
+        }
         Ok(arriving.received.is_complete())
     }
 

@@ -7,7 +7,7 @@ use minos_command::{Exptime, StoreMode as Mode_};
 use minos_engine::{Engine, Get, StoreConfig, StoreMode};
 use minos_proto::native::{
     AckHead, AckState, DataHead, Detail, FRAGMENT_HEAD_BYTES, Grant, Header, Kind, OpFlags, RANGES_MAX,
-    replies,
+    SealKeys, Secret, replies,
 };
 
 use super::*;
@@ -17,6 +17,8 @@ use crate::{
 };
 
 const TIMEOUT: Duration = Duration::from_secs(5);
+
+const SECRET: &str = "7:00112233445566778899aabbccddeeff0123456789abcdeffedcba9876543210";
 
 /// What was sent, datagram by datagram.
 #[derive(Default)]
@@ -97,17 +99,25 @@ fn value_of(bytes: usize, seed: usize) -> Vec<u8> {
 
 impl Bench {
     fn new() -> Self {
-        Self::with(1 << 20, None)
+        Self::with(1 << 20, false)
     }
 
-    fn with(transfer_memory: u64, seal: Option<SealKey>) -> Self {
-        let bounds = Arc::new(TransferBounds::new(transfer_memory, 4));
+    fn with(transfer_memory: u64, is_sealed: bool) -> Self {
+        let limits =
+            TransferLimits { bytes_max: transfer_memory, source_bytes_max: transfer_memory, source_max: 4 };
+        Self::with_limits(limits, is_sealed)
+    }
+
+    fn with_limits(limits: TransferLimits, is_sealed: bool) -> Self {
+        let bounds = Arc::new(TransferBounds::new(limits));
+        let secrets: Vec<Secret> = is_sealed.then(|| SECRET.parse().unwrap()).into_iter().collect();
         let config = TransfersConfig {
             queue: 7,
             window: 32,
             value_bytes_max: 4 << 20,
             timeout: TIMEOUT,
-            seal,
+            seals: Seals::of(&secrets).map(Arc::new),
+            budget: BudgetBounds { burst_bytes: 150_000, client_bytes: 100_000 },
             names: SipHasher24::new_with_key(&[4; 16]),
         };
         Self {
@@ -124,8 +134,9 @@ impl Bench {
     }
 
     fn to(&self, port: u16, session: u64) -> AnswerTo {
-        let sealed = if self.transfers.config.seal.is_some() { Flags::SEALED } else { Flags::NONE };
-        let header = Header { session, flags: sealed, ..Header::of(Kind::Reply) };
+        let (flags, secret) =
+            if self.transfers.config.seals.is_some() { (Flags::SEALED, 7) } else { (Flags::NONE, 0) };
+        let header = Header { session, flags, secret, ..Header::of(Kind::Reply) };
         AnswerTo { peer: peer(port), header, datagram_bytes_max: 1448, number: 0 }
     }
 
@@ -289,8 +300,9 @@ fn an_acknowledgement_names_what_is_missing_and_the_outcome_is_told_again() {
 
 #[test]
 fn a_large_value_is_fetched_window_by_window() {
-    for seal in [None, Some(SealKey::from_secret(b"a secret of some length"))] {
-        let mut bench = Bench::with(1 << 20, seal.clone());
+    let keys = SealKeys::of(&SECRET.parse().unwrap());
+    for is_sealed in [false, true] {
+        let mut bench = Bench::with(1 << 20, is_sealed);
         let to = bench.to(1, 0);
         let value = value_of(200_000, 3);
         let asked = bench.asks(Opcode::Put, b"key", value.len());
@@ -298,7 +310,7 @@ fn a_large_value_is_fetched_window_by_window() {
         let hash = asked.hash;
         bench.call(|transfers, around, sent| {
             let item = around.cx.store.pin(hash, b"key", around.cx.now).unwrap();
-            transfers.send_first(&to, (Opcode::Get, 5), &item, sent);
+            transfers.send_first(&to, (Opcode::Get, 5), &item, around.now, sent);
         });
         let mut sent = bench.sent.take();
         let (header, datagram) = sent.remove(0);
@@ -308,7 +320,7 @@ fn a_large_value_is_fetched_window_by_window() {
         let mut received = vec![None; fragments.count() as usize];
         loop {
             for (at, (header, datagram)) in sent.iter().enumerate() {
-                assert!(seal.as_ref().is_none_or(|key| key.verify(datagram)));
+                assert_eq!(keys.to_client.verify(datagram), is_sealed);
                 let (head, bytes) = DataHead::parse(header.body(datagram)).unwrap();
                 assert_eq!((head.cas, head.value_bytes), (cas, 200_000));
                 // One in five is lost.
@@ -329,7 +341,8 @@ fn a_large_value_is_fetched_window_by_window() {
                 value: &ranges,
                 ..Operation::get(5, hash, b"key")
             };
-            bench.call(|transfers, around, sent| transfers.fetch(around.cx, &to, &fetch, sent));
+            bench.pass(Duration::from_nanos(1));
+            bench.call(|transfers, around, sent| transfers.fetch(around.cx, &to, &fetch, around.now, sent));
             sent = bench.sent.take();
             assert!(!sent.is_empty() && sent.len() <= usize::from(grant.window));
         }
@@ -358,7 +371,7 @@ fn a_window_of_another_value_is_not_sent() {
             value: &ranges,
             ..Operation::get(9, asked.hash, b"key")
         };
-        bench.call(|transfers, around, sent| transfers.fetch(around.cx, &to, &fetch, sent));
+        bench.call(|transfers, around, sent| transfers.fetch(around.cx, &to, &fetch, around.now, sent));
         let sent = bench.sent.take();
         let data = sent.iter().filter(|(header, _)| header.kind == Kind::Data).count();
         assert_eq!((sent.len(), data), (1, expected), "{operand}");
@@ -376,7 +389,9 @@ fn silence_gives_the_memory_back() {
     let value = value_of(500_000, 1);
     for index in 0..10 {
         bench.pass(TIMEOUT / 2);
-        bench.fragment(&to, &grant, index, &value, Flags::NONE);
+        let window = u32::from(grant.window);
+        (index * window..(index + 1) * window)
+            .for_each(|index| bench.fragment(&to, &grant, index, &value, Flags::NONE));
     }
     assert_eq!(bench.transfers.open(), 1);
     bench.pass(TIMEOUT + Duration::from_millis(1));
@@ -384,6 +399,81 @@ fn silence_gives_the_memory_back() {
     bench.fragment(&to, &grant, 10, &value, Flags::ACK_WANTED);
     assert_eq!(bench.acknowledgement().2.unwrap().status, Status::TimedOut);
     assert_eq!(bench.stored(b"key"), None);
+}
+
+#[test]
+fn few_fragments_or_none_do_not_keep_the_memory() {
+    for has_bytes in [false, true] {
+        let mut bench = Bench::new();
+        let to = bench.to(1, 0);
+        let value = value_of(500_000, 1);
+        let asked = bench.asks(Opcode::Put, b"key", value.len());
+        let grant = bench.begin(&to, &asked).grant();
+        for index in 0..6 {
+            let bytes = if has_bytes { &value[..] } else { &[] };
+            bench.fragment(&to, &grant, index, bytes, Flags::NONE);
+            bench.pass(TIMEOUT / 4);
+        }
+        assert_eq!((bench.transfers.open(), bench.bounds.bytes()), (0, 0), "with bytes: {has_bytes}");
+    }
+}
+
+#[test]
+fn an_address_leaves_memory_to_others() {
+    let limits = TransferLimits { bytes_max: 1 << 20, source_bytes_max: 1 << 18, source_max: 4 };
+    let mut bench = Bench::with_limits(limits, false);
+    let greedy = bench.to(1, 0);
+    let other = AnswerTo { peer: ([10, 0, 0, 2], 1).into(), ..greedy };
+    let mut statuses = Vec::new();
+    for (to, request) in [(&greedy, 1), (&greedy, 2), (&greedy, 3), (&other, 1)] {
+        let asked = Operation { request, ..bench.asks(Opcode::Put, b"key", 100_000) };
+        statuses.push(bench.begin(to, &asked).status);
+    }
+    assert_eq!(statuses, [Status::Granted, Status::Granted, Status::Busy, Status::Granted]);
+}
+
+/// Sends what a GET of `key` from `to` is answered with; says whether the first window was with it.
+fn first_window(bench: &mut Bench, to: &AnswerTo, key: &[u8]) -> bool {
+    let hash = bench.store.hash(key);
+    bench.call(|transfers, around, sent| {
+        let item = around.cx.store.pin(hash, key, around.cx.now).unwrap();
+        transfers.send_first(to, (Opcode::Get, 5), &item, around.now, sent);
+    });
+    let sent = bench.sent.take();
+    let grant = answer_in(&sent[0].0, &sent[0].1).grant();
+    assert_eq!(grant.first_follows, sent.len() > 1);
+    grant.first_follows
+}
+
+#[test]
+fn one_client_does_not_fill_a_burst() {
+    let mut bench = Bench::new();
+    let to = bench.to(1, 0);
+    let value = value_of(200_000, 3);
+    let asked = bench.asks(Opcode::Put, b"key", value.len());
+    let cas = bench.put(&to, &asked, &value).cas;
+    let windows: Vec<bool> = (0..250).map(|_| first_window(&mut bench, &to, b"key")).collect();
+    let window_bytes = 32 * 1368;
+    assert_eq!(windows.iter().filter(|follows| **follows).count(), 100_000 / window_bytes);
+    let other = AnswerTo { peer: ([10, 0, 0, 2], 1).into(), ..to };
+    assert!(first_window(&mut bench, &other, b"key"));
+    assert!(!first_window(&mut bench, &other, b"key"), "the burst is full");
+    assert_eq!(bench.transfers.counters.windows_deferred.value(), 249);
+    // A window that is asked for has to wait as well, and says so.
+    let mut ranges = Vec::new();
+    push_all(&mut ranges, 0..32);
+    let detail = Detail { operand: cas, ..Detail::default() };
+    let hash = asked.hash;
+    let get = Operation::get(9, hash, b"key");
+    let fetch = Operation { opcode: Opcode::Fetch, detail, value: &ranges, ..get };
+    let ask = |bench: &mut Bench| {
+        bench.call(|transfers, around, sent| transfers.fetch(around.cx, &to, &fetch, around.now, sent));
+        bench.sent.take()
+    };
+    let sent = ask(&mut bench);
+    assert_eq!((sent.len(), answer_in(&sent[0].0, &sent[0].1).status), (1, Status::Busy));
+    bench.pass(Duration::from_nanos(1));
+    assert_eq!(ask(&mut bench).len(), 32);
 }
 
 #[test]
@@ -411,7 +501,7 @@ fn bounds_are_kept_and_said() {
 
 #[test]
 fn a_full_store_says_so() {
-    let mut bench = Bench::with(1 << 30, None);
+    let mut bench = Bench::with(1 << 30, false);
     let to = bench.to(1, 0);
     let value = value_of(4 << 20, 1);
     let statuses: Vec<_> = (0..20)
@@ -470,9 +560,9 @@ fn nobody_else_can_send_into_a_transfer() {
 
 #[test]
 fn a_client_without_a_secret_may_get_a_session_meanwhile_and_one_with_may_not() {
-    for seal in [None, Some(SealKey::from_secret(b"a secret of some length"))] {
-        let expected = if seal.is_some() { Status::Gone } else { Status::Ok };
-        let mut bench = Bench::with(1 << 20, seal);
+    for is_sealed in [false, true] {
+        let expected = if is_sealed { Status::Gone } else { Status::Ok };
+        let mut bench = Bench::with(1 << 20, is_sealed);
         let value = value_of(1000, 1);
         let (before, after) = (bench.to(1, 3), bench.to(1, 4));
         let asked = bench.asks(Opcode::Put, b"key", value.len());

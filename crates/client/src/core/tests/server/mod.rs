@@ -9,7 +9,8 @@ use std::{
 
 use minos_proto::native::{
     Access, Composer, Flags, FragmentRange, Header, Hello, Kind, OpFlags, Opcode, Operation, Reason,
-    ReplyRecord, SealKey, Status, WELCOME_BYTES, Welcome, WelcomeFlags, operations, refusal_of,
+    ReplyRecord, SealKey, SealKeys, Status, TAG_BYTES, WELCOME_BYTES, Welcome, WelcomeFlags, operations,
+    refusal_of,
 };
 
 use self::transfers::{Transfer, WINDOW, large};
@@ -33,7 +34,7 @@ struct Reply {
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) welcome: Welcome,
-    pub(crate) secret: Option<SealKey>,
+    pub(crate) secret: Option<SealKeys>,
     pub(crate) items: HashMap<Vec<u8>, (Vec<u8>, u64)>,
     /// Opcodes in the order in which they were executed, by the port that they came to.
     pub(crate) executed: Vec<(u16, Opcode)>,
@@ -45,6 +46,8 @@ pub(crate) struct Server {
     pub(crate) refuses: Option<Reason>,
     /// Whether the next FETCH finds another value in place.
     pub(crate) replaces_fetched: bool,
+    /// Whether large values are only announced, for the client to ask for them.
+    pub(crate) defers_windows: bool,
     /// Lines of statistics, of which each reply holds two.
     pub(crate) lines: usize,
     /// Whether it says that it is stopping, and begins no large store.
@@ -87,6 +90,7 @@ impl Server {
             statuses: Vec::new(),
             refuses: None,
             replaces_fetched: false,
+            defers_windows: false,
             lines: 5,
             is_draining: false,
             sessions: 0,
@@ -123,7 +127,7 @@ impl Server {
     pub(crate) fn answer(&mut self, to: SocketAddr, datagram: &[u8]) -> Vec<Answer> {
         let header = Header::parse(datagram).expect("a client sends what can be read");
         assert_eq!(header.is_sealed(), self.secret.is_some());
-        if self.secret.as_ref().is_some_and(|key| !key.verify(datagram)) {
+        if self.secret.as_ref().is_some_and(|keys| !keys.to_server.verify(datagram)) {
             return refuse(to, datagram, Reason::Seal);
         }
         let bodies = match header.kind {
@@ -131,12 +135,12 @@ impl Server {
                 assert_eq!(to, Self::address(0));
                 vec![self.welcome(&header, datagram)]
             }
-            _ if header.cookie != self.welcome.cookie => return refuse(to, datagram, Reason::Cookie),
+            _ if header.cookie != self.welcome.cookie => return self.refuse(to, datagram, Reason::Cookie),
             _ if self.secret.is_some() && !self.knows(header.session) => {
-                return refuse(to, datagram, Reason::Session);
+                return self.refuse(to, datagram, Reason::Session);
             }
             Kind::Request if self.refuses.is_some() => {
-                return self.refuses.map_or_else(Vec::new, |reason| refuse(to, datagram, reason));
+                return self.refuses.map_or_else(Vec::new, |reason| self.refuse(to, datagram, reason));
             }
             Kind::Request => self.request(to, &header, datagram),
             Kind::Fragment => self.fragment(&header, datagram),
@@ -177,7 +181,7 @@ impl Server {
                 continue;
             }
             let reply = self.once(to, header.session, &operation);
-            if reply.status == Status::Large {
+            if reply.status == Status::Large && !self.defers_windows {
                 let range = FragmentRange { first: 0, count: u32::from(WINDOW) };
                 answers.extend(self.data(header, &operation, range));
             }
@@ -237,7 +241,9 @@ impl Server {
         match (opcode, found) {
             (Opcode::Noop, _) => Reply::bare(opcode, Status::Ok),
             (Opcode::Stats, _) => self.stats(detail.operand),
-            (Opcode::Get, Some((bytes, cas))) if bytes.len() > 1000 => large(&bytes, cas),
+            (Opcode::Get, Some((bytes, cas))) if bytes.len() > 1000 => {
+                large(&bytes, cas, !self.defers_windows)
+            }
             (Opcode::Get, Some((value, cas))) => Reply { cas, value, ..Reply::bare(opcode, Status::Ok) },
             (Opcode::Put, _) => {
                 let cas = self.put(key, value.to_vec());
@@ -278,9 +284,28 @@ impl Server {
         let mut bytes = Vec::new();
         let mut composer = Composer::begin(&mut bytes, answer, 1448);
         fill(&mut composer);
-        composer.finish_with(self.secret.as_ref());
+        composer.finish_with(self.secret.as_ref().map(|keys| &keys.to_client));
         bytes
     }
+
+    /// A refusal of a datagram whose tag was right.
+    fn refuse(&self, to: SocketAddr, datagram: &[u8], reason: Reason) -> Vec<Answer> {
+        let mut refused = refuse(to, datagram, reason);
+        for (_, bytes) in &mut refused {
+            self.secret.iter().for_each(|keys| seal(bytes, &keys.to_client));
+        }
+        refused
+    }
+}
+
+/// Seals a refusal.
+fn seal(datagram: &mut Vec<u8>, key: &SealKey) {
+    let header = Header::parse(datagram).unwrap();
+    let length = header.length + TAG_BYTES as u16;
+    let header = Header { flags: Flags::SEALED, secret: key.id(), length, ..header };
+    header.write(datagram.first_chunk_mut().unwrap());
+    let tag = key.tag([datagram.as_slice()]);
+    datagram.extend_from_slice(&tag);
 }
 
 impl Reply {
@@ -289,7 +314,7 @@ impl Reply {
     }
 }
 
-/// A refusal of `datagram`.
+/// A refusal of `datagram` that is not sealed.
 pub(crate) fn refuse(to: SocketAddr, datagram: &[u8], reason: Reason) -> Vec<Answer> {
     let mut bytes = [0; 48];
     refusal_of(datagram, reason, 0).unwrap().write(&mut bytes);

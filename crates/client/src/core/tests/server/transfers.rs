@@ -74,7 +74,14 @@ impl Server {
             bytes: vec![0; value_bytes as usize],
             have: vec![false; count],
         });
-        let grant = Grant { transfer, value_bytes, fragment_bytes: FRAGMENT_BYTES, queue: 3, window: WINDOW };
+        let grant = Grant {
+            transfer,
+            value_bytes,
+            fragment_bytes: FRAGMENT_BYTES,
+            queue: 3,
+            window: WINDOW,
+            first_follows: false,
+        };
         let reply = Reply::bare(operation.opcode, Status::Granted);
         Reply { value: written(&grant), ..reply }
     }
@@ -124,9 +131,16 @@ impl Server {
 }
 
 /// Says that a value does not fit a datagram.
-pub(super) fn large(bytes: &[u8], cas: u64) -> Reply {
+pub(super) fn large(bytes: &[u8], cas: u64, first_follows: bool) -> Reply {
     let value_bytes = bytes.len() as u64;
-    let grant = Grant { transfer: 0, value_bytes, fragment_bytes: FRAGMENT_BYTES, queue: 2, window: WINDOW };
+    let grant = Grant {
+        transfer: 0,
+        value_bytes,
+        fragment_bytes: FRAGMENT_BYTES,
+        queue: 2,
+        window: WINDOW,
+        first_follows,
+    };
     Reply { status: Status::Large, cas, value: written(&grant), ..Reply::bare(Opcode::Get, Status::Ok) }
 }
 

@@ -28,7 +28,7 @@ pub(super) struct Download {
 }
 
 impl Download {
-    /// A value of which the server sends the first window unasked.
+    /// A value of which the server sends the first window unasked, unless its grant says otherwise.
     fn of(
         place: Place,
         serial: u64,
@@ -47,7 +47,7 @@ impl Download {
             fragments,
             arrived: vec![0; fragments.count().div_ceil(64) as usize],
             arrived_count: 0,
-            asked_end: fragments.count().min(u32::from(grant.window)),
+            asked_end: if grant.first_follows { fragments.count().min(u32::from(grant.window)) } else { 0 },
             value: keeps.then(|| vec![0; value_bytes]),
             active_ns: now_ns,
         })
@@ -192,7 +192,14 @@ mod tests {
     const PLACE: Place = Place { slot: 0, index: 0 };
 
     fn download() -> Download {
-        let grant = Grant { transfer: 0, value_bytes: 1050, fragment_bytes: 100, queue: 1, window: 4 };
+        let grant = Grant {
+            transfer: 0,
+            value_bytes: 1050,
+            fragment_bytes: 100,
+            queue: 1,
+            window: 4,
+            first_follows: true,
+        };
         Download::of(PLACE, 1, 7, grant, true, 0).unwrap()
     }
 

@@ -182,7 +182,14 @@ mod tests {
 
     fn upload() -> Upload {
         let workload = Workload::open("etc", &Shape::default(), 1).unwrap();
-        let grant = Grant { transfer: 5, value_bytes: 1050, fragment_bytes: 100, queue: 1, window: 6 };
+        let grant = Grant {
+            transfer: 5,
+            value_bytes: 1050,
+            fragment_bytes: 100,
+            queue: 1,
+            window: 6,
+            first_follows: false,
+        };
         Upload {
             place: Place { slot: 0, index: 0 },
             serial: 1,
