@@ -88,7 +88,10 @@ fn answer(stream: &mut TcpStream) -> (u16, String) {
 
 fn request(admin: SocketAddr, method: &str, path: &str, body: &str) -> (u16, String) {
     let length = body.len();
-    http(admin, format!("{method} {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n{body}"))
+    http(
+        admin,
+        format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n{body}"),
+    )
 }
 
 fn get(admin: SocketAddr, path: &str) -> Value {
@@ -259,14 +262,14 @@ fn what_is_too_much_or_no_http_is_refused() {
     assert_eq!(http(admin, "garbage\r\n\r\n").0, 400);
     assert_eq!(http(admin, [0xff; 64]).0, 400);
     let long = "x".repeat(9 << 10);
-    assert_eq!(http(admin, format!("GET /stats HTTP/1.1\r\nhost: x\r\nlong: {long}\r\n\r\n")).0, 431);
+    assert_eq!(http(admin, format!("GET /stats HTTP/1.1\r\nhost: localhost\r\nlong: {long}\r\n\r\n")).0, 431);
     let fields = "a: b\r\n".repeat(65);
-    assert_eq!(http(admin, format!("GET /stats HTTP/1.1\r\nhost: x\r\n{fields}\r\n")).0, 431);
+    assert_eq!(http(admin, format!("GET /stats HTTP/1.1\r\nhost: localhost\r\n{fields}\r\n")).0, 431);
     let (status, said) = request(admin, "PUT", "/dispatch", &"x".repeat((4 << 10) + 1));
     assert!(status == 413 && said.contains("4096"), "{status} {said}");
     // In pieces, nothing says beforehand how much will come.
     let piece = format!("800\r\n{}\r\n", "x".repeat(0x800));
-    let head = "PUT /dispatch HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n";
+    let head = "PUT /dispatch HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n";
     assert_eq!(http(admin, format!("{head}{}0\r\n\r\n", piece.repeat(3))).0, 413);
     assert_eq!(get(admin, "/stats/admin")["admin_body_too_large"], 2);
     assert_eq!(connect(&server).set("next", b"value").unwrap(), "STORED");
@@ -275,7 +278,9 @@ fn what_is_too_much_or_no_http_is_refused() {
 #[test]
 fn who_is_too_slow_is_told() {
     let (_server, admin) = start_with_admin(1, &["--admin-timeout=100ms"]);
-    for begun in ["", "GET /stats HTT", "PUT /dispatch HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n{"] {
+    for begun in
+        ["", "GET /stats HTT", "PUT /dispatch HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n{"]
+    {
         let (status, said) = http(admin, begun);
         assert_eq!(status, 408, "{begun:?}");
         assert!(said.contains("--admin-timeout"), "{said}");
@@ -288,13 +293,52 @@ fn who_is_too_slow_is_told() {
 }
 
 #[test]
+fn requests_that_pages_send_are_refused() {
+    let (_server, admin) = start_with_admin(1, &["--admin-host=metrics.example"]);
+    let put = |fields: &str| {
+        let body = r#"{"dispatch": "keyhash"}"#;
+        http(
+            admin,
+            format!("PUT /dispatch HTTP/1.1\r\n{fields}\r\ncontent-length: {}\r\n\r\n{body}", body.len()),
+        )
+    };
+    for fields in ["host: evil.example", "host: localhost\r\norigin: http://evil.example"] {
+        let (status, said) = put(fields);
+        assert!(
+            status == 403 && said.contains("evil.example") && said.contains("--admin-host"),
+            "{status} {said}"
+        );
+    }
+    assert_eq!(get(admin, "/dispatch")["dispatch"], "size-aware");
+    assert_eq!(get(admin, "/stats/admin")["admin_foreign"], 2);
+    assert_eq!(put(&format!("host: {admin}\r\norigin: http://{admin}")).0, 200);
+    assert_eq!(put("host: metrics.example").0, 200);
+}
+
+#[test]
+fn who_is_refused_is_told_and_not_reset() {
+    let (_server, admin) = start_with_admin(1, &["--admin-connections=1", "--admin-timeout=60s"]);
+    let _held = TcpStream::connect(admin).unwrap();
+    let mut scraper = TcpStream::connect(admin).unwrap();
+    scraper.set_read_timeout(Some(WITHIN)).unwrap();
+    let mut said = Vec::new();
+    scraper.read_to_end(&mut said).unwrap();
+    assert!(said.starts_with(b"HTTP/1.1 503 "), "{}", String::from_utf8_lossy(&said));
+    // What it had to say is taken, though it is late.
+    for piece in ["GET /metrics HTTP/1.1\r\n", "host: localhost\r\n\r\n"] {
+        scraper.write_all(piece.as_bytes()).unwrap();
+    }
+    assert_eq!(scraper.read_to_end(&mut said).unwrap(), 0);
+}
+
+#[test]
 fn too_many_connections() {
     let (_server, admin) = start_with_admin(1, &["--admin-connections=1"]);
     let mut held = TcpStream::connect(admin).unwrap();
     let (status, said) = http(admin, "");
     assert_eq!(status, 503);
     assert!(said.contains("--admin-connections"), "{said}");
-    held.write_all(b"GET /stats/admin HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    held.write_all(b"GET /stats/admin HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
     // Whoever sends nothing more still gets its answer.
     held.shutdown(Shutdown::Write).unwrap();
     let (status, body) = answer(&mut held);

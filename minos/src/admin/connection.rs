@@ -66,7 +66,7 @@ pub(super) async fn serve(stream: Stream, endpoint: Rc<Endpoint>) {
                 if now == Stage::Head {
                     let stream = connection.into_parts().io.into_inner();
                     let text = "the request did not arrive in time; see --admin-timeout";
-                    say(stream, StatusCode::REQUEST_TIMEOUT, text).await;
+                    say(stream, StatusCode::REQUEST_TIMEOUT, text, endpoint.options.admin_timeout).await;
                 }
                 return;
             }

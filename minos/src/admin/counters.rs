@@ -23,6 +23,8 @@ counters! {
     admin_requests,
     /// Switches of the discipline.
     admin_switches,
+    /// Requests refused because of the name that they ask for, or of the page that they come from.
+    admin_foreign,
     /// Connections refused because there were as many as allowed.
     admin_connections_rejected,
     /// Requests that did not arrive in time, and answers not taken in time.

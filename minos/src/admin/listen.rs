@@ -16,8 +16,8 @@ use super::{Endpoint, FAREWELL, connection, reply};
 
 /// Time to wait when no connection can be taken: the process may have no descriptor left.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
-/// Longest wait for the kernel to take a line for a client that nobody serves.
-const SAY_MAX: Duration = Duration::from_millis(100);
+/// Clients that are being told at a time that they are too many; those beyond them see their connection reset.
+const REFUSALS_MAX: usize = 64;
 
 /// A stream socket of either kind.
 pub(super) type Stream = Box<dyn ReadWrite>;
@@ -65,16 +65,20 @@ async fn accept_all(
     connections: &mut JoinSet<()>,
 ) -> io::Result<()> {
     let door = Door::of(listener)?;
+    let mut refusals = JoinSet::new();
     loop {
         match door.accept().await {
             Ok(stream) => {
-                while connections.try_join_next().is_some() {}
+                while connections.try_join_next().is_some() || refusals.try_join_next().is_some() {}
                 if connections.len() < endpoint.options.admin_connections {
                     connections.spawn_local(connection::serve(stream, Rc::clone(endpoint)));
                 } else {
                     endpoint.counters.admin_connections_rejected.count();
-                    let text = "too many connections at a time; see --admin-connections";
-                    say(stream, StatusCode::SERVICE_UNAVAILABLE, text).await;
+                    if refusals.len() < REFUSALS_MAX {
+                        let text = "too many connections at a time; see --admin-connections";
+                        let status = StatusCode::SERVICE_UNAVAILABLE;
+                        refusals.spawn_local(say(stream, status, text, endpoint.options.admin_timeout));
+                    }
                 }
             }
             Err(error) => {
@@ -85,11 +89,16 @@ async fn accept_all(
     }
 }
 
-/// Tells a client what is wrong, and leaves it. So few bytes fit into the buffer of its socket.
-pub(super) async fn say(mut stream: Stream, status: StatusCode, text: &str) {
-    let composed = reply::composed(status, text);
+/// Tells a client what is wrong, and waits for at most `limit` until it leaves: if it were left with bytes of it
+/// unread, the kernel would reset the connection, and it might never read what it was told.
+pub(super) async fn say(mut stream: Stream, status: StatusCode, text: &str, limit: Duration) {
+    let told = async {
+        stream.write_all(&reply::composed(status, text)).await?;
+        stream.shutdown().await?;
+        tokio::io::copy(&mut stream, &mut tokio::io::sink()).await
+    };
     // A client that is gone needs not be told.
-    let _ = timeout(SAY_MAX, stream.write_all(&composed)).await;
+    let _ = timeout(limit, told).await;
 }
 
 impl Door {

@@ -10,6 +10,7 @@ mod dispatch;
 mod listen;
 mod metrics;
 mod options;
+mod origin;
 mod reply;
 mod routes;
 mod statistics;
@@ -61,9 +62,7 @@ impl Reserved {
         let Some(address) = &options.admin else { return Ok(None) };
         let listener = Listener::bind_private(address)
             .with_context(|| format!("--admin: cannot listen on {address}"))?;
-        if let Address::Tcp(address) = address
-            && !address.ip().is_loopback()
-        {
+        if !address.is_local() {
             tracing::warn!(%address, "--admin: whoever can reach it can read statistics and switch the discipline");
         }
         Ok(Some(Self { listener, options: options.clone() }))

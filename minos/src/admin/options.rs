@@ -16,6 +16,9 @@ pub(crate) struct AdminOptions {
     /// nowhere]. Nobody is authenticated
     #[arg(long, value_name = "ADDR")]
     pub(super) admin: Option<Address>,
+    /// Name by which it is asked for, beside addresses and localhost: that of a proxy; may be given several times
+    #[arg(long, value_name = "NAME")]
+    pub(super) admin_host: Vec<String>,
     /// Connections to it at a time
     #[arg(long, value_name = "N", default_value_t = 16)]
     pub(super) admin_connections: usize,

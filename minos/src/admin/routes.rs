@@ -4,7 +4,7 @@ use hyper::{Method, Request, StatusCode, body::Incoming};
 use tokio::time::Instant;
 
 use super::{
-    Endpoint, dispatch, metrics,
+    Endpoint, dispatch, metrics, origin,
     reply::{self, Reply},
     statistics,
 };
@@ -13,7 +13,13 @@ use super::{
 pub(super) async fn answer(request: Request<Incoming>, endpoint: &Endpoint, arrived_by: Instant) -> Reply {
     endpoint.counters.admin_requests.count();
     let path = request.uri().path().to_owned();
-    let reply = route(request, &path, endpoint, arrived_by).await;
+    let reply = match origin::refusal(&request, &endpoint.options.admin_host) {
+        None => route(request, &path, endpoint, arrived_by).await,
+        Some(text) => {
+            endpoint.counters.admin_foreign.count();
+            reply::error(StatusCode::FORBIDDEN, &text)
+        }
+    };
     tracing::debug!(path, status = reply.status().as_u16(), "admin request");
     reply
 }

@@ -39,14 +39,18 @@ async fn connect_and_ask(server: &Address, question: Question) -> anyhow::Result
     let nobody = || format!("cannot connect to {server}: is there a `minos serve --admin {server}`?");
     match server {
         Address::Tcp(address) => {
-            ask_by(TcpStream::connect(address).await.with_context(nobody)?, question).await
+            let stream = TcpStream::connect(address).await.with_context(nobody)?;
+            ask_by(stream, &address.to_string(), question).await
         }
-        Address::Unix(path) => ask_by(UnixStream::connect(path).await.with_context(nobody)?, question).await,
+        Address::Unix(path) => {
+            let stream = UnixStream::connect(path).await.with_context(nobody)?;
+            ask_by(stream, "localhost", question).await
+        }
     }
     .with_context(|| format!("{server} does not answer as an admin endpoint does"))
 }
 
-async fn ask_by<S>(stream: S, question: Question) -> anyhow::Result<Answer>
+async fn ask_by<S>(stream: S, host: &str, question: Question) -> anyhow::Result<Answer>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -56,7 +60,7 @@ where
     let request = Request::builder()
         .method(question.method)
         .uri(question.path)
-        .header(header::HOST, "minos")
+        .header(header::HOST, host)
         .header(header::CONTENT_TYPE, "application/json")
         .body(Full::new(Bytes::from(question.body)))?;
     let response = sender.send_request(request).await?;
