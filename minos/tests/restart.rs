@@ -4,6 +4,8 @@ mod common;
 
 use std::{
     collections::HashMap,
+    fs::Permissions,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::Command,
     sync::atomic::{AtomicBool, Ordering},
@@ -237,16 +239,43 @@ fn a_damaged_region_is_not_served() {
     for engine in MODES {
         let (_folder, path) = region();
         let server = serve(engine, &path);
-        assert_eq!(connect(&server).set("a", b"1").unwrap(), "STORED");
+        assert_eq!(connect(&server).set("a", b"a value that is easily found").unwrap(), "STORED");
         stop(server);
         let mut bytes = std::fs::read(&path).unwrap();
-        bytes[4096 + 8] ^= 1;
+        let value = bytes.windows(6).position(|bytes| bytes == b"easily").unwrap();
+        bytes[value] ^= 1;
         std::fs::write(&path, &bytes).unwrap();
+        if engine == "store" {
+            let region = format!("--region={}", path.display());
+            let text = refusal(&[region, "--memory=64m".to_owned(), "--engine=store".to_owned()]);
+            assert!(text.contains("cannot be relied on") && text.contains("damaged"), "{text}");
+            assert!(std::fs::read(&path).unwrap() == bytes, "a refusal changed the region");
+            continue;
+        }
         let server = serve(engine, &path);
         let log = server.log();
         assert!(log.contains("empty") && log.contains("damaged"), "{log}");
         assert_eq!(connect(&server).get("a").unwrap(), None);
     }
+}
+
+#[test]
+fn a_region_that_others_may_read_is_narrowed() {
+    let (_folder, path) = region();
+    stop(serve("store", &path));
+    std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+    let server = serve("store", &path);
+    assert!(server.log().contains("mode=644") || server.log().contains("\"644\""), "{}", server.log());
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn memory_in_a_file_leaves_another_file_alone() {
+    let (_folder, path) = region();
+    std::fs::write(&path, "something that somebody needs").unwrap();
+    let text = refusal(&[format!("--backing=file:{}", path.display()), "--memory=64m".to_owned()]);
+    assert!(text.contains("there is a file already"), "{text}");
+    assert_eq!(std::fs::read(&path).unwrap(), b"something that somebody needs");
 }
 
 #[test]

@@ -295,6 +295,7 @@ pub(crate) fn position<B: PositionBits>(link: u64) -> Position<B> {
 impl<B: PositionBits> Parts for CacheMode<B> {
     const ITEMS_PER_TWO_BUCKETS: u64 = 9;
     const LAYOUT: u64 = u64::from_le_bytes(*b"cache 2\0") | (B::BITS as u64) << 56;
+    const LOSES_SILENTLY: bool = true;
 
     type Space = Log<B>;
     type Room = CacheRoom;

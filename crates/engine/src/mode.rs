@@ -46,6 +46,9 @@ pub(crate) trait Parts: Debug + Send + Sync + Sized + 'static {
     /// Which layout a region has, for whoever opens it again: seven bytes of text, and one more.
     const LAYOUT: u64;
 
+    /// Whether items may be lost without anybody being told.
+    const LOSES_SILENTLY: bool;
+
     /// Where the items of a partition are: what readers need to know.
     type Space: Copy + Debug + Send + Sync;
 

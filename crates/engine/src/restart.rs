@@ -1,10 +1,9 @@
 //! Warm restart: a table on a file outlives its process (MICA keeps none; this is Minos's own).
 //!
-//! A table that was closed is gone on with after everything in it was looked at once: heaps, index, logs, and
-//! the header and key of every item; what a key was stored with (value, flags, expiry, CAS unique) has no
-//! checksum. One that was not closed, because its process was killed, is repaired: what was just being written is
-//! dropped, the heaps are laid out anew around the rest. After the machine itself has stopped, or if anything
-//! contradicts, the table starts empty.
+//! A table that was closed is gone on with if all its memory is as it was written, by checksums, and heaps, index,
+//! logs, headers and keys agree. One that was not closed, because its process was killed, is repaired: what was
+//! just being written is dropped, the heaps are laid out anew around the rest. After the machine itself has
+//! stopped, or if anything contradicts, a cache starts empty in a new file, and a store is refused.
 
 pub(crate) mod cache;
 mod outcome;
@@ -30,9 +29,12 @@ use minos_sync::{Access, AnyWriter, Crew};
 pub use outcome::{CloseError, OpenError, Opening};
 use outcome::{named, report};
 pub(crate) use reopen::Reopen;
-use std::sync::{
-    Arc,
-    atomic::Ordering::{Relaxed, Release},
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::Ordering::{Relaxed, Release},
+    },
 };
 use survey::Survey;
 
@@ -41,18 +43,18 @@ impl<M: Mode, A: AnyWriter> Engine<M, A> {
     /// file, as [`Engine::create`].
     ///
     /// The seed of the key hash is then the file's. Whatever the file holds, nothing that fails a check is served:
-    /// it is left out, or the table starts empty.
+    /// it is left out, a cache starts empty, a store is refused.
     ///
     /// # Errors
     /// The configuration is not possible, or another one than that of the file; somebody has it open; the
-    /// memory cannot be had.
+    /// memory cannot be had; it is a store, and cannot be relied on.
     pub fn open(config: &StoreConfig) -> Result<(Self, Opening), OpenError> {
         Self::open_with_tokens(config).map(|(engine, _, opening)| (engine, opening))
     }
 
     /// Leaves the table in its file such that [`Engine::open`] goes on with it; elsewhere it just ends.
     ///
-    /// Takes the time of writing the file, and a look at the whole index.
+    /// Takes the time of reading all memory in use, and of writing the file.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -128,13 +130,16 @@ impl<M: Mode, A: Access> Engine<M, A> {
         let opened = match Memory::open(path, &plan.geometry) {
             Err(Region::Absent { .. }) => create(Opening::Created),
             Err(error @ (Region::Damaged { .. } | Region::Length { .. })) => {
-                create(Opening::StartedEmpty { reason: error.to_string() })
+                Self::begin_anew(config, &plan, path, &error.to_string())
             }
             Err(error) => Err(named(error)),
-            Ok(Opened::Clean(memory)) => Self::go_on(config, &plan, memory, true),
-            Ok(Opened::Unclean { memory, same_boot: true }) => Self::go_on(config, &plan, memory, false),
+            Ok(Opened::Clean(memory)) => Self::go_on(config, &plan, path, memory, true),
+            Ok(Opened::Unclean { memory, same_boot: true }) => {
+                Self::go_on(config, &plan, path, memory, false)
+            }
             Ok(Opened::Unclean { memory, same_boot: false }) => {
-                Self::begin_anew(config, &plan, memory, "it was not closed before the machine stopped")
+                drop(memory);
+                Self::begin_anew(config, &plan, path, "it was not closed before the machine stopped")
             }
         };
         if let Ok((_, _, opening)) = &opened {
@@ -147,15 +152,15 @@ impl<M: Mode, A: Access> Engine<M, A> {
     fn go_on(
         config: &StoreConfig,
         plan: &Plan,
+        path: &Path,
         memory: Memory<A>,
         is_closed: bool,
     ) -> Result<(Self, Tokens<A>, Opening), OpenError> {
         let saved = plan.saved_of_table(&memory);
-        if !saved.has_shape(memory.region()) {
-            return Self::begin_anew(config, plan, memory, "it was never complete");
-        }
-        let Some(parts) = plan.find(config, &memory) else {
-            return Self::begin_anew(config, plan, memory, "its tables contradict themselves");
+        let is_complete = saved.has_shape(memory.region());
+        let Some(parts) = plan.find(config, &memory).filter(|_| is_complete) else {
+            drop(memory);
+            return Self::begin_anew(config, plan, path, "its tables contradict themselves");
         };
         let (mut engine, mut tokens) = Self::assemble(config, memory, parts);
         if let Err(error) = saved.compare(&engine, config) {
@@ -166,7 +171,8 @@ impl<M: Mode, A: Access> Engine<M, A> {
         }
         if !is_closed && !saved.has_versions(engine.memory().region()) {
             let reason = "it was not closed, and one who writes alone leaves no trace of what was unfinished";
-            return Self::begin_anew(config, plan, engine.into_memory(), reason);
+            drop(engine);
+            return Self::begin_anew(config, plan, path, reason);
         }
         match engine.survey(&mut tokens, is_closed) {
             Ok(opening) => {
@@ -176,18 +182,26 @@ impl<M: Mode, A: Access> Engine<M, A> {
                 }
                 Ok((engine, tokens, opening))
             }
-            Err(reason) => Self::begin_anew(config, plan, engine.into_memory(), &reason),
+            Err(reason) => {
+                // The survey has changed some of it: what is left is not to be taken for whole the next time.
+                engine.memory().mark_damaged()?;
+                drop(engine);
+                Self::begin_anew(config, plan, path, &reason)
+            }
         }
     }
 
-    /// Empties the memory, for a new table.
+    /// A new table in place of one that cannot be relied on, if nobody relies on it.
     fn begin_anew(
         config: &StoreConfig,
         plan: &Plan,
-        memory: Memory<A>,
+        path: &Path,
         reason: &str,
     ) -> Result<(Self, Tokens<A>, Opening), OpenError> {
-        let memory = memory.recreate(plan.geometry).map_err(CreateError::Map)?;
+        if !M::LOSES_SILENTLY {
+            return Err(OpenError::Unreliable { path: path.to_owned(), reason: reason.to_owned() });
+        }
+        let memory = Memory::replace(plan.geometry, path).map_err(CreateError::Map)?;
         let (engine, tokens) = Self::found(config, plan, memory)?;
         Ok((engine, tokens, Opening::StartedEmpty { reason: reason.to_owned() }))
     }

@@ -99,8 +99,9 @@ impl<M: Mode, A: Access> Engine<M, A> {
         memory: Memory<A>,
     ) -> Result<(Self, Tokens<A>), CreateError> {
         let parts = plan.found(config, &memory)?;
-        let (engine, tokens) = Self::assemble(config, memory, parts);
+        let (mut engine, tokens) = Self::assemble(config, memory, parts);
         engine.saved().put_shape(&engine, config);
+        engine.memory_mut().publish()?;
         Ok((engine, tokens))
     }
 
@@ -190,10 +191,6 @@ impl<M: Mode, A: Access> Engine<M, A> {
 
     pub(crate) fn memory_mut(&mut self) -> &mut Memory<A> {
         &mut self.memory
-    }
-
-    pub(crate) fn into_memory(self) -> Memory<A> {
-        self.memory
     }
 
     /// What is saved of the whole table.

@@ -32,6 +32,7 @@ impl Mode for StoreMode {
 impl Parts for StoreMode {
     const ITEMS_PER_TWO_BUCKETS: u64 = 9;
     const LAYOUT: u64 = u64::from_le_bytes(*b"store 2\0");
+    const LOSES_SILENTLY: bool = false;
 
     type Space = ();
     type Room = Heap;

@@ -1,6 +1,6 @@
 //! Where the memory of a region comes from, and what pages it got.
 
-use crate::file::{self, FileError, Pages, RegionFile, failed, no_space};
+use crate::file::{FileError, Pages, RegionFile, failed, no_space};
 use rustix::{
     io::Errno,
     mm::{self, Advice, MapFlags, MsyncFlags, ProtFlags},
@@ -29,8 +29,8 @@ pub enum Backing {
     SmallPages,
     /// A memfd, which another process can map.
     Memfd,
-    /// A file, which is kept when the process ends. One that holds a region already is emptied first,
-    /// unless somebody has it open; to go on with it is [`crate::Memory::open`]'s task.
+    /// A file, which is kept when the process ends. There must be none yet: to go on with one is
+    /// [`crate::Memory::open`]'s task.
     File(PathBuf),
 }
 
@@ -130,12 +130,10 @@ impl Mapping {
         })
     }
 
-    /// Empties `file` and maps it.
-    pub(crate) fn cleared_file(bytes: u64, file: RegionFile) -> Result<Self, FileError> {
-        let spare = file.handle()?;
+    /// Empties a file that nobody has mapped, and maps it.
+    fn cleared_file(bytes: u64, file: RegionFile) -> Result<Self, FileError> {
         file.clear(file.bytes_for(bytes))?;
-        // What was reserved of it would be lost to others until somebody removes the file.
-        Self::file(bytes, file).inspect_err(|_| file::shorten(&spare))
+        Self::file(bytes, file)
     }
 
     /// Maps `file`, which is long enough, and reserves all of it.
@@ -155,9 +153,10 @@ impl Mapping {
         self.file.as_ref()?.path()
     }
 
-    /// Unmaps the memory and hands over its file, still locked.
-    pub(crate) fn into_file(mut self) -> Option<RegionFile> {
-        self.file.take()
+    /// Gives a new file its name, if there is a file.
+    pub(crate) fn publish(&mut self) -> Result<(), MapError> {
+        let Some(file) = &mut self.file else { return Ok(()) };
+        file.publish().map_err(MapError::file(file.path()))
     }
 
     /// Writes the first `bytes` back to the file, if there is one.

@@ -3,7 +3,7 @@
 use crate::{backing::HUGE_PAGE_BYTES, header};
 use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
-    fs::{self, FallocateFlags, FileType, FlockOperation, MemfdFlags, Mode, OFlags, Stat},
+    fs::{self, CWD, FallocateFlags, FileType, FlockOperation, MemfdFlags, Mode, OFlags, RenameFlags, Stat},
     io::{self, Errno},
     process,
 };
@@ -34,6 +34,9 @@ pub enum FileError {
     /// Another process has it open, or this one a second time.
     #[error("it is in use by another store")]
     Locked,
+    /// There is something of that name already, which a new region is not to replace.
+    #[error("there is a file already, and it is left alone")]
+    Exists,
     /// It holds something, but no region.
     #[error("it holds something else: if that is not needed, remove the file")]
     Foreign,
@@ -75,6 +78,8 @@ pub(crate) enum Pages {
 pub(crate) struct RegionFile {
     fd: OwnedFd,
     path: Option<PathBuf>,
+    /// The name of a file that is to be at `path` once it is complete.
+    staged: Option<PathBuf>,
     pub(crate) pages: Pages,
 }
 
@@ -83,16 +88,48 @@ impl RegionFile {
     pub(crate) fn memfd() -> Result<Self, FileError> {
         let fd = fs::memfd_create("minos-region", MemfdFlags::CLOEXEC).map_err(failed("create"))?;
         let pages = shared_memory_pages(None);
-        Ok(Self { fd, path: None, pages })
+        Ok(Self { fd, path: None, staged: None, pages })
     }
 
-    /// The file at `path`, made if there is none; it keeps what it holds.
+    /// A new file for `path`, where there must be nothing. It lies beside it until [`RegionFile::publish`], and is
+    /// removed if that is never called.
     pub(crate) fn create(path: &Path) -> Result<Self, FileError> {
-        let file = Self::lock(path, OFlags::CREATE)?;
-        let word = file.header()?[0];
-        let is_ours = word == header::MAGIC || word == header::MAGIC.swap_bytes();
-        let is_new = word == 0 && matches!(file.pages, Pages::Reserved(_));
-        if is_ours || is_new || file.len()? == 0 { Ok(file) } else { Err(FileError::Foreign) }
+        refuse_existing(path)?;
+        let staged = staged(path);
+        let mut file = Self::lock(&staged, OFlags::CREATE)?;
+        // Whoever was killed while making one has left it.
+        let is_new = file.len()? == 0 || matches!(file.pages, Pages::Reserved(_)) && file.header()?[0] == 0;
+        if !is_new && !file.is_region()? {
+            return Err(FileError::Foreign);
+        }
+        file.narrow()?;
+        file.path = Some(path.to_owned());
+        file.staged = Some(staged);
+        Ok(file)
+    }
+
+    /// Gives a new file its name, under which nobody may have made another meanwhile.
+    pub(crate) fn publish(&mut self) -> Result<(), FileError> {
+        let (Some(path), Some(staged)) = (&self.path, &self.staged) else { return Ok(()) };
+        match fs::renameat_with(CWD, staged, CWD, path, RenameFlags::NOREPLACE) {
+            // The file system cannot do both at once.
+            Err(Errno::INVAL | Errno::NOSYS) => {
+                refuse_existing(path)?;
+                fs::rename(staged, path).map_err(failed("rename"))?;
+            }
+            Err(Errno::EXIST) => return Err(FileError::Exists),
+            renamed => renamed.map_err(failed("rename"))?,
+        }
+        self.staged = None;
+        sync_folder(path)
+    }
+
+    /// Removes the region at `path`, which must not be in use. Whoever has mapped it all the same keeps it.
+    pub(crate) fn remove(path: &Path) -> Result<(), FileError> {
+        if !Self::open(path)?.is_region()? {
+            return Err(FileError::Foreign);
+        }
+        fs::unlink(path).map_err(failed("remove"))
     }
 
     /// The file at `path`.
@@ -120,13 +157,35 @@ impl RegionFile {
             Errno::WOULDBLOCK => FileError::Locked,
             source => failed("lock")(source),
         })?;
+        refuse_other(path, &stat)?;
         let pages = pages_of(fd.as_fd(), &stat)?;
-        Ok(Self { fd, path: Some(path.to_owned()), pages })
+        Ok(Self { fd, path: Some(path.to_owned()), staged: None, pages })
     }
 
     /// Where it is; a memfd is nowhere.
     pub(crate) fn path(&self) -> Option<&Path> {
         self.path.as_deref()
+    }
+
+    /// Takes the file from everybody but its owner: it holds the values of clients in the clear.
+    pub(crate) fn narrow(&self) -> Result<(), FileError> {
+        let mode = fs::fstat(&self.fd).map_err(failed("look at"))?.st_mode & 0o777;
+        if mode & 0o077 != 0 {
+            let path = self.path().map(|path| tracing::field::display(path.display()));
+            tracing::warn!(
+                path,
+                mode = format!("{mode:o}"),
+                "others had access to the region: it is mode 600 now"
+            );
+            fs::fchmod(&self.fd, Mode::RUSR | Mode::WUSR).map_err(failed("set the mode of"))?;
+        }
+        Ok(())
+    }
+
+    /// Whether the file begins as a region does.
+    fn is_region(&self) -> Result<bool, FileError> {
+        let word = self.header()?[0];
+        Ok(word == header::MAGIC || word == header::MAGIC.swap_bytes())
     }
 
     /// Bytes of a file that can hold a region of `bytes`.
@@ -161,7 +220,6 @@ impl RegionFile {
 
     /// Drops what the file holds and makes it `bytes` of zeros.
     pub(crate) fn clear(&self, bytes: u64) -> Result<(), FileError> {
-        fs::fchmod(&self.fd, Mode::RUSR | Mode::WUSR).map_err(failed("set the mode of"))?;
         fs::ftruncate(&self.fd, 0).map_err(failed("empty"))?;
         // A process that ends right here must leave a file that is known as a region's. Only hugetlbfs
         // cannot be written to.
@@ -169,11 +227,6 @@ impl RegionFile {
             io::pwrite(&self.fd, &header::MAGIC.to_ne_bytes(), 0).map_err(no_space(bytes))?;
         }
         fs::ftruncate(&self.fd, bytes).map_err(no_space(bytes))
-    }
-
-    /// Another handle on the same open file.
-    pub(crate) fn handle(&self) -> Result<OwnedFd, FileError> {
-        io::fcntl_dupfd_cloexec(&self.fd, 0).map_err(failed("open"))
     }
 
     /// Takes all blocks from the file system, so that no access fails later. `Ok(false)` when it cannot say
@@ -207,10 +260,45 @@ impl AsFd for RegionFile {
     }
 }
 
-/// Gives all blocks of a file back; nobody has mapped it.
-pub(crate) fn shorten(file: &OwnedFd) {
-    if let Err(error) = fs::ftruncate(file, 0) {
-        tracing::warn!(%error, "cannot empty a file that could not be reserved");
+impl Drop for RegionFile {
+    fn drop(&mut self) {
+        if let Some(staged) = &self.staged
+            && let Err(error) = fs::unlink(staged)
+        {
+            tracing::warn!(%error, path = %staged.display(), "cannot remove a region that was never complete");
+        }
+    }
+}
+
+/// The name of a file until it is complete.
+fn staged(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    name.into()
+}
+
+fn refuse_existing(path: &Path) -> Result<(), FileError> {
+    match fs::lstat(path) {
+        Ok(_) => Err(FileError::Exists),
+        Err(Errno::NOENT) => Ok(()),
+        Err(source) => Err(failed("look at")(source)),
+    }
+}
+
+/// Refuses a file that no longer has its name, because somebody replaced it before it was locked.
+fn refuse_other(path: &Path, stat: &Stat) -> Result<(), FileError> {
+    let named = fs::lstat(path).map_err(failed("look at"))?;
+    if (named.st_dev, named.st_ino) == (stat.st_dev, stat.st_ino) { Ok(()) } else { Err(FileError::Locked) }
+}
+
+/// Lets a new name outlive the machine.
+fn sync_folder(path: &Path) -> Result<(), FileError> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = fs::open(folder, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    match fs::fsync(folder.map_err(failed("enter"))?) {
+        // There are file systems that have nothing to write.
+        Ok(()) | Err(Errno::INVAL) => Ok(()),
+        Err(source) => Err(failed("enter")(source)),
     }
 }
 

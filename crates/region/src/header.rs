@@ -1,7 +1,7 @@
 //! The first words of a region: what it is, who may read it, and in what state it was left.
 //!
 //! ```text
-//! word 0   magic            4   partition words     8   state: in use, clean
+//! word 0   magic            4   partition words     8   state: in use, clean, damaged
 //!      1   layout version   5   settled bytes       9   checksum of all words before the chunks
 //!      2   memory bytes     6   engine's layout    10   boot in which it was last whole (2 words)
 //!      3   partitions       7   hash seed          12   times it was opened
@@ -29,6 +29,8 @@ pub const LAYOUT_VERSION: u64 = 3;
 pub(crate) const IN_USE: u64 = 0x6573_7520_6e69;
 /// Everything was written and the checksum holds: "clean".
 pub(crate) const CLEAN: u64 = 0x6e_6165_6c63;
+/// It was found to contradict itself: "damaged".
+pub(crate) const DAMAGED: u64 = 0x64_6567_616d_6164;
 
 const VERSION: usize = 1;
 const GEOMETRY: usize = 2;

@@ -5,6 +5,7 @@ use crate::{
     heap::STATE_WORDS,
     region::{Offset, Region},
     shared_map::{SharedMap, UNIT_WORDS},
+    sums::Sums,
 };
 use minos_sync::words::WORD_BYTES;
 
@@ -41,11 +42,13 @@ pub struct Geometry {
 /// The offsets and sizes that follow from a [`Geometry`].
 ///
 /// ```text
-/// header | heap | reserve's heap | shared map | partition 0: engine's words, heap | ... | chunks | reserve
+/// header | heap | reserve's heap | shared map | sums | partition 0: engine's words, heap | ... | chunks | reserve
 /// ```
 #[derive(Debug)]
 pub(crate) struct Layout {
     pub(crate) shared: SharedMap,
+    /// Checksums of the chunks.
+    pub(crate) sums: Sums,
     partitions_start: Offset,
     partition_words: u64,
     partition_stride_words: u64,
@@ -62,7 +65,9 @@ impl Layout {
     pub(crate) fn new(geometry: &Geometry) -> Result<Self, u64> {
         let end_words = geometry.memory_bytes / WORD_BYTES as u64;
         let shared = SharedMap::new(reserve_state().plus(STATE_WORDS), end_words);
-        let partitions_start = line_multiple(reserve_state().words() + STATE_WORDS + shared.len_words());
+        let sums_start = reserve_state().words() + STATE_WORDS + shared.len_words();
+        let sums = Sums::new(Offset::from_words(sums_start), end_words);
+        let partitions_start = line_multiple(sums_start + sums.len_words());
         let stride = partition_stride_words(geometry).ok_or(u64::MAX)?;
         let bytes_min = bytes_min(geometry, partitions_start, stride).ok_or(u64::MAX)?;
         if geometry.memory_bytes < bytes_min || geometry.memory_bytes > Region::BYTES_MAX {
@@ -74,6 +79,7 @@ impl Layout {
         };
         Ok(Self {
             shared,
+            sums,
             partitions_start: Offset::from_words(partitions_start),
             partition_words: line_multiple(geometry.partition_words),
             partition_stride_words: stride,

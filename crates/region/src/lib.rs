@@ -11,7 +11,8 @@
 //! # let dir = tempfile::tempdir()?;
 //! let path = dir.path().join("region");
 //! let geometry = Geometry { memory_bytes: 1 << 20, partitions: 1, ..Geometry::default() };
-//! let memory: Memory = Memory::create(geometry, &Backing::File(path.clone()))?;
+//! let mut memory: Memory = Memory::create(geometry, &Backing::File(path.clone()))?;
+//! memory.publish()?;
 //! let mut heap = memory.partition_heap(0);
 //! let chunk = memory.allocate_shared(&mut heap, 10).ok_or("full")?;
 //! memory.close()?;
@@ -39,6 +40,7 @@ mod open;
 mod rebuild;
 mod region;
 mod shared_map;
+mod sums;
 #[cfg(test)]
 mod tests;
 

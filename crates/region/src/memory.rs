@@ -18,7 +18,7 @@ const CHUNKS_PER_ARENA_MIN: u64 = 8;
 /// A region with a heap in it, and a heap for each partition that takes arenas from it.
 ///
 /// ```text
-/// header | heap | reserve's heap | shared map | partition 0: engine's words, heap | ... | chunks | reserve
+/// header | heap | reserve's heap | shared map | sums | partition 0: engine's words, heap | ... | chunks | reserve
 /// ```
 #[derive(Debug)]
 pub struct Memory<A: Access = Crcw> {
@@ -35,6 +35,9 @@ pub struct Memory<A: Access = Crcw> {
 
 impl<A: Access> Memory<A> {
     /// Maps a region and lays it out.
+    ///
+    /// In a file, which must not be there yet, it has another name until [`Memory::publish`], so that nobody takes
+    /// it for complete; it is removed if that is never called.
     pub fn create(geometry: Geometry, backing: &Backing) -> Result<Self, MapError> {
         let layout = Layout::for_map(&geometry)?;
         let region = Region::map(geometry.memory_bytes, backing)?;
@@ -68,8 +71,12 @@ impl<A: Access> Memory<A> {
         }
     }
 
-    pub(crate) fn into_region(self) -> Region {
-        self.region
+    /// Gives the file of a new region its name. Without a file there is nothing to do.
+    ///
+    /// # Errors
+    /// If there is a file of that name by now, or the operating system refuses.
+    pub fn publish(&mut self) -> Result<(), MapError> {
+        self.region.publish()
     }
 
     /// The region itself.

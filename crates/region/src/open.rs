@@ -1,12 +1,13 @@
 //! Going on with a region that a process before this one has left on a file.
 
 use crate::{
-    backing::{MapError, Mapping},
+    backing::{Backing, MapError, Mapping},
     file::{FileError, RegionFile},
-    header::{self, CLEAN, Header, IN_USE, LAYOUT_VERSION, MAGIC, boot_id},
+    header::{self, CLEAN, DAMAGED, Header, IN_USE, LAYOUT_VERSION, MAGIC, boot_id},
     layout::{Geometry, Layout},
     memory::Memory,
     region::Region,
+    sums::BLOCK_BYTES,
 };
 use minos_sync::Access;
 use rustix::io::Errno;
@@ -18,7 +19,7 @@ pub enum Opened<A: Access> {
     /// It was closed by [`Memory::mark_clean`] and passed every check; it is in use from now on.
     Clean(Memory<A>),
     /// Whoever used it last has stopped without a word, perhaps before the engine wrote anything. Nothing but [`Memory::region`] may be used before
-    /// [`Memory::rebuild`] or [`Memory::recreate`]; until [`Memory::mark_repaired`], it stays unclean.
+    /// [`Memory::rebuild`]; until [`Memory::mark_repaired`], it stays unclean.
     Unclean {
         /// The region as it was left.
         memory: Memory<A>,
@@ -31,7 +32,7 @@ pub enum Opened<A: Access> {
 /// Why a region on a file cannot be gone on with. The file is as it was.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// There is no region yet: no file, or one that was never finished. To be created.
+    /// There is no region yet. To be created.
     #[error("{} holds no region yet", path.display())]
     Absent {
         /// Where it should be.
@@ -74,7 +75,7 @@ pub enum OpenError {
         /// Bytes that it should have.
         expected: u64,
     },
-    /// It was closed, but is not what was written then.
+    /// It was closed, but is not what was written then; or it was found to contradict itself.
     #[error("the region is damaged: {what}")]
     Damaged {
         /// What is wrong with it.
@@ -92,7 +93,7 @@ impl<A: Access> Memory<A> {
     /// Maps the region that the file at `path` holds, and checks it.
     ///
     /// `expected` is what it was created with; but the seed of the key hash is the region's own, and stands
-    /// in [`Memory::geometry`] afterwards. Takes the time that reading every chunk's tag takes.
+    /// in [`Memory::geometry`] afterwards. Reads all memory that is not free.
     ///
     /// # Errors
     /// If there is none, if it is another one, if somebody has it open, or if it was closed and is damaged.
@@ -104,6 +105,7 @@ impl<A: Access> Memory<A> {
         let file = RegionFile::open(path).map_err(failed)?;
         let words = file.header().map_err(failed)?;
         identify(&words, path)?;
+        file.narrow().map_err(failed)?;
         let geometry = header::geometry_of(&words);
         compare(&geometry, expected)?;
         let layout = Layout::new(&geometry).map_err(|_| damaged("its sizes fit nowhere"))?;
@@ -120,23 +122,20 @@ impl<A: Access> Memory<A> {
                 let same_boot = Header::of(memory.region()).is_of_boot(boot_id());
                 Ok(Opened::Unclean { memory, same_boot })
             }
+            DAMAGED => Err(damaged("it contradicts itself")),
             state => Err(damaged(&format!("its state is {state:#x}"))),
         }
     }
 
-    /// Empties a region and lays it out anew, with its file locked all the while.
+    /// Removes the region at `path`, which nobody may use, and makes a new one for its place as [`Memory::create`]
+    /// does. Whoever has mapped the old one keeps it.
     ///
     /// # Errors
-    /// If the operating system refuses the memory, or if the region has no file.
-    pub fn recreate(self, geometry: Geometry) -> Result<Self, MapError> {
-        let layout = Layout::for_map(&geometry)?;
-        let region = self.into_region();
-        let path = region.path().map(Path::to_owned);
-        let file = region.into_file().ok_or(FileError::Missing);
-        let mapping = file.and_then(|file| Mapping::cleared_file(geometry.memory_bytes, file));
-        let region = mapping.map_err(MapError::file(path.as_deref()))?;
-        let region = Region::of(region, geometry.memory_bytes);
-        Self::lay_out(region, geometry, layout)
+    /// If there is no region, if it is in use, or if the operating system refuses the memory.
+    pub fn replace(geometry: Geometry, path: &Path) -> Result<Self, MapError> {
+        // First, because there may not be room for two.
+        RegionFile::remove(path).map_err(MapError::file(Some(path)))?;
+        Self::create(geometry, &Backing::File(path.to_owned()))
     }
 
     /// Writes everything to the file, then that it is complete. To be called last: whatever is written to
@@ -145,6 +144,7 @@ impl<A: Access> Memory<A> {
     /// # Errors
     /// If the operating system cannot write to the file; the region stays unclean then.
     pub fn mark_clean(&self) -> Result<(), OpenError> {
+        self.layout.sums.put(self.region(), &self.layout).map_err(|what| OpenError::Damaged { what })?;
         let header = Header::of(self.region());
         header.set_checksum(header::checksum(self.region(), self.layout.chunks_start));
         self.region().sync().map_err(sync_error)?;
@@ -174,6 +174,15 @@ impl<A: Access> Memory<A> {
         self.region().sync_header().map_err(sync_error)
     }
 
+    /// Says that the region contradicts itself, so that nobody goes on with it.
+    ///
+    /// # Errors
+    /// If the operating system cannot write to the file.
+    pub fn mark_damaged(&self) -> Result<(), OpenError> {
+        Header::of(self.region()).set_state(DAMAGED);
+        self.region().sync_header().map_err(sync_error)
+    }
+
     /// How often the region was put into use, creating it included.
     pub fn starts(&self) -> u64 {
         Header::of(self.region()).starts()
@@ -184,6 +193,13 @@ impl<A: Access> Memory<A> {
         let header = Header::of(self.region());
         if header.checksum() != header::checksum(self.region(), self.layout.chunks_start) {
             return Err(damaged("the checksum of its tables is wrong"));
+        }
+        let wrong = self.layout.sums.wrong(self.region(), &self.layout);
+        if let Some(first) = wrong.first() {
+            let (count, at) = (wrong.len(), first * BLOCK_BYTES);
+            return Err(damaged(&format!(
+                "{count} blocks of 64 KiB are not as they were written, from byte {at} on"
+            )));
         }
         self.verify().map_err(|what| OpenError::Damaged { what })?;
         header.set_state(IN_USE);
@@ -197,17 +213,13 @@ impl<A: Access> Memory<A> {
 
 /// Whether these are the first words of a region that this program can read.
 fn identify(words: &header::Words, path: &Path) -> Result<(), OpenError> {
-    let absent = || OpenError::Absent { path: path.to_owned() };
     match words[0] {
         MAGIC => {}
-        0 if words.iter().all(|&word| word == 0) => return Err(absent()),
         swapped if swapped == MAGIC.swap_bytes() => return Err(OpenError::ByteOrder),
         _ => return Err(OpenError::File { path: path.to_owned(), reason: FileError::Foreign }),
     }
     match header::version_of(words) {
         LAYOUT_VERSION => Ok(()),
-        // Whoever began to create it came no further.
-        0 => Err(absent()),
         found => Err(OpenError::Version { found, expected: LAYOUT_VERSION }),
     }
 }

@@ -1,9 +1,6 @@
 //! One mapped range of memory, seen as words, and the offsets that point into it.
 
-use crate::{
-    backing::{Backing, MapError, Mapping},
-    file::RegionFile,
-};
+use crate::backing::{Backing, MapError, Mapping};
 use minos_sync::{prefetch, words::WORD_BYTES};
 use rustix::io::Errno;
 use std::{
@@ -100,9 +97,9 @@ impl Region {
         self.mapping.path()
     }
 
-    /// Unmaps the region and hands over its file, if it has one.
-    pub(crate) fn into_file(self) -> Option<RegionFile> {
-        self.mapping.into_file()
+    /// Gives a new file its name, if there is a file.
+    pub(crate) fn publish(&mut self) -> Result<(), MapError> {
+        self.mapping.publish()
     }
 
     /// Writes everything back to the file, if there is one; returns when it is there.
@@ -240,7 +237,8 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     fn works(backing: &Backing) -> Region {
-        let region = Region::map(3 << 20, backing).unwrap();
+        let mut region = Region::map(3 << 20, backing).unwrap();
+        region.publish().unwrap();
         assert_eq!(region.len_words(), (3 << 20) / 8);
         let last = Offset::from_words(region.len_words() - 1);
         assert_eq!(region.word(last).swap(7, Ordering::Relaxed), 0);

@@ -1,7 +1,10 @@
 //! What came of opening and closing a table.
 
 use crate::config::CreateError;
-use std::{fmt, path::Path};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
 
 /// How a table came about that may have been there already.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +23,7 @@ pub enum Opening {
         /// Items that were lost, because they or their neighbours in the index were just being written.
         dropped: u64,
     },
-    /// There was one, but nothing of it could be relied on.
+    /// There was a cache, but nothing of it could be relied on. It was removed.
     StartedEmpty {
         /// Why not.
         reason: String,
@@ -49,6 +52,14 @@ pub enum OpenError {
     /// The file holds something else than what is asked for, or cannot be used.
     #[error(transparent)]
     Region(#[from] minos_region::OpenError),
+    /// It holds a store that is damaged, or that was not closed before the machine stopped.
+    #[error("the store in {} cannot be relied on: {reason}. Nothing was removed: move it away to begin anew", path.display())]
+    Unreliable {
+        /// Where it is.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
     /// It holds a table in another mode, or of another version of this program.
     #[error("the region was made for {found}, but {expected} is asked for")]
     Layout {

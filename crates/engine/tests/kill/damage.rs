@@ -16,11 +16,13 @@ const ROUND: u64 = 1;
 /// What came of damaged regions.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Outcomes {
-    /// Refused, or begun empty.
-    pub(crate) detected: u64,
+    /// Refused.
+    pub(crate) refused: u64,
+    /// Begun empty.
+    pub(crate) emptied: u64,
     /// Opened, with every value that is served right.
     pub(crate) harmless: u64,
-    /// Opened, and a value served that nobody wrote: no value has a checksum.
+    /// Opened, and a value served that nobody wrote.
     pub(crate) served_wrong: u64,
 }
 
@@ -41,7 +43,8 @@ pub(crate) fn damage<S: Subject>(seed: u64, rounds: u64, bytes_max: u64) -> Outc
         file.write_all_at(&[byte[0] ^ (1 << (random >> 60 & 7))], at).unwrap();
         drop(file);
         match S::open(&path) {
-            Err(_) | Ok((_, Restart::New | Restart::Emptied { .. })) => outcomes.detected += 1,
+            Err(_) => outcomes.refused += 1,
+            Ok((_, Restart::New | Restart::Emptied { .. })) => outcomes.emptied += 1,
             Ok((subject, _)) if serves_right(&subject) => outcomes.harmless += 1,
             Ok(_) => outcomes.served_wrong += 1,
         }

@@ -121,8 +121,10 @@ impl<const REPAIRS: bool> Subject for Table<REPAIRS> {
             }
             Ok(Opened::Unclean { .. }) => Err("the machine has not run since".to_owned()),
             Err(OpenError::Absent { .. }) => {
-                let memory = Memory::create(GEOMETRY, &Backing::File(path.to_owned()));
-                Ok((Self::new(memory.map_err(|error| error.to_string())?), Restart::New))
+                let backing = Backing::File(path.to_owned());
+                let mut memory = Memory::create(GEOMETRY, &backing).map_err(|error| error.to_string())?;
+                memory.publish().map_err(|error| error.to_string())?;
+                Ok((Self::new(memory), Restart::New))
             }
             Err(error) => Err(error.to_string()),
         }

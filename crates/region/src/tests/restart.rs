@@ -1,6 +1,9 @@
 //! A region on a file is either what was closed, or known not to be.
 
-use crate::{Backing, FileError, Geometry, LAYOUT_VERSION, MapError, Memory, Offset, OpenError, Opened};
+use crate::{
+    Backing, FileError, Geometry, LAYOUT_VERSION, MapError, Memory, Offset, OpenError, Opened,
+    sums::BLOCK_BYTES,
+};
 use minos_sync::{Crcw, Crew, Erew};
 use proptest::prelude::*;
 use rustix::fs::{FileType, Mode, mknodat};
@@ -36,7 +39,16 @@ impl Place {
     }
 
     fn create(&self) -> Memory {
-        Memory::create(GEOMETRY, &Backing::File(self.path.clone())).unwrap()
+        let mut memory = Memory::create(GEOMETRY, &Backing::File(self.path.clone())).unwrap();
+        memory.publish().unwrap();
+        memory
+    }
+
+    /// A new one in place of the one that is there.
+    fn replace(&self, geometry: Geometry) -> Memory {
+        let mut memory = Memory::replace(geometry, &self.path).unwrap();
+        memory.publish().unwrap();
+        memory
     }
 
     fn open(&self) -> Result<Opened<Crcw>, OpenError> {
@@ -71,6 +83,11 @@ impl Place {
     fn put(&self, word: u64, value: u64) {
         let file = fs::File::options().write(true).open(&self.path).unwrap();
         file.write_all_at(&value.to_ne_bytes(), word * 8).unwrap();
+    }
+
+    /// Where a region lies while it is made.
+    fn staged(&self) -> PathBuf {
+        self.path.with_file_name("region.new")
     }
 
     fn length(&self) -> u64 {
@@ -125,7 +142,7 @@ fn every_mode_of_access_opens_what_another_closed() {
 }
 
 #[test]
-fn what_was_not_closed_is_unclean_until_it_is_repaired_or_emptied() {
+fn what_was_not_closed_is_unclean_until_it_is_repaired_or_replaced() {
     let place = Place::new();
     drop(place.create());
     let (memory, same_boot) = unclean(place.open());
@@ -133,11 +150,7 @@ fn what_was_not_closed_is_unclean_until_it_is_repaired_or_emptied() {
     memory.mark_repaired().unwrap();
     assert_eq!(memory.starts(), 2);
     drop(memory);
-    place.closed();
-    drop(clean(place.open()));
-    let (memory, same_boot) = unclean(place.open());
-    assert!(same_boot);
-    let memory = memory.recreate(Geometry { hash_seed: 5, ..GEOMETRY }).unwrap();
+    let memory = place.replace(Geometry { hash_seed: 5, ..GEOMETRY });
     assert!(matches!(place.open(), Err(OpenError::File { reason: FileError::Locked, .. })));
     assert_eq!((memory.starts(), memory.stats().used_words, memory.geometry().hash_seed), (1, 0, 5));
     memory.close().unwrap();
@@ -165,22 +178,61 @@ fn nobody_else_gets_a_region_in_use() {
     let length = place.length();
     assert!(matches!(place.open(), Err(OpenError::File { reason: FileError::Locked, .. })));
     let again = Memory::<Crcw>::create(GEOMETRY, &Backing::File(place.path.clone())).unwrap_err();
-    assert!(matches!(&again, MapError::File { reason: FileError::Locked, .. }), "{again}");
-    assert!(again.to_string().contains("in use by another store"), "{again}");
+    assert!(matches!(&again, MapError::File { reason: FileError::Exists, .. }), "{again}");
+    let replaced = Memory::<Crcw>::replace(GEOMETRY, &place.path).unwrap_err();
+    assert!(matches!(&replaced, MapError::File { reason: FileError::Locked, .. }), "{replaced}");
+    assert!(replaced.to_string().contains("in use by another store"), "{replaced}");
     assert_eq!(place.length(), length);
     memory.close().unwrap();
     assert!(place.open().is_ok());
 }
 
 #[test]
-fn creating_empties_an_old_region() {
+fn a_file_that_is_there_is_never_overwritten() {
     let place = Place::new();
     place.closed();
-    fs::set_permissions(&place.path, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
-    let memory = place.create();
+    let before = fs::read(&place.path).unwrap();
+    let again = Memory::<Crcw>::create(GEOMETRY, &Backing::File(place.path.clone())).unwrap_err();
+    assert!(again.to_string().contains("there is a file already"), "{again}");
+    assert!(fs::read(&place.path).unwrap() == before);
+    clean(place.open()).close().unwrap();
+    // Nor one that somebody makes meanwhile.
+    let other = Place::new();
+    let mut memory = Memory::<Crcw>::create(GEOMETRY, &Backing::File(other.path.clone())).unwrap();
+    fs::write(&other.path, b"somebody's diary").unwrap();
+    let late = memory.publish().unwrap_err();
+    assert!(matches!(&late, MapError::File { reason: FileError::Exists, .. }), "{late}");
+    drop(memory);
+    assert_eq!(fs::read(&other.path).unwrap(), b"somebody's diary");
+    assert!(!other.staged().exists());
+}
+
+#[test]
+fn whoever_has_mapped_a_region_that_is_replaced_keeps_it() {
+    let place = Place::new();
+    let small = place.closed();
+    // Another process that only looks: it holds no lock, and a file that became shorter would kill it.
+    let reader = fs::File::open(&place.path).unwrap();
+    let memory = place.replace(GEOMETRY);
     assert_eq!(memory.stats().used_words, 0);
     assert_eq!(memory.region().word(memory.partition_start(1)).load(Relaxed), 0);
-    assert_eq!(fs::metadata(&place.path).unwrap().mode() & 0o777, 0o600);
+    let mut word = [0; 8];
+    reader.read_exact_at(&mut word, small.words() * 8).unwrap();
+    assert_eq!(u64::from_ne_bytes(word), small.words());
+}
+
+#[test]
+fn a_region_is_its_owners_alone() {
+    let place = Place::new();
+    place.closed();
+    fs::set_permissions(&place.path, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    let mode = || fs::metadata(&place.path).unwrap().mode() & 0o777;
+    let memory = clean(place.open());
+    assert_eq!(mode(), 0o600);
+    memory.close().unwrap();
+    fs::set_permissions(&place.path, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
+    place.replace(GEOMETRY);
+    assert_eq!(mode(), 0o600);
 }
 
 #[test]
@@ -246,13 +298,29 @@ fn what_was_never_finished_is_absent() {
     let place = Place::new();
     let is_absent = || matches!(place.open(), Err(OpenError::Absent { .. }));
     assert!(is_absent());
-    fs::write(&place.path, b"").unwrap();
+    let memory = Memory::<Crcw>::create(GEOMETRY, &Backing::File(place.path.clone())).unwrap();
+    assert!(is_absent() && place.staged().exists());
+    let busy = Memory::<Crcw>::create(GEOMETRY, &Backing::File(place.path.clone())).unwrap_err();
+    assert!(matches!(&busy, MapError::File { reason: FileError::Locked, .. }), "{busy}");
+    drop(memory);
+    assert!(is_absent() && !place.staged().exists());
+    // What somebody has left who was killed meanwhile.
+    drop(place.create());
+    fs::rename(&place.path, place.staged()).unwrap();
     assert!(is_absent());
     drop(place.create());
-    place.put(1, 0);
-    assert!(is_absent());
-    drop(place.create());
-    assert!(!is_absent());
+    assert!(!is_absent() && !place.staged().exists());
+}
+
+#[test]
+fn what_was_found_to_contradict_itself_stays_damaged() {
+    let place = Place::new();
+    let memory = place.create();
+    memory.mark_damaged().unwrap();
+    drop(memory);
+    for _ in 0..2 {
+        assert!(matches!(place.open(), Err(OpenError::Damaged { .. })));
+    }
 }
 
 #[test]
@@ -261,12 +329,23 @@ fn what_is_no_region_is_left_alone() {
     let refuse = |path: &Path, reason: FileError| {
         let opened = Memory::<Crcw>::open(path, &EXPECTED).unwrap_err();
         assert!(matches!(&opened, OpenError::File { reason: found, .. } if *found == reason), "{opened}");
+        let replaced = Memory::<Crcw>::replace(GEOMETRY, path).unwrap_err();
+        assert!(matches!(&replaced, MapError::File { reason: found, .. } if *found == reason), "{replaced}");
         let created = Memory::<Crcw>::create(GEOMETRY, &Backing::File(path.to_owned())).unwrap_err();
-        assert!(matches!(&created, MapError::File { reason: found, .. } if *found == reason), "{created}");
+        assert!(matches!(&created, MapError::File { reason: FileError::Exists, .. }), "{created}");
     };
-    fs::write(&place.path, b"somebody's diary").unwrap();
-    refuse(&place.path, FileError::Foreign);
-    assert_eq!(fs::read(&place.path).unwrap(), b"somebody's diary");
+    for text in ["somebody's diary", ""] {
+        fs::write(&place.path, text).unwrap();
+        fs::set_permissions(&place.path, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+        refuse(&place.path, FileError::Foreign);
+        let mode = fs::metadata(&place.path).unwrap().mode() & 0o777;
+        assert_eq!((fs::read_to_string(&place.path).unwrap().as_str(), mode), (text, 0o644));
+    }
+    fs::write(place.staged(), b"another's").unwrap();
+    fs::remove_file(&place.path).unwrap();
+    let created = Memory::<Crcw>::create(GEOMETRY, &Backing::File(place.path.clone())).unwrap_err();
+    assert!(matches!(&created, MapError::File { reason: FileError::Foreign, .. }), "{created}");
+    assert_eq!(fs::read(place.staged()).unwrap(), b"another's");
     let beside = |name| place.path.with_file_name(name);
     fs::create_dir(beside("dir")).unwrap();
     refuse(&beside("dir"), FileError::NotRegular);
@@ -284,10 +363,10 @@ fn too_little_space_is_an_error_and_no_signal() {
     let memory_bytes = shared.f_blocks * shared.f_frsize + (1 << 30);
     let geometry = Geometry { memory_bytes, ..GEOMETRY };
     let error = Memory::<Crcw>::create(geometry, &Backing::File(path.clone())).unwrap_err();
-    let length = fs::metadata(&path).unwrap().len();
-    fs::remove_file(path).unwrap();
     assert!(matches!(&error, MapError::File { reason: FileError::NoSpace { .. }, .. }), "{error}");
-    assert_eq!(length, 0);
+    let left = fs::read_dir("/dev/shm").unwrap().flatten().map(|entry| entry.path());
+    let is_left = |left: PathBuf| left.to_string_lossy().starts_with(&*path.to_string_lossy());
+    assert!(!left.into_iter().any(is_left));
 }
 
 #[test]
@@ -307,9 +386,41 @@ fn every_flip_in_the_tables_is_noticed() {
 }
 
 #[test]
+fn every_flip_in_what_is_used_is_noticed() {
+    let place = Place::new();
+    let small = place.closed();
+    let memory = clean(place.open());
+    let words = |bytes: u64| bytes / 8;
+    let end = memory.layout.end.words();
+    let free = memory.stats().free_words;
+    memory.close().unwrap();
+    let original = fs::read(&place.path).unwrap();
+    let is_noticed = |word: u64| {
+        fs::write(&place.path, &original).unwrap();
+        place.flip(word, (word * 7 % 64) as u32);
+        match place.open() {
+            Err(error) => assert!(matches!(error, OpenError::Damaged { .. }), "{error}"),
+            Ok(_) => return false,
+        }
+        true
+    };
+    assert!((0..30).all(|word| is_noticed(small.words() + word)));
+    // Only the middle of what is free is left out.
+    let sample: Vec<_> = (small.words()..end).step_by(997).collect();
+    let missed = sample.iter().filter(|&&word| !is_noticed(word)).count() as u64;
+    assert!(
+        missed * 997 <= free && free - missed * 997 < words(6 * BLOCK_BYTES),
+        "{missed} of {}",
+        sample.len()
+    );
+}
+
+#[test]
 fn damage_between_the_items_is_noticed() {
     let place = Place::new();
     let small = place.closed();
+    // In one that is in use, whose checksums say nothing.
+    drop(clean(place.open()));
     let original = fs::read(&place.path).unwrap();
     let word = |offset: Offset| offset.words();
     // The tag of a chunk in use, that of the free one behind it, its two links and its size.
@@ -321,23 +432,25 @@ fn damage_between_the_items_is_noticed() {
     for (damaged, bit) in sizes.into_iter().chain(flags) {
         fs::write(&place.path, &original).unwrap();
         place.flip(damaged, bit);
-        let error = place.open().unwrap_err();
-        assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
+        assert!(unclean(place.open()).0.verify().is_err(), "word {damaged}, bit {bit}");
     }
+    fs::write(&place.path, &original).unwrap();
+    unclean(place.open()).0.verify().unwrap();
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// Whatever the chunks hold, opening ends, and without a panic.
+    /// Whatever the chunks hold, the walk over them ends, and without a panic.
     #[test]
-    fn no_damage_makes_opening_panic(
+    fn no_damage_makes_the_walk_panic(
         writes in proptest::collection::vec((any::<prop::sample::Index>(), 0u64..1 << 19, 0u64..256), 1..20),
     ) {
         static CLOSED: OnceLock<(Vec<u8>, Offset)> = OnceLock::new();
         let place = Place::new();
         let (closed, small) = CLOSED.get_or_init(|| {
             let small = place.closed();
+            drop(clean(place.open()));
             (fs::read(&place.path).unwrap(), small)
         });
         fs::write(&place.path, closed).unwrap();
@@ -345,7 +458,7 @@ proptest! {
             // Where tags and links are most likely.
             place.put(small.words() - 80 + at.index(400) as u64, words << 8 | flags);
         }
-        let _ = place.open();
+        let _ = unclean(place.open()).0.verify();
     }
 }
 
@@ -353,7 +466,8 @@ proptest! {
 fn touching_the_pages_keeps_what_they_hold() {
     let place = Place::new();
     for backing in [Backing::Private, Backing::Memfd, Backing::File(place.path.clone())] {
-        let memory = Memory::<Crcw>::create(GEOMETRY, &backing).unwrap();
+        let mut memory = Memory::<Crcw>::create(GEOMETRY, &backing).unwrap();
+        memory.publish().unwrap();
         let chunk = memory.allocate_arena().unwrap().start();
         fill(&memory, chunk, 5_000);
         memory.region().prefault().unwrap();
