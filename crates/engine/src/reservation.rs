@@ -9,7 +9,11 @@ use minos_sync::{
 };
 use std::sync::{
     Arc,
-    atomic::{Ordering::Release, fence},
+    atomic::{
+        AtomicU64,
+        Ordering::{Relaxed, Release},
+        fence,
+    },
 };
 
 /// Memory for one item, to be filled without a lock and then linked by [`Entry::commit`].
@@ -28,10 +32,47 @@ pub struct Reservation<M: Mode = crate::StoreMode, A: Access = Crcw> {
     space: Option<Space>,
 }
 
+/// Memory beside the region, for values on their way into memory that once was shared.
+#[derive(Debug)]
+pub(crate) struct Buffers {
+    used_bytes: AtomicU64,
+    bytes_max: u64,
+}
+
+impl Buffers {
+    /// A sixteenth of the memory, but always one value.
+    pub(crate) fn new(memory_bytes: u64, value_bytes_max: u64) -> Self {
+        Self { used_bytes: AtomicU64::new(0), bytes_max: (memory_bytes / 16).max(value_bytes_max) }
+    }
+}
+
+/// A part of [`Buffers`].
+#[derive(Debug)]
+struct Buffer {
+    bytes: Vec<u8>,
+    of: Arc<Buffers>,
+}
+
+impl Buffer {
+    /// `None` if the others hold too much already.
+    fn new(of: &Arc<Buffers>, bytes: u64) -> Option<Self> {
+        let more = |used: u64| used.checked_add(bytes).filter(|&used| used <= of.bytes_max);
+        // Relaxed: it is a count, and nothing else is reached by it.
+        of.used_bytes.fetch_update(Relaxed, Relaxed, more).ok()?;
+        Some(Self { bytes: vec![0; bytes as usize], of: Arc::clone(of) })
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.of.used_bytes.fetch_sub(self.bytes.len() as u64, Relaxed);
+    }
+}
+
 #[derive(Debug)]
 enum Space {
     Exclusive(Exclusive),
-    Shared { chunk: Offset, value: Vec<u8>, is_settled: bool },
+    Shared { chunk: Offset, value: Buffer, is_settled: bool },
     Small(Vec<u8>),
 }
 
@@ -50,7 +91,7 @@ impl<M: Mode, A: Access> Reservation<M, A> {
             }
             Some(Space::Shared { value, is_settled, .. }) => {
                 *is_settled = false;
-                value
+                &mut value.bytes
             }
             Some(Space::Small(value)) => value,
             None => &mut [],
@@ -61,7 +102,7 @@ impl<M: Mode, A: Access> Reservation<M, A> {
     /// and before the entry is taken, so that no writer waits for the copy; else `commit` does it.
     pub fn settle(&mut self) {
         if let Some(Space::Shared { chunk, value, is_settled: is_settled @ false }) = &mut self.space {
-            let at = M::large_value_at(self.key_bytes);
+            let (at, value) = (M::large_value_at(self.key_bytes), &value.bytes);
             // Release: a reader that strays here sees why it must not, whoever freed this memory.
             fence(Release);
             copy_in(self.engine.memory().region().words(*chunk, words_for(at + value.len())), at, value);
@@ -84,7 +125,8 @@ impl<M: Mode, A: Access> Engine<M, A> {
     /// Takes memory for a value of `value_bytes` under this key, without linking it.
     ///
     /// # Errors
-    /// Key or value are too long, or there is no memory for a large value.
+    /// Key or value are too long, or there is no memory for a large value; or it would need a buffer (see
+    /// [`Reservation::settle`]), and others hold a sixteenth of the table's memory in such buffers.
     pub fn reserve(
         self: &Arc<Self>,
         hash: KeyHash,
@@ -108,9 +150,13 @@ impl<M: Mode, A: Access> Engine<M, A> {
         }
         Some(match M::take_large(self, key_bytes, value_bytes)? {
             Settled::Exclusive(exclusive) => Space::Exclusive(exclusive),
-            Settled::Shared(chunk) => {
-                Space::Shared { chunk, value: vec![0; value_bytes as usize], is_settled: false }
-            }
+            Settled::Shared(chunk) => match Buffer::new(&self.buffers, value_bytes) {
+                Some(value) => Space::Shared { chunk, value, is_settled: false },
+                None => {
+                    self.memory().free_settled(chunk);
+                    return None;
+                }
+            },
         })
     }
 }

@@ -6,6 +6,7 @@ use crate::{
     mode::{Mode, Parts},
     partition::{Partition, Writer, Writing},
     plan::{Part, Plan},
+    reservation::Buffers,
     restart::saved::Saved,
     stats::Counts,
     store_mode::StoreMode,
@@ -13,7 +14,7 @@ use crate::{
 use minos_base::{KeyHash, SizeClass, VALUE_BYTES_MAX, hash_key, limits::BURST_MAX};
 use minos_region::Memory;
 use minos_sync::{Access, AnyWriter, Crcw, Lock, PinTable};
-use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, atomic::AtomicU64};
 
 /// A key-value table in one memory region (MICA §4).
 ///
@@ -45,6 +46,7 @@ pub struct Engine<M: Parts, A: Access = Crcw> {
     pub(crate) inline_class_max: SizeClass,
     pub(crate) value_bytes_max: u64,
     pub(crate) chain_buckets_max: usize,
+    pub(crate) buffers: Arc<Buffers>,
     pub(crate) prefetch_depth: usize,
     pub(crate) common: M::Common<A>,
 }
@@ -125,6 +127,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
             hash_mask: config.hash_mask,
             value_bytes_max: config.value_bytes_max.min(VALUE_BYTES_MAX),
             chain_buckets_max: config.chain_buckets_max.max(1),
+            buffers: Arc::new(Buffers::new(config.memory_bytes, config.value_bytes_max.min(VALUE_BYTES_MAX))),
             prefetch_depth: config.prefetch_depth.clamp(1, BURST_MAX),
         };
         (engine, tokens)

@@ -182,6 +182,33 @@ fn what_is_impossible_is_said() {
     ));
 }
 
+/// Reservations of a MiB that are possible at a time.
+fn reservations(store: &Arc<Store>) -> usize {
+    let reserved =
+        (0..).map(u64::to_le_bytes).map_while(|key| store.reserve(store.hash(&key), &key, MIB).ok());
+    reserved.collect::<Vec<_>>().len()
+}
+
+#[test]
+fn buffers_beside_the_memory_are_a_sixteenth_of_it() {
+    let config = StoreConfig { value_bytes_max: 2 * MIB, ..StoreConfig::new(64 * MIB) };
+    let store: Arc<Store> = Arc::new(table(config).unwrap());
+    // Where nothing lay yet, values arrive at their place.
+    let at_first = reservations(&store);
+    assert!(at_first > 50, "{at_first}");
+    let keys = 30_000;
+    assert!(fill(&store, keys, 3000) < keys);
+    for key in (0..keys).map(u64::to_le_bytes) {
+        store.entry(store.hash(&key), &key, NOW).remove();
+    }
+    let refused = store.stats().out_of_memory;
+    for _ in 0..2 {
+        let later = reservations(&store);
+        assert!((4..10).contains(&later), "{later}");
+    }
+    assert_eq!(store.stats().out_of_memory, refused + 2);
+}
+
 #[test]
 fn a_value_larger_than_its_table_is_refused() {
     let store: Store = table(StoreConfig::new(2 * MIB)).unwrap();

@@ -85,7 +85,7 @@ mod tests {
     fn a_key_is_an_option() {
         let file = "memory = \"64m\"\nworkers = 3\nsteal = false\npercentile = 99.9\nmemcached = [\"127.0.0.1:1\", \"unix:/x\"]\n";
         let options = read(file, &[]).unwrap();
-        assert_eq!(options.memory.0, 64 << 20);
+        assert_eq!(options.memory.unwrap().0, 64 << 20);
         assert_eq!(options.workers(), 3);
         assert_eq!(options.percentile, 99.9);
         assert_eq!(options.memcached.len(), 2);
@@ -96,7 +96,7 @@ mod tests {
     fn the_command_line_wins() {
         let file = "memory = \"64m\"\nmemcached = \"127.0.0.1:1\"\n";
         let options = read(file, &["--memory=1g", "--memcached", "127.0.0.1:2"]).unwrap();
-        assert_eq!(options.memory.0, 1 << 30);
+        assert_eq!(options.memory.unwrap().0, 1 << 30);
         assert_eq!(options.memcached, ["127.0.0.1:2".parse().unwrap()]);
     }
 

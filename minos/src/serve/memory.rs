@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use minos_base::Clock;
+use minos_base::{Clock, SizeText};
 use minos_engine::{Engine, Mode, StoreConfig};
 
-use super::ServeOptions;
+use super::{ServeOptions, available::Available};
 
 /// Makes a table, or goes on with what an earlier server has left in the region that `options` name; and the
 /// clock by which its items expire.
@@ -17,6 +17,10 @@ pub(super) fn open<M: Mode>(
     options: &ServeOptions,
     config: &StoreConfig,
 ) -> anyhow::Result<(Arc<Engine<M>>, Clock)> {
+    let available = Available::read();
+    if let Some(excess) = available.and_then(|available| available.excess(SizeText(config.memory_bytes))) {
+        tracing::warn!("{excess}: the server may be killed when it has filled that");
+    }
     let store = match &options.region {
         Some(path) => {
             let opened = Engine::<M>::open(config);
@@ -25,7 +29,7 @@ pub(super) fn open<M: Mode>(
         }
         None => Engine::create(config).with_context(|| format!("cannot make the {}", M::NAME))?,
     };
-    tracing::info!(engine = M::NAME, memory = %options.memory, backing = %store.backing_text(), "memory");
+    tracing::info!(engine = M::NAME, memory = %SizeText(config.memory_bytes), backing = %store.backing_text(), "memory");
     let clock = clock_of(&store);
     Ok((Arc::new(store), clock))
 }

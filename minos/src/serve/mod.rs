@@ -1,5 +1,6 @@
 //! `minos serve`: the server.
 
+mod available;
 mod config_file;
 mod memory;
 mod native;

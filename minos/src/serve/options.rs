@@ -7,7 +7,10 @@ use std::{
     time::Duration,
 };
 
-use super::native::NativeOptions;
+use super::{
+    available::{Available, memory_default},
+    native::NativeOptions,
+};
 use crate::{admin::AdminOptions, time::parse_time};
 use clap::{Args, ValueEnum, builder::PossibleValuesParser, builder::TypedValueParser};
 use minos_base::{SizeText, limits::BURST_MAX};
@@ -37,9 +40,10 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "ADDR", help_heading = "Addresses")]
     pub(crate) resp: Option<Address>,
 
-    /// Memory of the store, index and all overheads included
-    #[arg(long, value_name = "SIZE", default_value = "1g", help_heading = "Store")]
-    pub(crate) memory: SizeText,
+    /// Memory of the store, index and all overheads included [default: 1g, or half of what the machine or its
+    /// control group has]
+    #[arg(long, value_name = "SIZE", help_heading = "Store")]
+    pub(crate) memory: Option<SizeText>,
     /// What happens when the memory is full: a cache evicts, a store refuses and keeps what it has
     #[arg(long, value_enum, default_value_t = EngineKind::Cache, help_heading = "Store")]
     pub(crate) engine: EngineKind,
@@ -248,6 +252,11 @@ impl ServeOptions {
         Ok((server, self.store_config()))
     }
 
+    /// Memory of the store, as given or as the machine allows.
+    fn memory(&self) -> SizeText {
+        self.memory.unwrap_or_else(|| memory_default(Available::read()))
+    }
+
     /// Where memcached clients connect.
     fn memcached(&self) -> Vec<Address> {
         if self.memcached.is_empty() && self.access != AccessMode::Erew {
@@ -329,7 +338,7 @@ impl ServeOptions {
     }
 
     fn store_config(&self) -> StoreConfig {
-        let mut config = StoreConfig::new(self.memory.0);
+        let mut config = StoreConfig::new(self.memory().0);
         config.partitions = self.partitions;
         config.backing = self.region.clone().map_or_else(|| self.backing.clone(), Backing::File);
         config.value_bytes_max = self.max_item_size.0;
