@@ -2,7 +2,8 @@
 
 use std::{
     fmt,
-    io::{BufRead, BufReader},
+    io::{self, BufRead, BufReader},
+    mem,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -37,19 +38,24 @@ pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs a `cargo test` and adds what it counted to `totals`.
+/// Runs a `cargo test` and adds what it counted to `totals`, with the commands that repeat what failed.
 ///
 /// # Errors
 /// It could not be run, or did not end well.
 pub(crate) fn run_tests(command: &mut Command, totals: &mut Totals) -> anyhow::Result<()> {
     say(command);
-    let mut child =
-        command.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot run {}", name(command)))?;
-    let output = child.stdout.take().context("no output")?;
-    for line in BufReader::new(output).split(b'\n') {
+    // One pipe for both, so that a failure stands behind the program that it belongs to.
+    let (reader, writer) = io::pipe()?;
+    command.stdout(writer.try_clone()?).stderr(writer);
+    let mut child = command.spawn().with_context(|| format!("cannot run {}", name(command)))?;
+    // This process' own ends of the pipe, without which reading would not end.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut failed = FailedTests::new(command);
+    for line in BufReader::new(reader).split(b'\n') {
         let line = String::from_utf8_lossy(&line?).into_owned();
         println!("{line}");
         totals.count(&line);
+        totals.repeats.extend(failed.see(&line));
     }
     let status = child.wait()?;
     if !status.success() {
@@ -58,12 +64,52 @@ pub(crate) fn run_tests(command: &mut Command, totals: &mut Totals) -> anyhow::R
     Ok(())
 }
 
+/// Tells from the lines of a `cargo test` which command repeats what failed, alone.
+struct FailedTests {
+    /// The environment, and what decides how cargo builds.
+    cargo: String,
+    /// Tests of the program that runs.
+    names: Vec<String>,
+}
+
+impl FailedTests {
+    fn new(command: &Command) -> Self {
+        let arguments: Vec<_> = command.get_args().map(|part| part.to_string_lossy()).collect();
+        let mut cargo = format!("{}cargo test", environment(command));
+        for (index, argument) in arguments.iter().enumerate().take_while(|(_, argument)| *argument != "--") {
+            match &**argument {
+                "--release" => cargo.push_str(" --release"),
+                "--target" => cargo.extend([" --target ", &arguments[index + 1]]),
+                _ => {}
+            }
+        }
+        Self { cargo, names: Vec::new() }
+    }
+
+    /// The command, once cargo has said which program it was that failed.
+    fn see(&mut self, line: &str) -> Option<String> {
+        let line = line.trim();
+        if let Some(name) = line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED")) {
+            // Behind the dash stands what a test was expected to do.
+            let name = name.split(" - should panic").next().unwrap_or(name);
+            self.names.push(format!("'{name}'"));
+        }
+        let program = line.strip_prefix("error: ")?.split_once("to rerun pass `")?.1.strip_suffix('`')?;
+        let names = mem::take(&mut self.names);
+        let exact = if names.is_empty() { "" } else { " -- --exact " };
+        Some(format!("{} {program}{exact}{}", self.cargo, names.join(" ")))
+    }
+}
+
 /// Shows what is run, with the environment that matters.
 fn say(command: &Command) {
+    println!("+ {}{}", environment(command), name(command));
+}
+
+/// The variables that are set for `command`, as a shell takes them.
+fn environment(command: &Command) -> String {
     let set = command.get_envs().filter_map(|(key, value)| Some((key, value?)));
-    let environment: Vec<String> =
-        set.map(|(key, value)| format!("{}={:?} ", key.to_string_lossy(), value.to_string_lossy())).collect();
-    println!("+ {}{}", environment.concat(), name(command));
+    set.map(|(key, value)| format!("{}={:?} ", key.to_string_lossy(), value.to_string_lossy())).collect()
 }
 
 fn name(command: &Command) -> String {
@@ -73,10 +119,12 @@ fn name(command: &Command) -> String {
 }
 
 /// Tests that passed and failed, over all runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
     passed: u64,
     failed: u64,
+    /// Commands that repeat what failed, each alone.
+    pub(crate) repeats: Vec<String>,
 }
 
 impl Totals {
@@ -125,6 +173,33 @@ mod tests {
         totals.count("test a::b ... ok");
         totals.count_check(true);
         assert_eq!(totals.to_string(), "16 passed, 3 failed");
+    }
+
+    #[test]
+    fn a_failure_names_the_command_that_repeats_it() {
+        let mut command = Command::new("cargo");
+        command
+            .args(["test", "--release", "--workspace", "--no-fail-fast", "--", "--target"])
+            .env("SEEDS", "7");
+        let mut failed = FailedTests::new(&command);
+        let lines = [
+            "     Running tests/model.rs (target/debug/deps/model-1)",
+            "test good ... ok",
+            "test deep::bad ... FAILED",
+            "test worse - should panic ... FAILED",
+            "test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out",
+            "error: test failed, to rerun pass `-p minos-engine --test model`",
+            "error: doctest failed, to rerun pass `-p minos-base --doc`",
+            "error: 2 targets failed:",
+        ];
+        let repeats: Vec<_> = lines.iter().filter_map(|line| failed.see(line)).collect();
+        assert_eq!(
+            repeats,
+            [
+                "SEEDS=\"7\" cargo test --release -p minos-engine --test model -- --exact 'deep::bad' 'worse'",
+                "SEEDS=\"7\" cargo test --release -p minos-base --doc",
+            ]
+        );
     }
 
     #[test]

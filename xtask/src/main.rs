@@ -4,6 +4,7 @@
 
 mod clients;
 mod command;
+mod deny;
 mod instructions;
 mod measure;
 mod reproduce;
@@ -34,8 +35,10 @@ enum Task {
         #[arg(long)]
         quick: bool,
     },
-    /// Install what the tests need: memcached, Redis, libmemcached-tools, pymemcache, nftables
+    /// Install what the gate needs: memcached, Redis, libmemcached-tools, pymemcache, nftables, cargo-deny
     Setup,
+    /// Check the licences, sources and advisories of the dependencies
+    Deny,
     /// Check what no compiler checks: paths in docs, the direction of dependencies, lengths of functions
     Tidy {
         /// Write down the lengths of functions that have become shorter
@@ -116,7 +119,11 @@ fn main() -> ExitCode {
 fn run(task: Task, totals: &mut Totals) -> anyhow::Result<()> {
     match task {
         Task::Test { quick } => suites::test(quick, totals),
-        Task::Setup => setup::install(),
+        Task::Setup => {
+            setup::install()?;
+            setup::cargo_deny().map(drop)
+        }
+        Task::Deny => deny::check(),
         Task::Tidy { bless, raise } => tidy::run(bless, raise),
         Task::Reproduce => reproduce::run(),
         Task::Loom => suites::loom(totals),

@@ -6,7 +6,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use crate::command::{root, run};
+use crate::command::{cargo, root, run};
 
 /// A program that tests run, the Debian package it is in, and the service that the package starts.
 struct Need {
@@ -46,6 +46,22 @@ pub(crate) fn install() -> anyhow::Result<()> {
     }
     tell(environment(ENVIRONMENT, &PYTHON_PACKAGES, PYTHON_IMPORTS).map(drop));
     Ok(())
+}
+
+/// Built without optimizing, which takes less time than it would save.
+const CARGO_DENY: [&str; 5] = ["install", "--locked", "--debug", "--version=0.20.2", "cargo-deny"];
+
+/// `cargo deny`, installed if it is missing, in the target folder.
+///
+/// # Errors
+/// It could not be built.
+pub(crate) fn cargo_deny() -> anyhow::Result<PathBuf> {
+    let folder = root().join("target/tools");
+    let program = folder.join("bin/cargo-deny");
+    if !program.is_file() {
+        run(cargo(&CARGO_DENY).arg("--root").arg(&folder))?;
+    }
+    Ok(program)
 }
 
 fn tell(result: anyhow::Result<()>) {

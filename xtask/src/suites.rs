@@ -42,33 +42,91 @@ const FUZZ_FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage
 /// Seconds for each fuzz target within the tests.
 const FUZZ_SECONDS: u32 = 5;
 
+/// A part of the tests.
+struct Part {
+    name: &'static str,
+    /// What it shows.
+    shows: &'static str,
+    /// Runs it again, alone.
+    repeat: &'static str,
+    run: fn(&mut Totals) -> anyhow::Result<()>,
+}
+
+const PARTS: [Part; 10] = [
+    Part {
+        name: "tidy",
+        shows: "paths in docs, the direction of dependencies, lengths of functions",
+        repeat: "cargo xtask tidy",
+        run: |totals| checked(totals, || tidy::run(false, false)),
+    },
+    Part {
+        name: "tests",
+        shows: "the tests of all crates",
+        repeat: "cargo test --workspace",
+        run: |totals| run_tests(&mut cargo(&["test", "--workspace", "--no-fail-fast"]), totals),
+    },
+    Part {
+        name: "namespaces",
+        shows: "server and client with a cable between them",
+        repeat: "cargo xtask namespaces",
+        run: namespaces,
+    },
+    Part {
+        name: "python",
+        shows: "the client for Python",
+        repeat: "cargo xtask clients",
+        run: clients::python,
+    },
+    Part {
+        name: "loom",
+        shows: "models of locks, rings and versions",
+        repeat: "cargo xtask loom",
+        run: loom,
+    },
+    Part {
+        name: "control",
+        shows: "builds that must fail their tests",
+        repeat: "cargo xtask control",
+        run: |totals| checked(totals, control),
+    },
+    Part {
+        name: "instructions",
+        shows: "instructions of the engine's operations",
+        repeat: "cargo xtask instructions",
+        run: |totals| checked(totals, instructions::compare),
+    },
+    Part { name: "tsan", shows: "data races", repeat: "cargo xtask tsan", run: tsan },
+    Part { name: "asan", shows: "accesses out of bounds", repeat: "cargo xtask asan", run: asan },
+    Part {
+        name: "fuzz",
+        shows: "parsers, from their seeds on",
+        repeat: "cargo xtask fuzz",
+        run: |totals| checked(totals, || fuzz(FUZZ_SECONDS)),
+    },
+];
+/// Those that build everything again.
+const SLOW: [&str; 4] = ["instructions", "tsan", "asan", "fuzz"];
+
 /// Everything. Later parts run even if earlier ones fail, so that one run shows all that is wrong.
 pub(crate) fn test(quick: bool, totals: &mut Totals) -> anyhow::Result<()> {
-    let begin = Instant::now();
     setup::install()?;
-    let mut failures = Vec::new();
-    let mut note = |part: &'static str, result: anyhow::Result<()>| {
-        if let Err(error) = result {
-            eprintln!("xtask: {part}: {error:#}");
-            failures.push(part);
+    let parts: Vec<_> = PARTS.iter().filter(|part| !(quick && SLOW.contains(&part.name))).collect();
+    let begin = Instant::now();
+    for (index, part) in parts.iter().enumerate() {
+        let (number, of, seconds) = (index + 1, parts.len(), begin.elapsed().as_secs());
+        println!("\n=== {number} of {of}: {}, {} ({totals}, {seconds} s)", part.name, part.shows);
+        let known = totals.repeats.len();
+        if let Err(error) = (part.run)(totals) {
+            eprintln!("xtask: {}: {error:#}", part.name);
+            if totals.repeats.len() == known {
+                totals.repeats.push(part.repeat.to_owned());
+            }
         }
-    };
-    note("tidy", checked(totals, || tidy::run(false, false)));
-    note("tests", run_tests(&mut cargo(&["test", "--workspace", "--no-fail-fast"]), totals));
-    note("namespaces", namespaces(totals));
-    note("python", clients::python(totals));
-    note("loom", loom(totals));
-    note("control", checked(totals, control));
-    if !quick {
-        note("instructions", checked(totals, instructions::compare));
-        note("tsan", tsan(totals));
-        note("asan", asan(totals));
-        note("fuzz", checked(totals, || fuzz(FUZZ_SECONDS)));
     }
     totals.write()?;
     println!("{} seconds", begin.elapsed().as_secs());
     println!("{totals}");
-    ensure!(failures.is_empty(), "failed: {}", failures.join(", "));
+    ensure!(totals.repeats.is_empty(), "to repeat what failed:\n{}", totals.repeats.join("\n"));
     Ok(())
 }
 

@@ -1,9 +1,10 @@
 //! Lines over an axis, as SVG and as PNG.
 
-use std::{fs::File, io::BufWriter, ops::Range, path::Path};
+use std::{fs, ops::Range, path::Path};
 
-use anyhow::{Context, Result, anyhow};
-use plotters::{coord::Shift, prelude::*, style::register_font};
+use anyhow::{Context, Result};
+use plotters::{coord::Shift, prelude::*};
+use resvg::{tiny_skia, usvg};
 
 use super::{
     plots::{Corner, Plot, Scale},
@@ -25,10 +26,7 @@ const COLORS: [RGBColor; 8] = [
 const MARKS_MAX: usize = 40;
 const FONT: &str = "sans-serif";
 
-/// Makes text the same on every machine, whatever fonts it has.
-pub(super) fn register_fonts() -> Result<()> {
-    register_font(FONT, FontStyle::Normal, dejavu::sans::regular()).map_err(|_| anyhow!("the font is broken"))
-}
+type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// One line.
 #[derive(Debug, PartialEq)]
@@ -48,23 +46,25 @@ struct Panel {
 pub(super) fn draw(plot: &Plot, table: &Table, svg: &Path, png: &Path) -> Result<()> {
     let panels = panels(plot, table)?;
     let size = if panels.len() > 1 { (460 * panels.len() as u32, HEIGHT) } else { (760, HEIGHT) };
-    let root = SVGBackend::new(svg, size).into_drawing_area();
-    draw_all(&root, plot, table, &panels).with_context(|| svg.display().to_string())?;
-    drop(root);
-    let mut pixels = vec![0; size.0 as usize * size.1 as usize * 3];
-    let root = BitMapBackend::with_buffer(&mut pixels, size).into_drawing_area();
-    draw_all(&root, plot, table, &panels)?;
-    drop(root);
-    write_png(png, size, &pixels).with_context(|| png.display().to_string())
+    let mut picture = String::new();
+    draw_all(&SVGBackend::with_string(&mut picture, size).into_drawing_area(), plot, table, &panels)?;
+    fs::write(svg, &picture).with_context(|| svg.display().to_string())?;
+    let pixels = pixels(&picture)?.encode_png()?;
+    fs::write(png, pixels).with_context(|| png.display().to_string())
 }
 
-fn write_png(path: &Path, size: (u32, u32), pixels: &[u8]) -> Result<()> {
-    let mut encoder = png::Encoder::new(BufWriter::new(File::create(path)?), size.0, size.1);
-    encoder.set_color(png::ColorType::Rgb);
-    encoder.set_compression(png::Compression::High);
-    let mut writer = encoder.write_header()?;
-    writer.write_image_data(pixels)?;
-    Ok(writer.finish()?)
+/// An SVG picture as pixels, with text in a font of our own: the same on every machine, whatever fonts it has.
+fn pixels(svg: &str) -> Result<tiny_skia::Pixmap> {
+    let mut options = usvg::Options::default();
+    let fonts = options.fontdb_mut();
+    fonts.load_font_data(dejavu::sans::regular().to_vec());
+    fonts.set_sans_serif_family("DejaVu Sans");
+    let tree = usvg::Tree::from_str(svg, &options)?;
+    let size = tree.size().to_int_size();
+    let mut pixels =
+        tiny_skia::Pixmap::new(size.width(), size.height()).context("a picture without pixels")?;
+    resvg::render(&tree, tiny_skia::Transform::default(), &mut pixels.as_mut());
+    Ok(pixels)
 }
 
 /// The rows as lines, in their order; points in the scale of the axes.
@@ -152,15 +152,7 @@ impl Scale {
     }
 }
 
-fn draw_all<DB: DrawingBackend>(
-    root: &DrawingArea<DB, Shift>,
-    plot: &Plot,
-    table: &Table,
-    panels: &[Panel],
-) -> Result<()>
-where
-    DB::ErrorType: 'static,
-{
+fn draw_all(root: &Canvas<'_>, plot: &Plot, table: &Table, panels: &[Panel]) -> Result<()> {
     root.fill(&WHITE)?;
     let title = format!("{}, figure {} ({})", plot.paper.title(), plot.number, plot.evidence);
     let inner = root.titled(&title, (FONT, 18))?.titled(&table.title, (FONT, 14))?;
@@ -173,16 +165,7 @@ where
     Ok(root.present()?)
 }
 
-fn draw_panel<DB: DrawingBackend>(
-    area: &DrawingArea<DB, Shift>,
-    plot: &Plot,
-    panel: &Panel,
-    x: Range<f64>,
-    y: Range<f64>,
-) -> Result<()>
-where
-    DB::ErrorType: 'static,
-{
+fn draw_panel(area: &Canvas<'_>, plot: &Plot, panel: &Panel, x: Range<f64>, y: Range<f64>) -> Result<()> {
     let ((x_name, x_scale), y_scale) = (plot.x, plot.y_scale);
     let labels = (x_scale.labels(&x), y_scale.labels(&y));
     let mut builder = ChartBuilder::on(area);

@@ -112,7 +112,6 @@ struct Job<'a> {
 /// The paper's figures are not there yet, a parameter is out of bounds, or a file cannot be written.
 pub(crate) fn run(args: &FiguresArgs) -> Result<()> {
     let papers = args.papers()?;
-    chart::register_fonts()?;
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5));
     let style = ProgressStyle::with_template("{wide_bar} {pos} of {len}, {msg}, {elapsed}");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));

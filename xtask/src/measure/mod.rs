@@ -12,7 +12,6 @@ mod driver;
 mod engine;
 mod eviction;
 mod files;
-mod fonts;
 mod memory;
 mod native;
 mod pauses;

@@ -24,7 +24,6 @@ pub(super) struct Words<'w> {
 
 /// A white SVG file at `path` to draw on.
 pub(super) fn canvas(path: &Path, size: (u32, u32)) -> anyhow::Result<Area<'_>> {
-    super::fonts::register();
     let root = SVGBackend::new(path, size).into_drawing_area();
     root.fill(&WHITE)?;
     Ok(root)

@@ -1,0 +1,27 @@
+//! `cargo deny`: whether the dependencies are what `deny.toml` allows.
+
+use std::process::Command;
+
+use crate::{
+    command::{root, run},
+    setup,
+};
+
+/// Checks licences, sources and bans, and advisories where their database can be had.
+///
+/// # Errors
+/// A dependency is not allowed, or `cargo deny` could not be installed.
+pub(crate) fn check() -> anyhow::Result<()> {
+    let program = setup::cargo_deny()?;
+    let deny = |arguments: &[&str]| {
+        let mut command = Command::new(&program);
+        command.args(arguments).current_dir(root());
+        command
+    };
+    run(&mut deny(&["check", "bans", "licenses", "sources"]))?;
+    if let Err(error) = run(&mut deny(&["fetch", "db"])) {
+        println!("skipped: advisories were not checked, their database cannot be fetched: {error:#}");
+        return Ok(());
+    }
+    run(&mut deny(&["check", "--disable-fetch", "advisories"]))
+}
