@@ -128,6 +128,10 @@ impl Server {
         &self.target
     }
 
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     fn wait_until_ready(&mut self, contestant: Contestant, port: u16) -> Result<()> {
         let begun = Instant::now();
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));

@@ -1,6 +1,7 @@
 //! `minos demo`: small requests beside large ones, on this machine, in under a minute.
 
 mod contestant;
+mod machine;
 mod view;
 
 use std::time::{Duration, Instant};
@@ -11,13 +12,17 @@ use minos_workload::{Arrivals, DatagramOptions, Pace, Report, RunConfig, Shape, 
 use serde::Serialize;
 
 use crate::bench::{emit, emit_json, fill, measure};
-use contestant::{Contestant, Started, start};
+use contestant::{Contestant, Server, Started, start};
+use machine::{Disturbance, Ticks};
+
+/// Length of a round. Servers take turns, so that what the machine does meanwhile hits all of them.
+const ROUND: Duration = Duration::from_millis(500);
 
 /// See in under a minute what size-aware sharding does, on this machine.
 ///
 /// Starts a server for each discipline, and memcached and Redis where they are installed, on free
-/// loopback ports; gives each the papers' mix and then `noise`; and compares the latencies of small
-/// requests. Everything it started ends with it.
+/// loopback ports; gives each the papers' mix and then `noise`, in short rounds that take turns; and compares
+/// the latencies of small requests. Everything it started ends with it.
 #[derive(Args, Debug)]
 pub(crate) struct DemoArgs {
     /// Seconds that each server is measured with each workload
@@ -45,7 +50,28 @@ struct Act {
 struct Score {
     act: &'static str,
     contestant: &'static str,
+    /// The round with the median 99th percentile.
     report: Report,
+    /// All of them, in their order.
+    rounds: Vec<Round>,
+}
+
+/// One measurement.
+#[derive(Clone, Serialize)]
+struct Round {
+    /// When it began, in seconds since the first.
+    at_s: f64,
+    disturbance: Disturbance,
+    report: Report,
+}
+
+impl Score {
+    fn of(act: &'static str, contestant: &'static str, rounds: Vec<Round>) -> Option<Self> {
+        let mut by_p99: Vec<&Report> = rounds.iter().map(|round| &round.report).collect();
+        by_p99.sort_by(|a, b| a.latency_us.small.p99.total_cmp(&b.latency_us.small.p99));
+        let report = (*by_p99.get(by_p99.len() / 2)?).clone();
+        Some(Self { act, contestant, report, rounds })
+    }
 }
 
 /// Runs the subcommand.
@@ -59,21 +85,17 @@ pub(crate) fn run(args: &DemoArgs) -> Result<()> {
     if !args.json {
         emit(&view::opening(&acts, cpus.len()))?;
     }
-    let mut scores = Vec::new();
+    let mut servers = Vec::new();
     for contestant in Contestant::ALL {
         match start(contestant, &cpus)? {
-            Started::Running(server) => {
-                for act in &acts {
-                    let report = play(args, act, server.target(), &cpus)?;
-                    scores.push(Score { act: act.title, contestant: contestant.name(), report });
-                }
-            }
-            Started::NotInstalled => {
-                if !args.json {
-                    emit(&view::absent(contestant.name()))?;
-                }
-            }
+            Started::Running(server) => servers.push((contestant, server)),
+            Started::NotInstalled if args.json => {}
+            Started::NotInstalled => emit(&view::absent(contestant.name()))?,
         }
+    }
+    let mut scores = Vec::new();
+    for act in &acts {
+        scores.extend(play(args, act, &servers, &cpus)?);
     }
     if args.json {
         emit_json(&serde_json::json!({ "scores": scores }))?;
@@ -101,15 +123,40 @@ fn acts(seed: u64) -> Result<[Act; 2]> {
     ])
 }
 
-/// Loads and measures one act.
-fn play(args: &DemoArgs, act: &Act, target: &Target, cpus: &[usize]) -> Result<Report> {
-    let config = RunConfig {
+/// Loads one act into all servers and measures them in turns.
+fn play(args: &DemoArgs, act: &Act, servers: &[(Contestant, Server)], cpus: &[usize]) -> Result<Vec<Score>> {
+    let configs: Vec<_> = servers.iter().map(|(_, server)| round(act, server.target(), cpus)).collect();
+    for config in &configs {
+        fill(config, &act.workload, args.json)?;
+    }
+    let begun = Instant::now();
+    let mut rounds: Vec<Vec<Round>> = servers.iter().map(|_| Vec::new()).collect();
+    for _ in 0..rounds_in(args.seconds) {
+        for (((_, server), config), rounds) in servers.iter().zip(&configs).zip(&mut rounds) {
+            let (at_s, before) = (begun.elapsed().as_secs_f64(), Ticks::now(server.pid())?);
+            let report = measure(config, &act.workload, args.json)?;
+            let disturbance = Disturbance::between(before, Ticks::now(server.pid())?, &report);
+            rounds.push(Round { at_s, disturbance, report });
+        }
+    }
+    let names = servers.iter().map(|(contestant, _)| contestant.name());
+    Ok(names.zip(rounds).filter_map(|(name, rounds)| Score::of(act.title, name, rounds)).collect())
+}
+
+/// How many rounds make `seconds` of measuring.
+fn rounds_in(seconds: u64) -> u64 {
+    (Duration::from_secs(seconds).as_millis() / ROUND.as_millis()) as u64
+}
+
+/// One round of an act with one server.
+fn round(act: &Act, target: &Target, cpus: &[usize]) -> RunConfig {
+    RunConfig {
         target: target.clone(),
         arrivals: Arrivals::Open { rate: act.rate },
         // With one processor a spinning driver would take it from the server.
         pace: if cpus.len() > 1 { Pace::Spin } else { Pace::Sleep },
-        duration: Duration::from_secs(args.seconds),
-        warmup: Duration::from_millis(1200),
+        duration: ROUND,
+        warmup: Duration::from_millis(200),
         drain: Duration::from_secs(1),
         threads: 1,
         connections: 16,
@@ -119,7 +166,5 @@ fn play(args: &DemoArgs, act: &Act, target: &Target, cpus: &[usize]) -> Result<R
         server_pid: None,
         receive_buffer: None,
         datagrams: DatagramOptions::default(),
-    };
-    fill(&config, &act.workload, args.json)?;
-    measure(&config, &act.workload, args.json)
+    }
 }
