@@ -16,6 +16,6 @@ pub use exptime::Exptime;
 pub use key::{Key, KeyBuffer};
 pub use keys::{Keys, Tokens};
 pub use request::{
-    Arithmetic, Delete, Get, GetMany, Request, ShutdownMode, StatsGroup, Store, StoreMode, Touch, Value,
-    Vivify,
+    Arithmetic, Delete, Get, GetMany, Request, ShutdownMode, StatsDetail, StatsGroup, Store, StoreMode,
+    Touch, Value, Vivify,
 };

@@ -29,6 +29,8 @@ pub enum Request<'a> {
     },
     /// Report counters or settings.
     Stats(StatsGroup),
+    /// Count commands by the prefix of their keys, or report the counts.
+    StatsDetail(StatsDetail),
     /// Report the server's version.
     Version,
     /// Log more, or less.
@@ -232,6 +234,17 @@ pub enum StatsGroup {
     Reset,
     /// What the size-aware policy sees and decides.
     Minos,
+}
+
+/// What to do with the counters by prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatsDetail {
+    /// Count from now on.
+    On,
+    /// Count no more.
+    Off,
+    /// Report what was counted.
+    Dump,
 }
 
 /// How to end the server.

@@ -194,9 +194,9 @@ fn lost<B: PositionBits, A: Access>(
     if state.is_flushed(partition.index.generation(region)) {
         counts.flushed.add(1);
     } else if state.is_expired() {
-        counts.expired.add(1);
+        counts.expire(&state);
     } else if is_whole {
-        counts.evicted_log.add(1);
+        counts.evict(&state);
     }
 }
 

@@ -147,7 +147,7 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
     fn insert_parts(&mut self, value: &[&[u8]], meta: ItemMeta) -> Result<u64, OutOfMemory> {
         let sizes = (self.key.len(), value.iter().map(|part| part.len() as u64).sum());
         if sizes.0 > KEY_BYTES_MAX || sizes.1 > self.writing.engine.value_bytes_max {
-            return self.refuse();
+            return self.refuse(sizes.1);
         }
         if !self.writing.engine.is_inline(sizes.1) {
             return self.insert_large(value, meta, sizes);
@@ -157,7 +157,9 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
         {
             return Ok(self.update(found, value, &meta, sizes));
         }
-        let Some(placed) = self.writing.allocate(item_words(sizes.0, sizes.1)) else { return self.refuse() };
+        let Some(placed) = self.writing.allocate(item_words(sizes.0, sizes.1)) else {
+            return self.refuse(sizes.1);
+        };
         let words = self.words(body(placed.item), sizes.0 + sizes.1 as usize);
         // Entering ended with a release fence: a reader that strays here sees why it must not.
         copy_in(words, 0, self.key);
@@ -247,7 +249,7 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
         value_bytes: u64,
     ) -> Result<u64, OutOfMemory> {
         let Some(placed) = M::place_large(&mut self.writing, chunk, self.key, value_bytes) else {
-            return self.refuse();
+            return self.refuse(value_bytes);
         };
         let linked = self.link(placed, meta, (self.key.len(), value_bytes));
         if linked.is_err() {
@@ -268,8 +270,8 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
         self.writing.engine
     }
 
-    pub(crate) fn refuse(&mut self) -> Result<u64, OutOfMemory> {
-        self.writing.partition.counts.out_of_memory.add(1);
+    pub(crate) fn refuse(&mut self, value_bytes: u64) -> Result<u64, OutOfMemory> {
+        self.writing.partition.counts.refuse(value_bytes);
         Err(OutOfMemory)
     }
 
@@ -284,7 +286,7 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
         sizes: (usize, u64),
     ) -> Result<u64, OutOfMemory> {
         let engine = self.writing.engine;
-        let Some(settled) = M::take_large(engine, sizes.0, sizes.1) else { return self.refuse() };
+        let Some(settled) = M::take_large(engine, sizes.0, sizes.1) else { return self.refuse(sizes.1) };
         let chunk = settled.into_chunk();
         let at = M::large_value_at(sizes.0);
         copy_parts(self.words(chunk, at + sizes.1 as usize), at, value);
@@ -344,7 +346,7 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
                 self.found = Some(found);
                 Ok(cas)
             }
-            Err(OutOfMemory) => self.refuse(),
+            Err(OutOfMemory) => self.refuse(sizes.1),
         }
     }
 

@@ -222,7 +222,7 @@ impl ItemState {
         self.shape & !ACCESS_MASK | FETCHED | u64::from(now) & ACCESS_MASK
     }
 
-    fn access_age_s(&self) -> u64 {
+    pub(crate) fn access_age_s(&self) -> u64 {
         if self.has_whole_generation() {
             return 0;
         }

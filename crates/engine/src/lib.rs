@@ -253,7 +253,7 @@ pub use partition::OutOfMemory;
 pub use pinned::Pinned;
 pub use reservation::Reservation;
 pub use restart::{CloseError, OpenError, Opening};
-pub use stats::StoreStats;
+pub use stats::{ClassStats, StoreStats};
 pub use store::{Cache, Engine, Store};
 pub use store_mode::StoreMode;
 pub use sweep::Swept;

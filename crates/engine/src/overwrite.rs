@@ -104,7 +104,7 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
             copy_in(item.body, item.state.key_bytes(), value);
             new.store_in(item.header);
         });
-        self.partition.counts.items_stored.add(1);
+        self.partition.counts.update(&item.state, &new);
         cas
     }
 }

@@ -39,8 +39,6 @@ pub(crate) struct Partition<M: Parts, A: Access> {
     pub(crate) fallbacks: AtomicU64,
     /// Reads that were given up because a writer did not end.
     pub(crate) abandoned: AtomicU64,
-    /// Reservations that were refused for lack of memory.
-    pub(crate) refused: AtomicU64,
     /// Who reads a large value; beside the writer's cell, so that a reader need not wait for writers.
     pub(crate) pins: A::Lock<PinTable>,
     pub(crate) counts: Counts,
@@ -93,13 +91,6 @@ pub(crate) struct Writing<'a, M: Parts, A: Access> {
     pub(crate) engine: &'a Engine<M, A>,
     pub(crate) partition: &'a Partition<M, A>,
     pub(crate) writer: A::Guard<'a, Writer<M>>,
-}
-
-impl<M: Parts, A: Access> Partition<M, A> {
-    /// Counts a store that was refused before any writer was asked.
-    pub(crate) fn refused(&self) {
-        self.refused.fetch_add(1, Relaxed);
-    }
 }
 
 /// An item that was found.

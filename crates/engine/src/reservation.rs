@@ -134,7 +134,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
         value_bytes: u64,
     ) -> Result<Reservation<M, A>, OutOfMemory> {
         let Some(space) = self.space_for(key.len(), value_bytes) else {
-            self.partition(hash).refused();
+            self.partition(hash).counts.refuse(value_bytes);
             return Err(OutOfMemory);
         };
         let engine = Arc::clone(self);

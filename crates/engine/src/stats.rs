@@ -9,7 +9,7 @@ use crate::{
 };
 use minos_base::SizeClass;
 use minos_sync::Access;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A count that one thread at a time raises, and any thread reads.
 #[derive(Debug, Default)]
@@ -20,6 +20,11 @@ impl Counter {
     #[inline]
     pub(crate) fn add(&self, count: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_add(count), Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn set(&self, count: u64) {
+        self.0.store(count, Relaxed);
     }
 
     #[inline]
@@ -37,12 +42,10 @@ impl Counter {
 #[derive(Debug)]
 pub(crate) struct Counts {
     items: Counter,
-    pub(crate) items_stored: Counter,
     key_bytes: Counter,
     value_bytes: Counter,
     pub(crate) splits: Counter,
-    pub(crate) out_of_memory: Counter,
-    /// Those of them for which the chain was too long.
+    /// Stores that were refused because the chain was too long.
     pub(crate) chain_refusals: Counter,
     pub(crate) expired: Counter,
     pub(crate) flushed: Counter,
@@ -52,26 +55,45 @@ pub(crate) struct Counts {
     pub(crate) evicted_index: Counter,
     /// Items that were moved to the tail of the log when they were read.
     pub(crate) reinserted: Counter,
-    /// Items by size class.
-    by_class: Box<[AtomicU32]>,
+    by_class: Box<[ClassCounts]>,
+}
+
+/// Counts of the items of one size class.
+#[derive(Debug, Default)]
+struct ClassCounts {
+    items: Counter,
+    item_bytes: Counter,
+    stored: Counter,
+    /// Raised by any thread: a large value is refused before any writer is asked.
+    refused: AtomicU64,
+    expired: Counter,
+    evicted: Counter,
+    /// The longest time since an access, in seconds: in this pass of the sweep so far, and in the last whole one.
+    ages_s: [Counter; 2],
+}
+
+impl ClassCounts {
+    /// Adds `items` like this one; wraps round, so that it takes away as well.
+    fn add(&self, state: &ItemState, items: u64) {
+        self.items.add(items);
+        self.item_bytes.add(items.wrapping_mul(state.key_bytes() as u64 + state.value_bytes() as u64));
+    }
 }
 
 impl Default for Counts {
     fn default() -> Self {
         Self {
             items: Counter::default(),
-            items_stored: Counter::default(),
             key_bytes: Counter::default(),
             value_bytes: Counter::default(),
             splits: Counter::default(),
-            out_of_memory: Counter::default(),
             chain_refusals: Counter::default(),
             expired: Counter::default(),
             flushed: Counter::default(),
             evicted_log: Counter::default(),
             evicted_index: Counter::default(),
             reinserted: Counter::default(),
-            by_class: (0..SizeClass::COUNT).map(|_| AtomicU32::new(0)).collect(),
+            by_class: (0..SizeClass::COUNT).map(|_| ClassCounts::default()).collect(),
         }
     }
 }
@@ -85,7 +107,7 @@ impl Counts {
 
     /// An item was linked.
     pub(crate) fn add(&self, state: &ItemState) {
-        self.items_stored.add(1);
+        self.class(state).stored.add(1);
         self.add_again(state);
     }
 
@@ -94,7 +116,7 @@ impl Counts {
         self.items.add(1);
         self.key_bytes.add(state.key_bytes() as u64);
         self.value_bytes.add(state.value_bytes() as u64);
-        self.count_class(state, 1);
+        self.class(state).add(state, 1);
     }
 
     /// An item is no longer linked.
@@ -102,32 +124,100 @@ impl Counts {
         self.items.subtract(1);
         self.key_bytes.subtract(state.key_bytes() as u64);
         self.value_bytes.subtract(state.value_bytes() as u64);
-        self.count_class(state, -1);
+        self.class(state).add(state, 1u64.wrapping_neg());
     }
 
     /// An item got another value in its place.
     #[inline]
     pub(crate) fn update(&self, old: &ItemState, new: &ItemState) {
-        self.items_stored.add(1);
+        self.class(new).stored.add(1);
         if old.value_bytes() != new.value_bytes() {
             self.value_bytes.subtract(old.value_bytes() as u64);
             self.value_bytes.add(new.value_bytes() as u64);
-            self.count_class(old, -1);
-            self.count_class(new, 1);
+            self.class(old).add(old, 1u64.wrapping_neg());
+            self.class(new).add(new, 1);
+        }
+    }
+
+    /// An expired item was reclaimed.
+    pub(crate) fn expire(&self, state: &ItemState) {
+        self.expired.add(1);
+        self.class(state).expired.add(1);
+    }
+
+    /// An item was lost when its part of the log was evicted.
+    pub(crate) fn evict(&self, state: &ItemState) {
+        self.evicted_log.add(1);
+        self.class(state).evicted.add(1);
+    }
+
+    /// A value was refused for lack of memory. No lock is needed.
+    pub(crate) fn refuse(&self, value_bytes: u64) {
+        self.by_class[SizeClass::of(value_bytes).index()].refused.fetch_add(1, Relaxed);
+    }
+
+    /// A sweep has come by an item that stays.
+    pub(crate) fn see(&self, state: &ItemState) {
+        let [seen, _] = &self.class(state).ages_s;
+        let age_s = state.access_age_s();
+        if age_s > seen.value() {
+            seen.set(age_s);
+        }
+    }
+
+    /// A sweep has seen all items.
+    pub(crate) fn end_pass(&self) {
+        for ClassCounts { ages_s: [seen, whole], .. } in &self.by_class {
+            whole.set(seen.value());
+            seen.set(0);
         }
     }
 
     /// What [`crate::check`] compares: items, bytes of keys and of values, items by class.
-    pub(crate) fn tally(&self) -> (u64, u64, u64, Vec<u32>) {
-        let by_class = self.by_class.iter().map(|items| items.load(Relaxed)).collect();
+    pub(crate) fn tally(&self) -> (u64, u64, u64, Vec<u64>) {
+        let by_class = self.by_class.iter().map(|class| class.items.value()).collect();
         (self.items(), self.key_bytes.value(), self.value_bytes.value(), by_class)
     }
 
-    fn count_class(&self, state: &ItemState, items: i32) {
-        let class = SizeClass::of(state.value_bytes() as u64);
-        if let Some(count) = self.by_class.get(class.index()) {
-            count.store(count.load(Relaxed).wrapping_add_signed(items), Relaxed);
-        }
+    fn class(&self, state: &ItemState) -> &ClassCounts {
+        &self.by_class[SizeClass::of(state.value_bytes() as u64).index()]
+    }
+}
+
+/// Counts of the items whose values are of one size class.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClassStats {
+    /// Items linked, those that are expired or flushed but not yet reclaimed included.
+    pub items: u64,
+    /// Bytes of their keys and values.
+    pub item_bytes: u64,
+    /// Items ever stored.
+    pub stored: u64,
+    /// Stores that were refused for lack of memory.
+    pub refused: u64,
+    /// Expired items that were reclaimed.
+    pub expired_reclaimed: u64,
+    /// Live items that were lost with the oldest part of a log. Cache mode.
+    pub evicted: u64,
+    /// Seconds since the last access to the item that was left alone for longest, as the last whole sweep saw it; exact
+    /// to a minute.
+    pub age_s: u64,
+}
+
+impl ClassStats {
+    /// Whether there is, or was, anything of the class.
+    pub fn is_used(&self) -> bool {
+        *self != Self::default()
+    }
+
+    fn add(&mut self, counts: &ClassCounts) {
+        self.items += counts.items.value();
+        self.item_bytes += counts.item_bytes.value();
+        self.stored += counts.stored.value();
+        self.refused += counts.refused.load(Relaxed);
+        self.expired_reclaimed += counts.expired.value();
+        self.evicted += counts.evicted.value();
+        self.age_s = self.age_s.max(counts.ages_s[1].value());
     }
 }
 
@@ -243,7 +333,6 @@ impl<M: Mode, A: Access> Engine<M, A> {
             stats.read_abandoned += partition.abandoned.load(Relaxed);
             self.add_index(&mut stats, &partition.index);
             stats.add_counts(&partition.counts);
-            stats.out_of_memory += partition.refused.load(Relaxed);
             let room = M::room_stats(self, partition);
             free_words += room.free_words;
             largest_free_words = largest_free_words.max(room.largest_free_words);
@@ -255,15 +344,13 @@ impl<M: Mode, A: Access> Engine<M, A> {
         stats
     }
 
-    /// Items by size class of their value, smallest first; [`SizeClass::COUNT`] numbers.
-    pub fn size_histogram(&self) -> Vec<u64> {
-        let mut histogram = vec![0; SizeClass::COUNT];
+    /// Counts by size class, smallest first; [`SizeClass::COUNT`] of them.
+    pub fn class_stats(&self) -> Vec<ClassStats> {
+        let mut classes = vec![ClassStats::default(); SizeClass::COUNT];
         for Partition { counts, .. } in self.partition_list() {
-            for (sum, items) in histogram.iter_mut().zip(&counts.by_class) {
-                *sum += u64::from(items.load(Relaxed));
-            }
+            classes.iter_mut().zip(&counts.by_class).for_each(|(sum, counts)| sum.add(counts));
         }
-        histogram
+        classes
     }
 
     /// Counts buckets, and spare ones in a sample of chains scaled up to all.
@@ -289,11 +376,13 @@ impl<M: Mode, A: Access> Engine<M, A> {
 impl StoreStats {
     fn add_counts(&mut self, counts: &Counts) {
         self.items += counts.items();
-        self.items_stored += counts.items_stored.value();
+        for class in &counts.by_class {
+            self.items_stored += class.stored.value();
+            self.out_of_memory += class.refused.load(Relaxed);
+        }
         self.key_bytes += counts.key_bytes.value();
         self.value_bytes += counts.value_bytes.value();
         self.splits += counts.splits.value();
-        self.out_of_memory += counts.out_of_memory.value();
         self.chain_refusals += counts.chain_refusals.value();
         self.expired_reclaimed += counts.expired.value();
         self.flushed_reclaimed += counts.flushed.value();

@@ -239,7 +239,6 @@ fn partition<M: Mode, A: Access>(
         retries: AtomicU64::new(0),
         fallbacks: AtomicU64::new(0),
         abandoned: AtomicU64::new(0),
-        refused: AtomicU64::new(0),
         pins: A::Lock::new(PinTable::default()),
         counts: Counts::default(),
         writer,

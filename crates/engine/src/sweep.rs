@@ -114,6 +114,7 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
             if progress.bucket >= index.buckets(region) {
                 progress.bucket = 0;
                 progress.clean_generation = progress.pass_generation;
+                partition.counts.end_pass();
                 swept.pass_ended = true;
                 break;
             }
@@ -141,6 +142,11 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
             chain::places(region, head).find(|place| self.is_reclaimable(place.slot(region), now))
         {
             self.reclaim_if_dead(place, now);
+        }
+        for place in chain::places(region, head) {
+            if let Some(item) = M::locate(&partition.space, region, place.slot(region).link()) {
+                counts.see(&ItemState::load(region, item, now));
+            }
         }
         swept.expired += counts.expired.value() - expired;
         swept.flushed += counts.flushed.value() - flushed;
@@ -178,7 +184,7 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
         if state.is_flushed(partition.index.generation(region)) {
             partition.counts.flushed.add(1);
         } else if state.is_expired() {
-            partition.counts.expired.add(1);
+            partition.counts.expire(&state);
         }
         self.unlink(place);
         true

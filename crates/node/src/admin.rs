@@ -12,11 +12,16 @@ use std::{
 use minos_base::Seconds;
 use minos_command::StatsGroup;
 use minos_engine::{Access, CacheMode, Crcw, Mode};
-use minos_net::Poller;
+use minos_net::{Address, Poller};
 use minos_proto::memcache::compose;
 use minos_sched::Role;
 
-use crate::{counters::Totals, execute::Admin, receiving::ReceivePermit, shared::Shared};
+use crate::{
+    counters::Totals,
+    execute::{Admin, DELIMITER, Prefixes},
+    receiving::ReceivePermit,
+    shared::Shared,
+};
 
 /// What `stats` tells of the native protocol; `stats minos` tells all.
 const NATIVE_GENERAL: [&str; 4] =
@@ -44,7 +49,12 @@ impl<M: Mode, P: Poller> Admin for Shared<M, P> {
         self.all_totals().since(&baseline)
     }
 
+    fn prefixes(&self) -> Option<&Prefixes> {
+        Some(&self.prefixes)
+    }
+
     fn reset(&self) {
+        self.prefixes.clear();
         *self.counters_baseline.lock().unwrap_or_else(PoisonError::into_inner) = self.all_totals();
     }
 
@@ -103,6 +113,9 @@ impl<M: Mode, P: Poller> Shared<M, P> {
         emit("total_connections", &self.connections.accepted());
         emit("rejected_connections", &self.connections.rejected());
         emit("accept_failures", &self.connections.failed());
+        // Beyond the limit connections are accepted and refused, as with memcached's maxconns_fast.
+        emit("accepting_conns", &1);
+        emit("listen_disabled_num", &self.connections.failed());
         emit("threads", &self.workers.len());
         if let Some(native) = &self.native {
             let totals = native.core.totals();
@@ -116,15 +129,41 @@ impl<M: Mode, P: Poller> Shared<M, P> {
     fn settings(&self, emit: Emit<'_>) {
         let config = &self.config;
         let addresses: Vec<_> = config.memcached.iter().map(ToString::to_string).collect();
+        let port = config.memcached.iter().find_map(|address| match address {
+            Address::Tcp(address) => Some(address.port()),
+            Address::Unix(_) => None,
+        });
+        let path = config.memcached.iter().find_map(|address| match address {
+            Address::Unix(path) => Some(path.to_string_lossy()),
+            Address::Tcp(_) => None,
+        });
         emit("maxbytes", &self.store.memory_limit());
         emit("maxconns", &config.connections_max);
+        emit("tcpport", &port.unwrap_or(0));
+        emit("udpport", &0);
         emit("inter", &addresses.join(","));
+        emit("domain_socket", &path.unwrap_or("NULL".into()));
         emit("verbosity", &self.config.verbosity.level());
         emit("evictions", &if M::NAME == <CacheMode>::NAME { "on" } else { "off" });
         emit("engine", &M::NAME);
         emit("access", &Crcw::NAME);
         emit("num_threads", &self.workers.len());
         emit("item_size_max", &config.value_bytes_max);
+        // What memcached has and Minos does without, said as where it is switched off.
+        for name in ["lru_crawler", "lru_maintainer_thread", "lru_segmented", "slab_reassign", "dump_enabled"]
+        {
+            emit(name, &"no");
+        }
+        emit("slab_automove", &0);
+        emit("auth_enabled_sasl", &"no");
+        emit("auth_enabled_ascii", &"no");
+        emit("ssl_enabled", &"no");
+        emit("track_sizes", &"no");
+        emit("maxconns_fast", &"yes");
+        emit("binding_protocol", &"ascii");
+        emit("detail_enabled", &yes_or_no(self.prefixes.enabled().is_some()));
+        emit("stat_key_prefix", &char::from(DELIMITER));
+        emit("detail_prefixes_max", &config.detail_prefixes_max);
         emit("cas_enabled", &"yes");
         emit("flush_enabled", &"yes");
         emit("shutdown_enabled", &yes_or_no(config.allow_shutdown));
@@ -203,6 +242,7 @@ impl<M: Mode, P: Poller> Shared<M, P> {
         let in_force = self.plan.in_force();
         in_force.decision.emit(emit);
         self.receiving.emit(emit);
+        emit("detail_prefixes_dropped", &self.prefixes.dropped());
         if let Some(native) = &self.native {
             native.core.totals().iter().for_each(|(name, value)| emit(name, value));
             emit("native_overruns", &native.ports.overruns());

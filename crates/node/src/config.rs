@@ -59,6 +59,8 @@ pub struct ServerConfig {
     pub value_bytes_max: u64,
     /// Bytes buffered for one connection in one direction.
     pub buffer_bytes_max: usize,
+    /// Prefixes of keys that `stats detail` counts.
+    pub detail_prefixes_max: usize,
     /// Whether a client may stop the server.
     pub allow_shutdown: bool,
     /// Time that a stopping server gives to what is under way.
@@ -98,6 +100,7 @@ impl ServerConfig {
             receive_memory_bytes: None,
             value_bytes_max: limits::ITEM_BYTES_MAX_DEFAULT,
             buffer_bytes_max: 256 << 10,
+            detail_prefixes_max: 512,
             allow_shutdown: false,
             stop_timeout: Duration::from_secs(5),
             clock: Clock::new(),
@@ -128,6 +131,7 @@ impl ServerConfig {
         bound("--max-item-size", self.value_bytes_max, 1, VALUE_BYTES_MAX)?;
         // At the least, a value that is copied and the line before it.
         bound("--max-buffer", self.buffer_bytes_max as u64, 32 << 10, 1 << 30)?;
+        bound("--detail-prefixes", self.detail_prefixes_max as u64, 0, 1 << 20)?;
         bound("--slice", self.slice_bytes as u64, 4 << 10, 1 << 30)?;
         bound("--ring-size", self.ring_capacity as u64, 2, 1 << 20)?;
         bound("--stall-timeout", self.stall_timeout.as_millis() as u64, 1, 1 << 40)?;

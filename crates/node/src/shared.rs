@@ -21,6 +21,7 @@ use crate::{
     config::ServerConfig,
     connection::Connection,
     counters::{Counters, Totals},
+    execute::Prefixes,
     metrics::Metrics,
     native::{Job, NativeShared},
     operator::Mailbox,
@@ -48,6 +49,8 @@ pub(crate) struct Shared<M: Mode, P> {
     pub(crate) connections: Arc<Registry>,
     /// The counters when they were last reset.
     pub(crate) counters_baseline: Mutex<Totals>,
+    /// Commands by prefix.
+    pub(crate) prefixes: Prefixes,
     /// The native protocol, if it is served.
     pub(crate) native: Option<NativeSide<M>>,
     /// The memory for values that are still arriving over streams.

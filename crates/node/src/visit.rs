@@ -447,6 +447,7 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
             counters: &shared.workers[self.id.index()].counters,
             placement: &mut self.placement,
             admin: shared,
+            prefixes: shared.prefixes.enabled(),
         };
         (context, &mut self.transmit_buffer)
     }

@@ -20,8 +20,8 @@ const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Families whose values go up and down.
 #[rustfmt::skip]
-const GAUGES: [&str; 46] = [
-    "bytes", "curr_connections", "curr_items", "epoch_requests", "hash_bytes", "large_workers", "limit_maxbytes",
+const GAUGES: &[&str] = &[
+    "accepting_conns", "bytes", "curr_connections", "curr_items", "epoch_requests", "hash_bytes", "large_workers", "limit_maxbytes",
     "max_connections", "native_sessions", "native_transfer_bytes", "pid", "pointer_size", "range_bytes_max",
     "range_bytes_min", "range_cost", "receiving_bytes", "small_cost_share", "small_request_share", "small_workers",
     "standby", "store_buckets", "store_bytes_per_item", "store_chain_buckets_max", "store_extent_bytes",
@@ -33,9 +33,9 @@ const GAUGES: [&str; 46] = [
 
 /// How the names of families begin that only grow, those of [`GAUGES`] apart.
 #[rustfmt::skip]
-const COUNTERS: [&str; 31] = [
-    "accept_failures", "admin_", "bytes_read", "bytes_written", "cas_", "cmd_", "decr_", "delete_", "epoch",
-    "evictions", "get_", "incr_", "native_", "receiving_refused", "reclaimed", "rejected_connections", "rusage_",
+const COUNTERS: &[&str] = &[
+    "accept_failures", "admin_", "bytes_read", "bytes_written", "cas_", "cmd_", "decr_", "delete_", "detail_",
+    "epoch", "evictions", "get_", "incr_", "listen_disabled_num", "native_", "receiving_refused", "reclaimed", "rejected_connections", "rusage_",
     "store_chain_refusals", "store_evictions_", "store_expired_reclaimed", "store_flushed_reclaimed",
     "store_no_memory", "store_out_of_memory", "store_read_", "store_reinserted", "store_splits", "store_too_large",
     "total_connections", "total_items", "touch_", "worker_",

@@ -88,7 +88,10 @@ impl std::fmt::Display for Disturbance {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { others, stolen, long_turns } = self;
         let (others, stolen) = (100.0 * others, 100.0 * stolen);
-        write!(f, "other programs had up to {others:.0} % of the processors, other machines {stolen:.0} %, ")?;
+        write!(
+            f,
+            "other programs had up to {others:.0} % of the processors, other machines {stolen:.0} %, "
+        )?;
         write!(f, "and the driver stood still up to {long_turns} times in a round")
     }
 }

@@ -82,8 +82,13 @@ const READ: [fn(&Quantiles) -> f64; 3] = [|small| small.p50, |small| small.p99, 
 fn percentiles(score: &Score) -> [(f64, f64); 3] {
     READ.map(|read| {
         let small = |round: &Round| round.report.latency_us.small;
-        let mut values: Vec<f64> =
-            score.rounds.iter().map(small).filter(|small| small.count > 0).map(|small| read(&small)).collect();
+        let mut values: Vec<f64> = score
+            .rounds
+            .iter()
+            .map(small)
+            .filter(|small| small.count > 0)
+            .map(|small| read(&small))
+            .collect();
         values.sort_by(f64::total_cmp);
         let at = |index: usize| values.get(index).copied().unwrap_or(0.0);
         (at(values.len() / 2), at(0))
@@ -112,7 +117,13 @@ fn neighbour(scores: &[&Score]) -> String {
 }
 
 fn bars(scores: &[&Score], palette: Palette) -> String {
-    let values = || scores.iter().filter(|score| has_answered(score)).flat_map(|score| percentiles(score)).map(|pair| pair.0);
+    let values = || {
+        scores
+            .iter()
+            .filter(|score| has_answered(score))
+            .flat_map(|score| percentiles(score))
+            .map(|pair| pair.0)
+    };
     // The scale begins with a decade, below the least value, so that its bar is seen too.
     let least = 10f64.powf((values().fold(f64::MAX, f64::min).max(1.0) / 2.0).log10().floor());
     let most = values().fold(0.0, f64::max);
@@ -146,7 +157,9 @@ fn trouble(score: &Score) -> String {
     let sum = |of: fn(&Round) -> u64| score.rounds.iter().map(of).sum::<u64>();
     match sum(|round| round.report.errors + round.report.lost) {
         0 => String::new(),
-        count => format!("{:20}{count} of {} requests failed\n", "", sum(|round| round.report.completed) + count),
+        count => {
+            format!("{:20}{count} of {} requests failed\n", "", sum(|round| round.report.completed) + count)
+        }
     }
 }
 

@@ -153,6 +153,9 @@ pub(crate) struct ServeOptions {
     /// Bytes buffered for one connection in one direction
     #[arg(long, value_name = "SIZE", default_value = "256k", help_heading = "Limits")]
     pub(crate) max_buffer: SizeText,
+    /// Prefixes of keys that `stats detail` counts
+    #[arg(long, value_name = "N", default_value_t = 512, help_heading = "Limits")]
+    pub(crate) detail_prefixes: usize,
     /// Let clients stop the server by the command `shutdown`
     #[arg(long, value_enum, default_value_t = Switch::Off, help_heading = "Limits")]
     pub(crate) allow_shutdown: Switch,
@@ -312,6 +315,7 @@ impl ServeOptions {
         config.receive_memory_bytes = self.receive_memory.map(|size| size.0);
         config.value_bytes_max = self.max_item_size.0;
         config.buffer_bytes_max = self.max_buffer.0 as usize;
+        config.detail_prefixes_max = self.detail_prefixes;
         config.allow_shutdown = self.allow_shutdown == Switch::On;
         config.stop_timeout = self.stop_timeout;
         config.store_settings = self.store_settings();

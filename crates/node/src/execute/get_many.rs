@@ -92,6 +92,9 @@ impl Line<'_> {
         for wanted in group {
             let start = tx.len();
             let found = get::find(cx, wanted.lookup, wanted.key, self.request.touch, self.with_cas, tx);
+            if let Some(prefixes) = cx.prefixes {
+                prefixes.count_get(wanted.key, !matches!(found, Found::Missing));
+            }
             if self.request.ends_badly {
                 tx.truncate(start);
                 continue;

@@ -13,7 +13,7 @@ use minos_sched::WorkerId;
 
 use crate::counters::{Counters, Totals};
 use crate::execute::{
-    Admin, Context, LargeReply, LargeStore, Lookup, Outcome, Placement, execute, flush_if_due,
+    Admin, Context, LargeReply, LargeStore, Lookup, Outcome, Placement, Prefixes, execute, flush_if_due,
 };
 use crate::receiving::{ReceivePermit, Receiving};
 use crate::visit::VISIT_REQUESTS_MAX;
@@ -46,6 +46,7 @@ pub(crate) struct Desk {
     flush_due_s: AtomicU32,
     allows_shutdown: Cell<bool>,
     receiving: Arc<Receiving>,
+    prefixes: Prefixes,
 }
 
 impl Admin for Desk {
@@ -55,7 +56,12 @@ impl Admin for Desk {
         totals.since(&self.baseline.borrow())
     }
 
+    fn prefixes(&self) -> Option<&Prefixes> {
+        Some(&self.prefixes)
+    }
+
     fn reset(&self) {
+        self.prefixes.clear();
         self.baseline.replace(Totals::default());
         let totals = self.totals();
         self.baseline.replace(totals);
@@ -131,6 +137,7 @@ impl<M: Mode> Session<M> {
             flush_due_s: AtomicU32::new(0),
             allows_shutdown: Cell::new(false),
             receiving: Arc::new(Receiving::new(u64::MAX)),
+            prefixes: Prefixes::new(8),
         };
         Self {
             store,
@@ -220,6 +227,7 @@ impl<M: Mode> Session<M> {
                     counters: &self.desk.counters,
                     placement: &mut self.placement,
                     admin: &self.desk,
+                    prefixes: self.desk.prefixes.enabled(),
                 };
                 let executed = execute(&mut cx, &command, lookup, &mut { self.keys_max }, &mut self.output);
                 self.follow(executed.outcome, consumed - executed.unread_bytes)
@@ -283,6 +291,7 @@ impl<M: Mode> Session<M> {
             counters: &self.desk.counters,
             placement: &mut self.placement,
             admin: &self.desk,
+            prefixes: None,
         };
         store.finish(&cx, &mut self.output);
     }

@@ -17,6 +17,7 @@ mod item;
 mod large;
 mod meta_get;
 mod outcome;
+mod prefixes;
 mod stats;
 mod store;
 mod touch;
@@ -45,6 +46,7 @@ pub(crate) use get::{Read, count_get, count_touch, read};
 pub(crate) use item::Facts;
 pub(crate) use large::{LargeReply, LargeStore};
 pub(crate) use outcome::{Executed, Outcome};
+pub(crate) use prefixes::{DELIMITER, Prefixes};
 pub(crate) use stats::report;
 pub(crate) use store::{
     Operation as StoreOperation, Stored, commit as commit_store, drop_for_too_large, item_class, store,
@@ -70,6 +72,9 @@ pub trait Placement {
 pub(crate) trait Admin {
     /// What all workers have counted since the counters were last reset.
     fn totals(&self) -> Totals;
+
+    /// Where commands are counted by prefix, if there is such a place.
+    fn prefixes(&self) -> Option<&Prefixes>;
 
     /// Sets the counters to zero.
     fn reset(&self);
@@ -107,6 +112,8 @@ pub(crate) struct Context<'a, M: Mode, P> {
     pub(crate) placement: &'a mut P,
     /// The server.
     pub(crate) admin: &'a dyn Admin,
+    /// Where commands are counted by prefix, if they are.
+    pub(crate) prefixes: Option<&'a Prefixes>,
 }
 
 /// What is known of a command's key, or of its first one, before the command is executed.
@@ -139,9 +146,27 @@ impl<'a> Lookup<'a> {
     }
 }
 
+/// Executes `command` as [`execute_uncounted`] does, and counts it by prefix if that is asked for.
+#[inline]
+pub(crate) fn execute<M: Mode, P: Placement>(
+    cx: &mut Context<'_, M, P>,
+    command: &Command<'_>,
+    lookup: Option<Lookup<'_>>,
+    requests_left: &mut usize,
+    tx: &mut Vec<u8>,
+) -> Executed<M> {
+    let hits = cx.counters.get_hits.value();
+    let executed = execute_uncounted(cx, command, lookup, requests_left, tx);
+    if let Some(prefixes) = cx.prefixes {
+        prefixes.count_request(&command.request, cx.counters.get_hits.value() - hits);
+    }
+    executed
+}
+
 /// Executes `command`, whose [`Lookup`] is known already if it was asked for. The reply, or the part of it
 /// that is there, is appended to `tx`. Of `requests_left` a line of keys takes one a key, and pauses where none is left.
-pub(crate) fn execute<M: Mode, P: Placement>(
+#[inline]
+fn execute_uncounted<M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
     command: &Command<'_>,
     lookup: Option<Lookup<'_>>,
@@ -205,6 +230,9 @@ fn administrate<M: Mode, P>(
         Request::Stats(group) => {
             stats::execute(cx, group, tx);
             text::NOTHING
+        }
+        Request::StatsDetail(detail) => {
+            cx.admin.prefixes().map_or(text::ERROR, |prefixes| prefixes.execute(detail, tx))
         }
         Request::Version => {
             compose::version(tx);

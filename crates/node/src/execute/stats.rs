@@ -4,7 +4,7 @@ use std::fmt::{self, Display};
 
 use minos_base::SizeClass;
 use minos_command::StatsGroup;
-use minos_engine::{Engine, Mode, StoreStats};
+use minos_engine::{ClassStats, Engine, Mode, StoreStats};
 use minos_proto::memcache::{compose, text};
 
 use super::{Admin, Context};
@@ -105,28 +105,39 @@ impl Display for Thousandths {
     }
 }
 
-/// The classes that hold items, and how many.
-fn classes<M: Mode>(store: &Engine<M>) -> impl Iterator<Item = (SizeClass, u64)> {
-    let counts = store.size_histogram().into_iter().enumerate();
-    counts.filter_map(|(index, count)| Some((SizeClass::from_index(index).filter(|_| count > 0)?, count)))
+/// The classes that hold items, or ever did.
+fn classes<M: Mode>(store: &Engine<M>) -> impl Iterator<Item = (SizeClass, ClassStats)> {
+    let classes = store.class_stats().into_iter().enumerate();
+    classes
+        .filter_map(|(index, stats)| Some((SizeClass::from_index(index).filter(|_| stats.is_used())?, stats)))
 }
 
 /// Items by size class, where memcached has slab classes.
 fn items<M: Mode>(store: &Engine<M>, emit: Emit<'_>) {
-    for (class, count) in classes(store) {
-        emit(&format!("items:{}:number", class.index()), &count);
+    for (class, stats) in classes(store) {
+        let mut item = |name: &str, value: u64| emit(&format!("items:{}:{name}", class.index()), &value);
+        item("number", stats.items);
+        item("age", stats.age_s);
+        item("mem_requested", stats.item_bytes);
+        item("evicted", stats.evicted);
+        item("outofmemory", stats.refused);
+        item("reclaimed", stats.expired_reclaimed);
     }
 }
 
-/// Sizes by size class, where memcached has slab classes.
+/// Sizes by size class, where memcached has slab classes. A chunk is there while an item has it.
 fn slabs<M: Mode>(store: &Engine<M>, emit: Emit<'_>) {
     let mut active = 0;
-    for (class, count) in classes(store) {
-        let index = class.index();
-        emit(&format!("{index}:chunk_size"), &class.bytes_max());
-        emit(&format!("{index}:used_chunks"), &count);
-        active += 1;
+    for (class, stats) in classes(store) {
+        let mut slab = |name: &str, value: u64| emit(&format!("{}:{name}", class.index()), &value);
+        slab("chunk_size", class.bytes_max());
+        slab("total_chunks", stats.items);
+        slab("used_chunks", stats.items);
+        slab("free_chunks", 0);
+        slab("mem_requested", stats.item_bytes);
+        slab("cmd_set", stats.stored);
+        active += u64::from(stats.items > 0);
     }
     emit("active_slabs", &active);
-    emit("total_malloced", &store.stats().memory_bytes);
+    emit("total_malloced", &store.stats().used_bytes);
 }

@@ -8,7 +8,7 @@ use minos_sched::WorkerId;
 
 use crate::{
     counters::Totals,
-    execute::{Admin, Placement},
+    execute::{Admin, Placement, Prefixes},
     receiving::ReceivePermit,
 };
 
@@ -18,6 +18,10 @@ pub(super) struct Nobody;
 impl Admin for Nobody {
     fn totals(&self) -> Totals {
         Totals::default()
+    }
+
+    fn prefixes(&self) -> Option<&Prefixes> {
+        None
     }
 
     fn reset(&self) {}

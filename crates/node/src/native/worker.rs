@@ -145,6 +145,7 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
             counters: &self.counters,
             placement: turn.placement,
             admin: self.admin,
+            prefixes: None,
         };
         Burst {
             shared,

@@ -2,8 +2,8 @@
 
 use minos_base::limits::KEY_BYTES_MAX;
 use minos_command::{
-    Arithmetic, Delete, Exptime, Get, GetMany, Key, Request, ShutdownMode, StatsGroup, Store, StoreMode,
-    Tokens, Touch, number,
+    Arithmetic, Delete, Exptime, Get, GetMany, Key, Request, ShutdownMode, StatsDetail, StatsGroup, Store,
+    StoreMode, Tokens, Touch, number,
 };
 
 use super::{Command, Line, Parsed, Reply, Source, is_too_long, text, value_bytes};
@@ -268,11 +268,22 @@ fn stats<'a>(arguments: &Arguments<'a>, source: Source<'a, '_>) -> Parsed<'a> {
         b"conns" => StatsGroup::Connections,
         b"reset" => StatsGroup::Reset,
         b"minos" => StatsGroup::Minos,
-        b"detail" => return source.line.refused(text::STATS_DETAIL_USAGE),
+        b"detail" => return stats_detail(arguments, source),
         b"cachedump" => return source.line.refused(cachedump(arguments)),
         _ => return source.line.refused(text::ERROR),
     };
     source.line.accepted(Request::Stats(group), Reply::LOUD)
+}
+
+/// `stats detail`.
+fn stats_detail<'a>(arguments: &Arguments<'a>, source: Source<'a, '_>) -> Parsed<'a> {
+    let detail = match arguments.kept[1] {
+        b"on" => StatsDetail::On,
+        b"off" => StatsDetail::Off,
+        b"dump" => StatsDetail::Dump,
+        _ => return source.line.refused(text::STATS_DETAIL_USAGE),
+    };
+    source.line.accepted(Request::StatsDetail(detail), Reply::LOUD)
 }
 
 /// The whole answer to `stats cachedump CLASS LIMIT`: no class ever lists a key.

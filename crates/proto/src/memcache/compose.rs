@@ -48,6 +48,14 @@ pub fn stat(tx: &mut Vec<u8>, name: &str, value: &dyn Display) {
     tx.extend_from_slice(text::LINE_END);
 }
 
+/// Appends a line of `stats detail dump`: the keys of a prefix that were looked for, found, stored and deleted.
+pub fn prefix(tx: &mut Vec<u8>, prefix: &[u8], [gets, hits, sets, deletes]: [u64; 4]) {
+    tx.extend_from_slice(b"PREFIX ");
+    tx.extend_from_slice(prefix);
+    // Writing to a Vec does not fail.
+    let _ = write!(tx, " get {gets} hit {hits} set {sets} del {deletes}\r\n");
+}
+
 /// Appends the reply to `version`.
 pub fn version(tx: &mut Vec<u8>) {
     tx.extend_from_slice(b"VERSION ");

@@ -41,7 +41,7 @@ texts! {
     NON_NUMERIC = "CLIENT_ERROR cannot increment or decrement non-numeric value",
         "The value to count with is no number.";
     INVALID_SHUTDOWN = "CLIENT_ERROR invalid shutdown mode", "Words after shutdown.";
-    STATS_DETAIL_USAGE = "CLIENT_ERROR usage: stats detail on|off|dump", "Counters by key prefix are off.";
+    STATS_DETAIL_USAGE = "CLIENT_ERROR usage: stats detail on|off|dump", "How to ask for counters by prefix.";
     ILLEGAL_SLAB = "CLIENT_ERROR Illegal slab id", "There is no such class.";
     WATCH_DISABLED = "CLIENT_ERROR watch commands not allowed", "Logs are not sent to clients.";
     CRAWLER_DISABLED = "CLIENT_ERROR lru crawler disabled", "There is no crawler.";

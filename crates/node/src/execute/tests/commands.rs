@@ -305,3 +305,76 @@ fn stats_count_and_start_anew() {
     assert_eq!(stat(&mut session, "slabs", "1:used_chunks").as_deref(), Some("1"));
     assert!(stat(&mut session, "minos", "store_bytes_per_item").is_some());
 }
+
+#[test]
+fn classes_have_the_counters_that_exporters_read() {
+    let mut session = session();
+    session.say("set a 0 0 40\r\n");
+    session.say(&format!("{}\r\nset b 0 0 40\r\n{}\r\nset b 0 0 40\r\n", "a".repeat(40), "b".repeat(40)));
+    session.say(&format!("{}\r\n", "c".repeat(40)));
+    for (group, name, value) in [
+        ("items", "items:40:number", "2"),
+        ("items", "items:40:mem_requested", "82"),
+        ("items", "items:40:age", "0"),
+        ("items", "items:40:evicted", "0"),
+        ("items", "items:40:outofmemory", "0"),
+        ("items", "items:40:reclaimed", "0"),
+        ("slabs", "40:chunk_size", "40"),
+        ("slabs", "40:total_chunks", "2"),
+        ("slabs", "40:free_chunks", "0"),
+        ("slabs", "40:mem_requested", "82"),
+        ("slabs", "40:cmd_set", "3"),
+        ("slabs", "active_slabs", "1"),
+    ] {
+        assert_eq!(stat(&mut session, group, name).as_deref(), Some(value), "{name}");
+    }
+}
+
+#[test]
+fn counters_of_memory_move_with_it() {
+    let mut session = session();
+    let malloced = |session: &mut Session| stat(session, "slabs", "total_malloced").unwrap().parse::<u64>().unwrap();
+    let before = malloced(&mut session);
+    session.say(&format!("set k 0 10 2000\r\n{}\r\nset other 0 10 1\r\n1\r\n", "v".repeat(2000)));
+    assert!(malloced(&mut session) > before);
+    // Both have expired: one is found by a sweep, the other by a store over it.
+    session.now += 20;
+    session.say("set other 0 0 1\r\n1\r\n");
+    assert_eq!(stat(&mut session, "", "reclaimed").as_deref(), Some("1"));
+    for partition in 0..session.store.partitions() {
+        session.store.sweep(partition, usize::MAX, session.now);
+    }
+    assert_eq!(stat(&mut session, "", "reclaimed").as_deref(), Some("2"));
+    assert_eq!(stat(&mut session, "items", &format!("items:{}:reclaimed", class_of(2000))).as_deref(), Some("1"));
+}
+
+fn class_of(value_bytes: u64) -> usize {
+    minos_base::SizeClass::of(value_bytes).index()
+}
+
+#[test]
+fn stats_detail_counts_by_prefix() {
+    let mut session = session();
+    assert_eq!(session.say("stats detail\r\n"), "CLIENT_ERROR usage: stats detail on|off|dump\r\n");
+    dialogue(
+        &mut session,
+        &[
+            ("stats detail dump", "END|"),
+            ("get foo:0", "END|"),
+            ("stats detail on", "OK|"),
+            ("set foo:a 0 0 1\r\n1", "STORED|"),
+            ("get foo:a plain foo:b bar:a", "VALUE foo:a 0 1|1|END|"),
+            ("get foo:a", "VALUE foo:a 0 1|1|END|"),
+            ("mg foo:b v", "EN|"),
+            ("delete foo:a", "DELETED|"),
+            ("stats detail off", "OK|"),
+            ("get foo:0", "END|"),
+            (
+                "stats detail dump",
+                "PREFIX bar get 1 hit 0 set 0 del 0|PREFIX foo get 4 hit 2 set 1 del 1|END|",
+            ),
+            ("stats reset", "RESET|"),
+            ("stats detail dump", "END|"),
+        ],
+    );
+}

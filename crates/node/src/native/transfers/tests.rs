@@ -153,6 +153,7 @@ impl Bench {
             counters: &self.counters,
             placement: &mut placement,
             admin: &Nobody,
+            prefixes: None,
         };
         let around =
             Around { cx: &cx, sessions: &self.sessions, now: self.now, is_draining: self.is_draining };

@@ -1,0 +1,130 @@
+//! `stats detail`: commands by the part of their keys before a colon.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use minos_command::{KeyBuffer, Request, StatsDetail};
+use minos_proto::memcache::{compose, text};
+
+/// Ends the prefix of a key, as in memcached.
+pub(crate) const DELIMITER: u8 = b':';
+
+/// What was done with the keys of a prefix.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PrefixCounts {
+    pub(crate) gets: u64,
+    pub(crate) hits: u64,
+    pub(crate) sets: u64,
+    pub(crate) deletes: u64,
+}
+
+/// Counts by prefix. Behind one lock, which is why it is off unless somebody looks for something.
+#[derive(Debug)]
+pub(crate) struct Prefixes {
+    is_on: AtomicBool,
+    counts: Mutex<BTreeMap<Box<[u8]>, PrefixCounts>>,
+    prefixes_max: usize,
+    dropped: AtomicU64,
+}
+
+impl Prefixes {
+    /// Of at most so many prefixes; those that come later are not counted.
+    pub(crate) fn new(prefixes_max: usize) -> Self {
+        let (is_on, dropped) = (AtomicBool::new(false), AtomicU64::new(0));
+        Self { is_on, counts: Mutex::default(), prefixes_max, dropped }
+    }
+
+    /// Itself while it is on.
+    #[inline]
+    pub(crate) fn enabled(&self) -> Option<&Self> {
+        // Relaxed: commands under way may be counted or not.
+        self.is_on.load(Ordering::Relaxed).then_some(self)
+    }
+
+    /// Commands that were not counted because there were too many prefixes.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn clear(&self) {
+        self.lock().clear();
+    }
+
+    /// Appends what `stats detail` asks for; returns what ends it.
+    pub(super) fn execute(&self, detail: StatsDetail, tx: &mut Vec<u8>) -> &'static [u8] {
+        match detail {
+            StatsDetail::On | StatsDetail::Off => {
+                self.is_on.store(detail == StatsDetail::On, Ordering::Relaxed);
+                text::OK
+            }
+            StatsDetail::Dump => {
+                for (prefix, PrefixCounts { gets, hits, sets, deletes }) in &*self.lock() {
+                    compose::prefix(tx, prefix, [*gets, *hits, *sets, *deletes]);
+                }
+                text::END
+            }
+        }
+    }
+
+    /// Counts a key that was looked for.
+    pub(super) fn count_get(&self, key: &[u8], is_hit: bool) {
+        self.count(key, |counts| {
+            counts.gets += 1;
+            counts.hits += u64::from(is_hit);
+        });
+    }
+
+    /// Counts a command for one key; `hits` of it were found.
+    pub(super) fn count_request(&self, request: &Request<'_>, hits: u64) {
+        let mut buffer = KeyBuffer::default();
+        match request {
+            Request::Get(get) => self.count_get(get.key.bytes(&mut buffer), hits > 0),
+            Request::Store(store) => self.count(store.key.bytes(&mut buffer), |counts| counts.sets += 1),
+            Request::Delete(delete) => {
+                self.count(delete.key.bytes(&mut buffer), |counts| counts.deletes += 1);
+            }
+            _ => {}
+        }
+    }
+
+    /// Keys without a delimiter have no prefix, as in memcached.
+    fn count(&self, key: &[u8], change: impl FnOnce(&mut PrefixCounts)) {
+        let Some(end) = key.iter().position(|&byte| byte == DELIMITER) else { return };
+        let (prefix, mut counts) = (&key[..end], self.lock());
+        if let Some(known) = counts.get_mut(prefix) {
+            change(known);
+        } else if counts.len() < self.prefixes_max {
+            change(counts.entry(prefix.into()).or_default());
+        } else {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Box<[u8]>, PrefixCounts>> {
+        // Each change leaves a map that is whole.
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_are_bounded() {
+        let prefixes = Prefixes::new(2);
+        for key in [&b"a:1"[..], b"b:1", b"c:1", b"a:2", b"none"] {
+            prefixes.count_get(key, true);
+        }
+        let mut tx = Vec::new();
+        assert_eq!(prefixes.execute(StatsDetail::Dump, &mut tx), text::END);
+        let dumped = String::from_utf8(tx).unwrap();
+        assert_eq!(dumped, "PREFIX a get 2 hit 2 set 0 del 0\r\nPREFIX b get 1 hit 1 set 0 del 0\r\n");
+        assert_eq!(prefixes.dropped(), 1);
+    }
+}
