@@ -30,6 +30,44 @@ impl Exptime {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::{Duration, Instant};
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// Whether an item that was given `exptime` at `stored` is gone at `read`.
+    fn is_gone(exptime: i32, clock: &Clock, stored: Instant, read: Instant) -> bool {
+        let expiry = Exptime(exptime).on(clock, clock.seconds_at(stored));
+        expiry <= clock.seconds_at(read)
+    }
+
+    #[test]
+    fn an_item_is_gone_when_its_time_is_over_and_not_two_seconds_before() {
+        let made = Instant::now();
+        for phase_ms in (0..1000).step_by(37) {
+            let clock =
+                Clock::made_at(made, Duration::from_secs(1_700_000_000) + phase_ms * MS, 1_699_999_000);
+            for stored_ms in (0..2000).step_by(53) {
+                let stored = made + stored_ms * MS;
+                for (exptime, ttl_s) in [(1, 1), (2, 2), (60, 60)] {
+                    let over = stored + Duration::from_secs(ttl_s);
+                    assert!(is_gone(exptime, &clock, stored, over), "{phase_ms} {stored_ms} {ttl_s}");
+                    assert!(!is_gone(exptime + 1, &clock, stored, over - MS), "{phase_ms} {stored_ms}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_item_is_gone_with_the_second_of_the_calendar_that_it_names() {
+        let made = Instant::now();
+        for phase_ms in (0..1000).step_by(37) {
+            let clock =
+                Clock::made_at(made, Duration::from_secs(1_700_000_000) + phase_ms * MS, 1_699_999_000);
+            let named = made + 5000 * MS - phase_ms * MS;
+            assert!(is_gone(1_700_000_005, &clock, made, named), "{phase_ms}");
+            assert!(!is_gone(1_700_000_005, &clock, made, named - MS), "{phase_ms}");
+        }
+    }
 
     #[test]
     fn every_kind_of_time_lands_on_the_clock() {
