@@ -48,7 +48,7 @@ enum Task {
         #[arg(long, requires = "bless")]
         raise: bool,
     },
-    /// Write the tables of docs/reproduction.md: the papers' claims beside the numbers of the figures' CSV files
+    /// Write the tables of docs/reproduction.md and docs/effect.md: the papers' claims beside the numbers of the figures' CSV files
     Reproduce,
     /// Explore the models of locks, rings and versions
     Loom,

@@ -3,7 +3,9 @@
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget};
-use minos_sim::dispatch::{Costs, Design, EPOCHS_DEFAULT, Mix, Outcome, Spec, run_all, throughput_under_all};
+use minos_sim::dispatch::{
+    Costs, Design, EPOCHS_DEFAULT, Mix, Outcome, Spec, TxQueues, run_all, throughput_under_all,
+};
 use serde::Serialize;
 
 use super::{
@@ -51,7 +53,7 @@ pub(crate) struct DispatchArgs {
     #[arg(long, value_name = "US", conflicts_with = "sweep")]
     slo: Option<f64>,
 
-    /// kernel-bypass, sockets, or a file
+    /// kernel-bypass, figure-1, sockets, or a file
     #[arg(long, value_name = "NAME|FILE", default_value = "kernel-bypass")]
     costs: String,
 
@@ -90,6 +92,14 @@ pub(crate) struct DispatchArgs {
     /// Bytes of a large reply that are made at a time [default: 32 packets]
     #[arg(long, value_name = "BYTES", value_parser = parse_count)]
     slice: Option<u64>,
+
+    /// TX queues of a worker: design, as the design has them; one; two, of which one is for replies of several packets
+    #[arg(long, value_enum, default_value_t = Tx::Design)]
+    tx_queues: Tx,
+
+    /// Packets that a TX queue holds; a worker that has more waits, and serves nobody meanwhile
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    tx_max: u64,
 
     /// Clients; where the costs of one are known, each does one thing after the other
     #[arg(long, value_name = "N", default_value_t = 56)]
@@ -132,6 +142,23 @@ enum Dispatch {
     Fractional,
     WorkConserving,
     Reserved,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Tx {
+    Design,
+    One,
+    Two,
+}
+
+impl From<Tx> for TxQueues {
+    fn from(tx: Tx) -> Self {
+        match tx {
+            Tx::Design => Self::Design,
+            Tx::One => Self::One,
+            Tx::Two => Self::Two,
+        }
+    }
 }
 
 /// All that is printed with `--json`.
@@ -205,6 +232,8 @@ impl DispatchArgs {
                 small_percentile: self.small_percentile,
                 threshold: self.threshold,
                 large_order: self.large_order.into(),
+                tx_queues: self.tx_queues.into(),
+                tx_max: self.tx_max,
                 clients: self.clients,
                 connections: self.connections,
                 slice_bytes: self.slice.unwrap_or(Spec::SLICE_BYTES),
@@ -282,10 +311,9 @@ impl Results {
 
 fn row(run: &Outcome) -> Vec<String> {
     let latency = &run.latency_us;
-    let busiest = run.workers.iter().map(|worker| worker.busy).fold(0.0, f64::max);
     let large = |us| if latency.large.count > 0 { rounded(us) } else { "-".to_owned() };
     vec![
-        run.design.to_owned(),
+        format!("{}{}", run.design, if run.large_tx_queues { ", large TX queue" } else { "" }),
         rounded(run.offered_rps / 1e3),
         rounded(run.achieved_rps / 1e3),
         rounded(latency.all.percentile.value),
@@ -295,7 +323,7 @@ fn row(run: &Outcome) -> Vec<String> {
         large(latency.large.p999),
         rounded(latency.all.p50),
         rounded(100.0 * run.link_busy),
-        rounded(100.0 * busiest),
+        rounded(100.0 * run.busiest()),
         run.large_workers.to_string(),
         run.dropped.to_string(),
     ]

@@ -1,6 +1,7 @@
 //! `minos sim`: what would happen on machines that are not here.
 
 mod dispatch;
+mod fit;
 mod multiget;
 mod numbers;
 mod queues;
@@ -25,6 +26,7 @@ enum What {
     Rackout(Box<rackout::RackoutArgs>),
     Multiget(multiget::MultigetArgs),
     Dispatch(Box<dispatch::DispatchArgs>),
+    Fit(fit::FitArgs),
 }
 
 /// Runs the subcommand.
@@ -37,6 +39,7 @@ pub(crate) fn run(args: &SimArgs) -> Result<()> {
         What::Rackout(args) => rackout::run(args),
         What::Multiget(args) => multiget::run(args),
         What::Dispatch(args) => dispatch::run(args),
+        What::Fit(args) => fit::run(args),
     }
 }
 

@@ -34,6 +34,9 @@ struct Claim {
     /// The paper leaves out what would decide it.
     #[serde(default)]
     open: bool,
+    /// The paper has no such number: ours only says what another one is due to.
+    #[serde(default)]
+    control: bool,
     /// Why it does not hold, or what else there is to say.
     #[serde(default)]
     why: String,
@@ -108,6 +111,9 @@ impl Claim {
     fn holds(&self, values: &[f64]) -> Result<&'static str> {
         let verdicts: Vec<_> =
             self.number.iter().zip(values).filter_map(|(number, value)| number.holds(*value)).collect();
+        if self.control {
+            return Ok("control");
+        }
         ensure!(!verdicts.is_empty(), "nothing says when it holds");
         let some = verdicts.contains(&true);
         Ok(match verdicts.contains(&false) {
@@ -153,7 +159,7 @@ impl Number {
 }
 
 /// Three digits that count.
-fn shown(value: f64) -> String {
+pub(super) fn shown(value: f64) -> String {
     if value == 0.0 || value.abs() >= 100.0 {
         return value.round().to_string();
     }
@@ -172,7 +178,7 @@ mod tests {
 
     fn claim(fitted: bool, number: Vec<Number>) -> Claim {
         let (claim, paper, why) = (String::new(), String::new(), String::new());
-        Claim { claim, paper, here: None, fitted, open: false, why, number }
+        Claim { claim, paper, here: None, fitted, open: false, control: false, why, number }
     }
 
     #[test]

@@ -1,9 +1,11 @@
-//! The tables of `docs/reproduction.md`, from files of claims and from the CSV files of the figures.
+//! The tables of `docs/reproduction.md` and `docs/effect.md`, from files of claims and from the CSV files of the figures.
 //!
-//! A table stands between two comments, `<!-- claims: FILE -->` and `<!-- end of claims -->`. `FILE` lies below `docs`;
-//! `claims.rs` says what is in it, `query.rs` how a number is named.
+//! A table stands between two comments: `<!-- claims: FILE -->` and `<!-- end of claims -->`, or `<!-- csv: FILE -->` and
+//! `<!-- end of csv -->` for a CSV file as it is. `FILE` lies below `docs`; `claims.rs` says what is in a file of claims,
+//! `query.rs` how a number is named.
 
 mod claims;
+mod csv;
 mod query;
 
 use std::{fs, path::Path};
@@ -12,50 +14,58 @@ use anyhow::{Context, Result};
 
 use crate::command::root;
 
-const PAGE: &str = "reproduction.md";
-const BEGIN: &str = "<!-- claims: ";
-const END: &str = "<!-- end of claims -->";
+const PAGES: [&str; 2] = ["reproduction.md", "effect.md"];
+/// How tables begin and end, and what is between.
+type Kind = (&'static str, &'static str, fn(&Path, &str) -> Result<String>);
+const KINDS: [Kind; 2] = [
+    ("<!-- claims: ", "<!-- end of claims -->", claims::table),
+    ("<!-- csv: ", "<!-- end of csv -->", csv::table),
+];
 
-/// Writes the page's tables.
+/// Writes the pages' tables.
 ///
 /// # Errors
 /// A claim names a number that is not there, or a file cannot be read or written.
 pub(crate) fn run() -> Result<()> {
     let docs = root().join("docs");
-    let page = docs.join(PAGE);
-    let text = fs::read_to_string(&page).with_context(|| page.display().to_string())?;
-    let written = with_tables(&docs, &text)?;
-    if written != text {
-        fs::write(&page, &written).with_context(|| page.display().to_string())?;
+    for page in PAGES.map(|page| docs.join(page)) {
+        let text = fs::read_to_string(&page).with_context(|| page.display().to_string())?;
+        let written = with_tables(&docs, &text)?;
+        if written != text {
+            fs::write(&page, &written).with_context(|| page.display().to_string())?;
+        }
+        println!("{}: {}", page.display(), if written == text { "as it was" } else { "written" });
     }
-    println!("{}: {} rows", page.display(), written.lines().filter(|line| line.starts_with("| ")).count());
     Ok(())
 }
 
-/// A fault if the page is not what [`run`] would write.
-pub(crate) fn check(root: &Path) -> Option<String> {
+/// A fault for each page that is not what [`run`] would write.
+pub(crate) fn check(root: &Path) -> Vec<String> {
     let docs = root.join("docs");
-    let is_written = || -> Result<bool> {
-        let text = fs::read_to_string(docs.join(PAGE))?;
+    let is_written = |page: &str| -> Result<bool> {
+        let text = fs::read_to_string(docs.join(page))?;
         Ok(with_tables(&docs, &text)? == text)
     };
-    match is_written() {
+    let fault = |page| match is_written(page) {
         Ok(true) => None,
-        Ok(false) => Some(format!("docs/{PAGE}: `cargo xtask reproduce` writes other tables")),
-        Err(error) => Some(format!("docs/{PAGE}: {error:#}")),
-    }
+        Ok(false) => Some(format!("docs/{page}: `cargo xtask reproduce` writes other tables")),
+        Err(error) => Some(format!("docs/{page}: {error:#}")),
+    };
+    PAGES.into_iter().filter_map(fault).collect()
 }
 
 fn with_tables(docs: &Path, text: &str) -> Result<String> {
-    let mut parts = text.split(BEGIN);
-    let mut page = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let (file, rest) = part.split_once(" -->").context("a comment has no end")?;
-        let (_, after) = rest.split_once(END).with_context(|| format!("{file}: its table has no end"))?;
-        let table = claims::table(docs, file)?;
-        page.push_str(&format!("{BEGIN}{file} -->\n{table}{END}{after}"));
-    }
-    Ok(page)
+    KINDS.iter().try_fold(text.to_owned(), |text, (begin, end, table)| {
+        let mut parts = text.split(begin);
+        let mut page = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            let (file, rest) = part.split_once(" -->").context("a comment has no end")?;
+            let (_, after) = rest.split_once(end).with_context(|| format!("{file}: its table has no end"))?;
+            let table = table(docs, file)?;
+            page.push_str(&format!("{begin}{file} -->\n{table}{end}{after}"));
+        }
+        Ok(page)
+    })
 }
 
 #[cfg(test)]
@@ -64,7 +74,7 @@ mod tests {
 
     #[test]
     fn every_row_of_the_page_is_what_its_files_say() {
-        assert_eq!(check(&root()), None);
+        assert_eq!(check(&root()), [""; 0]);
     }
 
     #[test]
@@ -83,6 +93,12 @@ mod tests {
             ]
         );
         assert_eq!(with_tables(&docs, &written).unwrap(), written);
+        let page = "<!-- csv: one.csv -->\n<!-- end of csv -->";
+        let written = with_tables(&docs, page).unwrap();
+        assert_eq!(
+            written,
+            "<!-- csv: one.csv -->\n| design | p99 us |\n|---|---|\n| HKH+WS | 750 |\n| Minos | 10 |\n<!-- end of csv -->"
+        );
         for broken in ["<!-- claims: two.toml -->\n", "<!-- claims: gone.toml -->\n<!-- end of claims -->"] {
             assert!(with_tables(&docs, broken).is_err(), "{broken}");
         }

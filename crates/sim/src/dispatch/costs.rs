@@ -4,6 +4,12 @@ use std::{collections::BTreeMap, fs, path::Path};
 
 use serde::{Deserialize, Serialize};
 
+use super::link::packets;
+
+/// The largest item of the paper's figure 1, in bytes, and how many times as long it takes as a small one.
+const FIGURE_1_BYTES: u64 = 1_000_000;
+const FIGURE_1_TIMES: f64 = 1e4;
+
 /// Share of the time that pauses may take: a processor that stands still all the time ends nothing.
 const PAUSES_SHARE_MAX: f64 = 0.9;
 
@@ -173,24 +179,47 @@ pub enum CostsError {
 impl Costs {
     /// A kernel-bypass path like that of the paper's platform: DPDK, 40 Gbit/s (Minos §5.1).
     ///
-    /// Fitted to the paper's numbers, not measured: the highest throughput while the processor is the limit
-    /// (about 7 Mops at p_L = 0.0625), a mean response of about 5 us without load, and HKH+WS reaching
-    /// 2.3 Mops within 50 us in the default workload, for which a value must be copied faster than the link
-    /// carries it. The cost of a hand-off is what a cache line takes between two cores.
+    /// `per_request_ns` and `network_ns` are fitted ([`fit`](super::fit)) to the throughput within 100 us where the
+    /// processor is the limit (p_L = 0.0625) and to the mean response without load. A copied byte is what it was
+    /// measured as; the others are what such steps take on such processors.
     pub fn kernel_bypass() -> Self {
         Self {
             source: "fitted to the platform of Minos §5.1".to_owned(),
-            per_request_ns: 680.0,
+            per_request_ns: 620.0,
             per_packet_ns: 60.0,
-            per_byte_ns: 0.05,
+            per_byte_ns: 0.136,
             lookup_ns: 200.0,
             hand_off_ns: 100.0,
             poll_ns: 30.0,
             profile_ns: 15.0,
-            network_ns: 3500.0,
+            network_ns: 3750.0,
             link_gbps: 40.0,
             ..Self::default()
         }
+    }
+
+    /// The same with the service times of the paper's figure 1: a GET of 1 MB takes 10^4 times as long as a small one.
+    pub fn figure_1() -> Self {
+        let base = Self { per_byte_ns: 0.0, ..Self::kernel_bypass() };
+        let per_byte_ns =
+            (FIGURE_1_TIMES * base.get_ns(1) - base.get_ns(FIGURE_1_BYTES)) / FIGURE_1_BYTES as f64;
+        let source = "Minos §5.1, with the service times of its figure 1".to_owned();
+        Self { source, per_byte_ns, ..base }
+    }
+
+    /// What a GET takes a worker that has found it in its RX queue, without what is dearer after a pause.
+    pub fn get_ns(&self, value_bytes: u64) -> f64 {
+        let packets = packets(value_bytes);
+        let long = if packets > 1 { self.per_long_reply_ns + self.per_send_ns } else { 0.0 };
+        self.per_receive_ns
+            + self.per_packet_ns
+            + self.per_request_ns
+            + self.lookup_ns
+            + self.per_send_ns
+            + long
+            + self.per_packet_out()
+            + (packets - 1) as f64 * self.per_segment_out()
+            + value_bytes as f64 * self.per_byte_ns
     }
 
     /// Kernel TCP or UDP on sockets: nearly all of a request is two system calls.
@@ -210,10 +239,11 @@ impl Costs {
         }
     }
 
-    /// Those of that name, `kernel-bypass` or `sockets`, or of the file with that path.
+    /// Those of that name, `kernel-bypass`, `figure-1` or `sockets`, or of the file with that path.
     pub fn named(name: &str) -> Result<Self, CostsError> {
         match name {
             "kernel-bypass" => Ok(Self::kernel_bypass()),
+            "figure-1" => Ok(Self::figure_1()),
             "sockets" => Ok(Self::sockets()),
             path => Self::read(Path::new(path)),
         }
@@ -363,14 +393,14 @@ mod tests {
     fn what_is_left_out_is_as_before() {
         let old = r#"
             source = "before there was anything optional"
-            per_request_ns = 680
+            per_request_ns = 620
             per_packet_ns = 60
-            per_byte_ns = 0.05
+            per_byte_ns = 0.136
             lookup_ns = 200
             hand_off_ns = 100
             poll_ns = 30
             profile_ns = 15
-            network_ns = 3500
+            network_ns = 3750
             link_gbps = 40
         "#;
         let costs: Costs = toml::from_str(old).unwrap();
@@ -382,6 +412,13 @@ mod tests {
         let client: ClientCosts = toml::from_str("send_ns = 2").unwrap();
         assert_eq!(client, ClientCosts { send_ns: 2.0, ..ClientCosts::default() });
         assert!(toml::from_str::<AfterIdle>("send_ns = 2").is_err());
+    }
+
+    #[test]
+    fn a_large_value_takes_as_long_as_in_figure_1() {
+        let costs = Costs::figure_1();
+        assert!((costs.get_ns(1_000_000) / costs.get_ns(1) / 1e4 - 1.0).abs() < 0.02);
+        assert_eq!(Costs::named("figure-1"), Ok(costs));
     }
 
     #[test]

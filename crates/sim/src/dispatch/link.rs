@@ -18,6 +18,8 @@ pub(super) fn packets(value_bytes: u64) -> u64 {
 #[derive(Debug)]
 struct Flow<T> {
     messages: VecDeque<Message<T>>,
+    /// Packets that have not gone yet: descriptors in use.
+    packets: u64,
     /// Bytes that it may still send in this turn; below zero, that it has sent too many.
     credit: i64,
 }
@@ -41,7 +43,7 @@ pub(super) struct Link<T> {
     turns: VecDeque<usize>,
     is_turn_over: bool,
     /// What is sent right now: the flow and whether this ends a message.
-    sending: Option<Option<T>>,
+    sending: Option<(usize, Option<T>)>,
     ticks_a_byte: f64,
     pub(super) busy: Ticks,
 }
@@ -49,7 +51,7 @@ pub(super) struct Link<T> {
 impl<T: Copy> Link<T> {
     pub(super) fn new(flows: usize, ticks_a_byte: f64) -> Self {
         Self {
-            flows: (0..flows).map(|_| Flow { messages: VecDeque::new(), credit: TURN }).collect(),
+            flows: (0..flows).map(|_| Flow { messages: VecDeque::new(), packets: 0, credit: TURN }).collect(),
             turns: VecDeque::new(),
             is_turn_over: false,
             sending: None,
@@ -65,8 +67,14 @@ impl<T: Copy> Link<T> {
         if self.flows[flow].messages.is_empty() {
             self.turns.push_back(flow);
         }
+        self.flows[flow].packets += packets(bytes);
         self.flows[flow].messages.push_back(Message { bytes_left: bytes, token });
         if self.sending.is_none() { self.begin() } else { None }
+    }
+
+    /// Packets of `flow` that have not gone yet.
+    pub(super) fn packets_of(&self, flow: usize) -> u64 {
+        self.flows[flow].packets
     }
 
     /// Whether so many value bytes or more wait in `flows`.
@@ -79,11 +87,14 @@ impl<T: Copy> Link<T> {
         })
     }
 
-    /// A packet has gone: the message that ended with it, and when the next one will have.
+    /// A packet has gone: its flow, the message that ended with it, and when the next one will have.
     #[must_use]
-    pub(super) fn sent(&mut self) -> (Option<T>, Option<Ticks>) {
-        let ended = self.sending.take().flatten();
-        (ended, self.begin())
+    pub(super) fn sent(&mut self) -> (Option<usize>, Option<T>, Option<Ticks>) {
+        let (flow, ended) = self.sending.take().unzip();
+        if let Some(flow) = flow {
+            self.flows[flow].packets -= 1;
+        }
+        (flow, ended.flatten(), self.begin())
     }
 
     fn begin(&mut self) -> Option<Ticks> {
@@ -92,7 +103,7 @@ impl<T: Copy> Link<T> {
             self.turns.rotate_left(1);
         }
         let flow = *self.turns.front()?;
-        let Flow { messages, credit } = &mut self.flows[flow];
+        let Flow { messages, credit, .. } = &mut self.flows[flow];
         let message = messages.front_mut()?;
         let bytes = message.bytes_left.min(PACKET_BYTES);
         message.bytes_left -= bytes;
@@ -110,7 +121,7 @@ impl<T: Copy> Link<T> {
             *credit += TURN;
             self.is_turn_over = true;
         }
-        self.sending = Some(ended);
+        self.sending = Some((flow, ended));
         let ticks = (bytes as f64 * self.ticks_a_byte + 0.5) as Ticks;
         self.busy += ticks;
         Some(ticks)
@@ -131,7 +142,7 @@ mod tests {
         let (mut now, mut had) = (0, Vec::new());
         while let Some(ticks) = next {
             now += ticks;
-            let (ended, then) = link.sent();
+            let (_, ended, then) = link.sent();
             had.extend(ended.map(|token| (token, now)));
             next = then;
         }

@@ -14,6 +14,7 @@
 mod client;
 mod connections;
 mod costs;
+mod fit;
 mod link;
 mod processor;
 mod series;
@@ -24,12 +25,13 @@ mod workload;
 
 use minos_base::limits::{PACKET_BYTES, WORKERS_MAX};
 use minos_sched::{
-    ConfigError, ControlConfig, Fractional, HandOff, Helping, KeySharded, LargeOrder, Reserved, SizeAware,
-    Stealing, Threshold, WorkConserving,
+    ConfigError, ControlConfig, Dispatch, Fractional, HandOff, Helping, KeySharded, LargeOrder, Reserved,
+    SizeAware, Stealing, Threshold, WorkConserving,
 };
 use serde::Serialize;
 
 pub use costs::{AfterIdle, ClientCosts, Costs, CostsError, Pause, Speed};
+pub use fit::{Fitted, fit, residuals};
 pub use series::Window;
 pub use worker::WorkerLoad;
 pub use workload::{Mix, MixError};
@@ -102,6 +104,17 @@ impl Design {
     }
 }
 
+/// Which TX queues a worker has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TxQueues {
+    /// What the design says ([`minos_sched::Dispatch::SEPARATES_REPLIES`]).
+    Design,
+    /// One for all replies.
+    One,
+    /// One for replies of one packet, one for longer ones.
+    Two,
+}
+
 /// One run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spec {
@@ -141,6 +154,10 @@ pub struct Spec {
     pub queue_max: usize,
     /// Requests that a ring holds; who has one more waits.
     pub ring_max: usize,
+    /// TX queues of a worker.
+    pub tx_queues: TxQueues,
+    /// Packets that a TX queue holds: its descriptors. A worker that has more waits, and serves nobody meanwhile.
+    pub tx_max: u64,
     /// Percent of the requests that are replied to; the others are served as far as the reply, which is not sent (Minos
     /// §6.4).
     pub reply_percent: f64,
@@ -216,6 +233,8 @@ impl Spec {
             connections: 0,
             queue_max: 1 << 16,
             ring_max: 4096,
+            tx_queues: TxQueues::Design,
+            tx_max: 1024,
             reply_percent: 100.0,
             phases: Vec::new(),
             windows: 0,
@@ -258,10 +277,13 @@ impl Spec {
         if self.connections > CONNECTIONS_MAX {
             return Err(SpecError::Connections(self.connections));
         }
-        let slice_bytes = self.slice_bytes as usize;
-        for (name, room) in
-            [("queue-max", self.queue_max), ("ring-max", self.ring_max), ("slice", slice_bytes)]
-        {
+        let (slice_bytes, tx_max) = (self.slice_bytes as usize, self.tx_max as usize);
+        for (name, room) in [
+            ("queue-max", self.queue_max),
+            ("ring-max", self.ring_max),
+            ("tx-max", tx_max),
+            ("slice", slice_bytes),
+        ] {
             if room == 0 {
                 return Err(SpecError::Room(name, room));
             }
@@ -284,6 +306,8 @@ impl Spec {
 pub struct Outcome {
     /// Who served what.
     pub design: &'static str,
+    /// Whether large replies had TX queues of their own.
+    pub large_tx_queues: bool,
     /// Requests a second that clients sent.
     pub offered_rps: f64,
     /// Requests a second that were answered, from the first that counts to the last.
@@ -292,6 +316,8 @@ pub struct Outcome {
     pub dropped: u64,
     /// Times that a worker found a ring full.
     pub ring_full: u64,
+    /// Times that a worker found a TX queue full.
+    pub tx_full: u64,
     /// Latencies as clients see them, and how long requests lay in queues and rings.
     pub latency_us: Summary,
     /// Share of the time that the link from the server was busy.
@@ -311,18 +337,33 @@ pub struct Outcome {
     pub windows: Vec<Window>,
 }
 
+impl Outcome {
+    /// Share of the time that the busiest worker was busy.
+    pub fn busiest(&self) -> f64 {
+        self.workers.iter().map(|worker| worker.busy).fold(0.0, f64::max)
+    }
+}
+
 /// Runs `spec` to its end.
 pub fn run(spec: &Spec) -> Result<Outcome, SpecError> {
+    run_within(spec, f64::MAX)
+}
+
+/// Runs `spec` to its end, or until the percentile cannot stay within `limit_us` any more, above which it is then.
+fn run_within(spec: &Spec, limit_us: f64) -> Result<Outcome, SpecError> {
+    fn go<D: Dispatch>(spec: &Spec, policy: D, limit_us: f64) -> Outcome {
+        Server::new(spec, policy).within(limit_us).run()
+    }
     spec.check()?;
     Ok(match spec.design {
-        Design::KeyHash => Server::new(spec, KeySharded::new(spec.workers)?).run(),
-        Design::HandOff(workers) => Server::new(spec, HandOff::new(spec.workers, workers.into())?).run(),
-        Design::Stealing => Server::new(spec, Stealing::new(spec.workers)?).run(),
-        Design::SizeAware => Server::new(spec, SizeAware::new(spec.control())?).run(),
-        Design::Helping => Server::new(spec, Helping::new(spec.control())?).run(),
-        Design::Fractional => Server::new(spec, Fractional::new(spec.control())?).run(),
-        Design::WorkConserving => Server::new(spec, WorkConserving::new(spec.control())?).run(),
-        Design::Reserved => Server::new(spec, Reserved::new(spec.control())?).run(),
+        Design::KeyHash => go(spec, KeySharded::new(spec.workers)?, limit_us),
+        Design::HandOff(workers) => go(spec, HandOff::new(spec.workers, workers.into())?, limit_us),
+        Design::Stealing => go(spec, Stealing::new(spec.workers)?, limit_us),
+        Design::SizeAware => go(spec, SizeAware::new(spec.control())?, limit_us),
+        Design::Helping => go(spec, Helping::new(spec.control())?, limit_us),
+        Design::Fractional => go(spec, Fractional::new(spec.control())?, limit_us),
+        Design::WorkConserving => go(spec, WorkConserving::new(spec.control())?, limit_us),
+        Design::Reserved => go(spec, Reserved::new(spec.control())?, limit_us),
     })
 }
 
@@ -358,7 +399,7 @@ pub fn throughput_under(spec: &Spec, slo_us: f64) -> Result<Option<Outcome>, Spe
         return Err(SpecError::Slo(slo_us));
     }
     let within = |rate: f64| -> Result<Option<Outcome>, SpecError> {
-        let outcome = run(&Spec { rate, ..spec.clone() })?;
+        let outcome = run_within(&Spec { rate, ..spec.clone() }, slo_us)?;
         let holds = outcome.latency_us.all.percentile.value <= slo_us
             && outcome.dropped == 0
             && outcome.achieved_rps > 0.99 * rate;

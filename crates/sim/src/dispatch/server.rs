@@ -2,14 +2,14 @@
 
 use std::collections::VecDeque;
 
-use minos_base::limits::{BURST_MAX, WORKERS_MAX};
+use minos_base::limits::{BURST_MAX, PACKET_BYTES, WORKERS_MAX};
 use minos_sched::{
     Answers, Dispatch, Help, Intake, LargeOrder, Place, Pulls, RELIEF_SLICE_BYTES, Role, SizeHistogram,
     Threshold, WorkerId, WorkerSet,
 };
 
 use super::{
-    Outcome, Spec,
+    Outcome, Spec, TxQueues,
     client::{Client, Job, Part},
     connections::Connections,
     link::{Link, packets},
@@ -55,6 +55,10 @@ pub(super) struct Server<'s, D> {
     replied: Random,
     inbound: Link<Request>,
     outbound: Link<Part>,
+    /// Large replies leave through a TX queue of their own.
+    separates: bool,
+    /// Workers that wait for room in each TX queue, and since when.
+    blocked: Vec<VecDeque<(WorkerId, Ticks)>>,
     clients: Vec<Client>,
     connections: Connections,
     connected: Random,
@@ -71,6 +75,11 @@ pub(super) struct Server<'s, D> {
     warmup: u64,
     dropped: u64,
     ring_full: u64,
+    tx_full: u64,
+    /// A latency above this is late.
+    limit: Ticks,
+    /// With so many more late requests the percentile cannot stay within the limit.
+    late_left: u64,
     counted: u64,
     first_counted_at: Ticks,
     last_counted_at: Ticks,
@@ -100,6 +109,12 @@ impl<'s, D: Dispatch> Server<'s, D> {
                 .collect(),
             // Small replies in the first half of the flows, large ones in the second, if they are kept apart.
             outbound: Link::new(2 * workers, costs.link_byte),
+            separates: match spec.tx_queues {
+                TxQueues::Design => D::SEPARATES_REPLIES,
+                TxQueues::One => false,
+                TxQueues::Two => true,
+            },
+            blocked: vec![VecDeque::new(); 2 * workers],
             queues: vec![VecDeque::new(); workers],
             rings: vec![VecDeque::new(); workers],
             workers: (0..workers).map(|worker| Worker::new(processor(&costs.worker_speed, worker))).collect(),
@@ -112,12 +127,24 @@ impl<'s, D: Dispatch> Server<'s, D> {
             warmup,
             dropped: 0,
             ring_full: 0,
+            tx_full: 0,
+            limit: Ticks::MAX,
+            late_left: u64::MAX,
             counted: 0,
             first_counted_at: 0,
             last_counted_at: 0,
             costs,
             spec,
         }
+    }
+
+    /// Has the run end as soon as its percentile cannot stay within `limit_us` any more.
+    pub(super) fn within(mut self, limit_us: f64) -> Self {
+        // A histogram's percentile may be off by a thousandth.
+        self.limit = (1.002 * limit_us * 1e3 * TICKS_A_NS) as Ticks;
+        let counted = self.spec.requests - self.warmup;
+        self.late_left = ((1.0 - self.spec.percentile / 100.0) * counted as f64) as u64 + 1;
+        self
     }
 
     /// From the first request to the last reply.
@@ -133,23 +160,29 @@ impl<'s, D: Dispatch> Server<'s, D> {
             match event {
                 Event::Send => self.send(),
                 Event::Received => {
-                    let (request, next) = self.inbound.sent();
+                    let (_, request, next) = self.inbound.sent();
                     self.schedule(next, Event::Received);
                     if let Some(request) = request {
                         self.arrive(request);
                     }
                 }
                 Event::Sent => {
-                    let (part, next) = self.outbound.sent();
+                    let (flow, part, next) = self.outbound.sent();
                     self.schedule(next, Event::Sent);
                     if let Some(part) = part {
                         self.deliver(part);
+                    }
+                    if let Some(flow) = flow {
+                        self.unblock(flow);
                     }
                 }
                 Event::Client(client) => self.client_has_done(client as usize),
                 Event::Ready(worker) => self.ready(WorkerId(worker.into())),
                 Event::Epoch => self.end_epoch(),
                 Event::Window => self.end_window(),
+            }
+            if self.late_left == 0 {
+                break;
             }
         }
         self.outcome()
@@ -305,6 +338,11 @@ impl<'s, D: Dispatch> Server<'s, D> {
         match self.workers[worker.index()].step {
             Step::Looked => {}
             Step::Served { request, bytes, bytes_left } => {
+                let flow = self.tx_queue(worker, &request);
+                if request.replied && !self.has_room(flow, bytes) {
+                    self.tx_full += 1;
+                    return self.blocked[flow].push_back((worker, self.calendar.now()));
+                }
                 if self.send_reply(worker, request, bytes, bytes_left) {
                     return;
                 }
@@ -329,11 +367,36 @@ impl<'s, D: Dispatch> Server<'s, D> {
         self.begin(worker);
     }
 
+    /// The TX queue of a reply: the one in which it has begun, else one of `worker`'s.
+    fn tx_queue(&self, worker: WorkerId, request: &Request) -> usize {
+        let is_apart = self.separates && request.is_long();
+        let own = worker.index() + if is_apart { self.workers.len() } else { 0 };
+        request.reply.map_or(own, |reply| reply.flow)
+    }
+
+    /// Whether a TX queue has descriptors for so many value bytes.
+    fn has_room(&self, flow: usize, bytes: u64) -> bool {
+        self.outbound.packets_of(flow) + packets(bytes) <= self.spec.tx_max
+    }
+
+    /// A packet has left a TX queue: a worker that waited for room there goes on. It has done nothing else meanwhile.
+    fn unblock(&mut self, flow: usize) {
+        let Some(&(worker, since)) = self.blocked[flow].front() else { return };
+        let Step::Served { bytes, .. } = self.workers[worker.index()].step else { return };
+        if !self.has_room(flow, bytes) {
+            return;
+        }
+        self.blocked[flow].pop_front();
+        let waited = self.calendar.now() - since;
+        let state = &mut self.workers[worker.index()];
+        state.busy += waited;
+        state.blocked += waited;
+        self.ready(worker);
+    }
+
     /// Lets a part of a reply leave, and goes on with the rest; false if `worker` has done what it had to.
     fn send_reply(&mut self, worker: WorkerId, request: Request, bytes: u64, bytes_left: u64) -> bool {
-        let is_large = D::SEPARATES_REPLIES && request.class > self.policy.plan().threshold;
-        let own_flow = worker.index() + if is_large { self.workers.len() } else { 0 };
-        let flow = request.reply.map_or(own_flow, |reply| reply.flow);
+        let flow = self.tx_queue(worker, &request);
         if request.replied {
             let part = Part { request, value_bytes: bytes, is_last: bytes_left == 0 };
             let begun = self.outbound.send(flow, bytes, Some(part));
@@ -575,7 +638,7 @@ impl<'s, D: Dispatch> Server<'s, D> {
     fn reply(&mut self, worker: WorkerId, request: Request, bytes_left: u64, ticks: Ticks) {
         let relieves = self.workers[worker.index()].relieves;
         let slice = if relieves { RELIEF_SLICE_BYTES } else { self.spec.slice_bytes };
-        let bytes = bytes_left.min(slice);
+        let bytes = bytes_left.min(slice).min(self.spec.tx_max * PACKET_BYTES);
         let count = packets(bytes);
         // A slice of a value leaves on its own, behind what says that it comes.
         let call = if request.is_long() { self.costs.send_call() } else { 0 };
@@ -600,6 +663,7 @@ impl<'s, D: Dispatch> Server<'s, D> {
         }
         if request.counts {
             self.recorder.record(latency, request.began - request.arrived, request.large);
+            self.late_left -= u64::from(latency > self.limit);
         }
         self.count(request);
     }
@@ -661,6 +725,7 @@ impl<'s, D: Dispatch> Server<'s, D> {
         let load = |worker: &Worker| super::WorkerLoad {
             busy: worker.busy as f64 / end,
             moving: worker.moving as f64 / end,
+            blocked: worker.blocked as f64 / end,
             ..worker.load
         };
         let of_clients = |time: fn(&Client) -> Ticks| {
@@ -669,10 +734,12 @@ impl<'s, D: Dispatch> Server<'s, D> {
         };
         Outcome {
             design: self.spec.design.name(),
+            large_tx_queues: self.separates,
             offered_rps: self.spec.rate,
             achieved_rps: self.counted as f64 / counted_s,
             dropped: self.dropped,
             ring_full: self.ring_full,
+            tx_full: self.tx_full,
             latency_us: self.recorder.finish(|ticks| ticks / (1e3 * TICKS_A_NS)),
             link_busy: self.outbound.busy as f64 / end,
             clients_busy: of_clients(|client| client.busy),

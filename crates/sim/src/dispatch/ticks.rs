@@ -185,8 +185,8 @@ mod tests {
         assert_eq!((ticks.receive_call(), ticks.send_call(), ticks.wake), (0, 0, 0));
         assert_eq!((ticks.poll, ticks.ring_poll), (30_000, 30_000));
         let long = get(2 * PACKET_BYTES);
-        assert_eq!(ticks.send(&long, long.bytes_out()), 2 * 60_000 + 2 * 1448 * 50);
-        assert_eq!(ticks.latency(7), 3_500_007);
+        assert_eq!(ticks.send(&long, long.bytes_out()), 2 * 60_000 + 2 * 1448 * 136);
+        assert_eq!(ticks.latency(7), 3_750_007);
         assert!(!ticks.clients_are_busy());
     }
 

@@ -22,6 +22,8 @@ pub struct WorkerLoad {
     pub busy: f64,
     /// Share of the time that it moved bytes of values above the threshold, pauses left out.
     pub moving: f64,
+    /// Share of the time that it waited for room in a TX queue, which is a part of `busy`.
+    pub blocked: f64,
 }
 
 /// A worker between two events.
@@ -46,6 +48,8 @@ pub(super) struct Worker {
     pub(super) spent_large: Ticks,
     pub(super) busy: Ticks,
     pub(super) moving: Ticks,
+    /// Of `busy`, waiting for room in a TX queue.
+    pub(super) blocked: Ticks,
     pub(super) load: WorkerLoad,
 }
 
@@ -81,6 +85,7 @@ impl Worker {
             spent_large: 0,
             busy: 0,
             moving: 0,
+            blocked: 0,
             load: WorkerLoad::default(),
         }
     }

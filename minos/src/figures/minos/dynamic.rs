@@ -1,14 +1,14 @@
 //! Figure 10: the share of large requests changes (Minos §6.6).
 
 use anyhow::Result;
-use minos_sim::dispatch::{Design, Mix, Outcome, Spec};
+use minos_sim::dispatch::{Mix, Outcome, Spec};
 
 use super::{
     super::{
         plots::{Paper, Plot, Scale},
         table::{Cell, Table},
     },
-    EPOCH_REQUESTS_MIN, Study,
+    EPOCH_REQUESTS_MIN, MINOS, STEALING, STEALING_APART, Study,
 };
 
 pub(super) const PLOTS: [Plot; 2] = [plot("10a", &["p99 us"]).log_y(), plot("10b", &["large workers"])];
@@ -26,24 +26,25 @@ const LOAD: f64 = 0.9;
 /// Where large requests still get through the link of the kernel-bypass costs, which the paper's 2.25 Mops would fill.
 const RATE_MAX: f64 = 2e6;
 
-/// HKH+WS and Minos, the latencies of each epoch apart.
+/// HKH+WS without and with a TX queue for large replies, and Minos, the latencies of each epoch apart.
 pub(super) fn figure_10(study: &Study<'_>) -> Result<Table> {
     let windows = PHASES.len() as u32 * PHASE_EPOCHS;
     let epoch_requests = (study.requests / u64::from(windows)).max(EPOCH_REQUESTS_MIN);
     let most = study.most(Mix { large_percent: 0.75, ..Mix::PAPER })?;
     let rate = (LOAD * most).min(RATE_MAX);
-    let spec = |design| Spec {
+    let dynamic = |spec| Spec {
         requests: epoch_requests * u64::from(windows),
         warmup_percent: 0.0,
         epoch_requests,
         phases: PHASES.to_vec(),
         windows,
-        ..study.spec(design, rate, Mix::PAPER)
+        ..spec
     };
-    let designs = [("HKH+WS", Design::Stealing), ("Minos", Design::SizeAware)];
-    let outcomes = study.run_all(&designs.map(|(_, design)| spec(design)))?;
+    let designs = [STEALING, STEALING_APART, MINOS];
+    let specs: Vec<_> = designs.iter().flat_map(|design| study.specs(design, rate, Mix::PAPER)).collect();
+    let outcomes = study.run_all(&specs.into_iter().map(dynamic).collect::<Vec<_>>())?;
     let named = designs.iter().zip(&outcomes);
-    let rows = named.flat_map(|((name, _), outcome)| epochs(name, outcome, windows as usize)).collect();
+    let rows = named.flat_map(|(design, outcome)| epochs(design.name, outcome, windows as usize)).collect();
     let workload = format!("p_L from 0.125 to 0.75 % and back in steps of 20 epochs, {:.2} Mops", rate / 1e6);
     let title = study.title(&workload);
     Ok(Table { title, columns: vec!["design", "epoch", "p_L %", "p99 us", "large workers"], rows })
@@ -55,7 +56,7 @@ fn epochs(name: &'static str, outcome: &Outcome, windows: usize) -> Vec<Vec<Cell
         let large_percent = PHASES[index / PHASE_EPOCHS as usize];
         let p99_us = window.percentile_us.unwrap_or(f64::NAN);
         // HKH+WS has none that are large alone.
-        let large_workers = if name == "Minos" { window.large_workers as f64 } else { f64::NAN };
+        let large_workers = if name == MINOS.name { window.large_workers as f64 } else { f64::NAN };
         let numbers = [(index + 1) as f64, large_percent, p99_us, large_workers];
         [Cell::Name(name)].into_iter().chain(numbers.map(Cell::Number)).collect()
     };

@@ -3,16 +3,20 @@
 mod dynamic;
 mod latency;
 mod load;
+mod parts;
 mod penalty;
 mod queues;
 mod sampling;
 mod service;
 mod slo;
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result};
 use indicatif::ProgressBar;
 use minos_sim::dispatch::{
-    Costs, Design, EPOCHS_DEFAULT, Mix, Outcome, Spec, run, run_all, throughput_under,
+    Costs, Design, EPOCHS_DEFAULT, Mix, Outcome, Spec, TxQueues, run, run_all, throughput_under,
+    throughput_under_all,
 };
 
 use super::{plots::Plot, table::Table};
@@ -34,6 +38,8 @@ pub(super) enum Basis {
     Machine,
     /// A simulation of queues, in which dispatching costs nothing.
     Queues,
+    /// A simulation of servers with all costs that there are.
+    AllCosts,
     /// A simulation of servers: other costs make another figure.
     Servers,
 }
@@ -42,6 +48,8 @@ pub(super) enum Basis {
 pub(super) const FIGURES: &[Figure] = &[
     Figure { plots: &[service::PLOT], basis: Basis::Machine, make: service::figure_1 },
     Figure { plots: &[queues::PLOT], basis: Basis::Queues, make: queues::figure_2 },
+    Figure { plots: &[parts::PLOT], basis: Basis::AllCosts, make: parts::figure_parts },
+    Figure { plots: &[parts::PLOT_MORE], basis: Basis::AllCosts, make: parts::figure_parts_more },
     Figure { plots: &[latency::PLOT_3], basis: Basis::Servers, make: latency::figure_3 },
     Figure { plots: &[latency::PLOT_4], basis: Basis::Servers, make: latency::figure_4 },
     Figure { plots: &penalty::PLOTS, basis: Basis::Servers, make: penalty::figure_4b },
@@ -53,13 +61,49 @@ pub(super) const FIGURES: &[Figure] = &[
     Figure { plots: &dynamic::PLOTS, basis: Basis::Servers, make: dynamic::figure_10 },
 ];
 
-/// The designs of the paper's evaluation (Minos §5.2), as it calls them. Of SHO there are several: the best
-/// one counts.
-pub(super) const DESIGNS: [(&str, &[Design]); 4] = [
-    ("HKH", &[Design::KeyHash]),
-    ("SHO", &[Design::HandOff(1), Design::HandOff(2), Design::HandOff(3)]),
-    ("HKH+WS", &[Design::Stealing]),
-    ("Minos", &[Design::SizeAware]),
+/// A design as a figure calls it.
+#[derive(Clone, Copy)]
+pub(super) struct Contestant {
+    pub(super) name: &'static str,
+    /// The best one counts.
+    pub(super) variants: &'static [Design],
+    pub(super) tx_queues: TxQueues,
+}
+
+impl Contestant {
+    const fn new(name: &'static str, variants: &'static [Design]) -> Self {
+        Self { name, variants, tx_queues: TxQueues::Design }
+    }
+
+    /// The control: large replies leave through a TX queue of their own.
+    const fn apart(name: &'static str, variants: &'static [Design]) -> Self {
+        Self { name, variants, tx_queues: TxQueues::Two }
+    }
+
+    /// Whether `outcome` is one of this design's.
+    fn made(&self, outcome: &Outcome) -> bool {
+        let is_apart = self.tx_queues == TxQueues::Two;
+        outcome.large_tx_queues == is_apart && self.variants.iter().any(|it| it.name() == outcome.design)
+    }
+}
+
+const SHO_VARIANTS: &[Design] = &[Design::HandOff(1), Design::HandOff(2), Design::HandOff(3)];
+const HKH: Contestant = Contestant::new("HKH", &[Design::KeyHash]);
+const SHO: Contestant = Contestant::new("SHO", SHO_VARIANTS);
+const STEALING: Contestant = Contestant::new("HKH+WS", &[Design::Stealing]);
+const STEALING_APART: Contestant = Contestant::apart("HKH+WS with large TX queue", &[Design::Stealing]);
+const MINOS: Contestant = Contestant::new("Minos", &[Design::SizeAware]);
+
+/// The designs of the paper's evaluation (Minos §5.2), each rival without and with a TX queue for large replies; Minos
+/// last.
+pub(super) const DESIGNS: [Contestant; 7] = [
+    HKH,
+    Contestant::apart("HKH with large TX queue", &[Design::KeyHash]),
+    SHO,
+    Contestant::apart("SHO with large TX queue", SHO_VARIANTS),
+    STEALING,
+    STEALING_APART,
+    MINOS,
 ];
 
 /// An epoch with fewer requests has too few large ones to tell their share.
@@ -93,6 +137,10 @@ impl Study<'_> {
         Ok(match figure.basis {
             Basis::Machine => machine,
             Basis::Queues => simulation,
+            Basis::AllCosts => {
+                let costs: BTreeMap<_, _> = parts::costs()?.into_iter().collect();
+                format!("{simulation}; costs {}", serde_json::to_string(&costs)?)
+            }
             Basis::Servers => format!("{simulation}; costs {}", serde_json::to_string(&self.costs)?),
         })
     }
@@ -115,6 +163,28 @@ impl Study<'_> {
         }
     }
 
+    /// A run of each variant of `design`.
+    pub(super) fn specs(&self, design: &Contestant, rate: f64, mix: Mix) -> Vec<Spec> {
+        let spec = |&variant: &Design| Spec { tx_queues: design.tx_queues, ..self.spec(variant, rate, mix) };
+        design.variants.iter().map(spec).collect()
+    }
+
+    /// For each of `designs` the run with the highest rate that stays within `limit_us`.
+    pub(super) fn highest(
+        &self,
+        designs: &[Contestant],
+        mix: Mix,
+        limit_us: f64,
+    ) -> Result<Vec<Option<Outcome>>> {
+        let specs: Vec<_> = designs.iter().flat_map(|design| self.specs(design, OVERLOAD, mix)).collect();
+        let found = throughput_under_all(&specs, limit_us, || self.bar.tick())?;
+        let best = |design: &Contestant| {
+            let of_design = found.iter().filter(|outcome| design.made(outcome));
+            of_design.max_by(|a, b| a.achieved_rps.total_cmp(&b.achieved_rps)).cloned()
+        };
+        Ok(designs.iter().map(best).collect())
+    }
+
     /// What comes out of `specs`, in their order.
     pub(super) fn run_all(&self, specs: &[Spec]) -> Result<Vec<Outcome>> {
         Ok(run_all(specs, || self.bar.tick())?)
@@ -127,13 +197,6 @@ impl Study<'_> {
         Ok(found.context("costs: they allow no load that is worth a figure")?.offered_rps)
     }
 
-    /// Rates at which servers can be compared under `mix`, up to the highest: a round number apart.
-    pub(super) fn rates(&self, mix: Mix) -> Result<Vec<f64>> {
-        let most = self.most(mix)?;
-        let step = round_up(most / RATES);
-        Ok((1..).map(|index| step * f64::from(index)).take_while(|rate| *rate <= most).collect())
-    }
-
     /// The strict limit and the loose one: 10 and 20 times the mean service time of the default workload's
     /// GETs (Minos §5.4), as a client sees it that asks alone. 50 and 100 us in the paper.
     pub(super) fn limits_us(&self) -> Result<[f64; 2]> {
@@ -142,6 +205,12 @@ impl Study<'_> {
         let mean_us = run(&alone)?.latency_us.all.mean.value.round();
         Ok([10.0 * mean_us, 20.0 * mean_us])
     }
+}
+
+/// Rates at which servers can be compared, a round number apart, up to the highest.
+pub(super) fn rates(most: f64) -> Vec<f64> {
+    let step = round_up(most / RATES);
+    (1..).map(|index| step * f64::from(index)).take_while(|rate| *rate <= most).collect()
 }
 
 /// The next number that is 1, 2, 2.5 or 5 times a power of ten.
@@ -159,6 +228,16 @@ pub(super) fn keeps_up(outcome: &Outcome) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn designs_differ_in_name_and_in_what_they_are() {
+        for (place, design) in DESIGNS.iter().enumerate() {
+            let others = &DESIGNS[place + 1..];
+            assert!(others.iter().all(|other| other.name != design.name));
+            let same = |other: &&Contestant| other.variants == design.variants;
+            assert!(others.iter().filter(same).all(|other| other.tx_queues != design.tx_queues));
+        }
+    }
 
     #[test]
     fn steps_are_round() {

@@ -8,7 +8,7 @@ use super::{
         plots::{Paper, Plot, Scale},
         table::{Cell, Table},
     },
-    Study, keeps_up,
+    Contestant, MINOS, STEALING, STEALING_APART, Study, keeps_up, rates,
 };
 
 pub(super) const PLOTS: [Plot; 2] = [plot("4b", &["large p99 us"]), plot("4c", &["small p99 us"])];
@@ -22,11 +22,12 @@ const PER_BYTE_NS: f64 = 0.2;
 /// A link that is not what they wait for.
 const LINK_GBPS: f64 = 100.0;
 
-const DESIGNS: [(&str, Design); 4] = [
-    ("HKH+WS", Design::Stealing),
-    ("Minos", Design::SizeAware),
-    ("Minos helping", Design::Helping),
-    ("Minos work-conserving", Design::WorkConserving),
+const DESIGNS: [Contestant; 5] = [
+    STEALING,
+    STEALING_APART,
+    MINOS,
+    Contestant::new("Minos helping", &[Design::Helping]),
+    Contestant::new("Minos work-conserving", &[Design::WorkConserving]),
 ];
 
 /// The 99th percentiles of large and of small requests by throughput.
@@ -34,11 +35,12 @@ pub(super) fn figure_4b(study: &Study<'_>) -> Result<Table> {
     let costs = Costs { per_byte_ns: PER_BYTE_NS, link_gbps: LINK_GBPS, ..study.costs.clone() };
     let study = Study { costs, ..study.clone() };
     let mut rows = Vec::new();
-    for rate in study.rates(Mix::PAPER)? {
-        let outcomes = study.run_all(&DESIGNS.map(|(_, design)| study.spec(design, rate, Mix::PAPER)))?;
+    for rate in rates(study.most(Mix::PAPER)?) {
+        let specs: Vec<_> = DESIGNS.iter().flat_map(|design| study.specs(design, rate, Mix::PAPER)).collect();
+        let outcomes = study.run_all(&specs)?;
         let stealing_us = outcomes[0].latency_us.large.percentile.value;
         let named = DESIGNS.iter().zip(&outcomes).filter(|(_, outcome)| keeps_up(outcome));
-        rows.extend(named.map(|((name, _), outcome)| row(name, outcome, stealing_us)));
+        rows.extend(named.map(|(design, outcome)| row(design.name, outcome, stealing_us)));
     }
     let title = study.title("default workload, but 0.2 ns a byte and 100 Gbit/s");
     Ok(Table { title, columns: vec!["design", "Mops", "large p99 us", "small p99 us", "penalty"], rows })

@@ -45,13 +45,12 @@ pub(super) fn figure_8(study: &Study<'_>) -> Result<Table> {
 }
 
 fn row(reply_percent: f64, outcome: &Outcome) -> Vec<Cell> {
-    let busiest = outcome.workers.iter().map(|worker| worker.busy).fold(0.0, f64::max);
     let numbers = [
         reply_percent,
         outcome.achieved_rps / 1e6,
         outcome.latency_us.all.percentile.value,
         100.0 * outcome.link_busy,
-        100.0 * busiest,
+        100.0 * outcome.busiest(),
     ];
     numbers.map(Cell::Number).to_vec()
 }

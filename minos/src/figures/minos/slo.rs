@@ -1,7 +1,7 @@
 //! Figures 6 and 7: throughput within a limit on the 99th percentile (Minos §6.3).
 
 use anyhow::Result;
-use minos_sim::dispatch::{Mix, Spec, throughput_under};
+use minos_sim::dispatch::{Mix, Outcome};
 
 use super::{
     super::{
@@ -47,30 +47,19 @@ fn columns(x: &'static str) -> Vec<&'static str> {
 /// A row for each limit, mix and design but Minos.
 fn speed_ups(study: &Study<'_>, mixes: &[(f64, Mix)]) -> Result<Vec<Vec<Cell>>> {
     let mut rows = Vec::new();
-    for limit_us in study.limits_us()? {
-        for &(x, mix) in mixes {
-            let most = study.most(mix)?;
-            let mut mops = [0.0_f64; DESIGNS.len()];
-            for (mops, (_, variants)) in mops.iter_mut().zip(DESIGNS) {
-                for &design in variants {
-                    let spec = study.spec(design, most, mix);
-                    *mops = mops.max(highest_mops(study, &spec, limit_us)?);
-                }
-            }
-            let (minos, others) = (mops[DESIGNS.len() - 1], &mops[..DESIGNS.len() - 1]);
-            rows.extend(others.iter().zip(DESIGNS).map(|(&mops, (name, _))| {
-                let speed_up = if mops > 0.0 { minos / mops } else { f64::NAN };
-                let numbers = [x, speed_up, mops, minos].map(Cell::Number);
-                [limit_us.into(), name.into()].into_iter().chain(numbers).collect()
+    for &(x, mix) in mixes {
+        for limit_us in study.limits_us()? {
+            let found = study.highest(&DESIGNS, mix, limit_us)?;
+            // Nothing where even a lone request takes longer.
+            let mops = |found: &Option<Outcome>| found.as_ref().map_or(0.0, |found| found.achieved_rps / 1e6);
+            let minos = found.last().map_or(0.0, mops);
+            let others = DESIGNS.iter().zip(&found).take(DESIGNS.len() - 1);
+            rows.extend(others.map(|(design, found)| {
+                let speed_up = if found.is_some() { minos / mops(found) } else { f64::NAN };
+                let numbers = [x, speed_up, mops(found), minos].map(Cell::Number);
+                [limit_us.into(), design.name.into()].into_iter().chain(numbers).collect()
             }));
         }
     }
     Ok(rows)
-}
-
-/// Nothing where even a lone request takes longer.
-fn highest_mops(study: &Study<'_>, spec: &Spec, limit_us: f64) -> Result<f64> {
-    let found = throughput_under(spec, limit_us)?;
-    study.bar.tick();
-    Ok(found.map_or(0.0, |outcome| outcome.achieved_rps / 1e6))
 }
