@@ -149,16 +149,7 @@ impl<M: Mode, P: Poller> Shared<M, P> {
         emit("access", &Crcw::NAME);
         emit("num_threads", &self.workers.len());
         emit("item_size_max", &config.value_bytes_max);
-        // What memcached has and Minos does without, said as where it is switched off.
-        for name in ["lru_crawler", "lru_maintainer_thread", "lru_segmented", "slab_reassign", "dump_enabled"]
-        {
-            emit(name, &"no");
-        }
-        emit("slab_automove", &0);
-        emit("auth_enabled_sasl", &"no");
-        emit("auth_enabled_ascii", &"no");
-        emit("ssl_enabled", &"no");
-        emit("track_sizes", &"no");
+        absent_settings(emit);
         emit("maxconns_fast", &"yes");
         emit("binding_protocol", &"ascii");
         emit("detail_enabled", &yes_or_no(self.prefixes.enabled().is_some()));
@@ -261,6 +252,18 @@ impl<M: Mode, P: Poller> Shared<M, P> {
             }
         }
     }
+}
+
+/// What memcached has and Minos does without, said as where it is switched off.
+fn absent_settings(emit: Emit<'_>) {
+    for name in ["lru_crawler", "lru_maintainer_thread", "lru_segmented", "slab_reassign", "dump_enabled"] {
+        emit(name, &"no");
+    }
+    emit("slab_automove", &0);
+    emit("auth_enabled_sasl", &"no");
+    emit("auth_enabled_ascii", &"no");
+    emit("ssl_enabled", &"no");
+    emit("track_sizes", &"no");
 }
 
 fn yes_or_no(is_so: bool) -> &'static str {
