@@ -22,6 +22,7 @@ create_exception!(
 create_exception!(minos, TooLarge, Error, "The value is larger than the server or this client takes.");
 create_exception!(minos, NoMemory, Error, "The server has no memory for the value.");
 create_exception!(minos, NotANumber, Error, "The item to count with holds no number.");
+create_exception!(minos, Unstable, Error, "The value changes faster than it can be fetched.");
 create_exception!(minos, Busy, Error, "The server met a bound on transfers or sessions all the time.");
 
 /// The exception for an error of the client. What the caller passed is to blame for a `ValueError`.
@@ -37,6 +38,7 @@ pub(crate) fn raised(error: ClientError) -> PyErr {
         ClientError::NoMemory => NoMemory::new_err(text),
         ClientError::NotANumber => NotANumber::new_err(text),
         ClientError::Busy => Busy::new_err(text),
+        ClientError::Unstable => Unstable::new_err(text),
         _ => Error::new_err(text),
     }
 }

@@ -1,18 +1,25 @@
-//! The blocking client for Python: `minos.pyi` says what is in the module, `README.md` shows it in use.
+//! The native part of the client for Python: `package/minos` is what users see, `README.md` shows it in use.
 
 #![forbid(unsafe_code)]
 
-mod arguments;
-mod client;
 mod errors;
+mod native;
+mod value;
 
-use pyo3::prelude::*;
+use pyo3::pymodule;
 
-/// Client of Minos, a size-aware sharded key-value store.
+/// The native part of the client.
 #[pymodule]
-mod minos {
+mod _minos {
+    use pyo3::prelude::*;
+
     #[pymodule_export]
-    use crate::client::{Client, Value};
+    use crate::errors::{Busy, Error, NoMemory, NotANumber, OutcomeUnknown, TimedOut, TooLarge, Unstable};
     #[pymodule_export]
-    use crate::errors::{Busy, Error, NoMemory, NotANumber, OutcomeUnknown, TimedOut, TooLarge};
+    use crate::{native::Native, value::Value};
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
 }

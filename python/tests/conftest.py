@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 import time
 
@@ -13,15 +14,21 @@ import minos
 READY_WITHIN_S = 30.0
 
 
+def state(path: str) -> str:
+    """The state of a thread, as proc(5) has it."""
+    with open(path) as stat:
+        return stat.read().rpartition(")")[2].split()[0]
+
+
 class Server:
     """A server that ends with the test."""
 
     def __init__(self, folder, *options: str) -> None:
         program = os.environ.get("MINOS_TEST_SERVER") or shutil.which("minos")
         assert program, "name the server's program in MINOS_TEST_SERVER"
-        places = ["--native", "127.0.0.1:0", "--memcached", f"unix:{folder}/socket"]
+        places = ["--native", "127.0.0.1:0", "--memcached", f"unix:{folder}/socket-{len(os.listdir(str(folder)))}"]
         small = ["--workers", "2", "--memory", "64m", "--poll", "sleep"]
-        self.log = os.path.join(str(folder), "log")
+        self.log = os.path.join(str(folder), f"log-{len(os.listdir(str(folder)))}")
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(
                 [program, "serve", *places, *small, *options], stdout=log, stderr=log
@@ -49,6 +56,16 @@ class Server:
     def said(self) -> str:
         with open(self.log) as log:
             return log.read()
+
+    def pause(self) -> None:
+        """Stops all its threads; they have stopped when this returns."""
+        self.process.send_signal(signal.SIGSTOP)
+        tasks = f"/proc/{self.process.pid}/task"
+        while not all(state(f"{tasks}/{task}/stat") == "T" for task in os.listdir(tasks)):
+            time.sleep(0.001)
+
+    def resume(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
         self.process.kill()

@@ -1,20 +1,16 @@
 //! The clients for other languages, each against a server.
 
-use std::{
-    env,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{path::Path, process::Command};
 
 use crate::{
-    command::{Totals, cargo, root, run, run_tests},
+    command::{Totals, cargo, root, run, run_tests, target},
     setup,
     suites::checked,
 };
 
 /// What the tests of the client for Python import; hashes for a client that is written in Python itself.
-const PYTHON_PACKAGES: [&str; 3] = ["pytest", "xxhash", "blake3"];
-const PYTHON_IMPORTS: &str = "import pytest, xxhash, blake3";
+const PYTHON_PACKAGES: [&str; 4] = ["pytest", "xxhash", "blake3", "mypy"];
+const PYTHON_IMPORTS: &str = "import pytest, xxhash, blake3, mypy";
 
 /// All of them.
 pub(crate) fn test(totals: &mut Totals) -> anyhow::Result<()> {
@@ -49,10 +45,4 @@ fn python_in(folder: &Path) -> anyhow::Result<()> {
     tests.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "python"]).current_dir(root());
     tests.env("PYTHONDONTWRITEBYTECODE", "1");
     run(tests.env("MINOS_TEST_SERVER", target().join("debug/minos")))
-}
-
-/// Where cargo puts what it builds.
-fn target() -> PathBuf {
-    let named = env::var_os("CARGO_TARGET_DIR");
-    root().join(named.as_deref().map_or(Path::new("target"), Path::new))
 }

@@ -1,7 +1,7 @@
 //! Running programs and counting tests.
 
 use std::{
-    fmt,
+    env, fmt,
     io::{self, BufRead, BufReader},
     mem,
     path::{Path, PathBuf},
@@ -14,6 +14,12 @@ use anyhow::{Context, bail};
 pub(crate) fn root() -> PathBuf {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
     manifest.parent().unwrap_or(manifest).to_owned()
+}
+
+/// Where cargo puts what it builds.
+pub(crate) fn target() -> PathBuf {
+    let named = env::var_os("CARGO_TARGET_DIR");
+    root().join(named.as_deref().map_or(Path::new("target"), Path::new))
 }
 
 /// Cargo in the root of the workspace.

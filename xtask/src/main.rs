@@ -5,6 +5,7 @@
 mod clients;
 mod command;
 mod deny;
+mod install;
 mod instructions;
 mod measure;
 mod reproduce;
@@ -68,6 +69,8 @@ enum Task {
     Namespaces,
     /// Test the clients for C and for Python, as their users would build them
     Clients,
+    /// Install the client for C: header, shared and static library, and a file for pkg-config
+    InstallC(install::InstallOptions),
     /// Serve and drive for five seconds, and check that nothing went wrong
     Smoke,
     /// Count the instructions of the engine's operations, and compare with what is written down
@@ -133,6 +136,7 @@ fn run(task: Task, totals: &mut Totals) -> anyhow::Result<()> {
         Task::Fuzz { seconds } => suites::fuzz(seconds),
         Task::Namespaces => suites::namespaces(totals),
         Task::Clients => clients::test(totals),
+        Task::InstallC(options) => install::install(&options),
         Task::Smoke => smoke::run(),
         Task::Instructions(options) => instructions::check(&options),
         Task::Measure(options) => measure::run(&options),

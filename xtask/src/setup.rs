@@ -15,12 +15,13 @@ struct Need {
     service: Option<&'static str>,
 }
 
-const NEEDS: [Need; 9] = [
+const NEEDS: [Need; 10] = [
     Need { program: "memcached", package: "memcached", service: Some("memcached") },
     Need { program: "redis-server", package: "redis-server", service: Some("redis-server") },
     Need { program: "memccapable", package: "libmemcached-tools", service: None },
     Need { program: "python3", package: "python3", service: None },
     Need { program: "c++", package: "g++", service: None },
+    Need { program: "pkg-config", package: "pkg-config", service: None },
     Need { program: "valgrind", package: "valgrind", service: None },
     Need { program: "ip", package: "iproute2", service: None },
     Need { program: "nft", package: "nftables", service: None },

@@ -2,9 +2,9 @@
  * Stores a value and reads it again:
  *
  *     minos serve --native 127.0.0.1:11311 &
- *     cargo build --profile client -p minos-client-c
- *     cc -Iclients/c/include clients/c/examples/hello.c -Ltarget/client -lminos -o hello
- *     LD_LIBRARY_PATH=target/client ./hello 127.0.0.1:11311
+ *     cargo xtask install-c --prefix /usr/local
+ *     cc clients/c/examples/hello.c $(pkg-config --cflags --libs minos) -o hello
+ *     ./hello 127.0.0.1:11311
  */
 #include <minos.h>
 #include <stdio.h>

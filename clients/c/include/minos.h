@@ -1,7 +1,7 @@
 /*
  * Client of Minos, a size-aware sharded key-value store.
  *
- * Link with -lminos. A minos_client is one socket that the calling thread drives: it has no threads of its own.
+ * Link with -lminos, or with what `pkg-config --cflags --libs minos` says. A minos_client is one socket that the calling thread drives: it has no threads of its own.
  * It may move between threads, but two threads must not use one at the same time; give each a client of its own.
  *
  * Every call that can fail returns a minos_status: MINOS_OK; a positive number for what is no error (there is no
@@ -69,13 +69,18 @@ typedef enum minos_status {
     MINOS_IO = -16,
     /* The client has ended. */
     MINOS_CLOSED = -17,
-    /* A pointer is NULL that must not be, or a text is no UTF-8. */
+    /* A pointer is NULL that must not be, a text is no UTF-8, or a verb is none. */
     MINOS_ARGUMENT = -18,
     /* The library failed, which is a defect of it. The client can only be closed. */
     MINOS_PANIC = -19,
     /* An error that has no name here. */
-    MINOS_OTHER = -20
+    MINOS_OTHER = -20,
+    /* As many operations as may be have not ended. */
+    MINOS_FULL = -21
 } minos_status;
+
+/* The library's version, "MAJOR.MINOR.PATCH", valid for ever. Its soname has the major one. */
+const char *minos_version(void);
 
 /* A few words about a status, valid for ever. */
 const char *minos_status_text(int status);
@@ -121,15 +126,30 @@ typedef struct minos_client minos_client;
 
 /*
  * Makes a client of the server at "minos://HOST:PORT" or "HOST:PORT", which must answer within the time-out.
+ * Several addresses, with commas between them, name servers of the same items, or caches that stand in for each other:
+ * when one is stopping or silent, the client goes to the next.
  * options may be NULL. *client becomes NULL where it fails.
  */
 minos_status minos_connect(const char *address, const minos_options *options, minos_client **client);
 
-/* NULL is let be. */
+/* As minos_connect, but nothing is sent, and so nothing is waited for but the name of a host. */
+minos_status minos_open(const char *address, const minos_options *options, minos_client **client);
+
+/* NULL is let be. What was started and has not ended is forgotten; the server may execute it or not. */
 void minos_close(minos_client *client);
 
 /* How long the server takes to answer, in nanoseconds; round_trip_ns may be NULL. */
 minos_status minos_ping(minos_client *client, uint64_t *round_trip_ns);
+
+/* How long each call and operation may take from now on, in milliseconds; 0 is what the options said. */
+minos_status minos_timeout_ms(minos_client *client, uint64_t timeout_ms);
+
+/*
+ * What was counted since the client was made: "submitted", "completed", "datagrams_sent", "datagrams_received", "lost",
+ * "restarts", "drains" (times that a server said that it is stopping), "failovers" (times that the client went to another
+ * server) and more. MINOS_NOT_FOUND if there is no counter of that name.
+ */
+minos_status minos_counter(minos_client *client, const char *name, uint64_t *count);
 
 /* ---- Values ---- */
 
@@ -202,6 +222,9 @@ minos_status minos_incr_or_create(minos_client *client, const void *key, size_t 
 minos_status minos_decr_or_create(minos_client *client, const void *key, size_t key_length, uint64_t by,
                                   uint64_t initial, int32_t exptime, uint64_t *number);
 
+/* Drops all items of the server, now if exptime is 0 or less, otherwise then. */
+minos_status minos_flush_all(minos_client *client, int32_t exptime);
+
 /* Lines "name value", each with its end, about the server: of group, or the general ones if that is NULL. */
 minos_status minos_stats(minos_client *client, const char *group, minos_value *lines);
 
@@ -232,6 +255,90 @@ minos_status minos_put_many(minos_client *client, const minos_item *items, size_
 
 /* Deletes count items. What it returns, and statuses, are as above. */
 minos_status minos_delete_many(minos_client *client, const minos_key *keys, size_t count, minos_status *statuses);
+
+/* ---- Event loops: none of these functions waits ---- */
+
+/* What can be started. Numbers do not change. */
+typedef enum minos_verb {
+    MINOS_VERB_GET = 1,
+    MINOS_VERB_GET_AND_TOUCH = 2,
+    MINOS_VERB_PUT = 3,
+    MINOS_VERB_ADD = 4,
+    MINOS_VERB_REPLACE = 5,
+    MINOS_VERB_APPEND = 6,
+    MINOS_VERB_PREPEND = 7,
+    MINOS_VERB_COMPARE_AND_SWAP = 8,
+    MINOS_VERB_DELETE = 9,
+    MINOS_VERB_TOUCH = 10,
+    MINOS_VERB_INCR = 11,
+    MINOS_VERB_DECR = 12,
+    MINOS_VERB_PING = 13,
+    MINOS_VERB_FLUSH_ALL = 14
+} minos_verb;
+
+/* An operation to be started. What the verb does not need is zero. */
+typedef struct minos_request {
+    /* A minos_verb. */
+    int verb;
+    minos_key key;
+    const void *value;
+    size_t value_length;
+    int32_t exptime;
+    uint32_t flags;
+    /* The CAS unique to compare with, or the number to count by. */
+    uint64_t operand;
+    /* The number that a counter is made with where there is none; NULL leaves it missing. */
+    const uint64_t *initial;
+    /* How long it may take, in milliseconds; 0 is what the client says. */
+    uint64_t timeout_ms;
+    /* Anything; given back with the completion. */
+    void *context;
+} minos_request;
+
+/* An operation that has ended. */
+typedef struct minos_completion {
+    /* That of the request. */
+    void *context;
+    /* How it ended. About an error minos_error_text says more, until the next call. */
+    minos_status status;
+    /* What was read, to be given back with minos_value_free; otherwise empty. */
+    minos_value value;
+    /* The item's CAS unique, where there is one. */
+    uint64_t cas;
+    /* The number that was counted to. */
+    uint64_t number;
+} minos_completion;
+
+/*
+ * A loop starts operations, calls minos_step, and takes what has ended by minos_next until that says MINOS_NOT_FOUND. When
+ * there is nothing more to start, or no room, it waits until minos_descriptor is readable or minos_wait_ms are over, to
+ * begin again: examples/loop.c does so with poll(2). Operations that are started before one minos_step share datagrams. In which order
+ * they are executed, and end, is not said. Calls that wait may be made as well; they leave what was started alone.
+ */
+
+/* Starts an operation; nothing is sent before minos_step. MINOS_FULL, and nothing is started, if 4096 have not ended. */
+minos_status minos_start(minos_client *client, const minos_request *request);
+
+/* Sends what there is to send and takes in what has arrived. An error means that the client can only be closed. */
+minos_status minos_step(minos_client *client);
+
+/*
+ * Hands out an operation that has ended: MINOS_OK, also if the operation failed, or MINOS_NOT_FOUND if there is none.
+ * *completion is only written where MINOS_OK is returned.
+ */
+minos_status minos_next(minos_client *client, minos_completion *completion);
+
+/*
+ * The socket, for poll, epoll and the like; to be watched for reading, and neither read nor closed. It stays the same
+ * until minos_close. -1 if client is NULL.
+ */
+int minos_descriptor(const minos_client *client);
+
+/*
+ * How long to wait for the socket at most, in milliseconds, as poll(2) takes it: -1 if nothing is under way. Ask anew after
+ * each minos_start and minos_step.
+ */
+int minos_wait_ms(const minos_client *client);
 
 #ifdef __cplusplus
 }

@@ -326,6 +326,17 @@ pub unsafe extern "C" fn minos_decr_or_create(
     unsafe { count(client, Verb::Decr, (key, key_length), by, (Some(initial), exptime), number) }
 }
 
+/// Drops all items.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn minos_flush_all(client: *mut Client, exptime: i32) -> Status {
+    let request = || Ok(Request { ttl: exptime, ..Request::new(Verb::Flush, "") });
+    // SAFETY: the same contract.
+    unsafe { call(client, request, drop) }
+}
+
 /// Lines about the server, which the caller gets.
 ///
 /// # Safety

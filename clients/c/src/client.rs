@@ -1,8 +1,12 @@
 //! Clients: made, used, closed.
 
-use std::{ffi::c_char, ptr};
+use std::{
+    collections::HashMap,
+    ffi::{c_char, c_void},
+    ptr,
+};
 
-use minos_client::{Outcome, Request, blocking};
+use minos_client::{Config, Error, Outcome, Request, blocking, core::OpId};
 
 use crate::{
     Options, Status,
@@ -13,7 +17,9 @@ use crate::{
 /// A client: `minos_client` of the header, which does not say what is in it.
 #[derive(Debug)]
 pub struct Client {
-    inner: blocking::Client,
+    pub(crate) inner: blocking::Client,
+    /// What the caller wants back with each operation that was started.
+    pub(crate) contexts: HashMap<OpId, *mut c_void>,
     /// A call is under way; if that is seen by the next one, it panicked.
     is_busy: bool,
 }
@@ -29,6 +35,34 @@ pub unsafe extern "C" fn minos_connect(
     options: *const Options,
     client: *mut *mut Client,
 ) -> Status {
+    // SAFETY: the same contract.
+    unsafe { make(address, options, client, blocking::Client::connect) }
+}
+
+/// As [`minos_connect`], but nothing is sent before the first call.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn minos_open(
+    address: *const c_char,
+    options: *const Options,
+    client: *mut *mut Client,
+) -> Status {
+    // SAFETY: the same contract.
+    unsafe { make(address, options, client, blocking::Client::open) }
+}
+
+/// Hands a client to the caller.
+///
+/// # Safety
+/// As [`minos_connect`].
+unsafe fn make(
+    address: *const c_char,
+    options: *const Options,
+    client: *mut *mut Client,
+    begin: fn(&str, Config) -> Result<blocking::Client, Error>,
+) -> Status {
     guarded(|| {
         if client.is_null() {
             return Err(Failure::Argument("client"));
@@ -38,9 +72,10 @@ pub unsafe extern "C" fn minos_connect(
         // SAFETY: the caller lends a C string, and options or NULL.
         let (address, options) = unsafe { (text(address, "address")?, options.as_ref()) };
         let config = options.map(|options| options.config.clone()).unwrap_or_default();
-        let inner = blocking::Client::connect(address, config)?;
+        let inner = begin(address, config)?;
+        let made = Client { inner, contexts: HashMap::new(), is_busy: false };
         // SAFETY: as above.
-        unsafe { write(client, Box::into_raw(Box::new(Client { inner, is_busy: false }))) };
+        unsafe { write(client, Box::into_raw(Box::new(made))) };
         Ok(Status::Ok)
     })
 }
@@ -68,13 +103,25 @@ pub(crate) unsafe fn with_client(
     client: *mut Client,
     body: impl FnOnce(&mut blocking::Client) -> Result<Status, Failure>,
 ) -> Status {
+    // SAFETY: the same contract.
+    unsafe { with_whole(client, |client| body(&mut client.inner)) }
+}
+
+/// As [`with_client`], for what concerns operations that were started.
+///
+/// # Safety
+/// As [`with_client`].
+pub(crate) unsafe fn with_whole(
+    client: *mut Client,
+    body: impl FnOnce(&mut Client) -> Result<Status, Failure>,
+) -> Status {
     guarded(|| {
         // SAFETY: the caller's promise.
         let client = unsafe { client.as_mut() }.ok_or(Failure::Argument("client"))?;
         if std::mem::replace(&mut client.is_busy, true) {
             return Err(Failure::Broken);
         }
-        let result = body(&mut client.inner);
+        let result = body(client);
         client.is_busy = false;
         result
     })

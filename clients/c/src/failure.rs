@@ -22,6 +22,8 @@ pub(crate) enum Failure {
     Client(Error),
     /// This argument is NULL, or no UTF-8.
     Argument(&'static str),
+    /// As many operations as may be have not ended.
+    Full,
     /// A call with this client panicked before.
     Broken,
 }
@@ -38,8 +40,9 @@ impl Failure {
         match self {
             Self::Client(error) => note(Status::from(error), error.to_string()),
             Self::Argument(name) => {
-                note(Status::Argument, format!("the argument {name} is NULL or no UTF-8"))
+                note(Status::Argument, format!("the argument {name} is NULL, no UTF-8, or not known"))
             }
+            Self::Full => note(Status::Full, "as many operations as may be have not ended".to_owned()),
             Self::Broken => note(Status::Panic, "an earlier call with this client failed".to_owned()),
         }
     }

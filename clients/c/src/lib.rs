@@ -11,6 +11,7 @@ mod many;
 mod memory;
 mod options;
 mod status;
+mod steps;
 
 pub use calls::*;
 pub use client::*;
@@ -19,3 +20,4 @@ pub use many::*;
 pub use memory::{Item, Key, OwnedValue, minos_value_free};
 pub use options::*;
 pub use status::{Status, minos_status_text};
+pub use steps::*;

@@ -50,17 +50,19 @@ pub enum Status {
     Io = -16,
     /// The client has ended.
     Closed = -17,
-    /// A pointer is NULL that must not be, or a text is no UTF-8.
+    /// A pointer is NULL that must not be, a text is no UTF-8, or a number means nothing.
     Argument = -18,
     /// The library failed: a defect. The client can only be closed.
     Panic = -19,
     /// An error that this version of the header does not name.
     Other = -20,
+    /// As many operations as may be have not ended.
+    Full = -21,
 }
 
 impl Status {
     /// All, in the order of the header.
-    pub(crate) const ALL: [Self; 24] = [
+    pub(crate) const ALL: [Self; 25] = [
         Self::Ok,
         Self::NotFound,
         Self::Exists,
@@ -85,6 +87,7 @@ impl Status {
         Self::Argument,
         Self::Panic,
         Self::Other,
+        Self::Full,
     ];
 
     /// A few words that fit every call that ends so.
@@ -114,6 +117,7 @@ impl Status {
             Self::Argument => c"an argument is NULL or no UTF-8",
             Self::Panic => c"the library failed",
             Self::Other => c"another error",
+            Self::Full => c"as many operations as may be have not ended",
         }
     }
 }

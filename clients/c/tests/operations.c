@@ -162,6 +162,9 @@ int main(int argc, char **argv) {
     check_numbers(client);
     check_large(client);
     check_many(client);
+    CHECK(minos_flush_all(client, 100) == MINOS_OK && minos_get(client, KEY("text"), &lines) == MINOS_OK);
+    minos_value_free(&lines);
+    CHECK(minos_flush_all(client, 0) == MINOS_OK && minos_get(client, KEY("text"), &lines) == MINOS_NOT_FOUND);
     check_arguments(client);
     check_options();
     minos_close(client);

@@ -12,21 +12,29 @@ use tempfile::TempDir;
 
 const SECRET: &str = "7:00112233445566778899aabbccddeeff0123456789abcdeffedcba9876543210";
 
-/// What the system's libraries are that Rust's standard library needs.
-const STATIC_NEEDS: [&str; 3] = ["-lpthread", "-ldl", "-lm"];
-
 fn folder() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The folder with `minos`, `libminos.so` and `libminos.a`, all of which are built first.
+/// The folder with `minos`, `xtask`, `libminos.so` and `libminos.a`, all of which are built first.
 fn built() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
         let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut build = Command::new(cargo);
         // All packages and a test, so that dependencies have the features that `cargo test --workspace` gave them.
-        build.args(["build", "-q", "--workspace", "--lib", "--bin", "minos", "--test", "programs"]);
+        build.args([
+            "build",
+            "-q",
+            "--workspace",
+            "--lib",
+            "--bin",
+            "minos",
+            "--bin",
+            "xtask",
+            "--test",
+            "programs",
+        ]);
         build.current_dir(folder());
         // The tests lie in target/debug/deps, or where there is another target folder, in its debug/deps.
         let tests = env::current_exe().unwrap();
@@ -35,6 +43,25 @@ fn built() -> &'static Path {
         assert!(build.status().unwrap().success());
         built
     })
+}
+
+/// What `cargo xtask install-c` makes of the libraries.
+fn installed() -> &'static Path {
+    static INSTALLED: OnceLock<PathBuf> = OnceLock::new();
+    INSTALLED.get_or_init(|| {
+        let prefix = built().join("client-c");
+        let mut install = Command::new(built().join("xtask"));
+        install.args(["install-c", "--prefix"]).arg(&prefix).arg("--libraries").arg(built());
+        succeed(&mut install);
+        prefix
+    })
+}
+
+/// Words of the compiler's command line, as users of the installed library get them.
+fn flags(wanted: &[&str]) -> Vec<String> {
+    let mut config = Command::new("pkg-config");
+    config.args(wanted).arg("minos").env("PKG_CONFIG_PATH", installed().join("lib/pkgconfig"));
+    succeed(&mut config).split_whitespace().map(str::to_owned).collect()
 }
 
 /// A server of the native protocol, and its address.
@@ -56,11 +83,14 @@ enum Library {
 /// Builds `source` into `out` with all warnings.
 fn compile(compiler: &str, source: &str, out: &Path, library: Library) {
     let mut command = Command::new(compiler);
-    command.args(["-Wall", "-Wextra", "-Werror", "-g", "-I"]).arg(folder().join("include"));
+    command.args(["-Wall", "-Wextra", "-Werror", "-g"]).args(flags(&["--cflags"]));
     command.arg(folder().join(source)).arg("-o").arg(out);
     match library {
-        Library::Shared => command.arg("-L").arg(built()).arg("-lminos"),
-        Library::Static => command.arg(built().join("libminos.a")).args(STATIC_NEEDS),
+        Library::Shared => command.args(flags(&["--libs"])),
+        Library::Static => {
+            let needed = flags(&["--libs", "--static"]).into_iter().filter(|flag| flag != "-lminos");
+            command.arg(installed().join("lib/libminos.a")).args(needed)
+        }
     };
     succeed(&mut command);
 }
@@ -79,7 +109,11 @@ fn run(source: &str, library: Library, arguments: &[&str]) -> String {
     let folder = TempDir::new().unwrap();
     let program = folder.path().join("program");
     compile("cc", source, &program, library);
-    succeed(Command::new(program).args(arguments).env("LD_LIBRARY_PATH", built()))
+    succeed(Command::new(program).args(arguments).env("LD_LIBRARY_PATH", libraries()))
+}
+
+fn libraries() -> PathBuf {
+    installed().join("lib")
 }
 
 #[test]
@@ -105,7 +139,7 @@ fn a_check_that_fails_is_noticed() {
     let program = folder.path().join("program");
     compile("cc", "tests/operations.c", &program, Library::Shared);
     let mut wrong = Command::new(program);
-    let output = wrong.args([&address, SECRET]).env("LD_LIBRARY_PATH", built()).output().unwrap();
+    let output = wrong.args([&address, SECRET]).env("LD_LIBRARY_PATH", libraries()).output().unwrap();
     assert!(!output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("minos_connect"), "{output:?}");
 }
@@ -114,6 +148,36 @@ fn a_check_that_fails_is_noticed() {
 fn the_example_says_hello() {
     let (_server, address) = server(&[]);
     assert_eq!(run("examples/hello.c", Library::Shared, &[&address]), "hello\n");
+}
+
+#[test]
+fn a_loop_drives_operations() {
+    let (_server, address) = server(&[]);
+    assert_eq!(run("tests/steps.c", Library::Shared, &[&address]), "all is well\n");
+    assert_eq!(run("examples/loop.c", Library::Shared, &[&address]), "1000 visits\n");
+}
+
+/// So that a program runs with a library that is replaced by a later one of the same major version.
+#[test]
+fn programs_ask_for_the_library_by_its_soname() {
+    let (_server, address) = server(&[]);
+    let folder = TempDir::new().unwrap();
+    let program = folder.path().join("program");
+    compile("cc", "examples/hello.c", &program, Library::Shared);
+    std::fs::copy(libraries().join("libminos.so"), folder.path().join("libminos.so.0")).unwrap();
+    let mut hello = Command::new(program);
+    assert_eq!(succeed(hello.arg(address).env("LD_LIBRARY_PATH", folder.path())), "hello\n");
+}
+
+#[test]
+fn a_package_is_installed_under_another_root() {
+    let root = TempDir::new().unwrap();
+    let mut install = Command::new(built().join("xtask"));
+    install.args(["install-c", "--prefix", "/usr", "--destdir"]).arg(root.path());
+    succeed(install.arg("--libraries").arg(built()));
+    let config = std::fs::read_to_string(root.path().join("usr/lib/pkgconfig/minos.pc")).unwrap();
+    assert!(config.starts_with("prefix=/usr\n") && !config.contains('@'), "{config}");
+    assert_eq!(flags(&["--modversion"]), [env!("CARGO_PKG_VERSION")]);
 }
 
 #[test]

@@ -37,6 +37,8 @@ pub struct Client {
     timeout: Option<Duration>,
     /// Operations that were started and have ended, until they are taken.
     ended: VecDeque<Completion>,
+    /// Something was started that no step has sent yet.
+    has_unsent: bool,
 }
 
 impl Client {
@@ -59,7 +61,12 @@ impl Client {
     /// # Errors
     /// [`Error::Address`], [`Error::Option`], [`Error::Io`].
     pub fn open(address: &str, config: Config) -> Result<Self, Error> {
-        Ok(Self { wire: Wire::open(&parse_all(address)?, config)?, timeout: None, ended: VecDeque::new() })
+        Ok(Self {
+            wire: Wire::open(&parse_all(address)?, config)?,
+            timeout: None,
+            ended: VecDeque::new(),
+            has_unsent: false,
+        })
     }
 
     /// How long the server takes to answer.

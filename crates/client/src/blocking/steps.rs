@@ -21,6 +21,7 @@ impl Client {
             return Err(Full(request));
         }
         let now_ns = self.wire.now_ns();
+        self.has_unsent = true;
         self.wire.core.submit(request.timeout_or(self.timeout), now_ns)
     }
 
@@ -29,6 +30,7 @@ impl Client {
     /// # Errors
     /// [`Error::Io`]: the socket is of no use any more.
     pub fn step(&mut self) -> Result<(), Error> {
+        self.has_unsent = false;
         self.wire.core.flush();
         self.wire.flush();
         if self.wire.drain()? {
@@ -47,7 +49,7 @@ impl Client {
 
     /// How long until there is something to do even if nothing arrives; `None` if there is nothing.
     pub fn until_next(&self) -> Option<Duration> {
-        if self.ended.is_empty() { self.wire.until_next() } else { Some(Duration::ZERO) }
+        if self.has_unsent || !self.ended.is_empty() { Some(Duration::ZERO) } else { self.wire.until_next() }
     }
 }
 

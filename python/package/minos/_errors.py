@@ -1,0 +1,22 @@
+"""Errors that are more than a text."""
+
+from typing import Dict, Mapping, Union
+
+from ._minos import Error
+
+_Name = Union[bytes, str]
+
+
+class Partial(Error):
+    """Some of many operations failed; the others were done all the same."""
+
+    found: Dict[_Name, bytes]
+    """What get_many has read."""
+    failed: Dict[_Name, Exception]
+    """What went wrong with each key that failed."""
+
+    def __init__(self, found: Mapping[_Name, bytes], failed: Mapping[_Name, Exception]) -> None:
+        first = next(iter(failed.values()), None)
+        super().__init__(f"{len(failed)} of the keys failed, the first because: {first}")
+        self.found = dict(found)
+        self.failed = dict(failed)

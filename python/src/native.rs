@@ -1,0 +1,177 @@
+//! The class `Native`, on which both clients of the package are built.
+
+use std::{
+    collections::BTreeMap,
+    os::fd::{AsFd, AsRawFd},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use minos_client::{
+    Config, Error as ClientError, OnceFor, Outcome, Request, Verb,
+    blocking,
+    core::{Completion, OpId},
+};
+use pyo3::{
+    exceptions::PyValueError,
+    prelude::*,
+    pybacked::{PyBackedBytes, PyBackedStr},
+    types::{PyBool, PyBytes},
+};
+
+use crate::{errors::raised, value::Value};
+
+/// Verb, key, value, exptime, flags, operand, initial number, time-out in seconds.
+type Wanted = (PyBackedStr, PyBackedBytes, PyBackedBytes, i32, u32, u64, Option<u64>, Option<f64>);
+
+/// A client that has sent nothing yet.
+#[pyclass(frozen, module = "minos._minos")]
+pub(crate) struct Native {
+    /// None once it is closed.
+    inner: Mutex<Option<blocking::Client>>,
+    fileno: i32,
+}
+
+impl Native {
+    /// Runs `body` with the client while other threads of Python run.
+    fn with<T: Send>(
+        &self,
+        py: Python<'_>,
+        body: impl FnOnce(&mut blocking::Client) -> Result<T, ClientError> + Send,
+    ) -> PyResult<T> {
+        py.detach(|| self.lock().as_mut().map_or(Err(ClientError::Closed), body)).map_err(raised)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<blocking::Client>> {
+        // A call that panicked leaves a client that nobody should use; taking it out says so to the next one.
+        self.inner.lock().unwrap_or_else(|poisoned: PoisonError<_>| {
+            let mut guard = poisoned.into_inner();
+            *guard = None;
+            guard
+        })
+    }
+}
+
+#[pymethods]
+impl Native {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        address: &str,
+        timeout: f64,
+        secret: Option<PyBackedBytes>,
+        value_bytes_max: Option<u64>,
+        datagram_bytes_max: Option<usize>,
+        in_flight_max: Option<usize>,
+        all_writes_once: bool,
+    ) -> PyResult<Self> {
+        let once_for = if all_writes_once { OnceFor::AllWrites } else { OnceFor::NotIdempotent };
+        let mut config = Config::new().timeout(Duration::from_secs_f64(timeout)).once_for(once_for);
+        if let Some(secret) = &secret {
+            config = config.secret_text(secret).map_err(raised)?;
+        }
+        if let Some(bytes) = value_bytes_max {
+            config = config.value_bytes_max(bytes);
+        }
+        if let Some(bytes) = datagram_bytes_max {
+            config = config.datagram_bytes_max(bytes);
+        }
+        if let Some(datagrams) = in_flight_max {
+            config = config.in_flight_max(datagrams);
+        }
+        let client = py.detach(|| blocking::Client::open(address, config)).map_err(raised)?;
+        let fileno = client.as_fd().as_raw_fd();
+        Ok(Self { inner: Mutex::new(Some(client)), fileno })
+    }
+
+    /// Runs operations to their end. What comes of them stands in their order, errors included.
+    fn call(&self, py: Python<'_>, requests: Vec<Wanted>) -> PyResult<Vec<Py<PyAny>>> {
+        let requests = requests.into_iter().map(request).collect::<PyResult<Vec<_>>>()?;
+        let results = self.with(py, |client| Ok(client.call_many(requests)))?;
+        results.into_iter().map(|result| shown(py, result)).collect()
+    }
+
+    /// Starts an operation, if there is room, and returns its number.
+    #[pyo3(name = "start")]
+    fn begin(&self, py: Python<'_>, request: Wanted) -> PyResult<Option<u32>> {
+        let request = self::request(request)?;
+        self.with(py, |client| Ok(client.start(request).ok().map(OpId::number)))
+    }
+
+    /// Sends and takes in what there is. Returns the numbers and results of what has ended.
+    fn step(&self, py: Python<'_>) -> PyResult<Vec<(u32, Py<PyAny>)>> {
+        let ended: Vec<Completion> = self.with(py, |client| {
+            client.step()?;
+            Ok(std::iter::from_fn(|| client.take_ended()).collect())
+        })?;
+        ended.into_iter().map(|it| Ok((it.id.number(), shown(py, it.result)?))).collect()
+    }
+
+    /// Seconds until step has something to do even if nothing arrives.
+    fn until_next(&self, py: Python<'_>) -> PyResult<Option<f64>> {
+        let next = self.with(py, |client| Ok(client.until_next()))?;
+        Ok(next.map(|next| next.as_secs_f64()))
+    }
+
+    /// The socket, to be watched.
+    fn fileno(&self) -> i32 {
+        self.fileno
+    }
+
+    /// The server that is used now.
+    fn server(&self, py: Python<'_>) -> PyResult<String> {
+        self.with(py, |client| Ok(client.server().to_string()))
+    }
+
+    /// What was counted so far.
+    fn counters(&self, py: Python<'_>) -> PyResult<BTreeMap<&'static str, u64>> {
+        self.with(py, |client| Ok(client.counters().all().into_iter().collect()))
+    }
+
+    /// Ends the client.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| *self.lock() = None);
+    }
+}
+
+/// An operation. Who calls has looked at the numbers.
+fn request((verb, key, value, ttl, flags, operand, initial, timeout): Wanted) -> PyResult<Request> {
+    let request = Request::new(verb_of(&verb)?, &*key).value(&*value);
+    let timeout = timeout.map(Duration::from_secs_f64);
+    Ok(Request { ttl, flags, operand, initial, timeout, ..request })
+}
+
+fn verb_of(name: &str) -> PyResult<Verb> {
+    Ok(match name {
+        "get" => Verb::Get,
+        "ping" => Verb::Ping,
+        "put" => Verb::Put,
+        "add" => Verb::Add,
+        "replace" => Verb::Replace,
+        "append" => Verb::Append,
+        "prepend" => Verb::Prepend,
+        "compare" => Verb::Compare,
+        "delete" => Verb::Delete,
+        "touch" => Verb::Touch,
+        "get_and_touch" => Verb::GetTouch,
+        "incr" => Verb::Incr,
+        "decr" => Verb::Decr,
+        "stats" => Verb::Stats,
+        "flush" => Verb::Flush,
+        _ => return Err(PyValueError::new_err("there is no such operation")),
+    })
+}
+
+/// What came of an operation, as Python sees it.
+fn shown(py: Python<'_>, result: Result<Outcome, ClientError>) -> PyResult<Py<PyAny>> {
+    Ok(match result {
+        Err(error) => raised(error).into_value(py).into_any(),
+        Ok(Outcome::Missing) => py.None(),
+        Ok(Outcome::Exists | Outcome::NotStored) => PyBool::new(py, false).to_owned().into_any().unbind(),
+        Ok(Outcome::Done { cas: number } | Outcome::Number { number, .. }) => {
+            number.into_pyobject(py)?.into_any().unbind()
+        }
+        Ok(Outcome::Text(lines)) => PyBytes::new(py, &lines).into_any().unbind(),
+        Ok(Outcome::Value(value)) => Value::new(py, value).into_pyobject(py)?.into_any().unbind(),
+    })
+}

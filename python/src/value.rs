@@ -1,0 +1,29 @@
+//! The class `Value`.
+
+use pyo3::{prelude::*, types::PyBytes};
+
+/// A value and what the server keeps with it.
+#[pyclass(frozen, get_all, module = "minos")]
+pub(crate) struct Value {
+    /// The value.
+    bytes: Py<PyBytes>,
+    /// What the client that stored it keeps with it.
+    flags: u32,
+    /// Changes with each store of the item; for Client.cas.
+    cas: u64,
+}
+
+#[pymethods]
+impl Value {
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let bytes = self.bytes.bind(py).repr()?;
+        Ok(format!("Value(bytes={bytes}, flags={}, cas={})", self.flags, self.cas))
+    }
+}
+
+impl Value {
+    pub(crate) fn new(py: Python<'_>, value: minos_client::Value) -> Self {
+        let bytes = PyBytes::new(py, &value.bytes).unbind();
+        Self { bytes, flags: value.flags, cas: value.cas }
+    }
+}
