@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Spare buckets that are taken from the heap at once, while it has so many; then fewer.
 const SPARES_AT_ONCE: [u64; 3] = [64, 8, 1];
 
-/// Buckets of a chain that are walked before another look at its version.
+/// Buckets of a chain that are walked without a look at its version.
 ///
 /// A walk that races with a split may wander over spare buckets of other chains; this ends it.
 pub(crate) const WALK_BUCKETS: usize = 64;
@@ -31,10 +31,12 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    #[inline]
     pub(crate) fn slot(&self, region: &Region) -> Slot {
         Slot(self.cell(region).load(Relaxed))
     }
 
+    #[inline]
     pub(crate) fn cell<'a>(&self, region: &'a Region) -> &'a AtomicU64 {
         &region.words(self.bucket, BUCKET_WORDS)[self.word]
     }
@@ -47,16 +49,19 @@ pub(crate) fn following(first_word: u64) -> Option<Offset> {
     (line != 0).then(|| Offset::from_words(line * BUCKET_WORDS as u64))
 }
 
+#[inline]
 fn line_of(bucket: Option<Offset>) -> u32 {
     bucket.map_or(0, |bucket| (bucket.words() / BUCKET_WORDS as u64) as u32)
 }
 
 /// The buckets of a chain.
+#[inline]
 pub(crate) fn buckets(region: &Region, head: Offset) -> impl Iterator<Item = Offset> {
     std::iter::successors(Some(head), |&bucket| following(region.word(bucket).load(Relaxed)))
 }
 
 /// The places of all slots in use.
+#[inline]
 pub(crate) fn places(region: &Region, head: Offset) -> impl Iterator<Item = Place> {
     buckets(region, head)
         .flat_map(move |bucket| (1..=SLOTS).map(move |word| Place { head, bucket, word }))
@@ -71,8 +76,26 @@ pub(crate) fn vacant(region: &Region, head: Offset, bucket: Offset) -> Option<Pl
 }
 
 /// Puts another item into a slot.
+#[inline]
 pub(crate) fn replace<A: Access>(region: &Region, place: Place, slot: Slot) {
-    versions::write::<A>(region.word(place.head), || place.cell(region).store(slot.0, Relaxed));
+    let cell = place.cell(region);
+    versions::write::<A>(region.word(place.head), || cell.store(slot.0, Relaxed));
+}
+
+/// The last of [`places`], found bucket by bucket.
+#[inline]
+fn last_place(region: &Region, head: Offset) -> Option<Place> {
+    let mut last = None;
+    for bucket in buckets(region, head) {
+        let word = vacant(region, head, bucket).map_or(SLOTS, |place| place.word - 1);
+        if word > 0 {
+            last = Some(Place { head, bucket, word });
+        }
+        if word < SLOTS {
+            break;
+        }
+    }
+    last
 }
 
 /// Why a slot was not appended.
@@ -112,10 +135,11 @@ pub(crate) fn append<A: Access>(
 
 /// Takes a slot out; the last one of the chain takes its place.
 pub(crate) fn remove<A: Access>(region: &Region, index: &Index, place: Place) {
-    let Some(last) = places(region, place.head).last() else { return };
+    let Some(last) = last_place(region, place.head) else { return };
+    let (cell, last_cell) = (place.cell(region), last.cell(region));
     versions::write::<A>(region.word(place.head), || {
-        place.cell(region).store(last.slot(region).0, Relaxed);
-        last.cell(region).store(Slot::EMPTY.0, Relaxed);
+        cell.store(last_cell.load(Relaxed), Relaxed);
+        last_cell.store(Slot::EMPTY.0, Relaxed);
         if last.word == 1 && last.bucket != place.head {
             let before = buckets(region, place.head)
                 .find(|&bucket| following(region.word(bucket).load(Relaxed)) == Some(last.bucket));

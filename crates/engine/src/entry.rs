@@ -144,6 +144,8 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
         self.insert_parts(value, meta)
     }
 
+    /// A store that is not so simple.
+    #[inline(never)]
     fn insert_parts(&mut self, value: &[&[u8]], meta: ItemMeta) -> Result<u64, OutOfMemory> {
         let sizes = (self.key.len(), value.iter().map(|part| part.len() as u64).sum());
         if sizes.0 > KEY_BYTES_MAX || sizes.1 > self.writing.engine.value_bytes_max {
@@ -309,7 +311,7 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
             return None;
         }
         let body = self.words(body(found.item), state.key_bytes() + value.len());
-        let item = Inline { header, body, state };
+        let item = Inline { header, body, state, slot: found.slot };
         Some(self.writing.write_over(region.word(found.place.head), &item, value, meta, self.now))
     }
 

@@ -222,6 +222,7 @@ impl ItemState {
         self.shape & !ACCESS_MASK | FETCHED | u64::from(now) & ACCESS_MASK
     }
 
+    #[inline]
     pub(crate) fn access_age_s(&self) -> u64 {
         if self.has_whole_generation() {
             return 0;
@@ -230,6 +231,7 @@ impl ItemState {
     }
 
     /// Whether bits of the generation stand where the access time is.
+    #[inline]
     fn has_whole_generation(&self) -> bool {
         self.shape & WHOLE != 0
     }

@@ -163,17 +163,22 @@ impl<B: PositionBits> Log<B> {
     /// others, approximates LRU (MICA §4.3.1). An evicted one is not.
     #[inline]
     pub fn is_closer_to_head(&self, region: &Region, position: Position<B>) -> bool {
+        if !self.is_moving(region) {
+            return false;
+        }
         let head = self.position(region, HEAD);
-        self.is_moving(region)
-            && 2 * position.distance_from(head) < self.position(region, END).distance_from(head)
+        2 * position.distance_from(head) < self.position(region, END).distance_from(head)
     }
 
     /// Whether an entry of a log that evicts, or soon will, is in an older segment than the one that is being filled: reinserting
     /// all that is read there is LRU (MICA §4.3.1), as whole segments are evicted.
     #[inline]
     pub fn is_before_tail_segment(&self, region: &Region, position: Position<B>) -> bool {
+        if !self.is_moving(region) {
+            return false;
+        }
         let tail = self.position(region, TAIL);
-        self.is_moving(region) && tail.distance_from(position) > self.in_segment(tail)
+        tail.distance_from(position) > self.in_segment(tail)
     }
 
     /// Words that were appended since `position`: the more, the older.

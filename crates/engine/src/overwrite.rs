@@ -7,6 +7,7 @@ use crate::{
     mode::Mode,
     partition::{OutOfMemory, Writing},
     read::Candidate,
+    slot::Slot,
     store::Engine,
     versions,
 };
@@ -32,6 +33,7 @@ pub(crate) struct Inline<'a> {
     /// Key and value.
     pub(crate) body: &'a [AtomicU64],
     pub(crate) state: ItemState,
+    pub(crate) slot: Slot,
 }
 
 impl<'a, M: Mode, A: Access> Writing<'a, M, A> {
@@ -83,7 +85,8 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
             && state.is_live(self.partition.index.generation(region))
             && eq_key(body, key);
         is_same.then(|| {
-            self.write_over(candidate.version, &Inline { header, body, state }, value, &put.meta, now)
+            let item = Inline { header, body, state, slot };
+            self.write_over(candidate.version, &item, value, &put.meta, now)
         })
     }
 
@@ -101,10 +104,11 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
         let generation = self.partition.index.generation(self.region());
         let new = item.state.renewed(meta, cas, generation, now);
         versions::write::<A>(version, || {
-            copy_in(item.body, item.state.key_bytes(), value);
+            // First, so that it need not be kept while the value is copied.
             new.store_in(item.header);
+            copy_in(item.body, item.state.key_bytes(), value);
         });
-        self.partition.counts.update(&item.state, &new);
+        self.partition.counts.overwrite(item.slot);
         cas
     }
 }

@@ -154,27 +154,25 @@ impl<M: Mode, A: Access> Engine<M, A> {
         let Some(seen) = versions::begin_read::<A>(version) else { return Attempt::Disturbed };
         let mut next = following(u64::from(seen.payload()) << 32);
         loop {
-            for _ in 0..WALK_BUCKETS {
-                for word in tags::matching(bucket, hash.tag()) {
-                    let (slot, cell) = (Slot(bucket[word].load(Relaxed)), &bucket[word]);
-                    let Some(item) = M::locate(&partition.space, region, slot.link()) else { continue };
-                    let candidate = Candidate { version, seen, slot, cell, item };
-                    if let Some(state) = self.header_for(partition, &candidate, key, now) {
-                        return Attempt::Found((candidate, state));
-                    }
+            for word in tags::matching(bucket, hash.tag()) {
+                let (slot, cell) = (Slot(bucket[word].load(Relaxed)), &bucket[word]);
+                let Some(item) = M::locate(&partition.space, region, slot.link()) else { continue };
+                let candidate = Candidate { version, seen, slot, cell, item };
+                if let Some(state) = self.header_for(partition, &candidate, key, now) {
+                    return Attempt::Found((candidate, state));
                 }
-                let Some(spare) = next else {
-                    // The key may have moved to a new bucket while this one was searched.
-                    let is_sure = versions::still::<A>(version, seen) && index.buckets(region) == buckets;
-                    return if is_sure { Attempt::Missing } else { Attempt::Disturbed };
-                };
-                bucket = bucket_words(region, spare);
-                next = following(bucket[0].load(Relaxed));
             }
-            // A chain that nobody changes has an end.
+            // A chain that nobody changes has an end; a walk that races with a split may go on in other chains.
             if !versions::still::<A>(version, seen) {
                 return Attempt::Disturbed;
             }
+            let Some(spare) = next else {
+                // The key may have moved to a new bucket while this one was searched.
+                let is_sure = !A::IS_SHARED || index.buckets(region) == buckets;
+                return if is_sure { Attempt::Missing } else { Attempt::Disturbed };
+            };
+            bucket = bucket_words(region, spare);
+            next = following(bucket[0].load(Relaxed));
         }
     }
 

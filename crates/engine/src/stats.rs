@@ -5,6 +5,7 @@ use crate::{
     item::ItemState,
     mode::Mode,
     partition::Partition,
+    slot::Slot,
     store::Engine,
 };
 use minos_base::SizeClass;
@@ -25,11 +26,6 @@ impl Counter {
     #[inline]
     pub(crate) fn set(&self, count: u64) {
         self.0.store(count, Relaxed);
-    }
-
-    #[inline]
-    pub(crate) fn subtract(&self, count: u64) {
-        self.add(count.wrapping_neg());
     }
 
     #[inline]
@@ -72,14 +68,6 @@ struct ClassCounts {
     ages_s: [Counter; 2],
 }
 
-impl ClassCounts {
-    /// Adds `items` like this one; wraps round, so that it takes away as well.
-    fn add(&self, state: &ItemState, items: u64) {
-        self.items.add(items);
-        self.item_bytes.add(items.wrapping_mul(state.key_bytes() as u64 + state.value_bytes() as u64));
-    }
-}
-
 impl Default for Counts {
     fn default() -> Self {
         Self {
@@ -106,36 +94,35 @@ impl Counts {
     }
 
     /// An item was linked.
+    #[inline]
     pub(crate) fn add(&self, state: &ItemState) {
-        self.class(state).stored.add(1);
-        self.add_again(state);
+        self.count(state, 1).stored.add(1);
     }
 
-    /// An item that was counted out is linked once more.
+    /// An item was linked that was stored before.
     pub(crate) fn add_again(&self, state: &ItemState) {
-        self.items.add(1);
-        self.key_bytes.add(state.key_bytes() as u64);
-        self.value_bytes.add(state.value_bytes() as u64);
-        self.class(state).add(state, 1);
+        self.count(state, 1);
     }
 
     /// An item is no longer linked.
+    #[inline]
     pub(crate) fn remove(&self, state: &ItemState) {
-        self.items.subtract(1);
-        self.key_bytes.subtract(state.key_bytes() as u64);
-        self.value_bytes.subtract(state.value_bytes() as u64);
-        self.class(state).add(state, 1u64.wrapping_neg());
+        self.count(state, 1u64.wrapping_neg());
+    }
+
+    /// The item of this slot got another value of the same length.
+    #[inline]
+    pub(crate) fn overwrite(&self, slot: Slot) {
+        self.by_class[slot.class_index()].stored.add(1);
     }
 
     /// An item got another value in its place.
-    #[inline]
     pub(crate) fn update(&self, old: &ItemState, new: &ItemState) {
-        self.class(new).stored.add(1);
-        if old.value_bytes() != new.value_bytes() {
-            self.value_bytes.subtract(old.value_bytes() as u64);
-            self.value_bytes.add(new.value_bytes() as u64);
-            self.class(old).add(old, 1u64.wrapping_neg());
-            self.class(new).add(new, 1);
+        if old.value_bytes() == new.value_bytes() {
+            self.class(new).stored.add(1);
+        } else {
+            self.remove(old);
+            self.add(new);
         }
     }
 
@@ -179,6 +166,19 @@ impl Counts {
         (self.items(), self.key_bytes.value(), self.value_bytes.value(), by_class)
     }
 
+    /// Adds `items` like this one; wraps round, so that it takes away as well. Returns the counts of its class.
+    fn count(&self, state: &ItemState, items: u64) -> &ClassCounts {
+        let class = self.class(state);
+        let (key_bytes, value_bytes) = (state.key_bytes() as u64, state.value_bytes() as u64);
+        self.items.add(items);
+        self.key_bytes.add(items.wrapping_mul(key_bytes));
+        self.value_bytes.add(items.wrapping_mul(value_bytes));
+        class.items.add(items);
+        class.item_bytes.add(items.wrapping_mul(key_bytes + value_bytes));
+        class
+    }
+
+    #[inline]
     fn class(&self, state: &ItemState) -> &ClassCounts {
         &self.by_class[SizeClass::of(state.value_bytes() as u64).index()]
     }
