@@ -350,7 +350,7 @@ fn hellos_gain_nothing_however_long_they_are() {
         for datagram_bytes_max in [0, 512, u16::MAX] {
             let mut whole = hello(Header::of(Kind::Hello), datagram_bytes_max, None);
             assert_eq!(whole.len(), HELLO_DATAGRAM_BYTES);
-            whole[4..6].copy_from_slice(&flags.0.to_le_bytes());
+            whole[4] = flags.0;
             // Longer than it must be, too.
             whole.resize(400, 0);
             for length in (0..=whole.len()).step_by(8).chain([47, 255, 256]) {

@@ -184,7 +184,9 @@ pub(super) fn run(args: &DispatchArgs) -> Result<()> {
     let bar = ProgressBar::with_draw_target(Some(specs.len() as u64), ProgressDrawTarget::stderr_with_hz(5));
     let done = || bar.inc(1);
     let runs = match args.slo {
-        Some(slo_us) => throughput_under_all(&specs, slo_us, done),
+        Some(slo_us) => {
+            throughput_under_all(&specs, slo_us, done).map(|found| found.into_iter().flatten().collect())
+        }
         None => run_all(&specs, done),
     };
     bar.finish_and_clear();

@@ -377,19 +377,18 @@ pub fn run_all(specs: &[Spec], done: impl Fn() + Sync) -> Result<Vec<Outcome>, S
     })
 }
 
-/// [`throughput_under`] for all of `specs`, as many at a time as there are cores, leaving out those for
-/// which there is none; `done` is told of each that ends.
+/// [`throughput_under`] for all of `specs`, in their order, as many at a time as there are cores; `done` is told of each
+/// that ends.
 pub fn throughput_under_all(
     specs: &[Spec],
     slo_us: f64,
     done: impl Fn() + Sync,
-) -> Result<Vec<Outcome>, SpecError> {
-    let found = parallel::map(specs, |spec| {
+) -> Result<Vec<Option<Outcome>>, SpecError> {
+    parallel::map(specs, |spec| {
         let outcome = throughput_under(spec, slo_us);
         done();
         outcome
-    })?;
-    Ok(found.into_iter().flatten().collect())
+    })
 }
 
 /// The highest rate, at most that of `spec`, at which the percentile of all latencies stays within
