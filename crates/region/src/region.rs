@@ -207,8 +207,9 @@ impl Region {
     /// If they do not lie within the region.
     #[inline]
     pub fn settled_bytes(&self, offset: Offset, at: usize, len: usize) -> &[u8] {
-        let words = self.words(offset, (at + len).div_ceil(WORD_BYTES));
-        debug_assert!(at + len <= size_of_val(words));
+        // A sum that came round would pass for a place within.
+        let end = at.checked_add(len).expect("within the region");
+        let words = self.words(offset, end.div_ceil(WORD_BYTES));
         // SAFETY: the bytes lie within `words`, which is mapped and initialised as long as `self`
         // is borrowed; nobody writes them meanwhile, as the contract above says.
         unsafe { slice::from_raw_parts(words.as_ptr().cast::<u8>().add(at), len) }
@@ -271,5 +272,12 @@ mod tests {
     fn reading_outside_panics() {
         let region = Region::map(1 << 20, &Backing::Private).unwrap();
         region.words(Offset::from_words(region.len_words() - 1), 2);
+    }
+
+    #[test]
+    #[should_panic(expected = "within the region")]
+    fn an_end_that_comes_round_panics() {
+        let region = Region::map(1 << 20, &Backing::Private).unwrap();
+        region.settled_bytes(Offset::from_words(1), usize::MAX, 2);
     }
 }
