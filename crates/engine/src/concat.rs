@@ -5,6 +5,8 @@ use crate::{
     item::{ItemMeta, ItemState},
     mode::Mode,
     partition::OutOfMemory,
+    pinned::Pinned,
+    reservation::Reservation,
     store::Engine,
 };
 use minos_base::{KeyHash, Seconds, SizeClass};
@@ -24,6 +26,16 @@ pub enum Side {
     Back,
     /// Before it: prepend.
     Front,
+}
+
+impl Side {
+    /// The old value and the new bytes in the order in which they lie.
+    fn order<'a>(self, old: &'a [u8], extra: &'a [u8]) -> [&'a [u8]; 2] {
+        match self {
+            Self::Back => [old, extra],
+            Self::Front => [extra, old],
+        }
+    }
 }
 
 /// What is to be joined to the value of an item.
@@ -73,8 +85,7 @@ impl<M: Mode, A: AnyWriter> Engine<M, A> {
         concat: &Concat<'_>,
     ) -> Result<u64, ConcatError> {
         for _ in 0..ATTEMPTS_MAX {
-            let Some(class) = self.size_class(hash) else { break };
-            if class.max(SizeClass::of(concat.extra.len() as u64)) <= self.inline_class_max {
+            if !self.joins_large(hash, concat.extra.len() as u64) {
                 break;
             }
             if let Some(result) = self.concat_outside(hash, key, now, concat) {
@@ -92,25 +103,81 @@ impl<M: Mode, A: AnyWriter> Engine<M, A> {
         now: Seconds,
         concat: &Concat<'_>,
     ) -> Option<Result<u64, ConcatError>> {
-        let Some(old) = self.pin(hash, key, now) else { return Some(Err(ConcatError::Missing)) };
-        let value_bytes = match concat.judge(&old, self.value_bytes_max()) {
-            Ok(value_bytes) => value_bytes,
+        let mut joining = match self.begin_concat(hash, key, now, concat) {
+            Ok(joining) => joining,
             Err(error) => return Some(Err(error)),
         };
-        let mut reservation = match self.reserve(hash, key, value_bytes) {
-            Ok(reservation) => reservation,
-            Err(error) => return Some(Err(error.into())),
-        };
-        let [first, second] = concat.parts(old.value());
-        let (to_first, to_second) = reservation.value_mut().split_at_mut(first.len());
-        to_first.copy_from_slice(first);
-        to_second.copy_from_slice(second);
-        reservation.settle();
-        let mut entry = self.entry(hash, key, now);
-        let is_same = entry
-            .item()
-            .is_some_and(|item| item.cas() == old.cas() && item.value_bytes() == old.value_bytes());
-        is_same.then(|| entry.commit(reservation, concat.meta(&old)).map_err(ConcatError::from))
+        while joining.copy(concat.extra, usize::MAX) > 0 {}
+        joining.finish(self, key, now, concat)
+    }
+
+    /// Whether a join to the value of this key is of a large one, as far as that is known without a lock.
+    pub fn joins_large(&self, hash: KeyHash, extra_bytes: u64) -> bool {
+        let old = self.size_class(hash);
+        old.is_some_and(|class| class.max(SizeClass::of(extra_bytes)) > self.inline_class_max)
+    }
+
+    /// Begins a join of which the copying takes long: it is done in slices by [`Joining::copy`], without a lock.
+    ///
+    /// # Errors
+    /// There is nothing to join to, or no room.
+    pub fn begin_concat(
+        self: &Arc<Self>,
+        hash: KeyHash,
+        key: &[u8],
+        now: Seconds,
+        concat: &Concat<'_>,
+    ) -> Result<Joining<M, A>, ConcatError> {
+        let old = self.pin(hash, key, now).ok_or(ConcatError::Missing)?;
+        let value_bytes = concat.judge(&old, self.value_bytes_max())?;
+        let reservation = self.reserve(hash, key, value_bytes)?;
+        Ok(Joining { old, reservation, side: concat.side, hash, copied_bytes: 0 })
+    }
+}
+
+/// A value that is being joined: the old one, which stays as it is, and memory for the new one.
+#[derive(Debug)]
+pub struct Joining<M: Mode = crate::StoreMode, A: Access = minos_sync::Crcw> {
+    old: Pinned<M, A>,
+    reservation: Reservation<M, A>,
+    side: Side,
+    hash: KeyHash,
+    copied_bytes: usize,
+}
+
+impl<M: Mode, A: AnyWriter> Joining<M, A> {
+    /// Copies at most `bytes_max` bytes of the old value and of `extra`, the bytes that are joined to it. Returns how
+    /// many, 0 when all lie in their place.
+    pub fn copy(&mut self, extra: &[u8], bytes_max: usize) -> usize {
+        let [first, second] = self.side.order(self.old.value(), extra);
+        let from = self.copied_bytes;
+        let end = from.saturating_add(bytes_max).min(first.len() + second.len());
+        if from == end {
+            return self.reservation.settle_slice(bytes_max);
+        }
+        let middle = first.len().clamp(from, end);
+        let value = self.reservation.value_mut();
+        value[from..middle].copy_from_slice(&first[from.min(first.len())..middle.min(first.len())]);
+        let (second_from, second_end) = (middle - first.len().min(middle), end - first.len().min(end));
+        value[middle..end].copy_from_slice(&second[second_from..second_end]);
+        self.copied_bytes = end;
+        end - from
+    }
+
+    /// Links the new value, if the item is still the one that it was made of; `None` if it was replaced meanwhile.
+    pub fn finish(
+        self,
+        engine: &Engine<M, A>,
+        key: &[u8],
+        now: Seconds,
+        concat: &Concat<'_>,
+    ) -> Option<Result<u64, ConcatError>> {
+        let Self { old, reservation, hash, .. } = self;
+        let mut entry = engine.entry(hash, key, now);
+        let is_same = |item: &ItemState| item.cas() == old.cas() && item.value_bytes() == old.value_bytes();
+        // Its expiry may be another one by now.
+        let meta = entry.item().filter(|item| is_same(item)).map(|item| concat.meta(&item))?;
+        Some(entry.commit(reservation, meta).map_err(ConcatError::from))
     }
 }
 
@@ -152,10 +219,7 @@ impl Concat<'_> {
     }
 
     fn parts<'a>(&'a self, old: &'a [u8]) -> [&'a [u8]; 2] {
-        match self.side {
-            Side::Back => [old, self.extra],
-            Side::Front => [self.extra, old],
-        }
+        self.side.order(old, self.extra)
     }
 
     fn meta(&self, old: &ItemState) -> ItemMeta {

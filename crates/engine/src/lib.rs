@@ -241,7 +241,7 @@ mod visit;
 
 pub use burst::{Delete, Get, Put, Staged};
 pub use cache_mode::CacheMode;
-pub use concat::{Concat, ConcatError, Side};
+pub use concat::{Concat, ConcatError, Joining, Side};
 pub use config::{CHAIN_BUCKETS_MAX, CreateError, Eviction, StoreConfig};
 pub use entry::{Entry, Item};
 pub use item::{ItemMeta, ItemState, ItemView};

@@ -72,7 +72,12 @@ impl Drop for Buffer {
 #[derive(Debug)]
 enum Space {
     Exclusive(Exclusive),
-    Shared { chunk: Offset, value: Buffer, is_settled: bool },
+    /// The first bytes lie in their place already.
+    Shared {
+        chunk: Offset,
+        value: Buffer,
+        settled_bytes: usize,
+    },
     Small(Vec<u8>),
 }
 
@@ -89,8 +94,8 @@ impl<M: Mode, A: Access> Reservation<M, A> {
             Some(Space::Exclusive(exclusive)) => {
                 exclusive.bytes_mut(self.engine.memory().region(), at, self.value_bytes as usize)
             }
-            Some(Space::Shared { value, is_settled, .. }) => {
-                *is_settled = false;
+            Some(Space::Shared { value, settled_bytes, .. }) => {
+                *settled_bytes = 0;
                 &mut value.bytes
             }
             Some(Space::Small(value)) => value,
@@ -101,12 +106,29 @@ impl<M: Mode, A: Access> Reservation<M, A> {
     /// Moves the value to its place if it went through a buffer. To be called when the value is complete
     /// and before the entry is taken, so that no writer waits for the copy; else `commit` does it.
     pub fn settle(&mut self) {
-        if let Some(Space::Shared { chunk, value, is_settled: is_settled @ false }) = &mut self.space {
-            let (at, value) = (M::large_value_at(self.key_bytes), &value.bytes);
-            // Release: a reader that strays here sees why it must not, whoever freed this memory.
-            fence(Release);
-            copy_in(self.engine.memory().region().words(*chunk, words_for(at + value.len())), at, value);
-            *is_settled = true;
+        self.settle_slice(usize::MAX);
+    }
+
+    /// As [`Reservation::settle`], at most `bytes_max` bytes; returns how many were moved, 0 if all are in their place.
+    pub fn settle_slice(&mut self, bytes_max: usize) -> usize {
+        let Some(Space::Shared { chunk, value, settled_bytes }) = &mut self.space else { return 0 };
+        let at = M::large_value_at(self.key_bytes);
+        let value = &value.bytes;
+        let end = settled_bytes.saturating_add(bytes_max).min(value.len());
+        let moved = end - *settled_bytes;
+        // Release: a reader that strays here sees why it must not, whoever freed this memory.
+        fence(Release);
+        let words = self.engine.memory().region().words(*chunk, words_for(at + value.len()));
+        copy_in(words, at + *settled_bytes, &value[*settled_bytes..end]);
+        *settled_bytes = end;
+        moved
+    }
+
+    /// Whether nothing is left to [`Reservation::settle`].
+    pub fn is_settled(&self) -> bool {
+        match &self.space {
+            Some(Space::Shared { value, settled_bytes, .. }) => *settled_bytes == value.bytes.len(),
+            _ => true,
         }
     }
 }
@@ -151,7 +173,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
         Some(match M::take_large(self, key_bytes, value_bytes)? {
             Settled::Exclusive(exclusive) => Space::Exclusive(exclusive),
             Settled::Shared(chunk) => match Buffer::new(&self.buffers, value_bytes) {
-                Some(value) => Space::Shared { chunk, value, is_settled: false },
+                Some(value) => Space::Shared { chunk, value, settled_bytes: 0 },
                 None => {
                     self.memory().free_settled(chunk);
                     return None;

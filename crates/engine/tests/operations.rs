@@ -203,6 +203,36 @@ fn joining_keeps_what_was_there() {
 }
 
 #[test]
+fn a_join_in_slices_sees_what_happens_meanwhile() {
+    let store = store(8 << 20);
+    let hash = store.hash(b"key");
+    let concat = Concat { side: Side::Back, extra: b"end", compare: None, cas: None };
+    let large = vec![b'm'; 100_000];
+    set(&store, b"key", &large, ItemMeta::default()).unwrap();
+    let begun = || {
+        let mut joining = store.begin_concat(hash, b"key", 6, &concat).unwrap();
+        assert_eq!(joining.copy(concat.extra, 1001), 1001);
+        joining
+    };
+
+    let mut touched = begun();
+    store.entry(hash, b"key", 6).set_expiry(90);
+    while touched.copy(concat.extra, 1001) > 0 {}
+    touched.finish(&store, b"key", 6, &concat).unwrap().unwrap();
+    assert_eq!(value(&store, b"key", 6).unwrap(), [&large[..], b"end"].concat());
+    assert_eq!(store.read(hash, b"key", 6, |item| item.expiry()), Some(90));
+
+    let replaced = begun();
+    set(&store, b"key", &large, ItemMeta::default()).unwrap();
+    assert!(replaced.finish(&store, b"key", 6, &concat).is_none());
+    let removed = begun();
+    store.entry(hash, b"key", 6).remove();
+    assert!(removed.finish(&store, b"key", 6, &concat).is_none());
+    assert_eq!(value(&store, b"key", 6), None);
+    store.check().unwrap();
+}
+
+#[test]
 fn accesses_are_written_down() {
     let store = store(1 << 20);
     let hash = store.hash(b"key");

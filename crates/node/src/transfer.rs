@@ -28,7 +28,7 @@ pub(crate) enum Work<M: Mode> {
     Send { reply: Box<LargeReply<M>>, sent_bytes: usize },
     /// Receive a value and its terminator into reserved memory.
     Receive { store: Box<LargeStore<M>>, received_bytes: usize },
-    /// Do what takes long with bytes that are all there, such as an append to a large value.
+    /// Copy bytes that are all there to where they belong, such as an append to a large value.
     Finish { store: Box<LargeStore<M>> },
 }
 
@@ -61,7 +61,8 @@ impl<M: Mode> Transfer<M> {
                 self.head.len() + reply.value().len() + reply.tail().len() - sent_bytes
             }
             Work::Receive { store, received_bytes } => store.body_bytes() - received_bytes,
-            Work::Finish { store } => store.body_bytes(),
+            // Those of the whole value that it becomes.
+            Work::Finish { store } => store.class().bytes_max() as usize,
         }
     }
 
@@ -91,7 +92,10 @@ impl<M: Mode> Transfer<M> {
                 self.moved_bytes += if is_buffered { 0 } else { (*received_bytes - before) as u64 };
                 slice
             }
-            Work::Finish { .. } => Slice::Complete,
+            Work::Finish { store } => match store.copy(limit_bytes) {
+                0 => Slice::Complete,
+                copied => Slice::Moved(copied),
+            },
         }
     }
 }

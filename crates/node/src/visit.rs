@@ -485,10 +485,11 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
         }
     }
 
-    /// Ends a large store whose bytes have all arrived: the reply goes to the transmit buffer.
-    pub(crate) fn finish_store(&mut self, store: LargeStore<M>) {
+    /// Ends a large store whose bytes have all arrived: the reply goes to the transmit buffer, unless there is something
+    /// to be copied first.
+    pub(crate) fn finish_store(&mut self, store: Box<LargeStore<M>>) -> Option<Box<LargeStore<M>>> {
         let (context, tx) = self.context();
-        store.finish(&context, tx);
+        store.finish(&context, tx)
     }
 }
 

@@ -284,7 +284,11 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
         self.mine().metrics.slices.add(1);
         let begun = Instant::now();
         match self.large.serve_slice(self.slice_bytes(), self.now) {
-            Some(Ended::Complete(transfer)) => self.complete(*transfer),
+            Some(Ended::Complete(transfer)) => {
+                if let Some(transfer) = self.complete(*transfer) {
+                    self.large.insert(transfer, self.now);
+                }
+            }
             Some(Ended::Broken(transfer)) => self.give_up(*transfer),
             None => {}
         }
@@ -317,7 +321,10 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
         loop {
             match transfer.advance(usize::MAX) {
                 Slice::Moved(_) => {}
-                Slice::Complete => return self.complete(*transfer),
+                Slice::Complete => match self.complete(*transfer) {
+                    Some(unfinished) => transfer = unfinished,
+                    None => return,
+                },
                 Slice::Broken => return self.give_up(*transfer),
                 Slice::Blocked => return self.large.insert(transfer, self.now),
             }
@@ -331,8 +338,9 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
         self.mine().metrics.large_ns.add(time.as_nanos() as u64);
     }
 
-    /// Ends a transfer: executes what waited for its bytes, and sends the connection home.
-    fn complete(&mut self, transfer: Transfer<M>) {
+    /// Ends a transfer: executes what waited for its bytes, and sends the connection home. What has to be copied first
+    /// comes back as a transfer.
+    fn complete(&mut self, transfer: Transfer<M>) -> Option<Box<Transfer<M>>> {
         self.count_moved(&transfer);
         let Transfer { mut connection, head, work, .. } = transfer;
         match work {
@@ -340,13 +348,17 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
             Work::Receive { store, .. } | Work::Finish { store } => {
                 self.transmit_buffer.clear();
                 self.transmit_buffer.extend_from_slice(&head);
-                self.finish_store(*store);
+                if let Some(store) = self.finish_store(store) {
+                    let work = Work::Finish { store };
+                    return Some(Box::new(Transfer { connection, head, work, moved_bytes: 0 }));
+                }
                 self.answer(&mut connection);
             }
         }
         self.mine().metrics.large_completed.add(1);
         connection.registration.active(self.now_s);
         self.send_home(connection.home, Arrival::Back(connection));
+        None
     }
 
     /// Sends the transmit buffer on a connection that was lent to this worker: its home may be busy, or may

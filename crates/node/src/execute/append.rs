@@ -17,13 +17,22 @@ pub(super) fn join<M: Mode, P>(
     key: &[u8],
     part: &[u8],
 ) -> Stored {
-    let concat = Concat {
+    settle(cx, cx.store.concat(hash, key, cx.now, &concat(operation, part)))
+}
+
+/// What is to be joined.
+pub(super) fn concat<'a>(operation: &Operation, part: &'a [u8]) -> Concat<'a> {
+    Concat {
         side: if operation.mode == StoreMode::Prepend { Side::Front } else { Side::Back },
         extra: part,
         compare: (operation.unique != 0).then_some(operation.unique),
         cas: None,
-    };
-    match cx.store.concat(hash, key, cx.now, &concat) {
+    }
+}
+
+/// Counts what came of an attempt to join.
+pub(super) fn settle<M: Mode, P>(cx: &Context<'_, M, P>, attempt: Result<u64, ConcatError>) -> Stored {
+    match attempt {
         Ok(cas) => {
             cx.counters.total_items.count();
             Stored::Done(cas)

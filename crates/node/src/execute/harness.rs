@@ -112,6 +112,8 @@ pub(crate) struct Session<M: Mode> {
     pub(crate) sent_large: usize,
     /// Keys that a line may read before it pauses.
     pub(crate) keys_max: usize,
+    /// Slices in which values were copied.
+    pub(crate) slices: usize,
     /// Times that a line of keys has paused.
     pub(crate) pauses: usize,
     desk: Desk,
@@ -149,6 +151,7 @@ impl<M: Mode> Session<M> {
             sent_large: 0,
             keys_max: VISIT_REQUESTS_MAX,
             pauses: 0,
+            slices: 0,
             desk,
             input: Vec::new(),
             output: Vec::new(),
@@ -156,6 +159,13 @@ impl<M: Mode> Session<M> {
             swallow: 0,
             resume: None,
         }
+    }
+
+    /// Values that are arriving have no memory any more until the permit is dropped.
+    #[cfg(test)]
+    pub(crate) fn take_receiving(&mut self) -> Option<ReceivePermit> {
+        self.desk.receiving = Arc::new(Receiving::new(0));
+        self.desk.receiving.admit(1)
     }
 
     #[cfg(test)]
@@ -245,7 +255,7 @@ impl<M: Mode> Session<M> {
             Outcome::ListConnections => self.output.extend_from_slice(text::END),
             Outcome::SendLarge(reply) => self.deliver(*reply),
             Outcome::ReceiveLarge(store) => self.waiting = Waiting::Value(store, 0),
-            Outcome::FinishLarge(store) => self.finish(*store),
+            Outcome::FinishLarge(store) => self.finish(store),
             Outcome::Paused(resume) => {
                 self.resume = Some(resume);
                 self.pauses += 1;
@@ -277,13 +287,13 @@ impl<M: Mode> Session<M> {
             received += moved;
         }
         if received == store.body_bytes() {
-            self.finish(*store);
+            self.finish(store);
         } else {
             self.waiting = Waiting::Value(store, received);
         }
     }
 
-    fn finish(&mut self, store: LargeStore<M>) {
+    fn finish(&mut self, mut store: Box<LargeStore<M>>) {
         let cx = Context {
             store: &self.store,
             clock: &self.clock,
@@ -293,7 +303,12 @@ impl<M: Mode> Session<M> {
             admin: &self.desk,
             prefixes: None,
         };
-        store.finish(&cx, &mut self.output);
+        while let Some(unfinished) = store.finish(&cx, &mut self.output) {
+            store = unfinished;
+            while store.copy(SLICE_BYTES) > 0 {
+                self.slices += 1;
+            }
+        }
     }
 }
 

@@ -1,12 +1,12 @@
 //! Large values on their way: what outlives the execution of their command.
 
 use minos_base::{KeyHash, SizeClass};
-use minos_engine::{Mode, Pinned, Reservation};
+use minos_engine::{Joining, Mode, Pinned, Reservation};
 use minos_proto::memcache::{MetaFlags, Reply, Resume, text};
 
-use super::{Context, store};
+use super::{Context, append, store};
 use crate::receiving::ReceivePermit;
-use store::Operation;
+use store::{Operation, Stored};
 
 /// A value that is sent from its item, which stays as it is for so long.
 pub(crate) struct LargeReply<M: Mode> {
@@ -53,9 +53,16 @@ pub(crate) struct LargeStore<M: Mode> {
     operation: Operation,
     reply: OwnedReply,
     class: SizeClass,
-    /// Its part of the memory for values that are still arriving, if it is one.
+    /// Its part of the memory for values that are arriving or being joined, if it is one.
     _permit: Option<ReceivePermit>,
+    /// The value that the received one becomes a part of, once that has begun.
+    joining: Option<Joining<M>>,
+    /// Times that it has begun.
+    attempts: u32,
 }
+
+/// Times that a value is joined in slices, in the hope that nobody replaces it meanwhile; then it is in one piece.
+const JOIN_ATTEMPTS_MAX: u32 = 4;
 
 /// A [`Reply`] that borrows from nothing.
 enum OwnedReply {
@@ -90,7 +97,18 @@ impl<M: Mode> LargeStore<M> {
         class: SizeClass,
     ) -> Self {
         let reply = OwnedReply::new(reply);
-        Self { reservation, line_end: [0; 2], hash, key: key.into(), operation, reply, class, _permit: None }
+        Self {
+            reservation,
+            line_end: [0; 2],
+            hash,
+            key: key.into(),
+            operation,
+            reply,
+            class,
+            _permit: None,
+            joining: None,
+            attempts: 0,
+        }
     }
 
     /// The same, of a value that is still arriving.
@@ -131,17 +149,69 @@ impl<M: Mode> LargeStore<M> {
         self.line_end = *b"\r\n";
     }
 
-    /// Stores what was received and appends the reply to `tx`.
-    pub(crate) fn finish<P>(self, cx: &Context<'_, M, P>, tx: &mut Vec<u8>) {
-        let reply = self.reply.borrow();
-        cx.counters.cmd_set.count();
+    /// Copies at most `limit_bytes` of what has arrived to where it belongs; returns how many, 0 if nothing is left.
+    pub(crate) fn copy(&mut self, limit_bytes: usize) -> usize {
+        match &mut self.joining {
+            Some(joining) => joining.copy(self.reservation.value_mut(), limit_bytes),
+            None if self.operation.joins() => 0,
+            None => self.reservation.settle_slice(limit_bytes),
+        }
+    }
+
+    /// Stores what was received and appends the reply to `tx`, unless there is something to be copied first: then
+    /// the store comes back.
+    pub(crate) fn finish<P>(
+        mut self: Box<Self>,
+        cx: &Context<'_, M, P>,
+        tx: &mut Vec<u8>,
+    ) -> Option<Box<Self>> {
         if self.line_end != *b"\r\n" {
-            if !reply.is_silent() {
+            cx.counters.cmd_set.count();
+            if !self.reply.borrow().is_silent() {
                 tx.extend_from_slice(text::BAD_CHUNK);
             }
-            return;
+            return None;
         }
-        let stored = store::commit(cx, &self.operation, self.hash, &self.key, self.reservation);
-        store::respond(&stored, &self.operation, &self.key, reply, tx);
+        let joined = if self.operation.joins() {
+            let joined = self.join(cx);
+            if self.joining.is_some() {
+                return Some(self);
+            }
+            joined
+        } else if self.reservation.is_settled() {
+            None
+        } else {
+            return Some(self);
+        };
+        cx.counters.cmd_set.count();
+        let Self { operation, hash, key, reservation, reply, .. } = *self;
+        let stored = joined.unwrap_or_else(|| store::commit(cx, &operation, hash, &key, reservation));
+        store::respond(&stored, &operation, &key, reply.borrow(), tx);
+        None
+    }
+
+    /// Links the value that was joined, or begins to join it. Nothing, with nothing begun, if it is short, others were
+    /// always faster, or too many are being joined.
+    fn join<P>(&mut self, cx: &Context<'_, M, P>) -> Option<Stored> {
+        let part_bytes = self.reservation.value_bytes();
+        let concat = append::concat(&self.operation, self.reservation.value_mut());
+        if let Some(joining) = self.joining.take()
+            && let Some(joined) = joining.finish(cx.store, &self.key, cx.now, &concat)
+        {
+            return Some(append::settle(cx, joined));
+        }
+        if self.attempts == JOIN_ATTEMPTS_MAX || !cx.store.joins_large(self.hash, part_bytes) {
+            return None;
+        }
+        self.attempts += 1;
+        // Others that join as well hold memory for as long: beyond a bound it is done in one piece.
+        self._permit = None;
+        let class = store::item_class(cx, &self.operation, self.hash, part_bytes);
+        self._permit = Some(cx.admin.admit(part_bytes + class.bytes_max())?);
+        match cx.store.begin_concat(self.hash, &self.key, cx.now, &concat) {
+            Ok(joining) => self.joining = Some(joining),
+            Err(error) => return Some(append::settle(cx, Err(error))),
+        }
+        None
     }
 }

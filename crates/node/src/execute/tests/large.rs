@@ -1,6 +1,6 @@
 //! Values that are moved without being copied, and may be on their way for long.
 
-use minos_base::SizeClass;
+use minos_base::{SizeClass, limits::SLICE_BYTES};
 
 use super::Session;
 
@@ -120,6 +120,38 @@ fn parts_join_large_values() {
     assert_eq!(session.say("get k\r\n"), format!("VALUE k 1 {}\r\n{whole}\r\nEND\r\n", whole.len()));
     assert_eq!(session.say(&format!("append x 0 0 {LARGE}\r\n{part}\r\n")), "NOT_STORED\r\n");
     assert_eq!(session.say("ms k 3 MA C1\r\nend\r\n"), "EX\r\n");
+}
+
+#[test]
+fn a_large_value_is_joined_in_slices() {
+    for (verb, part) in [("append", "end".to_owned()), ("prepend", "p".repeat(LARGE))] {
+        let mut session = stored(3);
+        let bytes = part.len();
+        assert_eq!(session.say(&format!("{verb} k 0 0 {bytes}\r\n{part}\r\n")), "STORED\r\n");
+        // Twice, where the memory has held small items.
+        let slices = (LARGE + bytes).div_ceil(SLICE_BYTES);
+        assert!((slices..=2 * slices).contains(&session.slices), "{verb}: {} slices", session.slices);
+        let whole = if verb == "append" { value(3) + &part } else { part + &value(3) };
+        let reply = format!("VALUE k 1 {}\r\n{whole}\r\nEND\r\n", whole.len());
+        assert_eq!(session.say("get k\r\n"), reply);
+        session.store.check().expect("a sound store");
+    }
+}
+
+#[test]
+fn a_large_value_is_joined_in_one_piece_where_too_many_are() {
+    let mut session = stored(3);
+    let others = session.take_receiving();
+    assert_eq!(session.say("append k 0 0 3\r\nend\r\n"), "STORED\r\n");
+    assert_eq!(session.slices, 0);
+    drop(others);
+    for joins in 1..3 {
+        let before = session.slices;
+        assert_eq!(session.say("append k 0 0 3\r\nend\r\n"), "STORED\r\n", "{joins}");
+        assert!(session.slices > before, "the permit of join {joins} was not given back");
+    }
+    let whole = value(3) + "endendend";
+    assert_eq!(session.say("get k\r\n"), format!("VALUE k 1 {}\r\n{whole}\r\nEND\r\n", whole.len()));
 }
 
 #[test]
