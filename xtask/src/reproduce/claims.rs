@@ -9,7 +9,9 @@ use super::query;
 
 /// A number holds if it differs from the paper's by at most this part of it.
 const TOLERANCE: f64 = 0.1;
-const HEADER: &str = "| claim | paper | here | off | from | holds | why |\n|---|---|---|---|---|---|---|\n";
+/// Evidence that rows do not name.
+const USUAL_EVIDENCE: &str = "simulated";
+const HEADER: &str = "|claim|paper|here|off|holds|why|\n|---|---|---|---|---|---|\n";
 
 /// A file of claims.
 #[derive(Deserialize)]
@@ -66,21 +68,19 @@ pub(super) fn table(docs: &Path, file: &str) -> Result<String> {
     let mut table = HEADER.to_owned();
     for claim in &claims.claim {
         let row = claim.row(docs).with_context(|| format!("{file}: {}", claim.claim))?;
-        let _ = writeln!(table, "| {} |", row.join(" | "));
+        let _ = writeln!(table, "|{}|", row.join("|"));
     }
     Ok(table)
 }
 
 impl Claim {
-    fn row(&self, docs: &Path) -> Result<[String; 7]> {
+    fn row(&self, docs: &Path) -> Result<[String; 6]> {
         let values = self.number.iter().map(|number| number.find(docs)).collect::<Result<Vec<_>>>()?;
-        let from = self.sources(docs)?;
         Ok([
-            self.claim.clone(),
+            self.linked_claim(docs)?,
             self.paper.clone(),
             self.here(&values)?,
             self.off(&values),
-            from,
             self.holds(&values)?.to_owned(),
             self.why.clone(),
         ])
@@ -125,18 +125,22 @@ impl Claim {
         })
     }
 
-    /// The evidence and the files that the numbers are from.
-    fn sources(&self, docs: &Path) -> Result<String> {
+    /// The claim with links to the files that its numbers are from, and their evidence unless it is the usual one.
+    fn linked_claim(&self, docs: &Path) -> Result<String> {
         let queries = self.number.iter().flat_map(|number| [Some(&number.value), number.over.as_ref()]);
         let files = queries.flatten().map(|query| query::file(query)).collect::<Result<BTreeSet<_>>>()?;
         let evidence =
             files.iter().map(|file| query::evidence(docs, file)).collect::<Result<BTreeSet<_>>>()?;
-        let links = files.iter().map(|file| {
-            let name = file.rsplit('/').next().unwrap_or(file).trim_end_matches(".csv");
-            format!("[{name}]({file})")
-        });
-        let (evidence, links): (Vec<_>, Vec<_>) = (evidence.into_iter().collect(), links.collect());
-        Ok(format!("{}: {}", evidence.join(", "), links.join(", ")))
+        let evidence: Vec<_> = evidence.into_iter().filter(|evidence| evidence != USUAL_EVIDENCE).collect();
+        let mut text = self.claim.clone();
+        for (index, file) in files.iter().enumerate() {
+            text = if index == 0 {
+                format!("[{text}]({file})")
+            } else {
+                format!("{text} [{}]({file})", index + 1)
+            };
+        }
+        Ok(if evidence.is_empty() { text } else { format!("{text}: {}", evidence.join(", ")) })
     }
 }
 

@@ -86,8 +86,8 @@ mod tests {
         assert_eq!(
             rows,
             [
-                "| §6.6: up to 20 times | 20 | 75 times | +275 % | simulated: [one](one.csv) | no |  |",
-                "| §6.1: faster | in words | 1 |  | simulated: [one](one.csv) | yes | a reason |",
+                "|[§6.6: up to 20 times](one.csv)|20|75 times|+275 %|no||",
+                "|[§6.1: faster](one.csv)|in words|1||yes|a reason|",
                 "<!-- end of claims -->",
                 "b"
             ]
@@ -97,7 +97,13 @@ mod tests {
         let written = with_tables(&docs, page).unwrap();
         assert_eq!(
             written,
-            "<!-- csv: one.csv -->\n| design | p99 us |\n|---|---|\n| HKH+WS | 750 |\n| Minos | 10 |\n<!-- end of csv -->"
+            "<!-- csv: one.csv -->\n|design|p99 us|\n|---|---|\n|HKH+WS|750|\n|Minos|10|\n<!-- end of csv -->"
+        );
+        let page = "<!-- csv: one.csv where design = Minos -->\n<!-- end of csv -->";
+        assert!(
+            with_tables(&docs, page)
+                .unwrap()
+                .ends_with("-->\n|design|p99 us|\n|---|---|\n|Minos|10|\n<!-- end of csv -->")
         );
         for broken in ["<!-- claims: two.toml -->\n", "<!-- claims: gone.toml -->\n<!-- end of claims -->"] {
             assert!(with_tables(&docs, broken).is_err(), "{broken}");

@@ -62,16 +62,12 @@ fn read(docs: &Path, file: &str) -> Result<String> {
 fn answer(csv: &str, wanted: &str) -> Result<f64> {
     let mut lines = csv.lines().filter(|line| !line.starts_with('#'));
     let columns: Vec<&str> = lines.next().context("the file is empty")?.split(',').collect();
-    let place = |name: &str| {
-        let found = columns.iter().position(|column| *column == name);
-        found.with_context(|| format!("there is no column {name:?}"))
-    };
+    let place = |name: &str| place(name, &columns);
     let (column, conditions) = wanted.split_once(" where ").unwrap_or((wanted, ""));
     let folded = FOLDS.iter().find_map(|(word, fold)| Some((column.strip_prefix(word)?, *fold)));
     let (column, fold) = folded.filter(|_| place(column).is_err()).unwrap_or((column, Fold::Only));
     let column = place(column)?;
-    let conditions = conditions.split(", ").filter(|text| !text.is_empty());
-    let conditions = conditions.map(|text| condition(text, &place)).collect::<Result<Vec<_>>>()?;
+    let conditions = self::conditions(conditions, &columns)?;
     let mut values = Vec::new();
     for line in lines {
         let cells: Vec<&str> = line.split(',').collect();
@@ -82,16 +78,28 @@ fn answer(csv: &str, wanted: &str) -> Result<f64> {
     fold.of(&values)
 }
 
-type Condition = Box<dyn Fn(&[&str]) -> bool>;
+fn place(name: &str, columns: &[&str]) -> Result<usize> {
+    let found = columns.iter().position(|column| *column == name);
+    found.with_context(|| format!("there is no column {name:?}"))
+}
 
-fn condition(text: &str, place: &dyn Fn(&str) -> Result<usize>) -> Result<Condition> {
+/// True of rows that match.
+pub(super) type Condition = Box<dyn Fn(&[&str]) -> bool>;
+
+/// The conditions on a row, which commas part; none in an empty text.
+pub(super) fn conditions(text: &str, columns: &[&str]) -> Result<Vec<Condition>> {
+    let texts = text.split(", ").filter(|text| !text.is_empty());
+    texts.map(|text| condition(text, columns)).collect()
+}
+
+fn condition(text: &str, columns: &[&str]) -> Result<Condition> {
     for (sign, holds) in [
         (" <= ", (|had, wanted| had <= wanted * (1.0 + SAME)) as fn(f64, f64) -> bool),
         (" >= ", |had, wanted| had >= wanted * (1.0 - SAME)),
         (" = ", |had, wanted| (had - wanted).abs() <= SAME * wanted.abs()),
     ] {
         let Some((name, wanted)) = text.split_once(sign) else { continue };
-        let (at, wanted) = (place(name)?, wanted.to_owned());
+        let (at, wanted) = (place(name, columns)?, wanted.to_owned());
         return Ok(Box::new(move |cells| match (cells[at].parse(), wanted.parse()) {
             (Ok(had), Ok(wanted)) => holds(had, wanted),
             _ => cells[at] == wanted,
