@@ -111,13 +111,13 @@ impl Report {
             let count = if threads == 1 { "One thread".to_owned() } else { format!("{threads} threads") };
             let _ = write!(
                 text,
-                "\n## {count}\n\nMillion operations a second: median (smallest to largest).\n\n"
+                "\n## {count}\n\nMillion operations a second: median (smallest..largest).\n\n"
             );
             self.table(&mut text, threads, |cell| {
                 let (low, high) = cell.samples.spread();
                 let lost = 100.0 * (1.0 - cell.samples.hit_ratio());
                 let lost = if lost > 0.0 { format!(", {lost:.1} % missed") } else { String::new() };
-                format!("{:.1} ({low:.1} to {high:.1}{lost})", cell.samples.median())
+                format!("{:.1} ({low:.1}..{high:.1}{lost})", cell.samples.median())
             });
             if self.cells.iter().any(|cell| cell.name == LIMIT_NAME) {
                 let _ = write!(text, "\nIn percent of the limit ({LIMIT_NAME}).\n\n");

@@ -194,10 +194,9 @@ fn report(cases: &[Case], extent: &Extent) -> Report {
         "The engine within one process",
         &format!(
             "Measured. Millions of operations a second of all threads together, closed loop, in bursts of 32 drawn and \
-             hashed beforehand; each value read is compared with what was stored. Median (smallest to largest) of {} \
+             hashed beforehand; each value read is compared with what was stored. Median (smallest..largest) of {} \
              interleaved rounds of {} s. Tiny items have 8 + 8 bytes, small ones 16 + 64, large ones 128 + 1024. Each \
-             thread has a processor of its own. In a cache unless it says store; what leaves something out is CREW \
-             otherwise. `cargo xtask measure engine --rounds {} --seconds {}{keys}{full}`",
+             thread has its own processor. A cache unless it says store; CREW unless it says otherwise. `cargo xtask measure engine --rounds {} --seconds {}{keys}{full}`",
             extent.rounds, extent.seconds, extent.rounds, extent.seconds
         ),
         &["items", "keys", "GETs", "threads", "table", "Mops/s", "CPU ns an operation", "ratio to crew"],

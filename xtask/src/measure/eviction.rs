@@ -136,14 +136,12 @@ fn report(samples: &[Sample]) -> Report {
     let names: Vec<String> = std::iter::once("memory, % of all items".to_owned()).chain(names).collect();
     let mut report = Report::new(
         "Hit ratios",
-        "Run and simulated; no times. Percent of GETs that hit, filled on misses: 100 000 items with keys of 8 and \
-         values of 64 to 319 bytes, Zipf 0.99, 2 million requests of which the first quarter is not counted. The \
-         simulators count bytes and know neither segments nor a lossy index; each gets the bytes that the engine's \
-         log held on average, the index not counted. LRU by reinsertion (MICA §4.3.1) leaves copies behind that \
-         take room in the log, which an LRU list does not: that costs it more than it gains over FIFO. \
-         Reinserting only in the older half of the log (approximate LRU) leaves few. The engine's log moves nothing \
-         before it has evicted something, the simulators' do, which tells where nearly all items fit. \
-         `cargo xtask measure eviction`",
+        "Run and simulated. Percent of GETs that hit, filled on misses: 100 000 items with keys of 8 and values of 64 \
+         to 319 bytes, Zipf 0.99, 2 million requests, the first quarter not counted. The simulators count bytes, \
+         without segments or a lossy index; each gets the engine's average log bytes, without the index. LRU by \
+         reinsertion (MICA §4.3.1) leaves copies that take room in the log: it loses more than it gains over FIFO. \
+         Reinserting only the older half (approximate LRU) leaves few. The engine moves nothing before the first \
+         eviction, the simulators do, which shows where nearly all items fit. `cargo xtask measure eviction`",
         &names.iter().map(String::as_str).collect::<Vec<_>>(),
     );
     let mut sizes: Vec<f64> = samples.iter().map(|sample| sample.memory_percent).collect();

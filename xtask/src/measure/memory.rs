@@ -15,8 +15,7 @@ const SHAPES: [(u32, u32); 3] = [(8, 8), (16, 64), (128, 1024)];
 pub(super) fn measure(bench: &Bench) -> anyhow::Result<Report> {
     let mut report = Report::new(
         "Memory an item",
-        "Measured. Bytes by which the server's resident memory grows for each of a million items, everything \
-         included. `cargo xtask measure memory`",
+        "Measured. Growth of the server's resident memory for each of a million items, in bytes. `cargo xtask measure memory`",
         &["key + value", "server", "bytes an item", "overhead", "ratio to Minos"],
     );
     for (key_bytes, value_bytes) in SHAPES {

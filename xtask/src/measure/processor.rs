@@ -28,7 +28,7 @@ pub(super) fn measure(bench: &Bench) -> anyhow::Result<Report> {
     let mut report = Report::new(
         "Server processor time a GET",
         "Measured. Microseconds of user and system time of the server's process, GETs of 32 bytes on 16 \
-         connections, closed loop, server alone on one processor; median (smallest to largest) of interleaved \
+         connections, closed loop, server alone on one processor; median (smallest..largest) of interleaved \
          rounds. The ratio is to Minos at the same depth. `cargo xtask measure processor`",
         &["server", "pipeline", "us a GET", "ratio to Minos"],
     );

@@ -1,6 +1,8 @@
-//! Tables of what was measured, in Markdown.
+//! Tables of what was measured, in Markdown and, where they are long, as CSV.
 
-use std::fmt;
+use std::{fmt, fs, path::Path};
+
+use anyhow::Context;
 
 use super::Samples;
 
@@ -17,15 +19,28 @@ impl Report {
         let columns = columns.iter().map(|&column| column.to_owned()).collect();
         Self { title: title.to_owned(), note: note.to_owned(), columns, rows: Vec::new() }
     }
+
+    /// Writes the rows as CSV, for a table that is too long for a page.
+    pub(crate) fn write_csv(&self, path: &Path) -> anyhow::Result<()> {
+        let lines: Vec<_> =
+            std::iter::once(&self.columns).chain(&self.rows).map(|row| csv_line(row)).collect();
+        fs::write(path, lines.concat()).with_context(|| path.display().to_string())
+    }
+}
+
+/// Cells that have a comma are quoted; none has a quote.
+fn csv_line(row: &[String]) -> String {
+    let quoted = |cell: &String| if cell.contains(',') { format!("\"{cell}\"") } else { cell.clone() };
+    row.iter().map(quoted).collect::<Vec<_>>().join(",") + "\n"
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "# {}\n\n{}\n", self.title, self.note)?;
-        writeln!(f, "| {} |", self.columns.join(" | "))?;
+        writeln!(f, "|{}|", self.columns.join("|"))?;
         writeln!(f, "|{}", "---|".repeat(self.columns.len()))?;
         for row in &self.rows {
-            writeln!(f, "| {} |", row.join(" | "))?;
+            writeln!(f, "|{}|", row.join("|"))?;
         }
         Ok(())
     }
@@ -34,5 +49,21 @@ impl fmt::Display for Report {
 /// A median with its spread.
 pub(crate) fn cell(samples: &Samples, decimals: usize) -> String {
     let (median, min, max) = (samples.median(), samples.min(), samples.max());
-    format!("{median:.decimals$} ({min:.decimals$} to {max:.decimals$})")
+    format!("{median:.decimals$} ({min:.decimals$}..{max:.decimals$})")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_table_is_a_csv_file() {
+        let mut report = Report::new("title", "note", &["load", "p_L, %"]);
+        report.rows.push(vec!["0.2".to_owned(), "9 (8..21)".to_owned()]);
+        let path = std::env::temp_dir().join(format!("minos-report-{}.csv", std::process::id()));
+        report.write_csv(&path).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        assert_eq!(text, "load,\"p_L, %\"\n0.2,9 (8..21)\n");
+    }
 }

@@ -1,6 +1,6 @@
 //! Latency of small requests, by the share of large ones and under noise.
 
-use std::path::Path;
+use std::{iter, path::Path};
 
 use anyhow::ensure;
 use serde_json::Value;
@@ -89,6 +89,13 @@ pub(super) fn on_two_processors(program: &Path, extent: &Extent, out: &Path) -> 
     contest.measure(program, extent, "tails2", &out.join("tails2.svg"))
 }
 
+impl Rounds {
+    /// Each percentile with its spread.
+    fn cell(&self) -> String {
+        self.latencies.iter().map(|samples| cell(samples, 0)).collect::<Vec<_>>().join(", ")
+    }
+}
+
 impl Contest {
     fn measure(
         &self,
@@ -97,7 +104,8 @@ impl Contest {
         figure: &str,
         picture: &Path,
     ) -> anyhow::Result<Report> {
-        let columns = ["load", "server", "p50", "p99", "p99.9", "plans in force"];
+        let names = self.contestants.iter().map(|contestant| contestant.name);
+        let columns: Vec<_> = iter::once("load").chain(names).chain(["Minos' plans"]).collect();
         let mut report =
             Report::new("Latency of small requests", &self.description(extent, figure), &columns);
         let mut bars = Vec::new();
@@ -108,13 +116,13 @@ impl Contest {
             for &(name, arguments) in family.loads {
                 let samples = self.rounds(program, extent, &[family.common, arguments].concat())?;
                 for (contestant, samples) in self.contestants.iter().zip(&samples) {
-                    let cells = samples.latencies.iter().map(|samples| cell(samples, 0));
-                    let names = [name.to_owned(), contestant.name.to_owned()];
-                    let plans = plan::in_words(samples.plans.iter().copied());
-                    report.rows.push(names.into_iter().chain(cells).chain([plans]).collect());
                     let value = samples.latencies[1].median();
                     bars.push(chart::Bar { group: name, series: contestant.name, value });
                 }
+                // The first is Minos as it comes, which shares its workers out by size.
+                let plans = plan::in_words(samples[0].plans.iter().copied());
+                let cells = samples.iter().map(Rounds::cell);
+                report.rows.push(iter::once(name.to_owned()).chain(cells).chain([plans]).collect());
             }
         }
         chart::draw(&bars, picture)?;
@@ -123,14 +131,13 @@ impl Contest {
 
     fn description(&self, extent: &Extent, figure: &str) -> String {
         let (Self { place, pace, .. }, Extent { rounds, millis }) = (self, extent);
-        let rank =
-            if driver::may_be_realtime() { ", which goes before everything else (SCHED_FIFO)" } else { "" };
+        let rank = if driver::may_be_realtime() { ", with SCHED_FIFO" } else { "" };
         format!(
-            "Measured. Microseconds from the intended send time, open loop with Poisson arrivals; {place}{rank} (`--pace {}`); \
-             median (smallest to largest) of {rounds} interleaved rounds of {millis} ms. The first three loads are the \
-             papers' mix (ETC, 95 % GET, large values up to 500 KB) at 40 k requests a second on 16 connections that carry \
-             small and large requests; noise is 40 k GETs of small values a second on 16 connections, beside 20 GETs a \
-             second of 10 MB on 4 others, and quiet is the same without those. `cargo xtask measure {figure} --rounds \
+            "Measured. p50, p99, p99.9 in microseconds from the intended send time, open loop with Poisson arrivals; \
+             {place}{rank} (`--pace {}`); median (smallest..largest) of {rounds} interleaved rounds of {millis} ms. The \
+             first three loads are the papers' mix (ETC, 95 % GET, large values up to 500 KB) at 40 k requests a second on \
+             16 connections for small and large requests; noise is 40 k GETs of small values a second on 16 connections \
+             beside 20 GETs a second of 10 MB on 4 others; quiet lacks the latter. `cargo xtask measure {figure} --rounds \
              {rounds} --millis {millis}`",
             pace.name(),
         )

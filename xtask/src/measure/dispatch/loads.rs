@@ -107,9 +107,9 @@ impl Loads {
         let mut report = Report::new(
             "99th percentile of small requests",
             &format!(
-                "Microseconds, by load: a share of the {:.0} requests a second that keyhash with two workers answered in \
-                 closed loop. The last line is the ratio of size-aware to the rival (keyhash, handoff, stealing) with \
-                 the lowest median, in the same rounds.",
+                "Microseconds, by load: a share of the {:.0} requests a second of keyhash with two workers in closed \
+                 loop. The last line is the ratio of size-aware to the rival (keyhash, handoff, stealing) with the \
+                 lowest median, in the same rounds.",
                 self.0.first().and_then(|row| row.points.last()).map_or(0.0, |point| point.rate)
                     / LOADS[LOADS.len() - 1]
             ),
@@ -133,7 +133,7 @@ impl Loads {
     pub(super) fn report(&self) -> Report {
         let mut report = Report::new(
             "Latency by load",
-            "Microseconds. A star stands where fewer than 97 % of the requests were answered in time.",
+            "",
             &[
                 "load",
                 "design",

@@ -21,9 +21,9 @@ pub(super) fn targets(table: &Table) -> String {
 pub(super) fn report(table: &Table) -> Report {
     let mut report = Report::new(
         "Under noise",
-        "40 000 GETs of small values a second on 16 connections, beside 20 GETs a second of 10 MB on 4 others \
-         (`minos bench --workload noise`). Microseconds. The ratio is of the 99th percentile to that of keyhash with \
-         as many workers in the same round.",
+        "40 000 GETs of small values a second on 16 connections beside 20 GETs a second of 10 MB on 4 others \
+         (`minos bench --workload noise`). Microseconds. The ratio is of 99th percentiles, to keyhash with as many \
+         workers in the same round.",
         &["design", "small p50", "p90", "p99", "p99.9", "ratio", "large p50", "lost"],
     );
     for row in &table.rows {

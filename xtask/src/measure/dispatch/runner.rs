@@ -156,15 +156,15 @@ impl<'a> Runner<'a> {
 
     /// How server and driver have a processor each.
     pub(super) fn spinning_in_words(&self) -> &'static str {
-        if self.is_realtime { ", both before everything else there (SCHED_FIFO)" } else { "" }
+        if self.is_realtime { ", both with SCHED_FIFO" } else { "" }
     }
 
     /// How the driver shares its processor.
     pub(super) fn driver_in_words(&self) -> &'static str {
         if self.is_realtime {
-            ", sleep until a request is due and then go before the worker there (SCHED_FIFO)"
+            ", sleep until a request is due and then preempt the worker (SCHED_FIFO)"
         } else {
-            " and sleep until a request is due"
+            ", sleep until a request is due"
         }
     }
 
@@ -172,10 +172,9 @@ impl<'a> Runner<'a> {
     pub(super) fn disturbance(&self) -> String {
         let Self { pauses, .. } = self;
         format!(
-            "The machine beside it: a loop of the same instructions, before everything else on both processors when nothing \
-             else ran, stood still for more than 5 us at a time in {:.1} % of the time; {:.0} times a second, {:.0} for more \
-             than 50 us and {:.1} for more than 500 us, once for {:.0} us. During a measurement the hypervisor took {:.1} \
-             (at most {:.1}) % of the processors.",
+            "The idle machine stopped a loop of equal instructions on both processors for over 5 us {:.1} % of the time: \
+             {:.0} times a second, {:.0} above 50 us, {:.1} above 500 us, at most {:.0} us. During a measurement the \
+             hypervisor took {:.1} (at most {:.1}) % of the processors.",
             pauses.percent(),
             pauses.per_s_above(5.0),
             pauses.per_s_above(50.0),
@@ -190,8 +189,8 @@ impl<'a> Runner<'a> {
     pub(super) fn repetitions_in_words(&self) -> String {
         let repeated = self.repeated;
         format!(
-            "{repeated} measurements were made again, at most {REPETITIONS_MAX} times each, because worker or driver \
-             found that a turn of its loop had taken longer than a millisecond, which the requests cannot."
+            "{repeated} measurements were repeated, at most {REPETITIONS_MAX} times each, because a turn of the worker's \
+             or driver's loop took over a millisecond, longer than any request."
         )
     }
 

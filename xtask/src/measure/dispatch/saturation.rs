@@ -46,9 +46,9 @@ pub(super) fn targets(table: &Table) -> String {
 pub(super) fn report(table: &Table) -> Report {
     let mut report = Report::new(
         "Throughput at saturation",
-        "The same workload in closed loop on 16 connections with one request each at a time. The ratio is to keyhash \
-         with as many workers in the same round. Where the driver has a worker's processor, both take from the same \
-         time: processor time a request says more about the server than requests a second.",
+        "Closed loop, 16 connections with one request each at a time. Ratios are to keyhash with as many workers in the \
+         same round. Where driver and worker share a processor, processor time a request says more about the server \
+         than requests a second.",
         &["design", "thousand requests a second", "ratio", "server's processor time a request, us", "ratio"],
     );
     for row in &table.rows {

@@ -61,7 +61,6 @@ struct Row {
 /// What was measured and predicted.
 pub(super) struct Outcome {
     rows: Vec<Row>,
-    costs: toml::Table,
 }
 
 /// Calibrates, measures and predicts; writes the costs to a file in the folder `out`.
@@ -108,7 +107,7 @@ pub(super) fn measure(
     costs.insert("pauses".to_owned(), runner.pauses().costs(LONG_TURN));
     let file = out.join("dispatch-costs.toml");
     fs::write(&file, toml::to_string(&costs)?).with_context(|| file.display().to_string())?;
-    Ok(Outcome { rows, costs })
+    Ok(Outcome { rows })
 }
 
 fn read(costs: &Path) -> anyhow::Result<toml::Table> {
@@ -237,7 +236,7 @@ impl Outcome {
 
     /// How many predictions are near enough.
     pub(super) fn verdict(&self) -> String {
-        let mut text = "| predicted | wanted | measured | |\n|---|---|---|---|\n".to_owned();
+        let mut text = "|predicted|wanted|measured||\n|---|---|---|---|\n".to_owned();
         for (name, figure) in [("99th percentiles", P99), ("90th percentiles", P90), ("medians", P50)] {
             for class in CLASSES {
                 for design in DESIGNS {
@@ -264,55 +263,36 @@ impl Outcome {
         near("beside them, measured 99th percentiles: each round against the one before", errors)
     }
 
-    pub(super) fn reports(&self) -> [Report; 3] {
-        let note = "What the simulator goes by, in nanoseconds unless the name says otherwise.";
-        let mut costs = Report::new("Costs", note, &["cost", "value"]);
-        flatten("", &toml::Value::Table(self.costs.clone()), &mut costs.rows);
-        [self.report(Class::Small), self.report(Class::Large), costs]
-    }
-
-    fn report(&self, class: Class) -> Report {
+    /// Measured and predicted latencies of each row, in microseconds.
+    pub(super) fn report(&self) -> Report {
         let mut report = Report::new(
-            &format!("Latency of {} requests, measured and predicted", class.name()),
-            "Microseconds. Loads are shares of what the simulator says that one worker can serve. The 99th percentiles of \
-             large requests are of a few hundred requests a round.",
+            "Latency, measured and predicted",
+            "",
             &[
+                "requests",
                 "p_L, %",
                 "s_L, bytes",
                 "load",
                 "requests a second",
                 "design",
                 "p50",
-                "predicted",
+                "p50 predicted",
                 "p90",
-                "predicted",
+                "p90 predicted",
                 "p99",
-                "predicted",
+                "p99 predicted",
             ],
         );
-        for row in &self.rows {
-            let model::Case { design, mix, rate } = row.case;
-            let mut cells = [mix.large_percent, mix.large_max].map(str::to_owned).to_vec();
-            cells.extend([row.load.to_string(), format!("{rate:.0}"), design.name.to_owned()]);
-            cells.extend([P50, P90, P99].into_iter().flat_map(|figure| row.cells(class, figure)));
-            report.rows.push(cells);
+        for class in CLASSES {
+            for row in &self.rows {
+                let model::Case { design, mix, rate } = row.case;
+                let mut cells = [class.name(), mix.large_percent, mix.large_max].map(str::to_owned).to_vec();
+                cells.extend([row.load.to_string(), format!("{rate:.0}"), design.name.to_owned()]);
+                cells.extend([P50, P90, P99].into_iter().flat_map(|figure| row.cells(class, figure)));
+                report.rows.push(cells);
+            }
         }
         report
-    }
-}
-
-/// The numbers in a value of that name, with the names of those within it.
-fn flatten(name: &str, value: &toml::Value, rows: &mut Vec<Vec<String>>) {
-    let within = |inner: &str| if name.is_empty() { inner.to_owned() } else { format!("{name}.{inner}") };
-    match value {
-        toml::Value::Table(table) => {
-            table.iter().for_each(|(inner, value)| flatten(&within(inner), value, rows));
-        }
-        toml::Value::Array(values) => values.iter().enumerate().for_each(|(index, value)| {
-            flatten(&within(&index.to_string()), value, rows);
-        }),
-        toml::Value::Float(number) => rows.push(vec![name.to_owned(), number.to_string()]),
-        _ => {}
     }
 }
 

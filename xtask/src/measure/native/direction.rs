@@ -56,9 +56,9 @@ pub(super) fn measure(runner: &mut Runner<'_>, program: &Path, rounds: u32) -> a
 fn report(rows: &[Row]) -> Report {
     let mut report = Report::new(
         "Direction by the client, and by the server",
-        "Half GETs, half PUTs of 8 + 8 bytes in vectors of 32, closed loop on 16 sockets; two workers, each with its own \
-         half of the keys (`--access erew`), on both processors, of which they share one with the driver. A request \
-         that arrives at the other worker is handed over through a ring. The ratio is of operations a CPU second.",
+        "Half GETs, half PUTs of 8 + 8 bytes in vectors of 32, closed loop on 16 sockets; two workers, each with half of \
+         the keys (`--access erew`), on both processors, one shared with the driver. A request at the other worker is \
+         handed over through a ring. The ratio is of operations a CPU second.",
         &["popularity", "requests are sent", "thousand ops a second", "thousand ops a CPU second", "ratio"],
     );
     for pair in rows.chunks(WAYS.len()) {

@@ -64,8 +64,8 @@ fn rows() -> Vec<Row> {
 fn report(rows: &[Row]) -> Report {
     let mut report = Report::new(
         "Values of 500 KB",
-        "200 of them; closed loop, each socket or connection with one value at a time. MB are of values. The driver \
-         drops what arrives over TCP in the kernel, and reads and acknowledges every fragment of a datagram.",
+        "200 values; closed loop, one at a time for each socket or connection. MB are of values. The driver discards TCP \
+         values in the kernel, and reads and acknowledges every fragment of a datagram.",
         &["operation", "sockets", "protocol", "MB a second", "MB a CPU second", "p50 us", "lost"],
     );
     for row in rows {

@@ -62,21 +62,24 @@ pub(super) fn measure(program: &Path, extent: &Extent, out: &Path) -> anyhow::Re
         (widths, curves, large::measure(&mut runner, &servers, extent.rounds)?)
     };
     let direction = direction::measure(&mut runner, program, extent.rounds)?;
-    let sections = [widths.report(), curves.report(), direction, large];
+    let latency = curves.report();
+    latency.write_csv(&out.join("native-latency.csv"))?;
+    let sections = [widths.report(), direction, large];
     plot::draw(&curves.lines(), &out.join("native.svg"))?;
     let csv = out.join("native.csv");
     fs::write(&csv, runner.csv()).with_context(|| csv.display().to_string())?;
-    Ok(text(extent, &sections, &widths.targets()))
+    Ok(text(extent, &sections, &latency.note, &widths.targets()))
 }
 
-fn text(extent: &Extent, sections: &[Report], targets: &str) -> String {
+fn text(extent: &Extent, sections: &[Report], latency: &str, targets: &str) -> String {
     let Extent { rounds, millis } = extent;
     let mut text = format!(
         "# The native datagram protocol\n\nMeasured on loopback, servers with one worker or thread alone on the first \
-         processor and `minos bench` on the second, unless it says otherwise; {rounds} interleaved rounds of {millis} ms, \
-         medians (smallest to largest). A request is a vector of operations, or a line of keys. Lost are requests \
-         without an answer within 500 ms. `cargo xtask measure native --rounds {rounds} --millis {millis}`; all \
-         samples are in `native.csv`.\n\n![Latency against throughput](native.svg)\n\n{targets}\n"
+         processor and `minos bench` on the second, unless stated; {rounds} interleaved rounds of {millis} ms, medians \
+         (smallest..largest). A request is a vector of operations, or a line of keys; it is lost without an answer \
+         within 500 ms. `cargo xtask measure native --rounds {rounds} --millis {millis}`; `native.csv` has all samples, \
+         `native-latency.csv` the latency against throughput: {latency}\n\n![Latency against throughput](native.svg)\n\n\
+         {targets}"
     );
     for section in sections {
         // A section's title is one level below the page's.

@@ -124,9 +124,9 @@ impl Widths {
     pub(super) fn targets(&self) -> String {
         let line = |what: &str, is: f64, least: f64| {
             let verdict = if is >= least { "met" } else { "not met" };
-            format!("| {what} | {least} | {is:.2} | {verdict} |\n")
+            format!("|{what}|{least}|{is:.2}|{verdict}|\n")
         };
-        let mut text = "| target | at least | measured | |\n|---|---|---|---|\n".to_owned();
+        let mut text = "|target|at least|measured||\n|---|---|---|---|\n".to_owned();
         let (_, single) = self.medians("Minos", "minos", "1", SINGLE);
         let (_, wide) = self.medians("Minos", "minos", "32", SINGLE);
         text += &line("width 32 to width 1, operations a CPU second", wide / single, GAIN_MIN);
@@ -144,10 +144,9 @@ impl Widths {
     pub(super) fn report(&self) -> Report {
         let mut report = Report::new(
             "Operations a second by width",
-            "GETs of 8 + 8 bytes, a million of them, uniform; closed loop, 16 sockets or connections with one request \
-             each at a time, or 4 with 32 each. A CPU second is one of the server's processor time; workers sleep when \
-             they have nothing to do (`--poll sleep`). Where the driver is slower than the server, only the figure for \
-             a CPU second says something about the server.",
+            "GETs of 8 + 8 bytes, a million items, uniform; closed loop, 16 sockets or connections with one request at a \
+             time, or 4 with 32. A CPU second is one of the server's processor time; idle workers sleep (`--poll sleep`). \
+             Where the driver is slower than the server, only the figure for a CPU second describes the server.",
             &[
                 "server",
                 "protocol",
