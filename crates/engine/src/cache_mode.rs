@@ -18,8 +18,9 @@ use crate::{
     item::{HEADER_WORDS, ItemState, body, item_words},
     log::{Log, LogEntry, Segments},
     mode::{Claim, Linked, Mode, Parts, Pinning, Placed, RoomStats},
-    partition::{Partition, Writing, key_of},
+    partition::{Partition, Writing},
     position::{Position, PositionBits, Wide},
+    settled::key_of,
     slot::Slot,
     stats::StoreStats,
     store::Engine,
@@ -261,31 +262,31 @@ fn put_extent<B: PositionBits, A: Access>(
 
 /// Where the large value of an item lies that another process has stored; `None` if it was evicted.
 pub(crate) fn whole_extent<B: PositionBits, A: Access>(
-    engine: &Engine<CacheMode<B>, A>,
+    writing: &Writing<'_, CacheMode<B>, A>,
     item: Offset,
     state: &ItemState,
 ) -> Option<Offset> {
-    let region = engine.memory().region();
+    let region = writing.region();
     let [id, chunk] =
         region.array(extent_words(item, state.key_bytes())).each_ref().map(|word| word.load(Relaxed));
     let (chunk, words) =
         (Offset::from_words(chunk), EXTENT_HEAD_WORDS + words_for(state.value_bytes()) as u64);
     let value = region.try_words(chunk, words as usize)?;
-    let mark = extent_mark(engine, ExtentId::from_word(id), key_of(region, item));
+    let mark = extent_mark(writing.engine, ExtentId::from_word(id), key_of(writing, item));
     let is_its_own = value[0].load(Relaxed) == mark && mark != 0;
     (is_its_own && chunk.words() > 0 && Memory::<A>::chunk_words(region, chunk) >= words).then_some(chunk)
 }
 
 /// Adds the large value of an item that another process has stored, as the youngest.
 pub(crate) fn adopt_extent<B: PositionBits, A: Access>(
-    engine: &Engine<CacheMode<B>, A>,
+    writing: &Writing<'_, CacheMode<B>, A>,
     item: Offset,
     state: &ItemState,
 ) {
-    let region = engine.memory().region();
+    let region = writing.region();
     let words = extent_words(item, state.key_bytes());
     let chunk = Offset::from_words(region.word(words.plus(1)).load(Relaxed));
-    put_extent(engine, words, (chunk, state.value_bytes() as u64), key_of(region, item));
+    put_extent(writing.engine, words, (chunk, state.value_bytes() as u64), key_of(writing, item));
 }
 
 pub(crate) fn position<B: PositionBits>(link: u64) -> Position<B> {

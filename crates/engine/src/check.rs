@@ -1,12 +1,7 @@
 //! Walks index and memory of a whole table and says what is wrong.
 
 use crate::{
-    chain,
-    item::ItemState,
-    mode::Mode,
-    partition::{Writing, key_of},
-    stats::Counts,
-    store::Engine,
+    chain, item::ItemState, mode::Mode, partition::Writing, settled::key_of, stats::Counts, store::Engine,
 };
 use minos_sync::Access;
 use std::collections::{HashMap, HashSet};
@@ -43,7 +38,7 @@ fn check_partition<M: Mode, A: Access>(
             if !items.insert(item.words()) {
                 return Err(format!("item {} is linked twice", item.words()));
             }
-            let hash = writing.engine.hash(key_of(region, item));
+            let hash = writing.engine.hash(key_of(writing, item));
             if writing.head(hash) != head || !slot.has_tag(hash.tag()) {
                 return Err(format!("item {} is in the wrong bucket", item.words()));
             }

@@ -6,7 +6,8 @@ use crate::{
     mode::{Mode, Placed},
     overwrite::Inline,
     partition::{Found, OutOfMemory, Writing},
-    pinned::{HeldClaim, Pinned, claim_of_writer, inline_value},
+    pinned::{HeldClaim, Pinned, claim_of_writer},
+    settled::inline_value,
     slot::Slot,
     store::Engine,
     versions,
@@ -41,19 +42,25 @@ pub struct Entry<'a, M: Mode = crate::StoreMode, A: Access = Crcw> {
 /// A live item that nobody else may write.
 #[derive(Debug)]
 pub struct Item<'a, M: Mode = crate::StoreMode, A: Access = Crcw> {
-    region: &'a Region,
-    item: Offset,
     state: ItemState,
-    /// Of a large value: other partitions may evict it.
-    claim: Option<HeldClaim<'a, M, A>>,
+    value: Held<'a, M, A>,
+}
+
+/// The value of an item, and what keeps it as it is.
+#[derive(Debug)]
+enum Held<'a, M: Mode, A: Access> {
+    /// The borrowed writer of its partition.
+    Inline(&'a [u8]),
+    /// A claim: other partitions may evict large values.
+    Large(HeldClaim<'a, M, A>),
 }
 
 impl<M: Mode, A: Access> Item<'_, M, A> {
     /// The value.
     pub fn value(&self) -> &[u8] {
-        match &self.claim {
-            Some(held) => held.claim.bytes(self.region, &self.state),
-            None => inline_value(self.region, self.item, &self.state),
+        match &self.value {
+            Held::Inline(value) => value,
+            Held::Large(held) => held.claim.bytes(held.engine.memory().region(), &self.state),
         }
     }
 }
@@ -121,13 +128,13 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
     pub fn item(&self) -> Option<Item<'_, M, A>> {
         let (item, state) = self.current()?;
         let Writing { engine, partition, .. } = self.writing;
-        let claim = if engine.is_inline(state.value_bytes() as u64) {
-            None
+        let value = if engine.is_inline(state.value_bytes() as u64) {
+            Held::Inline(inline_value(&self.writing, item, &state))
         } else {
             let claim = claim_of_writer(engine, partition, item, &state)?;
-            Some(HeldClaim { engine, partition, claim })
+            Held::Large(HeldClaim { engine, partition, claim })
         };
-        Some(Item { region: self.writing.region(), item, state, claim })
+        Some(Item { state, value })
     }
 
     /// Stores the parts of `value`, one after another, in place of whatever is there. Returns the CAS
@@ -240,7 +247,7 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
     /// Pins the item; `None` if there is none.
     pub fn pin(&mut self, engine: &Arc<Engine<M, A>>) -> Option<Pinned<M, A>> {
         let (item, state) = self.current()?;
-        Pinned::of_writer(engine, self.writing.partition, self.hash, item, state)
+        Pinned::of_writer(engine, &self.writing, self.hash, item, state)
     }
 
     /// Links the item whose large value lies in `chunk`, which stays the caller's if that fails.

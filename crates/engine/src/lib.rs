@@ -203,7 +203,7 @@
 //!
 //! Layouts, invariants and memory orders are explained in `docs/engine.md`.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod burst;
 mod cache_mode;
@@ -230,6 +230,7 @@ pub mod position;
 mod read;
 mod reservation;
 mod restart;
+mod settled;
 mod slot;
 mod stats;
 mod store;

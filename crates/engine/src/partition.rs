@@ -4,10 +4,11 @@ use crate::{
     burst::Staged,
     chain::{self, Place},
     index::Index,
-    item::{HEADER_WORDS, ItemMeta, ItemState, body},
+    item::{HEADER_WORDS, ItemMeta, ItemState},
     mode::{Linked, Mode, Parts, Placed},
     read::bucket_words,
     restart::saved::Saved,
+    settled::key_of,
     slot::Slot,
     stats::Counts,
     store::Engine,
@@ -15,7 +16,10 @@ use crate::{
 use minos_base::{KeyHash, Seconds};
 use minos_region::{Offset, Region};
 use minos_sync::{Access, PinTable, tags, words};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::{
+    mem,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
 
 /// Insertions to let pass before growing is tried again, after there was no memory for it.
 const GROWTH_PAUSE: u32 = 64;
@@ -240,11 +244,12 @@ impl<'a, M: Mode, A: Access> Writing<'a, M, A> {
         let slots = || chain::places(region, old).map(|place| place.slot(region));
         slots().filter_map(item).for_each(|item| region.prefetch(item));
         let engine = self.engine;
-        let moves = |slot| Some((slot, Index::moves(buckets, engine.hash(key_of(region, item(slot)?)))));
-        let writer = &mut *self.writer;
-        writer.splitting.clear();
-        writer.splitting.extend(slots().filter_map(moves));
-        chain::split::<A>(region, index, old, new, &writer.splitting);
+        let mut splitting = mem::take(&mut self.writer.splitting);
+        let moves = |slot| Some((slot, Index::moves(buckets, engine.hash(key_of(self, item(slot)?)))));
+        splitting.clear();
+        splitting.extend(slots().filter_map(moves));
+        chain::split::<A>(region, index, old, new, &splitting);
+        self.writer.splitting = splitting;
         counts.splits.add(1);
     }
 
@@ -252,12 +257,6 @@ impl<'a, M: Mode, A: Access> Writing<'a, M, A> {
     pub(crate) fn allocate(&mut self, words: u64) -> Option<Placed> {
         M::allocate(self, words)
     }
-}
-
-/// The key of a linked item, while nobody else may unlink it.
-pub(crate) fn key_of(region: &Region, item: Offset) -> &[u8] {
-    let state = ItemState::load(region, item, 0);
-    region.settled_bytes(body(item), 0, state.key_bytes())
 }
 
 #[inline]

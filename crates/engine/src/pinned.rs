@@ -1,15 +1,16 @@
 //! Items that stay as they are while somebody reads them.
 
 use crate::{
-    item::{ItemState, ItemView, body},
+    item::{ItemState, ItemView},
     mode::{Claim, Mode, Pinning},
-    partition::Partition,
+    partition::{Partition, Writing},
     read::Attempt,
+    settled::inline_value,
     slot::Slot,
     store::Engine,
 };
 use minos_base::{KeyHash, Seconds};
-use minos_region::{Offset, Region};
+use minos_region::Offset;
 use minos_sync::{Access, Crcw, words::words_for};
 use std::{ops::Deref, sync::Arc};
 
@@ -36,15 +37,15 @@ impl<M: Mode, A: Access> Pinned<M, A> {
     /// Pins an item that the writer of its partition has found in this `state`.
     pub(crate) fn of_writer(
         engine: &Arc<Engine<M, A>>,
-        partition: &Partition<M, A>,
+        writing: &Writing<'_, M, A>,
         hash: KeyHash,
         item: Offset,
         state: ItemState,
     ) -> Option<Self> {
         let hold = if engine.is_inline(state.value_bytes() as u64) {
-            Hold::Copy(inline_value(engine.memory().region(), item, &state).into())
+            Hold::Copy(inline_value(writing, item, &state).into())
         } else {
-            Hold::Pin(claim_of_writer(engine, partition, item, &state)?)
+            Hold::Pin(claim_of_writer(engine, writing.partition, item, &state)?)
         };
         Some(Self { engine: Arc::clone(engine), hash, state, hold })
     }
@@ -71,13 +72,6 @@ impl<M: Mode, A: Access> Drop for Pinned<M, A> {
         if let Hold::Pin(claim) = &self.hold {
             M::unpin(&self.engine, self.engine.partition(self.hash), &claim.pin);
         }
-    }
-}
-
-impl<P> Claim<P> {
-    /// The value of an item in this state.
-    pub(crate) fn bytes<'a>(&self, region: &'a Region, state: &ItemState) -> &'a [u8] {
-        region.settled_bytes(self.start, self.at, state.value_bytes())
     }
 }
 
@@ -114,11 +108,6 @@ pub(crate) fn claim_of_writer<M: Mode, A: Access>(
         Pinning::Pinned(claim) => Some(claim),
         Pinning::Disturbed | Pinning::Gone => None,
     }
-}
-
-/// The value of an item that lies beside its key, while nobody else may write it.
-pub(crate) fn inline_value<'a>(region: &'a Region, item: Offset, state: &ItemState) -> &'a [u8] {
-    region.settled_bytes(body(item), state.key_bytes(), state.value_bytes())
 }
 
 impl<M: Mode, A: Access> Engine<M, A> {

@@ -54,8 +54,8 @@ impl Offset {
 
 /// A mapped range of zeroed memory.
 ///
-/// Shared bytes are only touched as whole aligned words with relaxed atomics. Two exceptions, both
-/// exclusive by construction: [`crate::Exclusive`] and [`Region::settled_bytes`].
+/// Shared bytes are only touched as whole aligned words with relaxed atomics. Two exceptions:
+/// [`crate::Exclusive`], by construction, and [`Region::settled_bytes`], whose caller answers for it.
 pub struct Region {
     mapping: Mapping,
     len_words: usize,
@@ -199,19 +199,20 @@ impl Region {
 
     /// `len` plain bytes, beginning `at` bytes after `offset`, which nobody writes while they are lent.
     ///
-    /// This is what a large value is sent from. Types cannot prove that nobody writes: the caller
-    /// holds the partition's lock or a pin, and the engine writes values of linked items only under
-    /// the former and never under the latter.
+    /// Large values are sent from here.
+    ///
+    /// # Safety
+    /// Nobody writes the bytes while they are borrowed.
     ///
     /// # Panics
     /// If they do not lie within the region.
     #[inline]
-    pub fn settled_bytes(&self, offset: Offset, at: usize, len: usize) -> &[u8] {
+    pub unsafe fn settled_bytes(&self, offset: Offset, at: usize, len: usize) -> &[u8] {
         // A sum that came round would pass for a place within.
         let end = at.checked_add(len).expect("within the region");
         let words = self.words(offset, end.div_ceil(WORD_BYTES));
         // SAFETY: the bytes lie within `words`, which is mapped and initialised as long as `self`
-        // is borrowed; nobody writes them meanwhile, as the contract above says.
+        // is borrowed; nobody writes them meanwhile, as the caller promises.
         unsafe { slice::from_raw_parts(words.as_ptr().cast::<u8>().add(at), len) }
     }
 
@@ -244,7 +245,9 @@ mod tests {
         let last = Offset::from_words(region.len_words() - 1);
         assert_eq!(region.word(last).swap(7, Ordering::Relaxed), 0);
         assert_eq!(region.word(last).load(Ordering::Relaxed), 7);
-        assert_eq!(region.settled_bytes(last, 0, 8), 7u64.to_ne_bytes());
+        // SAFETY: nobody else has the region.
+        let bytes = unsafe { region.settled_bytes(last, 0, 8) };
+        assert_eq!(bytes, 7u64.to_ne_bytes());
         region
     }
 
@@ -278,6 +281,7 @@ mod tests {
     #[should_panic(expected = "within the region")]
     fn an_end_that_comes_round_panics() {
         let region = Region::map(1 << 20, &Backing::Private).unwrap();
-        region.settled_bytes(Offset::from_words(1), usize::MAX, 2);
+        // SAFETY: nobody else has the region.
+        unsafe { region.settled_bytes(Offset::from_words(1), usize::MAX, 2) };
     }
 }

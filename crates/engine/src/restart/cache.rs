@@ -103,7 +103,7 @@ impl<B: PositionBits> Reopen for CacheMode<B> {
         (slot, item, state): (Slot, Offset, &ItemState),
     ) -> Result<bool, &'static str> {
         if !writing.engine.is_inline(state.value_bytes() as u64) {
-            let Some(chunk) = whole_extent(writing.engine, item, state) else { return Ok(false) };
+            let Some(chunk) = whole_extent(writing, item, state) else { return Ok(false) };
             if !survey.extents.insert(chunk) {
                 return Err("a large value belongs to two items");
             }
@@ -134,7 +134,7 @@ impl<B: PositionBits> Reopen for CacheMode<B> {
             let is_large = !writing.engine.is_inline(state.value_bytes() as u64);
             is_right &= entry.owns_extent == is_large;
             if is_large {
-                adopt_extent(writing.engine, entry.payload, &state);
+                adopt_extent(writing, entry.payload, &state);
                 log.own_extent(region, entry.payload);
             }
         });

@@ -8,7 +8,8 @@ use crate::{
     index::{BUCKET_WORDS, FREE_SPARE, clear_bucket},
     item::{HEADER_WORDS, ItemState},
     mode::Mode,
-    partition::{Writing, key_of},
+    partition::Writing,
+    settled::key_of,
     slot::Slot,
     sweep::Progress,
 };
@@ -215,13 +216,13 @@ impl Survey {
             Ok(state) => state,
             Err(what) => return Verdict::Wrong(what),
         };
-        let key = key_of(region, item);
+        let key = key_of(writing, item);
         let hash = writing.engine.hash(key);
         if !writing.is_at_home(hash, slot, place.head) {
             return Verdict::Wrong("an item is in the wrong place of the index");
         }
         let is_there = |&(other, there): &(KeyHash, Offset)| {
-            there == item || other == hash && key_of(region, there) == key
+            there == item || other == hash && key_of(writing, there) == key
         };
         if found.chain.iter().any(is_there) {
             return Verdict::Wrong("an item is linked twice");
