@@ -57,6 +57,9 @@ pub struct StoreConfig {
     /// Memory at the end of the region that only large values may take, in bytes. Cache mode; `None`: an
     /// eighth of the memory, or one value of the largest size if that is more and not more than half.
     pub large_bytes_min: Option<u64>,
+    /// Memory beside the table, in bytes, for large values on their way to where small items were; none is a
+    /// sixteenth of the table's. There is always room for one value.
+    pub buffer_bytes_max: Option<u64>,
     /// Buckets of the longest chain of a store, of 7 items each: what would make it longer is refused. Chains get long
     /// where somebody has computed keys that collide, or where there is no memory for the index to grow.
     pub chain_buckets_max: usize,
@@ -82,6 +85,7 @@ impl StoreConfig {
             item_optimistic_bytes_max: 4096,
             eviction: Eviction::default(),
             large_bytes_min: None,
+            buffer_bytes_max: None,
             chain_buckets_max: CHAIN_BUCKETS_MAX,
             prefetch_depth: BURST_MAX,
             shard_bits: 0,
@@ -96,6 +100,12 @@ impl StoreConfig {
         // A largest value that would take more than half was hardly meant as a promise.
         let default = if one_value <= half { eighth.max(one_value) } else { eighth };
         self.large_bytes_min.unwrap_or(default).min(half)
+    }
+
+    /// Memory of buffers beside the table, in bytes.
+    pub(crate) fn buffer_bytes(&self) -> u64 {
+        let bytes_max = self.buffer_bytes_max.unwrap_or(self.memory_bytes / 16);
+        bytes_max.max(self.value_bytes_max.min(VALUE_BYTES_MAX))
     }
 
     pub(crate) fn partition_count(&self) -> Result<u32, CreateError> {

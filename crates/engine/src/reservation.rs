@@ -1,6 +1,8 @@
 //! Memory for an item that is not there yet.
 
-use crate::{entry::Entry, item::ItemMeta, mode::Mode, partition::OutOfMemory, store::Engine};
+use crate::{
+    entry::Entry, item::ItemMeta, mode::Mode, partition::OutOfMemory, stats::StoreStats, store::Engine,
+};
 use minos_base::{KeyHash, limits::KEY_BYTES_MAX};
 use minos_region::{Exclusive, Offset, Settled};
 use minos_sync::{
@@ -36,13 +38,20 @@ pub struct Reservation<M: Mode = crate::StoreMode, A: Access = Crcw> {
 #[derive(Debug)]
 pub(crate) struct Buffers {
     used_bytes: AtomicU64,
+    refused: AtomicU64,
     bytes_max: u64,
 }
 
 impl Buffers {
-    /// A sixteenth of the memory, but always one value.
-    pub(crate) fn new(memory_bytes: u64, value_bytes_max: u64) -> Self {
-        Self { used_bytes: AtomicU64::new(0), bytes_max: (memory_bytes / 16).max(value_bytes_max) }
+    /// At most `bytes_max` in all.
+    pub(crate) fn new(bytes_max: u64) -> Self {
+        Self { used_bytes: AtomicU64::new(0), refused: AtomicU64::new(0), bytes_max }
+    }
+
+    /// Tells what is used now, and how often there was no room.
+    pub(crate) fn add_stats(&self, stats: &mut StoreStats) {
+        stats.buffer_bytes = self.used_bytes.load(Relaxed);
+        stats.buffer_refusals = self.refused.load(Relaxed);
     }
 }
 
@@ -58,7 +67,10 @@ impl Buffer {
     fn new(of: &Arc<Buffers>, bytes: u64) -> Option<Self> {
         let more = |used: u64| used.checked_add(bytes).filter(|&used| used <= of.bytes_max);
         // Relaxed: it is a count, and nothing else is reached by it.
-        of.used_bytes.fetch_update(Relaxed, Relaxed, more).ok()?;
+        if of.used_bytes.fetch_update(Relaxed, Relaxed, more).is_err() {
+            of.refused.fetch_add(1, Relaxed);
+            return None;
+        }
         Some(Self { bytes: vec![0; bytes as usize], of: Arc::clone(of) })
     }
 }
@@ -148,7 +160,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
     ///
     /// # Errors
     /// Key or value are too long, or there is no memory for a large value; or it would need a buffer (see
-    /// [`Reservation::settle`]), and others hold a sixteenth of the table's memory in such buffers.
+    /// [`Reservation::settle`]), and others hold [`crate::StoreConfig::buffer_bytes_max`].
     pub fn reserve(
         self: &Arc<Self>,
         hash: KeyHash,

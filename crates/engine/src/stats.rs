@@ -258,6 +258,10 @@ pub struct StoreStats {
     pub out_of_memory: u64,
     /// Those of them for which the chain of the key was as long as it may be. Store mode.
     pub chain_refusals: u64,
+    /// Bytes of buffers beside the memory, for large values on their way to where small items were.
+    pub buffer_bytes: u64,
+    /// Times that there was no room for another one.
+    pub buffer_refusals: u64,
     /// Expired items that were reclaimed.
     pub expired_reclaimed: u64,
     /// Flushed items that were reclaimed.
@@ -338,6 +342,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
             largest_free_words = largest_free_words.max(room.largest_free_words);
         }
         M::add_stats(self, &mut stats);
+        self.buffers.add_stats(&mut stats);
         stats.free_bytes = free_words * 8;
         stats.used_bytes = memory_bytes.saturating_sub(stats.free_bytes);
         stats.largest_free_bytes = largest_free_words * 8;

@@ -127,7 +127,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
             hash_mask: config.hash_mask,
             value_bytes_max: config.value_bytes_max.min(VALUE_BYTES_MAX),
             chain_buckets_max: config.chain_buckets_max.max(1),
-            buffers: Arc::new(Buffers::new(config.memory_bytes, config.value_bytes_max.min(VALUE_BYTES_MAX))),
+            buffers: Arc::new(Buffers::new(config.buffer_bytes())),
             prefetch_depth: config.prefetch_depth.clamp(1, BURST_MAX),
         };
         (engine, tokens)

@@ -201,12 +201,15 @@ fn buffers_beside_the_memory_are_a_sixteenth_of_it() {
     for key in (0..keys).map(u64::to_le_bytes) {
         store.entry(store.hash(&key), &key, NOW).remove();
     }
-    let refused = store.stats().out_of_memory;
+    let before = store.stats();
+    assert_eq!((before.buffer_bytes, before.buffer_refusals), (0, 0));
     for _ in 0..2 {
         let later = reservations(&store);
         assert!((4..10).contains(&later), "{later}");
     }
-    assert_eq!(store.stats().out_of_memory, refused + 2);
+    let after = store.stats();
+    assert_eq!((after.buffer_bytes, after.buffer_refusals), (0, 2));
+    assert_eq!(after.out_of_memory, before.out_of_memory + 2);
 }
 
 #[test]

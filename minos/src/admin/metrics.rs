@@ -24,7 +24,7 @@ const GAUGES: &[&str] = &[
     "accepting_conns", "bytes", "curr_connections", "curr_items", "epoch_requests", "hash_bytes", "large_workers", "limit_maxbytes",
     "max_connections", "native_sessions", "native_transfer_bytes", "pid", "pointer_size", "range_bytes_max",
     "range_bytes_min", "range_cost", "receiving_bytes", "small_cost_share", "small_request_share", "small_workers",
-    "standby", "store_buckets", "store_bytes_per_item", "store_chain_buckets_max", "store_extent_bytes",
+    "standby", "store_buckets", "store_buffer_bytes", "store_bytes_per_item", "store_chain_buckets_max", "store_extent_bytes",
     "store_extents", "store_fragmentation", "store_free_bytes", "store_index_bytes", "store_items", "store_key_bytes",
     "store_largest_free_bytes", "store_log_bytes", "store_log_capacity_bytes", "store_memory_bytes",
     "store_overhead_bytes_per_item", "store_pinned", "store_spare_buckets", "store_used_bytes", "store_value_bytes",
@@ -36,7 +36,7 @@ const GAUGES: &[&str] = &[
 const COUNTERS: &[&str] = &[
     "accept_failures", "admin_", "bytes_read", "bytes_written", "cas_", "cmd_", "decr_", "delete_", "detail_",
     "epoch", "evictions", "get_", "incr_", "listen_disabled_num", "native_", "receiving_refused", "reclaimed", "rejected_connections", "rusage_",
-    "store_chain_refusals", "store_evictions_", "store_expired_reclaimed", "store_flushed_reclaimed",
+    "store_buffer_refusals", "store_chain_refusals", "store_evictions_", "store_expired_reclaimed", "store_flushed_reclaimed",
     "store_no_memory", "store_out_of_memory", "store_read_", "store_reinserted", "store_splits", "store_too_large",
     "total_connections", "total_items", "touch_", "worker_",
 ];

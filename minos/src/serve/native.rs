@@ -69,15 +69,15 @@ impl NativeOptions {
     /// # Errors
     /// Names the option whose value is of no use.
     pub(super) fn config(&self, access: AccessMode) -> anyhow::Result<Option<NativeConfig>> {
-        let Some(address) = &self.native else { return self.refuse_without_address() };
-        let address = match address {
+        let Some(listen) = &self.native else { return self.refuse_without_address() };
+        let address = match listen {
             Address::Tcp(address) => *address,
             Address::Unix(_) => {
-                bail!("--native {address}: expected IP:PORT; datagrams do not go to unix: paths")
+                bail!("--native {listen}: expected IP:PORT; datagrams do not go to unix: paths")
             }
         };
         let secrets = self.native_secret_file.as_deref().map(read_secrets).transpose()?.unwrap_or_default();
-        if secrets.is_empty() && !address.ip().is_loopback() {
+        if secrets.is_empty() && !listen.is_local() {
             tracing::warn!(%address, "--native: whoever can reach it can read and write; see --native-secret-file");
         }
         Ok(Some(NativeConfig {

@@ -66,6 +66,10 @@ pub(crate) struct ServeOptions {
     /// Memory that only large values of a cache may take [default: an eighth, or room for the largest]
     #[arg(long, value_name = "SIZE", help_heading = "Store")]
     pub(crate) large_reserve: Option<SizeText>,
+    /// Memory beside --memory for large values on their way to where small items were; room for one value at least
+    /// [default: a sixteenth of --memory]
+    #[arg(long, value_name = "SIZE", help_heading = "Store")]
+    pub(crate) buffer_memory: Option<SizeText>,
     /// Longest chain of a store's index, in buckets of 7 items: what would make it longer is refused as out of memory
     #[arg(long, value_name = "BUCKETS", default_value_t = CHAIN_BUCKETS_MAX as u32, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Store")]
     pub(crate) chain_max: u32,
@@ -348,6 +352,7 @@ impl ServeOptions {
         config.value_bytes_max = self.max_item_size.0;
         config.eviction = self.evict().into();
         config.large_bytes_min = self.large_reserve.map(|size| size.0);
+        config.buffer_bytes_max = self.buffer_memory.map(|size| size.0);
         config.chain_buckets_max = self.chain_max as usize;
         config.prefetch_depth = self.prefetch_depth as usize;
         config.hash_seed = self.hash_seed.unwrap_or_else(random_seed);

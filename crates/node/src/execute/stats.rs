@@ -69,6 +69,8 @@ fn store(stats: &StoreStats, emit: Emit<'_>) {
         ("store_read_abandoned", stats.read_abandoned),
         ("store_out_of_memory", stats.out_of_memory),
         ("store_chain_refusals", stats.chain_refusals),
+        ("store_buffer_bytes", stats.buffer_bytes),
+        ("store_buffer_refusals", stats.buffer_refusals),
         ("store_expired_reclaimed", stats.expired_reclaimed),
         ("store_flushed_reclaimed", stats.flushed_reclaimed),
         ("store_evictions_log", stats.evictions_log),
