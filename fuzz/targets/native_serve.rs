@@ -17,7 +17,7 @@ use std::{
 };
 
 use libfuzzer_sys::fuzz_target;
-use minos_base::{Clock, SizeClass, hash_key};
+use minos_base::{Clock, SizeClass, hash_key, limits::SLICE_BYTES};
 use minos_engine::{Engine, StoreConfig, StoreMode};
 use minos_node::{
     config::NativeConfig,
@@ -140,6 +140,14 @@ impl Site {
             let turn =
                 Turn { now, placement: &mut self.placement, egress: &mut wire, hand_off: &mut hand_off };
             self.workers[worker.index()].on_job(job, turn);
+        }
+        for worker in &mut self.workers {
+            while worker.is_copying() {
+                let mut hand_off = |_: WorkerId, job: Job| Err(job);
+                let turn =
+                    Turn { now, placement: &mut self.placement, egress: &mut wire, hand_off: &mut hand_off };
+                worker.advance(SLICE_BYTES, turn);
+            }
         }
         wire
     }

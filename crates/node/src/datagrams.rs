@@ -47,6 +47,11 @@ impl<'s, M: Mode> Datagrams<'s, M> {
         }
     }
 
+    /// Whether a large value that has arrived is being copied.
+    pub(crate) fn is_copying(&self) -> bool {
+        self.native.is_copying()
+    }
+
     /// Looks whether there was a sign of a large transfer.
     fn note_activity(&mut self, now: Instant) {
         let activity = self.native.transfer_activity();
@@ -175,6 +180,28 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
         let port = side.ports.port(shared.queues.len() + id.index());
         datagrams.outbound.through(port, shared.worker(id)).flush();
         datagrams.note_activity(self.now);
+    }
+
+    /// Copies a slice of a large value that has arrived; says whether there was one.
+    pub(crate) fn copy_slice(&mut self) -> bool {
+        let (shared, id, slice_bytes) = (self.shared, self.id, self.slice_bytes());
+        let (Some(side), Some(datagrams)) = (&shared.native, &mut self.datagrams) else { return false };
+        if !datagrams.is_copying() {
+            return false;
+        }
+        shared.worker(id).metrics.slices.add(1);
+        let begun = Instant::now();
+        let port = side.ports.port(shared.queues.len() + id.index());
+        let mut egress = datagrams.outbound.through(port, shared.worker(id));
+        let mut hand_off = |worker, job| hand_off(shared, id, worker, job);
+        let (now, placement) = (self.now, &mut self.placement);
+        datagrams
+            .native
+            .advance(slice_bytes, Turn { now, placement, egress: &mut egress, hand_off: &mut hand_off });
+        egress.flush();
+        datagrams.note_activity(now);
+        self.count_large(begun);
+        true
     }
 
     /// Gives up transfers of which nothing was heard for too long.

@@ -182,7 +182,7 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
             self.keep_house();
             last = Some(Turn { began: self.now, worked });
             if worked {
-                if self.idle.worked(self.now) && !self.large.is_runnable() {
+                if self.idle.worked(self.now) && !self.has_slices() {
                     // What came home in this turn may be others' to poll.
                     self.pass_on(self.id.index());
                     self.read_clock();
@@ -209,6 +209,7 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
             | self.take_from_ring()
             | self.serve_waiting()
             | self.poll_transfers(false)
+            | self.copy_slice()
             | self.serve_large();
         worked || self.help::<D>() || self.relieve()
     }
@@ -296,9 +297,14 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
         true
     }
 
+    /// Whether the next slice of a large request could be served at once.
+    fn has_slices(&self) -> bool {
+        self.large.is_runnable() || self.datagrams.as_ref().is_some_and(Datagrams::is_copying)
+    }
+
     /// Bytes of a large request that this worker serves between two looks at its RX queues: few, if it does so only
     /// because there is nothing else to do.
-    fn slice_bytes(&self) -> usize {
+    pub(crate) fn slice_bytes(&self) -> usize {
         let slice_bytes = self.shared.config.slice_bytes;
         if self.placement.relieves().is_empty() {
             slice_bytes
@@ -332,7 +338,7 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
     }
 
     /// Counts the time since a large request was taken up.
-    fn count_large(&mut self, begun: Instant) {
+    pub(crate) fn count_large(&mut self, begun: Instant) {
         let time = begun.elapsed();
         self.spent.large += time;
         self.mine().metrics.large_ns.add(time.as_nanos() as u64);
@@ -425,6 +431,7 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
             self.take_from_ring();
             while self.serve_waiting() {}
             self.poll_transfers(true);
+            while self.copy_slice() {}
             self.tick_datagrams();
             if (self.large.len() == 0 && !self.has_transfers())
                 || deadline.is_some_and(|deadline| self.now >= deadline)

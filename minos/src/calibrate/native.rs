@@ -10,7 +10,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use minos_base::{Clock, SizeClass, VALUE_BYTES_MAX, hash_key};
+use minos_base::{Clock, SizeClass, VALUE_BYTES_MAX, hash_key, limits::SLICE_BYTES};
 use minos_engine::StoreMode;
 use minos_node::{
     config::NativeConfig,
@@ -170,6 +170,10 @@ impl NativeServer {
         let mut hand_off = |_: WorkerId, job: Job| Err(job);
         let (now, placement) = (self.now, &mut self.placement);
         self.worker.on_messages(queue, messages, Turn { now, placement, egress, hand_off: &mut hand_off });
+        while self.worker.is_copying() {
+            let placement = &mut self.placement;
+            self.worker.advance(SLICE_BYTES, Turn { now, placement, egress, hand_off: &mut hand_off });
+        }
     }
 
     /// Serves one message as [`NativeServer::serve`] does, and says how long that takes.

@@ -1,12 +1,15 @@
 //! Large values on their way: what outlives the execution of their command.
 
-use minos_base::{KeyHash, SizeClass};
-use minos_engine::{Joining, Mode, Pinned, Reservation};
+use minos_base::SizeClass;
+use minos_engine::{Mode, Pinned};
 use minos_proto::memcache::{MetaFlags, Reply, Resume, text};
 
-use super::{Context, append, store};
+use super::{
+    Context,
+    pending::{PendingStore, Step},
+    store,
+};
 use crate::receiving::ReceivePermit;
-use store::{Operation, Stored};
 
 /// A value that is sent from its item, which stays as it is for so long.
 pub(crate) struct LargeReply<M: Mode> {
@@ -42,27 +45,17 @@ impl<M: Mode> LargeReply<M> {
     }
 }
 
-/// A value that is received into the memory of the item that it will be.
+/// A store of a large value, as it was asked for over memcached's protocol.
 ///
 /// The condition under which it is stored is judged when it has arrived, as in memcached.
 pub(crate) struct LargeStore<M: Mode> {
-    reservation: Reservation<M>,
+    pending: PendingStore<M>,
     line_end: [u8; 2],
-    hash: KeyHash,
-    key: Box<[u8]>,
-    operation: Operation,
     reply: OwnedReply,
     class: SizeClass,
     /// Its part of the memory for values that are arriving or being joined, if it is one.
-    _permit: Option<ReceivePermit>,
-    /// The value that the received one becomes a part of, once that has begun.
-    joining: Option<Joining<M>>,
-    /// Times that it has begun.
-    attempts: u32,
+    permit: Option<ReceivePermit>,
 }
-
-/// Times that a value is joined in slices, in the hope that nobody replaces it meanwhile; then it is in one piece.
-const JOIN_ATTEMPTS_MAX: u32 = 4;
 
 /// A [`Reply`] that borrows from nothing.
 enum OwnedReply {
@@ -87,33 +80,14 @@ impl OwnedReply {
 }
 
 impl<M: Mode> LargeStore<M> {
-    /// A store of what will be received into `reservation`, of an item of `class`.
+    /// A store of an item of `class`; with a `permit` if its value is still arriving.
     pub(super) fn new(
-        reservation: Reservation<M>,
-        hash: KeyHash,
-        key: &[u8],
-        operation: Operation,
+        pending: PendingStore<M>,
         reply: Reply<'_>,
         class: SizeClass,
+        permit: Option<ReceivePermit>,
     ) -> Self {
-        let reply = OwnedReply::new(reply);
-        Self {
-            reservation,
-            line_end: [0; 2],
-            hash,
-            key: key.into(),
-            operation,
-            reply,
-            class,
-            _permit: None,
-            joining: None,
-            attempts: 0,
-        }
-    }
-
-    /// The same, of a value that is still arriving.
-    pub(super) fn with_permit(self, permit: Option<ReceivePermit>) -> Self {
-        Self { _permit: permit, ..self }
+        Self { pending, line_end: [0; 2], reply: OwnedReply::new(reply), class, permit }
     }
 
     /// The class of the item, by which it finds the worker that receives it.
@@ -122,8 +96,8 @@ impl<M: Mode> LargeStore<M> {
     }
 
     fn value_bytes(&self) -> usize {
-        // A reservation lies in memory, so that its length fits.
-        self.reservation.value_bytes() as usize
+        // It lies in memory, so that its length fits.
+        self.pending.value_bytes() as usize
     }
 
     /// Bytes to be received: the value and its line end.
@@ -136,7 +110,7 @@ impl<M: Mode> LargeStore<M> {
     pub(crate) fn room_at(&mut self, received_bytes: usize) -> &mut [u8] {
         let value_bytes = self.value_bytes();
         if received_bytes < value_bytes {
-            &mut self.reservation.value_mut()[received_bytes..]
+            &mut self.pending.value_mut()[received_bytes..]
         } else {
             let at = (received_bytes - value_bytes).min(self.line_end.len());
             &mut self.line_end[at..]
@@ -145,17 +119,13 @@ impl<M: Mode> LargeStore<M> {
 
     /// Takes over a value that has arrived already.
     pub(super) fn fill(&mut self, value: &[u8]) {
-        self.reservation.value_mut().copy_from_slice(value);
+        self.pending.value_mut().copy_from_slice(value);
         self.line_end = *b"\r\n";
     }
 
     /// Copies at most `limit_bytes` of what has arrived to where it belongs; returns how many, 0 if nothing is left.
     pub(crate) fn copy(&mut self, limit_bytes: usize) -> usize {
-        match &mut self.joining {
-            Some(joining) => joining.copy(self.reservation.value_mut(), limit_bytes),
-            None if self.operation.joins() => 0,
-            None => self.reservation.settle_slice(limit_bytes),
-        }
+        self.pending.copy(limit_bytes)
     }
 
     /// Stores what was received and appends the reply to `tx`, unless there is something to be copied first: then
@@ -172,46 +142,20 @@ impl<M: Mode> LargeStore<M> {
             }
             return None;
         }
-        let joined = if self.operation.joins() {
-            let joined = self.join(cx);
-            if self.joining.is_some() {
-                return Some(self);
-            }
-            joined
-        } else if self.reservation.is_settled() {
-            None
-        } else {
+        let permit = &mut self.permit;
+        let step = self.pending.next_step(cx, |bytes| {
+            // Others that join as well hold memory for as long.
+            drop(permit.take());
+            *permit = cx.admin.admit(bytes);
+            permit.is_some()
+        });
+        if matches!(step, Step::Copy) {
             return Some(self);
-        };
+        }
         cx.counters.cmd_set.count();
-        let Self { operation, hash, key, reservation, reply, .. } = *self;
-        let stored = joined.unwrap_or_else(|| store::commit(cx, &operation, hash, &key, reservation));
+        let Self { pending, reply, .. } = *self;
+        let (stored, operation, key) = pending.end(cx, step);
         store::respond(&stored, &operation, &key, reply.borrow(), tx);
-        None
-    }
-
-    /// Links the value that was joined, or begins to join it. Nothing, with nothing begun, if it is short, others were
-    /// always faster, or too many are being joined.
-    fn join<P>(&mut self, cx: &Context<'_, M, P>) -> Option<Stored> {
-        let part_bytes = self.reservation.value_bytes();
-        let concat = append::concat(&self.operation, self.reservation.value_mut());
-        if let Some(joining) = self.joining.take()
-            && let Some(joined) = joining.finish(cx.store, &self.key, cx.now, &concat)
-        {
-            return Some(append::settle(cx, joined));
-        }
-        if self.attempts == JOIN_ATTEMPTS_MAX || !cx.store.joins_large(self.hash, part_bytes) {
-            return None;
-        }
-        self.attempts += 1;
-        // Others that join as well hold memory for as long: beyond a bound it is done in one piece.
-        self._permit = None;
-        let class = store::item_class(cx, &self.operation, self.hash, part_bytes);
-        self._permit = Some(cx.admin.admit(part_bytes + class.bytes_max())?);
-        match cx.store.begin_concat(self.hash, &self.key, cx.now, &concat) {
-            Ok(joining) => self.joining = Some(joining),
-            Err(error) => return Some(append::settle(cx, Err(error))),
-        }
         None
     }
 }

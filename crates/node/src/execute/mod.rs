@@ -17,6 +17,7 @@ mod item;
 mod large;
 mod meta_get;
 mod outcome;
+mod pending;
 mod prefixes;
 mod stats;
 mod store;
@@ -46,11 +47,10 @@ pub(crate) use get::{Read, count_get, count_touch, read};
 pub(crate) use item::Facts;
 pub(crate) use large::{LargeReply, LargeStore};
 pub(crate) use outcome::{Executed, Outcome};
+pub(crate) use pending::{PendingStore, Step};
 pub(crate) use prefixes::{DELIMITER, Prefixes};
 pub(crate) use stats::report;
-pub(crate) use store::{
-    Operation as StoreOperation, Stored, commit as commit_store, drop_for_too_large, item_class, store,
-};
+pub(crate) use store::{Operation as StoreOperation, Stored, drop_for_too_large, item_class, store};
 pub(crate) use touch::touch;
 
 use meta_get::MetaGet;

@@ -5,7 +5,7 @@ use minos_command::{Exptime, Store, StoreMode, Value};
 use minos_engine::{Entry, ItemMeta, Mode, OutOfMemory, Reservation};
 use minos_proto::memcache::{Reply, compose, text};
 
-use super::{Context, Executed, LargeStore, Outcome, Placement, append, item::Facts};
+use super::{Context, Executed, LargeStore, Outcome, PendingStore, Placement, append, item::Facts};
 
 /// A store without its value and its key.
 #[derive(Clone, Copy, Debug)]
@@ -232,9 +232,8 @@ impl Large<'_> {
         let Ok(reservation) = cx.store.reserve(self.hash, self.key, value_bytes) else {
             return self.refuse(cx, value, tx);
         };
-        let mut store =
-            LargeStore::new(reservation, self.hash, self.key, self.operation, self.reply, self.class)
-                .with_permit(permit);
+        let pending = PendingStore::new(reservation, self.hash, self.key, self.operation);
+        let mut store = LargeStore::new(pending, self.reply, self.class, permit);
         match value {
             // A part of a value is copied in any case, and it is short as a rule.
             Value::Whole(part) if self.operation.joins() => {
@@ -261,7 +260,7 @@ impl Large<'_> {
 }
 
 /// Stores the value in `reservation`, of any size, without copying it under the partition's lock.
-pub(crate) fn commit<M: Mode, P>(
+pub(super) fn commit<M: Mode, P>(
     cx: &Context<'_, M, P>,
     operation: &Operation,
     hash: KeyHash,

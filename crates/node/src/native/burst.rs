@@ -191,14 +191,15 @@ where
     }
 
     fn fragment(&mut self, to: &AnswerTo, header: &Header, datagram: &[u8]) -> Result<(), Malformed> {
-        let around = Around {
-            cx: &self.cx,
-            sessions: &self.shared.sessions,
-            now: self.now,
-            is_draining: self.shared.is_draining(),
-        };
+        let around = around(&self.cx, self.shared, self.now);
         let body = header.body(datagram);
         self.transfers.fragment(&around, to, header.flags, body, self.outlet.close())
+    }
+
+    /// Copies a slice of at most `bytes_max` bytes of a large value that has arrived.
+    pub(super) fn advance(&mut self, bytes_max: usize) {
+        let around = around(&self.cx, self.shared, self.now);
+        self.transfers.advance(&around, bytes_max, self.outlet.close());
     }
 
     /// Takes in the operations of a request while their index buckets are fetched. Those before one that cannot be
@@ -305,4 +306,13 @@ where
     pub(super) fn reply_bare(&mut self, to: &AnswerTo, operation: &Operation<'_>, status: Status) {
         self.outlet.reply(to, &ReplyRecord::bare(operation.opcode, status, operation.request));
     }
+}
+
+/// What a burst lends to its transfers.
+pub(super) fn around<'a, 'b, M: Mode, P>(
+    cx: &'a Context<'b, M, P>,
+    shared: &'a NativeShared<M>,
+    now: Instant,
+) -> Around<'a, 'b, M, P> {
+    Around { cx, sessions: &shared.sessions, now, is_draining: shared.is_draining() }
 }

@@ -8,7 +8,11 @@ use minos_engine::{Get, Mode, Pinned, Staged};
 use minos_proto::native::{OpFlags, Opcode, Operation, REPLY_HEAD_BYTES, ReplyRecord, Status};
 use minos_sched::WorkerId;
 
-use super::{AnswerTo, Begin, Egress, Job, Outcome, burst::Burst, change, statistics, transfers::Around};
+use super::{
+    AnswerTo, Begin, Egress, Job, Outcome,
+    burst::{Burst, around},
+    change, statistics,
+};
 use crate::execute::{self, Facts, Placement, Read};
 
 /// Where an operation on a value of some size is executed.
@@ -209,16 +213,18 @@ where
         if stage == Stage::Arrived && self.goes_elsewhere(to, operation, class, true) {
             return;
         }
-        if !operation.flags.contains(OpFlags::DEFERRED) {
-            return self.change(to, operation);
+        let around = around(&self.cx, self.shared, self.now);
+        if operation.flags.contains(OpFlags::DEFERRED) {
+            return self.transfers.begin(&around, to, operation, store, self.outlet.close());
         }
-        let around = Around {
-            cx: &self.cx,
-            sessions: &self.shared.sessions,
-            now: self.now,
-            is_draining: self.shared.is_draining(),
-        };
-        self.transfers.begin(&around, to, operation, store, self.outlet.close());
+        let takes_long =
+            store.joins() && value_bytes > 0 && self.cx.store.joins_large(operation.hash, value_bytes);
+        if takes_long
+            && self.transfers.store_in_slices(&around, to, operation, store, self.outlet.close()).is_ok()
+        {
+            return;
+        }
+        self.change(to, operation);
     }
 
     /// Executes an operation that may be asked to happen once, and tells how it ended.

@@ -125,6 +125,22 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
         burst.finish(&mut chunk);
     }
 
+    /// Whether a large value that has arrived is being copied: [`NativeWorker::advance`] is to be called.
+    pub fn is_copying(&self) -> bool {
+        self.transfers.is_copying()
+    }
+
+    /// Copies a slice of at most `bytes_max` bytes of a large value that has arrived, and answers if that was the
+    /// last one.
+    pub fn advance<P, E, H>(&mut self, bytes_max: usize, turn: Turn<'_, P, E, H>)
+    where
+        P: Placement,
+        E: Egress,
+        H: FnMut(WorkerId, Job) -> Result<(), Job>,
+    {
+        self.burst(self.id.index(), turn).advance(bytes_max);
+    }
+
     /// Gives up transfers of which nothing was heard for too long. To be called now and then.
     pub fn on_tick(&mut self, now: Instant) {
         self.transfers.on_tick(now);

@@ -7,7 +7,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use minos_base::{Clock, SizeClass, limits::BURST_MAX, seeded_stream};
+use minos_base::{
+    Clock, SizeClass,
+    limits::{BURST_MAX, SLICE_BYTES},
+    seeded_stream,
+};
 use minos_engine::{Engine, ItemMeta, Mode, StoreConfig};
 use minos_node::{
     config::{AccessAdvice, NativeConfig},
@@ -248,8 +252,13 @@ impl<M: Mode> SimServer<M> {
             let Some(job) = self.rings[worker].pop_front() else { break };
             self.with_turn(worker, now_ns, network, worker, |native, turn| native.on_job(job, turn));
         }
+        if self.workers[worker].is_copying() {
+            self.with_turn(worker, now_ns, network, count + worker, |native, turn| {
+                native.advance(SLICE_BYTES, turn);
+            });
+        }
         let has_more = [worker, count + worker].iter().any(|&queue| !self.inboxes[queue].is_empty());
-        if has_more || !self.rings[worker].is_empty() {
+        if has_more || self.workers[worker].is_copying() || !self.rings[worker].is_empty() {
             self.wake(worker, now_ns);
         }
     }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use minos_base::SizeClass;
+use minos_base::{SizeClass, limits::SLICE_BYTES};
 use minos_proto::native::{
     AckHead, AckState, Composer, DataHead, Detail, FragmentHead, FragmentRange, Grant, HEADER_BYTES, Header,
     Kind, OpFlags, Opcode, Operation, Status, push_ranges, replies,
@@ -136,6 +136,83 @@ fn a_large_value_goes_there_and_back() {
         assert_eq!(client.ask_one(&mut site, gone).status, Status::Gone);
         assert_eq!(site.store.check(), Ok(()));
     }
+}
+
+/// A large value and what is appended or prepended to it.
+fn joined(opcode: Opcode, value: &[u8], part: &[u8]) -> Vec<u8> {
+    if opcode == Opcode::Append { [value, part].concat() } else { [part, value].concat() }
+}
+
+#[test]
+fn a_large_value_is_joined_in_slices() {
+    for opcode in [Opcode::Append, Opcode::Prepend] {
+        let mut site = Site::new(&config(), 1);
+        let mut client = Client::with_session(&mut site);
+        let old = value(600_000);
+        store_large(&mut site, &mut client, b"key", &old, 1);
+        site.copies_at_once = false;
+        let join = client.operation(opcode, b"key", b"more");
+        let join = Operation { flags: OpFlags::ONCE, detail: Detail { once: 2, ..join.detail }, ..join };
+        assert!(client.ask(&mut site, &[join]).is_empty(), "nothing is done at once");
+        let slices = (old.len() + 4).div_ceil(SLICE_BYTES);
+        assert!(site.copy_slices(slices).is_empty(), "the last slice is not the end");
+        // Others are served meanwhile, and see what was there before.
+        assert_eq!(client.ask_one(&mut site, client.put(b"other", b"1")).status, Status::Ok);
+        assert_eq!(client.ask_one(&mut site, join).status, Status::InProgress);
+        assert_eq!(fetch_all(&mut site, &mut client, b"key", old.len()), old);
+        let (acks, records) = answers(&site.copy_slices(usize::MAX));
+        assert_eq!((acks.len(), records.len(), records[0].status), (0, 1, Status::Ok));
+        let again = client.ask_one(&mut site, join);
+        assert_eq!((again.status, again.cas), (Status::Ok, records[0].cas), "it has happened once");
+        let new = joined(opcode, &old, b"more");
+        // Not in the burst that the old value was sent in: what one client is sent at a time is bounded.
+        site.pass(1);
+        assert_eq!(fetch_all(&mut site, &mut client, b"key", new.len()), new);
+        assert_eq!(site.workers[0].transfers_open(), 0);
+        assert_eq!(site.counter("native_transfer_bytes"), 0);
+        assert_eq!(site.store.check(), Ok(()));
+    }
+}
+
+#[test]
+fn a_value_that_is_replaced_while_it_is_joined_is_joined_anew() {
+    let mut site = Site::new(&config(), 1);
+    let mut client = Client::with_session(&mut site);
+    store_large(&mut site, &mut client, b"key", &value(300_000), 1);
+    site.copies_at_once = false;
+    let join = client.operation(Opcode::Append, b"key", b"more");
+    assert!(client.ask(&mut site, &[join]).is_empty());
+    assert!(site.copy_slices(1).is_empty());
+    let other = Operation {
+        detail: Detail { item_flags: 3, ..client.put(b"key", b"").detail },
+        ..client.put(b"key", b"")
+    };
+    assert_eq!(client.ask_one(&mut site, other).status, Status::Ok);
+    assert_eq!(answers(&site.copy_slices(usize::MAX)).1[0].status, Status::Ok);
+    let read = client.ask_one(&mut site, client.get(b"key"));
+    assert_eq!((read.status, &read.value[..]), (Status::Ok, &b"more"[..]));
+}
+
+#[test]
+fn a_long_part_is_joined_in_slices_too() {
+    let mut site = Site::new(&config(), 1);
+    let mut client = Client::with_session(&mut site);
+    let (old, part) = (value(300_000), value(200_000));
+    store_large(&mut site, &mut client, b"key", &old, 1);
+    site.copies_at_once = false;
+    let operation = Operation { opcode: Opcode::Append, ..deferred(&client, b"key", part.len(), 2) };
+    let granted = client.ask_one(&mut site, operation);
+    let grant = Grant::parse(&granted.value).unwrap();
+    let messages = fragments(&mut client, &grant, &part, &[]);
+    let (acks, records) = answers(&site.deliver(usize::from(grant.queue), &messages));
+    assert_eq!((&acks[..], records.len()), (&[AckState::Open][..], 0), "all is there, and not joined yet");
+    site.pass(60);
+    let now = site.now;
+    site.workers[0].on_tick(now);
+    let (acks, records) = answers(&site.copy_slices(usize::MAX));
+    assert_eq!((&acks[..], records[0].status), (&[AckState::Done][..], Status::Ok), "it never times out");
+    let new = joined(Opcode::Append, &old, &part);
+    assert_eq!(fetch_all(&mut site, &mut client, b"key", new.len()), new);
 }
 
 #[test]

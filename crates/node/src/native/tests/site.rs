@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use minos_base::{Clock, KeyHash, SizeClass};
+use minos_base::{Clock, KeyHash, SizeClass, limits::SLICE_BYTES};
 use minos_engine::{Engine, StoreConfig, StoreMode};
 use minos_proto::native::{
     Composer, Detail, Flags, Header, Hello, Kind, OpFlags, Opcode, Operation, Reason, ReplyRecord, SealKeys,
@@ -93,6 +93,8 @@ pub(super) struct Site {
     pub(super) placement: SizeLimit,
     pub(super) now: Instant,
     pub(super) ring_capacity: usize,
+    /// Whether values are copied to the end before anything else arrives.
+    pub(super) copies_at_once: bool,
     ring: VecDeque<(WorkerId, Job)>,
 }
 
@@ -126,6 +128,7 @@ impl Site {
             placement: SizeLimit { class_max: SizeClass::MAX, large_worker: None },
             now,
             ring_capacity: 64,
+            copies_at_once: true,
             ring: VecDeque::new(),
         }
     }
@@ -146,6 +149,27 @@ impl Site {
         let turn = Turn { now, placement, egress: &mut wire, hand_off: &mut hand_off };
         self.workers[worker].on_messages(queue, messages, turn);
         self.work_off(&mut wire);
+        if self.copies_at_once {
+            wire.trains.extend(self.copy_slices(usize::MAX));
+        }
+        wire.trains
+    }
+
+    /// What leaves when each worker copies slices of values that have arrived until it has copied `slices_max`, or
+    /// nothing is left.
+    pub(super) fn copy_slices(&mut self, slices_max: usize) -> Vec<Train> {
+        let mut wire = Wire::default();
+        let (now, placement) = (self.now, &mut self.placement);
+        for worker in &mut self.workers {
+            let mut slices = 0;
+            while worker.is_copying() && slices < slices_max {
+                let mut hand_off = |_, job| Err(job);
+                let turn =
+                    Turn { now, placement: &mut *placement, egress: &mut wire, hand_off: &mut hand_off };
+                worker.advance(SLICE_BYTES, turn);
+                slices += 1;
+            }
+        }
         wire.trains
     }
 

@@ -18,18 +18,23 @@ mod stores;
 mod tests;
 
 use std::{
+    collections::VecDeque,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use minos_engine::{Mode, Pinned};
 use minos_proto::native::{
-    Flags, FragmentHead, FragmentRange, Grant, Malformed, Opcode, Operation, Ranges, ReplyRecord, Status,
+    Flags, FragmentHead, FragmentRange, Grant, Malformed, OpFlags, Opcode, Operation, Ranges, ReplyRecord,
+    Status,
 };
 use siphasher::sip::SipHasher24;
 
 use super::{AnswerTo, Egress, Seals, Sessions, change::ended};
-use crate::execute::{Context, Facts, StoreOperation};
+use crate::{
+    config::TRANSFERS_PER_WORKER,
+    execute::{Context, Facts, StoreOperation},
+};
 
 pub(crate) use bounds::{TransferBounds, TransferLimits};
 pub(crate) use budget::BudgetBounds;
@@ -38,7 +43,8 @@ pub(crate) use counters::TransferCounters;
 use answers::{bytes_of, source};
 use budget::Budget;
 use data::DataSender;
-use slot::{Asked, Ended, Slot};
+use slot::{Asked, Ended, Slot, State};
+use stores::slot_of;
 
 /// What the transfers of one worker are bounded by, and who it is.
 #[derive(Clone, Debug)]
@@ -59,6 +65,10 @@ pub(crate) struct TransfersConfig {
     pub(crate) names: SipHasher24,
 }
 
+/// There is no room for one more store that takes long.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NoRoom;
+
 /// What a worker lends to its transfers for one call.
 pub(crate) struct Around<'a, 'c, M: Mode, P> {
     pub(crate) cx: &'a Context<'c, M, P>,
@@ -75,6 +85,8 @@ pub(crate) struct Transfers<M: Mode> {
     counters: Arc<TransferCounters>,
     slots: Vec<Option<Slot<M>>>,
     open: usize,
+    /// Slots of stores whose value has arrived and is being copied, the next one first.
+    copying: VecDeque<usize>,
     /// Stores begun so far.
     begun: u64,
     /// Calls so far that more of the same may follow.
@@ -99,6 +111,7 @@ impl<M: Mode> Transfers<M> {
             counters,
             slots: Vec::new(),
             open: 0,
+            copying: VecDeque::with_capacity(TRANSFERS_PER_WORKER),
             begun: 0,
             activity: 0,
             data: DataSender::new(),
@@ -201,7 +214,68 @@ impl<M: Mode> Transfers<M> {
                 let record = ReplyRecord { value: &grant, ..asked.reply(&ended(Status::Granted)) };
                 self.reply(to, &record, egress);
             }
+            Err(outcome) => {
+                self.counters.stores_refused.count();
+                self.reply(to, &asked.reply(&outcome), egress);
+            }
+        }
+    }
+
+    /// Executes a store whose value stands in `operation` in slices.
+    ///
+    /// # Errors
+    /// There is no room for one more that takes long: nothing has happened yet.
+    pub(crate) fn store_in_slices<P>(
+        &mut self,
+        around: &Around<'_, '_, M, P>,
+        to: &AnswerTo,
+        operation: &Operation<'_>,
+        store: StoreOperation,
+        egress: &mut impl Egress,
+    ) -> Result<(), NoRoom> {
+        let asked = Asked::of(to.header.session, operation);
+        match self.begin_new(around, to, asked, operation.key, store) {
+            Ok(grant) => {
+                let at = slot_of(grant.transfer);
+                self.take_all(at, operation.value);
+                if self.proceed(at, around) {
+                    self.tell_end(at, egress);
+                }
+            }
+            Err(outcome) if matches!(outcome.status, Status::Busy | Status::NoMemory) => return Err(NoRoom),
             Err(outcome) => self.reply(to, &asked.reply(&outcome), egress),
+        }
+        Ok(())
+    }
+
+    /// Whether a value that has arrived is being copied.
+    pub(crate) fn is_copying(&self) -> bool {
+        !self.copying.is_empty()
+    }
+
+    /// Copies a slice of at most `bytes_max` bytes of a value that has arrived.
+    pub(crate) fn advance<P>(
+        &mut self,
+        around: &Around<'_, '_, M, P>,
+        bytes_max: usize,
+        egress: &mut impl Egress,
+    ) {
+        if let Some(at) = self.copy_slice(around, bytes_max) {
+            self.tell_end(at, egress);
+        }
+    }
+
+    /// Tells a client how its store ended.
+    fn tell_end(&mut self, at: usize, egress: &mut impl Egress) {
+        let Some(slot) = &self.slots[at] else { return };
+        let State::Ended(Ended { outcome, .. }) = slot.state else { return };
+        let (to, asked) = (slot.to, slot.asked);
+        if asked.flags.contains(OpFlags::DEFERRED) {
+            self.acknowledge(at, &to, egress);
+        } else {
+            // Nobody asks about it again: it has no name that a client knows.
+            self.slots[at] = None;
+            self.reply(&to, &asked.reply(&outcome), egress);
         }
     }
 
@@ -229,11 +303,9 @@ impl<M: Mode> Transfers<M> {
             }
             return Ok(());
         };
-        let is_complete = self.take_in(at, head.index, bytes, around.now)?;
-        if is_complete {
-            self.complete(at, around);
-        }
-        if is_complete || flags.contains(Flags::ACK_WANTED) {
+        let is_complete = self.take_in(at, to, (head.index, bytes), around.now)?;
+        let is_over = is_complete && self.proceed(at, around);
+        if is_over || flags.contains(Flags::ACK_WANTED) {
             self.acknowledge(at, to, egress);
         }
         Ok(())
@@ -248,7 +320,7 @@ impl<M: Mode> Transfers<M> {
             }
             if slot.is_ended() {
                 self.slots[at] = None;
-            } else {
+            } else if slot.awaits_more() {
                 // What is to happen once has not happened: its ticket says so when it is dropped.
                 self.counters.stores_timed_out.count();
                 self.end(at, Ended { outcome: ended(Status::TimedOut), fragments: 0 }, now);

@@ -3,20 +3,21 @@
 use std::{net::SocketAddr, time::Instant};
 
 use minos_base::KeyHash;
-use minos_engine::{Mode, Reservation};
+use minos_engine::Mode;
 use minos_proto::native::{Detail, Fragments, Grant, OpFlags, Opcode, Operation, ReplyRecord};
 
 use super::{bounds::Permit, received::Received};
 use crate::{
-    execute::StoreOperation,
-    native::{Outcome, sessions::Ticket},
+    execute::PendingStore,
+    native::{AnswerTo, Outcome, sessions::Ticket},
 };
 
 /// A place for a large store.
 pub(super) struct Slot<M: Mode> {
     /// What the client was told.
     pub(super) grant: Grant,
-    pub(super) peer: SocketAddr,
+    /// Whom the end is told: who sent the datagram that came last.
+    pub(super) to: AnswerTo,
     pub(super) asked: Asked,
     /// When it began, its last window was complete, or it ended.
     pub(super) touched: Instant,
@@ -36,7 +37,7 @@ pub(super) struct Asked {
 
 /// How far it is.
 pub(super) enum State<M: Mode> {
-    /// Fragments are missing.
+    /// Fragments are missing, or something is still to be copied.
     Open(Box<Arriving<M>>),
     /// This came of it. Kept for a client that has not heard of it.
     Ended(Ended),
@@ -44,17 +45,15 @@ pub(super) enum State<M: Mode> {
 
 /// A value that is arriving in the memory of the item that it will be.
 pub(super) struct Arriving<M: Mode> {
-    pub(super) reservation: Reservation<M>,
-    pub(super) key: Box<[u8]>,
-    pub(super) store: StoreOperation,
+    pub(super) pending: PendingStore<M>,
     pub(super) fragments: Fragments,
     pub(super) received: Received,
     /// Fragments that have arrived since the last window was complete.
     pub(super) in_window: u16,
     /// If it is to be executed once.
     pub(super) ticket: Option<Ticket>,
-    /// Its place within the bounds.
-    pub(super) permit: Permit,
+    /// Its place within the bounds; none for a join that is made in one piece, because there was none left.
+    pub(super) permit: Option<Permit>,
 }
 
 /// What came of a store, and how many fragments its value had.
@@ -83,7 +82,14 @@ impl<M: Mode> Slot<M> {
     /// begin, and asks again. If something has arrived, this may be another client at the same address.
     pub(super) fn awaits_first(&self, peer: SocketAddr, asked: &Asked, key: &[u8]) -> bool {
         let State::Open(arriving) = &self.state else { return false };
-        arriving.received.count() == 0 && (self.peer, self.asked) == (peer, *asked) && *arriving.key == *key
+        arriving.received.count() == 0
+            && (self.to.peer, self.asked) == (peer, *asked)
+            && arriving.pending.key() == key
+    }
+
+    /// Whether a client is waited for that has to send more.
+    pub(super) fn awaits_more(&self) -> bool {
+        matches!(&self.state, State::Open(arriving) if !arriving.received.is_complete())
     }
 
     /// Whether it is over.

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     config::TRANSFERS_PER_WORKER,
-    execute::{StoreOperation, commit_store},
+    execute::{PendingStore, Step, StoreOperation},
     native::{
         AnswerTo, Begin, Outcome,
         change::{ended, stored_status},
@@ -43,16 +43,9 @@ impl<M: Mode> Transfers<M> {
             None
         };
         // Where it is not admitted, the ticket is dropped: it may be another time.
-        match self.admit(around, to, asked, (key, store, ticket)) {
-            Ok(grant) => {
-                self.counters.stores_begun.count();
-                Ok(grant)
-            }
-            Err(status) => {
-                self.counters.stores_refused.count();
-                Err(ended(status))
-            }
-        }
+        let grant = self.admit(around, to, asked, (key, store, ticket)).map_err(ended)?;
+        self.counters.stores_begun.count();
+        Ok(grant)
     }
 
     /// Takes what a store needs: a slot, a place within the bounds, memory.
@@ -82,12 +75,17 @@ impl<M: Mode> Transfers<M> {
             around.cx.counters.store_no_memory.count();
             return Err(Status::NoMemory);
         };
-        let (key, received) = (key.into(), Received::new(fragments.count()));
-        let arriving =
-            Arriving { reservation, key, store, fragments, received, in_window: 0, ticket, permit };
+        let arriving = Arriving {
+            pending: PendingStore::new(reservation, asked.hash, key, store),
+            fragments,
+            received: Received::new(fragments.count()),
+            in_window: 0,
+            ticket,
+            permit: Some(permit),
+        };
         let (transfer, state) = (self.name(at), State::Open(Box::new(arriving)));
         let grant = self.grant(transfer, value_bytes, fragment_bytes);
-        self.slots[at] = Some(Slot { grant, peer: to.peer, asked, touched: around.now, state });
+        self.slots[at] = Some(Slot { grant, to: *to, asked, touched: around.now, state });
         self.open += 1;
         Ok(grant)
     }
@@ -116,10 +114,10 @@ impl<M: Mode> Transfers<M> {
     /// The slot of the transfer of this name, if it is of this client. Where datagrams are sealed, another client
     /// may have the address by now, but not the session.
     pub(super) fn find(&self, transfer: u64, to: &AnswerTo) -> Option<usize> {
-        let at = (transfer & 0xff) as usize;
+        let at = slot_of(transfer);
         let slot = self.slots.get(at)?.as_ref()?;
         let is_of_session = !to.header.is_sealed() || slot.asked.session == to.header.session;
-        (slot.grant.transfer == transfer && slot.peer == to.peer && is_of_session).then_some(at)
+        (slot.grant.transfer == transfer && slot.to.peer == to.peer && is_of_session).then_some(at)
     }
 
     /// Puts the bytes of a fragment where they belong; says whether they were the last ones missing. No bytes are
@@ -127,8 +125,8 @@ impl<M: Mode> Transfers<M> {
     pub(super) fn take_in(
         &mut self,
         at: usize,
-        index: u32,
-        bytes: &[u8],
+        to: &AnswerTo,
+        (index, bytes): (u32, &[u8]),
         now: Instant,
     ) -> Result<bool, Malformed> {
         let Some(slot) = self.slots[at].as_mut() else { return Ok(false) };
@@ -143,7 +141,8 @@ impl<M: Mode> Transfers<M> {
             self.counters.fragments_again.count();
             return Ok(false);
         }
-        arriving.reservation.value_mut()[range].copy_from_slice(bytes);
+        slot.to = *to;
+        arriving.pending.value_mut()[range].copy_from_slice(bytes);
         arriving.in_window += 1;
         if arriving.in_window >= slot.grant.window {
             (arriving.in_window, slot.touched) = (0, now);
@@ -151,17 +150,56 @@ impl<M: Mode> Transfers<M> {
         Ok(arriving.received.is_complete())
     }
 
-    /// Stores a value that has arrived.
-    pub(super) fn complete<P>(&mut self, at: usize, around: &Around<'_, '_, M, P>) {
-        let pending = Ended { outcome: ended(Status::InProgress), fragments: 0 };
-        let Some((asked, arriving)) =
-            self.slots[at].as_ref().map(|slot| slot.asked).zip(self.end(at, pending, around.now))
-        else {
-            return;
-        };
-        let Arriving { reservation, key, store, fragments, ticket, permit, .. } = *arriving;
+    /// Takes a value that is there already, all of it, for the store in slot `at`.
+    pub(super) fn take_all(&mut self, at: usize, value: &[u8]) {
+        let Some(State::Open(arriving)) = self.slots[at].as_mut().map(|slot| &mut slot.state) else { return };
+        arriving.pending.value_mut().copy_from_slice(value);
+        (0..arriving.fragments.count()).for_each(|index| {
+            arriving.received.mark(index);
+        });
+    }
+
+    /// Goes on with a store whose value has arrived. True if it is over; if something is to be copied first, that
+    /// is left to [`Transfers::advance`].
+    pub(super) fn proceed<P>(&mut self, at: usize, around: &Around<'_, '_, M, P>) -> bool {
+        let Some(slot) = &mut self.slots[at] else { return true };
+        let State::Open(arriving) = &mut slot.state else { return true };
+        let Arriving { pending, permit, .. } = &mut **arriving;
+        let step = pending.next_step(around.cx, |bytes| {
+            // Others that join as well hold memory for as long.
+            drop(permit.take());
+            *permit = self.bounds.admit(slot.to.peer.ip(), bytes);
+            permit.is_some()
+        });
+        if matches!(step, Step::Copy) {
+            self.copying.push_back(at);
+            return false;
+        }
+        self.conclude(at, around, step);
+        true
+    }
+
+    /// Copies a slice of at most `bytes_max` bytes for a store whose value has arrived. Returns its slot if it is over
+    /// now.
+    pub(super) fn copy_slice<P>(&mut self, around: &Around<'_, '_, M, P>, bytes_max: usize) -> Option<usize> {
+        let at = self.copying.pop_front()?;
+        let slot = self.slots[at].as_mut()?;
+        let State::Open(arriving) = &mut slot.state else { return None };
+        slot.touched = around.now;
+        if arriving.pending.copy(bytes_max) > 0 {
+            self.copying.push_back(at);
+            return None;
+        }
+        self.proceed(at, around).then_some(at)
+    }
+
+    /// Ends a store with its last `step`.
+    fn conclude<P>(&mut self, at: usize, around: &Around<'_, '_, M, P>, step: Step) {
+        let in_progress = Ended { outcome: ended(Status::InProgress), fragments: 0 };
+        let Some(arriving) = self.end(at, in_progress, around.now) else { return };
+        let Arriving { pending, fragments, ticket, permit, .. } = *arriving;
         around.cx.counters.cmd_set.count();
-        let stored = commit_store(around.cx, &store, asked.hash, &key, reservation);
+        let (stored, store, _) = pending.end(around.cx, step);
         drop(permit);
         let (status, cas) = stored_status(&stored);
         let item_flags = if status == Status::Ok && !store.joins() { store.flags } else { 0 };
@@ -190,4 +228,9 @@ impl<M: Mode> Transfers<M> {
             }
         }
     }
+}
+
+/// The slot of the transfer of this name.
+pub(super) fn slot_of(transfer: u64) -> usize {
+    (transfer & 0xff) as usize
 }

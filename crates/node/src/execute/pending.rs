@@ -1,0 +1,112 @@
+//! A store whose value lies in the memory of the item that it will be.
+
+use minos_base::KeyHash;
+use minos_engine::{Joining, Mode, Reservation};
+
+use super::{
+    Context, append,
+    store::{self, Operation, Stored},
+};
+
+/// Times that a value is joined in slices, in the hope that nobody replaces it meanwhile; then it is in one piece.
+const JOIN_ATTEMPTS_MAX: u32 = 4;
+
+/// A store whose value arrives, or has arrived, in memory of its own.
+///
+/// What has to be copied before it is linked is copied in slices, between which a worker serves others.
+pub(crate) struct PendingStore<M: Mode> {
+    reservation: Reservation<M>,
+    hash: KeyHash,
+    key: Box<[u8]>,
+    operation: Operation,
+    /// The value that the received one becomes a part of, once that has begun.
+    joining: Option<Joining<M>>,
+    join_attempts: u32,
+}
+
+/// The next step of a store whose value has arrived.
+pub(crate) enum Step {
+    /// [`PendingStore::copy`] until nothing is left, then ask again.
+    Copy,
+    /// [`PendingStore::end`], which links it.
+    Commit,
+    /// [`PendingStore::end`]: this came of it.
+    Over(Stored),
+}
+
+impl<M: Mode> PendingStore<M> {
+    /// A store of what will be received into `reservation`.
+    pub(crate) fn new(reservation: Reservation<M>, hash: KeyHash, key: &[u8], operation: Operation) -> Self {
+        Self { reservation, hash, key: key.into(), operation, joining: None, join_attempts: 0 }
+    }
+
+    /// Whose value it will be.
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    pub(crate) fn value_bytes(&self) -> u64 {
+        self.reservation.value_bytes()
+    }
+
+    /// Where the value belongs.
+    pub(crate) fn value_mut(&mut self) -> &mut [u8] {
+        self.reservation.value_mut()
+    }
+
+    /// Copies at most `bytes_max` bytes of what has arrived to where it belongs; returns how many, 0 if nothing is
+    /// left.
+    pub(crate) fn copy(&mut self, bytes_max: usize) -> usize {
+        match &mut self.joining {
+            Some(joining) => joining.copy(self.reservation.value_mut(), bytes_max),
+            None if self.operation.joins() => 0,
+            None => self.reservation.settle_slice(bytes_max),
+        }
+    }
+
+    /// Tells what comes next. A join needs memory for the joined value, which `admit` is asked for, in bytes.
+    pub(crate) fn next_step<P>(&mut self, cx: &Context<'_, M, P>, admit: impl FnOnce(u64) -> bool) -> Step {
+        match self.operation.joins() {
+            true => self.join(cx, admit),
+            false if self.reservation.is_settled() => Step::Commit,
+            false => Step::Copy,
+        }
+    }
+
+    /// Links the value that was joined, or begins to join it. It is joined in one piece if it is short, others were
+    /// always faster, or there is no memory for one more.
+    fn join<P>(&mut self, cx: &Context<'_, M, P>, admit: impl FnOnce(u64) -> bool) -> Step {
+        let part_bytes = self.reservation.value_bytes();
+        let concat = append::concat(&self.operation, self.reservation.value_mut());
+        if let Some(joining) = self.joining.take()
+            && let Some(joined) = joining.finish(cx.store, &self.key, cx.now, &concat)
+        {
+            return Step::Over(append::settle(cx, joined));
+        }
+        if self.join_attempts == JOIN_ATTEMPTS_MAX || !cx.store.joins_large(self.hash, part_bytes) {
+            return Step::Commit;
+        }
+        self.join_attempts += 1;
+        let class = store::item_class(cx, &self.operation, self.hash, part_bytes);
+        if !admit(part_bytes + class.bytes_max()) {
+            return Step::Commit;
+        }
+        match cx.store.begin_concat(self.hash, &self.key, cx.now, &concat) {
+            Ok(joining) => {
+                self.joining = Some(joining);
+                Step::Copy
+            }
+            Err(error) => Step::Over(append::settle(cx, Err(error))),
+        }
+    }
+
+    /// Goes the last `step`. Returns what came of the store, what it was, and its key.
+    pub(crate) fn end<P>(self, cx: &Context<'_, M, P>, step: Step) -> (Stored, Operation, Box<[u8]>) {
+        let Self { reservation, hash, key, operation, .. } = self;
+        let stored = match step {
+            Step::Over(stored) => stored,
+            Step::Copy | Step::Commit => store::commit(cx, &operation, hash, &key, reservation),
+        };
+        (stored, operation, key)
+    }
+}
