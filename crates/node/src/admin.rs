@@ -18,7 +18,7 @@ use minos_sched::Role;
 
 use crate::{
     counters::Totals,
-    execute::{Admin, DELIMITER, Prefixes},
+    ops::{Admin, DELIMITER, Prefixes},
     receiving::ReceivePermit,
     shared::Shared,
 };

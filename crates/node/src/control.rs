@@ -16,8 +16,8 @@ use minos_net::{Accepted, Listener, Poller, Socket, WAIT_MAX, Wait, wait_readabl
 use minos_sched::EpochCounts;
 
 use crate::{
-    config::DispatchChoice, connection::Connection, execute::flush_if_due, operator::Switch,
-    plan_cell::InForce, policy::Policy, queue::Arrival, registry::Entry, seldom::Seldom, shared::Shared,
+    config::DispatchChoice, connection::Connection, operator::Switch, ops::flush_if_due, plan_cell::InForce,
+    policy::Policy, queue::Arrival, registry::Entry, seldom::Seldom, shared::Shared,
 };
 
 /// Listening sockets one server may have.

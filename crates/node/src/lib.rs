@@ -12,13 +12,14 @@ mod connection;
 mod control;
 mod counters;
 mod datagrams;
-mod execute;
 mod housekeeping;
 mod idle;
 mod large_set;
+mod memcache;
 mod metrics;
 pub mod native;
 mod operator;
+mod ops;
 mod outbound;
 mod patience;
 mod placement;
@@ -44,7 +45,7 @@ pub use config::ServerConfig;
 pub use control::LISTENERS_MAX;
 #[cfg(fuzzing)]
 #[doc(hidden)]
-pub use execute::fuzz;
+pub use memcache::fuzz;
 pub use minos_command::StatsGroup;
 pub use operator::{Operator, SwitchError};
 pub use server::{Server, StartError, ThreadPanicked};

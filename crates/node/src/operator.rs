@@ -13,7 +13,7 @@ use minos_net::{Poller, Waker};
 
 use crate::{
     config::{DispatchChoice, InvalidOption},
-    execute::report,
+    ops::report,
     plan_cell::PlanCell,
     policy::{Policy, policy, shares_rings},
     shared::Shared,

@@ -7,7 +7,7 @@ use minos_sched::{Help, Plan, Profiler, Pulls, Role, SharedHistogram, WorkerId, 
 
 use crate::{
     config::Dispatch,
-    execute::Placement,
+    ops::Placement,
     plan_cell::{InForce, PlanCell},
 };
 

@@ -8,7 +8,7 @@ use minos_net::{Interest, Progress};
 
 use crate::{
     connection::Connection,
-    execute::{LargeReply, LargeStore},
+    memcache::{LargeReply, LargeStore},
 };
 
 /// A connection and the large value that passes through it. This is what is handed from worker to

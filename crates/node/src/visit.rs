@@ -7,11 +7,12 @@ use minos_base::{SizeClass, limits::BURST_MAX};
 use minos_command::{Request, Value};
 use minos_engine::Mode;
 use minos_net::{Poller, Progress, Ready};
-use minos_proto::memcache::{self, Command, Malformed, Parsed, Resume};
+use minos_proto::memcache::{Command, Malformed, Parsed, Resume, parse, parse_resumed};
 
 use crate::{
     connection::Connection,
-    execute::{self, Context, Executed, LargeStore, Lookup, Outcome, Placement},
+    memcache::{self, Executed, LargeStore, Lookup, Outcome},
+    ops::{Context, Placement},
     placement::{Sizing, WorkerPlacement},
     queue::{Arrival, HeldBack, QueueState},
     shared::Lent,
@@ -403,8 +404,8 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
         while burst.len() < BURST_MAX.min(requests_max) && end < input.len() {
             let rest = &input[end..];
             let parsed = match resume.take() {
-                None => memcache::parse(rest, limits),
-                Some(resume) => memcache::parse_resumed(resume, rest),
+                None => parse(rest, limits),
+                Some(resume) => parse_resumed(resume, rest),
             };
             match parsed {
                 Parsed::Request { command, consumed } => {
@@ -434,7 +435,7 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
 
     fn execute(&mut self, pending: &Pending<'_>, requests_left: &mut usize) -> Executed<M> {
         let (mut context, tx) = self.context();
-        execute::execute(&mut context, &pending.command, pending.lookup, requests_left, tx)
+        memcache::execute(&mut context, &pending.command, pending.lookup, requests_left, tx)
     }
 
     /// What execution needs of this worker, and where it puts replies.

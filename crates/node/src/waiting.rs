@@ -9,7 +9,8 @@ use minos_sched::{Dispatch, Place, WorkerId, WorkerSet};
 
 use crate::{
     connection::Connection,
-    execute::{Lookup, Placement},
+    memcache::Lookup,
+    ops::Placement,
     placement::Sizing,
     queue::{Arrival, QueueState},
     shared::{Lent, RingItem, Waiting},

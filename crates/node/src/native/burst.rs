@@ -18,7 +18,7 @@ use super::{
     outlet::Outlet,
     transfers::{Around, Transfers},
 };
-use crate::execute::{Context, Placement};
+use crate::ops::{Context, Placement};
 
 /// What serving a burst needs.
 pub(super) struct Burst<'b, M: Mode, P, E, H> {

@@ -5,7 +5,7 @@ use minos_engine::Mode;
 use minos_proto::native::{OpFlags, Opcode, Operation, Status};
 
 use super::Outcome;
-use crate::execute::{self, Context, Counted, Deleted, Failure, StoreOperation, Stored};
+use crate::ops::{self, Context, Counted, Deleted, Failure, StoreOperation, Stored};
 
 /// An outcome that says nothing but how it ended.
 pub(super) fn ended(status: Status) -> Outcome {
@@ -22,7 +22,7 @@ pub(super) fn apply<M: Mode, P>(cx: &Context<'_, M, P>, operation: &Operation<'_
         Opcode::Delete => delete(cx, operation),
         Opcode::Touch => touch(cx, operation),
         Opcode::Flush => {
-            execute::flush(cx, Exptime(operation.detail.ttl));
+            ops::flush(cx, Exptime(operation.detail.ttl));
             ended(Status::Ok)
         }
         Opcode::Incr | Opcode::Decr => count(cx, operation),
@@ -65,7 +65,7 @@ pub(super) fn stored_status(stored: &Stored) -> (Status, u64) {
 fn store<M: Mode, P>(cx: &Context<'_, M, P>, operation: &Operation<'_>) -> Outcome {
     cx.counters.cmd_set.count();
     let wanted = store_operation(operation);
-    let stored = execute::store(cx, &wanted, operation.hash, operation.key, operation.value);
+    let stored = ops::store(cx, &wanted, operation.hash, operation.key, operation.value);
     let (status, cas) = stored_status(&stored);
     let item_flags = if status == Status::Ok && !wanted.joins() { wanted.flags } else { 0 };
     Outcome { item_flags, cas, ..ended(status) }
@@ -75,7 +75,7 @@ fn delete<M: Mode, P>(cx: &Context<'_, M, P>, operation: &Operation<'_>) -> Outc
     let unique = Some(operation.detail.operand).filter(|&unique| unique != 0);
     let request = Delete { key: Key::Plain(operation.key), unique, invalidate: false, touch: None };
     let mut entry = cx.store.entry(operation.hash, operation.key, cx.now);
-    ended(match execute::delete(cx, &request, &mut entry) {
+    ended(match ops::delete(cx, &request, &mut entry) {
         Deleted::Done => Status::Ok,
         Deleted::NotFound => Status::NotFound,
         Deleted::OtherCas => Status::Exists,
@@ -84,8 +84,8 @@ fn delete<M: Mode, P>(cx: &Context<'_, M, P>, operation: &Operation<'_>) -> Outc
 
 fn touch<M: Mode, P>(cx: &Context<'_, M, P>, operation: &Operation<'_>) -> Outcome {
     let mut entry = cx.store.entry(operation.hash, operation.key, cx.now);
-    let touched = execute::touch(cx, &mut entry, Exptime(operation.detail.ttl));
-    execute::count_touch(cx, touched.is_some());
+    let touched = ops::touch(cx, &mut entry, Exptime(operation.detail.ttl));
+    ops::count_touch(cx, touched.is_some());
     match touched {
         Some(facts) => Outcome { item_flags: facts.flags, cas: facts.cas, ..ended(Status::Ok) },
         None => ended(Status::NotFound),
@@ -110,7 +110,7 @@ fn count<M: Mode, P>(cx: &Context<'_, M, P>, operation: &Operation<'_>) -> Outco
         touch: None,
     };
     let mut entry = cx.store.entry(operation.hash, operation.key, cx.now);
-    let counted = execute::count(cx, &request, &mut entry);
+    let counted = ops::count(cx, &request, &mut entry);
     if matches!(counted, Counted::Vivified(..)) {
         entry.set_expiry(exptime.on(cx.clock, cx.now));
     }

@@ -34,7 +34,7 @@ pub use shared::{ENTROPY_BYTES, NativeSetting, NativeShared};
 pub use standalone::SizeLimit;
 pub use worker::{NativeWorker, Turn};
 
-pub use crate::execute::Placement;
+pub use crate::ops::Placement;
 
 pub(crate) use answer::AnswerTo;
 pub(crate) use cookies::{Check, Cookies};

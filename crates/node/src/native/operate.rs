@@ -13,7 +13,7 @@ use super::{
     burst::{Burst, around},
     change, statistics,
 };
-use crate::execute::{self, Facts, Placement, Read};
+use crate::ops::{self, Facts, Placement, Read};
 
 /// Where an operation on a value of some size is executed.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -121,7 +121,7 @@ where
         };
         let mut read = Read::Missing;
         self.outlet.reply_with(to, |buffer| {
-            read = execute::read(cx, staged, &get, bytes_max, buffer, compose_head);
+            read = ops::read(cx, staged, &get, bytes_max, buffer, compose_head);
             let bare = |status| ReplyRecord::bare(operation.opcode, status, operation.request);
             match read {
                 Read::Copied => {
@@ -136,7 +136,7 @@ where
             }
         });
         if !matches!(read, Read::Longer(_)) {
-            execute::count_get(&self.cx, matches!(read, Read::Copied));
+            ops::count_get(&self.cx, matches!(read, Read::Copied));
         }
         read
     }
@@ -145,7 +145,7 @@ where
     #[cold]
     fn read_large(&mut self, to: &AnswerTo, operation: &Operation<'_>) {
         let pinned = self.cx.store.pin(operation.hash, operation.key, self.cx.now);
-        execute::count_get(&self.cx, pinned.is_some());
+        ops::count_get(&self.cx, pinned.is_some());
         match pinned {
             Some(item) => self.send_pinned(to, operation, &item),
             None => self.reply_bare(to, operation, Status::NotFound),
@@ -175,8 +175,8 @@ where
         }
         let (cx, fitting_bytes) = (&self.cx, to.value_bytes_max());
         let mut entry = cx.store.entry(operation.hash, operation.key, cx.now);
-        let touched = execute::touch(cx, &mut entry, Exptime(operation.detail.ttl));
-        execute::count_touch(cx, touched.is_some());
+        let touched = ops::touch(cx, &mut entry, Exptime(operation.detail.ttl));
+        ops::count_touch(cx, touched.is_some());
         let bare = |status| ReplyRecord::bare(operation.opcode, status, operation.request);
         let Some(facts) = touched else {
             return self.outlet.reply(to, &bare(Status::NotFound));
@@ -201,15 +201,10 @@ where
         let store = change::store_operation(operation);
         let value_bytes = u64::from(operation.detail.value_bytes);
         if value_bytes > self.shared.value_bytes_max {
-            execute::drop_for_too_large(
-                &self.cx,
-                operation.opcode == Opcode::Put,
-                operation.hash,
-                operation.key,
-            );
+            ops::drop_for_too_large(&self.cx, operation.opcode == Opcode::Put, operation.hash, operation.key);
             return self.reply_bare(to, operation, Status::TooLarge);
         }
-        let class = execute::item_class(&self.cx, &store, operation.hash, value_bytes);
+        let class = ops::item_class(&self.cx, &store, operation.hash, value_bytes);
         if stage == Stage::Arrived && self.goes_elsewhere(to, operation, class, true) {
             return;
         }

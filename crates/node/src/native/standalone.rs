@@ -8,7 +8,7 @@ use minos_sched::WorkerId;
 
 use crate::{
     counters::Totals,
-    execute::{Admin, Placement, Prefixes},
+    ops::{Admin, Placement, Prefixes},
     receiving::ReceivePermit,
 };
 

@@ -5,7 +5,7 @@ use minos_engine::Mode;
 use minos_proto::native::{Operation, ReplyRecord, Status};
 
 use super::{AnswerTo, Egress, outlet::Outlet};
-use crate::execute::{self, Context};
+use crate::ops::{self, Context};
 
 /// Appends the lines from the one on that the operand names. The client asks again from where they end.
 pub(super) fn reply<M: Mode, P, E: Egress>(
@@ -19,7 +19,7 @@ pub(super) fn reply<M: Mode, P, E: Egress>(
         return outlet.reply(to, &bare(Status::BadRequest));
     };
     let mut page = Page::new(operation.detail.operand, to.value_bytes_max());
-    execute::report(cx.store, cx.admin, group, &mut |name, value| page.line(&format!("{name} {value}\n")));
+    ops::report(cx.store, cx.admin, group, &mut |name, value| page.line(&format!("{name} {value}\n")));
     let (lines, next) = (page.lines, page.next as u32);
     outlet.reply(to, &ReplyRecord { cas: lines, item_flags: next, value: &page.text, ..bare(Status::Ok) });
 }

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     counters::Counters,
-    execute::{Admin, Context, Placement},
+    ops::{Admin, Context, Placement},
 };
 
 /// STATS that are answered in one burst. A report looks at every partition, and is shorter to ask for than a GET.

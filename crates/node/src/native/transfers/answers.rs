@@ -15,8 +15,8 @@ use super::{
     slot::{Ended, State},
 };
 use crate::{
-    execute::Facts,
     native::{AnswerTo, Egress},
+    ops::Facts,
 };
 
 impl<M: Mode> Transfers<M> {

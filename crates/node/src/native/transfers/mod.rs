@@ -33,7 +33,7 @@ use siphasher::sip::SipHasher24;
 use super::{AnswerTo, Egress, Seals, Sessions, change::ended};
 use crate::{
     config::TRANSFERS_PER_WORKER,
-    execute::{Context, Facts, StoreOperation},
+    ops::{Context, Facts, StoreOperation},
 };
 
 pub(crate) use bounds::{TransferBounds, TransferLimits};

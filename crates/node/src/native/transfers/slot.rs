@@ -8,8 +8,8 @@ use minos_proto::native::{Detail, Fragments, Grant, OpFlags, Opcode, Operation, 
 
 use super::{bounds::Permit, received::Received};
 use crate::{
-    execute::PendingStore,
     native::{AnswerTo, Outcome, sessions::Ticket},
+    ops::PendingStore,
 };
 
 /// A place for a large store.

@@ -13,12 +13,12 @@ use super::{
 };
 use crate::{
     config::TRANSFERS_PER_WORKER,
-    execute::{PendingStore, Step, StoreOperation},
     native::{
         AnswerTo, Begin, Outcome,
         change::{ended, stored_status},
         sessions::Ticket,
     },
+    ops::{PendingStore, Step, StoreOperation},
 };
 
 impl<M: Mode> Transfers<M> {

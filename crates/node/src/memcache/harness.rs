@@ -12,9 +12,8 @@ use minos_proto::memcache::{Limits, Parsed, Resume, parse, parse_resumed, text};
 use minos_sched::WorkerId;
 
 use crate::counters::{Counters, Totals};
-use crate::execute::{
-    Admin, Context, LargeReply, LargeStore, Lookup, Outcome, Placement, Prefixes, execute, flush_if_due,
-};
+use crate::memcache::{LargeReply, LargeStore, Lookup, Outcome, execute};
+use crate::ops::{Admin, Context, Placement, Prefixes, flush_if_due};
 use crate::receiving::{ReceivePermit, Receiving};
 use crate::visit::VISIT_REQUESTS_MAX;
 

@@ -1,4 +1,4 @@
-//! `append` and `prepend`: a value becomes a part of the one that is there.
+//! Joins: a value becomes a part of the one that is there.
 
 use minos_base::KeyHash;
 use minos_command::StoreMode;
@@ -6,13 +6,13 @@ use minos_engine::{Concat, ConcatError, Mode, Side};
 
 use super::{
     Context,
-    store::{Operation, Stored},
+    store::{StoreOperation, Stored},
 };
 
 /// Joins `part` with the value that is there; a large one is not copied under the partition's lock.
 pub(super) fn join<M: Mode, P>(
     cx: &Context<'_, M, P>,
-    operation: &Operation,
+    operation: &StoreOperation,
     hash: KeyHash,
     key: &[u8],
     part: &[u8],
@@ -21,7 +21,7 @@ pub(super) fn join<M: Mode, P>(
 }
 
 /// What is to be joined.
-pub(super) fn concat<'a>(operation: &Operation, part: &'a [u8]) -> Concat<'a> {
+pub(super) fn concat<'a>(operation: &StoreOperation, part: &'a [u8]) -> Concat<'a> {
     Concat {
         side: if operation.mode == StoreMode::Prepend { Side::Front } else { Side::Back },
         extra: part,

@@ -6,7 +6,8 @@ use minos_command::{GetMany, Keys};
 use minos_engine::{Mode, Pinned};
 use minos_proto::memcache::{Command, Reply, Resume, text};
 
-use super::{Context, Executed, LargeReply, Lookup, Outcome, Placement, get};
+use super::{Executed, LargeReply, Lookup, Outcome, get};
+use crate::ops::{Context, Placement};
 use get::Found;
 
 /// A key, and the keys that follow it.

@@ -1,11 +1,10 @@
-//! `flush_all`, now or later.
+//! Dropping everything, now or later.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use minos_base::Seconds;
 use minos_command::Exptime;
 use minos_engine::{Engine, Mode};
-use minos_proto::memcache::text;
 
 use super::Context;
 
@@ -13,7 +12,7 @@ use super::Context;
 ///
 /// As in memcached, a later flush replaces an earlier one that has not happened yet, a delayed one
 /// happens a second early, and one whose time lay before the server's start happens never.
-pub(crate) fn execute<M: Mode, P>(cx: &Context<'_, M, P>, delay: Exptime) -> &'static [u8] {
+pub(crate) fn flush<M: Mode, P>(cx: &Context<'_, M, P>, delay: Exptime) {
     cx.counters.cmd_flush.count();
     let due = if delay.0 > 0 { delay.on(cx.clock, cx.now) } else { cx.now.saturating_add(1) } - 1;
     if due == 0 || due > cx.now {
@@ -22,7 +21,6 @@ pub(crate) fn execute<M: Mode, P>(cx: &Context<'_, M, P>, delay: Exptime) -> &'s
         cx.admin.flush_at(0);
         cx.store.flush();
     }
-    text::OK
 }
 
 /// Drops everything if `due`, in seconds of the store's clock, has come. One of the callers does it, and

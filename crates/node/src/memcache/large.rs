@@ -4,12 +4,11 @@ use minos_base::SizeClass;
 use minos_engine::{Mode, Pinned};
 use minos_proto::memcache::{MetaFlags, Reply, Resume, text};
 
-use super::{
-    Context,
-    pending::{PendingStore, Step},
-    store,
+use super::store;
+use crate::{
+    ops::{Context, PendingStore, Step},
+    receiving::ReceivePermit,
 };
-use crate::receiving::ReceivePermit;
 
 /// A value that is sent from its item, which stays as it is for so long.
 pub(crate) struct LargeReply<M: Mode> {

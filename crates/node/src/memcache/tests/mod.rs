@@ -9,7 +9,7 @@ macro_rules! in_mode {
     ($name:ident, $mode:ident) => {
         #[path = "."]
         mod $name {
-            type Session = crate::execute::harness::Session<minos_engine::$mode>;
+            type Session = crate::memcache::harness::Session<minos_engine::$mode>;
 
             mod commands;
             mod large;

@@ -2,10 +2,11 @@
 
 use minos_base::SizeClass;
 use minos_command::Exptime;
-use minos_engine::{Get, ItemView, Mode, Pinned, Staged};
+use minos_engine::{Get, Mode, Pinned, Staged};
 use minos_proto::memcache::{compose, text};
 
-use super::{Context, LargeReply, Lookup, Outcome, Placement, item::Facts, touch};
+use super::{LargeReply, Lookup, Outcome};
+use crate::ops::{self, Context, Facts, Placement, Read};
 
 /// What became of one key of a request.
 pub(super) enum Found<M: Mode> {
@@ -52,28 +53,15 @@ pub(super) fn find<M: Mode, P: Placement>(
     match touch {
         None => {
             let found = fetch(cx, &lookup, &head, tx);
-            count_get(cx, !matches!(found, Found::Missing));
+            ops::count_get(cx, !matches!(found, Found::Missing));
             found
         }
         Some(exptime) => {
             let found = touch_and_fetch(cx, &head, exptime, tx);
-            count_touch(cx, !matches!(found, Found::Missing));
+            ops::count_touch(cx, !matches!(found, Found::Missing));
             found
         }
     }
-}
-
-/// Counts a key that was asked for.
-#[inline]
-pub(crate) fn count_get<M: Mode, P>(cx: &Context<'_, M, P>, found: bool) {
-    cx.counters.cmd_get.count();
-    if found { cx.counters.get_hits.count() } else { cx.counters.get_misses.count() }
-}
-
-/// Counts an item that was to get another expiry.
-pub(crate) fn count_touch<M: Mode, P>(cx: &Context<'_, M, P>, found: bool) {
-    cx.counters.cmd_touch.count();
-    if found { cx.counters.touch_hits.count() } else { cx.counters.touch_misses.count() }
 }
 
 /// Which item is wanted, and what the line that announces its value is to say.
@@ -99,19 +87,8 @@ impl Head<'_> {
         tx: &mut Vec<u8>,
     ) -> Read {
         let value_bytes_max = class.map(SizeClass::bytes_max);
-        read(cx, staged, &self.get, value_bytes_max, tx, |facts, tx| self.compose(facts, tx))
+        ops::read(cx, staged, &self.get, value_bytes_max, tx, |facts, tx| self.compose(facts, tx))
     }
-}
-
-/// What an optimistic read came to.
-pub(crate) enum Read {
-    /// There is no such item.
-    Missing,
-    /// The reply is in the transmit buffer.
-    Copied,
-    /// The item is larger than its index slot had said: the slot was another item's, or has changed, or was
-    /// not seen.
-    Longer(SizeClass),
 }
 
 #[inline]
@@ -154,38 +131,6 @@ fn fetch_longer<M: Mode, P: Placement>(
     }
 }
 
-/// Copies the value of an item to the reply, behind a head that says what it is, without a lock. A value that
-/// is longer than `value_bytes_max`, and without that any value, is not copied, only told of.
-#[inline]
-pub(crate) fn read<M: Mode, P>(
-    cx: &Context<'_, M, P>,
-    staged: &Staged<'_>,
-    get: &Get<'_>,
-    value_bytes_max: Option<u64>,
-    tx: &mut Vec<u8>,
-    compose_head: impl Fn(&Facts, &mut Vec<u8>),
-) -> Read {
-    let start = tx.len();
-    let copy = |item: &ItemView<'_>| {
-        // Whatever an earlier round has left is of an item that was changed meanwhile.
-        tx.truncate(start);
-        let facts = Facts::from(&**item);
-        if value_bytes_max.is_none_or(|bytes_max| facts.value_bytes > bytes_max) {
-            return Read::Longer(SizeClass::of(facts.value_bytes));
-        }
-        compose_head(&facts, tx);
-        item.copy_value_to(tx);
-        Read::Copied
-    };
-    match cx.store.read_staged(staged, get, cx.now, copy) {
-        Some(Read::Copied) => Read::Copied,
-        other => {
-            tx.truncate(start);
-            other.unwrap_or(Read::Missing)
-        }
-    }
-}
-
 /// Holds on to an item that is too large to copy; one that is small after all is copied.
 fn pin<M: Mode, P: Placement>(cx: &Context<'_, M, P>, head: &Head<'_>, tx: &mut Vec<u8>) -> Found<M> {
     let Some(item) = cx.store.pin(head.get.hash, head.get.key, cx.now) else { return Found::Missing };
@@ -208,7 +153,7 @@ fn touch_and_fetch<M: Mode, P: Placement>(
 ) -> Found<M> {
     let start = tx.len();
     let mut entry = cx.store.entry(head.get.hash, head.get.key, cx.now);
-    let Some(facts) = touch::touch(cx, &mut entry, exptime) else { return Found::Missing };
+    let Some(facts) = ops::touch(cx, &mut entry, exptime) else { return Found::Missing };
     head.compose(&facts, tx);
     let is_here = cx.placement.is_here(SizeClass::of(facts.value_bytes));
     if !is_here && let Some(item) = entry.pin(cx.store) {

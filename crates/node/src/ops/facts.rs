@@ -2,7 +2,6 @@
 
 use minos_base::Seconds;
 use minos_engine::ItemState;
-use minos_proto::memcache::compose::MetaFacts;
 
 /// The parts of an item that replies and decisions are made from, as a request goes on changing them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,13 +12,13 @@ pub(crate) struct Facts {
     pub(crate) flags: u32,
     /// Its CAS unique.
     pub(crate) cas: u64,
-    pub(super) expiry: Seconds,
-    pub(super) last_access: Seconds,
-    pub(super) fetched: bool,
-    pub(super) stale: bool,
-    pub(super) win_sent: bool,
+    pub(crate) expiry: Seconds,
+    pub(crate) last_access: Seconds,
+    pub(crate) fetched: bool,
+    pub(crate) stale: bool,
+    pub(crate) win_sent: bool,
     /// The client that stored the item spelled its key in base64.
-    pub(super) key_is_base64: bool,
+    pub(crate) key_is_base64: bool,
 }
 
 impl From<&ItemState> for Facts {
@@ -35,22 +34,6 @@ impl From<&ItemState> for Facts {
             stale: item.is_stale(),
             win_sent: item.is_win_sent(),
             key_is_base64: item.has_encoded_key(),
-        }
-    }
-}
-
-impl Facts {
-    /// What a meta reply says about the item with `key`, `now` on the store's clock.
-    pub(super) fn meta<'k>(&self, key: &'k [u8], now: Seconds) -> MetaFacts<'k> {
-        MetaFacts {
-            key,
-            key_is_base64: self.key_is_base64,
-            value_bytes: self.value_bytes,
-            flags: self.flags,
-            cas: self.cas,
-            ttl_s: (self.expiry != 0).then(|| self.expiry.saturating_sub(now)),
-            idle_s: now.saturating_sub(self.last_access),
-            fetched: self.fetched,
         }
     }
 }

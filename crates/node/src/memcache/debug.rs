@@ -5,7 +5,8 @@ use minos_engine::Mode;
 use minos_proto::memcache::compose::{self, DebugFacts};
 use minos_proto::memcache::text;
 
-use super::{Context, Executed, Outcome, item::Facts};
+use super::{Executed, Outcome};
+use crate::ops::{Context, Facts};
 
 /// What an item takes beside its key and value: the heap's tag and the header.
 const ITEM_HEAD_BYTES: u64 = 32;

@@ -1,19 +1,12 @@
-//! `stats`: what is known of the commands and the store; the server adds the rest.
+//! What is known of commands and store; the server adds the rest.
 
 use std::fmt::{self, Display};
 
 use minos_base::SizeClass;
 use minos_command::StatsGroup;
 use minos_engine::{ClassStats, Engine, Mode, StoreStats};
-use minos_proto::memcache::{compose, text};
 
-use super::{Admin, Context};
-
-/// Answers `stats` for one group.
-pub(super) fn execute<M: Mode, P>(cx: &Context<'_, M, P>, group: StatsGroup, tx: &mut Vec<u8>) {
-    report(cx.store, cx.admin, group, &mut |name, value| compose::stat(tx, name, value));
-    tx.extend_from_slice(if group == StatsGroup::Reset { text::RESET } else { text::END });
-}
+use super::Admin;
 
 /// Tells everything that is known of `group`, or sets the counters to zero.
 pub(crate) fn report<M: Mode>(engine: &Engine<M>, admin: &dyn Admin, group: StatsGroup, emit: Emit<'_>) {

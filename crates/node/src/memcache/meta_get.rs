@@ -5,7 +5,8 @@ use minos_command as command;
 use minos_engine::{Entry, Get, ItemMeta, ItemView, Mode, Staged};
 use minos_proto::memcache::{MetaFlags, OPAQUE_BYTES_MAX, compose, text};
 
-use super::{Context, LargeReply, Lookup, Outcome, Placement, get::Read, item::Facts};
+use super::{LargeReply, Lookup, Outcome, meta_facts};
+use crate::ops::{Context, Facts, Placement, Read};
 
 /// An `mg`, and what its flags mean taken together.
 pub(super) struct MetaGet<'a> {
@@ -110,7 +111,7 @@ impl<'a> MetaGet<'a> {
                 return Some(Read::Longer(SizeClass::of(facts.value_bytes)));
             }
             self.compose_code(&facts, tx);
-            let meta = facts.meta(self.key, cx.now);
+            let meta = meta_facts(&facts, self.key, cx.now);
             self.flags.iter().for_each(|flag| compose::meta_get_flag(tx, flag, &meta));
             if self.wants_value {
                 tx.extend_from_slice(text::LINE_END);
@@ -196,7 +197,7 @@ impl<'a> MetaGet<'a> {
                 }
                 b'R' => has_won |= !created && self.is_to_recache(cx, &facts),
                 _ => {
-                    let meta = facts.meta(self.key, cx.now);
+                    let meta = meta_facts(&facts, self.key, cx.now);
                     compose::meta_get_flag(tx, flag, &meta);
                 }
             }

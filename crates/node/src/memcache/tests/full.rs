@@ -2,7 +2,7 @@
 
 use minos_engine::{CacheMode, StoreMode};
 
-use crate::execute::harness::Session;
+use crate::memcache::harness::Session;
 
 #[test]
 fn a_full_store_refuses_and_keeps_what_it_has() {

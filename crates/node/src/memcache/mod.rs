@@ -1,25 +1,19 @@
-//! Execution of commands against the store, one operation a file. Protocol and store meet here.
+//! memcached's protocol: each command is an operation of [`crate::ops`], and a reply composed from what came of it.
 //!
 //! A request for a small item is executed to completion and its reply appended to the transmit buffer.
 //! What belongs elsewhere, or is better moved without a copy, comes back as an [`Outcome`] that owns
 //! all it needs, so that it can be handed to another worker together with its connection.
 
-mod append;
 mod arithmetic;
 mod debug;
 mod delete;
-mod flush;
 mod get;
 mod get_many;
 #[cfg(any(test, fuzzing))]
 mod harness;
-mod item;
 mod large;
 mod meta_get;
 mod outcome;
-mod pending;
-mod prefixes;
-mod stats;
 mod store;
 mod touch;
 
@@ -28,93 +22,21 @@ pub mod fuzz;
 #[cfg(test)]
 mod tests;
 
-use std::{fmt::Display, sync::Arc};
-
-use minos_base::{Clock, KeyHash, Seconds, SizeClass};
-use minos_command::{KeyBuffer, Request, ShutdownMode, StatsGroup};
+use minos_base::{KeyHash, Seconds};
+use minos_command::{KeyBuffer, Request, ShutdownMode, StatsDetail, StatsGroup};
 use minos_engine::{Engine, Mode, Staged};
-use minos_proto::memcache::{Command, Reply, compose, text};
-use minos_sched::WorkerId;
+use minos_proto::memcache::{
+    Command, Reply,
+    compose::{self, MetaFacts},
+    text,
+};
 
-use crate::counters::{Counters, Totals};
-use crate::receiving::ReceivePermit;
+use crate::ops::{self, Context, Facts, Placement, Prefixes};
 
-// What the commands of every protocol come down to.
-pub(crate) use arithmetic::{Counted, Failure, count};
-pub(crate) use delete::{Deleted, delete};
-pub(crate) use flush::{execute as flush, flush_if_due};
-pub(crate) use get::{Read, count_get, count_touch, read};
-pub(crate) use item::Facts;
 pub(crate) use large::{LargeReply, LargeStore};
 pub(crate) use outcome::{Executed, Outcome};
-pub(crate) use pending::{PendingStore, Step};
-pub(crate) use prefixes::{DELIMITER, Prefixes};
-pub(crate) use stats::report;
-pub(crate) use store::{Operation as StoreOperation, Stored, drop_for_too_large, item_class, store};
-pub(crate) use touch::touch;
 
 use meta_get::MetaGet;
-
-/// Where requests are served, by the size of the value that they are about (Minos §3.1).
-pub trait Placement {
-    /// Counts a request for a value of `class` in the size histogram, and says whether this worker
-    /// serves it from the transmit buffer. Called once a request.
-    fn is_here(&mut self, class: SizeClass) -> bool;
-
-    /// The same question without counting, for a request that was counted or will be.
-    fn serves(&self, class: SizeClass) -> bool;
-
-    /// The large worker whose size range holds `class`; none where it is small, or served where it arrives.
-    fn home(&self, class: SizeClass) -> Option<WorkerId>;
-}
-
-/// What execution needs to know of the server as a whole, and may ask of it.
-pub(crate) trait Admin {
-    /// What all workers have counted since the counters were last reset.
-    fn totals(&self) -> Totals;
-
-    /// Where commands are counted by prefix, if there is such a place.
-    fn prefixes(&self) -> Option<&Prefixes>;
-
-    /// Sets the counters to zero.
-    fn reset(&self);
-
-    /// Reports what the server knows of `group` beside the commands and the store.
-    fn stats(&self, group: StatsGroup, emit: &mut dyn FnMut(&str, &dyn Display));
-
-    /// Sets how much is logged.
-    fn set_verbosity(&self, level: u32);
-
-    /// Everything stored is to be dead at `due` on the store's clock; 0 takes an earlier wish back.
-    fn flush_at(&self, due: Seconds);
-
-    /// Whether a client may end the server.
-    fn allows_shutdown(&self) -> bool;
-
-    /// Bytes of replies after which they are to be sent.
-    fn replies_bytes_max(&self) -> usize;
-
-    /// Memory for a value of `bytes` that is still arriving, unless too many are on their way.
-    fn admit(&self, bytes: u64) -> Option<ReceivePermit>;
-}
-
-/// What a worker lends to the execution of one command after the other.
-pub(crate) struct Context<'a, M: Mode, P> {
-    /// The store.
-    pub(crate) store: &'a Arc<Engine<M>>,
-    /// The store's clock.
-    pub(crate) clock: &'a Clock,
-    /// What it shows, read once a burst.
-    pub(crate) now: Seconds,
-    /// The worker's counters.
-    pub(crate) counters: &'a Counters,
-    /// Where requests are served.
-    pub(crate) placement: &'a mut P,
-    /// The server.
-    pub(crate) admin: &'a dyn Admin,
-    /// Where commands are counted by prefix, if they are.
-    pub(crate) prefixes: Option<&'a Prefixes>,
-}
 
 /// What is known of a command's key, or of its first one, before the command is executed.
 #[derive(Clone, Copy)]
@@ -158,7 +80,7 @@ pub(crate) fn execute<M: Mode, P: Placement>(
     let hits = cx.counters.get_hits.value();
     let executed = execute_uncounted(cx, command, lookup, requests_left, tx);
     if let Some(prefixes) = cx.prefixes {
-        prefixes.count_request(&command.request, cx.counters.get_hits.value() - hits);
+        count_by_prefix(prefixes, &command.request, cx.counters.get_hits.value() > hits);
     }
     executed
 }
@@ -225,14 +147,18 @@ fn administrate<M: Mode, P>(
 ) -> Executed<M> {
     let is_silent = command.reply.is_silent();
     let reply = match command.request {
-        Request::FlushAll { delay } => flush::execute(cx, delay),
+        Request::FlushAll { delay } => {
+            ops::flush(cx, delay);
+            text::OK
+        }
         Request::Stats(StatsGroup::Connections) => return Outcome::ListConnections.into(),
         Request::Stats(group) => {
-            stats::execute(cx, group, tx);
+            ops::report(cx.store, cx.admin, group, &mut |name, value| compose::stat(tx, name, value));
+            tx.extend_from_slice(if group == StatsGroup::Reset { text::RESET } else { text::END });
             text::NOTHING
         }
         Request::StatsDetail(detail) => {
-            cx.admin.prefixes().map_or(text::ERROR, |prefixes| prefixes.execute(detail, tx))
+            cx.admin.prefixes().map_or(text::ERROR, |prefixes| stats_detail(prefixes, detail, tx))
         }
         Request::Version => {
             compose::version(tx);
@@ -273,4 +199,45 @@ fn shutdown<M: Mode, P>(cx: &Context<'_, M, P>, mode: ShutdownMode, tx: &mut Vec
     };
     tx.extend_from_slice(refusal);
     Outcome::Done.into()
+}
+
+/// Does what `stats detail` asks for; returns what ends the answer.
+fn stats_detail(prefixes: &Prefixes, detail: StatsDetail, tx: &mut Vec<u8>) -> &'static [u8] {
+    match detail {
+        StatsDetail::On | StatsDetail::Off => {
+            prefixes.turn(detail == StatsDetail::On);
+            text::OK
+        }
+        StatsDetail::Dump => {
+            prefixes.tell(|prefix, counts| {
+                compose::prefix(tx, prefix, [counts.gets, counts.hits, counts.sets, counts.deletes]);
+            });
+            text::END
+        }
+    }
+}
+
+/// Counts a command for one key by its prefix.
+fn count_by_prefix(prefixes: &Prefixes, request: &Request<'_>, is_hit: bool) {
+    let mut buffer = KeyBuffer::default();
+    match request {
+        Request::Get(get) => prefixes.count_get(get.key.bytes(&mut buffer), is_hit),
+        Request::Store(store) => prefixes.count_set(store.key.bytes(&mut buffer)),
+        Request::Delete(delete) => prefixes.count_delete(delete.key.bytes(&mut buffer)),
+        _ => {}
+    }
+}
+
+/// What a meta reply says about the item with `key`, `now` on the store's clock.
+fn meta_facts<'k>(facts: &Facts, key: &'k [u8], now: Seconds) -> MetaFacts<'k> {
+    MetaFacts {
+        key,
+        key_is_base64: facts.key_is_base64,
+        value_bytes: facts.value_bytes,
+        flags: facts.flags,
+        cas: facts.cas,
+        ttl_s: (facts.expiry != 0).then(|| facts.expiry.saturating_sub(now)),
+        idle_s: now.saturating_sub(facts.last_access),
+        fetched: facts.fetched,
+    }
 }

@@ -1,4 +1,4 @@
-//! `stats detail`: commands by the part of their keys before a colon.
+//! Operations by the part of their keys before a colon.
 
 use std::{
     collections::BTreeMap,
@@ -7,9 +7,6 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
-
-use minos_command::{KeyBuffer, Request, StatsDetail};
-use minos_proto::memcache::{compose, text};
 
 /// Ends the prefix of a key, as in memcached.
 pub(crate) const DELIMITER: u8 = b':';
@@ -55,41 +52,32 @@ impl Prefixes {
         self.lock().clear();
     }
 
-    /// Appends what `stats detail` asks for; returns what ends it.
-    pub(super) fn execute(&self, detail: StatsDetail, tx: &mut Vec<u8>) -> &'static [u8] {
-        match detail {
-            StatsDetail::On | StatsDetail::Off => {
-                self.is_on.store(detail == StatsDetail::On, Ordering::Relaxed);
-                text::OK
-            }
-            StatsDetail::Dump => {
-                for (prefix, PrefixCounts { gets, hits, sets, deletes }) in &*self.lock() {
-                    compose::prefix(tx, prefix, [*gets, *hits, *sets, *deletes]);
-                }
-                text::END
-            }
-        }
+    /// Begins to count, or ends.
+    pub(crate) fn turn(&self, is_on: bool) {
+        self.is_on.store(is_on, Ordering::Relaxed);
+    }
+
+    /// Tells each prefix and its counts, in the order of the prefixes.
+    pub(crate) fn tell(&self, mut emit: impl FnMut(&[u8], PrefixCounts)) {
+        self.lock().iter().for_each(|(prefix, counts)| emit(prefix, *counts));
+    }
+
+    /// Counts a key whose value was stored.
+    pub(crate) fn count_set(&self, key: &[u8]) {
+        self.count(key, |counts| counts.sets += 1);
+    }
+
+    /// Counts a key that was deleted.
+    pub(crate) fn count_delete(&self, key: &[u8]) {
+        self.count(key, |counts| counts.deletes += 1);
     }
 
     /// Counts a key that was looked for.
-    pub(super) fn count_get(&self, key: &[u8], is_hit: bool) {
+    pub(crate) fn count_get(&self, key: &[u8], is_hit: bool) {
         self.count(key, |counts| {
             counts.gets += 1;
             counts.hits += u64::from(is_hit);
         });
-    }
-
-    /// Counts a command for one key; `hits` of it were found.
-    pub(super) fn count_request(&self, request: &Request<'_>, hits: u64) {
-        let mut buffer = KeyBuffer::default();
-        match request {
-            Request::Get(get) => self.count_get(get.key.bytes(&mut buffer), hits > 0),
-            Request::Store(store) => self.count(store.key.bytes(&mut buffer), |counts| counts.sets += 1),
-            Request::Delete(delete) => {
-                self.count(delete.key.bytes(&mut buffer), |counts| counts.deletes += 1);
-            }
-            _ => {}
-        }
     }
 
     /// Keys without a delimiter have no prefix, as in memcached.
@@ -121,10 +109,9 @@ mod tests {
         for key in [&b"a:1"[..], b"b:1", b"c:1", b"a:2", b"none"] {
             prefixes.count_get(key, true);
         }
-        let mut tx = Vec::new();
-        assert_eq!(prefixes.execute(StatsDetail::Dump, &mut tx), text::END);
-        let dumped = String::from_utf8(tx).unwrap();
-        assert_eq!(dumped, "PREFIX a get 2 hit 2 set 0 del 0\r\nPREFIX b get 1 hit 1 set 0 del 0\r\n");
+        let mut told = Vec::new();
+        prefixes.tell(|prefix, counts| told.push((prefix.to_vec(), counts.gets, counts.hits)));
+        assert_eq!(told, [(b"a".to_vec(), 2, 2), (b"b".to_vec(), 1, 1)]);
         assert_eq!(prefixes.dropped(), 1);
     }
 }

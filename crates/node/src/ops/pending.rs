@@ -5,7 +5,7 @@ use minos_engine::{Joining, Mode, Reservation};
 
 use super::{
     Context, append,
-    store::{self, Operation, Stored},
+    store::{self, StoreOperation, Stored},
 };
 
 /// Times that a value is joined in slices, in the hope that nobody replaces it meanwhile; then it is in one piece.
@@ -18,7 +18,7 @@ pub(crate) struct PendingStore<M: Mode> {
     reservation: Reservation<M>,
     hash: KeyHash,
     key: Box<[u8]>,
-    operation: Operation,
+    operation: StoreOperation,
     /// The value that the received one becomes a part of, once that has begun.
     joining: Option<Joining<M>>,
     join_attempts: u32,
@@ -36,7 +36,12 @@ pub(crate) enum Step {
 
 impl<M: Mode> PendingStore<M> {
     /// A store of what will be received into `reservation`.
-    pub(crate) fn new(reservation: Reservation<M>, hash: KeyHash, key: &[u8], operation: Operation) -> Self {
+    pub(crate) fn new(
+        reservation: Reservation<M>,
+        hash: KeyHash,
+        key: &[u8],
+        operation: StoreOperation,
+    ) -> Self {
         Self { reservation, hash, key: key.into(), operation, joining: None, join_attempts: 0 }
     }
 
@@ -101,7 +106,7 @@ impl<M: Mode> PendingStore<M> {
     }
 
     /// Goes the last `step`. Returns what came of the store, what it was, and its key.
-    pub(crate) fn end<P>(self, cx: &Context<'_, M, P>, step: Step) -> (Stored, Operation, Box<[u8]>) {
+    pub(crate) fn end<P>(self, cx: &Context<'_, M, P>, step: Step) -> (Stored, StoreOperation, Box<[u8]>) {
         let Self { reservation, hash, key, operation, .. } = self;
         let stored = match step {
             Step::Over(stored) => stored,

@@ -1,0 +1,50 @@
+//! `delete` and `md`.
+
+use minos_base::KeyHash;
+use minos_command::Delete;
+use minos_engine::Mode;
+use minos_proto::memcache::{Reply, compose, text};
+
+use super::{Executed, Outcome};
+use crate::ops::{self, Context, Deleted};
+
+/// Removes an item, or marks it stale.
+pub(super) fn execute<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    request: &Delete<'_>,
+    hash: KeyHash,
+    key: &[u8],
+    reply: Reply<'_>,
+    tx: &mut Vec<u8>,
+) -> Executed<M> {
+    let deleted = {
+        let mut entry = cx.store.entry(hash, key, cx.now);
+        ops::delete(cx, request, &mut entry)
+    };
+    respond(&deleted, request, key, reply, tx);
+    Outcome::Done.into()
+}
+
+fn respond(deleted: &Deleted, request: &Delete<'_>, key: &[u8], reply: Reply<'_>, tx: &mut Vec<u8>) {
+    let Reply::Meta { flags, quiet } = reply else {
+        if !reply.is_silent() {
+            tx.extend_from_slice(if matches!(deleted, Deleted::Done) {
+                text::DELETED
+            } else {
+                text::NOT_FOUND
+            });
+        }
+        return;
+    };
+    let code: &[u8] = match deleted {
+        Deleted::Done if quiet => return,
+        Deleted::Done => b"HD",
+        Deleted::NotFound => b"NF",
+        Deleted::OtherCas => b"EX",
+    };
+    tx.extend_from_slice(code);
+    for flag in flags.iter() {
+        compose::meta_echo_flag(tx, flag, key, request.key.is_base64());
+    }
+    tx.extend_from_slice(text::LINE_END);
+}

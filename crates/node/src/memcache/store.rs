@@ -1,0 +1,162 @@
+//! `set`, `add`, `replace`, `append`, `prepend`, `cas` and `ms`.
+
+use minos_base::{KeyHash, SizeClass};
+use minos_command::{Store, StoreMode, Value};
+use minos_engine::Mode;
+use minos_proto::memcache::{Reply, compose, text};
+
+use super::{Executed, LargeStore, Outcome};
+use crate::ops::{self, Context, PendingStore, Placement, StoreOperation, Stored};
+
+fn operation_of(request: &Store<'_>) -> StoreOperation {
+    StoreOperation {
+        mode: request.mode,
+        flags: request.flags,
+        exptime: request.exptime,
+        unique: request.unique,
+        invalidate: request.invalidate,
+        key_is_base64: request.key.is_base64(),
+    }
+}
+
+/// Stores a small value that has arrived; says what to do about any other.
+#[inline]
+pub(super) fn execute<M: Mode, P: Placement>(
+    cx: &mut Context<'_, M, P>,
+    request: &Store<'_>,
+    hash: KeyHash,
+    key: &[u8],
+    reply: Reply<'_>,
+    tx: &mut Vec<u8>,
+) -> Executed<M> {
+    let operation = operation_of(request);
+    let class = ops::item_class(cx, &operation, hash, request.value.bytes());
+    match request.value {
+        Value::TooLarge { bytes } => too_large(cx, &operation, hash, key, bytes, reply, tx),
+        Value::Pending { bytes } if cx.placement.serves(class) => {
+            Outcome::NeedMore { body_bytes: bytes + 2 }.into()
+        }
+        Value::Whole(value) if cx.placement.is_here(class) => {
+            cx.counters.cmd_set.count();
+            let stored = ops::store(cx, &operation, hash, key, value);
+            respond(&stored, &operation, key, reply, tx);
+            Outcome::Done.into()
+        }
+        value => {
+            if matches!(value, Value::Pending { .. }) {
+                // A value that has arrived was counted just now.
+                cx.placement.is_here(class);
+            }
+            Large { hash, key, operation, class, reply }.execute(cx, value, tx)
+        }
+    }
+}
+
+/// Refuses a value that is too large.
+fn too_large<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    operation: &StoreOperation,
+    hash: KeyHash,
+    key: &[u8],
+    value_bytes: u64,
+    reply: Reply<'_>,
+    tx: &mut Vec<u8>,
+) -> Executed<M> {
+    let drops = operation.mode == StoreMode::Set || matches!(reply, Reply::Meta { .. });
+    ops::drop_for_too_large(cx, drops, hash, key);
+    if !reply.is_silent() {
+        tx.extend_from_slice(text::TOO_LARGE);
+    }
+    Outcome::Refused { swallow: value_bytes + 2 }.into()
+}
+
+/// A store whose value goes into memory that is set aside for it.
+struct Large<'a> {
+    hash: KeyHash,
+    key: &'a [u8],
+    operation: StoreOperation,
+    class: SizeClass,
+    reply: Reply<'a>,
+}
+
+impl Large<'_> {
+    /// Sets memory aside for the value.
+    fn execute<M: Mode, P>(&self, cx: &Context<'_, M, P>, value: Value<'_>, tx: &mut Vec<u8>) -> Executed<M> {
+        let value_bytes = value.bytes();
+        let mut permit = None;
+        if matches!(value, Value::Pending { .. }) {
+            // How long it takes to arrive is the client's affair; how much others do without meanwhile is not.
+            permit = cx.admin.admit(value_bytes);
+            if permit.is_none() {
+                return self.refuse(cx, value, tx);
+            }
+        }
+        let Ok(reservation) = cx.store.reserve(self.hash, self.key, value_bytes) else {
+            return self.refuse(cx, value, tx);
+        };
+        let pending = PendingStore::new(reservation, self.hash, self.key, self.operation);
+        let mut store = LargeStore::new(pending, self.reply, self.class, permit);
+        match value {
+            // A part of a value is copied in any case, and it is short as a rule.
+            Value::Whole(part) if self.operation.joins() => {
+                store.fill(part);
+                Outcome::FinishLarge(Box::new(store)).into()
+            }
+            Value::Whole(value) => Executed {
+                outcome: Outcome::ReceiveLarge(Box::new(store)),
+                unread_bytes: value.len() + text::LINE_END.len(),
+            },
+            _ => Outcome::ReceiveLarge(Box::new(store)).into(),
+        }
+    }
+
+    /// Refuses a value for which there is no room; what was stored before stays.
+    fn refuse<M: Mode, P>(&self, cx: &Context<'_, M, P>, value: Value<'_>, tx: &mut Vec<u8>) -> Executed<M> {
+        cx.counters.store_no_memory.count();
+        respond(&Stored::NoMemory, &self.operation, self.key, self.reply, tx);
+        match value {
+            Value::Whole(_) => Outcome::Done.into(),
+            _ => Outcome::Refused { swallow: value.bytes() + 2 }.into(),
+        }
+    }
+}
+
+/// Appends the reply to a store.
+#[inline]
+pub(super) fn respond(
+    stored: &Stored,
+    operation: &StoreOperation,
+    key: &[u8],
+    reply: Reply<'_>,
+    tx: &mut Vec<u8>,
+) {
+    let Reply::Meta { flags, quiet } = reply else {
+        if !reply.is_silent() {
+            tx.extend_from_slice(classic_text(stored));
+        }
+        return;
+    };
+    let (code, cas): (&[u8], u64) = match stored {
+        Stored::Done(_) if quiet => return,
+        Stored::Done(cas) => (b"HD", *cas),
+        Stored::Unmet => (b"NS", 0),
+        Stored::OtherCas => (b"EX", 0),
+        Stored::Missing => (b"NF", 0),
+        Stored::NoMemory => return tx.extend_from_slice(text::NO_MEMORY_STORING),
+    };
+    tx.extend_from_slice(code);
+    for flag in flags.iter() {
+        compose::meta_store_flag(tx, flag, cas, key, operation.key_is_base64);
+    }
+    tx.extend_from_slice(text::LINE_END);
+}
+
+fn classic_text(stored: &Stored) -> &'static [u8] {
+    match stored {
+        Stored::Done(_) => text::STORED,
+        Stored::Unmet => text::NOT_STORED,
+        Stored::OtherCas => text::EXISTS,
+        Stored::Missing => text::NOT_FOUND,
+        Stored::NoMemory => text::NO_MEMORY_STORING,
+    }
+}

@@ -1,0 +1,26 @@
+//! `touch`.
+
+use minos_base::KeyHash;
+use minos_command::Touch;
+use minos_engine::Mode;
+use minos_proto::memcache::{Reply, text};
+
+use super::{Executed, Outcome};
+use crate::ops::{self, Context};
+
+/// Gives an item another expiry.
+pub(super) fn execute<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    request: &Touch<'_>,
+    hash: KeyHash,
+    key: &[u8],
+    reply: Reply<'_>,
+    tx: &mut Vec<u8>,
+) -> Executed<M> {
+    let touched = ops::touch(cx, &mut cx.store.entry(hash, key, cx.now), request.exptime).is_some();
+    ops::count_touch(cx, touched);
+    if !reply.is_silent() {
+        tx.extend_from_slice(if touched { text::TOUCHED } else { text::NOT_FOUND });
+    }
+    Outcome::Done.into()
+}

@@ -1,0 +1,125 @@
+//! Counting up and down.
+
+use minos_command::{Arithmetic, number};
+use minos_engine::{Entry, ItemMeta, Mode};
+
+use super::{Context, facts::Facts};
+
+/// Longest value, in bytes, that is read as a number: 20 digits, and any blanks that a client put around them.
+///
+/// Each change writes the whole value, so that this bounds its work.
+const NUMBER_BYTES_MAX: usize = 512;
+
+/// How counting ended.
+pub(crate) enum Counted {
+    /// The new number, and the item that holds it.
+    Value(u64, Facts),
+    /// The first number of an item that was made for it.
+    Vivified(u64, Facts),
+    /// There is no such item.
+    NotFound,
+    /// The item is another one than the client has seen.
+    OtherCas,
+    /// It was not done.
+    Failed(Failure),
+}
+
+/// Why counting failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// The value is no number.
+    NotANumber,
+    /// There is no room for a longer number.
+    NoMemory,
+    /// There is no room for the item that was to be made.
+    NoMemoryVivifying,
+}
+
+/// Counts up or down in the item of `entry`, which is made if that is wanted and it is not there. The expiries
+/// that the request names are not given to it.
+pub(crate) fn count<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    request: &Arithmetic<'_>,
+    entry: &mut Entry<'_, M>,
+) -> Counted {
+    let counters = cx.counters;
+    let old = match current(request, entry) {
+        Ok(Some(old)) => old,
+        Ok(None) => return vivify(cx, request, entry),
+        Err(counted) => return counted,
+    };
+    let (value, hits) = if request.decrement {
+        (old.value.saturating_sub(request.delta), &counters.decr_hits)
+    } else {
+        (old.value.wrapping_add(request.delta), &counters.incr_hits)
+    };
+    hits.count();
+    match write(cx, value, &old.facts, entry) {
+        Some(facts) => Counted::Value(value, facts),
+        None => Counted::Failed(Failure::NoMemory),
+    }
+}
+
+/// A number that is stored.
+struct Current {
+    value: u64,
+    facts: Facts,
+}
+
+/// The number that is stored; none without an item; an error if it is no number or another item is
+/// wanted. In memcached's order: an empty value is found before another CAS unique is.
+fn current<M: Mode>(request: &Arithmetic<'_>, entry: &Entry<'_, M>) -> Result<Option<Current>, Counted> {
+    let Some(item) = entry.item() else { return Ok(None) };
+    let facts = Facts::from(&*item);
+    if facts.value_bytes == 0 || facts.value_bytes > NUMBER_BYTES_MAX as u64 {
+        return Err(Counted::Failed(Failure::NotANumber));
+    }
+    if request.unique != 0 && request.unique != facts.cas {
+        return Err(Counted::OtherCas);
+    }
+    match number::unsigned(item.value()) {
+        Some(value) => Ok(Some(Current { value, facts })),
+        None => Err(Counted::Failed(Failure::NotANumber)),
+    }
+}
+
+/// Writes a number over the old one, padded with spaces to its length, or into a new item if it is
+/// longer. `None` if there is no room.
+fn write<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    value: u64,
+    old: &Facts,
+    entry: &mut Entry<'_, M>,
+) -> Option<Facts> {
+    let mut buffer = itoa::Buffer::new();
+    let digits = buffer.format(value).as_bytes();
+    let room = usize::try_from(old.value_bytes).unwrap_or(0);
+    if digits.len() <= room {
+        let mut padded = [b' '; NUMBER_BYTES_MAX];
+        padded[..digits.len()].copy_from_slice(digits);
+        let cas = entry.overwrite_value(0, &padded[..room]).ok()?;
+        return Some(Facts { cas, last_access: cx.now, ..*old });
+    }
+    let meta = ItemMeta { flags: old.flags, expiry: old.expiry, ..ItemMeta::default() };
+    let cas = entry.insert(&[digits], meta).ok()?;
+    let (value_bytes, last_access) = (digits.len() as u64, cx.now);
+    let (flags, expiry) = (old.flags, old.expiry);
+    Some(Facts { value_bytes, flags, cas, expiry, last_access, ..Facts::default() })
+}
+
+/// Makes the item that the request wants on a miss, if it wants one.
+fn vivify<M: Mode, P>(cx: &Context<'_, M, P>, request: &Arithmetic<'_>, entry: &mut Entry<'_, M>) -> Counted {
+    let Some(wanted) = request.vivify else {
+        let misses = if request.decrement { &cx.counters.decr_misses } else { &cx.counters.incr_misses };
+        misses.count();
+        return Counted::NotFound;
+    };
+    let mut buffer = itoa::Buffer::new();
+    let digits = buffer.format(wanted.initial).as_bytes();
+    let Ok(cas) = entry.insert(&[digits], ItemMeta::default()) else {
+        return Counted::Failed(Failure::NoMemoryVivifying);
+    };
+    cx.counters.total_items.count();
+    let facts = Facts { value_bytes: digits.len() as u64, cas, last_access: cx.now, ..Facts::default() };
+    Counted::Vivified(wanted.initial, facts)
+}

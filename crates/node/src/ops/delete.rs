@@ -1,0 +1,50 @@
+//! Deletion.
+
+use minos_command::Delete;
+use minos_engine::{Entry, Mode};
+
+use super::Context;
+
+/// How a deletion ended.
+pub(crate) enum Deleted {
+    /// It is gone, or marked.
+    Done,
+    /// There is no such item.
+    NotFound,
+    /// The item is another one than the client has seen.
+    OtherCas,
+}
+
+/// Removes the item of `entry`, or marks it stale, and counts.
+pub(crate) fn delete<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    request: &Delete<'_>,
+    entry: &mut Entry<'_, M>,
+) -> Deleted {
+    let cas = entry.item().map(|item| item.cas());
+    match cas {
+        None => {
+            cx.counters.delete_misses.count();
+            Deleted::NotFound
+        }
+        Some(cas) if request.unique.is_some_and(|unique| unique != cas) => {
+            cx.counters.delete_misses.count();
+            Deleted::OtherCas
+        }
+        Some(_) if request.invalidate => {
+            if let Some(exptime) = request.touch {
+                entry.set_expiry(exptime.on(cx.clock, cx.now));
+            }
+            entry.set_stale(true);
+            // The next client to read it is to store it anew.
+            entry.set_win_sent(false);
+            entry.renew_cas();
+            Deleted::Done
+        }
+        Some(_) => {
+            entry.remove();
+            cx.counters.delete_hits.count();
+            Deleted::Done
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Stores of values: on what condition, and what comes of them.
+
+use minos_base::{KeyHash, SizeClass};
+use minos_command::{Exptime, StoreMode};
+use minos_engine::{Entry, ItemMeta, Mode, OutOfMemory, Reservation};
+
+use super::{Context, append, facts::Facts};
+
+/// A store without its value and its key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StoreOperation {
+    /// On what condition, and whether whole or as a part.
+    pub(crate) mode: StoreMode,
+    /// What the store keeps for the client.
+    pub(crate) flags: u32,
+    /// When the item expires.
+    pub(crate) exptime: Exptime,
+    /// The CAS unique to compare with, or 0.
+    pub(crate) unique: u64,
+    /// Whether an older value than the client's own is stored over, and marked.
+    pub(crate) invalidate: bool,
+    /// Whether the client spelled the key in base64.
+    pub(crate) key_is_base64: bool,
+}
+
+/// How a store ended.
+pub(crate) enum Stored {
+    /// It is done, and the item has this CAS unique.
+    Done(u64),
+    /// Its condition did not hold.
+    Unmet,
+    /// The item is another one than the client has seen.
+    OtherCas,
+    /// There is nothing to compare with.
+    Missing,
+    /// There is no room.
+    NoMemory,
+}
+
+/// What the item that is there means for a store.
+enum Verdict {
+    /// The value goes into an item like this.
+    Put(ItemMeta),
+    /// It is not stored.
+    Refused(Stored),
+}
+
+impl StoreOperation {
+    /// Whether the value becomes a part of the one that is there.
+    pub(crate) fn joins(&self) -> bool {
+        matches!(self.mode, StoreMode::Append | StoreMode::Prepend)
+    }
+
+    /// The item that is there, as far as it matters.
+    fn old<M: Mode>(&self, entry: &Entry<'_, M>) -> Option<Facts> {
+        if self.mode == StoreMode::Set { None } else { entry.item().map(|item| Facts::from(&*item)) }
+    }
+
+    /// Judges the store by the item that is there, and counts comparisons. Joining is judged where it
+    /// is done.
+    fn judge<M: Mode, P>(&self, cx: &Context<'_, M, P>, old: Option<Facts>) -> Verdict {
+        use StoreMode::{Add, Append, Compare, Prepend, Replace, Set};
+        match (self.mode, old) {
+            (Set, _) | (Add, None) | (Replace, Some(_)) => Verdict::Put(self.fresh(cx)),
+            (Add | Append | Prepend, _) | (Replace, None) => Verdict::Refused(Stored::Unmet),
+            (Compare, Some(old)) => self.compare(cx, old),
+            (Compare, None) => {
+                cx.counters.cas_misses.count();
+                Verdict::Refused(Stored::Missing)
+            }
+        }
+    }
+
+    fn compare<M: Mode, P>(&self, cx: &Context<'_, M, P>, old: Facts) -> Verdict {
+        if self.unique != 0 && self.unique == old.cas {
+            cx.counters.cas_hits.count();
+            return Verdict::Put(self.fresh(cx));
+        }
+        if self.invalidate && self.unique != 0 && self.unique < old.cas {
+            // An older value than the client's own is better than none, but marked as what it is.
+            cx.counters.cas_hits.count();
+            let (expiry, win_sent) = (old.expiry, old.win_sent);
+            return Verdict::Put(ItemMeta { expiry, win_sent, stale: true, ..self.fresh(cx) });
+        }
+        cx.counters.cas_badval.count();
+        Verdict::Refused(Stored::OtherCas)
+    }
+
+    fn fresh<M: Mode, P>(&self, cx: &Context<'_, M, P>) -> ItemMeta {
+        let expiry = self.exptime.on(cx.clock, cx.now);
+        ItemMeta { flags: self.flags, expiry, encoded_key: self.key_is_base64, ..ItemMeta::default() }
+    }
+}
+
+/// The class of the item that a store of `value_bytes` makes, as far as that can be known without a lock.
+pub(crate) fn item_class<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    operation: &StoreOperation,
+    hash: KeyHash,
+    value_bytes: u64,
+) -> SizeClass {
+    let old = if operation.joins() { cx.store.size_class(hash) } else { None };
+    SizeClass::of(value_bytes + old.map_or(0, SizeClass::bytes_max))
+}
+
+/// Stores a small value, and counts.
+#[inline]
+pub(crate) fn store<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    operation: &StoreOperation,
+    hash: KeyHash,
+    key: &[u8],
+    value: &[u8],
+) -> Stored {
+    if operation.joins() {
+        return append::join(cx, operation, hash, key, value);
+    }
+    let mut entry = cx.store.entry(hash, key, cx.now);
+    match operation.judge(cx, operation.old(&entry)) {
+        Verdict::Put(meta) => settle(cx, entry.insert(&[value], meta)),
+        Verdict::Refused(stored) => stored,
+    }
+}
+
+/// Counts what came of an attempt to store.
+fn settle<M: Mode, P>(cx: &Context<'_, M, P>, attempt: Result<u64, OutOfMemory>) -> Stored {
+    match attempt {
+        Ok(cas) => {
+            cx.counters.total_items.count();
+            Stored::Done(cas)
+        }
+        Err(OutOfMemory) => {
+            cx.counters.store_no_memory.count();
+            Stored::NoMemory
+        }
+    }
+}
+
+/// Notes that a value is too large. The item that is there is dropped, because the client that wanted
+/// to replace it would read an old value otherwise; memcached does so for `set` and for any `ms`.
+pub(crate) fn drop_for_too_large<M: Mode, P>(cx: &Context<'_, M, P>, drops: bool, hash: KeyHash, key: &[u8]) {
+    cx.counters.store_too_large.count();
+    if drops {
+        cx.store.entry(hash, key, cx.now).remove();
+    }
+}
+
+/// Stores the value in `reservation`, of any size, without copying it under the partition's lock.
+pub(super) fn commit<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    operation: &StoreOperation,
+    hash: KeyHash,
+    key: &[u8],
+    mut reservation: Reservation<M>,
+) -> Stored {
+    if operation.joins() {
+        return append::join(cx, operation, hash, key, reservation.value_mut());
+    }
+    reservation.settle();
+    let mut entry = cx.store.entry(hash, key, cx.now);
+    match operation.judge(cx, operation.old(&entry)) {
+        Verdict::Put(meta) => settle(cx, entry.commit(reservation, meta)),
+        Verdict::Refused(stored) => {
+            // The reservation gives its memory back under the same lock.
+            drop(entry);
+            stored
+        }
+    }
+}
