@@ -48,7 +48,7 @@ fn too_long_a_line() {
 fn a_bad_data_chunk() {
     let server = start_plain();
     let mut client = connect(&server);
-    client.send("set a 0 0 3\r\nabcdef\r\n").unwrap();
+    client.send("set a 0 0 3\r\nabcdefgh\r\n").unwrap();
     assert_eq!(client.line().unwrap(), "CLIENT_ERROR bad data chunk");
     assert_eq!(client.line().unwrap(), "ERROR");
     assert_eq!(client.get("a").unwrap(), None);

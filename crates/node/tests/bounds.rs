@@ -238,7 +238,7 @@ fn a_binary_client_is_closed_at_once() {
     }
     assert_eq!(text.metric("binary_refused"), 3);
     // Later it is a byte like any other.
-    text.send(b"\x80\r\n");
+    text.send(b"\x80\x80\r\n");
     assert_eq!(text.line(), "ERROR\r\n");
 }
 

@@ -1,4 +1,7 @@
 //! Random commands: classic and meta, valid and slightly invalid.
+//!
+//! What memcached 1.6.18 answers otherwise than the memcached that is followed is not among them, but in
+//! the list of `accepted.rs`.
 
 use std::fmt;
 
@@ -110,7 +113,7 @@ pub(crate) fn sequence(seed: u64) -> Vec<Command> {
     let length = random.random_range(5..80);
     let mut sequence: Vec<Command> = (0..length).map(|_| any(&mut random)).collect();
     if random.random_ratio(1, 10) {
-        sequence.push(Command { closes: true, ..command("\r\n\r\n\r\n\r\nquit\r\n") });
+        sequence.push(Command { closes: true, ..command("quit\r\n") });
     }
     sequence
 }
@@ -146,18 +149,30 @@ fn any_key(random: &mut StdRng) -> u8 {
     }
 }
 
-fn any_exptime(random: &mut StdRng) -> &'static str {
+/// A key that is not too long.
+fn any_short_key(random: &mut StdRng) -> u8 {
+    match any_key(random) {
+        KEY_TOO_LONG => KEY_LONGEST,
+        key => key,
+    }
+}
+
+fn any_valid_exptime(random: &mut StdRng) -> &'static str {
     const TIMES: [&str; 12] =
         ["0", "0", "0", "0", "0", "100", "1000", "2592000", "-1", "1000000000", "2000000000", "-2147483648"];
-    if random.random_ratio(1, 60) {
-        return one_of(random, &["abc", "4294967296", "", "1.5", "+5", "99999999999999999999"]);
-    }
     one_of(random, &TIMES)
+}
+
+fn any_exptime(random: &mut StdRng) -> &'static str {
+    if random.random_ratio(1, 60) {
+        return one_of(random, &["abc", "1.5", "99999999999999999999"]);
+    }
+    any_valid_exptime(random)
 }
 
 fn any_flags(random: &mut StdRng) -> String {
     match random.random_range(0..30) {
-        0 => one_of(random, &["-1", "4294967296", "x", "99999999999999999999", "1a"]).to_owned(),
+        0 => one_of(random, &["4294967296", "+1"]).to_owned(),
         1..6 => random.random::<u32>().to_string(),
         _ => random.random_range(0..3).to_string(),
     }
@@ -185,7 +200,6 @@ fn any_value(random: &mut StdRng) -> Vec<u8> {
             ],
         )
         .into(),
-        // No m: the rest of a value that is longer than announced must not read `mn`.
         _ => b"abcdefghijklnopqrstuvwxyz"[..random.random_range(0..25)].to_vec(),
     }
 }
@@ -202,8 +216,7 @@ fn bytes_of(random: &mut StdRng, min: usize, max: usize) -> Vec<u8> {
 fn any_number(random: &mut StdRng) -> String {
     match random.random_range(0..12) {
         0 => {
-            one_of(random, &["18446744073709551615", "18446744073709551616", "-1", "abc", "1a", "+1", "0x5"])
-                .into()
+            one_of(random, &["18446744073709551615", "18446744073709551616", "-1", "abc", "1a", "0x5"]).into()
         }
         1 => random.random::<u64>().to_string(),
         _ => random.random_range(0..120).to_string(),
@@ -216,20 +229,26 @@ fn noreply(random: &mut StdRng) -> &'static str {
 
 /// Ends the line with the length of `value`, now and then a wrong one, and appends the value.
 fn with_value(line: Command, tail: &str, value: &[u8], random: &mut StdRng) -> Command {
-    let length = match random.random_range(0..50) {
-        0 => value.len() + random.random_range(1..5),
-        1 => value.len().saturating_sub(random.random_range(1..5)),
-        _ => value.len(),
-    };
-    line.text(format!("{length}{tail}\r\n")).text(value).text("\r\n")
+    if random.random_ratio(1, 25) {
+        return with_wrong_length(line, tail, random);
+    }
+    line.text(format!("{}{tail}\r\n", value.len())).text(value).text("\r\n")
+}
+
+/// Ends the line with a length that is not that of the line behind it. What is left over is a line of its own
+/// and no command; it has four bytes at least, as a shorter one is among the accepted differences.
+fn with_wrong_length(line: Command, tail: &str, random: &mut StdRng) -> Command {
+    const BEHIND: &str = "a value that is none\r\nand one more line\r\n";
+    let length = if random.random() { random.random_range(0..17) } else { random.random_range(21..32) };
+    line.text(format!("{length}{tail}\r\n{BEHIND}"))
 }
 
 fn store(random: &mut StdRng) -> Command {
     let verb = one_of(random, &["set", "set", "set", "set", "add", "replace", "append", "prepend"]);
-    let line = command(format!("{verb} ")).key(any_key(random)).text(format!(
+    let line = command(format!("{verb} ")).key(any_short_key(random)).text(format!(
         " {} {} ",
         any_flags(random),
-        any_exptime(random)
+        any_valid_exptime(random)
     ));
     let (tail, value) = (noreply(random), any_value(random));
     with_value(line, tail, &value, random)
@@ -241,7 +260,7 @@ fn compare_and_set(random: &mut StdRng) -> Command {
     let more = u64::from(random.random_ratio(1, 4)) * 1_000_000;
     command("cas ")
         .key(key)
-        .text(format!(" {} {} {} ", any_flags(random), any_exptime(random), value.len()))
+        .text(format!(" {} {} {} ", any_flags(random), any_valid_exptime(random), value.len()))
         .piece(Piece::Cas(key, more))
         .text(format!("{tail}\r\n"))
         .text(value)
@@ -280,7 +299,7 @@ fn arithmetic(random: &mut StdRng) -> Command {
 }
 
 fn delete(random: &mut StdRng) -> Command {
-    let tail = one_of(random, &["", "", "", "", " 0", " 0 noreply", " noreply", " 5", " 0 0", " x"]);
+    let tail = one_of(random, &["", "", "", "", " 0", " 0 noreply", " noreply"]);
     command("delete ").key(any_key(random)).text(format!("{tail}\r\n"))
 }
 
@@ -294,8 +313,7 @@ fn meta_key(line: Command, random: &mut StdRng) -> (Command, &'static str) {
         let key = random.random_range(0..KEYS);
         return (line.piece(Piece::Base64Key(key)), " b");
     }
-    let flag = if random.random_ratio(1, 60) { " b" } else { "" };
-    (line.key(any_key(random)), flag)
+    (line.key(any_short_key(random)), "")
 }
 
 /// Some of `choices`, each once, in random order.
@@ -321,7 +339,7 @@ fn meta_get(random: &mut StdRng) -> Command {
         choices.extend([format!("N{}", ttl(random)), format!("R{}", ttl(random))]);
     }
     if random.random_ratio(1, 30) {
-        choices.extend(texts(&["!", "Tx", "N", "vv", "O123456789012345678901234567890123"]));
+        choices.extend(texts(&["b", "z", "Tx", "N", "vv", "O123456789012345678901234567890123"]));
     }
     line.text(format!("{base64}{}\r\n", meta_flags(&choices, random)))
 }
@@ -329,9 +347,9 @@ fn meta_get(random: &mut StdRng) -> Command {
 fn meta_set(random: &mut StdRng) -> Command {
     let mut choices = texts(&["c", "k", "q", "Oq2", "I", "F5", "F4294967295"]);
     choices.push(format!("T{}", ttl(random)));
-    choices.push(one_of(random, &["MS", "ME", "MA", "MP", "MR", "Mset", "ma", "Mx"]).to_owned());
+    choices.push(one_of(random, &["MS", "ME", "MA", "MP", "MR", "ma", "Mx"]).to_owned());
     if random.random_ratio(1, 30) {
-        choices.extend(texts(&["Fx", "Tx", "!", "S5", "M"]));
+        choices.extend(texts(&["b", "Fx", "Tx", "z", "S5"]));
     }
     let (line, base64) = meta_key(command("ms "), random);
     let flags = meta_flags(&choices, random);
@@ -351,7 +369,7 @@ fn meta_set(random: &mut StdRng) -> Command {
 }
 
 fn meta_delete(random: &mut StdRng) -> Command {
-    let mut choices = texts(&["k", "q", "Oq3", "I", "I"]);
+    let mut choices = texts(&["k", "q", "Oq3", "I"]);
     choices.push(format!("T{}", ttl(random)));
     if random.random_ratio(1, 5) {
         let key = random.random_range(0..KEYS);
@@ -371,7 +389,7 @@ fn meta_arithmetic(random: &mut StdRng) -> Command {
     choices.push(format!("D{}", any_number(random)));
     let mut mode = String::new();
     if random.random_ratio(1, 2) {
-        choices.push(one_of(random, &["MI", "MD", "M+", "M-", "Mincr", "Mx"]).to_owned());
+        choices.push(one_of(random, &["MI", "MD", "M+", "M-", "Mx"]).to_owned());
     } else {
         // Only here a new time to live: memcached loses it when the number grows by a digit.
         mode = format!(" {} T{}", one_of(random, &["MD", "M-"]), ttl(random));
@@ -395,7 +413,7 @@ fn other(random: &mut StdRng) -> Command {
             "version\r\n",
             "verbosity 0\r\n",
             "verbosity 0 noreply\r\n",
-            "verbosity\r\n",
+            "verbosity x\r\n",
             "flush_all\r\n",
             "flush_all 0\r\n",
             "flush_all noreply\r\n",
@@ -413,50 +431,27 @@ fn broken(random: &mut StdRng) -> Command {
     command(one_of(
         random,
         &[
-            "\r\n",
-            "\n",
-            " \r\n",
-            "get\r\n",
-            "gets \r\n",
+            "  \r\n",
             "GET a\r\n",
             "gett a\r\n",
-            "set\r\n",
-            "set a\r\n",
-            "set a 0 0\r\n",
             "set a 0 0 -1\r\n",
             "set a 0 0 x\r\n",
-            "set a 0 0 1 2 3\r\nx\r\n",
             "add a 0 0 99999999999999999999\r\n",
-            "cas a 0 0 1\r\n",
-            "cas a 0 0 1 x\r\nx\r\n",
-            "incr\r\n",
-            "incr a\r\n",
-            "incr a 1 2 3\r\n",
-            "decr a\r\n",
-            "delete\r\n",
+            "delete a 5\r\n",
+            "delete a 0 x\r\n",
             "delete a b c d\r\n",
-            "touch\r\n",
-            "touch a\r\n",
-            "gat\r\n",
-            "gat 0\r\n",
             "gat x a\r\n",
-            "mg\r\n",
-            "mg \r\n",
-            "ms\r\n",
             "ms a\r\n",
             "ms a x\r\n",
             "ms a -1\r\n",
             "ms a S1\r\n",
-            "md\r\n",
-            "ma\r\n",
             "me\r\n",
             "mx a\r\n",
             "mg !!! b\r\n",
             "mg a v v\r\n",
             "stats nonsense here\r\n",
             "nonsense\r\n",
-            "\0\r\n",
-            "verbosity x y z\r\n",
+            "\0 a\r\n",
         ],
     ))
 }

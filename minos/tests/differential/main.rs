@@ -1,10 +1,13 @@
 //! Random command sequences, sent to memcached and to Minos: every byte of the replies must agree.
 //!
+//! The server that is there to compare with is memcached 1.6.18, and a newer one is followed: each difference
+//! between the two that is accepted stands in the list of `accepted.rs`, and is tested there.
 //! What cannot agree is compared by what it means: CAS uniques by the order in which they appear,
 //! remaining times to within a second, the version not at all. A sequence that fails is shrunk
 //! before it is printed. `MINOS_DIFFERENTIAL_SEQUENCES` and `MINOS_DIFFERENTIAL_SEED` say how many
 //! sequences are tried and where to start.
 
+mod accepted;
 mod commands;
 #[path = "../common/mod.rs"]
 mod common;
@@ -80,6 +83,18 @@ fn minos_answers_like_memcached() {
             Pair::new(&rival, &subject, unaltered),
             from_environment("MINOS_DIFFERENTIAL_SEQUENCES", SEQUENCES),
         );
+    }
+}
+
+#[test]
+fn accepted_differences_are_these() {
+    let (rival, subject) = (memcached(), common::start_plain());
+    for (request, of_rival, of_subject) in accepted::DIFFERENCES {
+        for (server, expected) in [(&rival, of_rival), (&subject, of_subject)] {
+            let got = pair::answer(server, format!("{request}\r\n").as_bytes());
+            let got = String::from_utf8_lossy(&got).replace("\r\n", "|");
+            assert_eq!(got.trim_end_matches("MN|"), expected, "{request:?}");
+        }
     }
 }
 

@@ -15,9 +15,8 @@ use crate::{commands::Command, replies::Comparison};
 /// Commands sent before the replies are read, at most.
 const BATCH_MAX: usize = 20;
 
-/// Its answer, MN, is given by nothing else: it ends the replies of a batch. The empty lines before
-/// it fill up a value that was announced longer than it was sent.
-const END_OF_BATCH: &[u8] = b"\r\n\r\n\r\n\r\n\r\n\r\n\r\n\r\nmn\r\n";
+/// Its answer, MN, is given by nothing else: it ends the replies of a batch.
+const END_OF_BATCH: &[u8] = b"mn\r\n";
 
 /// How long a server may be silent before its replies are held to be missing.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
@@ -96,6 +95,13 @@ struct Replies {
 struct Side<'a> {
     stream: TcpStream,
     prefix: &'a str,
+}
+
+/// All that `server` answers to `input`, up to the end of the batch or of the connection.
+pub(crate) fn answer(server: &Server, input: &[u8]) -> Vec<u8> {
+    let mut side = Side::new(server.address(), "");
+    side.send_in_pieces(&[input, END_OF_BATCH].concat(), &mut seeded(0));
+    side.read_replies().bytes
 }
 
 impl<'a> Side<'a> {

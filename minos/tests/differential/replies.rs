@@ -178,6 +178,7 @@ mod tests {
         assert!(is_same("VALUE a 0 4\r\nHD\r\n\r\nEND\r\n", "VALUE a 0 4\r\nHD\r\n\r\nEND\r\n"));
         for (left, right) in [
             ("END\r\n", "END\n"),
+            ("ERROR\r\n", "CLIENT_ERROR bad command line format\r\n"),
             ("END\r\n", ""),
             ("HD\r\n", "HD \r\n"),
             ("VALUE a 0 2\r\nt1\r\n", "VALUE a 0 2\r\nt2\r\n"),

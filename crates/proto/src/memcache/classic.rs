@@ -12,13 +12,13 @@ use super::{Command, Line, Parsed, Reply, Source, is_too_long, text, value_bytes
 const WORDS_MAX: usize = 23;
 
 /// Words that any command looks at, its name excluded.
-const ARGUMENTS_KEPT: usize = 6;
+const ARGUMENTS_KEPT: usize = 5;
 
 /// Reads the classic command named `word`.
 #[inline]
 pub(super) fn parse<'a>(word: &'a [u8], rest: Tokens<'a>, source: Source<'a, '_>) -> Parsed<'a> {
     match word {
-        b"get" | b"bget" => keys(rest, source, None, false),
+        b"get" => keys(rest, source, None, false),
         b"gets" => keys(rest, source, None, true),
         b"gat" => keys_touched(rest, source, false),
         b"gats" => keys_touched(rest, source, true),
@@ -78,11 +78,10 @@ fn keys<'a>(keys: Tokens<'a>, source: Source<'a, '_>, touch: Option<Exptime>, wi
     let reply = Reply::Classic { quiet: false, with_cas };
     let mut unchecked = keys;
     let request = match (unchecked.next(), unchecked.next()) {
-        (None, _) if touch.is_none() => return source.line.refused(text::ERROR),
+        (None, _) => return source.line.refused(text::BAD_FORMAT),
         (Some(only), None) if !is_too_long(only) => {
             Request::Get(Get { touch, ..Get::plain(Key::Plain(only)) })
         }
-        // A `gat` may have no keys: its expiry makes words enough for memcached.
         _ => return many(keys, source, touch, reply),
     };
     source.line.accepted(request, reply)
@@ -122,21 +121,20 @@ fn first_too_long(words: &[u8]) -> Option<usize> {
 
 /// `gat` and `gats`.
 fn keys_touched<'a>(mut rest: Tokens<'a>, source: Source<'a, '_>, with_cas: bool) -> Parsed<'a> {
-    let Some(exptime) = rest.next() else { return source.line.refused(text::ERROR) };
-    match number::signed_32(exptime) {
+    let Some(exptime) = rest.next() else { return source.line.refused(text::BAD_FORMAT) };
+    match number::integer_32(exptime) {
         Some(exptime) => keys(rest, source, Some(Exptime(exptime)), with_cas),
+        None if rest.next().is_none() => source.line.refused(text::BAD_FORMAT),
         None => source.line.refused(text::INVALID_EXPTIME),
     }
 }
 
 /// `set`, `add`, `replace`, `append`, `prepend` and `cas`.
 fn store<'a>(arguments: &Arguments<'a>, source: Source<'a, '_>, mode: StoreMode) -> Parsed<'a> {
-    let words_min = if mode == StoreMode::Compare { 5 } else { 4 };
-    if arguments.count != words_min && arguments.count != words_min + 1 {
-        return source.line.refused(text::ERROR);
-    }
-    let Some((store, bytes)) = store_head(arguments, mode) else {
-        return source.line.refused(arguments.unless_quiet(text::BAD_FORMAT));
+    // Before the length is known nothing can be swallowed, and `noreply` is not looked for.
+    let Some(bytes) = value_bytes(arguments.kept[3]) else { return source.line.refused(text::BAD_FORMAT) };
+    let Some(store) = store_head(arguments, mode) else {
+        return source.line.refused_with_value(arguments.unless_quiet(text::BAD_FORMAT), bytes + 2);
     };
     match source.value(bytes) {
         None => source.bad_chunk(bytes, arguments.unless_quiet(text::BAD_CHUNK)),
@@ -147,57 +145,55 @@ fn store<'a>(arguments: &Arguments<'a>, source: Source<'a, '_>, mode: StoreMode)
     }
 }
 
-/// The store that a line asks for, and the length of its value in bytes.
-fn store_head<'a>(arguments: &Arguments<'a>, mode: StoreMode) -> Option<(Store<'a>, u64)> {
-    let [key, flags, exptime, bytes, unique, _] = arguments.kept;
+/// The store that a line asks for, without its value.
+fn store_head<'a>(arguments: &Arguments<'a>, mode: StoreMode) -> Option<Store<'a>> {
+    let [key, flags, exptime, _, unique] = arguments.kept;
     if is_too_long(key) {
         return None;
     }
-    let store = Store {
+    Some(Store {
         mode,
         key: Key::Plain(key),
         flags: number::unsigned_32(flags)?,
         exptime: Exptime(number::signed_32(exptime)?),
-        unique: if mode == StoreMode::Compare { number::unsigned(unique)? } else { 0 },
+        unique: if mode == StoreMode::Compare { number::digits(unique)? } else { 0 },
         invalidate: false,
         value: minos_command::Value::Pending { bytes: 0 },
-    };
-    Some((store, value_bytes(bytes)?))
+    })
 }
 
-/// `delete`, which takes an old hold time of zero and `noreply`.
+/// `delete`, which takes an old hold time of zero and `noreply`. Other words are refused, as memcached 1.6.18
+/// does: who wants the key held for a time must not take it for held.
 fn delete<'a>(arguments: &Arguments<'a>, source: Source<'a, '_>) -> Parsed<'a> {
     let [key, hold, ..] = arguments.kept;
-    let is_held_zero = hold == b"0";
-    // A key that is called noreply asks for nothing.
-    let quiet = arguments.count > 1 && arguments.is_quiet();
-    let or_nothing = |reply| if quiet { text::NOTHING } else { reply };
-    let valid = match arguments.count {
+    let (is_held_zero, is_quiet) = (hold == b"0", arguments.is_quiet());
+    let is_valid = match arguments.count {
+        0 => return source.line.refused(text::BAD_FORMAT),
         1 => true,
-        2 => is_held_zero || quiet,
-        3 => is_held_zero && quiet,
+        2 => is_held_zero || is_quiet,
+        3 => is_held_zero && is_quiet,
         _ => return source.line.refused(text::ERROR),
     };
-    if !valid {
-        return source.line.refused(or_nothing(text::BAD_DELETE));
+    if !is_valid {
+        return source.line.refused(arguments.unless_quiet(text::BAD_DELETE));
     }
     if is_too_long(key) {
-        return source.line.refused(or_nothing(text::BAD_FORMAT));
+        return source.line.refused(arguments.unless_quiet(text::BAD_FORMAT));
     }
     let delete = Delete { key: Key::Plain(key), unique: None, invalidate: false, touch: None };
-    source.line.accepted(Request::Delete(delete), Reply::Classic { quiet, with_cas: false })
+    source.line.accepted(Request::Delete(delete), arguments.reply())
 }
 
 /// `incr` and `decr`.
 fn arithmetic<'a>(arguments: &Arguments<'a>, source: Source<'a, '_>, decrement: bool) -> Parsed<'a> {
     let [key, delta, ..] = arguments.kept;
-    if !matches!(arguments.count, 2 | 3) {
-        return source.line.refused(text::ERROR);
+    if arguments.count < 2 {
+        return source.line.refused(text::BAD_FORMAT);
     }
     if is_too_long(key) {
         return source.line.refused(arguments.unless_quiet(text::BAD_FORMAT));
     }
-    let Some(delta) = number::unsigned(delta) else {
+    let Some(delta) = number::digits(delta) else {
         return source.line.refused(arguments.unless_quiet(text::INVALID_DELTA));
     };
     let key = Key::Plain(key);
@@ -208,13 +204,13 @@ fn arithmetic<'a>(arguments: &Arguments<'a>, source: Source<'a, '_>, decrement: 
 /// `touch`.
 fn touch<'a>(arguments: &Arguments<'a>, source: Source<'a, '_>) -> Parsed<'a> {
     let [key, exptime, ..] = arguments.kept;
-    if !matches!(arguments.count, 2 | 3) {
-        return source.line.refused(text::ERROR);
+    if arguments.count < 2 {
+        return source.line.refused(text::BAD_FORMAT);
     }
     if is_too_long(key) {
         return source.line.refused(arguments.unless_quiet(text::BAD_FORMAT));
     }
-    let Some(exptime) = number::signed_32(exptime) else {
+    let Some(exptime) = number::integer_32(exptime) else {
         return source.line.refused(arguments.unless_quiet(text::INVALID_EXPTIME));
     };
     let touch = Touch { key: Key::Plain(key), exptime: Exptime(exptime) };
@@ -245,13 +241,11 @@ fn administration<'a>(word: &'a [u8], arguments: &Arguments<'a>, source: Source<
 /// A command that does not exist. One that looks like HTTP comes from a confused proxy or from worse,
 /// and is not answered at all.
 fn unknown<'a>(word: &'a [u8], arguments: &Arguments<'a>, source: Source<'a, '_>) -> Parsed<'a> {
-    // memcached looks for other words with these letters first, and says ERROR when it finds none.
-    let is_looked_for_elsewhere = matches!(word[0], b'g' | b's' | b'a' | b'c' | b'i' | b'd' | b't');
-    let last = if arguments.count == 0 { word } else { arguments.last };
-    if !is_looked_for_elsewhere && last.starts_with(b"HTTP/") {
-        return source.line.hung_up();
+    match arguments.last {
+        last if last.starts_with(b"HTTP/") => source.line.hung_up(),
+        _ if word == b"noreply" => source.line.refused(text::NOTHING),
+        _ => source.line.refused(arguments.unless_quiet(text::ERROR)),
     }
-    source.line.refused(text::ERROR)
 }
 
 /// The number that memcached's slab classes stay below.
@@ -292,7 +286,7 @@ fn cachedump(arguments: &Arguments<'_>) -> &'static [u8] {
     if arguments.count < 3 {
         return text::BAD_COMMAND_LINE;
     }
-    match (number::unsigned_32(class), number::unsigned_32(limit)) {
+    match (number::digits_32(class), number::digits_32(limit)) {
         (Some(0..SLAB_CLASSES), Some(_)) => text::END,
         (Some(_), Some(_)) => text::ILLEGAL_SLAB,
         _ => text::BAD_FORMAT,
@@ -302,11 +296,8 @@ fn cachedump(arguments: &Arguments<'_>) -> &'static [u8] {
 /// `flush_all`, with a delay or without.
 fn flush_all<'a>(arguments: &Arguments<'a>, source: Source<'a, '_>) -> Parsed<'a> {
     let quiet = arguments.is_quiet();
-    if arguments.count > 2 {
-        return source.line.refused(text::ERROR);
-    }
     let has_delay = arguments.count != usize::from(quiet);
-    let delay = if has_delay { number::signed_32(arguments.kept[0]) } else { Some(0) };
+    let delay = if has_delay { number::integer_32(arguments.kept[0]) } else { Some(0) };
     match delay {
         None => source.line.refused(arguments.unless_quiet(text::INVALID_EXPTIME)),
         Some(delay) => source.line.accepted(Request::FlushAll { delay: Exptime(delay) }, arguments.reply()),
@@ -315,10 +306,7 @@ fn flush_all<'a>(arguments: &Arguments<'a>, source: Source<'a, '_>) -> Parsed<'a
 
 /// `verbosity`.
 fn verbosity<'a>(arguments: &Arguments<'a>, source: Source<'a, '_>) -> Parsed<'a> {
-    if !matches!(arguments.count, 1 | 2) {
-        return source.line.refused(text::ERROR);
-    }
-    match number::unsigned_32(arguments.kept[0]) {
+    match number::digits_32(arguments.kept[0]) {
         None => source.line.refused(arguments.unless_quiet(text::BAD_FORMAT)),
         Some(level) => source.line.accepted(Request::Verbosity { level }, arguments.reply()),
     }
@@ -326,10 +314,7 @@ fn verbosity<'a>(arguments: &Arguments<'a>, source: Source<'a, '_>) -> Parsed<'a
 
 /// `cache_memlimit`.
 fn memory_limit<'a>(arguments: &Arguments<'a>, source: Source<'a, '_>) -> Parsed<'a> {
-    if !matches!(arguments.count, 1 | 2) {
-        return source.line.refused(text::ERROR);
-    }
-    match number::unsigned_32(arguments.kept[0]) {
+    match number::digits_32(arguments.kept[0]) {
         None => source.line.refused(arguments.unless_quiet(text::ERROR)),
         Some(mebibytes) => source.line.accepted(Request::MemoryLimit { mebibytes }, arguments.reply()),
     }

@@ -68,7 +68,10 @@ impl MetaOptions {
         let mut seen: u128 = 0;
         for flag in flags.iter() {
             let letter = flag[0];
-            if letter >= 127 || seen & (1 << letter) != 0 {
+            if !matches!(letter, b'A'..=b'z' | b'0'..=b'9') {
+                return Err(text::BAD_FORMAT);
+            }
+            if seen & (1 << letter) != 0 {
                 return Err(text::META_DUPLICATE_FLAG);
             }
             seen |= 1 << letter;
@@ -90,13 +93,14 @@ impl MetaOptions {
             b'N' => self.vivify = self.exptime(argument),
             b'T' => self.touch = self.exptime(argument),
             b'R' => self.recache = self.exptime(argument),
-            b'C' => self.unique = self.checked(number::unsigned(argument), text::META_BAD_TOKEN),
+            b'C' => self.unique = self.checked(number::digits(argument), text::META_BAD_TOKEN),
             b'J' => {
-                self.initial = self.checked(number::unsigned(argument), text::META_BAD_INITIAL).unwrap_or(0);
+                self.initial = self.checked(number::digits(argument), text::META_BAD_INITIAL).unwrap_or(0);
             }
-            b'D' => self.delta = self.checked(number::unsigned(argument), text::META_BAD_DELTA),
+            b'D' => self.delta = self.checked(number::digits(argument), text::META_BAD_DELTA),
             b'F' => self.read_client_flags(argument),
-            b'M' => self.mode = self.checked(only(argument), text::META_BAD_MODE_LENGTH),
+            // Only the first byte counts; zero stands for none, and is no mode.
+            b'M' => self.mode = Some(argument.first().copied().unwrap_or(0)),
             b'l' | b'P' | b'L' | b'k' | b's' | b't' | b'c' | b'f' | b'v' | b'h' => {}
             _ => return Err(text::META_INVALID_FLAG),
         }
@@ -110,14 +114,14 @@ impl MetaOptions {
     }
 
     fn read_client_flags(&mut self, argument: &[u8]) {
-        match number::unsigned_32(argument) {
+        match number::digits_32(argument) {
             Some(flags) => self.client_flags = flags,
             None => self.has_error = true,
         }
     }
 
     fn exptime(&mut self, argument: &[u8]) -> Option<Exptime> {
-        self.checked(number::signed_32(argument).map(Exptime), text::META_BAD_TOKEN)
+        self.checked(number::integer_32(argument).map(Exptime), text::META_BAD_TOKEN)
     }
 
     /// `found`, with `error` noted if there is nothing.
@@ -128,9 +132,4 @@ impl MetaOptions {
         }
         found
     }
-}
-
-/// The byte of an argument that is one byte long.
-fn only(argument: &[u8]) -> Option<u8> {
-    if let [byte] = argument { Some(*byte) } else { None }
 }

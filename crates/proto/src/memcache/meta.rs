@@ -8,27 +8,20 @@ use super::flags::{MetaFlags, MetaOptions};
 use super::{Parsed, Reply, Source, is_too_long, text, value_bytes};
 
 /// Words of a meta command, its name included, that memcached accepts.
-const WORDS_MAX: usize = 19;
+const WORDS_MAX: usize = 20;
 
 /// Reads the meta command whose name is `m` and `letter`.
 pub(super) fn parse<'a>(letter: u8, mut rest: Tokens<'a>, source: Source<'a, '_>) -> Parsed<'a> {
     if letter == b'n' {
         return source.line.accepted(Request::NoOp, Reply::LOUD);
     }
-    if !matches!(letter, b'g' | b's' | b'd' | b'a' | b'e') {
-        return source.line.refused(text::ERROR);
-    }
-    let Some(key) = rest.next() else {
-        return source.line.refused(if letter == b'e' { text::BAD_FORMAT } else { text::ERROR });
-    };
-    if is_too_long(key) {
-        return source.line.refused(text::BAD_FORMAT);
-    }
+    let Some(key) = rest.next() else { return source.line.refused(text::BAD_FORMAT) };
     match letter {
-        b'g' => get(key, rest, source),
         b's' => store(key, rest, source),
-        b'd' => delete(key, rest, source),
         b'a' => arithmetic(key, rest, source),
+        _ if is_too_long(key) => source.line.refused(text::BAD_FORMAT),
+        b'g' => get(key, rest, source),
+        b'd' => delete(key, rest, source),
         _ => debug(key, rest, source),
     }
 }
@@ -46,7 +39,7 @@ fn has_too_many(rest: Tokens<'_>) -> bool {
 /// `mg`.
 fn get<'a>(key: &'a [u8], rest: Tokens<'a>, source: Source<'a, '_>) -> Parsed<'a> {
     if has_too_many(rest) {
-        return source.line.refused(text::META_GET_TOO_MANY_FLAGS);
+        return source.line.refused(text::META_TOO_MANY_FLAGS);
     }
     let flags = MetaFlags::new(rest);
     let options = match MetaOptions::read(flags, key) {
@@ -67,10 +60,13 @@ fn get<'a>(key: &'a [u8], rest: Tokens<'a>, source: Source<'a, '_>) -> Parsed<'a
 fn store<'a>(key: &'a [u8], mut rest: Tokens<'a>, source: Source<'a, '_>) -> Parsed<'a> {
     let all = rest;
     let Some(length) = rest.next() else { return source.line.refused(text::BAD_FORMAT) };
-    if has_too_many(all) {
-        return source.line.refused(text::META_TOO_MANY_FLAGS);
-    }
     let Some(bytes) = value_bytes(length) else { return source.line.refused(text::BAD_FORMAT) };
+    if is_too_long(key) {
+        return source.line.refused_with_value(text::BAD_FORMAT, bytes + 2);
+    }
+    if has_too_many(all) {
+        return source.line.refused_with_value(text::META_TOO_MANY_FLAGS, bytes + 2);
+    }
     let flags = MetaFlags::new(rest);
     let (store, quiet) = match store_head(key, flags) {
         Ok(head) => head,
@@ -125,8 +121,9 @@ fn delete<'a>(key: &'a [u8], rest: Tokens<'a>, source: Source<'a, '_>) -> Parsed
         return source.line.refused(text::META_TOO_MANY_FLAGS);
     }
     let flags = MetaFlags::new(rest);
-    let Ok(options) = MetaOptions::read(flags, key) else {
-        return source.line.refused(text::META_INVALID_OR_DUPLICATE_FLAG);
+    let options = match MetaOptions::read(flags, key) {
+        Ok(options) => options,
+        Err(reply) => return source.line.refused(reply),
     };
     if options.opaque_is_too_long {
         return source.line.refused(text::META_OPAQUE_TOO_LONG);
@@ -142,8 +139,8 @@ fn delete<'a>(key: &'a [u8], rest: Tokens<'a>, source: Source<'a, '_>) -> Parsed
 
 /// `ma`.
 fn arithmetic<'a>(key: &'a [u8], rest: Tokens<'a>, source: Source<'a, '_>) -> Parsed<'a> {
-    if has_too_many(rest) {
-        return source.line.refused(text::META_TOO_MANY_FLAGS);
+    if is_too_long(key) || has_too_many(rest) {
+        return source.line.refused(text::META_INVALID_OR_DUPLICATE_FLAG);
     }
     let flags = MetaFlags::new(rest);
     let Ok(options) = MetaOptions::read(flags, key) else {

@@ -1,8 +1,8 @@
 //! The memcached text protocol, classic and meta: bytes to [`Command`]s, outcomes to bytes.
 //!
-//! The model is memcached 1.6.18, followed to the byte: its error texts, the order of its checks, what
-//! it swallows after an error, and the numbers it accepts. Where it closes a connection without a word,
-//! so do we.
+//! The model is memcached: its error texts, the order of its checks, what it swallows after an error,
+//! and the numbers it accepts. Where its versions differ in a line that is malformed, 1.6.45 is followed;
+//! `docs/memcached.md` has the table. Where it closes a connection without a word, so do we.
 
 mod classic;
 pub mod compose;
@@ -22,6 +22,9 @@ use line::Line;
 ///
 /// A connection whose very first byte this is can be closed at once; later it is a byte like any other.
 pub const BINARY_MAGIC: u8 = 0x80;
+
+/// Shortest line that can be a command, in bytes, its line end included.
+const LINE_BYTES_MIN: usize = 4;
 
 /// What a request may measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,13 +140,14 @@ pub fn parse<'a>(input: &'a [u8], limits: &Limits) -> Parsed<'a> {
         Ok(line) => line,
         Err(verdict) => return verdict,
     };
+    if line.consumed < LINE_BYTES_MIN {
+        return line.refused(text::BAD_FORMAT);
+    }
     let mut tokens = Tokens::new(line.text);
-    let Some(word) = tokens.next().filter(|word| word.len() >= 2) else {
-        return line.refused(text::ERROR);
-    };
+    let Some(word) = tokens.next() else { return line.refused(text::ERROR) };
     let source = Source { input, line, limits };
     match word {
-        [b'm', letter] => meta::parse(*letter, tokens, source),
+        [b'm', letter @ (b'a' | b'd' | b'e' | b'g' | b'n' | b's')] => meta::parse(*letter, tokens, source),
         _ => classic::parse(word, tokens, source),
     }
 }
@@ -208,7 +212,7 @@ fn is_too_long(key: &[u8]) -> bool {
 
 /// A length as a client writes it: what memcached takes for one.
 fn value_bytes(word: &[u8]) -> Option<u64> {
-    let bytes = minos_command::number::signed_32(word)?;
+    let bytes = minos_command::number::integer_32(word)?;
     // The two bytes of the line end must fit the same type.
     if bytes > i32::MAX - 2 { None } else { u64::try_from(bytes).ok() }
 }

@@ -27,10 +27,10 @@ texts! {
     META_NOOP = "MN", "The answer to a no-op.";
     META_MISS = "EN", "The answer to a meta request for an item that is not there.";
 
-    ERROR = "ERROR", "No such command, or not with this number of words.";
-    SHUTDOWN_DISABLED = "ERROR: shutdown not enabled", "The shutdown command is off.";
+    ERROR = "ERROR", "No such command.";
+    SHUTDOWN_DISABLED = "SERVER_ERROR: shutdown not enabled", "The shutdown command is off.";
 
-    BAD_FORMAT = "CLIENT_ERROR bad command line format", "A word is not what it should be.";
+    BAD_FORMAT = "CLIENT_ERROR bad command line format", "A word is missing or not what it should be.";
     BAD_COMMAND_LINE = "CLIENT_ERROR bad command line", "Words are missing.";
     BAD_DELETE = "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]",
         "Words after the key of a delete.";
@@ -62,15 +62,13 @@ texts! {
     META_DUPLICATE_FLAG = "CLIENT_ERROR duplicate flag", "A meta flag stands twice.";
     META_INVALID_FLAG = "CLIENT_ERROR invalid flag", "There is no such meta flag.";
     META_INVALID_OR_DUPLICATE_FLAG = "CLIENT_ERROR invalid or duplicate flag",
-        "Meta delete and meta arithmetic say no more than this.";
+        "Meta arithmetic says no more than this.";
     META_BAD_KEY = "CLIENT_ERROR error decoding key", "A key is no base64.";
     META_BAD_TOKEN = "CLIENT_ERROR bad token in command line format", "A meta flag's number is none.";
-    META_BAD_MODE_LENGTH = "CLIENT_ERROR incorrect length for M token", "A mode is not one letter.";
     META_BAD_INITIAL = "CLIENT_ERROR invalid numeric initial value", "A first value is no number.";
     META_BAD_DELTA = "CLIENT_ERROR invalid numeric delta value", "A difference is no number.";
     META_OPAQUE_TOO_LONG = "CLIENT_ERROR opaque token too long", "An opaque token is too long.";
-    META_GET_TOO_MANY_FLAGS = "CLIENT_ERROR options flags are too long", "Too many meta flags.";
-    META_TOO_MANY_FLAGS = "CLIENT_ERROR options flags too long", "Too many meta flags.";
+    META_TOO_MANY_FLAGS = "CLIENT_ERROR options flags are too long", "Too many meta flags.";
     META_STORE_BAD_MODE = "CLIENT_ERROR invalid mode for ms M token", "There is no such way to store.";
     META_ARITHMETIC_BAD_MODE = "CLIENT_ERROR invalid mode for ma M token", "There is no such way to count.";
 }

@@ -25,7 +25,7 @@ fn values_come_back_as_they_were() {
             ("get x k y k", "VALUE k 5 3|a\nc|VALUE k 5 3|a\nc|END|"),
             ("set k 4294967295 0 0\r\n", "STORED|"),
             ("get k", "VALUE k 4294967295 0||END|"),
-            ("gat 0", "END|"),
+            ("gat 0", "CLIENT_ERROR bad command line format|"),
         ],
     );
 }
@@ -205,8 +205,8 @@ fn noreply_is_quiet_even_about_errors() {
     for request in [
         "set k 0 0 1 noreply\r\na",
         "add k 0 0 1 noreply\r\na",
-        "set k 0 0 noreply",
-        "set k 0 0 1 noreply\r\nabc",
+        "set k x 0 1 noreply\r\na",
+        "set k 0 0 1 noreply\r\nabcdef",
         "set large 0 0 2000000 noreply",
         "incr k 1 noreply",
         "incr k x noreply",
@@ -217,8 +217,8 @@ fn noreply_is_quiet_even_about_errors() {
     ] {
         if request.starts_with("set large") {
             assert_eq!(session.say(&format!("{request}\r\n{}\r\n", "x".repeat(2_000_000))), "");
-        } else if request.ends_with("abc") {
-            // The line end that is left over is a command of its own.
+        } else if request.ends_with("abcdef") {
+            // The rest is a command of its own.
             assert_eq!(session.say(&format!("{request}\r\n")), "ERROR\r\n");
         } else {
             assert_eq!(session.say(&format!("{request}\r\n")), "", "{request}");
@@ -253,8 +253,8 @@ fn administration_answers() {
             ("cache_memlimit 8", "OK|"),
             ("cache_memlimit 64", "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust|"),
             ("cache_memlimit 1000000001", "MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes|"),
-            ("shutdown", "ERROR: shutdown not enabled|"),
-            ("shutdown abruptly", "ERROR: shutdown not enabled|"),
+            ("shutdown", "SERVER_ERROR: shutdown not enabled|"),
+            ("shutdown abruptly", "SERVER_ERROR: shutdown not enabled|"),
             ("stats sizes", "STAT sizes_status disabled|END|"),
             ("stats settings", "STAT group Settings|END|"),
             ("stats conns", "END|"),

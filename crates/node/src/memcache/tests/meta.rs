@@ -97,7 +97,7 @@ fn stores_have_modes() {
             ("ms k 1 C999999\r\nx", "EX|"),
             ("ms k 1 MA C999999\r\nx", "EX|"),
             ("ms k 1 c C999999\r\nx", "EX c0|"),
-            ("ms k 1\r\nxyz", "CLIENT_ERROR bad data chunk|ERROR|"),
+            ("ms k 1\r\nxyz", "CLIENT_ERROR bad data chunk|CLIENT_ERROR bad command line format|"),
         ],
     );
 }
