@@ -36,8 +36,23 @@ fn a_figure_is_three_files_and_made_once() {
     assert!(printed("vector", out, &brief).contains(": 0 drawn, "));
     assert!(printed("vector", out, &["--trials", "20", "--force"]).contains(": 1 drawn, "));
     assert!(printed("vector", out, &["--trials", "20", "--seed", "2"]).contains(": 1 drawn, "));
-    fs::remove_file(out.join("vector-13.png")).unwrap();
+    fs::remove_file(out.join("vector-13.svg")).unwrap();
     assert!(printed("vector", out, &["--trials", "20", "--seed", "2"]).contains(": 1 drawn, "));
+}
+
+#[test]
+fn a_missing_png_is_made_of_the_svg() {
+    let folder = tempfile::tempdir().unwrap();
+    let (out, brief) = (folder.path(), ["--trials", "20"]);
+    printed("vector", out, &brief);
+    let (csv, png) = (out.join("vector-13.csv"), out.join("vector-13.png"));
+    let pixels = fs::read(&png).unwrap();
+    // The numbers are not made again.
+    let numbers = fs::read_to_string(&csv).unwrap() + "kept\n";
+    fs::write(&csv, &numbers).unwrap();
+    fs::remove_file(&png).unwrap();
+    assert!(printed("vector", out, &brief).contains(": 0 drawn, 1 there already"));
+    assert!(fs::read(&png).unwrap() == pixels && fs::read_to_string(&csv).unwrap() == numbers);
 }
 
 #[test]

@@ -49,7 +49,12 @@ pub(super) fn draw(plot: &Plot, table: &Table, svg: &Path, png: &Path) -> Result
     let mut picture = String::new();
     draw_all(&SVGBackend::with_string(&mut picture, size).into_drawing_area(), plot, table, &panels)?;
     fs::write(svg, &picture).with_context(|| svg.display().to_string())?;
-    let pixels = pixels(&picture)?.encode_png()?;
+    write_pixels(&picture, png)
+}
+
+/// Writes an SVG picture as PNG.
+pub(super) fn write_pixels(picture: &str, png: &Path) -> Result<()> {
+    let pixels = pixels(picture)?.encode_png()?;
     fs::write(png, pixels).with_context(|| png.display().to_string())
 }
 

@@ -33,8 +33,8 @@ use crate::bench::emit;
 
 /// Draw the figures of the papers: SVG, PNG and CSV of each.
 ///
-/// Each says whether it was measured or simulated. A figure whose CSV file is there and was made with the same
-/// parameters is not made again, so that a run that was interrupted goes on where it was.
+/// Each says whether it was measured or simulated. A figure whose CSV and SVG files are there and were made with the
+/// same parameters is not made again, so that a run that was interrupted goes on where it was.
 #[derive(Args, Debug)]
 pub(crate) struct FiguresArgs {
     /// Whose figures
@@ -217,14 +217,15 @@ impl FiguresArgs {
         let (mut drawn, mut kept, mut evidence) = (0, 0, BTreeSet::new());
         for job in jobs {
             let plots = self.plots(job);
-            let missing: Vec<_> =
-                plots.iter().copied().filter(|plot| self.force || !self.is_there(job, plot)).collect();
             evidence.extend(plots.iter().map(|plot| plot.evidence.to_string()));
+            let (there, missing): (Vec<_>, Vec<_>) =
+                plots.into_iter().partition(|plot| !self.force && self.is_there(job, plot));
+            there.iter().try_for_each(|plot| self.draw_pixels(job, plot))?;
             if let Some(first) = missing.first() {
                 bar.set_message(first.name());
                 self.draw(job, &missing).with_context(|| first.name())?;
             }
-            (drawn, kept) = (drawn + missing.len(), kept + plots.len() - missing.len());
+            (drawn, kept) = (drawn + missing.len(), kept + there.len());
             bar.inc(1);
         }
         bar.finish_and_clear();
@@ -237,10 +238,21 @@ impl FiguresArgs {
         self.out.join(format!("{}{}.{extension}", plot.name(), job.suffix))
     }
 
-    /// The CSV file is written last, so that where it is right, the pictures are.
+    /// The CSV file is written last, so that where it is right, the picture is.
     fn is_there(&self, job: &Job<'_>, plot: &Plot) -> bool {
-        let pictures = ["svg", "png"].iter().all(|extension| self.path(job, plot, extension).is_file());
-        pictures && csv::begins_with(&self.path(job, plot, "csv"), &job.parameters)
+        let picture = self.path(job, plot, "svg").is_file();
+        picture && csv::begins_with(&self.path(job, plot, "csv"), &job.parameters)
+    }
+
+    /// Makes a PNG file of an SVG file that is there, unless it is there too: git has the latter only.
+    fn draw_pixels(&self, job: &Job<'_>, plot: &Plot) -> Result<()> {
+        let png = self.path(job, plot, "png");
+        if png.is_file() {
+            return Ok(());
+        }
+        let svg = self.path(job, plot, "svg");
+        let picture = fs::read_to_string(&svg).with_context(|| svg.display().to_string())?;
+        chart::write_pixels(&picture, &png)
     }
 
     fn draw(&self, job: &Job<'_>, plots: &[&Plot]) -> Result<()> {
