@@ -34,18 +34,8 @@ use contestants::Contestant;
 pub(crate) use pauses::print as print_pauses;
 
 /// The figures, in the order in which they are measured.
-const FIGURES: [&str; 10] = [
-    "processor",
-    "tails",
-    "tails2",
-    "memory",
-    "files",
-    "eviction",
-    "engine",
-    "native",
-    "dispatch",
-    "dispatch-model",
-];
+const FIGURES: [&str; 9] =
+    ["processor", "tails", "tails2", "memory", "files", "eviction", "engine", "native", "dispatch"];
 
 /// What to measure, and for how long.
 #[derive(clap::Args, Debug)]
@@ -65,9 +55,6 @@ pub(crate) struct MeasureOptions {
     /// Over the native protocol instead of TCP, for dispatch
     #[arg(long)]
     native: bool,
-    /// Costs that `minos calibrate` has measured, for dispatch-model [default: docs/results/costs-sockets.toml]
-    #[arg(long, value_name = "FILE")]
-    costs: Option<PathBuf>,
     /// Items, for engine [default: as the data set says]
     #[arg(long)]
     keys: Option<u64>,
@@ -106,7 +93,6 @@ impl MeasureOptions {
                 native::measure(program, &extent, &self.out)?
             }
             "dispatch" => dispatch::measure(program, &extent, &self.out)?,
-            "dispatch-model" => dispatch::validate(program, &extent, self.costs.as_deref(), &self.out)?,
             _ => return Ok(None),
         }))
     }
@@ -202,15 +188,6 @@ impl Samples {
     /// The middle one; the lower of two.
     fn median(&self) -> f64 {
         self.0.get((self.0.len().saturating_sub(1)) / 2).copied().unwrap_or(f64::NAN)
-    }
-
-    fn all(&self) -> impl Iterator<Item = f64> {
-        self.0.iter().copied()
-    }
-
-    /// How many there are like that.
-    fn count(&self, is_like: impl Fn(f64) -> bool) -> usize {
-        self.0.iter().filter(|&&value| is_like(value)).count()
     }
 
     fn min(&self) -> f64 {

@@ -1,8 +1,6 @@
 //! The servers under measurement: one for each design.
 
-use std::{net::SocketAddr, path::Path, process::Command};
-
-use anyhow::ensure;
+use std::{net::SocketAddr, path::Path};
 
 use crate::measure::{
     contestants::{self, Contestant},
@@ -61,19 +59,6 @@ impl Contest {
         Ok(contests)
     }
 
-    /// A worker on the first processor that spins for so long that it does not sleep under load, and to which requests up to
-    /// this threshold are small.
-    pub(super) fn start_spinning(
-        program: &Path,
-        design: Design,
-        threshold: &str,
-        native: bool,
-    ) -> anyhow::Result<Self> {
-        let spinning = ["--poll", "adaptive", "--spin-max", "20ms", "--threshold", threshold];
-        let options = [&["--workers", "1", "--dispatch", design.name], &spinning[..]].concat();
-        Self::start(program, design, design.name, "0", &options, native)
-    }
-
     fn start(
         program: &Path,
         design: Design,
@@ -112,13 +97,5 @@ impl Contest {
 
     pub(super) fn pid(&self) -> u32 {
         self.server.pid()
-    }
-
-    /// Puts its workers before everything else on their processors.
-    pub(super) fn make_realtime(&self) -> anyhow::Result<()> {
-        let pid = self.pid().to_string();
-        let output = Command::new("chrt").args(["--all-tasks", "--fifo", "--pid", "1", &pid]).output()?;
-        ensure!(output.status.success(), "chrt: {}", String::from_utf8_lossy(&output.stderr));
-        Ok(())
     }
 }

@@ -7,7 +7,6 @@ use super::{
     target,
 };
 use crate::measure::{
-    driver::Pace,
     native::plot::Line,
     plan,
     report::{Report, cell},
@@ -63,7 +62,7 @@ impl Loads {
             for (contest, row) in contests.iter().zip(&mut self.0) {
                 let Some(point) = row.points.get_mut(number) else { continue };
                 let rate = format!("{:.0}", point.rate);
-                let case = Case { name: &name, round, pace: Pace::Due };
+                let case = Case { name: &name, round };
                 let arguments = [&PAPER[..], &["--rate", &rate]].concat();
                 point.series.0.push(runner.measure(contest, case, &arguments)?);
             }

@@ -1,17 +1,12 @@
-//! The designs that dispatch requests beside each other on two processors (Minos §6), and the simulator of dispatch
-//! beside a server.
+//! The designs that dispatch requests beside each other on two processors (Minos §6).
 
-mod calibration;
 mod designs;
 mod loads;
-mod model;
 mod noise;
 mod runner;
 mod saturation;
-mod scatter;
 mod stolen;
 mod table;
-mod validation;
 
 use std::{fmt::Write as _, fs, path::Path};
 
@@ -37,19 +32,12 @@ impl Extent {
     }
 
     /// The command that measures the same again.
-    fn command(&self, figure: &str) -> String {
+    fn command(&self) -> String {
         let Self { rounds, millis, native } = self;
         let protocol = if *native { " --native" } else { "" };
-        format!("`cargo xtask measure {figure} --rounds {rounds} --millis {millis}{protocol}`")
+        format!("`cargo xtask measure dispatch --rounds {rounds} --millis {millis}{protocol}`")
     }
 }
-
-/// Connections beside a worker alone: so many that small requests hardly ever wait for a large one before them on their own.
-const CONNECTIONS: &str = "128";
-
-/// Room for all of a large value on each of them: with what Linux gives a connection to begin with, 64 KB, a large value comes
-/// in parts for which the worker waits, and the simulator knows nothing of windows.
-const RECEIVE_BUFFER: &[&str] = &["--receive-buffer", "2m"];
 
 /// The paper's default workload: p_L = 0.125 %, s_L = 500 KB, 95:5, zipf 0.99 (Minos §5.3).
 const PAPER: [&str; 6] = ["--workload", "etc", "--keys", "100000", "--large-keys", "500"];
@@ -88,7 +76,7 @@ pub(super) fn measure(program: &Path, extent: &Extent, out: &Path) -> anyhow::Re
         extent.rounds,
         extent.millis,
         runner.driver_in_words(),
-        extent.command("dispatch"),
+        extent.command(),
         runner.disturbance(),
     );
     Ok(page(head, &sections))
@@ -104,37 +92,6 @@ fn started(
     let contests = Contest::start_all(program, extent.native)?;
     contests.iter().try_for_each(|contest| runner.load(contest, workload))?;
     Ok(contests)
-}
-
-/// Sets what the simulator of dispatch predicts beside what a server with one worker does; writes all samples to
-/// `dispatch-model.csv`, a picture to `dispatch-model.svg` and the costs to `dispatch-costs.toml`. The text is for
-/// `dispatch-model.md`.
-pub(super) fn validate(
-    program: &Path,
-    extent: &Extent,
-    costs: Option<&Path>,
-    out: &Path,
-) -> anyhow::Result<String> {
-    let mut runner = Runner::new(program, extent.millis);
-    let outcome = validation::measure(&mut runner, program, extent, costs, out)?;
-    scatter::draw(&outcome.points(), &out.join("dispatch-model.svg"))?;
-    write_samples(&runner, &out.join("dispatch-model.csv"))?;
-    outcome.report().write_csv(&out.join("dispatch-model-latency.csv"))?;
-    Ok(format!(
-        "# The simulator of dispatch beside a server\n\nMeasured over {}: one spinning worker alone on the first \
-         processor, driver on the second{}, open loop with Poisson arrivals; {} interleaved rounds of {} ms, medians \
-         (smallest..largest). Predicted by `minos sim dispatch` with one worker, the same rate and mix. {}; \
-         `dispatch-model.csv` has all samples, `dispatch-model-latency.csv` predicted beside measured latencies, \
-         `dispatch-costs.toml` the costs.\n\n{} {}\n\n![Predicted and measured](dispatch-model.svg)\n\n{}",
-        extent.protocol(),
-        runner.spinning_in_words(),
-        extent.rounds,
-        runner.millis(),
-        extent.command("dispatch-model"),
-        runner.disturbance(),
-        runner.repetitions_in_words(),
-        outcome.verdict(),
-    ))
 }
 
 fn write_samples(runner: &Runner<'_>, path: &Path) -> anyhow::Result<()> {

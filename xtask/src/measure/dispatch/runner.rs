@@ -14,13 +14,6 @@ use crate::measure::{
     plan::{self, Plan},
 };
 
-/// Linux takes a twentieth of each second from those that spin under SCHED_FIFO and leave nothing to others: a run must
-/// be over before, with its warm-up, and one must not follow upon the other.
-const SPINNING_MILLIS_MAX: u32 = 650;
-/// The warm-up of such a run. Nobody has slept long before.
-const SPINNING_WARMUP_MS: u32 = 50;
-/// Times that a measurement is made again.
-const REPETITIONS_MAX: u32 = 9;
 const DRAIN: &str = "600ms";
 /// How long the machine itself is looked at.
 const LOOK: Duration = Duration::from_millis(150);
@@ -43,10 +36,9 @@ pub(super) struct Sample {
     pub(super) lost: u64,
     pub(super) server_cpu_us: f64,
     /// What the server counted, warm-up and all.
-    pub(super) work: Work,
-    /// Shares of the driver's time.
+    work: Work,
+    /// Share of the driver's time.
     driver_busy: f64,
-    driver_sending: f64,
     /// Turns of the driver of more than a millisecond.
     driver_long_turns: f64,
     send_lag_p99_us: f64,
@@ -57,11 +49,9 @@ pub(super) struct Sample {
 
 /// What the workers of a server have done.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Work {
+struct Work {
     requests: f64,
     busy_ns: f64,
-    larges: f64,
-    large_ns: f64,
     /// Turns of more than a millisecond.
     long_turns: f64,
 }
@@ -98,13 +88,11 @@ impl Series {
 pub(super) struct Case<'a> {
     pub(super) name: &'a str,
     pub(super) round: u32,
-    pub(super) pace: Pace,
 }
 
 /// Runs `minos bench`.
 pub(super) struct Runner<'a> {
     program: &'a Path,
-    warmup_ms: u32,
     millis: u32,
     /// Whether the driver may be put before all others on its processor.
     is_realtime: bool,
@@ -112,8 +100,6 @@ pub(super) struct Runner<'a> {
     /// Of all times that the machine was looked at.
     pauses: Pauses,
     stolen_percent: Samples,
-    /// Measurements that were made again.
-    repeated: u32,
 }
 
 impl<'a> Runner<'a> {
@@ -123,40 +109,17 @@ impl<'a> Runner<'a> {
                       worker_busy_ns,driver_busy,worker_long_turns,driver_long_turns,plan\n";
         Self {
             program,
-            warmup_ms: driver::WARMUP_MS,
             millis,
             is_realtime: driver::may_be_realtime(),
             csv: header.to_owned(),
             pauses: Pauses::default(),
             stolen_percent: Samples::default(),
-            repeated: 0,
         }
     }
 
     /// All samples so far.
     pub(super) fn csv(&self) -> &str {
         &self.csv
-    }
-
-    /// Bounds measurements by what Linux allows to those that spin, and puts the server before everything else on its
-    /// processor, if it may be.
-    pub(super) fn prepare_spinning(&mut self, contests: &[&Contest]) -> anyhow::Result<()> {
-        if self.is_realtime {
-            self.warmup_ms = SPINNING_WARMUP_MS;
-            self.millis = self.millis.min(SPINNING_MILLIS_MAX);
-            contests.iter().try_for_each(|contest| contest.make_realtime())?;
-        }
-        Ok(())
-    }
-
-    /// Length of each measurement.
-    pub(super) fn millis(&self) -> u32 {
-        self.millis
-    }
-
-    /// How server and driver have a processor each.
-    pub(super) fn spinning_in_words(&self) -> &'static str {
-        if self.is_realtime { ", both with SCHED_FIFO" } else { "" }
     }
 
     /// How the driver shares its processor.
@@ -185,25 +148,10 @@ impl<'a> Runner<'a> {
         )
     }
 
-    /// How many measurements were made again.
-    pub(super) fn repetitions_in_words(&self) -> String {
-        let repeated = self.repeated;
-        format!(
-            "{repeated} measurements were repeated, at most {REPETITIONS_MAX} times each, because a turn of the worker's \
-             or driver's loop took over a millisecond, longer than any request."
-        )
-    }
-
     /// Looks at what the machine itself takes, when nothing else runs.
-    pub(super) fn look_at_machine(&mut self) -> anyhow::Result<Pauses> {
-        let pauses = Pauses::watch(LOOK)?;
-        self.pauses.add(&pauses);
-        Ok(pauses)
-    }
-
-    /// What it took, all times together.
-    pub(super) fn pauses(&self) -> &Pauses {
-        &self.pauses
+    pub(super) fn look_at_machine(&mut self) -> anyhow::Result<()> {
+        self.pauses.add(&Pauses::watch(LOOK)?);
+        Ok(())
     }
 
     /// Stores the items of a workload.
@@ -218,11 +166,8 @@ impl<'a> Runner<'a> {
         case: Case<'_>,
         arguments: &[&str],
     ) -> anyhow::Result<Sample> {
-        if self.is_realtime {
-            case.pace.pause(self.warmup_ms + self.millis);
-        }
         let (worked, before) = (Work::of(contest)?, Stolen::now()?);
-        let result = self.once(contest, case.pace, arguments)?;
+        let result = self.once(contest, arguments)?;
         let stolen_percent = Stolen::now()?.percent_since(before);
         let work = Work::of(contest)?.since(&worked);
         let sample = Sample::of(&result, work, stolen_percent, contest.plan()?)
@@ -241,37 +186,16 @@ impl<'a> Runner<'a> {
         Ok(sample)
     }
 
-    /// The same, and again, so many times at most, until nobody has taken a processor meanwhile for a millisecond. Also
-    /// how the machine stood still just before and just after that.
-    pub(super) fn measure_undisturbed(
-        &mut self,
-        contest: &Contest,
-        case: Case<'_>,
-        arguments: &[&str],
-    ) -> anyhow::Result<(Sample, Pauses)> {
-        let mut repetitions = 0;
-        loop {
-            let mut pauses = self.look_at_machine()?;
-            let sample = self.measure(contest, case, arguments)?;
-            if sample.is_undisturbed() || repetitions == REPETITIONS_MAX {
-                pauses.add(&self.look_at_machine()?);
-                return Ok((sample, pauses));
-            }
-            repetitions += 1;
-            self.repeated += 1;
-        }
-    }
-
     /// The JSON object that `minos bench` prints.
-    fn once(&self, contest: &Contest, pace: Pace, arguments: &[&str]) -> anyhow::Result<Value> {
+    fn once(&self, contest: &Contest, arguments: &[&str]) -> anyhow::Result<Value> {
         let measurement = Measurement {
             target: &contest.target(),
             server_pid: contest.pid(),
             // A worker on each processor shares it with as much of the driver as the other.
             threads: if contest.workers == 1 { driver::ON_THE_SECOND } else { driver::ON_BOTH },
-            pace,
+            pace: Pace::Due,
             drain: DRAIN,
-            warmup_ms: self.warmup_ms,
+            warmup_ms: driver::WARMUP_MS,
             millis: self.millis,
             arguments,
         };
@@ -291,26 +215,11 @@ impl Sample {
             server_cpu_us: number(&result["server_cpu_us_per_op"]),
             work,
             driver_busy: number(&result["driver"]["busy"]),
-            driver_sending: number(&result["driver"]["sending"]),
             driver_long_turns: number(&result["driver"]["long_turns"]),
             send_lag_p99_us: number(&result["driver"]["send_lag_us"]["p99"]),
             stolen_percent,
             plan,
         })
-    }
-
-    /// Whether worker and driver had their processors but for less than a millisecond at a time.
-    pub(super) fn is_undisturbed(&self) -> bool {
-        self.work.long_turns + self.driver_long_turns == 0.0
-    }
-
-    /// The driver's time to send a request, and what else it takes.
-    pub(super) fn driver_sending_ns(&self) -> f64 {
-        1e9 * self.driver_sending / self.achieved_per_s
-    }
-
-    pub(super) fn driver_receiving_ns(&self) -> f64 {
-        1e9 * (self.driver_busy - self.driver_sending) / self.achieved_per_s
     }
 }
 
@@ -322,8 +231,6 @@ impl Work {
             let sum = match name.rsplit(':').next() {
                 Some("cmd_get" | "cmd_set") => &mut work.requests,
                 Some("busy_ns") => &mut work.busy_ns,
-                Some("large_completed") => &mut work.larges,
-                Some("large_ns") => &mut work.large_ns,
                 Some("long_turns") => &mut work.long_turns,
                 _ => continue,
             };
@@ -336,31 +243,19 @@ impl Work {
         Self {
             requests: self.requests - before.requests,
             busy_ns: self.busy_ns - before.busy_ns,
-            larges: self.larges - before.larges,
-            large_ns: self.large_ns - before.large_ns,
             long_turns: self.long_turns - before.long_turns,
         }
     }
 
     /// Time of workers for a request.
-    pub(super) fn busy_ns(&self) -> f64 {
+    fn busy_ns(&self) -> f64 {
         self.busy_ns / self.requests
-    }
-
-    /// The same beside the moving of large values' bytes.
-    pub(super) fn rest_ns(&self) -> f64 {
-        (self.busy_ns - self.large_ns) / self.requests
-    }
-
-    /// Time to move a large value's bytes.
-    pub(super) fn large_ns(&self) -> f64 {
-        self.large_ns / self.larges
     }
 }
 
 impl Latency {
-    /// From an object with these percentiles, of the driver or of the simulator.
-    pub(super) fn of(value: &Value) -> Self {
+    /// From an object with these percentiles.
+    fn of(value: &Value) -> Self {
         let number = |name: &str| value[name].as_f64().unwrap_or(f64::NAN);
         Self { p50_us: number("p50"), p90_us: number("p90"), p99_us: number("p99"), p999_us: number("p999") }
     }

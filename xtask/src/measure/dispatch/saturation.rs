@@ -9,7 +9,6 @@ use super::{
 };
 use crate::measure::{
     Samples,
-    driver::Pace,
     report::{Report, cell},
 };
 
@@ -26,7 +25,7 @@ fn arguments() -> Vec<&'static str> {
 pub(super) fn keyhash_per_s(runner: &mut Runner<'_>, contests: &[Contest]) -> anyhow::Result<f64> {
     let mut samples = Samples::default();
     for _ in 0..BEFORE {
-        let case = Case { name: "saturation before", round: 0, pace: Pace::Due };
+        let case = Case { name: "saturation before", round: 0 };
         samples.push(runner.measure(&contests[0], case, &arguments())?.achieved_per_s);
     }
     Ok(samples.median())

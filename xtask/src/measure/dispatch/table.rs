@@ -4,7 +4,7 @@ use super::{
     designs::{Contest, KEYHASH, SIZE_AWARE},
     runner::{Case, Runner, Sample, Series},
 };
-use crate::measure::{Samples, driver::Pace};
+use crate::measure::Samples;
 
 /// What was measured of a server.
 pub(super) struct Row {
@@ -39,7 +39,7 @@ impl Table {
         round: u32,
     ) -> anyhow::Result<()> {
         for (contest, row) in contests.iter().zip(&mut self.rows) {
-            let case = Case { name: self.case, round, pace: Pace::Due };
+            let case = Case { name: self.case, round };
             row.series.0.push(runner.measure(contest, case, &self.arguments)?);
         }
         Ok(())
