@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+pub(super) use minos_plot::{Corner, Scale};
+
 /// A paper whose figures can be drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Paper {
@@ -45,24 +47,6 @@ impl fmt::Display for Evidence {
             Self::Simulated => "simulated",
         })
     }
-}
-
-/// How the numbers of an axis are spread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scale {
-    Linear,
-    /// Each mark is twice the last.
-    Log2,
-    /// Each mark is ten times the last.
-    Log10,
-}
-
-/// A place for the names of lines.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Corner {
-    UpperLeft,
-    UpperRight,
-    LowerRight,
 }
 
 /// How one figure is drawn.

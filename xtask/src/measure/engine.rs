@@ -8,12 +8,13 @@ use std::{
 };
 
 use anyhow::{bail, ensure};
+use minos_plot::{BarPanel, Bars, Group, Scale};
 use serde_json::Value;
 
 use super::{
     Samples,
-    bars::{self, Group, Panel},
     report::{Report, cell},
+    save,
 };
 use crate::command;
 
@@ -90,7 +91,8 @@ pub(super) fn measure(program: &Path, extent: &Extent, out: &Path) -> anyhow::Re
             case.cpu_ns.push(result["server_cpu_us_per_op"].as_f64().unwrap_or(f64::NAN) * 1000.0);
         }
     }
-    bars::draw(&panels(&cases), &out.join("engine.svg"))?;
+    let picture = Bars { scale: Scale::Linear, panels: &panels(&cases) }.svg()?;
+    save(&picture, &out.join("engine.svg"))?;
     Ok(report(&cases, extent))
 }
 
@@ -220,8 +222,8 @@ fn report(cases: &[Case], extent: &Extent) -> Report {
 }
 
 /// One panel for each data set, and one for what was left out.
-fn panels(cases: &[Case]) -> Vec<Panel> {
-    let mut panels: Vec<Panel> = DATA_SETS
+fn panels(cases: &[Case]) -> Vec<BarPanel> {
+    let mut panels: Vec<BarPanel> = DATA_SETS
         .into_iter()
         .map(|data_set| {
             let is_shown = |case: &&Case| case.load.data_set == data_set && ACCESS.contains(&case.variant);
@@ -236,8 +238,9 @@ fn panels(cases: &[Case]) -> Vec<Panel> {
 }
 
 /// A group of bars for each load.
-fn panel<'a>(title: String, cases: impl Iterator<Item = &'a Case>) -> Panel {
-    let mut panel = Panel { title, groups: Vec::new() };
+fn panel<'a>(title: String, cases: impl Iterator<Item = &'a Case>) -> BarPanel {
+    let title = format!("{title}: Mops/s (higher is better)");
+    let mut panel = BarPanel { title, groups: Vec::new() };
     for case in cases {
         let (name, bar) = (case.load.to_string(), (case.variant.name, case.mops.median()));
         match panel.groups.last_mut().filter(|group| group.name == name) {

@@ -3,9 +3,9 @@
 use std::{fs, path::Path, process::Stdio};
 
 use anyhow::{Context, ensure};
-use plotters::prelude::*;
+use minos_plot::{Axis, Corner, Line, Lines, Panel, Scale};
 
-use super::{picture, report::Report};
+use super::{report::Report, save};
 use crate::command::cargo;
 
 /// One line of what the engine's example prints.
@@ -20,15 +20,6 @@ struct Sample {
     is_engine: bool,
     hit_percent: f64,
 }
-
-const SIZE: (u32, u32) = (960, 560);
-const COLORS: [RGBColor; 5] = [
-    RGBColor(214, 96, 77),
-    RGBColor(31, 119, 180),
-    RGBColor(44, 140, 60),
-    RGBColor(120, 120, 120),
-    RGBColor(180, 140, 200),
-];
 
 /// Runs the example, keeps what it printed, and draws it.
 pub(super) fn measure(out: &Path) -> anyhow::Result<Report> {
@@ -85,42 +76,21 @@ fn policies(samples: &[Sample]) -> Vec<&str> {
 
 /// Lines for what was simulated, points for the engine.
 fn draw(samples: &[Sample], path: &Path) -> anyhow::Result<()> {
-    let sizes = || samples.iter().map(|sample| sample.log_percent);
-    let (least, most) = (sizes().fold(f64::MAX, f64::min), sizes().fold(0.0, f64::max));
-    let lowest = samples.iter().map(|sample| sample.hit_percent).fold(100.0, f64::min);
-    let root = picture::canvas(path, SIZE)?;
-    let mut chart = ChartBuilder::on(&root)
-        .caption("Hit ratio: lines are exact simulations, points the engine", ("sans-serif", 20))
-        .margin(12)
-        .x_label_area_size(44)
-        .y_label_area_size(64)
-        .build_cartesian_2d((least * 0.9..most * 1.1).log_scale(), (lowest / 10.0).floor() * 10.0..100.0)?;
-    chart
-        .configure_mesh()
-        .x_desc("size of the log in percent of all items, logarithmic")
-        .y_desc("hits in percent")
-        .label_style(("sans-serif", 14))
-        .draw()?;
-    for (policy, color) in policies(samples).into_iter().zip(COLORS.into_iter().cycle()) {
-        let points = |is_engine| {
-            let own =
-                samples.iter().filter(move |sample| sample.policy == policy && sample.is_engine == is_engine);
-            own.map(|sample| (sample.log_percent, sample.hit_percent))
-        };
-        chart
-            .draw_series([PathElement::new(points(false).collect::<Vec<_>>(), color.stroke_width(2))])?
-            .label(policy)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], color.stroke_width(2)));
-        chart.draw_series(points(true).map(|point| Circle::new(point, 4, color.filled())))?;
-    }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::LowerRight)
-        .background_style(WHITE)
-        .label_font(("sans-serif", 14))
-        .draw()?;
-    root.present()?;
-    Ok(())
+    let line = |policy: &str, is_engine: bool| {
+        let own = samples.iter().filter(|sample| is_of(sample, (policy, is_engine)));
+        let points = own.map(|sample| (sample.log_percent, sample.hit_percent)).collect();
+        Line { is_joined: !is_engine, ..Line::joined(policy, points) }
+    };
+    let lines = policies(samples).into_iter().flat_map(|policy| [line(policy, false), line(policy, true)]);
+    let picture = Lines {
+        title: "Hit ratio: lines are exact simulations, points the engine",
+        subtitle: "",
+        x: Axis { name: "size of the log in percent of all items, logarithmic", scale: Scale::Log10 },
+        y: Axis { name: "hits in percent", scale: Scale::Linear },
+        legend: Corner::LowerRight,
+        panels: &[Panel { name: String::new(), lines: lines.collect() }],
+    };
+    save(&picture.svg()?, path)
 }
 
 /// A row for each size of the cache.

@@ -4,8 +4,6 @@
 //! (A B C A B C) by `minos bench` on the second one. Only one of them is under load at a time. `engine` and
 //! `eviction` need no server. Figures are medians with the smallest and the largest value seen.
 
-mod bars;
-mod chart;
 mod contestants;
 mod dispatch;
 mod driver;
@@ -15,7 +13,6 @@ mod files;
 mod memory;
 mod native;
 mod pauses;
-mod picture;
 mod plan;
 mod processor;
 mod report;
@@ -129,6 +126,10 @@ pub(crate) fn run(options: &MeasureOptions) -> anyhow::Result<()> {
 
 fn finish(text: &str, path: &Path) -> anyhow::Result<()> {
     println!("{text}");
+    save(text, path)
+}
+
+fn save(text: &str, path: &Path) -> anyhow::Result<()> {
     fs::write(path, text).with_context(|| path.display().to_string())
 }
 

@@ -3,14 +3,16 @@
 use std::{iter, path::Path};
 
 use anyhow::ensure;
+use minos_plot::{BarPanel, Bars, Group, Scale};
 use serde_json::Value;
 
 use super::{
-    Samples, chart,
+    Samples,
     contestants::{self, Contestant},
     driver::{self, Measurement, Pace},
     plan::{self, Plan},
     report::{Report, cell},
+    save,
 };
 
 /// How much is measured.
@@ -96,6 +98,13 @@ impl Rounds {
     }
 }
 
+/// Draws 99th percentiles, a group of bars for each load.
+fn draw(groups: Vec<Group>, path: &Path) -> anyhow::Result<()> {
+    let title = "p99 of small requests in microseconds, logarithmic (lower is better)".to_owned();
+    let panels = [BarPanel { title, groups }];
+    save(&Bars { scale: Scale::Log10, panels: &panels }.svg()?, path)
+}
+
 impl Contest {
     fn measure(
         &self,
@@ -108,24 +117,23 @@ impl Contest {
         let columns: Vec<_> = iter::once("load").chain(names).chain(["Minos' plans"]).collect();
         let mut report =
             Report::new("Latency of small requests", &self.description(extent, figure), &columns);
-        let mut bars = Vec::new();
+        let mut groups = Vec::new();
         for family in &FAMILIES {
             for contestant in &self.contestants {
                 driver::load(program, &contestant.target(), family.items)?;
             }
             for &(name, arguments) in family.loads {
                 let samples = self.rounds(program, extent, &[family.common, arguments].concat())?;
-                for (contestant, samples) in self.contestants.iter().zip(&samples) {
-                    let value = samples.latencies[1].median();
-                    bars.push(chart::Bar { group: name, series: contestant.name, value });
-                }
+                let pairs = self.contestants.iter().zip(&samples);
+                let bars = pairs.map(|(contestant, rounds)| (contestant.name, rounds.latencies[1].median()));
+                groups.push(Group { name: name.to_owned(), bars: bars.collect() });
                 // The first is Minos as it comes, which shares its workers out by size.
                 let plans = plan::in_words(samples[0].plans.iter().copied());
                 let cells = samples.iter().map(Rounds::cell);
                 report.rows.push(iter::once(name.to_owned()).chain(cells).chain([plans]).collect());
             }
         }
-        chart::draw(&bars, picture)?;
+        draw(groups, picture)?;
         Ok(report)
     }
 
