@@ -3,18 +3,15 @@
 #![forbid(unsafe_code)]
 
 mod admin;
-mod bench;
-#[cfg(feature = "studies")]
-mod calibrate;
 mod client;
 mod ctl;
-mod demo;
-#[cfg(feature = "studies")]
-mod figures;
+#[cfg(feature = "lab")]
+mod lab;
+#[cfg(not(feature = "lab"))]
+#[path = "no_lab.rs"]
+mod lab;
 mod secret;
 mod serve;
-#[cfg(feature = "studies")]
-mod sim;
 mod time;
 
 use std::{io::IsTerminal, process::ExitCode, sync::Arc};
@@ -36,21 +33,15 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Bench(Box<bench::BenchArgs>),
-    #[cfg(feature = "studies")]
-    Calibrate(calibrate::CalibrateArgs),
     Ctl(ctl::CtlArgs),
     Del(client::DelArgs),
-    Demo(demo::DemoArgs),
-    #[cfg(feature = "studies")]
-    Figures(figures::FiguresArgs),
     Get(client::GetArgs),
     Secret(secret::SecretArgs),
     Serve(Box<serve::ServeOptions>),
     Set(client::SetArgs),
-    #[cfg(feature = "studies")]
-    Sim(sim::SimArgs),
     Stats(client::StatsArgs),
+    #[command(flatten)]
+    Lab(lab::Command),
 }
 
 fn main() -> ExitCode {
@@ -58,20 +49,13 @@ fn main() -> ExitCode {
     let verbosity = Arc::new(Verbosity::default());
     start_log(Arc::clone(&verbosity));
     let result = match &cli.command {
-        Command::Bench(args) => bench::run(args),
-        #[cfg(feature = "studies")]
-        Command::Calibrate(args) => calibrate::run(args),
         Command::Ctl(args) => ctl::run(args),
         Command::Del(args) => return args.run(),
-        Command::Demo(args) => demo::run(args),
-        #[cfg(feature = "studies")]
-        Command::Figures(args) => figures::run(args),
         Command::Get(args) => return args.run(),
         Command::Secret(args) => secret::run(args),
         Command::Set(args) => return args.run(),
         Command::Stats(args) => return args.run(),
-        #[cfg(feature = "studies")]
-        Command::Sim(args) => sim::run(args),
+        Command::Lab(command) => command.run(),
         Command::Serve(options) => serve::run(options, verbosity),
     };
     match result {

@@ -1,5 +1,7 @@
 //! `minos bench` as a user runs it, against a server inside the test.
 
+#![cfg(feature = "lab")]
+
 use std::process::{Command, Output};
 
 use serde_json::Value;

@@ -1,5 +1,7 @@
 //! `minos bench` over datagrams, against the server itself and against memcached.
 
+#![cfg(feature = "lab")]
+
 use std::{path::Path, process::Command};
 
 use minos_testkit::Server;

@@ -1,5 +1,7 @@
 //! `minos demo` as a newcomer runs it: it starts its own servers and ends them.
 
+#![cfg(feature = "lab")]
+
 use std::{process::Command, sync::LazyLock};
 
 use serde_json::Value;

@@ -1,5 +1,7 @@
 //! `minos bench --target inproc://` as a user runs it: every mode and access mode, and what cannot be done.
 
+#![cfg(feature = "lab")]
+
 use std::process::{Command, Output};
 
 use serde_json::Value;

@@ -1,6 +1,6 @@
 //! `minos calibrate` as a user runs it: what it measures has a shape, and the simulator takes it.
 
-#![cfg(feature = "studies")]
+#![cfg(feature = "lab")]
 
 use std::{
     path::Path,

@@ -1,6 +1,6 @@
 //! `minos figures` as a user runs it: what it leaves, what it leaves alone, and what it refuses.
 
-#![cfg(feature = "studies")]
+#![cfg(feature = "lab")]
 
 use std::{
     fs,

@@ -1,5 +1,7 @@
 //! Processes that are stopped for a moment, as a hypervisor stops a processor, say so.
 
+#![cfg(feature = "lab")]
+
 use std::{
     process::{Command, Stdio},
     thread,

@@ -52,7 +52,7 @@ struct Part {
     run: fn(&mut Totals) -> anyhow::Result<()>,
 }
 
-const PARTS: [Part; 10] = [
+const PARTS: [Part; 11] = [
     Part {
         name: "tidy",
         shows: "paths in docs, the direction of dependencies, lengths of functions",
@@ -95,6 +95,12 @@ const PARTS: [Part; 10] = [
         repeat: "cargo xtask instructions",
         run: |totals| checked(totals, instructions::compare),
     },
+    Part {
+        name: "product",
+        shows: "server and clients without the laboratory",
+        repeat: "cargo xtask product",
+        run: product,
+    },
     Part { name: "tsan", shows: "data races", repeat: "cargo xtask tsan", run: tsan },
     Part { name: "asan", shows: "accesses out of bounds", repeat: "cargo xtask asan", run: asan },
     Part {
@@ -105,7 +111,7 @@ const PARTS: [Part; 10] = [
     },
 ];
 /// Those that build everything again.
-const SLOW: [&str; 4] = ["instructions", "tsan", "asan", "fuzz"];
+const SLOW: [&str; 5] = ["instructions", "product", "tsan", "asan", "fuzz"];
 
 /// Everything. Later parts run even if earlier ones fail, so that one run shows all that is wrong.
 pub(crate) fn test(quick: bool, totals: &mut Totals) -> anyhow::Result<()> {
@@ -148,6 +154,12 @@ pub(crate) fn cargo_apart(folder: &str, flags: &str, arguments: &[&str]) -> Comm
 pub(crate) fn loom(totals: &mut Totals) -> anyhow::Result<()> {
     let arguments = ["test", "--release", "-p", "minos-sync", "--lib", "loom"];
     run_tests(&mut cargo_apart("loom", "--cfg loom", &arguments), totals)
+}
+
+/// The program without the cargo feature `lab`. In a folder of its own, because others expect the whole program.
+pub(crate) fn product(totals: &mut Totals) -> anyhow::Result<()> {
+    let arguments = ["test", "-p", "minos", "--no-default-features", "--test", "product"];
+    run_tests(&mut cargo_apart("product", "", &arguments), totals)
 }
 
 /// What is left out of a build, and the tests that must notice.

@@ -12,9 +12,9 @@ use minos_engine::{CacheMode, Engine, Mode, StoreConfig, StoreMode};
 use minos_node::{Server, ServerConfig, Stop, Verbosity};
 use signal_hook::{consts::TERM_SIGNALS, iterator::Signals};
 
-#[cfg(feature = "studies")]
-pub(crate) use options::Order;
-pub(crate) use options::{Evict, ServeOptions, parse_backing};
+pub(crate) use options::ServeOptions;
+#[cfg(feature = "lab")]
+pub(crate) use options::{Evict, Order, parse_backing};
 
 use crate::admin::Reserved;
 use options::{AccessMode, EngineKind};

@@ -73,9 +73,6 @@ pub(crate) struct ServeOptions {
     /// Longest chain of a store's index, in buckets of 7 items: what would make it longer is refused as out of memory
     #[arg(long, value_name = "BUCKETS", default_value_t = CHAIN_BUCKETS_MAX as u32, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Store")]
     pub(crate) chain_max: u32,
-    /// Keys of a burst that are fetched from memory together; 1 is one after another
-    #[arg(long, value_name = "N", default_value_t = BURST_MAX as u64, value_parser = clap::value_parser!(u64).range(1..=BURST_MAX as u64), help_heading = "Store")]
-    pub(crate) prefetch_depth: u64,
     /// Seed of the key hash [default: random]
     #[arg(long, value_name = "N", help_heading = "Store")]
     pub(crate) hash_seed: Option<u64>,
@@ -89,9 +86,6 @@ pub(crate) struct ServeOptions {
     /// What a worker does that has nothing to do
     #[arg(long, default_value = "adaptive", value_parser = names::<PollMode>(PollMode::NAMES), help_heading = "Workers")]
     pub(crate) poll: PollMode,
-    /// Longest time a worker spins before it sleeps, with --poll adaptive
-    #[arg(long, value_name = "TIME", default_value = "50us", value_parser = parse_time, help_heading = "Workers")]
-    pub(crate) spin_max: Duration,
     /// How sockets are polled
     #[arg(long, default_value = "auto", value_parser = names::<IoMode>(IoMode::NAMES), help_heading = "Workers")]
     pub(crate) io: IoMode,
@@ -117,18 +111,9 @@ pub(crate) struct ServeOptions {
     /// Time between two plans
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time, help_heading = "Policy")]
     pub(crate) epoch: Duration,
-    /// Count the size of one request in so many
-    #[arg(long, value_name = "K", default_value_t = 1, help_heading = "Policy")]
-    pub(crate) sample: u32,
     /// Let a worker that has nothing to do take small requests: a large one from its own RX queue, a small one from any
     #[arg(long, value_enum, default_value_t = Switch::On, help_heading = "Policy")]
     pub(crate) steal: Switch,
-    /// Order in which a large worker serves what it holds; fifo runs to completion
-    #[arg(long, value_enum, default_value_t = Order::Shortest, help_heading = "Policy")]
-    pub(crate) large_order: Order,
-    /// Longest wait for a slice, with --large-order shortest
-    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_time, help_heading = "Policy")]
-    pub(crate) large_wait_max: Duration,
     /// Bytes of a large transfer served between two looks at the RX queues; packets should divide it
     #[arg(long, value_name = "SIZE", default_value = "65160", help_heading = "Policy")]
     pub(crate) slice: SizeText,
@@ -171,6 +156,22 @@ pub(crate) struct ServeOptions {
     pub(crate) native: NativeOptions,
     #[command(flatten)]
     pub(crate) admin: AdminOptions,
+
+    /// Count the size of one request in so many
+    #[arg(long, value_name = "K", default_value_t = 1, help_heading = "Research")]
+    pub(crate) sample: u32,
+    /// Order in which a large worker serves what it holds; fifo runs to completion
+    #[arg(long, value_enum, default_value_t = Order::Shortest, help_heading = "Research")]
+    pub(crate) large_order: Order,
+    /// Longest wait for a slice, with --large-order shortest
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_time, help_heading = "Research")]
+    pub(crate) large_wait_max: Duration,
+    /// Longest time a worker spins before it sleeps, with --poll adaptive
+    #[arg(long, value_name = "TIME", default_value = "50us", value_parser = parse_time, help_heading = "Research")]
+    pub(crate) spin_max: Duration,
+    /// Keys of a burst that are fetched from memory together; 1 is one after another
+    #[arg(long, value_name = "N", default_value_t = BURST_MAX as u64, value_parser = clap::value_parser!(u64).range(1..=BURST_MAX as u64), help_heading = "Research")]
+    pub(crate) prefetch_depth: u64,
 }
 
 /// Where memcached clients connect unless the options say otherwise.

@@ -23,7 +23,7 @@ use std::{fs, path::PathBuf};
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
 
-use crate::bench::{emit, emit_json};
+use crate::lab::bench::{emit, emit_json};
 use measured::Measured;
 use report::Report;
 

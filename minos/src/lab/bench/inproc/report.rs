@@ -10,7 +10,7 @@ use minos_workload::{DriverShare, LatencyReport, Quantiles, Report};
 use serde::Serialize;
 
 use super::{Plan, Tally, seat::Seat};
-use crate::bench::{
+use crate::lab::bench::{
     table::{number, numbers_table},
     target::Table,
 };

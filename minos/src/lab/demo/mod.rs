@@ -11,7 +11,7 @@ use clap::Args;
 use minos_workload::{Arrivals, DatagramOptions, Pace, Report, RunConfig, Shape, Target, Workload};
 use serde::Serialize;
 
-use crate::bench::{emit, emit_json, fill, measure};
+use crate::lab::bench::{emit, emit_json, fill, measure};
 use contestant::{Contestant, Server, Started, start};
 use machine::{Disturbance, Ticks};
 

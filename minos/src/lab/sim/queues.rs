@@ -15,7 +15,7 @@ use super::{
     numbers::{Range, parse_count, parse_number, parse_range},
     table::{rounded, table},
 };
-use crate::bench::{emit, emit_json};
+use crate::lab::bench::{emit, emit_json};
 
 /// Compare ways to bind requests to workers, as queueing theory does.
 ///

@@ -9,7 +9,7 @@ use crate::serve::{Evict, parse_backing};
 /// Options of a table within the process.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "With --target inproc://cache or inproc://store")]
-pub(in crate::bench) struct InprocArgs {
+pub(in crate::lab::bench) struct InprocArgs {
     /// Who may touch a partition [default: crew].
     #[arg(long, value_enum, value_name = "MODE")]
     pub(super) access: Option<AccessArg>,
@@ -63,7 +63,7 @@ pub(super) enum HashArg {
 
 impl InprocArgs {
     /// The first option that was given, which means nothing to a server.
-    pub(in crate::bench) fn first_given(&self) -> Option<&'static str> {
+    pub(in crate::lab::bench) fn first_given(&self) -> Option<&'static str> {
         let given = [
             ("--access", self.access.is_some()),
             ("--prefetch-depth", self.prefetch_depth.is_some()),

@@ -19,7 +19,7 @@ use super::{
     numbers::{parse_count, parse_number},
     table::{rounded, table},
 };
-use crate::bench::{emit, emit_json};
+use crate::lab::bench::{emit, emit_json};
 
 /// Say what servers carry in units that read each other's memory (RackOut).
 ///

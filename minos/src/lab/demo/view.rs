@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use minos_workload::Quantiles;
 
 use super::{Act, Round, Score};
-use crate::bench::{bar, log_share};
+use crate::lab::bench::{bar, log_share};
 
 const BAR_WIDTH: usize = 44;
 

@@ -10,7 +10,7 @@ use super::{
     super::table::{rounded, table},
     Printed, RackoutArgs,
 };
-use crate::bench::{emit, emit_json};
+use crate::lab::bench::{emit, emit_json};
 
 #[derive(Serialize)]
 struct Targets {

@@ -9,7 +9,7 @@ use super::{
     },
     Study,
 };
-use crate::calibrate::service_times;
+use crate::lab::calibrate::service_times;
 
 pub(super) const PLOT: Plot =
     Plot::new(Paper::Minos, "1", ("value bytes", Scale::Log10), &["us"]).log_y().measured();

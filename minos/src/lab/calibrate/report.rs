@@ -13,7 +13,7 @@ use super::{
     stats::{Figure, Line},
     table::SMALL_BYTES,
 };
-use crate::sim::{rounded, table};
+use crate::lab::sim::{rounded, table};
 
 /// A spread above this, in percent, is told.
 const SPREAD_PERCENT_MAX: f64 = 10.0;

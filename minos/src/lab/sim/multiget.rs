@@ -13,7 +13,7 @@ use super::{
     rackout::print_figure,
     table::{rounded, table},
 };
-use crate::bench::{emit, emit_json};
+use crate::lab::bench::{emit, emit_json};
 
 /// Say how few nodes can answer for many random keys ("Using vector interfaces", §6.1).
 ///

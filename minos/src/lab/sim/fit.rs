@@ -10,7 +10,7 @@ use super::{
     numbers::parse_count,
     table::{rounded, table},
 };
-use crate::bench::emit;
+use crate::lab::bench::emit;
 
 const HEADER: [&str; 7] = ["cost", "value", "fitted", "target", "paper", "here", "residual %"];
 

@@ -13,7 +13,7 @@ use super::{
     table::{rounded, table},
 };
 use crate::{
-    bench::{emit, emit_json},
+    lab::bench::{emit, emit_json},
     serve::Order,
 };
 use minos_sched::Threshold;

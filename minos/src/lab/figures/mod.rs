@@ -29,7 +29,7 @@ use self::{
     plots::{Evidence, PLOTS, Paper, Plot},
     table::Table,
 };
-use crate::bench::emit;
+use crate::lab::bench::emit;
 
 /// Draw the figures of the papers: SVG, PNG and CSV of each.
 ///

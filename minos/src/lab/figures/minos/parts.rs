@@ -32,9 +32,9 @@ const LINKS_GBPS: [f64; 4] = [10.0, 40.0, 100.0, 1000.0];
 /// p_L of [`figure_parts_more`].
 const LARGE_PERCENT: f64 = 0.75;
 
-const MEASURED: &str = include_str!("../../../../docs/results/costs-kernel-bypass.toml");
-const UDP: &str = include_str!("../../../../docs/results/costs-sockets.toml");
-const TCP: &str = include_str!("../../../../docs/results/dispatch-costs.toml");
+const MEASURED: &str = include_str!("../../../../../docs/results/costs-kernel-bypass.toml");
+const UDP: &str = include_str!("../../../../../docs/results/costs-sockets.toml");
+const TCP: &str = include_str!("../../../../../docs/results/dispatch-costs.toml");
 
 /// The costs that are compared: the paper's platform in two versions, and what was measured.
 pub(super) fn costs() -> Result<[(&'static str, Costs); 5]> {

@@ -1,0 +1,36 @@
+//! The laboratory: what measures and simulates, and no server and no client needs.
+
+mod bench;
+mod calibrate;
+mod demo;
+mod figures;
+mod sim;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+/// The laboratory's commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Bench(Box<bench::BenchArgs>),
+    Calibrate(calibrate::CalibrateArgs),
+    Demo(demo::DemoArgs),
+    Figures(figures::FiguresArgs),
+    Sim(sim::SimArgs),
+}
+
+impl Command {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// As the command says.
+    pub(crate) fn run(&self) -> Result<()> {
+        match self {
+            Self::Bench(args) => bench::run(args),
+            Self::Calibrate(args) => calibrate::run(args),
+            Self::Demo(args) => demo::run(args),
+            Self::Figures(args) => figures::run(args),
+            Self::Sim(args) => sim::run(args),
+        }
+    }
+}

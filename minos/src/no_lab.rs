@@ -1,0 +1,26 @@
+//! What stands for the laboratory's commands in a build without it.
+
+use std::ffi::OsString;
+
+use anyhow::{Result, bail};
+use clap::Subcommand;
+
+/// The commands that are not here.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    #[command(name = "bench", aliases = ["calibrate", "demo", "figures", "sim"], hide = true, disable_help_flag = true)]
+    Absent {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        _arguments: Vec<OsString>,
+    },
+}
+
+impl Command {
+    /// Says how to get what was asked for.
+    pub(crate) fn run(&self) -> Result<()> {
+        bail!(
+            "bench, calibrate, demo, figures and sim are not in this program: it was built without the cargo feature \
+             `lab`, which is on by default"
+        )
+    }
+}

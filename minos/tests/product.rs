@@ -1,0 +1,71 @@
+//! The program with and without its laboratory: what it lists, what it says of what is left out, and that it serves.
+
+use std::{
+    path::Path,
+    process::{Command, Output},
+};
+
+use minos_testkit::Server;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_minos");
+const PRODUCT: [&str; 7] = ["ctl", "del", "get", "secret", "serve", "set", "stats"];
+const LABORATORY: [&str; 5] = ["bench", "calibrate", "demo", "figures", "sim"];
+
+fn minos(arguments: &[&str]) -> Output {
+    Command::new(PROGRAM).args(arguments).output().unwrap()
+}
+
+/// What a command that must succeed prints.
+fn printed(arguments: &[&str]) -> String {
+    let output = minos(arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn the_help_lists_what_is_there() {
+    let help = printed(&["--help"]);
+    let is_listed = |command: &str| help.lines().any(|line| line.split_whitespace().next() == Some(command));
+    assert!(PRODUCT.iter().all(|command| is_listed(command)), "{help}");
+    assert!(LABORATORY.iter().all(|command| is_listed(command) == cfg!(feature = "lab")), "{help}");
+}
+
+#[cfg(not(feature = "lab"))]
+#[test]
+fn what_is_left_out_names_the_feature() {
+    for command in LABORATORY {
+        for arguments in [&[][..], &["--help"], &["--target", "minos://127.0.0.1:1"], &["queues", "--json"]] {
+            let output = minos(&[&[command], arguments].concat());
+            let message = String::from_utf8_lossy(&output.stderr);
+            assert!(
+                !output.status.success() && message.contains("cargo feature `lab`"),
+                "{command}: {message}"
+            );
+        }
+    }
+}
+
+#[test]
+fn options_for_research_stand_apart() {
+    let help = printed(&["serve", "--help"]);
+    let below = help.lines().skip_while(|line| *line != "Research:").skip(1);
+    let options = below
+        .take_while(|line| line.is_empty() || line.starts_with(' '))
+        .filter_map(|line| line.strip_prefix("      --")?.split(' ').next());
+    let research = ["sample", "large-order", "large-wait-max", "spin-max", "prefetch-depth"];
+    assert_eq!(options.collect::<Vec<_>>(), research, "{help}");
+}
+
+#[test]
+fn a_value_comes_back() {
+    let server = Server::start(Path::new(PROGRAM), |port, _| {
+        let address = format!("127.0.0.1:{port}");
+        let fixed =
+            ["serve", "--memory", "64m", "--workers", "1", "--memcached", &address, "--native", &address];
+        fixed.map(str::to_owned).to_vec()
+    });
+    let server = server.unwrap_or_else(|error| panic!("{error}"));
+    let server = ["--server", &server.address().to_string()];
+    printed(&[&["set", "greeting", "hello"], &server[..]].concat());
+    assert_eq!(printed(&[&["get", "greeting"], &server[..]].concat()), "hello\n");
+}
