@@ -52,6 +52,12 @@ pub(crate) struct MeasureOptions {
     /// Over the native protocol instead of TCP, for dispatch
     #[arg(long)]
     native: bool,
+    /// Share of large requests in percent, for dispatch
+    #[arg(long, default_value_t = dispatch::LARGE_PERCENT)]
+    large_percent: f64,
+    /// Small workers do not take from each other's queues, for dispatch
+    #[arg(long)]
+    no_steal: bool,
     /// Items, for engine [default: as the data set says]
     #[arg(long)]
     keys: Option<u64>,
@@ -81,9 +87,24 @@ impl MeasureOptions {
         tails::Extent { rounds: self.rounds.unwrap_or(10), millis: self.millis.unwrap_or(400) }
     }
 
+    /// The name of a page without its ending. Designs under another load have another page.
+    fn stem(&self, figure: &str) -> String {
+        if figure == "dispatch" { self.dispatch_extent(0).stem() } else { figure.to_owned() }
+    }
+
+    fn dispatch_extent(&self, rounds: u32) -> dispatch::Extent {
+        dispatch::Extent {
+            rounds,
+            millis: self.millis.unwrap_or(1000),
+            native: self.native,
+            large_percent: self.large_percent,
+            steals: !self.no_steal,
+        }
+    }
+
     /// Measures a figure that is a page of several tables.
     fn page(&self, figure: &str, program: &Path, rounds: u32) -> anyhow::Result<Option<String>> {
-        let extent = dispatch::Extent { rounds, millis: self.millis.unwrap_or(1000), native: self.native };
+        let extent = self.dispatch_extent(rounds);
         Ok(Some(match figure {
             "native" => {
                 let extent = native::Extent { rounds, millis: self.millis.unwrap_or(500) };
@@ -106,7 +127,7 @@ pub(crate) fn run(options: &MeasureOptions) -> anyhow::Result<()> {
         let (seconds, rounds) = (options.seconds.unwrap_or(4), options.rounds.unwrap_or(5));
         let bench = Bench { program: program.clone(), seconds, rounds };
         if let Some(text) = options.page(figure, &program, rounds)? {
-            finish(&text, &options.out.join(format!("{figure}.md")))?;
+            finish(&text, &options.out.join(format!("{}.md", options.stem(figure))))?;
             continue;
         }
         let report = match figure.as_str() {

@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, path::Path};
 
+use super::Extent;
 use crate::measure::{
     contestants::{self, Contestant},
     plan::Plan,
@@ -46,10 +47,12 @@ fn alone(design: Design) -> &'static str {
 
 impl Contest {
     /// All designs with two workers; the first one is HKH. Behind them, what one worker can tell apart.
-    pub(super) fn start_all(program: &Path, native: bool) -> anyhow::Result<Vec<Self>> {
+    pub(super) fn start_all(program: &Path, extent: &Extent) -> anyhow::Result<Vec<Self>> {
+        let native = extent.native;
+        let steal = if extent.steals { "on" } else { "off" };
         let mut contests = Vec::with_capacity(DESIGNS.len() + 2);
         for design in DESIGNS {
-            let options = ["--workers", "2", "--poll", "sleep", "--dispatch", design.name];
+            let options = ["--workers", "2", "--poll", "sleep", "--dispatch", design.name, "--steal", steal];
             contests.push(Self::start(program, design, design.name, "0,1", &options, native)?);
         }
         for design in [KEYHASH, SIZE_AWARE] {

@@ -1,7 +1,6 @@
 //! Latency by load.
 
 use super::{
-    PAPER,
     designs::Contest,
     runner::{Case, Latency, Runner, Sample, Series},
     target,
@@ -54,6 +53,7 @@ impl Loads {
         &mut self,
         runner: &mut Runner<'_>,
         contests: &[Contest],
+        workload: &[&str],
         round: u32,
     ) -> anyhow::Result<()> {
         runner.look_at_machine()?;
@@ -63,7 +63,7 @@ impl Loads {
                 let Some(point) = row.points.get_mut(number) else { continue };
                 let rate = format!("{:.0}", point.rate);
                 let case = Case { name: &name, round };
-                let arguments = [&PAPER[..], &["--rate", &rate]].concat();
+                let arguments = [workload, &["--rate", &rate]].concat();
                 point.series.0.push(runner.measure(contest, case, &arguments)?);
             }
         }

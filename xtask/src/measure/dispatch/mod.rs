@@ -24,7 +24,14 @@ pub(super) struct Extent {
     pub(super) millis: u32,
     /// Over the native protocol instead of TCP.
     pub(super) native: bool,
+    /// Share of large requests (Minos' p_L).
+    pub(super) large_percent: f64,
+    /// Whether small workers take from each other's queues.
+    pub(super) steals: bool,
 }
+
+/// The share of large requests in the paper's default workload.
+pub(super) const LARGE_PERCENT: f64 = 0.125;
 
 impl Extent {
     fn protocol(&self) -> &'static str {
@@ -33,9 +40,34 @@ impl Extent {
 
     /// The command that measures the same again.
     fn command(&self) -> String {
-        let Self { rounds, millis, native } = self;
-        let protocol = if *native { " --native" } else { "" };
-        format!("`cargo xtask measure dispatch --rounds {rounds} --millis {millis}{protocol}`")
+        let Self { rounds, millis, native, large_percent, steals } = self;
+        let mut command = format!("`cargo xtask measure dispatch --rounds {rounds} --millis {millis}");
+        if *native {
+            command += " --native";
+        }
+        if *large_percent != LARGE_PERCENT {
+            let _ = write!(command, " --large-percent {large_percent}");
+        }
+        if !steals {
+            command += " --no-steal";
+        }
+        command + "`"
+    }
+
+    /// The name of the files with what was measured, without their endings.
+    pub(super) fn stem(&self) -> String {
+        let native = if self.native { "-native" } else { "" };
+        let percent = if self.large_percent == LARGE_PERCENT {
+            String::new()
+        } else {
+            format!("-{}", self.large_percent)
+        };
+        let steals = if self.steals { "" } else { "-no-steal" };
+        format!("dispatch{native}{percent}{steals}")
+    }
+
+    fn stealing_in_words(&self) -> &'static str {
+        if self.steals { "" } else { "Small workers do not take from each other's queues (`--steal off`). " }
     }
 }
 
@@ -46,36 +78,41 @@ const PAPER: [&str; 6] = ["--workload", "etc", "--keys", "100000", "--large-keys
 /// `dispatch.md`.
 pub(super) fn measure(program: &Path, extent: &Extent, out: &Path) -> anyhow::Result<String> {
     let mut runner = Runner::new(program, extent.millis);
+    let percent = extent.large_percent.to_string();
+    let workload = &[&PAPER[..], &["--large-percent", &percent]].concat();
     // Items of the two workloads have the same keys and other sizes.
-    let contests = started(&runner, program, extent, &PAPER)?;
+    let contests = started(&runner, program, extent, workload)?;
     let noisy = started(&runner, program, extent, &noise::WORKLOAD)?;
-    let most_per_s = saturation::keyhash_per_s(&mut runner, &contests)?;
+    let most_per_s = saturation::keyhash_per_s(&mut runner, &contests, workload)?;
     let mut loads = loads::Loads::new(&contests, most_per_s);
-    let (mut saturation, mut noise) = (saturation::table(&contests), noise::table(&contests));
+    let (mut saturation, mut noise) = (saturation::table(&contests, workload), noise::table(&contests));
     for round in 1..=extent.rounds {
         eprintln!("dispatch: round {round} of {}", extent.rounds);
         saturation.round(&mut runner, &contests, round)?;
-        loads.round(&mut runner, &contests, round)?;
+        loads.round(&mut runner, &contests, workload, round)?;
         noise.round(&mut runner, &noisy, round)?;
     }
-    super::native::plot::draw(&loads.lines(), &out.join("dispatch.svg"))?;
-    write_samples(&runner, &out.join("dispatch.csv"))?;
-    loads.report().write_csv(&out.join("dispatch-loads.csv"))?;
+    let stem = extent.stem();
+    super::native::plot::draw(&loads.lines(), &out.join(format!("{stem}.svg")))?;
+    write_samples(&runner, &out.join(format!("{stem}.csv")))?;
+    loads.report().write_csv(&out.join(format!("{stem}-loads.csv")))?;
     let sections = [loads.small_p99(), saturation::report(&saturation), noise::report(&noise)];
     let targets = [loads.targets(), saturation::targets(&saturation), noise::targets(&noise)].concat();
     let head = format!(
-        "# Designs of dispatch on two processors\n\nMeasured over {}, open loop with Poisson arrivals unless stated; {} \
+        "# Designs of dispatch on two processors\n\nMeasured over {}, {} % of the requests large, open loop with Poisson arrivals unless stated; {} \
          interleaved rounds of {} ms, medians (smallest..largest). Two workers, one bound to each processor, sleep when \
          idle; the driver's two threads, bound likewise{}, and receive the answers, dated by the kernel, on these \
          occasions (`--pace due`). With one worker, on the first processor, the driver has one thread on the second. \
-         {}; `dispatch.csv` has all samples, `dispatch-loads.csv` the percentiles by load \
+         {}{}; `{stem}.csv` has all samples, `{stem}-loads.csv` the percentiles by load \
          (a star: fewer than 97 % of the requests were answered in time).\n\n{}\n\n\
-         ![Latency against throughput](dispatch.svg)\n\n\
+         ![Latency against throughput]({stem}.svg)\n\n\
          |target|wanted|measured||\n|---|---|---|---|\n{targets}",
         extent.protocol(),
+        extent.large_percent,
         extent.rounds,
         extent.millis,
         runner.driver_in_words(),
+        extent.stealing_in_words(),
         extent.command(),
         runner.disturbance(),
     );
@@ -89,7 +126,7 @@ fn started(
     extent: &Extent,
     workload: &[&str],
 ) -> anyhow::Result<Vec<Contest>> {
-    let contests = Contest::start_all(program, extent.native)?;
+    let contests = Contest::start_all(program, extent)?;
     contests.iter().try_for_each(|contest| runner.load(contest, workload))?;
     Ok(contests)
 }

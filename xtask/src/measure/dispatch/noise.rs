@@ -8,17 +8,17 @@ pub(super) const WORKLOAD: [&str; 2] = ["--workload", "noise"];
 /// The 99th percentile of small requests is to be this share of HKH's at most: three times better.
 const SHARE_MAX: f64 = 1.0 / 3.0;
 
-pub(super) fn table(contests: &[Contest]) -> Table {
+pub(super) fn table(contests: &[Contest]) -> Table<'static> {
     Table::new("noise", WORKLOAD.to_vec(), contests)
 }
 
-pub(super) fn targets(table: &Table) -> String {
+pub(super) fn targets(table: &Table<'_>) -> String {
     let ratio = table.size_aware_to_keyhash(|sample| sample.small.p99_us);
     let what = "small p99 under noise, size-aware to keyhash";
     target(what, "at most 0.33", &cell(&ratio, 2), ratio.median() <= SHARE_MAX)
 }
 
-pub(super) fn report(table: &Table) -> Report {
+pub(super) fn report(table: &Table<'_>) -> Report {
     let mut report = Report::new(
         "Under noise",
         "40 000 GETs of small values a second on 16 connections beside 20 GETs a second of 10 MB on 4 others \

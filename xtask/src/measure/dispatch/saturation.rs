@@ -1,7 +1,6 @@
 //! The highest throughput of each design.
 
 use super::{
-    PAPER,
     designs::Contest,
     runner::{Case, Runner},
     table::Table,
@@ -17,32 +16,37 @@ const BEFORE: u32 = 3;
 /// Share of HKH's throughput that size-aware sharding is to reach.
 const SHARE_MIN: f64 = 0.9;
 
-fn arguments() -> Vec<&'static str> {
-    [&PAPER[..], &["--rate", "max"]].concat()
-}
-
 /// What HKH reaches, so that loads can be chosen; the first server is HKH with two workers.
-pub(super) fn keyhash_per_s(runner: &mut Runner<'_>, contests: &[Contest]) -> anyhow::Result<f64> {
+pub(super) fn keyhash_per_s(
+    runner: &mut Runner<'_>,
+    contests: &[Contest],
+    workload: &[&str],
+) -> anyhow::Result<f64> {
+    let arguments = arguments(workload);
     let mut samples = Samples::default();
     for _ in 0..BEFORE {
         let case = Case { name: "saturation before", round: 0 };
-        samples.push(runner.measure(&contests[0], case, &arguments())?.achieved_per_s);
+        samples.push(runner.measure(&contests[0], case, &arguments)?.achieved_per_s);
     }
     Ok(samples.median())
 }
 
 /// Requests in closed loop.
-pub(super) fn table(contests: &[Contest]) -> Table {
-    Table::new("saturation", arguments(), contests)
+pub(super) fn table<'a>(contests: &[Contest], workload: &[&'a str]) -> Table<'a> {
+    Table::new("saturation", arguments(workload), contests)
 }
 
-pub(super) fn targets(table: &Table) -> String {
+fn arguments<'a>(workload: &[&'a str]) -> Vec<&'a str> {
+    [workload, &["--rate", "max"]].concat()
+}
+
+pub(super) fn targets(table: &Table<'_>) -> String {
     let ratio = table.size_aware_to_keyhash(|sample| sample.achieved_per_s);
     let what = "throughput at saturation, size-aware to keyhash";
     target(what, &format!("at least {SHARE_MIN}"), &cell(&ratio, 2), ratio.median() >= SHARE_MIN)
 }
 
-pub(super) fn report(table: &Table) -> Report {
+pub(super) fn report(table: &Table<'_>) -> Report {
     let mut report = Report::new(
         "Throughput at saturation",
         "Closed loop, 16 connections with one request each at a time. Ratios are to keyhash with as many workers in the \

@@ -15,14 +15,14 @@ pub(super) struct Row {
 }
 
 /// What was measured of every server.
-pub(super) struct Table {
+pub(super) struct Table<'a> {
     case: &'static str,
-    arguments: Vec<&'static str>,
+    arguments: Vec<&'a str>,
     pub(super) rows: Vec<Row>,
 }
 
-impl Table {
-    pub(super) fn new(case: &'static str, arguments: Vec<&'static str>, contests: &[Contest]) -> Self {
+impl<'a> Table<'a> {
+    pub(super) fn new(case: &'static str, arguments: Vec<&'a str>, contests: &[Contest]) -> Self {
         let row = |contest: &Contest| Row {
             name: contest.name,
             keyhash: contest.keyhash(),
