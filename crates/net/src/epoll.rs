@@ -16,7 +16,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{Interest, Poller, Progress, Ready, Socket, Token, Wait};
+use crate::{Interest, Poller, Ready, Socket, Token, Wait};
 
 /// A set of sockets watched by epoll.
 #[derive(Debug)]
@@ -26,7 +26,6 @@ pub struct Epoll {
 
 impl Poller for Epoll {
     const NAME: &'static str = "epoll";
-    const KEEPS_NOTHING: bool = true;
 
     fn open() -> io::Result<Self> {
         Ok(Self { fd: epoll::create(CreateFlags::CLOEXEC)? })
@@ -55,32 +54,6 @@ impl Poller for Epoll {
             Err(error) => return Err(error.into()),
         }
         Ok(())
-    }
-
-    #[inline]
-    fn receive(&mut self, _token: Token, socket: &Socket, buffer: &mut [u8]) -> Progress {
-        socket.receive(buffer)
-    }
-
-    #[inline]
-    fn send(&mut self, _token: Token, socket: &Socket, bytes: &[u8]) -> Progress {
-        socket.send(bytes)
-    }
-
-    /// Epoll goes on reporting by itself.
-    #[inline]
-    fn expect(&mut self, _token: Token, _socket: &Socket) {}
-
-    /// Whatever was sent is in the kernel's hands.
-    #[inline]
-    fn lend(&mut self, _token: Token, _socket: &Socket) -> Progress {
-        Progress::Bytes(0)
-    }
-
-    /// Every call goes to the kernel at once.
-    #[inline]
-    fn has_unsubmitted(&mut self) -> bool {
-        false
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {
@@ -121,6 +94,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
+    use crate::Progress;
 
     fn pair() -> (Socket, Socket) {
         let (a, b) = UnixStream::pair().unwrap();
@@ -154,6 +128,6 @@ mod tests {
         let mut ready = Vec::new();
         poller.poll(&mut ready, 4, Wait::No).unwrap();
         assert!(ready[0].readable && ready[0].hangup);
-        assert_eq!(poller.receive(Token(1), &near, &mut [0; 8]), Progress::Closed);
+        assert_eq!(near.receive(&mut [0; 8]), Progress::Closed);
     }
 }

@@ -1,17 +1,17 @@
-//! Transports: TCP and Unix stream sockets on epoll or io_uring, and datagrams in trains.
+//! Transports: TCP and Unix stream sockets on epoll, datagrams in trains, and file reads in batches.
 //!
-//! Nothing here knows a protocol or a store. A [`Poller`] says which sockets have something to do
-//! and carries bytes; whoever polls it owns the connections.
+//! Nothing here knows a protocol or a store. A [`Poller`] says which sockets have something to do;
+//! whoever polls it owns the connections.
 
 mod address;
 mod affinity;
 mod epoll;
 mod listener;
 mod poller;
+mod ring;
 mod socket;
 pub mod timestamp;
 pub mod udp;
-mod uring;
 mod wait;
 mod waker;
 
@@ -20,7 +20,7 @@ pub use affinity::{allowed_cpus, pin_to, processor_time};
 pub use epoll::Epoll;
 pub use listener::{Accepted, Listener};
 pub use poller::{Interest, Poller, Ready, Token, Wait};
+pub use ring::{Completion, Ring};
 pub use socket::{Progress, Socket};
-pub use uring::Uring;
 pub use wait::{Readable, WAIT_MAX, wait_readable, wait_which};
 pub use waker::Waker;

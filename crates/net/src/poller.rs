@@ -2,7 +2,7 @@
 
 use std::{io, os::fd::BorrowedFd, time::Duration};
 
-use crate::{Progress, Socket};
+use crate::Socket;
 
 /// Names a socket within one poller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -45,15 +45,10 @@ pub enum Wait {
 /// A set of sockets and a way to learn which of them have something to do.
 ///
 /// Events are edges: a socket is reported once when something arrives, and again only when more does.
-/// Whoever is told therefore receives until less than a whole buffer comes, or remembers the token; then
-/// it calls [`Poller::expect`].
+/// Whoever is told therefore receives until less than a whole buffer comes, or remembers the token.
 pub trait Poller: Send + Sized {
-    /// What `--io` and the log call it.
+    /// Its name in `stats settings` and the log.
     const NAME: &'static str;
-
-    /// Nothing of a socket is kept here between two calls, so that it can be lent out at any time without
-    /// asking ([`Poller::lend`]).
-    const KEEPS_NOTHING: bool;
 
     /// An empty set.
     ///
@@ -81,24 +76,6 @@ pub trait Poller: Send + Sized {
     /// # Errors
     /// Only what makes the set unusable.
     fn poll(&mut self, ready: &mut Vec<Ready>, max: usize, wait: Wait) -> io::Result<()>;
-
-    /// Receives what has arrived on a socket into `buffer`.
-    fn receive(&mut self, token: Token, socket: &Socket, buffer: &mut [u8]) -> Progress;
-
-    /// Sends from the front of `bytes`.
-    fn send(&mut self, token: Token, socket: &Socket, bytes: &[u8]) -> Progress;
-
-    /// Says that the caller is done with what it was told of, and is to be told of more.
-    fn expect(&mut self, token: Token, socket: &Socket);
-
-    /// Lends a socket out to somebody who receives and sends by himself. [`Progress::Blocked`] says that
-    /// bytes given to [`Poller::send`] are still on their way; the caller asks again after an event.
-    /// When the socket comes back, [`Poller::expect`] is called. Whoever wants to close a socket asks the
-    /// same before, or the last bytes may be lost.
-    fn lend(&mut self, token: Token, socket: &Socket) -> Progress;
-
-    /// Whether something waits for the next [`Poller::poll`] of which the descriptor does not tell.
-    fn has_unsubmitted(&mut self) -> bool;
 
     /// A descriptor that is readable while events wait.
     fn descriptor(&self) -> BorrowedFd<'_>;

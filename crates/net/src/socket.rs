@@ -4,7 +4,6 @@ use std::{
     io::IoSlice,
     net::SocketAddr,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
-    sync::Arc,
 };
 
 use rustix::{
@@ -15,7 +14,7 @@ use rustix::{
 /// A connected stream socket. Its calls never block and never raise SIGPIPE.
 #[derive(Debug)]
 pub struct Socket {
-    fd: Arc<OwnedFd>,
+    fd: OwnedFd,
 }
 
 /// What a call on a socket that does not block came to.
@@ -32,12 +31,7 @@ pub enum Progress {
 impl Socket {
     /// Takes a connected descriptor that is already in non-blocking mode.
     pub fn from_nonblocking(fd: OwnedFd) -> Self {
-        Self { fd: Arc::new(fd) }
-    }
-
-    /// The descriptor, for whoever gives its number to the kernel and must keep it open until that is done with it.
-    pub(crate) fn share(&self) -> Arc<OwnedFd> {
-        Arc::clone(&self.fd)
+        Self { fd }
     }
 
     /// Descriptor number, for people who read `stats conns`.

@@ -3,7 +3,7 @@
 use arrayvec::ArrayVec;
 use minos_base::limits::BURST_MAX;
 use minos_engine::Mode;
-use minos_net::{Poller, Progress};
+use minos_net::Poller;
 use minos_sched::{Dispatch, Help, Intake, Role, WorkerId, WorkerSet};
 
 use crate::{
@@ -110,7 +110,7 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
     fn take_from<D: Dispatch>(&mut self, queue: usize, portion: Portion) -> bool {
         let answers = &self.placement.in_force.answers;
         let comers = answers.takers[queue].or(answers.helpers[queue]);
-        if P::KEEPS_NOTHING && !D::SHARES_RINGS && !comers.without(self.id).is_empty() {
+        if !D::SHARES_RINGS && !comers.without(self.id).is_empty() {
             self.serve_outside(queue, portion)
         } else {
             self.poll_queue::<D>(queue, portion)
@@ -259,45 +259,20 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
         }
     }
 
-    /// Tries again to hand over what had to stay; says whether to come back soon.
+    /// Tries again to hand over what had to stay; says whether there was any.
     fn release_held_back(&mut self, state: &mut QueueState<M, P>) -> bool {
-        let mut comes_back = false;
-        state.awaits_ring = false;
-        for _ in 0..state.held_back.len() {
+        let count = state.held_back.len();
+        for _ in 0..count {
             let Some(held) = state.held_back.pop_front() else { break };
-            comes_back |= self.hand_over(state, held);
+            self.hand_over(state, held);
         }
-        comes_back
+        count > 0
     }
 
-    /// Hands a transfer to the worker it belongs to, or serves it here if it belongs to none. What cannot go
-    /// yet is held back. Says whether to try again, or to look at the ring, soon.
-    pub(crate) fn hand_over(&mut self, state: &mut QueueState<M, P>, held: HeldBack<M>) -> bool {
-        let connection = &held.transfer.connection;
-        match state.poller.lend(connection.token, &connection.socket) {
-            Progress::Bytes(_) => {}
-            Progress::Blocked if self.now.duration_since(held.since) <= self.shared.config.stall_timeout => {
-                state.held_back.push_back(held);
-                return false;
-            }
-            Progress::Blocked => {
-                self.mine().metrics.large_stalled.add(1);
-                self.give_up(*held.transfer);
-                return true;
-            }
-            Progress::Closed => {
-                self.give_up(*held.transfer);
-                return true;
-            }
-        }
-        let Some(worker) = held.worker else {
-            self.serve_inline(held.transfer);
-            return true;
-        };
-        if let Err(transfer) = self.give(worker, held.transfer) {
-            state.awaits_ring = true;
+    /// Hands a transfer to its worker, or holds it back until there is room in that worker's ring.
+    pub(crate) fn hand_over(&self, state: &mut QueueState<M, P>, held: HeldBack<M>) {
+        if let Err(transfer) = self.give(held.worker, held.transfer) {
             state.held_back.push_back(HeldBack { transfer, ..held });
         }
-        true
     }
 }

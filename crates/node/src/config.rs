@@ -40,8 +40,6 @@ pub struct ServerConfig {
     pub poll: PollMode,
     /// Longest time a worker spins before it sleeps, with [`PollMode::Adaptive`].
     pub spin_max: Duration,
-    /// How sockets are polled.
-    pub io: IoMode,
     /// Whether each worker is bound to a processor.
     pub pin: bool,
     /// Connections at a time.
@@ -91,7 +89,6 @@ impl ServerConfig {
             ring_capacity: 1024,
             poll: PollMode::Adaptive,
             spin_max: Duration::from_micros(50),
-            io: IoMode::Auto,
             pin: true,
             connections_max: limits::CONNECTIONS_MAX_DEFAULT,
             idle_timeout: None,
@@ -158,11 +155,6 @@ pub enum InvalidOption {
     /// A value of the policy.
     #[error(transparent)]
     Control(ConfigError),
-    /// The way of polling keeps what connections have received, so that they cannot go from worker to worker.
-    #[error(
-        "--dispatch {0} hands connections from worker to worker, which --io uring cannot; use --io epoll"
-    )]
-    NeedsEpoll(Dispatch),
 }
 
 fn bound(option: &'static str, value: u64, min: u64, max: u64) -> Result<(), InvalidOption> {
@@ -254,17 +246,5 @@ choice! {
         Busy = "busy",
         /// Sleep at once.
         Sleep = "sleep",
-    }
-}
-
-choice! {
-    /// How sockets are polled.
-    IoMode {
-        /// The best that the kernel permits.
-        Auto = "auto",
-        /// epoll.
-        Epoll = "epoll",
-        /// io_uring.
-        Uring = "uring",
     }
 }

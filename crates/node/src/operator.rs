@@ -15,7 +15,7 @@ use crate::{
     config::{DispatchChoice, InvalidOption},
     ops::report,
     plan_cell::PlanCell,
-    policy::{Policy, policy, shares_rings},
+    policy::{Policy, policy},
     shared::Shared,
 };
 
@@ -97,7 +97,6 @@ where
     Engine<M>: Sync,
 {
     fn switch(&self, to: DispatchChoice) -> Result<(), SwitchError> {
-        check::<P>(to)?;
         let policy = policy(to, &self.config)?;
         let (published, answer) = mpsc::channel();
         self.mailbox.put(Switch { choice: to, policy, published })?;
@@ -128,14 +127,6 @@ impl<M: Mode, P: Poller> Shared<M, P> {
         }
         Ok(())
     }
-}
-
-/// Whether the discipline can run where sockets are polled by `P`.
-pub(crate) fn check<P: Poller>(choice: DispatchChoice) -> Result<(), InvalidOption> {
-    if shares_rings(choice.dispatch) && !P::KEEPS_NOTHING {
-        return Err(InvalidOption::NeedsEpoll(choice.dispatch));
-    }
-    Ok(())
 }
 
 /// The wish for another discipline.

@@ -1,8 +1,8 @@
 //! The discipline in force, whatever its type: the control thread's side of it.
 
 use minos_sched::{
-    Answers, Decision, Dispatch as _, Fractional, HandOff, Help, Helping, KeySharded, Plan, Reserved, Role,
-    SizeAware, SizeHistogram, Stealing, WorkConserving,
+    Answers, Decision, Fractional, HandOff, Help, Helping, KeySharded, Plan, Reserved, Role, SizeAware,
+    SizeHistogram, Stealing, WorkConserving,
 };
 
 use crate::config::{Dispatch, DispatchChoice, InvalidOption, ServerConfig};
@@ -67,18 +67,4 @@ pub(crate) fn policy(
 
 fn boxed<D: minos_sched::Dispatch>(discipline: D) -> Box<dyn Policy> {
     Box::new(discipline)
-}
-
-/// Whether requests wait in rings that workers share, which takes connections from worker to worker.
-pub(crate) fn shares_rings(dispatch: Dispatch) -> bool {
-    match dispatch {
-        Dispatch::SizeAware => SizeAware::SHARES_RINGS,
-        Dispatch::KeyHash => KeySharded::SHARES_RINGS,
-        Dispatch::HandOff => HandOff::SHARES_RINGS,
-        Dispatch::Stealing => Stealing::SHARES_RINGS,
-        Dispatch::Helping => Helping::SHARES_RINGS,
-        Dispatch::Fractional => Fractional::SHARES_RINGS,
-        Dispatch::WorkConserving => WorkConserving::SHARES_RINGS,
-        Dispatch::Reserved => Reserved::SHARES_RINGS,
-    }
 }

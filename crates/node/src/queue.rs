@@ -4,19 +4,14 @@ use std::{
     collections::VecDeque,
     os::fd::OwnedFd,
     sync::atomic::{AtomicBool, Ordering},
-    time::Instant,
 };
 
 use minos_engine::Mode;
-use minos_net::{Interest, Poller, Progress, Ready, Token, Wait};
+use minos_net::{Interest, Poller, Ready, Token, Wait};
 use minos_sched::WorkerId;
 use minos_sync::{Ring, SpinLock};
 
 use crate::{connection::Connection, slab::Slab, transfer::Transfer};
-
-/// Looks at a queue without connections after which its poller is asked all the same, because it may have
-/// something to say about those that were there.
-const EMPTY_LOOKS_MAX: u32 = 64;
 
 /// Queue i, owned by worker i (Minos §3.1).
 ///
@@ -54,23 +49,15 @@ pub(crate) struct QueueState<M: Mode, P> {
     pub(crate) connections: Slab,
     /// Connections with more to do than one visit allowed, or that just came back. Each stands here once.
     pub(crate) backlog: VecDeque<Token>,
-    /// Transfers that cannot go yet. Their connections are not read meanwhile.
+    /// Transfers that wait for room in a ring, of which nobody tells. Their connections are not read meanwhile.
     pub(crate) held_back: VecDeque<HeldBack<M>>,
-    /// Whether one of them waits for room in a ring, of which nobody tells.
-    pub(crate) awaits_ring: bool,
     pub(crate) ready: Vec<Ready>,
-    /// Looks at the queue since it had connections and its poller was asked.
-    empty_looks: u32,
 }
 
-/// A transfer that cannot go yet: the ring of its worker is full, or earlier replies of its connection are
-/// still on their way.
+/// A transfer that cannot go yet, because the ring of its worker is full.
 pub(crate) struct HeldBack<M: Mode> {
     pub(crate) transfer: Box<Transfer<M>>,
-    /// Whose it is; nobody's if it is to be served where it arrived.
-    pub(crate) worker: Option<WorkerId>,
-    /// When it was to go.
-    pub(crate) since: Instant,
+    pub(crate) worker: WorkerId,
 }
 
 impl<M: Mode, P: Poller> RxQueue<M, P> {
@@ -83,9 +70,7 @@ impl<M: Mode, P: Poller> RxQueue<M, P> {
             connections: Slab::default(),
             backlog: VecDeque::new(),
             held_back: VecDeque::new(),
-            awaits_ring: false,
             ready: Vec::new(),
-            empty_looks: 0,
         };
         // Each connection has at most one arrival on its way, so that a push never finds it full.
         let arrivals = Ring::new((connections_max + 1).next_power_of_two());
@@ -100,7 +85,7 @@ impl<M: Mode, P: Poller> RxQueue<M, P> {
 
     /// Notes, before the lock is given up, whether there is more to do in `state`.
     pub(crate) fn note_left_over(&self, state: &mut QueueState<M, P>) {
-        let left_over = !state.backlog.is_empty() || state.awaits_ring || state.poller.has_unsubmitted();
+        let left_over = !state.backlog.is_empty() || !state.held_back.is_empty();
         // The usual case writes nothing, so that the others' caches keep the line.
         if self.left_over.load(Ordering::Relaxed) != left_over {
             self.left_over.store(left_over, Ordering::Relaxed);
@@ -151,7 +136,8 @@ impl<M: Mode, P: Poller> QueueState<M, P> {
         self.ready.clear();
         // Half of a burst at most is left to what is left over, so that neither starves the other.
         let left_over = self.backlog.len().min(max.div_ceil(2));
-        if left_over < max && self.has_news() {
+        // Where only datagrams come, the poller is not worth a system call.
+        if left_over < max && !self.connections.is_empty() {
             self.poller.poll(&mut self.ready, max - left_over, Wait::No)?;
         }
         for token in self.backlog.drain(..left_over) {
@@ -162,17 +148,6 @@ impl<M: Mode, P: Poller> QueueState<M, P> {
             }
         }
         Ok(())
-    }
-
-    /// Whether the poller is worth a system call: where only datagrams come, it is not.
-    fn has_news(&mut self) -> bool {
-        self.empty_looks += 1;
-        if self.connections.is_empty() && !self.poller.has_unsubmitted() && self.empty_looks < EMPTY_LOOKS_MAX
-        {
-            return false;
-        }
-        self.empty_looks = 0;
-        true
     }
 
     /// Asks to be told when the socket of a connection takes replies again, if there are any left, and not
@@ -194,15 +169,6 @@ impl<M: Mode, P: Poller> QueueState<M, P> {
     pub(crate) fn visit_again(&mut self, token: Token) {
         if self.connections.mark_left_over(token, true) {
             self.backlog.push_back(token);
-        }
-    }
-
-    /// Closes a connection that is here as soon as its last replies have left.
-    pub(crate) fn end(&mut self, token: Token) {
-        let Some(connection) = self.connections.here(token) else { return };
-        connection.closing = true;
-        if self.poller.lend(token, &connection.socket) != Progress::Blocked {
-            self.close(token);
         }
     }
 

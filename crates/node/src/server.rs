@@ -14,18 +14,18 @@ use std::{
 
 use minos_base::limits::BURST_MAX;
 use minos_engine::{Engine, Mode};
-use minos_net::{Address, Epoll, Listener, Poller, Uring, Waker, allowed_cpus, pin_to};
+use minos_net::{Address, Epoll, Listener, Poller, Waker, allowed_cpus, pin_to};
 use minos_sched::{EpochCounts, SharedHistogram, WorkerId};
 use minos_sync::Ring;
 
 use crate::{
-    config::{InvalidOption, IoMode, ServerConfig},
+    config::{InvalidOption, ServerConfig},
     control::{Control, LISTENERS_MAX},
     counters::Counters,
     large_set::LargeSet,
     metrics::Metrics,
     native::{ENTROPY_BYTES, NativeSetting, NativeShared},
-    operator::{self, Mailbox, Operator},
+    operator::{Mailbox, Operator},
     ops::Prefixes,
     patience::Terms,
     plan_cell::{InForce, PlanCell},
@@ -46,7 +46,6 @@ pub struct Server {
     addresses: Vec<Address>,
     native_address: Option<SocketAddr>,
     threads: Vec<JoinHandle<()>>,
-    io: &'static str,
 }
 
 /// Why a server did not start.
@@ -76,14 +75,6 @@ pub enum StartError {
     /// There are too many addresses.
     #[error("{0} addresses to listen on are too many; at most {LISTENERS_MAX} are allowed")]
     TooManyListeners(usize),
-    /// The way of polling that was asked for is not to be had.
-    #[error("--io {mode}: {error}")]
-    Io {
-        /// What was asked for.
-        mode: IoMode,
-        /// What the kernel said.
-        error: io::Error,
-    },
     /// The kernel refused a thread or a descriptor.
     #[error("cannot start: {0}")]
     System(#[from] io::Error),
@@ -104,13 +95,7 @@ impl Server {
         Engine<M>: Sync,
     {
         config.check()?;
-        match config.io {
-            IoMode::Auto | IoMode::Epoll => Self::start_polling::<M, Epoll>(config, store),
-            IoMode::Uring => match Uring::open() {
-                Ok(_) => Self::start_polling::<M, Uring>(config, store),
-                Err(error) => Err(StartError::Io { mode: IoMode::Uring, error }),
-            },
-        }
+        Self::start_polling::<M, Epoll>(config, store)
     }
 
     /// Where clients can connect, with the ports that were taken.
@@ -121,11 +106,6 @@ impl Server {
     /// Where native clients say hello, with the port that was taken, if the protocol is served.
     pub fn native_address(&self) -> Option<SocketAddr> {
         self.native_address
-    }
-
-    /// How sockets are polled.
-    pub fn io(&self) -> &'static str {
-        self.io
     }
 
     /// What asks things of this server while it runs.
@@ -154,7 +134,6 @@ impl Server {
         Engine<M>: Sync,
     {
         let choice = config.choice();
-        operator::check::<P>(choice)?;
         let policy = policy(choice, &config)?;
         let steal = config.steal;
         let listeners = listen(&config.memcached)?;
@@ -163,7 +142,7 @@ impl Server {
         let stop = Arc::clone(&shared.stop);
         let native_address = shared.native.as_ref().map(|side| side.ports.address());
         let operator = Operator::new(&shared);
-        let mut server = Self { stop, operator, addresses, native_address, threads: Vec::new(), io: P::NAME };
+        let mut server = Self { stop, operator, addresses, native_address, threads: Vec::new() };
         let cpus = shared.config.pin.then(allowed_cpus).unwrap_or_default();
         for index in 0..shared.workers.len() {
             let config = &shared.config;

@@ -25,42 +25,6 @@ pub(crate) const VISIT_REQUESTS_MAX: usize = 4 * BURST_MAX;
 /// Receipts in one visit. Requests are counted too, but not what is thrown away.
 const VISIT_RECEIPTS_MAX: usize = 8;
 
-/// What a visit receives from and sends to.
-trait Wire {
-    fn receive(&mut self, connection: &Connection, buffer: &mut [u8]) -> Progress;
-    fn send(&mut self, connection: &Connection, bytes: &[u8]) -> Progress;
-}
-
-/// A connection that is visited under the lock of its queue: what its poller has of it comes first.
-struct AtHome<'p, P>(&'p mut P);
-
-impl<P: Poller> Wire for AtHome<'_, P> {
-    #[inline]
-    fn receive(&mut self, connection: &Connection, buffer: &mut [u8]) -> Progress {
-        self.0.receive(connection.token, &connection.socket, buffer)
-    }
-
-    #[inline]
-    fn send(&mut self, connection: &Connection, bytes: &[u8]) -> Progress {
-        self.0.send(connection.token, &connection.socket, bytes)
-    }
-}
-
-/// A connection that was lent to this worker.
-struct Away;
-
-impl Wire for Away {
-    #[inline]
-    fn receive(&mut self, connection: &Connection, buffer: &mut [u8]) -> Progress {
-        connection.socket.receive(buffer)
-    }
-
-    #[inline]
-    fn send(&mut self, connection: &Connection, bytes: &[u8]) -> Progress {
-        connection.socket.send(bytes)
-    }
-}
-
 /// How a visit ended.
 enum Visit<M: Mode> {
     /// The connection has nothing more to do until the poller says so.
@@ -113,27 +77,15 @@ enum Tail {
 impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
     /// Serves a connection that has something to do, at most `requests_max` requests of it.
     pub(crate) fn visit(&mut self, state: &mut QueueState<M, P>, event: Ready, requests_max: usize) {
-        let QueueState { poller, connections, .. } = state;
-        let Some(connection) = connections.here(event.token) else {
-            return connections.note_missed(event.token);
+        let Some(connection) = state.connections.here(event.token) else {
+            return state.connections.note_missed(event.token);
         };
         connection.registration.active(self.now_s);
-        let mut wire = AtHome(poller);
-        let visit = match flush(&mut wire, connection) {
-            Visit::Idle if connection.closing => Visit::Close,
-            Visit::Idle => self.serve(&mut wire, connection, event.hangup, requests_max),
-            other => other,
-        };
-        match visit {
-            Visit::Idle => {
-                poller.expect(event.token, &connection.socket);
-                if connection.watches_writable {
-                    state.watch_as_needed(event.token);
-                }
-            }
+        match self.flush_and_serve(connection, event.hangup, requests_max) {
+            Visit::Idle if !connection.watches_writable => {}
+            Visit::Idle | Visit::Blocked => state.watch_as_needed(event.token),
             Visit::More => state.visit_again(event.token),
-            Visit::Blocked => state.watch_as_needed(event.token),
-            Visit::Close => state.end(event.token),
+            Visit::Close => state.close(event.token),
             Visit::Large(work, class) => self.lend(state, event, work, class),
         }
     }
@@ -143,12 +95,7 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
     pub(crate) fn visit_lent(&mut self, lent: Lent, requests_max: usize) -> Option<Arrival> {
         let Lent { mut connection, to_the_end } = lent;
         connection.registration.active(self.now_s);
-        let visit = match flush(&mut Away, &mut connection) {
-            Visit::Idle if connection.closing => Visit::Close,
-            Visit::Idle => self.serve(&mut Away, &mut connection, to_the_end, requests_max),
-            other => other,
-        };
-        Some(match visit {
+        Some(match self.flush_and_serve(&mut connection, to_the_end, requests_max) {
             Visit::Idle | Visit::Blocked => Arrival::Visited { connection, has_more: false },
             Visit::More => Arrival::Visited { connection, has_more: true },
             Visit::Close => Arrival::Ended(connection),
@@ -161,30 +108,38 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
         })
     }
 
-    /// Receives and serves until nothing more comes. With `to_the_end`, a receipt that does not fill the
-    /// buffer is no sign that nothing more comes.
-    fn serve(
+    /// Sends replies that are left over, then receives and serves.
+    fn flush_and_serve(
         &mut self,
-        wire: &mut impl Wire,
         connection: &mut Connection,
         to_the_end: bool,
-        mut requests_max: usize,
+        requests_max: usize,
     ) -> Visit<M> {
+        match flush(connection) {
+            Visit::Idle if connection.closing => Visit::Close,
+            Visit::Idle => self.serve(connection, to_the_end, requests_max),
+            other => other,
+        }
+    }
+
+    /// Receives and serves until nothing more comes. With `to_the_end`, a receipt that does not fill the
+    /// buffer is no sign that nothing more comes.
+    fn serve(&mut self, connection: &mut Connection, to_the_end: bool, mut requests_max: usize) -> Visit<M> {
         let mut may_receive = true;
         let mut receipts = 0;
         loop {
             let visit = if connection.input.bytes().len() >= connection.wanted_bytes.max(1) {
-                self.serve_input(wire, connection, &mut requests_max)
+                self.serve_input(connection, &mut requests_max)
             } else if may_receive && receipts == VISIT_RECEIPTS_MAX {
                 return Visit::More;
             } else if may_receive {
                 receipts += 1;
                 // The buffer is lent out, so that requests in it can be served while `self` changes.
                 let mut buffer = std::mem::take(&mut self.receive_buffer);
-                let visit = match wire.receive(connection, &mut buffer) {
+                let visit = match connection.socket.receive(&mut buffer) {
                     Progress::Bytes(received) => {
                         may_receive = to_the_end || received == buffer.len();
-                        self.serve_received(wire, connection, &buffer[..received], &mut requests_max)
+                        self.serve_received(connection, &buffer[..received], &mut requests_max)
                     }
                     Progress::Blocked => {
                         may_receive = false;
@@ -206,7 +161,6 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
     /// Serves bytes that were just received.
     fn serve_received(
         &mut self,
-        wire: &mut impl Wire,
         connection: &mut Connection,
         received: &[u8],
         requests_max: &mut usize,
@@ -216,31 +170,26 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
             // The usual way: requests are served where they were received, and nothing is left over.
             let stopped = self.process(connection, received, requests_max);
             connection.input.append(&received[stopped.consumed..]);
-            return self.reply(wire, connection, stopped.why);
+            return self.reply(connection, stopped.why);
         }
         connection.input.append(received);
         if connection.input.bytes().len() < connection.wanted_bytes {
             return Visit::Idle;
         }
-        self.serve_input(wire, connection, requests_max)
+        self.serve_input(connection, requests_max)
     }
 
     /// Serves bytes that were kept from before.
-    fn serve_input(
-        &mut self,
-        wire: &mut impl Wire,
-        connection: &mut Connection,
-        requests_max: &mut usize,
-    ) -> Visit<M> {
+    fn serve_input(&mut self, connection: &mut Connection, requests_max: &mut usize) -> Visit<M> {
         let mut input = std::mem::take(&mut connection.input);
         let stopped = self.process(connection, input.bytes(), requests_max);
         input.consume(stopped.consumed);
         connection.input = input;
-        self.reply(wire, connection, stopped.why)
+        self.reply(connection, stopped.why)
     }
 
     /// Sends the replies that were composed, in one call, and says how to go on.
-    fn reply(&mut self, wire: &mut impl Wire, connection: &mut Connection, why: Why<M>) -> Visit<M> {
+    fn reply(&mut self, connection: &mut Connection, why: Why<M>) -> Visit<M> {
         connection.wanted_bytes = 0;
         match why {
             // The replies leave together with the value: see `lend`.
@@ -249,7 +198,7 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
             Why::NeedMore { wanted_bytes } => connection.wanted_bytes = wanted_bytes,
             Why::Budget => {}
         }
-        match self.send(wire, connection) {
+        match self.send(connection) {
             Visit::Idle => {}
             other => return other,
         }
@@ -265,13 +214,13 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
     }
 
     /// Sends the transmit buffer; what the socket does not take stays with the connection.
-    fn send(&mut self, wire: &mut impl Wire, connection: &mut Connection) -> Visit<M> {
+    fn send(&mut self, connection: &mut Connection) -> Visit<M> {
         let bytes = self.transmit_buffer.as_slice();
         if bytes.is_empty() {
             return Visit::Idle;
         }
         self.mine().counters.bytes_written.add(bytes.len() as u64);
-        match wire.send(connection, bytes) {
+        match connection.socket.send(bytes) {
             Progress::Bytes(sent) if sent == bytes.len() => return Visit::Idle,
             Progress::Bytes(sent) => self.keep(connection, &bytes[sent..]),
             Progress::Blocked => self.keep(connection, bytes),
@@ -291,8 +240,10 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
         let Some(connection) = state.connections.lend(event.token) else { return };
         let head = self.transmit_buffer.as_slice().to_vec();
         let transfer = Box::new(Transfer { connection, head, work, moved_bytes: 0 });
-        let held = HeldBack { transfer, worker: self.placement.home(class), since: self.now };
-        self.hand_over(state, held);
+        match self.placement.home(class) {
+            Some(worker) => self.hand_over(state, HeldBack { transfer, worker }),
+            None => self.serve_inline(transfer),
+        }
     }
 
     /// Parses and executes what is at the front of `input`; replies go to the transmit buffer.
@@ -495,9 +446,9 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
 }
 
 /// Sends replies that are left over.
-fn flush<M: Mode>(wire: &mut impl Wire, connection: &mut Connection) -> Visit<M> {
+fn flush<M: Mode>(connection: &mut Connection) -> Visit<M> {
     while !connection.output.is_empty() {
-        match wire.send(connection, connection.output.bytes()) {
+        match connection.socket.send(connection.output.bytes()) {
             Progress::Bytes(sent) => connection.output.consume(sent),
             Progress::Blocked => return Visit::Blocked,
             Progress::Closed => return Visit::Close,

@@ -110,22 +110,12 @@ impl<'s, M: Mode, P: Poller> Worker<'s, M, AsItComes, P> {
                 Dispatch::Helping => worker.under::<BySize, Helping>(),
                 Dispatch::Fractional => worker.under::<BySize, Fractional>(),
                 Dispatch::WorkConserving => worker.under::<BySize, WorkConserving>(),
-                shared if P::KEEPS_NOTHING => worker.under_shared_rings(shared),
-                // Neither a server nor a switch begins with one of these where sockets are polled so.
-                refused => unreachable!("{refused} under {}", P::NAME),
+                Dispatch::HandOff => worker.under::<AsItComes, HandOff>(),
+                Dispatch::Stealing => worker.under::<AsItComes, Stealing>(),
+                Dispatch::Reserved => worker.under::<Counted, Reserved>(),
             };
         }
         worker.finish();
-    }
-
-    /// Works as long as a discipline is in force under which connections go from worker to worker.
-    fn under_shared_rings(self, dispatch: Dispatch) -> Self {
-        match dispatch {
-            Dispatch::HandOff => self.under::<AsItComes, HandOff>(),
-            Dispatch::Stealing => self.under::<AsItComes, Stealing>(),
-            Dispatch::Reserved => self.under::<Counted, Reserved>(),
-            other => unreachable!("{other} shares no rings"),
-        }
     }
 
     /// Works as long as the discipline `D` is in force.

@@ -14,7 +14,7 @@ use common::{Client, TestServer};
 use minos_engine::StoreMode;
 use minos_node::{
     ServerConfig,
-    config::{InvalidOption, IoMode, PollMode},
+    config::{InvalidOption, PollMode},
 };
 use minos_sched::Threshold;
 
@@ -74,14 +74,10 @@ impl Client {
     }
 }
 
-fn each_io(test: impl Fn(ServerConfig)) {
-    for io in [IoMode::Epoll, IoMode::Uring] {
-        eprintln!("{io}");
-        let mut config = ServerConfig::new(1);
-        config.io = io;
-        config.control.threshold = Threshold::Static(16 << 10);
-        test(config);
-    }
+fn one_worker() -> ServerConfig {
+    let mut config = ServerConfig::new(1);
+    config.control.threshold = Threshold::Static(16 << 10);
+    config
 }
 
 fn eventually(mut condition: impl FnMut() -> bool) -> bool {
@@ -94,89 +90,80 @@ fn eventually(mut condition: impl FnMut() -> bool) -> bool {
 /// The end of the stream was reported while there were more requests than one visit serves.
 #[test]
 fn the_end_behind_a_long_burst_is_noticed() {
-    each_io(|config| {
-        let server = TestServer::start(config);
-        for round in 0..100 {
-            let mut client = server.connect();
-            let count = 2400 + round * 20;
-            client.send("get x\r\n".repeat(count).as_bytes());
-            client.reader.get_ref().shutdown(Shutdown::Write).unwrap();
-            assert_eq!(client.rest().len(), count * "END\r\n".len());
-        }
-    });
+    let server = TestServer::start(one_worker());
+    for round in 0..100 {
+        let mut client = server.connect();
+        let count = 2400 + round * 20;
+        client.send("get x\r\n".repeat(count).as_bytes());
+        client.reader.get_ref().shutdown(Shutdown::Write).unwrap();
+        assert_eq!(client.rest().len(), count * "END\r\n".len());
+    }
 }
 
 /// The end of the stream was reported while the connection was lent out with a large value.
 #[test]
 fn the_end_behind_a_large_value_is_noticed() {
-    each_io(|config| {
-        let server = TestServer::start(config);
-        for round in 0..100 {
-            let mut client = server.connect();
-            let mut request = format!("set large 0 0 {}\r\n", 100_000 + round).into_bytes();
-            request.extend(vec![b'v'; 100_000 + round]);
-            request.extend_from_slice(b"\r\nget x\r\n");
-            client.send(&request);
-            client.reader.get_ref().shutdown(Shutdown::Write).unwrap();
-            assert_eq!(client.rest(), b"STORED\r\nEND\r\n");
-        }
-    });
+    let server = TestServer::start(one_worker());
+    for round in 0..100 {
+        let mut client = server.connect();
+        let mut request = format!("set large 0 0 {}\r\n", 100_000 + round).into_bytes();
+        request.extend(vec![b'v'; 100_000 + round]);
+        request.extend_from_slice(b"\r\nget x\r\n");
+        client.send(&request);
+        client.reader.get_ref().shutdown(Shutdown::Write).unwrap();
+        assert_eq!(client.rest(), b"STORED\r\nEND\r\n");
+    }
 }
 
 /// A reply was given to the poller, and the connection closed before it had left.
 #[test]
 fn replies_leave_before_a_connection_is_closed() {
-    each_io(|config| {
-        let server = TestServer::start(config);
-        for _ in 0..20 {
-            let mut client = server.connect();
-            client.send(b"mn\r\nget x\r\nquit\r\n");
-            assert_eq!(client.rest(), b"MN\r\nEND\r\n");
-        }
-    });
+    let server = TestServer::start(one_worker());
+    for _ in 0..20 {
+        let mut client = server.connect();
+        client.send(b"mn\r\nget x\r\nquit\r\n");
+        assert_eq!(client.rest(), b"MN\r\nEND\r\n");
+    }
 }
 
 /// Replies were queued behind a send, and more waited that the queue had no room for.
 #[test]
 fn a_client_that_reads_late_gets_every_reply() {
-    each_io(|config| {
-        let server = TestServer::start(config);
-        server.connect().set("key", 10_000);
-        let mut client = server.connect();
-        let mut writer = client.reader.get_ref().try_clone().unwrap();
-        let count = 3000;
-        let sender = thread::spawn(move || {
-            for _ in 0..count / 100 {
-                writer.write_all("get key\r\n".repeat(100).as_bytes()).unwrap();
-                thread::sleep(Duration::from_millis(2));
-            }
-            writer.write_all(b"quit\r\n").unwrap();
-        });
-        thread::sleep(Duration::from_millis(300));
-        (0..count).for_each(|_| client.value(10_000));
-        assert!(client.rest().is_empty());
-        sender.join().unwrap();
+    let server = TestServer::start(one_worker());
+    server.connect().set("key", 10_000);
+    let mut client = server.connect();
+    let mut writer = client.reader.get_ref().try_clone().unwrap();
+    let count = 3000;
+    let sender = thread::spawn(move || {
+        for _ in 0..count / 100 {
+            writer.write_all("get key\r\n".repeat(100).as_bytes()).unwrap();
+            thread::sleep(Duration::from_millis(2));
+        }
+        writer.write_all(b"quit\r\n").unwrap();
     });
+    thread::sleep(Duration::from_millis(300));
+    (0..count).for_each(|_| client.value(10_000));
+    assert!(client.rest().is_empty());
+    sender.join().unwrap();
 }
 
 /// A transfer that waited for earlier replies to leave was given up by nobody.
 #[test]
 fn a_transfer_behind_replies_that_nobody_reads_is_given_up() {
-    each_io(|mut config| {
-        config.stall_timeout = Duration::from_secs(1);
-        let server = TestServer::start(config);
-        let mut other = server.connect();
-        other.set("small", 10_000);
-        other.set("large", HUGE_BYTES);
-        // Bursts of 320 KB, so that for one of the clients the last is the first that the kernel does not take.
-        let mut deaf: Vec<_> = (0..30).map(|_| server.connect()).collect();
-        for (bursts, client) in deaf.iter_mut().enumerate() {
-            client.send(&"get small\r\n".repeat(bursts * 32).into_bytes());
-            client.send(b"get large\r\n");
-        }
-        assert!(eventually(|| server.pinned() > 0));
-        assert!(eventually(|| server.pinned() == 0), "the item stays pinned");
-    });
+    let mut config = one_worker();
+    config.stall_timeout = Duration::from_secs(1);
+    let server = TestServer::start(config);
+    let mut other = server.connect();
+    other.set("small", 10_000);
+    other.set("large", HUGE_BYTES);
+    // Bursts of 320 KB, so that for one of the clients the last is the first that the kernel does not take.
+    let mut deaf: Vec<_> = (0..30).map(|_| server.connect()).collect();
+    for (bursts, client) in deaf.iter_mut().enumerate() {
+        client.send(&"get small\r\n".repeat(bursts * 32).into_bytes());
+        client.send(b"get large\r\n");
+    }
+    assert!(eventually(|| server.pinned() > 0));
+    assert!(eventually(|| server.pinned() == 0), "the item stays pinned");
 }
 
 /// A server of a small and a large worker that sleep whenever they can, and a client that keeps the large
@@ -236,84 +223,76 @@ fn a_connection_that_comes_home_to_a_busy_large_worker_goes_on() {
 /// A store whose bytes had arrived was done, but nobody sent the reply, because the server was to stop.
 #[test]
 fn a_stopping_server_answers_the_large_store_it_waited_for() {
-    each_io(|mut config| {
-        // Longer than any clock goes.
-        config.stop_timeout = Duration::MAX;
-        let server = TestServer::start(config);
-        let mut client = server.connect();
-        client.send(b"set large 0 0 1000000\r\n");
-        client.send(&vec![b'v'; 900_000]);
-        thread::sleep(Duration::from_millis(100));
-        server.server.stop().request();
-        thread::sleep(Duration::from_millis(300));
-        client.send(&vec![b'v'; 100_000]);
-        assert_eq!(client.say("\r\n"), "STORED\r\n");
-    });
+    let mut config = one_worker();
+    // Longer than any clock goes.
+    config.stop_timeout = Duration::MAX;
+    let server = TestServer::start(config);
+    let mut client = server.connect();
+    client.send(b"set large 0 0 1000000\r\n");
+    client.send(&vec![b'v'; 900_000]);
+    thread::sleep(Duration::from_millis(100));
+    server.server.stop().request();
+    thread::sleep(Duration::from_millis(300));
+    client.send(&vec![b'v'; 100_000]);
+    assert_eq!(client.say("\r\n"), "STORED\r\n");
 }
 
 /// The bytes of large values were counted by nobody.
 #[test]
 fn the_bytes_of_large_values_are_counted() {
-    each_io(|config| {
-        let server = TestServer::start(config);
-        let mut client = server.connect();
-        client.set("large", 1_000_000);
-        client.send(b"get large\r\n");
-        client.value(1_000_000);
-        let stats = client.stats("");
-        let count = |name: &str| stats[name].parse::<usize>().unwrap();
-        let request =
-            "set large 0 0 1000000\r\n".len() + 1_000_002 + "get large\r\n".len() + "stats \r\n".len();
-        assert_eq!(count("bytes_read"), request);
-        let reply = "STORED\r\n".len() + "VALUE large 0 1000000\r\n".len() + 1_000_002 + "END\r\n".len();
-        assert_eq!(count("bytes_written"), reply);
-    });
+    let server = TestServer::start(one_worker());
+    let mut client = server.connect();
+    client.set("large", 1_000_000);
+    client.send(b"get large\r\n");
+    client.value(1_000_000);
+    let stats = client.stats("");
+    let count = |name: &str| stats[name].parse::<usize>().unwrap();
+    let request = "set large 0 0 1000000\r\n".len() + 1_000_002 + "get large\r\n".len() + "stats \r\n".len();
+    assert_eq!(count("bytes_read"), request);
+    let reply = "STORED\r\n".len() + "VALUE large 0 1000000\r\n".len() + 1_000_002 + "END\r\n".len();
+    assert_eq!(count("bytes_written"), reply);
 }
 
 /// A value that is thrown away kept a worker for as long as its bytes came fast enough.
 #[test]
 fn a_value_that_is_thrown_away_is_received_in_bounded_visits() {
-    each_io(|config| {
-        let server = TestServer::start(config);
-        let bytes = 400 << 20;
-        let mut client = server.connect();
-        client.send(format!("set large 0 0 {bytes}\r\n").as_bytes());
-        let chunk = vec![b'v'; 4 << 20];
-        (0..bytes / chunk.len()).for_each(|_| client.send(&chunk));
-        assert!(client.say("\r\nmn\r\n").contains("too large"));
-        assert_eq!(client.line(), "MN\r\n");
-        let visits: usize = client.stats("minos")["worker:0:visits"].parse().unwrap();
-        assert!(visits >= bytes / (128 << 10), "{visits}");
-    });
+    let server = TestServer::start(one_worker());
+    let bytes = 400 << 20;
+    let mut client = server.connect();
+    client.send(format!("set large 0 0 {bytes}\r\n").as_bytes());
+    let chunk = vec![b'v'; 4 << 20];
+    (0..bytes / chunk.len()).for_each(|_| client.send(&chunk));
+    assert!(client.say("\r\nmn\r\n").contains("too large"));
+    assert_eq!(client.line(), "MN\r\n");
+    let visits: usize = client.stats("minos")["worker:0:visits"].parse().unwrap();
+    assert!(visits >= bytes / (128 << 10), "{visits}");
 }
 
 /// The loop ended at once when the server was to stop, and with it what was to be submitted.
 #[test]
 fn replies_leave_before_the_server_stops() {
-    each_io(|mut config| {
-        config.allow_shutdown = true;
-        let server = TestServer::start(config);
-        let mut client = server.connect();
-        client.send(b"mn\r\nget x\r\nshutdown graceful\r\n");
-        assert_eq!(client.rest(), b"MN\r\nEND\r\n");
-        server.server.join().unwrap();
-    });
+    let mut config = one_worker();
+    config.allow_shutdown = true;
+    let server = TestServer::start(config);
+    let mut client = server.connect();
+    client.send(b"mn\r\nget x\r\nshutdown graceful\r\n");
+    assert_eq!(client.rest(), b"MN\r\nEND\r\n");
+    server.server.join().unwrap();
 }
 
 /// The smallest buffer that could be asked for did not hold the longest value that is buffered.
 #[test]
 fn the_smallest_buffer_holds_the_longest_small_value() {
-    each_io(|mut config| {
-        config.buffer_bytes_max = 1;
-        let Err(InvalidOption::OutOfBounds { min, .. }) = config.check() else { panic!("no lower bound") };
-        config.buffer_bytes_max = min as usize;
-        let server = TestServer::start(config);
-        let mut client = server.connect();
-        client.send(b"set key 0 0 16384\r\n");
-        thread::sleep(Duration::from_millis(20));
-        client.send(&[b'v'; 16384]);
-        assert_eq!(client.say("\r\n"), "STORED\r\n");
-    });
+    let mut config = one_worker();
+    config.buffer_bytes_max = 1;
+    let Err(InvalidOption::OutOfBounds { min, .. }) = config.check() else { panic!("no lower bound") };
+    config.buffer_bytes_max = min as usize;
+    let server = TestServer::start(config);
+    let mut client = server.connect();
+    client.send(b"set key 0 0 16384\r\n");
+    thread::sleep(Duration::from_millis(20));
+    client.send(&[b'v'; 16384]);
+    assert_eq!(client.say("\r\n"), "STORED\r\n");
 }
 
 /// Random numbers that are the same each time (xorshift).
@@ -427,30 +406,27 @@ fn play(server: &TestServer, client: u64, seed: u64) {
 fn random_clients_get_exactly_their_replies() {
     let seeds: u64 = std::env::var("SEEDS").map_or(1, |text| text.parse().unwrap());
     for seed in 1..=seeds {
-        for io in [IoMode::Epoll, IoMode::Uring] {
-            for workers in [1, 2, 4] {
-                for steal in [true, false] {
-                    let mut config = ServerConfig::new(workers);
-                    config.io = io;
-                    config.steal = steal;
-                    config.poll = if seed % 2 == 0 { PollMode::Adaptive } else { PollMode::Sleep };
-                    config.epoch = Duration::from_millis(2);
-                    config.ring_capacity = 2;
-                    let server = TestServer::start(config);
-                    eprintln!("seed {seed}, {io}, {workers} workers, steal {steal}");
-                    // It keeps a large worker from stealing.
-                    let mut deaf = server.connect();
-                    deaf.set("huge", HUGE_BYTES);
-                    deaf.send(b"get huge\r\n");
-                    thread::scope(|scope| {
-                        for client in 0..8 {
-                            let server = &server;
-                            scope.spawn(move || play(server, client, seed));
-                        }
-                    });
-                    drop(deaf);
-                    assert!(eventually(|| server.pinned() == 0));
-                }
+        for workers in [1, 2, 4] {
+            for steal in [true, false] {
+                let mut config = ServerConfig::new(workers);
+                config.steal = steal;
+                config.poll = if seed % 2 == 0 { PollMode::Adaptive } else { PollMode::Sleep };
+                config.epoch = Duration::from_millis(2);
+                config.ring_capacity = 2;
+                let server = TestServer::start(config);
+                eprintln!("seed {seed}, {workers} workers, steal {steal}");
+                // It keeps a large worker from stealing.
+                let mut deaf = server.connect();
+                deaf.set("huge", HUGE_BYTES);
+                deaf.send(b"get huge\r\n");
+                thread::scope(|scope| {
+                    for client in 0..8 {
+                        let server = &server;
+                        scope.spawn(move || play(server, client, seed));
+                    }
+                });
+                drop(deaf);
+                assert!(eventually(|| server.pinned() == 0));
             }
         }
     }

@@ -13,7 +13,7 @@ use minos_command::StatsGroup;
 use minos_engine::StoreMode;
 use minos_node::{
     ServerConfig, SwitchError,
-    config::{Dispatch, DispatchChoice, InvalidOption, IoMode},
+    config::{Dispatch, DispatchChoice, InvalidOption},
 };
 use minos_sched::Threshold;
 
@@ -211,13 +211,6 @@ fn disciplines_that_cannot_run_are_refused() {
         lone.switch(choice(Dispatch::Reserved)),
         Err(SwitchError::Option(InvalidOption::Control(_)))
     ));
-
-    let mut config = ServerConfig::new(2);
-    config.io = IoMode::Uring;
-    let uring = TestServer::with_memory::<StoreMode>(64 << 20, config);
-    let refused = uring.server.operator().switch(choice(Dispatch::Stealing));
-    assert_eq!(refused, Err(SwitchError::Option(InvalidOption::NeedsEpoll(Dispatch::Stealing))));
-    assert_eq!(uring.server.operator().switch(choice(Dispatch::KeyHash)), Ok(()));
 }
 
 /// Whoever finds a large request, helpers included, it is served in slices.

@@ -7,7 +7,7 @@ use std::{net::SocketAddr, sync::Arc, thread, time::Duration};
 use minos_engine::{CacheMode, Engine, Mode, StoreConfig, StoreMode};
 use minos_node::{
     Server, ServerConfig,
-    config::{IoMode, NativeConfig, PollMode},
+    config::{NativeConfig, PollMode},
 };
 use minos_proto::native::{Detail, Flags, Grant, Kind, OpFlags, Opcode, Operation, SealKeys, Secret, Status};
 use minos_sched::Threshold;
@@ -43,18 +43,18 @@ fn native() -> NativeConfig {
 /// Servers with few and many workers, with ports in a row and with a single one, whose workers poll as they may.
 fn each_server(mut test: impl FnMut(&str, &NativeServer)) {
     let kinds = [
-        (1, false, PollMode::Adaptive, IoMode::Epoll),
-        (1, true, PollMode::Sleep, IoMode::Uring),
-        (3, false, PollMode::Sleep, IoMode::Epoll),
-        (3, true, PollMode::Adaptive, IoMode::Uring),
+        (1, false, PollMode::Adaptive),
+        (1, true, PollMode::Sleep),
+        (3, false, PollMode::Sleep),
+        (3, true, PollMode::Adaptive),
     ];
-    for (workers, single_port, poll, io) in kinds {
+    for (workers, single_port, poll) in kinds {
         let mut config = ServerConfig::new(workers);
-        (config.poll, config.io) = (poll, io);
+        config.poll = poll;
         // Plans change all the time, and so do the roles of the workers.
         config.epoch = Duration::from_millis(2);
         let native = NativeConfig { single_port, ..native() };
-        let name = format!("{workers} workers, single port: {single_port}, {poll}, {io}");
+        let name = format!("{workers} workers, single port: {single_port}, {poll}");
         test(&format!("cache, {name}"), &NativeServer::start::<CacheMode>(config.clone(), native.clone()));
         test(&format!("store, {name}"), &NativeServer::start::<StoreMode>(config, native));
     }

@@ -12,37 +12,24 @@ use common::{Client, TestServer};
 use minos_engine::{CacheMode, Engine, Mode, StoreMode};
 use minos_node::{
     ServerConfig,
-    config::{Dispatch, IoMode, LargeOrder},
+    config::{Dispatch, LargeOrder},
 };
-
-/// Whether there is such a server: those that hand connections from worker to worker want epoll, and some of them
-/// more than one worker.
-fn runs(dispatch: Dispatch, io: IoMode, workers: usize) -> bool {
-    match dispatch {
-        Dispatch::HandOff | Dispatch::Reserved => io == IoMode::Epoll && workers > 1,
-        Dispatch::Stealing => io == IoMode::Epoll,
-        _ => true,
-    }
-}
 
 /// Every combination under test, each a running server.
 fn each_server(mut test: impl FnMut(&str, &TestServer)) {
     for &dispatch in Dispatch::ALL {
-        for io in [IoMode::Epoll, IoMode::Uring] {
-            for workers in [1, 3] {
-                if !runs(dispatch, io, workers) {
-                    continue;
-                }
-                let mut config = ServerConfig::new(workers);
-                config.dispatch = dispatch;
-                config.io = io;
-                config.value_bytes_max = 32 << 20;
-                // Plans change all the time, and so do the roles of the workers.
-                config.epoch = Duration::from_millis(2);
-                let name = format!("{dispatch}, {io}, {workers} workers");
-                test(&format!("cache, {name}"), &TestServer::in_mode::<CacheMode>(config.clone()));
-                test(&format!("store, {name}"), &TestServer::in_mode::<StoreMode>(config));
+        for workers in [1, 3] {
+            if workers == 1 && matches!(dispatch, Dispatch::HandOff | Dispatch::Reserved) {
+                continue;
             }
+            let mut config = ServerConfig::new(workers);
+            config.dispatch = dispatch;
+            config.value_bytes_max = 32 << 20;
+            // Plans change all the time, and so do the roles of the workers.
+            config.epoch = Duration::from_millis(2);
+            let name = format!("{dispatch}, {workers} workers");
+            test(&format!("cache, {name}"), &TestServer::in_mode::<CacheMode>(config.clone()));
+            test(&format!("store, {name}"), &TestServer::in_mode::<StoreMode>(config));
         }
     }
 }

@@ -86,7 +86,6 @@ fn announce(server: &Server, options: &ServeOptions, admin: Option<&str>) -> std
     tracing::info!(
         workers = options.workers(),
         dispatch = %options.dispatch,
-        io = server.io(),
         poll = %options.poll,
         "serving"
     );

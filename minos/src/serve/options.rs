@@ -18,7 +18,7 @@ use minos_engine::{Backing, CHAIN_BUCKETS_MAX, Eviction, StoreConfig};
 use minos_net::Address;
 use minos_node::{
     ServerConfig,
-    config::{Dispatch, IoMode, LargeOrder, PollMode},
+    config::{Dispatch, LargeOrder, PollMode},
 };
 use minos_sched::{Cost, Threshold};
 
@@ -86,9 +86,9 @@ pub(crate) struct ServeOptions {
     /// What a worker does that has nothing to do
     #[arg(long, default_value = "adaptive", value_parser = names::<PollMode>(PollMode::NAMES), help_heading = "Workers")]
     pub(crate) poll: PollMode,
-    /// How sockets are polled
-    #[arg(long, default_value = "auto", value_parser = names::<IoMode>(IoMode::NAMES), help_heading = "Workers")]
-    pub(crate) io: IoMode,
+    /// How sockets are polled; auto is epoll
+    #[arg(long, value_enum, default_value_t = Io::Auto, help_heading = "Workers")]
+    pub(crate) io: Io,
 
     /// Who executes a request
     #[arg(long, default_value = "size-aware", value_parser = names::<Dispatch>(Dispatch::NAMES), help_heading = "Policy")]
@@ -184,6 +184,16 @@ pub(crate) enum Switch {
     Off,
 }
 
+/// How sockets are polled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Io {
+    Auto,
+    Epoll,
+    /// It is gone, which is said.
+    #[value(hide = true)]
+    Uring,
+}
+
 /// What happens when the memory is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum EngineKind {
@@ -277,6 +287,11 @@ impl ServeOptions {
         let missing = [
             (self.resp.is_some(), "--resp: the Redis protocol is not served yet"),
             (
+                self.io == Io::Uring,
+                "--io uring: removed for TCP in 0.1.0 (November 2026), because it saved less than 15 % of the \
+                 server's processor time (docs/performance.md). Use --io epoll",
+            ),
+            (
                 self.access == AccessMode::Erew
                     && (self.native.native.is_none() || !self.memcached.is_empty()),
                 "--access erew: requests over TCP reach any worker, and each partition would be one worker's \
@@ -311,7 +326,6 @@ impl ServeOptions {
         config.ring_capacity = self.ring_size;
         config.poll = self.poll;
         config.spin_max = self.spin_max;
-        config.io = self.io;
         config.pin = self.pin == Switch::On;
         config.connections_max = self.max_connections;
         config.idle_timeout = (!self.idle_timeout.is_zero()).then_some(self.idle_timeout);

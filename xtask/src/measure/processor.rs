@@ -13,12 +13,6 @@ const PIPELINES: [&str; 3] = ["1", "16", "64"];
 pub(super) fn measure(bench: &Bench) -> anyhow::Result<Report> {
     let contestants = [
         contestants::minos("Minos", &bench.program, "0", &["--workers", "1", "--poll", "sleep"])?,
-        contestants::minos(
-            "Minos, io_uring",
-            &bench.program,
-            "0",
-            &["--workers", "1", "--poll", "sleep", "--io", "uring"],
-        )?,
         contestants::memcached("0", 1)?,
         contestants::redis("0")?,
     ];

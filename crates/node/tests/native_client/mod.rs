@@ -246,16 +246,10 @@ impl RawClient {
     /// The next datagram of the server.
     pub(crate) fn receive(&mut self) -> Option<Datagram> {
         let mut bytes = vec![0; 65536];
-        let (length, from) = loop {
-            match self.socket.recv_from(&mut bytes) {
-                Ok(received) => break received,
-                // Rings of io_uring in this process interrupt its threads.
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                    return None;
-                }
-                Err(error) => panic!("{error}"),
-            }
+        let (length, from) = match self.socket.recv_from(&mut bytes) {
+            Ok(received) => received,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => return None,
+            Err(error) => panic!("{error}"),
         };
         assert_eq!(from.ip(), self.server.ip());
         bytes.truncate(length);

@@ -8,11 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use minos_net::{Epoll, Poller};
-use minos_node::{
-    SwitchError,
-    config::{Dispatch, DispatchChoice, InvalidOption},
-};
+use minos_node::config::{Dispatch, DispatchChoice};
 use minos_sched::HANDOFF_WORKERS_MAX;
 use rand::{RngExt, rngs::StdRng};
 
@@ -68,8 +64,6 @@ fn switch_over(server: &TestServer, mut random: StdRng, is_over: &AtomicBool) ->
                 assert_eq!(operator.dispatch(), choice);
                 switches += 1;
             }
-            // Connections cannot go from worker to worker.
-            Err(SwitchError::Option(InvalidOption::NeedsEpoll(_))) if server.server.io() != Epoll::NAME => {}
             Err(error) => panic!("{choice:?}: {error}"),
         }
         thread::sleep(Duration::from_micros(random.random_range(PERIOD_US)));

@@ -37,7 +37,7 @@ use minos_engine::StoreMode;
 use minos_net::Address;
 use minos_node::{
     ServerConfig,
-    config::{IoMode, LargeOrder, NativeConfig, PollMode},
+    config::{LargeOrder, NativeConfig, PollMode},
 };
 use minos_testkit::history::{Event, Ticks, Verdict, check};
 use progress::Progress;
@@ -69,7 +69,6 @@ const MEMORY_BYTES: u64 = 512 << 20;
 /// A server that makes a plan every few milliseconds, and of which the rest is drawn.
 fn start(random: &mut StdRng) -> TestServer {
     let mut config = ServerConfig::new(WORKERS);
-    config.io = [IoMode::Epoll, IoMode::Epoll, IoMode::Uring][random.random_range(0..3)];
     config.value_bytes_max = items::VALUE_BYTES_MAX as u64;
     config.epoch = Duration::from_millis(random.random_range(1..=3));
     config.control.alpha = 1.0;
@@ -83,8 +82,7 @@ fn start(random: &mut StdRng) -> TestServer {
     // A failure is to be told at once.
     config.stop_timeout = Duration::from_secs(1);
     eprintln!(
-        "{}, epochs of {:?}, percentile {}, {}, {:?}, steal {}, ring {}, slices of {}",
-        config.io,
+        "epochs of {:?}, percentile {}, {}, {:?}, steal {}, ring {}, slices of {}",
         config.epoch,
         config.control.percentile,
         config.poll,
