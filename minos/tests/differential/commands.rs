@@ -336,7 +336,9 @@ fn meta_get(random: &mut StdRng) -> Command {
     let (line, base64) = meta_key(command("mg "), random);
     // memcached forgets the spelling of a key in base64 when it makes the item itself.
     if base64.is_empty() && random.random_ratio(1, 4) {
-        choices.extend([format!("N{}", ttl(random)), format!("R{}", ttl(random))]);
+        // No time that items are given: which of the two comes first would be the second hand's to say.
+        let recache = one_of(random, &["0", "50", "500", "-1", "2000000000"]);
+        choices.extend([format!("N{}", ttl(random)), format!("R{recache}")]);
     }
     if random.random_ratio(1, 30) {
         choices.extend(texts(&["b", "z", "Tx", "N", "vv", "O123456789012345678901234567890123"]));
