@@ -13,8 +13,8 @@ use minos_sched::{Dispatch, Role, WorkerId};
 
 use crate::{
     native::{Job, NativeWorker, Turn},
-    outbound::Outbound,
-    placement::Sizing,
+    outbound::{Outbound, PortEgress},
+    placement::{Sizing, WorkerPlacement},
     shared::{Message, RingItem, Shared, Waiting},
     waiting::UNKNOWN,
     worker::Worker,
@@ -25,6 +25,9 @@ use crate::{
 const ACTIVE_FOR: Duration = Duration::from_millis(10);
 /// For how long a stopping server waits for it.
 const LINGER: Duration = Duration::from_millis(250);
+
+/// Hands a job to another worker, or gives it back if the ring of that one is full.
+type HandOff<'a> = &'a mut dyn FnMut(WorkerId, Job) -> Result<(), Job>;
 
 /// What a worker needs to serve datagrams.
 pub(crate) struct Datagrams<'s, M: Mode> {
@@ -134,18 +137,9 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
 
     /// Serves a message that waited in a ring.
     pub(crate) fn serve_message(&mut self, message: &Message) {
-        let (shared, id) = (self.shared, self.id);
-        let (Some(side), Some(datagrams)) = (&shared.native, &mut self.datagrams) else { return };
-        let mut egress = datagrams.outbound.through(side.ports.port(message.queue), shared.worker(id));
-        let mut hand_off = |worker, job| hand_off(shared, id, worker, job);
-        let (now, placement) = (self.now, &mut self.placement);
-        datagrams.native.on_messages(
-            message.queue,
-            [(message.peer, &*message.bytes, message.segment_bytes)],
-            Turn { now, placement, egress: &mut egress, hand_off: &mut hand_off },
-        );
-        egress.flush();
-        datagrams.note_activity(now);
+        let messages = [(message.peer, &*message.bytes, message.segment_bytes)];
+        self.with_native(message.queue, |native, turn| native.on_messages(message.queue, messages, turn));
+        self.send_answers(message.queue);
     }
 
     /// Looks for fragments, and for clients that ask for more of a large value. Nobody else polls this port, because
@@ -159,49 +153,58 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
         // A burst of fragments takes as long as many small requests.
         let is_free = self.role() == Role::Large && self.large.len() == 0;
         let messages_max = if is_free { BURST_MAX } else { 1 };
-        self.poll_port(self.shared.queues.len() + self.id.index(), messages_max)
+        self.poll_port(self.transfer_queue(), messages_max)
     }
 
     /// Does what another worker has handed over; the answers wait for [`Worker::answer_jobs`].
     pub(crate) fn do_job(&mut self, job: Job) {
-        let (shared, id) = (self.shared, self.id);
-        let (Some(side), Some(datagrams)) = (&shared.native, &mut self.datagrams) else { return };
-        let port = side.ports.port(shared.queues.len() + id.index());
-        let mut egress = datagrams.outbound.through(port, shared.worker(id));
-        let mut hand_off = |worker, job| hand_off(shared, id, worker, job);
-        let (now, placement) = (self.now, &mut self.placement);
-        datagrams.native.on_job(job, Turn { now, placement, egress: &mut egress, hand_off: &mut hand_off });
+        self.with_native(self.transfer_queue(), |native, turn| native.on_job(job, turn));
     }
 
     /// Sends the answers to a burst of jobs.
     pub(crate) fn answer_jobs(&mut self) {
-        let (shared, id) = (self.shared, self.id);
-        let (Some(side), Some(datagrams)) = (&shared.native, &mut self.datagrams) else { return };
-        let port = side.ports.port(shared.queues.len() + id.index());
-        datagrams.outbound.through(port, shared.worker(id)).flush();
-        datagrams.note_activity(self.now);
+        self.send_answers(self.transfer_queue());
     }
 
     /// Copies a slice of a large value that has arrived; says whether there was one.
     pub(crate) fn copy_slice(&mut self) -> bool {
-        let (shared, id, slice_bytes) = (self.shared, self.id, self.slice_bytes());
-        let (Some(side), Some(datagrams)) = (&shared.native, &mut self.datagrams) else { return false };
-        if !datagrams.is_copying() {
+        if !self.datagrams.as_ref().is_some_and(Datagrams::is_copying) {
             return false;
         }
-        shared.worker(id).metrics.slices.add(1);
-        let begun = Instant::now();
-        let port = side.ports.port(shared.queues.len() + id.index());
-        let mut egress = datagrams.outbound.through(port, shared.worker(id));
-        let mut hand_off = |worker, job| hand_off(shared, id, worker, job);
-        let (now, placement) = (self.now, &mut self.placement);
-        datagrams
-            .native
-            .advance(slice_bytes, Turn { now, placement, egress: &mut egress, hand_off: &mut hand_off });
-        egress.flush();
-        datagrams.note_activity(now);
+        self.mine().metrics.slices.add(1);
+        let (begun, slice_bytes) = (Instant::now(), self.slice_bytes());
+        self.with_native(self.transfer_queue(), |native, turn| native.advance(slice_bytes, turn));
+        self.answer_jobs();
         self.count_large(begun);
         true
+    }
+
+    /// The queue whose port takes this worker's fragments, and sends its answers to what it was handed.
+    pub(crate) fn transfer_queue(&self) -> usize {
+        self.shared.queues.len() + self.id.index()
+    }
+
+    /// Lends the native part what it needs to answer through the port of `queue`; [`Worker::send_answers`] is to
+    /// follow.
+    fn with_native(
+        &mut self,
+        queue: usize,
+        act: impl FnOnce(&mut NativeWorker<'s, M>, Turn<'_, WorkerPlacement<S>, PortEgress<'_>, HandOff<'_>>),
+    ) {
+        let (shared, id) = (self.shared, self.id);
+        let (Some(side), Some(datagrams)) = (&shared.native, &mut self.datagrams) else { return };
+        let mut egress = datagrams.outbound.through(side.ports.port(queue), shared.worker(id));
+        let mut hand_off: HandOff<'_> = &mut |worker, job| hand_off(shared, id, worker, job);
+        let (now, placement) = (self.now, &mut self.placement);
+        act(&mut datagrams.native, Turn { now, placement, egress: &mut egress, hand_off: &mut hand_off });
+    }
+
+    /// Sends what was answered through the port of `queue`.
+    fn send_answers(&mut self, queue: usize) {
+        let (shared, now) = (self.shared, self.now);
+        let (Some(side), Some(datagrams)) = (&shared.native, &mut self.datagrams) else { return };
+        datagrams.outbound.through(side.ports.port(queue), shared.worker(self.id)).flush();
+        datagrams.note_activity(now);
     }
 
     /// Gives up transfers of which nothing was heard for too long.

@@ -88,7 +88,7 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
         let mut descriptors = ArrayVec::new();
         descriptors.push(self.mine().waker.as_fd());
         // At their positions, if they are there.
-        descriptors.extend(self.port_descriptor(shared.queues.len() + self.id.index()));
+        descriptors.extend(self.port_descriptor(self.transfer_queue()));
         descriptors.push(self.large.descriptor());
         descriptors.extend(watched.iter().map(|queue| shared.queues[queue.index()].descriptor.as_fd()));
         descriptors.extend(watched.iter().filter_map(|queue| self.port_descriptor(queue.index())));

@@ -430,7 +430,7 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
                 return;
             }
             if !self.serve_large() {
-                let transfers = self.port_descriptor(self.shared.queues.len() + self.id.index());
+                let transfers = self.port_descriptor(self.transfer_queue());
                 let descriptors: ArrayVec<_, 2> =
                     [Some(self.large.descriptor()), transfers].into_iter().flatten().collect();
                 let _ = wait_readable(&descriptors, Wait::For(Duration::from_millis(10)));
