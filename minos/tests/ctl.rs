@@ -13,7 +13,7 @@ use std::{
 };
 
 use common::{Wanted, connect, start};
-use minos_node::config::Dispatch;
+use minos_node::config::Design;
 use minos_testkit::Server;
 use serde_json::Value;
 
@@ -108,7 +108,7 @@ fn disciplines_change_under_a_client() {
     let large = vec![b'l'; 500_000];
     assert_eq!(client.set("small", b"s").unwrap(), "STORED");
     assert_eq!(client.set("large", &large).unwrap(), "STORED");
-    for name in Dispatch::NAMES.iter().chain(&["size-aware"]) {
+    for name in Design::SERVED.map(Design::name).iter().chain(&["size-aware"]) {
         let text = shown(&ctl(admin, &["dispatch", name, "--handoff-workers=1"]));
         assert_eq!(text.lines().next().unwrap().split_whitespace().collect::<Vec<_>>(), ["dispatch", name]);
         let in_force: Value = serde_json::from_str(&shown(&ctl(admin, &["dispatch", "--json"]))).unwrap();
@@ -121,7 +121,7 @@ fn disciplines_change_under_a_client() {
         assert_eq!(client.set("large", &large).unwrap(), "STORED", "{name}");
     }
     let switches = get(admin, "/stats/admin")["admin_switches"].as_u64().unwrap();
-    assert_eq!(switches, Dispatch::NAMES.len() as u64 + 1);
+    assert_eq!(switches, Design::SERVED.len() as u64 + 1);
     assert_eq!(get(admin, "/stats")["rejected_connections"], 0);
 }
 
@@ -135,6 +135,7 @@ fn what_cannot_be_switched_to_is_said() {
     let before = get(admin, "/dispatch");
     for (body, part) in [
         (r#"{"dispatch": "handoff", "handoff_workers": 1}"#, "worker"),
+        (r#"{"dispatch": "helping"}"#, "minos sim dispatch"),
         (r#"{"dispatch": "keyhash", "speed": 1}"#, "speed"),
         (r#"{"dispatch": 7}"#, "dispatch"),
         ("keyhash", "handoff_workers"),

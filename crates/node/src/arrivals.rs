@@ -4,10 +4,9 @@ use arrayvec::ArrayVec;
 use minos_base::limits::BURST_MAX;
 use minos_engine::Mode;
 use minos_net::Poller;
-use minos_sched::{Dispatch, Help, Intake, Role, WorkerId, WorkerSet};
+use minos_sched::{Portion, WorkerId};
 
 use crate::{
-    placement::Sizing,
     queue::{Arrival, HeldBack, QueueState},
     shared::Lent,
     visit::VISIT_REQUESTS_MAX,
@@ -20,7 +19,7 @@ const VISITS_MIN: usize = 2;
 
 /// How much of a queue is served in one look at it.
 #[derive(Clone, Copy)]
-struct Portion {
+struct Quota {
     connections: usize,
     /// Of each connection.
     requests: usize,
@@ -28,11 +27,17 @@ struct Portion {
     messages: usize,
 }
 
-impl Portion {
-    /// For a worker that should be doing something else.
-    const STOLEN: Self = Self { connections: VISITS_MIN, requests: 1, messages: 1 };
-    /// For a worker of the same kind that has nothing to do.
-    const SHARED: Self = Self { connections: VISITS_MIN, requests: VISIT_REQUESTS_MAX, messages: 1 };
+impl Quota {
+    /// For a worker that helps.
+    const fn of_helper(portion: Portion) -> Self {
+        match portion {
+            Portion::Request => Self { connections: VISITS_MIN, requests: 1, messages: 1 },
+            Portion::Connection => {
+                Self { connections: VISITS_MIN, requests: VISIT_REQUESTS_MAX, messages: 1 }
+            }
+            Portion::Burst => Self::of(BURST_MAX),
+        }
+    }
 
     /// So many connections, and as many messages.
     const fn of(connections: usize) -> Self {
@@ -40,103 +45,68 @@ impl Portion {
     }
 }
 
-impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
-    /// Takes from the RX queues that are this worker's to poll: under Minos its own and, B/n_s at a time, those
-    /// of the large workers (Minos §3.1).
-    pub(crate) fn take_arrivals<D: Dispatch>(&mut self) -> bool {
-        if D::INTAKE == Intake::WhenEmpty && !self.mine().waiting.is_empty() {
-            return false;
-        }
-        if self.placement.shares().is_empty() {
+impl<M: Mode, P: Poller> Worker<'_, M, P> {
+    /// Takes from the RX queues that this worker polls: under Minos its own and, B/n_s at a time, those of the large
+    /// workers (Minos §3.1).
+    pub(crate) fn take_arrivals(&mut self) -> bool {
+        if self.placement.duty().polls.is_empty() {
             self.pass_on(self.id.index());
             return false;
         }
         let mut found = false;
-        for index in 0..self.placement.shares().len() {
-            let (queue, most) = self.placement.shares()[index];
-            found |= self.take_from::<D>(queue.index(), Portion::of(most.max(VISITS_MIN)));
+        for index in 0..self.placement.duty().polls.len() {
+            let share = self.placement.duty().polls[index];
+            found |= self.take_from(share.queue.index(), Quota::of(share.most.max(VISITS_MIN)));
         }
         found
     }
 
-    /// Takes from RX queues of others, as far as the discipline has it.
-    pub(crate) fn help<D: Dispatch>(&mut self) -> bool {
-        let workers = self.shared.workers.len();
-        let (queues, portion) = match self.placement.help() {
-            Help::No => return false,
-            Help::Own => (WorkerSet::one(self.id), Portion::STOLEN),
-            Help::Any | Help::Share { .. } => (self.queues_of_others(), self.helping_portion()),
-            Help::Burst => (self.queues_of_others(), Portion::of(BURST_MAX)),
-        };
-        for queue in queues.iter_from(self.round) {
-            let begun = self.is_shared_out().then(std::time::Instant::now);
-            if self.take_lent(queue) || self.take_from::<D>(queue.index(), portion) {
-                self.round = (queue.index() + 1) % workers;
+    /// Takes from RX queues of others, as far as the design has it.
+    pub(crate) fn help(&mut self) -> bool {
+        let Some(help) = self.placement.duty().help else { return false };
+        let quota = Quota::of_helper(help.portion);
+        for queue in help.queues.iter_from(self.round) {
+            if self.take_lent(queue, quota) || self.take_from(queue.index(), quota) {
+                self.round = (queue.index() + 1) % self.shared.workers.len();
                 self.mine().metrics.helped.add(1);
-                if let Some(begun) = begun {
-                    self.spent.small += begun.elapsed();
-                }
                 return true;
             }
         }
         false
     }
 
-    /// What this worker takes at a time from others.
-    fn helping_portion(&self) -> Portion {
-        if self.role() == Role::Large { Portion::STOLEN } else { Portion::SHARED }
-    }
-
-    /// The RX queues that are not this worker's to poll anyway.
-    pub(crate) fn queues_of_others(&self) -> WorkerSet {
-        let all = WorkerSet::first(self.shared.workers.len());
-        self.placement.shares().iter().fold(all, |others, &(queue, _)| others.without(queue))
-    }
-
-    /// Whether the plan shares this worker's time out between small and large requests.
-    pub(crate) fn is_shared_out(&self) -> bool {
-        matches!(self.placement.help(), Help::Share { .. })
-    }
-
-    /// Whether small requests have had less of this worker's time than the plan gives them.
-    pub(crate) fn owes_small_requests(&self) -> bool {
-        match self.placement.help() {
-            Help::Share { small_permille } => self.spent.owes_small(small_permille),
-            _ => false,
-        }
-    }
-
-    /// Takes a portion of what has arrived at a queue, unless another worker does so at the moment.
-    fn take_from<D: Dispatch>(&mut self, queue: usize, portion: Portion) -> bool {
-        let answers = &self.placement.in_force.answers;
-        let comers = answers.takers[queue].or(answers.helpers[queue]);
-        if !D::SHARES_RINGS && !comers.without(self.id).is_empty() {
-            self.serve_outside(queue, portion)
+    /// Takes from an RX queue, unless another worker does so at the moment.
+    fn take_from(&mut self, queue: usize, quota: Quota) -> bool {
+        let assignment = self.placement.assignment();
+        let comers = assignment.polled_by[queue].or(assignment.helped_by[queue]);
+        let is_shared = !comers.without(self.id).is_empty();
+        if is_shared && !self.placement.enqueues() {
+            self.serve_outside(queue, quota)
         } else {
-            self.poll_queue::<D>(queue, portion)
+            self.poll_queue(queue, quota)
         }
     }
 
-    /// Takes a portion of what has arrived at a queue and serves or enqueues it under the queue's lock.
-    fn poll_queue<D: Dispatch>(&mut self, queue: usize, portion: Portion) -> bool {
-        let shared = self.shared;
+    /// Takes a part of what has arrived at a queue and serves or enqueues it under the queue's lock.
+    fn poll_queue(&mut self, queue: usize, quota: Quota) -> bool {
+        let (shared, enqueues) = (self.shared, self.placement.enqueues());
         let Some(mut state) = shared.queues[queue].state.try_lock() else { return false };
-        let admitted = self.gather(&mut state, queue, portion.connections);
+        let admitted = self.gather(&mut state, queue, quota.connections);
         let ready = std::mem::take(&mut state.ready);
         for &event in &ready {
-            if D::SHARES_RINGS {
-                self.enqueue::<D>(&mut state, event);
+            if enqueues {
+                self.enqueue(&mut state, event);
             } else {
-                self.visit(&mut state, event, portion.requests);
+                self.visit(&mut state, event, quota.requests);
             }
         }
         let found = !ready.is_empty();
         state.ready = ready;
         // The lock of the queue is that of its port too.
-        let arrived = if D::SHARES_RINGS {
-            self.enqueue_messages::<D>(queue, portion.messages)
+        let arrived = if enqueues {
+            self.enqueue_messages(queue, quota.messages)
         } else {
-            self.poll_port(queue, portion.messages)
+            self.poll_port(queue, quota.messages)
         };
         shared.queues[queue].note_left_over(&mut state);
         drop(state);
@@ -147,13 +117,13 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
         found | admitted | arrived
     }
 
-    /// Takes a portion of what has arrived at a queue out of it and serves it without the queue's lock, so that helper and
+    /// Takes a part of what has arrived at a queue out of it and serves it without the queue's lock, so that helper and
     /// owner do not wait for each other: either may lose its processor any time. Who helps takes of it what this worker has
     /// not come to.
-    fn serve_outside(&mut self, queue: usize, portion: Portion) -> bool {
+    fn serve_outside(&mut self, queue: usize, quota: Quota) -> bool {
         let (shared, lent) = (self.shared, &self.mine().lent);
         let Some(mut state) = shared.queues[queue].state.try_lock() else { return false };
-        let admitted = self.gather(&mut state, queue, portion.connections);
+        let admitted = self.gather(&mut state, queue, quota.connections);
         let ready = std::mem::take(&mut state.ready);
         for &event in &ready {
             let Some(connection) = state.connections.lend(event.token) else {
@@ -168,16 +138,16 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
         }
         let found = !ready.is_empty();
         state.ready = ready;
-        let arrived = self.poll_port(queue, portion.messages);
+        let arrived = self.poll_port(queue, quota.messages);
         shared.queues[queue].note_left_over(&mut state);
         drop(state);
         if lent.len() > 1 {
-            let borrowers = self.placement.in_force.answers.borrowers[self.id.index()];
+            let borrowers = self.placement.assignment().borrowed_by[self.id.index()];
             shared.wake_sleepers(borrowers, self.id.index() + 1, 1);
         }
         let mut visited = ArrayVec::new();
         while let Some(lent) = lent.pop() {
-            visited.extend(self.visit_lent(lent, portion.requests));
+            visited.extend(self.visit_lent(lent, quota.requests));
         }
         self.bring_back(queue, visited);
         if found {
@@ -187,14 +157,14 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
     }
 
     /// Serves a connection that `lender` has taken from an RX queue and not come to, if this worker may.
-    fn take_lent(&mut self, lender: WorkerId) -> bool {
-        if !self.placement.lenders().contains(lender) {
+    fn take_lent(&mut self, lender: WorkerId, quota: Quota) -> bool {
+        if !self.placement.duty().borrows_from.contains(lender) {
             return false;
         }
         let Some(lent) = self.shared.worker(lender).lent.pop() else { return false };
         self.mine().metrics.lent_taken.add(1);
         let home = lent.connection.home;
-        let visited = self.visit_lent(lent, self.helping_portion().requests).into_iter().collect();
+        let visited = self.visit_lent(lent, quota.requests).into_iter().collect();
         self.bring_back(home, visited);
         self.call_for_left_over(home);
         true
@@ -239,7 +209,7 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
 
     /// Wakes somebody who helps with a queue, if one sleeps.
     pub(crate) fn call_helper(&self, queue: usize) {
-        let helpers = self.placement.in_force.answers.helpers[queue].without(self.id);
+        let helpers = self.placement.assignment().helped_by[queue].without(self.id);
         self.shared.wake_sleepers(helpers, queue, 1);
     }
 
@@ -255,7 +225,7 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
     /// Wakes those whose `queue` is to poll, if there is work in it that no descriptor tells of.
     pub(crate) fn pass_on(&self, queue: usize) {
         if self.shared.queues[queue].has_silent_work() {
-            self.shared.wake_comers(&self.placement.in_force.answers, queue);
+            self.shared.wake_comers(self.placement.assignment(), queue);
         }
     }
 

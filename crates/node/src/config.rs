@@ -4,10 +4,10 @@ use std::{fmt, str::FromStr, sync::Arc, time::Duration};
 
 use minos_base::{Clock, VALUE_BYTES_MAX, limits};
 use minos_net::Address;
-use minos_sched::{ConfigError, ControlConfig};
+use minos_sched::{ConfigError, ControlConfig, Options, Standby};
 
 use crate::admin::Verbosity;
-pub use minos_sched::LargeOrder;
+pub use minos_sched::{Design, LargeOrder};
 
 /// Room for the longest reply that is composed at once: a value that is copied, and the line before it.
 const REPLY_BYTES_MAX: usize = 20 << 10;
@@ -19,9 +19,9 @@ pub struct ServerConfig {
     pub memcached: Vec<Address>,
     /// Workers, and how requests are shared among them.
     pub control: ControlConfig,
-    /// Which discipline shares them, at the start.
-    pub dispatch: Dispatch,
-    /// Workers that do nothing but hand requests on, with [`Dispatch::HandOff`].
+    /// The design that shares them, at the start.
+    pub dispatch: Design,
+    /// Workers that do nothing but hand requests on, with [`Design::HandOff`].
     pub handoff_workers: usize,
     /// Length of a control epoch (Minos §5.2: one second).
     pub epoch: Duration,
@@ -79,7 +79,7 @@ impl ServerConfig {
         Self {
             memcached: Vec::new(),
             control: ControlConfig::new(workers),
-            dispatch: Dispatch::SizeAware,
+            dispatch: Design::SizeAware,
             handoff_workers: 1,
             epoch: Duration::from_secs(1),
             steal: true,
@@ -110,6 +110,12 @@ impl ServerConfig {
     /// The discipline at the start.
     pub fn choice(&self) -> DispatchChoice {
         DispatchChoice { dispatch: self.dispatch, handoff_workers: self.handoff_workers }
+    }
+
+    /// What the design of `choice` is told. A standby stays small: with few workers too much of the server would serve
+    /// nothing but requests just above the threshold.
+    pub(crate) fn options(&self, choice: DispatchChoice) -> Options {
+        Options { handoff_workers: choice.handoff_workers, steal: self.steal, standby: Standby::Slices }
     }
 
     /// Bytes of replies after which they are sent before another request is executed: whatever that one's reply
@@ -155,6 +161,12 @@ pub enum InvalidOption {
     /// A value of the policy.
     #[error(transparent)]
     Control(ConfigError),
+    /// Only the simulator has the design.
+    #[error(
+        "--dispatch {0} is only simulated: see minos sim dispatch --dispatch {0}; a server runs one of {served}",
+        served = Design::SERVED.map(Design::name).join(", ")
+    )]
+    OnlySimulated(Design),
 }
 
 fn bound(option: &'static str, value: u64, min: u64, max: u64) -> Result<(), InvalidOption> {
@@ -202,39 +214,14 @@ mod native;
 
 pub use native::{AccessAdvice, NativeConfig, SESSIONS_PER_SOURCE, TRANSFERS_PER_WORKER};
 
-/// A discipline and what it is told.
+/// A design and what it is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DispatchChoice {
-    /// The discipline.
-    pub dispatch: Dispatch,
-    /// Workers that do nothing but hand requests on, with [`Dispatch::HandOff`]: 1 to
+    /// The design.
+    pub dispatch: Design,
+    /// Workers that do nothing but hand requests on, with [`Design::HandOff`]: 1 to
     /// [`HANDOFF_WORKERS_MAX`](minos_sched::HANDOFF_WORKERS_MAX).
     pub handoff_workers: usize,
-}
-
-choice! {
-    /// Who executes a request.
-    Dispatch {
-        /// Small requests where they arrive, large ones on disjoint workers (Minos §3.1).
-        SizeAware = "size-aware",
-        /// Every request where it arrives, to completion (Minos §5.2, HKH).
-        KeyHash = "keyhash",
-        /// Some workers only hand requests to the others, who take one at a time (Minos §5.2, SHO).
-        HandOff = "handoff",
-        /// Every request where it arrives, unless a worker with nothing to do takes it (Minos §5.2, HKH+WS).
-        Stealing = "stealing",
-        /// Size-aware, with one more large worker, and large workers that have nothing to do take small requests
-        /// (Minos §6.1).
-        Helping = "helping",
-        /// Size-aware, with a worker that is small for a part of its time.
-        Fractional = "fractional",
-        /// Helping, and nobody is idle while anything waits: large workers serve each other's ranges, and small ones
-        /// with nothing to do serve slices of large requests.
-        WorkConserving = "work-conserving",
-        /// One worker sorts requests by size, the others take them, some of them small ones only (Perséphone's
-        /// DARC).
-        Reserved = "reserved",
-    }
 }
 
 choice! {

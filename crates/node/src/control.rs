@@ -13,11 +13,11 @@ use std::{
 use arrayvec::ArrayVec;
 use minos_engine::Mode;
 use minos_net::{Accepted, Listener, Poller, Socket, WAIT_MAX, Wait, wait_readable};
-use minos_sched::EpochCounts;
+use minos_sched::{EpochCounts, Policy};
 
 use crate::{
     config::DispatchChoice, connection::Connection, operator::Switch, ops::flush_if_due, plan_cell::InForce,
-    policy::Policy, queue::Arrival, registry::Entry, seldom::Seldom, shared::Shared,
+    queue::Arrival, registry::Entry, seldom::Seldom, shared::Shared,
 };
 
 /// Listening sockets one server may have.
@@ -34,9 +34,9 @@ const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 /// Everything that is not a worker's.
 pub(crate) struct Control<M: Mode, P: Poller> {
     pub(crate) shared: Arc<Shared<M, P>>,
-    /// The discipline in force: its name and itself.
+    /// The design in force, and its policy.
     pub(crate) choice: DispatchChoice,
-    pub(crate) policy: Box<dyn Policy>,
+    pub(crate) policy: Policy,
     pub(crate) listeners: Vec<Listener>,
     pub(crate) counts: EpochCounts,
     /// Whose turn it is to get a connection.
@@ -132,7 +132,7 @@ impl<M: Mode, P: Poller> Control<M, P> {
             tracing::error!(home, "an RX queue has no place for a connection that was permitted");
             return;
         }
-        shared.wake_comers(&shared.plan.in_force().answers, home);
+        shared.wake_comers(&shared.plan.in_force().assignment, home);
     }
 
     /// Turns what the workers have seen into the plan for the next epoch (Minos §3.1).
@@ -162,7 +162,6 @@ impl<M: Mode, P: Poller> Control<M, P> {
     }
 
     fn publish(&self) -> u64 {
-        let in_force = InForce::of(self.choice, &*self.policy, self.shared.config.steal);
-        self.shared.plan.publish(in_force)
+        self.shared.plan.publish(InForce::of(self.choice, &self.policy))
     }
 }

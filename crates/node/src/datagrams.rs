@@ -5,18 +5,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use minos_base::{SizeClass, limits::BURST_MAX};
-use minos_engine::{Engine, Mode};
+use minos_base::limits::BURST_MAX;
+use minos_engine::Mode;
 use minos_net::{Poller, udp::ReceiveBurst};
-use minos_proto::native::{Header, Opcode, operations};
-use minos_sched::{Dispatch, Role, WorkerId};
+use minos_sched::{Role, WorkerId};
 
 use crate::{
     native::{Job, NativeWorker, Turn},
     outbound::{Outbound, PortEgress},
-    placement::{Sizing, WorkerPlacement},
+    placement::WorkerPlacement,
     shared::{Message, RingItem, Shared, Waiting},
-    waiting::UNKNOWN,
     worker::Worker,
 };
 
@@ -72,7 +70,7 @@ impl<'s, M: Mode> Datagrams<'s, M> {
     }
 }
 
-impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
+impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
     /// Serves at most `messages_max` messages that have arrived at the port of `queue`, which is no other worker's to
     /// receive from at the moment; says whether any had. From the number of RX queues on, these are the transfer
     /// ports.
@@ -107,9 +105,9 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
         true
     }
 
-    /// Puts at most `messages_max` messages that have arrived at the port of `queue` where whoever takes them will
-    /// serve them; says whether any had. As many as there is room for are received; the others wait in the socket.
-    pub(crate) fn enqueue_messages<D: Dispatch>(&mut self, queue: usize, messages_max: usize) -> bool {
+    /// Puts at most `messages_max` messages that have arrived at the port of `queue` into this worker's ring; true if any
+    /// had. As many as there is room for are received; the others wait in the socket.
+    pub(crate) fn enqueue_messages(&mut self, queue: usize, messages_max: usize) -> bool {
         let (shared, waiting) = (self.shared, &self.mine().waiting);
         let Some(side) = &shared.native else { return false };
         let messages_max = messages_max.min(waiting.capacity() - waiting.len());
@@ -123,10 +121,9 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
         for message in datagrams.burst.messages() {
             arrived = true;
             let bytes: &[u8] = message.bytes;
-            let class = if D::PROFILES_SIZES { first_class(&shared.store, bytes) } else { UNKNOWN };
             let (peer, segment_bytes) = (message.peer, message.segment_bytes);
             let message = Message { queue, peer, bytes: bytes.into(), segment_bytes };
-            if self.put_waiting::<D>(class, Waiting::Message(message)).is_err() {
+            if self.put_waiting(Waiting::Message(message)).is_err() {
                 // As in a socket that is full.
                 self.mine().metrics.queued_dropped.add(1);
             }
@@ -189,7 +186,7 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
     fn with_native(
         &mut self,
         queue: usize,
-        act: impl FnOnce(&mut NativeWorker<'s, M>, Turn<'_, WorkerPlacement<S>, PortEgress<'_>, HandOff<'_>>),
+        act: impl FnOnce(&mut NativeWorker<'s, M>, Turn<'_, WorkerPlacement, PortEgress<'_>, HandOff<'_>>),
     ) {
         let (shared, id) = (self.shared, self.id);
         let (Some(side), Some(datagrams)) = (&shared.native, &mut self.datagrams) else { return };
@@ -223,16 +220,6 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
     /// What becomes readable when datagrams arrive at the port of `queue`.
     pub(crate) fn port_descriptor(&self, queue: usize) -> Option<BorrowedFd<'s>> {
         self.shared.native.as_ref().map(|side| side.ports.port(queue).as_fd())
-    }
-}
-
-/// The size class of the first operation in a datagram, as far as it can be told before its cookie was judged.
-fn first_class<M: Mode>(store: &Engine<M>, datagram: &[u8]) -> SizeClass {
-    let Ok(header) = Header::parse(datagram) else { return UNKNOWN };
-    let Some(Ok(operation)) = operations(datagram, &header).next() else { return UNKNOWN };
-    match operation.opcode {
-        Opcode::Get => store.size_class(store.hash(operation.key)).unwrap_or(UNKNOWN),
-        _ => SizeClass::of(operation.value.len() as u64),
     }
 }
 

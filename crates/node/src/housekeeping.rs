@@ -7,7 +7,7 @@ use minos_engine::Mode;
 use minos_net::Poller;
 use minos_sched::WorkerId;
 
-use crate::{patience::Late, placement::Sizing, worker::Worker};
+use crate::{patience::Late, worker::Worker};
 
 /// Time between two slices of housekeeping.
 const HOUSEKEEPING_EVERY: Duration = Duration::from_millis(5);
@@ -28,7 +28,7 @@ impl Housekeeping {
     }
 }
 
-impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
+impl<M: Mode, P: Poller> Worker<'_, M, P> {
     /// Does a bounded slice of what is nobody's request, when it is time.
     pub(crate) fn keep_house(&mut self) {
         if self.now < self.housekeeping.next {

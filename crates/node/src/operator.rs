@@ -10,12 +10,12 @@ use std::{
 use minos_command::StatsGroup;
 use minos_engine::{Engine, Mode};
 use minos_net::{Poller, Waker};
+use minos_sched::Policy;
 
 use crate::{
-    config::{DispatchChoice, InvalidOption},
+    config::{DispatchChoice, InvalidOption, ServerConfig},
     ops::report,
     plan_cell::PlanCell,
-    policy::{Policy, policy},
     shared::Shared,
 };
 
@@ -129,10 +129,22 @@ impl<M: Mode, P: Poller> Shared<M, P> {
     }
 }
 
+/// The policy of `choice`.
+///
+/// # Errors
+/// Only the simulator has the design, or there are too few workers for it.
+pub(crate) fn policy(choice: DispatchChoice, config: &ServerConfig) -> Result<Policy, InvalidOption> {
+    let design = choice.dispatch;
+    if !design.is_served() {
+        return Err(InvalidOption::OnlySimulated(design));
+    }
+    Policy::new(design, config.control, config.options(choice)).map_err(InvalidOption::Control)
+}
+
 /// The wish for another discipline.
 pub(crate) struct Switch {
     pub(crate) choice: DispatchChoice,
-    pub(crate) policy: Box<dyn Policy>,
+    pub(crate) policy: Policy,
     /// Gets the version of the first plan.
     pub(crate) published: mpsc::Sender<u64>,
 }
@@ -145,7 +157,7 @@ pub(crate) struct Mailbox {
 
 enum Content {
     Empty,
-    Switch(Switch),
+    Switch(Box<Switch>),
     /// Nobody will look any more.
     Closed,
 }
@@ -168,7 +180,7 @@ impl Mailbox {
     fn put(&self, switch: Switch) -> Result<(), SwitchError> {
         let mut content = self.lock();
         match *content {
-            Content::Empty => *content = Content::Switch(switch),
+            Content::Empty => *content = Content::Switch(Box::new(switch)),
             Content::Switch(_) => return Err(SwitchError::Busy),
             Content::Closed => return Err(SwitchError::Stopping),
         }
@@ -185,7 +197,7 @@ impl Mailbox {
         self.waker.drain();
         self.waker.prepare();
         match std::mem::replace(&mut *content, Content::Empty) {
-            Content::Switch(switch) => Some(switch),
+            Content::Switch(switch) => Some(*switch),
             Content::Empty | Content::Closed => None,
         }
     }

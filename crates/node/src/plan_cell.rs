@@ -5,9 +5,9 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use minos_sched::{Answers, Decision, Plan};
+use minos_sched::{Assignment, Decision, Plan, Policy};
 
-use crate::{config::DispatchChoice, policy::Policy};
+use crate::config::DispatchChoice;
 
 /// What the workers go by until the next plan.
 #[derive(Debug)]
@@ -16,14 +16,14 @@ pub(crate) struct InForce {
     pub(crate) plan: Plan,
     /// The numbers behind the plan.
     pub(crate) decision: Decision,
-    pub(crate) answers: Answers,
+    pub(crate) assignment: Assignment,
 }
 
 impl InForce {
-    /// What `policy`, which is the discipline of `choice`, says now.
-    pub(crate) fn of(choice: DispatchChoice, policy: &dyn Policy, steal: bool) -> Self {
+    /// What `policy`, which is that of `choice`, says now.
+    pub(crate) fn of(choice: DispatchChoice, policy: &Policy) -> Self {
         let (plan, decision) = (policy.plan().clone(), policy.decision().clone());
-        Self { choice, plan, decision, answers: policy.answers(steal) }
+        Self { choice, plan, decision, assignment: policy.assignment() }
     }
 }
 

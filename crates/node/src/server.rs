@@ -25,11 +25,10 @@ use crate::{
     large_set::LargeSet,
     metrics::Metrics,
     native::{ENTROPY_BYTES, NativeSetting, NativeShared},
-    operator::{Mailbox, Operator},
+    operator::{self, Mailbox, Operator},
     ops::Prefixes,
     patience::Terms,
     plan_cell::{InForce, PlanCell},
-    policy::policy,
     ports::Ports,
     queue::RxQueue,
     receiving::{self, Receiving},
@@ -134,11 +133,10 @@ impl Server {
         Engine<M>: Sync,
     {
         let choice = config.choice();
-        let policy = policy(choice, &config)?;
-        let steal = config.steal;
+        let policy = operator::policy(choice, &config)?;
         let listeners = listen(&config.memcached)?;
         let addresses = listeners.iter().map(|listener| listener.address().clone()).collect();
-        let shared = share::<M, P>(config, store, InForce::of(choice, &*policy, steal))?;
+        let shared = share::<M, P>(config, store, InForce::of(choice, &policy))?;
         let stop = Arc::clone(&shared.stop);
         let native_address = shared.native.as_ref().map(|side| side.ports.address());
         let operator = Operator::new(&shared);
@@ -153,7 +151,7 @@ impl Server {
             let shared = Arc::clone(&shared);
             server.spawn(format!("minos-worker-{index}"), move || {
                 pin(cpu);
-                Worker::<M, _, P>::new(&shared, WorkerId(index as u16), large).run();
+                Worker::<M, P>::new(&shared, WorkerId(index as u16), large).run();
             })?;
         }
         let control = Control {
@@ -207,7 +205,7 @@ fn listen(addresses: &[Address]) -> Result<Vec<Listener>, StartError> {
 }
 
 /// Builds what the threads share.
-fn share<M: Mode, P: Poller>(
+pub(crate) fn share<M: Mode, P: Poller>(
     config: ServerConfig,
     store: Arc<Engine<M>>,
     in_force: InForce,

@@ -14,7 +14,7 @@ use std::{
 use minos_base::Clock;
 use minos_engine::{Engine, Mode};
 use minos_net::{Poller, Waker};
-use minos_sched::{Answers, SharedHistogram, WorkerId, WorkerSet};
+use minos_sched::{Assignment, SharedHistogram, WorkerId, WorkerSet};
 use minos_sync::Ring;
 
 use crate::{
@@ -202,18 +202,18 @@ impl<M: Mode, P: Poller> Shared<M, P> {
         &self.workers[id.index()]
     }
 
-    /// Wakes those whose RX queue `queue` is to poll, as far as `answers` say; says whether one of them slept.
-    /// Those who go by another plan look at every queue when they take it up.
-    pub(crate) fn wake_takers(&self, answers: &Answers, queue: usize) -> bool {
-        let takers = answers.takers[queue].iter();
-        takers.fold(false, |slept, worker| slept | self.worker(worker).waker.wake())
+    /// Wakes the workers that poll RX queue `queue` under `assignment`; true if one of them slept. A worker that goes by
+    /// another plan looks at every queue when it takes this one up.
+    pub(crate) fn wake_pollers(&self, assignment: &Assignment, queue: usize) -> bool {
+        let pollers = assignment.polled_by[queue].iter();
+        pollers.fold(false, |slept, worker| slept | self.worker(worker).waker.wake())
     }
 
-    /// Wakes whoever comes for what is in RX queue `queue`: if none of those whose it is has slept, one who helps
-    /// with it, because they may have other things to do for long.
-    pub(crate) fn wake_comers(&self, answers: &Answers, queue: usize) {
-        if !self.wake_takers(answers, queue) {
-            self.wake_sleepers(answers.helpers[queue], queue, 1);
+    /// Wakes the workers that poll RX queue `queue`, or one that helps with it: if none of the former slept, they may be
+    /// busy for long.
+    pub(crate) fn wake_comers(&self, assignment: &Assignment, queue: usize) {
+        if !self.wake_pollers(assignment, queue) {
+            self.wake_sleepers(assignment.helped_by[queue], queue, 1);
         }
     }
 

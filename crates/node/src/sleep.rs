@@ -8,9 +8,9 @@ use std::{
 use arrayvec::ArrayVec;
 use minos_engine::Mode;
 use minos_net::{Poller, Readable, WAIT_MAX, Wait, wait_which};
-use minos_sched::{Help, WorkerId, WorkerSet};
+use minos_sched::{WorkerId, WorkerSet};
 
-use crate::{placement::Sizing, worker::Worker};
+use crate::worker::Worker;
 
 /// Longest sleep: so often a worker looks after expired items and silent clients.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
@@ -19,7 +19,7 @@ const WAKER_POSITION: usize = 0;
 /// Where its transfer port stands among them, if the server has any.
 const TRANSFERS_POSITION: usize = 1;
 
-impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
+impl<M: Mode, P: Poller> Worker<'_, M, P> {
     /// Sleeps until something comes to what this worker polls.
     pub(crate) fn sleep(&mut self) {
         let (shared, mine) = (self.shared, self.mine());
@@ -46,40 +46,32 @@ impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
 
     /// Whether nothing came since this worker last looked that no descriptor would tell of.
     fn may_sleep_on(&self, watched: WorkerSet) -> bool {
-        let (shared, pulls) = (self.shared, self.placement.pulls());
+        let (shared, duty) = (self.shared, self.placement.duty());
+        let mut rings = duty.drains.first.or(duty.drains.then).or(duty.relieves).iter();
         self.mine().ring.is_empty()
-            && pulls
-                .first
-                .or(pulls.then)
-                .or(self.placement.relieves())
-                .iter()
-                .all(|ring| shared.worker(ring).waiting.is_empty())
-            && self.placement.lenders().iter().all(|lender| shared.worker(lender).lent.is_empty())
+            && rings.all(|ring| shared.worker(ring).waiting.is_empty())
+            && duty.borrows_from.iter().all(|lender| shared.worker(lender).lent.is_empty())
             && !watched.iter().any(|queue| shared.queues[queue.index()].has_silent_work())
             && shared.plan.version() == self.placement.version()
             && !shared.stop.is_requested()
     }
 
-    /// The RX queues whose news are to end this worker's sleep: those that are its to poll, and of those that it helps
-    /// with the next one and those whose takers are busy. The next one's taker may be woken without getting a processor;
-    /// that all watched all would be a crowd for each request.
+    /// The RX queues that end this worker's sleep: those that it polls, and of those that it helps with the next one and
+    /// those whose workers are all busy. The next one's worker may be woken and get no processor. If all watched all,
+    /// each request would wake a crowd.
     fn watched_queues(&self) -> WorkerSet {
-        let own: WorkerSet = self.placement.shares().iter().map(|&(queue, _)| queue).collect();
-        match self.placement.help() {
-            Help::No => own,
-            Help::Own => own.with(self.id),
-            Help::Burst | Help::Any | Help::Share { .. } => {
-                let helped = self.queues_of_others();
-                let next = helped.without(self.id).iter_from(self.id.index() + 1).next();
-                let takers = &self.placement.in_force.answers.takers;
-                let is_awake = |worker: WorkerId| !self.shared.worker(worker).waker.is_asleep();
-                let is_busy = |queue: WorkerId| takers[queue.index()].iter().all(is_awake);
-                helped
-                    .iter()
-                    .filter(|&queue| Some(queue) == next || is_busy(queue))
-                    .fold(own, WorkerSet::with)
-            }
+        let duty = self.placement.duty();
+        let polled = duty.polled();
+        let Some(help) = duty.help else { return polled };
+        if help.queues == WorkerSet::one(self.id) {
+            return polled.with(self.id);
         }
+        let next = help.queues.without(self.id).iter_from(self.id.index() + 1).next();
+        let polled_by = &self.placement.assignment().polled_by;
+        let is_awake = |worker: WorkerId| !self.shared.worker(worker).waker.is_asleep();
+        let is_busy = |queue: WorkerId| polled_by[queue.index()].iter().all(is_awake);
+        let watched = help.queues.iter().filter(|&queue| Some(queue) == next || is_busy(queue));
+        watched.fold(polled, WorkerSet::with)
     }
 
     /// What becomes readable when there is work for this worker.

@@ -13,7 +13,7 @@ use crate::{
     connection::Connection,
     memcache::{self, Executed, LargeStore, Lookup, Outcome},
     ops::{Context, Placement},
-    placement::{Sizing, WorkerPlacement},
+    placement::WorkerPlacement,
     queue::{Arrival, HeldBack, QueueState},
     shared::Lent,
     transfer::{Transfer, Work},
@@ -74,7 +74,7 @@ enum Tail {
     Malformed(Malformed),
 }
 
-impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
+impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
     /// Serves a connection that has something to do, at most `requests_max` requests of it.
     pub(crate) fn visit(&mut self, state: &mut QueueState<M, P>, event: Ready, requests_max: usize) {
         let Some(connection) = state.connections.here(event.token) else {
@@ -390,7 +390,7 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
     }
 
     /// What execution needs of this worker, and where it puts replies.
-    fn context(&mut self) -> (Context<'_, M, WorkerPlacement<S>>, &mut Vec<u8>) {
+    fn context(&mut self) -> (Context<'_, M, WorkerPlacement>, &mut Vec<u8>) {
         let shared = self.shared;
         let context = Context {
             store: &shared.store,

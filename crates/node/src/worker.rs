@@ -13,23 +13,18 @@ use minos_base::{
 use minos_engine::Mode;
 use minos_net::{Poller, Progress, Wait, wait_readable};
 use minos_proto::memcache::Limits;
-use minos_sched::{
-    Fractional, HandOff, Helping, KeySharded, RELIEF_SLICE_BYTES, Reserved, Role, SizeAware, Stealing,
-    WorkConserving, WorkerId,
-};
+use minos_sched::{Role, Seen, Step, WorkerId, next_step};
 
 use crate::{
-    config::Dispatch,
     connection::Connection,
     datagrams::Datagrams,
     housekeeping::Housekeeping,
     idle::Idle,
     large_set::{Ended, LargeSet},
     native::NativeWorker,
-    placement::{AsItComes, BySize, Counted, Sizing, WorkerPlacement},
+    placement::WorkerPlacement,
     queue::Arrival,
     shared::{RingItem, Shared, WorkerShared},
-    spent::Spent,
     transfer::{Slice, Transfer, Work},
 };
 
@@ -46,12 +41,12 @@ struct Turn {
 
 /// One worker: a thread with an RX queue, two rings and a set of large transfers.
 ///
-/// What the discipline does about sizes, and the poller, are types, so that the path of a request holds no
-/// branch on either. The loop itself is made once for each discipline.
-pub(crate) struct Worker<'s, M: Mode, S, P: Poller> {
+/// The poller is a type, so that the path of a request holds no branch on it. What the design asks of the worker is data:
+/// the duty in its placement.
+pub(crate) struct Worker<'s, M: Mode, P: Poller> {
     pub(crate) shared: &'s Shared<M, P>,
     pub(crate) id: WorkerId,
-    pub(crate) placement: WorkerPlacement<S>,
+    pub(crate) placement: WorkerPlacement,
     pub(crate) large: LargeSet<M>,
     /// Its side of the native protocol, if that is served.
     pub(crate) datagrams: Option<Datagrams<'s, M>>,
@@ -62,8 +57,6 @@ pub(crate) struct Worker<'s, M: Mode, S, P: Poller> {
     pub(crate) housekeeping: Housekeeping,
     /// Where the next look round other workers' queues and rings begins, so that nobody always comes first.
     pub(crate) round: usize,
-    /// What its time went to since the plan was made, if the plan shares it out.
-    pub(crate) spent: Spent,
     /// What `visit` receives into and composes replies in.
     pub(crate) receive_buffer: Box<[u8]>,
     pub(crate) transmit_buffer: Vec<u8>,
@@ -72,7 +65,7 @@ pub(crate) struct Worker<'s, M: Mode, S, P: Poller> {
     pub(crate) limits: Limits,
 }
 
-impl<'s, M: Mode, P: Poller> Worker<'s, M, AsItComes, P> {
+impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
     pub(crate) fn new(shared: &'s Shared<M, P>, id: WorkerId, large: LargeSet<M>) -> Self {
         let now = Instant::now();
         let config = &shared.config;
@@ -86,7 +79,6 @@ impl<'s, M: Mode, P: Poller> Worker<'s, M, AsItComes, P> {
             now_s: shared.clock.seconds_at(now),
             housekeeping: Housekeeping::new(now, id),
             round: id.index(),
-            spent: Spent::default(),
             receive_buffer: vec![0; RECEIVE_BYTES].into_boxed_slice(),
             transmit_buffer: Vec::new(),
             replies_bytes_max: config.replies_bytes_max(),
@@ -99,76 +91,17 @@ impl<'s, M: Mode, P: Poller> Worker<'s, M, AsItComes, P> {
         }
     }
 
-    /// Works until the server stops, under one discipline after the other.
-    pub(crate) fn run(self) {
-        let mut worker = self;
-        worker.note_plan();
-        while !worker.shared.stop.is_requested() {
-            worker = match worker.placement.dispatch() {
-                Dispatch::SizeAware => worker.under::<BySize, SizeAware>(),
-                Dispatch::KeyHash => worker.under::<AsItComes, KeySharded>(),
-                Dispatch::Helping => worker.under::<BySize, Helping>(),
-                Dispatch::Fractional => worker.under::<BySize, Fractional>(),
-                Dispatch::WorkConserving => worker.under::<BySize, WorkConserving>(),
-                Dispatch::HandOff => worker.under::<AsItComes, HandOff>(),
-                Dispatch::Stealing => worker.under::<AsItComes, Stealing>(),
-                Dispatch::Reserved => worker.under::<Counted, Reserved>(),
-            };
-        }
-        worker.finish();
-    }
-
-    /// Works as long as the discipline `D` is in force.
-    fn under<T: Sizing, D: minos_sched::Dispatch>(self) -> Self {
-        const {
-            assert!(T::PROFILES == D::PROFILES_SIZES && T::RUNS_TO_COMPLETION == D::RUNS_TO_COMPLETION);
-        }
-        let mut worker = self.with_sizing::<T>();
-        worker.work::<D>();
-        worker.with_sizing()
-    }
-}
-
-impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
-    /// The same worker for a discipline that does something else about sizes.
-    fn with_sizing<T>(self) -> Worker<'s, M, T, P> {
-        Worker {
-            placement: self.placement.with_sizing(),
-            shared: self.shared,
-            id: self.id,
-            large: self.large,
-            datagrams: self.datagrams,
-            idle: self.idle,
-            now: self.now,
-            now_s: self.now_s,
-            housekeeping: self.housekeeping,
-            round: self.round,
-            spent: self.spent,
-            receive_buffer: self.receive_buffer,
-            transmit_buffer: self.transmit_buffer,
-            replies_bytes_max: self.replies_bytes_max,
-            limits: self.limits,
-        }
-    }
-
-    /// Goes by the discipline `D` until another one is in force or the server stops.
-    fn work<D: minos_sched::Dispatch>(&mut self) {
-        let shared = self.shared;
-        let dispatch = self.placement.dispatch();
-        if !D::SHARES_RINGS {
-            self.empty_ring();
-        }
+    /// Works until the server stops.
+    pub(crate) fn run(mut self) {
+        self.note_plan();
         let mut last = None;
-        while !shared.stop.is_requested() {
+        while !self.shared.stop.is_requested() {
             self.read_clock();
             self.count_turn(last.take());
-            if self.placement.refresh(&shared.plan) {
+            if self.placement.refresh(&self.shared.plan) {
                 self.note_plan();
-                if self.placement.dispatch() != dispatch {
-                    return;
-                }
             }
-            let worked = self.turn::<D>();
+            let worked = self.turn();
             self.keep_house();
             last = Some(Turn { began: self.now, worked });
             if worked {
@@ -186,31 +119,50 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
                 std::hint::spin_loop();
             }
         }
+        self.finish();
     }
 
-    /// One turn of the loop: the steps that [`minos_sched::Dispatch`] describes. Says whether there was work.
-    fn turn<D: minos_sched::Dispatch>(&mut self) -> bool {
-        let helped = self.owes_small_requests() && self.help::<D>();
-        let arrived = helped | self.take_arrivals::<D>();
-        if arrived {
-            self.give_back();
+    /// One turn of the loop; true if there was work.
+    fn turn(&mut self) -> bool {
+        self.turn_watched(|_, _| {})
+    }
+
+    /// The same; `watch` is told of each step, and whether it found something.
+    #[inline]
+    fn turn_watched(&mut self, mut watch: impl FnMut(Step, bool)) -> bool {
+        let mut seen = Seen { ring_is_empty: self.mine().waiting.is_empty(), ..Seen::default() };
+        loop {
+            seen.holds_large = self.large.is_runnable();
+            let Some(step) = next_step(self.placement.duty(), &seen) else { return seen.worked };
+            let found = self.take(step);
+            seen.note(step, found);
+            watch(step, found);
         }
-        let worked = arrived
-            | self.take_from_ring()
-            | self.serve_waiting()
-            | self.poll_transfers(false)
-            | self.copy_slice()
-            | self.serve_large();
-        worked || self.help::<D>() || self.relieve()
+    }
+
+    /// Takes a step of a turn; true if it found something.
+    #[inline]
+    fn take(&mut self, step: Step) -> bool {
+        match step {
+            Step::Poll => self.take_arrivals(),
+            Step::GiveBack => self.give_back(),
+            Step::Collect => self.take_from_ring(),
+            Step::Draw => self.serve_waiting(),
+            Step::Slice => self.poll_transfers(false) | self.copy_slice() | self.serve_large(),
+            Step::Repay | Step::Help => self.help(),
+            Step::Relieve => self.relieve(),
+        }
     }
 
     /// Goes by a plan that was just taken over.
     fn note_plan(&mut self) {
-        self.spent = Spent::default();
         self.mine().metrics.role_changes.add(u64::from(self.placement.has_changed_role()));
         // What was this worker's to poll, or to take, may not be any more.
         (0..self.shared.queues.len()).for_each(|queue| self.pass_on(queue));
         self.pass_rings_on();
+        if self.placement.has_changed_design() && !self.placement.enqueues() {
+            self.empty_ring();
+        }
         // Release: whoever waits for it sees what was done under the plan before.
         self.mine().plan_version.store(self.placement.version(), Ordering::Release);
     }
@@ -287,20 +239,14 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
         true
     }
 
-    /// Whether the next slice of a large request could be served at once.
+    /// True if the next slice of a large request could be served at once.
     fn has_slices(&self) -> bool {
         self.large.is_runnable() || self.datagrams.as_ref().is_some_and(Datagrams::is_copying)
     }
 
-    /// Bytes of a large request that this worker serves between two looks at its RX queues: few, if it does so only
-    /// because there is nothing else to do.
+    /// Bytes of a large request that this worker serves between two looks at its RX queues.
     pub(crate) fn slice_bytes(&self) -> usize {
-        let slice_bytes = self.shared.config.slice_bytes;
-        if self.placement.relieves().is_empty() {
-            slice_bytes
-        } else {
-            slice_bytes.min(RELIEF_SLICE_BYTES as usize)
-        }
+        self.placement.duty().slice_bytes(self.shared.config.slice_bytes as u64) as usize
     }
 
     /// Serves a transfer to its end here and now, as far as its socket allows.
@@ -329,9 +275,7 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
 
     /// Counts the time since a large request was taken up.
     pub(crate) fn count_large(&mut self, begun: Instant) {
-        let time = begun.elapsed();
-        self.spent.large += time;
-        self.mine().metrics.large_ns.add(time.as_nanos() as u64);
+        self.mine().metrics.large_ns.add(begun.elapsed().as_nanos() as u64);
     }
 
     /// Ends a transfer: executes what waited for its bytes, and sends the connection home. What has to be copied first
@@ -400,15 +344,15 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
             arrival = refused;
             std::thread::yield_now();
         }
-        let answers = &self.placement.in_force.answers;
+        let assignment = self.placement.assignment();
         match queue == self.id.index() {
             // This worker looks at its own queue before it sleeps, or passes it on.
             true => {}
             // Who polls the queue may have missed something about it; nobody else need come for it.
             false if is_done => {
-                self.shared.wake_takers(answers, queue);
+                self.shared.wake_pollers(assignment, queue);
             }
-            false => self.shared.wake_comers(answers, queue),
+            false => self.shared.wake_comers(assignment, queue),
         }
     }
 
@@ -423,7 +367,7 @@ impl<'s, M: Mode, S: Sizing, P: Poller> Worker<'s, M, S, P> {
             self.poll_transfers(true);
             while self.copy_slice() {}
             self.tick_datagrams();
-            if (self.large.len() == 0 && !self.has_transfers())
+            if (self.large.len() == 0 && self.mine().ring.is_empty() && !self.has_transfers())
                 || deadline.is_some_and(|deadline| self.now >= deadline)
                 || self.shared.stop.is_at_once()
             {

@@ -13,7 +13,7 @@ use minos_command::StatsGroup;
 use minos_engine::StoreMode;
 use minos_node::{
     ServerConfig, SwitchError,
-    config::{Dispatch, DispatchChoice, InvalidOption},
+    config::{Design, DispatchChoice, InvalidOption},
 };
 use minos_sched::Threshold;
 
@@ -22,7 +22,7 @@ const TURNS: usize = 500;
 /// Receipts after which a visit to a connection ends.
 const RECEIPTS_A_VISIT_MAX: usize = 8;
 
-fn server(dispatch: Dispatch, workers: usize) -> TestServer {
+fn server(dispatch: Design, workers: usize) -> TestServer {
     let mut config = ServerConfig::new(workers);
     config.dispatch = dispatch;
     config.epoch = Duration::from_millis(5);
@@ -30,7 +30,7 @@ fn server(dispatch: Dispatch, workers: usize) -> TestServer {
     TestServer::with_memory::<StoreMode>(64 << 20, config)
 }
 
-fn choice(dispatch: Dispatch) -> DispatchChoice {
+fn choice(dispatch: Design) -> DispatchChoice {
     DispatchChoice { dispatch, handoff_workers: 1 }
 }
 
@@ -82,7 +82,7 @@ fn crowd(server: &TestServer, clients: usize, bytes: usize) {
 #[test]
 fn workers_count_the_time_that_they_work() {
     let workers = 3;
-    for &dispatch in Dispatch::ALL {
+    for dispatch in Design::SERVED {
         let begun = Instant::now();
         let server = server(dispatch, workers);
         let time = |what| (0..workers).map(|worker| server.count(worker, what)).sum::<u64>();
@@ -101,7 +101,7 @@ fn workers_count_the_time_that_they_work() {
 
 #[test]
 fn one_who_hands_off_serves_nothing() {
-    let server = server(Dispatch::HandOff, 3);
+    let server = server(Design::HandOff, 3);
     let clients = 6;
     crowd(&server, clients, 100);
     // Two requests a turn, of which each takes a receipt, and no more of these in a visit.
@@ -127,7 +127,7 @@ fn crowd_at_the_first(server: &TestServer) {
 
 #[test]
 fn nobody_is_idle_while_others_have_more_than_they_can_do() {
-    let server = server(Dispatch::Stealing, 2);
+    let server = server(Design::Stealing, 2);
     crowd_at_the_first(&server);
     let stolen = server.count(1, "queued_taken_elsewhere") + server.count(1, "helped");
     assert!(stolen > 0);
@@ -154,23 +154,21 @@ fn small_workers_help_each_other_if_they_may() {
 
 #[test]
 fn large_workers_help_with_small_requests() {
-    for dispatch in [Dispatch::Helping, Dispatch::Fractional, Dispatch::WorkConserving] {
-        let server = server(dispatch, 2);
-        let helped = || server.count(1, "helped");
-        // Until the first plan with roles is there, and a large worker has found something.
-        for _ in 0..200 {
-            crowd(&server, 8, 100);
-            if helped() > 0 {
-                break;
-            }
+    let server = server(Design::WorkConserving, 2);
+    let helped = || server.count(1, "helped");
+    // Until the first plan with roles is there, and a large worker has found something.
+    for _ in 0..200 {
+        crowd(&server, 8, 100);
+        if helped() > 0 {
+            break;
         }
-        assert!(helped() > 0, "{dispatch}");
     }
+    assert!(helped() > 0);
 }
 
 #[test]
 fn nobody_is_idle_while_large_requests_wait() {
-    let server = server(Dispatch::WorkConserving, 3);
+    let server = server(Design::WorkConserving, 3);
     let relieved = || (0..3).map(|worker| server.count(worker, "relieved")).sum::<u64>();
     for _ in 0..200 {
         crowd(&server, 8, 300_000);
@@ -182,41 +180,28 @@ fn nobody_is_idle_while_large_requests_wait() {
 }
 
 #[test]
-fn large_requests_leave_reserved_workers_alone() {
-    let server = server(Dispatch::Reserved, 3);
-    thread::scope(|scope| {
-        let (small, large) = (server.connect(), server.connect());
-        scope.spawn(move || talk(small, "small", 10, TURNS));
-        scope.spawn(move || talk(large, "large", 300_000, TURNS / 20));
-    });
-    // Worker 0 sorts, the others serve.
-    assert_eq!(server.count(0, "queued_taken"), 0);
-    assert!(server.count(1, "queued_taken") > 0);
-    let large = [1, 2].map(|worker| server.count(worker, "large_inline"));
-    assert!(large[0] == 0 && large[1] > 0, "{large:?}");
-    // What was lent to be sent is given back.
-    assert!((0..500).any(|_| {
-        thread::sleep(Duration::from_millis(10));
-        server.pinned() == 0
-    }));
-}
-
-#[test]
 fn disciplines_that_cannot_run_are_refused() {
-    let server = server(Dispatch::SizeAware, 1);
+    let server = server(Design::SizeAware, 1);
     let lone = server.server.operator();
     let refusal = |dispatch| lone.switch(choice(dispatch)).unwrap_err().to_string();
-    assert!(refusal(Dispatch::HandOff).contains("hand"), "{}", refusal(Dispatch::HandOff));
+    assert!(refusal(Design::HandOff).contains("hand"), "{}", refusal(Design::HandOff));
     assert!(matches!(
-        lone.switch(choice(Dispatch::Reserved)),
+        lone.switch(choice(Design::HandOff)),
         Err(SwitchError::Option(InvalidOption::Control(_)))
     ));
+    for dispatch in Design::ALL.into_iter().filter(|design| !design.is_served()) {
+        let refused = lone.switch(choice(dispatch)).unwrap_err();
+        assert_eq!(refused, SwitchError::Option(InvalidOption::OnlySimulated(dispatch)));
+        for part in [dispatch.name(), "minos sim dispatch", "work-conserving"] {
+            assert!(refused.to_string().contains(part), "{refused}");
+        }
+    }
 }
 
 /// Whoever finds a large request, helpers included, it is served in slices.
 #[test]
 fn size_aware_designs_serve_no_large_request_in_one_go() {
-    for dispatch in [Dispatch::SizeAware, Dispatch::Helping, Dispatch::Fractional, Dispatch::WorkConserving] {
+    for dispatch in [Design::SizeAware, Design::WorkConserving] {
         let server = server(dispatch, 3);
         thread::scope(|scope| {
             for number in 0..8 {
@@ -227,16 +212,21 @@ fn size_aware_designs_serve_no_large_request_in_one_go() {
         let sum = |name| (0..3).map(|worker| server.count(worker, name)).sum::<u64>();
         assert!(sum("large_completed") > 0, "{dispatch}");
         assert_eq!(sum("large_inline"), 0, "{dispatch}");
+        // What was lent to be sent is given back.
+        assert!((0..500).any(|_| {
+            thread::sleep(Duration::from_millis(10));
+            server.pinned() == 0
+        }));
     }
 }
 
 #[test]
 fn a_switch_is_seen_by_who_asks_and_by_no_connection() {
-    let server = server(Dispatch::SizeAware, 3);
+    let server = server(Design::SizeAware, 3);
     let operator = server.server.operator();
     let mut client = server.connect();
     // The first of all is in force at the beginning, and again at the end.
-    for &dispatch in Dispatch::ALL[1..].iter().chain(&Dispatch::ALL[..1]) {
+    for &dispatch in Design::SERVED[1..].iter().chain(&Design::SERVED[..1]) {
         operator.switch(choice(dispatch)).unwrap();
         assert_eq!(operator.dispatch(), choice(dispatch));
         client.send(b"stats settings\r\n");
@@ -255,8 +245,8 @@ fn a_switch_is_seen_by_who_asks_and_by_no_connection() {
 
 #[test]
 fn a_server_that_stops_lets_nobody_wait() {
-    let server = server(Dispatch::SizeAware, 2);
+    let server = server(Design::SizeAware, 2);
     let operator = server.server.operator();
     drop(server);
-    assert_eq!(operator.switch(choice(Dispatch::KeyHash)), Err(SwitchError::Stopping));
+    assert_eq!(operator.switch(choice(Design::KeyHash)), Err(SwitchError::Stopping));
 }

@@ -12,14 +12,14 @@ use common::{Client, TestServer};
 use minos_engine::{CacheMode, Engine, Mode, StoreMode};
 use minos_node::{
     ServerConfig,
-    config::{Dispatch, LargeOrder},
+    config::{Design, LargeOrder},
 };
 
 /// Every combination under test, each a running server.
 fn each_server(mut test: impl FnMut(&str, &TestServer)) {
-    for &dispatch in Dispatch::ALL {
+    for dispatch in Design::SERVED {
         for workers in [1, 3] {
-            if workers == 1 && matches!(dispatch, Dispatch::HandOff | Dispatch::Reserved) {
+            if workers == 1 && dispatch == Design::HandOff {
                 continue;
             }
             let mut config = ServerConfig::new(workers);

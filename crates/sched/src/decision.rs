@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{Cost, Plan, SizeRange};
+use crate::{Cost, Plan, Role, SizeRange};
 
 /// A large worker's range with the share of the large cost that fell into it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -60,10 +60,21 @@ impl Decision {
             small_request_share: shares.0,
             small_cost_share: shares.1,
             cost,
+            small_workers: 0,
+            large_workers: 0,
+            has_standby: false,
+            ranges: ranges.collect(),
+        }
+        .with_roles(plan)
+    }
+
+    /// The same with the roles of `plan`.
+    pub(crate) fn with_roles(self, plan: &Plan) -> Self {
+        Self {
             small_workers: plan.small_workers(),
             large_workers: plan.large_workers(),
-            has_standby: plan.roles.contains(&crate::Role::Standby),
-            ranges: ranges.collect(),
+            has_standby: plan.roles.contains(&Role::Standby),
+            ..self
         }
     }
 

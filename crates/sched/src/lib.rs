@@ -2,39 +2,38 @@
 //!
 //! Pure: no sockets, no clock, no tables. A worker counts the size class of each request in its
 //! [`SharedHistogram`] through a [`Profiler`]. Once an epoch a control thread adds the histograms
-//! up ([`EpochCounts`]), hands them to a [`Discipline`] and gives the workers the [`Plan`] that
-//! comes out. A [`Decision`] says what was decided and why.
+//! up ([`EpochCounts`]), hands them to a [`Policy`] and gives the workers the [`Plan`] that comes
+//! out. A [`Decision`] says what was decided and why.
 //!
-//! A worker asks the discipline's [`Dispatch`] side which queues are its to poll and whose a request is;
-//! server and simulator run the same answers.
+//! An [`Assignment`] says what a [`Design`] asks of each worker under a plan: a [`Duty`]. A worker, in
+//! the server as in the simulator, goes through its turns by [`next_step`].
 
 #![forbid(unsafe_code)]
 
-mod answers;
+mod assignment;
 mod config;
 mod control;
 mod decision;
-mod discipline;
-mod dispatch;
-mod fixed;
+mod design;
 mod histogram;
 mod plan;
-mod rivals;
+mod policy;
 mod smoothed;
-mod variants;
+mod step;
 mod worker_set;
 
-pub use answers::Answers;
+pub use assignment::{
+    Assignment, Drains, Duty, Help, Intake, Place, Placing, Portion, RELIEF_SLICE_BYTES, Share,
+};
 pub use config::{
     ConfigError, ControlConfig, Cost, HANDOFF_WORKERS_MAX, LargeOrder, ParseCostError, ParseThresholdError,
     Threshold,
 };
 pub use control::THRESHOLD_BEFORE_FIRST_EPOCH_BYTES;
 pub use decision::{Decision, RangeDecision};
-pub use discipline::{Discipline, KeySharded, SizeAware};
-pub use dispatch::{Dispatch, Help, Intake, Place, Pulls, RELIEF_SLICE_BYTES};
+pub use design::{Design, Options, Standby};
 pub use histogram::{EpochCounts, Profiler, SharedHistogram, SizeHistogram};
 pub use plan::{Plan, Role, SharedWorker, SizeRange, WorkerId};
-pub use rivals::{HandOff, Reserved, Stealing};
-pub use variants::{Fractional, Helping, WorkConserving};
+pub use policy::Policy;
+pub use step::{Seen, Step, next_step, owes_small};
 pub use worker_set::WorkerSet;

@@ -23,7 +23,7 @@ pub enum Role {
     Small,
     /// Serves the large requests of its size range.
     Large,
-    /// Serves small requests, and becomes a large worker when a large request arrives.
+    /// Serves small requests, and the large ones too: [`Standby`](crate::Standby) says how.
     Standby,
 }
 
@@ -62,9 +62,10 @@ pub struct Plan {
     /// The homes of the large classes, smallest class first.
     pub ranges: Vec<SizeRange>,
     /// The large worker whose time is split, where the number of small workers is not whole
-    /// ([`Fractional`](crate::Fractional)).
+    /// ([`Design::Fractional`](crate::Design::Fractional)).
     pub shared: Option<SharedWorker>,
-    /// Workers that serve only small requests, and those from a ring ([`Reserved`](crate::Reserved)).
+    /// Workers that serve only small requests, and those from a ring
+    /// ([`Design::Reserved`](crate::Design::Reserved)).
     pub reserved: WorkerSet,
 }
 
@@ -96,6 +97,11 @@ impl Plan {
         self.ranges.get(position).map(|range| range.worker)
     }
 
+    /// All workers.
+    pub fn ids(&self) -> impl Iterator<Item = WorkerId> + Clone + use<> {
+        (0..self.workers() as u16).map(WorkerId)
+    }
+
     /// Number of workers.
     pub fn workers(&self) -> usize {
         self.roles.len()
@@ -123,15 +129,11 @@ impl Plan {
         self.workers() - self.small_workers()
     }
 
-    /// The plan after a large request has come to the standby, "which then becomes a large core" (Minos
-    /// §3.1); none if nobody stands by, or if that is the only worker. A worker that serves slices between
-    /// two looks at its RX queue can do without.
-    #[must_use]
-    pub fn with_standby_large(&self) -> Option<Self> {
-        let standby = self.roles.iter().position(|&role| role == Role::Standby)?;
-        let mut plan = self.clone();
-        plan.roles[standby] = Role::Large;
-        (self.workers() > 1).then_some(plan)
+    /// The worker on standby, if it is not the only worker. One that is alone serves slices between two looks at its RX
+    /// queue.
+    pub fn standby(&self) -> Option<WorkerId> {
+        let standby = self.ids().find(|&worker| self.role(worker) == Role::Standby);
+        standby.filter(|_| self.workers() > 1)
     }
 
     /// Largest size that is small, in bytes.

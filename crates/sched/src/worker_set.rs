@@ -54,6 +54,13 @@ impl WorkerSet {
         Self(self.0 | other.0)
     }
 
+    /// Those who are not in `other`.
+    #[inline]
+    #[must_use]
+    pub const fn minus(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
     /// Whether `worker` is one of them.
     #[inline]
     pub const fn contains(self, worker: WorkerId) -> bool {

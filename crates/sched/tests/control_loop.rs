@@ -3,26 +3,22 @@
 
 mod common;
 
-use common::{any_requests, classes, classes_between, epoch_of_mix, histogram};
+use common::{any_requests, classes, classes_between, epoch_of_mix, histogram, size_aware};
 use minos_base::{SizeClass, seeded};
-use minos_sched::{
-    ControlConfig, Discipline as _, Dispatch, Fractional, Helping, Place, Plan, Reserved, SizeAware,
-    SizeHistogram, WorkConserving, WorkerId,
-};
+use minos_sched::{ControlConfig, Design, Options, Place, Plan, Policy, SizeHistogram, WorkerId};
 use proptest::prelude::*;
 
-/// Calls `$check` with a policy of each discipline that goes by sizes.
-macro_rules! with_each {
-    ($config:expr, $check:expr) => {{
-        let config: ControlConfig = $config;
-        $check(SizeAware::new(config).unwrap())?;
-        $check(Helping::new(config).unwrap())?;
-        $check(Fractional::new(config).unwrap())?;
-        $check(WorkConserving::new(config).unwrap())?;
-        if config.workers >= 3 {
-            $check(Reserved::new(config).unwrap())?;
-        }
-    }};
+/// A policy of each design that goes by sizes and can do with so many workers.
+fn each(config: ControlConfig) -> impl Iterator<Item = Policy> {
+    let designs = Design::ALL.into_iter().filter(|design| design.counts_sizes());
+    let designs = designs.filter(move |&design| design != Design::Reserved || config.workers >= 3);
+    designs.map(move |design| Policy::new(design, config, Options::default()).unwrap())
+}
+
+/// Where the design of `policy` sends a request of a class, whichever worker has dequeued it.
+fn place_of(policy: &Policy) -> impl Fn(&Plan, WorkerId, SizeClass) -> Place {
+    let assignment = policy.assignment();
+    move |plan, taker, class| assignment.duty(taker).place(plan, class)
 }
 
 /// Where a request of a class goes, whoever has taken it from an RX queue.
@@ -111,9 +107,9 @@ fn raw_percentile(requests: &SizeHistogram) -> SizeClass {
 
 #[test]
 fn broken_homes_are_found() {
-    let mut policy = SizeAware::new(ControlConfig::new(8)).unwrap();
+    let mut policy = size_aware(ControlConfig::new(8));
     let plan = policy.epoch(&histogram(&[(10, 9_950), (100_000, 40), (200_000, 40)])).clone();
-    assert_eq!(fault_of_homes(&plan, &SizeAware::place), None);
+    assert_eq!(fault_of_homes(&plan, &place_of(&policy)), None);
     let by_taker: PlaceOf<'_> = &|_, taker, _| Place::Ring(taker);
     let dealt: PlaceOf<'_> = &|_, _, class| Place::Ring(WorkerId((class.index() % 8) as u16));
     let kept: PlaceOf<'_> = &|_, _, _| Place::Here;
@@ -126,7 +122,7 @@ fn broken_homes_are_found() {
 fn unequal_costs_are_found() {
     // By costs the many classes of small large requests are one worker's; dealt by their number they are not.
     let config = ControlConfig::new(8);
-    let mut policy = SizeAware::new(config).unwrap();
+    let mut policy = size_aware(config);
     let sizes: Vec<(u64, u64)> = (0..40).map(|step| (20_000 + step * 12_000, 20)).collect();
     let requests = histogram(&[&[(10, 90_000)][..], &sizes].concat());
     let plan = policy.epoch(&requests).clone();
@@ -140,7 +136,7 @@ fn unequal_costs_are_found() {
 #[test]
 fn a_loop_that_is_slow_or_nervous_is_found() {
     let slow = ControlConfig { alpha: 0.1, ..ControlConfig::new(8) };
-    let mut policy = SizeAware::new(slow).unwrap();
+    let mut policy = size_aware(slow);
     assert!(off_after_step(&mut |requests| policy.epoch(requests).threshold, 1, 1400, 200) > 2);
     assert!(moves_when_steady(&mut raw_percentile, 1) > 5);
 }
@@ -154,41 +150,35 @@ proptest! {
         percentile in 50.0f64..=100.0,
         epochs in prop::collection::vec(any_requests(), 0..3),
     ) {
-        fn check<D: Dispatch>(mut policy: D, epochs: &[SizeHistogram]) -> Result<(), TestCaseError> {
-            prop_assert_eq!(fault_of_homes(policy.plan(), &D::place), None, "{}", D::NAME);
-            for requests in epochs {
-                let plan = policy.epoch(requests);
-                prop_assert_eq!(fault_of_homes(plan, &D::place), None, "{}: {:?}", D::NAME, plan);
+        for mut policy in each(ControlConfig { percentile, ..ControlConfig::new(workers) }) {
+            let fault = fault_of_homes(policy.plan(), &place_of(&policy));
+            prop_assert_eq!(fault, None, "{}", policy.design());
+            for requests in &epochs {
+                policy.epoch(requests);
+                let fault = fault_of_homes(policy.plan(), &place_of(&policy));
+                prop_assert_eq!(fault, None, "{}: {:?}", policy.design(), policy.plan());
             }
-            Ok(())
         }
-        let config = ControlConfig { percentile, ..ControlConfig::new(workers) };
-        with_each!(config, |policy| check(policy, &epochs));
     }
 
     #[test]
     fn each_large_worker_has_its_part_to_within_a_class(workers in 2usize..=24, requests in any_requests()) {
-        fn check<D: Dispatch>(
-            mut policy: D,
-            config: &ControlConfig,
-            requests: &SizeHistogram,
-        ) -> Result<(), TestCaseError> {
-            policy.epoch(requests);
+        let config = ControlConfig::new(workers);
+        for mut policy in each(config) {
+            policy.epoch(&requests);
             let costs: Vec<f64> = policy.decision().ranges.iter().map(|range| range.cost).collect();
             // Reserved has no ranges: those who serve large requests share all of them.
             if !policy.plan().ranges.is_empty() {
-                let off = cost_off(policy.plan(), config, requests, &costs);
-                prop_assert!(off <= 1.0 + 1e-9, "{}: off by {off} classes: {:?}", D::NAME, policy.decision());
+                let off = cost_off(policy.plan(), &config, &requests, &costs);
+                prop_assert!(off <= 1.0 + 1e-9, "off by {off} classes: {:?}", policy.decision());
             }
-            Ok(())
         }
-        let config = ControlConfig::new(workers);
-        with_each!(config, |policy| check(policy, &config, &requests));
     }
 
     #[test]
     fn reserved_workers_are_as_many_as_small_requests_cost(workers in 3usize..=24, requests in any_requests()) {
-        let mut policy = Reserved::new(ControlConfig::new(workers)).unwrap();
+        let config = ControlConfig::new(workers);
+        let mut policy = Policy::new(Design::Reserved, config, Options::default()).unwrap();
         let reserved = policy.epoch(&requests).reserved.len() as f64;
         let serving = (workers - 1) as f64;
         let wanted = (policy.decision().small_cost_share * serving).clamp(1.0, serving - 1.0);
@@ -204,21 +194,18 @@ proptest! {
         seed in any::<u64>(),
         step in prop::sample::select(vec![(1400, 4000), (4000, 1400), (200, 1400), (1400, 200)]),
     ) {
-        fn check<D: Dispatch>(mut policy: D, seed: u64, (from, to): (u64, u64)) -> Result<(), TestCaseError> {
+        let (from, to) = step;
+        for mut policy in each(ControlConfig::new(8)) {
             let off = off_after_step(&mut |requests| policy.epoch(requests).threshold, seed, from, to);
-            prop_assert!(off <= 2, "{}: {off} classes off after {from} to {to}", D::NAME);
-            Ok(())
+            prop_assert!(off <= 2, "{}: {off} classes off after {from} to {to}", policy.design());
         }
-        with_each!(ControlConfig::new(8), |policy| check(policy, seed, step));
     }
 
     #[test]
     fn a_steady_workload_moves_nothing(seed in any::<u64>()) {
-        fn check<D: Dispatch>(mut policy: D, seed: u64) -> Result<(), TestCaseError> {
+        for mut policy in each(ControlConfig::new(8)) {
             let moves = moves_when_steady(&mut |requests| policy.epoch(requests).threshold, seed);
-            prop_assert!(moves <= 1, "{}: {moves} moves", D::NAME);
-            Ok(())
+            prop_assert!(moves <= 1, "{}: {moves} moves", policy.design());
         }
-        with_each!(ControlConfig::new(8), |policy| check(policy, seed));
     }
 }

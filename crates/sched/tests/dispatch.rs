@@ -1,58 +1,35 @@
-//! What must hold of every discipline's answers to its workers, whatever the plan.
+//! What must hold of every design's assignments, whatever the plan.
 
 use minos_base::{SizeClass, limits::WORKERS_MAX};
 use minos_sched::{
-    ControlConfig, Discipline, Dispatch, Fractional, HandOff, Help, Helping, Intake, KeySharded, Place, Plan,
-    Pulls, Reserved, Role, SizeAware, SizeHistogram, Stealing, WorkConserving, WorkerId, WorkerSet,
+    Assignment, ControlConfig, Design, Intake, Options, Place, Plan, Policy, Portion, Role, SizeHistogram,
+    Standby, WorkerId, WorkerSet,
 };
 use proptest::prelude::*;
-
-fn ids(plan: &Plan) -> impl Iterator<Item = WorkerId> + Clone {
-    (0..plan.workers()).map(|index| WorkerId(index as u16))
-}
 
 fn some_classes() -> impl Iterator<Item = SizeClass> {
     (0..SizeClass::COUNT).step_by(7).filter_map(SizeClass::from_index)
 }
 
-/// The answers of one discipline, as data, so that the checker can be shown wrong ones.
-struct Answers {
-    polls: Vec<WorkerSet>,
-    places: Vec<(WorkerId, SizeClass, Place)>,
-    pulls: Vec<Pulls>,
+/// A policy as in the paper.
+fn policy(design: Design, workers: usize) -> Policy {
+    Policy::new(design, ControlConfig::new(workers), Options::default()).unwrap()
 }
 
-impl Answers {
-    fn of<D: Dispatch>(plan: &Plan) -> Self {
-        let polls_of = |worker| {
-            // A worker that may take from a queue only to help does not count: it may never be idle.
-            ids(plan).filter(|&queue| D::share(plan, worker, queue) > 0).collect()
-        };
-        let places = ids(plan).flat_map(|worker| {
-            some_classes().map(move |class| (worker, class, D::place(plan, worker, class)))
-        });
-        Self {
-            polls: ids(plan).map(polls_of).collect(),
-            places: places.collect(),
-            pulls: ids(plan).map(|worker| D::pulls(plan, worker)).collect(),
-        }
+/// What would leave a request lying for ever, if anything. A worker that takes from a queue or a ring only when it is
+/// idle does not count: it may never be.
+fn fault(assignment: &Assignment, plan: &Plan) -> Option<String> {
+    let all = WorkerSet::first(plan.workers());
+    let sum = |sets: &mut dyn Iterator<Item = WorkerSet>| sets.fold(WorkerSet::EMPTY, WorkerSet::or);
+    let polled = sum(&mut assignment.duties.iter().map(|duty| duty.polled()));
+    if polled != all {
+        return Some(format!("of {all:?} only {polled:?} are polled"));
     }
-
-    /// What would leave a request lying for ever, if anything.
-    fn fault(&self) -> Option<String> {
-        let all = WorkerSet::first(self.pulls.len());
-        let polled = self.polls.iter().fold(WorkerSet::EMPTY, |sum, &queues| sum.or(queues));
-        if polled != all {
-            return Some(format!("of {all:?} only {polled:?} are polled"));
-        }
-        let pulled =
-            self.pulls.iter().fold(WorkerSet::EMPTY, |sum, pulls| sum.or(pulls.first).or(pulls.then));
-        let lost = self.places.iter().find(|(worker, _, place)| match place {
-            Place::Here => false,
-            Place::Ring(ring) => !self.polls[worker.index()].is_empty() && !pulled.contains(*ring),
-        });
-        lost.map(|lost| format!("nobody takes {lost:?} from its ring"))
-    }
+    let drained = sum(&mut assignment.duties.iter().map(|duty| duty.drains.first.or(duty.drains.then)));
+    let polling = assignment.duties.iter().filter(|duty| !duty.polls.is_empty());
+    let mut places = polling.flat_map(|duty| some_classes().map(|class| duty.place(plan, class)));
+    let lost = places.find(|place| matches!(place, Place::Ring(ring) if !drained.contains(*ring)));
+    lost.map(|lost| format!("nobody takes from the ring of {lost:?}"))
 }
 
 fn any_requests() -> impl Strategy<Value = SizeHistogram> {
@@ -64,27 +41,31 @@ fn any_requests() -> impl Strategy<Value = SizeHistogram> {
     })
 }
 
-/// Checks a discipline before its first epoch and after each of `epochs`.
-fn check<D: Dispatch>(mut policy: D, epochs: &[SizeHistogram]) -> Result<(), TestCaseError> {
-    prop_assert_eq!(Answers::of::<D>(policy.plan()).fault(), None, "{}", D::NAME);
+/// Checks a policy before its first epoch and after each of `epochs`.
+fn check(mut policy: Policy, epochs: &[SizeHistogram]) -> Result<(), TestCaseError> {
+    prop_assert_eq!(fault(&policy.assignment(), policy.plan()), None, "{}", policy.design());
     for requests in epochs {
-        let plan = policy.epoch(requests);
-        prop_assert_eq!(Answers::of::<D>(plan).fault(), None, "{}: {:?}", D::NAME, plan);
+        policy.epoch(requests);
+        let (assignment, plan) = (policy.assignment(), policy.plan());
+        prop_assert_eq!(fault(&assignment, plan), None, "{}: {:?}", policy.design(), plan);
     }
     Ok(())
 }
 
 #[test]
 fn the_checker_finds_faults() {
-    let policy = HandOff::new(4, 2).unwrap();
-    let good = || Answers::of::<HandOff>(policy.plan());
-    assert_eq!(good().fault(), None);
-    let mut unpolled = good();
-    unpolled.polls[1] = WorkerSet::EMPTY;
-    assert!(unpolled.fault().unwrap().contains("polled"));
-    let mut unpulled = good();
-    unpulled.pulls.fill(Pulls { first: WorkerSet::one(WorkerId(0)), then: WorkerSet::EMPTY });
-    assert!(unpulled.fault().unwrap().contains("ring"));
+    let options = Options { handoff_workers: 2, ..Options::default() };
+    let policy = Policy::new(Design::HandOff, ControlConfig::new(4), options).unwrap();
+    let plan = policy.plan();
+    assert_eq!(fault(&policy.assignment(), plan), None);
+    let mut unpolled = policy.assignment();
+    unpolled.duties[1].polls.clear();
+    assert!(fault(&unpolled, plan).unwrap().contains("polled"));
+    let mut undrained = policy.assignment();
+    for duty in &mut undrained.duties {
+        duty.drains.first = duty.drains.first.without(WorkerId(1));
+    }
+    assert!(fault(&undrained, plan).unwrap().contains("ring"));
 }
 
 proptest! {
@@ -98,17 +79,11 @@ proptest! {
         epochs in prop::collection::vec(any_requests(), 0..3),
     ) {
         let config = ControlConfig { percentile, ..ControlConfig::new(workers) };
-        check(KeySharded::new(workers).unwrap(), &epochs)?;
-        check(Stealing::new(workers).unwrap(), &epochs)?;
-        check(SizeAware::new(config).unwrap(), &epochs)?;
-        check(Helping::new(config).unwrap(), &epochs)?;
-        check(Fractional::new(config).unwrap(), &epochs)?;
-        check(WorkConserving::new(config).unwrap(), &epochs)?;
-        if handoff < workers {
-            check(HandOff::new(workers, handoff).unwrap(), &epochs)?;
-        }
-        if workers >= 3 {
-            check(Reserved::new(config).unwrap(), &epochs)?;
+        for (design, steal) in Design::ALL.into_iter().flat_map(|design| [(design, false), (design, true)]) {
+            // Too few workers for the design are refused.
+            if let Ok(policy) = Policy::new(design, config, Options { handoff_workers: handoff, steal, ..Options::default() }) {
+                check(policy, &epochs)?;
+            }
         }
     }
 
@@ -117,12 +92,13 @@ proptest! {
         workers in 2usize..=40,
         requests in any_requests(),
     ) {
-        // Who polls RX queues in bursts executes nothing large, unless he is the standby.
-        let mut policy = SizeAware::new(ControlConfig::new(workers)).unwrap();
-        let plan = policy.epoch(&requests);
-        for worker in ids(plan).filter(|&worker| plan.role(worker) == Role::Small) {
+        // A worker that polls RX queues in bursts executes nothing large, unless it is the standby.
+        let mut policy = policy(Design::SizeAware, workers);
+        policy.epoch(&requests);
+        let (assignment, plan) = (policy.assignment(), policy.plan());
+        for worker in plan.ids().filter(|&worker| plan.role(worker) == Role::Small) {
             for class in some_classes().filter(|&class| class > plan.threshold) {
-                let place = SizeAware::place(plan, worker, class);
+                let place = assignment.duty(worker).place(plan, class);
                 prop_assert!(matches!(place, Place::Ring(home) if plan.role(home) != Role::Small), "{:?}", place);
             }
         }
@@ -130,7 +106,7 @@ proptest! {
 
     #[test]
     fn a_split_worker_is_split_as_the_cost_is(workers in 2usize..=40, requests in any_requests()) {
-        let mut policy = Fractional::new(ControlConfig::new(workers)).unwrap();
+        let mut policy = policy(Design::Fractional, workers);
         let plan = policy.epoch(&requests).clone();
         let share = policy.decision().small_cost_share;
         let shared = plan.shared.unwrap();
@@ -138,72 +114,160 @@ proptest! {
         // At least one worker is small, and a split one is small for at most all of its time.
         let wanted = (share * workers as f64).clamp(1.0, workers as f64);
         prop_assert!((small - wanted).abs() <= 0.0011, "{} of {workers}, not {wanted}", small);
-        prop_assert_eq!(Fractional::help(&plan, shared.worker), Help::Share { small_permille: shared.small_permille });
+        let assignment = policy.assignment();
+        let duty = assignment.duty(shared.worker);
+        prop_assert_eq!(duty.small_permille, Some(shared.small_permille));
+        prop_assert!(duty.help.is_some());
     }
+}
+
+/// Requests of which so many in 100 000 are large.
+fn with_large(requests: u64) -> SizeHistogram {
+    let mut histogram = SizeHistogram::new();
+    histogram.record(SizeClass::of(100), 99_000);
+    histogram.record(SizeClass::of(200_000), requests);
+    histogram
 }
 
 #[test]
 fn large_queues_are_drained_as_fast_as_the_others() {
     // B/n_s from each of n_s small workers (Minos §3.1).
-    let mut policy = SizeAware::new(ControlConfig::new(8)).unwrap();
-    let mut requests = SizeHistogram::new();
-    requests.record(SizeClass::of(100), 99_000);
-    requests.record(SizeClass::of(200_000), 700);
-    let plan = policy.epoch(&requests);
+    let mut policy = policy(Design::SizeAware, 8);
+    policy.epoch(&with_large(700));
+    let (assignment, plan) = (policy.assignment(), policy.plan());
     assert!(plan.large_workers() > 1, "{plan:?}");
-    for queue in ids(plan) {
-        let taken: usize = ids(plan).map(|worker| SizeAware::share(plan, worker, queue)).sum();
+    for queue in plan.ids() {
+        let taken: usize = assignment.duties.iter().map(|duty| duty.most_of(queue)).sum();
         assert!((32..32 + plan.small_workers()).contains(&taken), "{queue:?}: {taken}");
     }
 }
 
 #[test]
 fn a_standby_becomes_large() {
-    let policy = SizeAware::new(ControlConfig::new(4)).unwrap();
-    assert_eq!(policy.plan().role(WorkerId(3)), Role::Standby);
-    let plan = policy.plan().with_standby_large().unwrap();
-    assert_eq!((plan.small_workers(), plan.role(WorkerId(3))), (3, Role::Large));
-    assert_eq!(Answers::of::<SizeAware>(&plan).fault(), None);
-    assert_eq!(plan.with_standby_large(), None);
-    assert_eq!(SizeAware::new(ControlConfig::new(1)).unwrap().plan().with_standby_large(), None);
+    let standby = WorkerId(3);
+    let mut policy = policy(Design::SizeAware, 4);
+    assert_eq!(policy.plan().role(standby), Role::Standby);
+    assert_eq!(policy.assignment().promotes, Some(standby));
+    policy.promote_standby();
+    let plan = policy.plan().clone();
+    assert_eq!((plan.small_workers(), plan.role(standby)), (3, Role::Large));
+    assert_eq!((policy.decision().small_workers, policy.decision().has_standby), (3, false));
+    let assignment = policy.assignment();
+    assert_eq!(fault(&assignment, &plan), None);
+    assert_eq!((assignment.promotes, assignment.duty(standby).polls.len()), (None, 0));
+    policy.promote_standby();
+    assert_eq!(*policy.plan(), plan);
+    // The next epoch decides anew.
+    assert_eq!(policy.epoch(&with_large(0)).role(standby), Role::Standby);
+}
+
+#[test]
+fn a_standby_that_serves_slices_stays_what_it_is() {
+    let options = Options { standby: Standby::Slices, ..Options::default() };
+    let policy = Policy::new(Design::SizeAware, ControlConfig::new(4), options).unwrap();
+    let assignment = policy.assignment();
+    assert_eq!(assignment.promotes, None);
+    let duty = assignment.duty(WorkerId(3));
+    assert!(duty.in_slices && duty.most_of(WorkerId(3)) > 0 && duty.drains.first.contains(WorkerId(3)));
+}
+
+#[test]
+fn a_lone_worker_is_not_promoted() {
+    let mut lone = policy(Design::SizeAware, 1);
+    assert_eq!(lone.assignment().promotes, None);
+    lone.promote_standby();
+    assert_eq!(lone.plan().role(WorkerId(0)), Role::Standby);
 }
 
 #[test]
 fn the_designs_are_those_of_the_paper() {
-    const {
-        assert!(matches!(Stealing::INTAKE, Intake::WhenEmpty) && matches!(KeySharded::INTAKE, Intake::Always))
+    let stealing = policy(Design::Stealing, 4).assignment();
+    let keyhash = policy(Design::KeyHash, 4).assignment();
+    assert_eq!((stealing.duties[2].intake, keyhash.duties[2].intake), (Intake::WhenEmpty, Intake::Always));
+    assert_eq!(stealing.duties[2].help.unwrap().portion, Portion::Burst);
+    let drains = stealing.duties[2].drains;
+    assert_eq!((drains.first.len(), drains.then.len()), (1, 3), "its own ring first, then the others'");
+    let hand_off = |workers, handoff_workers| {
+        let options = Options { handoff_workers, ..Options::default() };
+        Policy::new(Design::HandOff, ControlConfig::new(workers), options)
     };
-    let stealing = Stealing::new(4).unwrap();
-    let plan = stealing.plan();
-    assert_eq!(Stealing::help(plan, WorkerId(2)), Help::Burst);
-    let pulls = Stealing::pulls(plan, WorkerId(2));
-    assert_eq!((pulls.first.len(), pulls.then.len()), (1, 3), "its own ring first, then the others'");
-    let handoff = HandOff::new(8, 3).unwrap();
-    let plan = handoff.plan();
-    assert_eq!(plan.small_workers(), 3);
-    assert!(HandOff::pulls(plan, WorkerId(2)).first.is_empty(), "who hands off does not serve");
-    assert_eq!(HandOff::pulls(plan, WorkerId(7)).first, WorkerSet::first(3));
+    let handoff = hand_off(8, 3).unwrap();
+    assert_eq!(handoff.plan().small_workers(), 3);
+    let assignment = handoff.assignment();
+    let drains = |worker: usize| assignment.duties[worker].drains;
+    assert!(drains(2).first.or(drains(2).then).is_empty(), "who hands off does not serve");
+    assert_eq!(drains(7).first, WorkerSet::first(3));
     for (workers, handoff) in [(8, 0), (8, 4), (2, 2), (1, 1), (WORKERS_MAX + 1, 1)] {
-        assert!(HandOff::new(workers, handoff).is_err(), "{handoff} of {workers}");
+        assert!(hand_off(workers, handoff).is_err(), "{handoff} of {workers}");
     }
-    assert!(Reserved::new(ControlConfig::new(2)).is_err());
+    assert!(Policy::new(Design::Reserved, ControlConfig::new(2), Options::default()).is_err());
 }
 
 #[test]
 fn who_conserves_work_leaves_nothing_lying() {
-    let mut policy = WorkConserving::new(ControlConfig::new(8)).unwrap();
-    let mut requests = SizeHistogram::new();
-    requests.record(SizeClass::of(100), 99_000);
-    requests.record(SizeClass::of(200_000), 300);
-    let plan = policy.epoch(&requests).clone();
+    let mut policy = policy(Design::WorkConserving, 8);
+    policy.epoch(&with_large(300));
+    let (assignment, plan) = (policy.assignment(), policy.plan());
     assert!(plan.large_workers() > 1, "{plan:?}");
-    for worker in ids(&plan) {
-        // Whatever waits, in an RX queue or a ring, somebody idle comes for it.
-        assert_eq!(WorkConserving::help(&plan, worker), Help::Any);
-        let pulls = WorkConserving::pulls(&plan, worker);
-        let reached = pulls.first.or(pulls.then).or(WorkConserving::relieves(&plan, worker));
-        assert_eq!(reached.and(plan.workers_in(Role::Large)), plan.workers_in(Role::Large), "{worker:?}");
+    let large = plan.workers_in(Role::Large);
+    for duty in &assignment.duties {
+        // Whatever waits, in an RX queue or a ring, an idle worker comes for it.
+        let reached = duty.help.unwrap().queues.or(duty.polled());
+        assert_eq!(reached, WorkerSet::first(8), "{duty:?}");
+        let drained = duty.drains.first.or(duty.drains.then).or(duty.relieves);
+        assert_eq!(drained.and(large), large, "{duty:?}");
         // A large worker ends what it has begun, a small one gives way after each slice.
-        assert_eq!(WorkConserving::relieves(&plan, worker).is_empty(), plan.role(worker) == Role::Large);
+        assert_eq!(duty.relieves.is_empty(), plan.role(duty.worker) == Role::Large);
+    }
+}
+
+#[test]
+fn large_requests_leave_reserved_workers_alone() {
+    let mut policy = policy(Design::Reserved, 4);
+    policy.epoch(&with_large(300));
+    let (assignment, plan) = (policy.assignment(), policy.plan());
+    let large = some_classes().filter(|&class| class > plan.threshold);
+    let rings: WorkerSet = large
+        .filter_map(|class| match assignment.duty(WorkerId(0)).place(plan, class) {
+            Place::Ring(ring) => Some(ring),
+            Place::Here => None,
+        })
+        .collect();
+    assert!(!rings.is_empty() && !plan.reserved.is_empty());
+    for worker in plan.reserved.iter() {
+        let drains = assignment.duty(worker).drains;
+        assert!(drains.first.or(drains.then).and(rings).is_empty(), "{worker:?}");
+    }
+    let serving = plan.ids().filter(|&worker| assignment.drained_by[3].contains(worker));
+    assert_eq!(serving.count() + plan.reserved.len(), 3);
+}
+
+#[test]
+fn stealing_is_a_switch_of_size_aware_designs() {
+    for design in Design::ALL {
+        let with = |steal| {
+            let options = Options { steal, ..Options::default() };
+            let mut policy = Policy::new(design, ControlConfig::new(8), options).unwrap();
+            policy.epoch(&with_large(700));
+            policy.assignment()
+        };
+        let helps = |assignment: &Assignment| assignment.duties.iter().all(|duty| duty.help.is_some());
+        assert_eq!(
+            with(true) != with(false),
+            design.counts_sizes() && !helps(&with(false)) && design != Design::Reserved
+        );
+    }
+    let options = Options { steal: true, ..Options::default() };
+    let mut policy = Policy::new(Design::SizeAware, ControlConfig::new(8), options).unwrap();
+    policy.epoch(&with_large(700));
+    let assignment = policy.assignment();
+    let large = policy.plan().workers_in(Role::Large);
+    for duty in &assignment.duties {
+        let queues = duty.help.unwrap().queues;
+        if large.contains(duty.worker) {
+            assert_eq!(queues, WorkerSet::one(duty.worker), "a large worker helps at its own queue");
+        } else {
+            assert_eq!(queues, WorkerSet::first(8).minus(large).without(duty.worker), "{duty:?}");
+        }
     }
 }

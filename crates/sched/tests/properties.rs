@@ -2,10 +2,10 @@
 
 mod common;
 
-use common::{any_requests, classes, classes_between, epoch_of_mix, histogram};
+use common::{any_requests, classes, classes_between, epoch_of_mix, histogram, size_aware};
 use minos_base::{SizeClass, seeded};
 use minos_sched::{
-    ControlConfig, Cost, Discipline, KeySharded, Plan, Role, SizeAware, SizeHistogram, Threshold, WorkerId,
+    ControlConfig, Cost, Design, Options, Plan, Policy, Role, SizeHistogram, Threshold, WorkerId,
 };
 use proptest::prelude::*;
 
@@ -49,7 +49,7 @@ fn fault(plan: &Plan) -> Option<String> {
 
 #[test]
 fn the_checker_finds_faults() {
-    let mut policy = SizeAware::new(ControlConfig::new(8)).unwrap();
+    let mut policy = size_aware(ControlConfig::new(8));
     let good = policy.epoch(&histogram(&[(10, 9_950), (100_000, 40), (200_000, 40)])).clone();
     assert_eq!(fault(&good), None);
     assert!(good.ranges.len() > 1);
@@ -71,7 +71,7 @@ proptest! {
 
     #[test]
     fn every_size_has_exactly_one_home(config in any_config(), epochs in prop::collection::vec(any_requests(), 0..4)) {
-        let mut policy = SizeAware::new(config).unwrap();
+        let mut policy = size_aware(config);
         prop_assert_eq!(fault(policy.plan()), None);
         for requests in &epochs {
             let plan = policy.epoch(requests);
@@ -82,7 +82,7 @@ proptest! {
 
     #[test]
     fn roles_follow_the_share_of_the_cost(config in any_config(), requests in any_requests()) {
-        let mut policy = SizeAware::new(config).unwrap();
+        let mut policy = size_aware(config);
         policy.epoch(&requests);
         let (plan, decision) = (policy.plan(), policy.decision());
         let wanted = (decision.small_cost_share * config.workers as f64 - 1e-9).ceil().max(1.0);
@@ -95,7 +95,7 @@ proptest! {
 
     #[test]
     fn ranges_are_within_one_class_of_equal(config in any_config(), requests in any_requests()) {
-        let mut policy = SizeAware::new(config).unwrap();
+        let mut policy = size_aware(config);
         policy.epoch(&requests);
         let (plan, decision) = (policy.plan(), policy.decision());
         let of_class = |class| config.alpha * config.cost.of(class) * requests.count(class) as f64;
@@ -111,7 +111,7 @@ proptest! {
     #[test]
     fn the_threshold_is_the_percentile(percentile in 0.1f64..=100.0, requests in any_requests()) {
         let config = ControlConfig { percentile, ..ControlConfig::new(4) };
-        let mut policy = SizeAware::new(config).unwrap();
+        let mut policy = size_aware(config);
         let threshold = policy.epoch(&requests).threshold;
         let up_to = |last: SizeClass| classes().filter(|&c| c <= last).map(|c| requests.count(c)).sum::<u64>() as f64;
         let wanted = percentile / 100.0 * requests.total() as f64;
@@ -121,7 +121,7 @@ proptest! {
 
     #[test]
     fn an_empty_epoch_keeps_the_plan(config in any_config(), requests in any_requests()) {
-        let mut policy = SizeAware::new(config).unwrap();
+        let mut policy = size_aware(config);
         let before = policy.plan().clone();
         prop_assert_eq!(policy.epoch(&SizeHistogram::new()), &before);
         let after = policy.epoch(&requests).clone();
@@ -134,7 +134,7 @@ proptest! {
 fn a_steady_threshold_does_not_flap() {
     for (seed, rate) in [(1, 2_000.0), (2, 20_000.0), (3, 40_000.0)] {
         let mut random = seeded(seed);
-        let mut policy = SizeAware::new(ControlConfig::new(8)).unwrap();
+        let mut policy = size_aware(ControlConfig::new(8));
         let mut moves = 0;
         let mut before = policy.epoch(&epoch_of_mix(&mut random, rate, 1400, rate / 800.0)).threshold;
         for _ in 0..60 {
@@ -151,7 +151,7 @@ fn a_steady_threshold_does_not_flap() {
 fn a_share_of_large_ones_right_at_the_percentile_does_not_flap() {
     // The percentile lies between 1 400 bytes and some 100 KB: noise alone decides on which side.
     let mut random = seeded(4);
-    let mut policy = SizeAware::new(ControlConfig::new(8)).unwrap();
+    let mut policy = size_aware(ControlConfig::new(8));
     let mut moves = 0;
     let mut before = policy.epoch(&epoch_of_mix(&mut random, 20_000.0, 1400, 202.0)).threshold;
     for _ in 0..60 {
@@ -166,7 +166,7 @@ fn a_share_of_large_ones_right_at_the_percentile_does_not_flap() {
 fn a_step_is_followed_within_two_epochs() {
     let mut random = seeded(5);
     for (from_max, to_max) in [(1400, 4000), (4000, 1400), (200, 1400), (1400, 200)] {
-        let mut policy = SizeAware::new(ControlConfig::new(8)).unwrap();
+        let mut policy = size_aware(ControlConfig::new(8));
         for _ in 0..10 {
             policy.epoch(&epoch_of_mix(&mut random, 20_000.0, from_max, 25.0));
         }
@@ -183,7 +183,7 @@ fn a_step_is_followed_within_two_epochs() {
 #[test]
 fn a_static_threshold_stays() {
     let config = ControlConfig { threshold: Threshold::Static(1500), ..ControlConfig::new(4) };
-    let mut policy = SizeAware::new(config).unwrap();
+    let mut policy = size_aware(config);
     for requests in [histogram(&[(10, 100)]), histogram(&[(1 << 20, 100)])] {
         assert_eq!(policy.epoch(&requests).threshold, SizeClass::of(1500));
     }
@@ -192,7 +192,7 @@ fn a_static_threshold_stays() {
 
 #[test]
 fn before_the_first_request_only_long_values_are_large() {
-    let policy = SizeAware::new(ControlConfig::new(2)).unwrap();
+    let policy = size_aware(ControlConfig::new(2));
     assert_eq!(policy.plan().roles, [Role::Small, Role::Standby]);
     assert_eq!(policy.plan().worker_for(SizeClass::of(1000)), None);
     assert_eq!(policy.plan().worker_for(SizeClass::of(10 << 20)), Some(WorkerId(1)));
@@ -200,7 +200,7 @@ fn before_the_first_request_only_long_values_are_large() {
 
 #[test]
 fn one_worker_is_its_own_standby() {
-    let mut policy = SizeAware::new(ControlConfig::new(1)).unwrap();
+    let mut policy = size_aware(ControlConfig::new(1));
     let plan = policy.epoch(&histogram(&[(10, 1000), (1 << 20, 5)]));
     assert_eq!(plan.roles, [Role::Standby]);
     assert_eq!(plan.worker_for(SizeClass::of(1 << 20)), Some(WorkerId(0)));
@@ -208,16 +208,16 @@ fn one_worker_is_its_own_standby() {
 
 #[test]
 fn key_sharding_serves_everything_where_it_arrives() {
-    let mut policy = KeySharded::new(4).unwrap();
+    let mut policy = Policy::new(Design::KeyHash, ControlConfig::new(4), Options::default()).unwrap();
     let plan = policy.epoch(&histogram(&[(10, 1000), (1 << 20, 500)]));
     assert_eq!(fault(plan), None);
     assert!(classes().all(|class| plan.worker_for(class).is_none()));
-    const { assert!(KeySharded::RUNS_TO_COMPLETION && !SizeAware::RUNS_TO_COMPLETION) };
+    assert!(Design::KeyHash.runs_to_completion() && !Design::SizeAware.runs_to_completion());
 }
 
 #[test]
 fn a_decision_tells_its_numbers() {
-    let mut policy = SizeAware::new(ControlConfig::new(4)).unwrap();
+    let mut policy = size_aware(ControlConfig::new(4));
     policy.epoch(&histogram(&[(10, 9_950), (100_000, 50)]));
     let mut told = Vec::new();
     policy.decision().emit(&mut |name, value| told.push(format!("{name} {value}")));

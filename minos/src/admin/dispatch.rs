@@ -4,7 +4,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::{StatusCode, body::Incoming};
 use minos_node::{
     StatsGroup, SwitchError,
-    config::{Dispatch, DispatchChoice},
+    config::{Design, DispatchChoice},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -81,7 +81,7 @@ pub(super) async fn switch(body: Incoming, endpoint: &Endpoint, arrived_by: Inst
 fn choice(body: &[u8], now: DispatchChoice) -> Result<DispatchChoice, String> {
     let wish: Wish = serde_json::from_slice(body)
         .map_err(|error| format!(r#"expected {{"dispatch": NAME, "handoff_workers": N}}: {error}"#))?;
-    let dispatch: Dispatch =
+    let dispatch: Design =
         wish.dispatch.parse().map_err(|expected| format!("dispatch {:?}: {expected}", wish.dispatch))?;
     Ok(DispatchChoice { dispatch, handoff_workers: wish.handoff_workers.unwrap_or(now.handoff_workers) })
 }

@@ -12,13 +12,16 @@ use super::{
     native::NativeOptions,
 };
 use crate::{admin::AdminOptions, time::parse_time};
-use clap::{Args, ValueEnum, builder::PossibleValuesParser, builder::TypedValueParser};
+use clap::{
+    Args, ValueEnum,
+    builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
+};
 use minos_base::{SizeText, limits::BURST_MAX};
 use minos_engine::{Backing, CHAIN_BUCKETS_MAX, Eviction, StoreConfig};
 use minos_net::Address;
 use minos_node::{
     ServerConfig,
-    config::{Dispatch, LargeOrder, PollMode},
+    config::{Design, LargeOrder, PollMode},
 };
 use minos_sched::{Cost, Threshold};
 
@@ -91,8 +94,8 @@ pub(crate) struct ServeOptions {
     pub(crate) io: Io,
 
     /// Who executes a request
-    #[arg(long, default_value = "size-aware", value_parser = names::<Dispatch>(Dispatch::NAMES), help_heading = "Policy")]
-    pub(crate) dispatch: Dispatch,
+    #[arg(long, default_value_t = Design::SizeAware, value_parser = designs(), help_heading = "Policy")]
+    pub(crate) dispatch: Design,
     /// Workers that do nothing but hand requests on, with --dispatch handoff: 1 to 3
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Policy")]
     pub(crate) handoff_workers: usize,
@@ -392,6 +395,14 @@ where
     T: std::str::FromStr<Err = String> + Clone + Send + Sync + 'static,
 {
     PossibleValuesParser::new(names).try_map(|name| name.parse::<T>())
+}
+
+/// Reads the name of a design. Those that only the simulator has are not listed; the server refuses them with a reason.
+fn designs() -> impl TypedValueParser<Value = Design> {
+    let value = |design: Design| PossibleValue::new(design.name()).hide(!design.is_served());
+    let served = Design::SERVED.into_iter();
+    let others = Design::ALL.into_iter().filter(|design| !design.is_served());
+    PossibleValuesParser::new(served.chain(others).map(value)).try_map(|name| name.parse::<Design>())
 }
 
 /// Reads the kind of memory behind a store.

@@ -5,14 +5,14 @@ use minos_net::Poller;
 use minos_proto::memcache::{BINARY_MAGIC, Malformed, text};
 
 use super::Why;
-use crate::{connection::Connection, placement::Sizing, worker::Worker};
+use crate::{connection::Connection, worker::Worker};
 
 /// What the log says once of clients whose protocol is not served.
 const BINARY: &str = "a client speaks memcached's binary protocol, which is not served; its connections are closed. \
     Set it to the text (ASCII) protocol: `binary=False` in pylibmc, `OPT_BINARY_PROTOCOL` off and \
     `memcached.sess_binary_protocol = 0` in PHP; memjs and bmemcached know no other";
 
-impl<M: Mode, S: Sizing, P: Poller> Worker<'_, M, S, P> {
+impl<M: Mode, P: Poller> Worker<'_, M, P> {
     /// Whether the first bytes of a connection, which are `input`, may be of a protocol that is served.
     #[cold]
     pub(super) fn is_understood(&self, connection: &mut Connection, input: &[u8]) -> bool {

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use minos_node::config::{Dispatch, DispatchChoice};
+use minos_node::config::{Design, DispatchChoice};
 use minos_sched::HANDOFF_WORKERS_MAX;
 use rand::{RngExt, rngs::StdRng};
 
@@ -56,9 +56,9 @@ fn switch_over(server: &TestServer, mut random: StdRng, is_over: &AtomicBool) ->
     let operator = server.server.operator();
     let mut switches = 0;
     while !is_over.load(Ordering::Relaxed) {
-        let name = Dispatch::NAMES[random.random_range(0..Dispatch::NAMES.len())];
+        let dispatch = Design::SERVED[random.random_range(0..Design::SERVED.len())];
         let handoff_workers = random.random_range(1..=HANDOFF_WORKERS_MAX);
-        let choice = DispatchChoice { dispatch: name.parse().unwrap(), handoff_workers };
+        let choice = DispatchChoice { dispatch, handoff_workers };
         match operator.switch(choice) {
             Ok(()) => {
                 assert_eq!(operator.dispatch(), choice);

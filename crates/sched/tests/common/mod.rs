@@ -1,13 +1,18 @@
 //! Requests that tests of the policy are made of.
 
 use minos_base::SizeClass;
-use minos_sched::SizeHistogram;
+use minos_sched::{ControlConfig, Design, Options, Policy, SizeHistogram};
 use proptest::prelude::*;
 use rand::{RngExt, rngs::StdRng};
 use rand_distr::{Distribution, Poisson};
 
 pub(crate) fn classes() -> impl Iterator<Item = SizeClass> {
     (0..SizeClass::COUNT).filter_map(SizeClass::from_index)
+}
+
+/// Minos with these choices.
+pub(crate) fn size_aware(config: ControlConfig) -> Policy {
+    Policy::new(Design::SizeAware, config, Options::default()).unwrap()
 }
 
 pub(crate) fn histogram(sizes: &[(u64, u64)]) -> SizeHistogram {

@@ -24,14 +24,12 @@ mod worker;
 mod workload;
 
 use minos_base::limits::{PACKET_BYTES, WORKERS_MAX};
-use minos_sched::{
-    ConfigError, ControlConfig, Dispatch, Fractional, HandOff, Helping, KeySharded, LargeOrder, Reserved,
-    SizeAware, Stealing, Threshold, WorkConserving,
-};
+use minos_sched::{ConfigError, ControlConfig, LargeOrder, Options, Policy, Standby, Threshold};
 use serde::Serialize;
 
 pub use costs::{AfterIdle, ClientCosts, Costs, CostsError, Pause, Speed};
 pub use fit::{Fitted, fit, residuals};
+pub use minos_sched::Design;
 pub use series::Window;
 pub use worker::WorkerLoad;
 pub use workload::{Mix, MixError};
@@ -51,63 +49,10 @@ pub const EPOCHS_DEFAULT: u64 = 20;
 /// Relative distance at which the search for a highest throughput ends.
 const SEARCH_PRECISION: f64 = 0.01;
 
-/// Who serves what.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Design {
-    /// HKH.
-    KeyHash,
-    /// SHO, with so many hand-off workers.
-    HandOff(u8),
-    /// HKH+WS.
-    Stealing,
-    /// Minos.
-    SizeAware,
-    /// Minos with one more large worker, which helps.
-    Helping,
-    /// Minos with a worker that is large for a part of its time.
-    Fractional,
-    /// Minos with nobody idle while anything waits.
-    WorkConserving,
-    /// After Perséphone.
-    Reserved,
-}
-
-impl Design {
-    /// All of them, SHO three times.
-    pub const ALL: [Self; 10] = [
-        Self::KeyHash,
-        Self::HandOff(1),
-        Self::HandOff(2),
-        Self::HandOff(3),
-        Self::Stealing,
-        Self::SizeAware,
-        Self::Helping,
-        Self::Fractional,
-        Self::WorkConserving,
-        Self::Reserved,
-    ];
-
-    /// As on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::KeyHash => "keyhash",
-            Self::HandOff(1) => "handoff:1",
-            Self::HandOff(2) => "handoff:2",
-            Self::HandOff(_) => "handoff:3",
-            Self::Stealing => "stealing",
-            Self::SizeAware => "size-aware",
-            Self::Helping => "helping",
-            Self::Fractional => "fractional",
-            Self::WorkConserving => "work-conserving",
-            Self::Reserved => "reserved",
-        }
-    }
-}
-
 /// Which TX queues a worker has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TxQueues {
-    /// What the design says ([`minos_sched::Dispatch::SEPARATES_REPLIES`]).
+    /// What the design says ([`Design::separates_replies`]).
     Design,
     /// One for all replies.
     One,
@@ -115,11 +60,28 @@ pub enum TxQueues {
     Two,
 }
 
+impl TxQueues {
+    /// True if workers of `design` have a queue of its own for long replies.
+    fn are_two(self, design: Design) -> bool {
+        match self {
+            Self::Design => design.separates_replies(),
+            Self::One => false,
+            Self::Two => true,
+        }
+    }
+}
+
 /// One run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spec {
     /// Who serves what.
     pub design: Design,
+    /// Workers that only hand requests on, with [`Design::HandOff`].
+    pub handoff_workers: usize,
+    /// Idle workers take small requests, as with `minos serve --steal on`.
+    pub steal: bool,
+    /// What a worker on standby does with large requests.
+    pub standby: Standby,
     /// How many workers there are.
     pub workers: usize,
     /// Requests a second.
@@ -216,6 +178,9 @@ impl Spec {
     pub fn new(design: Design, rate: f64) -> Self {
         Self {
             design,
+            handoff_workers: 1,
+            steal: false,
+            standby: Standby::TurnsLarge,
             workers: 8,
             rate,
             mix: Mix::PAPER,
@@ -292,12 +257,16 @@ impl Spec {
         Ok(self.costs.check()?)
     }
 
-    fn control(&self) -> ControlConfig {
-        ControlConfig {
+    /// The policy that decides.
+    fn policy(&self) -> Result<Policy, SpecError> {
+        let config = ControlConfig {
             percentile: self.small_percentile,
             threshold: self.threshold,
             ..ControlConfig::new(self.workers)
-        }
+        };
+        let Self { handoff_workers, steal, standby, .. } = *self;
+        let options = Options { handoff_workers, steal, standby };
+        Ok(Policy::new(self.design, config, options)?)
     }
 }
 
@@ -351,20 +320,8 @@ pub fn run(spec: &Spec) -> Result<Outcome, SpecError> {
 
 /// Runs `spec` to its end, or until the percentile cannot stay within `limit_us` any more, above which it is then.
 fn run_within(spec: &Spec, limit_us: f64) -> Result<Outcome, SpecError> {
-    fn go<D: Dispatch>(spec: &Spec, policy: D, limit_us: f64) -> Outcome {
-        Server::new(spec, policy).within(limit_us).run()
-    }
     spec.check()?;
-    Ok(match spec.design {
-        Design::KeyHash => go(spec, KeySharded::new(spec.workers)?, limit_us),
-        Design::HandOff(workers) => go(spec, HandOff::new(spec.workers, workers.into())?, limit_us),
-        Design::Stealing => go(spec, Stealing::new(spec.workers)?, limit_us),
-        Design::SizeAware => go(spec, SizeAware::new(spec.control())?, limit_us),
-        Design::Helping => go(spec, Helping::new(spec.control())?, limit_us),
-        Design::Fractional => go(spec, Fractional::new(spec.control())?, limit_us),
-        Design::WorkConserving => go(spec, WorkConserving::new(spec.control())?, limit_us),
-        Design::Reserved => go(spec, Reserved::new(spec.control())?, limit_us),
-    })
+    Ok(Server::new(spec, spec.policy()?).within(limit_us).run())
 }
 
 /// Runs all of `specs`, as many at a time as there are cores; `done` is told of each that ends.

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use minos_base::limits::WORKERS_MAX;
-use minos_sched::WorkerId;
+use minos_sched::{Seen, WorkerId};
 use serde::Serialize;
 
 use super::{processor::Processor, workload::Request};
@@ -29,18 +29,18 @@ pub struct WorkerLoad {
 /// A worker between two events.
 #[derive(Debug)]
 pub(super) struct Worker {
-    /// Taken from an RX queue, not yet placed.
+    /// Dequeued, not yet placed. Helpers may take from here.
     pub(super) hands: VecDeque<Request>,
-    pub(super) step: Step,
+    /// Large requests that it serves slices of.
+    pub(super) held: VecDeque<Request>,
+    pub(super) doing: Doing,
+    /// What it has seen in the turn under way, if one is.
+    pub(super) seen: Option<Seen>,
     pub(super) processor: Processor,
-    /// What it serves is large and another's: small requests come first.
-    pub(super) relieves: bool,
     /// It had nothing to do, and has served nothing since.
     pub(super) was_idle: bool,
     /// Something was received and nothing sent since.
     pub(super) owes_send: bool,
-    /// Whether the next thing is to take from rings; else to take from RX queues.
-    pub(super) pulls_next: bool,
     /// Where a look round the others begins.
     pub(super) turn: usize,
     /// Time spent since the plan was made, for a worker whose time is split.
@@ -55,8 +55,8 @@ pub(super) struct Worker {
 
 /// What ends with a worker's next event.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Step {
-    /// A look round.
+pub(super) enum Doing {
+    /// A look at queues or rings.
     Looked,
     /// Some packets of a reply.
     Served {
@@ -65,22 +65,25 @@ pub(super) enum Step {
         bytes: u64,
         /// Value bytes after them.
         bytes_left: u64,
+        /// The worker looks at its queues and rings before it makes the rest.
+        in_slices: bool,
     },
     /// A request's way into a ring.
     Passed { request: Request, ring: WorkerId },
 }
 
 impl Worker {
-    pub(super) fn new(processor: Processor) -> Self {
+    /// A worker that begins its looks round the others at `turn`.
+    pub(super) fn new(processor: Processor, turn: usize) -> Self {
         Self {
             hands: VecDeque::new(),
-            step: Step::Looked,
+            held: VecDeque::new(),
+            doing: Doing::Looked,
+            seen: None,
             processor,
-            relieves: false,
             was_idle: true,
             owes_send: false,
-            pulls_next: false,
-            turn: 0,
+            turn,
             spent_small: 0,
             spent_large: 0,
             busy: 0,

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use minos_base::SizeClass;
-use minos_sched::{ControlConfig, Cost, Discipline, Role, SizeAware as Policy, SizeHistogram, WorkerId};
+use minos_sched::{ControlConfig, Cost, Design, Options, Policy, Role, SizeHistogram, WorkerId};
 
 use super::{
     Spec,
@@ -37,7 +37,8 @@ impl SizeAware {
             cost: Cost::Bytes,
             ..ControlConfig::new(spec.workers)
         };
-        let policy = Policy::new(config).expect("the parameters have been checked");
+        let policy = Policy::new(Design::SizeAware, config, Options::default());
+        let policy = policy.expect("the parameters have been checked");
         Self {
             small_workers: policy.plan().small_workers(),
             policy,

@@ -1,7 +1,10 @@
 //! `minos sim dispatch`.
 
 use anyhow::{Result, bail};
-use clap::{Args, ValueEnum};
+use clap::{
+    Args, ValueEnum,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
 use indicatif::{ProgressBar, ProgressDrawTarget};
 use minos_sim::dispatch::{
     Costs, Design, EPOCHS_DEFAULT, Mix, Outcome, Spec, TxQueues, run_all, throughput_under_all,
@@ -14,9 +17,9 @@ use super::{
 };
 use crate::{
     lab::bench::{emit, emit_json},
-    serve::Order,
+    serve::{Order, Switch},
 };
-use minos_sched::Threshold;
+use minos_sched::{HANDOFF_WORKERS_MAX, Standby, Threshold};
 
 /// Compare the designs with what dispatching costs: bursts, rings, control epochs and a link.
 ///
@@ -26,12 +29,22 @@ use minos_sched::Threshold;
 pub(crate) struct DispatchArgs {
     /// keyhash (HKH), handoff (SHO), stealing (HKH+WS), size-aware (Minos), helping, fractional, work-conserving,
     /// reserved, or all
-    #[arg(long, value_enum, default_value_t = Dispatch::All)]
+    #[arg(long, default_value = ALL, value_parser = designs())]
     dispatch: Dispatch,
 
     /// Workers that only hand off, for handoff: 1 to 3 [default: each in turn]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=3))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=HANDOFF_WORKERS_MAX as i64))]
     handoff_workers: Option<u8>,
+
+    /// Let an idle worker take small requests, as minos serve does: a large one from its own RX queue, a small one from
+    /// those of others; for designs that do not help anyway
+    #[arg(long, value_enum, default_value_t = Switch::Off)]
+    steal: Switch,
+
+    /// What a worker on standby does with large requests: large, it becomes a large worker until the next plan, as in the
+    /// paper; slices, it serves them between two looks at its RX queue, as minos serve does
+    #[arg(long, value_enum, default_value_t = OnStandby::Large)]
+    standby: OnStandby,
 
     /// Workers
     #[arg(long, value_name = "N", default_value_t = 8)]
@@ -131,17 +144,32 @@ pub(crate) struct DispatchArgs {
     json: bool,
 }
 
+/// The name of all designs together.
+const ALL: &str = "all";
+
+/// One design, or all of them.
+#[derive(Clone, Copy, Debug)]
+struct Dispatch(Option<Design>);
+
+/// Reads the name of a design.
+fn designs() -> impl TypedValueParser<Value = Dispatch> {
+    let names = std::iter::once(ALL).chain(Design::ALL.map(Design::name));
+    PossibleValuesParser::new(names).map(|name| Dispatch(name.parse().ok()))
+}
+
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Dispatch {
-    All,
-    Keyhash,
-    Handoff,
-    Stealing,
-    SizeAware,
-    Helping,
-    Fractional,
-    WorkConserving,
-    Reserved,
+enum OnStandby {
+    Large,
+    Slices,
+}
+
+impl From<OnStandby> for Standby {
+    fn from(standby: OnStandby) -> Self {
+        match standby {
+            OnStandby::Large => Self::TurnsLarge,
+            OnStandby::Slices => Self::Slices,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -226,7 +254,10 @@ impl DispatchArgs {
         let designs = self.designs();
         let mut specs = Vec::with_capacity(rates.len() * designs.len());
         for rate in rates {
-            specs.extend(designs.iter().map(|&design| Spec {
+            specs.extend(designs.iter().map(|&(design, handoff_workers)| Spec {
+                handoff_workers,
+                steal: self.steal == Switch::On,
+                standby: self.standby.into(),
                 workers: self.workers,
                 mix,
                 costs: costs.clone(),
@@ -250,29 +281,25 @@ impl DispatchArgs {
         Ok(specs)
     }
 
-    /// Of all designs, those that this number of workers allows.
-    fn designs(&self) -> Vec<Design> {
-        let handoff = || match self.handoff_workers {
-            Some(workers) => vec![Design::HandOff(workers)],
-            None => (1..=3).filter(|&n| usize::from(n) < self.workers).map(Design::HandOff).collect(),
+    /// The designs to run, each with its number of hand-off workers: of all, those that the number of workers allows.
+    fn designs(&self) -> Vec<(Design, usize)> {
+        let handoff = match self.handoff_workers {
+            Some(workers) => vec![usize::from(workers)],
+            None => (1..=HANDOFF_WORKERS_MAX).filter(|&handoff| handoff < self.workers).collect(),
         };
-        match self.dispatch {
-            Dispatch::Keyhash => vec![Design::KeyHash],
-            Dispatch::Handoff if self.workers < 2 => vec![Design::HandOff(1)],
-            Dispatch::Handoff => handoff(),
-            Dispatch::Stealing => vec![Design::Stealing],
-            Dispatch::SizeAware => vec![Design::SizeAware],
-            Dispatch::Helping => vec![Design::Helping],
-            Dispatch::Fractional => vec![Design::Fractional],
-            Dispatch::WorkConserving => vec![Design::WorkConserving],
-            Dispatch::Reserved => vec![Design::Reserved],
-            Dispatch::All => {
-                let mut designs = vec![Design::KeyHash];
-                designs.extend(handoff());
-                designs.extend([Design::Stealing, Design::SizeAware, Design::Helping, Design::Fractional]);
-                designs.push(Design::WorkConserving);
-                designs.extend((self.workers >= 3).then_some(Design::Reserved));
-                designs
+        let variants = |design: Design| match design {
+            Design::HandOff => handoff.iter().map(|&workers| (design, workers)).collect(),
+            _ => vec![(design, 1)],
+        };
+        match self.dispatch.0 {
+            // It is refused by name.
+            Some(Design::HandOff) if self.workers < 2 => vec![(Design::HandOff, 1)],
+            Some(design) => variants(design),
+            None => {
+                let all = Design::ALL.into_iter();
+                all.filter(|&design| design != Design::Reserved || self.workers >= 3)
+                    .flat_map(variants)
+                    .collect()
             }
         }
     }

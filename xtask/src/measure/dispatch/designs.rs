@@ -18,13 +18,11 @@ pub(super) struct Design {
 
 pub(super) const KEYHASH: Design = Design { name: "keyhash", is_rival: true };
 pub(super) const SIZE_AWARE: Design = Design { name: "size-aware", is_rival: false };
-const DESIGNS: [Design; 7] = [
+const DESIGNS: [Design; 5] = [
     KEYHASH,
     Design { name: "handoff", is_rival: true },
     Design { name: "stealing", is_rival: true },
     SIZE_AWARE,
-    Design { name: "helping", is_rival: false },
-    Design { name: "fractional", is_rival: false },
     Design { name: "work-conserving", is_rival: false },
 ];
 

@@ -29,7 +29,7 @@ const REQUESTS_FOR_LARGE: u64 = 5;
 
 /// What large requests pay; beside the paper's two designs the one that it has planned.
 pub(super) fn figure_4(study: &Study<'_>) -> Result<Table> {
-    let helping = Contestant::new("Minos helping", &[Design::Helping]);
+    let helping = Contestant::new("Minos helping", Design::Helping);
     let designs = [STEALING, STEALING_APART, MINOS, helping];
     let study = Study { requests: REQUESTS_FOR_LARGE.saturating_mul(study.requests), ..study.clone() };
     by_throughput(&study, "default workload, latencies of large requests", Mix::PAPER, &designs, &LARGE)

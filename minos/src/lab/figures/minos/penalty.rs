@@ -26,8 +26,8 @@ const DESIGNS: [Contestant; 5] = [
     STEALING,
     STEALING_APART,
     MINOS,
-    Contestant::new("Minos helping", &[Design::Helping]),
-    Contestant::new("Minos work-conserving", &[Design::WorkConserving]),
+    Contestant::new("Minos helping", Design::Helping),
+    Contestant::new("Minos work-conserving", Design::WorkConserving),
 ];
 
 /// The 99th percentiles of large and of small requests by throughput.

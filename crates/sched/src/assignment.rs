@@ -1,0 +1,368 @@
+//! What a plan asks of each worker, as plain data: which queues and rings it takes from, whom it helps, and who is
+//! woken for what.
+
+use minos_base::{
+    SizeClass,
+    limits::{BURST_MAX, PACKET_BYTES},
+};
+
+use crate::{Design, Options, Plan, Role, Standby, WorkerId, WorkerSet};
+
+/// Value bytes of a large request that a worker serves between two looks at its RX queues, if it serves large requests
+/// only because it has nothing else to do: eight packets, which a small request may have to wait for.
+pub const RELIEF_SLICE_BYTES: u64 = 8 * PACKET_BYTES;
+
+/// What a design asks of all workers under one plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assignment {
+    /// What each worker does.
+    pub duties: Vec<Duty>,
+    /// For each RX queue the workers that poll it.
+    pub polled_by: Vec<WorkerSet>,
+    /// For each RX queue the workers that help with it.
+    pub helped_by: Vec<WorkerSet>,
+    /// For each ring the workers that take from it.
+    pub drained_by: Vec<WorkerSet>,
+    /// For each worker those that take what it has dequeued and not served yet.
+    pub borrowed_by: Vec<WorkerSet>,
+    /// The worker that turns large with the first large request in its ring:
+    /// [`Policy::promote_standby`](crate::Policy::promote_standby).
+    pub promotes: Option<WorkerId>,
+}
+
+/// What a design asks of one worker under one plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Duty {
+    /// The worker.
+    pub worker: WorkerId,
+    /// When it polls RX queues.
+    pub intake: Intake,
+    /// The RX queues that it polls in each turn.
+    pub polls: Vec<Share>,
+    /// What becomes of a request that it has dequeued.
+    pub placing: Placing,
+    /// The rings that it takes one request at a time from.
+    pub drains: Drains,
+    /// True if others take from its ring too.
+    pub shares_ring: bool,
+    /// True if it serves large requests in slices, with a look at its queues and rings between two slices.
+    pub in_slices: bool,
+    /// What it does for others when it has nothing else to do.
+    pub help: Option<Help>,
+    /// The workers whose dequeued requests it takes while it helps.
+    pub borrows_from: WorkerSet,
+    /// The rings that it takes large requests from when nobody needs its help.
+    pub relieves: WorkerSet,
+    /// The share of its time, in thousandths, that is due to small requests while any wait; none if small requests
+    /// come first or never.
+    pub small_permille: Option<u16>,
+}
+
+/// When a worker polls RX queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Intake {
+    /// In every turn.
+    Always,
+    /// When its own ring is empty: dequeued requests go there, where others can take them.
+    WhenEmpty,
+}
+
+/// A worker's share of an RX queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// The queue.
+    pub queue: WorkerId,
+    /// Requests that it takes at most in a turn.
+    pub most: usize,
+}
+
+/// What becomes of a dequeued request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placing {
+    /// The worker serves it at once.
+    Here,
+    /// It goes to the worker's own ring, from which several workers take.
+    OwnRing,
+    /// Small requests are served at once, large ones go to the ring of the worker that owns their size.
+    BySize,
+    /// Small requests go to one ring, large ones to another.
+    Sorted {
+        /// The ring for small requests.
+        small: WorkerId,
+        /// The ring for large ones.
+        large: WorkerId,
+    },
+}
+
+/// Where a request goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// The worker serves it at once.
+    Here,
+    /// It goes to the ring of a worker.
+    Ring(WorkerId),
+}
+
+/// The rings that a worker takes one request at a time from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Drains {
+    /// These come first, in turn.
+    pub first: WorkerSet,
+    /// These if the first are empty, in turn.
+    pub then: WorkerSet,
+}
+
+/// What an idle worker takes from others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Help {
+    /// The RX queues that it takes from, in turn. Its own is among them if others poll that.
+    pub queues: WorkerSet,
+    /// How much it takes at a time.
+    pub portion: Portion,
+}
+
+/// How much a helper takes at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Portion {
+    /// One request.
+    Request,
+    /// The requests that one connection has sent. Where there are no connections, one request.
+    Connection,
+    /// A burst.
+    Burst,
+}
+
+impl Assignment {
+    /// What `design` asks under `plan`.
+    pub fn of(design: Design, plan: &Plan, options: Options) -> Self {
+        let mut duties: Vec<_> =
+            plan.ids().map(|worker| Duty::of(&Context { design, plan, options }, worker)).collect();
+        let drained_by = by_object(&duties, Duty::drains_ring);
+        for duty in &mut duties {
+            let drainers = drained_by[duty.worker.index()];
+            duty.shares_ring = !drainers.without(duty.worker).is_empty();
+            if drainers.is_empty() {
+                // Another design may have left something there.
+                duty.drains.then = duty.drains.then.with(duty.worker);
+            }
+        }
+        Self {
+            promotes: plan.standby().filter(|_| options.standby == Standby::TurnsLarge),
+            polled_by: by_object(&duties, |duty, queue| duty.most_of(queue) > 0),
+            helped_by: by_object(&duties, Duty::helps_with),
+            drained_by: by_object(&duties, Duty::drains_ring),
+            borrowed_by: by_object(&duties, |duty, lender| duty.borrows_from.contains(lender)),
+            duties,
+        }
+    }
+
+    /// What it asks of `worker`.
+    pub fn duty(&self, worker: WorkerId) -> &Duty {
+        &self.duties[worker.index()]
+    }
+}
+
+/// For each worker, queue or ring the workers that do something with it.
+fn by_object(duties: &[Duty], does: impl Fn(&Duty, WorkerId) -> bool) -> Vec<WorkerSet> {
+    let those = |object| duties.iter().filter(|duty| does(duty, object)).map(|duty| duty.worker).collect();
+    duties.iter().map(|duty| those(duty.worker)).collect()
+}
+
+impl Duty {
+    fn of(context: &Context<'_>, worker: WorkerId) -> Self {
+        let (design, plan) = (context.design, context.plan);
+        let polls: Vec<_> = plan
+            .ids()
+            .map(|queue| Share { queue, most: context.share(worker, queue) })
+            .filter(|share| share.most > 0)
+            .collect();
+        let polled: WorkerSet = polls.iter().map(|share| share.queue).collect();
+        let help = context.help(worker, polled);
+        let helped = help.map_or(WorkerSet::EMPTY, |help| help.queues);
+        Self {
+            worker,
+            intake: if design == Design::Stealing { Intake::WhenEmpty } else { Intake::Always },
+            polls,
+            placing: context.placing(),
+            drains: context.drains(worker),
+            shares_ring: false,
+            in_slices: !design.runs_to_completion(),
+            help,
+            // Requests that wait in rings are anybody's already.
+            borrows_from: if design.moves_connections() { WorkerSet::EMPTY } else { helped.without(worker) },
+            relieves: context.relieves(worker),
+            small_permille: plan
+                .shared
+                .filter(|shared| shared.worker == worker)
+                .map(|shared| shared.small_permille),
+        }
+    }
+
+    /// Where a request of `class` goes that this worker has dequeued.
+    pub fn place(&self, plan: &Plan, class: SizeClass) -> Place {
+        match self.placing {
+            Placing::Here => Place::Here,
+            Placing::OwnRing => Place::Ring(self.worker),
+            // A large request of the worker's own goes through its ring too: the small ones at hand come first.
+            Placing::BySize => plan.worker_for(class).map_or(Place::Here, Place::Ring),
+            Placing::Sorted { small, large } => {
+                Place::Ring(if class <= plan.threshold { small } else { large })
+            }
+        }
+    }
+
+    /// Value bytes of a large request that this worker serves between two looks at its RX queues, at most `most`.
+    #[inline]
+    pub fn slice_bytes(&self, most: u64) -> u64 {
+        if self.relieves.is_empty() { most } else { most.min(RELIEF_SLICE_BYTES) }
+    }
+
+    /// True if large requests are handed to this worker alone, which takes them in at once.
+    pub fn collects(&self) -> bool {
+        self.in_slices && !self.shares_ring
+    }
+
+    /// Requests that it takes at most from RX queue `queue` in a turn.
+    pub fn most_of(&self, queue: WorkerId) -> usize {
+        self.polls.iter().find(|share| share.queue == queue).map_or(0, |share| share.most)
+    }
+
+    /// The RX queues that it polls.
+    pub fn polled(&self) -> WorkerSet {
+        self.polls.iter().map(|share| share.queue).collect()
+    }
+
+    /// True if it may take from the RX queue `queue` while it helps: one that helps others looks at the queues that it
+    /// polls anyway.
+    fn helps_with(&self, queue: WorkerId) -> bool {
+        self.help.is_some_and(|help| help.queues.contains(queue) || self.most_of(queue) > 0)
+    }
+
+    fn drains_ring(&self, ring: WorkerId) -> bool {
+        self.drains.first.or(self.drains.then).or(self.relieves).contains(ring)
+    }
+}
+
+/// What duties follow from.
+struct Context<'a> {
+    design: Design,
+    plan: &'a Plan,
+    options: Options,
+}
+
+impl Context<'_> {
+    /// How many requests `worker` takes at most from RX queue `queue` in a turn.
+    fn share(&self, worker: WorkerId, queue: WorkerId) -> usize {
+        let plan = self.plan;
+        let takes_burst = match self.design {
+            Design::KeyHash | Design::Stealing => worker == queue,
+            Design::HandOff => queue.index() % plan.small_workers().max(1) == worker.index(),
+            Design::Reserved => worker.index() == 0,
+            _ if plan.role(worker) == Role::Large => false,
+            _ if worker != queue && plan.role(queue) == Role::Large => {
+                // B/n_s from the queues of the large workers (Minos §3.1).
+                return BURST_MAX.div_ceil(plan.small_workers().max(1));
+            }
+            _ => worker == queue,
+        };
+        if takes_burst { BURST_MAX } else { 0 }
+    }
+
+    fn placing(&self) -> Placing {
+        match self.design {
+            Design::KeyHash => Placing::Here,
+            Design::HandOff | Design::Stealing => Placing::OwnRing,
+            Design::Reserved => Placing::Sorted { small: WorkerId(0), large: self.last() },
+            _ => Placing::BySize,
+        }
+    }
+
+    fn drains(&self, worker: WorkerId) -> Drains {
+        let (plan, own, none) = (self.plan, WorkerSet::one(worker), WorkerSet::EMPTY);
+        let is_large = plan.role(worker) == Role::Large;
+        match self.design {
+            Design::KeyHash => Drains::default(),
+            Design::HandOff if is_large => Drains { first: plan.workers_in(Role::Small), then: none },
+            Design::HandOff => Drains::default(),
+            Design::Stealing => Drains { first: own, then: WorkerSet::first(plan.workers()).without(worker) },
+            Design::Reserved if worker.index() == 0 => Drains::default(),
+            Design::Reserved => {
+                let then = if plan.reserved.contains(worker) { none } else { WorkerSet::one(self.last()) };
+                Drains { first: WorkerSet::one(WorkerId(0)), then }
+            }
+            Design::WorkConserving if is_large => {
+                Drains { first: own, then: plan.workers_in(Role::Large).without(worker) }
+            }
+            _ => Drains { first: own, then: none },
+        }
+    }
+
+    fn help(&self, worker: WorkerId, polled: WorkerSet) -> Option<Help> {
+        let is_large = self.plan.role(worker) == Role::Large;
+        let others = WorkerSet::first(self.plan.workers()).minus(polled);
+        let portion = if is_large { Portion::Request } else { Portion::Connection };
+        let (queues, portion) = match self.design {
+            Design::KeyHash | Design::HandOff | Design::Reserved => return None,
+            Design::Stealing => (others, Portion::Burst),
+            Design::WorkConserving => (others, portion),
+            Design::Helping | Design::Fractional if is_large => (others, portion),
+            _ if !self.options.steal => return None,
+            _ if is_large => (WorkerSet::one(worker), portion),
+            _ => (others, portion),
+        };
+        (!queues.is_empty()).then_some(Help { queues, portion })
+    }
+
+    fn relieves(&self, worker: WorkerId) -> WorkerSet {
+        let is_small = self.plan.role(worker) == Role::Small;
+        if self.design == Design::WorkConserving && is_small {
+            self.plan.workers_in(Role::Large)
+        } else {
+            WorkerSet::EMPTY
+        }
+    }
+
+    fn last(&self) -> WorkerId {
+        WorkerId((self.plan.workers() - 1) as u16)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one_large_of_three() -> Plan {
+        let mut plan = Plan::all_small(3);
+        plan.roles[2] = Role::Large;
+        plan
+    }
+
+    #[test]
+    fn small_workers_borrow_of_each_other_and_a_large_one_is_left_alone() {
+        let stealing = Options { steal: true, ..Options::default() };
+        let assignment = Assignment::of(Design::SizeAware, &one_large_of_three(), stealing);
+        let [first, second] = [0, 1].map(WorkerId);
+        let each_other = [WorkerSet::one(second), WorkerSet::one(first), WorkerSet::EMPTY];
+        assert_eq!(assignment.borrowed_by, each_other);
+        let borrows: Vec<_> = assignment.duties.iter().map(|duty| duty.borrows_from).collect();
+        assert_eq!(borrows, each_other);
+        // The large worker helps with its own RX queue, which the small ones poll.
+        assert!(assignment.helped_by[2].contains(WorkerId(2)));
+
+        let nobody = vec![WorkerSet::EMPTY; 3];
+        let alone = Assignment::of(Design::SizeAware, &one_large_of_three(), Options::default());
+        assert_eq!(alone.borrowed_by, nobody, "nobody helps");
+        let rings = Assignment::of(Design::Stealing, &Plan::all_small(3), Options::default());
+        assert_eq!(rings.borrowed_by, nobody, "requests wait in rings");
+    }
+
+    #[test]
+    fn a_ring_that_nobody_drains_is_its_owners() {
+        let options = Options::default();
+        let assignment = Assignment::of(Design::KeyHash, &Plan::all_small(2), options);
+        for duty in &assignment.duties {
+            assert_eq!(duty.drains.then, WorkerSet::one(duty.worker));
+            assert!(!duty.shares_ring);
+        }
+    }
+}

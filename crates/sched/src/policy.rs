@@ -1,0 +1,137 @@
+//! The policy that the control thread runs: from the sizes of an epoch to the plan for the next one.
+
+use crate::{
+    Assignment, ConfigError, ControlConfig, Decision, Design, HANDOFF_WORKERS_MAX, Options, Plan, Role,
+    SizeHistogram, Threshold, WorkerId,
+    control::{self, Split},
+    smoothed::Smoothed,
+};
+
+/// A design at work: its plan in force, and what the next plan depends on.
+#[derive(Debug)]
+pub struct Policy {
+    design: Design,
+    options: Options,
+    config: ControlConfig,
+    smoothed: Smoothed,
+    plan: Plan,
+    decision: Decision,
+}
+
+impl Policy {
+    /// A policy that has seen no request yet. A design that goes by sizes begins with all workers small, the last
+    /// one on standby.
+    ///
+    /// # Errors
+    /// A value of `config` is out of bounds, or there are too few workers for the design.
+    pub fn new(design: Design, config: ControlConfig, options: Options) -> Result<Self, ConfigError> {
+        config.check()?;
+        check_workers(design, config.workers, options)?;
+        let mut plan = Plan::all_small(config.workers);
+        match design {
+            Design::HandOff => plan.roles[options.handoff_workers..].fill(Role::Large),
+            Design::Reserved => plan.roles[1..].fill(Role::Large),
+            _ => {}
+        }
+        if design.counts_sizes() {
+            plan.threshold = control::initial_threshold(config.threshold);
+        }
+        let smoothed = Smoothed::new();
+        let costs = smoothed.costs(config.cost);
+        let decision = Decision::new(design.name(), &plan, 0, (1.0, 1.0), config.cost, &costs);
+        let mut policy = Self { design, options, config, smoothed, plan, decision };
+        policy.decide(0);
+        Ok(policy)
+    }
+
+    /// The design.
+    pub fn design(&self) -> Design {
+        self.design
+    }
+
+    /// The plan in force.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The numbers behind the plan in force.
+    pub fn decision(&self) -> &Decision {
+        &self.decision
+    }
+
+    /// What the plan in force asks of each worker.
+    pub fn assignment(&self) -> Assignment {
+        Assignment::of(self.design, &self.plan, self.options)
+    }
+
+    /// A large request has come to the worker on standby, "which then becomes a large core" (Minos §3.1) until the
+    /// next epoch with requests ends.
+    pub fn promote_standby(&mut self) {
+        let Some(standby) = self.plan.standby() else { return };
+        self.plan.roles[standby.index()] = Role::Large;
+        self.decision = self.decision.clone().with_roles(&self.plan);
+    }
+
+    /// Ends an epoch in which `requests` were seen; the plan for the next. An epoch without requests changes
+    /// nothing.
+    pub fn epoch(&mut self, requests: &SizeHistogram) -> &Plan {
+        let total = requests.total();
+        if total == 0 || !self.design.counts_sizes() {
+            self.decision.requests = total;
+            return &self.plan;
+        }
+        self.smoothed.update(self.config.alpha, requests);
+        self.plan.epoch += 1;
+        if self.config.threshold == Threshold::Auto {
+            let previous = (self.plan.epoch > 1).then_some(self.plan.threshold);
+            self.plan.threshold = self.smoothed.percentile(self.config.percentile, previous);
+        }
+        self.decide(total);
+        &self.plan
+    }
+
+    /// Fills in roles and ranges for the threshold of the plan.
+    fn decide(&mut self, requests: u64) {
+        let (plan, config) = (&mut self.plan, &self.config);
+        let costs = self.smoothed.costs(config.cost);
+        let cost_share = control::small_cost_share(&costs, plan.threshold);
+        match split_of(self.design) {
+            Some(split) => {
+                (plan.roles, plan.shared) = control::split_roles(split, config.workers, cost_share);
+                plan.ranges = control::ranges(&costs, plan.threshold, &plan.roles, plan.shared);
+            }
+            None if self.design == Design::Reserved => {
+                // One worker sorts; the others serve.
+                let serving = config.workers - 1;
+                let small = (cost_share * serving as f64 + 0.5) as usize;
+                plan.reserved =
+                    (1..=small.clamp(1, serving - 1)).map(|index| WorkerId(index as u16)).collect();
+            }
+            None => {}
+        }
+        let shares = (self.smoothed.share_up_to(plan.threshold), cost_share);
+        self.decision = Decision::new(self.design.name(), plan, requests, shares, config.cost, &costs);
+    }
+}
+
+/// How the workers are split into small and large ones, where the sizes say so.
+fn split_of(design: Design) -> Option<Split> {
+    match design {
+        Design::SizeAware => Some(Split::Up),
+        Design::Helping | Design::WorkConserving => Some(Split::OneMoreLarge),
+        Design::Fractional => Some(Split::Fractional),
+        Design::KeyHash | Design::HandOff | Design::Stealing | Design::Reserved => None,
+    }
+}
+
+/// Checks that there are enough workers for the design.
+fn check_workers(design: Design, workers: usize, options: Options) -> Result<(), ConfigError> {
+    let handoff = options.handoff_workers;
+    match design {
+        Design::HandOff if !(1..=HANDOFF_WORKERS_MAX).contains(&handoff) || handoff >= workers => {
+            Err(ConfigError::HandOff { handoff, workers })
+        }
+        Design::Reserved if workers < 3 => Err(ConfigError::Reserved(workers)),
+        _ => Ok(()),
+    }
+}
