@@ -1,5 +1,8 @@
 //! The worker loop.
 
+#[cfg(test)]
+mod lockstep;
+
 use std::{
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},

@@ -1,5 +1,8 @@
 //! A worker's turns: the steps that [`next_step`] chooses, and the time that they take.
 
+#[cfg(test)]
+mod lockstep;
+
 use minos_base::limits::{BURST_MAX, PACKET_BYTES};
 use minos_sched::{
     Drains, LargeOrder, Place, Portion, Seen, Step, Threshold, WorkerId, WorkerSet, next_step, owes_small,

@@ -1,0 +1,107 @@
+//! The server's workers take the steps that the simulator's workers take. They run in one thread, over Unix sockets: what
+//! was sent is there at once.
+
+use std::{io::Write, os::unix::net::UnixStream};
+
+use minos_base::SizeClass;
+use minos_engine::{Engine, ItemMeta, StoreConfig, StoreMode};
+use minos_net::{Accepted, Address, Epoll, Listener};
+use minos_sched::{LargeOrder, SizeHistogram, Threshold};
+use minos_testkit::turns::{self, Event, Recorded};
+
+use super::*;
+use crate::{ServerConfig, operator, patience::Terms, plan_cell::InForce, registry::Entry, server::share};
+
+/// Sizes of a small and of a large value, and how many of each a plan is made for: of three workers, two are small
+/// under the paper's design.
+const SMALL: (u64, u64) = (100, 9_900);
+const LARGE: (u64, u64) = (50_000, 200);
+const THRESHOLD_BYTES: u64 = 1000;
+const SLICE_BYTES: usize = 20_000;
+const WORKERS: usize = 3;
+
+fn config(recorded: &Recorded) -> ServerConfig {
+    let mut config = ServerConfig::new(WORKERS);
+    config.dispatch = recorded.design.parse().unwrap();
+    config.steal = recorded.steals;
+    config.control.threshold = Threshold::Static(THRESHOLD_BYTES);
+    config.slice_bytes = SLICE_BYTES;
+    config.large_order = LargeOrder::Fifo;
+    config
+}
+
+/// What all workers of a server share that has both values.
+fn shared(config: ServerConfig) -> Arc<Shared<StoreMode, Epoll>> {
+    let choice = config.choice();
+    let mut policy = operator::policy(choice, &config).unwrap();
+    let mut requests = SizeHistogram::new();
+    for (bytes, count) in [SMALL, LARGE] {
+        requests.record(SizeClass::of(bytes), count);
+    }
+    policy.epoch(&requests);
+    let store = Arc::new(Engine::<StoreMode>::create(&StoreConfig::new(16 << 20)).unwrap());
+    for (key, (bytes, _)) in [(&b"small"[..], SMALL), (b"large", LARGE)] {
+        let value = vec![b'v'; bytes as usize];
+        store.entry(store.hash(key), key, 1).insert(&[&value], ItemMeta::default()).unwrap();
+    }
+    share(config, store, InForce::of(choice, &policy)).unwrap()
+}
+
+/// A client for each request that comes to RX queue `queue`, whose connection is there already.
+fn clients(shared: &Shared<StoreMode, Epoll>, queue: usize, requests: usize) -> Vec<UnixStream> {
+    let name = format!("minos-lockstep-{}-{queue}", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    let listener = Listener::bind(&Address::Unix(path.clone())).unwrap();
+    let connect = |_| {
+        let client = UnixStream::connect(&path).unwrap();
+        let Accepted::Connection(socket) = listener.accept().unwrap() else { panic!("nobody came") };
+        let entry = || Entry::new(socket.number(), queue, String::new(), String::new(), 0);
+        let registration = shared.connections.register(usize::MAX, entry).unwrap();
+        let connection = Box::new(Connection::new(socket, queue, registration));
+        shared.queues[queue].state.try_lock().unwrap().take_in(Arrival::New(connection));
+        client
+    };
+    (0..requests).map(connect).collect()
+}
+
+/// Forgets the connections that come home, which are of no more use: that they come is no request.
+fn forget_those_who_come_home(shared: &Shared<StoreMode, Epoll>) {
+    for queue in &shared.queues {
+        while queue.arrivals.pop().is_some() {}
+    }
+}
+
+fn arrivals_at(recorded: &Recorded, wanted: usize) -> usize {
+    let at = |event: &&Event| matches!(event, Event::Arrive { queue, .. } if *queue == wanted);
+    recorded.events.iter().filter(at).count()
+}
+
+#[test]
+fn each_step_is_as_recorded() {
+    for recorded in turns::recorded() {
+        let shared = shared(config(&recorded));
+        let terms = Terms { wait_max: Duration::from_secs(60), rate_min: 0 };
+        let worker = |index| {
+            let large = LargeSet::new(LargeOrder::Fifo, Duration::from_secs(60), terms).unwrap();
+            Worker::new(&shared, WorkerId(index as u16), large)
+        };
+        let mut workers: Vec<_> = (0..WORKERS).map(worker).collect();
+        let clients: Vec<_> =
+            (0..WORKERS).map(|queue| clients(&shared, queue, arrivals_at(&recorded, queue))).collect();
+        let mut unused: Vec<_> = clients.iter().map(|clients| clients.iter()).collect();
+        for (number, event) in recorded.events.iter().enumerate() {
+            match event {
+                Event::Arrive { queue, is_large } => {
+                    let request: &[u8] = if *is_large { b"get large\r\n" } else { b"get small\r\n" };
+                    unused[*queue].next().unwrap().write_all(request).unwrap();
+                }
+                Event::Turn { worker, steps } => {
+                    let mut taken = Vec::new();
+                    workers[*worker].turn_watched(|step, found| taken.push(turns::step(step, found)));
+                    assert_eq!(taken, *steps, "{}, event {number}", recorded.design);
+                    forget_those_who_come_home(&shared);
+                }
+            }
+        }
+    }
+}
