@@ -15,7 +15,7 @@ static SCORES: LazyLock<Vec<Value>> = LazyLock::new(|| {
 });
 
 #[test]
-fn each_discipline_is_measured_with_each_workload() {
+fn each_design_is_measured_with_each_workload() {
     for contestant in ["minos size-aware", "minos keyhash"] {
         let of_contestant: Vec<&Value> =
             SCORES.iter().filter(|score| score["contestant"] == contestant).collect();

@@ -1,4 +1,4 @@
-//! The admin endpoint and `minos ctl`: what they show, the switch of disciplines under clients, and each bound.
+//! The admin endpoint and `minos ctl`: what they show, the switch of designs under clients, and each bound.
 
 mod common;
 
@@ -101,8 +101,8 @@ fn get(admin: SocketAddr, path: &str) -> Value {
 }
 
 #[test]
-fn disciplines_change_under_a_client() {
-    // As many as every discipline can do with.
+fn designs_change_under_a_client() {
+    // As many as every design can do with.
     let (server, admin) = start_with_admin(3, &[]);
     let mut client = connect(&server);
     let large = vec![b'l'; 500_000];

@@ -107,7 +107,7 @@ impl ServerConfig {
         }
     }
 
-    /// The discipline at the start.
+    /// The design at the start.
     pub fn choice(&self) -> DispatchChoice {
         DispatchChoice { dispatch: self.dispatch, handoff_workers: self.handoff_workers }
     }

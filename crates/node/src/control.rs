@@ -148,12 +148,12 @@ impl<M: Mode, P: Poller> Control<M, P> {
         }
     }
 
-    /// Puts another discipline in force. What workers have seen of sizes before is not its affair.
+    /// Puts another design in force. What workers have seen of sizes before is not its affair.
     fn switch(&mut self, switch: Switch) {
         let Switch { choice, policy, published } = switch;
         self.counts.next(self.shared.workers.iter().map(|worker| &*worker.histogram));
         (self.choice, self.policy) = (choice, policy);
-        tracing::info!(dispatch = %choice.dispatch, "another discipline");
+        tracing::info!(dispatch = %choice.dispatch, "another design");
         let version = self.publish();
         self.shared.wake_all();
         self.epoch_end = Instant::now() + self.shared.config.epoch;

@@ -19,7 +19,7 @@ use crate::{
     shared::Shared,
 };
 
-/// Longest wait for the workers to take up another discipline.
+/// Longest wait for the workers to take up another design.
 const SWITCH_MAX: Duration = Duration::from_secs(5);
 /// Time between two looks at whether they have.
 const LOOK_EVERY: Duration = Duration::from_micros(200);
@@ -31,7 +31,7 @@ pub struct Operator {
     plan: Arc<PlanCell>,
 }
 
-/// Why a server did not take up another discipline.
+/// Why a server did not take up another design.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SwitchError {
     /// It cannot run under the options that the server was started with.
@@ -44,7 +44,7 @@ pub enum SwitchError {
     #[error("the server is stopping")]
     Stopping,
     /// It is in force, but a worker was busy for so long that it has not taken it up yet.
-    #[error("not every worker has taken up the discipline within {SWITCH_MAX:?}; it will")]
+    #[error("not every worker has taken up the design within {SWITCH_MAX:?}; it will")]
     Slow,
 }
 
@@ -58,12 +58,12 @@ impl Operator {
         Self { server, plan }
     }
 
-    /// The discipline in force, or the last one of a server that has ended.
+    /// The design in force, or the last one of a server that has ended.
     pub fn dispatch(&self) -> DispatchChoice {
         self.plan.in_force().choice
     }
 
-    /// Puts another discipline in force, without a connection noticing, and returns once every worker goes by it.
+    /// Puts another design in force, without a connection noticing, and returns once every worker goes by it.
     ///
     /// # Errors
     /// See [`SwitchError`].
@@ -141,7 +141,7 @@ pub(crate) fn policy(choice: DispatchChoice, config: &ServerConfig) -> Result<Po
     Policy::new(design, config.control, config.options(choice)).map_err(InvalidOption::Control)
 }
 
-/// The wish for another discipline.
+/// The wish for another design.
 pub(crate) struct Switch {
     pub(crate) choice: DispatchChoice,
     pub(crate) policy: Policy,

@@ -61,7 +61,7 @@ impl<M: Mode, P: Poller> Worker<'_, M, P> {
         true
     }
 
-    /// Empties this worker's ring of what an earlier discipline has left there: small requests among it are not to wait
+    /// Empties this worker's ring of what an earlier design has left there: small requests among it are not to wait
     /// for large ones.
     pub(crate) fn empty_ring(&mut self) {
         while let Some(waiting) = self.mine().waiting.pop() {

@@ -1,4 +1,4 @@
-//! What makes the disciplines different, seen in the counters of a server.
+//! What makes the designs different, seen in the counters of a server.
 
 mod common;
 
@@ -180,7 +180,7 @@ fn nobody_is_idle_while_large_requests_wait() {
 }
 
 #[test]
-fn disciplines_that_cannot_run_are_refused() {
+fn designs_that_cannot_run_are_refused() {
     let server = server(Design::SizeAware, 1);
     let lone = server.server.operator();
     let refusal = |dispatch| lone.switch(choice(dispatch)).unwrap_err().to_string();

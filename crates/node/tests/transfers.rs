@@ -1,4 +1,4 @@
-//! Large values through a real server: every discipline, every poller, one worker and several.
+//! Large values through a real server: every design, every poller, one worker and several.
 
 mod common;
 

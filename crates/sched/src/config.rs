@@ -159,7 +159,7 @@ pub enum ConfigError {
         workers: usize,
     },
     /// Too few workers to reserve one.
-    #[error("workers: {0} is not allowed; a discipline that reserves workers needs 3 or more")]
+    #[error("workers: {0} is not allowed; a design that reserves workers needs 3 or more")]
     Reserved(usize),
 }
 

@@ -16,8 +16,8 @@ pub struct RangeDecision {
 /// One epoch's numbers and what followed from them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
-    /// Name of the discipline that decided.
-    pub discipline: &'static str,
+    /// Name of the design that decided.
+    pub design: &'static str,
     /// Epochs with requests so far.
     pub epoch: u64,
     /// Requests counted in the latest epoch (of the sample, if only a sample is counted).
@@ -43,7 +43,7 @@ pub struct Decision {
 impl Decision {
     /// What `plan` says, from `requests` requests with these shares and `costs` by class.
     pub(crate) fn new(
-        discipline: &'static str,
+        design: &'static str,
         plan: &Plan,
         requests: u64,
         shares: (f64, f64),
@@ -53,7 +53,7 @@ impl Decision {
         let cost_of = |range: &SizeRange| costs[range.first.index()..=range.last.index()].iter().sum();
         let ranges = plan.ranges.iter().map(|range| RangeDecision { range: *range, cost: cost_of(range) });
         Self {
-            discipline,
+            design,
             epoch: plan.epoch,
             requests,
             threshold_bytes: plan.threshold_bytes(),
@@ -80,7 +80,7 @@ impl Decision {
 
     /// Gives every number under its name, in a fixed order.
     pub fn emit(&self, emit: &mut dyn FnMut(&str, &dyn fmt::Display)) {
-        emit("dispatch", &self.discipline);
+        emit("dispatch", &self.design);
         emit("epoch", &self.epoch);
         emit("epoch_requests", &self.requests);
         emit("threshold_bytes", &self.threshold_bytes);
@@ -101,8 +101,8 @@ impl Decision {
 
 impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { discipline, epoch, requests, threshold_bytes, .. } = self;
-        write!(f, "{discipline} epoch {epoch}: {requests} requests, threshold {threshold_bytes} B")?;
+        let Self { design, epoch, requests, threshold_bytes, .. } = self;
+        write!(f, "{design} epoch {epoch}: {requests} requests, threshold {threshold_bytes} B")?;
         let (requests, cost) = (100.0 * self.small_request_share, 100.0 * self.small_cost_share);
         write!(f, ", small {requests:.3} % of requests and {cost:.1} % of {}", self.cost)?;
         write!(f, ", {} small and {} large workers", self.small_workers, self.large_workers)?;

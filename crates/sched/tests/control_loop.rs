@@ -1,4 +1,4 @@
-//! What must hold of the control loop of every discipline that goes by sizes: homes, costs, steps and steadiness. Each
+//! What must hold of the control loop of every design that goes by sizes: homes, costs, steps and steadiness. Each
 //! checker is shown something broken that it must catch.
 
 mod common;

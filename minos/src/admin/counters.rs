@@ -21,7 +21,7 @@ macro_rules! counters {
 counters! {
     /// Requests whose head arrived.
     admin_requests,
-    /// Switches of the discipline.
+    /// Switches of the design.
     admin_switches,
     /// Requests refused because of the name that they ask for, or of the page that they come from.
     admin_foreign,

@@ -1,4 +1,4 @@
-//! `/dispatch`: the discipline in force, and the switch to another.
+//! `/dispatch`: the design in force, and the switch to another.
 
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::{StatusCode, body::Incoming};
@@ -22,7 +22,7 @@ use super::{
 /// Largest body of a request, in bytes.
 const BODY_BYTES_MAX: usize = 4 << 10;
 
-/// Beginnings of what `stats minos` tells beside the decision of the discipline.
+/// Beginnings of what `stats minos` tells beside the decision of the design.
 const OTHERS: [&str; 4] = ["worker:", "store_", "native_", "receiving_"];
 
 /// What a client asks for.

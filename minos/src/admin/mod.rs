@@ -1,4 +1,4 @@
-//! The admin endpoint: statistics, metrics and the discipline over HTTP/1.1, for people and for those who scrape.
+//! The admin endpoint: statistics, metrics and the design over HTTP/1.1, for people and for those who scrape.
 //!
 //! It has one thread of its own and asks the server what clients may ask as well, so that no worker waits for it. A
 //! connection carries one request, and everything about it is bounded: how many there are, the bytes of head and body,
@@ -63,7 +63,7 @@ impl Reserved {
         let listener = Listener::bind_private(address)
             .with_context(|| format!("--admin: cannot listen on {address}"))?;
         if !address.is_local() {
-            tracing::warn!(%address, "--admin: whoever can reach it can read statistics and switch the discipline");
+            tracing::warn!(%address, "--admin: whoever can reach it can read statistics and switch the design");
         }
         Ok(Some(Self { listener, options: options.clone() }))
     }

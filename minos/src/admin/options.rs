@@ -12,7 +12,7 @@ use crate::time::parse_time;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Admin endpoint")]
 pub(crate) struct AdminOptions {
-    /// Where statistics and metrics are read and the discipline is switched, over HTTP: IP:PORT or unix:/PATH [default:
+    /// Where statistics and metrics are read and the design is switched, over HTTP: IP:PORT or unix:/PATH [default:
     /// nowhere]. Nobody is authenticated
     #[arg(long, value_name = "ADDR")]
     pub(super) admin: Option<Address>,

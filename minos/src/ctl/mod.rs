@@ -1,4 +1,4 @@
-//! `minos ctl`: a running server's discipline and statistics, by its admin endpoint.
+//! `minos ctl`: a running server's design and statistics, by its admin endpoint.
 
 mod http;
 
@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use self::http::Answer;
 use crate::{client::show, time::parse_time};
 
-/// Show or switch the discipline of a running server, and show its statistics.
+/// Show or switch the design of a running server, and show its statistics.
 ///
 /// The server is one that was started with --admin.
 #[derive(Args, Debug)]
@@ -37,9 +37,9 @@ pub(crate) struct CtlArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Show the discipline in force, or switch to another; no connection is closed for it
+    /// Show the design in force, or switch to another; no connection is closed for it
     Dispatch {
-        /// Discipline to switch to, by its name in `minos serve --dispatch`
+        /// Design to switch to, by its name in `minos serve --dispatch`
         name: Option<String>,
         /// Workers that only hand requests on, with handoff [default: as it is]
         #[arg(long, value_name = "N", requires = "name")]

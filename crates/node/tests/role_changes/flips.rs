@@ -1,4 +1,4 @@
-//! Whoever makes roles and disciplines change, and sees that they do.
+//! Whoever makes roles and designs change, and sees that they do.
 
 use std::{
     collections::HashMap,
@@ -17,7 +17,7 @@ use crate::{
     common::{Client, TestServer},
 };
 
-/// Shortest and longest time for which a discipline is in force.
+/// Shortest and longest time for which a design is in force.
 const PERIOD_US: RangeInclusive<u64> = 500..=5000;
 /// Time between two looks at what is held.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
@@ -27,12 +27,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 pub(crate) struct Flips {
     /// Times that a worker took up another role.
     pub(crate) roles: u64,
-    /// Times that all workers took up another discipline.
+    /// Times that all workers took up another design.
     pub(crate) switches: u64,
 }
 
 impl Flips {
-    /// Puts one discipline after the other in force while `run` runs, and counts what the workers make of it and of
+    /// Puts one design after the other in force while `run` runs, and counts what the workers make of it and of
     /// the sizes that come.
     pub(crate) fn during<T>(server: &TestServer, random: StdRng, run: impl FnOnce() -> T) -> (T, Self) {
         let is_over = AtomicBool::new(false);

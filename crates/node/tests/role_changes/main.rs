@@ -1,5 +1,5 @@
 //! Role changes under load: no request lost, none answered twice, the order of each connection kept, while the roles
-//! of the workers, and the discipline itself, change every few milliseconds.
+//! of the workers, and the design itself, change every few milliseconds.
 //!
 //! Each seed is a server and its clients. Every byte of every reply is known before: what a client's own keys hold
 //! depends on nobody else, so that a reply which is missing, comes twice or comes too early is found where it stands;
@@ -57,7 +57,7 @@ const BREAKERS: u32 = 30;
 const SEEDS_DEFAULT: u64 = 6;
 /// States of the search for an order of the calls on shared keys.
 const STATES_MAX: usize = 2_000_000;
-/// Changes of a worker's role, and of the discipline, that a seed must have seen, or it shows less than it says.
+/// Changes of a worker's role, and of the design, that a seed must have seen, or it shows less than it says.
 const ROLES_MIN: u64 = 30;
 const SWITCHES_MIN: u64 = 10;
 /// What random numbers are for, beside the clients, which have those of their names.

@@ -20,7 +20,7 @@ const ROUND: Duration = Duration::from_millis(500);
 
 /// See in under a minute what size-aware sharding does, on this machine.
 ///
-/// Starts a server for each discipline, and memcached and Redis where they are installed, on free
+/// Starts a server for each design, and memcached and Redis where they are installed, on free
 /// loopback ports; gives each the papers' mix and then `noise`, in short rounds that take turns; and compares
 /// the latencies of small requests. Everything it started ends with it.
 #[derive(Args, Debug)]
