@@ -1,11 +1,11 @@
-//! What stands for the laboratory's commands in a build without it.
+//! A stand-in for the laboratory's commands in a build without them.
 
 use std::ffi::OsString;
 
 use anyhow::{Result, bail};
 use clap::Subcommand;
 
-/// The commands that are not here.
+/// The commands that are missing.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     #[command(name = "bench", aliases = ["calibrate", "demo", "figures", "sim"], hide = true, disable_help_flag = true)]
@@ -16,7 +16,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Says how to get what was asked for.
+    /// Fails with a hint how to get the command.
     pub(crate) fn run(&self) -> Result<()> {
         bail!(
             "bench, calibrate, demo, figures and sim are not in this program: it was built without the cargo feature \

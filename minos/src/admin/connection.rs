@@ -20,12 +20,12 @@ const HEAD_BYTES_MAX: usize = 8 << 10;
 /// The most header fields of a request.
 const HEADERS_MAX: usize = 64;
 
-/// How far a request has come.
+/// The progress of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// Its head arrives.
     Head,
-    /// It is being served; whoever does so keeps the time.
+    /// It is being served; the handler bounds the time.
     Work,
     /// Its answer is being sent.
     Answer,
@@ -58,7 +58,7 @@ pub(super) async fn serve(stream: Stream, endpoint: Rc<Endpoint>) {
             Stage::Answer => Some(Instant::now() + endpoint.options.admin_timeout),
         };
         tokio::select! {
-            // What is no HTTP was answered by hyper, with 400 or 431.
+            // Input that is not HTTP was answered by hyper, with 400 or 431.
             _ = &mut connection => return,
             _ = stages.changed() => {}
             () = passed(deadline) => {
@@ -74,7 +74,7 @@ pub(super) async fn serve(stream: Stream, endpoint: Rc<Endpoint>) {
     }
 }
 
-/// Ends at `deadline`; never, if there is none.
+/// Waits until `deadline`, or forever if there is none.
 async fn passed(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => sleep_until(deadline).await,

@@ -1,11 +1,11 @@
-//! What the admin endpoint counts about itself.
+//! The admin endpoint's counters about itself.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Declares the counters once: the fields, and their names in `/stats/admin` and `/metrics`.
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What the admin endpoint counts.
+        /// The counters of the admin endpoint.
         #[derive(Debug, Default)]
         pub(super) struct Counters { $($(#[$doc])* pub(super) $name: Counter,)* }
 
@@ -23,11 +23,11 @@ counters! {
     admin_requests,
     /// Switches of the design.
     admin_switches,
-    /// Requests refused because of the name that they ask for, or of the page that they come from.
+    /// Requests refused because of their host name or of the page that sent them.
     admin_foreign,
     /// Connections refused because there were as many as allowed.
     admin_connections_rejected,
-    /// Requests that did not arrive in time, and answers not taken in time.
+    /// Requests that did not arrive in time, and answers that were not taken in time.
     admin_timeouts,
     /// Requests whose body was too large.
     admin_body_too_large,

@@ -22,10 +22,10 @@ use super::{
 /// Largest body of a request, in bytes.
 const BODY_BYTES_MAX: usize = 4 << 10;
 
-/// Beginnings of what `stats minos` tells beside the decision of the design.
+/// Prefixes of `stats minos` names that are not part of the design's decision.
 const OTHERS: [&str; 4] = ["worker:", "store_", "native_", "receiving_"];
 
-/// What a client asks for.
+/// The body of a request to switch the design.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wish {
@@ -33,7 +33,7 @@ struct Wish {
     handoff_workers: Option<usize>,
 }
 
-/// What is in force.
+/// The design in force.
 #[derive(Debug, Serialize)]
 struct InForce {
     dispatch: String,
@@ -41,7 +41,7 @@ struct InForce {
     decision: Map<String, Value>,
 }
 
-/// Shows what is in force.
+/// Shows the design in force.
 pub(super) fn show(endpoint: &Endpoint) -> Reply {
     let choice = endpoint.operator.dispatch();
     let pairs = statistics::pairs(&endpoint.operator, StatsGroup::Minos);
@@ -55,7 +55,7 @@ pub(super) fn show(endpoint: &Endpoint) -> Reply {
     reply::json(StatusCode::OK, &in_force)
 }
 
-/// Switches to what `body` asks for, and shows what is in force then.
+/// Switches to the design that `body` names, and shows the design in force afterwards.
 pub(super) async fn switch(body: Incoming, endpoint: &Endpoint, arrived_by: Instant) -> Reply {
     let body = match timeout_at(arrived_by, Limited::new(body, BODY_BYTES_MAX).collect()).await {
         Ok(Ok(body)) => body.to_bytes(),
@@ -77,7 +77,7 @@ pub(super) async fn switch(body: Incoming, endpoint: &Endpoint, arrived_by: Inst
     }
 }
 
-/// The choice that `body` asks for; what it leaves out stays as it is `now`.
+/// The choice in `body`; omitted fields keep their value from `now`.
 fn choice(body: &[u8], now: DispatchChoice) -> Result<DispatchChoice, String> {
     let wish: Wish = serde_json::from_slice(body)
         .map_err(|error| format!(r#"expected {{"dispatch": NAME, "handoff_workers": N}}: {error}"#))?;

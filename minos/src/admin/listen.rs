@@ -1,4 +1,4 @@
-//! Who may connect to the admin endpoint.
+//! The listener of the admin endpoint, and its connection limit.
 
 use std::{io, net, os::fd::AsFd, os::unix, rc::Rc, time::Duration};
 
@@ -14,15 +14,15 @@ use tokio::{
 
 use super::{Endpoint, FAREWELL, connection, reply};
 
-/// Time to wait when no connection can be taken: the process may have no descriptor left.
+/// Wait after a failed accept: the process may have run out of descriptors.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
-/// Clients that are being told at a time that they are too many; those beyond them see their connection reset.
+/// Clients that are being refused at a time; connections beyond them are reset.
 const REFUSALS_MAX: usize = 64;
 
 /// A stream socket of either kind.
 pub(super) type Stream = Box<dyn ReadWrite>;
 
-/// What HTTP needs of a stream.
+/// The traits that HTTP needs of a stream.
 pub(super) trait ReadWrite: AsyncRead + AsyncWrite + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin> ReadWrite for T {}
@@ -33,14 +33,14 @@ enum Door {
     Unix(UnixListener),
 }
 
-/// Serves connections until `stopped`; those under way then get a little time to end.
+/// Serves connections until `stopped`; open connections then get a little time to finish.
 pub(super) async fn serve_until(mut stopped: oneshot::Receiver<()>, listener: Listener, endpoint: Endpoint) {
     let endpoint = Rc::new(endpoint);
     let mut connections = JoinSet::new();
     let tasks = LocalSet::new();
     let accepting = async {
         tokio::select! {
-            // The sender sends nothing; it is dropped.
+            // The sender sends nothing; dropping it stops the loop.
             _ = &mut stopped => {}
             Err(error) = accept_all(&listener, &endpoint, &mut connections) => {
                 tracing::error!(%error, address = %endpoint.address, "the admin endpoint serves nobody");
@@ -55,7 +55,7 @@ pub(super) async fn serve_until(mut stopped: oneshot::Receiver<()>, listener: Li
     }
 }
 
-/// Takes connections, and tells those who are too many.
+/// Accepts connections, and refuses those above the limit with an answer.
 ///
 /// # Errors
 /// The listener cannot be polled.
@@ -89,20 +89,20 @@ async fn accept_all(
     }
 }
 
-/// Tells a client what is wrong, and waits for at most `limit` until it leaves: if it were left with bytes of it
-/// unread, the kernel would reset the connection, and it might never read what it was told.
+/// Sends an error, then waits at most `limit` for the client to close. Closing a connection with unread input
+/// would make the kernel reset it, and the client might never read the answer.
 pub(super) async fn say(mut stream: Stream, status: StatusCode, text: &str, limit: Duration) {
     let told = async {
         stream.write_all(&reply::composed(status, text)).await?;
         stream.shutdown().await?;
         tokio::io::copy(&mut stream, &mut tokio::io::sink()).await
     };
-    // A client that is gone needs not be told.
+    // A client that is gone needs no answer.
     let _ = timeout(limit, told).await;
 }
 
 impl Door {
-    /// Another descriptor of `listener`, which stays the one that removes its path.
+    /// Duplicates the descriptor of `listener`, which still removes its path.
     fn of(listener: &Listener) -> io::Result<Self> {
         let descriptor = listener.as_fd().try_clone_to_owned()?;
         Ok(match listener.address() {

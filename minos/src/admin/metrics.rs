@@ -1,4 +1,4 @@
-//! `/metrics`: what `/stats`, `/stats/minos` and `/stats/admin` tell, for Prometheus.
+//! `/metrics`: the values of `/stats`, `/stats/minos` and `/stats/admin`, for Prometheus.
 //!
 //! Text exposition format 0.0.4: each numeric value is a sample, and `worker:0:visits` becomes
 //! `minos_worker_visits{worker="0"}`.
@@ -13,12 +13,12 @@ use super::{
     reply::{self, Reply},
 };
 
-/// What all names begin with.
+/// The prefix of all names.
 const PREFIX: &str = "minos_";
 
 const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Families whose values go up and down.
+/// Families whose values go up and down (gauges).
 #[rustfmt::skip]
 const GAUGES: &[&str] = &[
     "accepting_conns", "bytes", "curr_connections", "curr_items", "epoch_requests", "hash_bytes", "large_workers", "limit_maxbytes",
@@ -31,7 +31,7 @@ const GAUGES: &[&str] = &[
     "threads", "threshold_bytes", "time", "uptime", "worker_kept_bytes_max", "worker_ring", "worker_waiting",
 ];
 
-/// How the names of families begin that only grow, those of [`GAUGES`] apart.
+/// Prefixes of the families that only grow (counters), except [`GAUGES`].
 #[rustfmt::skip]
 const COUNTERS: &[&str] = &[
     "accept_failures", "admin_", "bytes_read", "bytes_written", "cas_", "cmd_", "decr_", "delete_", "detail_",
@@ -57,14 +57,15 @@ struct Families {
     /// Name, and samples as lines.
     families: Vec<(String, String)>,
     index_of: HashMap<String, usize>,
-    /// Names that were there: some groups share a few.
+    /// Names added so far: some groups share a few.
     seen: std::collections::HashSet<String>,
 }
 
 impl Families {
-    /// Adds what was told under `name`, if it is a number and was not told yet.
+    /// Adds `value` under `name`, if it is a number and `name` is new.
     fn add(&mut self, name: &str, value: &str) {
-        // What reads as a number here but not there would make the whole answer unreadable.
+        // A value that Rust parses as a number but Prometheus does not would make the whole answer
+        // unreadable.
         let is_number = value.parse::<f64>().is_ok_and(f64::is_finite);
         if !is_number || !self.seen.insert(name.to_owned()) {
             return;
@@ -76,7 +77,7 @@ impl Families {
             self.families.push((family, String::new()));
         }
         let (family, lines) = &mut self.families[index];
-        // Writing into a text cannot fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(lines, "{PREFIX}{family}{labels} {value}");
     }
 

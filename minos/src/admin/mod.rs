@@ -1,8 +1,9 @@
-//! The admin endpoint: statistics, metrics and the design over HTTP/1.1, for people and for those who scrape.
+//! The admin endpoint: statistics, metrics and the design over HTTP/1.1, for people and for scrapers.
 //!
-//! It has one thread of its own and asks the server what clients may ask as well, so that no worker waits for it. A
-//! connection carries one request, and everything about it is bounded: how many there are, the bytes of head and body,
-//! the time to send one and to take the answer. Whoever exceeds a bound is told by an HTTP status, and counted.
+//! It runs on its own thread and uses the same requests as clients do, so that no worker waits for it. A
+//! connection carries one request. Everything is bounded: the number of connections, the bytes of head and
+//! body, the time to send a request and to take the answer. A client that exceeds a bound gets an HTTP
+//! status, and is counted.
 
 mod connection;
 mod counters;
@@ -26,17 +27,17 @@ pub(crate) use options::AdminOptions;
 
 use counters::Counters;
 
-/// Time that requests under way get when the endpoint is stopped.
+/// Time for open requests to finish after a stop.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// The endpoint before the server runs that it is for: its address is taken, and nobody is served yet.
+/// The endpoint before its server runs: its address is bound, but no connection is accepted yet.
 #[derive(Debug)]
 pub(crate) struct Reserved {
     listener: Listener,
     options: AdminOptions,
 }
 
-/// What the tasks of the endpoint share.
+/// The state that the tasks of the endpoint share.
 struct Endpoint {
     operator: Operator,
     address: Address,
@@ -44,19 +45,19 @@ struct Endpoint {
     counters: Counters,
 }
 
-/// The endpoint at work. Dropping it ends it.
+/// The running endpoint. Dropping it stops it.
 #[derive(Debug)]
 pub(crate) struct Admin {
-    /// Dropped, it tells the thread to end.
+    /// Dropping this stops the thread.
     stop: Option<oneshot::Sender<()>>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 impl Reserved {
-    /// Takes the address that `options` name, if they name one.
+    /// Binds the address in `options`, if there is one.
     ///
     /// # Errors
-    /// A value is out of its bounds, or the address cannot be had.
+    /// A value is out of bounds, or the address cannot be bound.
     pub(crate) fn take(options: &AdminOptions) -> anyhow::Result<Option<Self>> {
         options.check()?;
         let Some(address) = &options.admin else { return Ok(None) };
@@ -68,12 +69,12 @@ impl Reserved {
         Ok(Some(Self { listener, options: options.clone() }))
     }
 
-    /// The address, with the port that was taken.
+    /// The address, with the port that was bound.
     pub(crate) fn address(&self) -> &Address {
         self.listener.address()
     }
 
-    /// Serves what `operator` can tell and do.
+    /// Serves the statistics and switches of `operator`.
     ///
     /// # Errors
     /// No descriptor or no thread is left.
@@ -85,7 +86,7 @@ impl Reserved {
             options,
             counters: Counters::default(),
         };
-        // One thread beside this one, for a switch: those who ask for more wait for their turn.
+        // One more thread executes switches; further requests for a switch wait for it.
         let runtime = runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build()?;
         let (stop, stopped) = oneshot::channel();
         let thread = thread::Builder::new().name("minos-admin".to_owned()).spawn(move || {

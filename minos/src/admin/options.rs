@@ -8,7 +8,7 @@ use minos_net::Address;
 
 use crate::time::parse_time;
 
-/// What `minos serve` is told about the admin endpoint.
+/// The options of `minos serve` for the admin endpoint.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Admin endpoint")]
 pub(crate) struct AdminOptions {
@@ -27,11 +27,11 @@ pub(crate) struct AdminOptions {
     pub(super) admin_timeout: Duration,
 }
 
-/// The most connections that may be allowed: each takes a descriptor, and 12 KiB for what it sends.
+/// The upper bound of the connection limit: each connection takes a descriptor, and 12 KiB for its input.
 const CONNECTIONS_MAX: usize = 1024;
 
 impl AdminOptions {
-    /// Says what is wrong with the values, by the name of their option.
+    /// Checks the values; an error names the option.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         let connections = self.admin_connections;
         ensure!(

@@ -1,12 +1,12 @@
-//! From where a request may come: pages that a browser has loaded elsewhere are not to reach the endpoint, neither by
-//! a name of theirs that leads here (DNS rebinding) nor by its own.
+//! The origin check: pages that a browser loaded elsewhere must not reach the endpoint, neither through a
+//! name of theirs that resolves to this host (DNS rebinding) nor directly.
 
 use std::net::IpAddr;
 
 use hyper::{Request, header, http::uri::Authority};
 
-/// Why a request is refused, unless it asks for an address, for localhost or for one of `names`, and comes from no
-/// page or from one of the same place.
+/// The reason to refuse a request. None if it asks for an address, for localhost or for one of `names`, and
+/// comes from no page or from a page of such a place.
 pub(super) fn refusal<B>(request: &Request<B>, names: &[String]) -> Option<String> {
     let headers = request.headers();
     let in_headers = headers.get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default());
@@ -24,7 +24,7 @@ pub(super) fn refusal<B>(request: &Request<B>, names: &[String]) -> Option<Strin
     Some(format!("the origin {foreign:?} is not this endpoint and not among those of --admin-host"))
 }
 
-/// Whether `place`, a host with or without a port, cannot be a name that strangers have made lead here.
+/// True if `place`, a host with or without a port, cannot be a stranger's name that resolves to this host.
 fn is_known(place: &str, names: &[String]) -> bool {
     let Ok(authority) = place.parse::<Authority>() else { return false };
     let host = authority.host();
@@ -32,7 +32,7 @@ fn is_known(place: &str, names: &[String]) -> bool {
     address.parse::<IpAddr>().is_ok() || host.eq_ignore_ascii_case("localhost") || is_named(place, names)
 }
 
-/// Whether the host of `place` is one of `names`.
+/// True if the host of `place` is one of `names`.
 fn is_named(place: &str, names: &[String]) -> bool {
     let authority = place.parse::<Authority>();
     authority.is_ok_and(|authority| names.iter().any(|name| name.eq_ignore_ascii_case(authority.host())))
@@ -55,7 +55,7 @@ mod tests {
         {
             assert!(!is_refused("/stats", &[("host", host)]), "{host}");
         }
-        // HTTP/1.0 knows no field for it.
+        // HTTP/1.0 has no Host field.
         assert!(!is_refused("/stats", &[]));
     }
 

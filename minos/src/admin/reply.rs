@@ -9,7 +9,7 @@ use hyper::{
 use serde::Serialize;
 use serde_json::json;
 
-/// An answer, whole.
+/// A complete answer.
 pub(super) type Reply = Response<Full<Bytes>>;
 
 /// `body` as JSON.
@@ -25,14 +25,14 @@ pub(super) fn error(status: StatusCode, text: &str) -> Reply {
     json(status, &json!({ "error": text }))
 }
 
-/// A method that its path does not know.
+/// The answer to a method that the path does not support.
 pub(super) fn not_allowed(allowed: &'static str) -> Reply {
     let mut reply = error(StatusCode::METHOD_NOT_ALLOWED, &format!("this path takes {allowed}"));
     reply.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allowed));
     reply
 }
 
-/// `text` as what `content_type` says.
+/// `text` with the type `content_type`.
 pub(super) fn with(status: StatusCode, content_type: &'static str, text: String) -> Reply {
     let mut reply = Response::new(Full::new(Bytes::from(text)));
     *reply.status_mut() = status;
@@ -40,7 +40,7 @@ pub(super) fn with(status: StatusCode, content_type: &'static str, text: String)
     reply
 }
 
-/// An error as it goes over the wire, for those whose request nobody reads.
+/// An error as raw bytes, for a connection whose request is not read.
 pub(super) fn composed(status: StatusCode, text: &str) -> Vec<u8> {
     let body = format!("{:#}\n", json!({ "error": text }));
     let length = body.len();

@@ -1,4 +1,4 @@
-//! Which path of the admin endpoint answers what.
+//! The paths of the admin endpoint.
 
 use hyper::{Method, Request, StatusCode, body::Incoming};
 use tokio::time::Instant;

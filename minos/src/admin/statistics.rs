@@ -1,4 +1,4 @@
-//! `/stats`: what the command `stats` tells, as JSON.
+//! `/stats`: the values of the command `stats`, as JSON.
 
 use hyper::StatusCode;
 use minos_node::{Operator, StatsGroup};
@@ -12,7 +12,7 @@ use super::{
 /// The group that `/stats` shows.
 pub(super) const GENERAL: &str = "general";
 
-/// The group that the endpoint tells of itself.
+/// The group of the endpoint's own counters.
 const ADMIN: &str = "admin";
 
 /// The groups of the server by their name in the path.
@@ -45,7 +45,7 @@ pub(super) fn show(endpoint: &Endpoint, group: &str) -> Reply {
     }
 }
 
-/// What the server tells of `group`: names and values.
+/// The server's statistics in `group`: names and values.
 pub(super) fn pairs(operator: &Operator, group: StatsGroup) -> Vec<(String, String)> {
     let mut pairs = Vec::new();
     operator.stats(group, &mut |name, value| pairs.push((name.to_owned(), value.to_string())));
@@ -57,7 +57,7 @@ pub(super) fn object<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)>) -> Map
     pairs.map(|(name, value)| (name.to_owned(), typed(value))).collect()
 }
 
-/// A number where the text is one.
+/// A JSON number if the text is one, else a string.
 fn typed(text: &str) -> Value {
     text.parse::<Number>().map_or_else(|_| Value::from(text), Value::Number)
 }

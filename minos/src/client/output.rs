@@ -1,8 +1,8 @@
-//! Writing what is to be shown, to whoever still reads.
+//! Writing to standard output, which may be closed.
 
 use std::io::{self, Write};
 
-/// Writes to standard output. That nobody reads any more, as behind `head`, is no error.
+/// Writes to standard output. A closed pipe, as behind `head`, is no error.
 pub(crate) fn show(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let mut out = io::BufWriter::new(io::stdout().lock());
     match write(&mut out).and_then(|()| out.flush()) {

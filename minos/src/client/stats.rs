@@ -28,7 +28,7 @@ impl StatsArgs {
 
     fn show(&self) -> anyhow::Result<Ended> {
         let lines = match self.server.connect()?.stats(&self.group) {
-            // The server could make no sense of the only thing that was said.
+            // The server does not know the group: the request has no other argument.
             Err(Error::BadRequest) => Vec::new(),
             result => result?,
         };

@@ -16,19 +16,19 @@ use tokio::{
 
 use super::Question;
 
-/// Longest answer that is taken, in bytes: the statistics of a million connections, and more.
+/// Longest answer that is read, in bytes: more than the statistics of a million connections.
 const ANSWER_BYTES_MAX: usize = 512 << 20;
 
-/// What the server said.
+/// The server's answer.
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) body: Vec<u8>,
 }
 
-/// Asks `server`, and waits for the answer for at most `limit`.
+/// Sends a request to `server`, and waits at most `limit` for the answer.
 ///
 /// # Errors
-/// Nobody listens there, or nothing that speaks HTTP, or the answer does not come in time.
+/// Nothing listens there, the server does not speak HTTP, or the answer is late.
 pub(super) fn ask(server: &Address, limit: Duration, question: Question) -> anyhow::Result<Answer> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     let answer = runtime.block_on(async { timeout(limit, connect_and_ask(server, question)).await });
@@ -55,7 +55,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // Its errors are those of the request.
+    // Its errors show up in the request.
     tokio::spawn(connection);
     let request = Request::builder()
         .method(question.method)

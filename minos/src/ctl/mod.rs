@@ -53,14 +53,14 @@ enum Command {
     },
 }
 
-/// What is asked for.
+/// A request to the admin endpoint.
 struct Question {
     method: Method,
     path: String,
     body: String,
 }
 
-/// Asks the server, and shows its answer.
+/// Sends the request, and shows the server's answer.
 pub(crate) fn run(args: &CtlArgs) -> anyhow::Result<()> {
     let answer = http::ask(&args.admin, args.timeout, args.command.question()?)?;
     let object = object(&args.admin, &answer)?;
@@ -86,7 +86,7 @@ impl Command {
                 Question { method: Method::PUT, path: "/dispatch".to_owned(), body: wish.to_string() }
             }
             Self::Stats { group } => {
-                // What may be something else in a path names no group either.
+                // Other characters could mean something else in a path, and no group has them in its name.
                 let is_name = group.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
                 ensure!(is_name, "there are no statistics {group:?}");
                 get(format!("/stats/{group}"))
@@ -95,7 +95,7 @@ impl Command {
     }
 }
 
-/// The object in an answer that is none of an error.
+/// The JSON object in an answer that is not an error.
 fn object(server: &Address, answer: &Answer) -> anyhow::Result<Map<String, Value>> {
     let Ok(Value::Object(object)) = serde_json::from_slice(&answer.body) else {
         bail!("{server} answers {} and no JSON object: is it the admin endpoint of a Minos?", answer.status);
@@ -107,7 +107,8 @@ fn object(server: &Address, answer: &Answer) -> anyhow::Result<Map<String, Value
     }
 }
 
-/// A line for each value, those of an object within the object behind the others; what was told before is left out.
+/// Writes a line for each value, those of nested objects last; a nested name that is also an outer name is
+/// left out.
 fn write_lines(out: &mut dyn Write, object: &Map<String, Value>) -> io::Result<()> {
     let inner = object.values().filter_map(Value::as_object).flatten();
     let inner = inner.filter(|(name, _)| !object.contains_key(*name));

@@ -1,13 +1,13 @@
-//! How much memory there is for a server.
+//! The memory that is available to a server.
 
 use std::path::{Path, PathBuf};
 
 use minos_base::SizeText;
 
-/// What `--memory` is unless the machine is small.
+/// The default of `--memory`, unless the machine is small.
 const MEMORY_DEFAULT: u64 = 1 << 30;
 
-/// Memory that the server may use, and who says so.
+/// Memory that the server may use, and the source of the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Available {
     bytes: u64,
@@ -15,7 +15,8 @@ pub(super) struct Available {
 }
 
 impl Available {
-    /// What the machine has, or less if a control group of this process says so; `None` if nobody says.
+    /// The memory of the machine, or the limit of this process's control group if that is less; `None` if
+    /// neither is known.
     pub(super) fn read() -> Option<Self> {
         let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let machine = machine_bytes(&text("/proc/meminfo"));
@@ -29,7 +30,7 @@ impl Available {
         machine.into_iter().chain(group).min_by_key(|available| available.bytes)
     }
 
-    /// What is wrong with so much memory for the store, if anything is.
+    /// An error text if the store's memory is more than is available.
     pub(super) fn excess(self, memory: SizeText) -> Option<String> {
         let Self { bytes, of } = self;
         let is_too_much = memory.0 > bytes;
@@ -37,27 +38,27 @@ impl Available {
     }
 }
 
-/// What `--memory` is if nobody says: half of a small machine, in whole MiB.
+/// The default of `--memory`: 1 GiB, or half of a small machine's memory, in whole MiB.
 pub(super) fn memory_default(available: Option<Available>) -> SizeText {
     let half = available.map_or(u64::MAX, |available| available.bytes / 2);
     SizeText(half.min(MEMORY_DEFAULT) >> 20 << 20)
 }
 
-/// As `/proc/meminfo` says.
+/// The total in `/proc/meminfo`.
 fn machine_bytes(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The least limit of the control groups that `membership` (`/proc/self/cgroup`) names, with all around them.
+/// The lowest limit of the control groups in `membership` (`/proc/self/cgroup`) and of their parents.
 ///
-/// In a container the names may be those outside: then the directories that are there count.
+/// In a container the names may be those of the host; then the directories that exist count.
 fn group_bytes(root: &Path, membership: &str) -> Option<u64> {
     let files = membership.lines().filter_map(|line| {
         let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
         let is_memory = controllers.split(',').any(|name| name == "memory");
         match (controllers, is_memory) {
-            // Version 2.
+            // cgroup version 2.
             ("", _) => Some((root.to_owned(), "memory.max", path)),
             (_, true) => Some((root.join("memory"), "memory.limit_in_bytes", path)),
             _ => None,
@@ -66,12 +67,12 @@ fn group_bytes(root: &Path, membership: &str) -> Option<u64> {
     files.flat_map(|(root, file, path)| limits(&root, file, path)).min()
 }
 
-/// The limits in `file` from the directory `path` below `root` up to `root` itself.
+/// The limits in `file` in the directory `path` below `root` and in its parents up to `root`.
 fn limits(root: &Path, file: &str, path: &str) -> Vec<u64> {
     let below = PathBuf::from(path.trim_start_matches('/'));
     let texts =
         below.ancestors().filter_map(|folder| std::fs::read_to_string(root.join(folder).join(file)).ok());
-    // "max" is no number.
+    // "max" is not a number.
     texts.filter_map(|text| text.trim().parse().ok()).collect()
 }
 
@@ -99,7 +100,7 @@ mod tests {
         put(root, "a/b/memory.max", "4096\n");
         assert_eq!(group_bytes(root, "0::/a/b\n"), Some(4096));
         assert_eq!(group_bytes(root, "0::/elsewhere\n"), None);
-        // Of the first version, with the name that a container's group has outside.
+        // cgroup version 1, with the name that the container's group has on the host.
         put(root, "memory/memory.limit_in_bytes", "2097152\n");
         assert_eq!(group_bytes(root, "3:cpu,cpuacct:/x\n4:memory:/docker/1234\n0::/\n"), Some(2 * MIB));
         assert_eq!(group_bytes(root, "3:cpu,cpuacct:/x\n"), None);
@@ -116,7 +117,7 @@ mod tests {
         assert!(text.contains("--memory 200g") && text.contains("this machine"), "{text}");
         let text = excess(Some(512 * MIB), "1g").unwrap();
         assert!(text.contains("512m") && text.contains("control group"), "{text}");
-        // Of a group without a limit, the first version says a number beyond all memory.
+        // Version 1 reports a group without a limit as a number larger than any memory.
         assert_eq!(excess(Some(1 << 62), "20g"), None);
     }
 

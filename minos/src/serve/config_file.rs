@@ -1,7 +1,7 @@
 //! Options from a TOML file: each key is the name of an option.
 //!
-//! The file is turned into arguments and read by the very declaration that reads the command line, so
-//! that both know the same options, take the same values and give the same errors.
+//! The file is turned into arguments and parsed by the declaration of the command line, so that both accept
+//! the same options and values and give the same errors.
 
 use std::{ffi::OsString, path::Path};
 
@@ -11,7 +11,7 @@ use toml::Value;
 
 use super::ServeOptions;
 
-/// Reads options as `minos serve` does.
+/// Parses options as `minos serve` does.
 #[derive(Parser)]
 #[command(name = "minos serve", no_binary_name = true)]
 struct Reader {
@@ -19,7 +19,7 @@ struct Reader {
     options: ServeOptions,
 }
 
-/// The options of the file at `path` and of `arguments`, which win.
+/// The options of the file at `path` and of `arguments`; `arguments` win.
 pub(crate) fn merged(path: &Path, arguments: &[OsString]) -> anyhow::Result<ServeOptions> {
     let name = path.display();
     let text = std::fs::read_to_string(path).with_context(|| format!("--config {name}"))?;
@@ -30,7 +30,7 @@ pub(crate) fn merged(path: &Path, arguments: &[OsString]) -> anyhow::Result<Serv
     Ok(reader.options)
 }
 
-/// One argument for each value in `table` whose option is not among `given`.
+/// One argument for each value in `table` whose option is not in `given`.
 fn arguments_of(table: &toml::Table, given: &[OsString]) -> anyhow::Result<Vec<OsString>> {
     let mut arguments = Vec::new();
     for (key, value) in table {
@@ -54,7 +54,7 @@ fn is_given(option: &str, given: &[OsString]) -> bool {
     })
 }
 
-/// The values of a key, as they would stand on the command line.
+/// The values of a key, as on the command line.
 fn texts(key: &str, value: &Value) -> anyhow::Result<Vec<String>> {
     Ok(match value {
         Value::String(text) => vec![text.clone()],

@@ -1,4 +1,4 @@
-//! The table that is served, and what of it outlives the process.
+//! The table of a server, and its region across restarts.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use minos_engine::{Engine, Mode, StoreConfig};
 
 use super::{ServeOptions, available::Available};
 
-/// Makes a table, or goes on with what an earlier server has left in the region that `options` name; and the
-/// clock by which its items expire.
+/// Creates a table, or recovers the one that an earlier server left in the region of `options`. Also returns
+/// the clock by which items expire.
 ///
 /// # Errors
-/// It cannot be had.
+/// The table cannot be created or recovered.
 pub(super) fn open<M: Mode>(
     options: &ServeOptions,
     config: &StoreConfig,
@@ -24,7 +24,7 @@ pub(super) fn open<M: Mode>(
     let store = match &options.region {
         Some(path) => {
             let opened = Engine::<M>::open(config);
-            // How it came about was logged.
+            // The cause was logged.
             opened.with_context(|| format!("--region {}", path.display()))?.0
         }
         None => Engine::create(config).with_context(|| format!("cannot make the {}", M::NAME))?,
@@ -34,7 +34,7 @@ pub(super) fn open<M: Mode>(
     Ok((Arc::new(store), clock))
 }
 
-/// The clock that goes on where that of an earlier server was, so that what is to expire does so in time.
+/// The clock that continues an earlier server's, so that items expire on time.
 fn clock_of<M: Mode>(store: &Engine<M>) -> Clock {
     match store.clock_base() {
         0 => {
@@ -46,10 +46,10 @@ fn clock_of<M: Mode>(store: &Engine<M>) -> Clock {
     }
 }
 
-/// Leaves the table in its region for the next server, if it has one.
+/// Leaves the table in its region, if it has one, for the next server.
 ///
 /// # Errors
-/// It cannot be written, or is in use: the next server has to repair it then.
+/// It cannot be written, or is still in use: the next server then has to repair it.
 pub(super) fn close<M: Mode>(options: &ServeOptions, store: Arc<Engine<M>>) -> anyhow::Result<()> {
     let Some(path) = &options.region else { return Ok(()) };
     store.close_shared().with_context(|| format!("--region {}: cannot be closed", path.display()))?;

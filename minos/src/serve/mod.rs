@@ -22,13 +22,13 @@ use options::{AccessMode, EngineKind};
 /// Starts a server and serves until a signal or a client asks it to stop.
 pub(crate) fn run(options: &ServeOptions, verbosity: Arc<Verbosity>) -> anyhow::Result<()> {
     let options = match &options.config {
-        // What stands on the command line behind `minos serve` is read again, together with the file.
+        // The arguments after `minos serve` are parsed again, together with the file.
         Some(path) => config_file::merged(path, &std::env::args_os().skip(2).collect::<Vec<_>>())?,
         None => options.clone(),
     };
     let (mut server_config, store_config) = options.configs()?;
     server_config.verbosity = verbosity;
-    // Native clients are told how to direct their requests; whether they do is their affair.
+    // Native clients learn how to direct their requests; they need not comply.
     match options.access {
         AccessMode::Crcw => {}
         AccessMode::Crew => {
@@ -53,7 +53,7 @@ where
 {
     let (store, clock) = memory::open::<M>(options, store_config)?;
     server_config.clock = clock;
-    // Before any client can know that the server is there, and tell it to end.
+    // Set up before any client can find the server and stop it.
     let signals = Signals::new(TERM_SIGNALS)?;
     let admin = Reserved::take(&options.admin)?;
     let admin_address = admin.as_ref().map(|admin| admin.address().to_string());
@@ -63,14 +63,14 @@ where
     let admin = admin.map(|admin| admin.serve(server.operator())).transpose()?;
     announce(&server, options, admin_address.as_deref())?;
     server.join()?;
-    // It holds the store, too.
+    // It holds a reference to the store.
     drop(admin);
     memory::close(options, store)?;
     tracing::info!("stopped");
     Ok(())
 }
 
-/// Says where clients can connect, for people and for scripts that wait for it.
+/// Prints the addresses, for people and for scripts that wait for them.
 fn announce(server: &Server, options: &ServeOptions, admin: Option<&str>) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     for address in server.addresses() {
@@ -92,7 +92,7 @@ fn announce(server: &Server, options: &ServeOptions, admin: Option<&str>) -> std
     Ok(())
 }
 
-/// Lets SIGTERM and SIGINT stop the server; the second one ends the process at once.
+/// Stops the server on SIGTERM and SIGINT; a second signal ends the process at once.
 fn stop_on_signals(mut signals: Signals, stop: &Arc<Stop>) -> std::io::Result<()> {
     let stop = Arc::clone(stop);
     std::thread::Builder::new().name("minos-signals".to_owned()).spawn(move || {

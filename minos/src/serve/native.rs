@@ -16,7 +16,7 @@ use minos_node::config::{AccessAdvice, NativeConfig};
 use super::options::{AccessMode, Switch};
 use crate::time::parse_time;
 
-/// What `minos serve` is told about the native datagram protocol.
+/// The options of `minos serve` for the native datagram protocol.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Native protocol")]
 pub(crate) struct NativeOptions {
@@ -64,10 +64,10 @@ pub(crate) struct NativeOptions {
 }
 
 impl NativeOptions {
-    /// What the server is told; `None` if the protocol is not to be served.
+    /// The server's configuration; `None` if the protocol is off.
     ///
     /// # Errors
-    /// Names the option whose value is of no use.
+    /// Names the option whose value is invalid.
     pub(super) fn config(&self, access: AccessMode) -> anyhow::Result<Option<NativeConfig>> {
         let Some(listen) = &self.native else { return self.refuse_without_address() };
         let address = match listen {
@@ -102,7 +102,7 @@ impl NativeOptions {
         }))
     }
 
-    /// A secret that protects nothing would be taken for one that does.
+    /// Rejects a secret without an address: it would protect nothing.
     fn refuse_without_address(&self) -> anyhow::Result<Option<NativeConfig>> {
         if self.native_secret_file.is_some() {
             bail!(
@@ -113,7 +113,7 @@ impl NativeOptions {
     }
 }
 
-/// Reads secrets.
+/// Reads the file's secrets.
 fn read_secrets(path: &Path) -> anyhow::Result<Vec<Secret>> {
     let name = || format!("--native-secret-file {}", path.display());
     let text = std::fs::read_to_string(path).with_context(name)?;

@@ -28,7 +28,7 @@ use minos_sched::{Cost, Threshold};
 /// Serve memcached clients; small requests never wait for large ones.
 ///
 /// Every option can stand in a TOML file too, under its name without the dashes: `memory = "4g"`.
-/// What is said on the command line wins.
+/// The command line wins.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ServeOptions {
     /// TOML file with more options
@@ -47,7 +47,7 @@ pub(crate) struct ServeOptions {
     /// control group has]
     #[arg(long, value_name = "SIZE", help_heading = "Store")]
     pub(crate) memory: Option<SizeText>,
-    /// What happens when the memory is full: a cache evicts, a store refuses and keeps what it has
+    /// Behaviour when the memory is full: a cache evicts, a store refuses new values and keeps the old ones
     #[arg(long, value_enum, default_value_t = EngineKind::Cache, help_heading = "Store")]
     pub(crate) engine: EngineKind,
     /// Which items a cache evicts [default: approx-lru]
@@ -86,14 +86,14 @@ pub(crate) struct ServeOptions {
     /// Bind each worker to a processor when there are enough
     #[arg(long, value_enum, default_value_t = Switch::On, help_heading = "Workers")]
     pub(crate) pin: Switch,
-    /// What a worker does that has nothing to do
+    /// How an idle worker waits for requests
     #[arg(long, default_value = "adaptive", value_parser = names::<PollMode>(PollMode::NAMES), help_heading = "Workers")]
     pub(crate) poll: PollMode,
     /// How sockets are polled; auto is epoll
     #[arg(long, value_enum, default_value_t = Io::Auto, help_heading = "Workers")]
     pub(crate) io: Io,
 
-    /// Who executes a request
+    /// Design, which decides the worker that executes a request
     #[arg(long, default_value_t = Design::SizeAware, value_parser = designs(), help_heading = "Policy")]
     pub(crate) dispatch: Design,
     /// Workers that do nothing but hand requests on, with --dispatch handoff: 1 to 3
@@ -177,7 +177,7 @@ pub(crate) struct ServeOptions {
     pub(crate) prefetch_depth: u64,
 }
 
-/// Where memcached clients connect unless the options say otherwise.
+/// The default address for memcached clients.
 const MEMCACHED: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 11211);
 
 /// An option that is on or off.
@@ -192,12 +192,12 @@ pub(crate) enum Switch {
 pub(crate) enum Io {
     Auto,
     Epoll,
-    /// It is gone, which is said.
+    /// Removed; kept to give a clear error.
     #[value(hide = true)]
     Uring,
 }
 
-/// What happens when the memory is full.
+/// The reaction to full memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum EngineKind {
     Cache,
@@ -225,8 +225,8 @@ impl From<Evict> for Eviction {
     }
 }
 
-/// Who touches a partition as long as clients direct their requests so (MICA §4.1.2). Partitions are locked all the
-/// same, because a request may still arrive anywhere.
+/// How clients direct requests to partitions (MICA §4.1.2). Partitions are locked in every mode, because a
+/// request may still arrive anywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum AccessMode {
     /// Any worker reads and writes
@@ -259,10 +259,10 @@ impl ServeOptions {
         self.workers.unwrap_or_else(|| minos_net::allowed_cpus().len().max(1))
     }
 
-    /// What server and store are told.
+    /// The configurations of server and store.
     ///
     /// # Errors
-    /// Names the option that asks for what is not there.
+    /// Names the option that asks for something unavailable.
     pub(crate) fn configs(&self) -> anyhow::Result<(ServerConfig, StoreConfig)> {
         self.refuse_what_is_not_there()?;
         let mut server = self.server_config();
@@ -273,12 +273,12 @@ impl ServeOptions {
         Ok((server, self.store_config()))
     }
 
-    /// Memory of the store, as given or as the machine allows.
+    /// Memory of the store, as given or by the machine's memory.
     fn memory(&self) -> SizeText {
         self.memory.unwrap_or_else(|| memory_default(Available::read()))
     }
 
-    /// Where memcached clients connect.
+    /// The addresses for memcached clients.
     fn memcached(&self) -> Vec<Address> {
         if self.memcached.is_empty() && self.access != AccessMode::Erew {
             return vec![Address::Tcp(MEMCACHED)];
@@ -344,7 +344,7 @@ impl ServeOptions {
         config
     }
 
-    /// What `stats settings` tells of the store that only its options tell.
+    /// The entries of `stats settings` that only the options know.
     fn store_settings(&self) -> Vec<(&'static str, String)> {
         let evict = match self.engine {
             EngineKind::Cache => name_of(self.evict()),
@@ -378,18 +378,18 @@ impl ServeOptions {
     }
 }
 
-/// A seed nobody can guess, so that nobody can choose keys that all fall into one bucket.
+/// An unpredictable seed, so that nobody can choose keys that all fall into one bucket.
 fn random_seed() -> u64 {
-    // The standard library's own defence of the same kind.
+    // The standard library's defence against the same attack.
     std::collections::hash_map::RandomState::new().build_hasher().finish()
 }
 
-/// How a value is spelled on the command line.
+/// The spelling of a value on the command line.
 fn name_of(value: impl ValueEnum) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
-/// Reads one of `names`, and lists them in the help.
+/// Parses one of `names`, and lists them in the help.
 fn names<T>(names: &'static [&'static str]) -> impl TypedValueParser<Value = T>
 where
     T: std::str::FromStr<Err = String> + Clone + Send + Sync + 'static,
@@ -397,7 +397,8 @@ where
     PossibleValuesParser::new(names).try_map(|name| name.parse::<T>())
 }
 
-/// Reads the name of a design. Those that only the simulator has are not listed; the server refuses them with a reason.
+/// Parses the name of a design. Designs of the simulator only are not listed; the server refuses them with a
+/// reason.
 fn designs() -> impl TypedValueParser<Value = Design> {
     let value = |design: Design| PossibleValue::new(design.name()).hide(!design.is_served());
     let served = Design::SERVED.into_iter();
@@ -405,7 +406,7 @@ fn designs() -> impl TypedValueParser<Value = Design> {
     PossibleValuesParser::new(served.chain(others).map(value)).try_map(|name| name.parse::<Design>())
 }
 
-/// Reads the kind of memory behind a store.
+/// Parses the kind of memory behind a store.
 pub(crate) fn parse_backing(text: &str) -> Result<Backing, String> {
     match text.split_once(':') {
         None if text == "auto" => Ok(Backing::Auto),
