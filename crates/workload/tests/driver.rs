@@ -63,7 +63,7 @@ fn an_honest_server_makes_no_errors() {
     assert!(report.driver.kernel_stamped > 0.5, "{:?}", report.driver);
 }
 
-/// How busy the driver is tells whether it is the driver that was measured.
+/// The share of time that the driver is busy rises with the load.
 #[test]
 fn a_driver_that_spins_says_how_busy_it_is() {
     let server = FakeServer::start(Fault::None, 1);
@@ -95,8 +95,8 @@ fn answers_that_are_left_with_the_kernel_are_timed_by_it() {
     assert_clean(&report);
     let share = report.driver;
     assert!(share.kernel_stamped > 0.99, "{share:?}");
-    // Half a millisecond lies between two requests, and an answer takes less: it waits for what is left of that. Had that
-    // counted, no latency would be shorter.
+    // Requests are half a millisecond apart, and an answer takes less: it waits for the next request. If the
+    // wait counted, no latency would be shorter than it.
     assert!(report.latency_us.small.p50 < share.receive_lag_us.p90, "{report:?}");
 }
 
@@ -198,7 +198,7 @@ fn a_server_that_is_not_there_is_an_error() {
     assert!(error.to_string().starts_with("cannot connect to memcached://127.0.0.1:1:"), "{error}");
 }
 
-/// What the driver itself adds to the latency of small requests under noise.
+/// The latency that the driver itself adds to small requests under noise.
 #[derive(Debug)]
 struct OwnShare {
     /// Relative to the median.
@@ -209,7 +209,7 @@ struct OwnShare {
     lag_us: f64,
 }
 
-/// Whatever else runs on the machine can delay any one run, so that the best of a few counts.
+/// Other processes on the machine can delay any one run: the best of a few counts.
 fn own_share(config: &RunConfig, workload: &Workload) -> OwnShare {
     let mut best = OwnShare { of_p50: f64::MAX, of_p99: f64::MAX, lag_us: f64::MAX };
     for _ in 0..8 {

@@ -1,4 +1,4 @@
-//! Compares replies with what was asked for.
+//! Compares replies with the requests.
 
 use std::collections::VecDeque;
 
@@ -6,10 +6,10 @@ use minos_proto::client::ReplySink;
 
 use crate::model::{Check, Dataset};
 
-/// Knows which items were asked for on a connection, and looks at the values that come back.
+/// The items requested on a connection, and the check of the values in its replies.
 pub(super) struct Checker<'a> {
     dataset: &'a Dataset,
-    /// Whether every byte is compared, not just lengths.
+    /// True if every byte is compared, not just lengths.
     contents: bool,
     /// Items asked for and not answered, oldest first.
     items: VecDeque<u64>,
@@ -41,17 +41,17 @@ impl<'a> Checker<'a> {
         self.items.push_back(item);
     }
 
-    /// The next reply answers so many of the expected items.
+    /// The next reply answers the first `items` of the expected items.
     pub(super) fn begin_reply(&mut self, items: usize) {
         self.reply_items = items;
     }
 
-    /// Whether the bytes of the present value must be seen.
+    /// True if the bytes of the current value are compared.
     pub(super) fn needs_bytes(&self) -> bool {
         self.check.needs_bytes()
     }
 
-    /// The reply is complete: says whether everything in it was right.
+    /// Ends the reply. Returns true if everything in it was right.
     pub(super) fn end_reply(&mut self) -> bool {
         self.end_value();
         self.items.drain(..self.reply_items.min(self.items.len()));
@@ -64,7 +64,7 @@ impl<'a> Checker<'a> {
         self.is_wrong |= !check.is_right();
     }
 
-    /// Which position in the reply's items has `key`; missing keys are passed over.
+    /// The position of `key` in the reply's items; missing keys are skipped.
     fn position_of(&mut self, key: &[u8]) -> Option<usize> {
         (self.cursor..self.reply_items).find(|&position| {
             self.key.clear();

@@ -26,8 +26,8 @@ const BODY_BYTES_COPIED: u64 = 16 * 1024;
 /// Most bytes of a value given to the kernel in one call, so that other connections wait for no more.
 const SEND_BYTES_MAX: usize = 256 * 1024;
 
-/// Requests in flight on one connection, and bytes of them that wait to be sent, values that lie elsewhere
-/// not counted. Beyond, requests are lost.
+/// Limits on requests in flight on one connection, and on their unsent bytes (values that are not copied
+/// do not count). Requests beyond are lost.
 const IN_FLIGHT_MAX: usize = 1 << 20;
 const UNSENT_BYTES_MAX: usize = 64 << 20;
 
@@ -49,7 +49,7 @@ pub(super) struct InFlight {
     pub(super) keys: u32,
 }
 
-/// What a request waits for.
+/// The answer that a request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Awaited {
     Values,
@@ -60,7 +60,7 @@ pub(super) enum Awaited {
     ValuesToChange,
 }
 
-/// A value that goes out from where it lies, when the bytes before it have gone.
+/// A value that is sent without a copy, after the bytes before it.
 struct PendingBody {
     /// Bytes of `Connection::out` that go before it.
     after: usize,
@@ -84,7 +84,7 @@ pub(super) struct Connection<'a> {
     key_ends: Vec<usize>,
     /// Inserted items whose answers the source has not been told of.
     pub(super) inserts_answered: Vec<u64>,
-    /// Whether the last flush left something behind.
+    /// True if the last flush did not send everything.
     pub(super) is_blocked: bool,
     /// Which stream it belongs to.
     pub(super) stream: usize,
@@ -126,7 +126,7 @@ impl<'a> Connection<'a> {
         self.in_flight.iter()
     }
 
-    /// Whether so much waits to be sent that the server is overwhelmed.
+    /// True if a limit on requests in flight or unsent bytes is reached: the server is overloaded.
     pub(super) fn is_full(&self) -> bool {
         self.in_flight.len() >= IN_FLIGHT_MAX || self.out.len() - self.out_at >= UNSENT_BYTES_MAX
     }
@@ -179,7 +179,7 @@ impl<'a> Connection<'a> {
         self.checker.begin_reply(keys as usize);
     }
 
-    /// Sends what the socket takes.
+    /// Sends as much as the socket takes.
     pub(super) fn flush(&mut self, recorder: &mut Recorder) {
         loop {
             let Some(socket) = &self.socket else { return };
@@ -223,7 +223,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Receives once, into `room`, and takes in what came. Says how many bytes came.
+    /// Receives once into `room` and handles the bytes. Returns their number.
     pub(super) fn receive(&mut self, room: &mut [u8], clock: &RunClock, recorder: &mut Recorder) -> usize {
         let Some(socket) = &self.socket else { return 0 };
         let left = self.reader.value_bytes_left();
@@ -326,7 +326,7 @@ impl<'a> Connection<'a> {
 #[derive(Clone, Copy, Debug)]
 struct Arrival {
     now_ns: u64,
-    /// The kernel's opinion.
+    /// The kernel's stamp.
     stamp_ns: Option<u64>,
 }
 
@@ -343,7 +343,7 @@ impl Arrival {
     }
 }
 
-/// The next bytes to send: of a value whose turn it is, or what is composed before the next value.
+/// The next bytes to send: of the value that is due, or the composed bytes before the next value.
 fn next_piece<'b>(out: &'b [u8], out_at: usize, bodies: &'b VecDeque<PendingBody>) -> &'b [u8] {
     match bodies.front() {
         Some(pending) if pending.after == out_at => {

@@ -1,4 +1,4 @@
-//! What a server on this machine spends.
+//! Processor time of a server on this machine.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -71,8 +71,8 @@ impl ThreadTimes {
         Self(times.filter_map(|thread| Some((thread.file_name(), cpu_ns(&thread.path())?))).collect())
     }
 
-    /// Nanoseconds run since `earlier`, in user and kernel mode. What threads that have ended since did
-    /// is not counted; none when no thread is left.
+    /// Nanoseconds run since `earlier`, in user and kernel mode. Threads that ended since are not counted.
+    /// `None` if no thread is left.
     pub(super) fn since_ns(&self, earlier: &Self) -> Option<u64> {
         let spent = self
             .0

@@ -23,10 +23,10 @@ use crate::{Workload, model::OpSource};
 /// Interval between two looks at the progress.
 const WATCH_INTERVAL: Duration = Duration::from_millis(50);
 
-/// From the last connection until the first request, so that all threads are there.
+/// Delay between the last connection and the first request, so that all threads have started.
 const START_DELAY_NS: u64 = 20_000_000;
 
-/// What one thread has of one stream.
+/// One thread's share of one stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Share {
     pub(super) thread: usize,
@@ -83,7 +83,7 @@ impl Member<'_> {
     }
 }
 
-/// What all threads have in common.
+/// State shared by all threads.
 pub(super) struct Crew<'a> {
     pub(super) config: &'a RunConfig,
     pub(super) workload: &'a Workload,
@@ -114,7 +114,7 @@ impl<'a> Crew<'a> {
                 let answered = &answered;
                 threads.push(scope.spawn(move || {
                     if let Some(cpu) = cpu {
-                        // Where pinning is not permitted the system chooses the place.
+                        // If pinning is not permitted, the system chooses the processor.
                         let _ = minos_net::pin_to(cpu);
                     }
                     member.drive(answered)

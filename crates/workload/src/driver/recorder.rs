@@ -1,4 +1,4 @@
-//! What one thread measures.
+//! The measurements of one thread.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub enum ErrorKind {
     TooLarge,
     /// A value came back that is not what was stored.
     Mismatch,
-    /// What came back was no reply, or one to another request.
+    /// The bytes received were no reply, or a reply to another request.
     Protocol,
     /// The connection was closed.
     Closed,
@@ -30,7 +30,7 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// What it is called in reports.
+    /// The name in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Client => "client_error",
@@ -62,9 +62,9 @@ pub(super) struct Recorder {
     pub(super) window_ns: std::ops::Range<u64>,
     pub(super) small: Histogram<u64>,
     pub(super) large: Histogram<u64>,
-    /// How much later than meant requests were given to the kernel.
+    /// Delay from the intended send time until a request was given to the kernel.
     pub(super) send_lag: Histogram<u64>,
-    /// How much later than the kernel's stamp replies were looked at.
+    /// Delay from the kernel's stamp of a reply until it was read.
     pub(super) receive_lag: Histogram<u64>,
     pub(super) errors: BTreeMap<ErrorKind, u64>,
     pub(super) completed_in_window: u64,
@@ -77,7 +77,7 @@ pub(super) struct Recorder {
     pub(super) time: DriverTime,
 }
 
-/// Where the time of driver threads that spin has gone, in nanoseconds.
+/// Time spent by spinning driver threads, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DriverTime {
     pub(super) all_ns: u64,
@@ -143,7 +143,7 @@ impl Recorder {
         }
     }
 
-    /// A reply was looked at so long after the kernel dated it.
+    /// A reply was read `lag_ns` after the kernel's stamp.
     pub(super) fn looked_at_after(&mut self, lag_ns: u64) {
         self.receive_lag.saturating_record(lag_ns.max(1));
     }

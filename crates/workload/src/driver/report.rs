@@ -1,4 +1,4 @@
-//! What a run came to, as it is printed.
+//! The results of a run, as printed.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::ValueSizes;
 /// The measurements of a run. Its JSON form is relied on by scripts: fields are added, never renamed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
-    /// Operations per second that were meant to be sent; what was achieved, in closed loop.
+    /// Intended operations per second; in closed loop, the achieved ones.
     pub offered_rps: f64,
     /// Operations per second that were answered within the measured window.
     pub achieved_rps: f64,
@@ -43,7 +43,7 @@ pub struct Report {
     pub target: String,
     /// The workload.
     pub workload: String,
-    /// What everything random came from.
+    /// The seed of all random choices.
     pub seed: u64,
 }
 
@@ -89,20 +89,20 @@ pub struct DriverShare {
     pub receive_lag_us: Quantiles,
     /// Share of replies that the kernel dated, 0 to 1.
     pub kernel_stamped: f64,
-    /// Share of their time in which its threads had something to do, 0 to 1, if they spin: near 1, what was measured is the
-    /// driver.
+    /// Share of time in which its threads had something to do, 0 to 1, if they spin. Near 1, the run measured
+    /// the driver and not the server.
     #[serde(default)]
     pub busy: Option<f64>,
-    /// Share of their time that sending took them, if they spin.
+    /// Share of time that its threads spent sending, if they spin.
     #[serde(default)]
     pub sending: Option<f64>,
-    /// Times that one of its threads took longer than a millisecond to look again for something to do, if they spin: what
-    /// came or was due meanwhile waited.
+    /// Number of turns of its threads that took longer than a millisecond, if they spin. Replies and requests
+    /// that came due meanwhile waited.
     #[serde(default)]
     pub long_turns: Option<u64>,
 }
 
-/// What a load came to.
+/// The results of a load.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LoadReport {
     /// Items that were stored.

@@ -1,4 +1,4 @@
-//! Runs and loads: what is asked for, what it means for the threads, and what comes of it.
+//! Runs and loads: their configuration, the orders of the threads, and the report.
 
 use std::{io, ops::Range, time::Duration};
 
@@ -20,11 +20,11 @@ pub struct RunConfig {
     pub target: Target,
     /// When requests are sent.
     pub arrivals: Arrivals,
-    /// What the driver does while it has nothing to do.
+    /// The driver's behaviour while it has nothing to do.
     pub pace: Pace,
     /// Length of the measured window.
     pub duration: Duration,
-    /// What goes before the window and does not count.
+    /// Length of the warm-up before the window, which is not measured.
     pub warmup: Duration,
     /// How long answers are waited for after the window.
     pub drain: Duration,
@@ -34,7 +34,7 @@ pub struct RunConfig {
     pub connections: u32,
     /// Keys asked for in one GET, operations of one vector of the native protocol, at least 1.
     pub keys_per_get: u32,
-    /// Whether every byte of every value is compared. Files are always compared.
+    /// True if every byte of every value is compared. Files are always compared.
     pub check_contents: bool,
     /// Processors that driver threads are pinned to, in turn; none: where the system puts them.
     pub cpus: Vec<usize>,
@@ -42,14 +42,14 @@ pub struct RunConfig {
     pub server_pid: Option<u32>,
     /// Bytes of room for what arrives on a TCP connection; as many as the system gives it, if this is none.
     pub receive_buffer: Option<usize>,
-    /// What only datagrams ask for.
+    /// Options for datagrams.
     pub datagrams: DatagramOptions,
 }
 
-/// What only datagrams ask for.
+/// Options for datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DatagramOptions {
-    /// From when on a request without an answer is lost, counted from when it was sent.
+    /// Time after sending from which on a request without an answer is lost.
     pub timeout: Duration,
     /// Which queue of the server a request is sent to.
     pub queue_by: QueueBy,
@@ -61,7 +61,7 @@ impl Default for DatagramOptions {
     }
 }
 
-/// Which queue of the server a request is sent to. Whatever it is, the request says which queue is to execute it.
+/// The server queue to which a request is sent. The request always names the queue that is to execute it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueBy {
     /// As the server's access mode wants it (MICA §4.2.1): the key's queue for what only that may execute, else one
@@ -71,14 +71,14 @@ pub enum QueueBy {
     Random,
     /// The key's.
     Key,
-    /// The one after that which is to execute it, so that the server has to hand it over.
+    /// The queue after the one that is to execute it, so that the server must hand it over.
     Wrong,
 }
 
 /// When requests are sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Arrivals {
-    /// By time, whatever the server does: Poisson arrivals (Minos §5.4).
+    /// By time, independent of the server: Poisson arrivals (Minos §5.4).
     Open {
         /// Requests per second of all streams that do not say their own rate.
         rate: f64,
@@ -90,7 +90,7 @@ pub enum Arrivals {
     },
 }
 
-/// What the driver does while it has nothing to do.
+/// The driver's behaviour while it has nothing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
     /// It spins, and sends in time to the microsecond.
@@ -116,7 +116,7 @@ pub struct Moment {
     pub answered: u64,
 }
 
-/// Why a run came to nothing.
+/// Why a run failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The server cannot be reached.
@@ -127,15 +127,15 @@ pub enum RunError {
         /// Why.
         error: io::Error,
     },
-    /// The kernel refuses what the driver needs.
+    /// A system call that the driver needs failed.
     #[error("the driver cannot go on: {0}")]
     Driver(#[from] io::Error),
-    /// A driver thread came to a bad end.
+    /// A driver thread panicked.
     #[error("a driver thread panicked")]
     Panicked,
 }
 
-/// Drives a server with a workload. `watch` is told now and then how far it is.
+/// Drives a server with a workload. `watch` is called with the progress now and then.
 ///
 /// # Errors
 /// The server cannot be reached. A server that fails meanwhile is reported, not an error.
@@ -181,7 +181,7 @@ pub fn load(
     workload: &Workload,
     watch: impl FnMut(Moment),
 ) -> Result<LoadReport, RunError> {
-    // Requests at a time, operations of each: what is not acknowledged by the kernel must not overrun it.
+    // Requests in flight and operations of each. Datagrams have no flow control: too many overrun the server.
     let (batch, width) = match config.target.manner() {
         Manner::Stream(_) => (64, 1),
         Manner::MemcachedDatagrams => (8, 1),

@@ -1,4 +1,4 @@
-//! When a driver thread does what, whatever it drives.
+//! The schedule of a driver thread, for all protocols.
 
 use std::{
     io,
@@ -33,7 +33,7 @@ const CHORES_INTERVAL_NS: u64 = 2_000_000;
 /// How long a sleeping driver sleeps at most.
 const SLEEP_MAX: Duration = Duration::from_millis(10);
 
-/// How long answers are left with the kernel at most, which has room for so many.
+/// Longest time that answers stay in the kernel's buffers, which hold that many.
 const UNHEARD_MAX: Duration = Duration::from_millis(1);
 
 /// How requests are timed.
@@ -41,11 +41,11 @@ const UNHEARD_MAX: Duration = Duration::from_millis(1);
 pub(super) enum Timing {
     /// When they are meant to be sent.
     Open,
-    /// So many at once on each connection, as soon as the last ones are answered.
+    /// `batch` at once on each connection, as soon as the last ones are answered.
     Closed { batch: usize },
 }
 
-/// What a thread is told.
+/// The orders of a thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Orders {
     pub(super) timing: Timing,
@@ -66,19 +66,19 @@ pub(super) struct Feed<'a> {
     pub(super) connections: Vec<usize>,
 }
 
-/// Room for what the kernel has to say of the sockets that are watched.
+/// Buffer for events of the watched sockets.
 pub(super) type Events = [MaybeUninit<Event>; EVENTS_MAX];
 
-/// Room that nothing was said in yet.
+/// An uninitialized buffer for events.
 pub(super) const NO_EVENTS: Events = [const { MaybeUninit::uninit() }; EVENTS_MAX];
 
-/// What a thread goes by: its orders, the clock, its feeds, and what comes from the sockets it watches.
+/// A thread's orders, clock and feeds, and the events of the sockets it watches.
 pub(super) struct Schedule<'a> {
     pub(super) orders: Orders,
     pub(super) clock: RunClock,
     pub(super) feeds: Vec<Feed<'a>>,
     epoll: OwnedFd,
-    /// When to look next at what need not be looked at in every turn.
+    /// Time of the next chores (see `CHORES_INTERVAL_NS`).
     chores_due_ns: u64,
     heard_ns: u64,
     /// When this turn began, and whether it has sent or received anything.
@@ -92,12 +92,12 @@ impl<'a> Schedule<'a> {
         Ok(Self { orders, clock, feeds, epoll, chores_due_ns: 0, heard_ns: 0, turn_ns: 0, worked: false })
     }
 
-    /// Has what comes to `socket` said under this number.
+    /// Watches `socket` for input; its events carry `number`.
     pub(super) fn watch(&self, socket: impl AsFd, number: usize) -> io::Result<()> {
         Ok(epoll::add(&self.epoll, socket, EventData::new_u64(number as u64), EventFlags::IN)?)
     }
 
-    /// Has also said, or no longer, when a watched socket takes more.
+    /// Starts or stops watching a socket for room to send.
     pub(super) fn watch_room(&self, socket: impl AsFd, number: usize, is_wanted: bool) {
         let flags = if is_wanted { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
         // It cannot fail for an open socket that is in the set.
@@ -117,7 +117,7 @@ impl<'a> Schedule<'a> {
         nexts.filter_map(|(feed, state)| Some((feed, state.source.next_ns()?))).min_by_key(|next| next.1)
     }
 
-    /// What has come to the watched sockets, after a sleep if that is wanted.
+    /// Returns the events of the watched sockets, after a sleep if the pace says so.
     pub(super) fn ready<'e>(&self, events: &'e mut Events) -> io::Result<&'e [Event]> {
         self.sleep()?;
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -128,13 +128,13 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// Sleeps until something arrives or is due, if that is wanted.
+    /// Sleeps until something arrives or is due, if the pace says so.
     fn sleep(&self) -> io::Result<()> {
         if self.orders.pace == Pace::Spin {
             return Ok(());
         }
         let until_due = match self.orders.timing {
-            // What is due past the end is never sent, and is not to keep the thread awake while it waits for answers.
+            // Requests due after the end are never sent, so they do not wake a thread that waits for answers.
             Timing::Open => self
                 .next_due()
                 .filter(|&(_, due_ns)| due_ns < self.orders.end_ns)
@@ -143,7 +143,7 @@ impl<'a> Schedule<'a> {
         };
         let sleep = until_due.map_or(SLEEP_MAX, Duration::from_nanos).min(SLEEP_MAX);
         if self.orders.pace == Pace::Due && until_due.is_some() {
-            // Whatever arrives meanwhile is stamped, and does not wake the thread.
+            // Answers that arrive meanwhile are stamped by the kernel and do not wake the thread.
             std::thread::sleep(sleep.clamp(DUE_SLEEP_MIN, UNHEARD_MAX));
         } else if !sleep.is_zero() {
             wait_readable(&[self.epoll.as_fd()], Wait::For(sleep))?;
@@ -151,17 +151,17 @@ impl<'a> Schedule<'a> {
         Ok(())
     }
 
-    /// Notes that requests were given to the kernel, which began then.
+    /// Notes that requests were given to the kernel since `since_ns`.
     pub(super) fn sent(&mut self, since_ns: u64, recorder: &mut Recorder) {
         self.worked = true;
         recorder.time.sending_ns += self.clock.now_ns() - since_ns;
     }
 
-    /// A turn of the loop is over: counts where its time has gone, if the thread spins.
+    /// Ends a turn of the loop. Adds up its time if the thread spins.
     pub(super) fn end_turn(&mut self, now_ns: u64, recorder: &mut Recorder) {
         let (worked, turn_ns) =
             (std::mem::take(&mut self.worked), std::mem::replace(&mut self.turn_ns, now_ns));
-        // What is waited for after the last request is no part of the measurement.
+        // Waiting for answers after the last request is not measured.
         if self.orders.pace == Pace::Spin && turn_ns > 0 && now_ns < self.orders.end_ns {
             recorder.time.all_ns += now_ns - turn_ns;
             recorder.time.busy_ns += if worked { now_ns - turn_ns } else { 0 };
@@ -175,7 +175,7 @@ impl<'a> Schedule<'a> {
         self.heard_ns = self.clock.now_ns();
     }
 
-    /// Whether it is time for what need not be done in every turn.
+    /// True if chores are due, which are not done in every turn.
     pub(super) fn chores_are_due(&mut self, now_ns: u64) -> bool {
         let are_due = now_ns >= self.chores_due_ns;
         if are_due {
@@ -184,13 +184,13 @@ impl<'a> Schedule<'a> {
         are_due
     }
 
-    /// Whether nothing is waited for any more.
+    /// True if the thread stops waiting for answers.
     pub(super) fn is_time_up(&self, now_ns: u64) -> bool {
         let is_silent = self.orders.timing != Timing::Open && now_ns > self.heard_ns + SILENCE_NS_MAX;
         now_ns >= self.orders.drain_end_ns || is_silent
     }
 
-    /// Whether there is still something to send.
+    /// True if requests are left to send.
     pub(super) fn has_more(&self, now_ns: u64) -> bool {
         match self.orders.timing {
             Timing::Open => self.next_due().is_some_and(|(_, due_ns)| due_ns < self.orders.end_ns),
@@ -198,7 +198,7 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// What should have been sent by now and was not, is lost.
+    /// Counts requests that were due and not sent as lost.
     pub(super) fn count_unsent(&mut self, recorder: &mut Recorder) {
         if self.orders.timing != Timing::Open {
             return;

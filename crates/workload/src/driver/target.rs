@@ -1,4 +1,4 @@
-//! Which server is driven.
+//! The server to drive.
 
 use std::{
     fmt, io,
@@ -173,7 +173,7 @@ fn connect_with_room(address: &str, bytes: usize) -> io::Result<TcpStream> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     sockopt::set_socket_recv_buffer_size(&socket, bytes)?;
-    // Linux takes twice as much, for its own needs, and less than asked for without a word.
+    // Linux reports twice the size, for its own needs, and silently gives less than requested.
     let given = sockopt::socket_recv_buffer_size(&socket)? / 2;
     if given < bytes {
         return Err(io::Error::other(format!(

@@ -113,7 +113,7 @@ impl<'a> DriverThread<'a> {
         candidates.find(|&number| self.connections[number].socket().is_some())
     }
 
-    /// Gives every connection that waits for nothing its next batch.
+    /// Sends the next batch on every connection without requests in flight.
     fn send_batches(&mut self, batch: usize) {
         let now_ns = self.schedule.clock.now_ns();
         if now_ns >= self.schedule.orders.end_ns {
@@ -186,7 +186,7 @@ impl<'a> DriverThread<'a> {
         }
     }
 
-    /// Sends what the socket takes, and asks to be told when it takes more.
+    /// Sends as much as the socket takes, and watches it for room if some is left.
     fn flush(&mut self, number: usize) {
         let connection = &mut self.connections[number];
         let was_blocked = connection.is_blocked;
@@ -194,7 +194,7 @@ impl<'a> DriverThread<'a> {
         self.watch(number, was_blocked);
     }
 
-    /// Brings what is watched in line with whether the connection is blocked.
+    /// Watches the socket for room to send while the connection is blocked.
     fn watch(&self, number: usize, was_blocked: bool) {
         let connection = &self.connections[number];
         let Some(socket) = connection.socket() else { return };
@@ -247,7 +247,7 @@ impl<'a> DriverThread<'a> {
         !(is_open && self.schedule.has_more(now_ns))
     }
 
-    /// What was not answered is lost, and so is what was not even sent.
+    /// Counts requests without an answer, and requests that were due and not sent, as lost.
     fn count_lost(&mut self) {
         for connection in &self.connections {
             connection.in_flight().for_each(|flight| self.recorder.lost(flight.intended_ns));

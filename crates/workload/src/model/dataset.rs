@@ -91,7 +91,7 @@ impl Dataset {
         declared.unwrap_or_else(|| self.class_of_bytes(self.value_bytes(item)))
     }
 
-    /// Where latencies of values of a size are counted, whatever their group.
+    /// Where latencies of values of a size are counted, regardless of their group.
     pub(crate) fn class_of_bytes(&self, value_bytes: u64) -> Class {
         let threshold = self.large_threshold.unwrap_or(LARGE_THRESHOLD_DEFAULT);
         if value_bytes > threshold { Class::Large } else { Class::Small }
@@ -110,8 +110,8 @@ impl Dataset {
         }
     }
 
-    /// What a reply with an item's value must be. `contents` asks for every byte of drawn items;
-    /// files are always checked, and in a trace sizes change, so that anything may come.
+    /// The check of a reply with an item's value. `contents` compares every byte of drawn items. Files are
+    /// always compared. Values of a trace are not checked, because their sizes change.
     pub(crate) fn check(&self, item: u64, contents: bool) -> Check {
         let value_bytes = self.value_bytes(item);
         match &self.items {

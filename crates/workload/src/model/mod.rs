@@ -1,4 +1,4 @@
-//! What is asked for: items, their sizes and contents, and the order of requests.
+//! Items, their sizes and contents, and the order of requests.
 
 mod dataset;
 mod files;

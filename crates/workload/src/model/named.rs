@@ -2,7 +2,7 @@
 
 use super::spec::{Class, GroupSpec, Popularity, SizeRange, StreamSpec, WorkloadSpec, Writes};
 
-/// What the command line says about a named workload. What it leaves out is the workload's own.
+/// Options of the command line for a named workload. `None` keeps the workload's own value.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Shape {
     /// Items that are not large.

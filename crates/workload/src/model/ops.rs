@@ -1,8 +1,8 @@
-//! A workload for whoever executes its requests instead of sending them.
+//! The requests of a workload, for callers that execute them instead of sending them.
 
 use super::{Op, OpSource, Workload};
 
-/// The requests of one thread in their order, without the times they would be sent at. There is always a next.
+/// The requests of one thread in order, without send times. It never ends.
 #[derive(Debug)]
 pub struct Ops<'a>(OpSource<'a>);
 
@@ -26,7 +26,7 @@ impl Workload {
 }
 
 impl Ops<'_> {
-    /// Another item, as popular as those of the requests, for a request that must not go where it was to go.
+    /// Another item, drawn by the same popularity, to replace one that a request cannot use.
     pub fn other_item(&mut self) -> u64 {
         self.0.companion(0)
     }

@@ -23,7 +23,7 @@ enum Kind {
     Latest(Zipf<f64>),
 }
 
-/// What has been added to a group since it was loaded, by the thread that asks.
+/// Items that the requesting thread has added to a group since the load.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Inserted {
     /// Items whose SET has been answered.

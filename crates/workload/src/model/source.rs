@@ -12,7 +12,7 @@ use super::{
     workload::{Mix, Requests, Stream, Workload},
 };
 
-/// What a request does.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpKind {
     /// GET.
@@ -28,7 +28,7 @@ pub enum OpKind {
 /// One request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Op {
-    /// What it does.
+    /// The kind.
     pub kind: OpKind,
     /// The item it is about.
     pub item: u64,
@@ -41,7 +41,7 @@ pub struct Op {
 pub(crate) enum OpSource<'a> {
     /// Drawn: Poisson arrivals (Minos §5.4).
     Drawn(Box<Drawn<'a>>),
-    /// Recorded: every so-many-th request of the trace.
+    /// Recorded: every `threads`-th request of the trace.
     Traced {
         /// The stream.
         stream: &'a Stream,
@@ -50,7 +50,7 @@ pub(crate) enum OpSource<'a> {
         /// Threads that share the trace.
         threads: usize,
     },
-    /// Every so-many-th item is stored once.
+    /// Stores every `threads`-th item once.
     Load {
         /// The next item.
         next: u64,
@@ -69,7 +69,7 @@ pub(crate) struct Drawn<'a> {
     gap_mean_ns: f64,
     next_ns: f64,
     inserted: Inserted,
-    /// Inserts from the oldest one on that has not been answered: whether each has.
+    /// Inserts since the oldest unanswered one, true if answered.
     inserts: VecDeque<bool>,
     loaded: u64,
 }
@@ -166,7 +166,8 @@ impl<'a> OpSource<'a> {
         }
     }
 
-    /// Says that an inserted item has been answered for. It is asked for when all before it are.
+    /// Notes the answer to the SET of an inserted item.
+    /// The item is requested once all before it are answered.
     pub(crate) fn insert_answered(&mut self, item: u64) {
         if let Self::Drawn(drawn) = self {
             drawn.insert_answered(item);
@@ -222,7 +223,7 @@ impl Drawn<'_> {
 }
 
 impl Stream {
-    /// Whether requests are drawn without end, and whatever is written was loaded before.
+    /// True if requests are drawn without end and only loaded items are written.
     pub(super) fn draws_updates(&self) -> bool {
         matches!(&self.requests, Requests::Drawn(mix) if mix.writes == Writes::Update)
     }

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkloadSpec {
-    /// What it is called in reports.
+    /// The name in reports.
     #[serde(default = "unnamed")]
     pub name: String,
     /// Streams that run side by side.
@@ -29,19 +29,19 @@ pub struct WorkloadSpec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StreamSpec {
-    /// What it is called in reports.
+    /// The name in reports.
     #[serde(default = "unnamed")]
     pub name: String,
-    /// Requests per second; without it the rate of the command line counts.
+    /// Requests per second; by default the rate of the command line.
     #[serde(default)]
     pub rate: Option<f64>,
-    /// Connections; without it the number of the command line counts.
+    /// Connections; by default the number of the command line.
     #[serde(default)]
     pub connections: Option<u32>,
     /// Share of requests that are GETs, 0 to 1.
     #[serde(default = "one")]
     pub get_ratio: f64,
-    /// What the other requests are.
+    /// The other requests.
     #[serde(default)]
     pub writes: Writes,
     /// The items it asks for.
@@ -58,7 +58,7 @@ pub struct GroupSpec {
     /// Bytes of each key, 4 to 250.
     #[serde(default = "eight")]
     pub key_bytes: usize,
-    /// Bytes of the values, uniform within the bounds; each item has a size of its own for good.
+    /// Bytes of the values, uniform within the bounds; the size of an item never changes.
     pub value_bytes: SizeRange,
     /// Which items are asked for more often.
     #[serde(default)]
@@ -103,7 +103,7 @@ pub enum Popularity {
     Latest(f64),
 }
 
-/// What the requests that are not GETs do.
+/// The kind of requests that are not GETs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Writes {

@@ -25,7 +25,7 @@ impl ValueBlock {
         Self { bytes: bytes.into() }
     }
 
-    /// The contents from byte `at` of a value that begins at `start`, as far as they lie in one piece.
+    /// The contents from byte `at` of a value that begins at `start`, up to the end of the contiguous piece.
     fn piece(&self, start: u64, at: u64) -> &[u8] {
         let begin = ((start + at) % BLOCK_BYTES as u64) as usize;
         &self.bytes[begin..]
@@ -62,7 +62,7 @@ impl Body {
         }
     }
 
-    /// Contents from byte `at`, as far as they lie in one piece; empty at the end.
+    /// Contents from byte `at`, up to the end of the contiguous piece; empty at the end of the value.
     pub(crate) fn piece(&self, at: u64) -> &[u8] {
         match self {
             Self::Cut { block, start, value_bytes } => {
@@ -85,27 +85,27 @@ impl Body {
     }
 }
 
-/// Compares a value, as it passes, with what it must be.
+/// Compares a value with the expected one, piece by piece.
 pub(crate) enum Check {
     /// Only the length.
     Length {
-        /// What it must be.
+        /// The expected length.
         value_bytes: u64,
     },
     /// Every byte, against the block.
     Contents {
-        /// What it must be.
+        /// The expected contents.
         body: Body,
         /// Bytes seen.
         at: u64,
-        /// Whether they were right so far.
+        /// True if all of them were right.
         same: bool,
     },
     /// Every byte, against a digest.
     Digest {
-        /// What the length must be.
+        /// The expected length.
         value_bytes: u64,
-        /// What the digest must be.
+        /// The expected digest.
         digest: u64,
         /// The digest so far.
         state: Box<Xxh3Default>,
@@ -115,7 +115,7 @@ pub(crate) enum Check {
 }
 
 impl Check {
-    /// Whether a value of `value_bytes` can be right.
+    /// True if a value of `value_bytes` can be right.
     pub(crate) fn is_length(&self, value_bytes: u64) -> bool {
         match self {
             Self::Length { value_bytes: expected } | Self::Digest { value_bytes: expected, .. } => {
@@ -126,12 +126,12 @@ impl Check {
         }
     }
 
-    /// Whether the bytes must be seen; else they may be dropped.
+    /// True if the bytes are compared. Otherwise they may be dropped unread.
     pub(crate) fn needs_bytes(&self) -> bool {
         matches!(self, Self::Contents { .. } | Self::Digest { .. })
     }
 
-    /// Looks at the next bytes; no more than the length come.
+    /// Compares the next bytes. The caller passes no more than the value's length in total.
     pub(crate) fn update(&mut self, mut part: &[u8]) {
         match self {
             Self::Contents { body, at, same } => {
@@ -148,7 +148,7 @@ impl Check {
         }
     }
 
-    /// Whether all that was seen is right.
+    /// True if all bytes passed to `update` are right.
     pub(crate) fn is_right(&self) -> bool {
         match self {
             Self::Contents { same, .. } => *same,

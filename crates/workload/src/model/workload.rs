@@ -33,7 +33,7 @@ pub struct Workload {
 /// The distribution of value sizes over items, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ValueSizes {
-    /// All together.
+    /// The sum of all sizes.
     pub total: u64,
     /// Half of the items are at most so large.
     pub p50: u64,
@@ -69,7 +69,7 @@ pub(super) enum Requests {
 pub(super) struct Mix {
     pub(super) get_ratio: f64,
     pub(super) writes: Writes,
-    /// Each with the upper end of its part of the interval from 0 to 1, its first item and its picker.
+    /// For each group: the upper end of its part of the interval from 0 to 1, its first item and its picker.
     pub(super) choices: Vec<(f64, u64, Picker)>,
 }
 
@@ -90,12 +90,12 @@ pub enum WorkloadError {
         /// Why.
         error: io::Error,
     },
-    /// A file says what makes no sense.
+    /// A file has invalid contents.
     #[error("{}: {message}", path.display())]
     Malformed {
         /// Which.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         message: String,
     },
     /// The description contradicts itself.
@@ -103,7 +103,7 @@ pub enum WorkloadError {
     Impossible {
         /// Which workload.
         workload: String,
-        /// What is wrong.
+        /// The reason.
         message: String,
     },
 }
@@ -113,7 +113,7 @@ impl Workload {
     /// just `FILE.csv`) or `files:DIR`.
     ///
     /// # Errors
-    /// It does not exist or makes no sense.
+    /// It does not exist or is invalid.
     pub fn open(text: &str, shape: &Shape, seed: u64) -> Result<Self, WorkloadError> {
         if let Some(folder) = text.strip_prefix("files:") {
             return Self::of_files(text, Path::new(folder), shape, seed);
@@ -183,12 +183,12 @@ impl Workload {
         Ok(Self { name: name.to_owned(), seed, dataset, streams: vec![stream] })
     }
 
-    /// What it is called in reports.
+    /// The name in reports.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What everything random in it comes from.
+    /// The seed of all random choices.
     pub fn seed(&self) -> u64 {
         self.seed
     }
@@ -217,7 +217,7 @@ fn read_spec(path: &Path) -> Result<WorkloadSpec, WorkloadError> {
         .map_err(|error| WorkloadError::Malformed { path: path.to_owned(), message: error.to_string() })
 }
 
-/// Appends the groups of a stream to all groups and says which is the first item of each.
+/// Appends the groups of a stream to `groups`. Returns the first item of each.
 fn append_groups(groups: &mut Vec<Group>, specs: &[GroupSpec]) -> Vec<u64> {
     let mut firsts = Vec::new();
     for spec in specs {

@@ -16,7 +16,7 @@ use std::{
 pub(crate) enum Fault {
     /// Not at all.
     None,
-    /// It does not answer any more on that connection.
+    /// It stops answering on that connection.
     Silent,
     /// One byte of the value is wrong.
     Altered,
@@ -82,7 +82,7 @@ impl State {
                 b"set" => self.set(&words, &mut input, &mut out),
                 _ => panic!("unexpected request {:?}", String::from_utf8_lossy(&line)),
             };
-            // What came together is answered together.
+            // Requests that arrived together are answered together.
             if !goes_on || input.buffer().is_empty() {
                 let sent = (&*stream).write_all(&out);
                 out.clear();

@@ -32,7 +32,7 @@ pub(crate) struct FakeNative {
 
 /// A value that is coming in.
 struct Transfer {
-    /// Who announced it in which request, and as which operation.
+    /// The sender that announced it, the request and the operation in it.
     origin: (SocketAddr, u64, u32),
     key: Vec<u8>,
     value: Vec<u8>,
@@ -43,7 +43,7 @@ struct Worker {
     socket: UdpSocket,
     items: Arc<Mutex<HashMap<Vec<u8>, Vec<u8>>>>,
     transfers: HashMap<u64, Transfer>,
-    /// Every so-many-th datagram that goes out is lost; 0 for none.
+    /// Every `loss_one_in`-th datagram sent is lost; 0 for none.
     loss_one_in: u64,
     sent: u64,
 }
