@@ -17,7 +17,7 @@ use super::{
     target::BenchTarget,
 };
 
-/// Measure a server: latency of small and large requests apart, open loop, from the intended send time.
+/// Measure a server: latencies of small and of large requests, open loop, from the intended send time.
 #[derive(Args, Debug)]
 pub(crate) struct BenchArgs {
     /// The server: minos://HOST:PORT, memcached://HOST:PORT, resp://HOST:PORT, memcached+unix:///PATH,
@@ -33,11 +33,11 @@ pub(crate) struct BenchArgs {
     #[arg(long, default_value = "10s", value_name = "TIME", value_parser = parse_time)]
     duration: Duration,
 
-    /// What goes before the window and does not count.
+    /// Time before the window; its requests do not count.
     #[arg(long, default_value = "2s", value_name = "TIME", value_parser = parse_time)]
     warmup: Duration,
 
-    /// How long answers are waited for after the window; then they are lost.
+    /// Time to wait for answers after the window; requests without one are lost.
     #[arg(long, default_value = "2s", value_name = "TIME", value_parser = parse_time)]
     drain: Duration,
 
@@ -45,8 +45,8 @@ pub(crate) struct BenchArgs {
     #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     connections: u32,
 
-    /// Room for what arrives on a TCP connection, at most net.core.rmem_max: a value that does not fit comes in parts, each
-    /// after the driver has taken the last [default: as much as the system gives it, which grows with use].
+    /// Receive buffer of a TCP connection, at most net.core.rmem_max. A value larger than that comes in
+    /// parts, each after the driver has read the last [default: the system's, which grows with use].
     #[arg(long, value_name = "SIZE")]
     receive_buffer: Option<SizeText>,
 
@@ -54,7 +54,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: u16,
 
-    /// What everything random comes from.
+    /// Seed of all random numbers.
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub(super) seed: u64,
 
@@ -104,11 +104,11 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "CHOICE")]
     queue_by: Option<QueueByArg>,
 
-    /// With datagrams, from when on a request without an answer is lost [default: 500ms].
+    /// With datagrams, time after which a request without an answer is lost [default: 500ms].
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     timeout: Option<Duration>,
 
-    /// What the driver does while it waits.
+    /// How the driver waits.
     #[arg(long, default_value = "spin")]
     pace: PaceArg,
 
@@ -158,9 +158,9 @@ pub(crate) struct BenchArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum PaceArg {
-    /// Spin: in time to the microsecond, at the price of a processor.
+    /// Spin: send times are exact to the microsecond; takes a whole processor.
     Spin,
-    /// Sleep: late by the time it takes to wake.
+    /// Sleep: send times are late by the time it takes to wake.
     Sleep,
     /// Sleep until requests are due and receive answers only then, for a driver beside the server on its processors:
     /// requests leave up to 50 us late, answers are timed by the kernel.
@@ -169,19 +169,19 @@ enum PaceArg {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum QueueByArg {
-    /// Any.
+    /// Any queue.
     Random,
-    /// The key's.
+    /// The key's queue.
     Key,
-    /// The one behind that which is to execute it: the server hands it over.
+    /// The queue after that: the server has to hand the request over.
     Wrong,
 }
 
 impl BenchArgs {
-    /// Looks at what clap cannot: options that contradict each other by their values.
+    /// Checks what clap cannot: options whose values contradict each other.
     ///
     /// # Errors
-    /// Says which.
+    /// Names the option.
     pub(super) fn check(&self) -> Result<()> {
         if let (BenchTarget::Server(_), Some(option)) = (&self.target, self.inproc.first_given()) {
             bail!("{option} goes with --target inproc://cache or inproc://store only");
@@ -193,7 +193,7 @@ impl BenchArgs {
         Ok(())
     }
 
-    /// Looks at what goes with some targets only.
+    /// Checks options that go with some targets only.
     fn check_target(&self) -> Result<()> {
         let target = match &self.target {
             BenchTarget::Server(target) => Some(target),
@@ -212,7 +212,7 @@ impl BenchArgs {
         Ok(())
     }
 
-    /// What is said about the workload.
+    /// The shape of the workload.
     pub(super) fn shape(&self) -> Shape {
         Shape {
             keys: self.keys,
@@ -225,7 +225,7 @@ impl BenchArgs {
         }
     }
 
-    /// How `target` is driven.
+    /// The configuration of a run against `target`.
     pub(super) fn run_config(&self, target: &Target) -> RunConfig {
         RunConfig {
             target: target.clone(),
@@ -272,10 +272,10 @@ impl BenchArgs {
         }
     }
 
-    /// Looks at what a table within the process has no use for.
+    /// Rejects options that do not apply to a table within the process.
     ///
     /// # Errors
-    /// Says what.
+    /// Names the option.
     pub(super) fn check_inproc(&self) -> Result<()> {
         let servers_only = [
             (
@@ -300,7 +300,7 @@ impl BenchArgs {
         usize::from(self.threads)
     }
 
-    /// Operations of a burst, where there is no server.
+    /// Operations of a burst, without a server.
     pub(super) fn burst_width(&self) -> usize {
         self.multiget.map_or(BURST_MAX, |width| width as usize)
     }
@@ -318,7 +318,7 @@ impl BenchArgs {
         self.duration.max(Duration::from_millis(1))
     }
 
-    /// Whether nothing but the result may be printed.
+    /// True if only the result may be printed.
     pub(super) fn is_quiet(&self) -> bool {
         self.json
     }

@@ -1,5 +1,5 @@
-//! `minos bench`: drives a server and says how long small and large requests took; or drives a table within this
-//! process and says how many operations a second it does.
+//! `minos bench`: drives a server and prints the latencies of small and large requests; or drives a table
+//! within this process and prints its operations per second.
 
 mod args;
 mod inproc;
@@ -101,7 +101,7 @@ pub(crate) fn fill(config: &RunConfig, workload: &Workload, is_quiet: bool) -> R
     Ok(loaded)
 }
 
-/// The same settings for another server.
+/// The same configuration for another server.
 pub(crate) fn aimed_at(config: &RunConfig, target: &Target) -> RunConfig {
     RunConfig { target: target.clone(), server_pid: None, ..config.clone() }
 }

@@ -1,10 +1,10 @@
-//! Where results go: standard output.
+//! Output of results on standard output.
 
 use std::io::{self, ErrorKind, Write};
 
 use serde::Serialize;
 
-/// Prints `text` and a line end. A reader that has gone away, as `head` does, has seen enough.
+/// Prints `text` and a line end. A closed pipe, as behind `head`, is no error.
 ///
 /// # Errors
 /// Standard output cannot be written for another reason.

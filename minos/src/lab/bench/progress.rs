@@ -1,11 +1,11 @@
-//! One line that says how far a run is, on a terminal only.
+//! A progress line, on a terminal only.
 
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use minos_workload::{Moment, Target};
 
-/// The line. It vanishes when it is dropped.
+/// The line. Dropping it clears it.
 pub(crate) struct ProgressLine {
     bar: ProgressBar,
 }

@@ -11,7 +11,7 @@ use super::{
     table::{micros, number, numbers_table},
 };
 
-/// Share of the offered rate below which a server is overwhelmed: its queue has no end.
+/// The share of the offered rate below which a server is overloaded: its queue grows without bound.
 const KEPT_UP: f64 = 0.95;
 
 /// Measures at each rate and prints the curve.
@@ -22,7 +22,7 @@ pub(super) fn run(args: &BenchArgs, config: &RunConfig, range: RateRange, worklo
         let report = measure(&config, workload, args.is_quiet())?;
         let kept_up = report.achieved_rps >= KEPT_UP * report.offered_rps;
         reports.push(report);
-        // Beyond this point latency only says how long the run lasted.
+        // Under overload the latency only reflects the length of the run.
         if !kept_up {
             break;
         }
@@ -49,7 +49,7 @@ fn curve(reports: &[Report]) -> String {
     let mut table =
         numbers_table(&["offered/s", "achieved/s", "p50", "p99", "p99.9", "CPU us/op", "lost", "p99"]);
     for report in reports {
-        // Half of the least is the beginning of the scale, so that its bar is seen too.
+        // The scale begins at half of the least value, so that its bar is visible too.
         table.add_row(row(report, log_share(report.latency_us.small.p99, least / 2.0, most)));
     }
     let mut text =

@@ -6,7 +6,7 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 use minos_base::SizeText;
 use minos_workload::{LoadReport, Quantiles, Report, Target};
 
-/// A report for people.
+/// A report as text.
 pub(super) fn report(report: &Report) -> String {
     let mut lines = vec![
         format!("{} on {}, {} s, seed {}", report.workload, report.target, report.duration_s, report.seed),
@@ -60,7 +60,7 @@ fn latencies(report: &Report) -> Table {
     table
 }
 
-/// The driver's own share, so that nobody blames the server for it.
+/// The driver's own delays, so that the server is not blamed for them.
 fn driver_share(report: &Report) -> String {
     let share = &report.driver;
     let busy =
@@ -76,7 +76,7 @@ fn driver_share(report: &Report) -> String {
     )
 }
 
-/// What a load came to, for people.
+/// The result of a load, as text.
 pub(super) fn load(target: &Target, loaded: &LoadReport) -> String {
     let sizes = &loaded.value_bytes;
     format!(
@@ -108,12 +108,12 @@ pub(super) fn numbers_table(header: &[&str]) -> Table {
     table
 }
 
-/// A cell that holds a number.
+/// A cell for a number.
 pub(super) fn number(text: impl Into<String>) -> Cell {
     Cell::new(text.into()).set_alignment(CellAlignment::Right)
 }
 
-/// Microseconds with as many digits as mean something.
+/// Microseconds with all significant digits.
 pub(super) fn micros(us: f64) -> String {
     if us < 100.0 { format!("{us:.1}") } else { format!("{us:.0}") }
 }

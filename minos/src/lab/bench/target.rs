@@ -1,10 +1,10 @@
-//! What is measured: a server, or a table within this process.
+//! The target of a measurement: a server, or a table within this process.
 
 use std::{fmt, str::FromStr};
 
 use minos_workload::Target;
 
-/// What `--target` names.
+/// The value of `--target`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum BenchTarget {
     /// A server.

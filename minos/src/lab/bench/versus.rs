@@ -10,7 +10,7 @@ use super::{
     table::{micros, number, numbers_table},
 };
 
-/// A figure that is compared: its name and where it stands in a report.
+/// A figure to compare: its name and its accessor.
 type Figure = (&'static str, fn(&Report) -> Option<f64>);
 
 const FIGURES: [Figure; 9] = [
@@ -45,7 +45,7 @@ pub(super) fn run(args: &BenchArgs, config: &RunConfig, rival: &Target, workload
     Ok(())
 }
 
-/// The middle and the ends of what the rounds gave.
+/// The median and the extremes over the rounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Spread {
     median: f64,
@@ -66,12 +66,12 @@ fn spread_of(mut values: Vec<f64>) -> Option<Spread> {
     Some(Spread { median, least, most })
 }
 
-/// How many times the first server's figure the second one's is.
+/// The second server's figure as a multiple of the first one's.
 fn ratio(ours: Spread, theirs: Spread) -> Option<f64> {
     (ours.median > 0.0).then(|| theirs.median / ours.median)
 }
 
-/// Both servers side by side, for people.
+/// Both servers side by side, as text.
 fn comparison(ours: &[Report], theirs: &[Report]) -> String {
     let Some((our, their)) = ours.first().zip(theirs.first()) else { return String::new() };
     let mut table = numbers_table(&["", "A", "B", "B / A"]);

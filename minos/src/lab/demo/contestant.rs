@@ -1,4 +1,4 @@
-//! The servers that are compared: started on free loopback ports, ended when dropped.
+//! The servers to compare: started on free loopback ports, stopped when dropped.
 
 use std::{
     io,
@@ -21,7 +21,7 @@ pub(super) enum Contestant {
     Redis,
 }
 
-/// What became of an attempt to start a server.
+/// The result of starting a server.
 pub(super) enum Started {
     Running(Server),
     NotInstalled,
@@ -33,10 +33,10 @@ pub(super) struct Server {
     target: Target,
 }
 
-/// How long a server may take until it accepts connections.
+/// Longest time until a server accepts connections.
 const START_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Memory for the items, in MiB. Both workloads fit several times.
+/// Memory for the items, in MiB: several times as much as each workload needs.
 const MEMORY_MIB: &str = "512";
 
 impl Contestant {
@@ -65,7 +65,7 @@ impl Contestant {
                 command.args(["-l", "127.0.0.1", "-p", &port, "-U", "0", "-t", &workers]);
                 command.args(["-m", MEMORY_MIB, "-I", "16m"]).stderr(Stdio::null());
                 if is_root() {
-                    // It does not run as root unless told to.
+                    // memcached does not run as root unless told to.
                     command.args(["-u", "root"]);
                 }
                 command
@@ -88,16 +88,16 @@ fn minos(dispatch: &str, port: &str, workers: &str) -> Result<Command> {
     Ok(command)
 }
 
-/// Starts a server with one worker less than there are processors; the last one is the driver's.
+/// Starts a server with one worker fewer than there are processors; the last processor is the driver's.
 ///
 /// # Errors
-/// It is installed but does not come up.
+/// It is installed but does not start.
 pub(super) fn start(contestant: Contestant, cpus: &[usize]) -> Result<Started> {
     let workers = cpus.len().saturating_sub(1).max(1);
     let port = free_port()?;
     let mut command = contestant.command(port, workers)?;
     command.stdin(Stdio::null()).stdout(Stdio::null());
-    // With two processors everything has its own; with more the system has room to arrange things.
+    // With two processors the server gets one and the driver the other; with more the system decides.
     let cpu = if let [first, _] = cpus { Some(*first) } else { None };
     let child = match spawn_on(cpu, command) {
         Ok(child) => child,
@@ -110,12 +110,12 @@ pub(super) fn start(contestant: Contestant, cpus: &[usize]) -> Result<Started> {
     Ok(Started::Running(server))
 }
 
-/// Starts a process that may run on `cpu` only. A child inherits its parent thread's processors, so the
-/// thread that starts it is one that ends.
+/// Starts a process that may run on `cpu` only. A child inherits its parent thread's processors, so a
+/// short-lived thread starts it.
 fn spawn_on(cpu: Option<usize>, mut command: Command) -> io::Result<Child> {
     let starter = thread::spawn(move || {
         if let Some(cpu) = cpu {
-            // Where pinning is not permitted the system chooses the place.
+            // Where pinning is not permitted the system chooses the processor.
             let _ = minos_net::pin_to(cpu);
         }
         command.spawn()
@@ -150,7 +150,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself; then there is nothing to end.
+        // It may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! What else the machine did while a server was measured.
+//! Other load on the machine during a measurement.
 
 use std::fs;
 
@@ -6,9 +6,9 @@ use anyhow::{Context, Result};
 use minos_workload::Report;
 use serde::Serialize;
 
-/// More of the processors' time than this for other programs, and what was measured may be those.
+/// Share of the processors' time taken by other programs, above which a measurement is doubtful.
 const OTHERS_MAX: f64 = 0.05;
-/// More of the processors' time than this for other machines, likewise.
+/// Share of the processors' time taken by other virtual machines, above which a measurement is doubtful.
 const STOLEN_MAX: f64 = 0.02;
 
 /// Time of the processors so far, in ticks of the kernel.
@@ -17,26 +17,26 @@ pub(super) struct Ticks {
     all: u64,
     busy: u64,
     stolen: u64,
-    /// Of the busy ones, those of the driver and of the server.
+    /// Of the busy ones, those of driver and server.
     ours: u64,
 }
 
 impl Ticks {
-    /// Now; `server` is the process that is measured.
+    /// The ticks now; `server` is the measured process.
     pub(super) fn now(server: u32) -> Result<Self> {
         let read = |path: String| fs::read_to_string(&path).context(path);
         let [driver, server] = [std::process::id(), server].map(|pid| read(format!("/proc/{pid}/stat")));
         Ok(Self::of(&read("/proc/stat".to_owned())?, &[driver?, server?]))
     }
 
-    /// From the kernel's tables of the machine and of processes.
+    /// Reads the kernel's tables of the machine and of processes.
     fn of(machine: &str, processes: &[String]) -> Self {
         let numbers = |text: &str| text.split_whitespace().map(|word| word.parse().unwrap_or(0)).collect();
         // user, nice, system, idle, iowait, irq, softirq, steal; guests are counted in the first two again.
         let machine: Vec<u64> = numbers(machine.lines().next().unwrap_or_default());
         let at = |index: usize| machine.get(index + 1).copied().unwrap_or(0);
         let ours = processes.iter().map(|process| {
-            // A name in brackets may hold blanks; the 14th and 15th columns are times in user mode and in the kernel.
+            // A name in brackets may hold blanks; the 14th and 15th columns are user and system time.
             let columns: Vec<u64> = numbers(process.rsplit(')').next().unwrap_or_default());
             columns.iter().skip(11).take(2).sum::<u64>()
         });
@@ -46,19 +46,19 @@ impl Ticks {
     }
 }
 
-/// What disturbed a measurement.
+/// Disturbances of a measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Disturbance {
     /// Share of the processors' time that other programs had, 0 to 1.
     others: f64,
-    /// Share of the processors' time that the hypervisor gave to other machines, 0 to 1.
+    /// Share of the processors' time that the hypervisor gave to other virtual machines, 0 to 1.
     stolen: f64,
-    /// Times that the driver's processor stood still for longer than a millisecond.
+    /// Times that the driver's processor was lost for longer than a millisecond.
     long_turns: u64,
 }
 
 impl Disturbance {
-    /// Between two moments, and as the driver itself has seen it.
+    /// The disturbance between two moments; `report` adds the driver's own observations.
     pub(super) fn between(before: Ticks, after: Ticks, report: &Report) -> Self {
         let share = |ticks: u64| ticks as f64 / (after.all - before.all).max(1) as f64;
         let busy = after.busy - before.busy;
@@ -69,7 +69,7 @@ impl Disturbance {
         }
     }
 
-    /// Whether what was measured may be something else than the server.
+    /// True if the measurement may show something other than the server.
     pub(super) fn is_notable(self) -> bool {
         self.others > OTHERS_MAX || self.stolen > STOLEN_MAX || self.long_turns > 0
     }

@@ -15,7 +15,7 @@ use crate::lab::bench::{emit, emit_json, fill, measure};
 use contestant::{Contestant, Server, Started, start};
 use machine::{Disturbance, Ticks};
 
-/// Length of a round. Servers take turns, so that what the machine does meanwhile hits all of them.
+/// Length of a round. Servers take turns, so that disturbances hit all of them.
 const ROUND: Duration = Duration::from_millis(500);
 
 /// See in under a minute what size-aware sharding does, on this machine.
@@ -29,7 +29,7 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=60))]
     seconds: u64,
 
-    /// What everything random comes from
+    /// Seed of all random numbers
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
@@ -38,28 +38,28 @@ pub(crate) struct DemoArgs {
     json: bool,
 }
 
-/// One workload that all contestants get.
+/// One workload for all contestants.
 struct Act {
     title: &'static str,
     workload: Workload,
     rate: f64,
 }
 
-/// What one contestant did in one act.
+/// The results of one contestant in one act.
 #[derive(Serialize)]
 struct Score {
     act: &'static str,
     contestant: &'static str,
     /// The round with the median 99th percentile.
     report: Report,
-    /// All of them, in their order.
+    /// All rounds, in order.
     rounds: Vec<Round>,
 }
 
 /// One measurement.
 #[derive(Clone, Serialize)]
 struct Round {
-    /// When it began, in seconds since the first.
+    /// Its start, in seconds since the first round.
     at_s: f64,
     disturbance: Disturbance,
     report: Report,
@@ -77,7 +77,7 @@ impl Score {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// A server of our own does not start, or a run fails.
+/// One of our own servers does not start, or a run fails.
 pub(crate) fn run(args: &DemoArgs) -> Result<()> {
     let begun = Instant::now();
     let acts = acts(args.seed)?;
@@ -143,12 +143,12 @@ fn play(args: &DemoArgs, act: &Act, servers: &[(Contestant, Server)], cpus: &[us
     Ok(names.zip(rounds).filter_map(|(name, rounds)| Score::of(act.title, name, rounds)).collect())
 }
 
-/// How many rounds make `seconds` of measuring.
+/// The number of rounds in `seconds`.
 fn rounds_in(seconds: u64) -> u64 {
     (Duration::from_secs(seconds).as_millis() / ROUND.as_millis()) as u64
 }
 
-/// One round of an act with one server.
+/// The configuration of one round.
 fn round(act: &Act, target: &Target, cpus: &[usize]) -> RunConfig {
     RunConfig {
         target: target.clone(),

@@ -1,4 +1,4 @@
-//! What the demo shows: a bar for each percentile, in colour where there is a terminal.
+//! The output of the demo: a bar for each percentile, coloured on a terminal.
 
 use std::io::IsTerminal;
 
@@ -9,14 +9,14 @@ use crate::lab::bench::{bar, log_share};
 
 const BAR_WIDTH: usize = 44;
 
-/// Colours of a terminal. Without one, nothing.
+/// Colours of a terminal; empty elsewhere.
 #[derive(Clone, Copy)]
 struct Palette {
     is_on: bool,
 }
 
 impl Palette {
-    /// As <https://no-color.org> asks.
+    /// The colours for standard output, by the rules of <https://no-color.org>.
     fn of_stdout() -> Self {
         let is_wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         Self { is_on: is_wanted && std::io::stdout().is_terminal() }
@@ -35,10 +35,10 @@ impl Palette {
     }
 }
 
-/// Percentiles that are shown, with the colour of each.
+/// The percentiles shown, each with its colour.
 const SHOWN: [(&str, &str); 3] = [("p50", "32"), ("p99", "33"), ("p99.9", "31")];
 
-/// What is going to happen.
+/// The introduction.
 pub(super) fn opening(acts: &[Act], cpus: usize) -> String {
     let place = match cpus {
         0 | 1 => "one processor for server and driver".to_owned(),
@@ -52,7 +52,7 @@ pub(super) fn opening(acts: &[Act], cpus: usize) -> String {
     )
 }
 
-/// A server that cannot be compared.
+/// The line for a server that is not installed.
 pub(super) fn absent(name: &str) -> String {
     Palette::of_stdout().dim(&format!("{name} is not installed: left out"))
 }
@@ -75,10 +75,10 @@ pub(super) fn results(acts: &[Act], scores: &[Score]) -> String {
     text.trim_end().to_owned()
 }
 
-/// Reads a percentile of [`SHOWN`].
+/// Accessors for the percentiles of [`SHOWN`].
 const READ: [fn(&Quantiles) -> f64; 3] = [|small| small.p50, |small| small.p99, |small| small.p999];
 
-/// The median and the best of the rounds, for each percentile.
+/// The median and the best over the rounds, for each percentile.
 fn percentiles(score: &Score) -> [(f64, f64); 3] {
     READ.map(|read| {
         let small = |round: &Round| round.report.latency_us.small;
@@ -99,7 +99,7 @@ fn has_answered(score: &Score) -> bool {
     score.report.latency_us.small.count > 0
 }
 
-/// Says plainly when what was measured may be something else than the servers.
+/// A warning if other load may have distorted the results.
 fn neighbour(scores: &[&Score]) -> String {
     let rounds = || scores.iter().flat_map(|score| &score.rounds).map(|round| round.disturbance);
     let disturbed = rounds().filter(|disturbance| disturbance.is_notable()).count();
@@ -124,7 +124,7 @@ fn bars(scores: &[&Score], palette: Palette) -> String {
             .flat_map(|score| percentiles(score))
             .map(|pair| pair.0)
     };
-    // The scale begins with a decade, below the least value, so that its bar is seen too.
+    // The scale begins at a power of ten below the least value, so that its bar is visible too.
     let least = 10f64.powf((values().fold(f64::MAX, f64::min).max(1.0) / 2.0).log10().floor());
     let most = values().fold(0.0, f64::max);
     let mut text = String::new();
@@ -152,7 +152,7 @@ fn score_bars(score: &Score, least: f64, most: f64, palette: Palette) -> String 
     text
 }
 
-/// What went wrong, if anything did: a fast server that loses requests is not fast.
+/// The errors and losses, if any: a fast server that loses requests is not fast.
 fn trouble(score: &Score) -> String {
     let sum = |of: fn(&Round) -> u64| score.rounds.iter().map(of).sum::<u64>();
     match sum(|round| round.report.errors + round.report.lost) {
@@ -163,7 +163,7 @@ fn trouble(score: &Score) -> String {
     }
 }
 
-/// How many times the p99 of the first contestant the others' is.
+/// The others' p99 as multiples of the first contestant's.
 fn verdict(scores: &[&Score]) -> Option<String> {
     let p99 = |score: &Score| percentiles(score)[1].0;
     let (first, others) = scores.split_first().filter(|(first, _)| has_answered(first))?;

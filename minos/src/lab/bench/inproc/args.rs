@@ -10,7 +10,7 @@ use crate::serve::{Evict, parse_backing};
 #[derive(Args, Debug)]
 #[command(next_help_heading = "With --target inproc://cache or inproc://store")]
 pub(in crate::lab::bench) struct InprocArgs {
-    /// Who may touch a partition [default: crew].
+    /// Access mode: which threads may touch a partition [default: crew].
     #[arg(long, value_enum, value_name = "MODE")]
     pub(super) access: Option<AccessArg>,
 
@@ -39,7 +39,7 @@ pub(in crate::lab::bench) struct InprocArgs {
     pub(super) hash: Option<HashArg>,
 }
 
-/// Who may touch a partition (MICA §4.1.2).
+/// Access modes: which threads may touch a partition (MICA §4.1.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum AccessArg {
     /// One thread: each has a table with its share of the keys
@@ -62,7 +62,7 @@ pub(super) enum HashArg {
 }
 
 impl InprocArgs {
-    /// The first option that was given, which means nothing to a server.
+    /// The first option given that does not apply to a server.
     pub(in crate::lab::bench) fn first_given(&self) -> Option<&'static str> {
         let given = [
             ("--access", self.access.is_some()),
@@ -76,7 +76,7 @@ impl InprocArgs {
         given.into_iter().find(|(_, is_given)| *is_given).map(|(name, _)| name)
     }
 
-    /// What a table of `memory_bytes` is made from.
+    /// The configuration of a table of `memory_bytes`.
     pub(super) fn store_config(&self, memory_bytes: u64) -> StoreConfig {
         let mut config = StoreConfig::new(memory_bytes);
         config.backing = self.backing.clone().unwrap_or_default();

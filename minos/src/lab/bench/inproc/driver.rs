@@ -10,31 +10,31 @@ use super::{
     seat::{NOW, Seat},
 };
 
-/// The first burst of so many is timed, and the clock is looked at after all of them.
+/// Bursts between two clock reads. The first of them is also timed alone.
 const BURSTS_PER_BLOCK: u32 = 1024;
 
-/// Bytes of values that are kept to be stored together.
+/// Bytes of values that are buffered to be stored together.
 const VALUES_BYTES_MAX: usize = 16 << 20;
 
 /// How operations are executed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Manner {
-    /// Whether keys are hashed within what is measured.
+    /// True if keys are hashed within the measured time.
     pub(super) hashes_inline: bool,
-    /// Whether memory is asked for ahead.
+    /// True if buckets are prefetched.
     pub(super) prefetches: bool,
 }
 
-/// What a thread has done.
+/// The results of a thread.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
     pub(super) operations: u64,
     pub(super) gets: u64,
-    /// GETs of keys that were not there.
+    /// GETs of absent keys.
     pub(super) misses: u64,
-    /// GETs of another value than was stored.
+    /// GETs that returned another value than was stored.
     pub(super) wrong: u64,
-    /// PUTs for which there was no room.
+    /// PUTs that were refused for lack of memory.
     pub(super) refused: u64,
     pub(super) elapsed: Duration,
     /// Processor time of the thread, if the kernel tells.
@@ -50,7 +50,7 @@ impl Tally {
     }
 }
 
-/// A thread at its seat.
+/// A thread and its seat.
 pub(super) struct Driver<'a, S> {
     seat: &'a mut S,
     lines: &'a Lines<'a>,
@@ -61,7 +61,7 @@ pub(super) struct Driver<'a, S> {
     tally: Tally,
 }
 
-/// Where a thread is in its script.
+/// The position of a thread in its script.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
     burst: usize,
@@ -69,17 +69,17 @@ struct Place {
     put: usize,
 }
 
-/// What is used again for each burst.
+/// Buffers that every burst reuses.
 #[derive(Default)]
 struct Scratch<'a> {
     gets: Vec<Get<'a>>,
     put_hashes: Vec<KeyHash>,
     value: Vec<u8>,
-    /// By GET: the bits in which the value's beginning differs from what it should be.
+    /// By GET: the bits in which the beginning of the value differs from the expected one.
     differences: Vec<u64>,
 }
 
-/// Values that are about to be stored. Each begins with the hash of its key, so that whoever reads it can tell.
+/// Values that are about to be stored. Each begins with the hash of its key, so that a reader can check it.
 struct Values {
     bytes: Vec<u8>,
     value_bytes_max: usize,
@@ -92,7 +92,7 @@ impl Values {
         Self { bytes: vec![b'm'; count * value_bytes_max], value_bytes_max }
     }
 
-    /// Values for `puts`, of which there are no more than fit.
+    /// Writes the values for `puts`, at most [`Values::count`] of them.
     fn write(&mut self, puts: &[PutOf<'_>], hashes: &[KeyHash]) {
         for (value, (put, hash)) in self.bytes.chunks_mut(self.value_bytes_max).zip(puts.iter().zip(hashes)) {
             let marked = put.value_bytes.min(8);
@@ -100,7 +100,7 @@ impl Values {
         }
     }
 
-    /// How many fit.
+    /// The number of values that fit.
     fn count(&self) -> usize {
         self.bytes.len() / self.value_bytes_max
     }
@@ -114,7 +114,7 @@ impl<'a, S: Seat> Driver<'a, S> {
         Self { seat, lines, manner, next: Place::default(), values, scratch, tally: Tally::default() }
     }
 
-    /// Goes on for `duration`, and says what was done in that time.
+    /// Runs for `duration`, and returns the results of that time.
     pub(super) fn run(&mut self, duration: Duration) -> Tally {
         self.tally = Tally::default();
         let processor_start = processor_time();
@@ -153,7 +153,7 @@ impl<'a, S: Seat> Driver<'a, S> {
         };
     }
 
-    /// The buckets of the PUTs are on their way while the GETs are executed.
+    /// Prefetches the buckets of the PUTs, so that they arrive while the GETs are executed.
     #[inline]
     fn look_ahead(&mut self, puts: &[PutOf<'_>]) {
         let engine = self.seat.engine();
@@ -180,7 +180,7 @@ impl<'a, S: Seat> Driver<'a, S> {
         };
         let mut misses = 0;
         let differences = &mut differences[..gets.len()];
-        // A value may be shown several times until it was read undisturbed; the last time counts.
+        // The closure may run several times for a value until a read is undisturbed; the last call counts.
         engine.get_many(gets, NOW, |at, item| match item {
             Some(item) => differences[at] = difference(item, gets[at].hash, value),
             None => {
@@ -211,13 +211,13 @@ impl<'a, S: Seat> Driver<'a, S> {
     }
 }
 
-/// Processor time that this thread has taken.
+/// Processor time of this thread so far.
 fn processor_time() -> Option<Duration> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     text.split(' ').next()?.parse().ok().map(Duration::from_nanos)
 }
 
-/// The bits in which the beginning of a value differs from what it should be; all of it is read.
+/// The bits in which the beginning of a value differs from the expected one. Reads the whole value.
 #[inline]
 fn difference(item: &ItemView<'_>, hash: KeyHash, value: &mut Vec<u8>) -> u64 {
     match item.value_u64() {
@@ -226,7 +226,7 @@ fn difference(item: &ItemView<'_>, hash: KeyHash, value: &mut Vec<u8>) -> u64 {
     }
 }
 
-/// As [`difference`], not inlined so that the short way is.
+/// As [`difference`]; not inlined, so that the short path is.
 #[inline(never)]
 fn difference_by_copy(item: &ItemView<'_>, hash: KeyHash, value: &mut Vec<u8>) -> u64 {
     value.clear();
@@ -245,7 +245,7 @@ mod tests {
 
     const MANNER: Manner = Manner { hashes_inline: false, prefetches: true };
 
-    /// What is found after `change` was made to the item that is asked for most.
+    /// The results after `change` was applied to the most popular item.
     fn tally_after(change: impl FnOnce(&mut Alone<StoreMode>, KeyHash, &[u8])) -> Tally {
         let shape = Shape { keys: Some(100), get_ratio: Some(1.0), ..Shape::default() };
         let workload = Workload::open("mica-tiny", &shape, 1).unwrap();

@@ -8,22 +8,21 @@ use minos_workload::Workload;
 
 use super::seat::{NOW, Seat};
 
-/// Memory that a cache of all items is given for each, beside its key and value, in bytes: header, heap or log,
-/// and its share of the index.
+/// Memory for each item beside its key and value, in bytes: header, heap or log, and its share of the index.
 const OVERHEAD_BYTES: u64 = 80;
 
-/// Memory of a table beside its items, in bytes: arenas and segments that are not full.
+/// Memory of a table beside its items, in bytes: partly filled arenas and segments.
 const SPARE_BYTES: u64 = 24 << 20;
 
-/// What a load came to.
+/// The result of a load.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Loaded {
     pub(super) items: u64,
-    /// Those for which there was no room.
+    /// Items that were refused for lack of memory.
     pub(super) refused: u64,
 }
 
-/// What all items take.
+/// The sizes of all items.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Extent {
     /// Bytes of all keys and values.
@@ -48,14 +47,13 @@ impl Extent {
 
     /// Memory for `items` items in `tables` tables: no store refuses one of them, and a cache keeps nearly all.
     pub(super) fn memory_bytes(&self, items: u64, tables: u64) -> u64 {
-        // An eighth of a cache is set aside for large values; the rest is for what does not lie evenly.
+        // An eighth of a cache is reserved for large values; the rest allows for fragmentation.
         let items_bytes = (self.bytes + items * OVERHEAD_BYTES) * 4 / 3;
         items_bytes + tables * (SPARE_BYTES + 4 * self.value_bytes_max)
     }
 }
 
-/// Stores the items that are this seat's to load, as items that were read before: their first reads have nothing
-/// to write down.
+/// Stores this seat's share of the items, marked as fetched: their first reads then write nothing.
 pub(super) fn load<S: Seat>(seat: &mut S, workload: &Workload) -> Loaded {
     let mut loaded = Loaded::default();
     let mut waiting = Waiting::default();
@@ -78,7 +76,7 @@ pub(super) fn load<S: Seat>(seat: &mut S, workload: &Workload) -> Loaded {
     loaded
 }
 
-/// Items whose buckets are on their way from memory.
+/// Items whose buckets are being prefetched.
 #[derive(Default)]
 struct Waiting {
     keys: Vec<u8>,

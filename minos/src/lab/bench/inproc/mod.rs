@@ -1,8 +1,8 @@
 //! `minos bench --target inproc://`: a table within this process, driven by threads that do nothing else
 //! (MICA §5.1, figure 12, §5.5).
 //!
-//! The operations are drawn before anything is measured; each thread executes its own over and over in bursts, as
-//! fast as it can. Every value that is read is compared with what was stored, by its first bytes.
+//! The operations are drawn before the measurement. Each thread executes its own over and over in bursts, as
+//! fast as it can. The first bytes of every value that is read are compared with the stored ones.
 
 mod args;
 mod driver;
@@ -28,7 +28,7 @@ use report::{InprocReport, TableStats};
 use script::Script;
 use seat::{Alone, Owning, Seat, Sharing};
 
-/// What is run, but for the modes of the table.
+/// The parameters of a run, except the modes of the table.
 struct Plan<'a> {
     workload: &'a Workload,
     table: Table,
@@ -41,10 +41,10 @@ struct Plan<'a> {
     duration: Duration,
 }
 
-/// Runs the benchmark and prints what it came to.
+/// Runs the benchmark and prints the report.
 ///
 /// # Errors
-/// The options contradict each other, there is not enough memory, or the table did not give back what was stored.
+/// The options contradict each other, there is not enough memory, or the table lost or changed a value.
 pub(super) fn run(args: &BenchArgs, table: Table) -> Result<()> {
     args.check_inproc()?;
     let threads = args.thread_count();
@@ -153,7 +153,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// A store must have taken everything.
+/// Checks that a store took everything.
 fn check_load(loads: &[Loaded], table: Table, memory: SizeText) -> Result<()> {
     let refused: u64 = loads.iter().map(|loaded| loaded.refused).sum();
     let items: u64 = loads.iter().map(|loaded| loaded.items).sum();

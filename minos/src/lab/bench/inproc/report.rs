@@ -1,4 +1,4 @@
-//! What a run within the process came to.
+//! The report of a run within the process.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -15,16 +15,16 @@ use crate::lab::bench::{
     target::Table,
 };
 
-/// The common report, and what only a table within the process can tell.
+/// The common report, and the figures of a table within the process.
 #[derive(Debug, Serialize)]
 pub(super) struct InprocReport {
-    /// Latencies are those of sampled bursts, each divided by its operations; all count as small.
+    /// Latencies of sampled bursts, each divided by its operations; all count as small.
     #[serde(flatten)]
     common: Report,
     engine: EngineReport,
 }
 
-/// How the table was used, and what it says of itself.
+/// The configuration of the table, and its own statistics.
 #[derive(Debug, Serialize)]
 struct EngineReport {
     mode: &'static str,
@@ -35,7 +35,7 @@ struct EngineReport {
     hash: &'static str,
     simd: bool,
     backing: String,
-    /// Bytes of this process that lie in transparent huge pages, if the kernel tells.
+    /// Bytes of this process in transparent huge pages, if the kernel tells.
     huge_page_bytes: Option<u64>,
     mops: f64,
     threads: Vec<ThreadReport>,
@@ -50,7 +50,7 @@ struct EngineReport {
 struct ThreadReport {
     mops: f64,
     ns_per_op: f64,
-    /// Of the processor's time, which others that take turns with the thread do not count in.
+    /// Processor time; excludes time in which the thread was preempted.
     cpu_ns_per_op: Option<f64>,
     operations: u64,
     gets: u64,
@@ -89,7 +89,7 @@ pub(super) struct TableStats {
 }
 
 impl TableStats {
-    /// Of the table of all seats, or of the tables of each.
+    /// Sums over the tables of `seats`; a shared table counts once.
     pub(super) fn of<S: Seat>(seats: &[S]) -> Self {
         let tables = if S::Access::IS_SHARED { &seats[..seats.len().min(1)] } else { seats };
         let mut sum = Self { mode: S::Mode::NAME, access: S::Access::NAME, ..Self::default() };
@@ -148,10 +148,10 @@ impl InprocReport {
         Self { common, engine }
     }
 
-    /// Whether the table kept what it was given.
+    /// Checks that the table kept its items.
     ///
     /// # Errors
-    /// Says what it did not.
+    /// Names the loss.
     pub(super) fn judge(&self, table: Table) -> Result<()> {
         let Report { errors_by_kind, misses, .. } = &self.common;
         let mismatches = errors_by_kind.get("mismatch").copied().unwrap_or(0);
@@ -174,7 +174,7 @@ impl ThreadReport {
     }
 }
 
-/// What scripts find in the report of any target.
+/// The report that all targets have in common, for scripts.
 fn common(plan: &Plan<'_>, tallies: &mut [Tally]) -> Report {
     let rate: f64 = tallies.iter().map(Tally::rate).sum();
     let sum = |count: fn(&Tally) -> u64| tallies.iter().map(count).sum::<u64>();
@@ -223,7 +223,7 @@ fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// Bytes of this process that lie in transparent huge pages.
+/// Bytes of this process in transparent huge pages.
 fn huge_page_bytes() -> Option<u64> {
     let rollup = std::fs::read_to_string("/proc/self/smaps_rollup").ok()?;
     let line = rollup.lines().find_map(|line| line.strip_prefix("AnonHugePages:"))?;
@@ -273,7 +273,7 @@ fn row(name: &str, thread: &ThreadReport) -> Vec<Cell> {
 }
 
 impl InprocReport {
-    /// What the table says of itself.
+    /// Writes the table's own statistics.
     fn write_table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let EngineReport { stats, backing, huge_page_bytes, partitions, .. } = &self.engine;
         let mib = |bytes: u64| SizeText(bytes >> 20 << 20);

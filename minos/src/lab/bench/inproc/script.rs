@@ -1,4 +1,4 @@
-//! The operations of one thread, drawn before anything is measured.
+//! The operations of one thread, drawn before the measurement.
 
 use anyhow::{Context, Result, bail};
 use minos_base::KeyHash;
@@ -10,19 +10,19 @@ use super::seat::Seat;
 /// Most operations of a script; then it begins again.
 const OPERATIONS_MAX: u64 = 1 << 22;
 
-/// Fewest, so that a short script does not stay in the nearest cache.
+/// Fewest operations, so that a short script does not stay in the nearest cache.
 const OPERATIONS_MIN: u64 = 1 << 15;
 
-/// Operations for each item, so that even uniform draws come to nearly all.
+/// Operations for each item, so that even uniform draws hit nearly all items.
 const OPERATIONS_PER_ITEM: u64 = 4;
 
 /// Most bytes of keys in a script.
 const KEY_BYTES_MAX: usize = 256 << 20;
 
-/// Draws in a row that may come to others' keys only.
+/// Draws in a row that may hit only other threads' keys.
 const REDRAWS_MAX: u32 = 10_000;
 
-/// What a thread is to do, burst by burst: first the GETs of a burst, then its PUTs.
+/// The operations of a thread, burst by burst: first the GETs of a burst, then its PUTs.
 pub(super) struct Script {
     gets: Keys,
     puts: Keys,
@@ -40,7 +40,7 @@ struct Keys {
     hashes: Vec<KeyHash>,
 }
 
-/// A value that is to be stored.
+/// A PUT, without the bytes of its value.
 #[derive(Clone, Copy)]
 pub(super) struct PutOf<'a> {
     pub(super) hash: KeyHash,
@@ -48,7 +48,7 @@ pub(super) struct PutOf<'a> {
     pub(super) value_bytes: usize,
 }
 
-/// A script in the form in which it is executed: nothing is to be looked up any more.
+/// A script in executable form, without further look-ups.
 pub(super) struct Lines<'a> {
     pub(super) gets: Vec<Get<'a>>,
     pub(super) puts: Vec<PutOf<'a>>,
@@ -61,7 +61,7 @@ impl Script {
     /// Draws thread `thread` of `threads` its script, in bursts of `width`.
     ///
     /// # Errors
-    /// There are other requests than GETs and SETs, values are too large, or all keys are those of other threads.
+    /// There are requests other than GETs and SETs, values are too large, or no key belongs to this thread.
     pub(super) fn draw(
         seat: &impl Seat,
         workload: &Workload,
@@ -121,7 +121,7 @@ impl Script {
 impl Keys {
     fn push(&mut self, hash: KeyHash, key: &[u8]) {
         self.bytes.extend_from_slice(key);
-        // Keys end where there are too many: see KEY_BYTES_MAX.
+        // KEY_BYTES_MAX keeps this within 32 bits.
         self.ends.push(self.bytes.len() as u32);
         self.hashes.push(hash);
     }
@@ -146,7 +146,7 @@ struct Drawer<'a, S> {
 }
 
 impl<S: Seat> Drawer<'_, S> {
-    /// The item is drawn again as long as it is another thread's; what is done with it stays, and so does the mix.
+    /// Draws again while the item belongs to another thread; the operation stays, and so does the mix.
     fn draw(&mut self) -> Result<(Op, KeyHash)> {
         let Some(mut op) = self.ops.next() else { bail!("the workload has ended") };
         for _ in 0..REDRAWS_MAX {
@@ -182,7 +182,7 @@ mod tests {
         seats.map(draw).collect()
     }
 
-    /// The mix is as drawn, and PUTs are the thread's own.
+    /// Asserts that the mix is as drawn, and that PUTs are the thread's own.
     fn assert_fits<S: Seat>(seat: &S, script: &Script) {
         let lines = script.lines();
         assert!(lines.puts.iter().all(|put| seat.writes(put.hash) && put.value_bytes == 8));

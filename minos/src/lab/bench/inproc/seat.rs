@@ -1,4 +1,4 @@
-//! A table as one of its threads has it, in each mode of access (MICA §4.1.2).
+//! One thread's access to a table, in each mode of access (MICA §4.1.2).
 
 use std::sync::Arc;
 
@@ -7,45 +7,45 @@ use minos_engine::{
     Access, AnyWriter, Crcw, CreateError, Crew, Engine, Entry, Erew, Mode, Owner, Put, StoreConfig,
 };
 
-/// Time stands still: nothing expires.
+/// The time never changes: nothing expires.
 pub(super) const NOW: Seconds = 2;
 
-/// What one thread may do with a table.
+/// The access of one thread to a table.
 pub(super) trait Seat: Send + Sized {
     type Mode: Mode;
     type Access: Access;
 
-    /// `seats` of them at one table of `config.memory_bytes`, or each at its own of a share of that.
+    /// Makes `seats` seats, which share one table of `config.memory_bytes` or own one each of an equal share.
     fn arrange(config: &StoreConfig, seats: usize) -> Result<Vec<Self>, CreateError>;
 
     fn engine(&self) -> &Engine<Self::Mode, Self::Access>;
 
-    /// Whether the thread asks for keys with this hash.
+    /// True if the thread reads keys with this hash.
     fn reads(&self, hash: KeyHash) -> bool;
 
-    /// Whether the thread writes keys with this hash.
+    /// True if the thread writes keys with this hash.
     fn writes(&self, hash: KeyHash) -> bool;
 
-    /// Whether it is this thread that loads keys with this hash.
+    /// True if the thread loads keys with this hash.
     fn loads(&self, hash: KeyHash) -> bool;
 
     fn entry<'a>(&'a mut self, hash: KeyHash, key: &'a [u8]) -> Entry<'a, Self::Mode, Self::Access>;
 
-    /// `f` is told for each of `puts` whether it was stored.
+    /// Stores `puts`; `f` gets the index of each, and true if it was stored.
     fn put_many(&mut self, puts: &[Put<'_>], f: impl FnMut(usize, bool));
 }
 
-/// EREW: a table that nobody else sees, for the keys whose hashes begin with its number.
+/// EREW: a private table, for the keys whose hashes begin with its number.
 pub(super) struct Alone<M: Mode> {
     engine: Engine<M, Erew>,
     number: usize,
     shard_bits: u32,
 }
 
-/// CREW: the table of all, some partitions of which are this thread's to write.
+/// CREW: the shared table; this thread writes some of its partitions.
 pub(super) struct Owning<M: Mode>(Owner<M>);
 
-/// CRCW: the table of all.
+/// CRCW: the shared table.
 pub(super) struct Sharing<M: Mode> {
     engine: Arc<Engine<M, Crcw>>,
     number: usize,
