@@ -4,8 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use minos_command::{KeyBuffer, Request, Store, Value};
-use minos_proto::memcache::{Limits, Parsed, parse};
+use minos_proto::memcache::{KeyBuffer, Limits, Parsed, Request, Store, Value, parse};
 
 const LIMITS: Limits = Limits { value_bytes_max: 300, line_bytes_max: 4096 };
 

@@ -1,18 +1,25 @@
-//! Units, limits, clock, key hash and seeded random: what every room of Minos shares.
+//! Units, limits, clock, expiry times, numbers, key hash and seeded random: the base of every other crate.
 //!
 //! Nothing here knows of sockets, tables or policies.
 
 #![forbid(unsafe_code)]
 
 mod clock;
+mod exptime;
 mod hash;
 pub mod limits;
+pub mod number;
 mod random;
 mod size_class;
 mod size_text;
+mod stats_group;
+mod store_kind;
 
 pub use clock::{Clock, Seconds};
+pub use exptime::Exptime;
 pub use hash::{KeyHash, hash_key};
 pub use random::{seeded, seeded_stream};
 pub use size_class::{SizeClass, VALUE_BYTES_MAX};
 pub use size_text::{ParseSizeError, SizeText};
+pub use stats_group::StatsGroup;
+pub use store_kind::StoreKind;

@@ -9,8 +9,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use minos_base::Seconds;
-use minos_command::StatsGroup;
+use minos_base::{Seconds, StatsGroup};
 use minos_engine::{Access, CacheMode, Crcw, Mode};
 use minos_net::{Address, Poller};
 use minos_proto::memcache::compose;

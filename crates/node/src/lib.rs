@@ -44,7 +44,7 @@ pub use control::LISTENERS_MAX;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub use memcache::fuzz;
-pub use minos_command::StatsGroup;
+pub use minos_base::StatsGroup;
 pub use operator::{Operator, SwitchError};
 pub use server::{Server, StartError, ThreadPanicked};
 pub use shared::Stop;

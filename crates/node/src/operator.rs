@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use minos_command::StatsGroup;
+use minos_base::StatsGroup;
 use minos_engine::{Engine, Mode};
 use minos_net::{Poller, Waker};
 use minos_sched::Policy;

@@ -4,10 +4,9 @@ mod rare;
 
 use arrayvec::ArrayVec;
 use minos_base::{SizeClass, limits::BURST_MAX};
-use minos_command::{Request, Value};
 use minos_engine::Mode;
 use minos_net::{Poller, Progress, Ready};
-use minos_proto::memcache::{Command, Malformed, Parsed, Resume, parse, parse_resumed};
+use minos_proto::memcache::{Command, Malformed, Parsed, Request, Resume, Value, parse, parse_resumed};
 
 use crate::{
     connection::Connection,

@@ -9,10 +9,9 @@ use std::{
 };
 
 use common::{Client, TestServer};
-use minos_command::StatsGroup;
 use minos_engine::StoreMode;
 use minos_node::{
-    ServerConfig, SwitchError,
+    ServerConfig, StatsGroup, SwitchError,
     config::{Design, DispatchChoice, InvalidOption},
 };
 use minos_sched::Threshold;

@@ -1,11 +1,9 @@
 //! The memcached parser, command by command and error by error.
 
-use minos_command::{
-    Arithmetic, Delete, Exptime, Get, Key, KeyBuffer, Request, ShutdownMode, StatsGroup, Store, StoreMode,
-    Touch, Value, Vivify,
-};
+use minos_base::{Exptime, StatsGroup, StoreKind};
 use minos_proto::memcache::{
-    Command, Limits, Malformed, Parsed, Reply, Resume, compose, parse, parse_resumed, text,
+    Arithmetic, Command, Delete, Get, Key, KeyBuffer, Limits, Malformed, Parsed, Reply, Request, Resume,
+    ShutdownMode, Store, Touch, Value, Vivify, compose, parse, parse_resumed, text,
 };
 use proptest::prelude::*;
 
@@ -107,29 +105,29 @@ fn a_line_of_keys_goes_on_where_it_stopped() {
 
 #[test]
 fn a_store_carries_its_value_or_waits_for_it() {
-    let store = |mode, unique, value| {
+    let store = |kind, unique, value| {
         let key = Key::Plain(b"k");
-        Request::Store(Store { mode, key, flags: 5, exptime: Exptime(-1), unique, invalidate: false, value })
+        Request::Store(Store { kind, key, flags: 5, exptime: Exptime(-1), unique, invalidate: false, value })
     };
-    for (word, mode) in [
-        ("set", StoreMode::Set),
-        ("add", StoreMode::Add),
-        ("replace", StoreMode::Replace),
-        ("append", StoreMode::Append),
-        ("prepend", StoreMode::Prepend),
+    for (word, kind) in [
+        ("set", StoreKind::Set),
+        ("add", StoreKind::Add),
+        ("replace", StoreKind::Replace),
+        ("append", StoreKind::Append),
+        ("prepend", StoreKind::Prepend),
     ] {
         let input = format!("{word} k 5 -1 3\r\na\nc\r\nget");
         let (got, consumed) = command(input.as_bytes());
-        assert_eq!(got.request, store(mode, 0, Value::Whole(b"a\nc")), "{word}");
+        assert_eq!(got.request, store(kind, 0, Value::Whole(b"a\nc")), "{word}");
         assert_eq!(consumed, input.len() - 3);
     }
     let head = b"cas k 5 -1 3 77\r\n";
     assert_eq!(command(head), command(b"cas k 5 -1 3 77\r\nabc\r"));
-    assert_eq!(command(head).0.request, store(StoreMode::Compare, 77, Value::Pending { bytes: 3 }));
+    assert_eq!(command(head).0.request, store(StoreKind::Compare, 77, Value::Pending { bytes: 3 }));
     assert_eq!(command(head).1, head.len());
     let large = b"set k 5 -1 1001\r\n";
-    assert_eq!(command(large).0.request, store(StoreMode::Set, 0, Value::TooLarge { bytes: 1001 }));
-    assert_eq!(request(b"set k 5 -1 0\r\n\r\n"), store(StoreMode::Set, 0, Value::Whole(b"")));
+    assert_eq!(command(large).0.request, store(StoreKind::Set, 0, Value::TooLarge { bytes: 1001 }));
+    assert_eq!(request(b"set k 5 -1 0\r\n\r\n"), store(StoreKind::Set, 0, Value::Whole(b"")));
 }
 
 #[test]
@@ -198,7 +196,7 @@ fn meta_flags_reach_the_request() {
     assert_eq!(consumed, 30);
     assert!(matches!(store.reply, Reply::Meta { quiet: true, .. }) && !store.reply.is_silent());
     let expected = Store {
-        mode: StoreMode::Compare,
+        kind: StoreKind::Compare,
         key,
         flags: 7,
         exptime: Exptime(5),
@@ -227,20 +225,20 @@ fn meta_flags_reach_the_request() {
 
 #[test]
 fn meta_store_modes_yield_to_a_comparison() {
-    for (flags, mode) in [
-        ("", StoreMode::Set),
-        ("MS", StoreMode::Set),
-        ("ME", StoreMode::Add),
-        ("MA", StoreMode::Append),
-        ("MP", StoreMode::Prepend),
-        ("MR", StoreMode::Replace),
-        ("C1", StoreMode::Compare),
-        ("MR C1", StoreMode::Compare),
-        ("ME C1", StoreMode::Add),
-        ("MA C1", StoreMode::Append),
+    for (flags, kind) in [
+        ("", StoreKind::Set),
+        ("MS", StoreKind::Set),
+        ("ME", StoreKind::Add),
+        ("MA", StoreKind::Append),
+        ("MP", StoreKind::Prepend),
+        ("MR", StoreKind::Replace),
+        ("C1", StoreKind::Compare),
+        ("MR C1", StoreKind::Compare),
+        ("ME C1", StoreKind::Add),
+        ("MA C1", StoreKind::Append),
     ] {
         match request(format!("ms k 1 {flags}\r\na\r\n").as_bytes()) {
-            Request::Store(store) => assert_eq!(store.mode, mode, "{flags}"),
+            Request::Store(store) => assert_eq!(store.kind, kind, "{flags}"),
             other => panic!("{other:?}"),
         }
     }

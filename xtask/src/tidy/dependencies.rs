@@ -3,16 +3,15 @@
 use super::SourceFile;
 
 /// Which of our crates a crate may depend on. Tests may depend on anything.
-const ALLOWED: [(&str, &[&str]); 20] = [
+const ALLOWED: [(&str, &[&str]); 19] = [
     ("base", &[]),
-    ("command", &["base"]),
     ("sync", &["base"]),
     ("region", &["base", "sync"]),
     ("engine", &["base", "sync", "region"]),
     ("sched", &["base"]),
-    ("proto", &["base", "command"]),
+    ("proto", &["base"]),
     ("net", &["base", "sync"]),
-    ("node", &["base", "command", "sync", "region", "engine", "sched", "proto", "net"]),
+    ("node", &["base", "sync", "region", "engine", "sched", "proto", "net"]),
     ("client", &["base", "net", "proto"]),
     ("c", &["client"]),
     ("python", &["client"]),

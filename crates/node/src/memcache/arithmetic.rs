@@ -1,12 +1,11 @@
 //! `incr`, `decr` and `ma`.
 
 use minos_base::{KeyHash, Seconds};
-use minos_command::Arithmetic;
 use minos_engine::{Entry, Mode};
-use minos_proto::memcache::{MetaFlags, OPAQUE_BYTES_MAX, Reply, compose, text};
+use minos_proto::memcache::{Arithmetic, MetaFlags, OPAQUE_BYTES_MAX, Reply, compose, text};
 
 use super::{Executed, Outcome, meta_facts};
-use crate::ops::{self, Context, Counted, Facts, Failure};
+use crate::ops::{self, Context, CountOperation, Counted, Facts, Failure};
 
 fn failure_text(failure: Failure) -> &'static [u8] {
     match failure {
@@ -25,8 +24,14 @@ pub(super) fn execute<M: Mode, P>(
     reply: Reply<'_>,
     tx: &mut Vec<u8>,
 ) -> Executed<M> {
+    let operation = CountOperation {
+        decrement: request.decrement,
+        delta: request.delta,
+        unique: request.unique,
+        initial: request.vivify.map(|wanted| wanted.initial),
+    };
     let mut entry = cx.store.entry(hash, key, cx.now);
-    let counted = ops::count(cx, request, &mut entry);
+    let counted = ops::count(cx, &operation, &mut entry);
     match reply {
         Reply::Meta { flags, quiet } => {
             let response = Response { cx, request, key, flags, quiet };

@@ -1,12 +1,11 @@
 //! `delete` and `md`.
 
 use minos_base::KeyHash;
-use minos_command::Delete;
 use minos_engine::Mode;
-use minos_proto::memcache::{Reply, compose, text};
+use minos_proto::memcache::{Delete, Reply, compose, text};
 
 use super::{Executed, Outcome};
-use crate::ops::{self, Context, Deleted};
+use crate::ops::{self, Context, DeleteOperation, Deleted};
 
 /// Removes an item, or marks it stale.
 pub(super) fn execute<M: Mode, P>(
@@ -17,9 +16,11 @@ pub(super) fn execute<M: Mode, P>(
     reply: Reply<'_>,
     tx: &mut Vec<u8>,
 ) -> Executed<M> {
+    let operation =
+        DeleteOperation { unique: request.unique, invalidate: request.invalidate, exptime: request.touch };
     let deleted = {
         let mut entry = cx.store.entry(hash, key, cx.now);
-        ops::delete(cx, request, &mut entry)
+        ops::delete(cx, &operation, &mut entry)
     };
     respond(&deleted, request, key, reply, tx);
     Outcome::Done.into()

@@ -1,7 +1,6 @@
 //! `get`, `gets`, `gat` and `gats` of one key, and what those of several do for each.
 
-use minos_base::SizeClass;
-use minos_command::Exptime;
+use minos_base::{Exptime, SizeClass};
 use minos_engine::{Get, Mode, Pinned, Staged};
 use minos_proto::memcache::{compose, text};
 

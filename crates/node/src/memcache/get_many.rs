@@ -2,9 +2,8 @@
 
 use arrayvec::ArrayVec;
 use minos_base::limits::BURST_MAX;
-use minos_command::{GetMany, Keys};
 use minos_engine::{Mode, Pinned};
-use minos_proto::memcache::{Command, Reply, Resume, text};
+use minos_proto::memcache::{Command, GetMany, Reply, Resume, Tokens, text};
 
 use super::{Executed, LargeReply, Lookup, Outcome, get};
 use crate::ops::{Context, Placement};
@@ -14,7 +13,7 @@ use get::Found;
 struct Wanted<'a> {
     key: &'a [u8],
     lookup: Lookup<'a>,
-    following: Keys<'a>,
+    following: Tokens<'a>,
 }
 
 /// Answers a request for any number of keys, up to the first whose value is to be sent from elsewhere, to a full
@@ -28,7 +27,7 @@ pub(super) fn execute<M: Mode, P: Placement>(
     tx: &mut Vec<u8>,
 ) -> Executed<M> {
     let line = Line { request, with_cas: matches!(command.reply, Reply::Classic { with_cas: true, .. }) };
-    let resume = |keys: Keys<'_>| Resume {
+    let resume = |keys: Tokens<'_>| Resume {
         touch: request.touch,
         with_cas: line.with_cas,
         ends_badly: request.ends_badly,
@@ -88,7 +87,7 @@ impl Line<'_> {
         cx: &mut Context<'_, M, P>,
         group: &[Wanted<'a>],
         tx: &mut Vec<u8>,
-    ) -> Option<(Stop<M>, Keys<'a>)> {
+    ) -> Option<(Stop<M>, Tokens<'a>)> {
         let replies_bytes_max = cx.admin.replies_bytes_max();
         for wanted in group {
             let start = tx.len();
@@ -115,7 +114,7 @@ impl Line<'_> {
 
 /// Takes the next keys, prefetches their buckets and looks them up there, so that the misses in the
 /// processor's caches overlap (MICA §4.3.2).
-fn gather<'a, M: Mode, P>(cx: &Context<'a, M, P>, keys: &mut Keys<'a>) -> ArrayVec<Wanted<'a>, BURST_MAX> {
+fn gather<'a, M: Mode, P>(cx: &Context<'a, M, P>, keys: &mut Tokens<'a>) -> ArrayVec<Wanted<'a>, BURST_MAX> {
     let store = cx.store;
     let mut group = ArrayVec::new();
     while !group.is_full()

@@ -5,8 +5,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use minos_base::{Clock, Seconds, SizeClass, limits::SLICE_BYTES};
-use minos_command::StatsGroup;
+use minos_base::{Clock, Seconds, SizeClass, StatsGroup, limits::SLICE_BYTES};
 use minos_engine::{Engine, Mode, StoreConfig};
 use minos_proto::memcache::{Limits, Parsed, Resume, parse, parse_resumed, text};
 use minos_sched::WorkerId;

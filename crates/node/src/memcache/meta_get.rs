@@ -1,16 +1,15 @@
 //! `mg`.
 
-use minos_base::SizeClass;
-use minos_command as command;
+use minos_base::{Exptime, SizeClass};
 use minos_engine::{Entry, Get, ItemMeta, ItemView, Mode, Staged};
-use minos_proto::memcache::{MetaFlags, OPAQUE_BYTES_MAX, compose, text};
+use minos_proto::memcache::{self as protocol, MetaFlags, OPAQUE_BYTES_MAX, compose, text};
 
 use super::{LargeReply, Lookup, Outcome, meta_facts};
 use crate::ops::{Context, Facts, Placement, Read};
 
 /// An `mg`, and what its flags mean taken together.
 pub(super) struct MetaGet<'a> {
-    request: &'a command::Get<'a>,
+    request: &'a protocol::Get<'a>,
     key: &'a [u8],
     lookup: Lookup<'a>,
     flags: MetaFlags<'a>,
@@ -34,7 +33,7 @@ enum Answer {
 impl<'a> MetaGet<'a> {
     /// Reads the flags.
     pub(super) fn new(
-        request: &'a command::Get<'a>,
+        request: &'a protocol::Get<'a>,
         lookup: Lookup<'a>,
         key: &'a [u8],
         flags: MetaFlags<'a>,
@@ -220,7 +219,7 @@ impl<'a> MetaGet<'a> {
     fn expire<M: Mode, P>(
         &self,
         cx: &Context<'_, M, P>,
-        exptime: Option<command::Exptime>,
+        exptime: Option<Exptime>,
         entry: &mut Entry<'_, M>,
     ) -> minos_base::Seconds {
         let expiry = exptime.unwrap_or_default().on(cx.clock, cx.now);

@@ -22,11 +22,10 @@ pub mod fuzz;
 #[cfg(test)]
 mod tests;
 
-use minos_base::{KeyHash, Seconds};
-use minos_command::{KeyBuffer, Request, ShutdownMode, StatsDetail, StatsGroup};
+use minos_base::{KeyHash, Seconds, StatsGroup};
 use minos_engine::{Engine, Mode, Staged};
 use minos_proto::memcache::{
-    Command, Reply,
+    Command, KeyBuffer, Reply, Request, ShutdownMode, StatsDetail,
     compose::{self, MetaFacts},
     text,
 };

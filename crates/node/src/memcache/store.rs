@@ -1,16 +1,15 @@
 //! `set`, `add`, `replace`, `append`, `prepend`, `cas` and `ms`.
 
-use minos_base::{KeyHash, SizeClass};
-use minos_command::{Store, StoreMode, Value};
+use minos_base::{KeyHash, SizeClass, StoreKind};
 use minos_engine::Mode;
-use minos_proto::memcache::{Reply, compose, text};
+use minos_proto::memcache::{Reply, Store, Value, compose, text};
 
 use super::{Executed, LargeStore, Outcome};
 use crate::ops::{self, Context, PendingStore, Placement, StoreOperation, Stored};
 
 fn operation_of(request: &Store<'_>) -> StoreOperation {
     StoreOperation {
-        mode: request.mode,
+        kind: request.kind,
         flags: request.flags,
         exptime: request.exptime,
         unique: request.unique,
@@ -62,7 +61,7 @@ fn too_large<M: Mode, P>(
     reply: Reply<'_>,
     tx: &mut Vec<u8>,
 ) -> Executed<M> {
-    let drops = operation.mode == StoreMode::Set || matches!(reply, Reply::Meta { .. });
+    let drops = operation.kind == StoreKind::Set || matches!(reply, Reply::Meta { .. });
     ops::drop_for_too_large(cx, drops, hash, key);
     if !reply.is_silent() {
         tx.extend_from_slice(text::TOO_LARGE);

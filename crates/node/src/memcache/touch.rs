@@ -1,9 +1,8 @@
 //! `touch`.
 
 use minos_base::KeyHash;
-use minos_command::Touch;
 use minos_engine::Mode;
-use minos_proto::memcache::{Reply, text};
+use minos_proto::memcache::{Reply, Touch, text};
 
 use super::{Executed, Outcome};
 use crate::ops::{self, Context};

@@ -1,11 +1,13 @@
 //! Operations that change an item, as the commands of memcached that they are named after.
 
-use minos_command::{Arithmetic, Delete, Exptime, Key, StoreMode, Vivify};
+use minos_base::{Exptime, StoreKind};
 use minos_engine::Mode;
 use minos_proto::native::{OpFlags, Opcode, Operation, Status};
 
 use super::Outcome;
-use crate::ops::{self, Context, Counted, Deleted, Failure, StoreOperation, Stored};
+use crate::ops::{
+    self, Context, CountOperation, Counted, DeleteOperation, Deleted, Failure, StoreOperation, Stored,
+};
 
 /// An outcome that says nothing but how it ended.
 pub(super) fn ended(status: Status) -> Outcome {
@@ -33,19 +35,19 @@ pub(super) fn apply<M: Mode, P>(cx: &Context<'_, M, P>, operation: &Operation<'_
 
 /// What a store asks for, without its key and its value.
 pub(super) fn store_operation(operation: &Operation<'_>) -> StoreOperation {
-    let mode = match operation.opcode {
-        Opcode::Add => StoreMode::Add,
-        Opcode::Replace => StoreMode::Replace,
-        Opcode::Append => StoreMode::Append,
-        Opcode::Prepend => StoreMode::Prepend,
-        Opcode::Compare => StoreMode::Compare,
-        _ => StoreMode::Set,
+    let kind = match operation.opcode {
+        Opcode::Add => StoreKind::Add,
+        Opcode::Replace => StoreKind::Replace,
+        Opcode::Append => StoreKind::Append,
+        Opcode::Prepend => StoreKind::Prepend,
+        Opcode::Compare => StoreKind::Compare,
+        _ => StoreKind::Set,
     };
     StoreOperation {
-        mode,
+        kind,
         flags: operation.detail.item_flags,
         exptime: Exptime(operation.detail.ttl),
-        unique: if mode == StoreMode::Compare { operation.detail.operand } else { 0 },
+        unique: if kind == StoreKind::Compare { operation.detail.operand } else { 0 },
         invalidate: false,
         key_is_base64: false,
     }
@@ -73,9 +75,9 @@ fn store<M: Mode, P>(cx: &Context<'_, M, P>, operation: &Operation<'_>) -> Outco
 
 fn delete<M: Mode, P>(cx: &Context<'_, M, P>, operation: &Operation<'_>) -> Outcome {
     let unique = Some(operation.detail.operand).filter(|&unique| unique != 0);
-    let request = Delete { key: Key::Plain(operation.key), unique, invalidate: false, touch: None };
+    let wanted = DeleteOperation { unique, invalidate: false, exptime: None };
     let mut entry = cx.store.entry(operation.hash, operation.key, cx.now);
-    ended(match ops::delete(cx, &request, &mut entry) {
+    ended(match ops::delete(cx, &wanted, &mut entry) {
         Deleted::Done => Status::Ok,
         Deleted::NotFound => Status::NotFound,
         Deleted::OtherCas => Status::Exists,
@@ -95,22 +97,20 @@ fn touch<M: Mode, P>(cx: &Context<'_, M, P>, operation: &Operation<'_>) -> Outco
 /// Counts up or down; what is made because it was not there expires as the operation says.
 fn count<M: Mode, P>(cx: &Context<'_, M, P>, operation: &Operation<'_>) -> Outcome {
     let exptime = Exptime(operation.detail.ttl);
-    let vivify = if operation.flags.contains(OpFlags::CREATE) {
-        let Ok(initial) = operation.value.try_into() else { return ended(Status::BadRequest) };
-        Some(Vivify { initial: u64::from_le_bytes(initial), exptime })
+    let initial = if operation.flags.contains(OpFlags::CREATE) {
+        let Ok(bytes) = operation.value.try_into() else { return ended(Status::BadRequest) };
+        Some(u64::from_le_bytes(bytes))
     } else {
         None
     };
-    let request = Arithmetic {
-        key: Key::Plain(operation.key),
+    let wanted = CountOperation {
         decrement: operation.opcode == Opcode::Decr,
         delta: operation.detail.operand,
         unique: 0,
-        vivify,
-        touch: None,
+        initial,
     };
     let mut entry = cx.store.entry(operation.hash, operation.key, cx.now);
-    let counted = ops::count(cx, &request, &mut entry);
+    let counted = ops::count(cx, &wanted, &mut entry);
     if matches!(counted, Counted::Vivified(..)) {
         entry.set_expiry(exptime.on(cx.clock, cx.now));
     }

@@ -2,8 +2,7 @@
 
 use std::cell::Cell;
 
-use minos_base::SizeClass;
-use minos_command::Exptime;
+use minos_base::{Exptime, SizeClass};
 use minos_engine::{Get, Mode, Pinned, Staged};
 use minos_proto::native::{OpFlags, Opcode, Operation, REPLY_HEAD_BYTES, ReplyRecord, Status};
 use minos_sched::WorkerId;

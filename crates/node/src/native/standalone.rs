@@ -2,8 +2,7 @@
 
 use std::fmt::Display;
 
-use minos_base::{Seconds, SizeClass, limits::SLICE_BYTES};
-use minos_command::StatsGroup;
+use minos_base::{Seconds, SizeClass, StatsGroup, limits::SLICE_BYTES};
 use minos_sched::WorkerId;
 
 use crate::{

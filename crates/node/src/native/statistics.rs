@@ -1,6 +1,6 @@
 //! STATS: lines of text, as many as fit a datagram at a time.
 
-use minos_command::StatsGroup;
+use minos_base::StatsGroup;
 use minos_engine::Mode;
 use minos_proto::native::{Operation, ReplyRecord, Status};
 
@@ -15,7 +15,7 @@ pub(super) fn reply<M: Mode, P, E: Egress>(
     outlet: &mut Outlet<'_, E>,
 ) {
     let bare = |status| ReplyRecord::bare(operation.opcode, status, operation.request);
-    let Some(group) = group(operation.key) else {
+    let Some(group) = StatsGroup::named(operation.key) else {
         return outlet.reply(to, &bare(Status::BadRequest));
     };
     let mut page = Page::new(operation.detail.operand, to.value_bytes_max());
@@ -52,19 +52,4 @@ impl Page {
         self.room_bytes -= bytes;
         self.next += 1;
     }
-}
-
-/// The group of this name, as after `stats` of memcached.
-fn group(name: &[u8]) -> Option<StatsGroup> {
-    Some(match name {
-        b"" => StatsGroup::General,
-        b"settings" => StatsGroup::Settings,
-        b"items" => StatsGroup::Items,
-        b"slabs" => StatsGroup::Slabs,
-        b"sizes" => StatsGroup::Sizes,
-        b"conns" => StatsGroup::Connections,
-        b"reset" => StatsGroup::Reset,
-        b"minos" => StatsGroup::Minos,
-        _ => return None,
-    })
 }

@@ -1,7 +1,6 @@
 //! Joins: a value becomes a part of the one that is there.
 
-use minos_base::KeyHash;
-use minos_command::StoreMode;
+use minos_base::{KeyHash, StoreKind};
 use minos_engine::{Concat, ConcatError, Mode, Side};
 
 use super::{
@@ -23,7 +22,7 @@ pub(super) fn join<M: Mode, P>(
 /// What is to be joined.
 pub(super) fn concat<'a>(operation: &StoreOperation, part: &'a [u8]) -> Concat<'a> {
     Concat {
-        side: if operation.mode == StoreMode::Prepend { Side::Front } else { Side::Back },
+        side: if operation.kind == StoreKind::Prepend { Side::Front } else { Side::Back },
         extra: part,
         compare: (operation.unique != 0).then_some(operation.unique),
         cas: None,

@@ -1,6 +1,6 @@
 //! Counting up and down.
 
-use minos_command::{Arithmetic, number};
+use minos_base::number;
 use minos_engine::{Entry, ItemMeta, Mode};
 
 use super::{Context, facts::Facts};
@@ -9,6 +9,19 @@ use super::{Context, facts::Facts};
 ///
 /// Each change writes the whole value, so that this bounds its work.
 const NUMBER_BYTES_MAX: usize = 512;
+
+/// A count up or down, without its key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CountOperation {
+    /// Whether to count down, which stops at zero; counting up wraps.
+    pub(crate) decrement: bool,
+    /// By how much.
+    pub(crate) delta: u64,
+    /// Only if the item has this CAS unique; 0 asks for no comparison.
+    pub(crate) unique: u64,
+    /// The value of the item to make on a miss.
+    pub(crate) initial: Option<u64>,
+}
 
 /// How counting ended.
 pub(crate) enum Counted {
@@ -35,23 +48,23 @@ pub(crate) enum Failure {
     NoMemoryVivifying,
 }
 
-/// Counts up or down in the item of `entry`, which is made if that is wanted and it is not there. The expiries
-/// that the request names are not given to it.
+/// Counts up or down in the item of `entry`, which is made if that is wanted and it is not there. The caller gives
+/// it an expiry.
 pub(crate) fn count<M: Mode, P>(
     cx: &Context<'_, M, P>,
-    request: &Arithmetic<'_>,
+    operation: &CountOperation,
     entry: &mut Entry<'_, M>,
 ) -> Counted {
     let counters = cx.counters;
-    let old = match current(request, entry) {
+    let old = match current(operation, entry) {
         Ok(Some(old)) => old,
-        Ok(None) => return vivify(cx, request, entry),
+        Ok(None) => return vivify(cx, operation, entry),
         Err(counted) => return counted,
     };
-    let (value, hits) = if request.decrement {
-        (old.value.saturating_sub(request.delta), &counters.decr_hits)
+    let (value, hits) = if operation.decrement {
+        (old.value.saturating_sub(operation.delta), &counters.decr_hits)
     } else {
-        (old.value.wrapping_add(request.delta), &counters.incr_hits)
+        (old.value.wrapping_add(operation.delta), &counters.incr_hits)
     };
     hits.count();
     match write(cx, value, &old.facts, entry) {
@@ -68,13 +81,13 @@ struct Current {
 
 /// The number that is stored; none without an item; an error if it is no number or another item is
 /// wanted. In memcached's order: an empty value is found before another CAS unique is.
-fn current<M: Mode>(request: &Arithmetic<'_>, entry: &Entry<'_, M>) -> Result<Option<Current>, Counted> {
+fn current<M: Mode>(operation: &CountOperation, entry: &Entry<'_, M>) -> Result<Option<Current>, Counted> {
     let Some(item) = entry.item() else { return Ok(None) };
     let facts = Facts::from(&*item);
     if facts.value_bytes == 0 || facts.value_bytes > NUMBER_BYTES_MAX as u64 {
         return Err(Counted::Failed(Failure::NotANumber));
     }
-    if request.unique != 0 && request.unique != facts.cas {
+    if operation.unique != 0 && operation.unique != facts.cas {
         return Err(Counted::OtherCas);
     }
     match number::unsigned(item.value()) {
@@ -107,19 +120,23 @@ fn write<M: Mode, P>(
     Some(Facts { value_bytes, flags, cas, expiry, last_access, ..Facts::default() })
 }
 
-/// Makes the item that the request wants on a miss, if it wants one.
-fn vivify<M: Mode, P>(cx: &Context<'_, M, P>, request: &Arithmetic<'_>, entry: &mut Entry<'_, M>) -> Counted {
-    let Some(wanted) = request.vivify else {
-        let misses = if request.decrement { &cx.counters.decr_misses } else { &cx.counters.incr_misses };
+/// Makes the item that is wanted on a miss, if one is.
+fn vivify<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    operation: &CountOperation,
+    entry: &mut Entry<'_, M>,
+) -> Counted {
+    let Some(initial) = operation.initial else {
+        let misses = if operation.decrement { &cx.counters.decr_misses } else { &cx.counters.incr_misses };
         misses.count();
         return Counted::NotFound;
     };
     let mut buffer = itoa::Buffer::new();
-    let digits = buffer.format(wanted.initial).as_bytes();
+    let digits = buffer.format(initial).as_bytes();
     let Ok(cas) = entry.insert(&[digits], ItemMeta::default()) else {
         return Counted::Failed(Failure::NoMemoryVivifying);
     };
     cx.counters.total_items.count();
     let facts = Facts { value_bytes: digits.len() as u64, cas, last_access: cx.now, ..Facts::default() };
-    Counted::Vivified(wanted.initial, facts)
+    Counted::Vivified(initial, facts)
 }

@@ -1,9 +1,20 @@
 //! Deletion.
 
-use minos_command::Delete;
+use minos_base::Exptime;
 use minos_engine::{Entry, Mode};
 
 use super::Context;
+
+/// A deletion without its key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DeleteOperation {
+    /// Only if the item has this CAS unique.
+    pub(crate) unique: Option<u64>,
+    /// Keep the item, marked stale and with a new CAS unique.
+    pub(crate) invalidate: bool,
+    /// Expiry to give to the item that is kept.
+    pub(crate) exptime: Option<Exptime>,
+}
 
 /// How a deletion ended.
 pub(crate) enum Deleted {
@@ -18,7 +29,7 @@ pub(crate) enum Deleted {
 /// Removes the item of `entry`, or marks it stale, and counts.
 pub(crate) fn delete<M: Mode, P>(
     cx: &Context<'_, M, P>,
-    request: &Delete<'_>,
+    operation: &DeleteOperation,
     entry: &mut Entry<'_, M>,
 ) -> Deleted {
     let cas = entry.item().map(|item| item.cas());
@@ -27,12 +38,12 @@ pub(crate) fn delete<M: Mode, P>(
             cx.counters.delete_misses.count();
             Deleted::NotFound
         }
-        Some(cas) if request.unique.is_some_and(|unique| unique != cas) => {
+        Some(cas) if operation.unique.is_some_and(|unique| unique != cas) => {
             cx.counters.delete_misses.count();
             Deleted::OtherCas
         }
-        Some(_) if request.invalidate => {
-            if let Some(exptime) = request.touch {
+        Some(_) if operation.invalidate => {
+            if let Some(exptime) = operation.exptime {
                 entry.set_expiry(exptime.on(cx.clock, cx.now));
             }
             entry.set_stale(true);

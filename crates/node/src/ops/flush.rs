@@ -2,8 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use minos_base::Seconds;
-use minos_command::Exptime;
+use minos_base::{Exptime, Seconds};
 use minos_engine::{Engine, Mode};
 
 use super::Context;

@@ -16,8 +16,7 @@ mod touch;
 
 use std::{fmt::Display, sync::Arc};
 
-use minos_base::{Clock, Seconds, SizeClass};
-use minos_command::StatsGroup;
+use minos_base::{Clock, Seconds, SizeClass, StatsGroup};
 use minos_engine::{Engine, Mode};
 use minos_sched::WorkerId;
 
@@ -26,8 +25,8 @@ use crate::{
     receiving::ReceivePermit,
 };
 
-pub(crate) use arithmetic::{Counted, Failure, count};
-pub(crate) use delete::{Deleted, delete};
+pub(crate) use arithmetic::{CountOperation, Counted, Failure, count};
+pub(crate) use delete::{DeleteOperation, Deleted, delete};
 pub(crate) use facts::Facts;
 pub(crate) use flush::{flush, flush_if_due};
 pub(crate) use pending::{PendingStore, Step};

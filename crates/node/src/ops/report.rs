@@ -2,8 +2,7 @@
 
 use std::fmt::{self, Display};
 
-use minos_base::SizeClass;
-use minos_command::StatsGroup;
+use minos_base::{SizeClass, StatsGroup};
 use minos_engine::{ClassStats, Engine, Mode, StoreStats};
 
 use super::Admin;

@@ -1,7 +1,6 @@
 //! Stores of values: on what condition, and what comes of them.
 
-use minos_base::{KeyHash, SizeClass};
-use minos_command::{Exptime, StoreMode};
+use minos_base::{Exptime, KeyHash, SizeClass, StoreKind};
 use minos_engine::{Entry, ItemMeta, Mode, OutOfMemory, Reservation};
 
 use super::{Context, append, facts::Facts};
@@ -10,7 +9,7 @@ use super::{Context, append, facts::Facts};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StoreOperation {
     /// On what condition, and whether whole or as a part.
-    pub(crate) mode: StoreMode,
+    pub(crate) kind: StoreKind,
     /// What the store keeps for the client.
     pub(crate) flags: u32,
     /// When the item expires.
@@ -48,19 +47,19 @@ enum Verdict {
 impl StoreOperation {
     /// Whether the value becomes a part of the one that is there.
     pub(crate) fn joins(&self) -> bool {
-        matches!(self.mode, StoreMode::Append | StoreMode::Prepend)
+        matches!(self.kind, StoreKind::Append | StoreKind::Prepend)
     }
 
     /// The item that is there, as far as it matters.
     fn old<M: Mode>(&self, entry: &Entry<'_, M>) -> Option<Facts> {
-        if self.mode == StoreMode::Set { None } else { entry.item().map(|item| Facts::from(&*item)) }
+        if self.kind == StoreKind::Set { None } else { entry.item().map(|item| Facts::from(&*item)) }
     }
 
     /// Judges the store by the item that is there, and counts comparisons. Joining is judged where it
     /// is done.
     fn judge<M: Mode, P>(&self, cx: &Context<'_, M, P>, old: Option<Facts>) -> Verdict {
-        use StoreMode::{Add, Append, Compare, Prepend, Replace, Set};
-        match (self.mode, old) {
+        use StoreKind::{Add, Append, Compare, Prepend, Replace, Set};
+        match (self.kind, old) {
             (Set, _) | (Add, None) | (Replace, Some(_)) => Verdict::Put(self.fresh(cx)),
             (Add | Append | Prepend, _) | (Replace, None) => Verdict::Refused(Stored::Unmet),
             (Compare, Some(old)) => self.compare(cx, old),

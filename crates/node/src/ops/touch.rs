@@ -1,6 +1,6 @@
 //! Other expiries.
 
-use minos_command::Exptime;
+use minos_base::Exptime;
 use minos_engine::{Entry, Mode};
 
 use super::{Context, facts::Facts};

@@ -1,12 +1,11 @@
 //! Parser of the classic commands.
 
-use minos_base::limits::KEY_BYTES_MAX;
-use minos_command::{
-    Arithmetic, Delete, Exptime, Get, GetMany, Key, Request, ShutdownMode, StatsDetail, StatsGroup, Store,
-    StoreMode, Tokens, Touch, number,
-};
+use minos_base::{Exptime, StatsGroup, StoreKind, limits::KEY_BYTES_MAX, number};
 
-use super::{Command, Line, Parsed, Reply, Source, is_too_long, text, value_bytes};
+use super::{
+    Arithmetic, Command, Delete, Get, GetMany, Key, Line, Parsed, Reply, Request, ShutdownMode, Source,
+    StatsDetail, Store, Tokens, Touch, Value, is_too_long, text, value_bytes,
+};
 
 /// Words that memcached takes from a line, the command's name included.
 const WORDS_MAX: usize = 23;
@@ -22,12 +21,12 @@ pub(super) fn parse<'a>(word: &'a [u8], rest: Tokens<'a>, source: Source<'a, '_>
         b"gets" => keys(rest, source, None, true),
         b"gat" => keys_touched(rest, source, false),
         b"gats" => keys_touched(rest, source, true),
-        b"set" => store(&Arguments::new(rest), source, StoreMode::Set),
-        b"add" => store(&Arguments::new(rest), source, StoreMode::Add),
-        b"replace" => store(&Arguments::new(rest), source, StoreMode::Replace),
-        b"append" => store(&Arguments::new(rest), source, StoreMode::Append),
-        b"prepend" => store(&Arguments::new(rest), source, StoreMode::Prepend),
-        b"cas" => store(&Arguments::new(rest), source, StoreMode::Compare),
+        b"set" => store(&Arguments::new(rest), source, StoreKind::Set),
+        b"add" => store(&Arguments::new(rest), source, StoreKind::Add),
+        b"replace" => store(&Arguments::new(rest), source, StoreKind::Replace),
+        b"append" => store(&Arguments::new(rest), source, StoreKind::Append),
+        b"prepend" => store(&Arguments::new(rest), source, StoreKind::Prepend),
+        b"cas" => store(&Arguments::new(rest), source, StoreKind::Compare),
         b"delete" => delete(&Arguments::new(rest), source),
         b"incr" => arithmetic(&Arguments::new(rest), source, false),
         b"decr" => arithmetic(&Arguments::new(rest), source, true),
@@ -130,10 +129,10 @@ fn keys_touched<'a>(mut rest: Tokens<'a>, source: Source<'a, '_>, with_cas: bool
 }
 
 /// `set`, `add`, `replace`, `append`, `prepend` and `cas`.
-fn store<'a>(arguments: &Arguments<'a>, source: Source<'a, '_>, mode: StoreMode) -> Parsed<'a> {
+fn store<'a>(arguments: &Arguments<'a>, source: Source<'a, '_>, kind: StoreKind) -> Parsed<'a> {
     // Before the length is known nothing can be swallowed, and `noreply` is not looked for.
     let Some(bytes) = value_bytes(arguments.kept[3]) else { return source.line.refused(text::BAD_FORMAT) };
-    let Some(store) = store_head(arguments, mode) else {
+    let Some(store) = store_head(arguments, kind) else {
         return source.line.refused_with_value(arguments.unless_quiet(text::BAD_FORMAT), bytes + 2);
     };
     match source.value(bytes) {
@@ -146,19 +145,19 @@ fn store<'a>(arguments: &Arguments<'a>, source: Source<'a, '_>, mode: StoreMode)
 }
 
 /// The store that a line asks for, without its value.
-fn store_head<'a>(arguments: &Arguments<'a>, mode: StoreMode) -> Option<Store<'a>> {
+fn store_head<'a>(arguments: &Arguments<'a>, kind: StoreKind) -> Option<Store<'a>> {
     let [key, flags, exptime, _, unique] = arguments.kept;
     if is_too_long(key) {
         return None;
     }
     Some(Store {
-        mode,
+        kind,
         key: Key::Plain(key),
         flags: number::unsigned_32(flags)?,
         exptime: Exptime(number::signed_32(exptime)?),
-        unique: if mode == StoreMode::Compare { number::digits(unique)? } else { 0 },
+        unique: if kind == StoreKind::Compare { number::digits(unique)? } else { 0 },
         invalidate: false,
-        value: minos_command::Value::Pending { bytes: 0 },
+        value: Value::Pending { bytes: 0 },
     })
 }
 
@@ -253,20 +252,14 @@ const SLAB_CLASSES: u32 = 64;
 
 /// `stats`, of which each group is a command of its own.
 fn stats<'a>(arguments: &Arguments<'a>, source: Source<'a, '_>) -> Parsed<'a> {
-    let group = match arguments.kept[0] {
-        b"" => StatsGroup::General,
-        b"settings" => StatsGroup::Settings,
-        b"items" => StatsGroup::Items,
-        b"slabs" => StatsGroup::Slabs,
-        b"sizes" => StatsGroup::Sizes,
-        b"conns" => StatsGroup::Connections,
-        b"reset" => StatsGroup::Reset,
-        b"minos" => StatsGroup::Minos,
-        b"detail" => return stats_detail(arguments, source),
-        b"cachedump" => return source.line.refused(cachedump(arguments)),
-        _ => return source.line.refused(text::ERROR),
-    };
-    source.line.accepted(Request::Stats(group), Reply::LOUD)
+    match arguments.kept[0] {
+        b"detail" => stats_detail(arguments, source),
+        b"cachedump" => source.line.refused(cachedump(arguments)),
+        name => match StatsGroup::named(name) {
+            Some(group) => source.line.accepted(Request::Stats(group), Reply::LOUD),
+            None => source.line.refused(text::ERROR),
+        },
+    }
 }
 
 /// `stats detail`.

@@ -3,9 +3,7 @@
 use std::fmt::Display;
 use std::io::Write;
 
-use minos_command::base64;
-
-use super::text;
+use super::{base64, text};
 
 /// Appends a whole number.
 #[inline]

@@ -1,8 +1,8 @@
 //! The flags of meta commands.
 
-use minos_command::{Exptime, Tokens, number};
+use minos_base::{Exptime, number};
 
-use super::text;
+use super::{Tokens, base64, text};
 
 /// Longest opaque token, in bytes, its letter included.
 pub const OPAQUE_BYTES_MAX: usize = 32;
@@ -110,7 +110,7 @@ impl MetaOptions {
     fn read_base64(&mut self, key: &[u8]) {
         self.key_is_base64 = true;
         let mut decoded = [0; minos_base::limits::KEY_BYTES_MAX];
-        self.checked(minos_command::base64::decode(key, &mut decoded), text::META_BAD_KEY);
+        self.checked(base64::decode(key, &mut decoded), text::META_BAD_KEY);
     }
 
     fn read_client_flags(&mut self, argument: &[u8]) {

@@ -1,8 +1,6 @@
 //! Where a line ends, and what to do with one that does not.
 
-use minos_command::Request;
-
-use super::{Command, Limits, Malformed, Parsed, Reply, text};
+use super::{Command, Limits, Malformed, Parsed, Reply, Request, text};
 
 /// Bytes without a line end after which memcached gives up on anything but a line of keys.
 const COMMAND_BYTES_MAX: usize = 2048;

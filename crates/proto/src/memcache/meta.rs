@@ -1,11 +1,12 @@
 //! Parser of the meta commands.
 
-use minos_command::{
-    Arithmetic, Delete, Exptime, Get, Key, Request, Store, StoreMode, Tokens, Value, Vivify,
-};
+use minos_base::{Exptime, StoreKind};
 
 use super::flags::{MetaFlags, MetaOptions};
-use super::{Parsed, Reply, Source, is_too_long, text, value_bytes};
+use super::{
+    Arithmetic, Delete, Get, Key, Parsed, Reply, Request, Source, Store, Tokens, Value, Vivify, base64,
+    is_too_long, text, value_bytes,
+};
 
 /// Words of a meta command, its name included, that memcached accepts.
 const WORDS_MAX: usize = 20;
@@ -85,32 +86,32 @@ fn store<'a>(key: &'a [u8], mut rest: Tokens<'a>, source: Source<'a, '_>) -> Par
 /// The store that the flags of an `ms` ask for, and whether it is to be a quiet one.
 fn store_head<'a>(key: &'a [u8], flags: MetaFlags<'a>) -> Result<(Store<'a>, bool), &'static [u8]> {
     let options = MetaOptions::read(flags, key)?;
-    let mode = store_mode(&options)?;
+    let kind = store_kind(&options)?;
     if options.opaque_is_too_long {
         return Err(text::META_OPAQUE_TOO_LONG);
     }
     let store = Store {
-        mode,
+        kind,
         key: encoded(key, &options),
         flags: options.client_flags,
         exptime: options.touch.unwrap_or_default(),
         unique: options.unique.unwrap_or(0),
-        invalidate: options.invalidate && mode == StoreMode::Compare,
+        invalidate: options.invalidate && kind == StoreKind::Compare,
         value: Value::Pending { bytes: 0 },
     };
     Ok((store, options.quiet))
 }
 
-/// The mode of an `ms`, which a CAS unique turns into a comparison where there is no other.
-fn store_mode(options: &MetaOptions) -> Result<StoreMode, &'static [u8]> {
+/// The kind of an `ms`, which a CAS unique turns into a comparison where there is no other.
+fn store_kind(options: &MetaOptions) -> Result<StoreKind, &'static [u8]> {
     let compares = options.unique.is_some();
     match options.mode {
-        None | Some(b'S' | b'R') if compares => Ok(StoreMode::Compare),
-        None | Some(b'S') => Ok(StoreMode::Set),
-        Some(b'R') => Ok(StoreMode::Replace),
-        Some(b'E') => Ok(StoreMode::Add),
-        Some(b'A') => Ok(StoreMode::Append),
-        Some(b'P') => Ok(StoreMode::Prepend),
+        None | Some(b'S' | b'R') if compares => Ok(StoreKind::Compare),
+        None | Some(b'S') => Ok(StoreKind::Set),
+        Some(b'R') => Ok(StoreKind::Replace),
+        Some(b'E') => Ok(StoreKind::Add),
+        Some(b'A') => Ok(StoreKind::Append),
+        Some(b'P') => Ok(StoreKind::Prepend),
         Some(_) => Err(text::META_STORE_BAD_MODE),
     }
 }
@@ -169,7 +170,7 @@ fn debug<'a>(key: &'a [u8], mut rest: Tokens<'a>, source: Source<'a, '_>) -> Par
         return source.line.accepted(Request::Debug { key: Key::Plain(key) }, Reply::LOUD);
     }
     let mut decoded = [0; minos_base::limits::KEY_BYTES_MAX];
-    match minos_command::base64::decode(key, &mut decoded) {
+    match base64::decode(key, &mut decoded) {
         None => source.line.refused(text::BAD_FORMAT),
         Some(_) => source.line.accepted(Request::Debug { key: Key::Base64(key) }, Reply::LOUD),
     }

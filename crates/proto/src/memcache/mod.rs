@@ -4,17 +4,29 @@
 //! and the numbers it accepts. Where its versions differ in a line that is malformed, 1.6.45 is followed;
 //! `docs/memcached.md` has the table. Where it closes a connection without a word, so do we.
 
+mod base64;
 mod classic;
 pub mod compose;
 mod flags;
+mod key;
 mod line;
 mod meta;
+mod request;
 pub mod text;
+mod tokens;
 
-use minos_base::limits::{ITEM_BYTES_MAX_DEFAULT, KEY_BYTES_MAX};
-use minos_command::{Exptime, GetMany, Request, Tokens, Value};
+use minos_base::{
+    Exptime,
+    limits::{ITEM_BYTES_MAX_DEFAULT, KEY_BYTES_MAX},
+    number,
+};
 
 pub use flags::{MetaFlags, OPAQUE_BYTES_MAX};
+pub use key::{Key, KeyBuffer};
+pub use request::{
+    Arithmetic, Delete, Get, GetMany, Request, ShutdownMode, StatsDetail, Store, Touch, Value, Vivify,
+};
+pub use tokens::Tokens;
 
 use line::Line;
 
@@ -212,7 +224,7 @@ fn is_too_long(key: &[u8]) -> bool {
 
 /// A length as a client writes it: what memcached takes for one.
 fn value_bytes(word: &[u8]) -> Option<u64> {
-    let bytes = minos_command::number::integer_32(word)?;
+    let bytes = number::integer_32(word)?;
     // The two bytes of the line end must fit the same type.
     if bytes > i32::MAX - 2 { None } else { u64::try_from(bytes).ok() }
 }

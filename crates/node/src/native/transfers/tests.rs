@@ -2,8 +2,7 @@
 
 use std::{io::IoSlice, net::SocketAddr, ops::Range};
 
-use minos_base::{Clock, SizeClass};
-use minos_command::{Exptime, StoreMode as Mode_};
+use minos_base::{Clock, Exptime, SizeClass, StoreKind};
 use minos_engine::{Engine, Get, StoreConfig, StoreMode};
 use minos_proto::native::{
     AckHead, AckState, DataHead, Detail, FRAGMENT_HEAD_BYTES, Grant, Header, Kind, OpFlags, RANGES_MAX,
@@ -162,14 +161,14 @@ impl Bench {
 
     /// Asks for a store and returns what is answered.
     fn begin(&mut self, to: &AnswerTo, asked: &Operation<'_>) -> Answer {
-        let mode = match asked.opcode {
-            Opcode::Add => Mode_::Add,
-            Opcode::Append => Mode_::Append,
-            Opcode::Compare => Mode_::Compare,
-            _ => Mode_::Set,
+        let kind = match asked.opcode {
+            Opcode::Add => StoreKind::Add,
+            Opcode::Append => StoreKind::Append,
+            Opcode::Compare => StoreKind::Compare,
+            _ => StoreKind::Set,
         };
         let store = StoreOperation {
-            mode,
+            kind,
             flags: asked.detail.item_flags,
             exptime: Exptime(0),
             unique: asked.detail.operand,

@@ -1,4 +1,4 @@
-//! The keys of a request that names several.
+//! The words of a line.
 
 /// The words of a line, separated by spaces, one after the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,11 +31,6 @@ impl<'a> Iterator for Tokens<'a> {
         Some(token)
     }
 }
-
-/// The keys of a request that names any number of them, walked once.
-///
-/// The parser has seen that each is short enough.
-pub type Keys<'a> = Tokens<'a>;
 
 #[cfg(test)]
 mod tests {

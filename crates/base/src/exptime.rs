@@ -1,6 +1,6 @@
 //! Expiry times as clients write them.
 
-use minos_base::{Clock, Seconds};
+use crate::{Clock, Seconds};
 
 /// Largest number, in seconds, that is a time from now; a larger one is a time since 1970.
 const RELATIVE_MAX_S: i32 = 60 * 60 * 24 * 30;

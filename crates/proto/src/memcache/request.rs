@@ -1,6 +1,8 @@
-//! Requests, with the meaning of each part and without the form of any protocol.
+//! Requests: the meaning of each part, without the form of the reply.
 
-use crate::{Exptime, Key, Keys};
+use minos_base::{Exptime, StatsGroup, StoreKind};
+
+use super::{Key, Tokens};
 
 /// What a client asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,8 +95,8 @@ impl<'a> Get<'a> {
 /// Read any number of items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GetMany<'a> {
-    /// Their keys, plain. There may be none.
-    pub keys: Keys<'a>,
+    /// Their keys, plain, each short enough. There may be none.
+    pub keys: Tokens<'a>,
     /// Expiry to give to each item.
     pub touch: Option<Exptime>,
     /// Behind these keys stands one that is too long. The items are accessed all the same, and then the
@@ -106,7 +108,7 @@ pub struct GetMany<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Store<'a> {
     /// On what condition, and whether whole or as a part.
-    pub mode: StoreMode,
+    pub kind: StoreKind,
     /// The item's key.
     pub key: Key<'a>,
     /// Flags that the store keeps for the client.
@@ -114,30 +116,13 @@ pub struct Store<'a> {
     /// When the item expires.
     pub exptime: Exptime,
     /// Store only over an item with this CAS unique; 0 matches none and, except for
-    /// [`StoreMode::Compare`], asks for no comparison.
+    /// [`StoreKind::Compare`], asks for no comparison.
     pub unique: u64,
-    /// With [`StoreMode::Compare`]: store over an item with a larger unique too, and mark the result
+    /// With [`StoreKind::Compare`]: store over an item with a larger unique too, and mark the result
     /// stale.
     pub invalidate: bool,
     /// The value, as far as it has arrived.
     pub value: Value<'a>,
-}
-
-/// On what condition a value is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StoreMode {
-    /// Always.
-    Set,
-    /// If there is no such item.
-    Add,
-    /// If there is such an item.
-    Replace,
-    /// Behind the value that is there.
-    Append,
-    /// Before the value that is there.
-    Prepend,
-    /// If the item is still the one that the client has seen.
-    Compare,
 }
 
 /// The value of a [`Store`].
@@ -213,27 +198,6 @@ pub struct Touch<'a> {
     pub key: Key<'a>,
     /// When it is to expire.
     pub exptime: Exptime,
-}
-
-/// Which counters or settings are asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StatsGroup {
-    /// The server's counters.
-    General,
-    /// The server's options.
-    Settings,
-    /// Items by size.
-    Items,
-    /// Memory by size.
-    Slabs,
-    /// The histogram of item sizes, which is off.
-    Sizes,
-    /// The connections.
-    Connections,
-    /// Set the counters to zero.
-    Reset,
-    /// What the size-aware policy sees and decides.
-    Minos,
 }
 
 /// What to do with the counters by prefix.

@@ -2,7 +2,7 @@
 
 use minos_base::limits::KEY_BYTES_MAX;
 
-use crate::base64;
+use super::base64;
 
 /// Room for a decoded key. Costs nothing until a key has to be decoded.
 #[derive(Clone, Debug, Default)]
