@@ -52,7 +52,7 @@ pub struct Delete<'a> {
     pub key: &'a [u8],
 }
 
-/// What the second stage has seen of a key.
+/// The candidate that the second stage found for a key.
 #[derive(Clone, Copy, Debug)]
 pub struct Staged<'a> {
     /// A slot with the key's tag in the first bucket, and its item.
@@ -142,8 +142,8 @@ impl<M: Mode, A: Access> Engine<M, A> {
         self.read_cold(get.hash, get.key, now, f)
     }
 
-    /// Whether a candidate is worth a look: where no versions are kept, only this shows that the same thread has
-    /// deleted, replaced or evicted the item since it was staged.
+    /// True if a candidate may still be linked. Where no versions are kept, only this check shows that the
+    /// same thread has deleted, replaced or evicted the item since it was staged.
     #[inline]
     fn may_be_linked(&self, partition: &Partition<M, A>, candidate: &Candidate<'_>) -> bool {
         let is_there =
@@ -263,8 +263,8 @@ impl<M: Mode, A: Access> Engine<M, A> {
     }
 }
 
-/// What the first two stages have seen of an operation: its partition, the first bucket of its chain, and what was
-/// seen there.
+/// The results of an operation's first two stages: its partition, the first bucket of its chain, and the
+/// candidate found there.
 pub(crate) type StagedOperation<'a, M, A> = (&'a Partition<M, A>, Offset, Staged<'a>);
 
 impl<M: Mode, A: AnyWriter> Engine<M, A> {

@@ -59,8 +59,8 @@ const SEGMENTS_MIN: usize = 2;
 const SHARES_MAX: u64 = 4;
 const SEGMENTS_PER_SHARE: u64 = 128;
 
-/// What is read is moved to the tail when less than this part of the memory is free: so early that what is read
-/// often is not in the first segment to be evicted.
+/// Read items move to the tail once less than this fraction (1/8) of the memory is free: early enough that
+/// frequently read items are not in the first segment to be evicted.
 const SCARCE_PART: u64 = 8;
 
 /// The largest segment, in words, as a power of two.
@@ -72,7 +72,7 @@ impl<B: PositionBits> Mode for CacheMode<B> {
     const NAME: &'static str = "cache";
 }
 
-/// What all partitions of a cache share.
+/// State shared by all partitions of a cache.
 #[derive(Debug)]
 pub(crate) struct CacheCommon<A: Access> {
     /// Taken for large values only, after a partition's writer, never before.
@@ -108,7 +108,7 @@ impl LargeValues {
     }
 }
 
-/// What the writer of a cache's partition knows beside its log.
+/// The writer's own state in a cache's partition, beside its log.
 #[derive(Debug, Default)]
 pub(crate) struct CacheRoom {
     /// An entry on its way to the tail.
@@ -161,7 +161,7 @@ impl<A: Access> Segments for Arenas<'_, A> {
     }
 }
 
-/// What a writer needs to take segments, and to count what is lost meanwhile.
+/// The writer's access to segments, with the counters of the entries lost meanwhile.
 fn arenas<'a, B: PositionBits, A: Access>(
     engine: &'a Engine<CacheMode<B>, A>,
     partition: &Partition<CacheMode<B>, A>,
@@ -232,7 +232,7 @@ fn extent_of(region: &Region, item: Offset, state: &ItemState) -> ExtentId {
     ExtentId::from_word(region.word(extent_words(item, state.key_bytes())).load(Relaxed))
 }
 
-/// What the first word of an extent says.
+/// The mark in the first word of an extent.
 fn extent_mark<B: PositionBits, A: Access>(
     engine: &Engine<CacheMode<B>, A>,
     id: ExtentId,
@@ -606,7 +606,7 @@ fn scan_bucket<B: PositionBits, A: Access>(writing: &mut Writing<'_, CacheMode<B
     let head = partition.index.bucket(region, number);
     let dangles =
         |place: &Place| CacheMode::locate(&partition.space, region, place.slot(region).link()).is_none();
-    // What fills a gap was perhaps not looked at: begin again.
+    // The slot that fills a gap may be unchecked: start again.
     while let Some(place) = chain::places(region, head).find(dangles) {
         chain::remove::<A>(region, &partition.index, place);
     }

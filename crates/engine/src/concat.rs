@@ -38,7 +38,7 @@ impl Side {
     }
 }
 
-/// What is to be joined to the value of an item.
+/// Bytes to join to the value of an item.
 #[derive(Clone, Copy, Debug)]
 pub struct Concat<'a> {
     /// Where the new bytes go.
@@ -111,7 +111,7 @@ impl<M: Mode, A: AnyWriter> Engine<M, A> {
         joining.finish(self, key, now, concat)
     }
 
-    /// Whether a join to the value of this key is of a large one, as far as that is known without a lock.
+    /// True if a join to this key's value gives a large value, as far as can be known without a lock.
     pub fn joins_large(&self, hash: KeyHash, extra_bytes: u64) -> bool {
         let old = self.size_class(hash);
         old.is_some_and(|class| class.max(SizeClass::of(extra_bytes)) > self.inline_class_max)

@@ -1,4 +1,4 @@
-//! What a store is made of, and why it cannot be made.
+//! The configuration of a store, and the errors of creating one.
 
 use minos_base::{VALUE_BYTES_MAX, limits::BURST_MAX};
 use minos_region::{Backing, MapError};
@@ -12,11 +12,11 @@ const PARTITIONS_DEFAULT: u64 = 16;
 /// Least memory of a partition, in bytes, unless told otherwise.
 const PARTITION_BYTES_MIN: u64 = 4 << 20;
 
-/// What the heap adds to a large value, and more.
+/// An upper bound of the bytes that the heap adds to a large value.
 const RESERVE_SLACK_BYTES: u64 = 4 << 10;
 
-/// Buckets of a store's longest chain unless told otherwise. Of keys that nobody has chosen a chain has a few, if there is
-/// memory for the index to grow.
+/// Default maximum number of buckets in a store's chain. Unless keys are chosen to collide, a chain has only
+/// a few, if there is memory for the index to grow.
 pub const CHAIN_BUCKETS_MAX: usize = 64;
 
 /// Largest memory of one store: a spare bucket is named by 32 bits in units of 64 bytes.
@@ -134,13 +134,13 @@ pub enum CreateError {
     /// The number of partitions is not possible.
     #[error("{partitions} partitions are not possible: a power of two from 1 to {PARTITIONS_MAX} is")]
     Partitions {
-        /// What was asked for.
+        /// The number requested.
         partitions: u32,
     },
     /// There is too much memory for one store.
     #[error("a store of {bytes} bytes is not possible: at most {MEMORY_BYTES_MAX} are")]
     TooLarge {
-        /// What was asked for, in bytes.
+        /// The memory requested, in bytes.
         bytes: u64,
     },
     /// The memory cannot be mapped.
@@ -149,7 +149,7 @@ pub enum CreateError {
     /// The memory holds not even an empty index.
     #[error("{bytes} bytes are too few for {partitions} partitions")]
     TooSmall {
-        /// What was asked for, in bytes.
+        /// The memory requested, in bytes.
         bytes: u64,
         /// Number of partitions.
         partitions: u32,

@@ -29,7 +29,7 @@ const NUMBER_MASK: u64 = (1 << NUMBER_BITS) - 1;
 /// Bits below those that say which bits tell a generation.
 const TOLD_SHIFT: u32 = 32;
 
-/// What the items have in common that were stored since a flush.
+/// The mark shared by all items stored since a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Generation(u64);
 
@@ -47,7 +47,7 @@ impl Generation {
         self.0
     }
 
-    /// Whether it can have been made here.
+    /// True if its bits form a valid generation.
     pub(crate) fn is_whole(self) -> bool {
         let is_whole = self.0 & WHOLE != 0;
         let told = if is_whole { WHOLE | NUMBER_MASK } else { WHOLE | SHORT_MASK };
@@ -69,13 +69,13 @@ impl Generation {
         (self.0 & ACCESS_MASK) << SHORT_BITS | (self.0 & SHORT_MASK) >> ACCESS_BITS
     }
 
-    /// Whether the item with this shape is of this generation.
+    /// True if the item with this shape is of this generation.
     #[inline]
     pub(crate) fn holds(self, shape: u64) -> bool {
         (shape ^ self.0) & self.told() == 0
     }
 
-    /// What the shape of an item says that is stored now.
+    /// The generation and access bits in the shape of an item stored now.
     #[inline]
     pub(crate) fn stamp(self, now: Seconds) -> u64 {
         let told = self.told();
@@ -110,7 +110,7 @@ mod tests {
             assert_eq!(shapes[flush as usize] & WHOLE != 0, flush > 3);
             generation = generation.next(0);
         }
-        // What was stored before the 48th flush is gone: two bits are enough again.
+        // All items stored before the 48th flush are gone: two bits are enough again.
         let short = generation.next(48);
         assert_eq!(short.stamp(77) & (WHOLE | ACCESS_MASK), 77);
         assert!(shapes[48..].iter().all(|&shape| !short.holds(shape)));

@@ -95,7 +95,7 @@ impl Index {
 
     /// The index that lies at `start` already; `None` if its words are not those of one.
     ///
-    /// What lies in its buckets was not looked at.
+    /// The contents of its buckets are not checked.
     pub(crate) fn find(region: &Region, start: Offset, segments: Segments) -> Option<Self> {
         let index = Self::at(start, segments);
         let has_count =
@@ -157,7 +157,7 @@ impl Index {
         self.bucket(region, buckets - (1 << buckets.ilog2()))
     }
 
-    /// Whether `hash` goes to the new bucket when the index grows by one.
+    /// True if `hash` goes to the new bucket when the index grows by one.
     pub(crate) fn moves(buckets: u64, hash: KeyHash) -> bool {
         u64::from(hash.bucket_bits()) >> buckets.ilog2() & 1 == 1
     }

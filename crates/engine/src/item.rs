@@ -44,10 +44,10 @@ fn life(expiry: Seconds, flags: u32, encoded_key: bool) -> u64 {
     u64::from(encoded_key) << ENCODED_KEY_SHIFT | u64::from(expiry.min(EXPIRY_MAX)) << 32 | u64::from(flags)
 }
 
-/// An access is written down again when the last one is this old, in seconds, as in memcached.
+/// An access is recorded again when the last recorded one is this old, in seconds, as in memcached.
 const ACCESS_AGE_S: u64 = 60;
 
-/// What a writer says about a new item.
+/// The properties that a writer sets on a new item.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ItemMeta {
     /// Client flags.
@@ -152,7 +152,7 @@ impl ItemState {
         (self.life >> 32) as Seconds & EXPIRY_MAX
     }
 
-    /// Whether the client spelled the key in an encoding.
+    /// True if the client sent the key encoded.
     pub fn has_encoded_key(&self) -> bool {
         self.life >> ENCODED_KEY_SHIFT != 0
     }
@@ -162,17 +162,17 @@ impl ItemState {
         Self { life: life(expiry, self.flags(), self.has_encoded_key()), ..self }
     }
 
-    /// Whether it is marked as stale.
+    /// True if it is marked as stale.
     pub fn is_stale(&self) -> bool {
         self.shape & STALE != 0
     }
 
-    /// Whether a client was told that it may recache it.
+    /// True if a client was given the right to recache it.
     pub fn is_win_sent(&self) -> bool {
         self.shape & WIN_SENT != 0
     }
 
-    /// Whether it was read since it was stored.
+    /// True if it was read since it was stored.
     pub fn was_fetched(&self) -> bool {
         self.shape & FETCHED != 0
     }
@@ -206,7 +206,7 @@ impl ItemState {
         !generation.holds(self.shape)
     }
 
-    /// Whether this access is worth a write.
+    /// True if this access should be recorded with a write.
     #[inline]
     pub(crate) fn is_access_due(&self) -> bool {
         let age_s = self.access_age_s();
@@ -230,7 +230,7 @@ impl ItemState {
         u64::from(self.now).wrapping_sub(self.shape) & ACCESS_MASK
     }
 
-    /// Whether bits of the generation stand where the access time is.
+    /// True if generation bits replace the access time.
     #[inline]
     fn has_whole_generation(&self) -> bool {
         self.shape & WHOLE != 0
@@ -253,7 +253,7 @@ impl ItemState {
         }
     }
 
-    /// What a rewritten item keeps.
+    /// The properties that a rewritten item keeps.
     pub(crate) fn meta(&self) -> ItemMeta {
         ItemMeta {
             flags: self.flags(),

@@ -78,7 +78,7 @@ pub trait Segments {
     /// Words of every segment: a power of two.
     fn words(&self) -> u64;
 
-    /// Whether there are not many more to be had: soon the log will have to evict.
+    /// True if few segments are left, so that the log will soon have to evict.
     fn is_scarce(&self) -> bool;
 }
 
@@ -89,11 +89,12 @@ pub struct LogEntry<B: PositionBits> {
     pub payload: Offset,
     /// Words of the payload.
     pub words: u64,
-    /// What a slot of the index says of it.
+    /// The position that index slots store for it.
     pub position: Position<B>,
-    /// Whether it was deleted or replaced before ([`Log::kill`]).
+    /// True if it was deleted or replaced before ([`Log::kill`]).
     pub is_dead: bool,
-    /// Whether an extent belongs to it ([`Log::own_extent`]). A dead entry's was released by its killer.
+    /// True if it owns an extent ([`Log::own_extent`]). [`Log::kill`]'s caller
+    /// has released a dead entry's extent.
     pub owns_extent: bool,
 }
 
@@ -142,15 +143,15 @@ impl<B: PositionBits> Log<B> {
 
     /// Where the entry at `position` lies; `None` if it was evicted.
     ///
-    /// What is read there without a lock counts only if [`Log::is_there`] afterwards. Whatever a racing reader
-    /// passes, the offset is one of this log, or that of a word near the region's beginning.
+    /// Bytes read there without a lock are valid only if [`Log::is_there`] holds afterwards. For any position
+    /// from a racing reader, the offset is one of this log, or that of a word near the region's beginning.
     #[inline]
     pub fn locate(&self, region: &Region, position: Position<B>) -> Option<Offset> {
         let head = Position::from_words(horizon::look(self.word(region, HEAD)));
         if position.is_before(head) { None } else { Some(self.place(region, position)) }
     }
 
-    /// Whether the entry at `position` was there all the time, after its bytes were copied.
+    /// True if the entry at `position` stayed in place while its bytes were copied. Call it after the copy.
     ///
     /// With `--cfg minos_no_version_check` the answer is always yes, as that of `version::still`.
     #[inline]
@@ -159,8 +160,8 @@ impl<B: PositionBits> Log<B> {
         !position.is_before(head) || cfg!(minos_no_version_check)
     }
 
-    /// Whether an entry is in the older half of a log that evicts, or soon will: reinserting those which are read there, and no
-    /// others, approximates LRU (MICA §4.3.1). An evicted one is not.
+    /// True if an entry is in the older half of a log that evicts, or soon will; false if it was evicted.
+    /// Reinserting only the entries read there approximates LRU (MICA §4.3.1).
     #[inline]
     pub fn is_closer_to_head(&self, region: &Region, position: Position<B>) -> bool {
         if !self.is_moving(region) {
@@ -170,8 +171,8 @@ impl<B: PositionBits> Log<B> {
         2 * position.distance_from(head) < self.position(region, END).distance_from(head)
     }
 
-    /// Whether an entry of a log that evicts, or soon will, is in an older segment than the one that is being filled: reinserting
-    /// all that is read there is LRU (MICA §4.3.1), as whole segments are evicted.
+    /// True if an entry of a log that evicts, or soon will, is in an older segment than the one being filled.
+    /// Reinserting every entry read there is LRU (MICA §4.3.1), as whole segments are evicted.
     #[inline]
     pub fn is_before_tail_segment(&self, region: &Region, position: Position<B>) -> bool {
         if !self.is_moving(region) {
@@ -197,7 +198,7 @@ impl<B: PositionBits> Log<B> {
 
     /// Marks an entry as deleted or replaced, so that it is not counted as lost; false if it was evicted.
     ///
-    /// Takes a position and not an offset because the append of what replaces it may have evicted it.
+    /// Takes a position, not an offset, because appending the replacement may have evicted the entry.
     pub fn kill(&self, region: &Region, position: Position<B>) -> bool {
         let Some(payload) = self.locate(region, position) else { return false };
         let tag = region.word(payload.minus(1));
@@ -213,7 +214,7 @@ impl<B: PositionBits> Log<B> {
         true
     }
 
-    /// Says of an entry that was just appended that an extent belongs to it.
+    /// Marks a just-appended entry as the owner of an extent.
     pub fn own_extent(&self, region: &Region, payload: Offset) {
         let tag = region.word(payload.minus(1));
         tag.store(Tag(tag.load(Relaxed)).with_extent().0, Relaxed);
@@ -247,7 +248,7 @@ impl<B: PositionBits> Log<B> {
         self.position(region, TAIL).distance_from(self.position(region, HEAD))
     }
 
-    /// Whether the log evicts, or soon will. While there is much memory left, moving entries would only fill it.
+    /// True if the log evicts, or soon will. While much memory is free, moving entries would only fill it.
     #[inline]
     fn is_moving(&self, region: &Region) -> bool {
         self.word(region, MOVING).load(Relaxed) != 0
@@ -316,7 +317,7 @@ impl<B: PositionBits> Log<B> {
         self.word(region, at).store(position.words(), Relaxed);
     }
 
-    /// What must be the same when the log is found again: sizes, and bits of a position.
+    /// The values that must match when the log is reopened: sizes, and bits of a position.
     fn geometry(&self) -> u64 {
         u64::from(self.segment_bits) << 48 | u64::from(B::BITS) << 40 | (self.table_mask + 1)
     }

@@ -1,4 +1,4 @@
-//! What a table does when its memory is full: the modes as types (MICA §4.3).
+//! The modes as types (MICA §4.3): a mode decides how a table handles full memory.
 
 use crate::{
     config::StoreConfig,
@@ -14,7 +14,7 @@ use minos_region::{Memory, Offset, Region, Settled};
 use minos_sync::Access;
 use std::{collections::HashMap, fmt::Debug};
 
-/// What happens when the memory is full: [`crate::StoreMode`] or [`crate::CacheMode`].
+/// The behaviour of a table when its memory is full: [`crate::StoreMode`] or [`crate::CacheMode`].
 #[expect(private_bounds, reason = "there are no other modes than those of this crate")]
 pub trait Mode: Parts + Reopen {
     /// Its name on the command line.
@@ -26,13 +26,13 @@ pub trait Mode: Parts + Reopen {
 pub(crate) struct Placed {
     /// Where its header goes.
     pub(crate) item: Offset,
-    /// What its slot is to say.
+    /// The link to store in its slot.
     pub(crate) link: u64,
 }
 
-/// What is meant to be linked in a bucket.
+/// The result of linking a slot in a chain.
 pub(crate) enum Linked {
-    /// It is, in place of an older item if the bucket was full.
+    /// Linked, in place of an older item if the bucket was full.
     Done(crate::chain::Place),
     /// There is no room.
     Full,
@@ -43,19 +43,19 @@ pub(crate) trait Parts: Debug + Send + Sync + Sized + 'static {
     /// Twice the items for which there is one bucket, before the index grows.
     const ITEMS_PER_TWO_BUCKETS: u64;
 
-    /// Which layout a region has, for whoever opens it again: seven bytes of text, and one more.
+    /// The mark of a region's layout, checked when it is reopened: seven bytes of text, and one more.
     const LAYOUT: u64;
 
-    /// Whether items may be lost without anybody being told.
+    /// True if items may be lost without notice.
     const LOSES_SILENTLY: bool;
 
-    /// Where the items of a partition are: what readers need to know.
+    /// The places of a partition's items, as readers need them.
     type Space: Copy + Debug + Send + Sync;
 
-    /// What the writer of a partition knows beside that.
+    /// The writer's own state for a partition's items.
     type Room: Debug + Send;
 
-    /// What all partitions share.
+    /// State shared by all partitions.
     type Common<A: Access>: Debug + Send;
 
     /// A reader's claim on a large value.
@@ -70,7 +70,7 @@ pub(crate) trait Parts: Debug + Send + Sync + Sized + 'static {
     /// Largest value that lies beside its key, and is read without a lock.
     fn inline_class_max<A: Access>(config: &StoreConfig, memory: &Memory<A>) -> SizeClass;
 
-    /// What all partitions share, at first.
+    /// The initial shared state of all partitions.
     fn common<A: Access>(config: &StoreConfig) -> Self::Common<A>;
 
     /// An empty space at `start`; `None` if there is no memory.
@@ -84,26 +84,26 @@ pub(crate) trait Parts: Debug + Send + Sync + Sized + 'static {
     /// Where the item of a slot is; `None` if it was evicted.
     fn locate(space: &Self::Space, region: &Region, link: u64) -> Option<Offset>;
 
-    /// Whether what was read at [`Parts::locate`] since was still there afterwards.
+    /// True if the item that [`Parts::locate`] found is still there, so that bytes read meanwhile are valid.
     fn is_there(space: &Self::Space, region: &Region, link: u64) -> bool;
 
     /// Memory for an item whose value lies beside its key.
     fn allocate<A: Access>(writing: &mut Writing<'_, Self, A>, words: u64) -> Option<Placed>;
 
-    /// Gives memory back that was not linked, but for the chunk of a large value. The header is written.
+    /// Frees memory that was never linked, except the chunk of a large value. The header is written.
     fn abandon<A: Access>(writing: &mut Writing<'_, Self, A>, placed: Placed);
 
-    /// Gives the memory of an item back that was linked and no longer is. It was counted out.
+    /// Frees the memory of an unlinked item. The counts no longer include it.
     fn retire<A: Access>(writing: &mut Writing<'_, Self, A>, slot: Slot, item: Offset);
 
-    /// Whether an item of `words` may take the place of the one at `item`.
+    /// True if an item of `words` may replace the one at `item` in its place.
     fn fits_in_place<A: Access>(writing: &Writing<'_, Self, A>, slot: Slot, item: Offset, words: u64)
     -> bool;
 
     /// Links a slot in the chain that begins at `head`.
     fn append<A: Access>(writing: &mut Writing<'_, Self, A>, head: Offset, slot: Slot) -> Linked;
 
-    /// Tries to get memory for the index from elsewhere; whether that may have helped.
+    /// Tries to get memory for the index from elsewhere; returns true if that may have helped.
     fn make_room<A: Access>(writing: &mut Writing<'_, Self, A>) -> bool;
 
     /// A chunk for a large value, beside the item or around it.
@@ -124,7 +124,7 @@ pub(crate) trait Parts: Debug + Send + Sync + Sized + 'static {
         value_bytes: u64,
     ) -> Option<Placed>;
 
-    /// Whether the large value of a linked item is still there.
+    /// True if the large value of a linked item is still there.
     fn has_large_value<A: Access>(engine: &Engine<Self, A>, item: Offset, state: &ItemState) -> bool;
 
     /// Header and key of an item with a large value lie in memory that is lent out as plain bytes once it is free.
@@ -149,10 +149,10 @@ pub(crate) trait Parts: Debug + Send + Sync + Sized + 'static {
     /// Ends a claim.
     fn unpin<A: Access>(engine: &Engine<Self, A>, partition: &Partition<Self, A>, pin: &Self::Pin);
 
-    /// Whether a read of this slot is a reason to move the item away from the end of its life.
+    /// True if a read of this slot should move the item away from the point of eviction.
     fn is_move_due<A: Access>(engine: &Engine<Self, A>, space: &Self::Space, link: u64) -> bool;
 
-    /// Moves an item away from the end of its life.
+    /// Moves an item away from the point of eviction.
     fn move_away<A: Access>(writing: &mut Writing<'_, Self, A>, place: crate::chain::Place);
 
     /// How much of a partition's memory is free.
@@ -164,7 +164,7 @@ pub(crate) trait Parts: Debug + Send + Sync + Sized + 'static {
     /// Which memory items may lie in, and how many words each has, for [`crate::check`].
     ///
     /// # Errors
-    /// What is wrong with the memory.
+    /// The inconsistency found in the memory.
     fn check<A: Access>(
         engine: &Engine<Self, A>,
         writings: &[Writing<'_, Self, A>],
@@ -184,7 +184,7 @@ pub(crate) struct RoomStats {
     pub(crate) largest_free_words: u64,
 }
 
-/// What became of a wish to pin.
+/// The result of a pin request.
 pub(crate) enum Pinning<P> {
     /// It is pinned.
     Pinned(Claim<P>),

@@ -64,7 +64,7 @@ impl<M: Mode> Owner<M> {
         &self.engine
     }
 
-    /// Whether keys with this hash are this owner's to write.
+    /// True if this owner may write keys with this hash.
     #[inline]
     pub fn owns(&self, hash: KeyHash) -> bool {
         self.tokens[self.engine.partition_of(hash)].is_some()
@@ -119,7 +119,7 @@ impl<M: Mode> Owner<M> {
             let first = chunk * engine.prefetch_depth;
             let mut due = ArrayVec::<_, BURST_MAX>::new();
             engine.get_many(gets, now, |at, item| {
-                // What was said of this key before is void: it is looked at again.
+                // An earlier report for this key is void: the key is looked up again.
                 due.retain(|&mut (other, _, _)| other != at);
                 let partition = engine.partition(gets[at].hash);
                 if let Some(item) = item
@@ -206,7 +206,7 @@ impl<M: Mode> Owner<M> {
         }
     }
 
-    /// What opens this owner's partitions, each with the number of its partition.
+    /// The tokens of this owner's partitions, each with its partition number.
     pub(crate) fn into_tokens(self) -> impl Iterator<Item = (usize, OwnerToken)> {
         self.tokens.into_iter().enumerate().filter_map(|(partition, token)| Some((partition, token?)))
     }
@@ -218,7 +218,7 @@ impl<M: Mode> Owner<M> {
     /// Walks the whole memory of a table and says what is wrong with it. For tests.
     ///
     /// # Errors
-    /// What is wrong, or that an owner is missing.
+    /// The inconsistency found, or a message that an owner is missing.
     #[doc(hidden)]
     pub fn check(owners: &mut [Self]) -> Result<(), String> {
         let Some(engine) = owners.first().map(|owner| Arc::clone(&owner.engine)) else { return Ok(()) };

@@ -29,7 +29,7 @@ const GROWTH_PAUSE: u32 = 64;
 #[error("out of memory")]
 pub struct OutOfMemory;
 
-/// What readers and writers of a partition share. It fills cache lines of its own.
+/// A partition's state shared by readers and writers. It fills cache lines of its own.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Partition<M: Parts, A: Access> {
@@ -43,13 +43,13 @@ pub(crate) struct Partition<M: Parts, A: Access> {
     pub(crate) fallbacks: AtomicU64,
     /// Reads that were given up because a writer did not end.
     pub(crate) abandoned: AtomicU64,
-    /// Who reads a large value; beside the writer's cell, so that a reader need not wait for writers.
+    /// The readers of large values; outside the writer's cell, so that readers need not wait for writers.
     pub(crate) pins: A::Lock<PinTable>,
     pub(crate) counts: Counts,
     pub(crate) writer: A::Cell<Writer<M>>,
 }
 
-/// What belongs to the writer of a partition.
+/// The state of a partition that only its writer uses.
 #[derive(Debug)]
 pub(crate) struct Writer<M: Parts> {
     pub(crate) room: M::Room,
@@ -131,7 +131,7 @@ impl<'a, M: Mode, A: Access> Writing<'a, M, A> {
         }
     }
 
-    /// What a reader has seen of this key in its first bucket, if it still is so.
+    /// The item that an earlier stage found for this key in the first bucket, if it is still current.
     #[inline]
     pub(crate) fn confirm(&self, head: Offset, staged: &Staged<'_>, key: &[u8]) -> Option<Found> {
         let (slot, item) = staged.seen()?;

@@ -145,7 +145,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
                 }
             };
             self.note_read(partition, (hash, key), &state, &candidate, now);
-            // What is reported is the item before this access, as in a read.
+            // The reported state is that before this access, as in a read.
             Attempt::Found(Pinned { engine: Arc::clone(self), hash, state, hold })
         })
     }

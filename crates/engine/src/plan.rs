@@ -9,7 +9,7 @@ use crate::{
 use minos_region::{Geometry, MapError, Memory, Offset};
 use minos_sync::Access;
 
-/// What a configuration makes of the memory.
+/// The memory layout for a configuration.
 ///
 /// ```text
 /// words of a partition:   index | space of the items | what is saved
@@ -21,7 +21,7 @@ pub(crate) struct Plan {
     space_words: u64,
 }
 
-/// What a partition has in the memory.
+/// A partition's parts in the memory.
 #[derive(Debug)]
 pub(crate) struct Part<M: Mode> {
     pub(crate) index: Index,
@@ -99,7 +99,7 @@ impl Plan {
         (0..self.partitions()).map(part).collect()
     }
 
-    /// What is saved of the whole table: it lies with its first partition.
+    /// The saved words of the whole table; they lie with its first partition.
     pub(crate) fn saved_of_table<A: Access>(&self, memory: &Memory<A>) -> Saved {
         self.saved(memory.partition_start(0))
     }

@@ -12,11 +12,11 @@ pub trait PositionBits: sealed::Sealed + Clone + Copy + Debug + Eq + Send + Sync
     const BITS: u32;
 }
 
-/// What a slot of the index has room for: positions come round after 2 TiB of appended bytes.
+/// As many bits as an index slot has room for: positions wrap around after 2 TiB of appended bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wide;
 
-/// So few bits that a test sees positions come round many times. No store is built with it.
+/// Few enough bits for tests to see positions wrap around many times. No store is built with it.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Narrow;
@@ -72,10 +72,10 @@ impl<B: PositionBits> Position<B> {
         self.0.wrapping_sub(earlier.0) & Self::MASK
     }
 
-    /// Whether this lies before `head`, so that whoever refers to it dangles.
+    /// True if this lies before `head`, so that references to it dangle.
     ///
-    /// Right for positions less than half the space behind the head, and less than half before it: who
-    /// keeps positions must drop those behind the head before it has moved on by so much.
+    /// Correct for positions less than half the space behind the head, and less than half ahead of it:
+    /// holders of positions must drop those behind the head before it has moved on that far.
     #[inline]
     pub const fn is_before(self, head: Self) -> bool {
         self.distance_from(head) >= 1 << (B::BITS - 1)

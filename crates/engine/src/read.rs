@@ -17,7 +17,7 @@ use minos_region::{Offset, Region};
 use minos_sync::{Access, tags, words};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What one attempt without a lock has shown.
+/// The result of one lock-free attempt.
 pub(crate) enum Attempt<T> {
     Found(T),
     Missing,
@@ -26,7 +26,7 @@ pub(crate) enum Attempt<T> {
 }
 
 impl Candidate<'_> {
-    /// Whether the slot is in the first bucket of its chain.
+    /// True if the slot is in the first bucket of its chain.
     #[inline]
     pub(crate) fn is_in_first_bucket(&self) -> bool {
         let [first, cell] = [self.version, self.cell].map(|word| std::ptr::from_ref(word).addr());
@@ -219,10 +219,10 @@ impl<M: Mode, A: Access> Engine<M, A> {
         (state.key_bytes() == key.len() && words::eq_key(body, key)).then_some(state)
     }
 
-    /// Whether everything that was read of a candidate belonged together until now.
+    /// True if all words read of a candidate are still consistent.
     #[inline]
     pub(crate) fn is_linked(&self, partition: &Partition<M, A>, candidate: &Candidate<'_>) -> bool {
-        // Without others, nothing can have happened meanwhile.
+        // Without other threads, nothing can have changed meanwhile.
         !A::IS_SHARED
             || versions::still::<A>(candidate.version, candidate.seen)
                 && M::is_there(&partition.space, self.memory().region(), candidate.slot.link())
@@ -312,7 +312,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
         }
     }
 
-    /// Whether it is worth writing down that an item was read.
+    /// True if the read of an item should be recorded.
     #[inline]
     pub(crate) fn is_note_due(&self, partition: &Partition<M, A>, state: &ItemState, slot: Slot) -> bool {
         state.is_access_due() || M::is_move_due(self, &partition.space, slot.link())

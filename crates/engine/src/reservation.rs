@@ -136,7 +136,7 @@ impl<M: Mode, A: Access> Reservation<M, A> {
         moved
     }
 
-    /// Whether nothing is left to [`Reservation::settle`].
+    /// True if [`Reservation::settle`] has nothing left to do.
     pub fn is_settled(&self) -> bool {
         match &self.space {
             Some(Space::Shared { value, settled_bytes, .. }) => *settled_bytes == value.bytes.len(),

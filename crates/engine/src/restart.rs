@@ -246,14 +246,14 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
             let places: Vec<_> = crate::chain::places(region, index.bucket(region, number))
                 .filter(|place| place.slot(region).class_index() > self.engine.inline_class_max.index())
                 .collect();
-            // From the last to the first: what fills a gap was looked at before.
+            // From the last to the first: the item that fills a gap was checked before.
             for &place in places.iter().rev() {
                 self.reclaim_if_dead(place, 0);
             }
         }
     }
 
-    /// Whether a key with this hash is looked for in the chain that begins at `head`.
+    /// True if a lookup of a key with this hash searches the chain that begins at `head`.
     fn is_at_home(&self, hash: KeyHash, slot: Slot, head: Offset) -> bool {
         self.engine.partition_of(hash) == self.partition.number
             && self.head(hash) == head

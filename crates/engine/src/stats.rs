@@ -1,4 +1,4 @@
-//! What a store says about itself.
+//! Statistics of a store.
 
 use crate::{
     index::{BUCKET_WORDS, Index, SLOTS},
@@ -160,7 +160,7 @@ impl Counts {
         }
     }
 
-    /// What [`crate::check`] compares: items, bytes of keys and of values, items by class.
+    /// The counts that [`crate::check`] compares: items, bytes of keys, bytes of values, items by class.
     pub(crate) fn tally(&self) -> (u64, u64, u64, Vec<u64>) {
         let by_class = self.by_class.iter().map(|class| class.items.value()).collect();
         (self.items(), self.key_bytes.value(), self.value_bytes.value(), by_class)
@@ -205,7 +205,7 @@ pub struct ClassStats {
 }
 
 impl ClassStats {
-    /// Whether there is, or was, anything of the class.
+    /// True if the class holds items or ever held one.
     pub fn is_used(&self) -> bool {
         *self != Self::default()
     }

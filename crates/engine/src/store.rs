@@ -57,7 +57,7 @@ pub type Store<A = Crcw> = Engine<StoreMode, A>;
 /// A table that evicts what was not used for longest.
 pub type Cache<A = Crcw> = Engine<CacheMode, A>;
 
-/// What opens the partitions of a table, one after another.
+/// The tokens of a table's partitions, in order.
 pub(crate) type Tokens<A> = Vec<<A as Access>::Token>;
 
 impl<M: Mode, A: AnyWriter> Engine<M, A> {
@@ -158,7 +158,8 @@ impl<M: Mode, A: Access> Engine<M, A> {
 
     /// Sets how much of its memory the table may use, in bytes, and says whether it has that much.
     ///
-    /// What is stored beyond a lower limit stays; what would need more is refused as if the memory were full.
+    /// Items already stored beyond a lower limit stay; requests for more
+    /// memory fail as if the memory were full.
     pub fn set_memory_limit(&self, limit_bytes: u64) -> bool {
         self.memory().set_limit_bytes(limit_bytes)
     }
@@ -168,7 +169,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
         self.memory().limit_bytes()
     }
 
-    /// What the memory is and what pages it has, for people.
+    /// A readable description of the memory and its page size.
     pub fn backing_text(&self) -> &str {
         self.memory.region().backing_text()
     }
@@ -181,7 +182,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
         region.prefetch(index.bucket_of(region, index.buckets(region), hash));
     }
 
-    /// Whether values of `value_bytes` lie beside their key, and are read without a lock.
+    /// True if values of `value_bytes` lie beside their key and are read without a lock.
     #[inline]
     pub(crate) fn is_inline(&self, value_bytes: u64) -> bool {
         SizeClass::of(value_bytes) <= self.inline_class_max
@@ -196,7 +197,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
         &mut self.memory
     }
 
-    /// What is saved of the whole table.
+    /// The saved words of the whole table.
     pub(crate) fn saved(&self) -> Saved {
         self.partitions[0].saved
     }
@@ -209,7 +210,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
     /// Walks the whole memory and says what is wrong with it. For tests: it stops all writers.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The inconsistency found.
     #[doc(hidden)]
     pub fn check(&self) -> Result<(), String>
     where

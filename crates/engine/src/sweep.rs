@@ -32,7 +32,7 @@ pub(crate) struct Progress {
     clean_generation: u64,
 }
 
-/// What one slice of a sweep has done.
+/// The result of one slice of a sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
     /// Chains that were looked at.
@@ -41,7 +41,7 @@ pub struct Swept {
     pub expired: u64,
     /// Flushed items whose memory was given back.
     pub flushed: u64,
-    /// Whether the slice ended with the last bucket of the partition; the next one begins anew.
+    /// True if the slice reached the partition's last bucket; the next slice starts a new pass.
     pub pass_ended: bool,
 }
 
@@ -78,7 +78,7 @@ impl Progress {
         [self.bucket, self.pass_generation, self.clean_generation]
     }
 
-    /// What [`Progress::to_words`] said.
+    /// The inverse of [`Progress::to_words`].
     pub(crate) fn from_words([bucket, pass_generation, clean_generation]: [u64; 3]) -> Self {
         Self { bucket, pass_generation, clean_generation }
     }
@@ -152,13 +152,13 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
         swept.flushed += counts.flushed.value() - flushed;
     }
 
-    /// Whether what a slot refers to is of no use any more.
+    /// True if a slot's item was evicted or is dead.
     fn is_reclaimable(&self, slot: Slot, now: Seconds) -> bool {
         M::locate(&self.partition.space, self.region(), slot.link())
             .is_none_or(|item| self.is_dead(slot, item, now))
     }
 
-    /// Whether an item is expired, flushed, or has lost its large value.
+    /// True if an item has expired, was flushed, or has lost its large value.
     #[inline]
     pub(crate) fn is_dead(&self, slot: Slot, item: Offset, now: Seconds) -> bool {
         let region = self.region();

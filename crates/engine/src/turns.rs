@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(every_read_ends(&engine).read_abandoned, 3);
     }
 
-    /// What the test below starts again, so that it is this process that ends.
+    /// The variable under which the test below runs itself as a child, so that the panic ends the child.
     const CHILD: &str = "MINOS_WRITER_THAT_PANICS";
 
     #[test]

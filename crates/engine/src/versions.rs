@@ -35,7 +35,7 @@ pub(crate) fn begin_read<A: Access>(word: &AtomicU64) -> Option<Seen> {
     if A::IS_SHARED { version::begin_read(word) } else { Some(version::read_alone(word)) }
 }
 
-/// Whether everything read since [`begin_read`] belongs together.
+/// True if all words read since [`begin_read`] are consistent.
 #[inline]
 pub(crate) fn still<A: Access>(word: &AtomicU64, seen: Seen) -> bool {
     !A::IS_SHARED || version::still(word, seen)

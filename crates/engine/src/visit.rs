@@ -75,9 +75,9 @@ impl<M: Mode, A: Access> Engine<M, A> {
             }
             let slot = place.slot(region);
             let Some(item) = M::locate(&partition.space, region, slot.link()) else { continue };
-            // What can be none is being written, which shows in the end, or is left out.
+            // An impossible item is being written, which the final check detects; otherwise it is left out.
             let Some(state) = self.copy_key(item, now, &mut copy.keys) else { continue };
-            // What was evicted while its key was copied is left out.
+            // Items evicted while their key was copied are left out.
             if M::is_there(&partition.space, region, slot.link()) && state.is_live(generation) {
                 let end = copy.keys.len();
                 copy.items.push((end - state.key_bytes()..end, state));
@@ -99,7 +99,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
     }
 }
 
-/// What a visitor is shown of one chain: nothing, if its writer does not end.
+/// A copy of one chain's items for the visitor; empty if its writer does not finish.
 #[derive(Default)]
 struct ChainCopy {
     keys: Vec<u8>,

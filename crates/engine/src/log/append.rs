@@ -80,7 +80,8 @@ impl<B: PositionBits> Log<B> {
         free.min(self.segment_words() - self.in_segment(tail))
     }
 
-    /// Whether it is time to see to the next segment: the last one is a quarter full, and nothing is evicted.
+    /// True if the next segment should be prepared: the last one is a
+    /// quarter full, and no eviction is pending.
     #[inline]
     fn should_prepare(&self, region: &Region) -> bool {
         let free = self.position(region, END).distance_from(self.position(region, TAIL));

@@ -5,7 +5,7 @@ use crate::position::Wide;
 use minos_region::Backing;
 use std::collections::VecDeque;
 
-/// What stands in a segment that nobody holds.
+/// The contents of a free segment.
 pub(super) const POISON: u64 = 0xdead_dead_dead_dead;
 
 /// Segments cut from a plain region, behind the log's own words.
@@ -91,7 +91,7 @@ pub(super) struct Checked<'a, B: PositionBits> {
     pub(super) pool: Pool<'a>,
     /// Everything that was not reported as evicted.
     pub(super) queue: VecDeque<Known<B>>,
-    /// What was reported last.
+    /// The entries reported last.
     pub(super) gone: VecDeque<Known<B>>,
     pub(super) appended: u64,
 }
@@ -113,7 +113,7 @@ impl<'a, B: PositionBits> Checked<'a, B> {
         Self { region, log, pool, queue: VecDeque::new(), gone: VecDeque::new(), appended: 0 }
     }
 
-    /// What is reported must be the oldest that was not, with its bytes as they were.
+    /// Checks that a reported entry is the oldest unreported one, with its bytes unchanged.
     pub(super) fn reported(
         region: &Region,
         queue: &mut VecDeque<Known<B>>,
@@ -171,7 +171,7 @@ impl<'a, B: PositionBits> Checked<'a, B> {
         self.queue.iter().filter(|known| self.log.locate(self.region, known.position).is_some()).count()
     }
 
-    /// What is alive lies where it was, and is what was appended last; nothing else is found.
+    /// Checks that live entries are those appended last, at their old places, and that no others are found.
     pub(super) fn check(&self) {
         let (region, log) = (self.region, self.log);
         let evicted = self.queue.len() - self.live();

@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering::Relaxed;
 impl<B: PositionBits> Log<B> {
     /// The log in the words from `start` on; `None` if they are not those of such a log.
     ///
-    /// Looks at the log's own words only: that positions are in order, and all segments within the region.
-    /// Whether the segments hold a log is for [`Log::live_entries`] to say, and whose they are for the heap.
+    /// Checks the log's own words only: positions must be in order, and all segments within the region.
+    /// [`Log::live_entries`] checks the segments' contents, and the heap checks who owns them.
     ///
     /// # Panics
     /// As [`Log::create`], and if the words do not lie within the region.
@@ -24,7 +24,7 @@ impl<B: PositionBits> Log<B> {
         self.position(region, HEAD)
     }
 
-    /// Reports nothing any more of what was evicted so far.
+    /// Stops reporting entries that were evicted so far.
     pub(crate) fn forget_evicted(&self, region: &Region) {
         self.set(region, WALKED, self.head(region));
     }

@@ -61,7 +61,7 @@ fn a_tail_within_an_entry_is_noticed() {
     let mut checked = Checked::<Wide>::new(&region, 64, 2, 2, 0);
     (0..5).for_each(|_| assert!(checked.append(7, false)));
     let tail = checked.log.position(&region, TAIL);
-    // What comes after the tail may well look like entries.
+    // Bytes behind the tail may look like entries.
     fill_with(&region, checked.queue[4].payload.plus(7), Tag::entry(7).0);
     for wrong in [tail.minus(1), tail.minus(7), tail.plus(1)] {
         checked.log.set(&region, TAIL, wrong);

@@ -53,7 +53,7 @@ impl Segments for SharedPool<'_, '_> {
     }
 }
 
-/// What the threads of the test share.
+/// State shared by the threads of the test.
 struct Stress<'a> {
     region: &'a Region,
     log: Log<Wide>,

@@ -18,7 +18,7 @@ const WORDS_SHIFT: u32 = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tag(pub(super) u64);
 
-/// What a tag stands for.
+/// The meaning of a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// An entry follows, with this many words of payload.
@@ -66,7 +66,7 @@ impl Tag {
         self.0 >> WORDS_SHIFT
     }
 
-    /// What it stands for where `room` words of the segment are left, the tag among them.
+    /// Decodes the tag; `room` is the number of words left in the segment, including the tag.
     #[inline]
     pub(super) fn kind(self, room: u64) -> Kind {
         let flags = self.0 & ((1 << WORDS_SHIFT) - 1);

@@ -157,7 +157,7 @@ fn the_table_bounds_the_log() {
     checked.check();
 }
 
-/// What a reader without a lock would see that sleeps between its copy and its second look.
+/// Simulates a lock-free reader that sleeps between its copy and its second check.
 #[test]
 fn a_late_reader_notices_the_eviction_and_only_by_looking_again() {
     let region = region();

@@ -38,7 +38,7 @@ impl<B: PositionBits> Log<B> {
         }
     }
 
-    /// Whether the first segment was evicted and walked.
+    /// True if the first segment was evicted and walked.
     pub(super) fn has_reusable(&self, region: &Region) -> bool {
         let walked = self.position(region, WALKED).distance_from(self.position(region, FIRST));
         walked >= self.segment_words()
@@ -59,9 +59,9 @@ impl<B: PositionBits> Log<B> {
         self.set(region, WALKED, at);
     }
 
-    /// Passes the entry whose tag is at `at`, if there is one, and says where the next tag is.
+    /// Reports the entry whose tag is at `at`, if there is one, and returns the position of the next tag.
     ///
-    /// What is no tag ends the segment: no bytes of a file make it leave the segment.
+    /// An invalid tag ends the segment, so that a damaged file cannot lead the walk out of the segment.
     #[inline]
     fn step(&self, region: &Region, at: Position<B>, f: &mut impl FnMut(LogEntry<B>)) -> (Kind, Position<B>) {
         let place = self.place(region, at);

@@ -74,7 +74,7 @@ impl<B: PositionBits> Reopen for CacheMode<B> {
         let words = log.used_words(region);
         let mut entries =
             Entries { head: log.head(region), begins: Bits::new(words), linked: Bits::new(words) };
-        // What was evicted is gone, and was counted by nobody who is still there.
+        // Evicted items are gone, and the counts of the last process ended with it.
         log.forget_evicted(region);
         let is_chain = log.live_entries(region, |entry: LogEntry<B>| {
             let place = entries.place(entry.position);

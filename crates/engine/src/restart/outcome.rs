@@ -1,4 +1,4 @@
-//! What came of opening and closing a table.
+//! The results of opening and closing a table.
 
 use crate::config::CreateError;
 use std::{

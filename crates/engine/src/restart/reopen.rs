@@ -7,7 +7,7 @@ use minos_sync::Access;
 
 /// How the modes find again what an earlier process has left.
 pub(crate) trait Reopen: Parts {
-    /// What is known about the items of a partition from their memory alone.
+    /// The facts about a partition's items that their memory alone shows.
     type Entries;
 
     /// The space that lies at `start`; `None` if it is none.
@@ -41,10 +41,10 @@ pub(crate) trait Reopen: Parts {
         item: Offset,
     ) -> u64;
 
-    /// Takes note of an item that is linked, and whose header and key are right; false if its value was evicted.
+    /// Records a linked item whose header and key are valid; false if its value was evicted.
     ///
     /// # Errors
-    /// What is wrong with the rest.
+    /// The reason why the rest is inconsistent.
     fn claim<A: Access>(
         entries: &mut Self::Entries,
         writing: &Writing<'_, Self, A>,

@@ -1,4 +1,4 @@
-//! What a region keeps beside index and items, so that another process can go on with it.
+//! The words that a region keeps beside index and items, so that another process can reopen it.
 //!
 //! ```text
 //! word 0   the clock's base          word 4   next CAS unique     word 6   next bucket of the sweep
@@ -69,17 +69,17 @@ impl Saved {
         self.word(region, VERSIONS).store(if A::IS_SHARED { KEPT } else { NOT_KEPT }, Release);
     }
 
-    /// Whether a table was made here, and was once complete.
+    /// True if a table was created here completely.
     pub(crate) fn has_shape(self, region: &Region) -> bool {
         self.word(region, VERSIONS).load(Relaxed) != 0
     }
 
-    /// Whether the versions tell what was being written.
+    /// True if the versions show which chains were being written.
     pub(crate) fn has_versions(self, region: &Region) -> bool {
         self.word(region, VERSIONS).load(Relaxed) == KEPT
     }
 
-    /// Whether `engine` looks for keys and values where they lie.
+    /// Checks that `engine` looks for keys and values where they lie.
     pub(crate) fn compare<M: Mode, A: Access>(
         self,
         engine: &Engine<M, A>,

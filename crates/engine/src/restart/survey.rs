@@ -27,10 +27,10 @@ const CAS_OWN_MAX: u64 = 1 << 62;
 /// In every slot of a spare bucket that is free, when a table is closed.
 const FREE_SLOT: u64 = u64::from_le_bytes(*b"a spare.");
 
-/// What was found so far.
+/// The findings so far.
 #[derive(Debug)]
 pub(crate) struct Survey {
-    /// Whether the table was closed, so that nothing may be wrong.
+    /// True if the table was closed, so that any inconsistency is an error.
     pub(crate) is_closed: bool,
     items: u64,
     dropped: u64,
@@ -39,21 +39,21 @@ pub(crate) struct Survey {
     pub(crate) extents: HashSet<Offset>,
 }
 
-/// What a slot refers to.
+/// The target of a slot.
 enum Verdict {
     /// An item that belongs there.
     Item(ItemState),
-    /// Nothing any more: it was evicted.
+    /// Nothing: the item was evicted or dropped.
     Nothing,
-    /// Something that cannot be.
+    /// An inconsistency.
     Wrong(&'static str),
 }
 
-/// What is being collected in one partition.
+/// The findings in one partition.
 struct Found<E> {
     entries: E,
     cas_max: u64,
-    /// Items of the chain that is being looked at, with the hashes of their keys.
+    /// Items of the current chain, with the hashes of their keys.
     chain: Vec<(KeyHash, Offset)>,
     places: Vec<Place>,
 }
@@ -93,7 +93,7 @@ impl Survey {
     /// Looks at one partition, counts its items, and lets its writer go on.
     ///
     /// # Errors
-    /// What makes it useless.
+    /// The reason why the partition is unusable.
     pub(crate) fn partition<M: Mode, A: Access>(
         &mut self,
         writing: &mut Writing<'_, M, A>,
@@ -228,13 +228,13 @@ impl Survey {
             return Verdict::Wrong("an item is linked twice");
         }
         if !self.is_closed && state.is_flushed(partition.index.generation(region)) {
-            // Nobody misses it; and it is not known which generations may still be there.
+            // The item is dead, and which generations may still be present is not known.
             return Verdict::Nothing;
         }
         match M::claim(&mut found.entries, writing, self, (slot, item, &state)) {
             Ok(true) => {}
             Ok(false) if !self.is_closed => return Verdict::Nothing,
-            // Whoever closes a table removes what has lost its value.
+            // Closing a table removes items that have lost their value.
             Ok(false) => return Verdict::Wrong("a large value is not there"),
             Err(what) => return Verdict::Wrong(what),
         }
@@ -292,7 +292,7 @@ fn add_spares(region: &Region, head: Offset, spares: &mut HashSet<Offset>) -> bo
     is_chain && is_dense
 }
 
-/// Whether there can be a spare bucket.
+/// True if a bucket at this offset would lie within the region.
 fn is_bucket(region: &Region, bucket: Offset) -> bool {
     region.try_words(bucket, BUCKET_WORDS).is_some()
 }

@@ -67,7 +67,7 @@ impl<'a, M: Mode> Victim<'a, M> {
     }
 }
 
-/// What goes wrong: with a name, what is done, and how many items that costs.
+/// A named damage, with the function that does it and returns how many items it costs.
 type Wrong<M> = (&'static str, fn(&Victim<'_, M>) -> u64);
 
 fn wrongs<M: Mode>() -> Vec<Wrong<M>> {
@@ -176,7 +176,7 @@ fn wrongs_of_a_cache() -> Vec<Wrong<CacheMode>> {
     ]
 }
 
-/// Whether a table that was or was not closed is opened as it should be when something is wrong.
+/// Checks how a damaged table is opened, whether it was closed or not.
 fn check<M: Mode>(wrongs: &[Wrong<M>], is_closed: bool) {
     for (name, wrong) in wrongs {
         let folder = tempfile::tempdir().unwrap();
@@ -218,7 +218,7 @@ fn check<M: Mode>(wrongs: &[Wrong<M>], is_closed: bool) {
     }
 }
 
-/// Whoever asks for it again is told the same.
+/// The table is refused, and refused again at a second attempt.
 fn is_refused<M: Mode>(name: &str, config: &StoreConfig) {
     for _ in 0..2 {
         let error = Engine::<M, Crcw>::open(config).unwrap_err();
