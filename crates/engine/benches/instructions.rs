@@ -1,7 +1,7 @@
-//! What `cargo xtask instructions` counts: each operation in each mode, a fixed number of times.
+//! The operations that `cargo xtask instructions` counts: each one in each mode, a fixed number of times.
 //!
-//! Run under callgrind, which counts within [`measured_operations`] only. Prints a line for each call of it:
-//! what was done, and how many times.
+//! Runs under callgrind, which counts within [`measured_operations`] only. Prints a line for each call of it:
+//! the operation and its number of repetitions.
 
 #![forbid(unsafe_code)]
 

@@ -9,9 +9,9 @@ use std::{path::Path, sync::Arc};
 
 /// A multiple of seven, so that the last bucket of their chain is full.
 const COMPUTED_KEYS: usize = 8_001;
-/// What fits into a chain of the default length.
+/// Items that fit into a chain of the default length.
 const CHAIN_SLOTS: usize = 64 * 7;
-/// Larger than what is read without a lock.
+/// Larger than any value read without a lock.
 const LARGE_BYTES: usize = 5_000;
 
 /// Two chains for all keys, and one tag.
@@ -41,7 +41,7 @@ fn read<A: Access>(store: &Engine<StoreMode, A>, key: &[u8]) -> Option<Vec<u8>> 
     })
 }
 
-/// Whether the key has this value for everybody who reads it.
+/// True if every way of reading returns this value for the key.
 fn is_there(store: &Arc<Store>, key: &[u8], value: &[u8]) -> bool {
     let hash: KeyHash = store.hash(key);
     let copied = read(store, key);
@@ -80,7 +80,7 @@ fn a_full_chain_holds_up_nobody_else() {
         insert(&store, &key, b"others").unwrap();
         assert!(is_there(&store, &key, b"others"));
     }
-    // What it holds can be replaced, by a longer value too, and makes room when it goes.
+    // Items of a full chain can be replaced, by longer values too, and a deleted item makes room.
     insert(&store, &computed[0], &[7; 1_000]).unwrap();
     assert!(is_there(&store, &computed[0], &[7; 1_000]));
     let (hash, last) = (store.hash(&computed[1]), computed[COMPUTED_KEYS - 1]);
@@ -137,7 +137,7 @@ fn reopened(path: &Path) -> (Arc<Store>, Opening) {
     (Arc::new(store), opening)
 }
 
-/// What an older build has left is served on, and grows no further.
+/// A longer chain left by an older build is still served, and grows no further.
 fn goes_on_with_a_longer_chain(store: &Arc<Store>) {
     let computed: Vec<_> = keys(store, 0).take(COMPUTED_KEYS + 1).collect();
     assert!(some_of(&computed).all(|key| is_there(store, key, key)));

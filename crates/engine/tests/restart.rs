@@ -371,11 +371,11 @@ fn a_table_that_is_only_created_leaves_a_file_alone() {
     assert_eq!(Store::<Crcw>::open(&config).unwrap().1, Opening::Warm { items: 1 });
 }
 
-/// What was not closed, but was not being written either, is there as a whole.
+/// A table that was not closed, but was not being written either, is complete after reopening.
 fn is_repaired<M: Mode>(is_lossy: bool) {
     let place = Place::new();
     let memory_bytes = if is_lossy { 16 << 20 } else { 64 << 20 };
-    // In another order, reading everything moves everything, and what is read early may be evicted.
+    // With another eviction policy, reading all items moves them all, and items read early may be evicted.
     let config = StoreConfig { eviction: Eviction::Fifo, ..place.config(memory_bytes) };
     let mut cas_max = 0;
     for round in 0..4 {
@@ -414,7 +414,7 @@ fn a_cache_is_repaired() {
     is_repaired::<CacheMode>(true);
 }
 
-/// What came of opening a file again and again, with another bit of it wrong each time.
+/// The results of reopening a file many times, each time with another bit flipped.
 #[derive(Debug, Default)]
 struct Damages {
     refused: u64,

@@ -1,6 +1,7 @@
 //! Tables of all sizes: from 1 MiB up, for millions of tiny items or one huge one, in one partition or 65 536.
 //!
-//! What takes gigabytes is run by `cargo test -p minos-engine --test sizes -- --ignored --test-threads=1`.
+//! Tests that take gigabytes run with `cargo test -p minos-engine --test
+//! sizes -- --ignored --test-threads=1`.
 
 use minos_engine::{
     AnyWriter, Backing, Cache, CacheMode, Crcw, CreateError, Engine, Erew, Get, ItemMeta, Mode, OutOfMemory,

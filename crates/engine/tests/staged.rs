@@ -1,5 +1,5 @@
-//! What a burst has seen of a key is confirmed before it is used, in every access mode: also where no version
-//! tells that something has changed since.
+//! A candidate found in an early stage of a burst is confirmed before it is used, in every access mode: also
+//! where no version shows a change.
 
 use minos_base::seeded_stream;
 use minos_engine::{AnyWriter, Cache, Crcw, Engine, Erew, Eviction, Get, ItemMeta, Mode, Put, StoreConfig};

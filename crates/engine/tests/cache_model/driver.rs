@@ -33,12 +33,12 @@ pub(crate) trait Driver: Sized {
         Some(Written { value, flags: state.flags(), expiry: state.expiry() })
     }
 
-    /// Whether it was stored.
+    /// Returns true if it was stored.
     fn set(&mut self, key: &[u8], value: &[&[u8]], meta: ItemMeta, now: u32) -> bool {
         self.entry(key, now, |entry| entry.insert(value, meta).is_ok())
     }
 
-    /// Receives the value first; whether it was stored.
+    /// Receives the value first; returns true if it was stored.
     fn set_reserved(&mut self, key: &[u8], value: &[u8], meta: ItemMeta, now: u32) -> bool {
         let engine = Arc::clone(self.engine());
         let Ok(mut reservation) = engine.reserve(engine.hash(key), key, value.len() as u64) else {
@@ -48,12 +48,12 @@ pub(crate) trait Driver: Sized {
         self.entry(key, now, |entry| entry.commit(reservation, meta).is_ok())
     }
 
-    /// Whether there was something.
+    /// Returns true if there was an item.
     fn delete(&mut self, key: &[u8], now: u32) -> bool {
         self.entry(key, now, |entry| entry.remove())
     }
 
-    /// Whether there was something.
+    /// Returns true if there was an item.
     fn touch(&mut self, key: &[u8], expiry: u32, now: u32) -> bool {
         self.entry(key, now, |entry| {
             entry.set_expiry(expiry);
@@ -61,12 +61,12 @@ pub(crate) trait Driver: Sized {
         })
     }
 
-    /// Whether it was written.
+    /// Returns true if it was written.
     fn overwrite(&mut self, key: &[u8], at: usize, bytes: &[u8], now: u32) -> bool {
         self.entry(key, now, |entry| entry.overwrite_value(at, bytes).is_ok())
     }
 
-    /// Whether it was appended.
+    /// Returns true if it was appended.
     fn append(&mut self, key: &[u8], extra: &[u8], now: u32) -> bool {
         let concat = Concat { side: Side::Back, extra, compare: None, cas: None };
         self.entry(key, now, |entry| entry.concat(&concat).is_ok())

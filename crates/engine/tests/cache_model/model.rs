@@ -1,4 +1,4 @@
-//! What a cache may answer: the last value written, or that it has lost it.
+//! The answers that a cache may give: the last value written, or none if it was lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ pub(crate) struct Evictions {
     pub(crate) elsewhere: u64,
 }
 
-/// What was found under a key, or was written there.
+/// The item found or written under a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Written {
     pub(crate) value: Vec<u8>,
@@ -109,7 +109,7 @@ impl Model {
         self.known.clear();
     }
 
-    /// Whether the cache may have found this under a key. What it has lost is written down.
+    /// Checks that the cache may have found this under a key, and records a lost item.
     pub(crate) fn read(&mut self, key: u16, found: Option<&Written>) -> Result<(), String> {
         match (self.known.get(&key).map(|known| known.written == *found.unwrap_or(&known.written)), found) {
             (None, None) => Ok(()),
@@ -145,7 +145,7 @@ impl Model {
         self.lost_places.entry(known.partition).or_default().extend(known.placed);
     }
 
-    /// Whether `evictions` explain all that was lost, and what was lost since the last time went in order.
+    /// Checks that `evictions` explain all losses, and that the losses since the last call were in order.
     pub(crate) fn settle(&mut self, evictions: Evictions) -> Result<(), String> {
         if self.lost > evictions.at_head + evictions.elsewhere {
             return Err(format!("{} keys were lost with {evictions:?}", self.lost));
@@ -209,7 +209,7 @@ mod tests {
         assert!(model.read(0, None).is_ok());
         assert!(model.settle(Evictions::default()).is_err());
         assert!(model.settle(Evictions { at_head: 1, elsewhere: 0 }).is_ok());
-        // What is lost stays lost.
+        // A lost item stays lost.
         assert!(model.read(0, Some(&written(0))).is_err());
     }
 

@@ -1,4 +1,4 @@
-//! What is done to a cache.
+//! The operations on a cache.
 
 use proptest::{collection::vec, prelude::*};
 

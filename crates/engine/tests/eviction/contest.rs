@@ -25,16 +25,16 @@ pub(crate) struct Contest {
     pub(crate) seed: u64,
 }
 
-/// What a cache of the engine did.
+/// The result of a run of the engine's cache.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run {
     pub(crate) hit_ratio: f64,
-    /// What its log held on average, from head to tail, in bytes: what a simulator is to have.
+    /// Average bytes between the log's head and tail: the capacity to give a simulator.
     pub(crate) log_bytes: u64,
 }
 
 impl Contest {
-    /// What all items take together, in bytes.
+    /// Bytes of all items together.
     pub(crate) fn bytes(&self) -> u64 {
         trace_bytes(self.keys, entry_bytes)
     }
@@ -67,7 +67,7 @@ fn value_bytes(key: u64) -> u64 {
     64 + (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56)
 }
 
-/// What an item takes in a log.
+/// Bytes of an item's entry in a log.
 fn entry_bytes(key: u64) -> u64 {
     (ENTRY_HEAD_BYTES + KEY_BYTES + value_bytes(key)).next_multiple_of(8)
 }

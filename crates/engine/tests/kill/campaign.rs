@@ -61,11 +61,11 @@ pub(crate) fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What happened in all rounds.
+/// The results of all rounds.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) rounds: u64,
-    /// Rounds by what the child was about when it ended, and what was said when it was opened again.
+    /// Rounds by the child's phase when it ended and the result of reopening.
     pub(crate) ends: BTreeMap<String, u64>,
     /// Threads that were killed within a step.
     pub(crate) cut_steps: u64,
@@ -193,7 +193,7 @@ impl<S: Subject> Campaign<S> {
     }
 }
 
-/// Whether one that ended in `phase` may be opened like this.
+/// Checks that `restart` is a possible result of reopening after an end in `phase`.
 fn is_plausible(phase: Phase, restart: &Restart) -> Result<(), String> {
     let may_be = match phase {
         Phase::Starting | Phase::Opening | Phase::Closing => true,

@@ -17,7 +17,7 @@ use crate::{
 /// In the environment of a child: what it is to do.
 const ORDERS: &str = "MINOS_KILL_CHILD";
 
-/// What the child is about.
+/// The phase of the child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
     Starting,
@@ -68,7 +68,7 @@ impl Log {
     }
 }
 
-/// What a child is told.
+/// The orders for a child.
 #[derive(Clone, Debug)]
 pub(crate) struct Orders {
     pub(crate) subject: &'static str,
@@ -94,7 +94,7 @@ impl Orders {
     }
 }
 
-/// What the child does if its orders are for `S`.
+/// Runs the child's orders if they are for `S`.
 pub(crate) fn obey<S: Subject>() {
     let orders = std::env::var(ORDERS).unwrap_or_default();
     let words: Vec<_> = orders.split(' ').collect();

@@ -13,7 +13,7 @@ use crate::{
 const STEPS: u64 = 1500;
 const ROUND: u64 = 1;
 
-/// What came of damaged regions.
+/// The results of opening damaged regions.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Outcomes {
     /// Refused.

@@ -1,5 +1,5 @@
-//! What the child does: a pure function of the round, the thread and the number of the step, so that the
-//! parent knows it without being told.
+//! The child's steps: a pure function of the round, the thread and the step's number, so that the parent
+//! can compute them.
 
 /// Threads of the child. Each has keys of its own, so that the order of the writes to a key is known.
 pub(crate) const THREADS: u64 = 2;
@@ -109,7 +109,7 @@ pub(crate) fn first_record(value: &[u8]) -> Option<(u64, u64, usize)> {
     Some((word(1)?, word(2)?, usize::try_from(word(3)?).ok()?))
 }
 
-/// What `step` makes of a value. What the child does, and what the parent expects.
+/// The value that results from `step`. The child writes it, and the parent expects it.
 pub(crate) fn apply(round: u64, step: &Step, value: Option<Vec<u8>>) -> Option<Vec<u8>> {
     match (step.action, value) {
         (Action::Set { len } | Action::SetReserved { len }, _) => Some(record(round, step, len)),
@@ -122,7 +122,7 @@ pub(crate) fn apply(round: u64, step: &Step, value: Option<Vec<u8>>) -> Option<V
     }
 }
 
-/// Whether a record of `len` bytes is appended to a value of `value_bytes`.
+/// True if a record of `len` bytes is appended to a value of `value_bytes`.
 pub(crate) fn is_appended(value_bytes: usize, len: usize) -> bool {
     value_bytes + len <= VALUE_BYTES_MAX
 }

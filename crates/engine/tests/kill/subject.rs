@@ -1,4 +1,4 @@
-//! What is killed.
+//! The stores that are killed.
 
 use std::{
     fs,
@@ -7,7 +7,7 @@ use std::{
 
 use crate::script::{Action, Step, is_appended, key_bytes, record};
 
-/// What a subject said when it was opened.
+/// The result of opening a subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Restart {
     /// There was nothing.
@@ -24,7 +24,7 @@ pub(crate) enum Restart {
 pub(crate) trait Subject: Send + Sync + Sized {
     /// By which the child is told what it is.
     const NAME: &'static str;
-    /// Whether values may be missing that nobody deleted.
+    /// True if values may be missing without having been deleted.
     const EVICTS: bool;
 
     fn open(path: &Path) -> Result<(Self, Restart), String>;

@@ -74,7 +74,8 @@ impl<const REPAIRS: bool> Table<REPAIRS> {
     fn link(&self, partition: usize, slot: Offset, chunk: u64) {
         let slot = self.memory.region().word(slot);
         let old = slot.load(Acquire);
-        // Whoever is killed after this has written the value, and before it has not touched the old one.
+        // A child killed after this store has written the value; one killed
+        // before it has not touched the old value.
         slot.store(chunk, Release);
         if old != 0 {
             let mut heap = self.heaps[partition].lock().unwrap_or_else(PoisonError::into_inner);

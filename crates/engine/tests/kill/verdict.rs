@@ -1,10 +1,10 @@
-//! What may be found after a round.
+//! The states that may be found after a round.
 
 use std::collections::HashMap;
 
 use crate::script::{Action, Script, Step, THREADS, apply, first_record, record};
 
-/// What is known to have been in the store before a round.
+/// The known contents of the store before a round.
 pub(crate) type Baseline = HashMap<u64, Vec<u8>>;
 
 /// How far a thread of the child came.
@@ -12,7 +12,7 @@ pub(crate) type Baseline = HashMap<u64, Vec<u8>>;
 pub(crate) struct Progress {
     /// Steps that were completed.
     pub(crate) done: u64,
-    /// Whether the next one was begun.
+    /// True if the next step was begun.
     pub(crate) is_in_step: bool,
 }
 
@@ -21,7 +21,7 @@ pub(crate) struct History<'a> {
     round: u64,
     baseline: &'a Baseline,
     completed: HashMap<u64, Vec<Step>>,
-    /// What was being done when the child was killed.
+    /// The step of each key that was unfinished when the child was killed.
     begun: HashMap<u64, Step>,
 }
 
@@ -45,13 +45,13 @@ impl<'a> History<'a> {
         self.replay(key, self.baseline.get(&key).cloned(), 0)
     }
 
-    /// Whether `key` was just being deleted.
+    /// True if the unfinished step of `key` deletes it.
     pub(crate) fn may_be_deleted(&self, key: u64) -> bool {
         self.begun.get(&key).is_some_and(|step| step.action == Action::Delete)
     }
 
-    /// Whether `value` was, when the child ended, the value last written for `key`, or the one that it was just
-    /// writing.
+    /// Checks that `value` is the value last written for `key` when the child ended, or the one that it was
+    /// writing then.
     pub(crate) fn check(&self, key: u64, value: &[u8]) -> Result<(), String> {
         let Some((round, number, len)) = first_record(value) else {
             return Err(format!("key {key} has {} bytes that nobody wrote", value.len()));

@@ -37,7 +37,7 @@ fn config(eviction: Eviction) -> StoreConfig {
     }
 }
 
-/// What a writer knows of its keys.
+/// A writer's record of its keys.
 struct Keys {
     hot: Vec<u64>,
     cold: Vec<u64>,

@@ -24,7 +24,7 @@ pub(crate) fn fill(out: &mut Vec<u8>, key: u64, cas: u64, len: usize) {
     out.truncate(len);
 }
 
-/// What one reader has seen.
+/// The values seen by one reader.
 #[derive(Debug)]
 pub(crate) struct Watch {
     /// The youngest version of each key; versions are CAS uniques that only grow.

@@ -1,4 +1,4 @@
-//! Who writes to a cache under stress: two threads for all partitions, or the owners of some each.
+//! The writers of a cache under stress: two threads for all partitions, or owners of some partitions each.
 
 use minos_base::KeyHash;
 use minos_engine::{Access, Cache, CacheMode, Crcw, Crew, Entry, Owner, Put};
@@ -13,7 +13,7 @@ pub(crate) trait Writer: Send {
 
     fn cache(&self) -> &Arc<Cache<Self::Access>>;
 
-    /// Whether a key is this writer's.
+    /// True if a key is this writer's.
     fn owns(&self, key: u64, hash: KeyHash) -> bool;
 
     fn entry<'a>(&'a mut self, hash: KeyHash, key: &'a [u8]) -> Entry<'a, CacheMode, Self::Access>;
