@@ -5,7 +5,7 @@ use std::thread;
 use anyhow::{Context, Result};
 use minos_net::{allowed_cpus, pin_to};
 
-/// Looks before a thread that polls lets others have its processor, where it has one of its own.
+/// Polls before a polling thread yields, if it has a processor of its own.
 const LOOKS_BEFORE_YIELD: u32 = 10_000;
 
 /// The processors of two threads that pass something to each other.
@@ -16,7 +16,8 @@ pub(super) struct Cpus {
 }
 
 impl Cpus {
-    /// The last two that this process may run on: the first one is what interrupts and other programs prefer.
+    /// The last two processors that this process may run on: interrupts and other programs prefer the first
+    /// ones.
     pub(super) fn find() -> Self {
         let allowed = allowed_cpus();
         let mut last = allowed.iter().rev().copied();
@@ -24,7 +25,7 @@ impl Cpus {
         Self { first: last.next().or(second), second }
     }
 
-    /// Whether there are two.
+    /// True if there are two.
     pub(super) fn are_two(&self) -> bool {
         self.first != self.second
     }
@@ -37,7 +38,7 @@ impl Cpus {
         pin(self.second)
     }
 
-    /// Asks until there is an answer.
+    /// Polls until there is an answer.
     pub(super) fn poll<T>(&self, mut ask: impl FnMut() -> Option<T>) -> T {
         let patience = if self.are_two() { LOOKS_BEFORE_YIELD } else { 1 };
         let mut looks = 0;

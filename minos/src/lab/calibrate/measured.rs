@@ -1,4 +1,4 @@
-//! Everything that is measured, and what it comes to.
+//! All measurements.
 
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressDrawTarget};
@@ -17,66 +17,66 @@ use super::{
     transfers::Transfers,
 };
 
-/// What was measured. Times are in nanoseconds.
+/// The measurements. Times are in nanoseconds.
 pub(super) struct Measured {
     pub(super) small_items: usize,
     /// Samples at each place.
     pub(super) rounds: usize,
-    /// Whether two threads had a processor each.
+    /// True if two threads had a processor each.
     pub(super) had_two_cpus: bool,
     pub(super) lookup_alone: Figure,
     pub(super) lookup_in_burst: Figure,
     /// A GET alone, in a burst of one.
     pub(super) get_alone: Figure,
-    /// Over the GETs of a burst.
+    /// A line over the GETs of a burst.
     pub(super) gets: Line,
-    /// Over the PUTs of a burst.
+    /// A line over the PUTs of a burst.
     pub(super) puts: Line,
-    /// Over the datagrams that 32 GETs come in.
+    /// A line over the datagrams that carry 32 GETs.
     pub(super) vectors: Line,
-    /// Over the bytes of a value that is read.
+    /// A line over the bytes of a value that is read.
     pub(super) get_bytes: Line,
-    /// Over the bytes of a value that is stored.
+    /// A line over the bytes of a value that is stored.
     pub(super) put_bytes: Line,
     pub(super) ring_poll: Figure,
     pub(super) profile: Figure,
-    /// One way between two threads that poll.
+    /// One way between two polling threads.
     pub(super) hand_off: Figure,
-    /// From handing over to a thread that sleeps until it goes on.
+    /// From the hand-over to a sleeping thread until that thread runs.
     pub(super) wake: Figure,
-    /// What that keeps who hands it over.
+    /// The time that the wake-up call takes in the waking thread.
     pub(super) wake_call: Figure,
-    /// What the kernel takes, if packets go through it.
+    /// The kernel's share, if packets go through it.
     pub(super) kernel: Option<Kernel>,
 }
 
-/// What was measured of the kernel.
+/// The measurements of the kernel.
 pub(super) struct Kernel {
-    /// Over the datagrams that a call sends, and receives.
+    /// Lines over the datagrams of a call.
     pub(super) datagrams: Ways<Line>,
-    /// Over the segments of a train.
+    /// Lines over the segments of a train.
     pub(super) segments: Ways<Line>,
-    /// Over the bytes of a datagram.
+    /// Lines over the bytes of a datagram.
     pub(super) bytes: Ways<Line>,
     /// Calls with one datagram.
     pub(super) single: Ways<Figure>,
     pub(super) poll: Figure,
     pub(super) round_trip: Figure,
-    /// The most that a stream had in a round.
+    /// The highest rate of a stream in any round.
     pub(super) link_gbps: Figure,
 }
 
-/// The same thing both ways.
+/// One value for sending and one for receiving.
 pub(super) struct Ways<T> {
     pub(super) send: T,
     pub(super) receive: T,
 }
 
 impl Measured {
-    /// Measures all that counts where packets go this way.
+    /// Takes all measurements for this packet path.
     ///
     /// # Errors
-    /// There is too little memory, or the system does not allow what is needed.
+    /// There is too little memory, or the system lacks a permission.
     pub(super) fn take(scale: &Scale, path: PacketPath, seed: u64) -> Result<Self> {
         let stages = if path == PacketPath::Sockets { 2 } else { 1 };
         let ticks = stages * (scale.rounds as u64 + 1);
@@ -92,7 +92,7 @@ impl Measured {
         Ok(measured)
     }
 
-    /// What needs no kernel.
+    /// Takes the measurements that need no kernel.
     fn take_own(
         scale: &Scale,
         path: PacketPath,

@@ -1,9 +1,10 @@
-//! `minos calibrate`: what the steps of a request cost on this machine, by the code that serves it.
+//! `minos calibrate`: the costs of the steps of a request on this machine, measured with the code that serves
+//! it.
 //!
-//! Each thing is measured in batches, so that the clock is read seldom, in turn with the others, so that what disturbs
-//! the machine disturbs all of them, and many times, so that a median can be taken. What depends on a number, such as
-//! that of datagrams or bytes, is measured at several and told apart by a line (Theil and Sen) into what one more
-//! costs and what there is besides.
+//! Each step is measured in batches, so that the clock is read seldom; in turn with the others, so that a
+//! disturbance of the machine hits all of them; and many times, so that a median can be taken. A cost that
+//! depends on a number, such as that of datagrams or bytes, is measured at several, and a line (Theil and
+//! Sen) separates the cost of one more from the fixed cost.
 
 mod cpus;
 mod measured;
@@ -31,20 +32,20 @@ pub(crate) use service::service_times;
 
 /// Measure what the steps of a request cost on this machine, for `minos sim dispatch --costs FILE`.
 ///
-/// Measured is this binary's own code: look-ups, parsing, executing and composing, copies, datagrams and calls,
-/// hand-offs between workers, polling. It takes about half a minute and two processors, on which nothing else should
-/// run.
+/// Measures this binary's own code: look-ups, parsing, executing and composing, copies, datagrams and calls,
+/// hand-offs between workers, polling. It takes about half a minute and two processors, on which nothing else
+/// should run.
 #[derive(Args, Debug)]
 pub(crate) struct CalibrateArgs {
     /// Write the costs to a file that `minos sim dispatch --costs` reads
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 
-    /// How packets come and go
+    /// Path of packets
     #[arg(long = "path", value_enum, value_name = "PATH", default_value_t = PacketPath::Sockets)]
     packet_path: PacketPath,
 
-    /// What a worker with nothing to do does
+    /// How an idle worker waits
     #[arg(long, value_enum, value_name = "WAY", default_value_t = Poll::Busy)]
     poll: Poll,
 
@@ -52,11 +53,11 @@ pub(crate) struct CalibrateArgs {
     #[arg(long, value_name = "GBPS")]
     link_gbps: Option<f64>,
 
-    /// What everything random comes from
+    /// Seed of all random numbers
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
-    /// Measure little, to see that it works: the figures are worth nothing
+    /// Measure little, to see that it works: the figures are not usable
     #[arg(long)]
     quick: bool,
 
@@ -65,19 +66,19 @@ pub(crate) struct CalibrateArgs {
     json: bool,
 }
 
-/// How packets come and go.
+/// The path of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum PacketPath {
     /// Through the kernel: UDP over loopback
     Sockets,
-    /// Without a kernel: only what the server itself does with a packet; there is no driver here to measure
+    /// Without a kernel: only the server's own work on a packet; there is no driver here to measure
     KernelBypass,
 }
 
-/// What a worker with nothing to do does.
+/// The way in which an idle worker waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Poll {
-    /// It looks again and again
+    /// It polls
     Busy,
     /// It sleeps until it is woken
     Sleep,
@@ -92,7 +93,7 @@ impl PacketPath {
     }
 }
 
-/// How much is measured.
+/// The amount of measuring.
 #[derive(Clone, Copy, Debug)]
 struct Scale {
     /// Small items in the table.
@@ -105,7 +106,7 @@ struct Scale {
     batch: usize,
     /// Calls of a sample.
     calls: usize,
-    /// Times that something goes to and fro in a sample.
+    /// Round trips of a sample.
     round_trips: usize,
     /// Wake-ups of a sample.
     wakes: usize,

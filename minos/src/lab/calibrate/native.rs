@@ -29,27 +29,27 @@ use super::{
     table::{self, GROUP, KEY_BYTES, SMALL_BYTES, Table},
 };
 
-/// Bytes of answers after which room is made.
+/// Bytes of composed answers after which the buffer is emptied.
 const COMPOSED_BYTES_MAX: usize = 512 << 10;
 
-/// The client, where no socket has an address.
+/// The client's address where there is no socket.
 pub(super) const NOBODY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9);
 
-/// Where answers end.
+/// The end of answers.
 #[derive(Debug, Default)]
 pub(super) struct Sink {
     composed: Vec<u8>,
-    /// What a driver would have copied to where the card takes it from, if it has to.
+    /// Bytes that a driver without gather would have copied for the card; `None` if values are not copied.
     copied: Option<Vec<u8>>,
 }
 
 impl Sink {
-    /// Values that are sent from where they lie cost nothing: the kernel's copy is measured with the kernel.
+    /// Values that are sent in place cost nothing: the kernel's copy is measured with the kernel.
     pub(super) fn swallowing() -> Self {
         Self::default()
     }
 
-    /// Values that are sent from where they lie are copied, as by a driver that does not gather.
+    /// Values that are sent in place are copied, as by a driver that does not gather.
     pub(super) fn copying() -> Self {
         Self { copied: Some(Vec::new()), ..Self::default() }
     }
@@ -79,33 +79,33 @@ impl Egress for Sink {
     }
 }
 
-/// One worker of a server, as tests have it, and a client that knows its cookie.
+/// One worker of a server, without sockets, and a client that knows its cookie.
 pub(super) struct NativeServer {
     worker: NativeWorker<'static, StoreMode>,
     placement: SizeLimit,
-    /// Time stands still, so that the cookie stays good.
+    /// The time never changes, so that the cookie stays valid.
     now: Instant,
     header: Header,
     peer: SocketAddr,
 }
 
 impl NativeServer {
-    /// A worker before `table`, for the client at `peer`.
+    /// A worker for `table`, and the client at `peer`.
     ///
     /// # Errors
-    /// The worker does not welcome the client.
+    /// The worker does not accept the client.
     pub(super) fn new(table: &Table, peer: SocketAddr) -> Result<Self> {
         let now = Instant::now();
         let config = NativeConfig {
             // A packet of the simulator.
             datagram_bytes: DATAGRAM_BYTES_ETHERNET,
             transfer_timeout: Duration::from_secs(3600),
-            // Its clock stands still, so that all is one burst.
+            // Its clock does not advance, so that everything is one burst.
             send_burst_bytes: u64::MAX,
             send_client_bytes: u64::MAX,
             ..NativeConfig::new(NOBODY)
         };
-        // Nobody else can send to this server, so that anything is secret enough.
+        // No one else can send to this server, so the entropy need not be secret.
         let setting = NativeSetting {
             queues: 1,
             base_port: NOBODY.port(),
@@ -115,7 +115,7 @@ impl NativeServer {
         };
         let shared = NativeShared::new(Arc::clone(&table.engine), Clock::new(), &config, &setting);
         let worker = NativeWorker::standalone(Arc::new(shared), WorkerId(0));
-        // All is served where it arrives: what a ring costs is measured on its own.
+        // Requests are served where they arrive: the cost of a ring is measured on its own.
         let placement = SizeLimit { class_max: SizeClass::of(VALUE_BYTES_MAX), large_worker: None };
         let mut server = Self { worker, placement, now, header: Header::of(Kind::Request), peer };
         server.say_hello()?;
@@ -160,7 +160,7 @@ impl NativeServer {
         );
     }
 
-    /// The same for messages as a socket hands them out.
+    /// As [`NativeServer::serve`], for messages as a socket returns them.
     pub(super) fn serve_from<'m>(
         &mut self,
         queue: usize,
@@ -176,7 +176,7 @@ impl NativeServer {
         }
     }
 
-    /// Serves one message as [`NativeServer::serve`] does, and says how long that takes.
+    /// Serves one message as [`NativeServer::serve`] does, and returns the time it takes.
     pub(super) fn time(
         &mut self,
         queue: usize,
@@ -199,7 +199,7 @@ impl NativeServer {
 /// Status and value of the first reply in `sink`.
 ///
 /// # Errors
-/// There is none.
+/// There is no reply.
 pub(super) fn first_reply(sink: &Sink) -> Result<(Status, &[u8])> {
     let header = Header::parse(&sink.composed).context("a reply")?;
     match replies(&sink.composed, &header).next() {
@@ -208,7 +208,7 @@ pub(super) fn first_reply(sink: &Sink) -> Result<(Status, &[u8])> {
     }
 }
 
-/// A PUT of `value`, or of one that comes in fragments if there is none.
+/// A PUT of `value`, or of a value in fragments that has so many bytes.
 pub(super) fn put<'a>(table: &Table, key: &'a [u8], value: Result<&'a [u8], u32>) -> Operation<'a> {
     let get = Operation::get(1, table.engine.hash(key), key);
     let (flags, value_bytes) = match value {
@@ -219,10 +219,10 @@ pub(super) fn put<'a>(table: &Table, key: &'a [u8], value: Result<&'a [u8], u32>
     Operation { opcode: Opcode::Put, flags, detail, value: value.unwrap_or_default(), ..get }
 }
 
-/// Puts `operations` into a datagram of their own.
+/// Composes a datagram of `operations`.
 ///
 /// # Errors
-/// They do not fit.
+/// The operations do not fit.
 pub(super) fn compose<'o>(
     out: &mut Vec<u8>,
     header: Header,
@@ -237,7 +237,7 @@ pub(super) fn compose<'o>(
     Ok(())
 }
 
-/// What small requests ask for.
+/// The operation of small requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asks {
     /// To read values of 64 bytes.
@@ -255,16 +255,16 @@ impl Asks {
     }
 }
 
-/// How small requests come.
+/// The grouping of small requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Comes {
-    /// So many of them as a place says in a burst, each in a datagram of its own.
+    /// A burst of as many datagrams as the place says, one request in each.
     InBursts,
-    /// 32 of them in a burst of so many datagrams as a place says.
+    /// A burst of as many datagrams as the place says, 32 requests in all.
     InVectors,
 }
 
-/// Bursts of small requests for items at random.
+/// Bursts of small requests for random items.
 pub(super) struct SmallRequests<'a> {
     name: &'static str,
     table: &'a Table,
@@ -289,9 +289,9 @@ impl<'a> SmallRequests<'a> {
         Self::new((name, asks, Comes::InBursts), &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0], table, scale, random)
     }
 
-    /// 32 GETs in several numbers of datagrams.
+    /// 32 GETs in various numbers of datagrams.
     pub(super) fn vectors(table: &'a Table, scale: &Scale, random: Random) -> Result<Self> {
-        // The replies to eight still fit into one datagram.
+        // The replies to eight GETs still fit into one datagram.
         let places = &[4.0, 8.0, 16.0, 32.0];
         Self::new(("datagrams without a kernel", Asks::Get, Comes::InVectors), places, table, scale, random)
     }
@@ -308,7 +308,7 @@ impl<'a> SmallRequests<'a> {
         Ok(Self { name, table, server, asks, comes, places, batch, random, sink, datagrams })
     }
 
-    /// Writes so many datagrams of `operations` each.
+    /// Draws so many datagrams of `operations` each.
     fn draw(&mut self, datagrams: usize, operations: usize) -> Result<()> {
         self.datagrams.resize_with(datagrams, Vec::new);
         let (table, header, asks) = (self.table, self.server.header(), self.asks);
@@ -342,7 +342,7 @@ impl Subject for SmallRequests<'_> {
         let mut watch = Stopwatch::default();
         let (server, sink) = (&mut self.server, &mut self.sink);
         for group in self.datagrams.chunks(GROUP.next_multiple_of(width)) {
-            // All datagrams are as long as the first one: keys and values are.
+            // All datagrams have the same length, as keys and values do.
             let segment_bytes = group[0].len();
             watch.time(group.len() / width, || {
                 for burst in group.chunks(width) {

@@ -1,4 +1,4 @@
-//! Requests and values that go over loopback between two threads.
+//! Requests and values over loopback between two threads.
 
 use std::{
     io::IoSlice,
@@ -23,14 +23,14 @@ use super::{
     table::{self, Table},
 };
 
-/// How long a reply is waited for before the request is sent again.
+/// Time to wait for a reply before the request is sent again.
 const REPLY_WITHIN: Duration = Duration::from_secs(1);
 /// Requests of a sample that may be lost.
 const LOST_MAX: usize = 3;
-/// A silence after which no more of a stream is on its way.
+/// A silence after which a stream has been received completely.
 const SILENCE: Duration = Duration::from_millis(20);
 
-/// Answers on their way through a port.
+/// Replies that leave through a port.
 struct Through<'a> {
     burst: TransmitBurst,
     port: &'a UdpPort,
@@ -38,7 +38,7 @@ struct Through<'a> {
 
 impl Through<'_> {
     fn flush(&mut self) {
-        // What is lost is asked for again.
+        // A lost reply is requested again.
         let _ = self.burst.send(self.port);
     }
 }
@@ -65,7 +65,7 @@ impl Egress for Through<'_> {
     }
 }
 
-/// GETs of 64 bytes, one after the other, from a thread that polls to another one.
+/// GETs of 64 bytes, one after another, between two polling threads.
 pub(super) struct RoundTrips<'a> {
     table: &'a Table,
     cpus: Cpus,
@@ -81,12 +81,12 @@ impl<'a> RoundTrips<'a> {
         Ok(Self { table, cpus, times: scale.round_trips, near: open()?, far: open()? })
     }
 
-    /// Serves requests until it is told to stop.
+    /// Serves requests until `stop`.
     fn serve(&self, mut server: NativeServer, stop: &AtomicBool) -> Result<()> {
         let pinned = self.cpus.pin_second();
         let mut into = ReceiveBurst::new();
         let mut through = Through { burst: TransmitBurst::new(), port: &self.far };
-        // Relaxed: only says when to stop.
+        // Relaxed: the flag guards no data.
         while !stop.load(Ordering::Relaxed) {
             if self.far.receive(&mut into)? == 0 {
                 self.pause();
@@ -108,7 +108,7 @@ impl<'a> RoundTrips<'a> {
         }
     }
 
-    /// Sends a request and waits for its reply, again and again.
+    /// Sends requests one after another, each after the reply to the last; the typical nanoseconds of one.
     fn ask(&self, request: &[u8]) -> Result<f64> {
         let pinned = self.cpus.pin_first();
         let (mut into, mut watch, mut lost) = (ReceiveBurst::new(), Stopwatch::default(), 0);
@@ -121,7 +121,7 @@ impl<'a> RoundTrips<'a> {
         pinned.map(|()| watch.typical_ns())
     }
 
-    /// Says whether there was a reply in time.
+    /// True if there was a reply in time.
     fn ask_once(&self, request: &[u8], into: &mut ReceiveBurst) -> Result<bool> {
         self.near.send_gather(self.far.address(), &[IoSlice::new(request)], request.len());
         let mut looks = 0u32;
@@ -181,12 +181,12 @@ impl Streams {
         Ok(Self { cpus, trains: scale.trains, near: open()?, far: open()? })
     }
 
-    /// Sends until it is told to stop.
+    /// Sends until `stop`.
     fn send(&self, stop: &AtomicBool) -> Result<()> {
         let pinned = self.cpus.pin_first();
         let bytes = vec![b's'; TRAIN_BYTES_MAX / PACKET_BYTES * PACKET_BYTES];
         while !stop.load(Ordering::Relaxed) {
-            // What a full socket does not take is not counted.
+            // Bytes that a full socket rejects are not counted.
             let _ = self.near.send_gather(self.far.address(), &[IoSlice::new(&bytes)], PACKET_BYTES);
             if !self.cpus.are_two() {
                 thread::yield_now();
@@ -195,7 +195,7 @@ impl Streams {
         pinned
     }
 
-    /// Receives as many bytes as `trains` have; gigabits a second.
+    /// Receives as many messages as `trains`; the rate in gigabits a second.
     fn receive(&self) -> Result<f64> {
         let pinned = self.cpus.pin_second();
         let (mut into, mut bytes, mut messages) = (ReceiveBurst::new(), 0, 0);
@@ -209,7 +209,7 @@ impl Streams {
             }
             last = Instant::now();
             messages += into.messages().len();
-            // Counted from the first ones on, which are not.
+            // The first messages start the clock and are not counted.
             if start.is_some() {
                 bytes += into.messages().map(|message| message.bytes.len()).sum::<usize>();
             }
@@ -221,7 +221,7 @@ impl Streams {
         Ok(8.0 * bytes as f64 / elapsed.as_nanos() as f64)
     }
 
-    /// Throws away what is still on its way.
+    /// Discards the packets that are still in flight.
     fn drain(&self) -> Result<()> {
         let (mut into, mut last) = (ReceiveBurst::new(), Instant::now());
         while last.elapsed() < SILENCE {

@@ -1,4 +1,4 @@
-//! What is told: the costs of the simulator, and the measurements that they were made from.
+//! The report: the costs for the simulator, and the measurements behind them.
 
 use std::{collections::BTreeMap, fmt, fs, time::SystemTime};
 
@@ -15,20 +15,20 @@ use super::{
 };
 use crate::lab::sim::{rounded, table};
 
-/// A spread above this, in percent, is told.
+/// A spread above this, in percent, causes a warning.
 const SPREAD_PERCENT_MAX: f64 = 10.0;
 
-/// What `kernel-bypass` means where nothing bypasses the kernel.
+/// The meaning of `kernel-bypass` where nothing bypasses the kernel.
 const BYPASS: &str = "no kernel and no driver: per_packet_ns is what the server itself does with a packet (header, \
                       cookie, no seal, composing), values are copied once, and network_ns and link_gbps are those of \
                       the paper's platform unless said otherwise";
 
-/// Everything that is printed.
+/// The printed report.
 #[derive(Serialize)]
 pub(super) struct Report {
     evidence: &'static str,
     path: &'static str,
-    /// Whether too little was measured for the figures to be worth anything.
+    /// True if too little was measured for usable figures.
     quick: bool,
     rounds: usize,
     pub(super) costs: Costs,
@@ -43,7 +43,7 @@ struct Row {
     unit: &'static str,
     value: f64,
     spread_percent: f64,
-    /// Of a slope, how well the line fits.
+    /// For a slope: the fit of the line.
     r_squared: Option<f64>,
 }
 
@@ -99,7 +99,7 @@ impl Report {
     }
 }
 
-/// What is the same whichever way packets come.
+/// The costs that do not depend on the packet path.
 fn own_keys(args: &CalibrateArgs, measured: &Measured) -> Keys {
     let Measured { lookup_in_burst, gets, puts, get_bytes, put_bytes, .. } = measured;
     let small = SMALL_BYTES as f64;
@@ -112,20 +112,20 @@ fn own_keys(args: &CalibrateArgs, measured: &Measured) -> Keys {
         ("per_request_ns", (gets.slope - *lookup_in_burst - get_bytes.slope * small).at_least(0.0)),
         ("per_put_ns", put_more.at_least(0.0)),
         ("lookup_ns", *lookup_in_burst),
-        // Half of the way for who puts it in the ring, half for who takes it out.
+        // Half for the thread that pushes, half for the thread that pops.
         ("hand_off_ns", measured.hand_off * 0.5),
-        // In less than a nanosecond nobody looks at anything, and nothing simulates it.
+        // The simulator needs a poll to take time.
         ("ring_poll_ns", measured.ring_poll.at_least(1.0)),
         ("profile_ns", measured.profile),
         ("wake_ns", wake),
-        // The worker's own part of a burst; the kernel's is added.
+        // The worker's own part of a burst; the kernel's part is added.
         ("per_receive_ns", gets.intercept.at_least(0.0)),
         ("per_byte_ns", get_bytes.slope.at_least(0.0)),
         ("per_byte_in_ns", put_bytes.slope.at_least(0.0)),
     ])
 }
 
-/// What the kernel adds.
+/// Adds the kernel's costs.
 fn kernel_keys(keys: &mut Keys, kernel: &Kernel, measured: &Measured) {
     let Kernel { datagrams, segments, bytes, single, poll, .. } = kernel;
     let (sent, received) =
@@ -143,14 +143,14 @@ fn kernel_keys(keys: &mut Keys, kernel: &Kernel, measured: &Measured) {
     add("per_segment_out_ns", sent.segment);
     add("per_byte_ns", sent.byte);
     add("per_byte_in_ns", received.byte);
-    // What is left when the server's part is taken off: a look that finds nothing yet, a call that receives one
-    // datagram, one that sends one, and the request.
+    // The server's part of a round trip: a poll that finds nothing, a call that receives a datagram, one that
+    // sends a datagram, and the request.
     let server = *poll + single.receive + single.send + measured.get_alone;
     add("network_ns", kernel.round_trip - server);
     add("link_gbps", kernel.link_gbps.at_least(0.001));
 }
 
-/// What a segment of a train takes, told apart.
+/// The cost of a segment of a train, in two parts.
 struct Part {
     /// The segment itself.
     segment: Figure,
@@ -159,8 +159,9 @@ struct Part {
 }
 
 impl Part {
-    /// From what one more segment takes, and one more byte of a datagram that is none. The latter may be the larger of
-    /// the two, because a longer datagram takes memory as well: together they are never more than the former.
+    /// From the cost of one more segment, and of one more byte of an unsegmented datagram. The second may be
+    /// too large, because a longer datagram also takes more memory: so bytes are limited to the cost of the
+    /// whole segment.
     fn of(segments: &Line, bytes: &Line) -> Self {
         let packet = PACKET_BYTES as f64;
         let all = segments.slope.at_least(0.0);
@@ -170,9 +171,9 @@ impl Part {
     }
 }
 
-/// What is measured of packets where there is no kernel, and what is not.
+/// The costs of packets without a kernel: some measured, some assumed.
 fn bypass_keys(keys: &mut Keys, measured: &Measured) {
-    // Each datagram of a vector is one more that comes and one more that goes.
+    // One more datagram of a vector means one more received and one more sent.
     let packet = (measured.vectors.slope * 0.5).at_least(0.0);
     let request = keys.get("per_request_ns").copied().unwrap_or_default();
     let paper = Costs::kernel_bypass();
@@ -181,7 +182,7 @@ fn bypass_keys(keys: &mut Keys, measured: &Measured) {
         ("per_request_ns", (request - packet * 2.0).at_least(0.0)),
         ("per_packet_ns", packet),
         ("per_packet_out_ns", packet),
-        // What a fragment takes is in the line over bytes.
+        // The cost of a fragment is in the line over bytes.
         ("per_segment_ns", nothing),
         ("per_segment_out_ns", nothing),
         ("per_send_ns", nothing),
@@ -212,12 +213,12 @@ fn costs(keys: &Keys, source: String, also_measured: BTreeMap<String, f64>) -> C
         per_segment_out_ns: Some(value("per_segment_out_ns")),
         per_byte_in_ns: Some(value("per_byte_in_ns")),
         per_put_ns: value("per_put_ns"),
-        // All of it is in calls, packets and bytes.
+        // Calls, packets and bytes include all of it.
         per_long_reply_ns: 0.0,
         per_slice_ns: 0.0,
         ring_poll_ns: Some(value("ring_poll_ns")),
         wake_ns: value("wake_ns"),
-        // What clients take is in `network_ns`, and what differs from one request to the next in nothing.
+        // `network_ns` includes the clients' time; differences between requests are not modelled.
         after_idle: AfterIdle::default(),
         client: ClientCosts::default(),
         speed: Speed::default(),
@@ -244,7 +245,7 @@ fn also_measured(measured: &Measured) -> BTreeMap<String, f64> {
         .collect()
 }
 
-/// Each measurement as it was taken.
+/// A row for each measurement.
 fn rows(measured: &Measured) -> Vec<Row> {
     let mut rows = vec![
         figure("look-up alone", measured.lookup_alone),
@@ -290,7 +291,7 @@ fn figure(name: &'static str, figure: Figure) -> Row {
     row(name, "ns", figure, None)
 }
 
-/// Nanoseconds for one more of what a line was laid over.
+/// Nanoseconds for one more unit of a line.
 fn slope(name: &'static str, line: &Line) -> Row {
     row(name, "ns", line.slope, Some(line.r_squared))
 }
@@ -299,7 +300,7 @@ fn row(name: &'static str, unit: &'static str, figure: Figure, r_squared: Option
     Row { name, unit, value: figure.value, spread_percent: figure.spread_percent(), r_squared }
 }
 
-/// Which machine, when, and what was measured there.
+/// The machine, the time and the subject of the measurement.
 fn source(args: &CalibrateArgs, measured: &Measured) -> String {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
@@ -348,12 +349,12 @@ impl fmt::Display for Report {
     }
 }
 
-/// Rounded to four significant digits, which is more than is known.
+/// Rounded to four significant digits, more than the precision of the measurement.
 fn four_digits(value: f64) -> f64 {
     format!("{value:.3e}").parse().unwrap_or(value)
 }
 
-/// Rounded to one place behind the point.
+/// Rounded to one decimal place.
 fn one_place(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }

@@ -1,4 +1,4 @@
-//! What passes between workers: rings and wakers; and what a worker keeps for itself: the histogram.
+//! Hand-overs between workers (rings and wakers), and a worker's histogram.
 
 use std::{
     hint::black_box,
@@ -24,16 +24,16 @@ use super::{
     stats::median,
 };
 
-/// Places of the rings.
+/// Slots of the rings.
 const CAPACITY: usize = 64;
-/// Groups of looks or counts.
+/// Groups of polls or counts.
 const GROUPS: usize = 16;
-/// Times to and fro between two looks at the clock.
+/// Round trips between two clock reads.
 const TIMES_IN_GROUP: usize = 10;
-/// How long nothing is handed to a thread before it surely sleeps.
+/// A time after which an idle thread surely sleeps.
 const ASLEEP_AFTER: Duration = Duration::from_micros(100);
 
-/// Looks at a ring that has nothing.
+/// Polls of an empty ring.
 pub(super) struct EmptyPops {
     ring: Ring<u64>,
     batch: usize,
@@ -50,7 +50,7 @@ impl Subject for EmptyPops {
         "looks at an empty ring"
     }
 
-    /// Nanoseconds of a look.
+    /// Nanoseconds of a poll.
     fn sample(&mut self, _place: usize) -> Result<f64> {
         let mut watch = Stopwatch::default();
         for _ in 0..GROUPS {
@@ -71,7 +71,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// Of sizes at random, each counted, as a server does by default.
+    /// Counts of random sizes; every size is counted, as a server does by default.
     pub(super) fn new(scale: &Scale, mut random: Random) -> Self {
         let classes =
             (0..GROUPS * scale.batch).map(|_| SizeClass::of(1 + random.below(1400) as u64)).collect();
@@ -94,7 +94,7 @@ impl Subject for Counts {
     }
 }
 
-/// A value that goes to and fro between two threads that poll.
+/// A value that goes back and forth between two polling threads.
 pub(super) struct HandOffs {
     cpus: Cpus,
     times: usize,
@@ -117,7 +117,7 @@ impl HandOffs {
                 Ok(())
             })?;
         }
-        // Who cannot be pinned plays on nevertheless: the other one waits.
+        // After a failed pin the exchange goes on: the other thread waits for it.
         pinned.map(|()| watch.typical_ns())
     }
 
@@ -148,13 +148,13 @@ impl Subject for HandOffs {
     }
 }
 
-/// Values handed to a thread that sleeps.
+/// Values handed to a sleeping thread.
 pub(super) struct WakeUps {
     cpus: Cpus,
     times: usize,
 }
 
-/// What the two threads of a wake-up share.
+/// The state that the two threads of a wake-up share.
 struct Bed {
     ring: Ring<Instant>,
     waker: Waker,
@@ -162,16 +162,16 @@ struct Bed {
 }
 
 impl WakeUps {
-    /// The place at which it is measured until the sleeper goes on.
+    /// The place that measures the time until the sleeper runs.
     pub(super) const UNTIL_AWAKE: usize = 0;
-    /// The place at which it is measured how long who wakes it is kept.
+    /// The place that measures the time of the waking call.
     pub(super) const CALL: usize = 1;
 
     pub(super) fn new(cpus: Cpus, scale: &Scale) -> Self {
         Self { cpus, times: scale.wakes }
     }
 
-    /// Sleeps until it is woken, as often as that happens; the times that took.
+    /// Sleeps until it is woken, again and again; the times from push to pop.
     fn sleep(&self, bed: &Bed) -> Result<Vec<f64>> {
         let pinned = self.cpus.pin_second();
         let mut times = Vec::with_capacity(self.times);
@@ -217,7 +217,7 @@ impl Subject for WakeUps {
         &[0.0, 1.0]
     }
 
-    /// Nanoseconds, the median of a batch: single ones are too far apart for a mean.
+    /// Nanoseconds, the median of a batch: single wake-ups vary too much for a mean.
     fn sample(&mut self, place: usize) -> Result<f64> {
         let bed = Bed {
             ring: Ring::new(CAPACITY),

@@ -1,4 +1,5 @@
-//! Measuring several things in turn, so that what disturbs the machine for a while disturbs all of them a little.
+//! Measuring several subjects in turn, so that a temporary disturbance of the machine hits all of them a
+//! little.
 
 use std::{
     sync::OnceLock,
@@ -9,28 +10,29 @@ use anyhow::Result;
 
 use super::stats::{Figure, Line, median};
 
-/// Looks at the clock from which it is known what one takes.
+/// Clock reads from which the time of one is known.
 const LOOKS: usize = 1001;
 
-/// Something that is measured, at one place or at several.
+/// A subject of measurement, at one place or at several.
 pub(super) trait Subject {
-    /// What is measured, for errors and progress.
+    /// Its name, for errors and progress.
     fn name(&self) -> &'static str;
 
-    /// Where: the numbers over which a line is laid, such as packets or bytes. One place means no line.
+    /// Its places: the numbers over which a line is fitted, such as packets or bytes. One place means no
+    /// line.
     fn places(&self) -> &[f64] {
         &[0.0]
     }
 
-    /// One sample at the place of this index: what an operation takes, in the unit of the subject.
+    /// One sample at the place of this index: the cost of an operation, in the unit of the subject.
     ///
     /// # Errors
-    /// It cannot be measured.
+    /// The measurement fails.
     fn sample(&mut self, place: usize) -> Result<f64>;
 }
 
-/// Times groups of operations. Of the groups the median counts, so that one in which the thread had to wait for its
-/// processor does not.
+/// Times groups of operations. The median over the groups counts, so that a group in which the thread was
+/// preempted does not.
 #[derive(Debug, Default)]
 pub(super) struct Stopwatch {
     /// Nanoseconds of an operation, by group.
@@ -38,7 +40,7 @@ pub(super) struct Stopwatch {
 }
 
 impl Stopwatch {
-    /// Times `group`, which has so many operations.
+    /// Times `group`, a group of so many operations.
     pub(super) fn time<R>(&mut self, operations: usize, group: impl FnOnce() -> R) -> R {
         let start = Instant::now();
         let result = group();
@@ -46,19 +48,19 @@ impl Stopwatch {
         result
     }
 
-    /// Notes a group that was timed.
+    /// Adds the time of a group.
     pub(super) fn note(&mut self, elapsed: Duration, operations: usize) {
         let ns = (elapsed.as_nanos() as f64 - look_ns()).max(0.0);
         self.groups.push(ns / operations.max(1) as f64);
     }
 
-    /// Nanoseconds of an operation.
+    /// Nanoseconds of an operation, the median over the groups.
     pub(super) fn typical_ns(&self) -> f64 {
         median(&self.groups)
     }
 }
 
-/// What looking at the clock adds to what is timed, in nanoseconds.
+/// The time of a clock read, in nanoseconds.
 fn look_ns() -> f64 {
     static LOOK_NS: OnceLock<f64> = OnceLock::new();
     *LOOK_NS.get_or_init(|| {
@@ -67,7 +69,7 @@ fn look_ns() -> f64 {
     })
 }
 
-/// What was measured of a subject.
+/// The samples of a subject.
 #[derive(Clone, Debug)]
 pub(super) struct Samples {
     places: Vec<f64>,
@@ -75,18 +77,18 @@ pub(super) struct Samples {
 }
 
 impl Samples {
-    /// At the place of this index.
+    /// The figure at the place of this index.
     pub(super) fn at(&self, place: usize) -> Figure {
         self.by_place.get(place).map_or_else(Figure::default, |samples| Figure::of(samples))
     }
 
-    /// The most of any round, at the place of this index: of what others can only take away from.
+    /// The maximum over the rounds at the place of this index, for figures that disturbances can only lower.
     pub(super) fn most_at(&self, place: usize) -> Figure {
         let samples = self.by_place.get(place).map_or(&[][..], Vec::as_slice);
         Figure { value: samples.iter().copied().fold(0.0, f64::max), ..Figure::of(samples) }
     }
 
-    /// Over all places.
+    /// The line over all places.
     pub(super) fn line(&self) -> Line {
         Line::through(&self.places, &self.by_place)
     }
@@ -97,11 +99,11 @@ impl Samples {
     }
 }
 
-/// Measures each of `subjects` at each place once a round, `rounds` times after one that does not count; `tick` is
+/// Measures each of `subjects` at each place once a round: one warm-up round, then `rounds` rounds. `tick` is
 /// called after each round.
 ///
 /// # Errors
-/// One cannot be measured.
+/// A measurement fails.
 pub(super) fn measure<const N: usize>(
     mut subjects: [&mut dyn Subject; N],
     rounds: usize,
@@ -153,7 +155,7 @@ mod tests {
             watch.note(Duration::from_nanos(elapsed), 64);
         }
         let typical_ns = watch.typical_ns();
-        // Less what looking at the clock takes.
+        // The time of a clock read is subtracted.
         assert!(typical_ns > 500.0 && typical_ns <= 1000.0, "{typical_ns}");
         assert_eq!(watch.time(1, || 7), 7);
     }

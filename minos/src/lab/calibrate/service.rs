@@ -1,4 +1,4 @@
-//! How long GETs of several sizes take (Minos figure 1).
+//! The times of GETs of several sizes (Minos figure 1).
 
 use anyhow::Result;
 
@@ -11,10 +11,10 @@ use super::{
     transfers::Transfers,
 };
 
-/// Nothing but the values that are read lies in the table.
+/// The table holds only the values that are read.
 const SCALE: Scale = Scale { small_items: 0, rounds: 15, ..Scale::WHOLE };
 
-/// How long GETs of values of one size take, one at a time.
+/// The time of GETs of values of one size, one at a time.
 pub(crate) struct ServiceTime {
     pub(crate) bytes: f64,
     pub(crate) ns: f64,
@@ -22,8 +22,8 @@ pub(crate) struct ServiceTime {
     pub(crate) deviation_ns: f64,
 }
 
-/// Measures GETs from the datagram that has arrived to the datagrams that are composed, each value copied into them once,
-/// in the worker's native part, without a kernel; `tick` is called after each round.
+/// Measures GETs from the datagram that has arrived to the datagrams that are composed, each value copied
+/// into them once, in the worker's native part, without a kernel; `tick` is called after each round.
 ///
 /// # Errors
 /// There is too little memory.

@@ -1,4 +1,4 @@
-//! What the kernel takes for datagrams over loopback.
+//! The kernel's costs of datagrams over loopback.
 
 use std::{
     io::IoSlice,
@@ -16,14 +16,14 @@ use super::{
 
 /// Bytes of a packet of the simulator.
 pub(super) const PACKET_BYTES: usize = 1448;
-/// Bytes of a datagram whose bytes hardly count.
+/// Bytes of a datagram whose bytes cost next to nothing.
 const SMALL_BYTES: usize = 64;
-/// Ports that are received from in turn, so that one look at the clock is enough for several calls.
+/// Ports that are received from in turn, so that one clock read serves several calls.
 const PORTS: usize = 8;
-/// How often what a busy machine delivers late is tried again.
+/// Attempts at a round that a busy machine delivers late.
 const TRIES: usize = 100;
 
-/// Opens a port of loopback.
+/// Opens a port on loopback.
 ///
 /// # Errors
 /// The system does not allow it.
@@ -32,7 +32,7 @@ pub(super) fn open() -> Result<UdpPort> {
     UdpPort::bind(address, &UdpOptions::default()).context("a UDP port on loopback")
 }
 
-/// Who sends and who receives.
+/// Sending and receiving ports.
 struct Ports {
     near: UdpPort,
     far: Vec<UdpPort>,
@@ -46,7 +46,7 @@ impl Ports {
         Ok(Self { near: open()?, far, out: TransmitBurst::new(), into: ReceiveBurst::new() })
     }
 
-    /// Receives whatever is there, and says how many datagrams were.
+    /// Receives all pending datagrams, and returns their number.
     fn drain(&mut self) -> Result<usize> {
         let mut datagrams = 0;
         for port in &self.far {
@@ -58,14 +58,14 @@ impl Ports {
     }
 }
 
-/// What is sent or received at each place.
+/// The meaning of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Load {
-    /// So many datagrams of 64 bytes as the place says, in one call.
+    /// As many datagrams of 64 bytes as the place says, in one call.
     Datagrams,
-    /// A train of so many segments, each of a packet.
+    /// A train of as many segments as the place says, each a packet.
     Segments,
-    /// A datagram of so many bytes.
+    /// A datagram of as many bytes as the place says.
     Bytes,
 }
 
@@ -101,7 +101,7 @@ impl Sends {
         })
     }
 
-    /// One call; its time, and how many datagrams it sent.
+    /// One call: its time, and the number of datagrams it sent.
     fn call(&mut self, place: f64, turn: usize) -> Result<(Duration, usize)> {
         let amount = place as usize;
         if self.load == Load::Datagrams {
@@ -156,7 +156,7 @@ impl Subject for Sends {
         let mut watch = Stopwatch::default();
         for call in 0..self.calls {
             watch.note(self.call(place, call)?.0, 1);
-            // Nobody waits for what was sent; a full socket would cost less.
+            // Empties the receive buffers: sending to a full socket would cost less.
             self.ports.drain()?;
         }
         Ok(watch.typical_ns())
@@ -178,7 +178,7 @@ impl Receives {
         Ok(Self { name, load, sends: Sends::new(name, load, scale)?, calls: scale.calls })
     }
 
-    /// Receives at each port once what was sent to it, and notes the times; says whether everything had arrived.
+    /// Receives once at each port and notes the times; true if everything had arrived.
     fn round(&mut self, place: f64, watch: &mut Stopwatch) -> Result<bool> {
         self.sends.ports.drain()?;
         let mut awaited = 0;
@@ -200,7 +200,7 @@ impl Receives {
         Ok(has_all)
     }
 
-    /// Sends what one call is to receive at the port of this turn; says how many datagrams.
+    /// Sends the datagrams that one call is to receive at the port of this turn; returns their number.
     fn fill(&mut self, place: f64, turn: usize) -> Result<usize> {
         if self.load != Load::Datagrams {
             return Ok(self.sends.call(place, turn)?.1);
@@ -241,7 +241,7 @@ impl Subject for Receives {
     }
 }
 
-/// Looks at sockets that have nothing.
+/// Polls of empty sockets.
 pub(super) struct EmptyReceives {
     ports: Ports,
     batch: usize,
@@ -260,7 +260,7 @@ impl Subject for EmptyReceives {
         "looks at an empty socket"
     }
 
-    /// Nanoseconds of a look.
+    /// Nanoseconds of a poll.
     fn sample(&mut self, _place: usize) -> Result<f64> {
         let Ports { far, into, .. } = &mut self.ports;
         let mut watch = Stopwatch::default();

@@ -1,8 +1,8 @@
-//! What repeated measurements come to.
+//! Statistics of repeated measurements.
 
 use std::ops::{Add, Mul, Sub};
 
-/// A figure and how far its measurements lie apart.
+/// A figure and its spread.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Figure {
     /// The median.
@@ -12,24 +12,24 @@ pub(super) struct Figure {
 }
 
 impl Figure {
-    /// Of measurements of the same thing.
+    /// The figure of repeated measurements.
     pub(super) fn of(samples: &[f64]) -> Self {
         let value = median(samples);
         let deviations: Vec<f64> = samples.iter().map(|sample| (sample - value).abs()).collect();
         Self { value, deviation: median(&deviations) }
     }
 
-    /// What is known.
+    /// A figure without a spread.
     pub(super) fn exact(value: f64) -> Self {
         Self { value, deviation: 0.0 }
     }
 
-    /// At least `least`: what was subtracted may have been measured too large.
+    /// The figure, but at least `least`: a measurement that was subtracted may have been too large.
     pub(super) fn at_least(self, least: f64) -> Self {
         Self { value: self.value.max(least), ..self }
     }
 
-    /// The deviation in percent of the figure; none where that is nothing.
+    /// The deviation in percent of the figure; zero if the figure is zero.
     pub(super) fn spread_percent(self) -> f64 {
         if self.value == 0.0 { 0.0 } else { 100.0 * self.deviation / self.value.abs() }
     }
@@ -62,17 +62,17 @@ impl Mul<f64> for Figure {
 /// A line through measurements at several places.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Line {
-    /// What one more costs.
+    /// The cost of one more.
     pub(super) slope: Figure,
-    /// What none would cost.
+    /// The cost of none.
     pub(super) intercept: Figure,
-    /// How much of what the medians differ by it explains: R^2.
+    /// The share of the medians' variance that the line explains: R^2.
     pub(super) r_squared: f64,
 }
 
 impl Line {
-    /// Through the medians of `samples`, of which each holds those at the `places` of the same index, as many at each
-    /// one. It deviates by what lines through the samples of one round deviate.
+    /// A line through the medians of `samples`, which holds the samples of each of `places`, as many at each.
+    /// Its deviation is that of the lines through the samples of single rounds.
     pub(super) fn through(places: &[f64], samples: &[Vec<f64>]) -> Self {
         let at = |heights: &dyn Fn(&[f64]) -> f64| -> Vec<(f64, f64)> {
             places.iter().zip(samples).map(|(&x, samples)| (x, heights(samples))).collect()
@@ -93,7 +93,7 @@ impl Line {
     }
 }
 
-/// The middle one; the mean of the two in the middle of an even number. 0 of none.
+/// The median; the mean of the two middle values if their number is even, 0 if there are none.
 pub(super) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -104,8 +104,8 @@ pub(super) fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// Slope and intercept by Theil and Sen: the median of the slopes between any two points, which no single point that
-/// lies far off changes much, and that of what is left then.
+/// Slope and intercept by Theil and Sen: the median of the slopes between any two points, and the median of
+/// the intercepts with that slope. A single outlier changes neither much.
 fn theil_sen(points: &[(f64, f64)]) -> (f64, f64) {
     let mut slopes = Vec::new();
     for (index, (x, y)) in points.iter().enumerate() {

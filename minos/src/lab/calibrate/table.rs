@@ -1,4 +1,4 @@
-//! The table that is looked into, and what a look-up costs.
+//! The table for the measurements, and the cost of a look-up.
 
 use std::{hint::black_box, sync::Arc};
 
@@ -18,37 +18,37 @@ pub(super) const KEY_BYTES: usize = 16;
 pub(super) const SMALL_BYTES: usize = 64;
 /// Memory for an item beside its key and value: header, heap, and its share of the index.
 const OVERHEAD_BYTES: usize = 96;
-/// Memory for what does not lie evenly, and for values under way.
+/// Memory for fragmentation, and for values that are being written.
 const SPARE_BYTES: usize = 64 << 20;
-/// Operations between two looks at the clock.
+/// Operations between two clock reads.
 pub(super) const GROUP: usize = 4 * BURST_MAX;
-/// Time stands still: nothing expires.
+/// The time never changes: nothing expires.
 const NOW: Seconds = Clock::START;
 
-/// What keys are for. Each kind has numbers of its own.
+/// The use of keys. Each kind is numbered from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
     /// Small items, so many that the caches hold few of them.
     Small = b's',
-    /// Items of a size that are read.
+    /// Items of one size that are read.
     Read = b'r',
-    /// Items of a size that are written.
+    /// Items of one size that are written.
     Written = b'w',
 }
 
-/// A store: it refuses nothing that it has room for and evicts nothing, so that what is asked for is there.
+/// A store: it refuses nothing while it has memory and evicts nothing, so that every GET finds its item.
 pub(super) struct Table {
     pub(super) engine: Arc<Engine<StoreMode>>,
-    /// Small items in it.
+    /// The number of small items.
     pub(super) small_items: usize,
 }
 
 impl Table {
-    /// Fills one with small items, and leaves room for `room_bytes` of others.
+    /// Makes a table of small items, with room for `room_bytes` of others.
     ///
     /// # Errors
-    /// There is not so much memory.
+    /// There is not enough memory.
     pub(super) fn load(scale: &Scale, room_bytes: usize) -> Result<Self> {
         let small_items = scale.small_items;
         let bytes = small_items * (KEY_BYTES + SMALL_BYTES + OVERHEAD_BYTES) + 2 * room_bytes + SPARE_BYTES;
@@ -61,7 +61,7 @@ impl Table {
         Ok(table)
     }
 
-    /// Stores a value as one that was read before: its next read has nothing to write down.
+    /// Stores a value, marked as fetched: its next read then writes nothing.
     ///
     /// # Errors
     /// There is no room.
@@ -72,7 +72,7 @@ impl Table {
         Ok(())
     }
 
-    /// What tells the value of `key` from others before and after it.
+    /// The CAS unique of the value of `key`, which identifies a version of it.
     pub(super) fn cas(&self, key: &[u8]) -> Option<u64> {
         self.engine.read(self.engine.hash(key), key, NOW, |item| item.cas())
     }
@@ -95,18 +95,18 @@ pub(super) struct Lookups<'a> {
 }
 
 impl<'a> Lookups<'a> {
-    /// The place at which a look-up is alone.
+    /// The place of single look-ups.
     pub(super) const ALONE: usize = 0;
-    /// The place at which it is one of a burst.
+    /// The place of look-ups in a burst.
     pub(super) const IN_BURST: usize = 1;
 
     pub(super) fn new(table: &'a Table, scale: &Scale, random: Random) -> Self {
         Self { table, random, batch: scale.batch, keys: Vec::new() }
     }
 
-    /// Reads items one after the other, each only once the one before was found: says how many were.
+    /// Reads items one after another, each only after the last was found; returns the number found.
     fn alone(&self, gets: &[Get<'_>]) -> usize {
-        // The processor cannot know that this is nothing, and so cannot begin with the next one before.
+        // The processor cannot see that this is zero, and so cannot start the next look-up early.
         let nothing = black_box(0);
         let (mut found, mut at) = (0, 0);
         while let Some(get) = gets.get(at) {
@@ -148,7 +148,7 @@ impl Subject for Lookups<'_> {
             let find = || if place == Self::ALONE { self.alone(group) } else { self.in_bursts(group) };
             found += watch.time(group.len(), find);
         }
-        // A reader that met a writer would show an item twice; there is no writer.
+        // A read that meets a writer would show an item twice; there is no writer.
         ensure!(found == gets.len(), "{found} of {} items were found", gets.len());
         Ok(watch.typical_ns())
     }

@@ -27,7 +27,7 @@ pub(super) struct Transfers<'a> {
     server: NativeServer,
     asks: Asks,
     sink: Sink,
-    /// Bytes of all values of a size, so that they do not stay in the caches.
+    /// Bytes of all values of a size, enough to exceed the caches.
     size_bytes: usize,
     /// Requests made so far.
     made: usize,
@@ -35,7 +35,7 @@ pub(super) struct Transfers<'a> {
 }
 
 impl<'a> Transfers<'a> {
-    /// Bytes that the values of all sizes take.
+    /// Bytes of the values of all sizes.
     pub(super) fn room_bytes(scale: &Scale) -> usize {
         let kinds = [Asks::Get, Asks::Put].len();
         kinds
@@ -45,7 +45,7 @@ impl<'a> Transfers<'a> {
                 .sum::<usize>()
     }
 
-    /// Stores the values, whose answers end in `sink`.
+    /// Stores the values; answers go to `sink`.
     ///
     /// # Errors
     /// There is no room for them.
@@ -75,7 +75,7 @@ impl<'a> Transfers<'a> {
         table::key(kind, place << 32 | number)
     }
 
-    /// Reads a value: what the first answer does not carry is asked for window by window.
+    /// Reads a value: the first answer's remainder is requested window by window.
     fn get(&mut self, key: &[u8], bytes: usize) -> Result<Duration> {
         let get = Operation::get(1, self.table.engine.hash(key), key);
         let mut datagram = Vec::new();
@@ -100,7 +100,7 @@ impl<'a> Transfers<'a> {
         Ok(elapsed)
     }
 
-    /// Stores a value: what does not fit a datagram is sent window by window.
+    /// Stores a value: one that does not fit a datagram is sent window by window.
     fn put(&mut self, key: &[u8], bytes: usize) -> Result<Duration> {
         let is_whole = bytes + 128 <= DATAGRAM_BYTES_ETHERNET - HEADER_BYTES;
         let value = if is_whole { Ok(&self.value[..bytes]) } else { Err(bytes as u32) };
@@ -125,13 +125,13 @@ impl<'a> Transfers<'a> {
         Ok(elapsed)
     }
 
-    /// These bytes of the value, in fragments one behind the other.
+    /// These bytes of the value, as consecutive fragments.
     fn window(&self, grant: &Grant, bytes: std::ops::Range<usize>) -> Result<Vec<u8>> {
         let fragment_bytes = grant.fragment_bytes as usize;
         let mut message = Vec::with_capacity(2 * bytes.len());
         for start in bytes.clone().step_by(fragment_bytes) {
             let end = bytes.end.min(start + fragment_bytes);
-            // The last one asks what has arrived.
+            // The last fragment requests an acknowledgement.
             let flags = if end == bytes.end { Flags::ACK_WANTED } else { Flags::NONE };
             let header = Header { kind: Kind::Fragment, queue: grant.queue, flags, ..self.server.header() };
             let mut head = [0; FRAGMENT_HEAD_BYTES];
@@ -146,7 +146,7 @@ impl<'a> Transfers<'a> {
     }
 }
 
-/// Items whose values take `size_bytes` together.
+/// The number of items whose values take `size_bytes` together.
 fn items(size_bytes: usize, value_bytes: usize) -> usize {
     (size_bytes / value_bytes).clamp(2, 8192)
 }
