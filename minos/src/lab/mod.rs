@@ -1,4 +1,4 @@
-//! The laboratory: what measures and simulates, and no server and no client needs.
+//! The laboratory: measurements and simulations, which servers and clients do not need.
 
 mod bench;
 mod calibrate;
@@ -23,7 +23,7 @@ impl Command {
     /// Runs the command.
     ///
     /// # Errors
-    /// As the command says.
+    /// Those of the command.
     pub(crate) fn run(&self) -> Result<()> {
         match self {
             Self::Bench(args) => bench::run(args),

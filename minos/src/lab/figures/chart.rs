@@ -1,4 +1,4 @@
-//! A figure's table as lines over two axes, as SVG and as PNG.
+//! Charts: a figure's table as lines over two axes, as SVG and as PNG.
 
 use std::{fs, path::Path};
 
@@ -34,7 +34,7 @@ pub(super) fn write_pixels(picture: &str, png: &Path) -> Result<()> {
     fs::write(png, pixels).with_context(|| png.display().to_string())
 }
 
-/// An SVG picture as pixels, with text in a font of our own: the same on every machine, whatever fonts it has.
+/// An SVG picture as pixels, with text in an embedded font: the same on every machine.
 fn pixels(svg: &str) -> Result<tiny_skia::Pixmap> {
     let mut options = usvg::Options::default();
     let fonts = options.fontdb_mut();
@@ -48,7 +48,7 @@ fn pixels(svg: &str) -> Result<tiny_skia::Pixmap> {
     Ok(pixels)
 }
 
-/// The rows as lines, in their order.
+/// The rows as lines, in order.
 fn panels(plot: &Plot, table: &Table) -> Result<Vec<Panel>> {
     let of = |name: Option<&str>| name.map(|name| table.column(name)).transpose();
     let (panel, series, x) = (of(plot.panel)?, of(plot.series)?, table.column(plot.x.0)?);
@@ -76,7 +76,7 @@ fn panels(plot: &Plot, table: &Table) -> Result<Vec<Panel>> {
     Ok(panels)
 }
 
-/// Where the one called `name` stands; it is made if there is none.
+/// The index of the element called `name`, which is appended if it is missing.
 fn position<T>(
     all: &mut Vec<T>,
     name: &str,

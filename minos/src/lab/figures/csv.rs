@@ -1,4 +1,4 @@
-//! A figure's numbers, as a file.
+//! The CSV file of a figure.
 
 use std::{fmt::Write as _, fs, path::Path};
 
@@ -6,14 +6,14 @@ use anyhow::{Context, Result};
 
 use super::table::{Cell, Table};
 
-/// Writes a table's rows below a line of parameters: all of the file, or none of it.
+/// Writes a table below a line of parameters. The file is written completely or not at all.
 pub(super) fn write(path: &Path, parameters: &str, table: &Table) -> Result<()> {
     let beside = path.with_extension("csv.part");
     let written = fs::write(&beside, text(parameters, table)).and_then(|()| fs::rename(&beside, path));
     written.with_context(|| path.display().to_string())
 }
 
-/// Whether the file is there and was made with these parameters.
+/// True if the file exists and was made with these parameters.
 pub(super) fn begins_with(path: &Path, parameters: &str) -> bool {
     fs::read_to_string(path).is_ok_and(|text| text.lines().next() == Some(parameters))
 }
@@ -21,7 +21,7 @@ pub(super) fn begins_with(path: &Path, parameters: &str) -> bool {
 fn text(parameters: &str, table: &Table) -> String {
     let mut text = format!("{parameters}\n{}\n", table.columns.join(","));
     for row in &table.rows {
-        // What is not a number is left empty.
+        // NaN becomes an empty field.
         let cell = |cell: &Cell| match *cell {
             Cell::Number(value) if value.is_nan() => String::new(),
             Cell::Number(value) => significant(value),
@@ -33,7 +33,7 @@ fn text(parameters: &str, table: &Table) -> String {
     text
 }
 
-/// Six digits that count, which is more than a simulation knows.
+/// Six significant digits, more than the precision of a simulation.
 fn significant(value: f64) -> String {
     if value.fract() == 0.0 {
         return value.to_string();

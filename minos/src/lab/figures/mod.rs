@@ -1,4 +1,4 @@
-//! `minos figures`: the figures of the papers, as pictures and as numbers.
+//! `minos figures`: the figures of the papers, as pictures and as tables.
 
 mod chart;
 mod csv;
@@ -33,23 +33,23 @@ use crate::lab::bench::emit;
 
 /// Draw the figures of the papers: SVG, PNG and CSV of each.
 ///
-/// Each says whether it was measured or simulated. A figure whose CSV and SVG files are there and were made with the
-/// same parameters is not made again, so that a run that was interrupted goes on where it was.
+/// Each is marked as measured or simulated. A figure whose CSV and SVG files exist and were made with the
+/// same parameters is not made again, so that an interrupted run can be continued.
 #[derive(Args, Debug)]
 pub(crate) struct FiguresArgs {
-    /// Whose figures
+    /// The paper
     #[arg(long, value_enum)]
     paper: Papers,
 
-    /// Only the one of this number
+    /// Only the figure of this number
     #[arg(long, value_name = "NUMBER")]
     figure: Option<String>,
 
-    /// The folder that they are left in
+    /// Output folder
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
 
-    /// What everything random comes from
+    /// Seed of all random numbers
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
@@ -69,12 +69,12 @@ pub(crate) struct FiguresArgs {
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     trials: u32,
 
-    /// Minos: what things cost: kernel-bypass, sockets, or a file; the figures of others than kernel-bypass
-    /// are named after them
+    /// Minos: costs: kernel-bypass, sockets, or a file; the figures for costs other than kernel-bypass are
+    /// named after them
     #[arg(long, value_name = "NAME|FILE", default_value = minos::COSTS)]
     costs: String,
 
-    /// Make those again that are there
+    /// Make existing figures again
     #[arg(long)]
     force: bool,
 }
@@ -83,25 +83,25 @@ pub(crate) struct FiguresArgs {
 enum Papers {
     /// RackOut (TOCS 2019)
     Rackout,
-    /// Using vector interfaces (SoCC'12), what is simulated there
+    /// Using vector interfaces (SoCC'12), its simulated figures
     Vector,
     /// Size-aware sharding (NSDI'19)
     Minos,
     /// Not there yet
     Mica,
-    /// All that are there
+    /// All that can be drawn
     All,
 }
 
 const MICRO_SHARDS_PER_SERVER: u32 = 1_000;
 const THREADS: usize = 2;
 
-/// One table of numbers, and the pictures of it.
+/// One table of numbers, and its pictures.
 struct Job<'a> {
     plots: &'a [Plot],
-    /// What the names of its files end with.
+    /// The suffix of its file names.
     suffix: String,
-    /// What the numbers hang on; the first line of its CSV files.
+    /// The parameters that the numbers depend on; the first line of its CSV files.
     parameters: String,
     make: Box<dyn Fn() -> Result<Table> + 'a>,
 }
@@ -109,7 +109,7 @@ struct Job<'a> {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// The paper's figures are not there yet, a parameter is out of bounds, or a file cannot be written.
+/// The paper's figures are not implemented yet, a parameter is out of bounds, or a file cannot be written.
 pub(crate) fn run(args: &FiguresArgs) -> Result<()> {
     let papers = args.papers()?;
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5));
@@ -161,12 +161,12 @@ impl FiguresArgs {
 
     fn minos<'a>(&'a self, bar: &'a ProgressBar) -> Result<minos::Study<'a>> {
         let costs = Costs::named(&self.costs)?;
-        // A file is called by its name, without folder and ending.
+        // The name of a file without folder and extension.
         let costs_name = Path::new(&self.costs).file_stem().and_then(OsStr::to_str).unwrap_or("file");
         Ok(minos::Study { costs, costs_name, requests: self.arrivals, seed: self.seed, bar })
     }
 
-    /// The figures of the papers about racks.
+    /// The figures of the papers on racks.
     fn racks<'a>(&'a self, paper: Paper, study: &'a Study<'a>) -> impl Iterator<Item = Job<'a>> {
         let Self { seed, arrivals, keys, servers, trials, .. } = self;
         let of_paper = match paper {
@@ -187,7 +187,7 @@ impl FiguresArgs {
         })
     }
 
-    /// The figures of Minos; with other costs those that hang on them.
+    /// The figures of Minos; with other costs, only those that depend on the costs.
     fn servers<'a>(&self, study: &'a minos::Study<'a>) -> Result<Vec<Job<'a>>> {
         let suffix = match study.costs_name {
             minos::COSTS => String::new(),
@@ -206,7 +206,7 @@ impl FiguresArgs {
         drawn.map(job).collect()
     }
 
-    /// Those that are wanted.
+    /// The plots that were asked for.
     fn plots<'a>(&self, job: &Job<'a>) -> Vec<&'a Plot> {
         let wanted = |plot: &&Plot| self.figure.as_ref().is_none_or(|number| plot.number == number);
         job.plots.iter().filter(wanted).collect()
@@ -238,13 +238,13 @@ impl FiguresArgs {
         self.out.join(format!("{}{}.{extension}", plot.name(), job.suffix))
     }
 
-    /// The CSV file is written last, so that where it is right, the picture is.
+    /// The CSV file is written last: if it is valid, the picture exists.
     fn is_there(&self, job: &Job<'_>, plot: &Plot) -> bool {
         let picture = self.path(job, plot, "svg").is_file();
         picture && csv::begins_with(&self.path(job, plot, "csv"), &job.parameters)
     }
 
-    /// Makes a PNG file of an SVG file that is there, unless it is there too: git has the latter only.
+    /// Makes a PNG file from an existing SVG file, unless it exists: git holds only the SVG files.
     fn draw_pixels(&self, job: &Job<'_>, plot: &Plot) -> Result<()> {
         let png = self.path(job, plot, "png");
         if png.is_file() {
@@ -271,7 +271,7 @@ fn parameters(evidence: Evidence, of_figure: &str) -> String {
     format!("# {evidence}; minos {}; {of_figure}", env!("CARGO_PKG_VERSION"))
 }
 
-/// What is only half right must not be found by a later run.
+/// Removes a file, so that a later run does not find an incomplete figure.
 fn remove(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -281,7 +281,7 @@ fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// Popularities that were used before, in this run or by this user.
+/// Cached popularities, of this run or of this user.
 struct Popularities<'a> {
     known: RefCell<Vec<Popularity>>,
     bar: &'a ProgressBar,

@@ -1,4 +1,4 @@
-//! How each figure is drawn: which column lies along which axis.
+//! The layout of each figure: the column on each axis.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ pub(super) enum Paper {
 }
 
 impl Paper {
-    /// As on the command line and in the names of files.
+    /// The name on the command line and in file names.
     const fn name(self) -> &'static str {
         match self {
             Self::Rackout => "rackout",
@@ -31,12 +31,12 @@ impl Paper {
     }
 }
 
-/// What the numbers of a figure are worth.
+/// The origin of a figure's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Evidence {
-    /// On the machine where the figure was made.
+    /// Measured on the machine where the figure was made.
     Measured,
-    /// By a simulator, or computed from a model.
+    /// Computed by a simulator or from a model.
     Simulated,
 }
 
@@ -49,28 +49,28 @@ impl fmt::Display for Evidence {
     }
 }
 
-/// How one figure is drawn.
+/// The layout of one figure.
 #[derive(Debug)]
 pub(super) struct Plot {
     pub(super) paper: Paper,
     pub(super) number: &'static str,
-    /// Rows that differ here are drawn beside each other.
+    /// The column whose values each have a panel.
     pub(super) panel: Option<&'static str>,
-    /// Rows that differ here are lines of their own.
+    /// The column whose values each have a line.
     pub(super) series: Option<&'static str>,
     pub(super) x: (&'static str, Scale),
-    /// Several columns are lines of their own.
+    /// The columns on the y axis; several are a line each.
     pub(super) y: &'static [&'static str],
     pub(super) y_scale: Scale,
-    /// What the numbers upwards are, if not the name of their column.
+    /// The name of the y axis, if not that of its column.
     y_name: Option<&'static str>,
-    /// Where the fewest lines run.
+    /// The corner with the fewest lines.
     pub(super) legend: Corner,
     pub(super) evidence: Evidence,
 }
 
 impl Plot {
-    /// One panel with one line, to begin with.
+    /// One panel with one line.
     pub(super) const fn new(
         paper: Paper,
         number: &'static str,
@@ -91,12 +91,12 @@ impl Plot {
         }
     }
 
-    /// The stem of its files.
+    /// The stem of its file names.
     pub(super) fn name(&self) -> String {
         format!("{}-{}", self.paper.name(), self.number)
     }
 
-    /// What the numbers upwards are.
+    /// The name of the y axis.
     pub(super) fn y_name(&self) -> &'static str {
         self.y_name.unwrap_or(self.y[0])
     }
@@ -141,7 +141,8 @@ const VECTOR_13: Plot = Plot::new(Paper::Vector, "13", ("nodes", Scale::Log2), &
     .lines("replicas")
     .legend_at(Corner::UpperRight);
 
-/// The figures of racks. What the paper has as several figures of one table is here once, under the first number.
+/// The figures of racks. Several figures of the paper that share a table are here once, under the first
+/// number.
 pub(super) const PLOTS: [Plot; 19] = [
     rackout("1", "server", Scale::Linear, &["load"]),
     rackout("2a", "servers", Scale::Log2, &["shard skew"]).lines("zipf").log_y(),

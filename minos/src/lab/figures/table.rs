@@ -3,12 +3,12 @@
 use anyhow::{Context, Result};
 use minos_rackmodel::figures::Figure;
 
-/// Rows under names.
+/// Rows below column names.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Table {
-    /// What the figure shows.
+    /// The title of the figure.
     pub(super) title: String,
-    /// What each column holds.
+    /// The name of each column.
     pub(super) columns: Vec<&'static str>,
     pub(super) rows: Vec<Vec<Cell>>,
 }
@@ -16,12 +16,12 @@ pub(super) struct Table {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Cell {
     Number(f64),
-    /// What a line or a panel is called.
+    /// The name of a line or a panel.
     Name(&'static str),
 }
 
 impl Table {
-    /// Where the column called `name` stands.
+    /// The index of the column called `name`.
     pub(super) fn column(&self, name: &str) -> Result<usize> {
         let found = self.columns.iter().position(|column| *column == name);
         found.with_context(|| format!("the figure has no column {name:?}"))
@@ -29,7 +29,7 @@ impl Table {
 }
 
 impl Cell {
-    /// No number where there is a name.
+    /// The number, or NaN for a name.
     pub(super) fn number(self) -> f64 {
         match self {
             Self::Number(number) => number,

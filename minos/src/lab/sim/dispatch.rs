@@ -23,7 +23,7 @@ use minos_sched::{HANDOFF_WORKERS_MAX, Standby, Threshold};
 
 /// Compare the designs with what dispatching costs: bursts, rings, control epochs and a link.
 ///
-/// Workers run the very decisions of the server. The requests are those of Minos' evaluation: 40 % of the
+/// Workers run the same decision code as the server. The requests are those of Minos' evaluation: 40 % of the
 /// small ones tiny, zipf 0.99, a few for large items.
 #[derive(Args, Debug)]
 pub(crate) struct DispatchArgs {
@@ -41,8 +41,8 @@ pub(crate) struct DispatchArgs {
     #[arg(long, value_enum, default_value_t = Switch::Off)]
     steal: Switch,
 
-    /// What a worker on standby does with large requests: large, it becomes a large worker until the next plan, as in the
-    /// paper; slices, it serves them between two looks at its RX queue, as minos serve does
+    /// Role of a worker on standby when large requests come: large, it becomes a large worker until the next
+    /// plan, as in the paper; slices, it serves them between two polls of its RX queue, as minos serve does
     #[arg(long, value_enum, default_value_t = OnStandby::Large)]
     standby: OnStandby,
 
@@ -102,7 +102,7 @@ pub(crate) struct DispatchArgs {
     #[arg(long, value_enum, default_value_t = Order::Fifo)]
     large_order: Order,
 
-    /// Bytes of a large reply that are made at a time [default: 32 packets]
+    /// Bytes of a large reply that are composed at a time [default: 32 packets]
     #[arg(long, value_name = "BYTES", value_parser = parse_count)]
     slice: Option<u64>,
 
@@ -110,15 +110,15 @@ pub(crate) struct DispatchArgs {
     #[arg(long, value_enum, default_value_t = Tx::Design)]
     tx_queues: Tx,
 
-    /// Packets that a TX queue holds; a worker that has more waits, and serves nobody meanwhile
+    /// Packets that a TX queue holds; a worker with more waits, and serves nothing meanwhile
     #[arg(long, value_name = "N", default_value_t = 1024)]
     tx_max: u64,
 
-    /// Clients; where the costs of one are known, each does one thing after the other
+    /// Clients; if the costs of a client are known, each client does one thing at a time
     #[arg(long, value_name = "N", default_value_t = 56)]
     clients: usize,
 
-    /// Connections of all clients together, on which what comes behind a large request that was passed on waits for that
+    /// Connections of all clients together: requests behind a large request that was handed over wait for it
     /// [default: none, as with datagrams].
     #[arg(long, default_value_t = 0, value_name = "N", hide_default_value = true)]
     connections: usize,
@@ -127,7 +127,7 @@ pub(crate) struct DispatchArgs {
     #[arg(long, value_name = "N", default_value = "2m", value_parser = parse_count)]
     requests: u64,
 
-    /// How many of a hundred requests, the first ones, are not counted
+    /// Percentage of the requests, from the start, that are not counted
     #[arg(long, value_name = "PERCENT", default_value_t = 10.0)]
     warmup_percent: f64,
 
@@ -135,7 +135,7 @@ pub(crate) struct DispatchArgs {
     #[arg(long, value_name = "N", value_parser = parse_count)]
     epoch_requests: Option<u64>,
 
-    /// What everything random comes from
+    /// Seed of all random numbers
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
@@ -144,14 +144,14 @@ pub(crate) struct DispatchArgs {
     json: bool,
 }
 
-/// The name of all designs together.
+/// The name that stands for all designs.
 const ALL: &str = "all";
 
 /// One design, or all of them.
 #[derive(Clone, Copy, Debug)]
 struct Dispatch(Option<Design>);
 
-/// Reads the name of a design.
+/// Parses the name of a design.
 fn designs() -> impl TypedValueParser<Value = Dispatch> {
     let names = std::iter::once(ALL).chain(Design::ALL.map(Design::name));
     PossibleValuesParser::new(names).map(|name| Dispatch(name.parse().ok()))
@@ -189,7 +189,7 @@ impl From<Tx> for TxQueues {
     }
 }
 
-/// All that is printed with `--json`.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Results {
     evidence: &'static str,
@@ -281,7 +281,8 @@ impl DispatchArgs {
         Ok(specs)
     }
 
-    /// The designs to run, each with its number of hand-off workers: of all, those that the number of workers allows.
+    /// The designs to run, each with its number of hand-off workers; with `all`, those that the number of
+    /// workers allows.
     fn designs(&self) -> Vec<(Design, usize)> {
         let handoff = match self.handoff_workers {
             Some(workers) => vec![usize::from(workers)],
@@ -292,7 +293,7 @@ impl DispatchArgs {
             _ => vec![(design, 1)],
         };
         match self.dispatch.0 {
-            // It is refused by name.
+            // Kept, so that the check refuses it by name.
             Some(Design::HandOff) if self.workers < 2 => vec![(Design::HandOff, 1)],
             Some(design) => variants(design),
             None => {

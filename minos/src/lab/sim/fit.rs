@@ -14,10 +14,10 @@ use crate::lab::bench::emit;
 
 const HEADER: [&str; 7] = ["cost", "value", "fitted", "target", "paper", "here", "residual %"];
 
-/// Fit the costs that nobody has measured to the paper's numbers, and print what is left.
+/// Fit the unmeasured costs to the paper's numbers, and print the residuals.
 ///
-/// per_request_ns and network_ns are searched for; the other costs stay as they are. Here and residual are those of the
-/// costs as they are, not of the fitted ones.
+/// Only per_request_ns and network_ns are fitted; the other costs stay as they are. The columns "here" and
+/// "residual" are those of the given costs, not of the fitted ones.
 #[derive(Args, Debug)]
 pub(crate) struct FitArgs {
     /// kernel-bypass, figure-1, sockets, or a file
@@ -28,7 +28,7 @@ pub(crate) struct FitArgs {
     #[arg(long, value_name = "N", default_value = "400k", value_parser = parse_count)]
     requests: u64,
 
-    /// What everything random comes from
+    /// Seed of all random numbers
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 

@@ -1,4 +1,4 @@
-//! `minos sim`: what would happen on machines that are not here.
+//! `minos sim`: simulations of other machines.
 
 mod dispatch;
 mod fit;
@@ -13,7 +13,7 @@ use clap::{Args, Subcommand};
 
 pub(crate) use table::{rounded, table};
 
-/// Simulate queues and servers, with the code that decides in the server.
+/// Simulate queues and servers, with the decision code of the server.
 #[derive(Args, Debug)]
 pub(crate) struct SimArgs {
     #[command(subcommand)]

@@ -15,10 +15,10 @@ use super::{
 };
 use crate::lab::bench::{emit, emit_json};
 
-/// Say how few nodes can answer for many random keys ("Using vector interfaces", §6.1).
+/// Show how few nodes can answer requests for many random keys ("Using vector interfaces", §6.1).
 ///
-/// Each key lies on as many nodes as it has replicas, at random. In units of more than one node, any node of
-/// a unit can answer for all of it, and replicas lie in different units. All of it is simulated.
+/// Each key lies on as many random nodes as it has replicas. In units of several nodes, any node of a unit
+/// can answer for the whole unit, and the replicas of a key lie in different units. All of it is simulated.
 #[derive(Args, Debug)]
 pub(crate) struct MultigetArgs {
     /// Keys of a request
@@ -41,7 +41,7 @@ pub(crate) struct MultigetArgs {
     #[arg(long, value_name = "N", default_value = "1000", value_parser = parse_count)]
     trials: u64,
 
-    /// Search for the fewest nodes, too, rather than only take the best one next
+    /// Also search for the fewest nodes, beside the greedy choice
     #[arg(long)]
     exact: bool,
 
@@ -49,7 +49,7 @@ pub(crate) struct MultigetArgs {
     #[arg(long, conflicts_with_all = ["nodes", "replicas", "gf", "exact", "width"])]
     figure: bool,
 
-    /// What everything random comes from
+    /// Seed of all random numbers
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
@@ -58,7 +58,7 @@ pub(crate) struct MultigetArgs {
     json: bool,
 }
 
-/// All that is printed with `--json`.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Results {
     evidence: &'static str,
@@ -110,7 +110,7 @@ impl MultigetArgs {
         };
         let fits = |nodes: &u32| nodes.is_multiple_of(gf.max(1)) && nodes / gf.max(1) >= replicas;
         let powers: Vec<u32> = (0..=10).map(|power| 1 << power).filter(fits).collect();
-        // Where nothing fits, the largest one has what is wrong said.
+        // If none fits, the largest one causes the error message.
         let powers = if powers.is_empty() { vec![1024] } else { powers };
         let nodes = if self.nodes.is_empty() { &powers } else { &self.nodes };
         let runs: Result<Vec<Run>> = nodes.iter().map(|nodes| run(*nodes)).collect();

@@ -1,4 +1,4 @@
-//! Numbers and ranges as people write them.
+//! Numbers and ranges in the notation of the command line.
 
 /// Two numbers with `..` between them.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -11,7 +11,7 @@ impl Range {
     /// The numbers from the first to the last, `step` apart.
     pub(super) fn points(self, step: f64) -> Vec<f64> {
         let steps = ((self.to - self.from) / step + 1e-9).floor().max(0.0) as usize;
-        // Rounded, so that 0.1 + 0.2 is 0.3 in what is printed.
+        // Rounded, so that 0.1 + 0.2 prints as 0.3.
         let rounded = |value: f64| (value * 1e9).round() / 1e9;
         (0..=steps).map(|index| rounded(self.from + step * index as f64)).collect()
     }
@@ -32,7 +32,7 @@ pub(super) fn parse_count(text: &str) -> Result<u64, String> {
     count.map(|number| number as u64).ok_or_else(|| "expected a number such as 5000, 200k or 10m".to_owned())
 }
 
-/// A number that is finite, with `k`, `m` or nothing behind it.
+/// A finite number, with the suffix `k`, `m` or none.
 pub(super) fn parse_number(text: &str) -> Result<f64, String> {
     number(text).ok_or_else(|| "expected a number such as 0.5, 200k or 2.25m".to_owned())
 }

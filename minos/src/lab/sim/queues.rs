@@ -19,7 +19,7 @@ use crate::lab::bench::{emit, emit_json};
 
 /// Compare ways to bind requests to workers, as queueing theory does.
 ///
-/// Requests arrive in a Poisson stream and take as long as the distribution says; dispatching costs
+/// Requests arrive in a Poisson stream, and their service times follow the distribution; dispatching costs
 /// nothing. Times are in the units of the distribution: a small request of the bimodal one takes 1.
 #[derive(Args, Debug)]
 pub(crate) struct QueuesArgs {
@@ -31,7 +31,7 @@ pub(crate) struct QueuesArgs {
     #[arg(long, value_name = "N", default_value_t = 8)]
     workers: usize,
 
-    /// Share of the workers' time that requests take
+    /// Load: share of the workers' time that requests take
     #[arg(long, value_name = "RHO", default_value_t = 0.5, conflicts_with = "sweep")]
     load: f64,
 
@@ -47,11 +47,11 @@ pub(crate) struct QueuesArgs {
     #[arg(long, value_name = "NAME", default_value = "bimodal")]
     distribution: String,
 
-    /// Bimodal: what a large request takes
+    /// Bimodal: time of a large request
     #[arg(long, value_name = "K", default_value_t = 100.0)]
     k: f64,
 
-    /// Bimodal: how many of a hundred requests are large
+    /// Bimodal: percentage of large requests
     #[arg(long, value_name = "PERCENT", default_value_t = 0.125)]
     large_percent: f64,
 
@@ -71,7 +71,7 @@ pub(crate) struct QueuesArgs {
     #[arg(long, value_name = "N", default_value = "10m", value_parser = parse_count)]
     arrivals: u64,
 
-    /// How many of a hundred requests, the first ones, are not counted
+    /// Percentage of the requests, from the start, that are not counted
     #[arg(long, value_name = "PERCENT", default_value = "10", value_parser = parse_number)]
     warmup_percent: f64,
 
@@ -79,7 +79,7 @@ pub(crate) struct QueuesArgs {
     #[arg(long, value_name = "N", value_parser = parse_count)]
     epoch_arrivals: Option<u64>,
 
-    /// What everything random comes from
+    /// Seed of all random numbers
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
@@ -111,7 +111,7 @@ impl Model {
     }
 }
 
-/// All that is printed with `--json`.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Results {
     evidence: &'static str,

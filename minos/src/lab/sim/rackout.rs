@@ -21,10 +21,10 @@ use super::{
 };
 use crate::lab::bench::{emit, emit_json};
 
-/// Say what servers carry in units that read each other's memory (RackOut).
+/// Show the load that servers carry in units that read each other's memory (RackOut).
 ///
-/// Keys are hashed into micro-shards, micro-shards lie on a ring of servers, and servers stand in units. A
-/// write goes to the server that owns its key, a read to any server of the unit. Printed is the highest load
+/// Keys are hashed into micro-shards, micro-shards lie on a ring of servers, and servers form units. A write
+/// goes to the server that owns its key, a read to any server of the unit. The output is the highest load
 /// under which the percentile stays within the objective, for each unit size. All of it is simulated.
 #[derive(Args, Debug)]
 pub(crate) struct RackoutArgs {
@@ -48,35 +48,36 @@ pub(crate) struct RackoutArgs {
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = parse_number)]
     write_share: f64,
 
-    /// Who of a unit reads: all alike, by the paper's algorithms, or such that all are equally busy
+    /// Reads within a unit: spread evenly, by the paper's algorithms, or such that all servers are equally
+    /// busy
     #[arg(long, value_enum, default_value_t = Reads::Static)]
     reads: Reads,
 
-    /// Whose times of table 1 requests take
+    /// Fabric of table 1 whose times apply
     #[arg(long, value_enum, default_value_t = FabricName::Rdma)]
     fabric: FabricName,
 
-    /// Time of a local read instead
+    /// Time of a local read, instead of the fabric's
     #[arg(long, value_name = "US", value_parser = parse_number)]
     lr_us: Option<f64>,
 
-    /// Time of a remote read instead
+    /// Time of a remote read, instead of the fabric's
     #[arg(long, value_name = "US", value_parser = parse_number)]
     rr_us: Option<f64>,
 
-    /// Time of a local write instead
+    /// Time of a local write, instead of the fabric's
     #[arg(long, value_name = "US", value_parser = parse_number)]
     lw_us: Option<f64>,
 
-    /// Time of the way to a server and back instead
+    /// Time of the way to a server and back, instead of the fabric's
     #[arg(long, value_name = "US", value_parser = parse_number)]
     propagation_us: Option<f64>,
 
-    /// What the percentile of the latencies may be
+    /// Upper bound of the percentile of the latencies
     #[arg(long, value_name = "US", default_value_t = 1000.0, value_parser = parse_number)]
     slo_us: f64,
 
-    /// Which percentile
+    /// Percentile of the latencies
     #[arg(long, value_name = "PERCENT", default_value_t = 99.0, value_parser = parse_number)]
     percentile: f64,
 
@@ -84,11 +85,11 @@ pub(crate) struct RackoutArgs {
     #[arg(long, value_name = "SHARE", value_parser = parse_number)]
     load: Option<f64>,
 
-    /// A server that is slow
+    /// Number of a slow server
     #[arg(long, value_name = "N", requires = "interference")]
     interference_server: Option<usize>,
 
-    /// How many times as long everything takes there
+    /// Factor by which everything takes longer there
     #[arg(long, value_name = "FACTOR", value_parser = parse_number, requires = "interference_server")]
     interference: Option<f64>,
 
@@ -106,7 +107,7 @@ pub(crate) struct RackoutArgs {
     #[arg(long, value_name = "NUMBER", conflicts_with = "targets")]
     figure: Option<String>,
 
-    /// Print what the papers claim beside what comes out
+    /// Print the papers' claims beside the simulated numbers
     #[arg(long)]
     targets: bool,
 
@@ -114,7 +115,7 @@ pub(crate) struct RackoutArgs {
     #[arg(long, value_name = "N", default_value = "1000m", value_parser = parse_count, requires = "targets")]
     replication_keys: u64,
 
-    /// Leave the claims' numbers in this file, too, as CSV
+    /// Also write the claims' numbers to this file, as CSV
     #[arg(long, value_name = "FILE", requires = "targets")]
     csv: Option<PathBuf>,
 
@@ -137,7 +138,7 @@ enum FabricName {
     Sonuma,
 }
 
-/// All that is printed with `--json`.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Results {
     evidence: &'static str,
@@ -149,7 +150,7 @@ struct Results {
     slo_us: f64,
     arrivals: u64,
     seed: u64,
-    /// How many servers a unit may have (§4.6).
+    /// The largest number of servers in a unit (§4.6).
     unit_size_max: u32,
     units: Vec<Row>,
 }
@@ -167,7 +168,7 @@ struct Row {
     speedup: f64,
 }
 
-/// A figure or the claims with `--json`.
+/// The output of a figure or the claims with `--json`.
 #[derive(Serialize)]
 struct Printed<T> {
     evidence: &'static str,
@@ -232,7 +233,7 @@ impl RackoutArgs {
         fabric
     }
 
-    /// What the claims' numbers hang on.
+    /// The parameters that the claims' numbers depend on.
     fn parameters(&self) -> String {
         let Self { servers, keys, replication_keys, zipf, arrivals, .. } = self;
         let seed = self.source.seed;
@@ -276,7 +277,7 @@ impl RackoutArgs {
         })
     }
 
-    /// What is wrong is said before time is spent on keys.
+    /// Rejects bad parameters before time is spent on keys.
     fn check(&self) -> Result<()> {
         for gf in &self.gf {
             unit_count(self.servers, *gf)?;
@@ -303,7 +304,7 @@ impl RackoutArgs {
         })
     }
 
-    /// By search, or at the load that was asked for.
+    /// The throughput by search, or the result at the given load.
     fn throughput(&self, model: &Model) -> Result<Throughput> {
         let slo = Slo { percentile: self.percentile, latency_us: self.slo_us };
         let Some(of_saturation) = self.load else {

@@ -1,8 +1,8 @@
-//! Results for people.
+//! Tables of results.
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
-/// A table whose first `names` columns hold names and the others numbers.
+/// A table whose first `names` columns hold names and whose other columns hold numbers.
 pub(crate) fn table(header: &[&str], names: usize, rows: impl IntoIterator<Item = Vec<String>>) -> Table {
     let cell = |(column, text): (usize, &str)| {
         let cell = Cell::new(text);
@@ -17,7 +17,7 @@ pub(crate) fn table(header: &[&str], names: usize, rows: impl IntoIterator<Item 
     table
 }
 
-/// Three significant digits, as much as is kept.
+/// Three significant digits.
 pub(crate) fn rounded(value: f64) -> String {
     let magnitude = if value == 0.0 { 0 } else { value.abs().log10().floor() as i32 };
     format!("{value:.*}", (2 - magnitude).clamp(0, 6) as usize)

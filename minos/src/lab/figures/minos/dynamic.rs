@@ -19,14 +19,15 @@ const fn plot(number: &'static str, y: &'static [&'static str]) -> Plot {
 
 /// p_L in percent, one after the other.
 const PHASES: [f64; 7] = [0.125, 0.25, 0.5, 0.75, 0.5, 0.25, 0.125];
-/// Epochs of a phase: the paper's 20 seconds are so many of its epochs.
+/// Epochs of a phase: 20 of the paper's epochs make its 20 seconds.
 const PHASE_EPOCHS: u32 = 20;
-/// Of the highest rate with the most large requests.
+/// Share of the highest rate under the most large requests.
 const LOAD: f64 = 0.9;
-/// Where large requests still get through the link of the kernel-bypass costs, which the paper's 2.25 Mops would fill.
+/// A rate at which large replies still fit the link of the kernel-bypass costs; the paper's 2.25 Mops would
+/// fill it.
 const RATE_MAX: f64 = 2e6;
 
-/// HKH+WS without and with a TX queue for large replies, and Minos, the latencies of each epoch apart.
+/// Latencies by epoch, for HKH+WS without and with a TX queue for large replies, and for Minos.
 pub(super) fn figure_10(study: &Study<'_>) -> Result<Table> {
     let windows = PHASES.len() as u32 * PHASE_EPOCHS;
     let epoch_requests = (study.requests / u64::from(windows)).max(EPOCH_REQUESTS_MIN);
@@ -50,12 +51,12 @@ pub(super) fn figure_10(study: &Study<'_>) -> Result<Table> {
     Ok(Table { title, columns: vec!["design", "epoch", "p_L %", "p99 us", "large workers"], rows })
 }
 
-/// A row for each epoch. What came after the last request was sent is left out.
+/// A row for each epoch. The time after the last request was sent is left out.
 fn epochs(name: &'static str, outcome: &Outcome, windows: usize) -> Vec<Vec<Cell>> {
     let row = |(index, window): (usize, &minos_sim::dispatch::Window)| {
         let large_percent = PHASES[index / PHASE_EPOCHS as usize];
         let p99_us = window.percentile_us.unwrap_or(f64::NAN);
-        // HKH+WS has none that are large alone.
+        // HKH+WS has no workers for large requests only.
         let large_workers = if name == MINOS.name { window.large_workers as f64 } else { f64::NAN };
         let numbers = [(index + 1) as f64, large_percent, p99_us, large_workers];
         [Cell::Name(name)].into_iter().chain(numbers.map(Cell::Number)).collect()

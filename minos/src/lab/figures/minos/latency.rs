@@ -24,10 +24,10 @@ pub(super) fn figure_3(study: &Study<'_>) -> Result<Table> {
     by_throughput(study, "default workload", Mix::PAPER, &DESIGNS, &ALL)
 }
 
-/// Large requests are so few that their 99th percentile needs so many times as many requests.
+/// Large requests are so few that their 99th percentile needs this many times as many requests.
 const REQUESTS_FOR_LARGE: u64 = 5;
 
-/// What large requests pay; beside the paper's two designs the one that it has planned.
+/// Latencies of large requests; the paper's two designs, and the variant that it plans.
 pub(super) fn figure_4(study: &Study<'_>) -> Result<Table> {
     let helping = Contestant::new("Minos helping", Design::Helping);
     let designs = [STEALING, STEALING_APART, MINOS, helping];
@@ -40,7 +40,7 @@ pub(super) fn figure_5(study: &Study<'_>) -> Result<Table> {
     by_throughput(study, "50:50 GET:PUT", Mix { get_ratio: 0.5, ..Mix::PAPER }, &DESIGNS, &ALL)
 }
 
-/// Which percentile is compared, and with whose.
+/// The percentile to compare, and the design to compare with.
 struct Compared {
     base: &'static str,
     column: &'static str,
@@ -58,7 +58,7 @@ const LARGE: Compared = Compared {
     us: |outcome| outcome.latency_us.large.percentile.value,
 };
 
-/// Latencies of each design at the loads that it keeps up with; the last one is its own peak.
+/// Latencies of each design at the loads that it keeps up with; the last row of each is its peak.
 fn by_throughput(
     study: &Study<'_>,
     workload: &str,
@@ -92,7 +92,7 @@ fn by_throughput(
     Ok(Table { title: study.title(workload), columns, rows })
 }
 
-/// Of those that keep up, the one with the lowest percentile.
+/// Of the outcomes that keep up, the one with the lowest percentile.
 fn best(outcomes: Vec<Outcome>) -> Option<Outcome> {
     let percentile = |outcome: &Outcome| outcome.latency_us.all.percentile.value;
     outcomes.into_iter().filter(keeps_up).min_by(|a, b| percentile(a).total_cmp(&percentile(b)))

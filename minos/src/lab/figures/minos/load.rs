@@ -19,10 +19,10 @@ const fn plot(number: &'static str, y: &'static [&'static str]) -> Plot {
 
 /// Low, medium and high load by large requests.
 const LARGE_PERCENTS: [f64; 3] = [0.0625, 0.25, 0.75];
-/// Of the highest rate; the paper does not say its own.
+/// Share of the highest rate; the paper does not state its own.
 const LOAD: f64 = 0.8;
 
-/// What part of all requests and of all packets each worker of Minos has.
+/// Each worker's share of all requests and of all packets, under Minos.
 pub(super) fn figure_9(study: &Study<'_>) -> Result<Table> {
     let mut rows = Vec::new();
     for large_percent in LARGE_PERCENTS {

@@ -1,4 +1,4 @@
-//! The figures of Minos: eight workers, simulated, but for the one that is measured.
+//! The figures of Minos: simulations of eight workers, and one measurement.
 
 mod dynamic;
 mod latency;
@@ -21,7 +21,7 @@ use minos_sim::dispatch::{
 
 use super::{plots::Plot, table::Table};
 
-/// The costs whose figures bear the plain names.
+/// The costs whose figures have no suffix in their names.
 pub(super) const COSTS: &str = "kernel-bypass";
 
 /// One table of numbers, and the pictures of it.
@@ -31,20 +31,20 @@ pub(super) struct Figure {
     pub(super) make: fn(&Study<'_>) -> Result<Table>,
 }
 
-/// What a figure is made from.
+/// The source of a figure's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Basis {
-    /// A measurement where the figure is made.
+    /// A measurement on this machine.
     Machine,
-    /// A simulation of queues, in which dispatching costs nothing.
+    /// A simulation of queues; dispatching costs nothing.
     Queues,
-    /// A simulation of servers with all costs that there are.
+    /// A simulation of servers with every known cost model.
     AllCosts,
-    /// A simulation of servers: other costs make another figure.
+    /// A simulation of servers with the costs of the study.
     Servers,
 }
 
-/// All that can be drawn, by the numbers of the paper.
+/// All figures, with the numbers of the paper.
 pub(super) const FIGURES: &[Figure] = &[
     Figure { plots: &[service::PLOT], basis: Basis::Machine, make: service::figure_1 },
     Figure { plots: &[queues::PLOT], basis: Basis::Queues, make: queues::figure_2 },
@@ -61,12 +61,12 @@ pub(super) const FIGURES: &[Figure] = &[
     Figure { plots: &dynamic::PLOTS, basis: Basis::Servers, make: dynamic::figure_10 },
 ];
 
-/// A design as a figure calls it.
+/// A design, and its name in figures.
 #[derive(Clone, Copy)]
 pub(super) struct Contestant {
     pub(super) name: &'static str,
     pub(super) design: Design,
-    /// Numbers of hand-off workers, of which the best one counts.
+    /// Numbers of hand-off workers; the best one counts.
     pub(super) handoff_workers: &'static [usize],
     pub(super) tx_queues: TxQueues,
 }
@@ -101,30 +101,30 @@ pub(super) const DESIGNS: [Contestant; 7] = [
     MINOS,
 ];
 
-/// An epoch with fewer requests has too few large ones to tell their share.
+/// With fewer requests, an epoch has too few large ones to estimate their share.
 const EPOCH_REQUESTS_MIN: u64 = 20_000;
-/// Long enough for two epochs of a short run.
+/// Covers two epochs of a short run.
 const WARMUP_PERCENT: f64 = 20.0;
-/// About so many rates are looked at.
+/// Approximate number of rates on an axis.
 const RATES: f64 = 14.0;
-/// More requests a second than any server answers.
+/// A rate beyond any server's capacity.
 const OVERLOAD: f64 = 2e7;
 
-/// What figures are made from.
+/// The parameters of figures.
 #[derive(Clone)]
 pub(super) struct Study<'a> {
     pub(super) costs: Costs,
-    /// What the costs are called.
+    /// The name of the costs.
     pub(super) costs_name: &'a str,
-    /// Of each run, those of the warm-up included.
+    /// Requests of each run, warm-up included.
     pub(super) requests: u64,
     pub(super) seed: u64,
-    /// Shows that something goes on.
+    /// Shows progress.
     pub(super) bar: &'a ProgressBar,
 }
 
 impl Study<'_> {
-    /// What the numbers of a figure hang on.
+    /// The parameters that a figure's numbers depend on.
     pub(super) fn parameters(&self, figure: &Figure) -> Result<String> {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let machine = format!("one of {processors} processors of this machine");
@@ -140,7 +140,7 @@ impl Study<'_> {
         })
     }
 
-    /// What a simulation of servers is called: its workload and its costs.
+    /// The title of a simulation of servers: its workload and its costs.
     pub(super) fn title(&self, workload: &str) -> String {
         format!("{workload}; 8 workers, costs {}", self.costs_name)
     }
@@ -167,7 +167,7 @@ impl Study<'_> {
         design.handoff_workers.iter().map(spec).collect()
     }
 
-    /// For each of `designs` the run with the highest rate that stays within `limit_us`.
+    /// For each of `designs`, the run with the highest rate within `limit_us`.
     pub(super) fn highest(
         &self,
         designs: &[Contestant],
@@ -183,12 +183,12 @@ impl Study<'_> {
         Ok(designs.iter().map(best).collect())
     }
 
-    /// What comes out of `specs`, in their order.
+    /// The outcomes of `specs`, in order.
     pub(super) fn run_all(&self, specs: &[Spec]) -> Result<Vec<Outcome>> {
         Ok(run_all(specs, || self.bar.tick())?)
     }
 
-    /// The highest rate that Minos keeps up with under `mix`, whatever the latencies.
+    /// The highest rate that Minos sustains under `mix`, whatever the latencies.
     pub(super) fn most(&self, mix: Mix) -> Result<f64> {
         let spec = self.spec(Design::SizeAware, OVERLOAD, mix);
         let found = throughput_under(&spec, f64::MAX)?;
@@ -196,7 +196,7 @@ impl Study<'_> {
     }
 
     /// The strict limit and the loose one: 10 and 20 times the mean service time of the default workload's
-    /// GETs (Minos §5.4), as a client sees it that asks alone. 50 and 100 us in the paper.
+    /// GETs (Minos §5.4), as seen by a client without competition. 50 and 100 us in the paper.
     pub(super) fn limits_us(&self) -> Result<[f64; 2]> {
         let mix = Mix { get_ratio: 1.0, ..Mix::PAPER };
         let alone = Spec { requests: 100_000, ..self.spec(Design::KeyHash, 1000.0, mix) };
@@ -205,7 +205,7 @@ impl Study<'_> {
     }
 }
 
-/// Rates at which servers can be compared, a round number apart, up to the highest.
+/// Rates to compare servers at, a round number apart, up to the highest.
 pub(super) fn rates(most: f64) -> Vec<f64> {
     let step = round_up(most / RATES);
     (1..).map(|index| step * f64::from(index)).take_while(|rate| *rate <= most).collect()
@@ -218,7 +218,7 @@ fn round_up(number: f64) -> f64 {
     found.unwrap_or(10.0 * power)
 }
 
-/// Whether a server kept up with what it was asked, as in all that the paper reports (Minos §5.4).
+/// True if a server sustained the offered rate, as in all results of the paper (Minos §5.4).
 pub(super) fn keeps_up(outcome: &Outcome) -> bool {
     outcome.dropped == 0 && outcome.achieved_rps > 0.99 * outcome.offered_rps
 }

@@ -1,4 +1,4 @@
-//! What Minos' advantage is made of: the cores, the TX queues and the link, which the paper does not tell apart.
+//! The parts of Minos' advantage: the cores, the TX queues and the link, which the paper does not separate.
 
 use anyhow::{Context, Result};
 use minos_sim::dispatch::{Costs, Mix, Outcome};
@@ -27,7 +27,7 @@ const fn plot(number: &'static str) -> Plot {
 }
 
 const DESIGNS: [Contestant; 3] = [STEALING, STEALING_APART, MINOS];
-/// The last one is one that nothing waits for.
+/// The last link is never the bottleneck.
 const LINKS_GBPS: [f64; 4] = [10.0, 40.0, 100.0, 1000.0];
 /// p_L of [`figure_parts_more`].
 const LARGE_PERCENT: f64 = 0.75;
@@ -36,11 +36,11 @@ const MEASURED: &str = include_str!("../../../../../docs/results/costs-kernel-by
 const UDP: &str = include_str!("../../../../../docs/results/costs-sockets.toml");
 const TCP: &str = include_str!("../../../../../docs/results/dispatch-costs.toml");
 
-/// The costs that are compared: the paper's platform in two versions, and what was measured.
+/// The costs to compare: the paper's platform in two versions, and measured ones.
 pub(super) fn costs() -> Result<[(&'static str, Costs); 5]> {
     let read = |text| -> Result<Costs> {
         let measured: Costs = toml::from_str(text).context("docs/results")?;
-        // What a design does is looked for, not what else the machine of the measurement had to do.
+        // Only the design matters here, not other load on the measured machine.
         Ok(Costs { pauses: Vec::new(), speed: Default::default(), client: Default::default(), ..measured })
     };
     Ok([
@@ -62,8 +62,8 @@ pub(super) fn figure_parts_more(study: &Study<'_>) -> Result<Table> {
     parts(study, Mix { large_percent: LARGE_PERCENT, ..Mix::PAPER })
 }
 
-/// Throughput within the strict limit by costs and link; what a TX queue for large replies gives HKH+WS, and what
-/// cores that only serve large requests give beyond that.
+/// Throughput within the strict limit by costs and link: the gain of HKH+WS from a TX queue for large
+/// replies, and the further gain from cores that only serve large requests.
 fn parts(study: &Study<'_>, mix: Mix) -> Result<Table> {
     let mut rows = Vec::new();
     for (name, costs) in costs()? {

@@ -1,4 +1,5 @@
-//! What large requests pay where copying is what they wait for, and what lifts it (Minos §6.1).
+//! The penalty of large requests where copying is the bottleneck, and the designs that remove it (Minos
+//! §6.1).
 
 use anyhow::Result;
 use minos_sim::dispatch::{Costs, Design, Mix, Outcome};
@@ -17,9 +18,9 @@ const fn plot(number: &'static str, y: &'static [&'static str]) -> Plot {
     Plot::new(Paper::Minos, number, ("Mops", Scale::Linear), y).lines("design").log_y()
 }
 
-/// To copy a byte: so that Minos' large requests pay up to twice, as in the paper.
+/// Cost of copying a byte: with it, Minos' large requests take up to twice as long, as in the paper.
 const PER_BYTE_NS: f64 = 0.2;
-/// A link that is not what they wait for.
+/// A link that is not the bottleneck.
 const LINK_GBPS: f64 = 100.0;
 
 const DESIGNS: [Contestant; 5] = [

@@ -1,4 +1,4 @@
-//! Figure 2: designs that are blind to size, without what dispatching costs (Minos §2.2).
+//! Figure 2: size-unaware designs, without costs of dispatching (Minos §2.2).
 
 use anyhow::Result;
 use minos_sim::queues::{EPOCHS_DEFAULT, Figure2, Spec, figure2};
@@ -17,10 +17,10 @@ pub(super) const PLOT: Plot = Plot::new(Paper::Minos, "2", ("load", Scale::Linea
     .log_y()
     .y_called("p99, in service times of a small request");
 
-/// A run costs less than one of servers, and with K = 1000 there must be more requests for the same precision.
+/// A run is cheaper than one of servers, and K = 1000 needs more requests for the same precision.
 const ARRIVALS_A_REQUEST: u64 = 5;
 
-/// The 99th percentile by load, with one large request in eight hundred that takes K times as long.
+/// The 99th percentile by load; one request in eight hundred is large and takes K times as long.
 pub(super) fn figure_2(study: &Study<'_>) -> Result<Table> {
     let paper = Figure2::paper();
     let (arrivals, seed) = (ARRIVALS_A_REQUEST.saturating_mul(study.requests), study.seed);

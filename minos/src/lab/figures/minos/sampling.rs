@@ -1,4 +1,4 @@
-//! Figure 8: a link with more room, by replies that are not sent (Minos §6.4).
+//! Figure 8: a link with spare capacity, as some replies are not sent (Minos §6.4).
 
 use anyhow::{Context, Result};
 use minos_sim::dispatch::{Design, Mix, Outcome, Spec, throughput_under};
@@ -18,13 +18,13 @@ const fn plot(number: &'static str, y: &'static [&'static str]) -> Plot {
     Plot::new(Paper::Minos, number, ("Mops", Scale::Linear), y).lines("S %")
 }
 
-/// S: so many of a hundred replies are sent.
+/// S: percentages of replies that are sent.
 const REPLY_PERCENTS: [f64; 4] = [100.0, 75.0, 50.0, 25.0];
-/// p_L, which fills the link soon.
+/// p_L; it fills the link soon.
 const MIX: Mix = Mix { large_percent: 0.75, ..Mix::PAPER };
-/// A link that is busier has no room for the large replies, which then wait for ever.
+/// A busier link cannot carry the large replies, whose queue then grows without bound.
 const LINK_BUSY_MAX: f64 = 0.99;
-/// Loads that are looked at, up to the highest.
+/// Loads, up to the highest.
 const LOADS: u32 = 16;
 
 /// Minos' latencies and the link's load by throughput, for each S.

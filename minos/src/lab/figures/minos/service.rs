@@ -1,4 +1,4 @@
-//! Figure 1: what a GET takes by the size of its item, measured where the figure is made.
+//! Figure 1: the service time of a GET by the size of its item, measured on this machine.
 
 use anyhow::Result;
 
@@ -14,7 +14,7 @@ use crate::lab::calibrate::service_times;
 pub(super) const PLOT: Plot =
     Plot::new(Paper::Minos, "1", ("value bytes", Scale::Log10), &["us"]).log_y().measured();
 
-/// The worker's part of a GET, from the datagram that has arrived to those that are composed.
+/// The worker's part of a GET, from the datagram that arrived to the composed datagrams.
 pub(super) fn figure_1(study: &Study<'_>) -> Result<Table> {
     let times = service_times(|| study.bar.tick())?;
     let row = |numbers: [f64; 3]| numbers.map(Cell::Number).to_vec();

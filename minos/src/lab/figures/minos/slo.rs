@@ -23,7 +23,7 @@ const LARGE_PERCENTS: [f64; 5] = [0.0625, 0.125, 0.25, 0.5, 0.75];
 /// s_L of table 1, in bytes.
 const LARGE_MAXES: [u64; 3] = [250_000, 500_000, 1_000_000];
 
-/// More and more large requests.
+/// A growing share of large requests.
 pub(super) fn figure_6(study: &Study<'_>) -> Result<Table> {
     let mixes = LARGE_PERCENTS.map(|large_percent| (large_percent, Mix { large_percent, ..Mix::PAPER }));
     let rows = speed_ups(study, &mixes)?;
@@ -31,7 +31,7 @@ pub(super) fn figure_6(study: &Study<'_>) -> Result<Table> {
     Ok(Table { title, columns: columns("p_L %"), rows })
 }
 
-/// Larger and larger requests.
+/// Large requests of growing size.
 pub(super) fn figure_7(study: &Study<'_>) -> Result<Table> {
     let mixes = LARGE_MAXES.map(|large_max| (large_max as f64 / 1e3, Mix { large_max, ..Mix::PAPER }));
     let rows = speed_ups(study, &mixes)?;
@@ -44,13 +44,13 @@ fn columns(x: &'static str) -> Vec<&'static str> {
     vec!["limit us", "over", x, "speed-up", "Mops", "Minos Mops"]
 }
 
-/// A row for each limit, mix and design but Minos.
+/// A row for each limit, mix and design except Minos.
 fn speed_ups(study: &Study<'_>, mixes: &[(f64, Mix)]) -> Result<Vec<Vec<Cell>>> {
     let mut rows = Vec::new();
     for &(x, mix) in mixes {
         for limit_us in study.limits_us()? {
             let found = study.highest(&DESIGNS, mix, limit_us)?;
-            // Nothing where even a lone request takes longer.
+            // Zero where even a request without competition takes longer.
             let mops = |found: &Option<Outcome>| found.as_ref().map_or(0.0, |found| found.achieved_rps / 1e6);
             let minos = found.last().map_or(0.0, mops);
             let others = DESIGNS.iter().zip(&found).take(DESIGNS.len() - 1);

@@ -1,4 +1,4 @@
-//! The papers' claims beside what comes out.
+//! The papers' claims beside the simulated numbers.
 
 use std::{fs, path::Path};
 
@@ -17,7 +17,7 @@ struct Targets {
     targets: Vec<Target>,
 }
 
-/// Prints the claims, and leaves their numbers in a file if one was named.
+/// Prints the claims, and writes their numbers to the file that was named, if any.
 pub(super) fn print(targets: Vec<Target>, parameters: &str, args: &RackoutArgs) -> Result<()> {
     if let Some(path) = &args.csv {
         write(path, parameters, &targets)?;

@@ -1,4 +1,4 @@
-//! Where popularities come from, and what limits units.
+//! The source of popularities, and the bounds of units.
 
 use std::cell::RefCell;
 
@@ -17,21 +17,22 @@ pub(super) struct Source {
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub(super) micro_shards: u32,
 
-    /// Threads that add up keys
+    /// Threads that sum up keys
     #[arg(long, value_name = "N", default_value_t = 2)]
     threads: usize,
 
-    /// Neither look for popularities in the user's cache folder nor leave them there
+    /// Do not read or write popularities in the user's cache folder
     #[arg(long)]
     no_cache: bool,
 
-    /// What everything random comes from
+    /// Seed of all random numbers
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) seed: u64,
 }
 
 impl Source {
-    /// Calls with what gets popularities: from what was used before, the cache, or the keys.
+    /// Calls `use_it` with a function that gets popularities: from this run, from the cache, or from the
+    /// keys.
     pub(super) fn with_popularity(
         &self,
         use_it: impl FnOnce(&dyn Fn(PopularitySpec) -> Result<Popularity, CacheError>) -> Result<()>,
@@ -63,11 +64,11 @@ impl Source {
 
 #[derive(Args, Debug)]
 pub(super) struct Units {
-    /// Operations a second that a node's inner interface serves; the paper's number is RDMA's
+    /// Operations a second of a node's inner interface; the paper's number is RDMA's
     #[arg(long, value_name = "N", default_value = "40m", value_parser = parse_count)]
     pub(super) nic_ops: u64,
 
-    /// Share of them that is left unused
+    /// Share of them that stays unused
     #[arg(long, value_name = "SHARE", default_value_t = NodeRates::RDMA.nic_reserve, value_parser = parse_number)]
     nic_reserve: f64,
 
@@ -77,7 +78,7 @@ pub(super) struct Units {
 }
 
 impl Units {
-    /// How many servers a unit may have (RackOut §4.6).
+    /// The largest number of servers in a unit (RackOut §4.6).
     pub(super) fn max(&self, remote_read_us: f64) -> Result<u32, BadParameter> {
         let Self { nic_ops, nic_reserve, cores } = *self;
         unit_size_max(&NodeRates { nic_ops: nic_ops as f64, nic_reserve, cores, remote_read_us })
