@@ -1,8 +1,8 @@
-//! What happens next.
+//! The calendar of events.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-/// A point in simulated time, or a span of it. What a tick is, the simulation says.
+/// A point in simulated time, or a span of it. The simulation defines the length of a tick.
 pub type Ticks = u64;
 
 /// Events by time; those at the same time in the order in which they were scheduled.
@@ -32,13 +32,13 @@ impl<E> Calendar<E> {
         self.now
     }
 
-    /// Lets `event` happen `delay` from now.
+    /// Schedules `event` after `delay`.
     #[inline]
     pub fn after(&mut self, delay: Ticks, event: E) {
         self.at(self.now.saturating_add(delay), event);
     }
 
-    /// Lets `event` happen at `time`, or now if that has passed.
+    /// Schedules `event` at `time`, or now if that has passed.
     #[inline]
     pub fn at(&mut self, time: Ticks, event: E) {
         let entry = Entry { at: time.max(self.now), number: self.scheduled, event };
@@ -46,7 +46,7 @@ impl<E> Calendar<E> {
         self.events.push(Reverse(entry));
     }
 
-    /// Goes on to the next event, if there is one.
+    /// Advances to the next event, if there is one.
     #[inline]
     pub fn take_next(&mut self) -> Option<E> {
         let Reverse(entry) = self.events.pop()?;
@@ -60,7 +60,7 @@ impl<E> Calendar<E> {
         self.events.peek().map(|Reverse(entry)| entry.at)
     }
 
-    /// Lets time pass without an event, not beyond the next one.
+    /// Advances the time without an event, not beyond the next one.
     #[inline]
     pub fn advance_to(&mut self, time: Ticks) {
         debug_assert!(time >= self.now && self.next_at().is_none_or(|next| time <= next));

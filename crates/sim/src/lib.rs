@@ -4,8 +4,8 @@
 //! (Minos §2.2): a request is an arrival time and a service time. [`theory`] has what is known in
 //! closed form, which the tests hold the simulator against.
 //!
-//! [`dispatch`] adds what dispatching costs: workers that poll RX queues in bursts, rings, control epochs
-//! and a link, under the very code of `sched` that decides in the server (Minos §5, §6).
+//! [`dispatch`] adds the cost of dispatching: workers that poll RX queues in bursts, rings, control epochs
+//! and a link, under the policy code of `sched` that the server runs (Minos §5, §6).
 //!
 //! Runs are reproducible to the bit on every machine: time is counted in whole ticks, events at the
 //! same tick happen in the order in which they were scheduled, the generator is a specified one

@@ -64,8 +64,7 @@ mod tests {
 
     #[test]
     fn the_same_on_every_machine() {
-        // What this generator gave when it was written: another value means that old results can no
-        // longer be repeated.
+        // The generator's first outputs. Other values would mean that old results can no longer be repeated.
         let mut random = Random::new(1, 2);
         let drawn = [random.bits(), random.exponential().to_bits(), random.normal().to_bits()];
         assert_eq!(drawn, [5021438485817027901, 4598973228874215950, 13830162122806250353]);

@@ -4,8 +4,8 @@ use std::{fmt, fs, path::Path};
 
 use crate::{Random, Ticks};
 
-/// Ticks that the mean service time is counted in, so that rounding to whole ticks shows nowhere: a
-/// request that takes a thousandth of the mean is off by at most 1 in 200000.
+/// Ticks of the mean service time. Rounding to whole ticks is negligible: a request that takes a
+/// thousandth of the mean is off by at most 1 in 200000.
 const TICKS_A_MEAN: f64 = 1e8;
 
 /// Draws that find the percentile of a distribution.
@@ -16,9 +16,9 @@ const PERCENTILE_DRAWS: usize = 200_000;
 pub enum Distribution {
     /// `large_percent` of the requests take `k`, the others 1 (Minos §2.2).
     Bimodal {
-        /// What a large request takes.
+        /// Service time of a large request.
         k: f64,
-        /// How many of a hundred are large.
+        /// Percentage of large requests.
         large_percent: f64,
     },
     /// Exponential with mean 1.
@@ -34,7 +34,7 @@ pub enum Distribution {
     Weighted(Vec<(f64, f64)>),
 }
 
-/// Why a distribution cannot be.
+/// Why a distribution is invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum DistributionError {
     /// No factor.
@@ -51,10 +51,10 @@ pub enum DistributionError {
     Unreadable {
         /// The file.
         path: String,
-        /// What the system said.
+        /// The system's error.
         error: String,
     },
-    /// A line of a file that says nothing.
+    /// An invalid line of a file.
     #[error(
         "distribution: line {line}: {text:?} is not allowed; allowed is a service time above 0 and, after a \
          space, its weight, 0 or more (1 if there is none)"
@@ -62,7 +62,7 @@ pub enum DistributionError {
     Line {
         /// Counted from one.
         line: usize,
-        /// What stands there.
+        /// The text of the line.
         text: String,
     },
     /// Nothing has a weight.
@@ -95,7 +95,7 @@ impl Distribution {
         distribution.check().map(|()| distribution)
     }
 
-    /// Says what is wrong with it, if anything is.
+    /// Checks the parameters.
     pub fn check(&self) -> Result<(), DistributionError> {
         match *self {
             Self::Bimodal { k, .. } if !(1.0..=1e6).contains(&k) => Err(DistributionError::K(k)),
@@ -145,12 +145,12 @@ impl fmt::Display for Distribution {
     }
 }
 
-/// What one request takes.
+/// The service of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Service {
     /// Its service time.
     pub ticks: Ticks,
-    /// Whether it counts as large.
+    /// True if it counts as large.
     pub large: bool,
 }
 
@@ -187,8 +187,8 @@ struct Alias {
 }
 
 impl ServiceTimes {
-    /// Prepares `distribution`; what is above its `large_percentile` counts as large, unless it says
-    /// itself what is large.
+    /// Prepares `distribution`. Service times above its `large_percentile` count as large, unless the
+    /// distribution itself marks large requests.
     pub fn new(distribution: &Distribution, large_percentile: f64) -> Result<Self, DistributionError> {
         distribution.check()?;
         let ticks_a_unit = TICKS_A_MEAN / distribution.mean();
@@ -235,7 +235,7 @@ impl ServiceTimes {
         TICKS_A_MEAN
     }
 
-    /// Ticks in the user's units.
+    /// Converts ticks to the user's units.
     pub fn units(&self, ticks: f64) -> f64 {
         ticks / self.ticks_a_unit
     }

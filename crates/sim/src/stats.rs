@@ -1,11 +1,11 @@
-//! What was measured, and how far it can be trusted.
+//! Response times and their confidence intervals.
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use crate::Ticks;
 
-/// Batches whose spread says how far a result can be trusted.
+/// Number of batches from whose spread confidence intervals are computed.
 const BATCHES: usize = 20;
 /// Student's t for a probability of 95 % at `BATCHES - 1` degrees of freedom.
 const STUDENT_T: f64 = 2.093;
@@ -17,7 +17,7 @@ const DIGITS: u8 = 3;
 pub struct Estimate {
     /// The value.
     pub value: f64,
-    /// The other end of the interval is so far away; none if there is too little to tell.
+    /// Half the width of the interval; `None` if there are too few requests for an estimate.
     pub plus_minus: Option<f64>,
 }
 
@@ -28,7 +28,7 @@ pub struct Responses {
     pub count: u64,
     /// Mean response time.
     pub mean: Estimate,
-    /// Mean wait: the response time without what the request itself took.
+    /// Mean wait: the response time without the service time.
     pub mean_wait: Estimate,
     /// Median.
     pub p50: f64,
@@ -67,7 +67,7 @@ pub struct Recorder {
     left_in_batch: u64,
 }
 
-/// One kind of requests: the batch under way and what the ones before came to.
+/// One kind of requests: the current batch and the results of earlier ones.
 #[derive(Debug)]
 struct Kind {
     batch: Tally,
@@ -99,7 +99,7 @@ impl Recorder {
         }
     }
 
-    /// Takes down a request that took `response`, of which it waited `wait`.
+    /// Records a request with response time `response`, of which it waited `wait`.
     #[inline]
     pub fn record(&mut self, response: Ticks, wait: Ticks, large: bool) {
         let kind = if large { &mut self.large } else { &mut self.small };
@@ -119,7 +119,7 @@ impl Recorder {
         }
     }
 
-    /// What came out, with ticks taken to units by `units`.
+    /// The summary, with ticks converted by `units`.
     pub fn finish(mut self, units: impl Fn(f64) -> f64) -> Summary {
         // The last batch may be short; as a batch of its own it would weigh too much.
         self.small.total.add(&self.small.batch);
@@ -216,7 +216,7 @@ impl Tally {
 
 /// Half the width of the confidence interval of the batches' mean.
 fn half_width(batches: &[f64]) -> Option<f64> {
-    // A kind that was missing from some batches is too rare to tell.
+    // A kind that is missing from some batches is too rare for an estimate.
     if batches.len() < BATCHES {
         return None;
     }

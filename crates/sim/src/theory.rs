@@ -1,5 +1,5 @@
-//! What is known of queues in closed form: times in mean service times, `load` is the share of the
-//! workers' time that is taken, below 1.
+//! Closed forms of queueing theory. Times are in mean service times; `load` is the workers' utilization,
+//! below 1.
 
 /// Mean wait in M/G/1 (Pollaczek and Khinchine), for a squared coefficient of variation of the service
 /// times: 1 if they are exponential, 0 if they are all the same.

@@ -1,4 +1,4 @@
-//! The simulator of queues against what is known in closed form, within 1 %.
+//! The simulator of queues agrees with closed forms within 1 %.
 
 use minos_sim::{
     Distribution,

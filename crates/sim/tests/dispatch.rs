@@ -1,4 +1,4 @@
-//! The dispatch simulator against what the paper measured, and against itself.
+//! The dispatch simulator against the paper's measurements, and against itself.
 
 use minos_sched::{LargeOrder, Threshold};
 use minos_sim::dispatch::{
@@ -54,14 +54,14 @@ fn few_workers_serve_everything_too() {
 
 #[test]
 fn a_standby_does_not_keep_small_requests_waiting() {
-    // So few large requests that all eight workers are small, one of them on standby; the paper has 6.2 Mops.
+    // Few large requests: all eight workers are small, one of them on standby. The paper has 6.2 Mops.
     let (minos, stealing) = (strict(Design::SizeAware, 0.0625), strict(Design::Stealing, 0.0625));
     assert!(minos >= 1.3 * stealing, "{minos}, HKH+WS {stealing}");
 }
 
 #[test]
 fn a_lone_request_takes_what_its_steps_take() {
-    // So few requests that none meets another.
+    // So few requests that none waits for another.
     let mut spec = spec(Design::KeyHash, 1000.0, 0.0);
     (spec.requests, spec.mix.get_ratio) = (2_000, 0.0);
     spec.costs = Costs { per_byte_ns: 0.0, link_gbps: 1e5, ..spec.costs };
@@ -97,7 +97,7 @@ fn calls_and_waking_are_paid_once_by_a_lone_request() {
     };
     let (after_us, after_busy) = mean_us(slower);
     assert!((after_us - before_us - 65.0).abs() < 0.1, "{before_us} us before, {after_us} us after");
-    // Who is woken was not busy before: 100 requests a second, 15 us each.
+    // A woken worker was idle before: 100 requests a second, 15 us each.
     let busy = 100.0 * 15e-6;
     assert!((after_busy - before_busy - busy).abs() < 0.1 * busy, "{before_busy} before, {after_busy} after");
 }
@@ -174,7 +174,7 @@ fn the_first_request_after_a_pause_pays_for_it() {
         |outcome: fn(&Outcome) -> f64, rate| outcome(&mean_us(rate, 500.0)) - outcome(&mean_us(rate, 0.0));
     let latency_us = more(|outcome| outcome.latency_us.all.mean.value, 100.0);
     assert!((latency_us - 0.5).abs() < 0.01, "{latency_us} us");
-    // Where requests never stop coming, hardly anybody does.
+    // Under overload workers are hardly ever idle.
     let busy = more(|outcome| outcome.workers.iter().map(|worker| worker.busy).sum(), 1e8);
     assert!(busy.abs() < 0.05, "{busy}");
 }
@@ -187,7 +187,7 @@ fn what_comes_behind_a_large_request_on_a_connection_waits_for_it() {
     };
     let [alone, many, few] = [0, 100_000, 16].map(|connections| p999(Design::SizeAware, connections));
     assert!(many < 1.2 * alone && few > 3.0 * alone, "{alone}, {many} and {few} us");
-    // Who serves everything at once keeps the order anyway.
+    // A design that serves every request at once keeps the order anyway.
     let [alone, few] = [0, 16].map(|connections| p999(Design::KeyHash, connections));
     assert!((few / alone - 1.0).abs() < 0.3, "{alone} and {few} us");
 }
@@ -205,7 +205,7 @@ fn few_clients_are_a_queue_of_their_own() {
     let without = run(&Spec { costs: none, ..spec(Design::KeyHash, 1e4, 0.0) }).unwrap();
     let alone = latency_us(1, 1e4) - without.latency_us.all.mean.value;
     assert!((alone - 0.5).abs() < 0.02, "{alone} us");
-    // Nine tenths of what one can do: he is waited for, two of them hardly.
+    // At nine tenths of one client's capacity requests wait for it; with two clients they hardly wait.
     let (one, two) = (latency_us(1, 1.8e6), latency_us(2, 1.8e6));
     assert!(one > two + 1.0, "{one} us, {two} us");
 }

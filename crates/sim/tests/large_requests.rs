@@ -1,4 +1,5 @@
-//! What large requests pay for the small ones' sake (Minos §6.1), where copying and not the link is what they wait for.
+//! The penalty of large requests for the benefit of small ones (Minos §6.1), where copying and not the link
+//! is the bottleneck.
 
 use minos_sim::dispatch::{Costs, Design, Outcome, Spec, run};
 

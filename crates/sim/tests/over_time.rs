@@ -72,7 +72,7 @@ fn replies_that_are_not_sent_make_room_on_the_link_as_in_figure_8() {
     let most = |reply_percent| {
         let mix = Mix { large_percent: 0.75, ..Mix::PAPER };
         let spec = Spec { mix, reply_percent, requests: 300_000, ..Spec::new(Design::SizeAware, 4e6) };
-        // Large requests that nobody gets to are not among what the percentile of all sees.
+        // The percentile of all requests leaves out large requests that are never served.
         let keeps_up =
             |rate: &f64| run(&Spec { rate: *rate, ..spec.clone() }).unwrap().latency_us.large.p99 < 5e3;
         (1..=16).map(|step| f64::from(step) * 0.25e6).take_while(keeps_up).last().unwrap()

@@ -1,4 +1,4 @@
-//! What the simulator of queues must show, and what it must refuse.
+//! The results of the simulator of queues, and the parameters it must refuse.
 
 use minos_sim::{
     Distribution,

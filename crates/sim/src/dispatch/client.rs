@@ -1,11 +1,11 @@
-//! What a client's processor does, where that takes time.
+//! The work of a client's processor, where it takes time.
 
 use std::collections::VecDeque;
 
 use super::{processor::Processor, workload::Request};
 use crate::Ticks;
 
-/// One thing that a client has to do.
+/// A client's job.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Job {
     Send(Request),
@@ -20,14 +20,14 @@ pub(super) struct Part {
     pub(super) is_last: bool,
 }
 
-/// A client: it does one thing after the other.
+/// A client, which does one job after the other.
 #[derive(Clone, Debug)]
 pub(super) struct Client {
     /// The first one is under way.
     pub(super) jobs: VecDeque<Job>,
     pub(super) processor: Processor,
     pub(super) busy: Ticks,
-    /// Of that, with sending.
+    /// Of `busy`, for sending.
     pub(super) sending: Ticks,
 }
 

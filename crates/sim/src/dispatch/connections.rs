@@ -1,4 +1,4 @@
-//! Connections, which are answered in order: what comes behind a large request waits until that is served.
+//! Connections, which are answered in order: requests behind a large request wait until it is served.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ pub(super) struct Connections(Vec<Connection>);
 
 #[derive(Clone, Debug, Default)]
 struct Connection {
-    /// A large request of it lies in a ring, or is being served from one.
+    /// True if a large request of it is in a ring, or is being served from one.
     is_away: bool,
     held: VecDeque<Request>,
 }
@@ -24,7 +24,7 @@ impl Connections {
         self.0.len()
     }
 
-    /// Keeps `request` if it has to wait. Gives it back, if it has not.
+    /// Holds `request` if it has to wait; otherwise returns it.
     pub(super) fn hold(&mut self, request: Request) -> Option<Request> {
         match self.0.get_mut(request.connection as usize) {
             Some(connection) if connection.is_away => {
@@ -42,7 +42,7 @@ impl Connections {
         }
     }
 
-    /// `request` is served: what waited for that, in order.
+    /// `request` is served. Returns the requests that waited for it, in order.
     pub(super) fn returns(&mut self, request: &Request) -> VecDeque<Request> {
         let connection = self.0.get_mut(request.connection as usize).filter(|connection| connection.is_away);
         connection.map(std::mem::take).unwrap_or_default().held

@@ -1,4 +1,4 @@
-//! What things cost on some machine: the file that a calibration writes.
+//! The costs of a machine: the file that a calibration writes.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -10,19 +10,19 @@ use super::link::packets;
 const FIGURE_1_BYTES: u64 = 1_000_000;
 const FIGURE_1_TIMES: f64 = 1e4;
 
-/// Share of the time that pauses may take: a processor that stands still all the time ends nothing.
+/// Largest share of time for pauses: a processor that always pauses ends nothing.
 const PAUSES_SHARE_MAX: f64 = 0.9;
 
 /// Costs, in nanoseconds of one worker's time unless the name says otherwise.
 ///
-/// As a file, TOML with these names as keys. What has a default may be left out: without any of it, a packet costs the
-/// same whichever way it goes, and nothing is saved by receiving or sending several at once.
+/// As a file, TOML with these names as keys. Keys with a default may be left out: by default, a packet
+/// costs the same in both directions, and batches save nothing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Costs {
-    /// Where they come from.
+    /// The source of the costs.
     pub source: String,
-    /// To parse and execute a request and to compose the reply, without what follows.
+    /// To parse and execute a request and to compose the reply, without the costs below.
     pub per_request_ns: f64,
     /// To receive or send a packet.
     pub per_packet_ns: f64,
@@ -30,26 +30,26 @@ pub struct Costs {
     pub per_byte_ns: f64,
     /// To find an item, or its size.
     pub lookup_ns: f64,
-    /// To put a request in a ring that others take from, and for them to take it out: a cache line goes
-    /// from one core to the other. One's own costs a look.
+    /// To put a request in another worker's ring and take it out: a cache line moves between cores. For a
+    /// worker's own ring, a look is all it costs.
     pub hand_off_ns: f64,
-    /// To look at an RX queue or a ring, found something or not.
+    /// To look at an RX queue or a ring, empty or not.
     pub poll_ns: f64,
     /// To count the size of a request.
     pub profile_ns: f64,
-    /// What the network and the client add to a request, there and back. Less than nothing where that overlaps with what
-    /// the others say.
+    /// Time that the network and the client add to a request, there and back. Negative if it overlaps with
+    /// the other costs.
     pub network_ns: f64,
     /// Bandwidth of the server's link, each way.
     pub link_gbps: f64,
-    /// To receive what is there at an RX queue, beside the look and the packets: once for a burst. 0 by default.
+    /// To receive a burst from an RX queue, without the look and the packets. 0 by default.
     #[serde(default)]
     pub per_receive_ns: f64,
-    /// To send what was composed, beside the packets: once for a burst, and for each slice of a value that takes
-    /// several packets. 0 by default.
+    /// To send composed replies, without the packets: once for a burst, and once for each slice of a value
+    /// that takes several packets. 0 by default.
     #[serde(default)]
     pub per_send_ns: f64,
-    /// To send a packet; by default as `per_packet_ns`, which then is for receiving one only.
+    /// To send a packet; by default as `per_packet_ns`. If given, `per_packet_ns` applies to receiving only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub per_packet_out_ns: Option<f64>,
     /// To receive a further packet of the same value, the segment of a train; by default as `per_packet_ns`.
@@ -58,59 +58,60 @@ pub struct Costs {
     /// To send one; by default as any packet that is sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub per_segment_out_ns: Option<f64>,
-    /// To copy a byte of a value that is stored; by default as `per_byte_ns`, which then is for GETs only.
+    /// To copy a byte of a value that is stored; by default as `per_byte_ns`. If given, `per_byte_ns` applies
+    /// to GETs only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub per_byte_in_ns: Option<f64>,
-    /// What a PUT takes beside `per_request_ns`. 0 by default.
+    /// Additional cost of a PUT beside `per_request_ns`. 0 by default.
     #[serde(default)]
     pub per_put_ns: f64,
-    /// What a reply of several packets takes beside those and its bytes: once for each. 0 by default.
+    /// Additional cost of each reply of several packets, beside packets and bytes. 0 by default.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub per_long_reply_ns: f64,
-    /// What each slice takes of a reply that is made in slices between looks at RX queues. 0 by default.
+    /// Additional cost of each slice, if a reply is made in slices between looks at RX queues. 0 by default.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub per_slice_ns: f64,
-    /// To look at a ring; by default as `poll_ns`, which then is for RX queues only.
+    /// To look at a ring; by default as `poll_ns`. If given, `poll_ns` applies to RX queues only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ring_poll_ns: Option<f64>,
-    /// Until a worker with nothing to do goes on when something comes, beside the look: it sleeps, and takes no
-    /// processor time meanwhile. 0 by default, for one that polls all the time.
+    /// To wake an idle worker when a request arrives, without the look: it sleeps and takes no processor time
+    /// meanwhile. 0 by default, for workers that poll all the time.
     #[serde(default)]
     pub wake_ns: f64,
-    /// By key, how far its measurements lie apart: their median absolute deviation in percent. For people.
+    /// The spread of each cost's measurements, by key: median absolute deviation in percent. Not simulated.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub spread_percent: BTreeMap<String, f64>,
-    /// What is dearer when a worker had nothing to do before. Nothing by default.
+    /// Additional costs after a worker was idle. None by default.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub after_idle: AfterIdle,
-    /// What clients have to do. Nothing by default: then they are as many as it takes.
+    /// Costs of clients. None by default: clients are then never the bottleneck.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub client: ClientCosts,
-    /// How fast processors are. Always equally fast by default.
+    /// Speed of processors over time. Constant by default.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub speed: Speed,
-    /// How each processor stands still now and then, of workers and, where they take time, of clients. Never by default.
+    /// Pauses of each processor, of workers and, where they take time, of clients. None by default.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pauses: Vec<Pause>,
-    /// What was measured with the others and is not simulated. For people.
+    /// Other measurements, which are not simulated.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub also_measured: BTreeMap<String, f64>,
 }
 
-/// What the first request takes more that a worker serves after it had nothing to do: caches are cold, and who receives works
-/// on the same reply at the same time. In nanoseconds.
+/// Additional cost, in nanoseconds, of the first request that a worker serves after it was idle: caches are
+/// cold, and the receiver works on the same reply at the same time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AfterIdle {
     /// If the reply is one packet.
     pub request_ns: f64,
-    /// If it is longer, beside its bytes.
+    /// If it is longer, without its bytes.
     pub long_reply_ns: f64,
     /// For each byte of such a reply.
     pub long_byte_ns: f64,
 }
 
-/// What one processor of a client takes, in nanoseconds.
+/// Costs of a client's processor, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClientCosts {
@@ -122,19 +123,20 @@ pub struct ClientCosts {
     pub receive_ns: f64,
     /// For each byte of a value in it.
     pub received_byte_ns: f64,
-    /// A latency ends when the reply has come, not when the client has received it, as where a kernel dates what comes.
+    /// True if a latency ends when the reply arrives, not when the client receives it: the kernel stamps
+    /// arrivals.
     pub dates_arrivals: bool,
 }
 
-/// How fast processors are, one span of time after the other, and then again from the first.
+/// Speed of processors in successive spans of time, repeated from the first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Speed {
     /// Length of a span, in microseconds.
     pub span_us: f64,
-    /// How many times as long as the costs say things take a worker in each span.
+    /// Factor on a worker's costs in each span.
     pub worker: Vec<f64>,
-    /// The same of a client.
+    /// Factor on a client's costs in each span.
     pub client: Vec<f64>,
 }
 
@@ -148,12 +150,12 @@ pub struct Pause {
     pub ns: f64,
 }
 
-/// Whether a cost need not be written: figures that were drawn before there was such a cost say nothing of it.
+/// True if a cost is its default and is not written, so that older files of figures stay the same.
 pub(super) fn is_nothing<T: Default + PartialEq>(cost: &T) -> bool {
     *cost == T::default()
 }
 
-/// Why costs cannot be.
+/// Why costs are invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum CostsError {
     /// A file that cannot be read.
@@ -161,7 +163,7 @@ pub enum CostsError {
     Unreadable {
         /// The file.
         path: String,
-        /// What the system or the reader said.
+        /// The error of the system or the parser.
         error: String,
     },
     /// A cost below zero, or no number.
@@ -169,9 +171,9 @@ pub enum CostsError {
     Value {
         /// Which.
         name: &'static str,
-        /// What it is.
+        /// The value.
         value: f64,
-        /// What it may be.
+        /// The allowed values.
         allowed: &'static str,
     },
 }
@@ -179,9 +181,9 @@ pub enum CostsError {
 impl Costs {
     /// A kernel-bypass path like that of the paper's platform: DPDK, 40 Gbit/s (Minos §5.1).
     ///
-    /// `per_request_ns` and `network_ns` are fitted ([`fit`](super::fit)) to the throughput within 100 us where the
-    /// processor is the limit (p_L = 0.0625) and to the mean response without load. A copied byte is what it was
-    /// measured as; the others are what such steps take on such processors.
+    /// `per_request_ns` and `network_ns` are fitted ([`fit`](super::fit)) to the throughput within 100 us
+    /// where the processor is the limit (p_L = 0.0625) and to the mean response without load. The cost of a
+    /// copied byte was measured; the others are typical of such processors.
     pub fn kernel_bypass() -> Self {
         Self {
             source: "fitted to the platform of Minos §5.1".to_owned(),
@@ -207,7 +209,7 @@ impl Costs {
         Self { source, per_byte_ns, ..base }
     }
 
-    /// What a GET takes a worker that has found it in its RX queue, without what is dearer after a pause.
+    /// Time of a GET at a worker that has found it in its RX queue, without additional costs after idling.
     pub fn get_ns(&self, value_bytes: u64) -> f64 {
         let packets = packets(value_bytes);
         let long = if packets > 1 { self.per_long_reply_ns + self.per_send_ns } else { 0.0 };
@@ -257,7 +259,7 @@ impl Costs {
         costs.check().map(|()| costs)
     }
 
-    /// Says what is wrong with them, if anything is.
+    /// Checks all costs.
     pub fn check(&self) -> Result<(), CostsError> {
         for (name, value) in self.times() {
             if !(0.0..=1e9).contains(&value) {
@@ -267,7 +269,7 @@ impl Costs {
         check_signed("network_ns", self.network_ns)?;
         self.check_pauses()?;
         self.check_speed()?;
-        // A worker that looks for work in no time would look for ever at the same time.
+        // A worker that polls in no time would poll forever without time passing.
         for (name, value) in [("poll_ns", self.poll_ns), ("ring_poll_ns", self.ring_poll())] {
             if !(1.0..=1e9).contains(&value) {
                 return Err(CostsError::Value { name, value, allowed: "1 to 1e9" });
@@ -318,7 +320,7 @@ impl Costs {
         Ok(())
     }
 
-    /// Those that may be nothing.
+    /// Costs that may be 0.
     fn times(&self) -> [(&'static str, f64); 23] {
         [
             ("per_request_ns", self.per_request_ns),
@@ -368,7 +370,7 @@ impl Costs {
     }
 }
 
-/// Says that a time is too far from nothing, if it is.
+/// Checks a time that may be negative.
 fn check_signed(name: &'static str, value: f64) -> Result<(), CostsError> {
     if (-1e9..=1e9).contains(&value) {
         return Ok(());

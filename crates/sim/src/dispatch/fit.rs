@@ -1,4 +1,4 @@
-//! Costs that nobody has measured, fitted to what a paper says came out.
+//! Costs that were not measured, fitted to a paper's results.
 
 use super::{Costs, Design, Mix, Spec, SpecError, run, throughput_under};
 
@@ -8,7 +8,7 @@ const LIMIT_US: f64 = 100.0;
 const LARGE_PERCENT: f64 = 0.0625;
 /// The mean response to a lone GET of the default workload (Minos §5.4).
 const MEAN_US: f64 = 5.0;
-/// So much is looked for, to so much of it.
+/// Bounds and relative precision of the search.
 const REQUEST_NS: std::ops::Range<f64> = 10.0..5_000.0;
 const PRECISION: f64 = 0.003;
 /// More than any server answers.
@@ -19,13 +19,13 @@ const OVERLOAD: f64 = 2e7;
 pub struct Fitted {
     /// Its name in a file of costs.
     pub cost: &'static str,
-    /// What it comes to.
+    /// The value of the cost.
     pub value: f64,
-    /// What it was fitted to.
+    /// The quantity it was fitted to.
     pub target: &'static str,
     /// The paper's number.
     pub paper: f64,
-    /// What the simulator makes of it.
+    /// The simulator's number.
     pub here: f64,
 }
 
@@ -58,10 +58,10 @@ pub fn residuals(costs: &Costs, requests: u64, seed: u64) -> Result<Vec<Fitted>,
     ])
 }
 
-/// `costs` with `per_request_ns` and `network_ns` as they meet the targets.
+/// `costs` with `per_request_ns` and `network_ns` fitted to the targets.
 pub fn fit(costs: &Costs, requests: u64, seed: u64) -> Result<Costs, SpecError> {
     let mut fitted = costs.clone();
-    // The one hardly changes what the other is fitted to.
+    // The two fits hardly depend on each other: two rounds are enough.
     for _ in 0..2 {
         fitted.per_request_ns = request_ns(&fitted, requests, seed)?;
         fitted.network_ns += 1e3 * (MEAN_US - mean_us(&fitted, requests, seed)?);

@@ -10,7 +10,7 @@ use crate::Ticks;
 /// headers of Ethernet, IP and UDP, and 8 of the request's own.
 const PACKET_OVERHEAD_BYTES: u64 = 24 + 14 + 20 + 8 + 8;
 
-/// Packets that carry so many value bytes.
+/// Packets that carry `value_bytes`.
 pub(super) fn packets(value_bytes: u64) -> u64 {
     value_bytes.div_ceil(PACKET_BYTES).max(1)
 }
@@ -18,16 +18,16 @@ pub(super) fn packets(value_bytes: u64) -> u64 {
 #[derive(Debug)]
 struct Flow<T> {
     messages: VecDeque<Message<T>>,
-    /// Packets that have not gone yet: descriptors in use.
+    /// Packets that are not sent yet: descriptors in use.
     packets: u64,
-    /// Bytes that it may still send in this turn; below zero, that it has sent too many.
+    /// Bytes that it may still send in this turn; negative if it has sent too many.
     credit: i64,
 }
 
 /// A turn, in bytes.
 const TURN: i64 = (PACKET_BYTES + PACKET_OVERHEAD_BYTES) as i64;
 
-/// What is said when the last byte of a message has gone over the link.
+/// A message on the link. `token` is returned when its last byte has been sent.
 #[derive(Clone, Copy, Debug)]
 struct Message<T> {
     bytes_left: u64,
@@ -42,7 +42,7 @@ pub(super) struct Link<T> {
     /// Flows that have something to send, the next one first.
     turns: VecDeque<usize>,
     is_turn_over: bool,
-    /// What is sent right now: the flow and whether this ends a message.
+    /// The packet being sent: its flow and, if it ends a message, the token.
     sending: Option<(usize, Option<T>)>,
     ticks_a_byte: f64,
     pub(super) busy: Ticks,
@@ -60,8 +60,8 @@ impl<T: Copy> Link<T> {
         }
     }
 
-    /// Queues a message behind the others of `flow`. If the link was idle, says when the packet that now
-    /// begins will have gone: [`Link::sent`] is to be called then.
+    /// Queues a message behind the others of `flow`. If the link was idle, returns the time until the packet
+    /// that now begins is sent: the caller then calls [`Link::sent`].
     #[must_use]
     pub(super) fn send(&mut self, flow: usize, bytes: u64, token: Option<T>) -> Option<Ticks> {
         if self.flows[flow].messages.is_empty() {
@@ -72,12 +72,12 @@ impl<T: Copy> Link<T> {
         if self.sending.is_none() { self.begin() } else { None }
     }
 
-    /// Packets of `flow` that have not gone yet.
+    /// Packets of `flow` that are not sent yet.
     pub(super) fn packets_of(&self, flow: usize) -> u64 {
         self.flows[flow].packets
     }
 
-    /// Whether so many value bytes or more wait in `flows`.
+    /// True if at least `enough` value bytes wait in `flows`.
     pub(super) fn is_behind(&self, flows: Range<usize>, enough: u64) -> bool {
         let mut left = enough;
         let waiting = self.flows[flows].iter().flat_map(|flow| &flow.messages);
@@ -87,7 +87,8 @@ impl<T: Copy> Link<T> {
         })
     }
 
-    /// A packet has gone: its flow, the message that ended with it, and when the next one will have.
+    /// Ends a packet. Returns its flow, the token of the message that ended with it, and the time until the
+    /// next packet is sent.
     #[must_use]
     pub(super) fn sent(&mut self) -> (Option<usize>, Option<T>, Option<Ticks>) {
         let (flow, ended) = self.sending.take().unzip();
@@ -98,7 +99,7 @@ impl<T: Copy> Link<T> {
     }
 
     fn begin(&mut self) -> Option<Ticks> {
-        // Only now, so that who came while the last packet was sent is next.
+        // Rotates only now: a flow that came while the last packet was sent is served before this one.
         if std::mem::take(&mut self.is_turn_over) {
             self.turns.rotate_left(1);
         }

@@ -1,15 +1,15 @@
 //! How requests come to workers, with what that costs (Minos §5, §6).
 //!
-//! Where [`queues`](crate::queues) has requests jump into free workers, here a worker does what the
-//! server's worker does, by the same code of `sched`: it polls RX queues and takes bursts of 32, finds
-//! out sizes, puts requests in rings, serves them, helps others, and is told a new plan once an epoch.
-//! Each of these steps takes the time that [`Costs`] says. Replies go over one link, which takes packets
-//! from the workers' TX queues in turn; requests come over another, from as many clients in turn, who have a
-//! processor each that may be busy too.
+//! In [`queues`](crate::queues) a free worker gets a request at no cost. Here a worker takes the steps of
+//! the server's worker, by the same code of `sched`: it polls RX queues in bursts of 32, looks up sizes,
+//! puts requests in rings, serves them, helps others, and gets a new plan once an epoch. Each step takes
+//! the time that [`Costs`] says. Replies go over one link, which takes packets from the workers' TX queues
+//! in turn. Requests come over another link, from the clients in turn; each client has a processor, which
+//! may be busy too.
 //!
-//! What is left out: large values that are stored in slices, the caches of the processor beyond what comes after
-//! a pause, contention for locks and rings, lost packets (an RX queue that is full drops, and that is counted),
-//! and what the operating system does beside standing still.
+//! Not simulated: large values that are stored in slices, processor caches (except after an idle period),
+//! contention for locks and rings, lost packets (a full RX queue drops, which is counted), and the
+//! operating system (except pauses).
 
 mod client;
 mod connections;
@@ -43,8 +43,8 @@ pub const REQUESTS: std::ops::RangeInclusive<u64> = 1_000..=1_000_000_000;
 pub const CLIENTS: std::ops::RangeInclusive<usize> = 1..=65_536;
 /// Most connections.
 pub const CONNECTIONS_MAX: usize = 1_000_000;
-/// Control epochs of a run, unless said otherwise: each must see enough large requests to tell their share,
-/// and the warm-up must see the first ones, because nothing is known before.
+/// Default number of control epochs of a run: each must see enough large requests to estimate their share.
+/// The first epochs must lie in the warm-up, because nothing is known before.
 pub const EPOCHS_DEFAULT: u64 = 20;
 /// Relative distance at which the search for a highest throughput ends.
 const SEARCH_PRECISION: f64 = 0.01;
@@ -52,7 +52,7 @@ const SEARCH_PRECISION: f64 = 0.01;
 /// Which TX queues a worker has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TxQueues {
-    /// What the design says ([`Design::separates_replies`]).
+    /// As the design has it ([`Design::separates_replies`]).
     Design,
     /// One for all replies.
     One,
@@ -61,7 +61,7 @@ pub enum TxQueues {
 }
 
 impl TxQueues {
-    /// True if workers of `design` have a queue of its own for long replies.
+    /// True if workers of `design` have a separate TX queue for long replies.
     fn are_two(self, design: Design) -> bool {
         match self {
             Self::Design => design.separates_replies(),
@@ -74,23 +74,23 @@ impl TxQueues {
 /// One run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spec {
-    /// Who serves what.
+    /// The dispatch design.
     pub design: Design,
     /// Workers that only hand requests on, with [`Design::HandOff`].
     pub handoff_workers: usize,
     /// Idle workers take small requests, as with `minos serve --steal on`.
     pub steal: bool,
-    /// What a worker on standby does with large requests.
+    /// How a worker on standby serves large requests.
     pub standby: Standby,
     /// How many workers there are.
     pub workers: usize,
     /// Requests a second.
     pub rate: f64,
-    /// What is asked for.
+    /// The mix of requests.
     pub mix: Mix,
-    /// What things cost.
+    /// The costs of all steps.
     pub costs: Costs,
-    /// Percentile of the latencies that is looked at.
+    /// Percentile of the latencies to report.
     pub percentile: f64,
     /// Percentile of the sizes up to which requests are small, for the designs that look at sizes.
     pub small_percentile: f64,
@@ -102,23 +102,24 @@ pub struct Spec {
     pub slice_bytes: u64,
     /// Requests, those of the warm-up included.
     pub requests: u64,
-    /// Percent of the requests, the first ones, that are not counted.
+    /// Percent of the requests, from the first on, that are not counted.
     pub warmup_percent: f64,
     /// Requests that a control epoch sees on average. The paper's takes a second, longer than most runs
     /// here.
     pub epoch_requests: u64,
     /// Clients, with a flow on the link towards the server each and, where the costs say so, one processor.
     pub clients: usize,
-    /// Connections of all clients together, each to one RX queue, on which what comes behind a large request that was passed on
-    /// waits for that; with none of them, nothing waits, and requests go to RX queues as the paper's.
+    /// Connections of all clients together, each to one RX queue. On a connection, requests behind a large
+    /// request that was passed on wait for it. With 0 none wait, and requests go to RX queues as in the
+    /// paper.
     pub connections: usize,
     /// Requests that an RX queue holds; further ones are dropped.
     pub queue_max: usize,
-    /// Requests that a ring holds; who has one more waits.
+    /// Requests that a ring holds; a worker that has one more waits.
     pub ring_max: usize,
     /// TX queues of a worker.
     pub tx_queues: TxQueues,
-    /// Packets that a TX queue holds: its descriptors. A worker that has more waits, and serves nobody meanwhile.
+    /// Packets that a TX queue holds: its descriptors. A worker that has more blocks, and serves no request.
     pub tx_max: u64,
     /// Percent of the requests that are replied to; the others are served as far as the reply, which is not sent (Minos
     /// §6.4).
@@ -126,9 +127,9 @@ pub struct Spec {
     /// The large requests' share in percent, in phases of equal length; none if it is always that of the mix (Minos
     /// §6.6).
     pub phases: Vec<f64>,
-    /// Spans of equal length of which the latencies are told apart.
+    /// Number of equal time spans with latencies of their own in the results.
     pub windows: u32,
-    /// Where randomness begins.
+    /// The seed of all random choices.
     pub seed: u64,
 }
 
@@ -171,7 +172,7 @@ pub enum SpecError {
 }
 
 impl Spec {
-    /// Value bytes of a large reply that are made at a time, unless told otherwise.
+    /// Default of the value bytes of a large reply that are made at a time.
     pub const SLICE_BYTES: u64 = 32 * PACKET_BYTES;
 
     /// Two million requests of the paper's default workload on its platform.
@@ -257,7 +258,7 @@ impl Spec {
         Ok(self.costs.check()?)
     }
 
-    /// The policy that decides.
+    /// The policy of the design.
     fn policy(&self) -> Result<Policy, SpecError> {
         let config = ControlConfig {
             percentile: self.small_percentile,
@@ -270,12 +271,12 @@ impl Spec {
     }
 }
 
-/// What came out of one run.
+/// The results of one run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outcome {
     /// Who served what.
     pub design: &'static str,
-    /// Whether large replies had TX queues of their own.
+    /// True if large replies had separate TX queues.
     pub large_tx_queues: bool,
     /// Requests a second that clients sent.
     pub offered_rps: f64,
@@ -301,7 +302,7 @@ pub struct Outcome {
     pub large_workers: usize,
     /// The load of each worker.
     pub workers: Vec<WorkerLoad>,
-    /// What each span of time came to, the warm-up's included.
+    /// The results of each time span, the warm-up included.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub windows: Vec<Window>,
 }
@@ -318,7 +319,7 @@ pub fn run(spec: &Spec) -> Result<Outcome, SpecError> {
     run_within(spec, f64::MAX)
 }
 
-/// Runs `spec` to its end, or until the percentile cannot stay within `limit_us` any more, above which it is then.
+/// Runs `spec` to its end, or until the percentile can no longer stay within `limit_us`; then it is above.
 fn run_within(spec: &Spec, limit_us: f64) -> Result<Outcome, SpecError> {
     spec.check()?;
     Ok(Server::new(spec, spec.policy()?).within(limit_us).run())
@@ -349,7 +350,7 @@ pub fn throughput_under_all(
 }
 
 /// The highest rate, at most that of `spec`, at which the percentile of all latencies stays within
-/// `slo_us` and nothing is lost (Minos §5.4); none if there is no load so low.
+/// `slo_us` and nothing is lost (Minos §5.4); `None` if it does at no rate.
 pub fn throughput_under(spec: &Spec, slo_us: f64) -> Result<Option<Outcome>, SpecError> {
     if !(slo_us > 0.0 && slo_us.is_finite()) {
         return Err(SpecError::Slo(slo_us));
@@ -365,7 +366,7 @@ pub fn throughput_under(spec: &Spec, slo_us: f64) -> Result<Option<Outcome>, Spe
         return Ok(Some(outcome));
     }
     let (mut low, mut high, mut best) = (spec.rate / 256.0, spec.rate, None);
-    // By ratios: a rate a hundred times lower is looked for as closely.
+    // By ratios: the precision is relative to the rate.
     while high / low > 1.0 + SEARCH_PRECISION {
         let middle = libm::sqrt(low * high);
         match within(middle)? {

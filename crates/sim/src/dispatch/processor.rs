@@ -1,16 +1,16 @@
-//! Processors, which are not always equally fast, and stand still now and then: for a tick of the kernel, or while a hypervisor
-//! has given them to others.
+//! Processors whose speed varies and which pause now and then: for a tick of the kernel, or while a
+//! hypervisor runs others on them.
 
 use std::sync::Arc;
 
 use super::{costs::Pause, ticks::TICKS_A_NS};
 use crate::{Random, Ticks};
 
-/// How fast a processor is, span by span.
+/// The speed of a processor, span by span.
 #[derive(Clone, Debug)]
 pub(super) struct Speed {
     span: Ticks,
-    /// How many times as long things take as the costs say. Always once, if there is none.
+    /// Factors by which the costs are multiplied, one a span. Always 1 if empty.
     times: Arc<[f64]>,
 }
 
@@ -19,7 +19,7 @@ impl Speed {
         Self { span: (1e3 * span_us * TICKS_A_NS) as Ticks, times: times.into() }
     }
 
-    /// How long something takes that is begun at `now`. It is over before the speed changes, or soon after.
+    /// Duration of work of `ticks` that begins at `now`. All of it runs at the speed of that span.
     fn of(&self, now: Ticks, ticks: Ticks) -> Ticks {
         if self.times.is_empty() {
             return ticks;
@@ -29,10 +29,10 @@ impl Speed {
     }
 }
 
-/// What pauses there are.
+/// The kinds of pauses.
 #[derive(Clone, Debug)]
 pub(super) struct Kinds {
-    /// How many there are a tick, of this kind and of those before it, and how long one of them takes.
+    /// For each kind: pauses per tick of this kind and all before it, and the length of one.
     up_to: Vec<(f64, Ticks)>,
 }
 
@@ -46,7 +46,7 @@ impl Kinds {
         Self { up_to: pauses.iter().map(kind).collect() }
     }
 
-    /// How long until the next one, and how long that takes; none, if there never is one.
+    /// Time until the next pause, and its length; `None` without pauses.
     fn draw(&self, random: &mut Random) -> Option<(Ticks, Ticks)> {
         let &(all_a_tick, longest) = self.up_to.last()?;
         let gap = random.exponential() / all_a_tick;
@@ -62,7 +62,7 @@ pub(super) struct Processor {
     speed: Speed,
     kinds: Arc<Kinds>,
     random: Random,
-    /// Of the next pause, or of the one under way.
+    /// Bounds of the next pause, or of the current one.
     begins: Ticks,
     ends: Ticks,
 }
@@ -82,7 +82,7 @@ impl Processor {
         };
     }
 
-    /// How long something takes that is begun at `now`, after all that was asked for before, and takes `ticks` by the costs.
+    /// Duration of work that costs `ticks` and begins at `now`, with pauses. Calls are in order of time.
     pub(super) fn stretch(&mut self, now: Ticks, ticks: Ticks) -> Ticks {
         let mut end = now + self.speed.of(now, ticks);
         while self.begins < end {
@@ -136,7 +136,7 @@ mod tests {
             worked += 5_000_000;
             waited += ticks - 5_000_000;
         }
-        // Some pauses come when nobody works; as many a second of work.
+        // Pauses during idle time do not count: the rate is per second of work.
         let share = waited as f64 / worked as f64;
         let expected = 250.0 * 30e-6 + 10.0 * 500e-6;
         assert!((share / expected - 1.0).abs() < 0.2, "{share} instead of {expected}");

@@ -1,10 +1,10 @@
-//! How a run went over time (Minos §6.6).
+//! The course of a run over time (Minos §6.6).
 
 use serde::Serialize;
 
 use crate::Ticks;
 
-/// What one of equal spans of time came to.
+/// The results of one of several equal spans of time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Window {
     /// Requests that were answered in it.

@@ -132,7 +132,7 @@ impl<'s> Server<'s> {
         }
     }
 
-    /// Has the run end as soon as its percentile cannot stay within `limit_us` any more.
+    /// Ends the run as soon as its percentile can no longer stay within `limit_us`.
     pub(super) fn within(mut self, limit_us: f64) -> Self {
         // A histogram's percentile may be off by a thousandth.
         self.limit = (1.002 * limit_us * 1e3 * TICKS_A_NS) as Ticks;
@@ -173,7 +173,7 @@ impl<'s> Server<'s> {
         self.outcome()
     }
 
-    /// What the plan asks of `worker`.
+    /// The duty of `worker` under the plan.
     fn duty(&self, worker: WorkerId) -> &Duty {
         self.assignment.duty(worker)
     }
@@ -195,7 +195,7 @@ impl<'s> Server<'s> {
 
     fn send(&mut self) {
         let phases = &self.spec.phases;
-        // So many requests have gone that a phase begins.
+        // Enough requests have been sent for the next phase to begin.
         if let Some(&large_percent) =
             phases.get(self.sent as usize * phases.len() / self.spec.requests as usize)
         {
@@ -254,7 +254,7 @@ impl<'s> Server<'s> {
         }
     }
 
-    /// Has a client do something after what it has to do already.
+    /// Appends a job to those of a client.
     fn give_client(&mut self, client: u32, job: Job) {
         let jobs = &mut self.clients[client as usize].jobs;
         jobs.push_back(job);
@@ -263,7 +263,7 @@ impl<'s> Server<'s> {
         }
     }
 
-    /// Has a client begin the first thing that it has to do.
+    /// Begins a client's first job.
     fn begin_job(&mut self, client: usize) {
         let Client { jobs, processor, busy, sending } = &mut self.clients[client];
         if let Some(job) = jobs.front() {
@@ -296,7 +296,7 @@ impl<'s> Server<'s> {
         self.queue_up(request);
     }
 
-    /// Puts a request in its RX queue, for whoever polls that.
+    /// Puts a request in its RX queue and wakes a worker that polls it.
     fn queue_up(&mut self, request: Request) {
         let queue = WorkerId(request.queue.into());
         self.queues[queue.index()].push_back(request);
@@ -321,15 +321,15 @@ impl<'s> Server<'s> {
         }
     }
 
-    /// An idle worker polls all the time and finds what has come within the time of a look, or it sleeps and has to
-    /// be woken first.
+    /// An idle worker either polls all the time and finds a request within the time of a look, or sleeps and
+    /// has to be woken first.
     fn wake(&mut self, worker: WorkerId) {
         self.idle = self.idle.without(worker);
         self.after(worker, self.costs.poll + self.costs.wake, Doing::Looked);
         self.workers[worker.index()].busy -= self.costs.wake;
     }
 
-    /// `worker` will have done something after so long.
+    /// Ends `doing` of `worker` after `ticks` of work.
     fn after(&mut self, worker: WorkerId, ticks: Ticks, doing: Doing) {
         let state = &mut self.workers[worker.index()];
         let ticks = state.processor.stretch(self.calendar.now(), ticks);
@@ -345,12 +345,12 @@ impl<'s> Server<'s> {
         request.reply.map_or(own, |reply| reply.flow)
     }
 
-    /// Whether a TX queue has descriptors for so many value bytes.
+    /// True if a TX queue has descriptors for `bytes` of a value.
     fn has_room(&self, flow: usize, bytes: u64) -> bool {
         self.outbound.packets_of(flow) + packets(bytes) <= self.spec.tx_max
     }
 
-    /// A packet has left a TX queue: a worker that waited for room there goes on. It has done nothing else meanwhile.
+    /// A packet has left a TX queue: a worker that waited for room there goes on. It was blocked meanwhile.
     fn unblock(&mut self, flow: usize) {
         let Some(&(worker, since)) = self.blocked[flow].front() else { return };
         let Doing::Served { bytes, .. } = self.workers[worker.index()].doing else { return };
@@ -411,7 +411,7 @@ impl<'s> Server<'s> {
         }
     }
 
-    /// Goes by a plan with other roles. What was somebody else's to poll may be an idle worker's now.
+    /// Applies a plan with other roles. An idle worker may now have to poll another worker's queue.
     fn reassign(&mut self) {
         self.assignment = self.policy.assignment();
         for worker in self.idle.iter() {

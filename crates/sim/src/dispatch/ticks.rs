@@ -1,4 +1,4 @@
-//! What steps take, from what things cost.
+//! The duration of steps, computed from the costs.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ fn signed_ticks(ns: f64) -> i64 {
     libm::round(ns * TICKS_A_NS) as i64
 }
 
-/// What things cost, in ticks.
+/// Costs in ticks.
 #[derive(Clone, Debug)]
 pub(super) struct TickCosts {
     per_request: Ticks,
@@ -46,11 +46,11 @@ pub(super) struct TickCosts {
     pub(super) pauses: Arc<Kinds>,
     pub(super) worker_speed: Speed,
     pub(super) client_speed: Speed,
-    /// For the link: ticks a byte.
+    /// Ticks per byte on the link.
     pub(super) link_byte: f64,
 }
 
-/// Of one way: the call, the first packet of a value, further ones, and bytes.
+/// Costs of one direction: the call, the first packet of a value, further ones, and bytes.
 #[derive(Clone, Copy, Debug)]
 struct Moving {
     call: Ticks,
@@ -91,22 +91,22 @@ impl TickCosts {
         }
     }
 
-    /// The latency of a request that took so long in the server and its client.
+    /// The latency of a request that took `ticks` in the server and its client.
     pub(super) fn latency(&self, ticks: Ticks) -> Ticks {
         ticks.saturating_add_signed(self.network)
     }
 
-    /// Whether clients have to do something that takes them time.
+    /// True if clients' costs are simulated.
     pub(super) fn clients_are_busy(&self) -> bool {
         !is_nothing(&self.client)
     }
 
-    /// Whether a latency ends before its client receives the reply.
+    /// True if a latency ends when the reply arrives, before its client receives it.
     pub(super) fn arrivals_are_dated(&self) -> bool {
         self.client.dates_arrivals
     }
 
-    /// What something takes a client.
+    /// The duration of a client's job.
     pub(super) fn client(&self, job: &Job) -> Ticks {
         let ClientCosts { send_ns, sent_byte_ns, receive_ns, received_byte_ns, .. } = self.client;
         match job {
@@ -115,12 +115,12 @@ impl TickCosts {
         }
     }
 
-    /// To receive a burst, beside its packets.
+    /// To receive a burst, without its packets.
     pub(super) fn receive_call(&self) -> Ticks {
         self.inbound.call
     }
 
-    /// To send what was composed, beside its packets.
+    /// To send composed replies, without their packets.
     pub(super) fn send_call(&self) -> Ticks {
         self.outbound.call
     }
@@ -140,12 +140,12 @@ impl TickCosts {
         self.per_request + put + long + more + self.take_in(request)
     }
 
-    /// What the bytes of a value take that is to be stored. Part of [`TickCosts::execute`].
+    /// To copy the bytes of a value that is stored. Part of [`TickCosts::execute`].
     pub(super) fn take_in(&self, request: &Request) -> Ticks {
         self.inbound.copy(request.bytes_in())
     }
 
-    /// To make and send packets with so many value bytes of the reply to `request`, beside the call.
+    /// To make and send packets with `value_bytes` of the reply to `request`, without the call.
     pub(super) fn send(&self, request: &Request, value_bytes: u64) -> Ticks {
         let is_dear = request.after_idle && request.is_long();
         let more = if is_dear { ticks(self.after_idle.long_byte_ns * value_bytes as f64) } else { 0 };

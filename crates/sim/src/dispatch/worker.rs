@@ -1,4 +1,4 @@
-//! What one worker is doing.
+//! The state of one worker.
 
 use std::collections::VecDeque;
 
@@ -34,14 +34,14 @@ pub(super) struct Worker {
     /// Large requests that it serves slices of.
     pub(super) held: VecDeque<Request>,
     pub(super) doing: Doing,
-    /// What it has seen in the turn under way, if one is.
+    /// The state it has seen in the current turn, if a turn is under way.
     pub(super) seen: Option<Seen>,
     pub(super) processor: Processor,
-    /// It had nothing to do, and has served nothing since.
+    /// True if it was idle and has served nothing since.
     pub(super) was_idle: bool,
-    /// Something was received and nothing sent since.
+    /// True if something was received and nothing sent since.
     pub(super) owes_send: bool,
-    /// Where a look round the others begins.
+    /// The worker at which polling the others begins.
     pub(super) turn: usize,
     /// Time spent since the plan was made, for a worker whose time is split.
     pub(super) spent_small: Ticks,
@@ -53,7 +53,7 @@ pub(super) struct Worker {
     pub(super) load: WorkerLoad,
 }
 
-/// What ends with a worker's next event.
+/// The activity that ends with a worker's next event.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Doing {
     /// A look at queues or rings.
@@ -73,7 +73,7 @@ pub(super) enum Doing {
 }
 
 impl Worker {
-    /// A worker that begins its looks round the others at `turn`.
+    /// A worker that begins to poll the others at `turn`.
     pub(super) fn new(processor: Processor, turn: usize) -> Self {
         Self {
             hands: VecDeque::new(),

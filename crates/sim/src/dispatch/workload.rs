@@ -16,7 +16,7 @@ const TINY_BYTES_MAX: u64 = 13;
 const SMALL_BYTES_MAX: u64 = 1400;
 const LARGE_BYTES_MIN: u64 = 1500;
 
-/// What clients ask for.
+/// The mix of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Mix {
     /// How many of a hundred requests are for large items (p_L).
@@ -84,7 +84,7 @@ pub(super) struct Request {
     /// The client is sent a reply.
     pub(super) replied: bool,
     pub(super) client: u32,
-    /// That it comes on, if there are any.
+    /// Its connection, if there are any.
     pub(super) connection: u32,
     /// The RX queue that the client has chosen.
     pub(super) queue: u8,
@@ -96,7 +96,7 @@ pub(super) struct Request {
     pub(super) reply: Option<Reply>,
 }
 
-/// A reply of which something is to be made yet.
+/// A reply that is not complete yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reply {
     pub(super) bytes_left: u64,
@@ -110,17 +110,17 @@ impl Request {
         if self.is_get { 0 } else { u64::from(self.value_bytes) }
     }
 
-    /// Whether the reply takes several packets.
+    /// True if the reply takes several packets.
     pub(super) fn is_long(&self) -> bool {
         packets(self.bytes_out()) > 1
     }
 
-    /// Value bytes of which something has to be made yet.
+    /// Value bytes of the reply that are not made yet.
     pub(super) fn bytes_left(&self) -> u64 {
         self.reply.map_or(u64::from(self.value_bytes), |reply| reply.bytes_left)
     }
 
-    /// Value bytes that go out with the reply.
+    /// Value bytes of the reply.
     pub(super) fn bytes_out(&self) -> u64 {
         if self.is_get { u64::from(self.value_bytes) } else { 0 }
     }
@@ -140,12 +140,12 @@ impl Requests {
         Self { mix, zipf: Zipf::new(SMALL_KEYS, mix.zipf), random, workers }
     }
 
-    /// From now on, so many of a hundred requests are for large items.
+    /// Sets the percentage of requests for large items from now on.
     pub(super) fn set_large_percent(&mut self, large_percent: f64) {
         self.mix.large_percent = large_percent;
     }
 
-    /// A GET goes to a queue by chance, a PUT to that of its key (Minos §3.1).
+    /// Draws a request: a GET goes to a random queue, a PUT to that of its key (Minos §3.1).
     pub(super) fn draw(&mut self, sent: Ticks, counts: bool) -> Request {
         let large = self.random.unit() * 100.0 <= self.mix.large_percent;
         let key = if large {
@@ -179,8 +179,8 @@ impl Requests {
         }
     }
 
-    /// The size of a key's value, always the same. Whether one is tiny goes by the golden ratio, so that
-    /// among the most popular keys as many are tiny as among all.
+    /// The size of a key's value, always the same. Tiny keys are chosen by the golden ratio, so that their
+    /// share among the most popular keys is the same as among all.
     fn value_bytes(&self, key: u64) -> u64 {
         if key >= SMALL_KEYS {
             return between(hash(key), LARGE_BYTES_MIN, self.mix.large_max);

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::{Binding, Spec, SpecError, run_all};
 use crate::Distribution;
 
-/// What figure 2 is drawn from.
+/// The parameters of figure 2.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure2 {
     /// The curves.

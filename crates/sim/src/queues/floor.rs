@@ -2,7 +2,7 @@
 
 use crate::{Calendar, Random, Service, Ticks};
 
-/// What can happen besides an arrival.
+/// An event other than an arrival.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
     /// A worker has served its request.
@@ -59,7 +59,7 @@ impl Floor {
         self.free >> worker & 1 == 1
     }
 
-    /// What `worker` is busy with.
+    /// The request that `worker` serves; `None` if it is free.
     #[inline]
     pub(super) fn serving(&self, worker: usize) -> Option<&Job> {
         (!self.is_free(worker)).then(|| &self.serving[worker])
@@ -88,7 +88,7 @@ impl Floor {
         self.serving[worker]
     }
 
-    /// A worker by chance.
+    /// A worker at random.
     #[inline]
     pub(super) fn random_worker(&mut self) -> usize {
         let workers = self.workers();

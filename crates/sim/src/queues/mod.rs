@@ -1,8 +1,7 @@
 //! Ways to bind requests to workers, in the abstract (Minos §2.2).
 //!
-//! Requests arrive in a Poisson stream; each takes as long as its service time says, at whichever
-//! worker. Dispatching costs nothing here: what is compared is only who waits for whom. Requests do
-//! not interrupt each other.
+//! Requests arrive in a Poisson stream; each takes its service time, at any worker. Dispatching costs
+//! nothing here: the models differ only in which request waits for which. Requests are not preempted.
 
 mod arrivals;
 mod figure2;
@@ -29,14 +28,14 @@ use crate::{
 pub const ARRIVALS: std::ops::RangeInclusive<u64> = 1_000..=1_000_000_000;
 /// Lowest and highest load.
 pub const LOADS: std::ops::RangeInclusive<f64> = 0.01..=0.99;
-/// Control epochs of a run, unless said otherwise: each must see enough large requests to tell their share.
+/// Default number of control epochs of a run: each must see enough large requests to estimate their share.
 pub const EPOCHS_DEFAULT: u64 = 20;
 
 /// How requests come to workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Binding {
-    /// n x M/G/1: each request goes to the queue of a worker by chance, as by the hash of its key.
+    /// n x M/G/1: each request goes to the queue of a random worker, as by the hash of its key.
     Early,
     /// M/G/n: one queue, from which the next free worker takes.
     Late,
@@ -76,18 +75,18 @@ pub struct Spec {
     pub load: f64,
     /// How long requests take.
     pub distribution: Distribution,
-    /// Percentile of the response times that is looked at.
+    /// Percentile of the response times to report.
     pub percentile: f64,
     /// Percentile of the service times up to which requests are small, for the size-aware designs, and
     /// for telling small from large where the distribution does not.
     pub small_percentile: f64,
     /// Requests, those of the warm-up included.
     pub arrivals: u64,
-    /// Percent of the requests, the first ones, that are not counted.
+    /// Percent of the requests, from the first on, that are not counted.
     pub warmup_percent: f64,
     /// Requests that one control epoch sees on average.
     pub epoch_arrivals: u64,
-    /// Where randomness begins.
+    /// The seed of all random choices.
     pub seed: u64,
 }
 
@@ -106,7 +105,7 @@ pub enum SpecError {
     /// Too few or too many requests.
     #[error("arrivals: {0} is not allowed; allowed is {min} to {max}", min = ARRIVALS.start(), max = ARRIVALS.end())]
     Arrivals(u64),
-    /// Nothing would be counted.
+    /// A warm-up that leaves no request to count.
     #[error("warmup-percent: {0} is not allowed; allowed is 0 to 90")]
     Warmup(f64),
     /// No epoch.
@@ -162,7 +161,7 @@ impl Spec {
     }
 }
 
-/// What came out of one run. Times are in the units of the distribution.
+/// The results of one run. Times are in the units of the distribution.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outcome {
     /// How requests came to workers.
@@ -181,7 +180,8 @@ pub struct Outcome {
     pub busy: Vec<f64>,
     /// Workers that served nothing but large requests in the end.
     pub large_workers: usize,
-    /// Requests in the queues and at the workers when the last one had arrived: many if there were too few workers of one kind.
+    /// Requests in queues and at workers when the last one had arrived: many if there were too few workers of
+    /// one kind.
     pub left_at_end: u64,
 }
 
@@ -221,7 +221,7 @@ fn simulate<M: Model>(spec: &Spec, times: &ServiceTimes, mut model: M) -> Outcom
         floor.calendar.after(epoch_ticks, Event::Epoch);
     }
     loop {
-        // Arrivals come in order, so the next one need not go through the calendar.
+        // Arrivals come in order, so the next one bypasses the calendar.
         if let Some(at) = arrivals.next_before(floor.calendar.next_at()) {
             floor.calendar.advance_to(at);
             model.arrive(arrivals.take(), &mut floor);

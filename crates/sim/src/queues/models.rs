@@ -4,23 +4,23 @@ use std::collections::VecDeque;
 
 use super::floor::{Floor, Job};
 
-/// Who gets which request when.
+/// Assigns requests to workers.
 ///
-/// Whoever becomes free or gets a request while he is may begin with one at once.
+/// A worker that becomes free, or that is free when a request arrives, may begin to serve at once.
 pub(super) trait Model {
-    /// Whether `epoch` is to be called.
+    /// True if `epoch` must be called.
     const HAS_EPOCHS: bool = false;
 
     /// A request arrives.
     fn arrive(&mut self, job: Job, floor: &mut Floor);
 
-    /// `worker` has nothing to do any more.
+    /// `worker` has become free.
     fn freed(&mut self, worker: usize, floor: &mut Floor);
 
     /// A control epoch ends.
     fn epoch(&mut self, _: &mut Floor) {}
 
-    /// Workers that serve nothing but large requests.
+    /// Workers that serve only large requests.
     fn large_workers(&self) -> usize {
         0
     }
@@ -84,7 +84,7 @@ impl Model for Late {
     }
 }
 
-/// n x M/G/1, and who has nothing to do takes the oldest request of a queue by chance.
+/// n x M/G/1, where an idle worker takes the oldest request of a random queue.
 pub(super) struct Stealing {
     queues: Vec<VecDeque<Job>>,
     waiting: usize,

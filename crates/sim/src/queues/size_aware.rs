@@ -1,4 +1,4 @@
-//! Minos, by the code that decides in the server.
+//! Minos, by the server's policy code.
 
 use std::collections::VecDeque;
 
@@ -12,8 +12,8 @@ use super::{
 };
 use crate::{ServiceTimes, Ticks};
 
-/// Bytes that a request of the mean service time is taken to have. Requests of a hundredth of that are
-/// still told apart to 3 %, and those of 250 000 times that are the longest that can be.
+/// Size in bytes assigned to a request of the mean service time. Requests of a hundredth of that are
+/// still distinguished to 3 %; the longest request is 250 000 times as long.
 const BYTES_A_MEAN: f64 = 4096.0;
 
 /// Small requests where they arrive, or by chance at a small worker if that is a large one; large ones
@@ -25,7 +25,7 @@ pub(super) struct SizeAware {
     helping: bool,
     small: Vec<VecDeque<Job>>,
     large: Vec<VecDeque<Job>>,
-    /// Those that are not large all the time.
+    /// Workers that are not permanently large.
     small_workers: usize,
 }
 
@@ -64,8 +64,8 @@ impl SizeAware {
         if self.standby_is_large(home, floor) { floor.random.below(self.small_workers - 1) } else { home }
     }
 
-    /// Whether `worker` stands by and has large requests: it is a large worker for as long, and its queue
-    /// the others' to poll, if there are others.
+    /// True if `worker` is on standby, has large requests and is not the only small worker. While it has
+    /// them it is a large worker, and the others serve its small requests.
     fn standby_is_large(&self, worker: usize, floor: &Floor) -> bool {
         let serves_large =
             || floor.serving(worker).is_some_and(|job| self.class(job.ticks) > self.policy.plan().threshold);
@@ -97,14 +97,14 @@ impl SizeAware {
         }
     }
 
-    /// Gives the small requests that wait at `worker` to the others.
+    /// Distributes the small requests that wait at `worker` to the others.
     fn deal_out_small(&mut self, worker: usize, floor: &mut Floor) {
         for job in std::mem::take(&mut self.small[worker]) {
             self.arrive_small(job, floor);
         }
     }
 
-    /// The oldest of the small requests that wait, of a queue by chance.
+    /// Takes the oldest small request of the first queue that has one, from a random queue on.
     fn take_small_elsewhere(&mut self, floor: &mut Floor) -> Option<Job> {
         let (first, workers) = (floor.random_worker(), self.small.len());
         (first..first + workers).find_map(|queue| self.small[queue % workers].pop_front())
@@ -142,7 +142,7 @@ impl Model for SizeAware {
         self.policy.epoch(&self.requests);
         self.requests = SizeHistogram::new();
         self.small_workers = self.policy.plan().small_workers();
-        // The small requests that wait at a worker that is large now are the others' to serve.
+        // Small requests that wait at a worker that is now large are served by the others.
         for worker in self.small_workers..floor.workers() {
             self.deal_out_small(worker, floor);
         }

@@ -20,14 +20,14 @@ use crate::{
 };
 
 impl Server<'_> {
-    /// Ends what a worker was doing, and begins what comes next.
+    /// Ends a worker's activity and begins the next one.
     pub(super) fn ready(&mut self, worker: WorkerId) {
         if self.finish(worker) {
             self.go_on(worker);
         }
     }
 
-    /// Ends what a worker was doing; false if it has not done with that.
+    /// Ends a worker's activity; false if it is not complete.
     fn finish(&mut self, worker: WorkerId) -> bool {
         match self.workers[worker.index()].doing {
             Doing::Looked => true,
@@ -54,7 +54,7 @@ impl Server<'_> {
         }
     }
 
-    /// Lets a part of a reply leave.
+    /// Sends a part of a reply.
     fn send_reply(&mut self, worker: WorkerId, request: &Request, bytes: u64, bytes_left: u64) {
         if request.replied {
             let part = Part { request: *request, value_bytes: bytes, is_last: bytes_left == 0 };
@@ -81,7 +81,7 @@ impl Server<'_> {
             return true;
         }
         self.ring_full += 1;
-        // One's own ring does not become shorter by waiting for it.
+        // A worker's own ring does not drain while the worker waits for it.
         if ring == worker && self.duty(worker).in_slices {
             self.workers[worker.index()].held.push_back(request);
             return true;
@@ -106,7 +106,7 @@ impl Server<'_> {
         }
         loop {
             match self.step(worker) {
-                // To give something back takes no time.
+                // Giving requests back takes no time.
                 Some((step, found)) if found && step != Step::GiveBack => return,
                 Some(_) => {}
                 None if self.end_turn(worker) => {}
@@ -143,7 +143,7 @@ impl Server<'_> {
         self.workers[worker.index()].seen.take().is_some_and(|seen| seen.worked)
     }
 
-    /// What `worker` has seen in its turn, which may begin with that.
+    /// The state that `worker` has seen in its turn. Begins a turn if none is under way.
     fn seen(&self, worker: WorkerId) -> Seen {
         let Worker { seen, held, spent_small, spent_large, .. } = &self.workers[worker.index()];
         let permille = self.duty(worker).small_permille;
@@ -198,7 +198,7 @@ impl Server<'_> {
         gave
     }
 
-    /// Takes in the large requests that were handed to this worker alone.
+    /// Collects the large requests that were handed to this worker alone.
     fn collect(&mut self, worker: WorkerId) -> bool {
         if !self.duty(worker).collects() {
             return false;
@@ -226,8 +226,8 @@ impl Server<'_> {
         self.take_up(worker, first, then)
     }
 
-    /// Takes a large request of another worker. Where those wait for the link already, more workers would only share
-    /// that among more of them.
+    /// Takes a large request of another worker, unless large replies already wait for the link: more workers
+    /// would not speed those up.
     fn relieve(&mut self, worker: WorkerId) -> bool {
         let workers = self.workers.len();
         let link_is_behind = self.outbound.is_behind(workers..2 * workers, self.spec.slice_bytes);
@@ -246,7 +246,7 @@ impl Server<'_> {
         true
     }
 
-    /// Takes a request out of one of these rings; how long that takes.
+    /// Takes a request out of one of these rings. Returns it with the time that takes.
     fn take_waiting(
         &mut self,
         worker: WorkerId,
@@ -263,7 +263,7 @@ impl Server<'_> {
                 if ring != worker {
                     state.turn = (ring.index() + 1) % self.rings.len();
                 }
-                // What a worker has put there itself is in its caches.
+                // Requests that the worker put there itself are in its caches.
                 if u16::from(request.passed_by) != worker.0 {
                     ticks += self.costs.hand_off;
                 }
@@ -309,7 +309,7 @@ impl Server<'_> {
         false
     }
 
-    /// Serves a request that `lender` has dequeued and not placed yet, if there is one. Nobody can take it a second time.
+    /// Serves a request that `lender` has dequeued and not placed yet, if any. It cannot be taken twice.
     fn borrow(&mut self, worker: WorkerId, lender: WorkerId, ticks: Ticks) -> bool {
         if !self.duty(worker).borrows_from.contains(lender) {
             return false;
@@ -321,7 +321,7 @@ impl Server<'_> {
         true
     }
 
-    /// Takes up to `most` requests of an RX queue into the worker's hands; the time that takes.
+    /// Dequeues up to `most` requests of an RX queue into `hands`. Returns the time that takes.
     fn dequeue(&mut self, worker: WorkerId, queue: WorkerId, most: usize) -> Ticks {
         let (from, state) = (&mut self.queues[queue.index()], &mut self.workers[worker.index()]);
         let taken = most.min(from.len());
@@ -346,7 +346,7 @@ impl Server<'_> {
         found
     }
 
-    /// Serves a request that was taken from an RX queue, or passes it on, `ticks` after now.
+    /// Serves a request from an RX queue, or passes it on, `ticks` from now.
     fn place(&mut self, worker: WorkerId, request: Request, mut ticks: Ticks) {
         let counts_sizes = self.spec.design.counts_sizes();
         if counts_sizes {
@@ -371,7 +371,7 @@ impl Server<'_> {
         }
     }
 
-    /// Serves `request`, `ticks` after now.
+    /// Serves `request`, `ticks` from now.
     fn serve(&mut self, worker: WorkerId, mut request: Request, ticks: Ticks, serving: Serving) {
         request.began = self.calendar.now();
         request.after_idle = std::mem::take(&mut self.workers[worker.index()].was_idle);
@@ -386,7 +386,7 @@ impl Server<'_> {
         self.reply(worker, request, request.bytes_out(), ticks, serving.in_slices);
     }
 
-    /// Whether the server moves the bytes of this value by themselves.
+    /// True if the value is above the threshold: its bytes count as moved.
     fn is_moved(&self, request: &Request) -> bool {
         match self.spec.threshold {
             Threshold::Static(bytes) => u64::from(request.value_bytes) > bytes,
@@ -399,7 +399,7 @@ impl Server<'_> {
         let most = self.spec.slice_bytes;
         let slice = if in_slices { self.duty(worker).slice_bytes(most) } else { most };
         let bytes = bytes_left.min(slice).min(self.spec.tx_max * PACKET_BYTES);
-        // A slice of a value leaves on its own, behind what says that it comes.
+        // A slice of a value is sent by a call of its own, after the reply's head.
         let call = if request.is_long() { self.costs.send_call() } else { 0 };
         let slice = if in_slices { self.costs.per_slice } else { 0 };
         let moving = slice + self.costs.send(&request, bytes);

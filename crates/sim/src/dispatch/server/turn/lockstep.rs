@@ -1,4 +1,4 @@
-//! The simulator's workers take the steps that the server's workers take.
+//! The simulator's workers take the same steps as the server's workers.
 
 use minos_base::SizeClass;
 use minos_sched::{SizeHistogram, WorkerSet};
@@ -28,7 +28,7 @@ fn spec(recorded: &Recorded) -> Spec {
 }
 
 impl Server<'_> {
-    /// A request comes to an RX queue, and nobody is woken for it.
+    /// A request arrives at an RX queue. No worker is woken.
     fn arrive_at(&mut self, queue: usize, is_large: bool) {
         let (value_bytes, _) = if is_large { LARGE } else { SMALL };
         let class = SizeClass::of(value_bytes);
@@ -55,7 +55,7 @@ impl Server<'_> {
         steps
     }
 
-    /// Lets time pass until `worker` has done what it began, and all that is sent has gone.
+    /// Advances the time until `worker` has ended its step and everything sent has left.
     fn settle(&mut self, worker: WorkerId) {
         while let Some(event) = self.calendar.take_next() {
             match event {
