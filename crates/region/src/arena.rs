@@ -85,7 +85,7 @@ impl<A: Access> Memory<A> {
         mark(self.region(), payload, kind);
         // Relaxed: whoever gives the arena back got it through a lock.
         self.region().word(span.minus(1)).store(payload.words(), Relaxed);
-        // Whoever finds something in an arena after the process was killed also finds that it is one.
+        // A process that finds data in the arena after a crash also finds its mark.
         compiler_fence(Release);
         span
     }

@@ -40,7 +40,7 @@ pub enum MapError {
     /// The size is too small to hold anything, or too large for the layout.
     #[error("a region of {bytes} bytes is not possible: it must have {min} to {max} bytes")]
     Size {
-        /// What was asked for, in bytes.
+        /// The size requested, in bytes.
         bytes: u64,
         /// The least that is possible, in bytes.
         min: u64,
@@ -52,13 +52,13 @@ pub enum MapError {
     File {
         /// Where the file is.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         reason: FileError,
     },
     /// The operating system refused.
     #[error("cannot {action} for a region of {bytes} bytes ({backing}): {source}")]
     System {
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
         /// Where the memory should have come from.
         backing: Backing,

@@ -14,7 +14,7 @@ use crate::{
 use minos_sync::{Access, Lock};
 use std::{collections::HashSet, ops::Range, sync::atomic::Ordering::Relaxed};
 
-/// What a walk over spans has found.
+/// The result of a walk over spans.
 #[derive(Debug, Default)]
 pub(crate) struct Walk {
     pub(crate) stats: HeapStats,
@@ -25,7 +25,7 @@ pub(crate) struct Walk {
     pub(crate) arenas: Vec<(Offset, u64)>,
     /// Payloads of the chunks that are arenas of logs, with their words.
     pub(crate) logs: Vec<(Offset, u64)>,
-    /// Whether only `stats` are wanted, for as many chunks as there may be.
+    /// True if only `stats` are collected, so that the walk needs no memory for each chunk.
     counts_only: bool,
 }
 
@@ -34,7 +34,7 @@ impl<A: Access> Memory<A> {
     /// heaps. Returns the chunks in use that are no arenas: their payloads, and words each.
     ///
     /// # Errors
-    /// What is wrong with the heaps.
+    /// The inconsistency found in the heaps.
     pub fn check(&self, partitions: &[&Heap]) -> Result<Vec<(Offset, u64)>, String> {
         let mut root = self.walk_root()?;
         let mut spans = Walk::default();
@@ -51,7 +51,7 @@ impl<A: Access> Memory<A> {
     /// regions. Nobody may use the heaps meanwhile.
     ///
     /// # Errors
-    /// What is wrong with the heaps.
+    /// The inconsistency found in the heaps.
     pub fn verify(&self) -> Result<(), String> {
         let root = self.walk_root()?;
         let mut spans = Walk { counts_only: true, ..Walk::default() };

@@ -18,7 +18,7 @@ pub(crate) fn class_of(words: u64) -> usize {
     (EXACT_WORDS + (octave << STEP_BITS) + (words >> shift) - (1 << STEP_BITS)) as usize
 }
 
-/// Whether every chunk of this class has the same size.
+/// True if every chunk of this class has the same size.
 #[inline]
 pub(crate) fn is_exact(class: usize) -> bool {
     class < EXACT_WORDS as usize

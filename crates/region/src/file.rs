@@ -28,7 +28,7 @@ pub enum FileError {
     Owner {
         /// Whose file it is.
         owner: u32,
-        /// Who wants to use it.
+        /// The user of this process.
         user: u32,
     },
     /// Another process has it open, or this one a second time.
@@ -51,14 +51,14 @@ pub enum FileError {
     /// The operating system refused.
     #[error("cannot {action} it: {source}")]
     System {
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
         /// The operating system's reason.
         source: Errno,
     },
 }
 
-/// What pages a file system gives.
+/// The pages that a file system provides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pages {
     /// 4 KiB.
@@ -97,7 +97,7 @@ impl RegionFile {
         refuse_existing(path)?;
         let staged = staged(path);
         let mut file = Self::lock(&staged, OFlags::CREATE)?;
-        // Whoever was killed while making one has left it.
+        // A process killed during creation may have left the file.
         let is_new = file.len()? == 0 || matches!(file.pages, Pages::Reserved(_)) && file.header()?[0] == 0;
         if !is_new && !file.is_region()? {
             return Err(FileError::Foreign);
@@ -182,7 +182,7 @@ impl RegionFile {
         Ok(())
     }
 
-    /// Whether the file begins as a region does.
+    /// True if the file begins with a region's mark.
     fn is_region(&self) -> Result<bool, FileError> {
         let word = self.header()?[0];
         Ok(word == header::MAGIC || word == header::MAGIC.swap_bytes())
@@ -242,7 +242,7 @@ impl RegionFile {
         }
     }
 
-    /// What it is and what pages it has, for people.
+    /// A readable description of the file and its page size.
     pub(crate) fn text(&self) -> String {
         let name = self.path().map_or("a memfd".to_owned(), |path| format!("file {}", path.display()));
         match self.pages {
@@ -309,7 +309,7 @@ pub(crate) fn failed(action: &'static str) -> impl Fn(Errno) -> FileError {
 /// The error of a call that enlarges the file.
 pub(crate) fn no_space(bytes: u64) -> impl Fn(Errno) -> FileError {
     move |source| match source {
-        // What a fault there would have been a signal for.
+        // A page fault there would have raised a signal.
         Errno::FAULT => FileError::NoSpace { bytes, source: Errno::NOSPC },
         Errno::NOSPC | Errno::DQUOT | Errno::FBIG | Errno::NOMEM => FileError::NoSpace { bytes, source },
         source => failed("enlarge")(source),
@@ -331,7 +331,7 @@ fn is_direct(fd: BorrowedFd<'_>) -> bool {
     statx.is_ok_and(|statx| statx.stx_attributes.contains(fs::StatxAttributes::DAX))
 }
 
-/// What tmpfs gives: as the mount says, or for memfds as the system says, which may overrule the mount.
+/// The pages of tmpfs: the mount decides, or for memfds the system setting, which may override the mount.
 fn shared_memory_pages(device: Option<u64>) -> Pages {
     let system = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
     let system = system.unwrap_or_default();

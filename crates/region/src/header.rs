@@ -19,13 +19,13 @@ use std::sync::atomic::{
 };
 use xxhash_rust::xxh3::Xxh3Default;
 
-/// What the first word of a region says: "minos", and the byte order.
+/// The first word of a region: "minos", and the byte order.
 pub(crate) const MAGIC: u64 = 0x0001_0073_6f6e_696d;
 
 /// Version of everything that lies in a region. Raised when any layout changes.
 pub const LAYOUT_VERSION: u64 = 3;
 
-/// Somebody has the region open, or has stopped without a word: "in use".
+/// A process has the region open, or stopped without closing it: "in use".
 pub(crate) const IN_USE: u64 = 0x6573_7520_6e69;
 /// Everything was written and the checksum holds: "clean".
 pub(crate) const CLEAN: u64 = 0x6e_6165_6c63;
@@ -45,7 +45,7 @@ const BLOCK_WORDS: usize = 512;
 /// A copy of the first words of a region, from memory or from a file.
 pub(crate) type Words = [u64; HEADER_WORDS as usize];
 
-/// What a boot of the machine is called; zero if the system does not say.
+/// The id of a boot of the machine; zero if the system reports none.
 pub(crate) type BootId = [u64; 2];
 
 /// The header of a mapped region.
@@ -90,8 +90,8 @@ impl<'a> Header<'a> {
         self.put(BOOT + 1, boot[1]);
     }
 
-    /// Whether the region was in use in this boot of the machine already, so that nothing that was written
-    /// to it is lost.
+    /// True if the region was last in use during the given boot of the
+    /// machine, so that no write to it is lost.
     pub(crate) fn is_of_boot(self, boot: BootId) -> bool {
         boot != BootId::default() && boot == [self.at(BOOT), self.at(BOOT + 1)]
     }
@@ -114,7 +114,7 @@ impl<'a> Header<'a> {
     }
 }
 
-/// What a header says about the region behind it.
+/// The state word of a header.
 pub(crate) fn state_of(words: &Words) -> u64 {
     words[STATE]
 }
@@ -144,7 +144,7 @@ pub(crate) fn checksum(region: &Region, chunks_start: Offset) -> u64 {
     sum.digest()
 }
 
-/// What this boot of the machine is called.
+/// The id of the machine's current boot.
 pub(crate) fn boot_id() -> BootId {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();

@@ -62,7 +62,7 @@ pub struct Heap {
     level: u64,
 }
 
-/// What became of a freed chunk.
+/// The result of freeing a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Freed {
     /// It is free.
@@ -258,7 +258,7 @@ impl Heap {
         self.state_at(region, HEADS + class as u64)
     }
 
-    /// Whether the bitmap says that a list is not empty.
+    /// True if the bitmap marks a list as not empty.
     pub(crate) fn is_marked(&self, region: &Region, class: usize) -> bool {
         self.state_at(region, class as u64 / 64) >> (class % 64) & 1 == 1
     }

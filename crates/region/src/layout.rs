@@ -21,7 +21,7 @@ const ARENAS_PER_PARTITION: u64 = 64;
 
 const LINE_WORDS: u64 = 8;
 
-/// What a region is cut into; kept in its header for whoever maps it next.
+/// The division of a region; kept in its header for the next process that maps it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Geometry {
     /// Size of the region in bytes.
@@ -33,7 +33,7 @@ pub struct Geometry {
     /// Bytes at the end of the region that only [`crate::Memory::allocate_settled`] uses, so that large
     /// values find room whatever else fills the region. 0 for none.
     pub settled_bytes: u64,
-    /// What the engine calls its own layout: another number means words that it cannot read.
+    /// The engine's number for its own layout; it cannot read a region with another number.
     pub layout: u64,
     /// Seed of the key hash.
     pub hash_seed: u64,

@@ -29,7 +29,7 @@ pub struct Memory<A: Access = Crcw> {
     pub(crate) heap: A::Lock<Heap>,
     /// The heap of the reserve, which is empty if there is none. Never taken together with the other.
     pub(crate) reserve: A::Lock<Heap>,
-    /// What may be used of the region, in bytes.
+    /// Bytes of the region that may be used.
     limit_bytes: AtomicU64,
 }
 
@@ -85,22 +85,22 @@ impl<A: Access> Memory<A> {
         &self.region
     }
 
-    /// What the region is cut into.
+    /// The division of the region.
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
     }
 
-    /// What may be used of the region, in bytes.
+    /// Bytes of the region that may be used.
     pub fn limit_bytes(&self) -> u64 {
         self.limit_bytes.load(Relaxed)
     }
 
-    /// Sets what may be used of the region, and says whether it has that much. What is in use beyond a
-    /// lower limit stays; until it has been given back, nothing more is taken from the region's heap.
+    /// Sets how many bytes of the region may be used; false, without effect, if it is smaller. Chunks in use
+    /// beyond a lower limit stay; until enough are freed, nothing more is allocated from the region's heap.
     pub fn set_limit_bytes(&self, limit_bytes: u64) -> bool {
         let is_there = limit_bytes <= self.geometry.memory_bytes;
         if is_there {
-            // Relaxed: whoever sees it late takes a chunk more.
+            // Relaxed: a thread that sees it late allocates one chunk more.
             self.limit_bytes.store(limit_bytes, Relaxed);
         }
         is_there
@@ -184,7 +184,7 @@ impl<A: Access> Memory<A> {
         self.zone_of(chunk).lock().free(&self.region, chunk);
     }
 
-    /// Whether a chunk lies in the reserve for large values.
+    /// True if a chunk lies in the reserve for large values.
     #[inline]
     pub fn is_in_reserve(&self, chunk: Offset) -> bool {
         chunk >= self.layout.reserve_start
@@ -232,7 +232,7 @@ impl<A: Access> Memory<A> {
         reserve.allocate(&self.region, words)
     }
 
-    /// Whether `words` more may be taken from one of the two heaps, one of which may change meanwhile.
+    /// True if the limit allows `words` more; one of the two heaps may change meanwhile.
     fn is_within_limit(&self, words: u64) -> bool {
         let heaps = [root_state(), reserve_state()].map(|state| Heap::new(state, false));
         let used_words: u64 = heaps.iter().map(|heap| heap.used_words(&self.region)).sum();

@@ -18,13 +18,14 @@ use std::path::{Path, PathBuf};
 pub enum Opened<A: Access> {
     /// It was closed by [`Memory::mark_clean`] and passed every check; it is in use from now on.
     Clean(Memory<A>),
-    /// Whoever used it last has stopped without a word, perhaps before the engine wrote anything. Nothing but [`Memory::region`] may be used before
-    /// [`Memory::rebuild`]; until [`Memory::mark_repaired`], it stays unclean.
+    /// Its last user stopped without closing it, perhaps before the engine wrote anything. Only
+    /// [`Memory::region`] may be used before [`Memory::rebuild`]; until
+    /// [`Memory::mark_repaired`], it stays unclean.
     Unclean {
         /// The region as it was left.
         memory: Memory<A>,
-        /// Whether the machine has run since, so that all that was written is there. If it has not, the
-        /// file may hold any mixture of old and new pages, and only starting empty is safe.
+        /// True if the machine has not rebooted since, so that every write is present. Otherwise the file may
+        /// hold any mixture of old and new pages, and only starting empty is safe.
         same_boot: bool,
     },
 }
@@ -43,7 +44,7 @@ pub enum OpenError {
     File {
         /// Where the file is.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         reason: FileError,
     },
     /// It was written by a machine with another order of bytes.
@@ -78,7 +79,7 @@ pub enum OpenError {
     /// It was closed, but is not what was written then; or it was found to contradict itself.
     #[error("the region is damaged: {what}")]
     Damaged {
-        /// What is wrong with it.
+        /// The reason.
         what: String,
     },
     /// The operating system refused.
@@ -211,7 +212,7 @@ impl<A: Access> Memory<A> {
     }
 }
 
-/// Whether these are the first words of a region that this program can read.
+/// Checks that these are the first words of a region that this program can read.
 fn identify(words: &header::Words, path: &Path) -> Result<(), OpenError> {
     match words[0] {
         MAGIC => {}

@@ -17,7 +17,7 @@ use crate::{
 use minos_sync::Access;
 use std::{ops::Range, sync::atomic::Ordering::Relaxed};
 
-/// What a chunk was taken for.
+/// The use of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChunkKind {
     /// [`Memory::allocate_shared`], with the heap of this partition.
@@ -40,7 +40,7 @@ pub struct UsedChunk {
     pub payload: Offset,
     /// How much of it is in use, in words.
     pub words: u64,
-    /// What it was taken for.
+    /// Its use.
     pub kind: ChunkKind,
 }
 
@@ -59,14 +59,14 @@ impl Piece {
     }
 }
 
-/// What is kept.
+/// The chunks to keep.
 #[derive(Debug, Default)]
 struct Plan {
     /// Chunks of the region's heap and of the reserve's, as they lie in the region.
     roots: Vec<Piece>,
-    /// What lies in arenas of partitions' heaps: where the arena's payload begins, and whose it is.
+    /// Chunks in arenas of partitions' heaps, each with the arena's payload and its partition.
     nested: Vec<(Offset, usize, Vec<Piece>)>,
-    /// What readers may look at without a lock, besides the arenas; with its words.
+    /// Chunks outside the arenas that readers may access without a lock, with their words.
     shared: Vec<(Offset, u64)>,
 }
 
@@ -149,7 +149,7 @@ impl<A: Access> Memory<A> {
         chunk.kind == ChunkKind::Arena && chunk.payload == span.start && chunk.end_words() <= span.end.words()
     }
 
-    /// Whether a chunk may be one of the region's heap by itself.
+    /// True if a chunk may be one of the region's heap by itself.
     fn is_chunk(&self, plan: &mut Plan, chunk: &UsedChunk) -> bool {
         match chunk.kind {
             ChunkKind::Settled => true,

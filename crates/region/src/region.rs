@@ -114,7 +114,7 @@ impl Region {
 
     /// Touches all pages now, because a request that touches one first waits until 2 MiB are zeroed.
     ///
-    /// What the memory holds stays. May take a second for each few GiB.
+    /// Keeps the contents of the memory. May take a second for each few GiB.
     ///
     /// # Errors
     /// If there is not enough memory for all pages.
@@ -137,7 +137,7 @@ impl Region {
         }
     }
 
-    /// What the memory is and what pages it has, for people.
+    /// A readable description of the memory and its page size.
     pub fn backing_text(&self) -> &str {
         &self.mapping.text
     }

@@ -101,7 +101,7 @@ impl Sums {
     }
 }
 
-/// What `work` returns for parts of the blocks, in their order; large regions are read by several threads.
+/// The results of `work` for parts of the blocks, in order; several threads read a large region.
 fn in_parallel(blocks: u64, work: impl Fn(Range<u64>) -> Vec<u64> + Sync) -> Vec<u64> {
     let processors = thread::available_parallelism().map_or(1, |count| count.get() as u64);
     let threads = processors.min(THREADS_MAX).min(blocks / BLOCKS_PER_THREAD_MIN).max(1);

@@ -13,7 +13,7 @@ pub(super) enum Op {
     Free { at: usize },
 }
 
-/// What a chunk was taken for, and so how it is given back.
+/// The use of a chunk, which decides how it is freed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Return {
     Shared,
@@ -34,7 +34,7 @@ pub(super) fn ops() -> impl Strategy<Value = Vec<Op>> {
     vec(op, 1..400)
 }
 
-/// What was handed out: words by offset, and how it is given back.
+/// The allocated chunks: words by offset, and how each is freed.
 pub(super) struct Held {
     pub(super) memory: Memory,
     pub(super) heap: Heap,

@@ -10,7 +10,7 @@ thread_local! {
     static STORES_LEFT: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// What unwinds then; no message is printed for it.
+/// The payload of the panic; no message is printed for it.
 struct Killed;
 
 pub(crate) fn before_store() {

@@ -9,7 +9,7 @@ use proptest::{collection::vec, prelude::*, sample::Index};
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Held {
-    /// What the engine would find alive.
+    /// The chunks that the engine would find alive.
     fn alive(&self) -> Vec<UsedChunk> {
         let kind = |way| match way {
             Return::Shared => ChunkKind::Shared { partition: 0 },

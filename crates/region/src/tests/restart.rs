@@ -304,7 +304,7 @@ fn what_was_never_finished_is_absent() {
     assert!(matches!(&busy, MapError::File { reason: FileError::Locked, .. }), "{busy}");
     drop(memory);
     assert!(is_absent() && !place.staged().exists());
-    // What somebody has left who was killed meanwhile.
+    // A file left by a process that was killed meanwhile.
     drop(place.create());
     fs::rename(&place.path, place.staged()).unwrap();
     assert!(is_absent());
@@ -359,7 +359,7 @@ fn what_is_no_region_is_left_alone() {
 fn too_little_space_is_an_error_and_no_signal() {
     let path = Path::new("/dev/shm").join(format!("minos-region-{}", std::process::id()));
     let shared = rustix::fs::statvfs("/dev/shm").unwrap();
-    // What can never be had is refused at once.
+    // A size that can never be available is refused at once.
     let memory_bytes = shared.f_blocks * shared.f_frsize + (1 << 30);
     let geometry = Geometry { memory_bytes, ..GEOMETRY };
     let error = Memory::<Crcw>::create(geometry, &Backing::File(path.clone())).unwrap_err();
@@ -427,7 +427,7 @@ fn damage_between_the_items_is_noticed() {
     let free = small.plus(30);
     let sizes =
         [word(small) - 1, word(free), word(free) + 1, word(free) + 2, word(free) + 30].map(|at| (at, 9));
-    // What is said of it beside its size.
+    // The flags beside its size.
     let flags = (0..7).flat_map(|bit| [(word(small) - 1, bit), (word(free), bit)]);
     for (damaged, bit) in sizes.into_iter().chain(flags) {
         fs::write(&place.path, &original).unwrap();
