@@ -1,6 +1,6 @@
-//! Who may touch a partition: MICA's modes of data access as types (MICA §4.1.2).
+//! MICA's modes of data access to a partition, as types (MICA §4.1.2).
 //!
-//! What a mode does not need is not compiled: EREW keeps no versions and takes no locks, CREW keeps
+//! Code that a mode does not need is not compiled: EREW keeps no versions and takes no locks, CREW keeps
 //! versions for its readers and takes no locks, CRCW has a lock for each partition.
 
 use crate::{
@@ -18,13 +18,13 @@ pub trait Access: Debug + Send + Sync + Sized + 'static {
     /// Its name on the command line.
     const NAME: &'static str;
 
-    /// Whether other threads may read what one writes, so that versions are kept.
+    /// True if other threads may read a writer's partition, so that versions are kept.
     const IS_SHARED: bool;
 
-    /// What the writers of one partition share.
+    /// The cell that holds the state of one partition's writers.
     type Cell<T: Debug + Send>: Debug + Send;
 
-    /// What shows that its holder is the writer of one partition.
+    /// The proof that its holder is the writer of one partition.
     type Token: Debug + Send;
 
     /// Exclusive access to a [`Access::Cell`].
@@ -32,7 +32,7 @@ pub trait Access: Debug + Send + Sync + Sized + 'static {
     where
         Self: 'a;
 
-    /// A lock around what partitions share: taken for large items and whole arenas only.
+    /// A lock around state shared by partitions: taken for large items and whole arenas only.
     type Lock<T: Debug + Send>: Lock<T>;
 
     /// A cell and the token that opens it.
@@ -73,7 +73,7 @@ pub trait Lock<T>: Debug + Send {
 
 /// Exclusive reads, exclusive writes: one thread does everything, and nothing is synchronised.
 ///
-/// What is built from this cannot be shared between threads: it is not `Sync`.
+/// Types built from this are not `Sync`: threads cannot share them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Erew;
 

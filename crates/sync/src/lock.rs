@@ -13,12 +13,12 @@ const SPINS_MAX: u32 = if cfg!(loom) { 1 } else { 64 };
 
 /// A lock around a value, for moments.
 ///
-/// A waiter spins for a bounded number of turns and then yields its time slice each turn. Whoever comes first when
-/// the lock opens gets it: an order of arrival would be fairer, but where threads are more than processors, each
-/// turn of a waiter that does not run would stop all those behind it.
+/// A waiter spins for a bounded number of turns and then yields its time slice each turn. The first waiter to
+/// try after an unlock gets the lock. Order of arrival would be fairer, but with more threads than processors
+/// a preempted waiter would block all those behind it.
 ///
-/// What the holder writes with relaxed atomics for lock-free readers is ordered after whatever
-/// earlier holders published: locking ends with a release fence (see [`SpinLock::lock`]).
+/// The holder's relaxed atomic writes for lock-free readers are ordered after the writes that earlier
+/// holders published: locking ends with a release fence (see [`SpinLock::lock`]).
 pub struct SpinLock<T> {
     is_locked: AtomicU32,
     value: UnsafeCell<T>,
@@ -64,7 +64,7 @@ impl<T> SpinLock<T> {
         Some(SpinGuard { lock: self })
     }
 
-    /// Whether somebody holds the lock, or did a moment ago. A hint.
+    /// True if the lock is held, or was a moment ago. A hint.
     pub fn is_locked(&self) -> bool {
         self.is_locked.load(Ordering::Relaxed) != 0
     }

@@ -163,7 +163,7 @@ fn reuse_by_another_thread<L: FreeChunk>() {
     });
 }
 
-/// Whether the chunk was linked all the time: the version is the first one, and did not change.
+/// True if the chunk stayed linked: the version is the first one, and did not change.
 fn seen_before_unlinking(version: &AtomicU64, seen: version::Seen) -> bool {
     fence(Ordering::Acquire);
     seen == version::begin_read(&AtomicU64::new(0)).unwrap() && version.load(Ordering::Relaxed) == 0

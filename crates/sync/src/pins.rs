@@ -1,14 +1,14 @@
-//! Who still reads a chunk of memory that its owner wants to give away.
+//! Counts the readers of chunks of memory that their owner wants to free.
 
 use std::collections::{HashMap, hash_map::Entry};
 
-/// Counts the readers of chunks, and remembers which chunks are to be given back after the last.
+/// Counts the readers of chunks, and records which chunks to free after the last reader.
 ///
-/// A table is used under a lock, so there is nothing atomic in it: what makes a pinned chunk safe is
-/// that pin, retire and unpin happen in one order for all threads. A reader that found a chunk without
-/// a lock must look, under the table's lock, whether the chunk is still linked; whoever unlinks one
-/// does that first and retires it then. It lies beside the region, not in it: after a crash there are
-/// no pins. It is as large as the number of claims that are held.
+/// A table is used under a lock, so it holds no atomics: pinned chunks are safe because all threads see
+/// pins, retires and unpins in one order. A reader that found a chunk without a lock must check, under the
+/// table's lock, that the chunk is still linked; a writer unlinks a chunk first and retires it afterwards.
+/// The table lies outside the region: after a crash there are no pins. Its size is proportional to the
+/// number of pins held.
 #[derive(Debug, Default)]
 pub struct PinTable {
     pinned: HashMap<u64, Readers>,
@@ -26,7 +26,7 @@ struct Readers {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Pin(u64);
 
-/// What is to be done with the chunk after an unpin.
+/// The state of a chunk after an unpin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unpinned {
     /// Others still read it.
@@ -73,7 +73,7 @@ impl PinTable {
         self.pinned.len()
     }
 
-    /// Whether nothing is pinned.
+    /// True if nothing is pinned.
     pub fn is_empty(&self) -> bool {
         self.pinned.is_empty()
     }

@@ -60,7 +60,7 @@ impl<T> Ring<T> {
         if len > isize::MAX as usize { 0 } else { len.min(self.capacity()) }
     }
 
-    /// Whether the ring is empty, or was a moment ago.
+    /// True if the ring is empty, or was a moment ago.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,11 +1,12 @@
-//! Whether a thread sleeps, for those who would wake it.
+//! A flag that shows wakers whether a thread sleeps.
 
 use crate::facade::{AtomicU32, Ordering, fence};
 
-/// Says that a thread sleeps or is about to, so that only then it costs something to wake it.
+/// Set while a thread sleeps or is about to, so that waking costs something only then.
 ///
-/// The sleeper calls [`SleepFlag::prepare`], looks once more for work, and sleeps only if there is none; then it calls
-/// [`SleepFlag::awake`]. Whoever has added work calls [`SleepFlag::rouse`] after it, and wakes the thread if that says so.
+/// The sleeper calls [`SleepFlag::prepare`], checks once more for work, and sleeps only if there is
+/// none; then it calls [`SleepFlag::awake`]. A thread that has added work calls [`SleepFlag::rouse`],
+/// and wakes the sleeper if that returns true.
 #[derive(Debug)]
 pub struct SleepFlag {
     sleeping: AtomicU32,
@@ -17,7 +18,7 @@ impl SleepFlag {
         Self { sleeping: AtomicU32::new(0) }
     }
 
-    /// Announces the wish to sleep.
+    /// Announces that the thread is about to sleep.
     pub fn prepare(&self) {
         self.sleeping.store(1, Ordering::Relaxed);
         // With the fence in `rouse`: either the waker sees `sleeping`, or the sleeper, who looks for work
@@ -25,18 +26,18 @@ impl SleepFlag {
         fence(Ordering::SeqCst);
     }
 
-    /// Says that the thread does not sleep any more.
+    /// Announces that the thread is awake.
     pub fn awake(&self) {
         self.sleeping.store(0, Ordering::Relaxed);
     }
 
-    /// Takes the wish to sleep away; whether there was one, so that the caller alone is to wake the thread.
+    /// Clears the flag; returns true if it was set, so that exactly one caller wakes the thread.
     pub fn rouse(&self) -> bool {
         fence(Ordering::SeqCst);
         self.is_set() && self.sleeping.swap(0, Ordering::Relaxed) != 0
     }
 
-    /// Whether the thread sleeps, or did a moment ago.
+    /// True if the thread sleeps, or did a moment ago.
     pub fn is_set(&self) -> bool {
         self.sleeping.load(Ordering::Relaxed) != 0
     }

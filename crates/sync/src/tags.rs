@@ -26,7 +26,7 @@ pub fn matching_portable(line: &[AtomicU64; WORDS], tag: u16) -> Matches {
 pub struct Matches(u8);
 
 impl Matches {
-    /// Whether there is none.
+    /// True if there is none.
     #[inline]
     pub fn is_empty(self) -> bool {
         self.0 == 0

@@ -21,9 +21,9 @@ use crate::facade::{AtomicU64, Ordering, fence};
 /// The bits of a word that hold the version; the others are the caller's.
 pub const VERSION_MASK: u64 = 0xffff_ffff;
 
-/// What a reader saw before it read the data.
+/// The version that a reader saw before it read the data.
 ///
-/// A reader would have to sleep through 2^31 writes to one word to be fooled by its return.
+/// A reader is deceived only if the version recurs while it sleeps, after 2^31 writes to one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen(u64);
 
@@ -49,10 +49,10 @@ pub fn read_alone(word: &AtomicU64) -> Seen {
     Seen(word.load(Ordering::Relaxed))
 }
 
-/// Whether everything read since [`begin_read`] belongs together.
+/// True if all words read since [`begin_read`] are consistent.
 ///
-/// With `--cfg minos_no_version_check` the answer is always yes: that build is the control which
-/// the stress test of the engine must find out.
+/// With `--cfg minos_no_version_check` the answer is always true: that build is the control in which the
+/// engine's stress test must find errors.
 #[inline]
 pub fn still(word: &AtomicU64, seen: Seen) -> bool {
     // Acquire fence: orders the data loads before the load below, see above.

@@ -79,7 +79,7 @@ pub fn copy_in(words: &[AtomicU64], at: usize, bytes: &[u8]) {
     }
 }
 
-/// Whether the bytes of `words`, beginning `at` bytes inside, are `bytes`.
+/// True if `words` hold `bytes` from byte `at` on.
 ///
 /// # Panics
 /// If `words` holds fewer bytes.
@@ -101,7 +101,7 @@ pub fn eq_bytes(words: &[AtomicU64], at: usize, bytes: &[u8]) -> bool {
     words.next().is_none_or(|word| load(word)[..tail.len()] == *tail)
 }
 
-/// Whether `words` begin with `key`: as [`eq_bytes`] from the first byte on, made for short keys.
+/// True if `words` begin with `key`: [`eq_bytes`] at byte 0, optimised for short keys.
 ///
 /// # Panics
 /// If `words` holds fewer bytes.

@@ -69,7 +69,7 @@ fn loom_control_ring_publishes_too_early() {
     });
 }
 
-/// What two poppers have taken, and what they have left, while one more value may be pushed.
+/// Two poppers take each value at most once and lose none, while one more value may be pushed.
 fn two_poppers(first: &'static [u64], pushed: Option<u64>) {
     explore(move || {
         let ring = Arc::new(Ring::new(2));

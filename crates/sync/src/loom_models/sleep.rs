@@ -10,7 +10,7 @@ use loom::{
     thread,
 };
 
-/// What a sleeper and those who wake it share beside the work.
+/// The flag that a sleeper and its wakers share beside the work.
 trait Flag: Send + Sync + 'static {
     fn new() -> Self;
     fn prepare(&self);
@@ -86,13 +86,13 @@ impl<F: Flag> Sleeper<F> {
         })
     }
 
-    /// Whether the worker waits on its descriptor: it looks for work after it has said that it wants to sleep.
+    /// True if the worker sleeps: it checks for work after it has announced its sleep.
     fn goes_to_sleep(&self) -> bool {
         self.flag.prepare();
         self.ring.is_empty()
     }
 
-    /// As [`Self::goes_to_sleep`], but the look comes first.
+    /// As [`Self::goes_to_sleep`], but checks for work first.
     fn goes_to_sleep_after_a_look(&self) -> bool {
         let is_empty = self.ring.is_empty();
         self.flag.prepare();

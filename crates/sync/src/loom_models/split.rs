@@ -13,7 +13,7 @@ use loom::{
     thread,
 };
 
-/// What is in the slot of the only key.
+/// The contents of the only key's slot.
 const SLOT: u64 = 7;
 
 /// An index of one bucket that is to have two; the key belongs to the second one then.
