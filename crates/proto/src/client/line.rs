@@ -10,7 +10,7 @@ pub(super) struct PartialLine {
     len: usize,
 }
 
-/// What was found in a piece of input.
+/// The result of searching a piece of input for a line.
 pub(super) enum Found {
     /// The line ends after so many bytes of the input; its first part may lie in the partial line.
     Whole {

@@ -31,7 +31,7 @@ pub enum Refusal {
     Server,
 }
 
-/// What a server sent is no reply in its protocol. The connection is of no more use.
+/// The server's bytes are no reply in its protocol. The connection can no longer be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the server sent what is no reply in its protocol")]
 pub struct ReplyError;
@@ -70,7 +70,7 @@ pub struct ReplyReader {
     protocol: Protocol,
     state: State,
     line: PartialLine,
-    /// What is known of the reply that is being read.
+    /// The progress in the current reply.
     pub(super) progress: Progress,
 }
 
@@ -92,7 +92,7 @@ enum State {
     LineEnd { left: u8 },
 }
 
-/// What a line meant.
+/// The meaning of a line.
 pub(super) enum Meaning {
     /// A value of so many bytes follows.
     Value(u64),

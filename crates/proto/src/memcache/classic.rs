@@ -55,7 +55,7 @@ impl<'a> Arguments<'a> {
         arguments
     }
 
-    /// Whether the last word asks for silence. It may be a word that is also something else.
+    /// True if the last word is `noreply`. The same word may also be another argument.
     fn is_quiet(&self) -> bool {
         self.last == b"noreply"
     }

@@ -61,12 +61,12 @@ pub fn version(tx: &mut Vec<u8>) {
     tx.extend_from_slice(text::LINE_END);
 }
 
-/// What a meta reply can say about an item.
+/// The facts that a meta reply can give about an item.
 #[derive(Clone, Copy, Debug)]
 pub struct MetaFacts<'a> {
     /// The key, decoded.
     pub key: &'a [u8],
-    /// Whether to write the key in base64.
+    /// True if the key is written in base64.
     pub key_is_base64: bool,
     /// Length of the value in bytes.
     pub value_bytes: u64,
@@ -78,7 +78,7 @@ pub struct MetaFacts<'a> {
     pub ttl_s: Option<u32>,
     /// Seconds since the last access.
     pub idle_s: u32,
-    /// Whether the item was read before.
+    /// True if the item was read before.
     pub fetched: bool,
 }
 
@@ -154,7 +154,7 @@ fn meta_number(tx: &mut Vec<u8>, letter: u8, value: u64) {
     number(tx, value);
 }
 
-/// What the reply to `me` says beside the key.
+/// The facts that the reply to `me` gives beside the key.
 #[derive(Clone, Copy, Debug)]
 pub struct DebugFacts {
     /// Seconds until the item expires, negated as memcached does; -1 for never.
@@ -163,7 +163,7 @@ pub struct DebugFacts {
     pub idle_s: u32,
     /// The CAS unique.
     pub cas: u64,
-    /// Whether the item was read before.
+    /// True if the item was read before.
     pub fetched: bool,
     /// Position of the item's size class.
     pub class: usize,

@@ -38,7 +38,7 @@ impl<'a> MetaFlags<'a> {
     }
 }
 
-/// What the flags of a command ask for, all commands together.
+/// The options set by a command's flags, for all commands.
 #[derive(Default)]
 pub(super) struct MetaOptions {
     pub(super) quiet: bool,

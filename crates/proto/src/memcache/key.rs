@@ -37,7 +37,7 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// Whether the client wrote the key in base64, so that it wants to see it so.
+    /// True if the client sent the key in base64, so that replies use base64 too.
     pub fn is_base64(self) -> bool {
         matches!(self, Self::Base64(_))
     }

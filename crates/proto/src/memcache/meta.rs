@@ -32,7 +32,7 @@ fn encoded<'a>(key: &'a [u8], options: &MetaOptions) -> Key<'a> {
     if options.key_is_base64 { Key::Base64(key) } else { Key::Plain(key) }
 }
 
-/// Whether `rest` has more words than may follow name and key.
+/// True if `rest` has more words than may follow name and key.
 fn has_too_many(rest: Tokens<'_>) -> bool {
     rest.take(WORDS_MAX).count() > WORDS_MAX - 2
 }

@@ -38,7 +38,7 @@ pub const BINARY_MAGIC: u8 = 0x80;
 /// Shortest line that can be a command, in bytes, its line end included.
 const LINE_BYTES_MIN: usize = 4;
 
-/// What a request may measure.
+/// The limits of a request's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Longest value, in bytes.
@@ -57,7 +57,7 @@ impl Default for Limits {
 /// A request together with the form that its reply must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command<'a> {
-    /// What is asked for.
+    /// The request.
     pub request: Request<'a>,
     /// How to answer.
     pub reply: Reply<'a>,
@@ -88,13 +88,13 @@ impl Reply<'_> {
     /// An answer in words that is sent whatever happens.
     pub const LOUD: Reply<'static> = Reply::Classic { quiet: false, with_cas: false };
 
-    /// Whether even errors of the execution are kept from the client: only by the classic `noreply`.
+    /// True if even execution errors are not sent to the client: only under the classic `noreply`.
     pub fn is_silent(&self) -> bool {
         matches!(self, Self::Classic { quiet: true, .. })
     }
 }
 
-/// What the front of the input is.
+/// The result of parsing the front of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parsed<'a> {
     /// A command in the first `consumed` bytes. A value that has not wholly arrived is
@@ -107,20 +107,20 @@ pub enum Parsed<'a> {
     },
     /// Not enough to tell. Never more than [`Limits::line_bytes_max`] bytes.
     NeedMore,
-    /// No command, and what to do about it.
+    /// No command, with the answer and the bytes to skip.
     Malformed(Malformed),
 }
 
-/// What to do about bytes that are no command.
+/// The handling of bytes that are no command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed {
     /// The whole answer, line end included; empty where there is to be none.
     pub reply: &'static [u8],
-    /// Length, in bytes, of what was no command.
+    /// Bytes that were no command.
     pub consumed: usize,
-    /// Bytes behind it that must be thrown away, arrived or not.
+    /// Bytes behind them to discard, whether they have arrived or not.
     pub swallow: u64,
-    /// Whether to close the connection once the answer is sent.
+    /// True if the connection is to be closed after the answer is sent.
     pub close: bool,
 }
 
@@ -217,7 +217,7 @@ impl<'a> Source<'a, '_> {
     }
 }
 
-/// Whether `key` is too long to be one.
+/// True if `key` is longer than a key may be.
 fn is_too_long(key: &[u8]) -> bool {
     key.len() > KEY_BYTES_MAX
 }

@@ -4,7 +4,7 @@ use minos_base::{Exptime, StatsGroup, StoreKind};
 
 use super::{Key, Tokens};
 
-/// What a client asks for.
+/// A client's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request<'a> {
     /// Read one item.
@@ -81,7 +81,7 @@ pub struct Get<'a> {
     pub vivify: Option<Exptime>,
     /// Tell one client to store anew an item that expires before this.
     pub recache: Option<Exptime>,
-    /// Whether the access leaves no trace in the item.
+    /// True if the access leaves no trace in the item.
     pub unseen: bool,
 }
 
@@ -157,7 +157,7 @@ impl Value<'_> {
 pub struct Arithmetic<'a> {
     /// The item's key.
     pub key: Key<'a>,
-    /// Whether to count down, which stops at zero; counting up wraps.
+    /// True to count down, which stops at zero; counting up wraps.
     pub decrement: bool,
     /// By how much.
     pub delta: u64,
@@ -200,7 +200,7 @@ pub struct Touch<'a> {
     pub exptime: Exptime,
 }
 
-/// What to do with the counters by prefix.
+/// The command for the counters by prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatsDetail {
     /// Count from now on.

@@ -12,7 +12,7 @@ impl<'a> Tokens<'a> {
         Self { rest: line }
     }
 
-    /// What has not been walked yet.
+    /// The input not walked yet.
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }

@@ -10,7 +10,7 @@ use super::{
 pub struct Outcome {
     /// How it ended.
     pub status: Status,
-    /// What the client keeps with the item.
+    /// The flags that the client stores with the item.
     pub item_flags: u32,
     /// The item's CAS unique.
     pub cas: u64,
@@ -25,9 +25,9 @@ impl Outcome {
 
 /// One datagram that grows at the end of a buffer, up to a limit.
 ///
-/// What was in the buffer stays, so that a train can be written into one. A record that does not fit changes
-/// nothing. Nothing is allocated if the buffer has room for the limit behind what it holds. The datagram is
-/// only whole once [`Composer::finish`] or [`Composer::seal`] has been called.
+/// The buffer's earlier contents stay, so that it can hold a train. A record that does not fit changes
+/// nothing. Nothing is allocated if the buffer has room for the limit behind its contents. The datagram is
+/// complete only after [`Composer::finish`] or [`Composer::seal`].
 #[derive(Debug)]
 pub struct Composer<'b> {
     out: &'b mut Vec<u8>,
@@ -64,12 +64,12 @@ impl<'b> Composer<'b> {
     /// Most bytes that the value of one more reply may have.
     #[inline]
     pub fn reply_room_bytes(&self) -> usize {
-        // What pads the value needs room as well.
+        // The value's padding needs room as well.
         let room_bytes = (self.end_max - self.start) / 8 * 8;
         room_bytes.saturating_sub(self.bytes() + REPLY_HEAD_BYTES)
     }
 
-    /// Whether one more record of `record_bytes`, before it is padded, fits.
+    /// True if one more record of `record_bytes`, before padding, fits.
     #[inline]
     pub fn fits(&self, record_bytes: usize) -> bool {
         self.out.len() + padded(record_bytes) <= self.end_max

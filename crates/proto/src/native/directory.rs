@@ -110,7 +110,7 @@ impl WelcomeFlags {
     /// The server is a cache: it forgets what does not fit.
     pub const CACHE: Self = Self(4);
 
-    /// Whether all marks of `other` are set.
+    /// True if all marks of `other` are set.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
@@ -124,7 +124,7 @@ impl BitOr for WelcomeFlags {
     }
 }
 
-/// What a client must know of a server.
+/// The facts about a server that a client needs.
 ///
 /// ```text
 ///  0 8 nonce     8 8 boot     16 8 cookie     24 8 direction_seed     32 8 session     40 4 cookie_seconds     44 4 geometry

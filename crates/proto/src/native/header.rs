@@ -1,4 +1,4 @@
-//! What every datagram begins with.
+//! The header of every datagram.
 //!
 //! ```text
 //!  0 2 magic "Mn"    2 1 version     3 1 kind
@@ -14,17 +14,17 @@ use super::{
     bytes::{head, put, u16_at, u32_at, u64_at},
 };
 
-/// What a datagram is.
+/// The kind of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
     /// Operations, from a client.
     Request = 1,
-    /// What came of operations, from a server.
+    /// Results of operations, from a server.
     Reply = 2,
     /// A client wants to know the server.
     Hello = 3,
-    /// What a client must know.
+    /// The facts about a server that a client needs.
     Welcome = 4,
     /// Nothing was executed, for a [`Reason`].
     Refusal = 5,
@@ -53,8 +53,8 @@ impl Kind {
         })
     }
 
-    /// Whether servers send it. Nothing is ever sent in answer to such a datagram, lest two servers talk to
-    /// each other for ever.
+    /// True if servers send it. Such a datagram is never answered, so that two
+    /// servers cannot answer each other for ever.
     #[inline]
     pub const fn is_from_server(self) -> bool {
         matches!(self, Self::Reply | Self::Welcome | Self::Refusal | Self::Data | Self::Ack)
@@ -79,7 +79,7 @@ impl Flags {
     /// In answers: the server is stopping.
     pub const DRAINING: Self = Self(16);
 
-    /// Whether all marks of `other` are set.
+    /// True if all marks of `other` are set.
     #[inline]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
@@ -160,10 +160,10 @@ impl Reason {
     }
 }
 
-/// What every datagram begins with.
+/// The header of every datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What the datagram is.
+    /// The kind of the datagram.
     pub kind: Kind,
     /// Its marks.
     pub flags: Flags,
@@ -257,7 +257,7 @@ impl Header {
         }
     }
 
-    /// Whether length and count can be those of a datagram of `datagram_bytes`.
+    /// Checks that length and count are possible for a datagram of `datagram_bytes`.
     #[inline]
     fn check(&self, datagram_bytes: usize) -> Result<(), Malformed> {
         let length = usize::from(self.length);
@@ -293,7 +293,7 @@ impl Header {
         put(out, 40, self.sequence.to_le_bytes());
     }
 
-    /// Whether a tag stands at the end.
+    /// True if the datagram ends with a tag.
     #[inline]
     pub const fn is_sealed(&self) -> bool {
         self.flags.contains(Flags::SEALED)

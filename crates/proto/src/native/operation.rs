@@ -1,4 +1,4 @@
-//! What a client asks for.
+//! A client's operations.
 //!
 //! ```text
 //!  0 1 opcode          1 1 flags    2 2 key_bytes     4 4 request    8 8 direction
@@ -18,7 +18,7 @@ use super::{
     records::{Record, Records, behind_padding},
 };
 
-/// What is to be done.
+/// The operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Opcode {
     /// Read a value.
@@ -109,7 +109,7 @@ impl Opcode {
         }
     }
 
-    /// Whether it carries a [`Detail`] and a value.
+    /// True if it carries a [`Detail`] and a value.
     #[inline]
     pub const fn is_long(self) -> bool {
         self.to_byte() >= Self::LONG_MIN
@@ -121,13 +121,13 @@ impl Opcode {
         if self.is_long() { LONG_HEAD_BYTES } else { SHORT_HEAD_BYTES }
     }
 
-    /// Whether it stores the value that it carries, and so may be [`OpFlags::DEFERRED`].
+    /// True if it stores the value that it carries, and so may be [`OpFlags::DEFERRED`].
     #[inline]
     pub const fn is_store(self) -> bool {
         matches!(self, Self::Put | Self::Add | Self::Replace | Self::Append | Self::Prepend | Self::Compare)
     }
 
-    /// Whether it is about an item, and so has a key of at least one byte.
+    /// True if it names an item, and so has a key of at least one byte.
     #[inline]
     pub const fn names_item(self) -> bool {
         !matches!(self, Self::Noop | Self::Stats | Self::Flush | Self::Unknown(_))
@@ -148,7 +148,7 @@ impl OpFlags {
     /// The value does not stand here: it comes in fragments, [`Detail::value_bytes`] of it.
     pub const DEFERRED: Self = Self(4);
 
-    /// Whether all marks of `other` are set.
+    /// True if all marks of `other` are set.
     #[inline]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
@@ -164,7 +164,7 @@ impl BitOr for OpFlags {
     }
 }
 
-/// What only opcodes from [`Opcode::LONG_MIN`] on have; all zero for the others.
+/// The fields that only opcodes from [`Opcode::LONG_MIN`] on have; all zero for the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Detail {
     /// Bytes of the value. Written from the value itself, unless that is [`OpFlags::DEFERRED`].
@@ -172,7 +172,7 @@ pub struct Detail {
     /// Expiry as memcached's: 0 never; up to 30 days in seconds from now; above, seconds since 1970; negative
     /// at once.
     pub ttl: i32,
-    /// What the client keeps with the item.
+    /// The flags that the client stores with the item.
     pub item_flags: u32,
     /// The number of the operation within the session, if it is [`OpFlags::ONCE`].
     pub once: u32,
@@ -183,7 +183,7 @@ pub struct Detail {
 /// An operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation<'a> {
-    /// What is to be done.
+    /// The operation.
     pub opcode: Opcode,
     /// Its marks.
     pub flags: OpFlags,

@@ -4,12 +4,12 @@ use std::{iter::FusedIterator, marker::PhantomData};
 
 use super::{Header, Kind, Malformed, RECORD_ALIGN};
 
-/// What a datagram may hold many of.
+/// A record of which a datagram may hold many.
 pub trait Record<'a>: Sized {
     /// The kind of the datagrams that hold it.
     const KIND: Kind;
 
-    /// Reads the record at the front of `records`, and what is behind it.
+    /// Reads the record at the front of `records`; returns it and the bytes behind it.
     fn parse(records: &'a [u8]) -> Result<(Self, &'a [u8]), Malformed>;
 }
 
@@ -57,7 +57,7 @@ impl<'a, R: Record<'a>> Iterator for Records<'a, R> {
 
 impl<'a, R: Record<'a>> FusedIterator for Records<'a, R> {}
 
-/// What follows the padding of a record of `record_bytes`; `behind` begins with the padding.
+/// The bytes behind the padding of a record of `record_bytes`; `behind` begins with the padding.
 #[inline]
 pub(super) fn behind_padding(behind: &[u8], record_bytes: usize) -> Result<&[u8], Malformed> {
     let padding_bytes = record_bytes.wrapping_neg() % RECORD_ALIGN;

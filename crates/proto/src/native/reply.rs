@@ -1,4 +1,4 @@
-//! What came of operations.
+//! Replies to operations.
 //!
 //! ```text
 //! 0 1 opcode   1 1 status   2 2 zero   4 4 request   8 4 value_bytes   12 4 item_flags   16 8 cas
@@ -108,7 +108,7 @@ impl Status {
     }
 }
 
-/// What came of one operation.
+/// The result of one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyRecord<'a> {
     /// The opcode of the operation.
@@ -117,7 +117,7 @@ pub struct ReplyRecord<'a> {
     pub status: Status,
     /// The client's number of the operation.
     pub request: u32,
-    /// What the client keeps with the item; for STATS the index of the first line behind these.
+    /// The flags that the client stores with the item; for STATS the index of the first line behind these.
     pub item_flags: u32,
     /// The item's CAS unique, 0 where there is none; for STATS the number of all lines.
     pub cas: u64,

@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use super::{Flags, HEADER_BYTES, Header, TAG_BYTES};
 
-/// What keys are derived for: a tag of one direction is none of the other.
+/// The contexts of key derivation, one for each direction: a tag of one is never valid for the other.
 const TO_SERVER: &str = "minos native protocol 2: tags of datagrams to the server";
 const TO_CLIENT: &str = "minos native protocol 2: tags of datagrams to the client";
 
@@ -166,8 +166,8 @@ impl SealKey {
         tag
     }
 
-    /// Whether `datagram` is sealed by this secret and its tag the right one; takes as long for a wrong tag as for
-    /// a right one.
+    /// True if `datagram` is sealed by this secret and its tag is right; a
+    /// wrong tag takes as long as a right one.
     pub fn verify(&self, datagram: &[u8]) -> bool {
         let Ok(header) = Header::parse(datagram) else { return false };
         if !header.flags.contains(Flags::SEALED) || header.secret != self.id {

@@ -80,7 +80,7 @@ pub struct Grant {
     pub queue: u16,
     /// Fragments that may be on their way at once.
     pub window: u16,
-    /// Whether the first window comes right behind; otherwise it is to be asked for.
+    /// True if the first window follows at once; otherwise the client must request it.
     pub first_follows: bool,
 }
 
@@ -123,7 +123,7 @@ impl Grant {
     }
 }
 
-/// What stands before the bytes of a fragment that a server sends.
+/// The head of a fragment that a server sends.
 ///
 /// ```text
 /// 0 4 request   4 4 index   8 8 value_bytes   16 8 cas   24 4 item_flags   28 4 fragment_bytes
@@ -138,7 +138,7 @@ pub struct DataHead {
     pub value_bytes: u64,
     /// The item's CAS unique: fragments with another one are of another value.
     pub cas: u64,
-    /// What the client keeps with the item.
+    /// The flags that the client stores with the item.
     pub item_flags: u32,
     /// Bytes of each fragment but the last.
     pub fragment_bytes: u32,
@@ -183,7 +183,7 @@ impl DataHead {
     }
 }
 
-/// What stands before the bytes of a fragment that a client sends.
+/// The head of a fragment that a client sends.
 ///
 /// ```text
 /// 0 8 transfer   8 4 index   12 4 zero
@@ -215,7 +215,7 @@ impl FragmentHead {
     }
 }
 
-/// Whether a transfer goes on.
+/// The state of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum AckState {
@@ -225,7 +225,7 @@ pub enum AckState {
     Done = 1,
 }
 
-/// What a server says about the fragments that have arrived; the lowest missing ranges follow.
+/// A server's report of the fragments received; the lowest missing ranges follow.
 ///
 /// ```text
 /// 0 8 transfer   8 4 received   12 4 ranges   16 1 state   17 7 zero
@@ -238,7 +238,7 @@ pub struct AckHead {
     pub received: u32,
     /// How many ranges follow, at most [`RANGES_MAX`].
     pub ranges: u32,
-    /// Whether the transfer goes on.
+    /// The state of the transfer.
     pub state: AckState,
 }
 
