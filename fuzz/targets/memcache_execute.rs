@@ -1,5 +1,5 @@
-//! Parser, execution and store together: neither the way the bytes arrive nor the border between small
-//! and large changes a byte of the replies, and the store stays sound.
+//! Parser, execution and store together: neither the split of the input nor the threshold between small and
+//! large changes a byte of the replies, and the store stays consistent.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! The server's parser: any bytes make progress within the bounds, and what was understood does not
-//! depend on what follows.
+//! The server's parser: it makes progress within its bounds on any bytes, and a parsed command does not
+//! depend on the bytes behind it.
 
 #![no_main]
 
@@ -39,7 +39,7 @@ fn check_key(request: &Request<'_>) {
     }
 }
 
-/// Whether the value was still to come: then less input may be the same command, and more another.
+/// True if the value was not complete: then less input may parse to the same command, and more to another.
 fn is_pending(parsed: &Parsed<'_>) -> bool {
     let Parsed::Request { command, .. } = parsed else { return false };
     matches!(command.request, Request::Store(Store { value: Value::Pending { .. }, .. }))

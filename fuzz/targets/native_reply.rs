@@ -1,4 +1,5 @@
-//! What a client reads of datagrams: any bytes are read or refused, and what was read is written as the same.
+//! The client's parser of datagrams: any bytes are parsed or refused, and parsed ones are composed to the
+//! same again.
 
 #![no_main]
 
@@ -26,7 +27,7 @@ fn check_replies(datagram: &[u8], header: Header) {
     let mut composer = Composer::begin(&mut out, Header { flags: unsealed, ..header }, DATAGRAM_BYTES_MAX);
     for (at, record) in read().enumerate() {
         check_grant(&record);
-        // Both ways to write a reply must come to the same.
+        // Both ways to compose a reply must agree.
         let fits =
             if at % 2 == 0 { composer.push_reply(&record) } else { write_in_place(&mut composer, &record) };
         assert!(fits);

@@ -1,4 +1,5 @@
-//! What a server reads of datagrams: any bytes are read or refused, and what was read is written as the same.
+//! The server's parser of datagrams: any bytes are parsed or refused, and parsed ones are composed to the
+//! same again.
 
 #![no_main]
 
@@ -14,7 +15,7 @@ fuzz_target!(|datagram: &[u8]| {
     }
     let Ok(header) = Header::parse(datagram) else { return };
     assert!(usize::from(header.length) <= datagram.len());
-    // Nobody writes a tag under this key.
+    // No datagram has a tag under this key.
     let bytes = std::array::from_fn(|at| (at as u8).wrapping_mul(0x9d));
     if let Ok(secret) = Secret::new(header.secret, bytes) {
         assert!(!SealKeys::of(&secret).to_server.verify(datagram));
@@ -38,7 +39,7 @@ fn check_operations(datagram: &[u8], header: Header) {
         assert!(composer.push_operation(&operation));
     }
     let length = composer.finish();
-    // As much as was read, but for what follows the last one.
+    // As long as the bytes that were parsed, or shorter.
     assert!(length + header.tag_bytes() <= usize::from(header.length));
     let again = Header::parse(&out).expect("what was composed is read");
     assert_eq!(again, Header { flags: unsealed, secret: 0, length: length as u16, count: count as u16, ..header });

@@ -1,6 +1,6 @@
-//! The server's part of the native protocol: random datagrams, from clients that know their cookie and from one that
-//! does not, do no harm. Nobody without a cookie is sent more than came, every answer can be read by its client, and
-//! whatever was begun ends.
+//! The server's part of the native protocol: random datagrams, from clients that know their cookie and from
+//! one that does not, do no harm. A client without a cookie never gets more bytes than it sent, its client
+//! can parse every answer, and every transfer ends.
 
 #![no_main]
 
@@ -48,7 +48,7 @@ fuzz_target!(|input: &[u8]| {
     site.end();
 });
 
-/// What clients have learnt, by which scripts are made to go deeper than chance would.
+/// The clients' knowledge, with which scripts reach deeper than by chance.
 #[derive(Debug, Default)]
 struct Known {
     welcome: Option<Welcome>,
@@ -67,7 +67,7 @@ struct Site {
 }
 
 impl Site {
-    /// `unguessable` is another one for other inputs: what the fuzzer learnt of cookies is worth nothing then.
+    /// `unguessable` differs between inputs, so that cookies of earlier inputs are useless.
     fn new(options: u8, unguessable: u64) -> Self {
         let store_config =
             StoreConfig { value_bytes_max: VALUE_BYTES_MAX, hash_seed: 77, ..StoreConfig::new(4 << 20) };
@@ -120,7 +120,8 @@ impl Site {
         }
     }
 
-    /// What leaves when a datagram arrives at the socket of `queue`, and whatever it makes workers hand over.
+    /// The datagrams that leave when one arrives at the socket of `queue`, including those of workers that
+    /// got a hand-over.
     fn deliver(&mut self, peer: SocketAddr, queue: usize, bytes: &[u8]) -> Wire {
         let mut wire = Wire::default();
         let mut ring = VecDeque::new();
@@ -152,7 +153,7 @@ impl Site {
         wire
     }
 
-    /// After long enough nothing is left of any transfer, and the store is sound.
+    /// After enough time no transfer is left, and the store is consistent.
     fn end(&mut self) {
         for _ in 0..3 {
             self.take(&Step::Wait(10_000));

@@ -1,5 +1,5 @@
-//! The client's reader of replies: any bytes make progress, and the pieces in which they come change
-//! nothing.
+//! The client's parser of replies: it makes progress on any bytes, and the split into pieces does not change
+//! the result.
 
 #![no_main]
 
@@ -22,7 +22,7 @@ impl ReplySink for Seen {
     }
 }
 
-/// What `pieces` are read as, and whether to the end.
+/// The replies parsed from `pieces`, and true if they were parsed to the end.
 fn read(pieces: &[&[u8]]) -> (Vec<Reply>, Seen, bool) {
     let mut reader = ReplyReader::new(Protocol::Resp);
     let (mut replies, mut seen) = (Vec::new(), Seen::default());

@@ -1,4 +1,4 @@
-//! `minos bench` as a user runs it, against a server inside the test.
+//! `minos bench` as a user runs it, against a server within the test.
 
 #![cfg(feature = "lab")]
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 mod fake;
 use fake::{FakeServer, Fault};
 
-/// Small and short.
+/// A small and short run.
 const BRIEF: [&str; 8] = ["--duration", "300ms", "--warmup", "100ms", "--keys", "200", "--pace", "sleep"];
 
 fn bench(arguments: &[&str]) -> Output {
@@ -21,7 +21,7 @@ fn target(server: &FakeServer) -> String {
     format!("memcached://{}", server.address)
 }
 
-/// What a run that must succeed prints as JSON.
+/// The JSON output of a run that must succeed.
 fn json(server: &FakeServer, arguments: &[&str]) -> Value {
     let target = target(server);
     let mut all = vec!["--target", &target, "--json"];
@@ -79,7 +79,7 @@ fn what_goes_wrong_is_counted_and_does_not_stop_a_run() {
         (Fault::Closed, "closed"),
         (Fault::Nonsense, "protocol"),
     ] {
-        // The first of them comes within the measured window, which begins after some 2000 requests.
+        // The first fault falls into the measured window, which begins after some 2000 requests.
         let server = FakeServer::start(fault, 3000);
         let report = json(&server, &["--load", "--verify"]);
         assert_is_report(&report);

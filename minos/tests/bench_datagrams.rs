@@ -9,8 +9,8 @@ use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_minos");
 
-/// Short, with some large values, every byte of which is compared; long time-outs, because a busy machine must not lose
-/// anything.
+/// A short run with some large values, every byte of which is compared; long time-outs, because a busy
+/// machine must lose nothing.
 const BRIEF: [&str; 17] = [
     "--json",
     "--load",

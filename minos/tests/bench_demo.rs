@@ -1,4 +1,4 @@
-//! `minos demo` as a newcomer runs it: it starts its own servers and ends them.
+//! `minos demo` as a newcomer runs it: it starts its own servers and stops them.
 
 #![cfg(feature = "lab")]
 

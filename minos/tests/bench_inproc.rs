@@ -1,4 +1,4 @@
-//! `minos bench --target inproc://` as a user runs it: every mode and access mode, and what cannot be done.
+//! `minos bench --target inproc://` as a user runs it: every mode and access mode, and the refused options.
 
 #![cfg(feature = "lab")]
 
@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// Small and short, unless a test says otherwise.
+/// A small and short run, unless a test overrides it.
 const BRIEF: [[&str; 2]; 4] =
     [["--workload", "mica-tiny"], ["--keys", "5000"], ["--duration", "50ms"], ["--warmup", "10ms"]];
 
@@ -17,7 +17,7 @@ fn bench(target: &str, arguments: &[&str]) -> Output {
     command.env("RUST_LOG", "warn").output().unwrap()
 }
 
-/// What a run that must succeed prints as JSON.
+/// The JSON output of a run that must succeed.
 fn json(target: &str, arguments: &[&str]) -> Value {
     let output = bench(target, &[arguments, &["--json"]].concat());
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -80,7 +80,7 @@ fn options_keep_their_meaning() {
     assert_eq!(engine["gets"], report["completed"]);
     assert_eq!((&engine["prefetch_depth"], &engine["burst"]), (&1.into(), &1.into()));
     assert!(engine["backing"].as_str().unwrap().contains("4 KiB"), "{engine}");
-    // Keys of two sizes, and values of many, some of which lie outside the log.
+    // Keys of two sizes, and values of many, some of them too large for the log.
     let mixed = ["--workload", "etc", "--large-keys", "20", "--large-percent", "5", "--multiget", "40"];
     assert_eq!(json("inproc://", &mixed)["errors"], 0);
     assert_eq!(json("inproc://store", &mixed)["errors"], 0);

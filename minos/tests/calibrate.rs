@@ -1,4 +1,4 @@
-//! `minos calibrate` as a user runs it: what it measures has a shape, and the simulator takes it.
+//! `minos calibrate` as a user runs it: the measurements are plausible, and the simulator accepts them.
 
 #![cfg(feature = "lab")]
 
@@ -13,25 +13,25 @@ fn minos(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_minos")).args(arguments).output().unwrap()
 }
 
-/// The object that a run which must succeed prints.
+/// The JSON output of a run that must succeed.
 fn printed(arguments: &[&str]) -> Value {
     let output = minos(arguments);
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Calibrates quickly for packets that go this way.
+/// Calibrates quickly for this packet path.
 fn calibrate(path: &str, out: &Path, options: &[&str]) -> Value {
     let out = out.to_str().unwrap();
     printed(&[&["calibrate", "--quick", "--json", "--path", path, "--out", out], options].concat())
 }
 
-/// The name and the number of each of these.
+/// The name and the value of each number in `of`.
 fn numbers(of: &Value) -> impl Iterator<Item = (&String, f64)> {
     of.as_object().unwrap().iter().filter_map(|(name, value)| Some((name, value.as_f64()?)))
 }
 
-/// Nothing that was measured took no time, and nothing is missing.
+/// Asserts that all measurements are present and positive.
 fn assert_measured(report: &Value, count: usize) {
     assert_eq!(report["evidence"], "measured");
     let measurements = report["measurements"].as_array().unwrap();
@@ -39,7 +39,7 @@ fn assert_measured(report: &Value, count: usize) {
     for measurement in measurements {
         let spread_percent = measurement["spread_percent"].as_f64().unwrap();
         assert!(spread_percent.is_finite() && spread_percent >= 0.0, "{measurement}");
-        // What a line says of nothing, or of one more, may be less than the noise of a busy machine.
+        // An intercept or a slope may be smaller than the noise of a busy machine.
         let is_direct =
             measurement["r_squared"].is_null() && !measurement["name"].as_str().unwrap().contains("beside");
         let value = measurement["value"].as_f64().unwrap();
@@ -52,7 +52,7 @@ fn assert_measured(report: &Value, count: usize) {
     }
 }
 
-/// The file says what was printed, and the simulator takes it.
+/// Asserts that the file matches the output, and that the simulator accepts it.
 fn assert_simulated(report: &Value, file: &Path) {
     let text = std::fs::read_to_string(file).unwrap();
     let read: Value = serde_json::to_value(toml::from_str::<toml::Table>(&text).unwrap()).unwrap();
@@ -88,7 +88,7 @@ fn costs_without_a_kernel_say_what_they_are() {
     let costs = &report["costs"];
     let source = costs["source"].as_str().unwrap();
     assert!(source.contains("no kernel and no driver") && source.contains("worth nothing"), "{source}");
-    // Those of the paper's platform.
+    // The values of the paper's platform.
     assert_eq!((costs["link_gbps"].as_f64(), costs["wake_ns"].as_f64()), (Some(40.0), Some(0.0)));
     assert_simulated(&report, &file);
 }

@@ -1,4 +1,4 @@
-//! What others wrote to find out whether a server is a memcached.
+//! Third-party conformance tests for memcached servers.
 
 mod common;
 
@@ -31,7 +31,7 @@ fn memccapable_passes() {
     let port = server.address().port().to_string();
     let output = run(Command::new("memccapable").args(["-h", "127.0.0.1", "-p", &port, "-a"]));
     let text = text(&output);
-    // It says so for each of its 27 tests, and ends well even if some did not pass.
+    // It prints a line for each of its 27 tests, and exits with success even if some failed.
     assert_eq!(text.matches("[pass]").count(), 27, "{text}");
     assert!(output.status.success() && text.contains("All tests passed"), "{text}");
 }

@@ -1,4 +1,4 @@
-//! The admin endpoint and `minos ctl`: what they show, the switch of designs under clients, and each bound.
+//! The admin endpoint and `minos ctl`: their output, the switch of designs under load, and each bound.
 
 mod common;
 
@@ -17,15 +17,15 @@ use minos_node::config::Design;
 use minos_testkit::Server;
 use serde_json::Value;
 
-/// How long anything may take before the test is held to have failed.
+/// Longest time for anything; a test that takes longer fails.
 const WITHIN: Duration = Duration::from_secs(30);
 
-/// A server with an admin endpoint at a free port, and where that is.
+/// A server with an admin endpoint at a free port, and that address.
 fn start_with_admin(workers: usize, options: &[&str]) -> (Server, SocketAddr) {
     let mut all = vec!["--admin=127.0.0.1:0"];
     all.extend(options);
     if !options.iter().any(|option| option.starts_with("--admin-timeout")) {
-        // A busy machine is no slow client.
+        // A client on a busy machine must not count as slow.
         all.push("--admin-timeout=60s");
     }
     let server = start(Wanted { workers, memory: "64m", minos_only: &all, ..Wanted::default() });
@@ -33,7 +33,7 @@ fn start_with_admin(workers: usize, options: &[&str]) -> (Server, SocketAddr) {
     (server, address)
 }
 
-/// What the server says about its admin endpoint.
+/// The address of the admin endpoint, from the server's log.
 fn admin_address(server: &Server) -> String {
     let deadline = Instant::now() + WITHIN;
     loop {
@@ -53,22 +53,22 @@ fn ctl(admin: impl std::fmt::Display, arguments: &[&str]) -> Output {
     command.output().expect("minos can be run")
 }
 
-/// What `minos ctl` showed, which must have succeeded.
+/// The output of `minos ctl`, which must have succeeded.
 fn shown(output: &Output) -> String {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout.clone()).expect("text")
 }
 
-/// What `minos ctl` complained about, which must have failed.
+/// The error output of `minos ctl`, which must have failed.
 fn complaint(output: &Output) -> String {
     assert!(!output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     String::from_utf8(output.stderr.clone()).expect("text")
 }
 
-/// Sends bytes, and gives status and body of what comes back until the server closes.
+/// Sends bytes, and returns status and body of the answer, read until the server closes.
 fn http(admin: SocketAddr, bytes: impl AsRef<[u8]>) -> (u16, String) {
     let mut stream = TcpStream::connect(admin).unwrap();
-    // A server that has heard enough may close before it has everything.
+    // A server may refuse and close before it has read everything.
     stream.write_all(bytes.as_ref()).ok();
     answer(&mut stream)
 }
@@ -102,7 +102,7 @@ fn get(admin: SocketAddr, path: &str) -> Value {
 
 #[test]
 fn designs_change_under_a_client() {
-    // As many as every design can do with.
+    // The fewest workers with which every design works.
     let (server, admin) = start_with_admin(3, &[]);
     let mut client = connect(&server);
     let large = vec![b'l'; 500_000];
@@ -205,7 +205,7 @@ fn metrics_can_be_scraped() {
     assert!(visits(0) + visits(1) >= 4.0);
 }
 
-/// The types of the families and the samples of a text in Prometheus' format, which is checked.
+/// Checks a text in Prometheus' format, and returns the types of its families and its samples.
 fn parse_metrics(text: &str) -> (HashMap<String, String>, HashMap<String, f64>) {
     let (mut types, mut samples) = (HashMap::new(), HashMap::new());
     let mut family_now = String::new();
@@ -268,7 +268,7 @@ fn what_is_too_much_or_no_http_is_refused() {
     assert_eq!(http(admin, format!("GET /stats HTTP/1.1\r\nhost: localhost\r\n{fields}\r\n")).0, 431);
     let (status, said) = request(admin, "PUT", "/dispatch", &"x".repeat((4 << 10) + 1));
     assert!(status == 413 && said.contains("4096"), "{status} {said}");
-    // In pieces, nothing says beforehand how much will come.
+    // A chunked body announces no length.
     let piece = format!("800\r\n{}\r\n", "x".repeat(0x800));
     let head = "PUT /dispatch HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n";
     assert_eq!(http(admin, format!("{head}{}0\r\n\r\n", piece.repeat(3))).0, 413);
@@ -286,7 +286,7 @@ fn who_is_too_slow_is_told() {
         assert_eq!(status, 408, "{begun:?}");
         assert!(said.contains("--admin-timeout"), "{said}");
     }
-    // On a busy machine this may be too slow itself.
+    // On a busy machine this request may time out as well.
     let counts = std::iter::repeat_with(|| request(admin, "GET", "/stats/admin", ""))
         .find(|(status, _)| *status == 200);
     let counts: Value = serde_json::from_str(&counts.unwrap().1).unwrap();
@@ -325,7 +325,7 @@ fn who_is_refused_is_told_and_not_reset() {
     let mut said = Vec::new();
     scraper.read_to_end(&mut said).unwrap();
     assert!(said.starts_with(b"HTTP/1.1 503 "), "{}", String::from_utf8_lossy(&said));
-    // What it had to say is taken, though it is late.
+    // The late request was read all the same.
     for piece in ["GET /metrics HTTP/1.1\r\n", "host: localhost\r\n\r\n"] {
         scraper.write_all(piece.as_bytes()).unwrap();
     }
@@ -340,7 +340,7 @@ fn too_many_connections() {
     assert_eq!(status, 503);
     assert!(said.contains("--admin-connections"), "{said}");
     held.write_all(b"GET /stats/admin HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
-    // Whoever sends nothing more still gets its answer.
+    // A client that closes its sending side still gets its answer.
     held.shutdown(Shutdown::Write).unwrap();
     let (status, body) = answer(&mut held);
     let counts: Value = serde_json::from_str(&body).unwrap();
@@ -366,7 +366,7 @@ fn a_unix_socket_is_for_its_user_alone() {
 #[test]
 fn the_endpoint_ends_with_the_server() {
     let (mut server, admin) = start_with_admin(1, &[]);
-    // Somebody who asks nothing does not keep it.
+    // An idle connection does not delay the stop.
     let _held = TcpStream::connect(admin).unwrap();
     let status = server.terminate(WITHIN).unwrap();
     assert!(status.is_some_and(|status| status.success()), "{}", server.log());
@@ -387,7 +387,7 @@ fn addresses_and_bounds_that_cannot_be() {
     assert!(error.contains("--admin") && error.contains(&address.to_string()), "{error}");
     assert!(serve(&["--admin-connections=0"]).contains("--admin-connections"));
     assert!(serve(&["--admin-timeout=0"]).contains("--admin-timeout"));
-    // What answers, but not as an admin endpoint does.
+    // A server that answers, but is no admin endpoint.
     let server = common::start_plain();
     assert!(complaint(&ctl(server.address(), &["dispatch"])).contains(&server.address().to_string()));
 }

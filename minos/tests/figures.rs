@@ -1,4 +1,4 @@
-//! `minos figures` as a user runs it: what it leaves, what it leaves alone, and what it refuses.
+//! `minos figures` as a user runs it: the files that it makes and keeps, and the options that it refuses.
 
 #![cfg(feature = "lab")]
 
@@ -14,7 +14,7 @@ fn figures(paper: &str, out: &Path, options: &[&str]) -> Output {
     command.env("XDG_CACHE_HOME", out).output().unwrap()
 }
 
-/// What a run that must succeed prints.
+/// The output of a run that must succeed.
 fn printed(paper: &str, out: &Path, options: &[&str]) -> String {
     let output = figures(paper, out, options);
     assert!(output.status.success(), "{options:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -32,7 +32,7 @@ fn a_figure_is_three_files_and_made_once() {
     assert!(fs::read_to_string(out.join("vector-13.svg")).unwrap().contains("(simulated)"));
     assert!(fs::read(out.join("vector-13.png")).unwrap().starts_with(b"\x89PNG"));
 
-    // What is there stays, unless it was made otherwise, or is only half there.
+    // Existing files are kept, unless they have other parameters or are incomplete.
     assert!(printed("vector", out, &brief).contains(": 0 drawn, "));
     assert!(printed("vector", out, &["--trials", "20", "--force"]).contains(": 1 drawn, "));
     assert!(printed("vector", out, &["--trials", "20", "--seed", "2"]).contains(": 1 drawn, "));
@@ -47,7 +47,7 @@ fn a_missing_png_is_made_of_the_svg() {
     printed("vector", out, &brief);
     let (csv, png) = (out.join("vector-13.csv"), out.join("vector-13.png"));
     let pixels = fs::read(&png).unwrap();
-    // The numbers are not made again.
+    // The numbers are not computed again.
     let numbers = fs::read_to_string(&csv).unwrap() + "kept\n";
     fs::write(&csv, &numbers).unwrap();
     fs::remove_file(&png).unwrap();
@@ -66,7 +66,7 @@ fn seeds_give_the_same_files_again() {
     assert!(files() == files());
 }
 
-/// The lines of a CSV file below the parameters and the names of the columns.
+/// The rows of a CSV file, without parameters and column names.
 fn rows(path: &Path) -> Vec<Vec<String>> {
     let text = fs::read_to_string(path).unwrap();
     text.lines().skip(2).map(|line| line.split(',').map(str::to_owned).collect()).collect()
@@ -86,7 +86,7 @@ fn a_figure_of_minos_has_all_designs() {
     for design in designs {
         let mops: Vec<f64> =
             rows.iter().filter(|row| row[0] == design).map(|row| row[2].parse().unwrap()).collect();
-        // The last one is the design's own peak.
+        // The last row is the design's own peak.
         let (peak, rates) = mops.split_last().unwrap();
         assert!(rates.len() > 4 && rates.is_sorted() && *peak > 0.97 * rates[rates.len() - 1], "{mops:?}");
     }
@@ -105,7 +105,7 @@ fn other_costs_make_other_figures_beside() {
     assert!(!folder.path().join("minos-4.csv").exists());
     let rows = rows(&folder.path().join("minos-4-sockets.csv"));
     assert!(rows.iter().any(|row| row[0] == "Minos helping"), "{rows:?}");
-    // What does not hang on costs is not drawn again.
+    // A figure that does not depend on costs is not made for other costs.
     let output = figures("minos", folder.path(), &["--figure", "2", "--costs", "sockets"]);
     assert!(!output.status.success(), "{output:?}");
 }

@@ -14,7 +14,7 @@ use minos_base::seeded;
 use minos_testkit::{Client, Server};
 use rand::{Rng, RngExt};
 
-/// The next client must be served, whatever the one before did.
+/// Asserts that the next client is served.
 fn serves_the_next(server: &Server) {
     let mut client = connect(server);
     assert_eq!(client.set("next", b"value").unwrap(), "STORED");
@@ -36,7 +36,7 @@ fn too_long_a_key() {
 fn too_long_a_line() {
     let server = start_plain();
     let mut client = connect(&server);
-    // No newline and no multi-key get either: nothing can come of it.
+    // Neither a newline nor a multi-key get: this cannot become a command.
     let line = vec![b'x'; 100_000];
     client.send(line).ok();
     let said = client.rest().unwrap_or_default();
@@ -73,12 +73,12 @@ fn too_large_an_object_is_swallowed_to_the_byte() {
     assert_eq!(client.set("a", b"old").unwrap(), "STORED");
     let line = client.set("a", &vec![b'x'; (1 << 20) + 1]).unwrap();
     assert_eq!(line, "SERVER_ERROR object too large for cache");
-    // memcached gives up the old value too, lest it be taken for the new one.
+    // memcached also drops the old value, lest it be taken for the new one.
     assert_eq!(client.get("a").unwrap(), None);
     serves_the_next(&server);
 }
 
-/// Few, but as many as memcached needs for itself.
+/// Few, but enough for memcached's own needs.
 const CONNECTIONS: usize = 64;
 
 #[test]
@@ -90,7 +90,7 @@ fn more_connections_than_allowed() {
     }
     let served = held.iter_mut().map(is_served).filter(|&is_served| is_served).count();
     if !common::is_memcached() {
-        // memcached lets the others wait instead of telling them.
+        // memcached lets the other clients wait instead of refusing them.
         assert!((1..=CONNECTIONS).contains(&served), "{served} served");
     }
     drop(held);
@@ -132,7 +132,7 @@ fn a_reader_that_does_not_read_holds_up_nobody() {
     serves_the_next(&server);
 }
 
-/// Stock memcached takes no more than 1 MiB.
+/// Stock memcached accepts values up to 1 MiB.
 fn expected_for_large() -> &'static str {
     if common::is_memcached() { "SERVER_ERROR object too large for cache" } else { "STORED" }
 }
@@ -185,7 +185,7 @@ fn random_bytes_do_no_harm() {
         random.fill_bytes(&mut bytes);
         socket.write_all(&bytes).ok();
         socket.shutdown(Shutdown::Write).ok();
-        // Whatever it says, it must come to an end.
+        // The server may answer anything, but must close.
         let mut said = Vec::new();
         socket.read_to_end(&mut said).ok();
         serves_the_next(&server);

@@ -1,4 +1,4 @@
-//! What concurrent clients see could have happened one request after another.
+//! Linearizability: concurrent histories match some sequential order.
 
 mod common;
 
@@ -20,13 +20,13 @@ const STATES_MAX: usize = 2_000_000;
 /// Longer than the threshold before the first epoch: such values belong to the large worker.
 const LARGE_BYTES: usize = 100_000;
 
-/// A value that says which write wrote it, all over, so that a torn one is noticed.
+/// A value that repeats the number of its write, so that a torn one is detected.
 fn value_of(id: u64, random: &mut StdRng) -> Vec<u8> {
     let length = if random.random_ratio(1, 4) { LARGE_BYTES } else { 16 };
     format!("{id:08}").into_bytes().into_iter().cycle().take(length).collect()
 }
 
-/// The write that wrote a value.
+/// The write that stored a value.
 fn id_of(value: &[u8]) -> u64 {
     let first = &value[..8];
     assert!(value.chunks(8).all(|chunk| first.starts_with(chunk)), "a value of two writes");
@@ -84,7 +84,7 @@ impl Caller<'_> {
         Call::Cas { expected, new, outcome }
     }
 
-    /// A read, and a write on condition that nobody wrote since.
+    /// A read, and a store on the condition that the item is unchanged since.
     fn read_and_cas(&mut self, key: u32) {
         let mut seen = None;
         self.call(key, |caller, name| {
@@ -107,7 +107,7 @@ impl Caller<'_> {
     }
 }
 
-/// What the clients saw.
+/// Runs the clients, and returns their history.
 fn record(server: &Server, seed: u64) -> Vec<Event> {
     let ticks = Ticks::default();
     let run = |name| {
@@ -144,7 +144,7 @@ fn a_recorded_history_with_one_lie_is_rejected() {
     let server = common::start_plain();
     let mut history = record(&server, 9);
     history.sort_by_key(|event| event.called);
-    // A read that found the first of two values, long after the second was written.
+    // A read of the first of two values, long after the second was stored.
     let end = history.iter().map(|event| event.returned).max().unwrap();
     let tail = [Call::Set(1), Call::Set(2), Call::Get(Some(1))];
     for (at, call) in (end + 1..).step_by(2).zip(tail) {

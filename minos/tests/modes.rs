@@ -1,4 +1,4 @@
-//! Cache and store, as a client sees them when the memory is full, and the options that choose them.
+//! Cache and store as clients see them when the memory is full, and the options that choose them.
 
 mod common;
 
@@ -9,12 +9,12 @@ use minos_base::seeded;
 use minos_testkit::Client;
 use rand::{Rng, RngExt};
 
-/// Little enough to be full soon.
+/// Small enough to fill soon.
 const MEMORY: &str = "8m";
-/// Several times what that holds.
+/// Several times as many as fit.
 const KEYS: u32 = 40_000;
 
-/// A value that tells which key it belongs to and how often that was set before.
+/// A value that contains its key and version.
 fn value(key: u32, version: u32, bytes: usize) -> Vec<u8> {
     format!("{key} {version} ").into_bytes().into_iter().cycle().take(bytes).collect()
 }
@@ -24,7 +24,7 @@ fn number(client: &mut Client, group: &str, name: &str) -> u64 {
     stats[name].parse().unwrap()
 }
 
-/// Sets keys at random, now and then a large one, and says what was last set.
+/// Sets random keys, sometimes to a large value, and returns the last value of each.
 fn fill(client: &mut Client) -> HashMap<u32, Vec<u8>> {
     let mut random = seeded(29);
     let mut last = HashMap::new();
@@ -80,7 +80,7 @@ fn what_is_read_again_and_again_stays() {
     let set = |client: &mut Client, key| {
         assert_eq!(client.set(&format!("key{key}"), &value(key, 0, 900)).unwrap(), "STORED");
     };
-    // Before anything is evicted, nothing has to be kept from that.
+    // Fills the memory first: reads need to protect the item only from then on.
     (0..KEYS / 4).for_each(|key| set(&mut client, key));
     assert_eq!(client.set("favourite", b"of all").unwrap(), "STORED");
     for key in KEYS / 4..KEYS {
@@ -113,7 +113,7 @@ fn a_full_store_refuses_and_loses_nothing() {
     assert_eq!(number(&mut client, "", "curr_items"), u64::from(stored));
 }
 
-/// What `minos serve` says when it is started with `options` that it cannot do.
+/// The error output of `minos serve` with options that it must refuse.
 fn refusal(options: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_minos")).arg("serve").args(options).output().unwrap();
     assert!(!output.status.success(), "{options:?} is no error");
@@ -139,7 +139,7 @@ fn addresses_that_strangers_reach_are_warned_of() {
     if common::is_memcached() {
         return;
     }
-    // Taken, so that nobody is ever listened to.
+    // The port is taken, so that no server listens there.
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     let warns = |address: &str| {

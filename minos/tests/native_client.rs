@@ -1,4 +1,4 @@
-//! The client and the commands that use it, against the server as it was just built.
+//! The native client and its commands, against the server that was just built.
 
 mod common;
 
@@ -15,11 +15,11 @@ use minos_client::{
 };
 use tempfile::TempDir;
 
-/// How long a server may take until it listens. Long, because the machine may be busy.
+/// Longest time until a server listens: long, because the machine may be busy.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 
-/// A server, and where it is spoken to in datagrams; killed when dropped. It is not started as other servers under
-/// test are, because those accept connections.
+/// A server with a native address; killed when dropped. It is not started like other servers under test,
+/// because those accept connections.
 struct Native {
     child: Child,
     folder: TempDir,
@@ -35,7 +35,7 @@ impl Native {
         if !options.iter().any(|option| option.starts_with("--workers")) {
             command.arg("--workers=2");
         }
-        // An EREW server has no TCP clients, whose requests would reach any worker.
+        // An EREW server refuses TCP clients, whose requests could reach any worker.
         if !options.contains(&"--access=erew") {
             command.arg("--memcached=127.0.0.1:0");
         }
@@ -66,7 +66,7 @@ impl Native {
         self.client_with(Config::new())
     }
 
-    /// A client that waits for long, because many tests share the machine.
+    /// A client with a long time-out, because many tests share the machine.
     fn client_with(&self, config: Config) -> Client {
         Client::connect(&self.address, config.timeout(Duration::from_secs(20))).unwrap()
     }
@@ -78,7 +78,7 @@ impl Native {
 
 impl Drop for Native {
     fn drop(&mut self) {
-        // Either call fails only for a process that has ended already.
+        // Both calls fail only for a process that has exited.
         self.child.kill().ok();
         self.child.wait().ok();
         if thread::panicking() {

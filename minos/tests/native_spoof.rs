@@ -1,5 +1,5 @@
-//! The native protocol is no amplifier: to whoever has no cookie for its address, no more bytes go out
-//! than came in, whatever they were.
+//! The native protocol is no amplifier: a client without a cookie for its address never gets more bytes than
+//! it sent.
 
 mod common;
 
@@ -31,27 +31,27 @@ const LARGE: &str = "large";
 const SMALL: &str = "small";
 const LARGE_BYTES: usize = 500_000;
 const SECRET: &str = "7:00112233445566778899aabbccddeeff0123456789abcdeffedcba9876543210";
-/// What a datagram may have at most in these tests.
+/// Largest datagram of these tests.
 const DATAGRAM_BYTES: usize = 1448;
-/// Sent between two waits for the server, so that no buffer overflows.
+/// Datagrams sent between two waits for the server, so that no buffer overflows.
 const BATCH: usize = 16;
-/// Sequences of what only asks whether the server has come so far.
+/// Sequence numbers of datagrams that only ask for the server's progress.
 const MARKS_FROM: u64 = 1 << 63;
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long nothing must come before nothing more is expected.
+/// Silence after which no more answers are expected.
 const QUIET: Duration = Duration::from_millis(300);
 
-/// Bytes both ways for one datagram that was sent.
+/// The bytes of one datagram and of its answers.
 #[derive(Clone, Debug)]
 struct Account {
     what: String,
     bytes_in: usize,
     bytes_out: usize,
-    /// What the first answer was.
+    /// The header of the first answer.
     answer: Option<Header>,
 }
 
-/// A socket that counts what it sends, and what comes back for each of it.
+/// A socket that counts the bytes it sends, and the bytes of the answers to each datagram.
 struct Source {
     port: UdpPort,
     transmit: TransmitBurst,
@@ -59,13 +59,13 @@ struct Source {
     server: SocketAddr,
     accounts: BTreeMap<u64, Account>,
     marks: u64,
-    /// The secret that it knows, and seals its questions with.
+    /// The secret with which it seals its requests.
     key: Option<SealKey>,
 }
 
 impl Source {
     fn new(server: SocketAddr) -> Self {
-        // Without GRO each answer is a message.
+        // Without GRO each answer is a message of its own.
         let options = UdpOptions { gro: false, ..UdpOptions::default() };
         Self {
             port: UdpPort::bind("127.0.0.1:0".parse().unwrap(), &options).unwrap(),
@@ -78,7 +78,7 @@ impl Source {
         }
     }
 
-    /// Sends `datagram`, numbered so that its answers are known.
+    /// Sends `datagram`, numbered so that its answers can be matched.
     fn send(&mut self, what: impl Into<String>, datagram: Vec<u8>) {
         self.send_train(what, &[datagram]);
         if self.accounts.len().is_multiple_of(BATCH) {
@@ -107,7 +107,7 @@ impl Source {
         assert_eq!(self.transmit.send(&self.port), Sent { trains, ..Sent::default() });
     }
 
-    /// Says hello and takes all answers up to its own.
+    /// Sends a hello and receives all answers up to its own.
     fn wait(&mut self) -> Welcome {
         self.marks += 1;
         let header = Header { sequence: self.marks, ..Header::of(Kind::Hello) };
@@ -124,12 +124,12 @@ impl Source {
         }
     }
 
-    /// Takes all answers until nothing comes any more.
+    /// Receives answers until no more arrive.
     fn settle(&mut self) -> Vec<Vec<u8>> {
         std::iter::from_fn(|| self.receive()).collect()
     }
 
-    /// One answer, which is counted; none when nothing comes.
+    /// Receives and counts one answer; `None` if none arrives.
     fn receive(&mut self) -> Option<Vec<u8>> {
         if self.port.receive(&mut self.receive).unwrap() == 0 {
             wait_readable(&[self.port.as_fd()], Wait::For(QUIET)).unwrap();
@@ -152,7 +152,7 @@ impl Source {
         }
     }
 
-    /// Every one was refused for this reason and gained nothing.
+    /// Asserts that every datagram was refused for this reason and gained no bytes.
     fn assert_refused(&self, reason: Reason) {
         for account in self.accounts.values() {
             let answer = account.answer.unwrap_or_else(|| panic!("no answer: {account:?}"));
@@ -185,7 +185,7 @@ fn operation<'a>(opcode: Opcode, key: &'a str, seed: u64, value: &'a [u8]) -> Op
     Operation { opcode, flags: OpFlags::NONE, request: 1, hash, key: key.as_bytes(), detail, value }
 }
 
-/// One request of every kind that a server answers, and several that would be answered at length.
+/// One request of every kind that a server answers, and several with long answers.
 fn requests(cookie: u64, seed: u64) -> Vec<(String, Vec<u8>)> {
     let mut ranges = Vec::new();
     push_ranges(&mut ranges, [FragmentRange { first: 0, count: 32 }]);
@@ -227,7 +227,7 @@ fn fragment(cookie: u64) -> Vec<u8> {
     out
 }
 
-/// `datagram` with a tag at its end that is nobody's.
+/// `datagram` with an invalid tag at its end.
 fn with_false_tag(mut datagram: Vec<u8>) -> Vec<u8> {
     let length = datagram.len() + TAG_BYTES;
     datagram.resize(length, 0xa5);
@@ -236,7 +236,7 @@ fn with_false_tag(mut datagram: Vec<u8>) -> Vec<u8> {
     datagram
 }
 
-/// A server with a large and a small item, and where its first queue is.
+/// A server with a large and a small item, and the address of its first queue.
 fn server(minos_only: &[&str]) -> (Server, SocketAddr) {
     let options = [&["--native=127.0.0.1:0"], minos_only].concat();
     let mut server = start(Wanted { minos_only: &options, ..Wanted::default() });
@@ -275,7 +275,7 @@ fn cookies_of_others_gain_nothing() {
     let cookies = [of_another_port.cookie, of_another_start, !own, u64::MAX].into_iter().chain(flipped);
     for (index, cookie) in cookies.enumerate() {
         let all = requests(cookie, seed);
-        // All kinds with the first ones, and one of them with each bit.
+        // All kinds with the first cookies, and one kind with each flipped bit.
         let count = if index < 4 { all.len() } else { 1 };
         for (what, datagram) in all.into_iter().cycle().skip(index).take(count) {
             source.send(format!("{what} with cookie {index}"), datagram);
@@ -285,7 +285,7 @@ fn cookies_of_others_gain_nothing() {
     source.assert_refused(Reason::Cookie);
 }
 
-/// The kernel joins what one peer sends at once; each datagram of it has to show a cookie all the same.
+/// The kernel joins datagrams that a peer sends together; each of them needs a valid cookie all the same.
 #[test]
 fn a_cookie_opens_nothing_for_its_neighbours_in_a_train() {
     let (_server, address) = server(&[]);
@@ -307,7 +307,7 @@ fn who_does_not_know_the_secret_gains_nothing() {
     fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
     let (_server, address) = server(&[&format!("--native-secret-file={}", path.display())]);
     let mut source = Source::new(address);
-    // Only what asks whether the server has come so far is sealed.
+    // Only the requests for progress are sealed.
     source.key = Some(SealKeys::of(&SECRET.parse().unwrap()).to_server);
     let Welcome { cookie, direction_seed, .. } = source.wait();
     for (what, datagram) in requests(cookie, direction_seed) {
@@ -329,7 +329,7 @@ fn a_cookie_opens_what_was_closed() {
     source.send("get large", request(cookie, &[operation(Opcode::Get, LARGE, direction_seed, &[])]));
     source.send("get small", request(cookie, &[operation(Opcode::Get, SMALL, direction_seed, &[])]));
     let answers = source.settle();
-    // The control: the same harness sees more bytes out than in.
+    // The control: the same harness counts more bytes out than in.
     let gains = source.accounts.values().map(|account| account.bytes_out as f64 / account.bytes_in as f64);
     let gains: Vec<f64> = gains.collect();
     assert!(gains[0] > 10.0 && gains[1] > 1.0, "{gains:?}");
@@ -351,7 +351,7 @@ fn hellos_gain_nothing_however_long_they_are() {
             let mut whole = hello(Header::of(Kind::Hello), datagram_bytes_max, None);
             assert_eq!(whole.len(), HELLO_DATAGRAM_BYTES);
             whole[4] = flags.0;
-            // Longer than it must be, too.
+            // Also longer than necessary.
             whole.resize(400, 0);
             for length in (0..=whole.len()).step_by(8).chain([47, 255, 256]) {
                 let mut datagram = whole[..length.min(whole.len())].to_vec();
@@ -419,7 +419,7 @@ fn random_bytes_gain_nothing() {
                 *byte ^= random.random_range(1..=u8::MAX);
             }
         }
-        // By no chance the right one.
+        // Removes the right cookie, if it occurs by chance.
         if let Some(place) = datagram.get_mut(24..32).filter(|place| place[..] == own.to_le_bytes()) {
             place.fill(0);
         }
@@ -427,7 +427,7 @@ fn random_bytes_gain_nothing() {
     }
     source.settle();
     source.assert_no_gain();
-    // The server has come through all that.
+    // The server has processed all of that.
     let cookie = source.wait().cookie;
     source.send("get small", request(cookie, &[operation(Opcode::Get, SMALL, seed, &[])]));
     source.settle();

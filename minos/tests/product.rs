@@ -1,4 +1,5 @@
-//! The program with and without its laboratory: what it lists, what it says of what is left out, and that it serves.
+//! The program with and without its laboratory: the commands it lists, its message for those left out, and
+//! serving.
 
 use std::{
     path::Path,
@@ -15,7 +16,7 @@ fn minos(arguments: &[&str]) -> Output {
     Command::new(PROGRAM).args(arguments).output().unwrap()
 }
 
-/// What a command that must succeed prints.
+/// The output of a command that must succeed.
 fn printed(arguments: &[&str]) -> String {
     let output = minos(arguments);
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));

@@ -1,4 +1,4 @@
-//! A server with `--region` ends, by itself or killed, and another goes on with what it has left.
+//! A server with `--region` stops or is killed, and another continues with its items.
 
 mod common;
 
@@ -23,10 +23,10 @@ const MODES: [&str; 2] = ["cache", "store"];
 const MEMORY: &str = "64m";
 const KEYS: u32 = 10_000;
 const LARGE_BYTES: usize = 100_000;
-/// Seconds that an item is to live that outlives a restart by little.
+/// Seconds to live of an item that expires shortly after the restart.
 const PASSING_S: u64 = 5;
 
-/// A server on the region at `path`, which it makes if there is none.
+/// A server on the region at `path`, created if it does not exist.
 fn serve(engine: &str, path: &Path) -> Server {
     let region = format!("--region={}", path.display());
     let engine = format!("--engine={engine}");
@@ -48,13 +48,13 @@ fn region() -> (TempDir, PathBuf) {
     (folder, path)
 }
 
-/// A value that tells which key it belongs to and how often that was set before.
+/// A value that contains its key and version.
 fn value(key: u32, version: u32) -> Vec<u8> {
     let bytes = if key.is_multiple_of(200) { LARGE_BYTES } else { 20 + (key % 300) as usize };
     format!("{key} {version} ").into_bytes().into_iter().cycle().take(bytes).collect()
 }
 
-/// Whether `found` is a value that was once set for `key`.
+/// True if `found` is a value that was set for `key` at some time.
 fn is_of(key: u32, found: &[u8]) -> bool {
     let text = String::from_utf8_lossy(&found[..found.len().min(30)]).into_owned();
     let mut words = text.split(' ');
@@ -69,7 +69,7 @@ fn flag(line: &str, name: char) -> i64 {
     text.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("no {name} in {line:?}"))
 }
 
-/// Seconds that an item is to live, by its key; 0 is for ever.
+/// Seconds to live of an item, by its key; 0 is forever.
 fn exptime(key: u32) -> u32 {
     [0, 1000, 100_000][key as usize % 3]
 }
@@ -102,7 +102,7 @@ fn everything_is_there_again() {
             let left_s = flag(&client.ask(&format!("mg key{key} t")).unwrap(), 't');
             match exptime(key) {
                 0 => assert_eq!(left_s, -1),
-                // The tests of a busy machine may take their time.
+                // On a busy machine the test may take long.
                 exptime => assert!((i64::from(exptime) - 300..=i64::from(exptime)).contains(&left_s)),
             }
         }
@@ -125,7 +125,7 @@ fn what_is_under_way_does_not_keep_a_region_from_being_closed() {
         let mut client = connect(&server);
         let large = vec![b'v'; 7 << 20];
         assert_eq!(client.set("large", &large).unwrap(), "STORED");
-        // One client does not read its value, another does not send the rest of it.
+        // One client does not read its value, another does not send the rest of its own.
         let mut deaf = connect(&server);
         deaf.send("get large large large\r\n").unwrap();
         let mut silent = connect(&server);
@@ -138,10 +138,10 @@ fn what_is_under_way_does_not_keep_a_region_from_being_closed() {
     }
 }
 
-/// Keys that the writers of a killed server use.
+/// Keys of the writers whose server is killed.
 const KILLED_KEYS: u32 = 2000;
 
-/// Sets, deletes and counts up keys at random until the server is gone.
+/// Sets, deletes and increments random keys until the server is gone.
 fn write_until_killed(mut client: Client, seed: u64, is_over: &AtomicBool) {
     let mut random = seeded(seed);
     for version in 0.. {
@@ -173,7 +173,7 @@ fn what_a_killed_server_left_is_right_or_gone() {
                     scope.spawn(move || write_until_killed(client, seed, is_over));
                 }
                 thread::sleep(Duration::from_millis(300 + 37 * round));
-                // That kills it.
+                // Dropping it kills it.
                 drop(server);
                 is_over.store(true, Ordering::Relaxed);
             });
@@ -187,7 +187,7 @@ fn what_a_killed_server_left_is_right_or_gone() {
     }
 }
 
-/// Reads all keys of a killed server, and how many are there.
+/// Checks all keys of a killed server, and returns the number found.
 fn check_all(client: &mut Client) -> usize {
     let mut found = 0;
     for key in 0..KILLED_KEYS {
@@ -199,7 +199,7 @@ fn check_all(client: &mut Client) -> usize {
     found
 }
 
-/// What `minos serve` says when it ends at once.
+/// The error output of `minos serve`, which must exit at once.
 fn refusal(options: &[String]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_minos"));
     let output = command.args(["serve", "--memcached=127.0.0.1:0"]).args(options).output().unwrap();

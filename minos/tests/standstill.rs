@@ -1,4 +1,4 @@
-//! Processes that are stopped for a moment, as a hypervisor stops a processor, say so.
+//! Processes that are stopped for a moment, as by a hypervisor, count it.
 
 #![cfg(feature = "lab")]
 
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 mod common;
 
-/// Longer than a turn of a loop takes, and a measured 99th percentile can miss.
+/// Longer than a turn of a loop; a measured 99th percentile can miss it.
 const STOP: Duration = Duration::from_millis(20);
 
 fn signal(name: &str, pid: u32) {
@@ -44,7 +44,7 @@ fn a_worker_that_stood_still_says_so() {
     for _ in 0..5 {
         let before = long_turns(&server);
         stop_for_a_moment(server.pid());
-        // The turn that was stopped may be the one that answers first.
+        // The turn that was stopped may be the one that answers the first request.
         let deadline = Instant::now() + Duration::from_secs(10);
         while long_turns(&server) == before {
             assert!(Instant::now() < deadline, "nothing was counted");

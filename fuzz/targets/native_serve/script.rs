@@ -1,4 +1,4 @@
-//! What arrives, read from the fuzzer's bytes.
+//! The script of arriving datagrams, decoded from the fuzzer's bytes.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use minos_proto::native::{
 
 use super::{Known, WORKERS};
 
-/// One thing that happens.
+/// One event.
 #[derive(Debug)]
 pub(crate) enum Step {
     /// So many milliseconds pass.
@@ -19,12 +19,12 @@ pub(crate) enum Step {
     Datagram { peer: SocketAddr, queue: usize, bytes: Vec<u8> },
 }
 
-/// The address of the client that learns; others know nothing.
+/// The address of the client that learns; other clients know nothing.
 pub(crate) fn client() -> SocketAddr {
     ([10, 0, 0, 1], 4000).into()
 }
 
-/// The steps that are left.
+/// The remaining steps.
 pub(crate) struct Script<'i> {
     input: &'i [u8],
     seal: Option<SealKeys>,
@@ -35,7 +35,7 @@ impl<'i> Script<'i> {
         Self { input, seal: is_sealed.then(super::keys) }
     }
 
-    /// The next step; `None` at the end. The first byte says what it is.
+    /// The next step; `None` at the end. The first byte selects its kind.
     pub(crate) fn next(&mut self, known: &Known) -> Option<Step> {
         let what = self.byte()?;
         let queue = usize::from(what >> 4) % (2 * usize::from(WORKERS));
@@ -70,13 +70,13 @@ impl<'i> Script<'i> {
         bytes
     }
 
-    /// What a client that knows its place puts before everything.
+    /// The header of a client that knows its cookie and geometry.
     fn header(&self, known: &Known, kind: Kind, queue: usize) -> Header {
         let seal = if self.seal.is_some() { Flags::SEALED } else { Flags::NONE };
         let header = Header { flags: seal, queue: queue as u16, ..Header::of(kind) };
         let Some(welcome) = known.welcome else { return header };
         let (geometry, session, cookie) = (welcome.geometry, welcome.session, welcome.cookie);
-        // Another one for each datagram, as far as the input has other bytes left.
+        // Differs between datagrams, as the input shrinks.
         let sequence = (1 << 16) - self.input.len() as u64;
         Header { geometry, session, cookie, sequence, ..header }
     }
@@ -89,7 +89,7 @@ impl<'i> Script<'i> {
         out
     }
 
-    /// Operations on few keys, with the hashes that they have.
+    /// Operations on few keys, with valid hashes.
     fn request(&mut self, known: &Known, queue: usize) -> Option<Vec<u8>> {
         let mut out = Vec::new();
         let count = self.byte()? % 8;
@@ -124,7 +124,8 @@ impl<'i> Script<'i> {
     }
 
     fn fragment(&mut self, known: &Known, queue: usize) -> Option<Vec<u8>> {
-        // As long as a fragment is that the server grants to one who takes datagrams of 600 bytes, but for the last.
+        // The size of the fragments that the server grants to a client with datagrams of 600 bytes; the last
+        // one may be shorter.
         const FRAGMENT_BYTES: usize = 536;
         let (what, length) = (self.byte()?, self.number()? as usize);
         let header = self.header(known, Kind::Fragment, queue);
@@ -143,7 +144,7 @@ impl<'i> Script<'i> {
         Some(out)
     }
 
-    /// Bytes as they are, but that they say to be of this protocol, end where they end, and carry this cookie.
+    /// Raw bytes, with the protocol's magic, the right length and this cookie.
     fn raw(&mut self, cookie: u64) -> Option<Vec<u8>> {
         let length = self.number()? as usize % 1500;
         let mut out = self.bytes(length).to_vec();

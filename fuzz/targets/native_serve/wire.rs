@@ -1,4 +1,4 @@
-//! What a server sends.
+//! The datagrams that a server sends.
 
 use std::{io::IoSlice, net::SocketAddr, ops::Range};
 
@@ -10,7 +10,7 @@ use minos_proto::native::{
 
 use super::Known;
 
-/// Every datagram that left, and to whom.
+/// Every datagram sent, with its destination.
 #[derive(Debug, Default)]
 pub(crate) struct Wire {
     buffer: Vec<u8>,
@@ -23,8 +23,8 @@ impl Wire {
         self.datagrams.extend(train.chunks(segment_bytes).map(|datagram| (peer, datagram.to_vec())));
     }
 
-    /// What left is an answer to `asked`, from `peer`, that its client can read; and not more than what came, unless
-    /// that had the right cookie.
+    /// Asserts that every datagram sent is a valid answer to `asked`, from `peer`; without the right cookie,
+    /// no more bytes than came.
     pub(crate) fn check(
         &self,
         peer: SocketAddr,
@@ -49,12 +49,12 @@ impl Wire {
         }
     }
 
-    /// Takes in what a client would remember.
+    /// Updates the client's knowledge.
     pub(crate) fn learn(&self, known: &mut Known) {
         for (_, datagram) in &self.datagrams {
             let Ok(header) = Header::parse(datagram) else { continue };
             if let (Kind::Welcome, Ok(welcome)) = (header.kind, Welcome::parse(header.body(datagram))) {
-                // A session is not forgotten because somebody else asked for none.
+                // A session stays known when another request asked for none.
                 let session = known.welcome.map_or(0, |known| known.session);
                 let session = if welcome.session == 0 { session } else { welcome.session };
                 known.welcome = Some(Welcome { session, ..welcome });

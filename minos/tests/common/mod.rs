@@ -1,8 +1,8 @@
 //! The server under test.
 //!
-//! `MINOS_TEST_SERVER=memcached` puts stock memcached in its place, which shows that a test asks
-//! for what memcached does and not for what we think it does. Anything else is the path of a `minos`
-//! that was built otherwise, with a sanitizer.
+//! `MINOS_TEST_SERVER=memcached` runs the tests against stock memcached, which shows that they test for
+//! memcached's behaviour and not for our idea of it. Any other value is the path of another build of `minos`,
+//! such as one with a sanitizer.
 
 #![allow(dead_code, reason = "each test file uses its part of this")]
 
@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 
 use minos_testkit::{Client, Server};
 
-/// The options that choose each engine, for tests of what both have in common.
+/// The options of each engine, for tests of their common behaviour.
 pub(crate) const ENGINES: [&[&str]; 2] = [&["--engine=cache"], &["--engine=store"]];
 
-/// What a test may want of its server.
+/// The requirements of a test on its server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted<'a> {
     pub(crate) workers: usize,
@@ -21,7 +21,7 @@ pub(crate) struct Wanted<'a> {
     pub(crate) max_connections: Option<usize>,
     pub(crate) idle_timeout_s: Option<u64>,
     pub(crate) max_item_size: Option<&'a str>,
-    /// Options that memcached has no counterpart of.
+    /// Options that memcached has no counterpart for.
     pub(crate) minos_only: &'a [&'a str],
 }
 
@@ -38,13 +38,13 @@ impl Default for Wanted<'_> {
     }
 }
 
-/// The server named in the environment, or Minos as it was just built.
+/// The server named in the environment, or the `minos` that was just built.
 pub(crate) fn program() -> PathBuf {
     let named = std::env::var_os("MINOS_TEST_SERVER").map(PathBuf::from);
     named.unwrap_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_minos")))
 }
 
-/// Whether stock memcached stands in for Minos.
+/// True if stock memcached replaces Minos.
 pub(crate) fn is_memcached() -> bool {
     program() == Path::new("memcached")
 }
@@ -55,7 +55,7 @@ pub(crate) fn start(wanted: Wanted<'_>) -> Server {
     result.unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Starts the server under test with nothing special about it.
+/// Starts the server under test with default settings.
 pub(crate) fn start_plain() -> Server {
     start(Wanted::default())
 }
@@ -83,7 +83,7 @@ fn memcached(wanted: Wanted<'_>) -> Result<Server, minos_testkit::StartError> {
 
 fn minos(wanted: Wanted<'_>) -> Result<Server, minos_testkit::StartError> {
     let mut options = vec![format!("--workers={}", wanted.workers), format!("--memory={}", wanted.memory)];
-    // Many test servers share few processors: binding them all to the same would only hurt.
+    // Many test servers share few processors: binding them all to the same ones would only slow them down.
     options.push("--pin=off".to_owned());
     if let Some(connections) = wanted.max_connections {
         options.push(format!("--max-connections={connections}"));

@@ -1,9 +1,9 @@
-//! What memcached 1.6.18 answers otherwise than this server, which follows 1.6.45 where the two differ.
+//! Accepted differences from memcached 1.6.18: this server follows 1.6.45 where the two differ.
 //!
-//! Each line of the table in `docs/memcached.md` has its cases here.
+//! Each row of the table in `docs/memcached.md` has its cases here.
 
-/// A request without its last line end, what memcached 1.6.18 answers, and what this server does. Line ends
-/// in answers are bars; a connection that is closed has no answer.
+/// A request without its last line end, the answer of memcached 1.6.18, and the answer of this server. Bars
+/// stand for line ends in answers; a closed connection has no answer.
 pub(crate) const DIFFERENCES: [(&str, &str, &str); 63] = [
     ("", "ERROR|", "CLIENT_ERROR bad command line format|"),
     ("x", "ERROR|", "CLIENT_ERROR bad command line format|"),

@@ -1,7 +1,7 @@
 //! Random commands: classic and meta, valid and slightly invalid.
 //!
-//! What memcached 1.6.18 answers otherwise than the memcached that is followed is not among them, but in
-//! the list of `accepted.rs`.
+//! Commands that memcached 1.6.18 answers differently from the version that Minos follows are excluded; they
+//! are in `accepted.rs`.
 
 use std::fmt;
 
@@ -9,13 +9,12 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use minos_base::seeded;
 use rand::{RngExt, rngs::StdRng, seq::IndexedRandom};
 
-/// Keys of a sequence; few, so that commands meet.
+/// Keys of a sequence; few, so that commands hit the same items.
 const KEYS: u8 = 6;
-/// Keys from here on are only ever spelled in base64. memcached remembers with the item how its key was
-/// spelled when it was stored, and answers to the flag `k` in that spelling; Minos answers in that of
-/// the request.
+/// Keys from here on are only ever spelled in base64. memcached stores an item with the spelling of its key,
+/// and answers to the flag `k` in that spelling; Minos answers in that of the request.
 const BASE64_KEYS: u8 = 50;
-/// Position of a key that is as long as may be, and of one that is a byte too long.
+/// Positions of the longest allowed key, and of a key that is one byte longer.
 const KEY_LONGEST: u8 = 100;
 const KEY_TOO_LONG: u8 = 101;
 
@@ -25,7 +24,7 @@ enum Piece {
     Bytes(Vec<u8>),
     Key(u8),
     Base64Key(u8),
-    /// The CAS unique that the key has now, plus something.
+    /// The CAS unique that the key has now, plus an offset.
     Cas(u8, u64),
 }
 
@@ -52,17 +51,17 @@ impl Command {
         self.pieces.iter().find_map(|piece| if let Piece::Cas(key, _) = piece { Some(*key) } else { None })
     }
 
-    /// Whether all replies before it must have been read.
+    /// True if all earlier replies must have been read before it is sent.
     pub(crate) fn begins_batch(&self) -> bool {
         self.begins_batch || self.needs_cas().is_some()
     }
 
-    /// Whether the server closes the connection after it.
+    /// True if the server closes the connection after it.
     pub(crate) fn closes(&self) -> bool {
         self.closes
     }
 
-    /// What goes on the wire, given the CAS unique that it needs.
+    /// The bytes of the command, with the CAS unique that it needs.
     pub(crate) fn bytes(&self, prefix: &str, cas: u64) -> Vec<u8> {
         let mut bytes = Vec::new();
         for piece in &self.pieces {
@@ -204,8 +203,8 @@ fn any_value(random: &mut StdRng) -> Vec<u8> {
     }
 }
 
-/// Bytes of all kinds in short lines: memcached takes a value for commands when the line before it was
-/// in error, and closes the connection if it happens to hold 2 048 bytes of a line without its end.
+/// Bytes of all kinds in short lines: after an erroneous command line, memcached reads the value as commands,
+/// and closes the connection at 2 048 bytes without a line end.
 fn bytes_of(random: &mut StdRng, min: usize, max: usize) -> Vec<u8> {
     let length = random.random_range(min..max);
     let start: u8 = random.random();
@@ -227,7 +226,7 @@ fn noreply(random: &mut StdRng) -> &'static str {
     if random.random_ratio(1, 8) { " noreply" } else { "" }
 }
 
-/// Ends the line with the length of `value`, now and then a wrong one, and appends the value.
+/// Ends the line with the length of `value`, sometimes a wrong one, and appends the value.
 fn with_value(line: Command, tail: &str, value: &[u8], random: &mut StdRng) -> Command {
     if random.random_ratio(1, 25) {
         return with_wrong_length(line, tail, random);
@@ -235,8 +234,8 @@ fn with_value(line: Command, tail: &str, value: &[u8], random: &mut StdRng) -> C
     line.text(format!("{}{tail}\r\n", value.len())).text(value).text("\r\n")
 }
 
-/// Ends the line with a length that is not that of the line behind it. What is left over is a line of its own
-/// and no command; it has four bytes at least, as a shorter one is among the accepted differences.
+/// Ends the line with a length that differs from that of the value. The remainder is a line of its own and
+/// not a command; it has at least four bytes, as shorter ones are among the accepted differences.
 fn with_wrong_length(line: Command, tail: &str, random: &mut StdRng) -> Command {
     const BEHIND: &str = "a value that is none\r\nand one more line\r\n";
     let length = if random.random() { random.random_range(0..17) } else { random.random_range(21..32) };
@@ -269,8 +268,8 @@ fn compare_and_set(random: &mut StdRng) -> Command {
 
 /// Some keys, each after a space.
 ///
-/// On a key that is too long memcached throws away whatever replies it has not sent yet, those to
-/// other commands included. How many these are is a matter of luck, so there must be none.
+/// On a key that is too long memcached discards all replies that it has not sent yet, even those to other
+/// commands. Their number depends on timing, so there must be none.
 fn keys(mut line: Command, random: &mut StdRng) -> Command {
     for _ in 0..random.random_range(1..5) {
         let key = any_key(random);
@@ -290,8 +289,8 @@ fn get_and_touch(random: &mut StdRng) -> Command {
     keys(line, random)
 }
 
-/// memcached changes a number in place, padded with spaces, unless a reply that it has not sent yet
-/// refers to the item: then it makes a new one. So that luck does not decide, there is none.
+/// memcached changes a number in place, padded with spaces, unless an unsent reply refers to the item: then
+/// it makes a new one. To be deterministic, the command begins a batch.
 fn arithmetic(random: &mut StdRng) -> Command {
     Command { begins_batch: true, ..command(format!("{} ", one_of(random, &["incr", "decr"]))) }
         .key(any_key(random))
@@ -307,7 +306,7 @@ fn touch(random: &mut StdRng) -> Command {
     command("touch ").key(any_key(random)).text(format!(" {}{}\r\n", any_exptime(random), noreply(random)))
 }
 
-/// A key of a meta command; in base64, with the flag that says so, now and then.
+/// A key of a meta command, sometimes in base64 with the flag for it.
 fn meta_key(line: Command, random: &mut StdRng) -> (Command, &'static str) {
     if random.random_ratio(1, 8) {
         let key = random.random_range(0..KEYS);
@@ -334,9 +333,10 @@ fn meta_get(random: &mut StdRng) -> Command {
     let mut choices = texts(&["c", "f", "h", "k", "l", "q", "s", "t", "v", "v", "Oq1", "Ot7"]);
     choices.push(format!("T{}", ttl(random)));
     let (line, base64) = meta_key(command("mg "), random);
-    // memcached forgets the spelling of a key in base64 when it makes the item itself.
+    // memcached forgets the base64 spelling of a key when it creates the item itself.
     if base64.is_empty() && random.random_ratio(1, 4) {
-        // No time that items are given: which of the two comes first would be the second hand's to say.
+        // None of the items' times to live: with an equal one the reply would depend on the second in which
+        // it runs.
         let recache = one_of(random, &["0", "50", "500", "-1", "2000000000"]);
         choices.extend([format!("N{}", ttl(random)), format!("R{recache}")]);
     }
@@ -393,7 +393,7 @@ fn meta_arithmetic(random: &mut StdRng) -> Command {
     if random.random_ratio(1, 2) {
         choices.push(one_of(random, &["MI", "MD", "M+", "M-", "Mx"]).to_owned());
     } else {
-        // Only here a new time to live: memcached loses it when the number grows by a digit.
+        // A new time to live only here: memcached loses it when the number grows by a digit.
         mode = format!(" {} T{}", one_of(random, &["MD", "M-"]), ttl(random));
     }
     let begin = Command { begins_batch: true, ..command("ma ") };
@@ -424,7 +424,7 @@ fn other(random: &mut StdRng) -> Command {
     ))
 }
 
-/// Lines that are nearly commands, and one that announces too large a value and sends it all.
+/// Lines that are almost commands, and one that announces too large a value and sends all of it.
 fn broken(random: &mut StdRng) -> Command {
     if random.random_ratio(1, 40) {
         let value = bytes_of(random, 1_100_000, 1_300_000);

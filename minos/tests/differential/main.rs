@@ -1,11 +1,10 @@
 //! Random command sequences, sent to memcached and to Minos: every byte of the replies must agree.
 //!
-//! The server that is there to compare with is memcached 1.6.18, and a newer one is followed: each difference
-//! between the two that is accepted stands in the list of `accepted.rs`, and is tested there.
-//! What cannot agree is compared by what it means: CAS uniques by the order in which they appear,
-//! remaining times to within a second, the version not at all. A sequence that fails is shrunk
-//! before it is printed. `MINOS_DIFFERENTIAL_SEQUENCES` and `MINOS_DIFFERENTIAL_SEED` say how many
-//! sequences are tried and where to start.
+//! The reference is memcached 1.6.18, while Minos follows a newer version: each accepted difference between
+//! the two is in the list of `accepted.rs`, and is tested there. Values that cannot be equal are compared by
+//! meaning: CAS uniques by the order in which they appear, remaining times to within a second, the version
+//! not at all. A failing sequence is shrunk before it is printed. `MINOS_DIFFERENTIAL_SEQUENCES` is the
+//! number of sequences, `MINOS_DIFFERENTIAL_SEED` the first seed.
 
 mod accepted;
 mod commands;
@@ -30,13 +29,13 @@ fn from_environment(name: &str, default: u64) -> u64 {
         .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}: {text}?")))
 }
 
-/// memcached without its background threads: those hold on to items for a while, and an item that is
-/// held is treated otherwise by `incr`.
+/// memcached without its background threads: they hold references to items for a while, and `incr` treats a
+/// referenced item differently.
 fn memcached() -> Server {
     Server::memcached(&["-o", "no_modern", "-I", "1m", "-m", "256"]).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Tries `count` sequences; panics with a short one on which the servers differ, if there is one.
+/// Tries `count` sequences; panics with a short sequence on which the servers differ, if there is one.
 fn compare(mut pair: Pair, count: u64) {
     let first = from_environment("MINOS_DIFFERENTIAL_SEED", 1);
     for seed in first..first + count {
@@ -49,7 +48,7 @@ fn compare(mut pair: Pair, count: u64) {
     }
 }
 
-/// Leaves out whatever the difference does not need, in ever smaller pieces.
+/// Removes everything that the difference does not need, in ever smaller pieces.
 fn shrink(
     pair: &mut Pair,
     seed: u64,

@@ -1,4 +1,4 @@
-//! Two servers that are sent the same.
+//! Two servers that get the same commands.
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -15,19 +15,19 @@ use crate::{commands::Command, replies::Comparison};
 /// Commands sent before the replies are read, at most.
 const BATCH_MAX: usize = 20;
 
-/// Its answer, MN, is given by nothing else: it ends the replies of a batch.
+/// Nothing else has its answer, MN: it ends the replies of a batch.
 const END_OF_BATCH: &[u8] = b"mn\r\n";
 
-/// How long a server may be silent before its replies are held to be missing.
+/// Silence of a server after which its replies count as missing.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
-/// Something done to replies before they are compared.
+/// A change to replies before they are compared.
 pub(crate) type Alteration = fn(&mut Vec<u8>);
 
-/// Does nothing to replies.
+/// Leaves replies unchanged.
 pub(crate) fn unaltered(_: &mut Vec<u8>) {}
 
-/// Two servers and what is done to the second one's replies before they are compared.
+/// Two servers, and the change to the second one's replies.
 pub(crate) struct Pair {
     left: SocketAddr,
     right: SocketAddr,
@@ -40,7 +40,7 @@ impl Pair {
         Self { left: left.address(), right: right.address(), alter, runs: 0 }
     }
 
-    /// Sends `sequence`, cut up by `seed`, on new connections and with new keys.
+    /// Sends `sequence`, split by `seed`, on new connections and with new keys.
     ///
     /// # Errors
     /// The first difference, in words.
@@ -71,14 +71,14 @@ impl Pair {
     }
 }
 
-/// Some commands, up to the next that must begin a batch.
+/// The length of the next batch, up to the next command that must begin one.
 fn batch_length(rest: &[Command], random: &mut StdRng) -> usize {
     let wanted = random.random_range(1..=BATCH_MAX.min(rest.len()));
     let barrier = rest.iter().enumerate().position(|(index, command)| index > 0 && command.begins_batch());
     wanted.min(barrier.unwrap_or(rest.len()))
 }
 
-/// How the replies to a batch ended.
+/// The end of the replies to a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Complete,
@@ -97,7 +97,7 @@ struct Side<'a> {
     prefix: &'a str,
 }
 
-/// All that `server` answers to `input`, up to the end of the batch or of the connection.
+/// All bytes that `server` answers to `input`, up to the end of the batch or of the connection.
 pub(crate) fn answer(server: &Server, input: &[u8]) -> Vec<u8> {
     let mut side = Side::new(server.address(), "");
     side.send_in_pieces(&[input, END_OF_BATCH].concat(), &mut seeded(0));
@@ -126,11 +126,11 @@ impl<'a> Side<'a> {
 
     fn send_in_pieces(&mut self, mut bytes: &[u8], random: &mut StdRng) {
         let longest = *[7, 100, 100_000].get(random.random_range(0..6usize)).unwrap_or(&usize::MAX);
-        // Many tiny writes of a long value would test the patience of the machine, not the server.
+        // Many tiny writes of a long value would only take time.
         let longest = longest.max(bytes.len() / 200);
         while !bytes.is_empty() {
             let (piece, rest) = bytes.split_at(random.random_range(1..=longest.min(bytes.len())));
-            // A server that has closed the connection shows in the replies.
+            // The replies show if the server has closed the connection.
             if self.stream.write_all(piece).is_err() {
                 return;
             }
@@ -158,7 +158,7 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// The CAS unique that this server gave `key`; one that no item has if it is not there.
+    /// The CAS unique of `key` on this server; if there is no such item, a value that no item has.
     fn cas_of(&mut self, key: u8) -> u64 {
         let key = crate::commands::key_text(self.prefix, key);
         self.send_in_pieces(format!("mg {key} c\r\nmn\r\n").as_bytes(), &mut seeded(0));

@@ -1,8 +1,8 @@
-//! Whether two streams of replies mean the same.
+//! Comparison of two reply streams by meaning.
 
 use std::collections::HashMap;
 
-/// Seconds by which remaining times may differ: the servers' clocks do not tick together.
+/// Seconds by which remaining times may differ: the servers' clocks tick at different moments.
 const SECONDS_APART: i64 = 1;
 
 /// Compares replies of two servers on one sequence of commands.
@@ -48,7 +48,7 @@ impl Comparison {
         if let (Some(left), Some(right)) = (seconds(left), seconds(right)) {
             return left.0 == right.0 && left.1.abs_diff(right.1) <= SECONDS_APART as u64;
         }
-        // What a server keeps behind an item is its own affair: only the name must agree.
+        // Values of debug fields that are private to a server: only their names must agree.
         kind == b"ME" && is_private(left) && is_private(right) && name(left) == name(right)
     }
 
@@ -60,7 +60,7 @@ impl Comparison {
     }
 }
 
-/// One line of a reply with the value that follows it, if one does.
+/// One line of a reply, with the value that follows it, if any.
 #[derive(Clone, Copy)]
 struct Line<'a> {
     text: &'a [u8],
@@ -92,14 +92,14 @@ impl<'a> Iterator for Lines<'a> {
         }
         let end = self.rest.iter().position(|&byte| byte == b'\n').map_or(self.rest.len(), |at| at + 1);
         let line = self.take(end);
-        // A line that ends otherwise than in \r\n keeps its end, and so differs.
+        // A line with another end than \r\n keeps it, and so differs.
         let text = line.strip_suffix(b"\r\n").unwrap_or(line);
         let value = value_bytes(text).map_or(&[][..], |bytes| self.take(bytes + 2));
         Some(Line { text, value })
     }
 }
 
-/// Bytes of the value that the line announces.
+/// The length of the value that the line announces.
 fn value_bytes(line: &[u8]) -> Option<usize> {
     let mut fields = line.split(|&byte| byte == b' ');
     let length = match fields.next()? {
@@ -124,9 +124,9 @@ fn unique(kind: &[u8], field: usize, text: &[u8]) -> Option<u64> {
     }
 }
 
-/// A time: to live, since access, or absolute in a debug line. With its name, as two must agree in it.
+/// A time: to live, since access, or absolute in a debug line; with its name, which must agree too.
 ///
-/// memcached prints a time to live that is over as an unsigned number that went below zero.
+/// memcached prints an expired time to live as an unsigned number that wrapped below zero.
 fn seconds(field: &[u8]) -> Option<(&[u8], i64)> {
     let named = |name: &'static [u8]| Some((name, number(field.strip_prefix(name)?)?));
     let (name, seconds) = [&b"t"[..], b"l", b"exp=", b"la="].into_iter().find_map(named)?;

@@ -1,8 +1,8 @@
-//! Server and client with a real cable between them, in network namespaces of their own: other packet
-//! sizes than loopback has, packets that are lost, devices that take no trains.
+//! Server and client with a virtual cable between them, in separate network namespaces: other packet sizes
+//! than on loopback, packet loss, devices without segmentation offload.
 //!
-//! These tests need the right to make namespaces: `cargo xtask namespaces` runs them. Where that is forbidden they
-//! say so and end.
+//! These tests need permission to create namespaces: `cargo xtask namespaces` runs them. Without it they
+//! print a message and end.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -21,12 +21,12 @@ use tempfile::TempDir;
 
 const NATIVE_PORT: u16 = 11311;
 const READY_WITHIN: Duration = Duration::from_secs(30);
-/// The name of the test that is the client, and where it learns of its server.
+/// The test that runs as the client, and the variables that tell it its server.
 const CLIENT_TEST: &str = "client_inside";
 const CLIENT_SERVER: &str = "MINOS_NAMESPACE_SERVER";
 const CLIENT_DATAGRAM: &str = "MINOS_NAMESPACE_DATAGRAM";
 const CLIENT_SECONDS: &str = "MINOS_NAMESPACE_SECONDS";
-/// Patience of a client that has a chance: packets may be lost, and the machine may be busy.
+/// Time-out of a client that must succeed: packets may be lost, and the machine may be busy.
 const SECONDS: u64 = 20;
 
 /// A server inside its namespace; killed when dropped.
@@ -63,7 +63,7 @@ impl Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        // It may have ended already.
+        // It may have exited already.
         self.child.kill().ok();
         self.child.wait().ok();
         if std::thread::panicking() {
@@ -76,7 +76,7 @@ fn at(host: &str) -> String {
     if host.contains(':') { format!("[{host}]:{NATIVE_PORT}") } else { format!("{host}:{NATIVE_PORT}") }
 }
 
-/// A network, unless that is forbidden here: then it says why.
+/// A network; if it is not permitted, prints the reason and returns `None`.
 fn network(path: Path) -> Option<Network> {
     let missing = ["ip", "tc", "nft", "ethtool"].into_iter().find(|program| !has(program));
     let network = match missing {
@@ -86,8 +86,8 @@ fn network(path: Path) -> Option<Network> {
     network.map_err(|reason| println!("skipped: no network namespaces here: {reason}")).ok()
 }
 
-/// Runs the client's work against a server behind `path`, over each family that its MTU allows; says how
-/// many packets were lost on purpose.
+/// Runs the client's work against a server behind `path`, over each address family that its MTU allows;
+/// returns the number of packets dropped on purpose.
 fn works(path: Path, datagram_bytes: usize) -> Option<u64> {
     let network = network(path)?;
     let families = if path.mtu >= IPV6_MTU_MIN { 2 } else { 1 };
@@ -104,7 +104,7 @@ fn works(path: Path, datagram_bytes: usize) -> Option<u64> {
     Some(if path.lost_permille > 0 { network.lost() } else { 0 })
 }
 
-/// This test program again, in the other namespace, as the client.
+/// Runs this test program again, in the other namespace, as the client.
 fn client(network: &Network, host: &str, datagram_bytes: usize, seconds: u64) -> Result<String, String> {
     let program = std::env::current_exe().unwrap();
     let mut command = network.command(End::Client, &program.to_string_lossy());
@@ -149,7 +149,7 @@ fn devices_that_take_no_trains() {
     works(Path { has_offload: false, ..Path::PLAIN }, 1448);
 }
 
-/// Trains that fall apart on the way out, and others that come together on the way in.
+/// Trains are split by the sending device, and other datagrams are joined by the receiving one.
 #[test]
 #[ignore = "needs network namespaces: cargo xtask namespaces"]
 fn devices_that_join_datagrams() {
@@ -162,7 +162,7 @@ fn a_cable_narrower_than_what_is_sent() {
     works(Path { megabits_max: Some(100), ..Path::PLAIN }, 1448);
 }
 
-/// Neither end sees the largest packet; they are told by who drops longer ones.
+/// Neither end knows the largest packet; routers that drop longer ones report it.
 #[test]
 #[ignore = "needs network namespaces: cargo xtask namespaces"]
 fn a_narrow_place_between_routers() {
@@ -186,7 +186,7 @@ fn lost_packets() {
     }
 }
 
-/// The control: where everything is lost, the same client must fail.
+/// The control: if every packet is lost, the same client must fail.
 #[test]
 #[ignore = "needs network namespaces: cargo xtask namespaces"]
 fn control_a_cable_that_loses_everything() {

@@ -5,19 +5,19 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-/// Tells namespaces of one process apart.
+/// Separates the namespaces of one process.
 static NETWORKS: AtomicU32 = AtomicU32::new(0);
 
-/// Where the server is.
+/// The server's addresses.
 pub(crate) const SERVER: [&str; 2] = ["10.77.0.1", "fd77::1"];
 /// The least MTU that IPv6 allows.
 pub(crate) const IPV6_MTU_MIN: usize = 1280;
 
-/// The device at the ends, and that between routers.
+/// The device at the ends, and the one between routers.
 const CABLE: &str = "cable";
 const MIDDLE: &str = "middle";
 
-/// A place with a namespace of its own.
+/// A place with its own namespace.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum End {
     Server,
@@ -28,7 +28,7 @@ pub(crate) enum End {
     Right,
 }
 
-/// What lies between server and client.
+/// The properties of the path between server and client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Path {
     /// Largest IP packet, in bytes.
@@ -37,11 +37,11 @@ pub(crate) struct Path {
     pub(crate) middle_mtu: Option<usize>,
     /// Packets that are lost at each end, of 1000. A packet may be a whole train.
     pub(crate) lost_permille: u32,
-    /// Whether trains walk through it in one piece.
+    /// True if trains pass through it in one piece.
     pub(crate) has_offload: bool,
-    /// Whether datagrams that follow each other are joined where they arrive.
+    /// True if the receiving device joins consecutive datagrams.
     pub(crate) is_joined: bool,
-    /// A bound on what goes through, with a short queue before it that drops what does not fit.
+    /// Bandwidth limit; a short queue before it drops the excess.
     pub(crate) megabits_max: Option<u32>,
 }
 
@@ -56,13 +56,13 @@ impl Path {
     };
 }
 
-/// Two namespaces with a cable between them, or two cables and two routers; gone when dropped.
+/// Two namespaces with a cable between them, or three cables and two routers; removed when dropped.
 pub(crate) struct Network {
     names: Vec<String>,
 }
 
 impl Network {
-    /// Lays a cable, or says why no namespaces can be made here.
+    /// Creates the cable, or returns the reason why namespaces cannot be created.
     pub(crate) fn new(path: Path) -> Result<Self, String> {
         let number = NETWORKS.fetch_add(1, Ordering::Relaxed);
         let prefix = format!("minos-{}-{number}", std::process::id());
@@ -83,7 +83,7 @@ impl Network {
         command
     }
 
-    /// Packets that were dropped on purpose so far, at both ends.
+    /// Packets dropped on purpose so far, at both ends.
     pub(crate) fn lost(&self) -> u64 {
         [End::Server, End::Client].map(|end| self.lost_at(end)).iter().sum()
     }
@@ -97,7 +97,7 @@ impl Network {
         }
         for end in [End::Server, End::Client] {
             if !path.has_offload {
-                // The kernel cuts a train before it gives it to such a device.
+                // The kernel splits a train before it passes it to such a device.
                 self.inside(end, "ip", &["link", "set", CABLE, "gso_max_segs", "1"]);
             }
             if path.is_joined {
@@ -113,7 +113,7 @@ impl Network {
         }
     }
 
-    /// Three cables in a row, with a router on either side of the one in the middle.
+    /// Three cables in a row, with a router at each end of the middle one.
     fn lay_routers(&self, mtu: usize, middle_mtu: usize) {
         let (left, right) = (["10.77.0.254", "fd77::fe"], ["10.77.2.254", "fd77:2::fe"]);
         let (left_middle, right_middle) = (["10.77.1.1", "fd77:1::1"], ["10.77.1.2", "fd77:1::2"]);
@@ -133,7 +133,7 @@ impl Network {
         }
     }
 
-    /// A cable between two namespaces, which is `device` in both.
+    /// Creates a cable between two namespaces, named `device` in both.
     fn join(&self, from: (End, [&str; 2]), to: (End, [&str; 2]), device: &str, mtu: usize) {
         let mtu_text = mtu.to_string();
         let near = ["link", "add", device, "mtu", &mtu_text, "type", "veth"];
@@ -148,7 +148,7 @@ impl Network {
         }
     }
 
-    /// Drops that many of 1000 packets that arrive at `end`, at random, and counts them.
+    /// Drops `permille` of the packets that arrive at `end`, at random, and counts them.
     fn lose(&self, end: End, permille: u32) {
         if permille == 0 {
             return;
@@ -171,7 +171,7 @@ impl Network {
         count.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("no counter in {rules}"))
     }
 
-    /// Runs a program that must succeed, and returns what it said.
+    /// Runs a program that must succeed, and returns its output.
     fn inside(&self, end: End, program: &str, arguments: &[&str]) -> String {
         let whole = [&["netns", "exec", self.name(end), program], arguments].concat();
         run("ip", &whole).unwrap_or_else(|error| panic!("{error}"))
@@ -185,18 +185,18 @@ impl Network {
 impl Drop for Network {
     fn drop(&mut self) {
         for name in &self.names {
-            // One that was not made cannot be removed; the cable goes with its ends.
+            // A namespace that was not created cannot be removed; the cable vanishes with its ends.
             run("ip", &["netns", "delete", name]).ok();
         }
     }
 }
 
-/// Whether `program` is there.
+/// True if `program` is installed.
 pub(crate) fn has(program: &str) -> bool {
     Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
 }
 
-/// What a program said, or why it did not end well.
+/// The output of a program, or the reason of its failure.
 fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
     let said = |output: &Output| String::from_utf8_lossy(&output.stdout).into_owned();
     match Command::new(program).args(arguments).output() {

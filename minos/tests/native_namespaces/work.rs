@@ -1,10 +1,10 @@
-//! What the client does, and that all of it is right.
+//! The client's operations, each with its result checked.
 
 use std::time::Duration;
 
 use minos_client::{Config, StoreOptions, blocking::Client};
 
-/// Said at the end, when everything was as it must be.
+/// Printed at the end, if every check passed.
 pub(crate) const DONE: &str = "all of the client's work is done";
 
 const SMALL_ITEMS: usize = 200;
@@ -13,7 +13,7 @@ const LARGE_BYTES: usize = 500_000;
 const LARGE_ROUNDS: usize = 3;
 const COUNTS: u64 = 100;
 
-/// Talks to `server` in datagrams of at most `datagram_bytes`. Panics as soon as anything is wrong.
+/// Runs all operations against `server`, in datagrams of at most `datagram_bytes`. Panics at the first error.
 pub(crate) fn all(server: &str, datagram_bytes: usize, timeout: Duration) {
     let config = Config::new().datagram_bytes_max(datagram_bytes).timeout(timeout);
     let mut client = Client::connect(server, config).unwrap_or_else(|error| panic!("{error}"));
@@ -38,7 +38,7 @@ fn small_values(client: &mut Client) {
     assert!(!client.delete(key(0)).unwrap());
 }
 
-/// Vectors that take many datagrams, with values on both sides of what a datagram of 576 bytes holds.
+/// Vectors of many datagrams, with values below and above the capacity of a datagram of 576 bytes.
 fn many_at_once(client: &mut Client) {
     let bytes = |item: usize| item % 20 * 100;
     let items = (0..MANY).map(|item| (key(item), value(item + 1, bytes(item))));
@@ -63,7 +63,7 @@ fn large_values(client: &mut Client) {
     }
 }
 
-/// Each of these is executed once, whatever is lost on the way.
+/// Operations that must be executed exactly once, whatever is lost.
 fn what_must_happen_once(client: &mut Client) {
     client.put("count", "0").unwrap();
     client.put("list", "").unwrap();
@@ -81,7 +81,7 @@ fn key(item: usize) -> String {
     format!("item-{item}")
 }
 
-/// Bytes that tell which value they are of, and where in it they stand.
+/// Bytes that identify their value and their position in it.
 fn value(seed: usize, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (seed * 131 + at * 7 + at / 251) as u8).collect()
 }
