@@ -17,7 +17,7 @@ pub enum Address {
 pub struct ParseAddressError;
 
 impl Address {
-    /// Whether nobody on another machine can connect to it.
+    /// True if only processes on this machine can connect to it.
     pub fn is_local(&self) -> bool {
         match self {
             Self::Tcp(address) => address.ip().to_canonical().is_loopback(),

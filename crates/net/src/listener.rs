@@ -40,14 +40,14 @@ struct FileId {
     inode: u64,
 }
 
-/// What a call of [`Listener::accept`] came to.
+/// The result of [`Listener::accept`].
 #[derive(Debug)]
 pub enum Accepted {
     /// A new connection.
     Connection(Socket),
     /// None is waiting.
     Nobody,
-    /// None can be taken now, for want of descriptors or memory, or because of the network; the caller
+    /// None can be accepted now, for lack of descriptors or memory, or because of the network; the caller
     /// should wait before it tries again.
     Later(io::Error),
 }
@@ -149,12 +149,12 @@ fn remove_abandoned(path: &Path, name: &SocketAddrUnix) -> io::Result<()> {
     let probe = socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
     match rustix::net::connect(&probe, name) {
         Err(Errno::CONNREFUSED) => std::fs::remove_file(path),
-        // Somebody answers, or it cannot be known.
+        // A server answers, or the state is unknown.
         _ => Err(Errno::ADDRINUSE.into()),
     }
 }
 
-/// What an error means for those who accept connections: nearly all of them pass.
+/// Classifies an error of accept: nearly all errors pass.
 fn refused(error: Errno) -> io::Result<Accepted> {
     match error {
         Errno::AGAIN => Ok(Accepted::Nobody),

@@ -1,4 +1,4 @@
-//! What every way of waiting for many sockets has in common.
+//! The interface shared by all ways of waiting for many sockets.
 
 use std::{io, os::fd::BorrowedFd, time::Duration};
 
@@ -8,21 +8,21 @@ use crate::Socket;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token(pub u64);
 
-/// What a socket is ready for. Both may be reported although nothing is there any more.
+/// The readiness of a socket. It may be reported although it no longer holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
-    /// Whose socket it is.
+    /// The socket's token.
     pub token: Token,
     /// Bytes, the end of the stream or an error can be received.
     pub readable: bool,
     /// Bytes can be sent again after a send was blocked.
     pub writable: bool,
-    /// The peer has closed its sending side or the connection is broken: no other event need come, so
-    /// that the socket is to be received from until it says so itself.
+    /// The peer has closed its sending side or the connection is broken. No other event need follow, so
+    /// receive from the socket until it reports the end itself.
     pub hangup: bool,
 }
 
-/// What to be told about a socket.
+/// The events of a socket to report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
     /// Bytes to receive.
@@ -42,10 +42,10 @@ pub enum Wait {
     For(Duration),
 }
 
-/// A set of sockets and a way to learn which of them have something to do.
+/// A set of sockets that reports which of them are ready.
 ///
 /// Events are edges: a socket is reported once when something arrives, and again only when more does.
-/// Whoever is told therefore receives until less than a whole buffer comes, or remembers the token.
+/// A worker therefore receives until less than a whole buffer comes, or remembers the token.
 pub trait Poller: Send + Sized {
     /// Its name in `stats settings` and the log.
     const NAME: &'static str;
@@ -56,7 +56,7 @@ pub trait Poller: Send + Sized {
     /// The kernel does not have or does not permit this way of polling.
     fn open() -> io::Result<Self>;
 
-    /// Adds a socket; what it has received already is reported too.
+    /// Adds a socket; bytes that it has received already are reported too.
     ///
     /// # Errors
     /// The kernel's limits on watched sockets, or the token is in use.

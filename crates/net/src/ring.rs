@@ -122,7 +122,7 @@ impl Drop for Ring {
     }
 }
 
-/// What a call submitted; a call that ended early is made again by the next one.
+/// Maps the result of a submission; an interrupted call is not an error, because the next call repeats it.
 fn accepted(result: io::Result<usize>) -> io::Result<()> {
     match result.map_err(|error| Errno::from_io_error(&error)) {
         Ok(_) | Err(Some(Errno::INTR | Errno::TIME | Errno::BUSY | Errno::AGAIN)) => Ok(()),

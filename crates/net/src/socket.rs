@@ -17,7 +17,7 @@ pub struct Socket {
     fd: OwnedFd,
 }
 
-/// What a call on a socket that does not block came to.
+/// The result of a non-blocking call on a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// So many bytes were moved; never zero for a call that was given bytes.

@@ -18,7 +18,7 @@ pub struct Stamped {
     pub arrived_unix_ns: Option<u64>,
 }
 
-/// What to do with the bytes that are received.
+/// The treatment of received bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Take {
     /// Copy them into the buffer.

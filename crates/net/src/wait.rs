@@ -15,19 +15,19 @@ use crate::{Wait, epoll::timespec};
 /// thread's own.
 pub const WAIT_MAX: usize = 2 * WORKERS_MAX + 4;
 
-/// Which of the descriptors that were waited for have something to be received, or an error to be seen.
+/// The descriptors of a wait that are readable or have an error.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Readable {
     bits: [u64; WAIT_MAX.div_ceil(64)],
 }
 
 impl Readable {
-    /// Whether the descriptor at `position` is among them.
+    /// True if the descriptor at `position` is among them.
     pub fn contains(&self, position: usize) -> bool {
         self.bits.get(position / 64).is_some_and(|bits| bits >> (position % 64) & 1 == 1)
     }
 
-    /// Whether there is none.
+    /// True if there is none.
     pub fn is_empty(&self) -> bool {
         self.bits.iter().all(|&bits| bits == 0)
     }

@@ -58,7 +58,7 @@ impl Waker {
         slept
     }
 
-    /// Whether the thread sleeps, or did a moment ago.
+    /// True if the thread sleeps, or did a moment ago.
     pub fn is_asleep(&self) -> bool {
         self.sleeping.is_set()
     }

@@ -34,7 +34,7 @@ fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at / 7 + at * 31) as u8).collect()
 }
 
-/// What was received: datagrams with who sent them, and how many messages they came in.
+/// The datagrams received, each with its sender, and the number of messages that carried them.
 #[derive(Default)]
 struct Inbox {
     datagrams: Vec<(SocketAddr, Vec<u8>)>,
@@ -131,7 +131,7 @@ fn a_train_leaves_from_where_it_was_composed() {
     let mut out = TransmitBurst::new();
     let bytes = pattern(250);
     out.buffer().extend_from_slice(&bytes);
-    // What is pushed afterwards lies behind that, and must not go on from a train that does not end there.
+    // Datagrams pushed later lie behind these bytes, and must not extend a train that ends elsewhere.
     assert!(out.queue(far.address(), 0..200, 100));
     assert!(out.push(far.address(), &pattern(100), 100));
     out.buffer().extend_from_slice(&bytes);
@@ -337,7 +337,7 @@ fn ports_in_a_row_and_ports_that_share() {
     let row = UdpPort::bind_row(address("127.0.0.1:0"), 8, &options).unwrap();
     let first = row[0].address().port();
     assert!(row.iter().zip(first..).all(|(port, number)| port.address().port() == number));
-    // What is taken is not taken again, and ports end.
+    // Ports in use are refused, and so is a row beyond the last port.
     assert!(UdpPort::bind_row(row[3].address(), 1, &options).is_err());
     assert!(UdpPort::bind_row(address("127.0.0.1:65534"), 3, &options).is_err());
     let shared = UdpPort::bind_shared(address("127.0.0.1:0"), 4, &options).unwrap();

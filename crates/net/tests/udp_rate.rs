@@ -1,4 +1,4 @@
-//! What a datagram costs by the way it travels. Says figures and checks none:
+//! The cost of a datagram by the way it is sent. Prints figures and checks none:
 //! `cargo test --release -p minos-net --test udp_rate -- --ignored --nocapture`.
 
 use std::{

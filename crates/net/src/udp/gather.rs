@@ -21,7 +21,7 @@ struct Place {
     byte: usize,
 }
 
-/// What one message carries: these of the cut pieces, so many bytes.
+/// The content of one message: a range of the cut pieces, and their bytes.
 struct Part {
     pieces: Range<usize>,
     bytes: usize,

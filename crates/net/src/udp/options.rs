@@ -21,7 +21,7 @@ pub(super) fn set(socket: BorrowedFd<'_>, place: Place, value: c_int) -> io::Res
 /// Sets an option whose value is the plain structure `value`.
 ///
 /// # Safety
-/// What `value` points to, if it does, must be what the kernel expects there, and live through the call.
+/// Any memory that `value` points to must have the form that the kernel expects, and live through the call.
 pub(super) unsafe fn set_value<T: Copy>(socket: BorrowedFd<'_>, place: Place, value: &T) -> io::Result<()> {
     // SAFETY: the descriptor is open while it is borrowed; the value lives through the call, which reads
     // no more than the size that it is told, and what lies behind pointers, for which the caller vouches.

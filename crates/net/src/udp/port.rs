@@ -26,11 +26,11 @@ pub struct UdpOptions {
     pub receive_buffer_bytes: usize,
     /// The same for the send buffer.
     pub send_buffer_bytes: usize,
-    /// Whether several ports may be bound to the same address; see [`steer_by_queue`](super::steer_by_queue).
+    /// True if several ports may be bound to the same address; see [`steer_by_queue`](super::steer_by_queue).
     pub shares_address: bool,
-    /// Whether trains leave as one message where the kernel knows how.
+    /// True to send trains as one message where the kernel supports it.
     pub gso: bool,
-    /// Whether trains are received as one message where the kernel knows how.
+    /// True to receive trains as one message where the kernel supports it.
     pub gro: bool,
 }
 
@@ -115,12 +115,12 @@ impl UdpPort {
         self.address
     }
 
-    /// Whether trains leave as one message (UDP_SEGMENT). Falls for good when a device refuses one.
+    /// True if trains leave as one message (UDP_SEGMENT). Becomes false for good when a device refuses one.
     pub fn gso(&self) -> bool {
         self.gso.load(Ordering::Relaxed)
     }
 
-    /// Whether trains arrive as one message (UDP_GRO).
+    /// True if trains arrive as one message (UDP_GRO).
     pub fn gro(&self) -> bool {
         self.gro
     }
@@ -160,9 +160,9 @@ impl UdpPort {
         usize::try_from(mtu).map_err(|_| io::ErrorKind::InvalidData.into())
     }
 
-    /// Lets the network cut datagrams from now on, or not any more.
+    /// Allows or forbids IP fragmentation of later datagrams.
     pub(super) fn allow_fragments(&self, are_allowed: bool) {
-        // What works when the port is opened works later.
+        // The option was set when the port was opened, so setting it again cannot fail.
         let _ = set_fragments(self.as_fd(), self.address.ip(), are_allowed);
     }
 

@@ -37,7 +37,7 @@ pub struct ReceiveBurst {
     counts: Received,
 }
 
-/// What was received so far, for statistics.
+/// Counts of messages received, for statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Received {
     /// Messages, of which each one may be a train.
@@ -60,7 +60,7 @@ struct Slot {
 /// Bytes that came from one peer at once: one datagram, or a train of them.
 #[derive(Debug)]
 pub struct Message<'a> {
-    /// Who sent it.
+    /// The sender.
     pub peer: SocketAddr,
     /// All bytes.
     pub bytes: &'a mut [u8],
@@ -101,12 +101,12 @@ impl ReceiveBurst {
         }
     }
 
-    /// Whether the last call filled all slots that it was given, so that more messages may be there.
+    /// True if the last call filled all its slots, so that more messages may be waiting.
     pub fn is_full(&self) -> bool {
         self.is_full
     }
 
-    /// What was received into this burst since it was made.
+    /// The counts of this burst since its creation.
     pub fn counts(&self) -> Received {
         self.counts
     }

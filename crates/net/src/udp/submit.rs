@@ -14,10 +14,10 @@ use super::{UdpPort, name::Name};
 /// Messages that are handed over with one call at most.
 pub(super) const BATCH_MESSAGES: usize = 64;
 
-/// What became of trains. A datagram that the kernel took may still be lost on its way.
+/// The fate of trains, counted. A datagram that the kernel accepted may still be lost in the network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
-    /// The kernel took all of it.
+    /// Accepted by the kernel as a whole.
     pub trains: u64,
     /// Dropped, in part or in whole, because a buffer or a queue was full.
     pub dropped: u64,
@@ -46,14 +46,14 @@ pub(super) struct Outgoing<'a> {
     pub(super) segment_bytes: Option<u16>,
 }
 
-/// What the error of a message means.
+/// The kinds of send errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     /// Nothing more can be sent now.
     Full,
     /// This message found no room.
     Dropped,
-    /// It may be that no train can go this way: its segments are to be tried one by one.
+    /// Perhaps no train can be sent this way: the caller tries its segments one by one.
     NoTrain,
     /// The path does not take datagrams of this length.
     TooLong,
@@ -62,7 +62,7 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// What `error` means for a message that is a train or not.
+    /// Classifies `error`; `is_train` says whether the message was a train.
     pub(super) fn of(error: Errno, is_train: bool) -> Self {
         match error {
             Errno::AGAIN => Self::Full,
@@ -99,7 +99,7 @@ pub(super) enum Way {
 }
 
 impl Way {
-    /// Whether each segment is a message.
+    /// True if each segment is a message.
     pub(super) fn is_in_segments(self, port: &UdpPort) -> bool {
         self != Self::Train || !port.gso()
     }
@@ -110,7 +110,7 @@ impl Way {
             Self::Train => submit(port.as_fd(), outgoing),
             Self::Segments => {
                 let taken = submit(port.as_fd(), outgoing)?;
-                // What was refused as a train goes in segments: it was because of the train.
+                // Segments were accepted where the train was refused: trains are not supported.
                 port.give_up_gso();
                 Ok(taken)
             }

@@ -35,7 +35,7 @@ struct Cursor {
     way: Way,
 }
 
-/// What one message carries: a whole train, or one of its segments.
+/// The content of one message: a whole train, or one of its segments.
 struct Piece {
     train: usize,
     begin: usize,
@@ -49,7 +49,7 @@ impl TransmitBurst {
         Self { bytes: Vec::with_capacity(BURST_MESSAGES * TRAIN_BYTES_MAX), trains: ArrayVec::new() }
     }
 
-    /// Whether nothing waits.
+    /// True if no train waits.
     pub fn is_empty(&self) -> bool {
         self.trains.is_empty()
     }
@@ -151,7 +151,7 @@ impl TransmitBurst {
         }
     }
 
-    /// What the messages of the next call carry.
+    /// The contents of the next call's messages.
     fn pieces(&self, cursor: Cursor, is_in_segments: bool) -> ArrayVec<Piece, BATCH_MESSAGES> {
         let mut pieces = ArrayVec::new();
         let mut begin = cursor.byte;
