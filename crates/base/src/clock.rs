@@ -19,7 +19,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// What a new clock shows when it is made, in seconds, and the least that any clock shows.
+    /// The time of a new clock in seconds, and the least that any clock shows.
     pub const START: Seconds = 2;
 
     /// A clock that shows [`Clock::START`] now.

@@ -34,7 +34,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Whether an item that was given `exptime` at `stored` is gone at `read`.
+    /// True if an item that was given `exptime` at `stored` has expired at `read`.
     fn is_gone(exptime: i32, clock: &Clock, stored: Instant, read: Instant) -> bool {
         let expiry = Exptime(exptime).on(clock, clock.seconds_at(stored));
         expiry <= clock.seconds_at(read)

@@ -25,6 +25,6 @@ pub const CONNECTIONS_MAX_DEFAULT: usize = 1024;
 /// Largest number of workers one server may have.
 pub const WORKERS_MAX: usize = 128;
 
-/// What no turn of a worker's or a driver's loop takes if its processor is left to it and no request takes that long: bursts and
-/// slices are bounded. Longer ones are counted.
+/// Bound on a turn of a worker's or a driver's loop, as bursts and slices are bounded: only preemption or a
+/// single long request exceeds it. Longer turns are counted.
 pub const LONG_TURN: Duration = Duration::from_millis(1);

@@ -17,7 +17,7 @@ pub enum StatsGroup {
     Connections,
     /// Set the counters to zero.
     Reset,
-    /// What the size-aware policy sees and decides.
+    /// The inputs and decisions of the size-aware policy.
     Minos,
 }
 

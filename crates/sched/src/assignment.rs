@@ -1,5 +1,5 @@
-//! What a plan asks of each worker, as plain data: which queues and rings it takes from, whom it helps, and who is
-//! woken for what.
+//! Each worker's duties under a plan, as plain data: the queues and rings that it takes from, the workers
+//! that it helps, and the workers that are woken for each queue and ring.
 
 use minos_base::{
     SizeClass,
@@ -12,10 +12,10 @@ use crate::{Design, Options, Plan, Role, Standby, WorkerId, WorkerSet};
 /// only because it has nothing else to do: eight packets, which a small request may have to wait for.
 pub const RELIEF_SLICE_BYTES: u64 = 8 * PACKET_BYTES;
 
-/// What a design asks of all workers under one plan.
+/// The duties of all workers under one design and plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assignment {
-    /// What each worker does.
+    /// The duty of each worker.
     pub duties: Vec<Duty>,
     /// For each RX queue the workers that poll it.
     pub polled_by: Vec<WorkerSet>,
@@ -30,7 +30,7 @@ pub struct Assignment {
     pub promotes: Option<WorkerId>,
 }
 
-/// What a design asks of one worker under one plan.
+/// The duty of one worker under one design and plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Duty {
     /// The worker.
@@ -39,7 +39,7 @@ pub struct Duty {
     pub intake: Intake,
     /// The RX queues that it polls in each turn.
     pub polls: Vec<Share>,
-    /// What becomes of a request that it has dequeued.
+    /// The placing of a request that it has dequeued.
     pub placing: Placing,
     /// The rings that it takes one request at a time from.
     pub drains: Drains,
@@ -47,7 +47,7 @@ pub struct Duty {
     pub shares_ring: bool,
     /// True if it serves large requests in slices, with a look at its queues and rings between two slices.
     pub in_slices: bool,
-    /// What it does for others when it has nothing else to do.
+    /// The help that it gives to others when it is idle.
     pub help: Option<Help>,
     /// The workers whose dequeued requests it takes while it helps.
     pub borrows_from: WorkerSet,
@@ -76,7 +76,7 @@ pub struct Share {
     pub most: usize,
 }
 
-/// What becomes of a dequeued request.
+/// The placing of a dequeued request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placing {
     /// The worker serves it at once.
@@ -112,7 +112,7 @@ pub struct Drains {
     pub then: WorkerSet,
 }
 
-/// What an idle worker takes from others.
+/// The requests that an idle worker takes from others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Help {
     /// The RX queues that it takes from, in turn. Its own is among them if others poll that.
@@ -133,7 +133,7 @@ pub enum Portion {
 }
 
 impl Assignment {
-    /// What `design` asks under `plan`.
+    /// The assignment of `design` under `plan`.
     pub fn of(design: Design, plan: &Plan, options: Options) -> Self {
         let mut duties: Vec<_> =
             plan.ids().map(|worker| Duty::of(&Context { design, plan, options }, worker)).collect();
@@ -156,7 +156,7 @@ impl Assignment {
         }
     }
 
-    /// What it asks of `worker`.
+    /// The duty of `worker`.
     pub fn duty(&self, worker: WorkerId) -> &Duty {
         &self.duties[worker.index()]
     }
@@ -243,7 +243,7 @@ impl Duty {
     }
 }
 
-/// What duties follow from.
+/// The inputs that determine a duty.
 struct Context<'a> {
     design: Design,
     plan: &'a Plan,

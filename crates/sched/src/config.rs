@@ -1,4 +1,4 @@
-//! What may be chosen about the policy.
+//! The configuration of the policy.
 
 use std::{fmt, str::FromStr};
 
@@ -7,15 +7,15 @@ use minos_base::{
     limits::{PACKET_BYTES, WORKERS_MAX},
 };
 
-/// What a request costs beside its bytes under [`Cost::FixedPlusBytes`], unless said otherwise.
+/// The default fixed cost of a request under [`Cost::FixedPlusBytes`], in bytes.
 ///
-/// A kernel TCP request of no bytes takes about as long as copying this much.
+/// An empty request over kernel TCP takes about as long as copying this many bytes.
 const FIXED_BYTES_DEFAULT: u32 = 8192;
 
 /// Most workers that hand off (Minos §5.2).
 pub const HANDOFF_WORKERS_MAX: usize = 3;
 
-/// What it takes to serve a request, by its size (Minos §3.1).
+/// The cost of serving a request, by its size (Minos §3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cost {
     /// Network packets, at least one; the paper's choice.
@@ -124,9 +124,9 @@ pub struct ControlConfig {
     pub percentile: f64,
     /// Weight of the latest epoch in the moving average: above 0, at most 1.
     pub alpha: f64,
-    /// What a request costs.
+    /// The cost function of a request.
     pub cost: Cost,
-    /// Where small ends.
+    /// The rule for the largest small size.
     pub threshold: Threshold,
     /// Workers count one request in this many: at least 1.
     pub sample_one_in: u32,

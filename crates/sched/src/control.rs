@@ -23,14 +23,14 @@ pub(crate) fn small_cost_share(costs: &[f64], threshold: SizeClass) -> f64 {
     if small + large > 0.0 { small / (small + large) } else { 1.0 }
 }
 
-/// What is done about a number of small workers that is not whole.
+/// The rounding of a fractional number of small workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Split {
-    /// It is rounded up (Minos §3.1).
+    /// Rounded up (Minos §3.1).
     Up,
-    /// One less than that, so that the large ones have more than they need and help out (Minos §6.1).
+    /// One less than that, so that the large workers have spare time to help (Minos §6.1).
     OneMoreLarge,
-    /// A worker is small for that part of its time.
+    /// One worker is small for that fraction of its time.
     Fractional,
 }
 

@@ -1,4 +1,4 @@
-//! What was decided in an epoch and from which numbers, for `stats minos` and the log.
+//! An epoch's decision and the numbers behind it, for `stats minos` and the log.
 
 use std::fmt;
 
@@ -34,14 +34,14 @@ pub struct Decision {
     pub small_workers: usize,
     /// Workers that serve large requests alone.
     pub large_workers: usize,
-    /// Whether one of the small workers stands by for large requests.
+    /// True if one of the small workers is on standby for large requests.
     pub has_standby: bool,
     /// The ranges, smallest class first.
     pub ranges: Vec<RangeDecision>,
 }
 
 impl Decision {
-    /// What `plan` says, from `requests` requests with these shares and `costs` by class.
+    /// The decision in `plan`, made from `requests` requests with these shares and `costs` by class.
     pub(crate) fn new(
         design: &'static str,
         plan: &Plan,

@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-/// Who serves a request.
+/// A scheduling design: it decides which worker serves a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Design {
     /// HKH: the worker that owns the RX queue serves the request to its end (Minos §5.2).
@@ -112,25 +112,25 @@ impl FromStr for Design {
     }
 }
 
-/// What a design is told besides its workers.
+/// The options of a design besides its workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Workers that only hand requests on, under [`Design::HandOff`]: 1 to
     /// [`HANDOFF_WORKERS_MAX`](crate::HANDOFF_WORKERS_MAX).
     pub handoff_workers: usize,
-    /// Idle workers take small requests: large workers from their own RX queues, small ones from those of others.
-    /// Only designs with large workers that do not help anyway follow it.
+    /// Idle workers take small requests: large workers from their own RX queues, small ones from those of
+    /// others. Only designs with large workers that do not help anyway use this option.
     pub steal: bool,
-    /// What a worker on standby does with large requests.
+    /// The way in which a worker on standby serves large requests.
     pub standby: Standby,
 }
 
-/// What a worker on standby does with large requests.
+/// The way in which a worker on standby serves large requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standby {
     /// It becomes a large worker until the next plan (Minos §3.1).
     TurnsLarge,
-    /// It serves them in slices, and looks at its RX queue between two slices.
+    /// It serves them in slices, and polls its RX queue between two slices.
     Slices,
 }
 

@@ -1,4 +1,4 @@
-//! What the workers are told once an epoch: who is small, who is large, and whose a size is.
+//! The plan published once an epoch: the small workers, the large workers, and the worker of each large size.
 
 use minos_base::SizeClass;
 
@@ -16,14 +16,14 @@ impl WorkerId {
     }
 }
 
-/// What a worker does during an epoch (Minos §3.1).
+/// The role of a worker during an epoch (Minos §3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Drains RX queues and serves small requests.
     Small,
     /// Serves the large requests of its size range.
     Large,
-    /// Serves small requests, and the large ones too: [`Standby`](crate::Standby) says how.
+    /// Serves small requests, and large ones in the way that [`Standby`](crate::Standby) gives.
     Standby,
 }
 
@@ -43,11 +43,11 @@ pub struct SizeRange {
 pub struct SharedWorker {
     /// The worker.
     pub worker: WorkerId,
-    /// So many thousandths of its time are the small requests', as long as they need it.
+    /// Thousandths of its time reserved for small requests while they need it.
     pub small_permille: u16,
 }
 
-/// Who serves what until the next plan.
+/// The roles and size ranges of the workers until the next plan.
 ///
 /// The ranges are in order and without gaps: together they hold every class above the threshold,
 /// so that each request has exactly one home.
@@ -57,7 +57,7 @@ pub struct Plan {
     pub epoch: u64,
     /// The largest small class.
     pub threshold: SizeClass,
-    /// What each worker does.
+    /// The role of each worker.
     pub roles: Vec<Role>,
     /// The homes of the large classes, smallest class first.
     pub ranges: Vec<SizeRange>,
@@ -107,7 +107,7 @@ impl Plan {
         self.roles.len()
     }
 
-    /// What `worker` does; a worker that does not exist is small.
+    /// The role of `worker`; a worker that does not exist is small.
     #[inline]
     pub fn role(&self, worker: WorkerId) -> Role {
         self.roles.get(worker.index()).copied().unwrap_or(Role::Small)

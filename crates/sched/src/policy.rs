@@ -59,7 +59,7 @@ impl Policy {
         &self.decision
     }
 
-    /// What the plan in force asks of each worker.
+    /// The duties of each worker under the plan in force.
     pub fn assignment(&self) -> Assignment {
         Assignment::of(self.design, &self.plan, self.options)
     }
@@ -72,8 +72,8 @@ impl Policy {
         self.decision = self.decision.clone().with_roles(&self.plan);
     }
 
-    /// Ends an epoch in which `requests` were seen; the plan for the next. An epoch without requests changes
-    /// nothing.
+    /// Ends an epoch with these `requests`; returns the plan for the next. An
+    /// epoch without requests changes nothing.
     pub fn epoch(&mut self, requests: &SizeHistogram) -> &Plan {
         let total = requests.total();
         if total == 0 || !self.design.counts_sizes() {

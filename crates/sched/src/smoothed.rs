@@ -56,7 +56,7 @@ impl Smoothed {
         }
     }
 
-    /// Whether `class` would be the percentile for some count within `tolerance` of `wanted`.
+    /// True if `class` would be the percentile for some count within `tolerance` of `wanted`.
     fn is_percentile_within(&self, class: SizeClass, wanted: f64, tolerance: f64) -> bool {
         let up_to = self.up_to(class);
         let below = up_to - self.counts[class.index()];
@@ -77,7 +77,7 @@ impl Smoothed {
         SizeClass::MAX
     }
 
-    /// What the requests of each class cost together.
+    /// The total cost of each class's requests.
     pub(crate) fn costs(&self, cost: Cost) -> Vec<f64> {
         classes().zip(&self.counts).map(|(class, count)| cost.of(class) * count).collect()
     }

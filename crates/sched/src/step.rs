@@ -37,7 +37,7 @@ impl Step {
     ];
 }
 
-/// What a worker knows when it chooses a step.
+/// The state that a worker sees when it chooses a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// The last step of this turn.

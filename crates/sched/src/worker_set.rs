@@ -61,13 +61,13 @@ impl WorkerSet {
         Self(self.0 & !other.0)
     }
 
-    /// Whether `worker` is one of them.
+    /// True if `worker` is in the set.
     #[inline]
     pub const fn contains(self, worker: WorkerId) -> bool {
         self.0 >> worker.0 & 1 == 1
     }
 
-    /// Whether there is nobody.
+    /// True if the set is empty.
     #[inline]
     pub const fn is_empty(self) -> bool {
         self.0 == 0

@@ -1,5 +1,5 @@
-//! What must hold of the control loop of every design that goes by sizes: homes, costs, steps and steadiness. Each
-//! checker is shown something broken that it must catch.
+//! Properties of the control loop of every size-aware design: homes, costs, steps and steadiness. Each
+//! checker is given a broken input that it must reject.
 
 mod common;
 
@@ -8,7 +8,7 @@ use minos_base::{SizeClass, seeded};
 use minos_sched::{ControlConfig, Design, Options, Place, Plan, Policy, SizeHistogram, WorkerId};
 use proptest::prelude::*;
 
-/// A policy of each design that goes by sizes and can do with so many workers.
+/// A policy of each size-aware design that works with this many workers.
 fn each(config: ControlConfig) -> impl Iterator<Item = Policy> {
     let designs = Design::ALL.into_iter().filter(|design| design.counts_sizes());
     let designs = designs.filter(move |&design| design != Design::Reserved || config.workers >= 3);
@@ -24,8 +24,8 @@ fn place_of(policy: &Policy) -> impl Fn(&Plan, WorkerId, SizeClass) -> Place {
 /// Where a request of a class goes, whoever has taken it from an RX queue.
 type PlaceOf<'a> = &'a dyn Fn(&Plan, WorkerId, SizeClass) -> Place;
 
-/// What is wrong with the homes under `plan`, if anything: each class must have one, a large worker's classes must
-/// lie beside each other, and larger ones must not come before smaller ones.
+/// The fault of the homes under `plan`, if there is one: each class must have one home, a large worker's
+/// classes must be adjacent, and larger classes must not come before smaller ones.
 fn fault_of_homes(plan: &Plan, place: PlaceOf<'_>) -> Option<String> {
     let ids = || (0..plan.workers()).map(|index| WorkerId(index as u16));
     let mut last_home = None;

@@ -1,4 +1,4 @@
-//! What must hold of every design's assignments, whatever the plan.
+//! Properties of every design's assignments, for any plan.
 
 use minos_base::{SizeClass, limits::WORKERS_MAX};
 use minos_sched::{
@@ -16,8 +16,8 @@ fn policy(design: Design, workers: usize) -> Policy {
     Policy::new(design, ControlConfig::new(workers), Options::default()).unwrap()
 }
 
-/// What would leave a request lying for ever, if anything. A worker that takes from a queue or a ring only when it is
-/// idle does not count: it may never be.
+/// The fault that would leave a request waiting for ever, if there is one. A worker that takes from a queue
+/// or a ring only when it is idle does not count: it may never be idle.
 fn fault(assignment: &Assignment, plan: &Plan) -> Option<String> {
     let all = WorkerSet::first(plan.workers());
     let sum = |sets: &mut dyn Iterator<Item = WorkerSet>| sets.fold(WorkerSet::EMPTY, WorkerSet::or);

@@ -1,4 +1,4 @@
-//! What must hold of every plan, whatever the requests.
+//! Properties of every plan, for any requests.
 
 mod common;
 
@@ -22,7 +22,7 @@ fn any_config() -> impl Strategy<Value = ControlConfig> {
     })
 }
 
-/// What is wrong with a plan, if anything: the checker of all properties below.
+/// The fault of a plan, if it has one: the checker of all properties below.
 fn fault(plan: &Plan) -> Option<String> {
     let mut next = plan.threshold.index() + 1;
     for range in &plan.ranges {
