@@ -1,13 +1,13 @@
 //! RackOut_adaptive for any number of overloaded servers (RackOut §5.2).
 //!
-//! The paper's algorithms assume that at most one server of a unit has more than its part of the load, and say
-//! that they can be extended. Both are one problem: reads are poured over servers like water over uneven
-//! ground. Where one server at most is overloaded, the outcome is that of the pseudo-code.
+//! The paper's algorithms assume that at most one server of a unit has more than its part of the load; the
+//! paper says that they can be extended. Both are a water-filling problem: reads fill servers up to a common
+//! level. With at most one overloaded server, the result is that of the pseudo-code.
 
 use crate::{BadParameter, ReadDistribution};
 
-/// Algorithm 1 for any number of overloaded servers: as many reads to each server as fill it up to a level that
-/// is the same for all, and none to those whose writes alone are above it.
+/// Algorithm 1 for any number of overloaded servers: reads fill each server up to a common level; servers
+/// whose writes alone are above it get none.
 ///
 /// # Errors
 /// The unit has no server.
@@ -19,9 +19,9 @@ pub fn by_writes(writes: &[u64], reads_total: u64) -> Result<ReadDistribution, B
     ReadDistribution::new(fill(&taken, &vec![1.0; taken.len()], reads_total as f64))
 }
 
-/// Algorithm 2 for any number of servers that would get less than nothing: each server's probability less what
-/// its service time, of the sum of all, is above the average; the rest is taken in equal parts from those that
-/// still have any.
+/// Algorithm 2 for any number of servers whose probability would become negative. From each server's
+/// probability it subtracts the amount by which the server's share of all service times exceeds the average.
+/// The excess of servers at zero is taken in equal parts from the others.
 ///
 /// # Errors
 /// A service time is negative or not finite, or there are not as many as servers.
@@ -43,13 +43,14 @@ pub fn by_service_times(times: &[f64], reads: &ReadDistribution) -> Result<ReadD
     ReadDistribution::new(fill(&ground, &vec![1.0; ground.len()], 1.0))
 }
 
-/// What neither algorithm does: every server equally busy, counting what a read and a write take at each.
+/// Makes all servers equally busy, by the service times of reads and writes at each. Neither of the paper's
+/// algorithms does.
 ///
-/// `busy` is the time that a server spends on what cannot be moved, `per_read` what one read takes there, and
-/// `reads_total` how many reads there are, all within the same interval.
+/// `busy` is the time that each server spends on work that cannot be moved, `per_read` the service time of
+/// one read there, and `reads_total` the number of reads, all within the same interval.
 ///
 /// # Errors
-/// A time is negative or not finite, or there are not as many of one as of the other.
+/// A time of `busy` is not finite, one of `per_read` is not above zero, or their lengths differ.
 pub fn by_load(busy: &[f64], per_read: &[f64], reads_total: f64) -> Result<ReadDistribution, BadParameter> {
     if busy.len() != per_read.len() {
         return Err(BadParameter::new("per-read", per_read.len(), busy.len()));
@@ -66,8 +67,8 @@ pub fn by_load(busy: &[f64], per_read: &[f64], reads_total: f64) -> Result<ReadD
     ReadDistribution::new(fill(busy, per_read, reads_total))
 }
 
-/// `amount` poured over servers, such that `ground + cost * poured` is the same where anything was poured, and no
-/// higher than elsewhere.
+/// Distributes `amount` over servers, such that `ground + cost * part` is equal for all servers with a part,
+/// and not above the `ground` of the others.
 fn fill(ground: &[f64], cost: &[f64], amount: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..ground.len()).collect();
     order.sort_by(|&a, &b| ground[a].total_cmp(&ground[b]).then(a.cmp(&b)));

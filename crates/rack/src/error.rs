@@ -1,4 +1,4 @@
-//! What is said about a parameter that is out of bounds.
+//! The error for a parameter that is out of bounds.
 
 use std::fmt::Display;
 
@@ -8,14 +8,14 @@ use std::fmt::Display;
 pub struct BadParameter {
     /// The parameter, as on the command line.
     pub name: &'static str,
-    /// What was asked for.
+    /// The given value.
     pub value: String,
-    /// What may be asked for.
+    /// The allowed values.
     pub allowed: String,
 }
 
 impl BadParameter {
-    /// Says that `name` may not be `value`.
+    /// An error for `value` of `name`.
     pub fn new(name: &'static str, value: impl Display, allowed: impl Display) -> Self {
         Self { name, value: value.to_string(), allowed: allowed.to_string() }
     }

@@ -1,11 +1,11 @@
-//! What a rack decides: where keys lie, who reads them, and what is copied where (RackOut §3-§5).
+//! The decisions of a rack: the placement of keys, the server that reads, and replication (RackOut §3-§5).
 //!
-//! Everything here is a pure function of its arguments. No sockets, no clock, no randomness of its own: a
-//! simulator runs the very decisions of the real rack.
+//! Everything here is a pure function of its arguments, without sockets, clock or randomness: a simulator
+//! runs the same decisions as the real rack.
 //!
 //! - [`Placement`]: keys to micro-shards, micro-shards to servers by a ring, servers to units.
-//! - [`ReadDistribution`]: which server of a unit reads for a request; [`adaptive`] computes it from what
-//!   the servers report, [`printed`] is the paper's pseudo-code to the letter.
+//! - [`ReadDistribution`]: which server of a unit reads for a request; [`adaptive`] computes it from the
+//!   servers' reports, [`printed`] is the paper's pseudo-code to the letter.
 //! - [`Cluster`] with [`Cluster::relieve`]: migration and replication of the hottest micro-shards (§4.7).
 //! - [`unit_size_max`]: how many servers a unit may have (§4.6).
 

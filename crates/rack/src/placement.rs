@@ -25,16 +25,16 @@ pub struct ServerId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct UnitId(pub u32);
 
-/// What is moved and copied as a whole.
+/// A micro-shard: the unit of migration and replication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MicroShard(pub u32);
 
-/// How many micro-shards there are, for the life of a cluster.
+/// The number of micro-shards, fixed for the life of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MicroShards(u32);
 
 impl MicroShards {
-    /// So many.
+    /// `count` micro-shards.
     ///
     /// # Errors
     /// None at all, or more than [`MICRO_SHARDS_MAX`].
@@ -44,7 +44,7 @@ impl MicroShards {
         allowed.then_some(Self(count)).ok_or_else(fault)
     }
 
-    /// How many.
+    /// The number of micro-shards.
     pub fn count(self) -> u32 {
         self.0
     }
@@ -67,9 +67,9 @@ impl MicroShards {
 /// Which server holds which micro-shard.
 ///
 /// A ring with virtual nodes: a micro-shard belongs to the server whose point follows its own. Replicas
-/// follow along the ring, each in a unit that has none yet. A server that comes takes from others, and one
-/// that goes leaves to others; nothing else moves. A server that fails keeps its place until it is removed,
-/// and the first replica that survives owns its micro-shards meanwhile (RackOut §3.3).
+/// follow along the ring, each in a unit that has none yet. A new server takes micro-shards from others, and
+/// a removed server's go to others; no others move. A failed server keeps its place until it is removed;
+/// meanwhile the first surviving replica owns its micro-shards (RackOut §3.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
     micro_shards: MicroShards,
@@ -99,7 +99,8 @@ impl Placement {
         })
     }
 
-    /// Servers with these numbers, each `gf` in a row a unit. Other numbers are another ring.
+    /// Servers with these numbers, where each `gf` consecutive ones are a unit. Other numbers give another
+    /// ring.
     ///
     /// # Errors
     /// There are no servers, too many, or they do not divide into units of `gf`.
@@ -118,7 +119,7 @@ impl Placement {
         Ok(placement)
     }
 
-    /// A server comes.
+    /// Adds a server.
     ///
     /// # Errors
     /// It is there already.
@@ -131,19 +132,20 @@ impl Placement {
         Ok(())
     }
 
-    /// A server dies. Nothing moves, so that only holders of copies are named. Returns true if it was alive.
+    /// Marks a server as failed. No micro-shard moves: only holders of copies are named. Returns true if it
+    /// was alive.
     pub fn fail(&mut self, server: ServerId) -> bool {
         self.units.contains_key(&server) && self.failed.insert(server)
     }
 
-    /// A server goes, after others have copied its micro-shards. Returns true if it was there.
+    /// Removes a server, after others have copied its micro-shards. Returns true if it was there.
     pub fn remove(&mut self, server: ServerId) -> bool {
         self.ring.retain(|(_, other)| *other != server);
         self.failed.remove(&server);
         self.units.remove(&server).is_some()
     }
 
-    /// A whole unit goes. Says how many servers it had.
+    /// Removes a whole unit. Returns the number of its servers.
     pub fn remove_unit(&mut self, unit: UnitId) -> usize {
         let units = &self.units;
         self.ring.retain(|(_, server)| units[server] != unit);

@@ -1,12 +1,12 @@
 //! The paper's algorithms 1 and 2 to the letter (RackOut §5.2).
 //!
-//! They are right for at most one server that takes more than its part. With more, `to_sub` is overwritten and
-//! the probabilities do not sum to one; a large `to_sub` can make some negative. [`crate::adaptive`] has what
-//! is used, and the tests show where both agree.
+//! They are right for at most one server with more than its part of the load. With more, `to_sub` is
+//! overwritten and the probabilities do not sum to one; a large `to_sub` can make some negative. The rack
+//! uses [`crate::adaptive`]; the tests show where both agree.
 
 /// Algorithm 1: the read distribution from the servers' counts of writes.
 ///
-/// What the pseudo-code leaves open, because it then computes nothing, is the uniform distribution.
+/// Where the pseudo-code computes nothing, the result is the uniform distribution.
 pub fn algorithm_1(wr_cnt: &[u64], wr_total: u64, rd_total: u64) -> Vec<f64> {
     let gf = wr_cnt.len();
     let mut rd_pr = vec![1.0 / gf as f64; gf];

@@ -1,8 +1,8 @@
-//! Who of a unit reads for a request (RackOut §4, §5.2).
+//! The choice of the server of a unit that reads (RackOut §4, §5.2).
 
 use crate::BadParameter;
 
-/// The probabilities with which a unit's servers are asked to read.
+/// The probability of each of a unit's servers to be chosen for a read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReadDistribution {
     probabilities: Vec<f64>,
@@ -10,7 +10,7 @@ pub struct ReadDistribution {
 }
 
 impl ReadDistribution {
-    /// RackOut_static: all alike.
+    /// RackOut_static: the same probability for all.
     ///
     /// # Errors
     /// The unit has no server.
@@ -46,7 +46,7 @@ impl ReadDistribution {
 /// Draws an index by weights in constant time (Walker's alias method, as Vose builds it).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Alias {
-    /// Below which of 2^32 the index itself is drawn, and which one otherwise.
+    /// Per index: the threshold of 2^32 below which the index itself is drawn, and the index drawn otherwise.
     columns: Vec<(u64, u32)>,
 }
 
@@ -90,7 +90,7 @@ fn columns(mut left: Vec<f64>) -> Vec<(u64, u32)> {
             below.push(rich);
         }
     }
-    // What rounding left over: nearly a whole column of its own, unless it never had any weight.
+    // Columns that rounding left over are nearly full, unless their index has no weight at all.
     for index in below.into_iter().filter(|&index| left[index] < 0.5) {
         let heaviest = (0..left.len()).max_by(|&a, &b| left[a].total_cmp(&left[b])).unwrap_or(index);
         columns[index] = (0, heaviest as u32);
@@ -102,7 +102,7 @@ fn columns(mut left: Vec<f64>) -> Vec<(u64, u32)> {
 mod tests {
     use super::*;
 
-    /// What each index is drawn with, exactly.
+    /// The exact probability of each index.
     fn drawn(alias: &Alias) -> Vec<f64> {
         let mut drawn = vec![0.0; alias.columns.len()];
         let column = 1.0 / alias.columns.len() as f64;

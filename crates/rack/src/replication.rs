@@ -2,7 +2,7 @@
 
 use crate::{BadParameter, unit_count};
 
-/// What a request takes a server, in microseconds.
+/// Service times of requests at a server, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ServiceTimes {
     /// A read from the server's own memory.
@@ -26,7 +26,7 @@ impl ServiceTimes {
     }
 }
 
-/// What is asked of a micro-shard, as shares of all requests.
+/// The requests for a micro-shard, as shares of all requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Demand {
     /// Reads.
@@ -35,21 +35,21 @@ pub struct Demand {
     pub writes: f64,
 }
 
-/// Which of the two a step was.
+/// The kind of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepKind {
-    /// The only copy went elsewhere.
+    /// The only copy moved to another server.
     Migration,
-    /// There is one more copy.
+    /// One more copy was made.
     Replication,
 }
 
 /// One step of the greedy algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// What was done.
+    /// The kind.
     pub kind: StepKind,
-    /// With which micro-shard.
+    /// The micro-shard.
     pub micro_shard: u32,
     /// The server that was the hottest.
     pub relieved: u32,
@@ -57,7 +57,7 @@ pub struct Step {
     pub to: u32,
 }
 
-/// Servers in units, the micro-shards that they hold, and the load which that brings.
+/// Servers in units, their micro-shards, and the resulting load.
 ///
 /// Reads of a micro-shard are spread evenly over the units with a copy, and there over all servers; a write goes to
 /// every copy. The load of a server is the time it spends on one request of the whole cluster, on average.
@@ -68,7 +68,7 @@ pub struct Cluster<'a> {
     demands: &'a [Demand],
     /// For each micro-shard, the servers with a copy.
     holders: Vec<Vec<u32>>,
-    /// For each micro-shard, whether it ever moved.
+    /// For each micro-shard, true if it was ever moved.
     moved: Vec<bool>,
     /// For each unit, the micro-shards that it has a copy of.
     held: Vec<Vec<u32>>,
@@ -79,7 +79,7 @@ pub struct Cluster<'a> {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Server {
-    /// Reads of what lies here, by whichever server of the unit.
+    /// Reads of the server's micro-shards, by any server of the unit.
     reads: f64,
     writes: f64,
 }
@@ -149,9 +149,9 @@ impl<'a> Cluster<'a> {
         &self.holders[micro_shard as usize]
     }
 
-    /// One step of the greedy algorithm: the micro-shard that contributes most to the unit of the hottest server
-    /// goes to the least loaded server, or gets a copy there if it went before. None if everything in that unit
-    /// has a copy in every unit.
+    /// Takes one step of the greedy algorithm: the micro-shard that contributes most to the unit of the
+    /// hottest server moves to the least loaded server, or gets a copy there if it was moved before. `None`
+    /// if every micro-shard of that unit has a copy in every unit.
     pub fn relieve(&mut self) -> Option<Step> {
         let relieved = self.hottest().0;
         let unit = relieved as usize / self.gf;
@@ -200,7 +200,7 @@ impl<'a> Cluster<'a> {
         self.account(micro_shard, 1.0);
     }
 
-    /// Takes all copies away.
+    /// Removes all copies.
     fn withdraw(&mut self, micro_shard: u32) {
         self.account(micro_shard, -1.0);
         for server in std::mem::take(&mut self.holders[micro_shard as usize]) {
@@ -208,7 +208,7 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    /// Adds what a micro-shard brings to those that hold it, or takes it off.
+    /// Adds the load of a micro-shard to its holders, or subtracts it.
     fn account(&mut self, micro_shard: u32, sign: f64) {
         let Demand { reads, writes } = self.demands[micro_shard as usize];
         let holders = &self.holders[micro_shard as usize];

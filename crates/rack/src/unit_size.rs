@@ -1,34 +1,34 @@
-//! How many servers a unit may have (RackOut §4.6).
+//! The largest size of a unit (RackOut §4.6).
 
 use crate::BadParameter;
 
-/// What a node's interfaces and cores can do.
+/// The rates of a node's interface and cores.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NodeRates {
     /// Operations a second that the interface of the inner network serves.
     pub nic_ops: f64,
-    /// Share of them that is left unused, lest requests queue there.
+    /// Share of them that is left unused, so that requests do not queue there.
     pub nic_reserve: f64,
     /// Cores that serve requests.
     pub cores: u32,
-    /// What a remote read takes a core, in microseconds.
+    /// Service time of a remote read at a core, in microseconds.
     pub remote_read_us: f64,
 }
 
 impl NodeRates {
     /// 40 million operations a second and RDMA's reads (RackOut §4.6, table 1).
     ///
-    /// The paper says neither how many cores a node has nor more than "about 50 %" of the reserve; twelve and
-    /// 45 % give its 16 nodes.
+    /// The paper does not give the number of cores, and says only "about 50 %" of the reserve. Twelve cores
+    /// and 45 % give its 16 nodes.
     pub const RDMA: Self = Self { nic_ops: 40e6, nic_reserve: 0.45, cores: 12, remote_read_us: 8.4 };
 
-    /// Remote reads a second that a node asks of others at most.
+    /// Most remote reads a second that a node issues.
     pub fn remote_reads(&self) -> f64 {
         f64::from(self.cores) * 1e6 / self.remote_read_us
     }
 }
 
-/// The largest unit in which all others may read from one node alone.
+/// The largest unit in which all other nodes can read from one node.
 ///
 /// # Errors
 /// A rate is not above zero, or the reserve is no share.

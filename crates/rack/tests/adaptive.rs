@@ -21,7 +21,7 @@ fn by_hand() {
     // Two have more than 25 already; the others share the 30 reads: 10 + 10 = 0 + 20.
     let reads = adaptive::by_writes(&[30, 30, 10, 0], 30).unwrap();
     assert!(close(reads.probabilities(), &[0.0, 0.0, 10.0 / 30.0, 20.0 / 30.0]));
-    // The pseudo-code loses what one of them has too much, and its probabilities do not sum to one.
+    // The pseudo-code loses the excess of one of them, and its probabilities do not sum to one.
     let sum: f64 = printed::algorithm_1(&[30, 30, 10, 0], 70, 30).iter().sum();
     assert!((sum - 1.0).abs() > 0.01, "{sum}");
     // Twice as slow as the others: 2/5 of all times, 0.15 above the average.

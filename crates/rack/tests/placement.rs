@@ -1,4 +1,4 @@
-//! What moves, and how evenly things lie.
+//! Moves between servers, and the balance of the ring.
 
 use std::collections::BTreeMap;
 
@@ -171,7 +171,7 @@ fn keys_are_spread_over_micro_shards() {
 
 #[test]
 fn a_key_lies_where_it_always_lay() {
-    // Written down when this was made: another value means that the data of old clusters cannot be found.
+    // The placement must not change: another value means that data of old clusters cannot be found.
     let placement = Placement::regular(MicroShards::new(512_000).unwrap(), 256, 0..512, 16).unwrap();
     let shard = placement.micro_shards().of(hash_key(b"minos", 0));
     assert_eq!((shard.0, placement.owner(shard).unwrap().0), (270_534, 344));

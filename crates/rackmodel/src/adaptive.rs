@@ -1,7 +1,7 @@
-//! A unit whose reads follow what its servers report (RackOut §5, §6.4).
+//! A unit whose reads follow its servers' reports (RackOut §5, §6.4).
 //!
-//! Each server counts its writes and keeps the average of its latest service times. A coordinator polls them, and
-//! what it computes takes effect when it has reached the clients: everything that they act on is old by then.
+//! Each server counts its writes and averages its latest service times. A coordinator polls them and computes
+//! a read distribution. It takes effect when it reaches the clients, so clients always act on old reports.
 
 use minos_rack::{Alias, BadParameter, ReadDistribution, adaptive, printed};
 
@@ -14,10 +14,10 @@ const RECENT: usize = 256;
 /// until the first poll, and a backlog of that time could take longer to drain than a run.
 pub const WARMUP_POLLS: u32 = 4;
 
-/// Who reads.
+/// How reads are distributed over the unit's servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reads {
-    /// All alike: RackOut_static.
+    /// Uniformly: RackOut_static.
     Static,
     /// Algorithm 1, for any number of overloaded servers.
     Writes,
@@ -34,7 +34,7 @@ pub enum Reads {
 pub struct Interference {
     /// Which one.
     pub server: usize,
-    /// How many times as long everything takes there.
+    /// Factor by which all its service times grow.
     pub factor: f64,
     /// From when on, in microseconds.
     pub from_us: f64,
@@ -45,13 +45,13 @@ pub struct Interference {
 /// One run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spec {
-    /// What each server of the unit gets of the unit's requests.
+    /// Share of the unit's requests that each server owns.
     pub shares: Vec<f64>,
-    /// Of all requests.
+    /// Share of writes among all requests.
     pub write_share: f64,
-    /// What requests take.
+    /// Service times and propagation delay.
     pub fabric: Fabric,
-    /// Who reads.
+    /// How reads are distributed.
     pub reads: Reads,
     /// Requests per microsecond.
     pub rate: f64,
@@ -63,11 +63,11 @@ pub struct Spec {
     pub staleness_us: f64,
     /// A slow server, if there is one.
     pub interference: Option<Interference>,
-    /// Where randomness begins.
+    /// The seed of all random choices.
     pub seed: u64,
 }
 
-/// What came out.
+/// The results of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// Of all requests that were counted.
@@ -134,7 +134,7 @@ pub fn run(spec: &Spec) -> Result<Outcome, BadParameter> {
     })
 }
 
-/// What a server knows of itself.
+/// The statistics that a server keeps.
 #[derive(Clone, Debug)]
 struct Monitor {
     /// Since the last poll.
@@ -170,7 +170,7 @@ struct Unit<'a> {
     spec: &'a Spec,
     owners: Alias,
     reads: ReadDistribution,
-    /// Computed, but not known to the clients until then.
+    /// The next distribution, and the time at which it reaches the clients.
     pending: Option<(f64, ReadDistribution)>,
     next_poll: f64,
     free: Vec<f64>,
@@ -199,7 +199,7 @@ impl<'a> Unit<'a> {
         })
     }
 
-    /// What the coordinator and its messages have done by now.
+    /// Applies polls and messages of the coordinator that are due by `now`.
     fn coordinate(&mut self, now: f64) -> Result<(), BadParameter> {
         while let Some((_, reads)) = self.pending.take_if(|(due, _)| *due <= now) {
             self.reads = reads;
@@ -239,7 +239,7 @@ impl<'a> Unit<'a> {
         }
     }
 
-    /// A server that has not served anything yet is taken for an average one.
+    /// The reported service times. A server that has not served anything yet counts as average.
     fn reported_times(&self) -> Vec<f64> {
         let times: Vec<f64> = self.monitors.iter().map(Monitor::service_us).collect();
         let known = times.iter().filter(|time| **time > 0.0).count().max(1) as f64;
@@ -274,7 +274,8 @@ impl<'a> Unit<'a> {
     }
 }
 
-/// What clients make of probabilities that may be negative or not sum to one: they draw by those above zero.
+/// The distribution that clients use if probabilities are negative or do not sum to one: they draw by the
+/// positive ones.
 fn sampled(probabilities: Vec<f64>) -> Result<ReadDistribution, BadParameter> {
     ReadDistribution::new(probabilities.into_iter().map(|probability| probability.max(0.0)).collect())
 }

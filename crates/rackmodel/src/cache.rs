@@ -39,14 +39,14 @@ impl Cache {
         Self { folder: folder.into() }
     }
 
-    /// Where the user's caches are; none if the user has no home.
+    /// In the user's cache folder; `None` if the user has no home.
     pub fn of_user() -> Option<Self> {
         let set = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let caches = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))?;
         Some(Self::new(caches.join("minos")))
     }
 
-    /// The popularity from the folder, or computed and left there. A file that is damaged is computed anew.
+    /// Reads the popularity from the folder, or computes and stores it. A damaged file is computed anew.
     ///
     /// # Errors
     /// A parameter is out of bounds, or the folder cannot be written.

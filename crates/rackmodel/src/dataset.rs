@@ -35,7 +35,7 @@ impl Dataset {
         Ok(Self { popularity, owners, shares })
     }
 
-    /// What each server gets of all requests.
+    /// The share of all requests of each server.
     pub fn shares(&self) -> &[f64] {
         &self.shares
     }
@@ -50,7 +50,7 @@ impl Dataset {
         &self.popularity
     }
 
-    /// What the `count` most popular keys of `unit` are asked for, of all that the unit is (RackOut §4.4).
+    /// The share of the unit's requests of each of its `count` most popular keys (RackOut §4.4).
     pub fn top_keys(&self, gf: u32, unit: usize, count: usize) -> Vec<f64> {
         let spec = self.popularity.spec();
         let micro_shards = MicroShards::new(spec.micro_shards).expect("the dataset was made with them");

@@ -14,9 +14,9 @@ use crate::{CacheError, Dataset, Popularity, PopularitySpec};
 pub struct Figure {
     /// Its number in the paper.
     pub figure: &'static str,
-    /// What it shows.
+    /// Its title.
     pub title: &'static str,
-    /// What each column holds.
+    /// The names of the columns.
     pub columns: Vec<&'static str>,
     /// The numbers.
     pub rows: Vec<Vec<f64>>,
@@ -28,7 +28,7 @@ pub const NUMBERS: [&str; 21] = [
     "18", "19", "20", "21",
 ];
 
-/// What figures are made from.
+/// The parameters of figures.
 pub struct Study<'a> {
     /// Keys of the dataset.
     pub keys: u64,
@@ -40,14 +40,14 @@ pub struct Study<'a> {
     pub micro_shards_per_server: u32,
     /// Requests of a simulation.
     pub arrivals: u64,
-    /// Where randomness begins.
+    /// The seed of all random choices.
     pub seed: u64,
     /// Gets a popularity, from a cache or by computing it.
     pub popularity: &'a dyn Fn(PopularitySpec) -> Result<Popularity, CacheError>,
 }
 
 impl Study<'_> {
-    /// The dataset that most figures are about.
+    /// The dataset of most figures.
     ///
     /// # Errors
     /// A parameter is out of bounds, or the popularity cannot be had.

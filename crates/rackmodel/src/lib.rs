@@ -1,17 +1,18 @@
-//! What a cluster of racks would do: the model of RackOut (§2-§5), and the study of multigets over many nodes of
-//! "Using vector interfaces" (§6.1).
+//! Models of clusters of racks: RackOut (§2-§5), and the study of multigets over many nodes of "Using vector
+//! interfaces" (§6.1).
 //!
-//! - [`Popularity`]: how much of all requests each micro-shard gets, for up to billions of zipf keys.
+//! - [`Popularity`]: the share of all requests of each micro-shard, for up to billions of zipf keys.
 //! - [`skew`]: the hottest server and the hottest unit; the ideal speed-up (equation 1).
-//! - [`Model`]: servers with their loads; saturation in closed form, [`simulate`], [`search`] for what an SLO allows.
-//! - [`adaptive`]: a unit whose reads follow what its servers report.
+//! - [`Model`]: servers with their loads; saturation in closed form, [`simulate`], [`search`] for the
+//!   throughput that an SLO allows.
+//! - [`adaptive`]: a unit whose reads follow its servers' reports.
 //! - [`replication`]: utilization after each step of the greedy algorithm.
 //! - [`multiget`]: how few nodes can answer for many keys.
-//! - [`figures`]: the rows of the papers' figures; [`targets`]: what they claim, beside what comes out here.
+//! - [`figures`]: the rows of the papers' figures; [`targets`]: the papers' claims beside our numbers.
 //!
-//! Everything that decides is `minos-rack`, the code of the real rack. Runs are reproducible to the bit by their
-//! seed: sums over keys are of whole numbers, so that the number of threads does not matter, and logarithms and
-//! powers come from a library that is compiled with the program.
+//! All decisions are made by `minos-rack`, the code of the real rack. Runs are reproducible to the bit by
+//! their seed: sums over keys are of whole numbers, so that the number of threads does not matter, and
+//! logarithms and powers come from a library that is compiled with the program.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Servers, what is asked of them, and when the first one saturates (RackOut §4.2).
+//! Servers, their load, and the rate at which the first one saturates (RackOut §4.2).
 
 use minos_rack::{BadParameter, ReadDistribution, ServiceTimes, adaptive, unit_count};
 
@@ -7,12 +7,12 @@ use crate::skew::{hottest, unit_shares};
 /// Requests that stand for shares where whole counts of writes are expected.
 const COUNTED: f64 = 1e15;
 
-/// What the network between servers and to the clients takes.
+/// Service times and network delay of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fabric {
-    /// What requests take servers.
+    /// Service times of requests at servers.
     pub times: ServiceTimes,
-    /// The way to a server and back, in microseconds.
+    /// Time to a server and back, in microseconds.
     pub propagation_us: f64,
 }
 
@@ -31,11 +31,11 @@ pub struct Model {
     pub(crate) gf: usize,
     pub(crate) fabric: Fabric,
     pub(crate) write_share: f64,
-    /// What lies at each server, as a share of all requests.
+    /// Requests for keys of each server, as a share of all.
     pub(crate) shares: Vec<f64>,
-    /// Of each unit.
+    /// The read distribution of each unit.
     pub(crate) reads: Vec<ReadDistribution>,
-    /// How many times as long everything takes at a server.
+    /// Factor on all service times of each server.
     pub(crate) slowdown: Vec<f64>,
 }
 
@@ -67,7 +67,7 @@ impl Model {
         })
     }
 
-    /// Everything takes `factor` times as long at `server`.
+    /// Multiplies all service times of `server` by `factor`.
     ///
     /// # Errors
     /// There is no such server, or the factor is not above zero.
@@ -123,8 +123,8 @@ impl Model {
         Ok(self)
     }
 
-    /// The `servers` servers in a row that are asked most, by themselves, in units of this model's size; they are
-    /// undisturbed and read uniformly.
+    /// A model of only the `servers` consecutive servers with the highest load, in units of this model's
+    /// size, without slow servers and with uniform reads.
     ///
     /// # Errors
     /// The units do not divide the servers.
@@ -140,7 +140,7 @@ impl Model {
         self.shares.len()
     }
 
-    /// What is asked of each server for writes, and of its unit for reads, with what is read where.
+    /// The reads and the writes at each server, as shares of all requests.
     pub fn distribution(&self) -> Vec<(f64, f64)> {
         let of = |server: usize| {
             let unit = server / self.gf;
@@ -164,7 +164,7 @@ impl Model {
         1.0 / (0..self.servers()).map(busy).fold(0.0, f64::max)
     }
 
-    /// A rate, as a share of what the servers could do if all requests were local reads, spread evenly (§4.2).
+    /// A rate as a share of the servers' throughput if all requests were local reads, spread evenly (§4.2).
     pub fn utilization(&self, rate: f64) -> f64 {
         rate * self.fabric.times.lr_us / self.servers() as f64
     }
@@ -177,7 +177,7 @@ impl Model {
         self.shares[server] * self.write_share * self.fabric.times.lw_us * self.slowdown[server]
     }
 
-    /// What a read of the unit takes at this server, on average.
+    /// Mean service time at this server of a read from the unit.
     fn per_read_us(&self, server: usize) -> f64 {
         let all = self.unit_share(server / self.gf);
         let local = if all > 0.0 { self.shares[server] / all } else { 1.0 };
@@ -185,7 +185,7 @@ impl Model {
         (local * lr_us + (1.0 - local) * rr_us) * self.slowdown[server]
     }
 
-    /// What a request takes at this server, on average; a read's time where there is none.
+    /// Mean service time at this server; that of a read if it gets no requests.
     fn mean_service_us(&self, server: usize) -> f64 {
         let (reads, writes) = self.distribution()[server];
         if reads + writes <= 0.0 {

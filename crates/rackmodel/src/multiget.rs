@@ -1,10 +1,10 @@
-//! How few nodes can answer for many keys ("Using vector interfaces", §6.1).
+//! The fewest nodes that can answer a multiget ("Using vector interfaces", §6.1).
 //!
 //! Keys lie on `replicas` nodes each, at random. The fewest nodes that hold all keys of a request are a minimum set
 //! cover: greedily, the node with the most keys that are left goes first; exactly, by branch and bound.
 //!
-//! In RackOut units one node of a unit can read for all of it, and replicas lie in different units. So units take
-//! the place of nodes.
+//! In RackOut one node of a unit can read for the whole unit, and replicas lie in different units. So units
+//! take the place of nodes.
 
 use minos_rack::{BadParameter, unit_count};
 
@@ -14,7 +14,7 @@ use crate::Random;
 pub const WIDTH_MAX: u32 = 128;
 /// Most keys for which the exact search is done.
 pub const EXACT_WIDTH_MAX: u32 = 64;
-/// Branches that the exact search may look at, lest it never end.
+/// Most branches that the exact search visits.
 const BRANCHES_MAX: u64 = 20_000_000;
 const TRIALS_MAX: u32 = 10_000_000;
 
@@ -29,28 +29,28 @@ pub struct Spec {
     pub gf: u32,
     /// Copies of each key, in different units.
     pub replicas: u32,
-    /// How often.
+    /// Number of trials.
     pub trials: u32,
-    /// Whether the fewest nodes are searched for exactly, too.
+    /// True if the fewest nodes are also searched for exactly.
     pub exact: bool,
-    /// Where randomness begins.
+    /// The seed of all random choices.
     pub seed: u64,
 }
 
 /// Averages over the trials.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outcome {
-    /// Nodes that are asked, chosen greedily.
+    /// Nodes per request, chosen greedily.
     pub nodes: f64,
     /// Half the width of its 95 % confidence interval.
     pub nodes_plus_minus: f64,
-    /// Keys that each is asked for: the width over the nodes.
+    /// Keys per node: the width over the nodes.
     pub rpc_width: f64,
     /// The fewest nodes, where that was searched for.
     pub exact_nodes: Option<f64>,
     /// In how many trials the greedy choice was not the best.
     pub greedy_worse: u32,
-    /// In how many trials the exact search was given up, and the greedy choice stands.
+    /// In how many trials the exact search was given up, so that the greedy choice counts.
     pub given_up: u32,
 }
 

@@ -1,4 +1,4 @@
-//! How much of all requests each micro-shard gets (RackOut §2.2, §4.1).
+//! The share of all requests of each micro-shard (RackOut §2.2, §4.1).
 
 use std::{
     ops::RangeInclusive,
@@ -17,21 +17,21 @@ use crate::{
 pub const KEYS_MAX: u64 = 1 << 40;
 const ALPHAS: RangeInclusive<f64> = 0.0..=2.0;
 const THREADS_MAX: usize = 64;
-/// Keys between two looks at what is left to do.
+/// Keys that a thread takes at a time.
 const SLICE: u64 = 1 << 22;
 /// The sum of all weights stays below two to this power.
 const SUM_BITS: i32 = 62;
 
-/// Which keys there are, and how popular.
+/// The keys of a dataset and their popularity.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PopularitySpec {
     /// Keys.
     pub keys: u64,
     /// A key's popularity is its rank to the power of minus this.
     pub alpha: f64,
-    /// What keys are hashed into.
+    /// Number of micro-shards that keys are hashed into.
     pub micro_shards: u32,
-    /// Which of many datasets of this kind.
+    /// The seed: selects one of many datasets of this kind.
     pub seed: u64,
 }
 
@@ -69,14 +69,14 @@ impl PopularitySpec {
         micro_shards.of(hash_key(&key.to_le_bytes(), self.seed)).0
     }
 
-    /// What a weight of one is as a whole number.
+    /// The whole number that stands for a weight of one.
     fn scale(&self) -> f64 {
         libm::ldexp(1.0, SUM_BITS - libm::ceil(libm::log2(sum_max(self.keys, self.alpha))) as i32)
     }
 }
 
 impl Popularity {
-    /// Of all keys, by `threads`. Reports to `progress` how many keys were added.
+    /// Computes all keys, in `threads` threads. Reports to `progress` how many keys were added.
     ///
     /// # Errors
     /// A parameter is out of bounds.
@@ -103,10 +103,10 @@ impl Popularity {
         Ok(Self { spec, weights })
     }
 
-    /// Of the `head` most popular keys exactly; what the others come to in each micro-shard is drawn from the
-    /// normal distribution with the right mean and variance.
+    /// Computes the `head` most popular keys exactly. The weight of the others in each micro-shard is drawn
+    /// from the normal distribution with their mean and variance.
     ///
-    /// A thousandth of the work for nearly the same loads, where hundreds of datasets are compared.
+    /// It takes a thousandth of the work for nearly the same loads, for comparing hundreds of datasets.
     ///
     /// # Errors
     /// A parameter is out of bounds.
@@ -130,12 +130,12 @@ impl Popularity {
         Ok(Self { spec, weights })
     }
 
-    /// With weights that were computed before.
+    /// Creates a popularity from weights that were computed before.
     pub(crate) fn from_weights(spec: PopularitySpec, weights: Vec<u64>) -> Self {
         Self { spec, weights }
     }
 
-    /// Of which keys.
+    /// The keys it was computed for.
     pub fn spec(&self) -> &PopularitySpec {
         &self.spec
     }
@@ -150,19 +150,19 @@ impl Popularity {
         self.weights.iter().sum()
     }
 
-    /// What a key's weight is, of all.
+    /// The share of all requests of the key with this rank.
     pub fn key_share(&self, rank: u64) -> f64 {
         libm::pow(rank as f64, -self.spec.alpha) * self.spec.scale() / self.total() as f64
     }
 
-    /// What each micro-shard gets of all requests.
+    /// The share of all requests of each micro-shard.
     pub fn shares(&self) -> impl ExactSizeIterator<Item = f64> + '_ {
         let total = self.total() as f64;
         self.weights.iter().map(move |weight| *weight as f64 / total)
     }
 }
 
-/// What one thread adds up.
+/// The weights summed by one thread.
 fn part(spec: &PopularitySpec, next: &AtomicU64, progress: &(impl Fn(u64) + Sync)) -> Vec<u64> {
     let micro_shards = MicroShards::new(spec.micro_shards).expect("the specification was checked");
     let mut weights = vec![0u64; spec.micro_shards as usize];

@@ -1,8 +1,8 @@
 //! The queueing model, event by event (RackOut §4.2).
 //!
-//! Requests are a Poisson stream. Each server has one queue, first come first served, and requests reach it in the
-//! order in which they were sent; so a server is known by the time at which it will be free, and no calendar of
-//! events is needed.
+//! Requests are a Poisson stream. Each server has one queue, first come first served, and requests reach it
+//! in the order in which they were sent. So the time at which a server becomes free is all its state, and no
+//! calendar of events is needed.
 
 use hdrhistogram::Histogram;
 use minos_rack::{Alias, BadParameter};
@@ -12,17 +12,17 @@ use crate::{Model, Random};
 /// Fewest and most requests.
 const ARRIVALS: std::ops::RangeInclusive<u64> = 1_000..=10_000_000_000;
 
-/// Longer latencies, of an hour and more, are taken for this.
+/// Longer latencies, of an hour and more, are recorded as this.
 const NANOSECONDS_MAX: u64 = 1 << 42;
 
-/// How long and how hard a model is run.
+/// The load of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
     /// Requests per microsecond, of the whole cluster.
     pub rate: f64,
     /// Requests, the first tenth of which is not counted.
     pub arrivals: u64,
-    /// Where randomness begins.
+    /// The seed of all random choices.
     pub seed: u64,
 }
 
@@ -101,7 +101,7 @@ pub fn simulate(model: &Model, load: &Load) -> Result<Latencies, BadParameter> {
     Ok(latencies)
 }
 
-/// Who serves the next request, and how long that takes.
+/// The server of the next request, and its service time in microseconds.
 #[inline]
 fn serve(model: &Model, owners: &Alias, choices: &mut Random) -> (usize, f64) {
     let times = &model.fabric.times;

@@ -11,14 +11,14 @@ pub struct State {
     pub steps: usize,
     /// Copies beyond the first of each micro-shard.
     pub copies: usize,
-    /// Those of the micro-shard that is asked most.
+    /// Copies of the most requested micro-shard beyond the first.
     pub copies_of_hottest: usize,
     /// The rate at which the first server saturates, of the best possible.
     pub utilization: f64,
 }
 
-/// Reads and writes of each micro-shard. The writes follow `writes`, and the reads are what is left of all
-/// requests, which follow `all` (§4.7, figure 11 b).
+/// Reads and writes of each micro-shard. Writes follow `writes`, all requests follow `all`, and reads are
+/// the difference (§4.7, figure 11 b).
 ///
 /// # Errors
 /// There are not as many micro-shards in one as in the other, or `write_share` is no share.
@@ -64,7 +64,7 @@ pub fn run(
     Ok(states)
 }
 
-/// The fewest copies with which the utilization came to `utilization`; none if it never did.
+/// The fewest copies that reach `utilization`; `None` if none did.
 pub fn copies_for(states: &[State], utilization: f64) -> Option<usize> {
     states.iter().find(|state| state.utilization >= utilization).map(|state| state.copies)
 }

@@ -1,4 +1,4 @@
-//! How unevenly requests fall on servers and units, and what that costs (RackOut §2.2, §4.1).
+//! The skew of requests over servers and units, and its cost (RackOut §2.2, §4.1).
 
 /// The sum of each unit of `gf` servers.
 pub fn unit_shares(shares: &[f64], gf: u32) -> Vec<f64> {
@@ -23,8 +23,8 @@ pub fn unit_over_server(shares: &[f64], gf: u32) -> f64 {
     units[hottest(&units)] / shares[hottest(shares)]
 }
 
-/// Equation 1, with writes: how much more the servers can do in units of `gf` than by themselves, if reads and
-/// writes take the same wherever they are done, and only reads can be spread.
+/// Equation 1, with writes: the speed-up of units of `gf` over single servers, if reads and writes take the
+/// same time at all servers, and only reads can be spread.
 pub fn ideal_speedup(shares: &[f64], gf: u32, write_share: f64) -> f64 {
     let load = |unit: &[f64]| {
         let reads = unit.iter().sum::<f64>() * (1.0 - write_share) / f64::from(gf);

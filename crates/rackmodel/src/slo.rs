@@ -4,32 +4,32 @@ use minos_rack::BadParameter;
 
 use crate::{Load, Model, simulate};
 
-/// What was promised.
+/// A service-level objective.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Slo {
     /// Which percentile of the latencies.
     pub percentile: f64,
-    /// May be this, in microseconds.
+    /// Its upper bound, in microseconds.
     pub latency_us: f64,
 }
 
-/// The highest load that keeps the promise.
+/// The highest load that meets the objective.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Throughput {
-    /// Requests per microsecond; zero if no load does.
+    /// Requests per microsecond; zero if no load meets the objective.
     pub rate: f64,
-    /// The same as a share of what the servers could do at best.
+    /// The same, as a share of the servers' best possible throughput.
     pub utilization: f64,
     /// The percentile at that rate, in microseconds.
     pub latency_us: f64,
-    /// Of the rate at which the first server saturates.
+    /// The rate as a share of that at which the first server saturates.
     pub of_saturation: f64,
 }
 
 /// Halvings: the rate is known to a thousandth of the saturation.
 const STEPS: u32 = 10;
 
-/// Searches below saturation, with the same randomness at each rate, for the highest one that keeps the objective.
+/// Searches below saturation for the highest rate that meets the objective, with the same randomness at each.
 ///
 /// # Errors
 /// A parameter is out of bounds.

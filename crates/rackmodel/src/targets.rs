@@ -1,4 +1,4 @@
-//! What the papers claim, beside what comes out here.
+//! The papers' claims beside our numbers.
 
 use minos_rack::BadParameter;
 use serde::Serialize;
@@ -17,23 +17,23 @@ use crate::{
 pub struct Target {
     /// A short name.
     pub key: &'static str,
-    /// What is claimed.
+    /// The claim.
     pub claim: &'static str,
-    /// Where.
+    /// The place in the paper.
     pub paper: &'static str,
     /// The paper's number.
     pub theirs: f64,
-    /// The one from here; not a number where it was not reached.
+    /// Our number; NaN if it was not reached.
     pub ours: f64,
-    /// How far it is off, as a share of theirs.
+    /// Difference between the two, as a share of theirs.
     pub off: f64,
-    /// A parameter of ours was chosen such that this comes out: no evidence.
+    /// True if a parameter was fitted to this number, which is then no evidence.
     pub fitted: bool,
-    /// What other datasets come to, where that is much of the difference.
+    /// The spread over other datasets, where it explains much of the difference.
     pub others: Option<Spread>,
 }
 
-/// What datasets come to that differ in their seeds.
+/// The spread over datasets that differ in their seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
     /// One in twenty is below.
@@ -157,7 +157,7 @@ fn unit_size() -> Result<Target, BadParameter> {
     Ok(Target { fitted: true, ..target("unit-size", "largest unit, RDMA", "RackOut §4.6", 16.0, ours) })
 }
 
-/// Of each number that `of` makes from a dataset's shares.
+/// The spread of each number that `of` computes from a dataset's shares.
 fn spreads<const N: usize>(
     study: &Study<'_>,
     keys: u64,
@@ -241,8 +241,8 @@ fn adaptive(study: &Study<'_>, dataset: &Dataset) -> Result<Vec<Target>, CacheEr
     ])
 }
 
-/// With a coordinator, and with server 13 as slow as makes algorithm 1 alone what it is in the paper; and slower, so
-/// that it gets no reads.
+/// With a coordinator, and with server 13 so slow that algorithm 1 alone gives the paper's number; and
+/// slower, so that it gets no reads.
 fn interference(study: &Study<'_>, dataset: &Dataset) -> Result<Vec<Target>, CacheError> {
     let model = rack(dataset, RACK, 0.05)?;
     let keeps = |reads, factor| adaptive_utilization(study, &model, reads, factor);
@@ -302,7 +302,7 @@ fn copies(study: &Study<'_>, keys: u64) -> Result<Vec<Target>, CacheError> {
     Ok(targets)
 }
 
-/// To reach by themselves what three copies come to in units.
+/// Copies that single servers need to reach the utilization of three copies in units.
 fn copies_needed(alone: &[replication::State], together: &[replication::State]) -> Vec<Target> {
     let with_3 = together.iter().filter(|state| state.copies <= 3);
     let reached = with_3.map(|state| state.utilization).fold(0.0, f64::max);

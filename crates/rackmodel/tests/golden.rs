@@ -1,4 +1,4 @@
-//! What came out when this was written: another value means that old results can no longer be repeated.
+//! Results stay the same as when this was written. Another value means that old results cannot be repeated.
 
 use minos_rackmodel::{Dataset, Fabric, Load, Model, Popularity, PopularitySpec, Random, multiget, simulate};
 

@@ -68,7 +68,7 @@ fn the_search_finds_where_the_percentile_reaches_the_objective() {
     assert!(p99(found.rate) <= 100.0 && p99(found.rate * 1.005) > 100.0);
     assert!((model.utilization(found.rate) - found.utilization).abs() < 1e-12);
     assert!(found.of_saturation > 0.3 && found.of_saturation < 1.0);
-    // Nothing is as fast as the way there and back.
+    // No request can be faster than the propagation delay.
     let none = search(&model, &Slo { latency_us: 30.0, ..slo }, 10_000, 7).unwrap();
     assert_eq!(none.rate, 0.0);
 }

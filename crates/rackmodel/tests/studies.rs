@@ -79,7 +79,7 @@ fn a_slow_server_is_avoided_from_the_next_poll_on_and_not_before() {
     assert!(seeing.reads[3] < 0.02 && blind.reads[3] > 0.1, "{:?} {:?}", seeing.reads, blind.reads);
     assert!(seeing.service_us[3] > 15.0 && seeing.service_us[2] < 7.0);
     let by_poll = &seeing.p99_by_poll_us;
-    // The tenth poll ends at 200 ms; the interval after that is served with what was known before.
+    // The tenth poll ends at 200 ms; in the interval after it, clients still use the old distribution.
     assert!(by_poll[9] < 200.0 && by_poll[10] > 1_000.0, "{by_poll:?}");
     assert!(*by_poll.last().unwrap() < *blind.p99_by_poll_us.last().unwrap() / 5.0);
 }
@@ -190,7 +190,7 @@ fn every_target_has_a_number() {
         assert!(targets.len() > 15);
         let keys: BTreeSet<_> = targets.iter().map(|target| target.key).collect();
         assert_eq!(keys.len(), targets.len());
-        // So small a dataset needs more steps to come to what 45 copies do than are made.
+        // A dataset this small needs more steps than are made to reach the utilization of 45 copies.
         let reached = targets.iter().filter(|target| !target.claim.contains(" with GF 1 for"));
         assert!(reached.into_iter().all(|target| target.ours > 0.0), "{targets:?}");
     });

@@ -10,13 +10,13 @@ use crate::{
 };
 
 const GROUPINGS: [u32; 5] = [1, 2, 4, 8, 16];
-/// The promise of all figures (§4.2).
+/// The objective of all figures (§4.2).
 pub(crate) const SLO: Slo = Slo { percentile: 99.0, latency_us: 1_000.0 };
 /// Servers of the rack that §6 looks at.
 pub(crate) const RACK: u32 = 16;
 /// Keys that a sketch takes exactly.
 const SKETCH_HEAD: u64 = 200_000;
-/// Shares of the saturation that a curve has points at.
+/// Loads of a curve's points, as shares of the saturation.
 const POINTS: [f64; 9] = [0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.995];
 
 /// The latencies of a model from idle to saturation, as rows behind `names`.
@@ -195,7 +195,7 @@ pub(super) fn figure_19(study: &Study<'_>) -> Result<Figure, CacheError> {
     })
 }
 
-/// Utilizations of figures 18 and 21, in percent: close together where the promise is broken.
+/// Utilizations of figures 18 and 21, in percent: close together where the objective is missed.
 const PERCENTS: [u32; 19] = [20, 30, 40, 45, 50, 55, 60, 65, 70, 71, 72, 73, 74, 75, 76, 78, 80, 82, 85];
 
 /// Static reads, algorithm 1 and both algorithms, with server 13 undisturbed and slowed.
@@ -240,7 +240,8 @@ fn adaptive_spec(
     }
 }
 
-/// The highest utilization, in steps of half a percent, at which a unit with a coordinator keeps the promise.
+/// The highest utilization, in steps of half a percent, at which a unit with a coordinator meets the
+/// objective.
 pub(crate) fn adaptive_utilization(
     study: &Study<'_>,
     model: &Model,
@@ -257,7 +258,7 @@ pub(crate) fn adaptive_utilization(
     Ok(f64::from(low) / 200.0)
 }
 
-/// The highest rate that keeps the promise, over that of the same servers by themselves.
+/// The highest rate that meets the objective, relative to that of the same servers without units.
 pub(crate) fn slo_speedup(study: &Study<'_>, alone: &Model, together: &Model) -> Result<f64, BadParameter> {
     let alone = search(alone, &SLO, study.arrivals, study.seed)?;
     Ok(search(together, &SLO, study.arrivals, study.seed)?.rate / alone.rate)

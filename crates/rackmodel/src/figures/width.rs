@@ -5,8 +5,8 @@ use minos_rack::BadParameter;
 use super::Figure;
 use crate::multiget::{Spec, nodes_expected, run};
 
-/// The average width of the vectors that 32 keys are asked for with, by nodes and replicas, if the fewest nodes are
-/// asked, and if they are chosen greedily; and the same for nodes in units of 16, where one node answers for its unit.
+/// The average width of the vectors of a 32-key multiget, by nodes and replicas, with the fewest nodes and
+/// with greedily chosen ones; and the same for nodes in units of 16, where one node answers for its unit.
 ///
 /// # Errors
 /// None: all parameters are its own, but for the seed.
