@@ -1,4 +1,4 @@
-//! Gives the shared library its name for programs that are linked with it: it changes when they must be built anew.
+//! Sets the soname of the shared library: it changes when programs that are linked with it must be rebuilt.
 
 fn main() {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libminos.so.{}", env!("CARGO_PKG_VERSION_MAJOR"));

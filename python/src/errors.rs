@@ -1,4 +1,4 @@
-//! What can go wrong, as exceptions.
+//! Errors as exceptions.
 
 use minos_client::Error as ClientError;
 use pyo3::{
@@ -25,7 +25,7 @@ create_exception!(minos, NotANumber, Error, "The item to count with holds no num
 create_exception!(minos, Unstable, Error, "The value changes faster than it can be fetched.");
 create_exception!(minos, Busy, Error, "The server met a bound on transfers or sessions all the time.");
 
-/// The exception for an error of the client. What the caller passed is to blame for a `ValueError`.
+/// The exception for an error of the client. An invalid argument of the caller becomes a `ValueError`.
 pub(crate) fn raised(error: ClientError) -> PyErr {
     let text = error.to_string();
     match error {

@@ -1,4 +1,4 @@
-//! The native part of the client for Python: `package/minos` is what users see, `README.md` shows it in use.
+//! The native part of the client for Python: `package/minos` is its public part, `README.md` shows it in use.
 
 #![forbid(unsafe_code)]
 

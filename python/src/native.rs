@@ -1,4 +1,4 @@
-//! The class `Native`, on which both clients of the package are built.
+//! The class `Native`, the base of both clients of the package.
 
 use std::{
     collections::BTreeMap,
@@ -27,13 +27,13 @@ type Wanted = (PyBackedStr, PyBackedBytes, PyBackedBytes, i32, u32, u64, Option<
 /// A client that has sent nothing yet.
 #[pyclass(frozen, module = "minos._minos")]
 pub(crate) struct Native {
-    /// None once it is closed.
+    /// None after close.
     inner: Mutex<Option<blocking::Client>>,
     fileno: i32,
 }
 
 impl Native {
-    /// Runs `body` with the client while other threads of Python run.
+    /// Runs `body` with the client; releases the interpreter meanwhile.
     fn with<T: Send>(
         &self,
         py: Python<'_>,
@@ -43,7 +43,7 @@ impl Native {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<blocking::Client>> {
-        // A call that panicked leaves a client that nobody should use; taking it out says so to the next one.
+        // A panic may have left the client inconsistent: removing it makes later calls fail.
         self.inner.lock().unwrap_or_else(|poisoned: PoisonError<_>| {
             let mut guard = poisoned.into_inner();
             *guard = None;
@@ -84,7 +84,7 @@ impl Native {
         Ok(Self { inner: Mutex::new(Some(client)), fileno })
     }
 
-    /// Runs operations to their end. What comes of them stands in their order, errors included.
+    /// Runs operations to their end. Returns their results in order, errors included.
     fn call(&self, py: Python<'_>, requests: Vec<Wanted>) -> PyResult<Vec<Py<PyAny>>> {
         let requests = requests.into_iter().map(request).collect::<PyResult<Vec<_>>>()?;
         let results = self.with(py, |client| Ok(client.call_many(requests)))?;
@@ -98,7 +98,8 @@ impl Native {
         self.with(py, |client| Ok(client.start(request).ok().map(OpId::number)))
     }
 
-    /// Sends and takes in what there is. Returns the numbers and results of what has ended.
+    /// Sends pending datagrams and processes those that arrived. Returns the numbers and results of ended
+    /// operations.
     fn step(&self, py: Python<'_>) -> PyResult<Vec<(u32, Py<PyAny>)>> {
         let ended: Vec<Completion> = self.with(py, |client| {
             client.step()?;
@@ -107,34 +108,34 @@ impl Native {
         ended.into_iter().map(|it| Ok((it.id.number(), shown(py, it.result)?))).collect()
     }
 
-    /// Seconds until step has something to do even if nothing arrives.
+    /// Seconds until step must be called even if nothing arrives.
     fn until_next(&self, py: Python<'_>) -> PyResult<Option<f64>> {
         let next = self.with(py, |client| Ok(client.until_next()))?;
         Ok(next.map(|next| next.as_secs_f64()))
     }
 
-    /// The socket, to be watched.
+    /// The socket, to wait for.
     fn fileno(&self) -> i32 {
         self.fileno
     }
 
-    /// The server that is used now.
+    /// The server in use.
     fn server(&self, py: Python<'_>) -> PyResult<String> {
         self.with(py, |client| Ok(client.server().to_string()))
     }
 
-    /// What was counted so far.
+    /// The counters so far.
     fn counters(&self, py: Python<'_>) -> PyResult<BTreeMap<&'static str, u64>> {
         self.with(py, |client| Ok(client.counters().all().into_iter().collect()))
     }
 
-    /// Ends the client.
+    /// Closes the client.
     fn close(&self, py: Python<'_>) {
         py.detach(|| *self.lock() = None);
     }
 }
 
-/// An operation. Who calls has looked at the numbers.
+/// A request from its fields, whose numbers the caller has checked.
 fn request((verb, key, value, ttl, flags, operand, initial, timeout): Wanted) -> PyResult<Request> {
     let request = Request::new(verb_of(&verb)?, &*key).value(&*value);
     let timeout = timeout.map(Duration::from_secs_f64);
@@ -162,7 +163,7 @@ fn verb_of(name: &str) -> PyResult<Verb> {
     })
 }
 
-/// What came of an operation, as Python sees it.
+/// The result of an operation as a Python object.
 fn shown(py: Python<'_>, result: Result<Outcome, ClientError>) -> PyResult<Py<PyAny>> {
     Ok(match result {
         Err(error) => raised(error).into_value(py).into_any(),

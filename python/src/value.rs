@@ -2,12 +2,12 @@
 
 use pyo3::{prelude::*, types::PyBytes};
 
-/// A value and what the server keeps with it.
+/// A value, with its flags and CAS unique.
 #[pyclass(frozen, get_all, module = "minos")]
 pub(crate) struct Value {
     /// The value.
     bytes: Py<PyBytes>,
-    /// What the client that stored it keeps with it.
+    /// The flags stored with it.
     flags: u32,
     /// Changes with each store of the item; for Client.cas.
     cas: u64,

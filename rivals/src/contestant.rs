@@ -1,39 +1,39 @@
-//! What is compared: something that runs operations, one worker a thread.
+//! Contestants: tables that run operations, with one worker for each thread.
 
 use crate::workload::{Op, Routing, first_word, load_order, value};
 use std::{hint::black_box, sync::Arc};
 
-/// One table, or one way to use it, with a worker for each thread.
+/// A table, or one way to use it, with a worker for each thread.
 pub(crate) struct Contestant<const KEY: usize> {
-    /// How it is called in reports.
+    /// Its name in reports.
     pub(crate) name: String,
-    /// Which thread it lets do what.
+    /// The operations that it allows each thread.
     pub(crate) routing: Routing,
-    /// Whether it may lose items.
+    /// True if it may lose items.
     pub(crate) is_lossy: bool,
-    /// One for each thread.
+    /// A worker for each thread.
     pub(crate) workers: Vec<Box<dyn Worker<KEY>>>,
 }
 
-/// What one thread runs operations with.
+/// The interface with which a thread runs operations.
 pub(crate) trait Worker<const KEY: usize>: Send {
-    /// Runs all operations in their order, and tells what was read.
+    /// Runs all operations in order, and returns what the reads found.
     fn run(&mut self, ops: &[Op<KEY>]) -> Tally;
 }
 
-/// What reads have found.
+/// The results of reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     /// Reads.
     pub(crate) gets: u64,
-    /// Reads that found something.
+    /// Reads that found a value.
     pub(crate) hits: u64,
     /// Sum of the first words of all values read.
     pub(crate) sum: u64,
 }
 
 impl Tally {
-    /// What `ops` find if nothing is ever lost.
+    /// The results of `ops` if no item is ever lost.
     pub(crate) fn expected<const KEY: usize>(ops: &[Op<KEY>]) -> Self {
         let mut tally = Self::default();
         for op in ops.iter().filter(|op| !op.is_put) {
@@ -42,13 +42,13 @@ impl Tally {
         tally
     }
 
-    /// A read that found a value, which was copied to where the caller wants it.
+    /// Counts a read that found `value`, which was copied to the caller's buffer.
     #[inline]
     pub(crate) fn found(&mut self, value: &[u8]) {
         self.found_word(first_word(black_box(value)));
     }
 
-    /// As [`Tally::found`], for whoever knows the first word already.
+    /// As [`Tally::found`], given the first word.
     #[inline]
     pub(crate) fn found_word(&mut self, word: u64) {
         self.gets += 1;
@@ -56,13 +56,13 @@ impl Tally {
         self.sum = self.sum.wrapping_add(word);
     }
 
-    /// A read that found nothing.
+    /// Counts a read that found nothing.
     #[inline]
     pub(crate) fn missed(&mut self) {
         self.gets += 1;
     }
 
-    /// Adds what another thread has read.
+    /// Adds the results of another thread.
     pub(crate) fn add(&mut self, other: &Self) {
         self.gets += other.gets;
         self.hits += other.hits;
@@ -72,22 +72,22 @@ impl Tally {
 
 /// A table that is shared by all threads and runs one operation after another.
 pub(crate) trait Shared<const KEY: usize, const VALUE: usize>: Send + Sync + Sized + 'static {
-    /// How it is called in reports.
+    /// Its name in reports.
     const NAME: &'static str;
-    /// Whether it may lose items.
+    /// True if it may lose items.
     const IS_LOSSY: bool = false;
 
-    /// A table for so many items.
+    /// Creates a table for so many items.
     fn with_capacity(items: usize) -> Self;
 
     /// Stores an item, or replaces it.
     fn put(&self, key: [u8; KEY], value: [u8; VALUE]);
 
-    /// Runs a short batch of operations; `out` is where values are copied to.
+    /// Runs a short batch of operations; values are copied to `out`.
     fn run(&self, batch: &[Op<KEY>], out: &mut [u8; VALUE], tally: &mut Tally);
 }
 
-/// Loads a shared table, and has all threads use it.
+/// Loads a shared table, and makes it a contestant for all threads.
 pub(crate) fn shared<T: Shared<KEY, VALUE>, const KEY: usize, const VALUE: usize>(
     setup: &Setup,
 ) -> Contestant<KEY> {
@@ -104,18 +104,18 @@ pub(crate) fn shared<T: Shared<KEY, VALUE>, const KEY: usize, const VALUE: usize
     }
 }
 
-/// What contestants are told before they are loaded.
+/// The parameters for loading contestants.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
-    /// Items to be loaded.
+    /// Items to load.
     pub(crate) items: u64,
-    /// Threads that will run at once.
+    /// Threads that run at once.
     pub(crate) threads: usize,
-    /// Operations that are known at once.
+    /// Operations of a batch.
     pub(crate) batch: usize,
-    /// Whether Minos hashes keys within the time that is measured.
+    /// True if Minos hashes keys within the measured time.
     pub(crate) hashes_inline: bool,
-    /// Where the memory of Minos and of the limit's probe comes from.
+    /// The source of the memory of Minos and of the limit's probe.
     pub(crate) backing: minos_engine::Backing,
 }
 

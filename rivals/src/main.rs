@@ -1,7 +1,7 @@
-//! Compares the Minos engine with other tables side by side, and with what the machine can do at most.
+//! Compares the Minos engine with other tables side by side, and with the machine's limit.
 //!
 //! All contestants are loaded with the same items, then run the same operations in turn, round by round
-//! (A B C A B C). What is printed are medians and spreads over the rounds. See `README.md` beside this crate.
+//! (A B C A B C). The output is medians and spreads over the rounds. See `README.md` beside this crate.
 
 #![forbid(unsafe_code)]
 
@@ -31,7 +31,7 @@ fn main() -> anyhow::Result<()> {
     report.write(&options)
 }
 
-/// Everything for items of one size.
+/// Runs the comparison for items of one size.
 fn compare<const KEY: usize, const VALUE: usize>(options: &Options) -> anyhow::Result<Report> {
     let mut report = Report::new(options);
     for &threads in &options.threads {

@@ -1,4 +1,4 @@
-//! What can be asked for on the command line.
+//! The options of the command line.
 
 use crate::{
     contestants::Family,
@@ -9,13 +9,13 @@ use minos_base::{SizeText, limits::BURST_MAX};
 use minos_engine::Backing;
 use std::path::PathBuf;
 
-/// Beside key and value, in bytes: more than any table of Minos asks for.
+/// Memory beside key and value, in bytes: more than any table of Minos needs.
 const HUGETLB_ITEM_OVERHEAD_BYTES: u64 = 112;
 
-/// Beside its items, in bytes: more than any table of Minos asks for.
+/// Memory beside the items, in bytes: more than any table of Minos needs.
 const HUGETLB_TABLE_BYTES: u64 = 128 << 20;
 
-/// Compares the Minos engine with other tables, side by side, and with what the machine can do at most
+/// Compares the Minos engine with other tables, side by side, and with the machine's limit
 #[derive(Debug, Parser)]
 pub(crate) struct Options {
     /// Sizes of keys and values, as in MICA §5.1: 8 + 8, 16 + 64, 128 + 1024 bytes
@@ -30,7 +30,7 @@ pub(crate) struct Options {
     /// Shares of GETs in percent; the others replace items
     #[arg(long, value_delimiter = ',', default_value = "95,50", value_parser = clap::value_parser!(u32).range(..=100))]
     get: Vec<u32>,
-    /// How popular items are
+    /// Popularities of items
     #[arg(long, value_delimiter = ',', default_value = "zipf,uniform")]
     popularity: Vec<Popularity>,
     /// Operations of each thread in each round; by default 4m, 1m of large items
@@ -39,16 +39,17 @@ pub(crate) struct Options {
     /// Rounds that count; one before them does not
     #[arg(long, default_value_t = 5, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub(crate) rounds: usize,
-    /// Operations that are known at once, at most 32
+    /// Operations of a batch, at most 32
     #[arg(long, default_value_t = BURST_MAX, value_parser = RangedU64ValueParser::<usize>::new().range(1..=BURST_MAX as u64))]
     pub(crate) batch: usize,
-    /// Who takes part
+    /// Families that take part
     #[arg(long, value_delimiter = ',', default_values_t = Family::value_variants().to_vec(), value_enum)]
     only: Vec<Family>,
-    /// Who does not take part
+    /// Families that do not take part
     #[arg(long, value_delimiter = ',')]
     without: Vec<Family>,
-    /// When keys are hashed for Minos: before the time that is measured, as MICA2's own benchmark does, or in it
+    /// Time at which keys are hashed for Minos: before the measured time, as in MICA2's own benchmark, or
+    /// within it
     #[arg(long, default_value = "before")]
     hash: Hashing,
     /// Pages of Minos and of the first probe: transparent huge pages, pages of 4 KiB, or reserved huge pages,
@@ -89,7 +90,7 @@ enum Pages {
 }
 
 impl Options {
-    /// Items that are loaded.
+    /// Items to load.
     pub(crate) fn items(&self) -> u64 {
         let default = match self.preset {
             Preset::Tiny => 16 << 20,
@@ -105,12 +106,12 @@ impl Options {
         self.operations.map_or(default, |operations| operations.0) as usize
     }
 
-    /// Whether Minos hashes keys within the time that is measured.
+    /// True if Minos hashes keys within the measured time.
     pub(crate) fn hashes_inline(&self) -> bool {
         self.hash == Hashing::Inline
     }
 
-    /// Where the memory of Minos comes from.
+    /// The source of Minos' memory.
     pub(crate) fn backing(&self) -> Backing {
         match self.pages {
             Pages::Transparent => Backing::Private,
@@ -119,7 +120,7 @@ impl Options {
         }
     }
 
-    /// Bytes of huge pages to be reserved.
+    /// Bytes of huge pages to reserve.
     pub(crate) fn hugetlb_bytes(&self) -> Option<u64> {
         let (key_bytes, value_bytes) = self.sizes();
         let items_bytes = self.items() * (key_bytes + value_bytes + HUGETLB_ITEM_OVERHEAD_BYTES);
@@ -132,7 +133,7 @@ impl Options {
         (self.pages == Pages::Reserved).then_some(bytes)
     }
 
-    /// Bytes of keys and values.
+    /// Bytes of a key and of a value.
     pub(crate) fn sizes(&self) -> (u64, u64) {
         match self.preset {
             Preset::Tiny => (8, 8),
@@ -141,12 +142,12 @@ impl Options {
         }
     }
 
-    /// Who takes part.
+    /// The families that take part.
     pub(crate) fn families(&self) -> impl Iterator<Item = Family> {
         self.only.iter().copied().filter(|family| !self.without.contains(family))
     }
 
-    /// What is asked for, one mix after another.
+    /// The mixes to run, in order.
     pub(crate) fn mixes(&self) -> Vec<Mix> {
         let of = |&popularity| self.get.iter().map(move |&get_percent| Mix { popularity, get_percent });
         self.popularity.iter().flat_map(of).collect()

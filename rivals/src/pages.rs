@@ -1,4 +1,4 @@
-//! Pages: reserving huge ones for the time of a run, and seeing what the process got.
+//! Pages: reserving huge ones for the time of a run, and reporting those that the process got.
 
 use anyhow::{Context, ensure};
 use std::fs;
@@ -6,17 +6,17 @@ use std::fs;
 const RESERVED: &str = "/proc/sys/vm/nr_hugepages";
 const PAGE_BYTES: u64 = 2 << 20;
 
-/// Huge pages that are reserved as long as this lives.
+/// Huge pages, reserved until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Reserved {
     before: u64,
 }
 
 impl Reserved {
-    /// Reserves pages of 2 MiB for `bytes` beside those that are.
+    /// Reserves pages of 2 MiB for `bytes`, in addition to those already reserved.
     ///
     /// # Errors
-    /// Without permission, or without enough memory in one piece.
+    /// Permission is missing, or there is not enough contiguous memory.
     pub(crate) fn reserve(bytes: u64) -> anyhow::Result<Self> {
         let before = read()?;
         let reserved = Self { before };
@@ -44,10 +44,10 @@ fn write(pages: u64) -> anyhow::Result<()> {
     fs::write(RESERVED, pages.to_string()).context(RESERVED)
 }
 
-/// What this process has in memory and in transparent and reserved huge pages, in MiB, for people.
+/// The memory of this process, and its share in transparent and reserved huge pages, in MiB, as text.
 ///
 /// # Errors
-/// If the kernel does not tell.
+/// The kernel does not tell.
 pub(crate) fn in_use() -> anyhow::Result<String> {
     let text = fs::read_to_string("/proc/self/smaps_rollup").context("smaps_rollup")?;
     let mib = |name: &str| -> u64 {

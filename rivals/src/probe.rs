@@ -1,8 +1,8 @@
-//! What the machine can do at most: random cache lines in groups, with nothing around them.
+//! The machine's limit: random cache lines in groups, without a table.
 //!
-//! A lookup needs a bucket and an item, of which the second is known only when the first has come. No table
-//! of this kind can be faster than two dependent lines a lookup, read in prefetched groups. The lines are
-//! chosen by the hashes of the keys, so that a skewed workload is skewed here too.
+//! A lookup needs a bucket and an item, and the bucket gives the place of the item. So no table of this kind
+//! can be faster than two dependent lines a lookup, read in prefetched groups. The lines are chosen by the
+//! hashes of the keys, so that a skewed workload is skewed here too.
 
 use crate::{
     contestant::{Contestant, Setup, Tally, Worker},
@@ -16,17 +16,17 @@ use std::sync::{Arc, atomic::Ordering::Relaxed};
 /// Words of a cache line.
 const LINE_WORDS: u64 = 8;
 
-/// Lines asked for at once.
+/// Lines prefetched together.
 const GROUP: usize = 32;
 
-/// Beside key and value, in bytes, of an item in a store (header, heap, index): the probe's region is to be
-/// as large as a store.
+/// Memory of an item in a store beside key and value, in bytes (header, heap, index): it makes the probe's
+/// region as large as a store.
 const ITEM_OVERHEAD_BYTES: u64 = 56;
 
-/// The share of the region that stands for the index: one line in so many.
+/// The share of the region that stands for the index: one line in this many.
 const INDEX_SHARE: u64 = 4;
 
-/// Which lines a lookup touches.
+/// The lines that a lookup touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lines {
     One,
@@ -34,7 +34,7 @@ enum Lines {
     TwoDependent,
 }
 
-/// How the probe is called that everything else is compared with.
+/// The name of the probe that everything else is compared with.
 pub(crate) const LIMIT_NAME: &str = "limit: two dependent lines, 2 MiB pages";
 
 /// Probes with huge pages and with pages of 4 KiB.
@@ -63,7 +63,8 @@ pub(crate) fn contestants<const KEY: usize, const VALUE: usize>(
     Ok(contestants)
 }
 
-/// Lines, the first part of which point into the second: each of their words, so that a line leads to eight.
+/// Lines of two parts. Each word of a line in the first part points to a line of the second, so that a line
+/// leads to eight.
 struct Field {
     region: Region,
     lines: u64,
@@ -82,7 +83,7 @@ impl Field {
         Ok(field)
     }
 
-    /// A line anywhere.
+    /// Any line.
     #[inline]
     fn any(&self, hash: KeyHash) -> Offset {
         Offset::from_words(scaled(hash.0, self.lines) * LINE_WORDS)
@@ -151,7 +152,7 @@ fn two_dependent<const KEY: usize>(field: &Field, group: &[Op<KEY>]) -> u64 {
     group.iter().for_each(|op| field.region.prefetch(field.first(op.hash)));
     let mut seconds = [Offset::from_words(0); GROUP];
     for (second, op) in seconds.iter_mut().zip(group) {
-        // As in a bucket, the hash says which word of the line it is.
+        // As in a bucket, the hash selects the word of the line.
         let word = field.first(op.hash).plus(op.hash.0 % LINE_WORDS);
         *second = Offset::from_words(field.read(word));
         field.region.prefetch(*second);

@@ -15,20 +15,20 @@ use std::{
     io::{self, Write as _},
 };
 
-/// One contestant with one mix on so many threads.
+/// One contestant with one mix on a number of threads.
 #[derive(Clone, Debug)]
 pub(crate) struct Cell {
     /// The contestant.
     pub(crate) name: String,
     /// Threads that ran at once.
     pub(crate) threads: usize,
-    /// What was asked for.
+    /// The mix of operations.
     pub(crate) mix: Mix,
-    /// What was measured.
+    /// The measurements.
     pub(crate) samples: Samples,
 }
 
-/// Everything that was measured in one run.
+/// All measurements of one run.
 #[derive(Debug)]
 pub(crate) struct Report {
     head: String,
@@ -38,7 +38,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// An empty report, which says what is going to be measured and where.
+    /// An empty report, with a head that describes the run and the machine.
     pub(crate) fn new(options: &Options) -> Self {
         let (key_bytes, value_bytes) = options.sizes();
         let preset = match options.preset {
@@ -64,10 +64,10 @@ impl Report {
         Self { head, cells: Vec::new(), threads: options.threads.clone(), mixes: options.mixes() }
     }
 
-    /// Writes down what pages the process has, now that everything is loaded for `threads`.
+    /// Records the pages of the process, after everything is loaded for `threads`.
     ///
     /// # Errors
-    /// If the kernel does not tell.
+    /// The kernel does not tell.
     pub(crate) fn note_pages(&mut self, threads: usize) -> anyhow::Result<()> {
         Ok(writeln!(
             self.head,
@@ -76,7 +76,7 @@ impl Report {
         )?)
     }
 
-    /// Adds what was measured, and shows it on the side.
+    /// Adds a measurement, and shows it on standard error.
     pub(crate) fn add(&mut self, cell: Cell) {
         let (low, high) = cell.samples.spread();
         eprintln!(
@@ -90,14 +90,14 @@ impl Report {
         self.cells.push(cell);
     }
 
-    /// Prints the report, and writes it to a file if that was asked for.
+    /// Prints the report, and writes it to a file if one was named.
     ///
     /// # Errors
-    /// If it cannot be printed, or the file cannot be written.
+    /// It cannot be printed, or the file cannot be written.
     pub(crate) fn write(&self, options: &Options) -> anyhow::Result<()> {
         let text = self.to_markdown();
         let shown = if options.json { format!("{:#}", self.to_json()) } else { text.clone() };
-        // Not `println`, which panics where nobody listens any more: reserved pages would stay so.
+        // Not `println`, which panics on a closed pipe: the reserved pages would never be released.
         writeln!(io::stdout(), "{shown}").context("standard output")?;
         match &options.out {
             Some(path) => fs::write(path, text).with_context(|| path.display().to_string()),
@@ -141,7 +141,7 @@ impl Report {
         }
     }
 
-    /// What the machine can do at most where `cell` was measured, in million operations a second.
+    /// The machine's limit under the conditions of `cell`, in million operations a second.
     fn limit(&self, cell: &Cell) -> Option<f64> {
         let is_beside = |other: &&Cell| {
             other.name == LIMIT_NAME && other.threads == cell.threads && other.mix == cell.mix

@@ -11,43 +11,43 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Before so many operations that are timed, one is run untimed in each round, because the contestant before
-/// has left other things in the caches.
+/// Timed operations for each untimed one before them in a round: the previous contestant has filled the
+/// caches with other data.
 const WARM_UP_SHARE: usize = 2;
 
-/// How much is measured.
+/// The amount of measuring.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effort {
-    /// Items that are loaded.
+    /// Items to load.
     pub(crate) items: u64,
     /// Operations of each thread in each round.
     pub(crate) operations: usize,
-    /// Rounds that count; one before them does not.
+    /// Rounds that count, after one that does not.
     pub(crate) rounds: usize,
 }
 
-/// What one contestant has done with one mix.
+/// The measurements of one contestant with one mix.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Samples {
     /// Million operations a second of all threads together, in ascending order.
     pub(crate) mops: Vec<f64>,
-    /// What was read in the last round.
+    /// The results of the reads in the last round.
     pub(crate) tally: Tally,
 }
 
 impl Samples {
-    /// The middle one; the lower of two.
+    /// The median; the lower one of two.
     pub(crate) fn median(&self) -> f64 {
         self.mops.get(self.mops.len().saturating_sub(1) / 2).copied().unwrap_or(f64::NAN)
     }
 
-    /// The smallest and the largest.
+    /// The minimum and the maximum.
     pub(crate) fn spread(&self) -> (f64, f64) {
         let end = |value: Option<&f64>| value.copied().unwrap_or(f64::NAN);
         (end(self.mops.first()), end(self.mops.last()))
     }
 
-    /// The share of the reads that found something.
+    /// The share of the reads that found a value.
     pub(crate) fn hit_ratio(&self) -> f64 {
         self.tally.hits as f64 / self.tally.gets as f64
     }
@@ -55,8 +55,8 @@ impl Samples {
 
 /// Measures all contestants with one mix: A B C A B C.
 ///
-/// Each runs operations in each round that nobody has run before, lest it find in the caches what the one
-/// before it, or it itself in the round before, has brought there.
+/// In each round, every contestant runs new operations, so that no earlier run has brought their items into
+/// the caches.
 pub(crate) fn measure<const KEY: usize>(
     contestants: &mut [Contestant<KEY>],
     mix: Mix,
@@ -79,9 +79,9 @@ pub(crate) fn measure<const KEY: usize>(
     Ok(samples)
 }
 
-/// What one contestant has done in one round.
+/// The results of one contestant in one round.
 struct Outcome {
-    /// From the moment in which the first thread begins to that in which the last one ends.
+    /// From the start of the first thread to the end of the last one.
     time: Duration,
     tally: Tally,
     expected: Tally,
@@ -113,8 +113,8 @@ fn run<const KEY: usize>(contestant: &mut Contestant<KEY>, mix: Mix, effort: Eff
     Outcome { time: begin.zip(end).map_or(Duration::ZERO, |(begin, end)| end - begin), tally, expected }
 }
 
-/// Runs some operations, waits for the other threads, and runs those that count: when they began and ended,
-/// what they found and what they should have found.
+/// Runs the warm-up, waits for the other threads, and runs the operations that count. Returns their start and
+/// end, and the results found and expected.
 fn timed<const KEY: usize>(
     worker: &mut dyn Worker<KEY>,
     (warm_up, ops): (&[Op<KEY>], &[Op<KEY>]),
@@ -128,7 +128,8 @@ fn timed<const KEY: usize>(
     (begin, Instant::now(), tally, expected)
 }
 
-/// Binds the calling thread to the `number`th processor it may run on. Without permission it runs unbound.
+/// Binds the calling thread to the `number`th processor that it may run on. Without permission it stays
+/// unbound.
 fn pin_to(number: usize) {
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
     let Ok(allowed) = sched_getaffinity(None) else { return };
@@ -139,7 +140,8 @@ fn pin_to(number: usize) {
     }
 }
 
-/// Tables must find everything with the right value; caches may lose items, but do as many reads.
+/// Checks that tables found every item with the right value; caches may lose items, but must do as many
+/// reads.
 fn check<const KEY: usize>(
     contestant: &Contestant<KEY>,
     tally: &Tally,

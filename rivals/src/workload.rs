@@ -8,30 +8,30 @@ use rand_distr::{Distribution, Zipf};
 /// Skew of the popularities, as in YCSB and in MICA §5.1.
 const ZIPF_EXPONENT: f64 = 0.99;
 
-/// Close to the golden section of 2^64, and odd: multiplying by it is undone by no other factor.
+/// 2^64 divided by the golden ratio, made odd: multiplication by it maps no two numbers to the same.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// One operation, with everything that a table may need to know beforehand.
+/// One operation, with everything that a table may need to know in advance.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Op<const KEY: usize> {
-    /// Hash of the key for Minos, which takes it from its caller.
+    /// The hash of the key for Minos, which takes it from its caller.
     pub(crate) hash: KeyHash,
     /// The key.
     pub(crate) key: [u8; KEY],
-    /// Whether the item is replaced; else it is read.
+    /// True if the item is replaced, false if it is read.
     pub(crate) is_put: bool,
 }
 
-/// How popular items are.
+/// The popularity of items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Popularity {
-    /// The item of rank r is asked for in proportion to 1 / r^0.99.
+    /// The item of rank r is drawn in proportion to 1 / r^0.99.
     Zipf,
-    /// All items alike.
+    /// All items are equally popular.
     Uniform,
 }
 
-/// Which thread may do what.
+/// The operations that each thread may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Routing {
     /// Any thread reads and writes any key (CRCW).
@@ -42,10 +42,10 @@ pub(crate) enum Routing {
     Owner,
 }
 
-/// What is asked for.
+/// A mix of operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mix {
-    /// How popular items are.
+    /// The popularity of items.
     pub(crate) popularity: Popularity,
     /// Share of the reads in percent; the others replace items.
     pub(crate) get_percent: u32,
@@ -66,7 +66,7 @@ impl Routing {
     }
 }
 
-/// The key of the item of a rank. Neighbours in rank have nothing in common.
+/// The key of the item of a rank. Keys of neighbouring ranks are unrelated.
 pub(crate) fn key<const KEY: usize>(rank: u64) -> [u8; KEY] {
     let mut bytes = [0; KEY];
     for (number, chunk) in (1..).zip(bytes.chunks_mut(8)) {
@@ -76,7 +76,7 @@ pub(crate) fn key<const KEY: usize>(rank: u64) -> [u8; KEY] {
     bytes
 }
 
-/// The value that belongs to a key, always the same one, so that what is read can be checked.
+/// The value of a key, always the same, so that reads can be checked.
 #[inline]
 pub(crate) fn value<const KEY: usize, const VALUE: usize>(key: &[u8; KEY]) -> [u8; VALUE] {
     let word = (!first_word(key)).to_le_bytes();
@@ -87,19 +87,19 @@ pub(crate) fn value<const KEY: usize, const VALUE: usize>(key: &[u8; KEY]) -> [u
     bytes
 }
 
-/// The first eight bytes, which tell keys and values apart.
+/// The first eight bytes, which identify keys and values.
 #[inline]
 pub(crate) fn first_word(bytes: &[u8]) -> u64 {
     bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
-/// The keys of all items, in an order that has nothing to do with their popularity.
+/// The keys of all items, in an order that is unrelated to their popularity.
 pub(crate) fn load_order<const KEY: usize>(items: u64) -> impl Iterator<Item = [u8; KEY]> {
     let step = (items / 3 * 2 + 1..).find(|&step| gcd(step, items) == 1).unwrap_or(1);
     (0..items).map(move |at| key((u128::from(at) * u128::from(step) % u128::from(items)) as u64))
 }
 
-/// `count` operations of one thread among several, which depend on nothing but the arguments.
+/// `count` operations of one thread among several, determined by the arguments alone.
 pub(crate) fn operations<const KEY: usize>(
     mix: Mix,
     items: u64,

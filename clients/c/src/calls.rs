@@ -11,7 +11,7 @@ use crate::{
     memory::{bytes, text, write, write_value},
 };
 
-/// An operation on a key that the caller lends.
+/// A request for `verb` on a key that the caller lends.
 ///
 /// # Safety
 /// As [`bytes`].
@@ -20,10 +20,10 @@ unsafe fn request(verb: Verb, key: *const c_void, key_length: usize) -> Result<R
     Ok(Request::new(verb, unsafe { bytes(key, key_length, "key") }?))
 }
 
-/// A read whose value the caller gets.
+/// Reads a value, which the caller then owns.
 ///
 /// # Safety
-/// `key` is lent, `value` may be written to, and the client is as [`with_client`] wants it.
+/// `key` is lent, `value` may be written to, and `client` is valid for [`with_client`].
 unsafe fn read(
     client: *mut Client,
     request: impl FnOnce() -> Result<Request, Failure>,
@@ -32,7 +32,7 @@ unsafe fn read(
     let request = || {
         if value.is_null() { Err(Failure::Argument("value")) } else { request() }
     };
-    // SAFETY: NULL or the caller's to be written.
+    // SAFETY: NULL, or the caller lets it be written.
     unsafe { write(value, OwnedValue::NONE) };
     let show = |outcome| {
         let found = match outcome {
@@ -50,7 +50,7 @@ unsafe fn read(
 /// A store.
 ///
 /// # Safety
-/// `key` and `value` are lent, `cas` is NULL or may be written to, and the client is as [`with_client`] wants it.
+/// `key` and `value` are lent, `cas` is NULL or may be written to, and `client` is valid for [`with_client`].
 #[expect(clippy::too_many_arguments, reason = "as many as the functions of C have")]
 unsafe fn store(
     client: *mut Client,
@@ -70,7 +70,7 @@ unsafe fn store(
     };
     let show = |outcome| {
         if let Outcome::Done { cas: unique } = outcome {
-            // SAFETY: NULL or the caller's to be written.
+            // SAFETY: NULL, or the caller lets it be written.
             unsafe { write(cas, unique) };
         }
     };
@@ -78,10 +78,10 @@ unsafe fn store(
     unsafe { call(client, request, show) }
 }
 
-/// Counting, and making a number that is missing if there is an `initial` one.
+/// Adds to or subtracts from a number, or creates it if it is missing and there is an `initial` one.
 ///
 /// # Safety
-/// `key` is lent, `number` is NULL or may be written to, and the client is as [`with_client`] wants it.
+/// `key` is lent, `number` is NULL or may be written to, and `client` is valid for [`with_client`].
 unsafe fn count(
     client: *mut Client,
     verb: Verb,
@@ -97,7 +97,7 @@ unsafe fn count(
     };
     let show = |outcome| {
         if let Outcome::Number { number: now, .. } = outcome {
-            // SAFETY: NULL or the caller's to be written.
+            // SAFETY: NULL, or the caller lets it be written.
             unsafe { write(number, now) };
         }
     };
@@ -105,7 +105,7 @@ unsafe fn count(
     unsafe { call(client, request, show) }
 }
 
-/// Reads a value, which the caller gets.
+/// Reads a value, which the caller then owns.
 ///
 /// # Safety
 /// As the header says.
@@ -120,7 +120,7 @@ pub unsafe extern "C" fn minos_get(
     unsafe { read(client, || request(Verb::Get, key, key_length), value) }
 }
 
-/// Reads a value, which the caller gets, and gives it another expiry.
+/// Reads a value, which the caller then owns, and changes its expiry.
 ///
 /// # Safety
 /// As the header says.
@@ -140,7 +140,7 @@ pub unsafe extern "C" fn minos_get_and_touch(
     unsafe { read(client, request, value) }
 }
 
-/// Writes functions that store, which differ in what is done only.
+/// Defines functions that store, which differ only in their verb.
 macro_rules! stores {
     ($($(#[$doc:meta])* $name:ident: $verb:ident;)*) => {$(
         $(#[$doc])*
@@ -195,7 +195,7 @@ pub unsafe extern "C" fn minos_compare_and_swap(
     unsafe { store(client, Verb::Compare, key, key_length, value, value_length, options, cas) }
 }
 
-/// Adds to the end of a value.
+/// Appends to a value.
 ///
 /// # Safety
 /// As the header says.
@@ -212,7 +212,7 @@ pub unsafe extern "C" fn minos_append(
     unsafe { store(client, Verb::Append, key, key_length, end, end_length, (0, 0, 0), cas) }
 }
 
-/// Adds to the beginning of a value.
+/// Prepends to a value.
 ///
 /// # Safety
 /// As the header says.
@@ -239,7 +239,7 @@ pub unsafe extern "C" fn minos_delete(client: *mut Client, key: *const c_void, k
     unsafe { call(client, || request(Verb::Delete, key, key_length), drop) }
 }
 
-/// Gives an item another expiry.
+/// Changes the expiry of an item.
 ///
 /// # Safety
 /// As the header says.
@@ -290,7 +290,7 @@ pub unsafe extern "C" fn minos_decr(
     unsafe { count(client, Verb::Decr, (key, key_length), by, (None, 0), number) }
 }
 
-/// Adds to a number, or makes it.
+/// Adds to a number, or creates it.
 ///
 /// # Safety
 /// As the header says.
@@ -308,7 +308,7 @@ pub unsafe extern "C" fn minos_incr_or_create(
     unsafe { count(client, Verb::Incr, (key, key_length), by, (Some(initial), exptime), number) }
 }
 
-/// Subtracts from a number, or makes it.
+/// Subtracts from a number, or creates it.
 ///
 /// # Safety
 /// As the header says.
@@ -337,7 +337,7 @@ pub unsafe extern "C" fn minos_flush_all(client: *mut Client, exptime: i32) -> S
     unsafe { call(client, request, drop) }
 }
 
-/// Lines about the server, which the caller gets.
+/// Reads the server's statistics as lines, which the caller then owns.
 ///
 /// # Safety
 /// As the header says.
@@ -356,7 +356,7 @@ pub unsafe extern "C" fn minos_stats(
     unsafe { read(client, request, lines) }
 }
 
-/// How long the server takes to answer.
+/// Measures the time until the server answers.
 ///
 /// # Safety
 /// As the header says.
@@ -364,7 +364,7 @@ pub unsafe extern "C" fn minos_stats(
 pub unsafe extern "C" fn minos_ping(client: *mut Client, round_trip_ns: *mut u64) -> Status {
     let ping = |client: &mut minos_client::blocking::Client| {
         let round_trip = client.ping()?;
-        // SAFETY: NULL or the caller's to be written.
+        // SAFETY: NULL, or the caller lets it be written.
         unsafe { write(round_trip_ns, u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX)) };
         Ok(Status::Ok)
     };

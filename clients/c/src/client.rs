@@ -1,4 +1,4 @@
-//! Clients: made, used, closed.
+//! Clients: creation, use, closing.
 
 use std::{
     collections::HashMap,
@@ -14,18 +14,18 @@ use crate::{
     memory::{text, write},
 };
 
-/// A client: `minos_client` of the header, which does not say what is in it.
+/// A client: the opaque `minos_client` of the header.
 #[derive(Debug)]
 pub struct Client {
     pub(crate) inner: blocking::Client,
-    /// What the caller wants back with each operation that was started.
+    /// The caller's context of each started operation.
     pub(crate) contexts: HashMap<OpId, *mut c_void>,
-    /// A call is under way; if that is seen by the next one, it panicked.
+    /// A call is under way; if the next call finds it set, the last one panicked.
     is_busy: bool,
 }
 
-/// Makes a client of the server at `address`, which must answer. `options` may be NULL. To be given back with
-/// [`minos_close`].
+/// Creates a client of the server at `address`, which must answer. `options` may be NULL. The caller closes
+/// the client with [`minos_close`].
 ///
 /// # Safety
 /// As the header says.
@@ -39,7 +39,7 @@ pub unsafe extern "C" fn minos_connect(
     unsafe { make(address, options, client, blocking::Client::connect) }
 }
 
-/// As [`minos_connect`], but nothing is sent before the first call.
+/// As [`minos_connect`], but sends nothing before the first call.
 ///
 /// # Safety
 /// As the header says.
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn minos_open(
     unsafe { make(address, options, client, blocking::Client::open) }
 }
 
-/// Hands a client to the caller.
+/// Passes a new client to the caller.
 ///
 /// # Safety
 /// As [`minos_connect`].
@@ -80,7 +80,7 @@ unsafe fn make(
     })
 }
 
-/// Closes a client. NULL is let be.
+/// Closes a client. NULL is ignored.
 ///
 /// # Safety
 /// `client` is NULL, or came from [`minos_connect`], was not closed, and is not in use.
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn minos_close(client: *mut Client) {
 /// Runs a call with a client.
 ///
 /// # Safety
-/// `client` is NULL, or came from [`minos_connect`], was not closed, and nobody else uses it meanwhile.
+/// `client` is NULL, or came from [`minos_connect`], is not closed, and is not in use elsewhere.
 pub(crate) unsafe fn with_client(
     client: *mut Client,
     body: impl FnOnce(&mut blocking::Client) -> Result<Status, Failure>,
@@ -107,7 +107,7 @@ pub(crate) unsafe fn with_client(
     unsafe { with_whole(client, |client| body(&mut client.inner)) }
 }
 
-/// As [`with_client`], for what concerns operations that were started.
+/// As [`with_client`], for calls that deal with started operations.
 ///
 /// # Safety
 /// As [`with_client`].
@@ -127,7 +127,7 @@ pub(crate) unsafe fn with_whole(
     })
 }
 
-/// Runs one operation with a client, and shows its outcome to `show`. How it ended follows from the outcome.
+/// Runs one operation with a client, and passes its outcome to `show`. The status follows from the outcome.
 ///
 /// # Safety
 /// As [`with_client`].
@@ -146,7 +146,7 @@ pub(crate) unsafe fn call(
     unsafe { with_client(client, body) }
 }
 
-/// How an operation ended that ended well.
+/// The status of an operation that succeeded.
 pub(crate) fn status_of(outcome: &Outcome) -> Status {
     match outcome {
         Outcome::Value(_) | Outcome::Done { .. } | Outcome::Number { .. } | Outcome::Text(_) => Status::Ok,

@@ -1,4 +1,4 @@
-//! What went wrong, in words, and panics that stay on this side.
+//! Error texts, and panics, which must not cross the boundary.
 
 use std::{
     cell::RefCell,
@@ -11,18 +11,18 @@ use minos_client::Error;
 use crate::Status;
 
 thread_local! {
-    /// About the last call of this thread that failed.
+    /// The text of the last call of this thread that failed.
     static TEXT: RefCell<CString> = RefCell::default();
 }
 
-/// Why a call could not do what it was asked for.
+/// The reason of a failed call.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The client says so.
+    /// An error of the client.
     Client(Error),
-    /// This argument is NULL, or no UTF-8.
+    /// This argument is NULL, or not UTF-8.
     Argument(&'static str),
-    /// As many operations as may be have not ended.
+    /// Too many operations have not ended.
     Full,
     /// A call with this client panicked before.
     Broken,
@@ -35,7 +35,7 @@ impl From<Error> for Failure {
 }
 
 impl Failure {
-    /// Remembers the words for this thread.
+    /// Stores the text for this thread, and returns the status.
     pub(crate) fn note(&self) -> Status {
         match self {
             Self::Client(error) => note(Status::from(error), error.to_string()),
@@ -49,13 +49,13 @@ impl Failure {
 }
 
 fn note(status: Status, text: String) -> Status {
-    // A text from a server's name could hold a zero byte, which would end it.
+    // A server's name could contain a zero byte, which would end the text.
     let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
     TEXT.with_borrow_mut(|last| *last = text);
     status
 }
 
-/// Runs the body of a call: errors become a status and a text, and so does a panic.
+/// Runs the body of a call: errors and panics become a status and a text.
 pub(crate) fn guarded(body: impl FnOnce() -> Result<Status, Failure>) -> Status {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(status)) => status,
@@ -64,8 +64,8 @@ pub(crate) fn guarded(body: impl FnOnce() -> Result<Status, Failure>) -> Status 
     }
 }
 
-/// What went wrong in the last call of this thread that failed; empty before that. Valid until the next call of
-/// this thread.
+/// The error text of the last call of this thread that failed; empty before that. Valid until the next call
+/// of this thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn minos_error_text() -> *const c_char {
     TEXT.with_borrow(|text| text.as_ptr())

@@ -1,8 +1,8 @@
-//! The blocking client for C: `include/minos.h` says what each function does.
+//! The blocking client for C: `include/minos.h` documents each function.
 //!
-//! Every function catches panics, checks pointers for NULL, and says what went wrong by a [`Status`] and, for the
-//! thread that called, by a text. What else a caller promises stands in the header: pointers point to what their
-//! types say, lengths are right, and a client is used by one thread at a time.
+//! Every function catches panics, checks pointers for NULL, and reports errors by a [`Status`] and a text of
+//! the calling thread. The header states the caller's other duties: pointers point to what their types say,
+//! lengths are right, and a client is used by one thread at a time.
 
 mod calls;
 mod client;

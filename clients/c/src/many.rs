@@ -9,8 +9,8 @@ use crate::{
     memory::{bytes, list, write},
 };
 
-/// Runs `requests`, and shows the outcome of each with its place. The first error is what the call says; what
-/// else came of each stands in `statuses`.
+/// Runs `requests`, and passes the outcome of each with its index to `show`. Returns the first error;
+/// `statuses` gets the status of each.
 fn call_all(
     client: &mut blocking::Client,
     requests: Vec<Request>,
@@ -49,7 +49,7 @@ unsafe fn requests(verb: Verb, keys: *const Key, count: usize) -> Result<Vec<Req
     keys.iter().map(request).collect()
 }
 
-/// Reads the values of many keys, which the caller gets.
+/// Reads the values of many keys, which the caller then owns.
 ///
 /// # Safety
 /// As the header says.

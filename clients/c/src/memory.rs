@@ -1,4 +1,4 @@
-//! Memory that crosses the boundary: what callers lend, and what they get.
+//! Memory that crosses the boundary: lent by callers, or owned by them.
 
 use std::{
     ffi::{CStr, c_char, c_void},
@@ -15,7 +15,7 @@ use crate::{Status, failure::Failure};
 pub struct Key {
     /// Its bytes.
     pub bytes: *const c_void,
-    /// How many.
+    /// Its length in bytes.
     pub length: usize,
 }
 
@@ -27,19 +27,19 @@ pub struct Item {
     pub key: Key,
     /// The value's bytes.
     pub value: *const c_void,
-    /// How many.
+    /// The length of the value in bytes.
     pub value_length: usize,
 }
 
-/// A value that the caller gets and gives back with [`minos_value_free`]: `minos_value` of the header.
+/// A value that the caller owns and frees with [`minos_value_free`]: `minos_value` of the header.
 #[derive(Debug)]
 #[repr(C)]
 pub struct OwnedValue {
     /// Its bytes; NULL if there are none.
     pub bytes: *mut u8,
-    /// How many.
+    /// Its length in bytes.
     pub length: usize,
-    /// What is kept with the item.
+    /// The flags stored with the item.
     pub flags: u32,
     /// The item's CAS unique.
     pub cas: u64,
@@ -49,7 +49,7 @@ impl OwnedValue {
     /// No value.
     pub(crate) const NONE: Self = Self { bytes: ptr::null_mut(), length: 0, flags: 0, cas: 0 };
 
-    /// Hands a value to the caller.
+    /// Passes a value to the caller.
     pub(crate) fn from_value(value: Value) -> Self {
         let Value { bytes, flags, cas } = value;
         if bytes.is_empty() {
@@ -61,10 +61,10 @@ impl OwnedValue {
     }
 }
 
-/// Bytes that the caller lends; there may be none, and then the pointer is not looked at.
+/// Bytes that the caller lends. If `length` is 0, the pointer is ignored.
 ///
 /// # Safety
-/// Otherwise, if it is not NULL, it points to `length` bytes that nobody changes as long as they are in use.
+/// Otherwise, if it is not NULL, it points to `length` bytes that do not change while they are in use.
 pub(crate) unsafe fn bytes<'a>(
     pointer: *const c_void,
     length: usize,
@@ -74,10 +74,10 @@ pub(crate) unsafe fn bytes<'a>(
     unsafe { list(pointer.cast(), length, name) }
 }
 
-/// Elements that the caller lends; there may be none, and then the pointer is not looked at.
+/// Elements that the caller lends. If `length` is 0, the pointer is ignored.
 ///
 /// # Safety
-/// Otherwise, if it is not NULL, it points to `length` elements that nobody changes as long as they are in use.
+/// Otherwise, if it is not NULL, it points to `length` elements that do not change while they are in use.
 pub(crate) unsafe fn list<'a, T>(
     pointer: *const T,
     length: usize,
@@ -96,7 +96,7 @@ pub(crate) unsafe fn list<'a, T>(
 /// A text that the caller lends.
 ///
 /// # Safety
-/// If it is not NULL, it is a C string that nobody changes as long as it is in use.
+/// If it is not NULL, it is a C string that does not change while it is in use.
 pub(crate) unsafe fn text<'a>(pointer: *const c_char, name: &'static str) -> Result<&'a str, Failure> {
     if pointer.is_null() {
         return Err(Failure::Argument(name));
@@ -106,18 +106,18 @@ pub(crate) unsafe fn text<'a>(pointer: *const c_char, name: &'static str) -> Res
     text.to_str().map_err(|_| Failure::Argument(name))
 }
 
-/// Writes a result to where the caller wants it; nowhere if the pointer is NULL.
+/// Writes a result to `pointer`, unless it is NULL.
 ///
 /// # Safety
 /// If it is not NULL, a `T` may be written to it.
 pub(crate) unsafe fn write<T>(pointer: *mut T, value: T) {
     if !pointer.is_null() {
-        // SAFETY: the caller's promise. What was there is not looked at.
+        // SAFETY: the caller's promise. The old value is not read.
         unsafe { pointer.write(value) };
     }
 }
 
-/// Hands a value to the caller, who must want it; it says that there is none if `value` is `None`.
+/// Passes a value to the caller; an empty one and [`Status::NotFound`] if `value` is `None`.
 ///
 /// # Safety
 /// As [`write`].
@@ -128,7 +128,7 @@ pub(crate) unsafe fn write_value(pointer: *mut OwnedValue, value: Option<Value>)
     status
 }
 
-/// Gives a value back. NULL, and a value without bytes, are let be; a value that was given back has none.
+/// Frees a value. NULL and values without bytes, such as freed ones, are ignored.
 ///
 /// # Safety
 /// If it is not NULL, `value` points to a value that a call of this library wrote, or that is all zero.
@@ -138,7 +138,7 @@ pub unsafe extern "C" fn minos_value_free(value: *mut OwnedValue) {
     let Some(value) = (unsafe { value.as_mut() }) else { return };
     let OwnedValue { bytes, length, .. } = std::mem::replace(value, OwnedValue::NONE);
     if !bytes.is_null() {
-        // SAFETY: `from_value` made it of a boxed slice of this length, and it is forgotten now.
+        // SAFETY: `from_value` made it from a boxed slice of this length, and it is forgotten now.
         drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(bytes, length)) });
     }
 }
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_an_error() {
-        // SAFETY: no pointer of these is looked at.
+        // SAFETY: these pointers are not read.
         unsafe {
             assert!(bytes(ptr::null(), 0, "x").is_ok_and(<[u8]>::is_empty));
             assert!(bytes(ptr::null(), 1, "x").is_err());

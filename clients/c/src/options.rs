@@ -1,4 +1,4 @@
-//! How a client is to behave.
+//! Options of clients.
 
 use std::{ffi::c_void, time::Duration};
 
@@ -10,22 +10,22 @@ use crate::{
     memory::bytes,
 };
 
-/// Options of a client: `minos_options` of the header, which does not say what is in it.
+/// Options of a client: the opaque `minos_options` of the header.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     pub(crate) config: Config,
 }
 
-/// Options with all defaults; to be given back with [`minos_options_free`].
+/// Options with all defaults, which the caller frees with [`minos_options_free`].
 #[unsafe(no_mangle)]
 pub extern "C" fn minos_options_new() -> *mut Options {
     Box::into_raw(Box::default())
 }
 
-/// Gives options back. NULL is let be.
+/// Frees options. NULL is ignored.
 ///
 /// # Safety
-/// `options` is NULL or came from [`minos_options_new`] and was not given back.
+/// `options` is NULL, or came from [`minos_options_new`] and is not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn minos_options_free(options: *mut Options) {
     if !options.is_null() {
@@ -34,10 +34,10 @@ pub unsafe extern "C" fn minos_options_free(options: *mut Options) {
     }
 }
 
-/// Replaces the options by what `change` makes of them.
+/// Applies `change` to the options.
 ///
 /// # Safety
-/// `options` is NULL, or came from [`minos_options_new`] and nobody else uses it.
+/// `options` is NULL, or came from [`minos_options_new`] and is not in use elsewhere.
 unsafe fn change(options: *mut Options, change: impl FnOnce(Config) -> Result<Config, Failure>) -> Status {
     guarded(|| {
         // SAFETY: the caller's promise.
@@ -49,7 +49,7 @@ unsafe fn change(options: *mut Options, change: impl FnOnce(Config) -> Result<Co
     })
 }
 
-/// How long an operation may take, retries included, in milliseconds.
+/// Sets the time-out of operations, retries included, in milliseconds.
 ///
 /// # Safety
 /// As the header says.
@@ -59,7 +59,7 @@ pub unsafe extern "C" fn minos_options_timeout_ms(options: *mut Options, timeout
     unsafe { change(options, |config| Ok(config.timeout(Duration::from_millis(timeout_ms)))) }
 }
 
-/// A secret that is shared with the server.
+/// Sets the secret shared with the server.
 ///
 /// # Safety
 /// As the header says.
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn minos_options_secret(
     unsafe { change(options, with_secret) }
 }
 
-/// Largest value to accept, in bytes.
+/// Sets the largest value to accept, in bytes.
 ///
 /// # Safety
 /// As the header says.
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn minos_options_value_bytes_max(options: *mut Options, va
     unsafe { change(options, |config| Ok(config.value_bytes_max(value_bytes))) }
 }
 
-/// Largest datagram to send and to ask for, in bytes.
+/// Sets the largest datagram to send and to ask for, in bytes.
 ///
 /// # Safety
 /// As the header says.
@@ -97,7 +97,7 @@ pub unsafe extern "C" fn minos_options_datagram_bytes_max(options: *mut Options,
     unsafe { change(options, |config| Ok(config.datagram_bytes_max(bytes))) }
 }
 
-/// Datagrams that may be unanswered at once.
+/// Sets the number of datagrams that may be unanswered at once.
 ///
 /// # Safety
 /// As the header says.
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn minos_options_in_flight_max(options: *mut Options, data
     unsafe { change(options, |config| Ok(config.in_flight_max(datagrams))) }
 }
 
-/// Whether everything that writes is executed exactly once, and not only what a second execution would make wrong.
+/// Selects exactly-once execution for all writes, instead of only those that must not be repeated.
 ///
 /// # Safety
 /// As the header says.

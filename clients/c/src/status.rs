@@ -1,10 +1,10 @@
-//! How a call ended.
+//! The result of a call.
 
 use std::ffi::{CStr, c_char, c_int};
 
 use minos_client::Error;
 
-/// How a call ended: `minos_status` of the header.
+/// The result of a call: `minos_status` of the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Status {
@@ -12,13 +12,13 @@ pub enum Status {
     Ok = 0,
     /// There is no such item.
     NotFound = 1,
-    /// The item was stored by somebody else since.
+    /// The item was changed since its CAS unique was read.
     Exists = 2,
     /// The condition of the store does not hold.
     NotStored = 3,
-    /// No answer in time; it may have been executed.
+    /// No answer in time; the operation may have been executed.
     TimedOut = -1,
-    /// The session was forgotten: it was executed once or not at all.
+    /// The session was lost: the operation was executed once or not at all.
     OutcomeUnknown = -2,
     /// The key is empty or too long.
     Key = -3,
@@ -28,7 +28,7 @@ pub enum Status {
     NoMemory = -5,
     /// The item holds no number.
     NotANumber = -6,
-    /// The server met a bound all the time.
+    /// The server was at a limit all the time.
     Busy = -7,
     /// The value changes faster than it can be fetched.
     Unstable = -8,
@@ -38,11 +38,11 @@ pub enum Status {
     Secret = -10,
     /// The server does not know the operation.
     Unsupported = -11,
-    /// The server could not make sense of it.
+    /// The server did not understand the operation.
     BadRequest = -12,
-    /// The server answered against the protocol.
+    /// The server violated the protocol.
     Protocol = -13,
-    /// An option has a value that cannot be.
+    /// An option has an invalid value.
     Option = -14,
     /// The address cannot be used.
     Address = -15,
@@ -50,13 +50,13 @@ pub enum Status {
     Io = -16,
     /// The client has ended.
     Closed = -17,
-    /// A pointer is NULL that must not be, a text is no UTF-8, or a number means nothing.
+    /// A pointer is NULL that must not be, a text is not UTF-8, or a number has no meaning.
     Argument = -18,
-    /// The library failed: a defect. The client can only be closed.
+    /// A defect of the library. The client can only be closed.
     Panic = -19,
     /// An error that this version of the header does not name.
     Other = -20,
-    /// As many operations as may be have not ended.
+    /// Too many operations have not ended.
     Full = -21,
 }
 
@@ -90,7 +90,7 @@ impl Status {
         Self::Full,
     ];
 
-    /// A few words that fit every call that ends so.
+    /// A short text that fits every call with this result.
     const fn words(self) -> &'static CStr {
         match self {
             Self::Ok => c"done",
@@ -147,7 +147,7 @@ impl From<&Error> for Status {
     }
 }
 
-/// A few words about a status, for ever valid; of a number that is none, those of [`Status::Other`].
+/// A short text about a status, valid forever; for an unknown number, that of [`Status::Other`].
 #[unsafe(no_mangle)]
 pub extern "C" fn minos_status_text(status: c_int) -> *const c_char {
     let known = Status::ALL.into_iter().find(|known| *known as c_int == status);
@@ -163,7 +163,7 @@ mod tests {
         let header = include_str!("../include/minos.h");
         let shown = |line: &str| -> Option<i32> {
             let (name, number) = line.trim().strip_prefix("MINOS_")?.split_once(" = ")?;
-            // Verbs are numbered beside them.
+            // Verbs are numbered in the header too.
             let is_status = !name.starts_with("VERB_")
                 && name.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');
             number.split(',').next().filter(|_| is_status)?.parse().ok()

@@ -1,4 +1,4 @@
-//! Operations that an event loop of the caller drives: none of these functions waits.
+//! Operations driven by the caller's event loop: none of these functions blocks.
 
 use std::{
     ffi::{CStr, c_char, c_int, c_void},
@@ -15,7 +15,7 @@ use crate::{
     memory::{bytes, text, write},
 };
 
-/// What can be started, in the order of the header's `minos_verb`.
+/// The operations that can be started, in the order of the header's `minos_verb`.
 const VERBS: [Verb; 14] = [
     Verb::Get,
     Verb::GetTouch,
@@ -37,25 +37,25 @@ const VERBS: [Verb; 14] = [
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct StartRequest {
-    /// Which operation, from 1 on.
+    /// The operation, numbered from 1.
     pub verb: c_int,
     /// The item's key.
     pub key: Key,
     /// The value's bytes.
     pub value: *const c_void,
-    /// How many.
+    /// The length of the value in bytes.
     pub value_length: usize,
-    /// When the item expires.
+    /// The expiry of the item.
     pub exptime: i32,
-    /// What is kept with the item.
+    /// The flags to store with the item.
     pub flags: u32,
     /// The CAS unique to compare with, or the number to count by.
     pub operand: u64,
-    /// The number that a counter is made with; NULL leaves it missing.
+    /// The initial number of a missing counter; with NULL it stays missing.
     pub initial: *const u64,
-    /// How long it may take; 0 is what the client says.
+    /// The time-out; 0 is the client's.
     pub timeout_ms: u64,
-    /// Given back with the completion.
+    /// Returned with the completion.
     pub context: *mut c_void,
 }
 
@@ -63,15 +63,15 @@ pub struct StartRequest {
 #[derive(Debug)]
 #[repr(C)]
 pub struct Completion {
-    /// That of the request.
+    /// The context of the request.
     pub context: *mut c_void,
-    /// How it ended.
+    /// The result.
     pub status: Status,
-    /// What was read, which the caller gets.
+    /// The value that was read, which the caller then owns.
     pub value: OwnedValue,
-    /// The item's CAS unique, where there is one.
+    /// The item's CAS unique, if any.
     pub cas: u64,
-    /// The number that was counted to.
+    /// The new number.
     pub number: u64,
 }
 
@@ -94,10 +94,10 @@ pub unsafe extern "C" fn minos_start(client: *mut Client, request: *const StartR
     unsafe { with_whole(client, start) }
 }
 
-/// The operation that a caller describes.
+/// Converts the caller's request.
 ///
 /// # Safety
-/// What `wanted` points to is lent.
+/// Everything that `wanted` points to is lent.
 unsafe fn request_of(wanted: &StartRequest) -> Result<Request, Failure> {
     let at = usize::try_from(wanted.verb).ok().and_then(|verb| verb.checked_sub(1));
     let verb = *at.and_then(|at| VERBS.get(at)).ok_or(Failure::Argument("verb"))?;
@@ -113,7 +113,7 @@ unsafe fn request_of(wanted: &StartRequest) -> Result<Request, Failure> {
     Ok(Request { ttl, flags, operand, initial, timeout, ..request })
 }
 
-/// Sends what there is to send and takes in what has arrived.
+/// Sends pending datagrams and processes those that arrived.
 ///
 /// # Safety
 /// As the header says.
@@ -127,7 +127,7 @@ pub unsafe extern "C" fn minos_step(client: *mut Client) -> Status {
     unsafe { with_whole(client, step) }
 }
 
-/// Hands out the next operation that has ended.
+/// Returns the next operation that has ended.
 ///
 /// # Safety
 /// As the header says.
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn minos_next(client: *mut Client, completion: *mut Comple
     unsafe { with_whole(client, next) }
 }
 
-/// What the caller gets. The words about an error are this thread's.
+/// The completion for the caller. Stores an error's text for this thread.
 fn completion_of(context: *mut c_void, result: Result<Outcome, Error>) -> Completion {
     let none = Completion { context, status: Status::Ok, value: OwnedValue::NONE, cas: 0, number: 0 };
     match result {
@@ -166,7 +166,7 @@ fn completion_of(context: *mut c_void, result: Result<Outcome, Error>) -> Comple
     }
 }
 
-/// The client's socket; below 0 if there is no client.
+/// The client's socket; -1 if there is no client.
 ///
 /// # Safety
 /// As the header says.
@@ -176,7 +176,7 @@ pub unsafe extern "C" fn minos_descriptor(client: *const Client) -> c_int {
     unsafe { client.as_ref() }.map_or(-1, |client| client.inner.as_fd().as_raw_fd())
 }
 
-/// How long a loop may wait for the socket, in milliseconds; below 0 for ever.
+/// The time to wait for the socket at most, in milliseconds; -1 is forever.
 ///
 /// # Safety
 /// As the header says.
@@ -187,7 +187,7 @@ pub unsafe extern "C" fn minos_wait_ms(client: *const Client) -> c_int {
     until_next.map_or(-1, |wait| c_int::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX))
 }
 
-/// How long each call may take from now on; 0 is what the options said.
+/// Sets the time-out of later calls; 0 restores that of the options.
 ///
 /// # Safety
 /// As the header says.
@@ -223,7 +223,7 @@ pub unsafe extern "C" fn minos_counter(client: *mut Client, name: *const c_char,
     unsafe { with_whole(client, find) }
 }
 
-/// The library's version, for ever valid.
+/// The library's version, valid forever.
 #[unsafe(no_mangle)]
 pub extern "C" fn minos_version() -> *const c_char {
     const VERSION: &CStr =

@@ -1,4 +1,4 @@
-//! C programs against a server: built with the system's compiler, with either library.
+//! C programs against a server: built with the system's compiler, with the shared and the static library.
 
 use std::{
     env,
@@ -22,7 +22,8 @@ fn built() -> &'static Path {
     BUILT.get_or_init(|| {
         let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut build = Command::new(cargo);
-        // All packages and a test, so that dependencies have the features that `cargo test --workspace` gave them.
+        // All packages and a test, so that dependencies have the same features as under `cargo test
+        // --workspace`.
         build.args([
             "build",
             "-q",
@@ -36,7 +37,7 @@ fn built() -> &'static Path {
             "programs",
         ]);
         build.current_dir(folder());
-        // The tests lie in target/debug/deps, or where there is another target folder, in its debug/deps.
+        // The tests are in target/debug/deps, or in debug/deps of another target folder.
         let tests = env::current_exe().unwrap();
         let built = tests.ancestors().nth(2).unwrap().to_owned();
         build.env("CARGO_TARGET_DIR", built.parent().unwrap());
@@ -45,7 +46,7 @@ fn built() -> &'static Path {
     })
 }
 
-/// What `cargo xtask install-c` makes of the libraries.
+/// The output of `cargo xtask install-c`.
 fn installed() -> &'static Path {
     static INSTALLED: OnceLock<PathBuf> = OnceLock::new();
     INSTALLED.get_or_init(|| {
@@ -57,7 +58,7 @@ fn installed() -> &'static Path {
     })
 }
 
-/// Words of the compiler's command line, as users of the installed library get them.
+/// Compiler flags, as users of the installed library get them.
 fn flags(wanted: &[&str]) -> Vec<String> {
     let mut config = Command::new("pkg-config");
     config.args(wanted).arg("minos").env("PKG_CONFIG_PATH", installed().join("lib/pkgconfig"));
@@ -95,7 +96,7 @@ fn compile(compiler: &str, source: &str, out: &Path, library: Library) {
     succeed(&mut command);
 }
 
-/// Runs a command, which must end well.
+/// Runs a command, which must succeed.
 #[track_caller]
 fn succeed(command: &mut Command) -> String {
     let Output { status, stdout, stderr } =
@@ -134,7 +135,7 @@ fn the_static_library_speaks_sealed() {
 #[test]
 fn a_check_that_fails_is_noticed() {
     let (_server, address) = server(&["--native-window", "4"]);
-    // A secret that the server does not have.
+    // A secret that the server does not accept.
     let folder = TempDir::new().unwrap();
     let program = folder.path().join("program");
     compile("cc", "tests/operations.c", &program, Library::Shared);
@@ -157,7 +158,7 @@ fn a_loop_drives_operations() {
     assert_eq!(run("examples/loop.c", Library::Shared, &[&address]), "1000 visits\n");
 }
 
-/// So that a program runs with a library that is replaced by a later one of the same major version.
+/// A program must run with a later library of the same major version.
 #[test]
 fn programs_ask_for_the_library_by_its_soname() {
     let (_server, address) = server(&[]);
@@ -205,7 +206,7 @@ fn the_header_declares_what_the_library_has() {
         let words: Vec<_> = source.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
         names.extend(words.windows(2).filter(|pair| pair[0] == "fn").map(|pair| pair[1].to_owned()));
         names.extend(source.lines().filter_map(|line| {
-            // Those that a macro makes.
+            // Functions that a macro defines.
             let (name, _) = line.trim().strip_suffix(';')?.split_once(": ")?;
             Some(name.to_owned())
         }));

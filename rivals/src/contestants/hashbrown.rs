@@ -1,4 +1,4 @@
-//! hashbrown with foldhash: the fastest map of one thread, and the same behind one mutex.
+//! hashbrown with foldhash: the fastest single-threaded map, and the same behind a mutex.
 
 use crate::{
     contestant::{Contestant, Setup, Shared, Tally, Worker},

@@ -16,14 +16,14 @@ use crate::{
 use clap::ValueEnum;
 use minos_engine::{CacheMode, StoreMode};
 
-/// A family of contestants, which share what they have loaded.
+/// A family of contestants that share their loaded tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Family {
     /// The Minos engine as a store, in all its modes of data access.
     Minos,
     /// The Minos engine as a cache, in all its modes of data access.
     MinosCache,
-    /// The machine's limit: random cache lines, with nothing around them.
+    /// The machine's limit: random cache lines, without a table.
     Limit,
     /// dashmap: shards of hashbrown behind locks.
     Dashmap,

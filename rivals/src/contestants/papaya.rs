@@ -21,7 +21,7 @@ impl<const KEY: usize, const VALUE: usize> Shared<KEY, VALUE> for Map<KEY, VALUE
     }
 
     fn run(&self, batch: &[Op<KEY>], out: &mut [u8; VALUE], tally: &mut Tally) {
-        // One guard for a batch: that is how its authors want it to be used.
+        // One guard for a batch, as its authors recommend.
         let map = self.pin();
         for op in batch {
             if op.is_put {

@@ -1,4 +1,4 @@
-//! scc: buckets with a lock for readers and writers each.
+//! scc: buckets, each with a lock for readers and writers.
 
 use crate::{
     contestant::{Shared, Tally},

@@ -1,4 +1,4 @@
-//! Segcache (NSDI'21): items of the same time to live lie in segments, which are evicted as a whole.
+//! Segcache (NSDI'21): items with the same time to live are in segments, which are evicted as a whole.
 
 use crate::{
     contestant::{Shared, Tally},
@@ -7,10 +7,10 @@ use crate::{
 use segcache::{Policy, Segcache, Value};
 use std::time::Duration;
 
-/// Beside key and value, in bytes: the item's header, and what aligns it.
+/// Memory beside key and value, in bytes: the item's header and its alignment.
 const ITEM_OVERHEAD_BYTES: usize = 24;
 
-/// Replaced items stay where they are until their segment goes; room for so many copies of each.
+/// Replaced items stay until their segment is evicted; room for so many copies of each.
 const COPIES: usize = 2;
 
 const SEGMENT_BYTES: i32 = 1 << 20;
@@ -20,7 +20,7 @@ pub(super) struct Map<const KEY: usize, const VALUE: usize>(Segcache);
 impl<const KEY: usize, const VALUE: usize> Map<KEY, VALUE> {
     #[inline]
     fn insert(&self, key: &[u8; KEY], value: &[u8; VALUE]) {
-        // What does not find room is lost, as in any cache.
+        // An item without room is lost, as in any cache.
         let _ = self.0.insert(key, &value[..], None, Duration::ZERO);
     }
 }
@@ -31,7 +31,7 @@ impl<const KEY: usize, const VALUE: usize> Shared<KEY, VALUE> for Map<KEY, VALUE
 
     fn with_capacity(items: usize) -> Self {
         let bytes = COPIES * items * (KEY + VALUE + ITEM_OVERHEAD_BYTES);
-        // 7 of 8 slots hold items; twice as many as there are items, because buckets fill unevenly.
+        // 7 of 8 slots hold items; the factor of 2 allows for unevenly filled buckets.
         let hash_power = (2 * items).next_power_of_two().ilog2().max(10) as u8;
         let builder = Segcache::builder().hash_power(hash_power).segment_size(SEGMENT_BYTES);
         let built = builder.heap_size(bytes.max(16 << 20)).eviction(Policy::Fifo).build();

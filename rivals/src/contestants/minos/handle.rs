@@ -1,45 +1,45 @@
-//! What a thread has in its hands: reading and writing, alike for all modes of data access.
+//! A thread's handle of a table: reading and writing, the same for all modes of data access.
 
 use super::NOW;
 use minos_base::KeyHash;
 use minos_engine::{Access, AnyWriter, Crcw, Crew, Engine, Entry, Erew, Mode, Owner, Put, Staged};
 use std::sync::Arc;
 
-/// A thread's way to a table.
+/// A thread's handle of a table.
 pub(super) trait Handle: Send + 'static {
-    /// What happens when the memory is full.
+    /// The reaction to full memory.
     type Mode: Mode;
-    /// Who may read and write.
+    /// The threads that may read and write.
     type Access: Access;
 
-    /// What is read from, and what is written through.
+    /// Splits the handle into the table to read from and the writer.
     fn split(&mut self) -> (&Table<Self>, impl Writer<Mode = Self::Mode, Access = Self::Access>);
 }
 
-/// The table that a handle leads to.
+/// The table of a handle.
 pub(super) type Table<H> = Engine<<H as Handle>::Mode, <H as Handle>::Access>;
 
-/// What is written through.
+/// The writing half of a handle.
 pub(super) trait Writer {
     /// As [`Handle::Mode`].
     type Mode: Mode;
     /// As [`Handle::Access`].
     type Access: Access;
 
-    /// The place of a key.
+    /// The entry of a key.
     fn entry<'a>(&'a mut self, hash: KeyHash, key: &'a [u8]) -> Entry<'a, Self::Mode, Self::Access>;
 
-    /// Stores a value whose key was staged. What finds no room leaves the same value in place.
+    /// Stores a value whose key was staged. If memory is short, the old value stays; it is the same.
     fn put_staged(&mut self, staged: &Staged<'_>, put: &Put<'_>);
 
-    /// Stores a burst of values. What finds no room leaves the same value in place.
+    /// Stores a burst of values. If memory is short, the old value stays; it is the same.
     fn put_many(&mut self, puts: &[Put<'_>]);
 }
 
 /// A table that belongs to one thread.
 pub(super) struct Own<M: Mode>(pub(super) Engine<M, Erew>);
 
-/// A table that any thread reads, and the partitions of it that this thread writes.
+/// A table that any thread reads, and the partitions that this thread writes.
 pub(super) struct Owned<M: Mode> {
     pub(super) engine: Arc<Engine<M, Crew>>,
     pub(super) owner: Owner<M>,

@@ -14,13 +14,13 @@ use minos_engine::{Access, Crcw, Crew, Engine, Erew, ItemMeta, Mode, StoreConfig
 use std::sync::{Arc, Mutex};
 use ways::{EngineWorker, Way};
 
-/// Time stands still: nothing expires.
+/// The time never changes: nothing expires.
 const NOW: Seconds = 2;
 
 /// Beside key and value, in bytes: header, heap and index, rounded up so that there is room to replace.
 const ITEM_OVERHEAD_BYTES: u64 = 112;
 
-/// Handles of one table (or of one for each thread), loaded by nobody yet.
+/// The handles of a table (or of one table for each thread), before it is loaded.
 struct Table<H> {
     handles: Vec<H>,
     routing: Routing,
@@ -41,7 +41,7 @@ where
     Ok(contestants)
 }
 
-/// A table for each thread, which nobody else sees.
+/// A private table for each thread.
 fn erew<M: Mode, const KEY: usize, const VALUE: usize>(setup: &Setup) -> anyhow::Result<Table<Own<M>>> {
     let tables = setup.threads as u64;
     let shard_bits = setup.threads.ilog2();
@@ -52,7 +52,7 @@ fn erew<M: Mode, const KEY: usize, const VALUE: usize>(setup: &Setup) -> anyhow:
     Ok(Table { handles, routing: Routing::Owner, backing_text })
 }
 
-/// One table, whose partitions are dealt to the threads.
+/// One table; each thread owns some of its partitions.
 fn crew<M: Mode, const KEY: usize, const VALUE: usize>(setup: &Setup) -> anyhow::Result<Table<Owned<M>>> {
     let config = config::<KEY, VALUE>(setup, setup.items);
     let (engine, owners) = Engine::<M, Crew>::create_owned(&config, setup.threads)?;

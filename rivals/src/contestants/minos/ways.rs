@@ -16,22 +16,22 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// One of something for each operation of a batch.
+/// One element for each operation of a batch.
 type Burst<T> = ArrayVec<T, BURST_MAX>;
 
-/// How the operations of a batch are run.
+/// The way in which the operations of a batch are run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     /// `get_many` with all reads, then `put_many` with all writes.
     Many,
-    /// In their order; buckets and items are asked for beforehand, as the server does it.
+    /// In order; buckets and items are prefetched, as in the server.
     Staged,
-    /// In their order, one by one.
+    /// In order, one by one.
     Plain,
 }
 
 impl Way {
-    /// How it is called in reports.
+    /// Its name in reports.
     pub(super) fn text(self, batch: usize) -> String {
         match self {
             Self::Many => format!("get_many and put_many of {batch}"),
@@ -41,7 +41,7 @@ impl Way {
     }
 }
 
-/// Runs operations in one way. The handle is shared with the other ways, which run at other times.
+/// Runs operations in one way. It shares the handle with the other ways, which run at other times.
 pub(super) struct EngineWorker<H, const VALUE: usize> {
     handle: Arc<Mutex<H>>,
     way: Way,
@@ -52,7 +52,7 @@ pub(super) struct EngineWorker<H, const VALUE: usize> {
 
 struct Buffers {
     hashes: Vec<KeyHash>,
-    /// First words of what was read, in the order of the reads.
+    /// First words of the values read, in order.
     words: Vec<Option<u64>>,
     out: Vec<u8>,
 }
@@ -147,7 +147,7 @@ fn plain<H: Handle, const KEY: usize, const VALUE: usize>(
 
 #[inline]
 fn store<W: Writer, const KEY: usize, const VALUE: usize>(writer: &mut W, hash: KeyHash, key: &[u8; KEY]) {
-    // What finds no room leaves the same value in place.
+    // If memory is short, the old value stays; it is the same.
     let _ = writer.entry(hash, key).insert(&[&value::<KEY, VALUE>(key)], ItemMeta::default());
 }
 
@@ -155,7 +155,7 @@ fn put<'a>(hash: KeyHash, key: &'a [u8], value: &'a [u8]) -> Put<'a> {
     Put { hash, key, value, meta: ItemMeta::default() }
 }
 
-/// Copies a value to where the caller wants it; its first word.
+/// Copies a value to the caller's buffer; returns its first word.
 #[inline]
 fn copied<const VALUE: usize>(item: &ItemView<'_>, out: &mut Vec<u8>) -> u64 {
     if VALUE == 8 {
