@@ -8,7 +8,7 @@ const PANEL_SIZE: (u32, u32) = (1280, 300);
 const MARGIN: u32 = 10;
 const Y_LABELS: u32 = 56;
 const X_LABELS: u32 = 28;
-/// Share of a panel's width that groups take; the rest is the legend's.
+/// Share of a panel's width for the groups; the rest is for the legend.
 const GROUPS_SHARE: f64 = 0.86;
 /// Share of a panel's height that the number above a bar takes.
 const NUMBER_SHARE: f64 = 0.06;
@@ -18,23 +18,23 @@ const NUMBER_SHARE: f64 = 0.06;
 pub struct Bars<'a> {
     /// How heights are spread.
     pub scale: Scale,
-    /// What is drawn.
+    /// The panels, from top to bottom.
     pub panels: &'a [BarPanel],
 }
 
 /// Groups of bars that are compared with each other.
 #[derive(Clone, Debug)]
 pub struct BarPanel {
-    /// What stands above it.
+    /// The title above it.
     pub title: String,
-    /// Beside each other.
+    /// The groups, from left to right.
     pub groups: Vec<Group>,
 }
 
 /// Bars side by side.
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// What stands below it.
+    /// The name below it.
     pub name: String,
     /// The name and the height of each.
     pub bars: Vec<(&'static str, f64)>,
@@ -120,7 +120,7 @@ impl Bars<'_> {
     }
 }
 
-/// Short, but with a digit behind the point where it says something.
+/// The height as text, with one digit after the point if it is below 100.
 fn in_digits(height: f64) -> String {
     if height < 100.0 { format!("{height:.1}") } else { format!("{height:.0}") }
 }

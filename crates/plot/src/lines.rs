@@ -16,30 +16,30 @@ const MARKS_MAX: usize = 40;
 /// A picture of panels beside each other that share their axes.
 #[derive(Clone, Copy, Debug)]
 pub struct Lines<'a> {
-    /// What stands above all.
+    /// The title above all panels.
     pub title: &'a str,
-    /// What stands below the title; may be empty.
+    /// The subtitle below it; may be empty.
     pub subtitle: &'a str,
-    /// To the right.
+    /// The horizontal axis.
     pub x: Axis<'a>,
-    /// Upwards.
+    /// The vertical axis.
     pub y: Axis<'a>,
-    /// Where the names of lines stand.
+    /// The place of the legend.
     pub legend: Corner,
-    /// What is drawn.
+    /// The panels, from left to right.
     pub panels: &'a [Panel],
 }
 
 /// An axis.
 #[derive(Clone, Copy, Debug)]
 pub struct Axis<'a> {
-    /// What its numbers are.
+    /// The name of the quantity.
     pub name: &'a str,
-    /// How they are spread.
+    /// Its scale.
     pub scale: Scale,
 }
 
-/// A place for the names of lines.
+/// A place for the legend.
 #[derive(Clone, Copy, Debug)]
 pub enum Corner {
     /// At the top, left.
@@ -53,20 +53,20 @@ pub enum Corner {
 /// Lines over the same axes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Panel {
-    /// What stands above it; may be empty.
+    /// The title above it; may be empty.
     pub name: String,
-    /// Those with the same name have the same color.
+    /// The lines. Those with the same name have the same color.
     pub lines: Vec<Line>,
 }
 
 /// Points that belong together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
-    /// What it is called; may be empty.
+    /// Its name in the legend; may be empty.
     pub name: String,
     /// Points that are not finite are left out.
     pub points: Vec<(f64, f64)>,
-    /// Whether a line is drawn through the points.
+    /// True if a line is drawn through the points.
     pub is_joined: bool,
 }
 

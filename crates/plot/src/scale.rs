@@ -1,11 +1,11 @@
-//! How numbers are spread along an axis.
+//! The scale of an axis.
 
 use std::ops::Range;
 
-/// How the numbers of an axis are spread.
+/// The scale of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
-    /// Evenly, from zero on.
+    /// Linear, from zero on.
     Linear,
     /// Each mark is twice the last.
     Log2,
@@ -31,7 +31,8 @@ impl Scale {
         }
     }
 
-    /// What an axis shows, given places along it: all of them, from zero or from a whole power on.
+    /// The range of an axis that shows all `places`. A linear one includes zero; that of `Log10` begins and
+    /// ends at whole powers.
     pub(crate) fn range(self, places: impl Iterator<Item = f64>) -> Range<f64> {
         let (low, high) = places
             .filter(|place| place.is_finite())
@@ -44,7 +45,7 @@ impl Scale {
         }
     }
 
-    /// How many labels an axis has; those of powers stand at whole ones.
+    /// The number of labels of an axis; those of powers are at whole powers.
     pub(crate) fn labels(self, range: &Range<f64>) -> usize {
         match self {
             Self::Linear => 8,
@@ -52,7 +53,7 @@ impl Scale {
         }
     }
 
-    /// What is written at a place along the axis.
+    /// The label at a place along the axis.
     pub(crate) fn label(self, place: f64) -> String {
         let value = (self.back(place) * 1e6).round() / 1e6;
         value.to_string()

@@ -6,10 +6,10 @@ use std::{
     time::Duration,
 };
 
-/// How long a read may take before the test is held to have failed.
+/// Longest time that a read may take before the test fails.
 const READ_WITHIN: Duration = Duration::from_secs(30);
 
-/// What a GET found.
+/// The item that a GET found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// Client flags.
@@ -36,7 +36,7 @@ impl Client {
         Ok(Self { stream: BufReader::with_capacity(64 * 1024, stream) })
     }
 
-    /// The socket below, past which buffered bytes may have been read already.
+    /// The socket. Bytes that the client has buffered cannot be read from it.
     pub fn socket(&self) -> &TcpStream {
         self.stream.get_ref()
     }
@@ -46,7 +46,7 @@ impl Client {
         self.stream.get_mut().write_all(bytes.as_ref())
     }
 
-    /// Reads up to the next newline; the line without its `\r\n`.
+    /// Reads up to the next newline. Returns the line without its `\r\n`.
     pub fn line(&mut self) -> io::Result<String> {
         let mut line = Vec::new();
         if self.stream.read_until(b'\n', &mut line)? == 0 {
@@ -63,7 +63,7 @@ impl Client {
         Ok(bytes)
     }
 
-    /// Reads until the server closes the connection; what it sent until then.
+    /// Reads until the server closes the connection. Returns the bytes.
     pub fn rest(&mut self) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         match self.stream.read_to_end(&mut bytes) {
@@ -79,17 +79,17 @@ impl Client {
         self.line()
     }
 
-    /// `set`; the server's line.
+    /// Sends `set` and returns the server's line.
     pub fn set(&mut self, key: &str, value: &[u8]) -> io::Result<String> {
         self.store(&format!("set {key} 0 0 {}", value.len()), value)
     }
 
-    /// `cas` against `cas`; the server's line.
+    /// Sends `cas` with the CAS unique `cas` and returns the server's line.
     pub fn cas(&mut self, key: &str, value: &[u8], cas: u64) -> io::Result<String> {
         self.store(&format!("cas {key} 0 0 {} {cas}", value.len()), value)
     }
 
-    /// Sends a storage command in one write; the server's line.
+    /// Sends a storage command in one write and returns the server's line.
     pub fn store(&mut self, line: &str, value: &[u8]) -> io::Result<String> {
         let mut request = Vec::with_capacity(line.len() + value.len() + 4);
         request.extend_from_slice(line.as_bytes());

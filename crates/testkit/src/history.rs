@@ -1,4 +1,4 @@
-//! Whether what concurrent clients saw could have happened one request after another.
+//! A check that concurrent clients' results are linearizable.
 //!
 //! A history of calls on registers (one a key) is linearizable when the calls can be put in an
 //! order that agrees with real time and with how a register behaves. The search is that of Wing and
@@ -18,20 +18,20 @@ pub enum Call {
     Get(Option<ValueId>),
     /// A write that was acknowledged.
     Set(ValueId),
-    /// A removal, and whether there was something to remove.
+    /// A removal; true if an item was removed.
     Delete(bool),
     /// A write on condition that the register still holds `expected`.
     Cas {
-        /// The value that came with the CAS unique which the client presented.
+        /// The value that the client's CAS unique belongs to.
         expected: ValueId,
-        /// What was to be written.
+        /// The value to write.
         new: ValueId,
-        /// What the server said.
+        /// The server's answer.
         outcome: CasOutcome,
     },
 }
 
-/// What a server says to a `cas`.
+/// A server's answer to a `cas`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CasOutcome {
     /// The register held what was expected.
@@ -45,7 +45,7 @@ pub enum CasOutcome {
 /// A call with the time in which it took place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Who called.
+    /// The client that called.
     pub client: u32,
     /// Which register.
     pub key: u32,
@@ -53,7 +53,7 @@ pub struct Event {
     pub called: u64,
     /// A tick after the reply had come.
     pub returned: u64,
-    /// What was called and returned.
+    /// The call and its result.
     pub call: Call,
 }
 
@@ -69,7 +69,7 @@ impl Ticks {
     }
 }
 
-/// What the check found out.
+/// The result of the check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// There is an order that explains everything.
@@ -78,8 +78,8 @@ pub enum Verdict {
     Violation {
         /// The register.
         key: u32,
-        /// The calls up to the furthest point that some order could explain, and the ones beyond
-        /// which none could, in order of their calls.
+        /// The calls around the furthest point that some order explains: the last ones done and the next
+        /// pending ones, in order of their calls.
         around: Vec<Event>,
     },
     /// The search was given up. This is not a pass.
@@ -89,8 +89,8 @@ pub enum Verdict {
     },
 }
 
-/// Checks each key of `history` by itself, which is enough (linearizability is local), looking at
-/// no more than `states_max` states a key. Registers are empty at first.
+/// Checks each key of `history` by itself, which is enough (linearizability is local), with at most
+/// `states_max` states a key. Registers are empty at first.
 pub fn check(history: &[Event], states_max: usize) -> Verdict {
     let mut keys: BTreeMap<u32, Vec<Event>> = BTreeMap::new();
     for event in history {

@@ -1,10 +1,10 @@
-//! The plainest map that behaves as a store must.
+//! The reference model of a store: a plain map.
 
 use std::collections::BTreeMap;
 
 use minos_base::Seconds;
 
-/// What a key maps to.
+/// An item of the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelItem {
     /// The value.
@@ -35,7 +35,7 @@ impl Model {
         self.items.get(key).filter(|item| item.expiry == 0 || item.expiry > now)
     }
 
-    /// Writes whatever is there; the CAS unique of the write.
+    /// Writes unconditionally. Returns the CAS unique of the write.
     pub fn set(&mut self, key: &[u8], value: &[u8], flags: u32, expiry: Seconds) -> u64 {
         self.cas_last += 1;
         let item = ModelItem { value: value.to_vec(), flags, expiry, cas: self.cas_last };
@@ -52,21 +52,21 @@ impl Model {
         Some(had == cas)
     }
 
-    /// Puts `tail` behind the value; whether there was one.
+    /// Appends `tail` to the value. Returns false if there is no item.
     pub fn append(&mut self, key: &[u8], tail: &[u8], now: Seconds) -> bool {
         let Some(item) = self.get(key, now).cloned() else { return false };
         self.set(key, &[&item.value, tail].concat(), item.flags, item.expiry);
         true
     }
 
-    /// Puts `head` before the value; whether there was one.
+    /// Prepends `head` to the value. Returns false if there is no item.
     pub fn prepend(&mut self, key: &[u8], head: &[u8], now: Seconds) -> bool {
         let Some(item) = self.get(key, now).cloned() else { return false };
         self.set(key, &[head, &item.value].concat(), item.flags, item.expiry);
         true
     }
 
-    /// Moves the expiry; whether there was an item.
+    /// Sets the expiry. Returns false if there is no item.
     pub fn touch(&mut self, key: &[u8], expiry: Seconds, now: Seconds) -> bool {
         let is_there = self.get(key, now).is_some();
         if let Some(item) = self.items.get_mut(key).filter(|_| is_there) {
@@ -75,7 +75,7 @@ impl Model {
         is_there
     }
 
-    /// Removes; whether there was an item.
+    /// Removes the item. Returns false if there is none.
     pub fn delete(&mut self, key: &[u8], now: Seconds) -> bool {
         let is_there = self.get(key, now).is_some();
         self.items.remove(key);
@@ -92,7 +92,7 @@ impl Model {
         self.items.keys().filter(|key| self.get(key, now).is_some()).count()
     }
 
-    /// Whether every item has expired at `now`.
+    /// True if every item has expired at `now`.
     pub fn is_empty(&self, now: Seconds) -> bool {
         self.len(now) == 0
     }

@@ -19,7 +19,7 @@ use tempfile::TempDir;
 /// busy machine is slow; a healthy server needs milliseconds.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 
-/// Ports for servers: below those that kernels give to connections.
+/// Ports for servers: below the ephemeral ports of kernels.
 const PORTS: Range<u16> = 12_000..32_000;
 /// Ports tried before giving up. A port that was free may be taken before the server binds it.
 const PORT_TRIES: usize = 5;
@@ -30,7 +30,7 @@ pub enum StartError {
     /// The binary is not there or cannot be run.
     #[error("cannot run {program}: {source}; `cargo xtask setup` installs what the tests need")]
     Run {
-        /// What was to be run.
+        /// The program.
         program: PathBuf,
         /// Why it could not.
         source: io::Error,
@@ -38,7 +38,7 @@ pub enum StartError {
     /// The server ended before it accepted a connection.
     #[error("{program} ended with {status} before it was ready; it said:\n{log}")]
     Ended {
-        /// What was run.
+        /// The program.
         program: PathBuf,
         /// How it ended.
         status: ExitStatus,
@@ -48,7 +48,7 @@ pub enum StartError {
     /// The server accepted no connection in time, or did not say where it takes datagrams.
     #[error("{program} was not ready within {READY_WITHIN:?}; it said:\n{log}")]
     NotReady {
-        /// What was run.
+        /// The program.
         program: PathBuf,
         /// Its output so far.
         log: String,
@@ -68,7 +68,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Stock memcached with `options` beside those that place it.
+    /// Stock memcached with `options` beside those for address and folder.
     pub fn memcached(options: &[&str]) -> Result<Self, StartError> {
         Self::start(Path::new("memcached"), |port, _| {
             // -U 0: no UDP. -u root is needed where tests run as root, and ignored elsewhere.
@@ -78,7 +78,7 @@ impl Server {
         })
     }
 
-    /// Stock Redis without persistence, with `options` beside those that place it.
+    /// Stock Redis without persistence, with `options` beside those for address and folder.
     pub fn redis(options: &[&str]) -> Result<Self, StartError> {
         Self::start(Path::new("redis-server"), |port, folder| {
             let port = port.to_string();
@@ -91,7 +91,7 @@ impl Server {
         })
     }
 
-    /// The `minos` binary at `program` with `options` beside those that place it.
+    /// The `minos` binary at `program` with `options` beside those for address and folder.
     pub fn minos(program: &Path, options: &[&str]) -> Result<Self, StartError> {
         Self::start(program, |port, _| {
             let mut arguments = texts(&["serve", "--memcached", &format!("127.0.0.1:{port}")]);
@@ -100,8 +100,8 @@ impl Server {
         })
     }
 
-    /// Runs `program` with what `arguments` makes of a free port and a folder of its own, and
-    /// returns when it accepts connections.
+    /// Runs `program` with the arguments that `arguments` returns for a free port and a folder of its own.
+    /// Returns when it accepts connections.
     pub fn start(program: &Path, arguments: impl Fn(u16, &Path) -> Vec<String>) -> Result<Self, StartError> {
         let mut tries = 0;
         loop {
@@ -134,12 +134,13 @@ impl Server {
         self.wait_until(|server| TcpStream::connect(server.address).ok().map(drop))
     }
 
-    /// Looks again and again, for as long as the server runs and its time is not over.
+    /// Calls `look` repeatedly until it returns a value, the server ends or its time is over.
     fn wait_until<T>(&mut self, look: impl Fn(&Self) -> Option<T>) -> Result<T, StartError> {
         let deadline = Instant::now() + READY_WITHIN;
         loop {
             let seen = look(self);
-            // Asked after looking: what accepted a connection may be a stranger that took the port first.
+            // Checked after `look`: another process that took the port first may have accepted the
+            // connection.
             if let Some(status) = self.child.try_wait()? {
                 return Err(StartError::Ended { program: self.program.clone(), status, log: self.log() });
             }
@@ -153,7 +154,7 @@ impl Server {
         }
     }
 
-    /// Where Minos, started with `--native` and port 0, takes datagrams: what it prints once it does.
+    /// The printed address where Minos, started with `--native` and port 0, takes datagrams.
     ///
     /// # Errors
     /// It ended, or did not say so in time.
@@ -176,14 +177,14 @@ impl Server {
         self.folder.path()
     }
 
-    /// What it has printed so far.
+    /// Its output so far.
     pub fn log(&self) -> String {
         fs::read(self.folder.path().join("log"))
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
             .unwrap_or_default()
     }
 
-    /// Whether it still runs.
+    /// True if it still runs.
     pub fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
@@ -210,19 +211,19 @@ impl Drop for Server {
         self.child.kill().ok();
         self.child.wait().ok();
         if thread::panicking() {
-            // A failing test is easier to understand with what its server said.
+            // The server's output helps to understand a failing test.
             writeln!(io::stderr(), "--- the server at {} said:\n{}", self.address, self.log()).ok();
         }
     }
 }
 
-/// A loopback address where nothing listened a moment ago, and that no other call in this process was given lately.
+/// A loopback address where nothing listened a moment ago, and that no recent call in this process returned.
 ///
-/// Not one that the kernel picks: it would give the same to the next server, or to a connection, before this one has
-/// bound it, and a connection to such a port may even meet itself.
+/// The kernel does not pick the port: it could give the same port to the next server or to a connection
+/// before this server has bound it, and a connection to such a port may even connect to itself.
 ///
-/// Looked at by connecting and not by binding: a process that another thread starts just then inherits the listener
-/// until it runs its program, and whoever waits for the server would find that listener and take it for the server.
+/// The port is probed by connecting and not by binding: a process that another thread forks just then
+/// inherits the listener until it executes its program, and would be mistaken for the server.
 fn free_address() -> io::Result<SocketAddr> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let first = std::process::id().wrapping_mul(101);
@@ -232,19 +233,19 @@ fn free_address() -> io::Result<SocketAddr> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         match TcpStream::connect(address) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(address),
-            // Somebody listens there, or is too busy to say so.
+            // Another process listens there, or is too busy to answer.
             _ => {}
         }
     }
     Err(io::ErrorKind::AddrInUse.into())
 }
 
-/// What a line of Minos' output says of its native protocol. One without its end says nothing yet.
+/// The address of the native protocol in a line of Minos' output; `None` for an incomplete line.
 fn native_address_in(line: &str) -> Option<SocketAddr> {
     line.strip_prefix("listening on native ")?.strip_suffix('\n')?.parse().ok()
 }
 
-/// Whether a server that ended said that somebody else has its port.
+/// True if a server that ended reported that its port is taken.
 fn is_port_taken(log: &str) -> bool {
     log.to_ascii_lowercase().contains("address already in use")
 }

@@ -1,5 +1,5 @@
-//! A recorded sequence of arrivals and of workers' turns, for the server and for its simulator: both are to take the
-//! same steps.
+//! A recorded sequence of arrivals and of workers' turns. The server and its simulator must take the same
+//! steps.
 //!
 //! ```text
 //! design size-aware steal     whose turns follow; steal is left out where idle workers do not help
@@ -14,14 +14,14 @@ pub struct Recorded {
     pub design: String,
     /// Idle workers take small requests.
     pub steals: bool,
-    /// What happened, in order.
+    /// The events, in order.
     pub events: Vec<Event>,
 }
 
-/// What happened.
+/// An event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A request came.
+    /// A request arrived.
     Arrive {
         /// The RX queue.
         queue: usize,
@@ -37,12 +37,12 @@ pub enum Event {
     },
 }
 
-/// A step as it is recorded.
+/// The recorded form of a step.
 pub fn step(name: impl std::fmt::Debug, found: bool) -> String {
     format!("{name:?}{}", if found { '+' } else { '-' })
 }
 
-/// All that was recorded.
+/// All recorded sequences.
 ///
 /// # Panics
 /// The record cannot be read.

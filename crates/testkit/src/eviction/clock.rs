@@ -1,4 +1,4 @@
-//! CLOCK: a hand goes round and evicts what was not asked for since it came by.
+//! CLOCK: a hand goes round and evicts items that were not requested since its last visit.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -6,14 +6,14 @@ use super::EvictionPolicy;
 
 /// CLOCK with one reference bit an item, as MemC3 has it (MICA §6).
 ///
-/// The ring is a queue: what the hand spares goes to its end.
+/// The ring is a queue: items that the hand spares go to its end.
 #[derive(Clone, Debug)]
 pub struct Clock {
     capacity_bytes: u64,
     used_bytes: u64,
     /// From the hand on.
     ring: VecDeque<(u64, u64)>,
-    /// Whether an item was asked for since the hand came by.
+    /// For each item, true if it was requested since the hand's last visit.
     referenced: HashMap<u64, bool>,
 }
 
@@ -23,7 +23,7 @@ impl Clock {
         Self { capacity_bytes, used_bytes: 0, ring: VecDeque::new(), referenced: HashMap::new() }
     }
 
-    /// Whether this item is there. Not a request.
+    /// True if this item is cached. Does not count as a request.
     pub fn contains(&self, key: u64) -> bool {
         self.referenced.contains_key(&key)
     }

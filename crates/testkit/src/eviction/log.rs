@@ -9,10 +9,10 @@ use super::EvictionPolicy;
 pub enum Reinsert {
     /// None: the log's natural order, FIFO.
     Never,
-    /// All: what leaves at the head is the least recently used item. The copies that are left behind take
-    /// room in the log until the head passes them, so that it holds fewer items than [`super::Lru`] does.
+    /// All: the entry that leaves at the head is the least recently used item. Old copies take space in the
+    /// log until the head passes them, so that it holds fewer items than [`super::Lru`] does.
     Always,
-    /// All but those in the segment that is being filled: as [`Reinsert::Always`], with less left behind.
+    /// All but those in the segment that is being filled: as [`Reinsert::Always`], with fewer old copies.
     OutsideTailSegment {
         /// Bytes of a segment.
         segment_bytes: u64,
@@ -21,10 +21,10 @@ pub enum Reinsert {
     CloserToHead,
 }
 
-/// A circular log of bytes: entries are appended at the tail, and those at the head make room for them.
+/// A circular log of bytes: entries are appended at the tail and evicted at the head.
 ///
-/// Positions grow forever, as in MICA §4.3.2; an entry is where its key's position says, or it is a copy that
-/// was left behind.
+/// Positions grow forever, as in MICA §4.3.2. An entry at its key's position is the item; any other entry is
+/// an old copy.
 #[derive(Clone, Debug)]
 pub struct Log {
     capacity_bytes: u64,
@@ -60,12 +60,12 @@ impl Log {
         self.positions.len()
     }
 
-    /// Whether no item can be found.
+    /// True if no item can be found.
     pub fn is_empty(&self) -> bool {
         self.positions.is_empty()
     }
 
-    /// Whether this item can be found. Not a request.
+    /// True if this item can be found. Does not count as a request.
     pub fn contains(&self, key: u64) -> bool {
         self.positions.contains_key(&key)
     }

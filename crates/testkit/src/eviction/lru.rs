@@ -33,7 +33,7 @@ impl Lru {
         Self { capacity_bytes, used_bytes: 0, nodes: vec![end], unused: vec![], places: HashMap::new() }
     }
 
-    /// Whether this item is there. Not a request.
+    /// True if this item is cached. Does not count as a request.
     pub fn contains(&self, key: u64) -> bool {
         self.places.contains_key(&key)
     }

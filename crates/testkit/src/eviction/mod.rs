@@ -1,9 +1,9 @@
 //! Exact simulations of eviction policies, and traces to run them on.
 //!
-//! A cache is judged by its hit ratio. These simulators say what it has to be: each keeps exactly the items
-//! that its policy says, counted in bytes, without the rounding, partitions and segments of a real cache.
-//! [`Log`] is MICA's circular log (MICA §4.3.1), whose FIFO costs nothing and whose LRU is had by writing
-//! items again; [`Lru`] and [`Clock`] are what others build with lists and reference bits.
+//! These simulators give the hit ratio that a real cache is compared with. Each keeps exactly the items of
+//! its policy, counted in bytes, without the rounding, partitions and segments of a real cache. [`Log`] is
+//! MICA's circular log (MICA §4.3.1): FIFO costs nothing, and LRU writes requested items again. [`Lru`] and
+//! [`Clock`] are the policies of other caches, with lists and reference bits.
 //!
 //! A request is a GET, followed by a SET of the same item if it missed ("fill on miss").
 
@@ -19,9 +19,9 @@ pub use trace::{Request, ZipfTrace, trace_bytes};
 
 /// A cache of bounded size that is filled on misses.
 pub trait EvictionPolicy {
-    /// Asks for an item of `bytes` bytes and stores it if it is not there; whether it was there.
+    /// Requests an item of `bytes` bytes and stores it on a miss. Returns true on a hit.
     ///
-    /// An item larger than the cache is never there.
+    /// An item larger than the cache is never stored.
     fn request(&mut self, key: u64, bytes: u64) -> bool;
 }
 

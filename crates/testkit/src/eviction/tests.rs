@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Which of the keys were hits, as letters: a capital is a hit.
+/// The keys as letters; a capital is a hit.
 fn run(policy: &mut impl EvictionPolicy, keys: &str, bytes: u64) -> String {
     keys.chars()
         .map(|key| if policy.request(key as u64, bytes) { key.to_ascii_uppercase() } else { key })
@@ -53,7 +53,7 @@ fn approximate_lru_reinserts_only_what_is_closer_to_the_head() {
     let mut log = Log::new(40, Reinsert::CloserToHead);
     assert_eq!(run(&mut log, "abcdcdb", 10), "abcdCDB");
     assert!(!log.contains(u64::from(b'a')) && log.len() == 3);
-    // Head 10, tail 50: b's copy at 10 goes unnoticed, then c at 20, then d.
+    // Head 10, tail 50: b's old copy at 10 is dropped, then c at 20, then d.
     assert_eq!(run(&mut log, "e", 10), "e");
     assert!(log.contains(u64::from(b'b')) && log.contains(u64::from(b'c')));
     assert_eq!(run(&mut log, "f", 10), "f");

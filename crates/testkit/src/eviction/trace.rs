@@ -10,7 +10,7 @@ use minos_base::seeded;
 pub struct Request {
     /// Which item.
     pub key: u64,
-    /// What it takes in the cache, in bytes.
+    /// Its size in the cache, in bytes.
     pub bytes: u64,
 }
 
@@ -26,7 +26,7 @@ pub struct ZipfTrace<S> {
 }
 
 impl<S: FnMut(u64) -> u64> ZipfTrace<S> {
-    /// Requests for `keys` items with exponent `theta`; `bytes_of` says what each key takes, in bytes.
+    /// Requests for `keys` items with exponent `theta`; `bytes_of` returns each key's size in bytes.
     ///
     /// # Errors
     /// There are no keys, or the exponent is negative or not a number.
@@ -44,7 +44,7 @@ impl<S: FnMut(u64) -> u64> Iterator for ZipfTrace<S> {
     }
 }
 
-/// What `keys` items take together, in bytes: the cache that holds them all.
+/// The size of `keys` items together, in bytes: that of a cache that holds them all.
 pub fn trace_bytes(keys: u64, bytes_of: impl FnMut(u64) -> u64) -> u64 {
     (0..keys).map(bytes_of).sum()
 }

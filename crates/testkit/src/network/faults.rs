@@ -1,4 +1,4 @@
-//! What may happen to a datagram on a link.
+//! Faults of a link.
 
 use std::ops::RangeInclusive;
 
@@ -7,7 +7,7 @@ use rand::{RngExt as _, rngs::StdRng};
 /// Bits that are flipped in a spoiled datagram, at most.
 const FLIPS_MAX: u32 = 4;
 
-/// What a link does to datagrams. Shares are from 0 to 1.
+/// The faults of a link. Shares are from 0 to 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Faults {
     /// Share of datagrams that are lost.
@@ -47,12 +47,12 @@ impl Faults {
         }
     }
 
-    /// Whether something happens that does in `share` of all cases.
+    /// Draws true with probability `share`.
     pub(super) fn happens(&self, share: f64, rng: &mut StdRng) -> bool {
         share > 0.0 && rng.random_bool(share.min(1.0))
     }
 
-    /// Flips bits in `bytes` or cuts off their end, or neither.
+    /// Flips bits in `bytes` or cuts off their end, or neither. Bytes of a caught datagram are not changed.
     pub(super) fn spoil(&self, bytes: &mut Vec<u8>, rng: &mut StdRng) -> Spoiled {
         let is_flipped = self.happens(self.corruption, rng) && !bytes.is_empty();
         let is_cut = self.happens(self.truncation, rng) && !bytes.is_empty();
@@ -75,12 +75,12 @@ impl Faults {
     }
 }
 
-/// What came of a datagram's bytes.
+/// The fate of a datagram's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spoiled {
-    /// Nothing.
+    /// They were not changed.
     No,
-    /// They were spoiled, and a checksum has noticed.
+    /// They were spoiled, and a checksum caught it.
     Caught,
     /// They were spoiled, and the datagram is delivered.
     Unnoticed,

@@ -1,7 +1,7 @@
-//! A network of datagrams in virtual time, which loses, repeats, reorders, delays and spoils what it carries.
+//! A network in virtual time, which loses, duplicates, reorders, delays and corrupts datagrams.
 //!
-//! Everything that happens follows from the seed and from what is sent when, so that a run that went wrong can
-//! be run again. Time is in nanoseconds and moves only when a datagram is taken out.
+//! All events follow from the seed and from the datagrams and their send times, so that a failed run can be
+//! repeated. Time is in nanoseconds and advances only when a datagram is taken out.
 //!
 //! ```
 //! use minos_testkit::network::{Faults, Network};
@@ -46,11 +46,11 @@ pub struct Datagram {
     pub from: SocketAddr,
     /// The receiver.
     pub to: SocketAddr,
-    /// What it holds.
+    /// The payload.
     pub bytes: Vec<u8>,
 }
 
-/// What became of the datagrams that were sent.
+/// Counters of sent datagrams by fate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Datagrams sent.
@@ -63,7 +63,7 @@ pub struct Counts {
     pub duplicated: u64,
     /// Datagrams held back so that later ones overtook them.
     pub reordered: u64,
-    /// Spoiled datagrams that a checksum caught, and nobody received.
+    /// Spoiled datagrams that a checksum caught, and that were not delivered.
     pub caught: u64,
     /// Spoiled datagrams that were delivered.
     pub spoiled: u64,
@@ -95,7 +95,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// A network that does what `seed` says, with `faults` on each link that is not told otherwise.
+    /// A network with random choices from `seed`, and `faults` on each link without faults of its own.
     pub fn new(seed: u64, faults: Faults) -> Self {
         Self {
             rng: seeded(seed),
@@ -113,7 +113,7 @@ impl Network {
         self.now_ns
     }
 
-    /// What became of what was sent until now.
+    /// The counters of datagrams sent so far.
     pub fn counts(&self) -> Counts {
         self.counts
     }
@@ -123,7 +123,7 @@ impl Network {
         self.flights.len()
     }
 
-    /// Changes the faults of all links that have none of their own, for what is sent from now on.
+    /// Changes the faults of all links without faults of their own, for datagrams sent from now on.
     pub fn set_faults(&mut self, faults: Faults) {
         self.faults = faults;
     }
@@ -133,7 +133,7 @@ impl Network {
         self.links.insert((from, to), faults);
     }
 
-    /// Takes back what [`Network::set_link`] gave.
+    /// Undoes [`Network::set_link`].
     pub fn reset_link(&mut self, from: IpAddr, to: IpAddr) {
         self.links.remove(&(from, to));
     }
@@ -173,14 +173,14 @@ impl Network {
         Some(Datagram { at_ns, from, to, bytes })
     }
 
-    /// Throws away what is on its way to `host`, as when that host stops.
+    /// Drops all datagrams on their way to `host`, as when that host stops.
     pub fn drop_flights_to(&mut self, host: IpAddr) {
         let before = self.flights.len();
         self.flights.retain(|Reverse(flight)| flight.to.ip() != host);
         self.counts.lost += (before - self.flights.len()) as u64;
     }
 
-    /// Sends one copy on its way, or does not.
+    /// Sends one copy on its way, unless a fault drops it.
     fn fly(&mut self, faults: &Faults, from: SocketAddr, to: SocketAddr, mut bytes: Vec<u8>) {
         if faults.happens(faults.loss, &mut self.rng) {
             self.counts.lost += 1;
