@@ -10,6 +10,8 @@ use std::{
 
 use anyhow::{Context, bail};
 
+use crate::times::{TestLine, Times, ask_for_times};
+
 /// The root of the workspace.
 pub(crate) fn root() -> PathBuf {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -53,14 +55,16 @@ pub(crate) fn run_tests(command: &mut Command, totals: &mut Totals) -> anyhow::R
     // One pipe for both, so that a failure stands behind the program that it belongs to.
     let (reader, writer) = io::pipe()?;
     command.stdout(writer.try_clone()?).stderr(writer);
+    let mut failed = FailedTests::new(command);
+    ask_for_times(command);
     let mut child = command.spawn().with_context(|| format!("cannot run {}", name(command)))?;
     // This process' own ends of the pipe, without which reading would not end.
     command.stdout(Stdio::null()).stderr(Stdio::null());
-    let mut failed = FailedTests::new(command);
     for line in BufReader::new(reader).split(b'\n') {
         let line = String::from_utf8_lossy(&line?).into_owned();
         println!("{line}");
         totals.count(&line);
+        totals.times.see(&line);
         totals.repeats.extend(failed.see(&line));
     }
     let status = child.wait()?;
@@ -94,13 +98,11 @@ impl FailedTests {
 
     /// The command, once cargo has said which program it was that failed.
     fn see(&mut self, line: &str) -> Option<String> {
-        let line = line.trim();
-        if let Some(name) = line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED")) {
-            // Behind the dash stands what a test was expected to do.
-            let name = name.split(" - should panic").next().unwrap_or(name);
+        if let Some(TestLine { name, has_failed: true, .. }) = TestLine::parse(line) {
             self.names.push(format!("'{name}'"));
         }
-        let program = line.strip_prefix("error: ")?.split_once("to rerun pass `")?.1.strip_suffix('`')?;
+        let program =
+            line.trim().strip_prefix("error: ")?.split_once("to rerun pass `")?.1.strip_suffix('`')?;
         let names = mem::take(&mut self.names);
         let exact = if names.is_empty() { "" } else { " -- --exact " };
         Some(format!("{} {program}{exact}{}", self.cargo, names.join(" ")))
@@ -125,12 +127,13 @@ fn name(command: &Command) -> String {
 }
 
 /// Tests that passed and failed, over all runs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Totals {
     passed: u64,
     failed: u64,
     /// Commands that repeat what failed, each alone.
     pub(crate) repeats: Vec<String>,
+    pub(crate) times: Times,
 }
 
 impl Totals {
@@ -152,10 +155,13 @@ impl Totals {
         self.failed += u64::from(!has_passed);
     }
 
-    /// Where the last run's totals stand, for scripts.
-    pub(crate) fn write(&self) -> anyhow::Result<()> {
-        let path = root().join("target/test-totals.txt");
-        std::fs::write(&path, format!("{self}\n")).with_context(|| path.display().to_string())
+    /// Writes the totals and the slowest tests of a tier down, for scripts.
+    pub(crate) fn write(&self, tier: &str) -> anyhow::Result<()> {
+        for (what, text) in [("totals", format!("{self}\n")), ("slowest", self.times.slowest())] {
+            let path = root().join(format!("target/{what}-{tier}.txt"));
+            std::fs::write(&path, text).with_context(|| path.display().to_string())?;
+        }
+        Ok(())
     }
 }
 
@@ -191,7 +197,7 @@ mod tests {
         let lines = [
             "     Running tests/model.rs (target/debug/deps/model-1)",
             "test good ... ok",
-            "test deep::bad ... FAILED",
+            "test deep::bad ... FAILED <0.001s>",
             "test worse - should panic ... FAILED",
             "test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out",
             "error: test failed, to rerun pass `-p minos-engine --test model`",

@@ -13,6 +13,8 @@ mod setup;
 mod smoke;
 mod suites;
 mod tidy;
+mod tiers;
+mod times;
 
 use std::{process::ExitCode, time::Duration};
 
@@ -30,13 +32,11 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Everything that shows that the house stands: setup, tidy, tests, models, controls, sanitizers, fuzzing
-    Test {
-        /// Leave out what builds everything again: sanitizers and fuzzing
-        #[arg(long)]
-        quick: bool,
-    },
-    /// Install what the gate needs: memcached, Redis, libmemcached-tools, pymemcache, nftables, cargo-deny
+    /// The quick tests: every crate, every protocol, every command
+    Test,
+    /// Everything else: long tests, other languages, models, controls, sanitizers, fuzzing
+    Gate,
+    /// Install what the tests need: memcached, Redis, libmemcached-tools, pymemcache, nftables, cargo-deny
     Setup,
     /// Check the licences, sources and advisories of the dependencies
     Deny,
@@ -123,7 +123,8 @@ fn main() -> ExitCode {
 
 fn run(task: Task, totals: &mut Totals) -> anyhow::Result<()> {
     match task {
-        Task::Test { quick } => suites::test(quick, totals),
+        Task::Test => tiers::test(totals),
+        Task::Gate => tiers::gate(totals),
         Task::Setup => {
             setup::install()?;
             setup::cargo_deny().map(drop)

@@ -1,4 +1,4 @@
-//! The runs that show that the house stands, each with what must fail beside what must pass.
+//! The runs of the gate beside the ordinary tests, each with what must fail beside what must pass.
 
 use std::{
     fs,
@@ -11,9 +11,8 @@ use std::{
 use anyhow::{Context, bail, ensure};
 
 use crate::{
-    clients,
     command::{Totals, cargo, root, run, run_tests},
-    instructions, setup, tidy,
+    setup,
 };
 
 /// Sanitizers need a target of their own, so that build scripts are spared.
@@ -40,101 +39,7 @@ const FUZZ_FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 -Zsanitizer=address --cfg fuzzing";
 /// Seconds for each fuzz target within the tests.
-const FUZZ_SECONDS: u32 = 5;
-
-/// A part of the tests.
-struct Part {
-    name: &'static str,
-    /// What it shows.
-    shows: &'static str,
-    /// Runs it again, alone.
-    repeat: &'static str,
-    run: fn(&mut Totals) -> anyhow::Result<()>,
-}
-
-const PARTS: [Part; 11] = [
-    Part {
-        name: "tidy",
-        shows: "paths in docs, the direction of dependencies, lengths of functions",
-        repeat: "cargo xtask tidy",
-        run: |totals| checked(totals, || tidy::run(false, false)),
-    },
-    Part {
-        name: "tests",
-        shows: "the tests of all crates",
-        repeat: "cargo test --workspace",
-        run: |totals| run_tests(&mut cargo(&["test", "--workspace", "--no-fail-fast"]), totals),
-    },
-    Part {
-        name: "namespaces",
-        shows: "server and client with a cable between them",
-        repeat: "cargo xtask namespaces",
-        run: namespaces,
-    },
-    Part {
-        name: "python",
-        shows: "the client for Python",
-        repeat: "cargo xtask clients",
-        run: clients::python,
-    },
-    Part {
-        name: "loom",
-        shows: "models of locks, rings and versions",
-        repeat: "cargo xtask loom",
-        run: loom,
-    },
-    Part {
-        name: "control",
-        shows: "builds that must fail their tests",
-        repeat: "cargo xtask control",
-        run: |totals| checked(totals, control),
-    },
-    Part {
-        name: "instructions",
-        shows: "instructions of the engine's operations",
-        repeat: "cargo xtask instructions",
-        run: |totals| checked(totals, instructions::compare),
-    },
-    Part {
-        name: "product",
-        shows: "server and clients without the laboratory",
-        repeat: "cargo xtask product",
-        run: product,
-    },
-    Part { name: "tsan", shows: "data races", repeat: "cargo xtask tsan", run: tsan },
-    Part { name: "asan", shows: "accesses out of bounds", repeat: "cargo xtask asan", run: asan },
-    Part {
-        name: "fuzz",
-        shows: "parsers, from their seeds on",
-        repeat: "cargo xtask fuzz",
-        run: |totals| checked(totals, || fuzz(FUZZ_SECONDS)),
-    },
-];
-/// Those that build everything again.
-const SLOW: [&str; 5] = ["instructions", "product", "tsan", "asan", "fuzz"];
-
-/// Everything. Later parts run even if earlier ones fail, so that one run shows all that is wrong.
-pub(crate) fn test(quick: bool, totals: &mut Totals) -> anyhow::Result<()> {
-    setup::install()?;
-    let parts: Vec<_> = PARTS.iter().filter(|part| !(quick && SLOW.contains(&part.name))).collect();
-    let begin = Instant::now();
-    for (index, part) in parts.iter().enumerate() {
-        let (number, of, seconds) = (index + 1, parts.len(), begin.elapsed().as_secs());
-        println!("\n=== {number} of {of}: {}, {} ({totals}, {seconds} s)", part.name, part.shows);
-        let known = totals.repeats.len();
-        if let Err(error) = (part.run)(totals) {
-            eprintln!("xtask: {}: {error:#}", part.name);
-            if totals.repeats.len() == known {
-                totals.repeats.push(part.repeat.to_owned());
-            }
-        }
-    }
-    totals.write()?;
-    println!("{} seconds", begin.elapsed().as_secs());
-    println!("{totals}");
-    ensure!(totals.repeats.is_empty(), "to repeat what failed:\n{}", totals.repeats.join("\n"));
-    Ok(())
-}
+pub(crate) const FUZZ_SECONDS: u32 = 5;
 
 /// Counts a run that is no cargo test as one.
 pub(crate) fn checked(totals: &mut Totals, check: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {

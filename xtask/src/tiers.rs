@@ -1,0 +1,205 @@
+//! The tests in two tiers: the quick ones, and the gate with all that takes longer.
+
+use std::time::Instant;
+
+use anyhow::{Context, ensure};
+use serde_json::Value;
+
+use crate::{
+    clients,
+    command::{Totals, cargo, run_tests},
+    instructions, setup,
+    suites::{self, checked},
+    tidy,
+};
+
+/// Test targets of the gate, by name: with them the quick tier would take longer than three minutes. A new target is a
+/// quick one.
+const LONG: [&str; 9] = [
+    "cache_model",
+    "closed_forms",
+    "designs",
+    "kill",
+    "large_requests",
+    "over_time",
+    "stress",
+    "studies",
+    "transfers",
+];
+
+/// A part of a tier.
+struct Part {
+    name: &'static str,
+    /// What it shows.
+    shows: &'static str,
+    /// Runs it again, alone.
+    repeat: &'static str,
+    run: fn(&mut Totals) -> anyhow::Result<()>,
+}
+
+const QUICK: [Part; 3] = [
+    Part {
+        name: "tidy",
+        shows: "paths in docs, the direction of dependencies, lengths of functions",
+        repeat: "cargo xtask tidy",
+        run: |totals| checked(totals, || tidy::run(false, false)),
+    },
+    Part {
+        name: "tests",
+        shows: "the quick tests of all crates",
+        repeat: "cargo xtask test",
+        run: |totals| run_tests(&mut cargo(&quick_tests(&test_targets()?)), totals),
+    },
+    Part {
+        name: "examples",
+        shows: "the examples in the crates' documentation",
+        repeat: "cargo test --workspace --doc",
+        run: |totals| run_tests(&mut cargo(&["test", "--workspace", "--no-fail-fast", "--doc"]), totals),
+    },
+];
+
+const GATE: [Part; 10] = [
+    Part {
+        name: "long",
+        shows: "the long tests of all crates",
+        repeat: "cargo xtask gate",
+        run: |totals| run_tests(&mut cargo(&long_tests()), totals),
+    },
+    Part {
+        name: "namespaces",
+        shows: "server and client with a cable between them",
+        repeat: "cargo xtask namespaces",
+        run: suites::namespaces,
+    },
+    Part {
+        name: "python",
+        shows: "the client for Python",
+        repeat: "cargo xtask clients",
+        run: clients::python,
+    },
+    Part {
+        name: "loom",
+        shows: "models of locks, rings and versions",
+        repeat: "cargo xtask loom",
+        run: suites::loom,
+    },
+    Part {
+        name: "control",
+        shows: "builds that must fail their tests",
+        repeat: "cargo xtask control",
+        run: |totals| checked(totals, suites::control),
+    },
+    Part {
+        name: "instructions",
+        shows: "instructions of the engine's operations",
+        repeat: "cargo xtask instructions",
+        run: |totals| checked(totals, instructions::compare),
+    },
+    Part {
+        name: "product",
+        shows: "server and clients without the laboratory",
+        repeat: "cargo xtask product",
+        run: suites::product,
+    },
+    Part { name: "tsan", shows: "data races", repeat: "cargo xtask tsan", run: suites::tsan },
+    Part { name: "asan", shows: "accesses out of bounds", repeat: "cargo xtask asan", run: suites::asan },
+    Part {
+        name: "fuzz",
+        shows: "parsers, from their seeds on",
+        repeat: "cargo xtask fuzz",
+        run: |totals| checked(totals, || suites::fuzz(suites::FUZZ_SECONDS)),
+    },
+];
+
+/// The quick tier.
+///
+/// # Errors
+/// A test failed.
+pub(crate) fn test(totals: &mut Totals) -> anyhow::Result<()> {
+    run("test", &QUICK, totals)
+}
+
+/// What the quick tier leaves out.
+///
+/// # Errors
+/// A test failed.
+pub(crate) fn gate(totals: &mut Totals) -> anyhow::Result<()> {
+    run("gate", &GATE, totals)
+}
+
+/// Later parts run even if earlier ones fail, so that one run shows all that is wrong.
+fn run(tier: &str, parts: &[Part], totals: &mut Totals) -> anyhow::Result<()> {
+    setup::install()?;
+    let begin = Instant::now();
+    let mut took = Vec::new();
+    for (index, part) in parts.iter().enumerate() {
+        let (number, of, seconds) = (index + 1, parts.len(), begin.elapsed().as_secs());
+        println!("\n=== {number} of {of}: {}, {} ({totals}, {seconds} s)", part.name, part.shows);
+        let (known, begin) = (totals.repeats.len(), Instant::now());
+        totals.times.begin_part(part.name);
+        if let Err(error) = (part.run)(totals) {
+            eprintln!("xtask: {}: {error:#}", part.name);
+            if totals.repeats.len() == known {
+                totals.repeats.push(part.repeat.to_owned());
+            }
+        }
+        took.push((part.name, begin.elapsed().as_secs()));
+    }
+    totals.write(tier)?;
+    println!("\nThe slowest tests:\n{}\nThe parts:", totals.times.slowest());
+    took.iter().for_each(|(name, seconds)| println!("{seconds:6} s  {name}"));
+    println!("{:6} s  all of {tier}\n{totals}", begin.elapsed().as_secs());
+    ensure!(totals.repeats.is_empty(), "to repeat what failed:\n{}", totals.repeats.join("\n"));
+    Ok(())
+}
+
+/// The files of integration tests of all crates, by name.
+fn test_targets() -> anyhow::Result<Vec<String>> {
+    let output =
+        cargo(&["metadata", "--no-deps", "--format-version=1"]).output().context("cannot run cargo")?;
+    let metadata: Value = serde_json::from_slice(&output.stdout).context("cargo metadata")?;
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let targets = list(&metadata["packages"]).into_iter().flat_map(|package| list(&package["targets"]));
+    let tests = targets.filter(|target| target["kind"][0] == "test");
+    Ok(tests.filter_map(|target| Some(target["name"].as_str()?.to_owned())).collect())
+}
+
+/// The arguments that run unit tests and all of `targets` that are not long.
+fn quick_tests(targets: &[String]) -> Vec<&str> {
+    let quick = targets.iter().map(String::as_str).filter(|target| !LONG.contains(target));
+    let chosen = ["test", "--workspace", "--no-fail-fast", "--lib", "--bins", "--examples"];
+    chosen.into_iter().chain(quick.flat_map(|name| ["--test", name])).collect()
+}
+
+/// The arguments that run the long tests. The same features as the quick ones', so that nothing is built twice.
+fn long_tests() -> Vec<&'static str> {
+    let chosen = ["test", "--workspace", "--no-fail-fast"];
+    chosen.into_iter().chain(LONG.into_iter().flat_map(|name| ["--test", name])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The test targets that arguments of cargo name.
+    fn named<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
+        let pairs = arguments.windows(2).filter(|pair| pair[0] == "--test");
+        pairs.map(|pair| pair[1]).collect()
+    }
+
+    #[test]
+    fn every_test_target_is_in_one_tier() {
+        let targets = test_targets().unwrap();
+        assert!(targets.len() > LONG.len());
+        let (quick, long) = (quick_tests(&targets), long_tests());
+        let (quick, long) = (named(&quick), named(&long));
+        for target in &targets {
+            let target = target.as_str();
+            assert!(quick.contains(&target) != long.contains(&target), "{target}");
+        }
+        for name in long {
+            // Cargo would run every target of this name.
+            assert_eq!(targets.iter().filter(|target| *target == name).count(), 1, "{name}");
+        }
+    }
+}
