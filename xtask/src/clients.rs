@@ -1,4 +1,4 @@
-//! The clients for other languages, each against a server.
+//! The tests of the clients for other languages, each against a server.
 
 use std::{path::Path, process::Command};
 
@@ -8,11 +8,12 @@ use crate::{
     suites::checked,
 };
 
-/// What the tests of the client for Python import; hashes for a client that is written in Python itself.
+/// Packages that the tests of the client for Python import; xxhash and blake3 are for a client written in
+/// Python itself.
 const PYTHON_PACKAGES: [&str; 4] = ["pytest", "xxhash", "blake3", "mypy"];
 const PYTHON_IMPORTS: &str = "import pytest, xxhash, blake3, mypy";
 
-/// All of them.
+/// Tests all clients.
 pub(crate) fn test(totals: &mut Totals) -> anyhow::Result<()> {
     run_tests(&mut cargo(&["test", "-p", "minos-client-c"]), totals)?;
     python(totals)?;
@@ -20,8 +21,8 @@ pub(crate) fn test(totals: &mut Totals) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Installs the package for Python as a user would and runs its tests. Where there is no Python to install it for, says
-/// so, and shows nothing.
+/// Installs the package for Python as a user would and runs its tests. Without a Python to install it for,
+/// prints a message and tests nothing.
 pub(crate) fn python(totals: &mut Totals) -> anyhow::Result<()> {
     let folder = match setup::environment("clients-venv", &PYTHON_PACKAGES, PYTHON_IMPORTS) {
         Ok(folder) => folder,
@@ -35,9 +36,9 @@ pub(crate) fn python(totals: &mut Totals) -> anyhow::Result<()> {
 
 /// Installs the package for Python into a virtual environment and runs its tests there.
 fn python_in(folder: &Path) -> anyhow::Result<()> {
-    // With a test, so that dependencies have the features that the other tests built them with.
+    // With a test, so that dependencies have the same features as for the other tests.
     run(&mut cargo(&["build", "--workspace", "--bin", "minos", "--test", "native_client"]))?;
-    // A target folder that stays, so that the next installation is a short one.
+    // A persistent target folder makes the next installation fast.
     let mut install = Command::new(folder.join("bin/pip"));
     install.args(["install", "-q", "./python"]).current_dir(root());
     run(install.env("CARGO_TARGET_DIR", target().join("python")))?;

@@ -1,4 +1,4 @@
-//! Running programs and counting tests.
+//! Commands, and the count of their tests.
 
 use std::{
     env, fmt,
@@ -18,7 +18,7 @@ pub(crate) fn root() -> PathBuf {
     manifest.parent().unwrap_or(manifest).to_owned()
 }
 
-/// Where cargo puts what it builds.
+/// Cargo's target folder.
 pub(crate) fn target() -> PathBuf {
     let named = env::var_os("CARGO_TARGET_DIR");
     root().join(named.as_deref().map_or(Path::new("target"), Path::new))
@@ -28,7 +28,7 @@ pub(crate) fn target() -> PathBuf {
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new("cargo");
     command.args(arguments).current_dir(root());
-    // What the outer cargo set for xtask must not reach the inner one.
+    // Variables that the outer cargo set for xtask must not reach the inner one.
     command.env_remove("CARGO_MANIFEST_DIR").env_remove("RUSTFLAGS");
     command
 }
@@ -36,7 +36,7 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
 /// Runs `command` to its end.
 ///
 /// # Errors
-/// It could not be run, or did not end well.
+/// It could not be run, or failed.
 pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
     say(command);
     let status = command.status().with_context(|| format!("cannot run {}", name(command)))?;
@@ -46,19 +46,19 @@ pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs a `cargo test` and adds what it counted to `totals`, with the commands that repeat what failed.
+/// Runs a `cargo test` and adds its counts to `totals`, with the commands that repeat failed tests.
 ///
 /// # Errors
-/// It could not be run, or did not end well.
+/// It could not be run, or failed.
 pub(crate) fn run_tests(command: &mut Command, totals: &mut Totals) -> anyhow::Result<()> {
     say(command);
-    // One pipe for both, so that a failure stands behind the program that it belongs to.
+    // One pipe for both outputs, so that a failure follows the program that it belongs to.
     let (reader, writer) = io::pipe()?;
     command.stdout(writer.try_clone()?).stderr(writer);
     let mut failed = FailedTests::new(command);
     ask_for_times(command);
     let mut child = command.spawn().with_context(|| format!("cannot run {}", name(command)))?;
-    // This process' own ends of the pipe, without which reading would not end.
+    // Closes this process' ends of the pipe; otherwise reading would never end.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     for line in BufReader::new(reader).split(b'\n') {
         let line = String::from_utf8_lossy(&line?).into_owned();
@@ -74,11 +74,11 @@ pub(crate) fn run_tests(command: &mut Command, totals: &mut Totals) -> anyhow::R
     Ok(())
 }
 
-/// Tells from the lines of a `cargo test` which command repeats what failed, alone.
+/// Finds the failed tests in the output of a `cargo test`, and the commands that repeat each program's alone.
 struct FailedTests {
-    /// The environment, and what decides how cargo builds.
+    /// Environment and arguments that determine the build.
     cargo: String,
-    /// Tests of the program that runs.
+    /// Failed tests of the running program.
     names: Vec<String>,
 }
 
@@ -96,7 +96,7 @@ impl FailedTests {
         Self { cargo, names: Vec::new() }
     }
 
-    /// The command, once cargo has said which program it was that failed.
+    /// Reads a line. Returns the command once cargo has named the program that failed.
     fn see(&mut self, line: &str) -> Option<String> {
         if let Some(TestLine { name, has_failed: true, .. }) = TestLine::parse(line) {
             self.names.push(format!("'{name}'"));
@@ -109,12 +109,12 @@ impl FailedTests {
     }
 }
 
-/// Shows what is run, with the environment that matters.
+/// Prints the command, with the variables set for it.
 fn say(command: &Command) {
     println!("+ {}{}", environment(command), name(command));
 }
 
-/// The variables that are set for `command`, as a shell takes them.
+/// The variables set for `command`, in the syntax of a shell.
 fn environment(command: &Command) -> String {
     let set = command.get_envs().filter_map(|(key, value)| Some((key, value?)));
     set.map(|(key, value)| format!("{}={:?} ", key.to_string_lossy(), value.to_string_lossy())).collect()
@@ -126,18 +126,18 @@ fn name(command: &Command) -> String {
     words.join(" ")
 }
 
-/// Tests that passed and failed, over all runs.
+/// Passed and failed tests, over all runs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Totals {
     passed: u64,
     failed: u64,
-    /// Commands that repeat what failed, each alone.
+    /// Commands that repeat failed tests.
     pub(crate) repeats: Vec<String>,
     pub(crate) times: Times,
 }
 
 impl Totals {
-    /// Adds what a line of `cargo test` says, if it is one that sums up.
+    /// Adds the counts of a line of `cargo test`, if it is a summary.
     fn count(&mut self, line: &str) {
         let Some((_, sums)) = line.split_once("test result: ") else { return };
         for part in sums.split([';', '.']) {
@@ -149,13 +149,13 @@ impl Totals {
         }
     }
 
-    /// A check that is no cargo test counts as one.
+    /// Counts a check other than a cargo test as one test.
     pub(crate) fn count_check(&mut self, has_passed: bool) {
         self.passed += u64::from(has_passed);
         self.failed += u64::from(!has_passed);
     }
 
-    /// Writes the totals and the slowest tests of a tier down, for scripts.
+    /// Writes the totals and the slowest tests of a tier to files, for scripts.
     pub(crate) fn write(&self, tier: &str) -> anyhow::Result<()> {
         for (what, text) in [("totals", format!("{self}\n")), ("slowest", self.times.slowest())] {
             let path = root().join(format!("target/{what}-{tier}.txt"));

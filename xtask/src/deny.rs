@@ -1,4 +1,4 @@
-//! `cargo deny`: whether the dependencies are what `deny.toml` allows.
+//! `cargo deny`: checks the dependencies against `deny.toml`.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use crate::{
     setup,
 };
 
-/// Checks licences, sources and bans, and advisories where their database can be had.
+/// Checks licences, sources and bans, and advisories if their database can be fetched.
 ///
 /// # Errors
 /// A dependency is not allowed, or `cargo deny` could not be installed.

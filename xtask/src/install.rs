@@ -1,4 +1,4 @@
-//! Installing the client for C: header, libraries, and what pkg-config says about them.
+//! Installation of the client for C: header, libraries, and a file for pkg-config.
 
 use std::{
     fs, io,
@@ -14,7 +14,7 @@ use crate::command::{cargo, root, run, target};
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const VERSION_MAJOR: &str = env!("CARGO_PKG_VERSION_MAJOR");
 
-/// Where the client for C goes.
+/// The destination of the client for C.
 #[derive(Args)]
 pub(crate) struct InstallOptions {
     /// Folder that gets include/minos.h, the libraries in lib, and lib/pkgconfig/minos.pc
@@ -28,7 +28,7 @@ pub(crate) struct InstallOptions {
     libraries: Option<PathBuf>,
 }
 
-/// Builds the libraries, unless they are there, and installs them.
+/// Builds the libraries, unless a folder with them is given, and installs them.
 pub(crate) fn install(options: &InstallOptions) -> anyhow::Result<()> {
     let libraries = match &options.libraries {
         Some(libraries) => libraries.clone(),
@@ -47,7 +47,7 @@ pub(crate) fn install(options: &InstallOptions) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Puts the files under `place`; they say that they are under `prefix`.
+/// Copies the files below `place`; they refer to `prefix`.
 fn lay_out(libraries: &Path, prefix: &Path, place: &Path) -> anyhow::Result<()> {
     let source = root().join("clients/c");
     let (include, lib) = (place.join("include"), place.join("lib"));
@@ -67,7 +67,7 @@ fn lay_out(libraries: &Path, prefix: &Path, place: &Path) -> anyhow::Result<()> 
     fs::write(&path, text).with_context(|| path.display().to_string())
 }
 
-/// Copies a file. A library that programs have mapped stays as it is for them.
+/// Copies a file to a new inode. Programs that have mapped an old library keep it.
 fn put(from: &Path, to: &Path, mode: u32) -> anyhow::Result<()> {
     remove(to)?;
     fs::copy(from, to).with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;

@@ -1,6 +1,6 @@
-//! Instructions of each operation of the engine, counted by callgrind and held against a record.
+//! Instructions of each operation of the engine, counted by callgrind and compared with a record.
 //!
-//! Unlike time, they are the same on a busy machine. What they do not show are cache misses.
+//! Unlike times, they are the same on a busy machine. They do not include cache misses.
 
 use std::{collections::BTreeMap, fs, path::Path, process::Command};
 
@@ -12,37 +12,37 @@ use crate::{
     suites::cargo_apart,
 };
 
-/// What is written down.
+/// The file of the record.
 const RECORD: &str = "xtask/instructions.txt";
 const HEAD: &str = "\
 # Instructions of one operation on 8 + 8 bytes: mode, access mode, operation. The hash of the key is not in them.
 # Kept by `cargo xtask instructions --bless`; more than 5 % above this fails. Who raises a number gives a reason
 # (`--bless --raise --reason TEXT`), which stands above it from then on.
 ";
-/// How much more than what is written down is let be, in percent.
+/// The tolerated increase over the record, in percent.
 const TOLERANCE_PERCENT: f64 = 5.0;
-/// The instruction set that is built for, so that the record does not depend on the machine.
+/// The target instruction set, fixed so that the record does not depend on the machine.
 const FLAGS: &str = "-C target-cpu=x86-64-v3";
-/// The only function within which callgrind counts, and whose end it reports.
+/// The function to which callgrind limits its counts.
 const FUNCTION: &str = "*measured_operations";
-/// The loop without an operation in it, which is taken off everything else.
+/// The empty loop, which is subtracted from all other counts.
 const NOTHING: &str = "nothing";
 
 /// How to treat the record.
 #[derive(clap::Args, Debug)]
 pub(crate) struct InstructionsOptions {
-    /// Write down what has become less or is new
+    /// Record counts that are lower or new
     #[arg(long)]
     bless: bool,
-    /// With --bless: what has become more too
+    /// With --bless: record higher counts too
     #[arg(long, requires = "bless", requires = "reason")]
     raise: bool,
-    /// Why it has become more
+    /// Reason why they are higher
     #[arg(long, requires = "raise")]
     reason: Option<String>,
 }
 
-/// Counts, and compares with what is written down, or writes it down.
+/// Counts, and compares with the record, or updates it.
 ///
 /// # Errors
 /// An operation takes more instructions than it should, or nothing could be counted.
@@ -68,7 +68,7 @@ pub(crate) fn check(options: &InstructionsOptions) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// As in the tests: only compares.
+/// Compares only, as in the tests.
 pub(crate) fn compare() -> anyhow::Result<()> {
     check(&InstructionsOptions { bless: false, raise: false, reason: None })
 }
@@ -89,19 +89,19 @@ fn count() -> anyhow::Result<Counts> {
     valgrind.arg(format!("--callgrind-out-file={}", folder.join("part").display()));
     valgrind.args([format!("--toggle-collect={FUNCTION}"), format!("--dump-after={FUNCTION}")]);
     run(valgrind.arg(program).stdout(fs::File::create(&names)?))?;
-    // One part for each name, in their order.
+    // One part for each name, in order.
     let summaries = (1..).map(|part| summary(&folder.join(format!("part.{part}"))));
     per_operation(&fs::read_to_string(names)?, summaries)
 }
 
-/// Instructions in one part of what callgrind wrote.
+/// Instructions in one part of callgrind's output.
 fn summary(path: &Path) -> anyhow::Result<u64> {
     let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
     let line = text.lines().find_map(|line| line.strip_prefix("summary:"));
     line.and_then(|count| count.trim().parse().ok()).with_context(|| format!("no sum in {}", path.display()))
 }
 
-/// Takes the empty loop off, and divides by the number of operations.
+/// Subtracts the empty loop, and divides by the number of operations.
 fn per_operation(
     names: &str,
     summaries: impl Iterator<Item = anyhow::Result<u64>>,
@@ -120,12 +120,12 @@ fn per_operation(
     Ok(counts)
 }
 
-/// Builds the program that runs the operations; where it is.
+/// Builds the program that runs the operations; returns its path.
 fn build() -> anyhow::Result<String> {
     let arguments = ["build", "--release", "-p", "minos-engine", "--bench", "instructions"];
     let mut cargo = cargo_apart("instructions", FLAGS, &arguments);
     run(&mut cargo)?;
-    // The same once more, which builds nothing, but says where the program is.
+    // The same command again builds nothing, but prints the path of the program.
     let output = cargo.arg("--message-format=json").output()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let messages = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -133,7 +133,7 @@ fn build() -> anyhow::Result<String> {
     program.context("cargo names no program")
 }
 
-/// Every count beside what is written down.
+/// Prints every count beside the recorded one.
 fn show(record: &Record, counted: &Counts) {
     for (name, &count) in counted {
         match record.0.get(name) {
@@ -146,9 +146,9 @@ fn show(record: &Record, counted: &Counts) {
     }
 }
 
-/// What is wrong with one operation.
+/// A fault of one operation.
 struct Fault {
-    /// Whether it takes more than is allowed; else the record does not fit.
+    /// True if it takes more than is allowed; false if the record does not fit.
     is_more: bool,
     text: String,
 }
@@ -157,14 +157,14 @@ fn texts(faults: &[Fault]) -> String {
     faults.iter().map(|fault| fault.text.as_str()).collect::<Vec<_>>().join("\n")
 }
 
-/// What is written down: by name.
+/// The recorded counts by name.
 #[derive(Debug, Default, PartialEq)]
 struct Record(BTreeMap<String, Kept>);
 
 #[derive(Debug, Default, PartialEq)]
 struct Kept {
     count: f64,
-    /// Why it was raised, each time that it was.
+    /// The reason of each increase so far.
     reasons: Vec<String>,
 }
 
@@ -192,7 +192,7 @@ impl Record {
         text
     }
 
-    /// What takes too much, is not written down, or is no longer counted.
+    /// Counts that are too high, not recorded, or no longer taken.
     fn faults(&self, counted: &Counts) -> Vec<Fault> {
         let mut faults = Vec::new();
         for (name, count) in counted {
@@ -211,7 +211,7 @@ impl Record {
         faults
     }
 
-    /// Takes over what was counted. What has become more within the tolerance is kept as it was, lest it creep up.
+    /// Records new counts. An increase within the tolerance is not recorded, lest counts creep up.
     fn bless(&mut self, counted: &Counts, reason: Option<&str>) {
         self.0.retain(|name, _| counted.contains_key(name));
         for (name, &count) in counted {
@@ -238,7 +238,7 @@ mod tests {
         let record = Record::parse("a 100.0\nb 10.0\n").unwrap();
         assert!(record.faults(&counts(&[("a", 105.0), ("b", 1.0)])).is_empty());
         assert_eq!(texts(&record.faults(&counts(&[("a", 105.1), ("b", 10.0)]))).lines().count(), 1);
-        // One is no longer counted, one was never written down.
+        // One is no longer counted, the other was never recorded.
         let faults = record.faults(&counts(&[("a", 100.0), ("c", 1.0)]));
         assert!(faults.len() == 2 && faults.iter().all(|fault| !fault.is_more));
     }
@@ -261,7 +261,7 @@ mod tests {
         let sums = || [200, 4_200, 300].map(Ok).into_iter();
         let counted = per_operation("nothing 100\na.get 100\nb.get 100\n", sums()).unwrap();
         assert_eq!(counted, counts(&[("a.get", 40.0), ("b.get", 1.0)]));
-        // Nothing to take off, nothing counted, a case that was not counted.
+        // Nothing to subtract, nothing counted, or a case without a count.
         assert!(per_operation("a.get 100\nb.get 100\n", sums()).is_err());
         assert!(per_operation("nothing 100\n", sums()).is_err());
         assert!(per_operation("nothing 100\na.get 100\n", [200, 200].map(Ok).into_iter()).is_err());

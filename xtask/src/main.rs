@@ -1,4 +1,4 @@
-//! `cargo xtask`: installs what the tests need and runs them; keeps the house tidy.
+//! `cargo xtask`: installs the needs of the tests, runs the tests, and checks the sources.
 
 #![forbid(unsafe_code)]
 
@@ -22,7 +22,7 @@ use clap::{Parser, Subcommand};
 
 use command::Totals;
 
-/// Installs what the tests need and runs them; keeps the house tidy.
+/// Installs the needs of the tests, runs the tests, and checks the sources.
 #[derive(Parser)]
 #[command(name = "cargo xtask")]
 struct Arguments {
@@ -32,20 +32,20 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// The quick tests: every crate, every protocol, every command
+    /// Run the quick tests: every crate, every protocol, every command
     Test,
-    /// Everything else: long tests, other languages, models, controls, sanitizers, fuzzing
+    /// Run everything else: long tests, other languages, models, controls, sanitizers, fuzzing
     Gate,
-    /// Install what the tests need: memcached, Redis, libmemcached-tools, pymemcache, nftables, cargo-deny
+    /// Install the programs that the tests need: memcached, Redis, libmemcached-tools, pymemcache, nftables, cargo-deny
     Setup,
     /// Check the licences, sources and advisories of the dependencies
     Deny,
-    /// Check what no compiler checks: paths in docs, the direction of dependencies, lengths of functions
+    /// Check rules beyond the compiler's: paths in docs, the direction of dependencies, lengths of functions
     Tidy {
-        /// Write down the lengths of functions that have become shorter
+        /// Record the lengths of functions that have become shorter
         #[arg(long)]
         bless: bool,
-        /// With --bless: longer ones too
+        /// With --bless: record longer ones too
         #[arg(long, requires = "bless")]
         raise: bool,
     },
@@ -67,46 +67,49 @@ enum Task {
         #[arg(long, default_value_t = 10)]
         seconds: u32,
     },
-    /// Let server and client meet in network namespaces: other packet sizes, lost packets, no trains
+    /// Run server and client in network namespaces: other packet sizes, packet loss, no trains
     Namespaces,
-    /// Test the clients for C and for Python, as their users would build them
+    /// Test the clients for C and for Python, built as by their users
     Clients,
     /// Install the client for C: header, shared and static library, and a file for pkg-config
     InstallC(install::InstallOptions),
-    /// Serve and drive for five seconds, and check that nothing went wrong
+    /// Serve and drive for five seconds, and check that nothing failed
     Smoke,
-    /// Count the instructions of the engine's operations, and compare with what is written down
+    /// Count the instructions of the engine's operations, and compare with the record
     Instructions(instructions::InstructionsOptions),
     /// Measure the figures of the README: minos beside memcached and Redis, in turn
     Measure(measure::MeasureOptions),
-    /// Print how long a processor stands still, and what a step of a loop takes in each millisecond, in nanoseconds:
+    /// Print how long a processor stands still, and the time of a loop's step in each millisecond, in
+    /// nanoseconds:
     /// `taskset --cpu-list 0 chrt --fifo 1 ...`
     Pauses {
-        /// How long to look; Linux takes a processor away from those that take all of it for longer than 950 ms
+        /// Duration in milliseconds; Linux throttles real-time threads that use a whole processor for longer
+        /// than 950 ms
         #[arg(long, default_value_t = 900)]
         millis: u64,
     },
-    /// Kill a process that writes to a region, again and again, and look at what the next one serves
+    /// Kill a process that writes to a region, again and again, and check the items of its successor
     Kill {
-        /// How often
+        /// Number of kills
         #[arg(long, default_value_t = 1000)]
         rounds: u64,
-        /// Decides where and when
+        /// Seed of the places and times of kills
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
-    /// Run servers and clients of the native protocol on a network in virtual time that fails in every way
+    /// Run servers and clients of the native protocol on a simulated network with all kinds of faults, in
+    /// virtual time
     Simulate {
-        /// How many runs
+        /// Number of runs
         #[arg(long, default_value_t = 10_000)]
         seeds: u64,
-        /// The first one: a run that failed names it, and can be had alone with --seeds 1
+        /// Seed of the first run: a failed run prints its own, and is repeated with --seeds 1
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
-    /// Compare with memcached on new random sequences, and change roles under load, for a while
+    /// Compare with memcached on new random sequences, and change roles under load, for a given time
     Soak {
-        /// How long
+        /// Duration in minutes
         #[arg(long, default_value_t = 10)]
         minutes: u64,
     },

@@ -1,4 +1,4 @@
-//! Installing what the tests need.
+//! Installation of the programs that the tests need.
 
 use std::{
     env,
@@ -8,7 +8,7 @@ use std::{
 
 use crate::command::{cargo, root, run};
 
-/// A program that tests run, the Debian package it is in, and the service that the package starts.
+/// A program that tests run, its Debian package, and the service that the package starts.
 struct Need {
     program: &'static str,
     package: &'static str,
@@ -30,17 +30,17 @@ const NEEDS: [Need; 10] = [
 
 /// The virtual environment with pymemcache.
 const ENVIRONMENT: &str = "venv";
-/// What pymemcache's own tests and `load_files.py` import.
+/// Packages that pymemcache's own tests and `load_files.py` import.
 const PYTHON_PACKAGES: [&str; 5] = ["pymemcache==4.0.0", "pytest", "faker", "zstd", "xxhash"];
 const PYTHON_IMPORTS: &str = "import pymemcache, pytest, faker, zstd, xxhash";
 
-/// Installs what is missing. What cannot be installed is only told: the test that needs it will fail
-/// with the reason, and the others still count.
+/// Installs missing programs. A failed installation is only reported: the test that needs it fails with the
+/// reason, and the others still run.
 pub(crate) fn install() -> anyhow::Result<()> {
     let missing: Vec<&Need> = NEEDS.iter().filter(|need| !is_in_path(need.program)).collect();
     if !missing.is_empty() {
         tell(install_packages(&missing.iter().map(|need| need.package).collect::<Vec<_>>()));
-        // Debian starts what it installs; the tests start their own on free ports.
+        // Debian starts installed services; the tests start their own on free ports.
         for service in missing.iter().filter_map(|need| need.service) {
             tell(run(Command::new("service").args([service, "stop"])));
         }
@@ -49,7 +49,7 @@ pub(crate) fn install() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Built without optimizing, which takes less time than it would save.
+/// Built without optimization: the optimized build would take longer than it saves.
 const CARGO_DENY: [&str; 5] = ["install", "--locked", "--debug", "--version=0.20.2", "cargo-deny"];
 
 /// `cargo deny`, installed if it is missing, in the target folder.
@@ -87,7 +87,7 @@ fn apt() -> Command {
     command
 }
 
-/// The interpreter that has what the tests import, once [`install`] has run.
+/// The interpreter with the packages that the tests import, after [`install`].
 pub(crate) fn python() -> PathBuf {
     root().join("target").join(ENVIRONMENT).join("bin/python")
 }
@@ -98,8 +98,8 @@ fn has_imports(python: &Path, imports: &str) -> bool {
     command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
-/// A virtual environment with `packages`, unless it is there and can do `imports` already; in the target folder, so
-/// that nothing else is touched.
+/// A virtual environment with `packages`, created unless it exists and `imports` succeed; in the target
+/// folder, so that the system is not changed.
 pub(crate) fn environment(name: &str, packages: &[&str], imports: &str) -> anyhow::Result<PathBuf> {
     let folder = root().join("target").join(name);
     if has_imports(&folder.join("bin/python"), imports) {
@@ -107,7 +107,7 @@ pub(crate) fn environment(name: &str, packages: &[&str], imports: &str) -> anyho
     }
     let make = || run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder));
     if make().is_err() {
-        // Debian keeps venv apart from Python.
+        // Debian packages venv separately from Python.
         install_packages(&["python3-venv"])?;
         make()?;
     }

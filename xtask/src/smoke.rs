@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use crate::command::{self, cargo, root};
 
-/// Requests a second: far below what any machine can serve, as this is no measurement.
+/// Requests a second: far below the capacity of any machine, as this is no measurement.
 const RATE: &str = "5k";
 
-/// Builds, serves, drives, checks.
+/// Builds and starts the server, and runs the bench.
 fn bench() -> anyhow::Result<Value> {
     command::run(&mut cargo(&["build", "--release", "-p", "minos"]))?;
     let program = root().join("target/release/minos");
@@ -29,7 +29,7 @@ fn bench() -> anyhow::Result<Value> {
     serde_json::from_str(&text).with_context(|| format!("not JSON:\n{text}"))
 }
 
-/// Runs the bench and says what is wrong with its report, if anything is.
+/// Runs the bench and checks its report.
 pub(crate) fn run() -> anyhow::Result<()> {
     let report = bench()?;
     check(&report)?;
@@ -37,7 +37,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Something was done, and nothing failed or was lost.
+/// Checks that requests were completed, and that none failed or was lost.
 fn check(report: &Value) -> anyhow::Result<()> {
     let completed = report["completed"].as_u64().context("no number `completed`")?;
     ensure!(completed > 0, "nothing was completed: {report}");

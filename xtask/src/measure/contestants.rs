@@ -24,12 +24,12 @@ pub(crate) struct Contestant {
 }
 
 impl Contestant {
-    /// What `minos bench --target` takes.
+    /// The value of `minos bench --target`.
     pub(crate) fn target(&self) -> String {
         self.target_in(self.scheme)
     }
 
-    /// The same in another language that the server speaks at the same address.
+    /// The same for another protocol that the server speaks at the same address.
     pub(crate) fn target_in(&self, scheme: &str) -> String {
         format!("{scheme}://{}", self.server.address())
     }
@@ -42,7 +42,7 @@ impl Contestant {
         self.server.pid()
     }
 
-    /// The plan in force; none of a server that is not Minos.
+    /// The plan in force; none for a server other than Minos.
     pub(crate) fn plan(&self) -> anyhow::Result<Option<Plan>> {
         if !self.is_minos {
             return Ok(None);
@@ -50,7 +50,7 @@ impl Contestant {
         Ok(Plan::of(&Client::connect(self.address())?.stats("minos")?))
     }
 
-    /// Memory that the process has in the machine, in bytes.
+    /// Resident memory of the process, in bytes.
     pub(crate) fn resident_bytes(&self) -> anyhow::Result<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -70,7 +70,7 @@ pub(crate) fn minos(
     minos_at(name, program, cpus, |address| [&["--memcached", address], options].concat().join(" "))
 }
 
-/// Minos with `options`, whose native protocol has the address of memcached's.
+/// Minos with `options`, whose native protocol has the same address as memcached's.
 pub(crate) fn minos_native(
     name: &'static str,
     program: &Path,
@@ -96,22 +96,22 @@ fn minos_at(
     Ok(Contestant { name, scheme: "memcached", is_minos: true, server })
 }
 
-/// The arguments of `minos`, with `options` that have no spaces within.
+/// The arguments of `minos`; `options` are separated by spaces.
 fn serve_arguments(options: &str) -> Vec<String> {
     let text = format!("serve --memory {MEMORY_MIB}m --max-item-size 256m {options}");
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Minos without TCP; ended when dropped.
+/// Minos without TCP; stopped when dropped.
 pub(crate) struct NativeOnly {
     child: Child,
-    /// What it prints. Open for as long as the server runs, should it say more.
+    /// Its output, kept open while the server runs.
     said: BufReader<ChildStdout>,
     address: SocketAddr,
 }
 
 impl NativeOnly {
-    /// Minos with `options`, once it takes datagrams.
+    /// Starts Minos with `options`, and waits until it accepts datagrams.
     pub(crate) fn start(program: &Path, cpus: &str, options: &[&str]) -> anyhow::Result<Self> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let options = format!("--native {address} {}", options.join(" "));
@@ -125,7 +125,7 @@ impl NativeOnly {
         Ok(server)
     }
 
-    /// The address that it prints once it takes datagrams there.
+    /// The address that it prints once it accepts datagrams.
     fn wait_for_address(&mut self) -> anyhow::Result<SocketAddr> {
         for line in self.said.by_ref().lines() {
             if let Some(address) = line?.strip_prefix("listening on native ") {
@@ -135,7 +135,7 @@ impl NativeOnly {
         bail!("the server ended with {} before it was ready", self.child.wait()?)
     }
 
-    /// What `minos bench --target` takes.
+    /// The value of `minos bench --target`.
     pub(crate) fn target(&self) -> String {
         format!("minos://{}", self.address)
     }
@@ -147,7 +147,7 @@ impl NativeOnly {
 
 impl Drop for NativeOnly {
     fn drop(&mut self) {
-        // Either call fails only for a process that has ended already.
+        // Both calls fail only for a process that has exited.
         self.child.kill().ok();
         self.child.wait().ok();
     }
@@ -158,7 +158,7 @@ pub(crate) fn memcached(cpus: &str, threads: u32) -> anyhow::Result<Contestant> 
     memcached_at(cpus, threads, |_| 0)
 }
 
-/// memcached with `threads` threads, which takes datagrams at the same port.
+/// memcached with `threads` threads, which accepts datagrams at the same port.
 pub(crate) fn memcached_with_datagrams(cpus: &str, threads: u32) -> anyhow::Result<Contestant> {
     memcached_at(cpus, threads, |port| port)
 }

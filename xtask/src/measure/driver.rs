@@ -1,4 +1,4 @@
-//! How `minos bench` is run.
+//! Runs of `minos bench`.
 
 use std::{
     path::Path,
@@ -10,22 +10,22 @@ use std::{
 use anyhow::bail;
 use serde_json::Value;
 
-/// Where its threads run.
+/// The arguments that place its threads.
 pub(super) const ON_THE_SECOND: &[&str] = &["--threads", "1", "--pin", "1"];
 pub(super) const ON_BOTH: &[&str] = &["--threads", "2", "--pin", "0,1"];
 
-/// Before each measurement, so that what the last one has left in queues and caches is gone.
+/// Warm-up before each measurement, which clears the queues and caches of the last one.
 pub(super) const WARMUP_MS: u32 = 200;
-/// Linux takes the processor from those that spin under SCHED_FIFO for more than 950 ms of a second: after a measurement with
-/// a driver that spins, for this share of its time.
+/// Linux throttles threads that spin under SCHED_FIFO for more than 950 ms of a second. So after a
+/// measurement with a spinning driver, there is a pause of this share of its length.
 const SPINNING_PAUSE: f64 = 0.5;
 
-/// What the driver does while nothing is due.
+/// The way in which the driver waits until the next request is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pace {
-    /// It has its processor for itself.
+    /// It has a processor of its own.
     Spin,
-    /// It shares it with a worker, which it takes it from when a request is due, but not for each answer.
+    /// It shares its processor with a worker, and preempts it when a request is due, but not for each answer.
     Due,
 }
 
@@ -38,8 +38,8 @@ impl Pace {
         }
     }
 
-    /// Leaves the machine alone for as long as a driver of this pace must have been away before a measurement that takes so
-    /// many milliseconds with its warm-up.
+    /// Sleeps for as long as a driver of this pace must be absent before a measurement of so many
+    /// milliseconds, warm-up included.
     pub(super) fn pause(self, millis: u32) {
         if self == Self::Spin {
             thread::sleep(Duration::from_millis(millis.into()).mul_f64(SPINNING_PAUSE));
@@ -52,10 +52,10 @@ impl Pace {
 pub(super) struct Measurement<'a> {
     pub(super) target: &'a str,
     pub(super) server_pid: u32,
-    /// Where the driver runs.
+    /// The arguments that place the driver's threads.
     pub(super) threads: &'static [&'static str],
     pub(super) pace: Pace,
-    /// How long answers are waited for when all is sent.
+    /// Time to wait for answers after the last request.
     pub(super) drain: &'static str,
     pub(super) warmup_ms: u32,
     pub(super) millis: u32,
@@ -63,7 +63,7 @@ pub(super) struct Measurement<'a> {
 }
 
 impl Measurement<'_> {
-    /// The JSON object that `minos bench` prints.
+    /// Runs `minos bench`; returns its JSON output.
     pub(super) fn run(&self, program: &Path) -> anyhow::Result<Value> {
         let mut command = realtime(program);
         let (pid, duration) = (self.server_pid.to_string(), format!("{}ms", self.millis));
@@ -75,13 +75,13 @@ impl Measurement<'_> {
     }
 }
 
-/// Whether processes may be put before all others (SCHED_FIFO).
+/// True if processes may use SCHED_FIFO.
 pub(super) fn may_be_realtime() -> bool {
     let probe = Command::new("chrt").args(["--fifo", "1", "true"]).stderr(Stdio::null()).status();
     probe.is_ok_and(|status| status.success())
 }
 
-/// A program that goes before everything else on its processors, where that is allowed.
+/// A command that runs `program` under SCHED_FIFO, if that is allowed.
 fn realtime(program: &Path) -> Command {
     if !may_be_realtime() {
         return Command::new(program);
@@ -98,10 +98,10 @@ pub(super) fn load(program: &Path, target: &str, arguments: &[&str]) -> anyhow::
     json(command).map(|_| ())
 }
 
-/// What a program prints.
+/// The JSON output of a program.
 ///
 /// # Errors
-/// It fails, or prints something else.
+/// It fails, or its output is not JSON.
 pub(super) fn json(mut command: Command) -> anyhow::Result<Value> {
     let Output { status, stdout, stderr } = command.env("RUST_LOG", "warn").output()?;
     if !status.success() {

@@ -1,5 +1,5 @@
-//! Operations a second of a table within one process: modes of access, data sets, mixes and threads (MICA figure
-//! 12), and what prefetching, SIMD and huge pages gain (MICA §5.5).
+//! Operations a second of a table within one process: modes of access, data sets, mixes and threads (MICA
+//! figure 12), and the gain from prefetching, SIMD and huge pages (MICA §5.5).
 
 use std::{
     fmt,
@@ -18,17 +18,17 @@ use super::{
 };
 use crate::command;
 
-/// How much is measured.
+/// The extent of the measurement.
 pub(super) struct Extent {
     pub(super) rounds: u32,
     pub(super) seconds: u32,
-    /// Items of each data set, if not its own number.
+    /// Items of each data set, if not its default.
     pub(super) keys: Option<u64>,
     /// All data sets, or tiny items only.
     pub(super) is_full: bool,
 }
 
-/// What is asked of a table.
+/// A load on a table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Load {
     data_set: &'static str,
@@ -46,7 +46,7 @@ struct Variant {
     has_simd: bool,
 }
 
-/// What was measured of one table under one load.
+/// The measurements of one table under one load.
 struct Case {
     load: Load,
     variant: Variant,
@@ -57,7 +57,7 @@ struct Case {
 const DATA_SETS: [&str; 3] = ["tiny", "small", "large"];
 const CACHE: &str = "inproc://cache";
 
-/// The modes of access; the others are compared with CREW.
+/// The modes of access; CREW is the base of comparisons.
 const ACCESS: [Variant; 3] = [
     Variant { name: "erew", target: CACHE, options: &["--access", "erew"], has_simd: true },
     Variant { name: "crew", target: CACHE, options: &["--access", "crew"], has_simd: true },
@@ -65,7 +65,7 @@ const ACCESS: [Variant; 3] = [
 ];
 const BASE: Variant = ACCESS[1];
 
-/// CREW with something left out, or in the other mode.
+/// CREW without one feature, or in the other mode.
 const ABLATIONS: [Variant; 4] = [
     Variant { name: "no prefetching", options: &["--access", "crew", "--prefetch-depth", "1"], ..BASE },
     Variant { name: "no SIMD", has_simd: false, ..BASE },
@@ -79,7 +79,7 @@ struct Programs<'a> {
     without_simd: PathBuf,
 }
 
-/// Measures, and draws a picture.
+/// Takes the measurements, and draws a picture.
 pub(super) fn measure(program: &Path, extent: &Extent, out: &Path) -> anyhow::Result<Report> {
     let programs = Programs { usual: program, without_simd: build_without_simd()? };
     let mut cases = cases(extent.is_full);
@@ -96,7 +96,7 @@ pub(super) fn measure(program: &Path, extent: &Extent, out: &Path) -> anyhow::Re
     Ok(report(&cases, extent))
 }
 
-/// Everything that is measured in a round, in that order.
+/// All cases of a round, in order.
 fn cases(is_full: bool) -> Vec<Case> {
     let mut cases = Vec::new();
     for data_set in DATA_SETS.into_iter().take(if is_full { DATA_SETS.len() } else { 1 }) {
@@ -109,7 +109,7 @@ fn cases(is_full: bool) -> Vec<Case> {
     cases
 }
 
-/// Popularity, share of GETs, threads.
+/// Combinations of popularity, share of GETs and threads.
 fn mixes() -> impl Iterator<Item = (bool, u32, u32)> {
     let mixes = |is_zipf| [(is_zipf, 95, 1), (is_zipf, 50, 1), (is_zipf, 95, 2), (is_zipf, 50, 2)];
     [true, false].into_iter().flat_map(mixes)
@@ -137,7 +137,7 @@ impl Case {
         Self { load, variant, mops: Samples::default(), cpu_ns: Samples::default() }
     }
 
-    /// The arguments of `minos` that measure this.
+    /// The arguments of `minos` for this case.
     fn arguments(&self, extent: &Extent) -> Vec<String> {
         let Load { data_set, is_zipf, get_percent, threads } = self.load;
         let mut text = format!(
@@ -167,14 +167,14 @@ impl Programs<'_> {
         }
         let result: Value = serde_json::from_slice(&output.stdout)?;
         ensure!(result["errors"] == 0, "{} errors with {arguments:?}", result["errors"]);
-        // Where there is no SIMD at all, the two programs do not differ.
+        // On a machine without SIMD, the two programs do not differ.
         let simd = result["engine"]["simd"].as_bool();
         ensure!(case.variant.has_simd || simd == Some(false), "{} has SIMD", program.display());
         Ok(result)
     }
 }
 
-/// Minos as it would be on a processor without the instructions that compare a bucket's tags at once.
+/// Builds Minos as if the processor had no instructions to compare a bucket's tags at once.
 fn build_without_simd() -> anyhow::Result<PathBuf> {
     let base = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
     let target = command::root().join(base).join("no-simd");
@@ -221,7 +221,7 @@ fn report(cases: &[Case], extent: &Extent) -> Report {
     report
 }
 
-/// One panel for each data set, and one for what was left out.
+/// One panel for each data set, and one for the ablations.
 fn panels(cases: &[Case]) -> Vec<BarPanel> {
     let mut panels: Vec<BarPanel> = DATA_SETS
         .into_iter()
@@ -257,7 +257,7 @@ mod tests {
 
     const EXTENT: Extent = Extent { rounds: 1, seconds: 2, keys: Some(5), is_full: false };
 
-    /// Cases whose figures are their numbers.
+    /// Cases whose figures equal their numbers, from 1.
     fn measured(is_full: bool) -> Vec<Case> {
         let mut cases = cases(is_full);
         for (number, case) in (1u32..).zip(&mut cases) {

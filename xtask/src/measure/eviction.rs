@@ -8,20 +8,20 @@ use minos_plot::{Axis, Corner, Line, Lines, Panel, Scale};
 use super::{report::Report, save};
 use crate::command::cargo;
 
-/// One line of what the engine's example prints.
+/// One line of the output of the engine's example.
 #[derive(Clone, Debug, PartialEq)]
 struct Sample {
-    /// Memory of the cache in percent of what all items take.
+    /// Memory of the cache in percent of the size of all items.
     memory_percent: f64,
-    /// What the log held of it on average, in percent of all items.
+    /// Average content of the log, in percent of all items.
     log_percent: f64,
     policy: String,
-    /// Whether it was run, not simulated.
+    /// True for the engine, false for a simulation.
     is_engine: bool,
     hit_percent: f64,
 }
 
-/// Runs the example, keeps what it printed, and draws it.
+/// Runs the example, stores its output, and draws it.
 pub(super) fn measure(out: &Path) -> anyhow::Result<Report> {
     let text = run_example()?;
     fs::write(out.join("eviction.csv"), &text)?;
@@ -63,7 +63,7 @@ fn sample(line: &str) -> Option<Sample> {
     })
 }
 
-/// The names of the policies in the order of their first lines.
+/// The names of the policies in order of appearance.
 fn policies(samples: &[Sample]) -> Vec<&str> {
     let mut policies: Vec<&str> = Vec::new();
     for sample in samples {
@@ -74,7 +74,7 @@ fn policies(samples: &[Sample]) -> Vec<&str> {
     policies
 }
 
-/// Lines for what was simulated, points for the engine.
+/// Draws lines for simulations and points for the engine.
 fn draw(samples: &[Sample], path: &Path) -> anyhow::Result<()> {
     let line = |policy: &str, is_engine: bool| {
         let own = samples.iter().filter(|sample| is_of(sample, (policy, is_engine)));

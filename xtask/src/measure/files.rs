@@ -33,7 +33,7 @@ pub(super) fn measure(bench: &Bench) -> anyhow::Result<Report> {
             report.rows.push(vec![format!("{class} {percentile}, us"), value]);
         }
     }
-    // The plan of the epoch that has just ended.
+    // Waits for the plan of the epoch that has just ended.
     thread::sleep(Duration::from_millis(100));
     let wanted = [
         "threshold_bytes",

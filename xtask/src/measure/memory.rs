@@ -1,4 +1,4 @@
-//! Memory an item takes, all overheads included.
+//! Memory of an item, all overheads included.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use super::{
 const ITEMS: u64 = 1_000_000;
 const SHAPES: [(u32, u32); 3] = [(8, 8), (16, 64), (128, 1024)];
 
-/// Items of three shapes into each server, each time a fresh one.
+/// Loads items of three shapes into each server, which is restarted for each shape.
 pub(super) fn measure(bench: &Bench) -> anyhow::Result<Report> {
     let mut report = Report::new(
         "Memory an item",
@@ -21,7 +21,7 @@ pub(super) fn measure(bench: &Bench) -> anyhow::Result<Report> {
     for (key_bytes, value_bytes) in SHAPES {
         let mut ours = None;
         let start: [fn(&Bench) -> anyhow::Result<Contestant>; 3] = [
-            // As a store: a cache takes segments for its logs before the first item comes.
+            // As a store: a cache allocates segments for its logs before the first item.
             |bench| {
                 contestants::minos("Minos", &bench.program, "0", &["--workers", "1", "--engine", "store"])
             },

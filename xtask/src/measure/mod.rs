@@ -34,10 +34,10 @@ pub(crate) use pauses::print as print_pauses;
 const FIGURES: [&str; 9] =
     ["processor", "tails", "tails2", "memory", "files", "eviction", "engine", "native", "dispatch"];
 
-/// What to measure, and for how long.
+/// The figures to measure, and the length of measurements.
 #[derive(clap::Args, Debug)]
 pub(crate) struct MeasureOptions {
-    /// Which figures
+    /// The figures to measure
     #[arg(default_values = FIGURES, value_parser = clap::builder::PossibleValuesParser::new(FIGURES))]
     figures: Vec<String>,
     /// Rounds of each measurement [default: 5; tails: 10; engine: 3]
@@ -55,7 +55,7 @@ pub(crate) struct MeasureOptions {
     /// Share of large requests in percent, for dispatch
     #[arg(long, default_value_t = dispatch::LARGE_PERCENT)]
     large_percent: f64,
-    /// Small workers do not take from each other's queues, for dispatch
+    /// Without stealing between small workers' queues, for dispatch
     #[arg(long)]
     no_steal: bool,
     /// Items, for engine [default: as the data set says]
@@ -73,7 +73,7 @@ pub(crate) struct MeasureOptions {
 }
 
 impl MeasureOptions {
-    /// Short by default: there are many cases, and they are quiet.
+    /// Short by default: there are many cases, and their figures vary little.
     fn engine_extent(&self) -> engine::Extent {
         engine::Extent {
             rounds: self.rounds.unwrap_or(3),
@@ -87,7 +87,7 @@ impl MeasureOptions {
         tails::Extent { rounds: self.rounds.unwrap_or(10), millis: self.millis.unwrap_or(400) }
     }
 
-    /// The name of a page without its ending. Designs under another load have another page.
+    /// The name of a page without extension. Other loads of dispatch have pages of their own.
     fn stem(&self, figure: &str) -> String {
         if figure == "dispatch" { self.dispatch_extent(0).stem() } else { figure.to_owned() }
     }
@@ -102,7 +102,7 @@ impl MeasureOptions {
         }
     }
 
-    /// Measures a figure that is a page of several tables.
+    /// Measures a figure whose page has several tables.
     fn page(&self, figure: &str, program: &Path, rounds: u32) -> anyhow::Result<Option<String>> {
         let extent = self.dispatch_extent(rounds);
         Ok(Some(match figure {
@@ -116,7 +116,7 @@ impl MeasureOptions {
     }
 }
 
-/// Measures and writes a report and a picture.
+/// Takes the measurements; writes reports and pictures.
 pub(crate) fn run(options: &MeasureOptions) -> anyhow::Result<()> {
     let program = match &options.program {
         Some(program) => program.canonicalize().with_context(|| program.display().to_string())?,
@@ -171,7 +171,7 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// One measurement; the JSON object that it prints.
+    /// Takes one measurement; returns the JSON output.
     fn measure(&self, contestant: &Contestant, arguments: &[&str]) -> anyhow::Result<Value> {
         let seconds = format!("{}s", self.seconds);
         let more = ["--duration", &seconds, "--warmup", "1s", "--pin", "1", "--json"];
@@ -207,7 +207,7 @@ impl Samples {
         self.0.sort_by(f64::total_cmp);
     }
 
-    /// The middle one; the lower of two.
+    /// The median; the lower one of two.
     fn median(&self) -> f64 {
         self.0.get((self.0.len().saturating_sub(1)) / 2).copied().unwrap_or(f64::NAN)
     }

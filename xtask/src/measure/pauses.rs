@@ -1,4 +1,4 @@
-//! How processors stand still: the time of the same instructions again and again.
+//! Pauses of processors, found by timing the same instructions again and again.
 
 use std::{
     hint::black_box,
@@ -11,16 +11,16 @@ use std::{
 use super::driver;
 use anyhow::{Context, bail, ensure};
 
-/// Steps of the loop between two looks at the clock, about a microsecond.
+/// Steps of the loop between two clock reads, about a microsecond.
 const STEPS: u32 = 100;
-/// What the loop writes to: more than the first two caches hold.
+/// The memory that the loop writes to: more than the first two cache levels hold.
 const MEMORY_BYTES: usize = 1 << 20;
-/// A gap above this is none of the loop's own.
+/// The loop itself causes no gap above this.
 const GAP_MIN: Duration = Duration::from_micros(5);
-/// Processors that are measured on.
+/// The processors to watch.
 const PROCESSORS: [&str; 2] = ["0", "1"];
 
-/// Goes on for so long; prints each pause, in nanoseconds.
+/// Runs for `length`; prints each pause, in nanoseconds.
 pub(crate) fn print(length: Duration) {
     let (mut memory, mut place) = (vec![0_u8; MEMORY_BYTES], 1_u32);
     let (mut pauses, mut last) = (Vec::new(), Instant::now());
@@ -31,7 +31,7 @@ pub(crate) fn print(length: Duration) {
             let byte = &mut memory[(place >> 8) as usize % MEMORY_BYTES];
             *byte = byte.wrapping_add(1);
         }
-        // A way into the kernel and back.
+        // A system call and its return.
         black_box(process::id());
         let now = Instant::now();
         if now - last >= GAP_MIN {
@@ -40,20 +40,20 @@ pub(crate) fn print(length: Duration) {
         last = now;
     }
     black_box(&memory);
-    // What printing takes is no pause.
+    // Printed afterwards, so that the time of printing is not counted as a pause.
     pauses.iter().for_each(|pause| println!("{}", pause.as_nanos()));
 }
 
 /// Pauses of both processors.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pauses {
-    /// How long was looked, both processors together.
+    /// Length of the observation, summed over both processors.
     watched_s: f64,
     lengths_ns: Vec<f64>,
 }
 
 impl Pauses {
-    /// Watches both processors for so long, before everything else there, if that is allowed.
+    /// Watches both processors for `length`, under SCHED_FIFO if that is allowed.
     pub(super) fn watch(length: Duration) -> anyhow::Result<Self> {
         let outputs = thread::scope(|scope| {
             PROCESSORS
@@ -77,12 +77,12 @@ impl Pauses {
         self.lengths_ns.sort_by(f64::total_cmp);
     }
 
-    /// Percent of the time.
+    /// The share of the time, in percent.
     pub(super) fn percent(&self) -> f64 {
         self.lengths_ns.iter().sum::<f64>() / 1e7 / self.watched_s
     }
 
-    /// How many a second that are longer.
+    /// The number of longer pauses a second.
     pub(super) fn per_s_above(&self, us: f64) -> f64 {
         let shorter = self.lengths_ns.partition_point(|&ns| ns <= 1e3 * us);
         (self.lengths_ns.len() - shorter) as f64 / self.watched_s

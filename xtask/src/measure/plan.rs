@@ -1,18 +1,18 @@
-//! How a server's workers were shared out while it was measured.
+//! The server's plans during a measurement.
 
 use std::{collections::BTreeSet, fmt};
 
 /// The plan in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Plan {
-    /// With the one on standby.
+    /// Includes the one on standby.
     small: u32,
     large: u32,
     has_standby: bool,
 }
 
 impl Plan {
-    /// From `stats minos`; none of a server that has no plan.
+    /// Parses `stats minos`; `None` for a server without a plan.
     pub(super) fn of(stats: &[(String, String)]) -> Option<Self> {
         let number =
             |wanted: &str| -> Option<u32> { stats.iter().find(|(name, _)| name == wanted)?.1.parse().ok() };
@@ -28,7 +28,7 @@ impl fmt::Display for Plan {
     }
 }
 
-/// Each plan that was seen, once.
+/// Each distinct plan as text.
 pub(super) fn in_words(plans: impl IntoIterator<Item = Option<Plan>>) -> String {
     let plans: BTreeSet<_> = plans.into_iter().flatten().collect();
     if plans.is_empty() {

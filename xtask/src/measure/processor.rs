@@ -1,4 +1,4 @@
-//! Server processor time an operation, by pipeline depth.
+//! Processor time of the server for an operation, by pipeline depth.
 
 use super::{
     Bench, Samples,

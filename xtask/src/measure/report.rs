@@ -1,4 +1,4 @@
-//! Tables of what was measured, in Markdown and, where they are long, as CSV.
+//! Tables of measurements, in Markdown and, if they are long, as CSV.
 
 use std::{fmt, fs, path::Path};
 
@@ -6,7 +6,7 @@ use anyhow::Context;
 
 use super::Samples;
 
-/// A table with a title and a note on how it came about.
+/// A table with a title and a note on its origin.
 pub(crate) struct Report {
     pub(crate) title: String,
     pub(crate) note: String,
@@ -28,7 +28,7 @@ impl Report {
     }
 }
 
-/// Cells that have a comma are quoted; none has a quote.
+/// Cells with a comma are quoted; no cell contains a quote.
 fn csv_line(row: &[String]) -> String {
     let quoted = |cell: &String| if cell.contains(',') { format!("\"{cell}\"") } else { cell.clone() };
     row.iter().map(quoted).collect::<Vec<_>>().join(",") + "\n"

@@ -15,15 +15,15 @@ use super::{
     save,
 };
 
-/// How much is measured.
+/// The extent of the measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Extent {
     pub(super) rounds: u32,
-    /// Milliseconds of each measurement. Of short ones fewer are spoilt by what else the machine does.
+    /// Milliseconds of each measurement. Fewer short ones are spoilt by other load on the machine.
     pub(super) millis: u32,
 }
 
-/// The servers that are compared, and where they and the driver run.
+/// The servers to compare, and the placement of servers and driver.
 struct Contest {
     contestants: [Contestant; 4],
     place: &'static str,
@@ -34,7 +34,7 @@ struct Contest {
 /// All rounds of one server under one load.
 #[derive(Clone, Default)]
 struct Rounds {
-    /// One for each of [`PERCENTILES`].
+    /// Samples for each of [`PERCENTILES`].
     latencies: [Samples; 3],
     plans: Vec<Option<Plan>>,
 }
@@ -63,7 +63,7 @@ const FAMILIES: [Family; 2] = [
 ];
 const PERCENTILES: [&str; 3] = ["p50", "p99", "p999"];
 
-/// Servers alone on one processor, the driver on the other.
+/// Each server alone on one processor, the driver on the other.
 pub(super) fn on_one_processor(program: &Path, extent: &Extent, out: &Path) -> anyhow::Result<Report> {
     let contestants = [
         contestants::minos("Minos", program, "0", &["--workers", "1"])?,
@@ -127,7 +127,7 @@ impl Contest {
                 let pairs = self.contestants.iter().zip(&samples);
                 let bars = pairs.map(|(contestant, rounds)| (contestant.name, rounds.latencies[1].median()));
                 groups.push(Group { name: name.to_owned(), bars: bars.collect() });
-                // The first is Minos as it comes, which shares its workers out by size.
+                // The first server is Minos with its defaults, which assigns workers by size.
                 let plans = plan::in_words(samples[0].plans.iter().copied());
                 let cells = samples.iter().map(Rounds::cell);
                 report.rows.push(iter::once(name.to_owned()).chain(cells).chain([plans]).collect());
@@ -165,7 +165,7 @@ impl Contest {
         Ok(samples)
     }
 
-    /// One measurement; the JSON object that `minos bench` prints.
+    /// Takes one measurement; returns the JSON output of `minos bench`.
     fn once(
         &self,
         program: &Path,

@@ -1,4 +1,4 @@
-//! A paper's claims beside the numbers of CSV files, and the rule that says which of them hold.
+//! A paper's claims beside the numbers of CSV files, and the rule that decides which of them hold.
 
 use std::{collections::BTreeSet, fmt::Write as _, fs, path::Path};
 
@@ -9,7 +9,7 @@ use super::query;
 
 /// A number holds if it differs from the paper's by at most this part of it.
 const TOLERANCE: f64 = 0.1;
-/// Evidence that rows do not name.
+/// The evidence that rows leave out.
 const USUAL_EVIDENCE: &str = "simulated";
 const HEADER: &str = "|claim|paper|here|off|holds|why|\n|---|---|---|---|---|---|\n";
 
@@ -24,43 +24,43 @@ struct Claims {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Claim {
-    /// What the paper says, and where.
+    /// The paper's statement, and its place.
     claim: String,
     /// Its number, or `in words`.
     paper: String,
     /// Text with `{}` for each number in turn; by default the numbers alone.
     here: Option<String>,
-    /// A cost was fitted to it, so that it is no evidence.
+    /// A cost was fitted to it, so it is no evidence.
     #[serde(default)]
     fitted: bool,
-    /// The paper leaves out what would decide it.
+    /// The paper omits a parameter that would decide it.
     #[serde(default)]
     open: bool,
-    /// The paper has no such number: ours only says what another one is due to.
+    /// The paper has no such number: ours only explains another one.
     #[serde(default)]
     control: bool,
-    /// Why it does not hold, or what else there is to say.
+    /// The reason why it does not hold, or another remark.
     #[serde(default)]
     why: String,
     number: Vec<Number>,
 }
 
-/// A number of ours, and what it takes for the claim to hold.
+/// A number of ours, and the condition under which the claim holds.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Number {
     /// A query (see `query.rs`).
     value: String,
-    /// Another one, by whose number the first is divided.
+    /// Another query, by whose number the first is divided.
     over: Option<String>,
     /// The paper's number: holds within 10 %.
     paper: Option<f64>,
-    /// What the paper says in words as bounds, both included.
+    /// Bounds for a statement in words, both included.
     at_least: Option<f64>,
     at_most: Option<f64>,
 }
 
-/// The rows of a file of claims, with a header; numbers are looked up below the folder `docs`.
+/// The rows of a file of claims, with a header; files are found below the folder `docs`.
 pub(super) fn table(docs: &Path, file: &str) -> Result<String> {
     let path = docs.join(file);
     let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
@@ -125,7 +125,7 @@ impl Claim {
         })
     }
 
-    /// The claim with links to the files that its numbers are from, and their evidence unless it is the usual one.
+    /// The claim with links to the files of its numbers, and their evidence unless it is the usual one.
     fn linked_claim(&self, docs: &Path) -> Result<String> {
         let queries = self.number.iter().flat_map(|number| [Some(&number.value), number.over.as_ref()]);
         let files = queries.flatten().map(|query| query::file(query)).collect::<Result<BTreeSet<_>>>()?;
@@ -153,7 +153,7 @@ impl Number {
         })
     }
 
-    /// None if it is only shown.
+    /// `None` if the number is only shown.
     fn holds(&self, value: f64) -> Option<bool> {
         let near = self.paper.map(|paper| (value - paper).abs() <= TOLERANCE * paper.abs());
         let above = self.at_least.map(|least| value >= least);
@@ -162,7 +162,7 @@ impl Number {
     }
 }
 
-/// Three digits that count.
+/// Rounded to three significant digits.
 pub(super) fn shown(value: f64) -> String {
     if value == 0.0 || value.abs() >= 100.0 {
         return value.round().to_string();

@@ -6,7 +6,8 @@ use anyhow::{Context, Result};
 
 use super::{claims::shown, query};
 
-/// Rows of a file below `docs`, all or those of `FILE where NAME = VALUE`; numbers with three digits that count.
+/// Rows of a file below `docs`, all or those of `FILE where NAME = VALUE`; numbers with three significant
+/// digits.
 pub(super) fn table(docs: &Path, wanted: &str) -> Result<String> {
     let (file, conditions) = wanted.split_once(" where ").unwrap_or((wanted, ""));
     let path = docs.join(file);

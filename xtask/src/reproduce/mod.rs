@@ -1,8 +1,8 @@
 //! The tables of `docs/reproduction.md` and `docs/effect.md`, from files of claims and from the CSV files of the figures.
 //!
-//! A table stands between two comments: `<!-- claims: FILE -->` and `<!-- end of claims -->`, or `<!-- csv: FILE -->` and
-//! `<!-- end of csv -->` for a CSV file as it is. `FILE` lies below `docs`; `claims.rs` says what is in a file of claims,
-//! `query.rs` how a number is named.
+//! A table stands between two comments: `<!-- claims: FILE -->` and `<!-- end of claims -->`, or `<!-- csv:
+//! FILE -->` and `<!-- end of csv -->` for a CSV file. `FILE` is below `docs`; `claims.rs` describes a file
+//! of claims, `query.rs` the syntax of a query.
 
 mod claims;
 mod csv;
@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 use crate::command::root;
 
 const PAGES: [&str; 2] = ["reproduction.md", "effect.md"];
-/// How tables begin and end, and what is between.
+/// The begin and end marks of a kind of tables, and the function that makes them.
 type Kind = (&'static str, &'static str, fn(&Path, &str) -> Result<String>);
 const KINDS: [Kind; 2] = [
     ("<!-- claims: ", "<!-- end of claims -->", claims::table),
@@ -25,7 +25,7 @@ const KINDS: [Kind; 2] = [
 /// Writes the pages' tables.
 ///
 /// # Errors
-/// A claim names a number that is not there, or a file cannot be read or written.
+/// A claim names a missing number, or a file cannot be read or written.
 pub(crate) fn run() -> Result<()> {
     let docs = root().join("docs");
     for page in PAGES.map(|page| docs.join(page)) {
@@ -39,7 +39,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// A fault for each page that is not what [`run`] would write.
+/// A fault for each page that differs from the output of [`run`].
 pub(crate) fn check(root: &Path) -> Vec<String> {
     let docs = root.join("docs");
     let is_written = |page: &str| -> Result<bool> {

@@ -7,10 +7,10 @@ use std::{fs, path::Path};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Two numbers are the same row's if they differ by less: rates are what came out, not what was asked for.
+/// Numbers that differ by a smaller share match: rates in files are measured, not nominal.
 const SAME: f64 = 0.01;
 
-/// How several rows become one number.
+/// The reduction of several rows to one number.
 #[derive(Clone, Copy)]
 enum Fold {
     Only,
@@ -48,7 +48,7 @@ pub(super) fn evidence(docs: &Path, file: &str) -> Result<String> {
     Ok(word.with_context(|| format!("{file} does not say what it is worth"))?.to_owned())
 }
 
-/// The number that `query` asks for.
+/// The number that `query` selects.
 pub(super) fn number(docs: &Path, query: &str) -> Result<f64> {
     let (_, wanted) = query.split_once(": ").with_context(|| format!("{query:?} names no file"))?;
     answer(&read(docs, file(query)?)?, wanted).with_context(|| query.to_owned())
@@ -83,10 +83,10 @@ fn place(name: &str, columns: &[&str]) -> Result<usize> {
     found.with_context(|| format!("there is no column {name:?}"))
 }
 
-/// True of rows that match.
+/// A predicate on rows.
 pub(super) type Condition = Box<dyn Fn(&[&str]) -> bool>;
 
-/// The conditions on a row, which commas part; none in an empty text.
+/// The conditions on a row, separated by commas; an empty text has none.
 pub(super) fn conditions(text: &str, columns: &[&str]) -> Result<Vec<Condition>> {
     let texts = text.split(", ").filter(|text| !text.is_empty());
     texts.map(|text| condition(text, columns)).collect()

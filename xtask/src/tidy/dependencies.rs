@@ -1,8 +1,8 @@
-//! Arrows between crates point one way (ARCHITECTURE.md).
+//! Dependencies between crates point one way (ARCHITECTURE.md).
 
 use super::SourceFile;
 
-/// Which of our crates a crate may depend on. Tests may depend on anything.
+/// The crates of ours that each crate may depend on. Tests may depend on anything.
 const ALLOWED: [(&str, &[&str]); 19] = [
     ("base", &[]),
     ("sync", &["base"]),
@@ -55,12 +55,12 @@ fn faults_of(manifest: &SourceFile) -> Vec<String> {
     wrong.map(|dependency| format!("{}: {name} must not depend on {dependency}", manifest.path)).collect()
 }
 
-/// The folder that a manifest is in.
+/// The folder of a manifest.
 fn crate_name(path: &str) -> &str {
     path.rsplit('/').nth(1).unwrap_or(path)
 }
 
-/// Our crates among what the built crate (not its tests) depends on.
+/// The crates of ours that the built crate (not its tests) depends on.
 fn dependencies(manifest: &str) -> impl Iterator<Item = &str> {
     let mut counts = false;
     manifest.lines().filter_map(move |line| {

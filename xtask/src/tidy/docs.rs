@@ -1,4 +1,4 @@
-//! Every path that a document names exists.
+//! Checks that every path in a document exists.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use super::SourceFile;
 
 const EXTENSIONS: [&str; 9] = [".rs", ".toml", ".md", ".sh", ".json", ".txt", ".csv", ".svg", ".lock"];
 
-/// A line for each path named in `documents` that is not there.
+/// A line for each path in `documents` that does not exist.
 pub(super) fn check(root: &Path, documents: &[SourceFile]) -> Vec<String> {
     let mut faults = Vec::new();
     for document in documents {
@@ -20,9 +20,9 @@ pub(super) fn check(root: &Path, documents: &[SourceFile]) -> Vec<String> {
     faults
 }
 
-/// What stands in backticks and looks like a path.
+/// Words in backticks that look like a path.
 fn paths(text: &str) -> impl Iterator<Item = &str> {
-    // Between fences is code, not names.
+    // The text between fences is code.
     let prose = text.split("```").step_by(2);
     prose.flat_map(|part| part.split('`').skip(1).step_by(2)).filter(|word| is_path(word))
 }

@@ -1,7 +1,7 @@
-//! No function grows past the longest one that its file has had.
+//! Checks that no function grows past the longest one of its file so far.
 //!
-//! A function that fits a screen is let be. The files that have longer ones are written down in
-//! [`RECORD`] with the length of the longest, which may fall but not rise.
+//! A function that fits a screen is always allowed. Files with longer ones are in [`RECORD`] with the length
+//! of the longest, which may fall but not rise.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -12,7 +12,7 @@ use super::SourceFile;
 const RECORD: &str = "xtask/longest-functions.txt";
 /// Lines that fit a screen.
 const SCREEN_LINES: usize = 40;
-/// Most lines of a function in a file that is not written down.
+/// Most lines of a function in a file that is not recorded.
 const NEW_LINES_MAX: usize = 60;
 
 /// The longest function of each file, in lines.
@@ -33,7 +33,7 @@ fn faults(file: &SourceFile, recorded: Option<usize>) -> Vec<String> {
     .collect()
 }
 
-/// Writes down what has become shorter or is new; what has become longer only if `raise` says so.
+/// Records shorter and new lengths; longer ones only with `raise`.
 pub(super) fn bless(root: &Path, sources: &[SourceFile], raise: bool) -> anyhow::Result<()> {
     let old = read(root)?;
     let mut new = Record::new();
@@ -64,8 +64,8 @@ struct Function {
     lines: usize,
 }
 
-/// Every function with a body of its own lines. The text is formatted, so that a function ends with the
-/// first brace that stands as far to the left as its first line.
+/// Every function whose body has lines of its own. The text is formatted, so that a function ends with the
+/// first brace at the indentation of its first line.
 fn functions(text: &str) -> Vec<Function> {
     let lines: Vec<&str> = text.lines().collect();
     let mut functions = Vec::new();
@@ -80,7 +80,7 @@ fn functions(text: &str) -> Vec<Function> {
     functions
 }
 
-/// The name, if the line begins a function.
+/// The name of the function that the line begins, if any.
 fn function_name(line: &str) -> Option<String> {
     const BEFORE: [&str; 9] = [
         "pub ",
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(faults(&file(59), None).len(), 1);
         assert!(faults(&file(70), Some(72)).is_empty());
         assert_eq!(faults(&file(71), Some(72)).len(), 1);
-        // What has become shorter may not grow again.
+        // A function that became shorter may not grow again.
         assert_eq!(faults(&file(50), Some(45)).len(), 1);
         assert!(faults(&file(30), Some(10)).is_empty());
     }

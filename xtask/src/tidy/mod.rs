@@ -1,4 +1,4 @@
-//! What no compiler checks.
+//! Checks of rules that the compiler does not know.
 
 mod dependencies;
 mod docs;
@@ -21,7 +21,7 @@ struct SourceFile {
     text: String,
 }
 
-/// Runs all checks and shows everything that is wrong.
+/// Runs all checks and prints every fault.
 pub(crate) fn run(bless: bool, raise: bool) -> anyhow::Result<()> {
     let root = root();
     let sources = files(&root, &SOURCES, "rs")?;
@@ -41,7 +41,7 @@ pub(crate) fn run(bless: bool, raise: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// README, ARCHITECTURE, and what is in the folders of documents and of clients.
+/// README, ARCHITECTURE, and the documents in the folders of docs and clients.
 fn documents(root: &Path) -> anyhow::Result<Vec<SourceFile>> {
     let mut documents = files(root, &["docs", "clients", "python"], "md")?;
     for name in ["README.md", "ARCHITECTURE.md"] {

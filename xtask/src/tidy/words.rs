@@ -1,17 +1,17 @@
-//! Marks that need words, and promises that each crate makes in its first lines.
+//! Checks that marks of open work are explained, and that each crate declares its use of unsafe code.
 
 use super::SourceFile;
 
-/// Words that a mark needs to be understood by somebody else.
+/// Words that make a mark understandable to others.
 const WORDS_MIN: usize = 3;
 
-/// Crates in which unsafe code lives (ARCHITECTURE.md).
+/// Crates that contain unsafe code (ARCHITECTURE.md).
 const UNSAFE_ROOMS: [&str; 4] = ["crates/sync/", "crates/region/", "crates/net/", "clients/c/"];
 
-/// The only files of other crates that may have some, each behind `deny(unsafe_code)` of its crate.
+/// The only files of other crates with unsafe code; their crates have `deny(unsafe_code)`.
 const UNSAFE_FILES: [&str; 1] = ["crates/engine/src/settled.rs"];
 
-/// A line for each mark without words and each crate without its promise.
+/// A line for each mark without words and each crate without its declaration.
 pub(super) fn check(sources: &[SourceFile]) -> Vec<String> {
     let marks = sources.iter().flat_map(bare_marks);
     let roots = sources.iter().filter(|file| is_crate_root(&file.path) && !may_be_unsafe(&file.path));
@@ -32,9 +32,9 @@ fn bare_marks(file: &SourceFile) -> Vec<String> {
         .collect()
 }
 
-/// Whether a comment says that something is left to do, but not what.
+/// True if a comment marks open work without a description.
 fn is_bare_mark(line: &str) -> bool {
-    // In two pieces, lest this file be found.
+    // Each split in two, so that the check does not find this file.
     let marks = [concat!("TO", "DO"), concat!("FIX", "ME")];
     let behind = |mark: &str| line.split_once("//").and_then(|(_, comment)| comment.split_once(mark));
     marks
@@ -49,14 +49,14 @@ fn is_crate_root(path: &str) -> bool {
     is_ours && (path.ends_with("/src/lib.rs") || path.ends_with("/src/main.rs"))
 }
 
-/// What the crate of this root promises of unsafe code.
+/// The attribute on unsafe code that the crate of this root must have.
 fn promise(root: &str) -> &'static str {
     let folder = root.rsplit_once('/').map_or("", |(folder, _)| folder);
     let has_exception = UNSAFE_FILES.iter().any(|file| file.starts_with(folder));
     if has_exception { "deny(unsafe_code)" } else { "forbid(unsafe_code)" }
 }
 
-/// Whether the file takes back what its crate promises.
+/// True if the file allows unsafe code against its crate's attribute.
 fn excepts_itself(file: &SourceFile) -> bool {
     file.text.lines().any(|line| line.trim_start().starts_with("#") && line.contains("allow(unsafe_code)"))
 }

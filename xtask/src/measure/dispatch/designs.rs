@@ -12,7 +12,7 @@ use crate::measure::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Design {
     pub(super) name: &'static str,
-    /// Whether it is one of those that Minos is compared with.
+    /// True for the designs that Minos is compared with.
     pub(super) is_rival: bool,
 }
 
@@ -26,7 +26,7 @@ const DESIGNS: [Design; 5] = [
     Design { name: "work-conserving", is_rival: false },
 ];
 
-/// A server that is up.
+/// A running server.
 pub(super) struct Contest {
     pub(super) name: &'static str,
     pub(super) design: Design,
@@ -44,7 +44,7 @@ fn alone(design: Design) -> &'static str {
 }
 
 impl Contest {
-    /// All designs with two workers; the first one is HKH. Behind them, what one worker can tell apart.
+    /// Starts all designs with two workers, HKH first; then those that are informative with one worker.
     pub(super) fn start_all(program: &Path, extent: &Extent) -> anyhow::Result<Vec<Self>> {
         let native = extent.native;
         let steal = if extent.steals { "on" } else { "off" };
@@ -74,7 +74,7 @@ impl Contest {
         Ok(Self { name, design, workers: if cpus == "0" { 1 } else { 2 }, server, scheme })
     }
 
-    /// The name of HKH with as many workers.
+    /// The name of HKH with the same number of workers.
     pub(super) fn keyhash(&self) -> &'static str {
         if self.workers == 1 { KEYHASH_ALONE } else { KEYHASH.name }
     }
@@ -83,7 +83,7 @@ impl Contest {
         self.server.target_in(self.scheme)
     }
 
-    /// What it is loaded over.
+    /// The target for loading.
     pub(super) fn loading_target(&self) -> String {
         self.server.target_in("memcached")
     }

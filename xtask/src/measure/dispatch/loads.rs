@@ -11,20 +11,20 @@ use crate::measure::{
     report::{Report, cell},
 };
 
-/// Shares of what keyhash with two workers reaches in closed loop.
+/// Shares of the closed-loop throughput of keyhash with two workers.
 const LOADS: [f64; 5] = [0.2, 0.4, 0.6, 0.75, 0.9];
-/// With one worker, of which the driver's processor is not a part, the highest ones are left out.
+/// With one worker, which does not use the driver's processor, the highest loads are left out.
 const LOADS_ALONE: usize = 3;
-/// A server that answers less than is offered by more than this share does not keep up.
+/// A server does not keep up if its throughput is below the offered rate by more than this share.
 const BEHIND_MAX: f64 = 0.03;
 
-/// What was measured of a design at one load.
+/// The measurements of a design at one load.
 struct Point {
     rate: f64,
     series: Series,
 }
 
-/// What was measured of a design.
+/// The measurements of a design.
 struct Row {
     name: &'static str,
     is_rival: bool,
@@ -32,7 +32,7 @@ struct Row {
     points: Vec<Point>,
 }
 
-/// What was measured.
+/// The measurements of all designs.
 pub(super) struct Loads(Vec<Row>);
 
 impl Loads {
@@ -40,7 +40,7 @@ impl Loads {
         let row = |contest: &Contest| {
             let is_alone = contest.workers == 1;
             let loads = if is_alone { &LOADS[..LOADS_ALONE] } else { &LOADS[..] };
-            // Rates that can be read.
+            // Round rates.
             let rate = |load: &f64| (load * most_per_s / 1e3).round() * 1e3;
             let point = |load| Point { rate: rate(load), series: Series::default() };
             let points = loads.iter().map(point).collect();
@@ -78,7 +78,7 @@ impl Loads {
         self.0.iter().find(|row| row.name == name)
     }
 
-    /// At each load, the rival with the lowest median of small requests' 99th percentiles, and that of size-aware.
+    /// At each load, the rival with the lowest median of small requests' 99th percentiles, and size-aware.
     fn duels(&self) -> impl Iterator<Item = (f64, &Row, &Point, &Point)> {
         let ours = self.row("size-aware").map_or(&[][..], |row| &row.points[..]);
         ours.iter().enumerate().filter_map(|(number, point)| {
@@ -128,7 +128,7 @@ impl Loads {
         report
     }
 
-    /// All of it.
+    /// The whole table.
     pub(super) fn report(&self) -> Report {
         let mut report = Report::new(
             "Latency by load",

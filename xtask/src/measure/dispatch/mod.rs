@@ -1,4 +1,4 @@
-//! The designs that dispatch requests beside each other on two processors (Minos §6).
+//! The dispatch designs, side by side on two processors (Minos §6).
 
 mod designs;
 mod loads;
@@ -16,7 +16,7 @@ use super::report::Report;
 use designs::Contest;
 use runner::Runner;
 
-/// How much is measured, and of what.
+/// The extent and the subject of the measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Extent {
     pub(super) rounds: u32,
@@ -26,7 +26,7 @@ pub(super) struct Extent {
     pub(super) native: bool,
     /// Share of large requests (Minos' p_L).
     pub(super) large_percent: f64,
-    /// Whether small workers take from each other's queues.
+    /// True if small workers steal from each other's queues.
     pub(super) steals: bool,
 }
 
@@ -38,7 +38,7 @@ impl Extent {
         if self.native { "the native protocol" } else { "memcached's protocol over TCP" }
     }
 
-    /// The command that measures the same again.
+    /// The command that repeats the measurement.
     fn command(&self) -> String {
         let Self { rounds, millis, native, large_percent, steals } = self;
         let mut command = format!("`cargo xtask measure dispatch --rounds {rounds} --millis {millis}");
@@ -54,7 +54,7 @@ impl Extent {
         command + "`"
     }
 
-    /// The name of the files with what was measured, without their endings.
+    /// The name of the result files, without extension.
     pub(super) fn stem(&self) -> String {
         let native = if self.native { "-native" } else { "" };
         let percent = if self.large_percent == LARGE_PERCENT {
@@ -74,13 +74,13 @@ impl Extent {
 /// The paper's default workload: p_L = 0.125 %, s_L = 500 KB, 95:5, zipf 0.99 (Minos §5.3).
 const PAPER: [&str; 6] = ["--workload", "etc", "--keys", "100000", "--large-keys", "500"];
 
-/// Measures all designs; writes all samples to `dispatch.csv` and a picture to `dispatch.svg`. The text is for
-/// `dispatch.md`.
+/// Measures all designs; writes all samples to `dispatch.csv` and a picture to `dispatch.svg`. Returns the
+/// text of `dispatch.md`.
 pub(super) fn measure(program: &Path, extent: &Extent, out: &Path) -> anyhow::Result<String> {
     let mut runner = Runner::new(program, extent.millis);
     let percent = extent.large_percent.to_string();
     let workload = &[&PAPER[..], &["--large-percent", &percent]].concat();
-    // Items of the two workloads have the same keys and other sizes.
+    // Items of the two workloads have the same keys and different sizes.
     let contests = started(&runner, program, extent, workload)?;
     let noisy = started(&runner, program, extent, &noise::WORKLOAD)?;
     let most_per_s = saturation::keyhash_per_s(&mut runner, &contests, workload)?;
@@ -119,7 +119,7 @@ pub(super) fn measure(program: &Path, extent: &Extent, out: &Path) -> anyhow::Re
     Ok(page(head, &sections))
 }
 
-/// All servers, with the items of a workload.
+/// Starts all servers, loaded with the items of a workload.
 fn started(
     runner: &Runner<'_>,
     program: &Path,
@@ -135,7 +135,7 @@ fn write_samples(runner: &Runner<'_>, path: &Path) -> anyhow::Result<()> {
     fs::write(path, runner.csv()).with_context(|| path.display().to_string())
 }
 
-/// A page of sections, whose titles are one level below its own.
+/// A page of sections; their titles are one level below its own.
 fn page(head: String, sections: &[Report]) -> String {
     let mut text = head;
     for section in sections {

@@ -5,7 +5,7 @@ use crate::measure::report::{Report, cell};
 
 /// Small GETs at 40 k a second, and 20 GETs of 10 MB a second.
 pub(super) const WORKLOAD: [&str; 2] = ["--workload", "noise"];
-/// The 99th percentile of small requests is to be this share of HKH's at most: three times better.
+/// Upper bound for the 99th percentile of small requests, as a share of HKH's: three times better.
 const SHARE_MAX: f64 = 1.0 / 3.0;
 
 pub(super) fn table(contests: &[Contest]) -> Table<'static> {

@@ -15,7 +15,7 @@ use crate::measure::{
 };
 
 const DRAIN: &str = "600ms";
-/// How long the machine itself is looked at.
+/// Time for which the idle machine is observed.
 const LOOK: Duration = Duration::from_millis(150);
 
 /// Latencies of one class of requests, in microseconds.
@@ -27,7 +27,7 @@ pub(super) struct Latency {
     pub(super) p999_us: f64,
 }
 
-/// What one run of `minos bench` came to.
+/// The results of one run of `minos bench`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
     pub(super) achieved_per_s: f64,
@@ -35,7 +35,7 @@ pub(super) struct Sample {
     pub(super) large: Latency,
     pub(super) lost: u64,
     pub(super) server_cpu_us: f64,
-    /// What the server counted, warm-up and all.
+    /// The server's own counts, warm-up included.
     work: Work,
     /// Share of the driver's time.
     driver_busy: f64,
@@ -43,11 +43,11 @@ pub(super) struct Sample {
     driver_long_turns: f64,
     send_lag_p99_us: f64,
     stolen_percent: f64,
-    /// In force when it ended.
+    /// The plan in force at the end.
     pub(super) plan: Option<Plan>,
 }
 
-/// What the workers of a server have done.
+/// The work of a server's workers.
 #[derive(Clone, Copy, Debug, Default)]
 struct Work {
     requests: f64,
@@ -71,7 +71,7 @@ impl Series {
         self.samples(figure).median()
     }
 
-    /// The same figure of both in the same round, one divided by the other.
+    /// By round, the figure of this series divided by that of `to`.
     pub(super) fn ratio(&self, to: &Self, figure: impl Fn(&Sample) -> f64) -> Samples {
         let mut samples = Samples::default();
         self.0.iter().zip(&to.0).for_each(|(ours, theirs)| samples.push(figure(ours) / figure(theirs)));
@@ -83,7 +83,7 @@ impl Series {
     }
 }
 
-/// What the samples of a run are called.
+/// The name of a run's samples.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Case<'a> {
     pub(super) name: &'a str,
@@ -94,10 +94,10 @@ pub(super) struct Case<'a> {
 pub(super) struct Runner<'a> {
     program: &'a Path,
     millis: u32,
-    /// Whether the driver may be put before all others on its processor.
+    /// True if the driver may preempt other threads on its processor.
     is_realtime: bool,
     csv: String,
-    /// Of all times that the machine was looked at.
+    /// All observations of the idle machine.
     pauses: Pauses,
     stolen_percent: Samples,
 }
@@ -122,7 +122,7 @@ impl<'a> Runner<'a> {
         &self.csv
     }
 
-    /// How the driver shares its processor.
+    /// A description of the driver's use of its processor.
     pub(super) fn driver_in_words(&self) -> &'static str {
         if self.is_realtime {
             ", sleep until a request is due and then preempt the worker (SCHED_FIFO)"
@@ -131,7 +131,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// What the machine itself took while everything was measured.
+    /// A description of the machine's own load during the measurement.
     pub(super) fn disturbance(&self) -> String {
         let Self { pauses, .. } = self;
         format!(
@@ -148,7 +148,7 @@ impl<'a> Runner<'a> {
         )
     }
 
-    /// Looks at what the machine itself takes, when nothing else runs.
+    /// Observes the machine's own load, when nothing else runs.
     pub(super) fn look_at_machine(&mut self) -> anyhow::Result<()> {
         self.pauses.add(&Pauses::watch(LOOK)?);
         Ok(())
@@ -159,7 +159,7 @@ impl<'a> Runner<'a> {
         driver::load(self.program, &contest.loading_target(), arguments)
     }
 
-    /// One measurement.
+    /// Takes one measurement.
     pub(super) fn measure(
         &mut self,
         contest: &Contest,
@@ -186,12 +186,12 @@ impl<'a> Runner<'a> {
         Ok(sample)
     }
 
-    /// The JSON object that `minos bench` prints.
+    /// Runs `minos bench`; returns its JSON output.
     fn once(&self, contest: &Contest, arguments: &[&str]) -> anyhow::Result<Value> {
         let measurement = Measurement {
             target: &contest.target(),
             server_pid: contest.pid(),
-            // A worker on each processor shares it with as much of the driver as the other.
+            // With a worker on each processor, each shares its processor with an equal part of the driver.
             threads: if contest.workers == 1 { driver::ON_THE_SECOND } else { driver::ON_BOTH },
             pace: Pace::Due,
             drain: DRAIN,
@@ -247,14 +247,14 @@ impl Work {
         }
     }
 
-    /// Time of workers for a request.
+    /// Time of the workers for a request.
     fn busy_ns(&self) -> f64 {
         self.busy_ns / self.requests
     }
 }
 
 impl Latency {
-    /// From an object with these percentiles.
+    /// Parses an object with these percentiles.
     fn of(value: &Value) -> Self {
         let number = |name: &str| value[name].as_f64().unwrap_or(f64::NAN);
         Self { p50_us: number("p50"), p90_us: number("p90"), p99_us: number("p99"), p999_us: number("p999") }

@@ -11,12 +11,12 @@ use crate::measure::{
     report::{Report, cell},
 };
 
-/// Measurements of HKH by which the loads are chosen.
+/// Measurements of HKH from which the loads are derived.
 const BEFORE: u32 = 3;
-/// Share of HKH's throughput that size-aware sharding is to reach.
+/// Share of HKH's throughput that size-aware sharding must reach.
 const SHARE_MIN: f64 = 0.9;
 
-/// What HKH reaches, so that loads can be chosen; the first server is HKH with two workers.
+/// The throughput of HKH, from which loads are derived; the first server is HKH with two workers.
 pub(super) fn keyhash_per_s(
     runner: &mut Runner<'_>,
     contests: &[Contest],
@@ -31,7 +31,7 @@ pub(super) fn keyhash_per_s(
     Ok(samples.median())
 }
 
-/// Requests in closed loop.
+/// A table of closed-loop throughput.
 pub(super) fn table<'a>(contests: &[Contest], workload: &[&'a str]) -> Table<'a> {
     Table::new("saturation", arguments(workload), contests)
 }

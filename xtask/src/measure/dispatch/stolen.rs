@@ -1,8 +1,8 @@
-//! Time that is stolen by the hypervisor.
+//! Time that the hypervisor steals.
 
 use std::fs;
 
-/// Time of all processors since the machine started.
+/// Time of all processors since the start of the machine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stolen {
     stolen: u64,
@@ -10,7 +10,7 @@ pub(super) struct Stolen {
 }
 
 impl Stolen {
-    /// So far.
+    /// The times so far.
     pub(super) fn now() -> anyhow::Result<Self> {
         let text = fs::read_to_string("/proc/stat")?;
         let first = text.lines().next().unwrap_or_default();
@@ -19,7 +19,7 @@ impl Stolen {
         Ok(Self { stolen: ticks.get(7).copied().unwrap_or(0), all: ticks.iter().take(8).sum() })
     }
 
-    /// Percent of the time since `before` that the hypervisor gave to others while somebody here wanted it.
+    /// Percent of the time since `before` that the hypervisor gave to others although this machine needed it.
     pub(super) fn percent_since(self, before: Self) -> f64 {
         100.0 * (self.stolen - before.stolen) as f64 / (self.all - before.all).max(1) as f64
     }

@@ -1,4 +1,4 @@
-//! One case, measured of every server.
+//! One case, measured on every server.
 
 use super::{
     designs::{Contest, KEYHASH, SIZE_AWARE},
@@ -6,15 +6,15 @@ use super::{
 };
 use crate::measure::Samples;
 
-/// What was measured of a server.
+/// The measurements of a server.
 pub(super) struct Row {
     pub(super) name: &'static str,
-    /// HKH with as many workers.
+    /// HKH with the same number of workers.
     keyhash: &'static str,
     pub(super) series: Series,
 }
 
-/// What was measured of every server.
+/// The measurements of all servers.
 pub(super) struct Table<'a> {
     case: &'static str,
     arguments: Vec<&'a str>,
@@ -49,12 +49,12 @@ impl<'a> Table<'a> {
         self.rows.iter().find(|row| row.name == name).map(|row| &row.series)
     }
 
-    /// A figure of a row for each of HKH with as many workers, round by round.
+    /// The figure of a row relative to HKH with the same number of workers, round by round.
     pub(super) fn to_keyhash(&self, row: &Row, figure: impl Fn(&Sample) -> f64) -> Samples {
         self.series(row.keyhash).map_or_else(Samples::default, |keyhash| row.series.ratio(keyhash, figure))
     }
 
-    /// A figure of size-aware sharding for each of HKH, both with two workers, round by round.
+    /// The figure of size-aware sharding relative to HKH, both with two workers, round by round.
     pub(super) fn size_aware_to_keyhash(&self, figure: impl Fn(&Sample) -> f64) -> Samples {
         let both = self.series(SIZE_AWARE.name).zip(self.series(KEYHASH.name));
         both.map_or_else(Samples::default, |(ours, theirs)| ours.ratio(theirs, figure))

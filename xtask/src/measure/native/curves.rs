@@ -11,17 +11,17 @@ use crate::measure::{
     report::{Report, cell},
 };
 
-/// Shares of what the server answers in closed loop.
+/// Shares of the closed-loop throughput.
 const LOADS: [f64; 8] = [0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 1.0];
 
-/// A server that answers less than is offered by more than this share does not keep up, and its latency says how long
-/// the run was.
+/// A server does not keep up if its throughput is below the offered rate by more than this share; its latency
+/// then only reflects the length of the run.
 const BEHIND_MAX: f64 = 0.03;
 
-/// Chance makes arrivals that many standard deviations fewer than are meant.
+/// Standard deviations by which random arrivals may stay below their expected number.
 const DEVIATIONS: f64 = 4.0;
 
-/// What is asked.
+/// The kind of requests of a curve.
 #[derive(Clone, Copy)]
 struct Way {
     name: &'static str,
@@ -41,7 +41,7 @@ const WAYS: [Way; 6] = [
 
 /// A point of a curve.
 struct Point {
-    /// Requests that are meant to be sent.
+    /// Requests that are to be sent.
     offered_per_s: f64,
     operations_per_s_min: f64,
     operations_per_s: Samples,
@@ -55,10 +55,10 @@ struct Curve {
     points: Vec<Point>,
 }
 
-/// What was measured.
+/// The measurements of all curves.
 pub(super) struct Curves(Vec<Curve>);
 
-/// Measures every point of every curve in each round; `widths` say where a curve ends.
+/// Measures every point of every curve in each round; the last point of a curve follows from `widths`.
 pub(super) fn measure(
     runner: &mut Runner<'_>,
     servers: &Servers,
@@ -103,7 +103,7 @@ impl Curve {
         Self { way, points: LOADS.into_iter().map(point).collect() }
     }
 
-    /// Points up to the first one at which the server did not keep up.
+    /// Points before the first one at which the server did not keep up.
     fn kept_up(&self) -> impl Iterator<Item = &Point> {
         self.points.iter().take_while(|point| point.operations_per_s.median() >= point.operations_per_s_min)
     }

@@ -1,5 +1,5 @@
-//! Requests that go straight to the queue that executes them beside those that the server hands over (MICA §4.2.1,
-//! table 1).
+//! Requests sent straight to the queue that executes them, and requests that the server hands over (MICA
+//! §4.2.1, table 1).
 
 use std::path::Path;
 
@@ -12,14 +12,14 @@ use crate::measure::{
 
 const ITEMS: [&str; 4] = ["--workload", "mica-tiny", "--keys", "1000000"];
 
-/// How requests are sent: the name, and the arguments.
+/// Choices of the queue: the name, and the arguments.
 const WAYS: [(&str, &[&str]); 2] =
     [("to the key's queue", &[]), ("to the other queue", &["--queue-by", "wrong"])];
 
 /// Popularity: the name, and the exponent.
 const POPULARITIES: [(&str, &str); 2] = [("uniform", "0"), ("zipf 0.99", "0.99")];
 
-/// What was measured of one way under one popularity.
+/// The measurements of one choice under one popularity.
 struct Row {
     popularity: (&'static str, &'static str),
     way: (&'static str, &'static [&'static str]),
@@ -27,7 +27,7 @@ struct Row {
     operations_per_cpu_s: Samples,
 }
 
-/// Two workers on both processors, the second of which they share with the driver; each key has one worker.
+/// Two workers on both processors, the second of which the driver shares; each key belongs to one worker.
 pub(super) fn measure(runner: &mut Runner<'_>, program: &Path, rounds: u32) -> anyhow::Result<Report> {
     let options = ["--workers", "2", "--access", "erew", "--poll", "sleep"];
     let server = NativeOnly::start(program, "0,1", &options)?;

@@ -1,4 +1,4 @@
-//! Values of 500 KB, over datagrams and over TCP of the same server.
+//! Values of 500 KB, over datagrams and over TCP, from the same server.
 
 use super::{
     Servers,
@@ -15,7 +15,7 @@ const WORKLOADS: [(&str, &str); 2] =
 const SCHEMES: [(&str, &str); 2] = [("native", "minos"), ("memcached, TCP", "memcached")];
 const CONNECTIONS: [&str; 2] = ["1", "4"];
 
-/// What was measured of one way.
+/// The measurements of one operation over one protocol.
 struct Row {
     operation: (&'static str, &'static str),
     scheme: (&'static str, &'static str),

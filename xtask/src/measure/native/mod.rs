@@ -19,20 +19,20 @@ use super::{
 };
 use runner::Runner;
 
-/// How much is measured.
+/// The extent of the measurement.
 pub(super) struct Extent {
     pub(super) rounds: u32,
     /// Milliseconds of each measurement.
     pub(super) millis: u32,
 }
 
-/// Tiny items, of which there are enough not to lie in a cache.
+/// Tiny items, enough to exceed the caches.
 const ITEMS: [&str; 7] = ["--workload", "mica-tiny", "--keys", "1000000", "--zipf", "0", "--get-ratio"];
 
 /// The servers, each alone on the first processor. Only one of them is under load at a time.
 struct Servers {
     minos: Contestant,
-    /// The same, whose worker spins for a moment before it sleeps, as it does unless told otherwise.
+    /// The same, with a worker that spins for a moment before it sleeps, which is the default.
     spinning: Contestant,
     memcached: Contestant,
 }
@@ -49,7 +49,8 @@ impl Servers {
     }
 }
 
-/// Measures, writes all samples to `native.csv` and a picture to `native.svg`; the text is for `native.md`.
+/// Takes the measurements; writes all samples to `native.csv` and a picture to `native.svg`. Returns the text
+/// of `native.md`.
 pub(super) fn measure(program: &Path, extent: &Extent, out: &Path) -> anyhow::Result<String> {
     let mut runner = Runner::new(program, extent.millis);
     let (widths, curves, large) = {

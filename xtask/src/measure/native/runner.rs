@@ -7,15 +7,15 @@ use serde_json::Value;
 
 use crate::measure::driver;
 
-/// A share of lost requests above which a measurement means nothing.
+/// The share of lost requests above which a measurement is invalid.
 const LOST_SHARE_MAX: f64 = 0.05;
 
-/// What one run of `minos bench` came to.
+/// The results of one run of `minos bench`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
     pub(super) requests_per_s: f64,
     pub(super) operations_per_s: f64,
-    /// For each second of the server's processor time.
+    /// Operations for each second of the server's processor time.
     pub(super) operations_per_cpu_s: f64,
     pub(super) p50_us: f64,
     pub(super) p99_us: f64,
@@ -23,10 +23,10 @@ pub(super) struct Sample {
     completed: u64,
 }
 
-/// What is driven, and how.
+/// The server and the name of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Case<'a> {
-    /// What the samples are called.
+    /// The name of its samples.
     pub(super) name: &'a str,
     pub(super) target: &'a str,
     pub(super) pid: u32,
@@ -62,7 +62,7 @@ impl<'a> Runner<'a> {
         driver::load(self.program, target, arguments)
     }
 
-    /// One measurement.
+    /// Takes one measurement.
     pub(super) fn measure(&mut self, case: Case<'_>, arguments: &[&str]) -> anyhow::Result<Sample> {
         let Case { name, target, pid, round } = case;
         let (pid, duration) = (pid.to_string(), format!("{}ms", self.millis));
@@ -102,7 +102,7 @@ impl Sample {
         })
     }
 
-    /// Fails if so much was lost that the sample means nothing.
+    /// Fails if so many requests were lost that the sample is invalid.
     pub(super) fn checked(self, name: &str) -> anyhow::Result<Self> {
         let share = self.lost as f64 / (self.lost + self.completed).max(1) as f64;
         ensure!(

@@ -16,20 +16,20 @@ const WIDTHS: [&str; 7] = ["1", "2", "4", "8", "16", "32", "64"];
 /// 16 connections or sockets, each with one request at a time.
 const SINGLE: &[&str] = &["--connections", "16", "--pipeline", "1"];
 
-/// 4 of them, each with 32 at a time.
+/// 4 of them, each with 32 requests at a time.
 const PIPELINED: &[&str] = &["--connections", "4", "--pipeline", "32"];
 
-/// Operations for each second of processor time that width 32 has to reach, in millions.
+/// Lower bound for the operations for each second of processor time with width 32, in millions.
 const MOPS_PER_CPU_S_MIN: f64 = 4.0;
-/// How many times the operations for each second of processor time of width 1 they have to be.
+/// Lower bound for that rate as a multiple of the rate with width 1.
 const GAIN_MIN: f64 = 14.0;
-/// How many times memcached's single requests over UDP ours have to be.
+/// Lower bound for our single requests as a multiple of memcached's over UDP.
 const LEAD_MIN: f64 = 1.5;
 
-/// A way of asking.
+/// A kind of requests to a server.
 struct Way {
     server: &'static str,
-    /// The language and the transport.
+    /// The protocol and the transport.
     scheme: &'static str,
     width: &'static str,
     how: &'static str,
@@ -40,7 +40,7 @@ const fn way(server: &'static str, scheme: &'static str, width: &'static str) ->
     Way { server, scheme, width, how: "one at a time", arguments: SINGLE }
 }
 
-/// The ways beside native vectors.
+/// The other kinds, beside native vectors.
 const OTHERS: [Way; 10] = [
     Way { how: "32 in a train", arguments: PIPELINED, ..way("Minos", "minos", "1") },
     way("Minos", "memcached", "1"),
@@ -54,18 +54,18 @@ const OTHERS: [Way; 10] = [
     Way { how: "32 in a train", arguments: PIPELINED, ..way("memcached", "memcached+udp", "1") },
 ];
 
-/// A way, and what was measured of it.
+/// The measurements of one kind.
 struct Row {
     way: Way,
     samples: Vec<Sample>,
 }
 
-/// What was measured.
+/// The measurements of all kinds.
 pub(super) struct Widths {
     rows: Vec<Row>,
 }
 
-/// Measures every way in each round.
+/// Measures every kind in each round.
 pub(super) fn measure(runner: &mut Runner<'_>, servers: &Servers, rounds: u32) -> anyhow::Result<Widths> {
     let native = WIDTHS.into_iter().map(|width| way("Minos", "minos", width));
     let mut rows: Vec<Row> = native.chain(OTHERS).map(|way| Row { way, samples: Vec::new() }).collect();
@@ -106,7 +106,7 @@ impl Row {
 }
 
 impl Widths {
-    /// Median operations a second, and for each second of processor time.
+    /// Medians of operations a second, and for each second of processor time.
     fn medians(&self, server: &str, scheme: &str, width: &str, arguments: &[&str]) -> (f64, f64) {
         let wanted = (server, scheme, width, arguments);
         let is_it = |row: &&Row| (row.way.server, row.way.scheme, row.way.width, row.way.arguments) == wanted;
@@ -115,12 +115,12 @@ impl Widths {
         (median(|sample| sample.operations_per_s), median(|sample| sample.operations_per_cpu_s))
     }
 
-    /// Requests of a width that a server answers in a second when they come one at a time.
+    /// Requests of a width that a server answers in a second, one at a time.
     pub(super) fn requests_per_s(&self, server: &str, scheme: &str, width: u32) -> f64 {
         self.medians(server, scheme, &width.to_string(), SINGLE).0 / f64::from(width)
     }
 
-    /// Which targets were met.
+    /// The targets, and whether they were met.
     pub(super) fn targets(&self) -> String {
         let line = |what: &str, is: f64, least: f64| {
             let verdict = if is >= least { "met" } else { "not met" };
