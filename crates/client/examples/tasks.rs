@@ -22,7 +22,7 @@ async fn main() -> Result<(), Error> {
         bytes += task.await.map_err(|_| Error::Closed)??;
     }
     println!("100 tasks read {bytes} bytes");
-    // What is asked for at once shares datagrams.
+    // Simultaneous requests share datagrams.
     let found = client.get_many((0..100).map(|index| format!("task{index}"))).await;
     println!("{} of 100 are there", found.iter().filter(|result| matches!(result, Ok(Some(_)))).count());
     Ok(())

@@ -1,4 +1,4 @@
-//! Where a server is.
+//! The address of a server.
 
 use std::{
     net::{SocketAddr, ToSocketAddrs},
@@ -7,10 +7,10 @@ use std::{
 
 use crate::Error;
 
-/// The port that is meant where an address names none.
+/// The port of an address that names none.
 pub const DEFAULT_PORT: u16 = 11311;
 
-/// What an address may begin with.
+/// The optional scheme of an address.
 const SCHEME: &str = "minos://";
 
 /// A server's address: `minos://HOST:PORT`, or without the scheme, or without the port
@@ -31,9 +31,9 @@ pub struct Address {
 }
 
 impl Address {
-    /// The socket address that the host's name stands for: the first of IPv4 that the system finds, else the
-    /// first. Nothing tells at once that no server listens at the other addresses of a host, and servers listen
-    /// at IPv4's unless told otherwise.
+    /// The socket address of the host's name: the first IPv4 address that the system finds, else the first
+    /// address. By default servers listen on IPv4, and with datagrams a client cannot tell at once that no
+    /// server listens at an address.
     ///
     /// # Errors
     /// [`Error::Address`]: there is no such host.

@@ -1,4 +1,4 @@
-//! How a client behaves.
+//! Options of a client.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use minos_proto::native::{
 
 use crate::Error;
 
-/// Most operations that one client may have unfinished: their numbers are 16 bits.
+/// Most unfinished operations of one client: their numbers are 16 bits.
 pub const OPERATIONS_MAX: usize = 1 << 16;
 
 /// Which queue a request is sent to.
@@ -18,25 +18,25 @@ pub enum QueueBy {
     /// any queue otherwise (MICA §4.1.2).
     #[default]
     Access,
-    /// Any queue for everything. The server executes it all the same.
+    /// Any queue for all operations. The server executes them nevertheless.
     Random,
-    /// The key's queue for everything.
+    /// The key's queue for all operations.
     Key,
     /// The port next to the right one, so that the server must hand each datagram to another worker. Only for
-    /// measuring what that costs (MICA §5.3, table 1).
+    /// measuring that cost (MICA §5.3, table 1).
     Wrong,
 }
 
-/// Which operations the server is to execute once however often they arrive.
+/// The operations that the server executes once even if they arrive several times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnceFor {
-    /// Those that a second execution would make wrong: incr, decr, append, prepend, compare, add and delete.
+    /// Operations that are not idempotent: incr, decr, append, prepend, compare, add and delete.
     ///
-    /// A store that is sent twice, because its answer was lost, may then be executed again behind a later
-    /// store of the same key by whoever else writes it.
+    /// A store whose answer was lost is sent again, and may then be executed a second time after a later
+    /// store of the same key by another client.
     #[default]
     NotIdempotent,
-    /// Everything that writes.
+    /// All operations that write.
     AllWrites,
 }
 
@@ -92,22 +92,22 @@ impl Config {
         Self::default()
     }
 
-    /// How long an operation may take, retries included; for a large value, how long its transfer may stand
-    /// still. Default 2 s.
+    /// Time-out of an operation, retries included; for a large value, the longest time without progress of
+    /// its transfer. Default 2 s.
     #[must_use]
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
 
-    /// Least and longest time until something unanswered is sent again. In between, it is what the round trips
-    /// so far make likely, twice as long for each try. Default 5 ms and 1 s.
+    /// Shortest and longest time until an unanswered datagram is sent again. In between, it is estimated from
+    /// earlier round trips and doubled for each try. Default 5 ms and 1 s.
     #[must_use]
     pub fn retry_between(self, least: Duration, longest: Duration) -> Self {
         Self { retry_min: least, retry_max: longest, ..self }
     }
 
     /// Largest datagram to send and to ask for, in bytes of UDP payload, 512 to 65 507. Default 8192.
-    /// What the server says and what the path to it carries bound it further; over Ethernet that is a frame.
+    /// The server's limit and the path's MTU bound it further; over Ethernet it is a frame.
     #[must_use]
     pub fn datagram_bytes_max(self, bytes: usize) -> Self {
         Self { datagram_bytes_max: bytes, ..self }
@@ -120,8 +120,7 @@ impl Config {
         Self { value_bytes_max: bytes, ..self }
     }
 
-    /// Operations that may be unfinished at once, 1 to [`OPERATIONS_MAX`]. Default 4096. What is more waits for
-    /// its turn.
+    /// Operations that may be unfinished at once, 1 to [`OPERATIONS_MAX`]. Default 4096. Further ones wait.
     #[must_use]
     pub fn operations_max(self, operations: usize) -> Self {
         Self { operations_max: operations, ..self }
@@ -133,22 +132,22 @@ impl Config {
         Self { in_flight_max: datagrams, ..self }
     }
 
-    /// Large values that are fetched, and that are sent, at once, at least 1. Default 4 each; the server may ask
-    /// for less.
+    /// Large values that may be fetched at once, and as many that may be sent, at least 1. Default 4 each;
+    /// the server may ask for less.
     #[must_use]
     pub fn transfers_max(self, transfers: usize) -> Self {
         Self { transfers_max: transfers, ..self }
     }
 
-    /// How often a large value that was replaced while it was fetched is fetched from the beginning, before the call
-    /// fails with [`Error::Unstable`]. Default 8.
+    /// How often the fetch of a large value restarts because the value was replaced, before the call fails
+    /// with [`Error::Unstable`]. Default 8.
     #[must_use]
     pub fn refetches_max(self, times: u32) -> Self {
         Self { refetches_max: times, ..self }
     }
 
-    /// How long an operation may wait for others to share its datagram (vector interfaces §6.2). Default 0: what
-    /// is there is sent at once. A full datagram never waits.
+    /// How long an operation may wait for others to share its datagram (vector interfaces §6.2). Default 0:
+    /// operations are sent at once. A full datagram never waits.
     #[must_use]
     pub fn batch_delay(self, delay: Duration) -> Self {
         Self { batch_delay: delay, ..self }
@@ -166,8 +165,8 @@ impl Config {
         Self { once_for, ..self }
     }
 
-    /// A secret shared with the server, as `minos secret` prints it: every datagram carries a tag then that shows
-    /// that the sender knows it. Nothing is encrypted. Default none.
+    /// A secret shared with the server, as `minos secret` prints it: every datagram then carries a tag that
+    /// authenticates the sender. Nothing is encrypted. Default none.
     #[must_use]
     pub fn secret(self, secret: &Secret) -> Self {
         Self { secret: Some(SealKeys::of(secret)), ..self }
@@ -183,15 +182,15 @@ impl Config {
         Ok(self.secret(&secret))
     }
 
-    /// What datagrams to the server are sealed with.
+    /// The key that seals datagrams to the server.
     pub(crate) fn seal(&self) -> Option<&SealKey> {
         self.secret.as_ref().map(|keys| &keys.to_server)
     }
 
-    /// Whether all options have values that can be.
+    /// Checks the values of all options.
     ///
     /// # Errors
-    /// [`Error::Option`] names one that has not.
+    /// [`Error::Option`] describes an invalid one.
     pub fn check(&self) -> Result<(), Error> {
         let datagrams = DATAGRAM_BYTES_MIN..=DATAGRAM_BYTES_MAX;
         let rules = [
@@ -210,7 +209,7 @@ impl Config {
     }
 }
 
-/// What is wrong with a time-out of nothing.
+/// The error for a time-out of zero.
 pub(crate) const TIMEOUT_ZERO: &str = "the time-out must not be zero";
 
 /// A duration in nanoseconds, as the core counts time.

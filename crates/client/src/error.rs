@@ -1,21 +1,21 @@
-//! What can go wrong, as far as a caller can do something about it.
+//! Errors, as far as a caller can act on them.
 
 use std::io;
 
 /// Why an operation, or a client, failed.
 ///
-/// That a key is not there, or that a condition does not hold, is no error: calls say it in what they return.
+/// A missing key or a failed condition is no error: calls return it as a result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// No answer came within the time-out. Try again later, or see whether the server runs.
+    /// No answer came within the time-out. Try again later, or check that the server runs.
     #[error("no answer in time{}", unsaid(.was_sent))]
     TimedOut {
-        /// Whether it was sent at least once, so that the server may have executed it, or still may.
+        /// True if it was sent at least once, so that the server may have executed it, or still may.
         was_sent: bool,
     },
-    /// The server forgot the session, as by a restart, after the operation was sent: it was executed once or not
-    /// at all, and nobody knows. Read the item to find out.
+    /// The server forgot the session after the operation was sent, for example by a restart: it was executed
+    /// once or not at all. Read the item to find out.
     #[error("the server forgot the session: the operation was executed once or not at all")]
     OutcomeUnknown,
     /// The key is empty, or longer than the server takes.
@@ -29,28 +29,28 @@ pub enum Error {
     /// The value is larger than this client takes, or than the server does.
     #[error("the value is larger than the bound of {bytes_max} bytes")]
     TooLarge {
-        /// The bound that was met: the client's own, or the server's.
+        /// The limit that was exceeded: the client's or the server's.
         bytes_max: u64,
     },
     /// The server has no memory for the value.
     #[error("the server has no memory for the value")]
     NoMemory,
-    /// The item to count with holds something that is no number.
+    /// The counter's value is not a number.
     #[error("the value is no number")]
     NotANumber,
-    /// The server met a bound on transfers or sessions all the time until the time-out.
+    /// The server was at a limit on transfers or sessions until the time-out.
     #[error("the server is busy")]
     Busy,
-    /// The value was replaced again and again while it was fetched.
+    /// The value was replaced repeatedly while it was fetched.
     #[error("the value changes faster than it can be fetched")]
     Unstable,
-    /// The server speaks no version of the protocol that this client does.
+    /// The server supports no protocol version of this client.
     #[error(
         "the server speaks version {server} of the protocol at most, this client {}",
         minos_proto::native::VERSION
     )]
     Version {
-        /// The highest version that the server speaks.
+        /// The highest version that the server supports.
         server: u8,
     },
     /// The server asks for a shared secret, or has another one.
@@ -59,13 +59,13 @@ pub enum Error {
     /// The server does not know the operation: it is older than this client.
     #[error("the server does not know this operation")]
     Unsupported,
-    /// The server could not make sense of the operation.
+    /// The server rejected the operation as malformed.
     #[error("the server could not make sense of the operation")]
     BadRequest,
-    /// The server answered what the protocol does not allow.
+    /// The server's answer violates the protocol.
     #[error("the server answered against the protocol: {0}")]
     Protocol(&'static str),
-    /// An option has a value that cannot be.
+    /// An option has an invalid value.
     #[error("{0}")]
     Option(&'static str),
     /// The address cannot be read, or names no host.
@@ -81,7 +81,7 @@ pub enum Error {
     Io {
         /// The kind of failure.
         kind: io::ErrorKind,
-        /// What the system says.
+        /// The system's message.
         text: String,
     },
     /// The client has ended: its runtime was shut down, or its socket failed.
@@ -89,7 +89,7 @@ pub enum Error {
     Closed,
 }
 
-/// What is not said by there being no answer.
+/// The part of the message that tells whether the operation was sent.
 fn unsaid(was_sent: &bool) -> &'static str {
     if *was_sent { "; it may have been executed" } else { "" }
 }

@@ -1,7 +1,7 @@
 //! Client of Minos' native datagram protocol.
 //!
-//! [`blocking::Client`] is for programs with threads, [`tokio::Client`] (feature `tokio`, on unless switched off)
-//! for asynchronous ones, and [`core::Core`], on which both are built, does no I/O at all.
+//! [`blocking::Client`] is for programs with threads, [`tokio::Client`] (feature `tokio`, on by default) for
+//! asynchronous ones, and [`core::Core`], on which both are built, does no I/O at all.
 //!
 //! ```no_run
 //! use minos_client::{Config, StoreOptions, blocking::Client};
@@ -20,10 +20,10 @@
 //! # Ok::<(), minos_client::Error>(())
 //! ```
 //!
-//! What the client does by itself: it learns the server's geometry and sends each operation to the queue that is
-//! to execute it (Minos §3.1, MICA §4.2); it packs operations for the same queue into datagrams, and datagrams
-//! into trains (vector interfaces §3.1); it sends again what gets no answer, numbering what must not be executed
-//! twice; it fetches and stores values of any size in windows; it notices when the server was started again.
+//! The client learns the server's geometry and sends each operation to the queue that executes it (Minos
+//! §3.1, MICA §4.2). It packs operations for the same queue into datagrams, and datagrams into trains (vector
+//! interfaces §3.1). It resends unanswered requests, and numbers operations that must not be executed twice.
+//! It transfers values of any size in windows, and notices when the server was restarted.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Calls as requests, and outcomes as what calls return: the same for all clients.
+//! Converts calls to requests, and outcomes to the calls' results, for all clients.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub(crate) fn with_operand(verb: Verb, key: impl AsRef<[u8]>, operand: u64) -> R
     Request::new(verb, key.as_ref()).operand(operand)
 }
 
-/// Counting with a number to begin with.
+/// A counter operation with an initial number.
 pub(crate) fn counting(
     verb: Verb,
     key: impl AsRef<[u8]>,
@@ -39,7 +39,7 @@ pub(crate) fn counting(
     Request { initial: Some(initial), ttl: options.exptime(), flags: options.item_flags(), ..request }
 }
 
-/// Dropping all items, so long from now.
+/// Drops all items, `after` this time or at once.
 pub(crate) fn flush(after: Option<Duration>) -> Request {
     let delay = after.filter(|after| !after.is_zero());
     Request { ttl: exptime(delay), ..Request::new(Verb::Flush, "") }
@@ -54,7 +54,7 @@ pub(crate) fn value(result: Result<Outcome, Error>) -> Result<Option<Value>, Err
     }
 }
 
-/// The CAS unique of what was stored without a condition.
+/// The CAS unique of an unconditional store.
 pub(crate) fn stored(result: Result<Outcome, Error>) -> Result<u64, Error> {
     match result? {
         Outcome::Done { cas } => Ok(cas),
@@ -62,7 +62,7 @@ pub(crate) fn stored(result: Result<Outcome, Error>) -> Result<u64, Error> {
     }
 }
 
-/// The CAS unique of what was stored, if the condition held.
+/// The CAS unique of a conditional store, if the condition held.
 pub(crate) fn stored_if(result: Result<Outcome, Error>) -> Result<Option<u64>, Error> {
     match result? {
         Outcome::Done { cas } => Ok(Some(cas)),
@@ -71,7 +71,7 @@ pub(crate) fn stored_if(result: Result<Outcome, Error>) -> Result<Option<u64>, E
     }
 }
 
-/// What came of a store that compares.
+/// The result of a compare-and-swap.
 pub(crate) fn compared(result: Result<Outcome, Error>) -> Result<Compared, Error> {
     match result? {
         Outcome::Done { cas } => Ok(Compared::Stored { cas }),
@@ -81,7 +81,7 @@ pub(crate) fn compared(result: Result<Outcome, Error>) -> Result<Compared, Error
     }
 }
 
-/// Whether there was such an item.
+/// True if there was such an item.
 pub(crate) fn found(result: Result<Outcome, Error>) -> Result<bool, Error> {
     match result? {
         Outcome::Done { .. } => Ok(true),
@@ -90,7 +90,7 @@ pub(crate) fn found(result: Result<Outcome, Error>) -> Result<bool, Error> {
     }
 }
 
-/// The number counted to, if there was one.
+/// The counter's new number, if there was one.
 pub(crate) fn number(result: Result<Outcome, Error>) -> Result<Option<u64>, Error> {
     match result? {
         Outcome::Number { number, .. } => Ok(Some(number)),
@@ -113,7 +113,7 @@ fn name_and_value(line: &str) -> (String, String) {
     (name.to_owned(), value.to_owned())
 }
 
-/// The number counted to, which a counter that is made always has.
+/// The counter's new number; an operation that creates missing counters always has one.
 pub(crate) fn number_made(result: Result<Outcome, Error>) -> Result<u64, Error> {
     number(result)?.ok_or(UNEXPECTED)
 }

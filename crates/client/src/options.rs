@@ -1,11 +1,11 @@
-//! What a store may be told beside key and value, and what conditional ones answer.
+//! Options of stores, and results of conditional ones.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Longest time from now that a server takes as such, as memcached has it; beyond, a time since 1970 is meant.
+/// Longest relative time to live, as in memcached; the server takes larger numbers as a time since 1970.
 const RELATIVE_MAX_S: u64 = 60 * 60 * 24 * 30;
 
-/// What a store may be told beside key and value.
+/// Options of a store.
 ///
 /// ```
 /// use std::time::Duration;
@@ -25,13 +25,13 @@ impl StoreOptions {
         Self::default()
     }
 
-    /// The item expires so long from now, in whole seconds, rounded up; after zero it is gone at once.
+    /// The item expires after this time, in whole seconds, rounded up; with zero it expires at once.
     #[must_use]
     pub fn ttl(self, ttl: Duration) -> Self {
         Self { ttl: Some(ttl), ..self }
     }
 
-    /// A number that is kept with the item and means something to clients only.
+    /// A number that is stored with the item and has a meaning only for clients.
     #[must_use]
     pub fn flags(self, flags: u32) -> Self {
         Self { flags, ..self }
@@ -46,7 +46,7 @@ impl StoreOptions {
     }
 }
 
-/// What came of a store that compares.
+/// The result of a compare-and-swap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compared {
     /// It was stored.
@@ -54,9 +54,9 @@ pub enum Compared {
         /// The item's CAS unique now.
         cas: u64,
     },
-    /// The item has been stored by somebody else since.
+    /// The item has been stored again since.
     Changed,
-    /// There is no such item any more.
+    /// The item no longer exists.
     Missing,
 }
 

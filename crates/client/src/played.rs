@@ -14,7 +14,7 @@ use minos_proto::native::WelcomeFlags;
 
 use crate::core::tests::server::Server;
 
-/// How long the server waits for a datagram before it looks whether it shall end.
+/// How long the server waits for a datagram before it checks for its end.
 const WAIT: Duration = Duration::from_millis(5);
 
 /// A server in a thread of its own, on one port. It ends when dropped.
@@ -25,7 +25,7 @@ pub(crate) struct Played {
 }
 
 impl Played {
-    /// Serves until dropped; every datagram whose number, from 0 on, `loses` says so of is lost.
+    /// Serves until dropped. Datagrams for whose number, from 0 on, `loses` returns true are lost.
     pub(crate) fn start(loses: impl Fn(usize) -> bool + Send + 'static) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.set_read_timeout(Some(WAIT)).unwrap();
@@ -53,7 +53,7 @@ impl Played {
         Self { address, ends, thread: Some(thread) }
     }
 
-    /// Ends the server and hands it out.
+    /// Ends the server and returns it.
     pub(crate) fn end(mut self) -> Server {
         self.ends.store(true, Ordering::Release);
         self.thread.take().unwrap().join().unwrap()

@@ -17,7 +17,7 @@ use crate::{Address, Config, Error, core::Core};
 /// Messages that are received with one call.
 const SLOTS: usize = BURST_MESSAGES / 2;
 
-/// A core, the socket that its bytes go through, and the clock that it lives by.
+/// A core with its socket and its clock.
 pub(crate) struct Wire {
     pub(crate) core: Core,
     port: UdpPort,
@@ -27,7 +27,7 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    /// A core for the servers at `addresses`, of which the first is used. Nothing is sent yet.
+    /// A core for the servers at `addresses`; it uses the first. Sends nothing yet.
     pub(crate) fn open(addresses: &[Address], config: Config) -> Result<Self, Error> {
         let servers = addresses.iter().map(Address::resolve).collect::<Result<Vec<_>, _>>()?;
         let (server, others) = servers.split_first().ok_or(Error::Option("there is no address"))?;
@@ -52,19 +52,19 @@ impl Wire {
         })
     }
 
-    /// Now, as the core counts.
+    /// The time on the core's clock.
     pub(crate) fn now_ns(&self) -> u64 {
         u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Does what is due, and sends all there is to send.
+    /// Handles due timers and sends all pending datagrams.
     pub(crate) fn flush(&mut self) {
         let now_ns = self.now_ns();
         self.core.on_timer(now_ns);
         loop {
             let mut is_full = false;
             while let Some(train) = self.core.poll_transmit(now_ns) {
-                // A burst with at most this many trains takes any other.
+                // A burst with fewer trains than this has room for any other.
                 is_full = !self.transmit.push(train.to, train.bytes, train.segment_bytes)
                     || self.transmit.len() == BURST_MESSAGES;
                 if is_full {
@@ -83,10 +83,10 @@ impl Wire {
         }
     }
 
-    /// Takes in all that has arrived. Says whether anything had.
+    /// Receives all datagrams that have arrived. Returns true if there were any.
     ///
     /// # Errors
-    /// The socket is of no use any more.
+    /// The socket has failed.
     pub(crate) fn drain(&mut self) -> Result<bool, Error> {
         let mut has_any = false;
         loop {
@@ -102,7 +102,7 @@ impl Wire {
         }
     }
 
-    /// How long until something is due; `None` if nothing is.
+    /// Time until the next timer is due; `None` if there is none.
     pub(crate) fn until_next(&self) -> Option<Duration> {
         let next_ns = self.core.next_timer()?;
         Some(Duration::from_nanos(next_ns.saturating_sub(self.now_ns())))
@@ -121,7 +121,7 @@ impl std::fmt::Debug for Wire {
     }
 }
 
-/// A seed that nobody can guess: the hash of nothing under a key from the system.
+/// An unpredictable seed: the hash of no bytes under a random key from the system.
 fn unguessable() -> u64 {
     RandomState::new().build_hasher().finish()
 }

@@ -27,25 +27,25 @@ const WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// A client whose calls wait for their answers.
 ///
-/// It is one socket, which the calling thread drives: calls take `&mut self`, and there are no threads behind it.
-/// It can be sent to another thread; threads that share one need a mutex, or better a client each. Nothing is
-/// sent between calls. An event loop starts operations and lets the client [`step`](Client::step) when its socket, the
-/// [`AsFd`], is readable or [`until_next`](Client::until_next) is over, and no call of it waits.
+/// It has one socket, which the calling thread drives: calls take `&mut self`, and there are no background
+/// threads. It can be sent to another thread; threads that share one need a mutex, or better a client each.
+/// Nothing is sent between calls. An event loop starts operations and calls [`step`](Client::step) when the
+/// socket ([`AsFd`]) is readable or [`until_next`](Client::until_next) is over; these calls never wait.
 #[derive(Debug)]
 pub struct Client {
     wire: Wire,
     timeout: Option<Duration>,
-    /// Operations that were started and have ended, until they are taken.
+    /// Completions of started operations, until they are taken.
     ended: VecDeque<Completion>,
-    /// Something was started that no step has sent yet.
+    /// True if an operation was started that no step has sent yet.
     has_unsent: bool,
 }
 
 impl Client {
     /// A client of the server at `address`: `minos://HOST:PORT` or `HOST:PORT`. Asks the server for an answer.
     ///
-    /// Several addresses, with commas between them, name servers of the same items, or caches that stand in for each
-    /// other: when one is stopping or silent, the client goes to the next.
+    /// Several addresses, separated by commas, name servers of the same items, or caches that replace each
+    /// other: when a server stops or is silent, the client switches to the next.
     ///
     /// # Errors
     /// [`Error::Address`], [`Error::Option`], [`Error::Io`]; [`Error::TimedOut`], [`Error::Secret`] or
@@ -69,7 +69,7 @@ impl Client {
         })
     }
 
-    /// How long the server takes to answer.
+    /// The round-trip time to the server.
     ///
     /// # Errors
     /// As every call.
@@ -79,7 +79,7 @@ impl Client {
         Ok(begun.elapsed())
     }
 
-    /// Any operation.
+    /// Executes any operation.
     ///
     /// # Errors
     /// See [`Error`].
@@ -87,8 +87,8 @@ impl Client {
         self.call_many([request]).pop().unwrap_or(Err(Error::Closed))
     }
 
-    /// Many operations at once, in as few datagrams as hold them: explicit vectors (vector interfaces §6.2). What
-    /// comes of them stands in their order. In which order they are executed is not said.
+    /// Executes many operations at once, in as few datagrams as possible: explicit vectors (vector interfaces
+    /// §6.2). Results are in the order of the requests; the order of execution is unspecified.
     pub fn call_many(&mut self, requests: impl IntoIterator<Item = Request>) -> Vec<Result<Outcome, Error>> {
         let mut results = Vec::new();
         let mut unfinished = HashMap::new();
@@ -114,23 +114,23 @@ impl Client {
         results.into_iter().map(|result| result.unwrap_or(Err(Error::Closed))).collect()
     }
 
-    /// How long each call may take from now on, unless its request says another time; `None` is what
-    /// [`Config::timeout`] says.
+    /// Sets the time-out of further calls, for requests without one of their own; `None` stands for
+    /// [`Config::timeout`].
     pub fn set_timeout(&mut self, timeout: Option<Duration>) {
         self.timeout = timeout;
     }
 
-    /// The server that is used now.
+    /// The current server.
     pub fn server(&self) -> SocketAddr {
         self.wire.core.server()
     }
 
-    /// What was counted so far.
+    /// The counters.
     pub fn counters(&self) -> &Counters {
         self.wire.core.counters()
     }
 
-    /// Submits as many requests as there is room for. Says which is the first that found none.
+    /// Submits requests while there is room. Returns the first one without room.
     fn submit_all(
         &mut self,
         mut next: Option<Request>,
@@ -149,12 +149,12 @@ impl Client {
                 Err(Full(request)) => return Some(request),
             }
         }
-        // Nobody else will join them.
+        // No other requests will join their datagrams.
         self.wire.core.flush();
         None
     }
 
-    /// Sends what there is to send, waits for something to arrive or to be due, and takes it in.
+    /// Sends pending datagrams, waits for input or a timer, and receives.
     fn advance(&mut self) -> Result<(), Error> {
         self.wire.flush();
         if self.wire.core.unfinished() == 0 {

@@ -1,4 +1,4 @@
-//! Operations that a loop of the caller drives.
+//! Operations driven by the caller's event loop.
 
 use std::{
     os::fd::{AsFd, BorrowedFd},
@@ -15,7 +15,7 @@ impl Client {
     /// Starts an operation, which the next [`step`](Self::step) sends.
     ///
     /// # Errors
-    /// [`Full`]: as many as may be have not ended.
+    /// [`Full`]: the limit of unfinished operations is reached.
     pub fn start(&mut self, request: Request) -> Result<OpId, Full> {
         if self.ended.len() >= self.wire.core.room() {
             return Err(Full(request));
@@ -25,10 +25,10 @@ impl Client {
         self.wire.core.submit(request.timeout_or(self.timeout), now_ns)
     }
 
-    /// Sends what there is to send and takes in what has arrived. Never waits.
+    /// Sends pending datagrams and receives those that have arrived. Never waits.
     ///
     /// # Errors
-    /// [`Error::Io`]: the socket is of no use any more.
+    /// [`Error::Io`]: the socket has failed.
     pub fn step(&mut self) -> Result<(), Error> {
         self.has_unsent = false;
         self.wire.core.flush();
@@ -42,12 +42,12 @@ impl Client {
         Ok(())
     }
 
-    /// The next operation that was started and has ended.
+    /// Takes the completion of the next started operation that has ended.
     pub fn take_ended(&mut self) -> Option<Completion> {
         self.ended.pop_front()
     }
 
-    /// How long until there is something to do even if nothing arrives; `None` if there is nothing.
+    /// Time until the next [`step`](Self::step) is due even without input; `None` if none is due.
     pub fn until_next(&self) -> Option<Duration> {
         if self.has_unsent || !self.ended.is_empty() { Some(Duration::ZERO) } else { self.wire.until_next() }
     }

@@ -73,7 +73,7 @@ fn a_loop_of_the_caller_drives_what_was_started() {
         }
     }
     assert!(results.iter().all(|result| matches!(result, Ok(Outcome::Done { .. }))));
-    // A call that waits leaves what was started alone.
+    // A blocking call does not affect started operations.
     let id = client.start(Request::new(Verb::Get, "5")).unwrap();
     assert_eq!(client.get("7").unwrap().unwrap().bytes, b"x");
     while client.until_next().is_some() {

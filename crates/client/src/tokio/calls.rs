@@ -21,7 +21,7 @@ impl Client {
         value(self.call(Request::new(Verb::Get, key.as_ref())).await)
     }
 
-    /// The values of many keys, in the order of the keys. Collect into a `Result` to stop at the first error.
+    /// The values of many keys, in their order. Collect into a `Result` to stop at the first error.
     pub async fn get_many<K: AsRef<[u8]>>(
         &self,
         keys: impl IntoIterator<Item = K>,
@@ -30,7 +30,7 @@ impl Client {
         self.call_many(requests).await.into_iter().map(value).collect()
     }
 
-    /// Stores a value that never expires. Says its CAS unique.
+    /// Stores a value that never expires. Returns its CAS unique.
     ///
     /// # Errors
     /// See [`Error`]; [`Error::NoMemory`], [`Error::TooLarge`].
@@ -38,7 +38,7 @@ impl Client {
         self.put_with(key, value, StoreOptions::default()).await
     }
 
-    /// Stores a value. Says its CAS unique.
+    /// Stores a value. Returns its CAS unique.
     ///
     /// # Errors
     /// See [`Error`]; [`Error::NoMemory`], [`Error::TooLarge`].
@@ -51,7 +51,7 @@ impl Client {
         stored(self.call(store(Verb::Put, key, value, options)).await)
     }
 
-    /// Stores many values. What comes of them stands in their order.
+    /// Stores many values. Results are in their order.
     pub async fn put_many<K: AsRef<[u8]>, V: Into<Vec<u8>>>(
         &self,
         items: impl IntoIterator<Item = (K, V)>,
@@ -61,7 +61,7 @@ impl Client {
         self.call_many(requests).await.into_iter().map(stored).collect()
     }
 
-    /// Stores a value if there is none. Says its CAS unique if it was stored.
+    /// Stores a value if there is none. Returns its CAS unique if it was stored.
     ///
     /// # Errors
     /// As [`put`](Self::put); [`Error::OutcomeUnknown`].
@@ -74,7 +74,7 @@ impl Client {
         stored_if(self.call(store(Verb::Add, key, value, options)).await)
     }
 
-    /// Stores a value if there is one already. Says its CAS unique if it was stored.
+    /// Stores a value if there is one already. Returns its CAS unique if it was stored.
     ///
     /// # Errors
     /// As [`put`](Self::put).
@@ -101,7 +101,7 @@ impl Client {
         compared(self.call(store(Verb::Compare, key, value, options).operand(cas)).await)
     }
 
-    /// Adds to the end of a value. Says its CAS unique if there was one.
+    /// Appends to a value. Returns its new CAS unique if there was one.
     ///
     /// # Errors
     /// As [`put`](Self::put); [`Error::OutcomeUnknown`].
@@ -109,7 +109,7 @@ impl Client {
         stored_if(self.call(store(Verb::Append, key, end, StoreOptions::default())).await)
     }
 
-    /// Adds to the beginning of a value. Says its CAS unique if there was one.
+    /// Prepends to a value. Returns its new CAS unique if there was one.
     ///
     /// # Errors
     /// As [`put`](Self::put); [`Error::OutcomeUnknown`].
@@ -121,7 +121,7 @@ impl Client {
         stored_if(self.call(store(Verb::Prepend, key, beginning, StoreOptions::default())).await)
     }
 
-    /// Deletes an item. Says whether there was one.
+    /// Deletes an item. Returns true if there was one.
     ///
     /// # Errors
     /// See [`Error`]; [`Error::OutcomeUnknown`].
@@ -129,7 +129,7 @@ impl Client {
         found(self.call(Request::new(Verb::Delete, key.as_ref())).await)
     }
 
-    /// Deletes many items. Says of each, in their order, whether there was one.
+    /// Deletes many items. Returns for each, in their order, true if there was one.
     pub async fn delete_many<K: AsRef<[u8]>>(
         &self,
         keys: impl IntoIterator<Item = K>,
@@ -138,7 +138,7 @@ impl Client {
         self.call_many(requests).await.into_iter().map(found).collect()
     }
 
-    /// Lets an item expire so long from now; `None`: never. Says whether there was one.
+    /// Sets the time to live of an item; with `None` it never expires. Returns true if there was one.
     ///
     /// # Errors
     /// See [`Error`].
@@ -146,7 +146,7 @@ impl Client {
         found(self.call(expiring(Verb::Touch, key, ttl)).await)
     }
 
-    /// Reads a value and lets it expire so long from now; `None`: never.
+    /// Reads a value and sets its time to live; with `None` it never expires.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -158,7 +158,7 @@ impl Client {
         value(self.call(expiring(Verb::GetTouch, key, ttl)).await)
     }
 
-    /// Adds to a number, wrapping around at 2^64. Says the number now, if there was one.
+    /// Adds to a number, wrapping around at 2^64. Returns the new number, if there was one.
     ///
     /// # Errors
     /// See [`Error`]; [`Error::NotANumber`], [`Error::OutcomeUnknown`].
@@ -166,7 +166,7 @@ impl Client {
         number(self.call(with_operand(Verb::Incr, key, by)).await)
     }
 
-    /// Subtracts from a number, at most down to 0. Says the number now, if there was one.
+    /// Subtracts from a number, at most down to 0. Returns the new number, if there was one.
     ///
     /// # Errors
     /// As [`incr`](Self::incr).
@@ -174,7 +174,7 @@ impl Client {
         number(self.call(with_operand(Verb::Decr, key, by)).await)
     }
 
-    /// Adds to a number, or makes it as `initial` where there is none. Says the number now.
+    /// Adds to a number, or creates it as `initial` if there is none. Returns the new number.
     ///
     /// # Errors
     /// As [`incr`](Self::incr).
@@ -188,7 +188,7 @@ impl Client {
         number_made(self.call(counting(Verb::Incr, key, by, initial, options)).await)
     }
 
-    /// Subtracts from a number, or makes it as `initial` where there is none. Says the number now.
+    /// Subtracts from a number, or creates it as `initial` if there is none. Returns the new number.
     ///
     /// # Errors
     /// As [`incr`](Self::incr).
@@ -202,7 +202,7 @@ impl Client {
         number_made(self.call(counting(Verb::Decr, key, by, initial, options)).await)
     }
 
-    /// Drops all items, `after` so long, or at once. A later call replaces one that waits.
+    /// Drops all items, `after` this time or at once. A later call replaces a pending one.
     ///
     /// # Errors
     /// See [`Error`]; [`Error::Unsupported`] of older servers, [`Error::OutcomeUnknown`].
@@ -210,7 +210,7 @@ impl Client {
         stored(self.call(flush(after)).await).map(drop)
     }
 
-    /// Names and values about the server: of `group`, or the general ones if that is empty.
+    /// Statistics of the server, names and values: of `group`, or the general ones if that is empty.
     ///
     /// # Errors
     /// See [`Error`].

@@ -20,22 +20,22 @@ use crate::{
     wire::Wire,
 };
 
-/// Orders that are taken before something is sent.
+/// Most orders that are taken before something is sent.
 const ORDERS_AT_ONCE_MAX: usize = 64;
 
 type Ended = Result<Outcome, Error>;
 
-/// What a handle wants.
+/// An order of a handle.
 pub(super) enum Order {
     /// One operation.
     One(Request, oneshot::Sender<Ended>),
     /// A vector of them.
     Many(Vec<Request>, oneshot::Sender<Vec<Ended>>),
-    /// The server that is used, and the counters.
+    /// Asks for the current server and the counters.
     State(oneshot::Sender<(SocketAddr, Counters)>),
 }
 
-/// Who waits for an operation. A receiver that is gone is not missed.
+/// The receiver of an operation's result. A receiver that was dropped is ignored.
 enum Waiter {
     One(oneshot::Sender<Ended>),
     /// The operation at `index` of a vector.
@@ -45,7 +45,7 @@ enum Waiter {
     },
 }
 
-/// A vector of which not everything has ended.
+/// A vector with unfinished operations.
 struct Vector {
     results: Vec<Option<Ended>>,
     left: usize,
@@ -55,10 +55,10 @@ struct Vector {
 /// Drives a core until no handle is left.
 pub(super) struct Driver {
     wire: Wire,
-    /// The wire's socket once more, by which the runtime tells when something has arrived.
+    /// A duplicate of the wire's socket: the runtime watches it for input.
     readiness: UdpSocket,
     orders: mpsc::Receiver<Order>,
-    /// Taken, but not submitted for want of room. No order is taken meanwhile.
+    /// Requests taken, but not submitted because the core has no room. No order is taken meanwhile.
     backlog: VecDeque<(Request, Waiter)>,
     waiters: HashMap<OpId, Waiter>,
     vectors: HashMap<u64, Vector>,
@@ -79,7 +79,7 @@ impl Driver {
         })
     }
 
-    /// Goes on until the last handle is dropped or the socket fails.
+    /// Runs until the last handle is dropped or the socket fails.
     pub(super) async fn run(mut self) {
         loop {
             self.submit();
@@ -96,7 +96,7 @@ impl Driver {
         }
     }
 
-    /// Waits for something to do, and says whether there is a handle left.
+    /// Waits for an order, input or a timer. Returns false if no handle is left.
     async fn wait(&mut self) -> Result<bool, Error> {
         let until_next = self.wire.until_next();
         tokio::select! {
@@ -117,13 +117,13 @@ impl Driver {
         Ok(true)
     }
 
-    /// Takes in all that has arrived.
+    /// Receives all datagrams that have arrived.
     fn receive(&mut self) -> Result<(), Error> {
         let Self { wire, readiness, .. } = self;
         let mut result = Ok(());
         let emptied = readiness.try_io(Interest::READABLE, || -> io::Result<()> {
             result = wire.drain().map(drop);
-            // Nothing is left: this tells the runtime to report what comes from now on.
+            // The socket is empty: makes the runtime report the next input.
             Err(io::ErrorKind::WouldBlock.into())
         });
         debug_assert!(emptied.is_err());
@@ -190,7 +190,7 @@ impl Driver {
         }
     }
 
-    /// The socket is of no use any more: ends what there is.
+    /// The socket has failed: ends all operations.
     fn fail(mut self, error: &Error) {
         let submitted = std::mem::take(&mut self.waiters).into_values();
         let backlog = std::mem::take(&mut self.backlog).into_iter().map(|(_, waiter)| waiter);

@@ -1,4 +1,4 @@
-//! The client for asynchronous programs: a task drives the socket, handles to it can be cloned.
+//! The client for asynchronous programs: a task drives the socket; its handles can be cloned.
 //!
 //! ```no_run
 //! use minos_client::{Config, tokio::Client};
@@ -26,14 +26,14 @@ use tokio::sync::{mpsc, oneshot};
 use self::driver::{Driver, Order};
 use crate::{Config, Error, Outcome, Request, Verb, address::parse_all, core::Counters, meaning, wire::Wire};
 
-/// Calls that wait for the driver before further ones wait to be taken.
+/// Calls queued for the driver. Further calls wait for room in the queue.
 const ORDERS_MAX: usize = 1024;
 
 /// A handle to a client that a task of the current tokio runtime drives.
 ///
-/// Handles can be cloned and used side by side; what they ask for at the same time shares datagrams. The task ends
-/// when the last handle is dropped. A call whose future is dropped before it is done may be executed or not, as
-/// one that timed out.
+/// Handles can be cloned and used concurrently; their simultaneous requests share datagrams. The task ends
+/// when the last handle is dropped. A call whose future is dropped before completion may be executed or not,
+/// as one that timed out.
 #[derive(Clone, Debug)]
 pub struct Client {
     orders: mpsc::Sender<Order>,
@@ -51,7 +51,7 @@ impl Client {
     /// [`Error::Version`] if the server does not answer as it should.
     pub async fn connect(address: &str, config: Config) -> Result<Self, Error> {
         let addresses = parse_all(address)?;
-        // A host's name may take long to find.
+        // Resolving a host's name may take long.
         let opened = tokio::task::spawn_blocking(move || Wire::open(&addresses, config)).await;
         let wire = opened.map_err(|_| Error::Closed)??;
         let (orders, taken) = mpsc::channel(ORDERS_MAX);
@@ -61,7 +61,7 @@ impl Client {
         Ok(client)
     }
 
-    /// How long the server takes to answer.
+    /// The round-trip time to the server.
     ///
     /// # Errors
     /// As every call.
@@ -71,13 +71,13 @@ impl Client {
         Ok(begun.elapsed())
     }
 
-    /// A handle to the same client whose calls may take so long, unless their requests say another time.
+    /// A handle to the same client with another time-out, for requests without one of their own.
     #[must_use]
     pub fn with_timeout(&self, timeout: Duration) -> Self {
         Self { timeout: Some(timeout), ..self.clone() }
     }
 
-    /// The server that is used now, and what was counted so far.
+    /// The current server, and the counters.
     ///
     /// # Errors
     /// [`Error::Closed`]: the client has ended.
@@ -87,7 +87,7 @@ impl Client {
         answered.await.map_err(|_| Error::Closed)
     }
 
-    /// Any operation.
+    /// Executes any operation.
     ///
     /// # Errors
     /// See [`Error`].
@@ -98,8 +98,8 @@ impl Client {
         answered.await.unwrap_or(Err(Error::Closed))
     }
 
-    /// Many operations at once, in as few datagrams as hold them: explicit vectors (vector interfaces §6.2). What
-    /// comes of them stands in their order. In which order they are executed is not said.
+    /// Executes many operations at once, in as few datagrams as possible: explicit vectors (vector interfaces
+    /// §6.2). Results are in the order of the requests; the order of execution is unspecified.
     pub async fn call_many(
         &self,
         requests: impl IntoIterator<Item = Request>,

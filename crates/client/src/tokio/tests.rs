@@ -52,7 +52,7 @@ async fn vectors_keep_their_order_and_large_values_come_through() {
 
 #[tokio::test]
 async fn a_call_that_is_given_up_harms_no_other() {
-    // Nothing is answered for a while, so that calls are given up in the middle.
+    // The server answers nothing for a while, so that calls are cancelled halfway.
     let server = Played::start(|count| (4..30).contains(&count));
     let client = Client::connect(&server.address.to_string(), patient()).await.unwrap();
     client.put("a", "1").await.unwrap();
