@@ -1,8 +1,8 @@
 //! Many operations at once: the cache misses of a burst overlap (MICA §4.3.2, multi-stage prefetching).
 //!
-//! A burst goes through three stages: hash and ask for the bucket; look for the tag and ask for the item;
-//! compare the key and do what is to be done. Each stage goes over all operations of the burst before the
-//! next begins, so that a line is on its way while the others are asked for.
+//! A burst goes through three stages: hash the key and prefetch the bucket; find the tag and prefetch the
+//! item; compare the key and execute the operation. Each stage runs for all operations of the burst before
+//! the next stage begins, so that their cache misses overlap.
 
 use crate::{
     chain::following,
@@ -101,7 +101,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
         }
     }
 
-    /// Stage 2 of a lookup whose bucket is near: looks for the key's tag and asks for the item.
+    /// Stage 2 of a lookup whose bucket is in the cache: finds the key's tag and prefetches the item.
     #[inline]
     pub fn stage(&self, hash: KeyHash) -> Staged<'_> {
         let partition = self.partition(hash);
@@ -110,7 +110,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
         self.stage_at(partition, head, hash)
     }
 
-    /// Stage 3: as [`Engine::read`], with what [`Engine::stage`] has seen of the same key.
+    /// Stage 3: as [`Engine::read`], with the result of [`Engine::stage`] for the same key.
     #[inline]
     pub fn read_staged<R>(
         &self,
@@ -151,7 +151,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
         A::IS_SHARED || candidate.cell.load(Relaxed) == candidate.slot.0 && is_there()
     }
 
-    /// As [`Engine::read`], for the few keys that were not where they are looked for first.
+    /// As [`Engine::read`], for the few keys that stage 2 did not find.
     #[cold]
     fn read_cold<R>(
         &self,
@@ -196,8 +196,8 @@ impl<M: Mode, A: Access> Engine<M, A> {
         Staged { candidate }
     }
 
-    /// Takes operations through stages 1 and 2, as many at once as are meant to overlap, and each with its place and
-    /// what was seen to `last`, which is stage 3.
+    /// Runs stages 1 and 2 for groups of operations whose misses overlap, and calls `last`, stage 3, with
+    /// each operation's place and its staged result.
     #[inline]
     pub(crate) fn stage_each<'a, T>(
         &'a self,
@@ -240,10 +240,11 @@ impl<M: Mode, A: Access> Engine<M, A> {
         }
     }
 
-    /// As [`Self::stage_at`], for a key that was not in the first bucket of its chain: the second one is near by now.
+    /// As [`Self::stage_at`], for a key that was not in the first bucket of its
+    /// chain: the second one is cached by now.
     ///
-    /// Only for who lets nothing be deleted before stage three: a spare bucket may be another chain's later, and
-    /// where no versions are kept nothing would tell.
+    /// Only for callers that let nothing be deleted before stage 3: a spare bucket may join another chain
+    /// later, and where no versions are kept nothing would show it.
     #[cold]
     fn stage_spare<'a>(
         &'a self,
@@ -268,8 +269,8 @@ impl<M: Mode, A: Access> Engine<M, A> {
 pub(crate) type StagedOperation<'a, M, A> = (&'a Partition<M, A>, Offset, Staged<'a>);
 
 impl<M: Mode, A: AnyWriter> Engine<M, A> {
-    /// Stores many values. `f` is called with the place of a value in `puts` and the CAS unique of its item, or
-    /// with the news that there is no room, in which case the old item stays.
+    /// Stores many values. Calls `f` with the place of a value in `puts` and the CAS unique of its item, or
+    /// an error if there is no room; the old item then stays.
     pub fn put_many(
         &self,
         puts: &[Put<'_>],
@@ -286,7 +287,7 @@ impl<M: Mode, A: AnyWriter> Engine<M, A> {
         );
     }
 
-    /// Deletes many keys. `f` is called with the place of a key in `deletes` and whether there was an item.
+    /// Deletes many keys. Calls `f` with the place of a key in `deletes`, and true if there was an item.
     pub fn delete_many(&self, deletes: &[Delete<'_>], now: Seconds, mut f: impl FnMut(usize, bool)) {
         self.stage_each(
             deletes,

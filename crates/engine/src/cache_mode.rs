@@ -1,15 +1,15 @@
 //! Cache mode: a full log evicts its oldest items, a full bucket its oldest entry (MICA §4.3.1, §4.3.2).
 //!
 //! An item whose value is large lies in two places: header, key and two more words in the log, the value
-//! in an extent beside it. The words say which extent, and where it is:
+//! in an extent outside it. The two words are the extent's identity and offset:
 //!
 //! ```text
 //! header (3 words) | key, rounded up to a word | extent's identity | extent's offset
 //! extent: mark | value
 //! ```
 //!
-//! The mark is made of the identity and the hash of the key. When an extent is evicted, it goes first: so that
-//! another process can tell which items have lost their values, although the items themselves are not touched.
+//! The mark combines the identity and the hash of the key. Evicting an extent clears its mark first, so that
+//! another process can detect items without their values, although the items themselves are not touched.
 
 use crate::{
     chain::{self, Place},
@@ -33,7 +33,7 @@ use minos_sync::{
 };
 use std::{collections::HashMap, marker::PhantomData, sync::atomic::Ordering::Relaxed};
 
-/// Evicts what was not used for longest when the memory is full (MICA §4.3.1, §4.3.2).
+/// Evicts items when the memory is full, as [`Eviction`] selects (MICA §4.3.1, §4.3.2).
 ///
 /// `B` is the width of the positions in a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ const SCARCE_PART: u64 = 8;
 
 /// The largest segment, in words, as a power of two.
 const SEGMENT_BITS_MAX: u32 = 17;
-/// Segments of the smallest size that narrow positions can tell apart, as a power of two.
+/// Segments of the smallest size that narrow positions can distinguish, as a power of two.
 const SEGMENTS_NARROW_BITS: u32 = 5;
 
 impl<B: PositionBits> Mode for CacheMode<B> {
@@ -75,7 +75,7 @@ impl<B: PositionBits> Mode for CacheMode<B> {
 /// State shared by all partitions of a cache.
 #[derive(Debug)]
 pub(crate) struct CacheCommon<A: Access> {
-    /// Taken for large values only, after a partition's writer, never before.
+    /// Locked for large values only, and always after a partition's writer.
     large: A::Lock<LargeValues>,
     eviction: Eviction,
 }
@@ -94,7 +94,7 @@ impl LargeValues {
     /// Removes the oldest value whose chunk suits; the chunk to be freed.
     fn evict_oldest(&mut self, region: &Region, suits: impl FnMut(Offset) -> bool) -> Option<Offset> {
         let (chunk, bytes) = self.extents.evict_oldest(suits)?;
-        // Relaxed: only whoever repairs what a killed process has left looks at it.
+        // Relaxed: only a repair after a killed process reads it.
         region.word(chunk).store(0, Relaxed);
         self.uncounted += 1;
         self.uncounted_bytes += bytes;
@@ -117,11 +117,11 @@ pub(crate) struct CacheRoom {
     pub(crate) scanned: u64,
 }
 
-/// Takes segments for one partition from what all share.
+/// Takes segments for one partition from the shared memory.
 struct Arenas<'a, A: Access> {
     memory: &'a Memory<A>,
     large: &'a A::Lock<LargeValues>,
-    /// Words up to which this log may push large values out of what is not their reserve.
+    /// Words up to which this log may evict large values outside their reserve.
     share_words: u64,
     /// Words that the log has.
     words: u64,
@@ -155,7 +155,7 @@ impl<A: Access> Segments for Arenas<'_, A> {
     }
 
     fn is_scarce(&self) -> bool {
-        // Of what logs may take: the reserve is not theirs.
+        // Logs may not take the reserve.
         let free_words = self.memory.stats().free_words - self.memory.reserve_stats().free_words;
         free_words * 8 < self.memory.geometry().memory_bytes / SCARCE_PART
     }
@@ -177,7 +177,7 @@ fn arenas<'a, B: PositionBits, A: Access>(
     }
 }
 
-/// An entry was evicted from its log: counts it, and gives its extent back.
+/// Counts an entry evicted from its log, and frees its extent.
 fn lost<B: PositionBits, A: Access>(
     engine: &Engine<CacheMode<B>, A>,
     partition: &Partition<CacheMode<B>, A>,
@@ -201,7 +201,7 @@ fn lost<B: PositionBits, A: Access>(
     }
 }
 
-/// Gives the extent of an item back that is no longer linked; false if it was evicted before.
+/// Frees the extent of an unlinked item; false if it was evicted before.
 fn release_extent<B: PositionBits, A: Access>(
     engine: &Engine<CacheMode<B>, A>,
     item: Offset,
@@ -255,12 +255,12 @@ fn put_extent<B: PositionBits, A: Access>(
     region.word(chunk).store(extent_mark(engine, id, key), Relaxed);
     drop(large);
     let [id_word, chunk_word] = region.array(words);
-    // Relaxed: nobody is led here before the slot is linked.
+    // Relaxed: no reader comes here before the slot is linked.
     id_word.store(id.to_word(), Relaxed);
     chunk_word.store(chunk.words(), Relaxed);
 }
 
-/// Where the large value of an item lies that another process has stored; `None` if it was evicted.
+/// The large value of an item stored by another process; `None` if it was evicted.
 pub(crate) fn whole_extent<B: PositionBits, A: Access>(
     writing: &Writing<'_, CacheMode<B>, A>,
     item: Offset,
@@ -387,7 +387,7 @@ impl<B: PositionBits> Parts for CacheMode<B> {
         words: u64,
     ) -> bool {
         let log = &writing.partition.space;
-        // One that is to live longer is appended anew.
+        // An item to be moved to the tail is appended again instead.
         words <= log.entry_words(writing.region(), item)
             && !Self::is_move_due(writing.engine, log, slot.link())
     }
@@ -463,7 +463,7 @@ impl<B: PositionBits> Parts for CacheMode<B> {
         engine.common.large.lock().extents.chunk(id).is_some()
     }
 
-    // They lie in the log, of which nothing is ever lent out.
+    // They lie in the log, which is never lent out.
     const LARGE_HEADERS_ARE_LENT: bool = false;
 
     fn look_at_large<A: Access, R>(
@@ -573,7 +573,7 @@ impl<B: PositionBits> Parts for CacheMode<B> {
             chain::replace::<A>(region, place, old.with_link(placed.link));
             partition.counts.reinserted.add(1);
         } else if !log.revive(region, position(old.link())) {
-            // It is gone, and as a dead one nobody has counted it.
+            // The item is lost, and as a dead entry it was not counted.
             partition.counts.remove(&state);
             if !writing.engine.is_inline(state.value_bytes() as u64) {
                 release_extent(writing.engine, item, &state);

@@ -12,10 +12,10 @@ use minos_region::{Memory, Offset, Region};
 use minos_sync::{Access, tags};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Spare buckets that are taken from the heap at once, while it has so many; then fewer.
+/// Spare buckets taken from the heap at once; fewer if it does not have that many.
 const SPARES_AT_ONCE: [u64; 3] = [64, 8, 1];
 
-/// Buckets of a chain that are walked without a look at its version.
+/// Buckets of a chain that are walked without a version check.
 ///
 /// A walk that races with a split may wander over spare buckets of other chains; this ends it.
 pub(crate) const WALK_BUCKETS: usize = 64;
@@ -151,10 +151,10 @@ pub(crate) fn remove<A: Access>(region: &Region, index: &Index, place: Place) {
     });
 }
 
-/// Deals the slots of a chain to it and to a new one, and puts the new one into use.
+/// Splits a chain: moves some of its slots to a new chain, and puts the new one into use.
 ///
-/// `slots` are those of the chain, each with whether it goes to `new`. The two need no more spare
-/// buckets than the one had.
+/// `slots` are those of the chain, each with true if it goes to `new`. The two chains need no
+/// more spare buckets than the one had.
 pub(crate) fn split<A: Access>(
     region: &Region,
     index: &Index,

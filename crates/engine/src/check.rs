@@ -1,4 +1,4 @@
-//! Walks index and memory of a whole table and says what is wrong.
+//! Walks index and memory of a whole table and checks their consistency.
 
 use crate::{
     chain, item::ItemState, mode::Mode, partition::Writing, settled::key_of, stats::Counts, store::Engine,
@@ -6,8 +6,8 @@ use crate::{
 use minos_sync::Access;
 use std::collections::{HashMap, HashSet};
 
-/// Every linked item has memory of its own that is large enough, stands where its hash says, and is
-/// counted; everything that is handed out is accounted for.
+/// Checks that every linked item has memory of its own that is large enough, lies in the chain of its hash,
+/// and is counted; and that all allocated memory is accounted for.
 pub(crate) fn check<M: Mode, A: Access>(
     engine: &Engine<M, A>,
     writings: &mut [Writing<'_, M, A>],

@@ -13,7 +13,7 @@ use minos_base::{KeyHash, Seconds, SizeClass};
 use minos_sync::{Access, AnyWriter};
 use std::sync::Arc;
 
-/// Times that a large value is copied outside of the lock, in the hope that nobody replaces it meanwhile.
+/// Attempts to copy a large value without the lock; an attempt fails if the value is replaced meanwhile.
 const ATTEMPTS_MAX: u32 = 4;
 
 /// Bytes of the buffer that a partition keeps for joining.
@@ -73,7 +73,7 @@ impl<M: Mode, A: AnyWriter> Engine<M, A> {
     /// the new CAS unique.
     ///
     /// A large value is pinned and copied into a reservation without a lock, and linked if the item is still
-    /// the same; if others are always faster, the copy is made under the lock in the end.
+    /// the same. If other writers interfere each time, the last copy is made under the lock.
     ///
     /// # Errors
     /// There is nothing to join to, or no room; the item is as it was.
@@ -117,7 +117,7 @@ impl<M: Mode, A: AnyWriter> Engine<M, A> {
         old.is_some_and(|class| class.max(SizeClass::of(extra_bytes)) > self.inline_class_max)
     }
 
-    /// Begins a join of which the copying takes long: it is done in slices by [`Joining::copy`], without a lock.
+    /// Begins a join with a long copy, which [`Joining::copy`] makes in slices without a lock.
     ///
     /// # Errors
     /// There is nothing to join to, or no room.
@@ -146,8 +146,8 @@ pub struct Joining<M: Mode = crate::StoreMode, A: Access = minos_sync::Crcw> {
 }
 
 impl<M: Mode, A: AnyWriter> Joining<M, A> {
-    /// Copies at most `bytes_max` bytes of the old value and of `extra`, the bytes that are joined to it. Returns how
-    /// many, 0 when all lie in their place.
+    /// Copies at most `bytes_max` bytes of the old value and of `extra`, the bytes to join. Returns the
+    /// number copied, 0 when all are in place.
     pub fn copy(&mut self, extra: &[u8], bytes_max: usize) -> usize {
         let [first, second] = self.side.order(self.old.value(), extra);
         let from = self.copied_bytes;

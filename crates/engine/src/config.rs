@@ -6,10 +6,10 @@ use minos_region::{Backing, MapError};
 /// Most partitions of a store: as many as the key hash keeps bits for.
 const PARTITIONS_MAX: u32 = 1 << 16;
 
-/// Partitions unless told otherwise; smaller stores have fewer.
+/// Default number of partitions; smaller stores have fewer.
 const PARTITIONS_DEFAULT: u64 = 16;
 
-/// Least memory of a partition, in bytes, unless told otherwise.
+/// Default least memory of a partition, in bytes.
 const PARTITION_BYTES_MIN: u64 = 4 << 20;
 
 /// An upper bound of the bytes that the heap adds to a large value.
@@ -57,18 +57,19 @@ pub struct StoreConfig {
     /// Memory at the end of the region that only large values may take, in bytes. Cache mode; `None`: an
     /// eighth of the memory, or one value of the largest size if that is more and not more than half.
     pub large_bytes_min: Option<u64>,
-    /// Memory beside the table, in bytes, for large values on their way to where small items were; none is a
-    /// sixteenth of the table's. There is always room for one value.
+    /// Memory outside the table, in bytes, for buffers of large values whose place held small items before;
+    /// `None` is a sixteenth of the table's memory. There is always room for one value.
     pub buffer_bytes_max: Option<u64>,
-    /// Buckets of the longest chain of a store, of 7 items each: what would make it longer is refused. Chains get long
-    /// where somebody has computed keys that collide, or where there is no memory for the index to grow.
+    /// Buckets of the longest chain of a store, of 7 items each: an item that would make it
+    /// longer is refused. Chains get long if a client computes keys that collide, or if there
+    /// is no memory for the index to grow.
     pub chain_buckets_max: usize,
     /// Operations of a burst whose cache misses overlap, from 1 to [`BURST_MAX`]; with 1 nothing is prefetched.
     pub prefetch_depth: usize,
-    /// Highest bits of the key hash that chose this table among several, and tell nothing more here: 0 unless
-    /// each of 2^n threads has a table of its own. With those of the partitions at most 16.
+    /// Highest bits of the key hash that chose this table among several, and that this table ignores: 0
+    /// unless each of 2^n threads has a table of its own. Together with the partition's bits at most 16.
     pub shard_bits: u32,
-    /// Bits of the key hash that count: all, but for tests that want keys to collide.
+    /// Bits of the key hash in use: all of them, except in tests with colliding keys.
     #[doc(hidden)]
     pub hash_mask: u64,
 }

@@ -28,8 +28,8 @@ use std::{
 
 /// The place of one key, while nothing else is written in its partition.
 ///
-/// Held for a short time only: whatever is long (receiving, sending, copying a large value) is done with
-/// a [`crate::Reservation`] before, or with a [`Pinned`] after.
+/// Hold it for a short time only: long work (receiving, sending, copying a large value) belongs to
+/// a [`crate::Reservation`] before, or to a [`Pinned`] after.
 #[derive(Debug)]
 pub struct Entry<'a, M: Mode = crate::StoreMode, A: Access = Crcw> {
     writing: Writing<'a, M, A>,
@@ -39,14 +39,14 @@ pub struct Entry<'a, M: Mode = crate::StoreMode, A: Access = Crcw> {
     found: Option<Found>,
 }
 
-/// A live item that nobody else may write.
+/// A live item that no other thread may write.
 #[derive(Debug)]
 pub struct Item<'a, M: Mode = crate::StoreMode, A: Access = Crcw> {
     state: ItemState,
     value: Held<'a, M, A>,
 }
 
-/// The value of an item, and what keeps it as it is.
+/// The value of an item, with the borrow that keeps it unchanged.
 #[derive(Debug)]
 enum Held<'a, M: Mode, A: Access> {
     /// The borrowed writer of its partition.
@@ -90,7 +90,7 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
         Self::at(writing, hash, key, now, found)
     }
 
-    /// As [`Entry::find`], where `staged` perhaps says where the key is.
+    /// As [`Entry::find`], where `staged` may hold the key's place.
     #[inline]
     pub(crate) fn find_staged(
         mut writing: Writing<'a, M, A>,
@@ -137,8 +137,7 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
         Some(Item { state, value })
     }
 
-    /// Stores the parts of `value`, one after another, in place of whatever is there. Returns the CAS
-    /// unique.
+    /// Stores the concatenated parts of `value`, replacing any item. Returns the CAS unique.
     ///
     /// When there is no memory, or the value is larger than the table allows, the old item stays.
     pub fn insert(&mut self, value: &[&[u8]], meta: ItemMeta) -> Result<u64, OutOfMemory> {
@@ -180,7 +179,7 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
         linked
     }
 
-    /// Deletes the item; whether there was one.
+    /// Deletes the item; returns true if there was one.
     pub fn remove(&mut self) -> bool {
         let Some(found) = self.found.take() else { return false };
         self.writing.unlink(found.place);
@@ -197,7 +196,7 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
         self.set_shape_flag(STALE, is_stale);
     }
 
-    /// Marks that a client was told that it may recache the item, or not.
+    /// Sets or clears the mark that a client was given the right to recache the item.
     pub fn set_win_sent(&mut self, is_win_sent: bool) {
         self.set_shape_flag(WIN_SENT, is_win_sent);
     }
@@ -224,8 +223,8 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
 
     /// Writes `bytes` over a part of the value, from byte `at` on. Returns the item's new CAS unique.
     ///
-    /// In place, but for a large value, which is replaced by a copy. Without an item,
-    /// or beyond the end of its value, nothing is written and there is no memory for it either.
+    /// Writes in place, except in a large value, which is replaced by a copy. Without an item, or beyond the
+    /// end of its value, writes nothing and returns [`OutOfMemory`].
     pub fn overwrite_value(&mut self, at: usize, bytes: &[u8]) -> Result<u64, OutOfMemory> {
         let Some((item, state)) = self.current() else { return Err(OutOfMemory) };
         let end = at.checked_add(bytes.len()).filter(|&end| end <= state.value_bytes());
@@ -380,7 +379,7 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
         self.versioned(|region| state.store(region, item));
     }
 
-    /// Runs `write` while readers of the chain are told to try again.
+    /// Runs `write` under the chain's version, so that concurrent readers retry.
     fn versioned(&self, write: impl FnOnce(&Region)) {
         let Some(found) = self.found else { return };
         let region = self.writing.region();

@@ -1,11 +1,11 @@
 //! Extents: large values that an entry of a log owns, but which lie outside it.
 //!
-//! One value of 8 MB in a log would flush thousands of small ones, and could not be sent from there, because
+//! One value of 8 MB in a log would evict thousands of small ones, and could not be sent from there, because
 //! a log does not wait for readers. So it gets a chunk of the region's heap, and the entry refers to it by an
-//! [`ExtentId`]. Extents of all logs are evicted in one order of their own, the oldest first, when memory for
-//! another is wanted; their entries stay, and find nothing under the id any more.
+//! [`ExtentId`]. Extents of all logs are evicted in one order, the oldest first, when another one needs
+//! memory. Their entries stay, and their ids no longer match.
 //!
-//! The table lies beside the region and is used under a lock, so nothing in it is atomic.
+//! The table lies outside the region and is used under a lock, so nothing in it is atomic.
 
 #[cfg(test)]
 mod tests;
@@ -15,9 +15,9 @@ use minos_region::Offset;
 /// No slot: the end of a list.
 const NONE: u32 = u32::MAX;
 
-/// Names one extent, as long as there is one: an id that was released does not match what comes after.
+/// Names one extent while it exists: a released id does not match later extents.
 ///
-/// It is never 0. Only after 2^32 extents in the same slot of the table an old id would match again.
+/// It is never 0. An old id would match again only after 2^32 extents in the same slot of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ExtentId {
     slot: u32,
@@ -38,7 +38,7 @@ impl ExtentId {
 
 /// One reader's claim on an extent.
 ///
-/// Not cloneable, because it is given back exactly once.
+/// Not cloneable, because it is released exactly once.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ExtentPin {
     id: ExtentId,
@@ -46,20 +46,20 @@ pub struct ExtentPin {
 }
 
 impl ExtentPin {
-    /// The chunk, which nobody writes to or frees until the claim is given back.
+    /// The chunk; it is neither written nor freed until the claim is released.
     pub fn chunk(&self) -> Offset {
         self.chunk
     }
 }
 
-/// How much there is.
+/// Counts of extents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExtentCounts {
     /// Extents that are found by their id.
     pub extents: u64,
     /// Bytes of these.
     pub bytes: u64,
-    /// Chunks that are pinned, whether or not they are still found.
+    /// Pinned chunks, linked or not.
     pub pinned: u64,
     /// Extents that were evicted so far.
     pub evictions: u64,
@@ -84,7 +84,7 @@ enum State {
     Free,
     /// In the order, found by its id.
     Linked,
-    /// Released, but somebody still reads it.
+    /// Released, but still pinned by a reader.
     Retired,
 }
 
@@ -143,7 +143,7 @@ impl Extents {
         Some(ExtentPin { id, chunk: entry.chunk })
     }
 
-    /// Gives a claim back; the chunk is to be freed now if this was the last one on what was released.
+    /// Releases a claim; returns the chunk to free if this was the last claim on a released extent.
     #[must_use = "the chunk would be lost"]
     pub fn unpin(&mut self, pin: &ExtentPin) -> Option<Offset> {
         let entry = &mut self.slots[pin.id.slot as usize];
@@ -156,9 +156,10 @@ impl Extents {
         (entry.state == State::Retired).then(|| self.free_slot(pin.id.slot))
     }
 
-    /// Removes an extent; its chunk is to be freed now.
+    /// Removes an extent; returns the chunk to free.
     ///
-    /// `None` while it is pinned: then the last unpin says so; or if it was evicted or released before.
+    /// `None` while it is pinned, in which case the last unpin returns it, or
+    /// if it was evicted or released before.
     #[must_use = "the chunk would be lost"]
     pub fn release(&mut self, id: ExtentId) -> Option<Offset> {
         let slot = self.linked(id)?;
@@ -170,9 +171,9 @@ impl Extents {
         Some(self.free_slot(slot))
     }
 
-    /// Removes the oldest extent that is not pinned and whose chunk suits: the chunk to be freed, and its bytes.
+    /// Removes the oldest unpinned extent whose chunk suits; returns the chunk to free, and its bytes.
     ///
-    /// Looks at as many as are pinned or do not suit, and one more.
+    /// Checks all older extents, which are pinned or do not suit, and this one.
     #[must_use = "the chunk would be lost"]
     pub fn evict_oldest(&mut self, mut suits: impl FnMut(Offset) -> bool) -> Option<(Offset, u64)> {
         let mut slot = self.oldest;
@@ -188,7 +189,7 @@ impl Extents {
         None
     }
 
-    /// How much there is.
+    /// Counts of extents.
     pub fn counts(&self) -> ExtentCounts {
         self.counts
     }

@@ -1,9 +1,9 @@
-//! Which items a flush has left alive.
+//! Generations: the mark by which a flush makes items dead.
 //!
-//! The flushes of a partition are numbered, and an item carries the number of the last flush before it was stored.
-//! Two bits of it, while the items that may be there can be told apart by two; all bits when flushes come faster than
-//! the sweep removes what they left. These take the place of the access time then. So a flush is a store of one word,
-//! whatever was flushed before.
+//! The flushes of a partition are numbered, and an item carries the number of the last flush before it was
+//! stored. It carries two bits of the number while two bits distinguish all generations present, and the
+//! whole number, in place of the access time, when flushes come faster than the sweep removes dead items. So
+//! a flush always stores just one word.
 //!
 //! ```text
 //! a generation in the index   bits of a header that tell it (32) | number modulo 2^21, as in a header (32)
@@ -26,7 +26,7 @@ pub(crate) const WHOLE: u64 = 1 << (ACCESS_BITS + SHORT_BITS);
 const NUMBER_BITS: u32 = ACCESS_BITS + SHORT_BITS;
 const NUMBER_MASK: u64 = (1 << NUMBER_BITS) - 1;
 
-/// Bits below those that say which bits tell a generation.
+/// Bits below the mask of the bits that carry the generation.
 const TOLD_SHIFT: u32 = 32;
 
 /// The mark shared by all items stored since a flush.

@@ -1,4 +1,4 @@
-//! Where buckets are, and how many (linear hashing over segments).
+//! The places and the number of buckets (linear hashing over segments).
 //!
 //! ```text
 //! word 0    number of buckets       word 1    flush generation
@@ -6,9 +6,9 @@
 //! word 8    segment table
 //! ```
 //!
-//! Segments are of equal size, at most an arena, so that the index can grow into memory that a log gives
-//! back, and a bucket is found with one shift and one look into the table. Segments never move and are
-//! never given back: a reader that computed a bucket from an old count finds a bucket there.
+//! Segments are of equal size, at most an arena, so that the index can grow into memory that a log frees, and
+//! a bucket is found with one shift and one load from the table. Segments never move and are never freed: a
+//! reader that computed a bucket from an old count finds a bucket there.
 
 use crate::generation::Generation;
 use minos_base::KeyHash;
@@ -62,7 +62,7 @@ impl Segments {
 
     /// Words that the index of a partition takes besides its buckets.
     pub(crate) fn index_words(self) -> u64 {
-        // Whole cache lines, because what follows is shared with readers too.
+        // Whole cache lines, because readers share the words that follow.
         (SEGMENTS + self.count).next_multiple_of(BUCKET_WORDS as u64)
     }
 }
@@ -93,7 +93,7 @@ impl Index {
         Self { start, segments }
     }
 
-    /// The index that lies at `start` already; `None` if its words are not those of one.
+    /// The existing index at `start`; `None` if its words are not valid.
     ///
     /// The contents of its buckets are not checked.
     pub(crate) fn find(region: &Region, start: Offset, segments: Segments) -> Option<Self> {
@@ -188,7 +188,7 @@ impl Index {
     /// Puts the prepared bucket into use.
     pub(crate) fn publish(&self, region: &Region) {
         let buckets = self.buckets(region);
-        // Release: whoever sees the count sees segment table and bucket.
+        // Release: a thread that sees the count also sees segment table and bucket.
         self.word(region, BUCKETS).store(buckets + 1, Release);
     }
 

@@ -8,7 +8,7 @@
 //! then     key, value, rounded up to a word
 //! ```
 //!
-//! In cache mode the value of a large item lies in an extent, and two words behind the key say which.
+//! In cache mode the value of a large item lies in an extent, which two words behind the key name.
 //!
 //! Words are written under the lock of the item's partition. Word 2 changes its flags and its access
 //! time alone, in one store, so that a reader needs no version for that.
@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Words before the key.
 pub(crate) const HEADER_WORDS: usize = 3;
-/// The word that says how large the item is.
+/// The word with the item's sizes.
 pub(crate) const SHAPE: u64 = 2;
 
 pub(crate) const FETCHED: u64 = 1 << 22;
@@ -64,7 +64,7 @@ pub struct ItemMeta {
     pub encoded_key: bool,
 }
 
-/// Everything about an item but its key and value, as it was when it was looked at.
+/// A snapshot of an item's header: everything but key and value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ItemState {
     pub(crate) cas: u64,

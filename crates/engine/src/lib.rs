@@ -1,7 +1,7 @@
 //! A key-value table in one piece of memory, for use within a process: MICA's engine (NSDI'14, §4).
 //!
-//! An [`Engine`] has a mode, which says what happens when its memory is full, and an access mode, which says
-//! which threads may read and write it. Both are types: what a mode does not need is not compiled.
+//! An [`Engine`] has a mode, which decides how it handles full memory, and an access mode, which decides
+//! which threads may read and write it. Both are types: code that a mode does not need is not compiled.
 //!
 //! | | full memory | a full bucket | large values |
 //! |---|---|---|---|
@@ -14,9 +14,9 @@
 //! | [`Crew`] | any thread, no lock | a partition's [`Owner`], no lock | [`Engine::create_owned`] |
 //! | [`Erew`] | the thread that has the table | the same; nothing is synchronised | [`Engine::create`] |
 //!
-//! Every call takes a key with its [`Engine::hash`], which so is computed once, and the time in whole
-//! [seconds](minos_base::Seconds) of a clock that the caller chooses; an item whose expiry is not after that time
-//! is not there. Where no item expires, any constant will do. Sizes are in bytes.
+//! Every call takes a key with its [`Engine::hash`], which is thus computed only once, and the time in whole
+//! [seconds](minos_base::Seconds) of a clock that the caller chooses. An item whose expiry is not after that
+//! time has expired. Where no item expires, any constant will do. Sizes are in bytes.
 //!
 //! # A store
 //!
@@ -31,14 +31,14 @@
 //!
 //! let mut value = Vec::new();
 //! let flags = store.read(hash, key, now, |item| {
-//!     // May run again when a writer interferes, so that it begins with what it did before.
+//!     // May run again when a writer interferes, so it clears its output first.
 //!     value.clear();
 //!     item.copy_value_to(&mut value);
 //!     item.flags()
 //! });
 //! assert_eq!((flags, value.as_slice()), (Some(7), b"Rust".as_slice()));
 //!
-//! // While an entry is held, nobody else writes in its partition: read, decide, write.
+//! // While an entry is held, no other thread writes in its partition: read, decide, write.
 //! let mut entry = store.entry(hash, key, now);
 //! let longer = entry.item().map(|item| [item.value(), b"!"].concat()).unwrap_or_default();
 //! entry.insert(&[&longer], ItemMeta::default())?;
@@ -47,7 +47,7 @@
 //! drop(entry);
 //! assert_eq!(store.read(hash, key, now, |_| ()), None);
 //!
-//! // What does not fit is refused.
+//! // A value that does not fit is refused.
 //! let huge = vec![0; 32 << 20];
 //! assert_eq!(store.entry(hash, key, now).insert(&[&huge], ItemMeta::default()), Err(OutOfMemory));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -122,7 +122,7 @@
 //!
 //! # EREW: a table for each thread
 //!
-//! The highest bits of the hash choose the thread, and `shard_bits` tell its table not to look at them again.
+//! The highest bits of the hash choose the thread; `shard_bits` makes the thread's table ignore them.
 //!
 //! ```
 //! use minos_engine::{Cache, Erew, ItemMeta, StoreConfig};
@@ -150,8 +150,8 @@
 //!
 //! # Large values
 //!
-//! A large value is received into a [`Reservation`] and sent from a [`Pinned`] item, and holds nobody up
-//! meanwhile, whatever time that takes.
+//! A large value is received into a [`Reservation`] and sent from a [`Pinned`] item. Neither blocks other
+//! threads, however long it takes.
 //!
 //! ```
 //! use minos_engine::{Cache, ItemMeta, StoreConfig};
@@ -172,8 +172,8 @@
 //!
 //! # On a file
 //!
-//! With [`Backing::File`] a table outlives its process: [`Engine::open`] goes on with what is there, or says why it
-//! does not, and [`Engine::close`] leaves it in order. One that was not closed is repaired, or started empty.
+//! With [`Backing::File`] a table outlives its process: [`Engine::close`] saves it, and [`Engine::open`]
+//! reopens it or returns the reason why it cannot. A table that was not closed is repaired, or started empty.
 //!
 //! ```
 //! use minos_engine::{Backing, Crcw, ItemMeta, Opening, Store, StoreConfig};
@@ -196,10 +196,10 @@
 //!
 //! # Errors
 //!
-//! Making a table fails with [`CreateError`]: the configuration is not possible, the memory cannot be had, or is too
-//! little for that many partitions. Writing fails with [`OutOfMemory`], and then nothing has changed; in a cache
-//! that happens only to values that are larger than its memory allows, or while pinned ones fill it. Reading
-//! does not fail.
+//! Creating a table fails with [`CreateError`]: the configuration is not possible, the memory is not
+//! available, or is too little for that many partitions. A write that fails with [`OutOfMemory`] changes
+//! nothing; in a cache this happens only to values that are larger than its memory allows, or while pinned
+//! ones fill it. Reading does not fail.
 //!
 //! Layouts, invariants and memory orders are explained in `docs/engine.md`.
 

@@ -1,6 +1,6 @@
-//! A circular log: entries are appended at the tail, and the oldest go at the head (MICA §4.3.1).
+//! A circular log: entries are appended at the tail, and the oldest are evicted at the head (MICA §4.3.1).
 //!
-//! The log is made of equal segments, which it takes and gives back, so that memory moves between the logs,
+//! The log consists of equal segments, which it allocates and frees, so that memory moves between the logs,
 //! the index and large values. An entry never straddles a segment's end: no range check, no second mapping.
 //!
 //! ```text
@@ -20,15 +20,15 @@
 //!   | reusable  | evicted     | alive                    | free     |
 //! ```
 //!
-//! Words 0 to 5 change once a segment and are what readers look at; words 8 to 12 are the writer's.
+//! Readers use words 0 to 5, which change once a segment; words 8 to 12 are the writer's.
 //!
-//! **Eviction** moves the head past one whole segment, by one store, and touches no index: a slot that
-//! refers to a position before the head dangles ([`Log::locate`]). Then the evicted segment is walked, a few
-//! entries with each append, to report what was lost; when that is done it is used again or given back.
+//! **Eviction** moves the head past one whole segment, by one store, and touches no index: a slot that refers
+//! to a position before the head dangles ([`Log::locate`]). Then each append walks a few entries of the
+//! evicted segment, to report the lost items; a segment walked to its end is reused or freed.
 //!
-//! **Readers** take no lock. What they copied counts if [`Log::is_there`] says so afterwards; the orderings
-//! are those of [`minos_sync::horizon`], and hold if each writer came in by taking a lock of `minos_sync`.
-//! Everything said there of one segment holds for all that lies before the head.
+//! **Readers** take no lock. Their copies are valid if [`Log::is_there`] holds afterwards. The orderings are
+//! those of [`minos_sync::horizon`], and hold if each writer entered by taking a lock of `minos_sync`. Its
+//! statements about one segment hold for everything before the head.
 
 mod append;
 #[cfg(test)]
@@ -69,10 +69,10 @@ const ENTRIES_PER_SEGMENT_MIN: u64 = 8;
 
 /// Where a log takes its segments from.
 pub trait Segments {
-    /// A segment of [`Segments::words`] words, aligned to a cache line; `None` when there is none to be had.
+    /// A segment of [`Segments::words`] words, aligned to a cache line; `None` when none is available.
     fn take(&mut self) -> Option<Offset>;
 
-    /// Gives back a segment that was taken. Readers without a lock may still look at it.
+    /// Frees a segment. Readers without a lock may still read it.
     fn give_back(&mut self, segment: Offset);
 
     /// Words of every segment: a power of two.
@@ -98,10 +98,10 @@ pub struct LogEntry<B: PositionBits> {
     pub owns_extent: bool,
 }
 
-/// The log of one partition: where its words lie in the region.
+/// The log of one partition: the place of its words in the region.
 ///
-/// Anybody may call [`Log::locate`], [`Log::is_there`] and [`Log::is_closer_to_head`] at any time. All else is
-/// the writer's; that there is one at a time is the caller's to see to.
+/// Any thread may call [`Log::locate`], [`Log::is_there`] and [`Log::is_closer_to_head`] at any time. All
+/// other functions are the writer's; the caller ensures that there is one writer at a time.
 #[derive(Clone, Copy, Debug)]
 pub struct Log<B: PositionBits> {
     start: Offset,
@@ -190,7 +190,7 @@ impl<B: PositionBits> Log<B> {
         self.position(region, TAIL).distance_from(position)
     }
 
-    /// Room of an entry, in words: what was asked for when it was appended, for updates in place.
+    /// Room of an entry for updates in place: the words requested when it was appended.
     #[inline]
     pub fn entry_words(&self, region: &Region, payload: Offset) -> u64 {
         Tag(region.word(payload.minus(1)).load(Relaxed)).words()
@@ -243,7 +243,7 @@ impl<B: PositionBits> Log<B> {
         (0..self.segments(region)).map(move |at| log.place(region, first.plus(at << log.segment_bits)))
     }
 
-    /// Words from the head to the tail: entries that are alive or dead, and what was lost at segments' ends.
+    /// Words from the head to the tail: live and dead entries, and unused words at segments' ends.
     pub fn used_words(&self, region: &Region) -> u64 {
         self.position(region, TAIL).distance_from(self.position(region, HEAD))
     }
@@ -260,11 +260,12 @@ impl<B: PositionBits> Log<B> {
         self.word(region, SEGMENTS_EVICTED).load(Relaxed)
     }
 
-    /// How many buckets of an index of `buckets` must be freed of dangling slots now, to be asked after appends.
+    /// The number of buckets, of an index of `buckets`, to free of dangling
+    /// slots now. To be called after appends.
     ///
-    /// Follows the head: a pass over the index ends when the head has moved by a quarter of the positions,
-    /// so that no slot dangles for so long that its position comes round, even if slots move to buckets
-    /// which this pass has already seen. What is left of a division is kept for the next time.
+    /// Follows the head: a pass over the index ends when the head has moved by a quarter of the positions, so
+    /// that no slot dangles until its position wraps around, even if slots move to buckets that this pass has
+    /// already scanned. The remainder of the division is kept for the next call.
     pub fn scan_share(&self, region: &Region, buckets: u64) -> u64 {
         let (head, scanned) = (self.position(region, HEAD), self.position(region, SCANNED));
         if head == scanned {
@@ -282,9 +283,9 @@ impl<B: PositionBits> Log<B> {
     /// The offset of a position, by the segment table.
     #[inline]
     fn place(&self, region: &Region, position: Position<B>) -> Offset {
-        // Relaxed: an entry of the table changes only after the head has moved past what it stood for, so
-        // that a reader which sees the new one finds the entry evicted; and it was written before the slot
-        // that refers to it, whose version orders the two.
+        // Relaxed: an entry of the table changes only after the head has moved past its old segment, so that
+        // a reader that sees the new value finds the entry evicted. The table entry was written before the
+        // slot that refers to the segment, and the slot's version orders the two.
         let start = self.table_word(region, position).load(Relaxed);
         Offset::from_words(start + self.in_segment(position))
     }
@@ -308,7 +309,7 @@ impl<B: PositionBits> Log<B> {
 
     #[inline]
     fn position(&self, region: &Region, at: u64) -> Position<B> {
-        // Relaxed: readers look at head and end only for hints; all else is read by the writer.
+        // Relaxed: readers use head and end as hints only; all other words are the writer's.
         Position::from_words(self.word(region, at).load(Relaxed))
     }
 

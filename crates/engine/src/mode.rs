@@ -34,13 +34,13 @@ pub(crate) struct Placed {
 pub(crate) enum Linked {
     /// Linked, in place of an older item if the bucket was full.
     Done(crate::chain::Place),
-    /// There is no room.
+    /// No room.
     Full,
 }
 
 /// The parts in which the modes differ.
 pub(crate) trait Parts: Debug + Send + Sync + Sized + 'static {
-    /// Twice the items for which there is one bucket, before the index grows.
+    /// Items per two buckets at which the index grows.
     const ITEMS_PER_TWO_BUCKETS: u64;
 
     /// The mark of a region's layout, checked when it is reopened: seven bytes of text, and one more.
@@ -127,18 +127,19 @@ pub(crate) trait Parts: Debug + Send + Sync + Sized + 'static {
     /// True if the large value of a linked item is still there.
     fn has_large_value<A: Access>(engine: &Engine<Self, A>, item: Offset, state: &ItemState) -> bool;
 
-    /// Header and key of an item with a large value lie in memory that is lent out as plain bytes once it is free.
+    /// True if header and key of an item with a large value lie in memory that is lent
+    /// out as plain bytes once it is free.
     const LARGE_HEADERS_ARE_LENT: bool;
 
-    /// Looks at header and key of an item with a large value while they lie still; `None` if `is_linked` says that
-    /// there is no such item any more.
+    /// Runs `look` on header and key of an item with a large value while its memory cannot be reused; `None`
+    /// if `is_linked` is false, because the item is gone.
     fn look_at_large<A: Access, R>(
         partition: &Partition<Self, A>,
         is_linked: impl FnOnce() -> bool,
         look: impl FnOnce() -> R,
     ) -> Option<R>;
 
-    /// Claims the large value of an item, if `is_linked` still says yes under the lock of the pins.
+    /// Claims the large value of an item, if `is_linked` still holds under the lock of the pins.
     fn pin<A: Access>(
         engine: &Engine<Self, A>,
         partition: &Partition<Self, A>,
@@ -158,10 +159,10 @@ pub(crate) trait Parts: Debug + Send + Sync + Sized + 'static {
     /// How much of a partition's memory is free.
     fn room_stats<A: Access>(engine: &Engine<Self, A>, partition: &Partition<Self, A>) -> RoomStats;
 
-    /// Adds what only this mode counts.
+    /// Adds the counts that only this mode keeps.
     fn add_stats<A: Access>(engine: &Engine<Self, A>, stats: &mut StoreStats);
 
-    /// Which memory items may lie in, and how many words each has, for [`crate::check`].
+    /// The chunks that items may lie in, with their words, for [`crate::check`].
     ///
     /// # Errors
     /// The inconsistency found in the memory.
@@ -170,10 +171,10 @@ pub(crate) trait Parts: Debug + Send + Sync + Sized + 'static {
         writings: &[Writing<'_, Self, A>],
     ) -> Result<HashMap<u64, u64>, String>;
 
-    /// Work that may be left over, all of it: for [`crate::check`].
+    /// Does all deferred work: for [`crate::check`].
     fn settle_all<A: Access>(writing: &mut Writing<'_, Self, A>);
 
-    /// Work that is due before the next item is looked for: it may move slots about.
+    /// Does the deferred work that is due before the next lookup: it may move slots.
     fn settle_debts<A: Access>(writing: &mut Writing<'_, Self, A>);
 }
 

@@ -19,7 +19,8 @@ use minos_sync::{
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 impl<M: Mode, A: AnyWriter> Engine<M, A> {
-    /// Stage 3 of a store: as [`crate::Entry::insert`], with what [`Engine::stage`] has seen of the same key.
+    /// Stage 3 of a store: as [`crate::Entry::insert`], with the result of
+    /// [`Engine::stage`] for the same key.
     #[inline]
     pub fn put_staged(&self, staged: &Staged<'_>, put: &Put<'_>, now: Seconds) -> Result<u64, OutOfMemory> {
         let partition = self.partition(put.hash);
@@ -27,7 +28,7 @@ impl<M: Mode, A: AnyWriter> Engine<M, A> {
     }
 }
 
-/// An item's words and what its header says.
+/// An item's words and the state in its header.
 pub(crate) struct Inline<'a> {
     pub(crate) header: &'a [AtomicU64; HEADER_WORDS],
     /// Key and value.
@@ -63,12 +64,12 @@ impl<'a, M: Mode, A: Access> Writing<'a, M, A> {
 }
 
 impl<M: Mode, A: Access> Writing<'_, M, A> {
-    /// Overwrites the item that was seen, if that is all there is to do: the CAS unique.
+    /// Overwrites the staged item in place, if nothing else has to change; returns the CAS unique.
     #[inline]
     fn overwrite_seen(&mut self, candidate: &Candidate<'_>, put: &Put<'_>, now: Seconds) -> Option<u64> {
         let (region, space, slot) = (self.region(), &self.partition.space, candidate.slot);
-        // The slot itself, so that its item was not evicted and the index has not grown over it. Only a first
-        // bucket is nothing else later.
+        // The slot itself, so that its item was not evicted and the index has not grown over it. Only first
+        // buckets: a spare bucket may have joined another chain.
         let is_linked = candidate.cell.load(Relaxed) == slot.0
             && candidate.is_in_first_bucket()
             && M::locate(space, region, slot.link()) == Some(candidate.item);
@@ -77,7 +78,7 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
             return None;
         }
         let (key, value) = (put.key, put.value);
-        // It need not lie within the region: the item may be another one, and shorter.
+        // The words may lie beyond the region: the item may be another, shorter one.
         let words = region.try_words(candidate.item, HEADER_WORDS + words_for(key.len() + value.len()))?;
         let (header, body) = words.split_first_chunk()?;
         let state = ItemState::of(header, now);

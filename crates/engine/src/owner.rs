@@ -1,4 +1,4 @@
-//! CREW: every partition has one writer, who takes no lock (MICA §4.1.2).
+//! CREW: every partition has one writer, which takes no lock (MICA §4.1.2).
 
 use crate::{
     burst::{Delete, Get, Put, Staged},
@@ -85,8 +85,8 @@ impl<M: Mode> Owner<M> {
         Entry::find(self.writing(partition), hash, key, now)
     }
 
-    /// As [`Engine::read`], and writes down that the item was read if it is this owner's: of other owners' items
-    /// nobody does (MICA §4.1.2: reads are counted by the exclusive writer only).
+    /// As [`Engine::read`], and records the access if the item is this owner's. Reads of other owners' items
+    /// are not recorded (MICA §4.1.2: reads are counted by the exclusive writer only).
     pub fn read<R>(
         &mut self,
         hash: KeyHash,
@@ -215,7 +215,7 @@ impl<M: Mode> Owner<M> {
         enter(&self.engine, &self.engine.partition_list()[partition], &mut self.tokens)
     }
 
-    /// Walks the whole memory of a table and says what is wrong with it. For tests.
+    /// Walks the whole memory of a table and checks its consistency. For tests.
     ///
     /// # Errors
     /// The inconsistency found, or a message that an owner is missing.

@@ -62,7 +62,7 @@ pub(crate) struct Writer<M: Parts> {
     splitting: Vec<(Slot, bool)>,
     /// A value that is about to be joined with another.
     pub(crate) scratch: Vec<u8>,
-    /// When the last item was looked for.
+    /// The time of the last lookup.
     pub(crate) now: Seconds,
 }
 
@@ -197,15 +197,15 @@ impl<'a, M: Mode, A: Access> Writing<'a, M, A> {
         Ok(Found { place, slot, item: placed.item })
     }
 
-    /// Takes an item out of the index and gives its memory back, when nobody reads it any more.
+    /// Removes an item from the index; frees its memory once no reader uses it.
     pub(crate) fn unlink(&mut self, place: Place) {
         let slot = place.slot(self.region());
         chain::remove::<A>(self.region(), &self.partition.index, place);
         self.retire(slot);
     }
 
-    /// Counts an item out that is no longer linked, and gives its memory back. Not if it was evicted: then
-    /// that was done before.
+    /// Uncounts an unlinked item and frees its memory. Does nothing if it
+    /// was evicted: eviction has done both.
     pub(crate) fn retire(&mut self, slot: Slot) {
         let Some(item) = M::locate(&self.partition.space, self.region(), slot.link()) else { return };
         let state = ItemState::load(self.region(), item, 0);

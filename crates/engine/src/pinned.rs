@@ -1,4 +1,4 @@
-//! Items that stay as they are while somebody reads them.
+//! Items that stay unchanged while they are read.
 
 use crate::{
     item::{ItemState, ItemView},

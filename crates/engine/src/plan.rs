@@ -1,4 +1,4 @@
-//! How the memory of a table is cut, and what lies in each part of a partition.
+//! The division of a table's memory, and the contents of each part of a partition.
 
 use crate::{
     config::{CreateError, MEMORY_BYTES_MAX, StoreConfig},
@@ -42,7 +42,7 @@ impl Plan {
             return Err(CreateError::TooLarge { bytes });
         }
         let segments = Segments::new(bytes, partitions);
-        // Whole cache lines, because what readers look at is not to share one with what writers save.
+        // Whole cache lines, so that words of readers share none with words that writers save.
         let space_words = M::space_words(config, partitions).next_multiple_of(BUCKET_WORDS as u64);
         let geometry = Geometry {
             settled_bytes: M::settled_bytes(config),
@@ -66,10 +66,10 @@ impl Plan {
         }
     }
 
-    /// The partitions of a table that is new.
+    /// The partitions of a new table.
     ///
     /// # Errors
-    /// There is not memory enough for them.
+    /// There is not enough memory for them.
     pub(crate) fn found<M: Mode, A: Access>(
         &self,
         config: &StoreConfig,
@@ -84,7 +84,7 @@ impl Plan {
         (0..self.partitions()).map(part).collect::<Option<_>>().ok_or_else(|| self.too_small())
     }
 
-    /// The partitions of a table that is there already; `None` if what lies there is none.
+    /// The partitions of an existing table; `None` if the memory does not hold one.
     pub(crate) fn find<M: Mode, A: Access>(
         &self,
         config: &StoreConfig,

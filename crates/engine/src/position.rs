@@ -1,4 +1,4 @@
-//! Positions in a circular log: wider than the log, so that dangling ones are told apart (MICA §4.3.2).
+//! Positions in a circular log: wider than the log, so that dangling ones are recognised (MICA §4.3.2).
 
 use std::{fmt::Debug, marker::PhantomData};
 
@@ -34,15 +34,15 @@ impl PositionBits for Narrow {
 
 /// How many words were appended to a log before something, modulo `2^B::BITS`.
 ///
-/// It says what is older and where it lies in one number. A log is at most a quarter as long as positions
-/// reach, so that a position far behind the head is not taken for one before the tail.
+/// One number gives age and place. A log is at most a quarter as long as the range of positions, so that a
+/// position far behind the head is not mistaken for one before the tail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position<B: PositionBits>(u64, PhantomData<B>);
 
 impl<B: PositionBits> Position<B> {
     const MASK: u64 = (1 << B::BITS) - 1;
 
-    /// The position that stands for `words`; what lies beyond `B::BITS` is cut off.
+    /// The position of `words`; bits beyond `B::BITS` are cut off.
     #[inline]
     pub const fn from_words(words: u64) -> Self {
         Self(words & Self::MASK, PhantomData)

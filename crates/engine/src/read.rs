@@ -35,7 +35,7 @@ impl Candidate<'_> {
 }
 
 impl<T> Attempt<T> {
-    /// Goes on with what was found.
+    /// Applies `next` to a found result.
     #[inline]
     pub(crate) fn and_then<U>(self, next: impl FnOnce(T) -> Attempt<U>) -> Attempt<U> {
         match self {
@@ -46,7 +46,7 @@ impl<T> Attempt<T> {
     }
 }
 
-/// An item that a reader has found without a lock, and what shows whether it is still linked.
+/// An item found without a lock, with the data to check that it is still linked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate<'a> {
     pub(crate) version: &'a AtomicU64,
@@ -60,19 +60,19 @@ pub(crate) struct Candidate<'a> {
 impl<M: Mode, A: Access> Engine<M, A> {
     /// Reads the live item with this key; `None` if there is none.
     ///
-    /// `f` sees the item before it is known that no writer interfered. It may run more than once and must
-    /// discard what it did before (begin by truncating its output); it must not use the table. Lengths are
-    /// right whenever it runs.
+    /// `f` sees the item before the engine has checked that no writer interfered. It may run
+    /// more than once, so it must discard earlier output first; it must not use the table.
+    /// Lengths are right whenever it runs.
     ///
-    /// Attempts are bounded; after them a writer's lock is waited for in those access modes
-    /// that have one, and the read cannot be disturbed. In CREW there is none: the attempts go on for about a second,
-    /// and if the owner of the partition writes to that bucket all the time, the answer is that there is no item.
+    /// Attempts are bounded. In access modes with a writer's lock, the reader then waits for the
+    /// lock, so that no writer can interfere. CREW has no lock: the attempts continue for about a
+    /// second, and if the partition's owner writes to that bucket all the time, the result is `None`.
     /// That is counted (`read_abandoned`).
     ///
     /// Values above the optimistic bound are read under a pin.
     ///
-    /// The first read of an item, and one a minute, is written down (`was_fetched`, `last_access`), unless
-    /// a writer is busy in the partition just then, or only its owner may write to it.
+    /// The first read of an item, and then one a minute, is recorded (`was_fetched`, `last_access`), unless a
+    /// writer is active in the partition at that moment, or only its owner may write to it.
     #[inline]
     pub fn read<R>(
         &self,
@@ -87,9 +87,9 @@ impl<M: Mode, A: Access> Engine<M, A> {
 
     /// The size class of the value with this key, from the index alone: the item is not touched.
     ///
-    /// Keys are told apart by their tags only, so that rarely the class of another item is returned, or
-    /// one for a key that is not there. `None` also if writers leave no moment for an answer, or in a chain that is
-    /// longer than those which a table makes by itself.
+    /// Keys are distinguished by their tags only, so the result is rarely the class of another item, or a
+    /// class for a missing key. `None` also if writers interfere with every attempt, or in a chain that is
+    /// longer than a table makes without colliding keys.
     #[inline]
     pub fn size_class(&self, hash: KeyHash) -> Option<SizeClass> {
         self.tag_match(hash).and_then(Slot::class)
@@ -100,7 +100,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
     pub fn prefetch_item(&self, hash: KeyHash) {
         let region = self.memory().region();
         let partition = self.partition(hash);
-        // No version is looked at: whatever the slot says, asking for a line does no harm.
+        // No version check: prefetching a line is harmless whatever the slot holds.
         let head = partition.index.bucket_of(region, partition.index.buckets(region), hash);
         if let Some(slot) = chain_tag_match(region, head, hash.tag()) {
             self.prefetch_slot(partition, slot);
@@ -116,7 +116,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
         }
     }
 
-    /// Asks for the lines of an item: header and key, and often the value, lie on one or two.
+    /// Prefetches the lines of an item: header and key, and often the value, lie on one or two.
     #[inline]
     pub(crate) fn prefetch_lines(&self, item: Offset) {
         let region = self.memory().region();
@@ -162,7 +162,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
                     return Attempt::Found((candidate, state));
                 }
             }
-            // A chain that nobody changes has an end; a walk that races with a split may go on in other chains.
+            // An unchanged chain has an end; a walk that races with a split may continue into other chains.
             if !versions::still::<A>(version, seen) {
                 return Attempt::Disturbed;
             }
@@ -195,8 +195,8 @@ impl<M: Mode, A: Access> Engine<M, A> {
         self.garbage_or_header(candidate, key, now)
     }
 
-    /// The same where the memory may be lent out as plain bytes as soon as the item is unlinked: a reader without a
-    /// lock that came too late would race with whoever writes them.
+    /// The same where memory may be lent out as plain bytes once the item is unlinked: a late reader without
+    /// a lock would race with the writes to those bytes.
     #[cold]
     fn header_of_large(
         &self,
@@ -212,7 +212,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
     #[inline]
     fn garbage_or_header(&self, candidate: &Candidate<'_>, key: &[u8], now: Seconds) -> Option<ItemState> {
         let key_words = words::words_for(key.len());
-        // One look whether all that lies within the region; it need not, if the slot was being written.
+        // One check that all words lie within the region; they need not if the slot was being written.
         let words = self.memory().region().try_words(candidate.item, HEADER_WORDS + key_words)?;
         let (header, body) = words.split_first_chunk()?;
         let state = ItemState::of(header, now);
@@ -228,7 +228,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
                 && M::is_there(&partition.space, self.memory().region(), candidate.slot.link())
     }
 
-    /// Shows a candidate with the right key to `f`, and checks that it was what it seemed to be.
+    /// Calls `f` with a candidate that has the right key, and checks afterwards that no writer interfered.
     #[inline]
     pub(crate) fn finish<R>(
         &self,
@@ -253,7 +253,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
         Attempt::Found(result)
     }
 
-    /// Why a candidate is not to be used; if nothing is said, its header can be relied on: from here on the
+    /// The reason why a candidate must not be used; on `None` its header is valid, so its
     /// lengths are those of a linked item.
     #[inline]
     pub(crate) fn unfit<T>(
@@ -296,10 +296,10 @@ impl<M: Mode, A: Access> Engine<M, A> {
         }
     }
 
-    /// Marks a candidate as read, if its slot is as it was and its writer may be had.
+    /// Marks a candidate as read if its slot is unchanged and the writer's lock is free.
     ///
-    /// The slot tells enough: whatever it refers to is linked, and if by now that is another item in the same
-    /// place, then that one is taken for read. Only a first bucket is nothing else later.
+    /// An unchanged slot is enough: it refers to a linked item, and if another item has taken the same place,
+    /// that one is marked instead. This holds for first buckets only; spare buckets may join other chains.
     #[cold]
     fn mark_access(&self, partition: &Partition<M, A>, candidate: &Candidate<'_>, now: Seconds) {
         let Some(_writer) = A::try_enter(&partition.writer) else { return };
@@ -392,7 +392,7 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
     }
 }
 
-/// The first slot with this tag, if it is not farther from the head than a walk without a look at the version may go.
+/// The first slot with this tag, if it lies within the buckets that may be walked without a version check.
 #[inline]
 fn chain_tag_match(region: &Region, head: Offset, tag: u16) -> Option<Slot> {
     let mut bucket = bucket_words(region, head);
@@ -411,7 +411,7 @@ pub(crate) fn bucket_words(region: &Region, bucket: Offset) -> &[AtomicU64; BUCK
     region.array(bucket)
 }
 
-/// Marks an item as fetched now, if that is worth a write. While nobody else may write to it.
+/// Marks an item as fetched now, if that is worth a write. The caller must be the item's only writer.
 pub(crate) fn note_access(region: &Region, item: Offset, state: &ItemState, now: Seconds) {
     if state.is_access_due() {
         region.word(item.plus(SHAPE)).store(state.accessed(now), Relaxed);

@@ -20,10 +20,10 @@ use std::sync::{
 
 /// Memory for one item, to be filled without a lock and then linked by [`Entry::commit`].
 ///
-/// Given back when dropped. A large value is received right into its place: nobody else can reach it.
-/// Only if that memory once held small items, which are read without a lock, the bytes go through a
-/// buffer (see [`Reservation::settle`]). A small value waits in a buffer of its own, and its place is taken
-/// when it is committed.
+/// Dropping it frees the memory. A large value is received directly into its place, which no other
+/// thread can reach. If that memory once held small items, which are read without a lock, the bytes
+/// go through a buffer instead (see [`Reservation::settle`]). A small value waits in a buffer, and
+/// gets its place when it is committed.
 #[derive(Debug)]
 pub struct Reservation<M: Mode = crate::StoreMode, A: Access = Crcw> {
     engine: Arc<Engine<M, A>>,
@@ -34,7 +34,7 @@ pub struct Reservation<M: Mode = crate::StoreMode, A: Access = Crcw> {
     space: Option<Space>,
 }
 
-/// Memory beside the region, for values on their way into memory that once was shared.
+/// Memory outside the region for buffers of values whose place readers once shared.
 #[derive(Debug)]
 pub(crate) struct Buffers {
     used_bytes: AtomicU64,
@@ -48,7 +48,7 @@ impl Buffers {
         Self { used_bytes: AtomicU64::new(0), refused: AtomicU64::new(0), bytes_max }
     }
 
-    /// Tells what is used now, and how often there was no room.
+    /// Adds the bytes in use, and how often there was no room.
     pub(crate) fn add_stats(&self, stats: &mut StoreStats) {
         stats.buffer_bytes = self.used_bytes.load(Relaxed);
         stats.buffer_refusals = self.refused.load(Relaxed);
@@ -84,7 +84,7 @@ impl Drop for Buffer {
 #[derive(Debug)]
 enum Space {
     Exclusive(Exclusive),
-    /// The first bytes lie in their place already.
+    /// The first bytes are in place already.
     Shared {
         chunk: Offset,
         value: Buffer,
@@ -99,7 +99,7 @@ impl<M: Mode, A: Access> Reservation<M, A> {
         self.value_bytes
     }
 
-    /// Where the value goes. What it holds before it is written is not defined.
+    /// The bytes of the value, to be written. Their initial contents are unspecified.
     pub fn value_mut(&mut self) -> &mut [u8] {
         let at = M::large_value_at(self.key_bytes);
         match &mut self.space {
@@ -128,7 +128,8 @@ impl<M: Mode, A: Access> Reservation<M, A> {
         let value = &value.bytes;
         let end = settled_bytes.saturating_add(bytes_max).min(value.len());
         let moved = end - *settled_bytes;
-        // Release: a reader that strays here sees why it must not, whoever freed this memory.
+        // Release: a late reader that sees these bytes also sees that its item
+        // is gone, whichever thread freed it.
         fence(Release);
         let words = self.engine.memory().region().words(*chunk, words_for(at + value.len()));
         copy_in(words, at + *settled_bytes, &value[*settled_bytes..end]);
@@ -196,9 +197,9 @@ impl<M: Mode, A: Access> Engine<M, A> {
 }
 
 impl<M: Mode, A: Access> Entry<'_, M, A> {
-    /// Links what was reserved as the item of this entry's key. Returns its CAS unique.
+    /// Links the reserved memory as the item of this entry's key. Returns its CAS unique.
     ///
-    /// When there is no room for it after all, the old item stays and the reservation is given back.
+    /// If there is no room for it after all, the old item stays and the reservation is dropped.
     ///
     /// # Panics
     /// If the reservation was made for another key or another table.

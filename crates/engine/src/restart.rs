@@ -1,9 +1,9 @@
 //! Warm restart: a table on a file outlives its process (MICA keeps none; this is Minos's own).
 //!
-//! A table that was closed is gone on with if all its memory is as it was written, by checksums, and heaps, index,
-//! logs, headers and keys agree. One that was not closed, because its process was killed, is repaired: what was
-//! just being written is dropped, the heaps are laid out anew around the rest. After the machine itself has
-//! stopped, or if anything contradicts, a cache starts empty in a new file, and a store is refused.
+//! A closed table is reopened if checksums show that its memory is unchanged, and heaps, index, logs, headers
+//! and keys agree. A table whose process was killed before closing is repaired: items that were being written
+//! are dropped, and the heaps are rebuilt around the others. After a stop of the machine, or if anything
+//! is inconsistent, a cache starts empty in a new file, and a store is refused.
 
 pub(crate) mod cache;
 mod outcome;
@@ -39,22 +39,23 @@ use std::{
 use survey::Survey;
 
 impl<M: Mode, A: AnyWriter> Engine<M, A> {
-    /// Goes on with the table in the file that `config` names, or makes a new one there; elsewhere than in a
-    /// file, as [`Engine::create`].
+    /// Reopens the table in the file that `config` names, or creates one there. Without a file, as
+    /// [`Engine::create`].
     ///
-    /// The seed of the key hash is then the file's. Whatever the file holds, nothing that fails a check is served:
-    /// it is left out, a cache starts empty, a store is refused.
+    /// A reopened table keeps its file's seed of the key hash. Nothing that fails a check is served: the item
+    /// is left out, a cache starts empty, or a store is refused.
     ///
     /// # Errors
-    /// The configuration is not possible, or another one than that of the file; somebody has it open; the
-    /// memory cannot be had; it is a store, and cannot be relied on.
+    /// The configuration is not possible, or differs from the file's; the file is open elsewhere; the memory
+    /// is not available; or the table is a store that fails a check.
     pub fn open(config: &StoreConfig) -> Result<(Self, Opening), OpenError> {
         Self::open_with_tokens(config).map(|(engine, _, opening)| (engine, opening))
     }
 
-    /// Leaves the table in its file such that [`Engine::open`] goes on with it; elsewhere it just ends.
+    /// Saves the table in its file, so that [`Engine::open`] can reopen it.
+    /// Without a file it just drops the table.
     ///
-    /// Takes the time of reading all memory in use, and of writing the file.
+    /// Takes as long as reading all memory in use and writing the file.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -63,17 +64,18 @@ impl<M: Mode, A: AnyWriter> Engine<M, A> {
         self.leave(writings)
     }
 
-    /// As [`Engine::close`], for the last one who shares the table.
+    /// As [`Engine::close`], for the last reference to a shared table.
     ///
     /// # Errors
-    /// As [`Engine::close`], and if it is not the last one.
+    /// As [`Engine::close`], and if other references exist.
     pub fn close_shared(self: Arc<Self>) -> Result<(), CloseError> {
         Arc::into_inner(self).ok_or(CloseError::InUse)?.close()
     }
 }
 
 impl<M: Mode> Engine<M, Crew> {
-    /// As [`Engine::open`], with owners as [`Engine::create_owned`] makes them: at least one, who knows the table.
+    /// As [`Engine::open`], with owners as [`Engine::create_owned`] makes them:
+    /// at least one, which holds the table.
     ///
     /// # Errors
     /// As [`Engine::open`].
@@ -87,7 +89,7 @@ impl<M: Mode> Owner<M> {
     /// As [`Engine::close`], for all owners of a table.
     ///
     /// # Errors
-    /// As [`Engine::close`], and if an owner is missing, or somebody else uses the table.
+    /// As [`Engine::close`], and if an owner is missing, or the table is in use elsewhere.
     ///
     /// # Panics
     /// If they are not owners of one table.
@@ -108,13 +110,13 @@ impl<M: Mode> Owner<M> {
 }
 
 impl<M: Mode, A: Access> Engine<M, A> {
-    /// A number that stays with the table when it is closed or its process is killed: from what the clock counts
-    /// of which expiries are seconds (see [`minos_base::Clock::zero_unix_s`]). 0 until it is set.
+    /// The zero of the clock in whose seconds expiries are given (see [`minos_base::Clock::zero_unix_s`]).
+    /// The table keeps it when it is closed or its process is killed. 0 until it is set.
     pub fn clock_base(&self) -> u64 {
         self.saved().clock_base(self.memory().region()).load(Relaxed)
     }
 
-    /// Sets [`Engine::clock_base`]. Before anything is stored that expires.
+    /// Sets [`Engine::clock_base`]. To be called before any item with an expiry is stored.
     pub fn set_clock_base(&self, clock_base: u64) {
         self.saved().clock_base(self.memory().region()).store(clock_base, Release);
     }
@@ -148,7 +150,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
         opened
     }
 
-    /// Goes on with what lies in the memory, if it can be relied on.
+    /// Reopens the table in the memory if it passes the checks.
     fn go_on(
         config: &StoreConfig,
         plan: &Plan,
@@ -183,7 +185,8 @@ impl<M: Mode, A: Access> Engine<M, A> {
                 Ok((engine, tokens, opening))
             }
             Err(reason) => {
-                // The survey has changed some of it: what is left is not to be taken for whole the next time.
+                // The survey has changed parts of the table: mark it, so that the
+                // next start does not accept the rest.
                 engine.memory().mark_damaged()?;
                 drop(engine);
                 Self::begin_anew(config, plan, path, &reason)
@@ -191,7 +194,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
         }
     }
 
-    /// A new table in place of one that cannot be relied on, if nobody relies on it.
+    /// A new table in place of one that fails a check, if its mode may lose items.
     fn begin_anew(
         config: &StoreConfig,
         plan: &Plan,
@@ -206,7 +209,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
         Ok((engine, tokens, Opening::StartedEmpty { reason: reason.to_owned() }))
     }
 
-    /// Looks at everything, and puts in order what was not closed.
+    /// Checks the whole table, and repairs one that was not closed.
     fn survey(&mut self, tokens: &mut [A::Token], is_closed: bool) -> Result<Opening, String> {
         let mut survey = Survey::new(is_closed);
         for (partition, token) in self.partition_list().iter().zip(tokens) {
@@ -223,7 +226,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
         Ok(Opening::Repaired { items, dropped })
     }
 
-    /// Saves what only the writers know, and then says that the table is complete.
+    /// Saves the writers' own state, and then marks the table as complete.
     fn leave<'a>(&'a self, writings: impl Iterator<Item = Writing<'a, M, A>>) -> Result<(), CloseError> {
         if self.memory().region().path().is_none() {
             return Ok(());

@@ -1,6 +1,7 @@
 //! Keys and values lent out of the region: the engine's only unsafe code.
 //!
-//! Each function borrows what keeps the bytes from being written: the writer of the item's partition, or a claim.
+//! Each function borrows a guard that keeps the bytes from being written: the writer
+//! of the item's partition, or a claim.
 
 #![allow(unsafe_code)]
 

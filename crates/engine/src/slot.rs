@@ -5,8 +5,8 @@ use minos_region::OFFSET_BITS;
 
 /// A word of a bucket: tag (16) | size class (10) | link (38); zero is empty.
 ///
-/// The link says where the item is, in words: from the beginning of the region in store mode, a position
-/// in the partition's log in cache mode.
+/// The link is the item's place in words: from the beginning of the region in store mode, a position in the
+/// partition's log in cache mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot(pub(crate) u64);
 

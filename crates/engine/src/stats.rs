@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
-    // Relaxed, and no read-modify-write: whoever writes is the only writer; whoever reads wants a number.
+    // Relaxed, and no read-modify-write: there is one writer, and readers need only a number.
     #[inline]
     pub(crate) fn add(&self, count: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_add(count), Relaxed);
@@ -221,7 +221,7 @@ impl ClassStats {
     }
 }
 
-/// How a store is filled and what happened to it; sums over all partitions.
+/// Contents and event counts of a store, summed over all partitions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StoreStats {
     /// Items linked, those that are expired or flushed but not yet reclaimed included.
@@ -234,9 +234,9 @@ pub struct StoreStats {
     pub value_bytes: u64,
     /// Size of the region in bytes.
     pub memory_bytes: u64,
-    /// Bytes that items, index and headers take, what the heap adds included.
+    /// Bytes of items, index and headers, with the heap's overhead.
     pub used_bytes: u64,
-    /// Bytes that no item or index has; some of them lie in arenas of partitions.
+    /// Bytes not used by items or index; some of them lie in arenas of partitions.
     pub free_bytes: u64,
     /// Bytes of index segments.
     pub index_bytes: u64,
@@ -258,7 +258,7 @@ pub struct StoreStats {
     pub out_of_memory: u64,
     /// Those of them for which the chain of the key was as long as it may be. Store mode.
     pub chain_refusals: u64,
-    /// Bytes of buffers beside the memory, for large values on their way to where small items were.
+    /// Bytes of buffers outside the memory, for large values whose place held small items before.
     pub buffer_bytes: u64,
     /// Times that there was no room for another one.
     pub buffer_refusals: u64,
@@ -278,7 +278,7 @@ pub struct StoreStats {
     pub log_bytes: u64,
     /// Bytes of all segments that logs hold. Cache mode.
     pub log_capacity_bytes: u64,
-    /// Large values that lie beside the logs. Cache mode.
+    /// Large values, which lie outside the logs. Cache mode.
     pub extents: u64,
     /// Bytes of those. Cache mode.
     pub extent_bytes: u64,
@@ -294,18 +294,17 @@ impl StoreStats {
         self.key_bytes + self.value_bytes
     }
 
-    /// Items and values that were lost to make room, whatever the reason.
+    /// Items and values evicted for any reason.
     pub fn evictions(&self) -> u64 {
         self.evictions_log + self.evictions_index + self.evictions_large
     }
 
-    /// Bytes that an item takes on average beside its key and value: header, heap, index. 0 without
-    /// items.
+    /// Average overhead of an item beside its key and value, in bytes: header, heap, index. 0 without items.
     pub fn overhead_bytes_per_item(&self) -> f64 {
         per(self.used_bytes.saturating_sub(self.item_bytes()), self.items)
     }
 
-    /// Bytes that an item takes on average, all told. 0 without items.
+    /// Average bytes of an item, with all overhead. 0 without items.
     pub fn bytes_per_item(&self) -> f64 {
         per(self.used_bytes, self.items)
     }
@@ -320,11 +319,11 @@ fn per(bytes: u64, count: u64) -> f64 {
     if count == 0 { 0.0 } else { bytes as f64 / count as f64 }
 }
 
-/// Chains of each partition that are looked at for [`StoreStats::spare_buckets`].
+/// Chains of each partition sampled for [`StoreStats::spare_buckets`].
 const CHAINS_SAMPLED: u64 = 256;
 
 impl<M: Mode, A: Access> Engine<M, A> {
-    /// How the table is filled and what happened to it. Nobody is held up.
+    /// The table's contents and event counts. Blocks no other thread.
     pub fn stats(&self) -> StoreStats {
         let memory_bytes = self.memory().geometry().memory_bytes;
         let mut stats = StoreStats { memory_bytes, ..StoreStats::default() };

@@ -18,7 +18,7 @@ use std::sync::{Arc, atomic::AtomicU64};
 
 /// A key-value table in one memory region (MICA §4).
 ///
-/// Its mode says what happens when the memory is full, its access mode who may read and write.
+/// Its mode decides how it handles full memory, its access mode which threads may read and write.
 ///
 /// A table that any thread may use can be shared; one in EREW, where nothing is synchronised, can only be
 /// moved to another thread:
@@ -51,10 +51,10 @@ pub struct Engine<M: Parts, A: Access = Crcw> {
     pub(crate) common: M::Common<A>,
 }
 
-/// A table that never loses an item without being told.
+/// A table that refuses new items when its memory is full, and never evicts.
 pub type Store<A = Crcw> = Engine<StoreMode, A>;
 
-/// A table that evicts what was not used for longest.
+/// A table that evicts items when its memory is full, as [`crate::Eviction`] selects.
 pub type Cache<A = Crcw> = Engine<CacheMode, A>;
 
 /// The tokens of a table's partitions, in order.
@@ -87,7 +87,7 @@ impl<M: Mode, A: AnyWriter> Engine<M, A> {
 }
 
 impl<M: Mode, A: Access> Engine<M, A> {
-    /// An empty table, and what opens its partitions.
+    /// An empty table, and the tokens of its partitions.
     pub(crate) fn create_with_tokens(config: &StoreConfig) -> Result<(Self, Tokens<A>), CreateError> {
         let plan = Plan::new::<M>(config)?;
         let memory = plan.map(config)?;
@@ -133,8 +133,8 @@ impl<M: Mode, A: Access> Engine<M, A> {
         (engine, tokens)
     }
 
-    /// The hash of a key, by which every other call finds it. Neither it nor its seed may be told to clients: who
-    /// knows them chooses keys of one chain.
+    /// The hash of a key, which every other call takes. Keep it and its seed from clients: a client that
+    /// knows them can choose keys of one chain.
     #[inline]
     pub fn hash(&self, key: &[u8]) -> KeyHash {
         KeyHash(hash_key(key, self.hash_seed).0 & self.hash_mask)
@@ -156,7 +156,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
         self.value_bytes_max
     }
 
-    /// Sets how much of its memory the table may use, in bytes, and says whether it has that much.
+    /// Sets how much of its memory the table may use, in bytes; returns false if it has less.
     ///
     /// Items already stored beyond a lower limit stay; requests for more
     /// memory fail as if the memory were full.
@@ -207,7 +207,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
         &self.partitions[self.partition_of(hash)]
     }
 
-    /// Walks the whole memory and says what is wrong with it. For tests: it stops all writers.
+    /// Walks the whole memory and checks its consistency. For tests: it stops all writers.
     ///
     /// # Errors
     /// The inconsistency found.

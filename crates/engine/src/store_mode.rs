@@ -1,4 +1,4 @@
-//! Store mode: nothing is evicted, what does not fit is refused (MICA §4.3.3).
+//! Store mode: nothing is evicted, and items that do not fit are refused (MICA §4.3.3).
 
 use crate::{
     chain::{self, Unappended},
@@ -18,7 +18,7 @@ use minos_sync::{
 };
 use std::collections::HashMap;
 
-/// Never loses an item without being told: segregated fits and a lossless index (MICA §4.3.3).
+/// Never evicts an item: segregated fits and a lossless index (MICA §4.3.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreMode;
 
@@ -79,7 +79,7 @@ impl Parts for StoreMode {
 
     fn abandon<A: Access>(writing: &mut Writing<'_, Self, A>, placed: Placed) {
         let state = ItemState::load(writing.region(), placed.item, 0);
-        // Around a large value lies the caller's chunk, which stays his.
+        // The chunk around a large value stays the caller's.
         if writing.engine.is_inline(state.value_bytes() as u64) {
             writing.engine.memory().free(&mut writing.writer.room, placed.item);
         }
@@ -185,7 +185,7 @@ impl Parts for StoreMode {
                 let heap = memory.partition_stats(&writer.room);
                 RoomStats { free_words: heap.free_words, largest_free_words: heap.largest_free_words }
             }
-            // Only its owner may look through the lists.
+            // Only the owner may walk the lists.
             None => {
                 RoomStats { free_words: memory.partition_free_words(partition.number), largest_free_words: 0 }
             }

@@ -1,4 +1,4 @@
-//! Reclaiming what is dead, a bounded slice at a time.
+//! Reclaiming dead items, in bounded slices.
 
 use crate::{
     chain::{self, Place},
@@ -17,8 +17,9 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Chains by which a sweep looks ahead, so that their cache misses overlap with its work.
 const AHEAD_BUCKETS: u64 = 4;
 
-/// Flushes in which a partition is swept if nothing else sweeps it: fewer than half of what items can tell apart,
-/// because what is flushed behind the sweep waits for its next pass, and the index may grow meanwhile.
+/// Flushes within which a partition is swept if nothing else sweeps it: fewer than half of
+/// the generations that items can distinguish, because items flushed behind the sweep wait
+/// for the next pass, and the index may grow.
 const FLUSHES_A_PASS: u64 = 1 << 18;
 
 /// Where the sweep of a partition is. Under the partition's lock.
@@ -35,11 +36,11 @@ pub(crate) struct Progress {
 /// The result of one slice of a sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
-    /// Chains that were looked at.
+    /// Chains checked.
     pub buckets: usize,
-    /// Expired items whose memory was given back.
+    /// Expired items whose memory was freed.
     pub expired: u64,
-    /// Flushed items whose memory was given back.
+    /// Flushed items whose memory was freed.
     pub flushed: u64,
     /// True if the slice reached the partition's last bucket; the next slice starts a new pass.
     pub pass_ended: bool,
@@ -48,7 +49,7 @@ pub struct Swept {
 impl<M: Mode, A: AnyWriter> Engine<M, A> {
     /// Reclaims dead items in the next `buckets_max` chains of a partition.
     ///
-    /// It holds the partition's writers up for that long: some cache misses a chain.
+    /// It blocks the partition's writers meanwhile: some cache misses a chain.
     ///
     /// # Panics
     /// If there is no such partition.
@@ -56,10 +57,10 @@ impl<M: Mode, A: AnyWriter> Engine<M, A> {
         self.writing_at(partition).sweep_slice(buckets_max, now)
     }
 
-    /// Everything stored so far is dead from now on. Its memory comes back with the next sweeps.
+    /// Makes everything stored so far dead. The next sweeps free its memory.
     ///
-    /// It takes as long whatever was flushed before: each flush sweeps so much that dead items are gone before they
-    /// could be taken for new ones.
+    /// Its time does not depend on earlier flushes: each flush sweeps enough chains that dead items are
+    /// removed before their generation's number is used again.
     pub fn flush(&self) {
         for partition in 0..self.partitions() {
             self.writing_at(partition).flush();
@@ -91,7 +92,7 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
         let next = index.generation(region).next(self.writer.sweep.clean_generation);
         index.set_generation(region, next);
         let buckets = 1 + index.buckets(region) / FLUSHES_A_PASS;
-        // The clock stands at zero: only flushed items are looked for.
+        // At time zero no item counts as expired.
         self.sweep_slice(buckets as usize, 0);
     }
 
@@ -137,7 +138,7 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
         let (region, partition) = (self.region(), self.partition);
         let counts = &partition.counts;
         let (expired, flushed) = (counts.expired.value(), counts.flushed.value());
-        // Another slot fills the gap of one that is removed, and has to be looked at too.
+        // Another slot fills the gap of a removed one, and must be checked too.
         while let Some(place) =
             chain::places(region, head).find(|place| self.is_reclaimable(place.slot(region), now))
         {
@@ -168,7 +169,7 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
                 && !M::has_large_value(self.engine, item, &state)
     }
 
-    /// Unlinks an item that is expired, flushed or evicted; whether it was.
+    /// Unlinks an item that is expired, flushed or evicted; returns true if it was.
     pub(crate) fn reclaim_if_dead(&mut self, place: Place, now: Seconds) -> bool {
         let (region, partition) = (self.region(), self.partition);
         let slot = place.slot(region);

@@ -1,20 +1,20 @@
-//! How often a reader tries, and what it answers if a writer leaves it no moment.
+//! The number of a reader's attempts, and its result if writers interfere with all of them.
 
 use crate::{mode::Parts, partition::Partition, read::Attempt};
 use minos_sync::Access;
 use std::{sync::atomic::Ordering::Relaxed, thread, time::Duration};
 
-/// Reads that are tried before the writer's lock is waited for, where there is one.
+/// Read attempts before the reader waits for the writer's lock, where there is one.
 pub(crate) const ATTEMPTS_MAX: u32 = 16;
 
-/// Reads that are tried after that, where there is no lock.
+/// Read attempts after that, where there is no lock.
 const TURNS_MAX: u32 = 1 << 10;
 
-/// Those of them between which the reader only yields: the owner need not have lost its processor.
+/// The first of these, between which the reader only yields: the owner may still be running.
 const TURNS_YIELDING: u32 = 64;
 
-/// How long a reader sleeps between the others, so that all take about a second: an owner that has lost its processor for
-/// longer than that is taken for dead.
+/// Sleep between the later attempts, so that all take about a second: an owner preempted for
+/// longer than that is considered dead.
 const PAUSE: Duration = Duration::from_millis(1);
 
 impl<M: Parts, A: Access> Partition<M, A> {
@@ -37,7 +37,8 @@ impl<M: Parts, A: Access> Partition<M, A> {
     fn in_turn<R>(&self, mut attempt: impl FnMut() -> Attempt<R>) -> Option<R> {
         self.fallbacks.fetch_add(1, Relaxed);
         let writer = A::wait_if_open(&self.writer);
-        // With the lock, nobody disturbs: a version that is odd then has no writer, and stays odd until the next write.
+        // With the lock, no writer interferes: an odd version then has no writer,
+        // and stays odd until the next write.
         let turns = if writer.is_some() { 1 } else { TURNS_MAX };
         for turn in 0..turns {
             match attempt() {
@@ -83,7 +84,7 @@ mod tests {
         hash
     }
 
-    /// Every way to read ends, and says that nothing is there.
+    /// Every way to read ends, and finds nothing.
     fn every_read_ends<M: Mode, A: Access>(engine: &Arc<Engine<M, A>>) -> StoreStats {
         let hash = leave_odd(engine);
         assert!(engine.read(hash, KEY, 5, |_| ()).is_none());
@@ -101,7 +102,7 @@ mod tests {
         insert(b"old");
         let stats = every_read_ends(&engine);
         assert_eq!((stats.read_abandoned, stats.read_fallbacks), (3, 3));
-        // The next write ends what was not ended.
+        // The next write completes the version of the unfinished one.
         insert(b"new");
         let hash = engine.hash(KEY);
         assert_eq!(engine.pin(hash, KEY, 5).unwrap().value(), b"new");

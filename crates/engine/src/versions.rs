@@ -1,11 +1,11 @@
-//! Versions for those access modes that have readers beside the writer; nothing for the others.
+//! Versions for access modes that have readers beside the writer; nothing for the others.
 
 use minos_sync::{Access, version};
 use std::sync::atomic::AtomicU64;
 
 pub(crate) use minos_sync::version::Seen;
 
-/// Writes what the version in `word` covers.
+/// Runs `write` under the version in `word`.
 #[inline]
 pub(crate) fn write<A: Access>(word: &AtomicU64, write: impl FnOnce()) {
     let unfinished = Unfinished;
@@ -19,8 +19,8 @@ pub(crate) fn write<A: Access>(word: &AtomicU64, write: impl FnOnce()) {
     std::mem::forget(unfinished);
 }
 
-/// Ends the process when it is dropped: after a panic, locks open by themselves, and the next writer would publish half
-/// a write. Who opens the region again drops it.
+/// Aborts the process when dropped: after a panic, locks open by themselves, and the next writer would
+/// publish half a write. The next start drops the unfinished chain.
 struct Unfinished;
 
 impl Drop for Unfinished {

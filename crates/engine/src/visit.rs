@@ -1,4 +1,4 @@
-//! Looking at all items, a bounded slice at a time, beside writers.
+//! Visits all items in bounded slices, concurrently with writers.
 
 use crate::{
     chain::{self, WALK_BUCKETS},
@@ -17,16 +17,15 @@ use minos_sync::{
     words::{append_to, words_for},
 };
 
-/// Slots of a chain that are copied before another look at its version.
+/// Slots of a chain that are copied before the next version check.
 const WALK_SLOTS: usize = WALK_BUCKETS * SLOTS;
 
 impl<M: Mode, A: Access> Engine<M, A> {
-    /// Shows the live items in up to `buckets_max` chains of a partition to `f`, from `cursor` on, which is
-    /// 0 at first. Returns the cursor to go on with, `None` after the last chain.
+    /// Calls `f` for the live items in up to `buckets_max` chains of a partition, from `cursor` on, which is
+    /// 0 at first. Returns the next cursor, `None` after the last chain.
     ///
-    /// Items that are there all the time are shown at least once; the index may grow meanwhile, which
-    /// shows some twice. Writers are not held up, and `f` may use the table: what it sees of a chain is a
-    /// copy that belongs together.
+    /// Items that exist throughout are visited at least once; some are visited twice if the index grows
+    /// meanwhile. Writers are not blocked, and `f` may use the table: it sees a consistent copy of a chain.
     ///
     /// # Panics
     /// If there is no such partition.
@@ -103,7 +102,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
 #[derive(Default)]
 struct ChainCopy {
     keys: Vec<u8>,
-    /// Where the key is, and what else there is to say.
+    /// The range of each key in `keys`, and the item's state.
     items: Vec<(std::ops::Range<usize>, ItemState)>,
 }
 

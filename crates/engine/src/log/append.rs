@@ -18,16 +18,16 @@ const WALK_RATE: u64 = 2;
 const PREPARE_SEGMENTS_MIN: u64 = 4;
 
 impl<B: PositionBits> Log<B> {
-    /// Makes room for an entry of `words` words of payload, and evicts what is in its way.
+    /// Makes room for an entry of `words` words of payload, and evicts entries that are in its way.
     ///
-    /// The payload is what its segment held before; no reader is led to it before the caller has written it and
-    /// links the position. `on_evicted` sees every entry once, in the order of appending, before its
-    /// memory is used again, and must not use the log. Entries that this very call evicts keep their bytes
-    /// until the caller writes to the payload, and the next append; they may lie where the payload is.
+    /// The payload still holds its segment's old bytes; no reader reaches it before the caller has written it
+    /// and links the position. `on_evicted` sees every entry once, in the order of appending, before its
+    /// memory is reused, and must not use the log. Entries evicted by this call keep their bytes until the
+    /// caller writes the payload, or the next append; they may overlap the payload.
     ///
-    /// `None` if `words` is more than [`Log::entry_words_max`], or there is no segment to be had at all.
-    /// The time it takes is bounded: by the walk of one segment in a log of few segments, by two words for
-    /// each word appended in others.
+    /// `None` if `words` is more than [`Log::entry_words_max`], or no segment is available.
+    /// Its time is bounded: by the walk of one segment in a log of few segments, by two
+    /// words for each word appended in others.
     #[inline]
     pub fn append(
         &self,
@@ -36,7 +36,7 @@ impl<B: PositionBits> Log<B> {
         words: u64,
         on_evicted: &mut impl FnMut(LogEntry<B>),
     ) -> Option<(Position<B>, Offset)> {
-        // An entry of no words would have the position of what follows it.
+        // An entry of no words would have the same position as the next one.
         let words = words.max(1);
         if words > self.entry_words_max() {
             return None;
@@ -54,10 +54,10 @@ impl<B: PositionBits> Log<B> {
         Some((tail.plus(1), tag.plus(1)))
     }
 
-    /// Evicts and walks the oldest segment and gives it back, because others need the memory.
+    /// Evicts, walks and frees the oldest segment, because others need the memory.
     ///
-    /// A segment that is evicted or unused already is taken first. False if the log holds one segment only:
-    /// that one it keeps.
+    /// A segment that is evicted or unused already is freed first. False if the log
+    /// has one segment only, which it keeps.
     pub fn release_head(
         &self,
         region: &Region,
@@ -90,7 +90,7 @@ impl<B: PositionBits> Log<B> {
             && self.segments(region) >= PREPARE_SEGMENTS_MIN
     }
 
-    /// Closes the tail segment and goes on in another; `None` if there is none.
+    /// Closes the tail segment and continues in another; `None` if there is none.
     #[cold]
     fn advance(
         &self,
@@ -155,7 +155,7 @@ impl<B: PositionBits> Log<B> {
         Some(self.place(region, last))
     }
 
-    /// Cuts the first segment off, evicted and walked. There is one.
+    /// Removes the first segment, which is evicted and walked. The caller knows that there is one.
     fn cut_oldest(&self, region: &Region, on_evicted: &mut impl FnMut(LogEntry<B>)) -> Offset {
         let first = self.position(region, FIRST);
         if first == self.position(region, HEAD) {

@@ -1,4 +1,4 @@
-//! A log beside a queue of what it must hold, with payloads that tell every entry apart.
+//! A log checked against a queue of its expected entries, each with a distinct payload.
 
 use super::*;
 use crate::position::Wide;
@@ -84,7 +84,7 @@ pub(super) struct Known<B: PositionBits> {
     pub(super) owns_extent: bool,
 }
 
-/// A log, its segments, and what it must hold.
+/// A log, its segments, and its expected entries.
 pub(super) struct Checked<'a, B: PositionBits> {
     pub(super) region: &'a Region,
     pub(super) log: Log<B>,

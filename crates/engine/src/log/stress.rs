@@ -1,6 +1,7 @@
-//! Readers without a lock, beside a writer that evicts all the time and a thread that uses what it gives away.
+//! Readers without a lock run beside a writer that evicts all the time and
+//! a thread that reuses freed segments.
 //!
-//! The control is the same test in a build whose readers do not look at the head again; it must fail there:
+//! The control is the same test in a build whose readers do not check the head again; it must fail there:
 //!
 //! ```text
 //! RUSTFLAGS="--cfg minos_no_version_check" CARGO_TARGET_DIR=target/control \
@@ -24,12 +25,12 @@ use std::{
 const SEGMENT_WORDS: u64 = 64;
 const APPENDS_MIN: u64 = 400_000;
 
-/// The writer goes on until so many readers came too late, but not for ever.
+/// The writer continues until this many readers were late, or [`APPENDS_MAX`] is reached.
 const LATE_MIN: u64 = 200;
 const APPENDS_MAX: u64 = 200 * APPENDS_MIN;
 const SLOTS: u64 = 8;
 
-/// Every entry is at least as long, and its words tell its position.
+/// Least words of an entry; its words encode its position.
 const WORDS_MIN: u64 = 4;
 
 /// Segments behind a lock, as the region's heap has them.
@@ -117,7 +118,7 @@ impl Stress<'_> {
         count.fetch_add(1, Relaxed);
     }
 
-    /// Writes to free segments under the lock, as whoever takes them would.
+    /// Writes to free segments under the lock, as another owner would.
     fn use_otherwise(&self) {
         while !self.done.load(Acquire) {
             let mut pool = self.pool.lock();

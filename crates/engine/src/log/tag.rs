@@ -1,11 +1,11 @@
-//! The word before every entry: how long it is and what became of it.
+//! The word before every entry: its length and state.
 //!
 //! ```text
 //! payload words (56) | unused (4) | filler (1) | owns an extent (1) | dead (1) | used (1)
 //! ```
 //!
-//! A word of zero is no tag, so that memory that was never written is not taken for entries. A filler closes
-//! a segment: its words are what is left of the segment behind it.
+//! A word of zero is no tag, so that memory never written is not mistaken for entries. A filler closes a
+//! segment: its words are the rest of the segment behind it.
 
 const USED: u64 = 1;
 const DEAD: u64 = 1 << 1;

@@ -1,4 +1,4 @@
-//! Walking from tag to tag: what was evicted, a little at a time, and what is alive, at once.
+//! Walks from tag to tag: over evicted entries in small steps, over live ones at once.
 
 use super::{
     FIRST, HEAD, Log, LogEntry, TAIL, WALKED,
@@ -9,9 +9,9 @@ use minos_region::Region;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl<B: PositionBits> Log<B> {
-    /// Passes every entry from the head to the tail, dead ones too, the oldest first.
+    /// Reports every entry from the head to the tail, dead ones too, the oldest first.
     ///
-    /// False if what lies there is not a chain of tags; what was passed until then may be garbage.
+    /// False if the words are not a chain of tags; entries reported until then may be garbage.
     pub fn live_entries(&self, region: &Region, mut f: impl FnMut(LogEntry<B>)) -> bool {
         let (mut at, tail) = (self.position(region, HEAD), self.position(region, TAIL));
         while at != tail {
@@ -29,7 +29,7 @@ impl<B: PositionBits> Log<B> {
         self.walk(region, u64::MAX, on_evicted);
     }
 
-    /// Walks over at least `words` words of what was evicted, if there are so many.
+    /// Walks over at least `words` words of evicted entries, if there are that many.
     #[inline]
     pub(super) fn walk(&self, region: &Region, words: u64, on_evicted: &mut impl FnMut(LogEntry<B>)) {
         let (walked, head) = (self.position(region, WALKED), self.position(region, HEAD));

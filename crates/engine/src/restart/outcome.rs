@@ -11,12 +11,12 @@ use std::{
 pub enum Opening {
     /// There was none.
     Created,
-    /// It was closed, and goes on as it was.
+    /// It was closed, and is unchanged.
     Warm {
         /// Items that it holds.
         items: u64,
     },
-    /// It was not closed, because its process was killed, and goes on with what was whole.
+    /// It was not closed, because its process was killed, and keeps its intact items.
     Repaired {
         /// Items that it holds.
         items: u64,
@@ -43,13 +43,13 @@ impl fmt::Display for Opening {
     }
 }
 
-/// Why a table cannot be opened. What is in the file stays as it is.
+/// The reason why a table cannot be opened. The file stays unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// A new one cannot be made, or the configuration is not possible.
     #[error(transparent)]
     Create(#[from] CreateError),
-    /// The file holds something else than what is asked for, or cannot be used.
+    /// The file holds another table than the one requested, or cannot be used.
     #[error(transparent)]
     Region(#[from] minos_region::OpenError),
     /// It holds a store that is damaged, or that was not closed before the machine stopped.
@@ -63,7 +63,7 @@ pub enum OpenError {
     /// It holds a table in another mode, or of another version of this program.
     #[error("the region was made for {found}, but {expected} is asked for")]
     Layout {
-        /// Mode and version of what is in the file.
+        /// Mode and version of the table in the file.
         found: String,
         /// Mode and version that are asked for.
         expected: String,
@@ -73,7 +73,8 @@ pub enum OpenError {
 /// Why a table could not be closed. It will be opened as one that was not.
 #[derive(Debug, thiserror::Error)]
 pub enum CloseError {
-    /// Somebody uses it: a thread that shares it, a [`crate::Pinned`] item, a [`crate::Reservation`], an owner.
+    /// It is in use: by a thread that shares it, a [`crate::Pinned`] item, a
+    /// [`crate::Reservation`], or an owner.
     #[error("the table is still in use")]
     InUse,
     /// The file cannot be written.
@@ -81,7 +82,7 @@ pub enum CloseError {
     Region(#[from] minos_region::OpenError),
 }
 
-/// Says which mode is meant, where the region only knows a number.
+/// Replaces the region's layout numbers by the names of modes.
 pub(super) fn named(error: minos_region::OpenError) -> OpenError {
     match error {
         minos_region::OpenError::Differs { what: "engine layout", found, expected } => {
@@ -98,7 +99,7 @@ fn layout_name(layout: u64) -> String {
     format!("\"{}\" ({more})", text.escape_ascii())
 }
 
-/// Says in the log how the table at `path` came about.
+/// Logs how the table at `path` was opened.
 pub(super) fn report(path: &Path, opening: &Opening) {
     let path = path.display();
     match opening {

@@ -5,12 +5,12 @@ use crate::{config::StoreConfig, item::ItemState, mode::Parts, partition::Writin
 use minos_region::{Memory, Offset};
 use minos_sync::Access;
 
-/// How the modes find again what an earlier process has left.
+/// The parts of reopening in which the modes differ.
 pub(crate) trait Reopen: Parts {
     /// The facts about a partition's items that their memory alone shows.
     type Entries;
 
-    /// The space that lies at `start`; `None` if it is none.
+    /// The space at `start`; `None` if there is no valid one.
     fn find_space<A: Access>(
         memory: &Memory<A>,
         config: &StoreConfig,
@@ -18,13 +18,13 @@ pub(crate) trait Reopen: Parts {
         partition: usize,
     ) -> Option<(Self::Space, Self::Room)>;
 
-    /// The next bucket that is freed of what dangles.
+    /// The next bucket to be freed of dangling slots.
     fn scanned(room: &Self::Room) -> u64;
 
     /// Sets [`Reopen::scanned`].
     fn set_scanned(room: &mut Self::Room, bucket: u64);
 
-    /// Looks at the memory of the items.
+    /// Surveys the memory of the items.
     ///
     /// # Errors
     /// It cannot be that of items.
@@ -52,10 +52,10 @@ pub(crate) trait Reopen: Parts {
         linked: (Slot, Offset, &ItemState),
     ) -> Result<bool, &'static str>;
 
-    /// Puts the memory in order with what is linked.
+    /// Makes the memory agree with the linked items.
     ///
     /// # Errors
-    /// It contradicts what is linked, although it was closed.
+    /// It contradicts the linked items, although the table was closed.
     fn finish<A: Access>(
         entries: Self::Entries,
         writing: &Writing<'_, Self, A>,

@@ -36,7 +36,7 @@ const KEPT: u64 = 1;
 /// One thread alone has written, without versions.
 const NOT_KEPT: u64 = 2;
 
-/// Bits of the word that says how keys and values lie.
+/// The shift of the shard bits in the word that describes how keys and values lie.
 const SHARD_SHIFT: u32 = 32;
 
 /// Where the saved words of a partition lie.
@@ -60,12 +60,12 @@ impl Saved {
         self.word(region, CAS_NEXT)
     }
 
-    /// Says how the table lies in the region. Before anything is stored, and when it is complete.
+    /// Writes the table's shape. To be called once the table is complete, before anything is stored.
     pub(crate) fn put_shape<M: Mode, A: Access>(self, engine: &Engine<M, A>, config: &StoreConfig) {
         let region = engine.memory().region();
         self.word(region, SHAPE).store(shape(engine, config), Relaxed);
         self.word(region, HASH_MASK).store(config.hash_mask, Relaxed);
-        // Release: without it, nobody takes the table for complete.
+        // Release: a table without this word is not complete.
         self.word(region, VERSIONS).store(if A::IS_SHARED { KEPT } else { NOT_KEPT }, Release);
     }
 
@@ -106,7 +106,7 @@ impl Saved {
         }
     }
 
-    /// Writes down what only the writer of a partition knows.
+    /// Saves the state that only the writer of a partition holds.
     pub(crate) fn save<M: Mode, A: Access>(self, writing: &Writing<'_, M, A>) {
         let region = writing.region();
         let put = |at, value| self.word(region, at).store(value, Relaxed);
@@ -118,10 +118,10 @@ impl Saved {
         put(SCANNED, M::scanned(&writing.writer.room));
     }
 
-    /// Lets a writer go on where the one who saved has ended.
+    /// Restores the state of a writer that was saved.
     ///
     /// # Errors
-    /// That cannot have been saved.
+    /// The words cannot have been saved.
     pub(crate) fn restore<M: Mode, A: Access>(self, writing: &mut Writing<'_, M, A>) -> Result<(), String> {
         let region = writing.region();
         let word = |at| self.word(region, at).load(Relaxed);

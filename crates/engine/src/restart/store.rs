@@ -37,7 +37,7 @@ impl Reopen for StoreMode {
     fn room_words<A: Access>((): &(), writing: &Writing<'_, Self, A>, _: u64, item: Offset) -> u64 {
         let region = writing.region();
         let is_inside = item.words() > 0 && region.try_words(item.minus(1), 1).is_some();
-        // Nothing but a tag can be told from this; the heap that is laid out anew tells the rest.
+        // Only the tag can be checked here; rebuilding the heap checks the rest.
         if is_inside { Memory::<A>::chunk_words(region, item) } else { 0 }
     }
 

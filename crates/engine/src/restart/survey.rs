@@ -1,4 +1,4 @@
-//! Looks at all items of a table that an earlier process has left.
+//! The survey of all items of a table that an earlier process has left.
 //!
 //! In a table that was closed, nothing may be wrong. In one that was not, a chain with an odd version was just
 //! being written and is dropped as a whole; an item that is wrong by itself is dropped alone.
@@ -35,7 +35,7 @@ pub(crate) struct Survey {
     items: u64,
     dropped: u64,
     used: Vec<UsedChunk>,
-    /// Of large values that lie apart from their items.
+    /// Extents of large values that lie apart from their items.
     pub(crate) extents: HashSet<Offset>,
 }
 
@@ -76,7 +76,7 @@ impl Survey {
         }
     }
 
-    /// All memory that is in use, in its order; what was taken as one is said as one.
+    /// All memory in use, in ascending order; adjacent permanent chunks are merged into one.
     pub(crate) fn into_used(self) -> Vec<UsedChunk> {
         let mut used = self.used;
         used.sort_unstable_by_key(|chunk| chunk.payload);
@@ -90,7 +90,7 @@ impl Survey {
         used
     }
 
-    /// Looks at one partition, counts its items, and lets its writer go on.
+    /// Surveys one partition, counts its items, and restores its writer.
     ///
     /// # Errors
     /// The reason why the partition is unusable.
@@ -143,7 +143,7 @@ impl Survey {
         Ok(spares)
     }
 
-    /// Looks at the list of free spare buckets, and cuts it off where it is wrong.
+    /// Checks the list of free spare buckets, and cuts it off at the first fault.
     fn free_spares<M: Mode, A: Access>(
         &mut self,
         writing: &Writing<'_, M, A>,
@@ -166,7 +166,7 @@ impl Survey {
         Ok(())
     }
 
-    /// Looks at the items of a chain.
+    /// Checks the items of a chain.
     fn chain<M: Mode, A: Access>(
         &mut self,
         writing: &Writing<'_, M, A>,
@@ -180,7 +180,7 @@ impl Survey {
         for place in &found.places {
             writing.engine.prefetch_slot(partition, place.slot(region));
         }
-        // From the last to the first: what fills a gap was looked at before.
+        // From the last to the first: the item that fills a gap was checked before.
         for at in (0..found.places.len()).rev() {
             let place = found.places[at];
             match self.judge(writing, place, found) {
@@ -189,7 +189,8 @@ impl Survey {
                     partition.counts.add_again(&state);
                     continue;
                 }
-                // It is freed of these as time goes by; but how far that was is only known of what was closed.
+                // The running table frees dangling slots by scans, whose
+                // progress is known only if it was closed.
                 Verdict::Nothing if self.is_closed => continue,
                 Verdict::Nothing => {}
                 Verdict::Wrong(what) => {
@@ -313,14 +314,14 @@ pub(super) fn mark_free_spares<M: Mode, A: Access>(writing: &Writing<'_, M, A>) 
     }
 }
 
-/// Lets a writer go on after a repair, with nothing that is flushed left.
+/// Restores a writer after a repair, which leaves no flushed items.
 fn resume<M: Mode, A: Access>(writing: &mut Writing<'_, M, A>, cas_max: u64) {
     let region = writing.region();
     let Writing { partition, writer, .. } = writing;
     let cas_max = cas_max.max(own_cas(partition.saved.cas_next(region).load(Relaxed)));
     let turns = cas_max / writer.cas_step + 1 + CAS_SKIPPED;
     writer.cas_next = turns * writer.cas_step + partition.number as u64;
-    // At once, for those who repair it the next time.
+    // Saved at once, in case the next start is a repair too.
     partition.saved.cas_next(region).store(writer.cas_next, Relaxed);
     writer.sweep = Progress::clean(partition.index.generation(region).number());
 }
