@@ -133,7 +133,7 @@ impl<'a> Cluster<'a> {
         self.extreme((0..self.servers.len() as u32).rev(), |a, b| a.total_cmp(&b)).unwrap_or((0, 0.0))
     }
 
-    /// The rate at which the hottest server saturates, of the rate at which the cluster would if it had only local
+    /// The rate at which the hottest server saturates, as a share of the cluster's saturation with only local
     /// reads, spread evenly (RackOut §4.2).
     pub fn utilization(&self) -> f64 {
         self.times.lr_us / (self.servers.len() as f64 * self.hottest().1)

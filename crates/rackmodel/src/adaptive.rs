@@ -10,8 +10,8 @@ use crate::{Fabric, Latencies, Random};
 /// Service times that a server averages (§6.1, "the N most recent").
 const RECENT: usize = 256;
 
-/// Polls before anything is counted. Until the last of them the rate is half of the one asked for: reads are uniform
-/// until the first poll, and a backlog of that time could take longer to drain than a run.
+/// Polls of the warm-up, which is not counted. Until the last of them the rate is halved: reads are uniform
+/// until the first poll, and the backlog of that time could take longer to drain than a run.
 pub const WARMUP_POLLS: u32 = 4;
 
 /// How reads are distributed over the unit's servers.

@@ -1,6 +1,7 @@
 //! Popularities that were computed before, in a folder.
 //!
-//! A file has the magic, the four parameters, the weights, and a checksum of all that, each 8 bytes, little-endian.
+//! A file has the magic, the four parameters, the weights, and a checksum of these, each 8 bytes,
+//! little-endian.
 
 use std::{
     env, fs, io,

@@ -151,8 +151,8 @@ impl Model {
         (0..self.servers()).map(of).collect()
     }
 
-    /// The time that a server spends on one request of the cluster, in microseconds: the sum of rates times service
-    /// times, over the rate of all requests.
+    /// Mean time that a server spends per request of the cluster, in microseconds: the sum of rates times
+    /// service times, over the rate of all requests.
     pub fn busy_us(&self, server: usize) -> f64 {
         self.distribution()[server].0 * self.per_read_us(server) + self.writes_us(server)
     }

@@ -55,10 +55,10 @@ pub struct Outcome {
 }
 
 impl Spec {
-    /// Says which parameter is out of bounds, if one is.
+    /// Checks that all parameters are within bounds.
     ///
     /// # Errors
-    /// That parameter.
+    /// The parameter that is not.
     pub fn check(&self) -> Result<(), BadParameter> {
         let width_max = if self.exact { EXACT_WIDTH_MAX } else { WIDTH_MAX };
         let within = |name, value: u32, max: u32| {

@@ -46,10 +46,10 @@ pub struct Popularity {
 }
 
 impl PopularitySpec {
-    /// Says which parameter is out of bounds, if one is.
+    /// Checks that all parameters are within bounds.
     ///
     /// # Errors
-    /// That parameter.
+    /// The parameter that is not.
     pub fn check(&self) -> Result<(), BadParameter> {
         MicroShards::new(self.micro_shards)?;
         if !(1..=KEYS_MAX).contains(&self.keys) {

@@ -247,8 +247,8 @@ fn full_tx_queues_lose_nothing() {
 
 #[test]
 fn a_worker_that_waits_for_a_tx_queue_serves_nobody() {
-    // Large replies leave apart, so that small ones wait for the worker alone. A reply is up to 500 KB, which the ring
-    // does not hold.
+    // Large replies have a TX queue of their own, so that small ones wait only for the worker. A reply is up
+    // to 500 KB, which the TX queue does not hold.
     let outcome = |tx_max| {
         let spec = fast_copies(Design::KeyHash, 2e4, tx_max);
         run(&Spec { workers: 1, tx_queues: TxQueues::Two, ..spec }).unwrap()
@@ -300,7 +300,7 @@ fn the_default_workload_is_as_in_figure_3() {
         (strict(Design::SizeAware, 0.125), strict(Design::Stealing, 0.125), strict(Design::KeyHash, 0.125));
     assert!(minos >= 2.0 * stealing, "{minos}, HKH+WS {stealing}");
     assert!(stealing > keyhash, "{stealing}, HKH {keyhash}");
-    // Peaks: Minos' is HKH's, where the link is the limit; SHO's is lower, where the processor is (Minos §6.1).
+    // Peaks: Minos' equals HKH's, limited by the link; SHO's is lower, limited by the processor (Minos §6.1).
     let peak_of = |design, handoff_workers, large_percent| {
         let spec = Spec { queue_max: 1024, handoff_workers, ..spec(design, 9e6, large_percent) };
         run(&spec).unwrap().achieved_rps

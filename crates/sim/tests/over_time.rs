@@ -23,7 +23,8 @@ fn large_workers_follow_the_phases_as_in_figure_10() {
     let outcome = changing(Design::SizeAware);
     let large: Vec<_> = outcome.windows.iter().map(|window| window.large_workers).collect();
     for (phase, &percent) in PHASES.iter().enumerate() {
-        // At 0.125 % one worker is large, or is on standby. Two epochs, which are two windows, to see the change.
+        // At 0.125 % one worker is large, or is on standby. The plan follows within two epochs, which are two
+        // windows.
         let settled = &large[phase * 10 + 2..phase * 10 + 10];
         let wanted = |&workers: &usize| if percent > 0.5 { (3..=5).contains(&workers) } else { workers <= 1 };
         assert!(settled.iter().all(wanted), "phase {phase}: {large:?}");
@@ -40,7 +41,7 @@ fn windows_tell_all_requests_apart_by_time() {
         assert!(answered <= REQUESTS && answered > REQUESTS - 9_000, "{}: {answered}", outcome.design);
         assert!(windows.iter().all(|window| window.requests == 0 || window.percentile_us > Some(3.5)));
     }
-    // Few large requests and many of them differ, with a queue that all share and small ones behind large ones.
+    // Few and many large requests differ if workers steal and small requests wait behind large ones.
     let p99 = |window: usize| stealing.windows[window].percentile_us.unwrap();
     assert!(p99(15) > 3.0 * p99(5), "{} and {}", p99(15), p99(5));
 }

@@ -1,8 +1,8 @@
 //! Popularity, sizes, arrivals, the open-loop driver and latency histograms.
 //!
-//! A [`Workload`] says which items there are and how they are asked for; it is a pure function of its
-//! description and a seed, so that the load, the run and the check of every reply agree without
-//! talking to each other. [`run`] drives a server with it (Minos §5.3, §5.4), [`load`] fills one.
+//! A [`Workload`] defines items and the requests for them. It is a pure function of its description and a
+//! seed, so that the load, the run and the check of every reply agree without communication. [`run`] drives
+//! a server with it (Minos §5.3, §5.4), [`load`] fills one.
 
 #![forbid(unsafe_code)]
 

@@ -103,8 +103,8 @@ fn a_wrong_queue_needs_ports_to_choose_from() {
     assert!(error.to_string().contains("no queue is wrong"), "{error}");
 }
 
-/// memcached's text over UDP, replies in datagrams of at most 100 bytes, the last one first; or in order without
-/// numbers, as memcached itself does it. Every `wrong_one_in`th value is wrong.
+/// memcached's text over UDP. Replies come in datagrams of at most 100 bytes, the last one first; or in order
+/// and without numbers, as from memcached itself. Every `wrong_one_in`th value is wrong.
 fn memcached(wrong_one_in: u32, numbers: bool) -> String {
     let socket = blocking_socket();
     let target = format!("memcached+udp://{}", socket.local_addr().unwrap());

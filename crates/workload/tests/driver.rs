@@ -192,7 +192,7 @@ fn keys_that_are_not_there_are_misses() {
 #[test]
 fn a_server_that_is_not_there_is_an_error() {
     let server = FakeServer::start(Fault::None, 1);
-    // Port 1 is reserved, and nobody listens there.
+    // Port 1 is reserved: no process listens there.
     let config = RunConfig { target: "memcached://127.0.0.1:1".parse().unwrap(), ..config(&server) };
     let error = run(&config, &workload("etc"), |_| {}).unwrap_err();
     assert!(error.to_string().starts_with("cannot connect to memcached://127.0.0.1:1:"), "{error}");

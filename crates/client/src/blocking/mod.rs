@@ -42,7 +42,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of the server at `address`: `minos://HOST:PORT` or `HOST:PORT`. Asks the server for an answer.
+    /// Creates a client of the server at `address`, `minos://HOST:PORT` or `HOST:PORT`, and pings the server.
     ///
     /// Several addresses, separated by commas, name servers of the same items, or caches that replace each
     /// other: when a server stops or is silent, the client switches to the next.

@@ -24,7 +24,8 @@ fn calls_return_what_the_server_says() {
     assert_eq!(client.incr("n", 3), Ok(Some(3)));
     assert_eq!(client.stats("").unwrap()[4], ("name4".to_owned(), "4".to_owned()));
     assert!(client.get_many::<&str>([]).is_empty());
-    // One for the first answer, one for each call and two more pages of statistics; more if the machine is slow.
+    // One for the ping of `connect`, one for each call, two more for pages of statistics; more on a slow
+    // machine.
     let requests = server.end().requests;
     assert!(requests.len() >= 9 && requests.iter().all(|&count| count == 1), "{requests:?}");
 }

@@ -41,8 +41,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of the server at `address`: `minos://HOST:PORT` or `HOST:PORT`. Asks the server for an answer. Several
-    /// addresses may be given as to the [blocking client](crate::blocking::Client::connect).
+    /// Creates a client of the server at `address`, `minos://HOST:PORT` or `HOST:PORT`, and pings the server.
+    /// Several addresses may be given as to the [blocking client](crate::blocking::Client::connect).
     ///
     /// Must be called within a tokio runtime that has I/O and time enabled.
     ///

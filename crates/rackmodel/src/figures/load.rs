@@ -51,8 +51,8 @@ pub(super) fn figure_7(
     Ok(Figure { figure, title: "Latency by utilization of the datacenter, RDMA", columns, rows })
 }
 
-/// Calls with each of `count` datasets of `keys` keys, each on its own ring. All but the most popular keys are
-/// sketched.
+/// Calls the closure with each of `count` datasets of `keys` keys, each on its own ring. All but the most
+/// popular keys are sketched.
 pub(crate) fn for_datasets(
     study: &Study<'_>,
     keys: u64,

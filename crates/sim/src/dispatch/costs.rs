@@ -200,7 +200,8 @@ impl Costs {
         }
     }
 
-    /// The same with the service times of the paper's figure 1: a GET of 1 MB takes 10^4 times as long as a small one.
+    /// The same with the service times of the paper's figure 1: a GET of 1 MB takes 10^4 times as long as a
+    /// small one.
     pub fn figure_1() -> Self {
         let base = Self { per_byte_ns: 0.0, ..Self::kernel_bypass() };
         let per_byte_ns =

@@ -121,10 +121,10 @@ pub struct Spec {
     pub tx_queues: TxQueues,
     /// Packets that a TX queue holds: its descriptors. A worker that has more blocks, and serves no request.
     pub tx_max: u64,
-    /// Percent of the requests that are replied to; the others are served as far as the reply, which is not sent (Minos
+    /// Percent of the requests that get a reply; for the others everything is done but sending it (Minos
     /// §6.4).
     pub reply_percent: f64,
-    /// The large requests' share in percent, in phases of equal length; none if it is always that of the mix (Minos
+    /// The large requests' share in percent, in phases of equal length; empty for that of the mix (Minos
     /// §6.6).
     pub phases: Vec<f64>,
     /// Number of equal time spans with latencies of their own in the results.
@@ -208,7 +208,7 @@ impl Spec {
         }
     }
 
-    /// Says which parameter is out of bounds, if one is.
+    /// Checks that all parameters are within bounds.
     pub fn check(&self) -> Result<(), SpecError> {
         if !(1..=WORKERS_MAX).contains(&self.workers) {
             return Err(ConfigError::Workers(self.workers).into());
@@ -274,7 +274,7 @@ impl Spec {
 /// The results of one run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outcome {
-    /// Who served what.
+    /// Name of the dispatch design.
     pub design: &'static str,
     /// True if large replies had separate TX queues.
     pub large_tx_queues: bool,
@@ -325,7 +325,7 @@ fn run_within(spec: &Spec, limit_us: f64) -> Result<Outcome, SpecError> {
     Ok(Server::new(spec, spec.policy()?).within(limit_us).run())
 }
 
-/// Runs all of `specs`, as many at a time as there are cores; `done` is told of each that ends.
+/// Runs all of `specs`, as many at a time as there are cores. Calls `done` after each.
 pub fn run_all(specs: &[Spec], done: impl Fn() + Sync) -> Result<Vec<Outcome>, SpecError> {
     specs.iter().try_for_each(Spec::check)?;
     parallel::map(specs, |spec| {
@@ -335,8 +335,8 @@ pub fn run_all(specs: &[Spec], done: impl Fn() + Sync) -> Result<Vec<Outcome>, S
     })
 }
 
-/// [`throughput_under`] for all of `specs`, in their order, as many at a time as there are cores; `done` is told of each
-/// that ends.
+/// [`throughput_under`] for all of `specs`, in their order, as many at a time as there are cores. Calls
+/// `done` after each.
 pub fn throughput_under_all(
     specs: &[Spec],
     slo_us: f64,

@@ -75,7 +75,7 @@ pub(super) struct Server<'s> {
     tx_full: u64,
     /// A latency above this is late.
     limit: Ticks,
-    /// With so many more late requests the percentile cannot stay within the limit.
+    /// Number of further late requests after which the percentile exceeds the limit.
     late_left: u64,
     counted: u64,
     first_counted_at: Ticks,

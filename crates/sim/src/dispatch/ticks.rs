@@ -173,7 +173,7 @@ mod tests {
         dispatch::{Mix, client::Part, workload::Requests},
     };
 
-    /// A GET of a value of so many bytes.
+    /// A GET of a value of `bytes`.
     fn get(bytes: u64) -> Request {
         let drawn = Requests::new(Mix::PAPER, 1, Random::new(1, 1)).draw(0, true);
         Request { is_get: true, value_bytes: bytes as u32, ..drawn }

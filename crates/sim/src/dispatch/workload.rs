@@ -10,7 +10,7 @@ use crate::{Random, Ticks};
 const SMALL_KEYS: u64 = 16_000_000 - LARGE_KEYS;
 /// Keys that are.
 const LARGE_KEYS: u64 = 10_000;
-/// Of the former, so many are tiny.
+/// Share of tiny keys among those that are not large.
 const TINY_SHARE: f64 = 0.4;
 const TINY_BYTES_MAX: u64 = 13;
 const SMALL_BYTES_MAX: u64 = 1400;
@@ -50,7 +50,7 @@ impl Mix {
     /// The default workload: p_L = 0.125, s_L = 500 KB, 95:5, zipf 0.99.
     pub const PAPER: Self = Self { large_percent: 0.125, large_max: 500_000, get_ratio: 0.95, zipf: 0.99 };
 
-    /// Says which part is out of bounds, if one is.
+    /// Checks that all parts are within bounds.
     pub fn check(&self) -> Result<(), MixError> {
         if !(0.0..=100.0).contains(&self.large_percent) {
             return Err(MixError::LargePercent(self.large_percent));

@@ -47,7 +47,7 @@ pub struct Figure2Row {
     pub plus_minus: Option<f64>,
 }
 
-/// Simulates the points of `figure`, by curve, K and load; `done` is told of each.
+/// Simulates the points of `figure`, by curve, K and load. Calls `done` after each.
 pub fn figure2(figure: &Figure2, done: impl Fn() + Sync) -> Result<Vec<Figure2Row>, SpecError> {
     let Distribution::Bimodal { large_percent, .. } = figure.base.distribution else {
         return Ok(Vec::new());

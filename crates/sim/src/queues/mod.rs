@@ -133,7 +133,7 @@ impl Spec {
         }
     }
 
-    /// Says which parameter is out of bounds, if one is.
+    /// Checks that all parameters are within bounds.
     pub fn check(&self) -> Result<(), SpecError> {
         if !(1..=WORKERS_MAX).contains(&self.workers) {
             return Err(SpecError::Workers(self.workers));
@@ -199,7 +199,7 @@ pub fn run(spec: &Spec) -> Result<Outcome, SpecError> {
     })
 }
 
-/// Runs all of `specs`, as many at a time as there are cores; `done` is told of each that ends.
+/// Runs all of `specs`, as many at a time as there are cores. Calls `done` after each.
 pub fn run_all(specs: &[Spec], done: impl Fn() + Sync) -> Result<Vec<Outcome>, SpecError> {
     specs.iter().try_for_each(Spec::check)?;
     parallel::map(specs, |spec| {

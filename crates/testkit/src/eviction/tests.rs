@@ -48,8 +48,8 @@ fn a_log_that_always_reinserts_holds_the_last_requests() {
 
 #[test]
 fn approximate_lru_reinserts_only_what_is_closer_to_the_head() {
-    // Positions a 0, b 10, c 20, d 30, tail 40. c and d are as close to the tail: they stay; b moves, as it is
-    // 10 from the head and 30 from the tail, which evicts a.
+    // Positions a 0, b 10, c 20, d 30, tail 40. c and d are no closer to the head and stay. b is 10 from the
+    // head and 30 from the tail: it moves, which evicts a.
     let mut log = Log::new(40, Reinsert::CloserToHead);
     assert_eq!(run(&mut log, "abcdcdb", 10), "abcdCDB");
     assert!(!log.contains(u64::from(b'a')) && log.len() == 3);

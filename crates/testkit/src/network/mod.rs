@@ -158,8 +158,8 @@ impl Network {
         self.flights.peek().map(|Reverse(flight)| flight.at_ns)
     }
 
-    /// Takes out the next datagram that arrives until `until_ns`, and moves the time to its arrival. If there is
-    /// none, the time is `until_ns` afterwards, unless that is [`u64::MAX`]: then it stays.
+    /// Takes out the next datagram that arrives until `until_ns`, and advances the time to its arrival. If
+    /// there is none, the time becomes `until_ns`, unless that is [`u64::MAX`]: then it stays.
     pub fn next_until(&mut self, until_ns: u64) -> Option<Datagram> {
         if self.next_at_ns().is_none_or(|at_ns| at_ns > until_ns) {
             if until_ns != u64::MAX {

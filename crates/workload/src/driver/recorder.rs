@@ -46,7 +46,7 @@ impl ErrorKind {
     }
 }
 
-/// Longest latency that is told apart, in nanoseconds: an hour.
+/// Longest latency that is recorded, in nanoseconds: an hour.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 
 /// Three digits: a quantile is right within 0.1 %.
@@ -111,7 +111,7 @@ impl Recorder {
         self.window_ns.contains(&intended_ns)
     }
 
-    /// A request of so many operations that was answered as it should be.
+    /// A request of `operations` operations was answered correctly.
     pub(super) fn completed(&mut self, class: Class, operations: u32, intended_ns: u64, arrived_ns: u64) {
         if self.window_ns.contains(&arrived_ns) {
             self.completed_in_window += 1;

@@ -64,8 +64,8 @@ impl Default for DatagramOptions {
 /// The server queue to which a request is sent. The request always names the queue that is to execute it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueBy {
-    /// As the server's access mode wants it (MICA §4.2.1): the key's queue for what only that may execute, else one
-    /// at random.
+    /// As the server's access mode requires (MICA §4.2.1): the key's queue for operations that only its owner
+    /// may execute, else one at random.
     Access,
     /// One at random.
     Random,
@@ -97,10 +97,11 @@ pub enum Pace {
     Spin,
     /// It sleeps, and is late by the time it takes to wake.
     Sleep,
-    /// It sleeps until requests are due, [`DUE_SLEEP_MIN`] at least, and receives answers only then: for a driver that
-    /// shares its processors with the server, which it would else take them from for each answer. The kernel stamps
-    /// answers when they arrive ([`DriverShare::kernel_stamped`](super::report::DriverShare) says how many); of several
-    /// in one piece on one connection, the last one's stamp counts for all. In closed loop as [`Pace::Sleep`].
+    /// It sleeps until requests are due, [`DUE_SLEEP_MIN`] at least, and receives answers only then. This is
+    /// for a driver that shares processors with the server: it does not preempt the server for each answer.
+    /// The kernel stamps answers when they arrive (see
+    /// [`DriverShare::kernel_stamped`](super::report::DriverShare)). If several are received in one piece on
+    /// a connection, the last one's stamp counts for all. In closed loop as [`Pace::Sleep`].
     Due,
 }
 

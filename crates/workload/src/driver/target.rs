@@ -124,8 +124,8 @@ impl Target {
         }
     }
 
-    /// A connection that does not block, whose arrivals are dated by the kernel where it can; over TCP with so many bytes
-    /// of room for what arrives, or as many as the system gives it.
+    /// Opens a non-blocking connection whose arrivals the kernel stamps if it can; over TCP with a receive
+    /// buffer of `receive_buffer` bytes, or of the system's default.
     pub(super) fn connect(&self, receive_buffer: Option<usize>) -> io::Result<OwnedFd> {
         match &self.place {
             Place::Unix(path) => {
@@ -140,7 +140,7 @@ impl Target {
                 };
                 stream.set_nodelay(true)?;
                 stream.set_nonblocking(true)?;
-                // Without stamps arrivals are dated when they are received; the report says so.
+                // Without stamps, arrivals are dated when they are received, as the report shows.
                 let _ = enable_arrival_stamps(&stream);
                 Ok(stream.into())
             }
@@ -166,8 +166,8 @@ impl Target {
     }
 }
 
-/// Connects to the first address that `address` stands for. The room must be known before: the window that a peer is told
-/// of never grows beyond what it was when the connection began.
+/// Connects to the first address of `address`. The receive buffer is set before: the window scale is fixed
+/// when the connection begins.
 fn connect_with_room(address: &str, bytes: usize) -> io::Result<TcpStream> {
     let address = address.to_socket_addrs()?.next().ok_or(io::ErrorKind::AddrNotAvailable)?;
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };

@@ -50,7 +50,7 @@ impl<'a> DriverThread<'a> {
         Ok(Self { schedule, dataset, connections, recorder, room, items })
     }
 
-    /// Drives until time is up and returns what was measured. `progress` is told of answers.
+    /// Drives until time is up and returns the measurements. Adds answers to `progress`.
     pub(super) fn drive(mut self, progress: &AtomicU64) -> io::Result<Recorder> {
         self.schedule.wait_for_start();
         let mut counted = 0;

@@ -17,7 +17,7 @@ pub struct Shape {
     pub get_ratio: Option<f64>,
     /// Exponent of the popularity.
     pub zipf: Option<f64>,
-    /// Values above this count as large, whatever the workload says.
+    /// Values above this count as large, regardless of the workload.
     pub large_threshold: Option<u64>,
 }
 

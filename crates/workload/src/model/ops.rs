@@ -7,8 +7,8 @@ use super::{Op, OpSource, Workload};
 pub struct Ops<'a>(OpSource<'a>);
 
 impl Workload {
-    /// The requests of thread `thread` among `threads`; none unless all of them are GETs and SETs of loaded items,
-    /// drawn in one stream.
+    /// The requests of thread `thread` among `threads`; `None` unless all of them are GETs and SETs of loaded
+    /// items, drawn in one stream.
     pub fn ops(&self, thread: usize, threads: usize) -> Option<Ops<'_>> {
         let [stream] = &self.streams[..] else { return None };
         stream.draws_updates().then(|| Ops(OpSource::of_stream(self, 0, thread, threads, 0.0)))

@@ -139,8 +139,8 @@ impl<'a> OpSource<'a> {
         }
     }
 
-    /// Takes one more request, to be sent together with the last one. Those of a trace have times of their own
-    /// and go one by one.
+    /// Takes one more request, to be sent together with the last one. Requests of a trace have their own
+    /// times: `None`.
     pub(crate) fn another(&mut self) -> Option<Op> {
         match self {
             Self::Drawn(drawn) => Some(drawn.draw()),
@@ -257,7 +257,7 @@ mod tests {
         (0..DRAWS).map(|_| (source.next_ns().unwrap(), source.take().unwrap())).collect()
     }
 
-    /// Table 1 of Minos says which share of the data large requests move.
+    /// Large requests move the share of the data in table 1 of Minos.
     #[test]
     fn large_requests_move_the_share_of_data_in_table_1() {
         for (name, percent) in [

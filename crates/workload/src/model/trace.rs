@@ -15,7 +15,7 @@ use minos_base::{VALUE_BYTES_MAX, limits::KEY_BYTES_MAX};
 #[derive(Clone, Debug)]
 pub(super) struct TracedItem {
     pub(super) key: Box<[u8]>,
-    /// Bytes of its value when it is first met; the load stores so many.
+    /// Bytes of its value at its first occurrence, which the load stores.
     pub(super) value_bytes: u64,
 }
 

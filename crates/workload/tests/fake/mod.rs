@@ -11,10 +11,10 @@ use std::{
     thread,
 };
 
-/// How the server misbehaves. Only GETs are touched, one in so many.
+/// A fault of the server. It hits only GETs, one in `one_in`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Not at all.
+    /// No fault.
     None,
     /// It stops answering on that connection.
     Silent,

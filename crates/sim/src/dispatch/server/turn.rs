@@ -69,7 +69,8 @@ impl Server<'_> {
         }
     }
 
-    /// Puts a request into a ring and wakes a worker for it; false if there is no room and the worker tries again.
+    /// Puts a request into a ring and wakes a worker for it; false if the ring is full and the worker
+    /// retries.
     fn pass(&mut self, worker: WorkerId, request: Request, ring: WorkerId) -> bool {
         if self.rings[ring.index()].len() < self.spec.ring_max {
             self.rings[ring.index()].push_back(request);
@@ -128,7 +129,8 @@ impl Server<'_> {
         false
     }
 
-    /// Takes the next step of a turn, and says whether that found something; none at the end of the turn.
+    /// Takes the next step of a turn. Returns it, and true if it found something; `None` at the end of the
+    /// turn.
     fn step(&mut self, worker: WorkerId) -> Option<(Step, bool)> {
         let mut seen = self.seen(worker);
         let step = next_step(self.duty(worker), &seen)?;

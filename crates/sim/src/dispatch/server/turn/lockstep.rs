@@ -7,8 +7,8 @@ use minos_testkit::turns::{self, Recorded};
 use super::*;
 use crate::dispatch::{Costs, Spec};
 
-/// Sizes of a small and of a large value, and how many of each a plan is made for: of three workers, two are small
-/// under the paper's design.
+/// Sizes of a small and of a large value, and the number of requests for each when the plan is made. Under
+/// the paper's design, two of three workers are then small.
 const SMALL: (u64, u64) = (100, 9_900);
 const LARGE: (u64, u64) = (50_000, 200);
 const THRESHOLD_BYTES: u64 = 1000;
