@@ -15,7 +15,7 @@ READY_WITHIN_S = 30.0
 
 
 def state(path: str) -> str:
-    """The state of a thread, as proc(5) has it."""
+    """The state of a thread, as in proc(5)."""
     with open(path) as stat:
         return stat.read().rpartition(")")[2].split()[0]
 
@@ -36,7 +36,7 @@ class Server:
         self.address = self.wait_for_address()
 
     def wait_for_address(self) -> str:
-        """The address that the server prints once it listens there."""
+        """The address that the server prints once it listens."""
         end = time.monotonic() + READY_WITHIN_S
         while True:
             found = re.search(r"^listening on native (\S+)\n", self.said(), re.MULTILINE)
@@ -49,7 +49,7 @@ class Server:
 
     def client(self, **options) -> minos.Client:
         """A client of it."""
-        # A machine that does other things at the same time may be slow.
+        # A busy machine may be slow.
         options.setdefault("timeout", 20.0)
         return minos.Client(self.address, **options)
 

@@ -47,11 +47,11 @@ class Plain:
         self.socket.settimeout(20)
         self.base_port, self.flags = port, 0
         self.geometry = self.session = self.cookie = self.seed = 0
-        # Numbers begin anywhere, so that no answer to an earlier client is one to this.
+        # Numbers start at random, so that no answer to an earlier client matches.
         self.sequence = self.asked = int.from_bytes(os.urandom(6), "little")
         self.first_request = int.from_bytes(os.urandom(3), "little") << 8
         self.hello(0)
-        # Now that there is a cookie, a session.
+        # With the cookie, a session can be opened.
         self.hello(OPEN)
 
     def close(self) -> None:
@@ -83,7 +83,7 @@ class Plain:
                 end -= TAG_BYTES
                 assert flags & SEALED and secret == self.secret_id
                 assert datagram[end:length] == self.tag(self.to_client, datagram[:end])
-            # An answer of an earlier session has a right tag as well.
+            # An answer of an earlier session has a valid tag as well.
             is_of_session = session == self.session or kind == WELCOME
             if is_of_session and self.asked < sequence <= self.sequence:
                 assert kind == wanted, (kind, count)

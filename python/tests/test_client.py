@@ -165,7 +165,7 @@ def test_everything_says_what_it_does():
                 assert member.__doc__, name
 
 
-# What only users of Rust know.
+# Words that only users of Rust know.
 FOREIGN = ["u8", "u16", "u32", "u64", "i32", "usize", "f64", "integral", "Duration", "Option", "Some(", "unsigned", "PyO3"]
 
 
@@ -297,7 +297,7 @@ def test_a_server_that_is_gone_is_noticed(start):
 def test_other_threads_run_during_a_call(start):
     server = start()
     with server.client(timeout=1.0) as client:
-        # It does not answer, so that the call takes its whole time.
+        # It does not answer, so that the call takes its whole time-out.
         server.pause()
         steps = []
         is_over = threading.Event()
@@ -316,7 +316,7 @@ def test_other_threads_run_during_a_call(start):
         is_over.set()
         thread.join()
         server.resume()
-        # Were the interpreter held, there would be none.
+        # There would be none if the call held the interpreter lock.
         middle = begin + (end - begin) / 4, end - (end - begin) / 4
         assert any(middle[0] < step < middle[1] for step in steps)
 

@@ -22,7 +22,7 @@ def plain(request, start, tmp_path):
     }[request.param]
     server = start(*options)
     is_sealed = request.param == "sealed"
-    # It answers once this one has connected.
+    # Waits until the server answers.
     server.client(**(dict(secret=SECRET) if is_sealed else {})).close()
     plain = Plain(int(server.address.rsplit(":")[-1]), SECRET if is_sealed else "")
     yield plain

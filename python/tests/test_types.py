@@ -16,7 +16,7 @@ def succeeds(*arguments: str) -> None:
 
 
 def test_programs_and_the_package_itself_are_typed(tmp_path):
-    # Stale ignores are faults, so that what must not pass does not.
+    # Unused ignores are errors, so each marked line must fail to type-check.
     succeeds(
         "mypy", "--strict", "--warn-unused-ignores", "--cache-dir", str(tmp_path), "package", "tests/typed.py"
     )

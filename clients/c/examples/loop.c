@@ -48,7 +48,7 @@ int main(int argc, char **argv) {
             minos_value_free(&completion.value);
             ended++;
         }
-        /* Other descriptors of the program stand beside this one. */
+        /* A real program adds its other descriptors here. */
         struct pollfd watched = {.fd = minos_descriptor(client), .events = POLLIN};
         if (ended == before) poll(&watched, 1, minos_wait_ms(client));
     }

@@ -1,4 +1,4 @@
-/* Every function of minos.h against a server, whose address is the argument. Ends with 0 if all is as it should be. */
+/* Every function of minos.h against a server, whose address is the argument. Exits with 0 if every check passes. */
 #include <minos.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,7 +97,7 @@ static void check_many(minos_client *client) {
     CHECK(minos_delete_many(client, keys, MANY, statuses) == MINOS_OK);
     CHECK(statuses[0] == MINOS_OK && statuses[MANY - 1] == MINOS_NOT_FOUND);
     CHECK(minos_delete_many(client, NULL, 0, NULL) == MINOS_OK);
-    /* One that cannot be does not hurt the others. */
+    /* An invalid key does not affect the others. */
     keys[1].length = 0;
     CHECK(minos_delete_many(client, keys, 3, statuses) == MINOS_KEY);
     CHECK(statuses[0] == MINOS_NOT_FOUND && statuses[1] == MINOS_KEY && statuses[2] == MINOS_NOT_FOUND);
@@ -137,7 +137,7 @@ static void check_options(void) {
     CHECK(minos_options_secret(options, NULL, 1) == MINOS_ARGUMENT);
     CHECK(minos_options_secret(options, "0123456789abcdef", 16) == MINOS_OPTION);
     CHECK(minos_options_secret(options, SECRET, strlen(SECRET)) == MINOS_OK);
-    /* Nobody listens there. */
+    /* Nothing listens there. */
     CHECK(minos_connect("127.0.0.1:9", options, &client) < 0 && client == NULL);
     minos_options_free(options);
 }
@@ -146,7 +146,7 @@ int main(int argc, char **argv) {
     minos_client *client = NULL;
     minos_options *options = minos_options_new();
     if (argc < 2) return 2;
-    /* A machine that does other things at the same time may be slow. */
+    /* A busy machine may be slow. */
     CHECK(minos_options_timeout_ms(options, 20000) == MINOS_OK);
     if (argc > 2) CHECK(minos_options_secret(options, argv[2], strlen(argv[2])) == MINOS_OK);
     CHECK(minos_connect(argv[1], options, &client) == MINOS_OK);

@@ -1,4 +1,4 @@
-/* Operations that an event loop drives, against a server, whose address is the argument. Ends with 0 if all is well. */
+/* Operations driven by an event loop, against a server, whose address is the argument. Exits with 0 if all pass. */
 #include <minos.h>
 #include <poll.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ static minos_request request(int verb, const char *key, void *context) {
     return made;
 }
 
-/* Goes on until the next operation has ended. */
+/* Runs the loop until the next operation has ended. */
 static minos_completion ended(minos_client *client) {
     minos_completion completion;
     memset(&completion, 0, sizeof completion);
@@ -125,7 +125,7 @@ static void check_arguments(minos_client *client) {
     CHECK(strchr(minos_version(), '.') != NULL);
 }
 
-/* Nobody listens there. */
+/* Nothing listens there. */
 static void check_time_outs(void) {
     minos_client *client = NULL;
     uint64_t round_trip_ns = 0;
@@ -141,7 +141,7 @@ int main(int argc, char **argv) {
     minos_client *client = NULL;
     minos_options *options = minos_options_new();
     if (argc < 2) return 2;
-    /* A machine that does other things at the same time may be slow. */
+    /* A busy machine may be slow. */
     CHECK(minos_options_timeout_ms(options, 20000) == MINOS_OK);
     CHECK(minos_open(argv[1], options, &client) == MINOS_OK);
     minos_options_free(options);

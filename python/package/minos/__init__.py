@@ -2,9 +2,9 @@
 
 Client is for programs with threads, AsyncClient for asyncio.
 
-Keys and values are bytes; a str stands for its UTF-8, and whatever memoryview takes for its bytes. Times are seconds as
-floats. A ttl of None or 0 never ends, a negative one is over at once. Every call takes a timeout of its own. What can go
-wrong in every call: Error and its subclasses, and ValueError or TypeError for what cannot be passed.
+Keys and values are bytes; a str stands for its UTF-8, and anything that memoryview accepts for its bytes. Times are
+seconds as floats. A ttl of None or 0 never expires, a negative one expires immediately. Every call takes a timeout of
+its own. Every call can raise Error and its subclasses, and ValueError or TypeError for invalid arguments.
 """
 
 from ._aio import AsyncClient

@@ -28,18 +28,18 @@ from ._types import Request, Result
 
 
 class AsyncClient:
-    """A client of one server, or of one of several that stand in for each other, for one asyncio loop.
+    """A client of one server, or of one of several that replace each other, for one asyncio loop.
 
-    Tasks share it: what they ask for at the same time shares datagrams. A call that is cancelled may be executed or
-    not, as one that timed out. Made by connect.
+    Tasks share it: simultaneous operations share datagrams. A cancelled call may be executed or not, like one that
+    timed out. Created by connect.
     """
 
     def __init__(self, native: Native) -> None:
-        """What connect calls."""
+        """For connect only."""
         self._native = native
         self._loop = asyncio.get_running_loop()
         self._futures: Dict[int, "asyncio.Future[Result]"] = {}
-        # Operations for which there was no room.
+        # Operations that wait for room.
         self._backlog: Deque[Tuple[Request, "asyncio.Future[Result]"]] = deque()
         self._timer: Optional[asyncio.TimerHandle] = None
         self._is_stepping = False
@@ -60,14 +60,14 @@ class AsyncClient:
     ) -> "AsyncClient":
         """Connects to the server at "minos://HOST:PORT" or "HOST:PORT", which must answer.
 
-        Several addresses, with commas between them, name servers of the same items, or caches that stand in for each
-        other: when one is stopping or silent, the client goes to the next.
+        Several addresses, separated by commas, name servers of the same items, or caches that replace each other:
+        when one is stopping or silent, the client goes to the next.
 
-        timeout is how long an operation may take, retries included; for a large value, how long it may stand still.
-        secret is a line of what the server was given by --native-secret-file, as `minos secret` prints it. With
-        all_writes_once the server executes every write exactly once, and not only those that a second execution would make wrong.
+        timeout bounds an operation, retries included; for a large value, the time without progress.
+        secret is a line of the server's --native-secret-file, as `minos secret` prints it. With all_writes_once the
+        server executes every write exactly once, and not only those that must not be repeated.
         """
-        # A host's name may take long to find.
+        # The resolution of a host name may take long.
         opened = await asyncio.get_running_loop().run_in_executor(
             None,
             native,
@@ -99,15 +99,15 @@ class AsyncClient:
         self.close()
 
     def close(self) -> None:
-        """Ends the client; calls under way and later ones fail."""
+        """Closes the client; pending and later calls fail."""
         self._end(Error("the client has ended"))
 
     def server(self) -> str:
-        """The address of the server that is used now."""
+        """The address of the server in use."""
         return self._native.server()
 
     def counters(self) -> Dict[str, int]:
-        """What was counted so far: drains, failovers, lost, restarts and more."""
+        """The counters so far: drains, failovers, lost, restarts and more."""
         return self._native.counters()
 
     async def _call(self, wanted: Request) -> Result:
@@ -126,13 +126,13 @@ class AsyncClient:
         return future
 
     def _step_soon(self) -> None:
-        # Once for all that is begun in this turn of the loop.
+        # One step for all operations of this turn of the loop.
         if not self._is_stepping:
             self._is_stepping = True
             self._loop.call_soon(self._step)
 
     def _step(self) -> None:
-        """Starts what there is room for, sends and takes in what there is, and waits for the next thing to do."""
+        """Starts operations while there is room, sends and receives datagrams, and schedules the next step."""
         self._is_stepping = False
         if self._is_closed:
             return
@@ -146,7 +146,7 @@ class AsyncClient:
             return
         for number, result in ended:
             self._settle(self._futures.pop(number), result)
-        # What has ended made room for what waits.
+        # Ended operations made room for waiting ones.
         if ended and self._backlog:
             self._step_soon()
         seconds = self._native.until_next()
@@ -164,7 +164,7 @@ class AsyncClient:
 
     @staticmethod
     def _settle(future: "asyncio.Future[Result]", result: Result) -> None:
-        # One that was given up is not waited for.
+        # A cancelled future has no waiter.
         if not future.done():
             future.set_result(result)
 
@@ -193,9 +193,9 @@ class AsyncClient:
         return value
 
     async def get_many(self, keys: Iterable[Key], *, timeout: Optional[float] = None) -> Dict[Key, bytes]:
-        """The values that there are, in as few datagrams as hold them.
+        """The values of those keys that exist, read in as few datagrams as possible.
 
-        Raises Partial, with what was read and what went wrong, if some keys failed.
+        Raises Partial, with the values and the errors, if some keys failed.
         """
         keys = several(keys)
         results = await self._call_many([request("get", key, timeout=timeout) for key in keys])
@@ -204,7 +204,7 @@ class AsyncClient:
     async def get_and_touch(
         self, key: Bytes, ttl: Optional[float] = None, *, timeout: Optional[float] = None
     ) -> Optional[bytes]:
-        """The value, if there is one, which gets another time to live."""
+        """The value, if there is one; also changes its time to live."""
         return value_or(await self._call(request("get_and_touch", key, ttl=ttl, timeout=timeout)), None)
 
     async def set(
@@ -228,9 +228,9 @@ class AsyncClient:
         flags: int = 0,
         timeout: Optional[float] = None,
     ) -> None:
-        """Stores the values of a mapping, or of pairs, in as few datagrams as hold them.
+        """Stores the values of a mapping, or of pairs, in as few datagrams as possible.
 
-        Raises Partial, which says what went wrong, if some failed; the others were tried all the same.
+        Raises Partial, with the errors, if some failed; the others were tried all the same.
         """
         stored = pairs(items)
         results = await self._call_many(
@@ -250,7 +250,7 @@ class AsyncClient:
         flags: int = 0,
         timeout: Optional[float] = None,
     ) -> bool:
-        """Stores a value if there is none. Returns whether it did."""
+        """Stores a value if there is none. Returns True if it was stored."""
         return was_stored(await self._call(request("add", key, value, ttl=ttl, flags=flags, timeout=timeout)))
 
     async def replace(
@@ -262,7 +262,7 @@ class AsyncClient:
         flags: int = 0,
         timeout: Optional[float] = None,
     ) -> bool:
-        """Stores a value if there is one. Returns whether it did."""
+        """Stores a value if there is one. Returns True if it was stored."""
         return was_stored(await self._call(request("replace", key, value, ttl=ttl, flags=flags, timeout=timeout)))
 
     async def cas(
@@ -283,21 +283,21 @@ class AsyncClient:
         return compared(await self._call(wanted))
 
     async def append(self, key: Bytes, end: Bytes, *, timeout: Optional[float] = None) -> bool:
-        """Adds to the end of a value. Returns whether there was one."""
+        """Appends to a value. Returns True if there was one."""
         return was_stored(await self._call(request("append", key, end, timeout=timeout)))
 
     async def prepend(self, key: Bytes, beginning: Bytes, *, timeout: Optional[float] = None) -> bool:
-        """Adds to the beginning of a value. Returns whether there was one."""
+        """Prepends to a value. Returns True if there was one."""
         return was_stored(await self._call(request("prepend", key, beginning, timeout=timeout)))
 
     async def delete(self, key: Bytes, *, timeout: Optional[float] = None) -> bool:
-        """Deletes an item. Returns whether there was one."""
+        """Deletes an item. Returns True if there was one."""
         return was_stored(await self._call(request("delete", key, timeout=timeout)))
 
     async def delete_many(self, keys: Iterable[Key], *, timeout: Optional[float] = None) -> int:
-        """Deletes items. Returns how many there were.
+        """Deletes items. Returns the number of items deleted.
 
-        Raises Partial, which says what went wrong, if some failed; the others were tried all the same.
+        Raises Partial, with the errors, if some failed; the others were tried all the same.
         """
         keys = several(keys)
         results = await self._call_many([request("delete", key, timeout=timeout) for key in keys])
@@ -307,7 +307,7 @@ class AsyncClient:
     async def touch(
         self, key: Bytes, ttl: Optional[float] = None, *, timeout: Optional[float] = None
     ) -> bool:
-        """Gives an item another time to live. Returns whether there was one."""
+        """Changes the time to live of an item. Returns True if there was one."""
         return was_stored(await self._call(request("touch", key, ttl=ttl, timeout=timeout)))
 
     async def incr(
@@ -319,9 +319,9 @@ class AsyncClient:
         ttl: Optional[float] = None,
         timeout: Optional[float] = None,
     ) -> Optional[int]:
-        """Adds to a decimal number, modulo 2**64. Returns the number.
+        """Adds to a decimal number, modulo 2**64. Returns the result.
 
-        Where there is none it is made as initial, with ttl; without initial, None is returned.
+        A missing number is created as initial, with ttl; without initial, None is returned.
         """
         wanted = request("incr", key, operand=by, initial=initial, ttl=ttl, timeout=timeout)
         number: Optional[int] = good(await self._call(wanted))
@@ -342,15 +342,15 @@ class AsyncClient:
         return number
 
     async def flush_all(self, delay: float = 0, *, timeout: Optional[float] = None) -> None:
-        """Drops all items of the server, now or so many seconds later."""
+        """Drops all items of the server, now or after delay seconds."""
         good(await self._call(request("flush", ttl=max(delay, 0), timeout=timeout)))
 
     async def stats(self, group: str = "", *, timeout: Optional[float] = None) -> Dict[str, str]:
-        """Names and values about the server."""
+        """The server's statistics: names and values."""
         return lines(await self._call(request("stats", group, timeout=timeout)))
 
     async def ping(self, *, timeout: Optional[float] = None) -> float:
-        """How long the server takes to answer."""
+        """The time until the server answers, in seconds."""
         begun = time.monotonic()
         good(await self._call(request("ping", timeout=timeout)))
         return time.monotonic() - begun

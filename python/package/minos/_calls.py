@@ -1,4 +1,4 @@
-"""Arguments as requests, and what comes of them as results: the same for both clients."""
+"""Conversion of arguments to requests and of results to values, for both clients."""
 
 import math
 import operator
@@ -16,7 +16,7 @@ Items = Union[Mapping[Key, Bytes], Iterable[Tuple[Key, Bytes]]]
 
 _RELATIVE_MAX_S = 60 * 60 * 24 * 30
 _EXPTIME_MAX = 2**31 - 1
-# Longer times cannot be told from for ever.
+# Longer times are as good as forever.
 _SECONDS_MAX = 1e9
 
 
@@ -42,7 +42,7 @@ def native(
 
 
 def octets(data: Bytes) -> bytes:
-    """The bytes that an argument stands for."""
+    """The bytes of an argument."""
     if isinstance(data, str):
         return data.encode()
     try:
@@ -69,7 +69,7 @@ def _seconds(seconds: float) -> float:
 
 
 def exptime(ttl: Optional[float]) -> int:
-    """A time to live as the server reads it."""
+    """A time to live in the server's format."""
     if ttl is None or ttl == 0:
         return 0
     if math.isnan(ttl):
@@ -93,7 +93,7 @@ def request(
     initial: Optional[int] = None,
     timeout: Optional[float] = None,
 ) -> Request:
-    """An operation as the native part takes it."""
+    """A request for the native part."""
     return (
         verb,
         octets(key),
@@ -107,7 +107,7 @@ def request(
 
 
 def several(keys: Iterable[Key]) -> List[Key]:
-    """Many keys, which a single one is not."""
+    """A list of keys; rejects a single key."""
     if isinstance(keys, (str, bytes, bytearray, memoryview)):
         raise TypeError("keys are an iterable of keys, not one key")
     return list(keys)
@@ -123,38 +123,38 @@ def _name(key: Any) -> Union[bytes, str]:
 
 
 def good(result: Result) -> Any:
-    """A result, or the error that it is."""
+    """Returns a result, or raises it if it is an error."""
     if isinstance(result, Exception):
         raise result
     return result
 
 
 def value_or(result: Result, default: Default) -> Union[bytes, Default]:
-    """The bytes of a value."""
+    """The bytes of a value, or default if there is none."""
     value: Optional[Value] = good(result)
     return default if value is None else value.bytes
 
 
 def was_stored(result: Result) -> bool:
-    """Whether a store's condition held."""
+    """True if a store's condition held."""
     good(result)
     return result is not None and result is not False
 
 
 def compared(result: Result) -> Optional[bool]:
-    """What came of a store that compares."""
+    """The result of a compare-and-swap: True, False, or None if the item is gone."""
     good(result)
     return None if result is None else result is not False
 
 
 def lines(result: Result) -> Dict[str, str]:
-    """Names and values."""
+    """Names and values from lines."""
     text: bytes = good(result) or b""
     return dict(line.partition(" ")[::2] for line in text.decode(errors="replace").splitlines())
 
 
 def found_of(keys: Iterable[Key], results: Iterable[Result]) -> Dict[Key, bytes]:
-    """The values that there are."""
+    """The values that were found."""
     results = list(results)
     found: Dict[Any, bytes] = {}
     found.update((_name(key), result.bytes) for key, result in zip(keys, results) if isinstance(result, Value))
@@ -165,7 +165,7 @@ def found_of(keys: Iterable[Key], results: Iterable[Result]) -> Dict[Key, bytes]
 def check(
     keys: Iterable[Any], results: Iterable[Result], found: Optional[Mapping[Any, bytes]] = None
 ) -> None:
-    """Raises what went wrong with some of many."""
+    """Raises Partial if some operations failed."""
     failed = {_name(key): result for key, result in zip(keys, results) if isinstance(result, Exception)}
     if failed:
         raise Partial(found or {}, failed)

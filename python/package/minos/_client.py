@@ -26,10 +26,10 @@ from ._types import Request, Result
 
 
 class Client:
-    """A client of one server, or of one of several that stand in for each other.
+    """A client of one server, or of one of several that replace each other.
 
-    Other threads run during a call. Threads may share a client, but only one of them is served at a time: give each
-    a client of its own where that matters. A child process must make clients of its own.
+    Other threads run during a call. Threads may share a client, but its calls run one at a time: give each thread its
+    own client if that matters. A child process must create its own clients.
     """
 
     def __init__(
@@ -45,12 +45,12 @@ class Client:
     ) -> None:
         """Connects to the server at "minos://HOST:PORT" or "HOST:PORT", which must answer.
 
-        Several addresses, with commas between them, name servers of the same items, or caches that stand in for each
-        other: when one is stopping or silent, the client goes to the next.
+        Several addresses, separated by commas, name servers of the same items, or caches that replace each other:
+        when one is stopping or silent, the client goes to the next.
 
-        timeout is how long an operation may take, retries included; for a large value, how long it may stand still.
-        secret is a line of what the server was given by --native-secret-file, as `minos secret` prints it. With
-        all_writes_once the server executes every write exactly once, and not only those that a second execution would make wrong.
+        timeout bounds an operation, retries included; for a large value, the time without progress.
+        secret is a line of the server's --native-secret-file, as `minos secret` prints it. With all_writes_once the
+        server executes every write exactly once, and not only those that must not be repeated.
         """
         self._native = native(
             address,
@@ -79,15 +79,15 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Ends the client; later calls fail."""
+        """Closes the client; later calls fail."""
         self._native.close()
 
     def server(self) -> str:
-        """The address of the server that is used now."""
+        """The address of the server in use."""
         return self._native.server()
 
     def counters(self) -> Dict[str, int]:
-        """What was counted so far: drains, failovers, lost, restarts and more."""
+        """The counters so far: drains, failovers, lost, restarts and more."""
         return self._native.counters()
 
     def _call(self, wanted: Request) -> Result:
@@ -108,9 +108,9 @@ class Client:
         return value
 
     def get_many(self, keys: Iterable[Key], *, timeout: Optional[float] = None) -> Dict[Key, bytes]:
-        """The values that there are, in as few datagrams as hold them.
+        """The values of those keys that exist, read in as few datagrams as possible.
 
-        Raises Partial, with what was read and what went wrong, if some keys failed.
+        Raises Partial, with the values and the errors, if some keys failed.
         """
         keys = several(keys)
         results = self._call_many([request("get", key, timeout=timeout) for key in keys])
@@ -119,7 +119,7 @@ class Client:
     def get_and_touch(
         self, key: Bytes, ttl: Optional[float] = None, *, timeout: Optional[float] = None
     ) -> Optional[bytes]:
-        """The value, if there is one, which gets another time to live."""
+        """The value, if there is one; also changes its time to live."""
         return value_or(self._call(request("get_and_touch", key, ttl=ttl, timeout=timeout)), None)
 
     def set(
@@ -143,9 +143,9 @@ class Client:
         flags: int = 0,
         timeout: Optional[float] = None,
     ) -> None:
-        """Stores the values of a mapping, or of pairs, in as few datagrams as hold them.
+        """Stores the values of a mapping, or of pairs, in as few datagrams as possible.
 
-        Raises Partial, which says what went wrong, if some failed; the others were tried all the same.
+        Raises Partial, with the errors, if some failed; the others were tried all the same.
         """
         stored = pairs(items)
         results = self._call_many(
@@ -165,7 +165,7 @@ class Client:
         flags: int = 0,
         timeout: Optional[float] = None,
     ) -> bool:
-        """Stores a value if there is none. Returns whether it did."""
+        """Stores a value if there is none. Returns True if it was stored."""
         return was_stored(self._call(request("add", key, value, ttl=ttl, flags=flags, timeout=timeout)))
 
     def replace(
@@ -177,7 +177,7 @@ class Client:
         flags: int = 0,
         timeout: Optional[float] = None,
     ) -> bool:
-        """Stores a value if there is one. Returns whether it did."""
+        """Stores a value if there is one. Returns True if it was stored."""
         return was_stored(self._call(request("replace", key, value, ttl=ttl, flags=flags, timeout=timeout)))
 
     def cas(
@@ -198,21 +198,21 @@ class Client:
         return compared(self._call(wanted))
 
     def append(self, key: Bytes, end: Bytes, *, timeout: Optional[float] = None) -> bool:
-        """Adds to the end of a value. Returns whether there was one."""
+        """Appends to a value. Returns True if there was one."""
         return was_stored(self._call(request("append", key, end, timeout=timeout)))
 
     def prepend(self, key: Bytes, beginning: Bytes, *, timeout: Optional[float] = None) -> bool:
-        """Adds to the beginning of a value. Returns whether there was one."""
+        """Prepends to a value. Returns True if there was one."""
         return was_stored(self._call(request("prepend", key, beginning, timeout=timeout)))
 
     def delete(self, key: Bytes, *, timeout: Optional[float] = None) -> bool:
-        """Deletes an item. Returns whether there was one."""
+        """Deletes an item. Returns True if there was one."""
         return was_stored(self._call(request("delete", key, timeout=timeout)))
 
     def delete_many(self, keys: Iterable[Key], *, timeout: Optional[float] = None) -> int:
-        """Deletes items. Returns how many there were.
+        """Deletes items. Returns the number of items deleted.
 
-        Raises Partial, which says what went wrong, if some failed; the others were tried all the same.
+        Raises Partial, with the errors, if some failed; the others were tried all the same.
         """
         keys = several(keys)
         results = self._call_many([request("delete", key, timeout=timeout) for key in keys])
@@ -222,7 +222,7 @@ class Client:
     def touch(
         self, key: Bytes, ttl: Optional[float] = None, *, timeout: Optional[float] = None
     ) -> bool:
-        """Gives an item another time to live. Returns whether there was one."""
+        """Changes the time to live of an item. Returns True if there was one."""
         return was_stored(self._call(request("touch", key, ttl=ttl, timeout=timeout)))
 
     def incr(
@@ -234,9 +234,9 @@ class Client:
         ttl: Optional[float] = None,
         timeout: Optional[float] = None,
     ) -> Optional[int]:
-        """Adds to a decimal number, modulo 2**64. Returns the number.
+        """Adds to a decimal number, modulo 2**64. Returns the result.
 
-        Where there is none it is made as initial, with ttl; without initial, None is returned.
+        A missing number is created as initial, with ttl; without initial, None is returned.
         """
         wanted = request("incr", key, operand=by, initial=initial, ttl=ttl, timeout=timeout)
         number: Optional[int] = good(self._call(wanted))
@@ -257,15 +257,15 @@ class Client:
         return number
 
     def flush_all(self, delay: float = 0, *, timeout: Optional[float] = None) -> None:
-        """Drops all items of the server, now or so many seconds later."""
+        """Drops all items of the server, now or after delay seconds."""
         good(self._call(request("flush", ttl=max(delay, 0), timeout=timeout)))
 
     def stats(self, group: str = "", *, timeout: Optional[float] = None) -> Dict[str, str]:
-        """Names and values about the server."""
+        """The server's statistics: names and values."""
         return lines(self._call(request("stats", group, timeout=timeout)))
 
     def ping(self, *, timeout: Optional[float] = None) -> float:
-        """How long the server takes to answer."""
+        """The time until the server answers, in seconds."""
         begun = time.monotonic()
         good(self._call(request("ping", timeout=timeout)))
         return time.monotonic() - begun

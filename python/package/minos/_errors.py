@@ -1,4 +1,4 @@
-"""Errors that are more than a text."""
+"""Errors with further attributes."""
 
 from typing import Dict, Mapping, Union
 
@@ -8,12 +8,12 @@ _Name = Union[bytes, str]
 
 
 class Partial(Error):
-    """Some of many operations failed; the others were done all the same."""
+    """Some of many operations failed; the others were executed."""
 
     found: Dict[_Name, bytes]
-    """What get_many has read."""
+    """The values that get_many read."""
     failed: Dict[_Name, Exception]
-    """What went wrong with each key that failed."""
+    """The error of each key that failed."""
 
     def __init__(self, found: Mapping[_Name, bytes], failed: Mapping[_Name, Exception]) -> None:
         first = next(iter(failed.values()), None)

@@ -1,4 +1,4 @@
-"""What goes to the native part, and what comes back."""
+"""Requests to the native part, and its results."""
 
 from typing import Optional, Tuple, Union
 
