@@ -1,4 +1,4 @@
-//! Whole arenas: what a partition's log, or its heap, consists of.
+//! Arenas: the units that partitions' logs and heaps consist of.
 
 use crate::{
     heap::{ARENA, Heap, LOG, USED, mark, tag_of},
@@ -13,13 +13,12 @@ use std::sync::atomic::{
 
 /// A span of [`Memory::arena_words`] words, on a cache line, which lock-free readers may read.
 ///
-/// Named by where it begins, so that it can be kept in the region as one word. It is given back by
-/// [`Memory::free_arena`] only.
+/// Identified by its start, so that the region can hold it as one word. Only [`Memory::free_arena`] frees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Arena(Offset);
 
 impl Arena {
-    /// The arena that begins here; only what [`Arena::start`] said is one.
+    /// The arena that begins here; `start` must come from [`Arena::start`].
     pub fn from_start(start: Offset) -> Self {
         Self(start)
     }
@@ -40,20 +39,20 @@ impl<A: Access> Memory<A> {
     }
 
     /// An arena for a partition's log, from the region's heap, so that logs, index and large values share
-    /// one memory. What it holds before it is written is not defined.
+    /// one memory. Its initial contents are unspecified.
     pub fn allocate_arena(&self) -> Option<Arena> {
         let payload = self.allocate_words(self.layout.arena_payload_words())?;
         Some(Arena(self.open_arena(payload, LOG)))
     }
 
-    /// Gives a log's arena back.
+    /// Frees a log's arena.
     ///
     /// # Panics
     /// If it is no arena of a log.
     pub fn free_arena(&self, arena: Arena) {
         let payload = self.arena_payload(arena.0);
         let tag = tag_of(self.region(), payload);
-        // Not only in debug builds: memory given back twice would be handed out twice.
+        // Not only in debug builds: memory freed twice would be allocated twice.
         assert!(tag & (LOG | USED) == LOG | USED, "not an arena of a log");
         self.free_settled(payload);
     }
@@ -78,12 +77,12 @@ impl<A: Access> Memory<A> {
         Offset::from_words(self.region().word(span.minus(1)).load(Relaxed))
     }
 
-    /// Makes a chunk an arena of this kind, and says where its span begins.
+    /// Makes a chunk an arena of this kind, and returns the start of its span.
     pub(crate) fn open_arena(&self, payload: Offset, kind: u64) -> Offset {
         let span = self.layout.arena_span(payload);
         self.layout.shared.mark(self.region(), span, self.layout.arena_words);
         mark(self.region(), payload, kind);
-        // Relaxed: whoever gives the arena back got it through a lock.
+        // Relaxed: the thread that frees the arena got it through a lock.
         self.region().word(span.minus(1)).store(payload.words(), Relaxed);
         // A process that finds data in the arena after a crash also finds its mark.
         compiler_fence(Release);

@@ -1,4 +1,4 @@
-//! Where the memory of a region comes from, and what pages it got.
+//! The source of a region's memory, and its pages.
 
 use crate::file::{FileError, Pages, RegionFile, failed, no_space};
 use rustix::{
@@ -25,12 +25,12 @@ pub enum Backing {
     Hugetlb,
     /// Private anonymous memory with `MADV_HUGEPAGE`, which gets 2 MiB pages on a stock system.
     Private,
-    /// Private anonymous memory in 4 KiB pages (`MADV_NOHUGEPAGE`), to see what huge ones gain.
+    /// Private anonymous memory in 4 KiB pages (`MADV_NOHUGEPAGE`), to measure the gain of huge ones.
     SmallPages,
     /// A memfd, which another process can map.
     Memfd,
-    /// A file, which is kept when the process ends. There must be none yet: to go on with one is
-    /// [`crate::Memory::open`]'s task.
+    /// A file, which is kept when the process ends. It must not exist yet:
+    /// [`crate::Memory::open`] reopens one.
     File(PathBuf),
 }
 
@@ -130,7 +130,7 @@ impl Mapping {
         })
     }
 
-    /// Empties a file that nobody has mapped, and maps it.
+    /// Empties a file that no process has mapped, and maps it.
     fn cleared_file(bytes: u64, file: RegionFile) -> Result<Self, FileError> {
         file.clear(file.bytes_for(bytes))?;
         Self::file(bytes, file)
@@ -170,7 +170,7 @@ impl Mapping {
 
     /// Touches every page as a write would, without changing anything.
     pub(crate) fn populate(&self) -> Result<(), Errno> {
-        // SAFETY: the range is mapped, and what it holds stays.
+        // SAFETY: the range is mapped, and its contents stay.
         unsafe { mm::madvise(self.base.as_ptr(), self.bytes, Advice::LinuxPopulateWrite) }
     }
 

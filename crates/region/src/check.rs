@@ -1,6 +1,6 @@
-//! Walks everything a heap has and says what is wrong: for tests, and for a region that is opened again.
+//! Walks all chunks of a heap and checks them: for tests, and for a region that is reopened.
 //!
-//! Nothing here believes what it reads: whatever the region holds, the walk ends and stays inside.
+//! The walk trusts no word that it reads: for any contents of the region, it ends and stays inside.
 
 use crate::{
     class::{CLASSES, class_of},
@@ -30,8 +30,8 @@ pub(crate) struct Walk {
 }
 
 impl<A: Access> Memory<A> {
-    /// Walks everything. The locks of all partitions are held by the caller, who hands over their
-    /// heaps. Returns the chunks in use that are no arenas: their payloads, and words each.
+    /// Walks all chunks. The caller holds the locks of all partitions, and passes their heaps. Returns the
+    /// payloads and words of the chunks in use that are not arenas.
     ///
     /// # Errors
     /// The inconsistency found in the heaps.
@@ -47,8 +47,8 @@ impl<A: Access> Memory<A> {
         Ok(root.used)
     }
 
-    /// Walks everything as [`Memory::check`] does, but remembers nothing of it, so that it is fit for large
-    /// regions. Nobody may use the heaps meanwhile.
+    /// Walks all chunks as [`Memory::check`] does, but collects nothing, so that it suits large regions. No
+    /// other thread may use the heaps meanwhile.
     ///
     /// # Errors
     /// The inconsistency found in the heaps.
@@ -73,7 +73,7 @@ impl<A: Access> Memory<A> {
         Ok(())
     }
 
-    /// Walks the heaps of the region and of the reserve, and compares them with what they count.
+    /// Walks the heaps of the region and of the reserve, and compares them with their counts.
     pub(crate) fn walk_root(&self) -> Result<Walk, String> {
         let Layout { chunks_start, reserve_start, end, .. } = self.layout;
         let mut root = self.walk_zone(&self.heap, chunks_start..reserve_start)?;
@@ -127,7 +127,7 @@ impl Walk {
         let (mut chunk, mut before_used) = (span.start, true);
         for step in tags(region, span) {
             let (at, tag, words) = step?;
-            // A chunk that says otherwise would be given back to another heap, or as something else.
+            // A chunk with other flags would be freed to another heap, or as another kind.
             if tag & NESTED != level || level == NESTED && tag & (ARENA | LOG) != 0 {
                 return Err(format!("chunk {}: of another heap", at.words()));
             }
@@ -169,7 +169,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Compares what was found with the lists and counts of `heap`.
+    /// Compares the walk's result with the lists and counts of `heap`.
     fn agrees_with(&self, region: &Region, heap: &Heap, zone: &Range<Offset>) -> Result<(), String> {
         let mut listed = 0;
         each_listed(region, heap, zone, |chunk| {
@@ -190,9 +190,9 @@ impl Walk {
     }
 }
 
-/// The chunks of a span as its tags say: where, tag, words. The last one is the end tag.
+/// The chunks of a span by its tags: place, tag, words. The last one is the end tag.
 ///
-/// Looks at nothing that a process which was killed may have left half written: see `heap.rs`.
+/// Reads no word that a killed process may have left half written: see `heap.rs`.
 pub(crate) fn tags(
     region: &Region,
     span: Range<Offset>,

@@ -3,11 +3,11 @@
 use crate::region::{Offset, Region};
 use minos_sync::words::WORD_BYTES;
 
-/// A chunk that nobody else can reach: a large value is received into it.
+/// A chunk that no other thread can reach: a large value is received into it.
 ///
 /// Only [`crate::Memory::allocate_settled`] makes one, for memory that was never shared with lock-free
-/// readers, and the heap does not hand it out again before it was given back. It can be neither
-/// copied nor cloned, and after [`Exclusive::share`] there is none.
+/// readers, and the heap does not allocate it again before it is freed. It can be neither copied nor cloned,
+/// and [`Exclusive::share`] consumes it.
 #[derive(Debug)]
 pub struct Exclusive {
     /// The region's [`Region::number`].

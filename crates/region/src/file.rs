@@ -9,9 +9,9 @@ use rustix::{
 };
 use std::path::{Path, PathBuf};
 
-/// `statfs` says this of hugetlbfs.
+/// The `statfs` type of hugetlbfs.
 const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
-/// `statfs` says this of tmpfs, and of a memfd.
+/// The `statfs` type of tmpfs, and of a memfd.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
 /// Why a file cannot hold a region.
@@ -34,7 +34,7 @@ pub enum FileError {
     /// Another process has it open, or this one a second time.
     #[error("it is in use by another store")]
     Locked,
-    /// There is something of that name already, which a new region is not to replace.
+    /// The name is taken already, and a new region must not replace that file.
     #[error("there is a file already, and it is left alone")]
     Exists,
     /// It holds something, but no region.
@@ -73,7 +73,7 @@ pub(crate) enum Pages {
     Direct,
 }
 
-/// An open file, which nobody else has as its region.
+/// An open file, locked as the region of this store.
 #[derive(Debug)]
 pub(crate) struct RegionFile {
     fd: OwnedFd,
@@ -91,8 +91,8 @@ impl RegionFile {
         Ok(Self { fd, path: None, staged: None, pages })
     }
 
-    /// A new file for `path`, where there must be nothing. It lies beside it until [`RegionFile::publish`], and is
-    /// removed if that is never called.
+    /// A new file for `path`, which must not exist. The file lies beside `path` until
+    /// [`RegionFile::publish`], and is removed if that is never called.
     pub(crate) fn create(path: &Path) -> Result<Self, FileError> {
         refuse_existing(path)?;
         let staged = staged(path);
@@ -108,7 +108,7 @@ impl RegionFile {
         Ok(file)
     }
 
-    /// Gives a new file its name, under which nobody may have made another meanwhile.
+    /// Gives a new file its name; fails if the name has been taken meanwhile.
     pub(crate) fn publish(&mut self) -> Result<(), FileError> {
         let (Some(path), Some(staged)) = (&self.path, &self.staged) else { return Ok(()) };
         match fs::renameat_with(CWD, staged, CWD, path, RenameFlags::NOREPLACE) {
@@ -124,7 +124,7 @@ impl RegionFile {
         sync_folder(path)
     }
 
-    /// Removes the region at `path`, which must not be in use. Whoever has mapped it all the same keeps it.
+    /// Removes the region at `path`, which must not be in use. Existing mappings of it stay valid.
     pub(crate) fn remove(path: &Path) -> Result<(), FileError> {
         if !Self::open(path)?.is_region()? {
             return Err(FileError::Foreign);
@@ -138,7 +138,7 @@ impl RegionFile {
     }
 
     fn lock(path: &Path, more: OFlags) -> Result<Self, FileError> {
-        // Neither following links nor waiting for whoever is at the other end of a pipe.
+        // Neither follows links nor waits for the other end of a pipe.
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | more;
         let fd = fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(|source| match source {
             Errno::NOENT if more.is_empty() => FileError::Missing,
@@ -167,7 +167,7 @@ impl RegionFile {
         self.path.as_deref()
     }
 
-    /// Takes the file from everybody but its owner: it holds the values of clients in the clear.
+    /// Removes all access rights but the owner's: the file holds the values of clients in the clear.
     pub(crate) fn narrow(&self) -> Result<(), FileError> {
         let mode = fs::fstat(&self.fd).map_err(failed("look at"))?.st_mode & 0o777;
         if mode & 0o077 != 0 {
@@ -218,7 +218,7 @@ impl RegionFile {
         Ok(std::array::from_fn(|at| words.get(at).map_or(0, |&bytes| u64::from_ne_bytes(bytes))))
     }
 
-    /// Drops what the file holds and makes it `bytes` of zeros.
+    /// Drops the file's contents and makes it `bytes` of zeros.
     pub(crate) fn clear(&self, bytes: u64) -> Result<(), FileError> {
         fs::ftruncate(&self.fd, 0).map_err(failed("empty"))?;
         // A process that ends right here must leave a file that is known as a region's. Only hugetlbfs
@@ -285,7 +285,7 @@ fn refuse_existing(path: &Path) -> Result<(), FileError> {
     }
 }
 
-/// Refuses a file that no longer has its name, because somebody replaced it before it was locked.
+/// Refuses a file that was replaced under its name before it was locked.
 fn refuse_other(path: &Path, stat: &Stat) -> Result<(), FileError> {
     let named = fs::lstat(path).map_err(failed("look at"))?;
     if (named.st_dev, named.st_ino) == (stat.st_dev, stat.st_ino) { Ok(()) } else { Err(FileError::Locked) }

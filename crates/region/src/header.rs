@@ -1,4 +1,4 @@
-//! The first words of a region: what it is, who may read it, and in what state it was left.
+//! The first words of a region: its identity, layout and state.
 //!
 //! ```text
 //! word 0   magic            4   partition words     8   state: in use, clean, damaged
@@ -68,7 +68,7 @@ impl<'a> Header<'a> {
         self.set_boot(boot_id());
         self.put(STARTS, 1);
         compiler_fence(Release);
-        // Last: without it, nobody takes the region for complete.
+        // Last: a region without this word is not complete.
         self.put(VERSION, LAYOUT_VERSION);
     }
 
@@ -84,7 +84,7 @@ impl<'a> Header<'a> {
         self.at(CHECKSUM)
     }
 
-    /// Remembers in which boot everything was whole.
+    /// Records the boot in which the region was last intact.
     pub(crate) fn set_boot(self, boot: BootId) {
         self.put(BOOT, boot[0]);
         self.put(BOOT + 1, boot[1]);
@@ -108,7 +108,7 @@ impl<'a> Header<'a> {
         self.words[at].load(Relaxed)
     }
 
-    // Relaxed: whoever opens a region does so alone, under the lock of its file.
+    // Relaxed: one process at a time opens a region, under the lock of its file.
     fn put(self, at: usize, value: u64) {
         self.words[at].store(value, Relaxed);
     }

@@ -8,8 +8,8 @@
 //!
 //! A tag is the chunk's size in words, itself included, above eight bits of flags. The size at the
 //! end of a free chunk lets the chunk behind it find its beginning, so that both neighbours are
-//! merged when a chunk is freed. Lists, counts and tags all lie in the region; [`Heap`] itself only
-//! knows where.
+//! merged when a chunk is freed. Lists, counts and tags all lie in the region; [`Heap`] itself holds
+//! only their place.
 
 use crate::{
     class::{CLASSES, class_of, is_exact},
@@ -54,11 +54,11 @@ const HEADS: u64 = 16;
 /// Words that the state of one heap takes in the region.
 pub(crate) const STATE_WORDS: u64 = HEADS + CLASSES as u64;
 
-/// A heap over spans of a region. Who may use it is decided by the lock around it.
+/// A heap over spans of a region. The lock around it serialises its users.
 #[derive(Debug)]
 pub struct Heap {
     state: Offset,
-    /// [`NESTED`] or nothing: what every tag of this heap carries.
+    /// [`NESTED`] or nothing: the flag in every tag of this heap.
     level: u64,
 }
 
@@ -110,7 +110,7 @@ impl Heap {
         self.put_free(region, start, chunk_words, FIRST | BEFORE_USED | self.level);
     }
 
-    /// Takes an empty span back out. `start` is what [`Freed::SpanEmpty`] said.
+    /// Removes an empty span. `start` comes from [`Freed::SpanEmpty`].
     pub(crate) fn remove_span(&mut self, region: &Region, start: Offset) {
         let words = size_at(region, start);
         self.unlink(region, start, words);
@@ -127,8 +127,8 @@ impl Heap {
         let used_words = if rest < CHUNK_WORDS_MIN { found_words } else { words };
         if used_words < found_words {
             self.put_free(region, chunk.plus(words), rest, BEFORE_USED | self.level);
-            // The tags of a span can be followed at any moment, even if the process is killed in this one:
-            // what begins in the middle of a chunk is there before the chunk ends before it.
+            // The tags of a span form a chain at any moment, even if the process is killed here: the tag in
+            // the middle of a chunk is written before the chunk is cut off there.
             compiler_fence(Release);
         } else {
             let next = chunk.plus(found_words);
@@ -157,7 +157,7 @@ impl Heap {
         Some(last.plus(1))
     }
 
-    /// Gives the chunk with this payload back, merged with its free neighbours.
+    /// Frees the chunk with this payload, and merges it with its free neighbours.
     pub(crate) fn free(&mut self, region: &Region, payload: Offset) -> Freed {
         let mut chunk = payload.minus(1);
         let tag = at(region, chunk);
@@ -184,13 +184,13 @@ impl Heap {
         if is_span { Freed::SpanEmpty(chunk) } else { Freed::Kept }
     }
 
-    /// How much there is of what. Constant time.
+    /// The heap's counts, with the largest free chunk. Constant time.
     pub(crate) fn stats(&self, region: &Region) -> HeapStats {
         let largest_free_words = self.largest(region).map_or(0, |chunk| size_at(region, chunk));
         HeapStats { largest_free_words, ..self.counts(region) }
     }
 
-    /// As [`Heap::stats`], but for what only its lists know.
+    /// As [`Heap::stats`], without the largest free chunk.
     pub(crate) fn counts(&self, region: &Region) -> HeapStats {
         HeapStats {
             free_words: self.state_at(region, FREE_WORDS),
@@ -263,7 +263,7 @@ impl Heap {
         self.state_at(region, class as u64 / 64) >> (class % 64) & 1 == 1
     }
 
-    /// [`NESTED`] or nothing: what every tag of this heap carries.
+    /// [`NESTED`] or nothing: the flag in every tag of this heap.
     pub(crate) fn level(&self) -> u64 {
         self.level
     }

@@ -90,7 +90,7 @@ impl Layout {
         })
     }
 
-    /// As [`Layout::new`], for whoever wants to map a region.
+    /// As [`Layout::new`], with the error of mapping a region.
     pub(crate) fn for_map(geometry: &Geometry) -> Result<Self, MapError> {
         Self::new(geometry).map_err(|bytes_min| MapError::Size {
             bytes: geometry.memory_bytes,
@@ -119,9 +119,9 @@ impl Layout {
         self.arena_words + UNIT_WORDS
     }
 
-    /// Where the span of an arena in the chunk with this payload begins: on a unit of the map of shared
-    /// memory, so that what lies beside an arena is not taken for shared. The word before says where the
-    /// payload begins.
+    /// The start of the span of an arena in the chunk with this payload: on a unit of the map
+    /// of shared memory, so that memory beside an arena is not marked as shared. The word
+    /// before it holds the payload's offset.
     pub(crate) fn arena_span(&self, payload: Offset) -> Offset {
         Offset::from_words((payload.words() + 1).next_multiple_of(UNIT_WORDS))
     }

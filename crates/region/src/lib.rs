@@ -3,8 +3,8 @@
 //! [`Region`] is the mapping, [`Memory`] a region with its header and its heaps. Items and index are
 //! the engine's concern.
 //!
-//! A region on a file outlives its process: [`Memory::open`] goes on with what [`Memory::mark_clean`] has
-//! left, and says so if nothing was left in order; [`Memory::rebuild`] repairs what a killed process left.
+//! A region on a file outlives its process: [`Memory::mark_clean`] closes it, [`Memory::open`] reopens it and
+//! reports whether it was closed, and [`Memory::rebuild`] repairs a region that a killed process left.
 //!
 //! ```
 //! use minos_region::{Backing, Geometry, Memory, Opened};

@@ -27,7 +27,7 @@ pub struct Memory<A: Access = Crcw> {
     pub(crate) layout: Layout,
     /// The region's heap. Taken after a partition's lock, never before.
     pub(crate) heap: A::Lock<Heap>,
-    /// The heap of the reserve, which is empty if there is none. Never taken together with the other.
+    /// The heap of the reserve; empty if there is none. Never locked together with the other.
     pub(crate) reserve: A::Lock<Heap>,
     /// Bytes of the region that may be used.
     limit_bytes: AtomicU64,
@@ -36,8 +36,8 @@ pub struct Memory<A: Access = Crcw> {
 impl<A: Access> Memory<A> {
     /// Maps a region and lays it out.
     ///
-    /// In a file, which must not be there yet, it has another name until [`Memory::publish`], so that nobody takes
-    /// it for complete; it is removed if that is never called.
+    /// A file, which must not exist yet, has another name until [`Memory::publish`], so that no process
+    /// mistakes it for complete; it is removed if that is never called.
     pub fn create(geometry: Geometry, backing: &Backing) -> Result<Self, MapError> {
         let layout = Layout::for_map(&geometry)?;
         let region = Region::map(geometry.memory_bytes, backing)?;
@@ -134,11 +134,11 @@ impl<A: Access> Memory<A> {
         Some(chunk)
     }
 
-    /// A chunk that nobody reads but under a lock or a pin, with room for `words`: from the reserve if there
-    /// is one with room, else from the rest.
+    /// A chunk that is only read under a lock or a pin, with room for `words`: from the reserve
+    /// if it has room, else from the rest.
     ///
-    /// It is exclusive unless its memory once was shared: then a reader which has slept since may
-    /// still look at it, and it must be written with word copies (MICA §4.3.2; `words::copy_in`).
+    /// It is exclusive unless its memory was shared before: then a late reader may still read it, and it must
+    /// be written with word copies (MICA §4.3.2; `words::copy_in`).
     pub fn allocate_settled(&self, words: u64) -> Option<Settled> {
         let chunk = self.allocate_reserved(words).or_else(|| self.allocate_words(words))?;
         if self.layout.shared.is_marked(&self.region, chunk, words) {
@@ -148,8 +148,8 @@ impl<A: Access> Memory<A> {
         }
     }
 
-    /// Memory for the index, on a cache line, with room for `words`. It is never given back, and
-    /// therefore taken from the end, where it does not cut the rest in pieces.
+    /// Memory for the index, on a cache line, with room for `words`. It is never freed, and so comes from the
+    /// end, where it does not fragment the rest.
     pub fn allocate_forever(&self, words: u64) -> Option<Offset> {
         let mut heap = self.heap.lock();
         if !self.is_within_limit(words) {
@@ -161,11 +161,11 @@ impl<A: Access> Memory<A> {
     /// Words that the chunk with this payload has room for.
     #[inline]
     pub fn chunk_words(region: &Region, chunk: Offset) -> u64 {
-        // Of what is no chunk, which is asked for when a region is opened, any number will do.
+        // Opening a region may ask for an offset that is no chunk; any number will do then.
         crate::heap::size_at(region, chunk.minus(1)).saturating_sub(1)
     }
 
-    /// Gives a chunk back. `partition` is the heap of the partition whose item it held.
+    /// Frees a chunk. `partition` is the heap of the partition whose item it held.
     pub fn free(&self, partition: &mut Heap, chunk: Offset) {
         if tag_of(&self.region, chunk) & NESTED == 0 {
             return self.free_settled(chunk);
@@ -179,7 +179,7 @@ impl<A: Access> Memory<A> {
         }
     }
 
-    /// Gives a chunk back that belongs to no partition's heap.
+    /// Frees a chunk that belongs to no partition's heap.
     pub fn free_settled(&self, chunk: Offset) {
         self.zone_of(chunk).lock().free(&self.region, chunk);
     }
@@ -202,8 +202,8 @@ impl<A: Access> Memory<A> {
         self.reserve.lock().stats(&self.region)
     }
 
-    /// Words in free chunks of a partition's heap, as they were a moment ago: for those who may not have
-    /// the heap itself.
+    /// Words in free chunks of a partition's heap a moment ago: for
+    /// callers without access to the heap itself.
     pub fn partition_free_words(&self, partition: usize) -> u64 {
         self.partition_heap(partition).free_words(&self.region)
     }
@@ -247,14 +247,14 @@ impl<A: Access> Memory<A> {
 /// A chunk from [`Memory::allocate_settled`].
 #[derive(Debug)]
 pub enum Settled {
-    /// Nobody else can reach it.
+    /// No other thread can reach it.
     Exclusive(Exclusive),
     /// A reader that has slept long may reach it: to be written with word copies.
     Shared(Offset),
 }
 
 impl Settled {
-    /// Where the chunk's payload begins, for an owner who writes it with word copies.
+    /// The start of the chunk's payload, for an owner that writes it with word copies.
     pub fn into_chunk(self) -> Offset {
         match self {
             Self::Exclusive(exclusive) => exclusive.share(),

@@ -33,7 +33,7 @@ pub enum Opened<A: Access> {
 /// Why a region on a file cannot be gone on with. The file is as it was.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// There is no region yet. To be created.
+    /// There is no region yet; the caller may create one.
     #[error("{} holds no region yet", path.display())]
     Absent {
         /// Where it should be.
@@ -68,7 +68,7 @@ pub enum OpenError {
         /// The caller's.
         expected: u64,
     },
-    /// The file is too short or too long for what its header says.
+    /// The file is too short or too long for its header.
     #[error("the region's file has {found} bytes instead of {expected}")]
     Length {
         /// Bytes of the file.
@@ -76,7 +76,7 @@ pub enum OpenError {
         /// Bytes that it should have.
         expected: u64,
     },
-    /// It was closed, but is not what was written then; or it was found to contradict itself.
+    /// It was closed, but has changed since; or it was found inconsistent.
     #[error("the region is damaged: {what}")]
     Damaged {
         /// The reason.
@@ -91,13 +91,14 @@ pub enum OpenError {
 }
 
 impl<A: Access> Memory<A> {
-    /// Maps the region that the file at `path` holds, and checks it.
+    /// Maps the region in the file at `path`, and checks it.
     ///
-    /// `expected` is what it was created with; but the seed of the key hash is the region's own, and stands
-    /// in [`Memory::geometry`] afterwards. Reads all memory that is not free.
+    /// `expected` is the geometry of its creation, except the seed of the key hash, which is the region's own
+    /// and is found in [`Memory::geometry`] afterwards. Reads all memory that is not free.
     ///
     /// # Errors
-    /// If there is none, if it is another one, if somebody has it open, or if it was closed and is damaged.
+    /// If there is no region, if its geometry differs, if it is open elsewhere,
+    /// or if it was closed and is damaged.
     pub fn open(path: &Path, expected: &Geometry) -> Result<Opened<A>, OpenError> {
         let failed = |reason| match reason {
             FileError::Missing => OpenError::Absent { path: path.to_owned() },
@@ -128,8 +129,8 @@ impl<A: Access> Memory<A> {
         }
     }
 
-    /// Removes the region at `path`, which nobody may use, and makes a new one for its place as [`Memory::create`]
-    /// does. Whoever has mapped the old one keeps it.
+    /// Removes the region at `path`, which must not be in use, and makes a new one in its place as
+    /// [`Memory::create`] does. Existing mappings of the old one stay valid.
     ///
     /// # Errors
     /// If there is no region, if it is in use, or if the operating system refuses the memory.
@@ -139,8 +140,8 @@ impl<A: Access> Memory<A> {
         Self::create(geometry, &Backing::File(path.to_owned()))
     }
 
-    /// Writes everything to the file, then that it is complete. To be called last: whatever is written to
-    /// the region afterwards makes it damaged for whoever opens it.
+    /// Writes everything to the file, then marks it as complete. To be called last: if the region is written
+    /// afterwards, the next open finds it damaged.
     ///
     /// # Errors
     /// If the operating system cannot write to the file; the region stays unclean then.
@@ -162,8 +163,8 @@ impl<A: Access> Memory<A> {
         self.mark_clean()
     }
 
-    /// Says that a region which was [`Opened::Unclean`] is whole again, so that the next unclean stop in
-    /// this boot of the machine can be repaired as well.
+    /// Marks a region that was [`Opened::Unclean`] as intact again, so that the next unclean stop in this
+    /// boot of the machine can be repaired as well.
     ///
     /// # Errors
     /// If the operating system cannot write to the file.
@@ -175,7 +176,7 @@ impl<A: Access> Memory<A> {
         self.region().sync_header().map_err(sync_error)
     }
 
-    /// Says that the region contradicts itself, so that nobody goes on with it.
+    /// Marks the region as inconsistent, so that no process reopens it.
     ///
     /// # Errors
     /// If the operating system cannot write to the file.
@@ -189,7 +190,7 @@ impl<A: Access> Memory<A> {
         Header::of(self.region()).starts()
     }
 
-    /// Checks a region that was closed, and says in its file that it is in use, before anybody writes to it.
+    /// Checks a closed region, and marks its file as in use before any other write.
     fn take_over(self) -> Result<Self, OpenError> {
         let header = Header::of(self.region());
         if header.checksum() != header::checksum(self.region(), self.layout.chunks_start) {

@@ -1,11 +1,11 @@
-//! Laying the heaps of a region out anew after whoever used it was killed.
+//! Rebuilding the heaps of a region whose process was killed.
 //!
-//! A process may stop between any two stores. What the index refers to is whole nevertheless, because it was
-//! linked when it was complete; but lists and counts of the heaps may be half changed, and memory may have
-//! been taken that nobody refers to. The engine finds out what is alive, and everything else is free.
+//! A process may stop between any two stores. Items in the index are intact nevertheless, because they were
+//! linked when they were complete; but lists and counts of the heaps may be half changed, and allocated
+//! memory may have no reference. The engine finds the live chunks, and everything else becomes free.
 //!
-//! Which memory is an arena, only the tags of the region's heap say. They can be followed after any store
-//! (see `heap.rs`), if it was the process that stopped and not the machine.
+//! Only the tags of the region's heap show which memory is an arena. They form a chain after any store (see
+//! `heap.rs`), if the process stopped and not the machine.
 
 use crate::{
     check::tags,
@@ -36,7 +36,7 @@ pub enum ChunkKind {
 /// A chunk that is alive, for [`Memory::rebuild`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UsedChunk {
-    /// Where its payload begins: what the allocation said, for an arena [`crate::Arena::start`].
+    /// The start of its payload, as returned by the allocation; for an arena [`crate::Arena::start`].
     pub payload: Offset,
     /// How much of it is in use, in words.
     pub words: u64,
@@ -62,7 +62,7 @@ impl Piece {
 /// The chunks to keep.
 #[derive(Debug, Default)]
 struct Plan {
-    /// Chunks of the region's heap and of the reserve's, as they lie in the region.
+    /// Chunks of the region's heap and of the reserve's, in ascending order.
     roots: Vec<Piece>,
     /// Chunks in arenas of partitions' heaps, each with the arena's payload and its partition.
     nested: Vec<(Offset, usize, Vec<Piece>)>,
@@ -71,15 +71,15 @@ struct Plan {
 }
 
 impl<A: Access> Memory<A> {
-    /// Lays the heaps out anew around the chunks that are alive; everything else becomes free.
+    /// Rebuilds the heaps around the live chunks; everything else becomes free.
     ///
-    /// `used` ascends by payload. No [`Heap`] of a partition may be in use; what
-    /// [`Memory::partition_heap`] says afterwards is right. What lies in the chunks stays as it is. If the
-    /// process is killed in here, the same may be done again.
+    /// `used` ascends by payload. No [`Heap`] of a partition may be in use;
+    /// [`Memory::partition_heap`] is right afterwards. The contents of the chunks stay. If the
+    /// process is killed in here, the call may be repeated.
     ///
     /// # Errors
-    /// If the tags of the region's heap are broken, or if something in `used` cannot be: out of order,
-    /// overlapping, or where no such chunk is. Nothing was changed then.
+    /// If the tags of the region's heap are broken, or if `used` is impossible: out of order, overlapping, or
+    /// at places without such a chunk. Nothing is changed then.
     pub fn rebuild(&mut self, used: &[UsedChunk]) -> Result<(), String> {
         let plan = self.plan(used)?;
         self.clear_tables();
@@ -124,7 +124,7 @@ impl<A: Access> Memory<A> {
         rest.first().map_or(Ok(plan), |chunk| Err(wrong(chunk, "lies outside")))
     }
 
-    /// Notes that a chunk of the region's heap is kept, because `inside` lie there.
+    /// Adds a chunk of the region's heap to the plan, because `inside` lie there.
     fn keep(&self, plan: &mut Plan, root: Piece, is_used: bool, inside: &[UsedChunk]) -> Result<(), String> {
         let is_inside = |chunk: &&UsedChunk| {
             chunk.payload > root.start && chunk.end_words() <= root.end.words() && is_used
@@ -186,7 +186,7 @@ impl<A: Access> Memory<A> {
         }
     }
 
-    /// Forgets all lists and counts, and what may be looked at without a lock: whoever did is gone.
+    /// Clears all lists and counts, and the map of shared memory: the readers of the old process are gone.
     fn clear_tables(&self) {
         let partitions = 0..self.geometry().partitions as usize;
         let states = partitions.map(|number| self.layout.partition_state(number));
@@ -207,8 +207,8 @@ impl<A: Access> Memory<A> {
 }
 
 impl Heap {
-    /// Makes `span` out of chunks that are in use, in their order, and free chunks between them. Between two,
-    /// what is too small for a chunk is added to the first. The state of the heap was cleared before.
+    /// Builds `span` from the chunks in use, in order, with free chunks between them. A gap too small for a
+    /// chunk is added to the chunk before it. The state of the heap was cleared before.
     fn lay_out(&mut self, region: &Region, span: Range<Offset>, pieces: &[Piece]) {
         let last = span.end.minus(1);
         let (mut at, mut place) = (span.start, FIRST | BEFORE_USED | self.level());
@@ -226,7 +226,7 @@ impl Heap {
         put_tag(region, last, 1, place | USED | END);
     }
 
-    /// A free chunk, if there is room, and the place flags of what follows.
+    /// Writes a free chunk, if there is room; returns the place flags of the next chunk.
     fn lay_free(&mut self, region: &Region, range: Range<Offset>, place: u64) -> u64 {
         let words = range.end.words() - range.start.words();
         if words == 0 {

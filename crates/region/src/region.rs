@@ -27,7 +27,7 @@ const PAGE_BYTES: usize = 4 << 10;
 pub struct Offset(u64);
 
 impl Offset {
-    /// The offset that stands for `words`; what lies beyond [`OFFSET_BITS`] is cut off.
+    /// The offset of `words`; bits beyond [`OFFSET_BITS`] are cut off.
     #[inline]
     pub const fn from_words(words: u64) -> Self {
         Self(words & ((1 << OFFSET_BITS) - 1))
@@ -70,8 +70,8 @@ impl Region {
     /// The largest region, in bytes.
     pub const BYTES_MAX: u64 = (WORD_BYTES as u64) << OFFSET_BITS;
 
-    /// Maps at least `bytes` of zeroed memory and says in the log what it got. Only the first word of a file
-    /// is not zero: it says that this is a region.
+    /// Maps at least `bytes` of zeroed memory and logs its backing. Only the first word of a file is not
+    /// zero: it marks the file as a region.
     pub fn map(bytes: u64, backing: &Backing) -> Result<Self, MapError> {
         if !(Self::BYTES_MIN..=Self::BYTES_MAX).contains(&bytes) {
             return Err(MapError::Size { bytes, min: Self::BYTES_MIN, max: Self::BYTES_MAX });
@@ -87,7 +87,7 @@ impl Region {
         Self { mapping, len_words: bytes as usize / WORD_BYTES, number }
     }
 
-    /// Tells this region from all others of the process.
+    /// A number that no other region of the process has.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
@@ -102,7 +102,7 @@ impl Region {
         self.mapping.publish()
     }
 
-    /// Writes everything back to the file, if there is one; returns when it is there.
+    /// Writes everything back to the file, if there is one; returns when it is written.
     pub(crate) fn sync(&self) -> Result<(), Errno> {
         self.mapping.sync(usize::MAX)
     }
@@ -132,7 +132,7 @@ impl Region {
 
     pub(crate) fn touch_pages(&self) {
         for page in self.all().chunks(PAGE_BYTES / WORD_BYTES) {
-            // Relaxed: it changes nothing that others might look for.
+            // Relaxed: it changes no value.
             page[0].fetch_or(0, Relaxed);
         }
     }
@@ -197,12 +197,13 @@ impl Region {
         }
     }
 
-    /// `len` plain bytes, beginning `at` bytes after `offset`, which nobody writes while they are lent.
+    /// `len` plain bytes, beginning `at` bytes after `offset`, which no
+    /// thread writes while they are borrowed.
     ///
     /// Large values are sent from here.
     ///
     /// # Safety
-    /// Nobody writes the bytes while they are borrowed.
+    /// No thread writes the bytes while they are borrowed.
     ///
     /// # Panics
     /// If they do not lie within the region.
@@ -245,7 +246,7 @@ mod tests {
         let last = Offset::from_words(region.len_words() - 1);
         assert_eq!(region.word(last).swap(7, Ordering::Relaxed), 0);
         assert_eq!(region.word(last).load(Ordering::Relaxed), 7);
-        // SAFETY: nobody else has the region.
+        // SAFETY: no other thread has the region.
         let bytes = unsafe { region.settled_bytes(last, 0, 8) };
         assert_eq!(bytes, 7u64.to_ne_bytes());
         region
@@ -281,7 +282,7 @@ mod tests {
     #[should_panic(expected = "within the region")]
     fn an_end_that_comes_round_panics() {
         let region = Region::map(1 << 20, &Backing::Private).unwrap();
-        // SAFETY: nobody else has the region.
+        // SAFETY: no other thread has the region.
         unsafe { region.settled_bytes(Offset::from_words(1), usize::MAX, 2) };
     }
 }

@@ -6,12 +6,12 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Words of memory for which one bit stands: 512 bytes, so that the map takes 1/4096 of the region.
 pub(crate) const UNIT_WORDS: u64 = 64;
 
-/// A bit for each 512 bytes of a region: has it ever held something that is read without a lock?
+/// A bit for each 512 bytes of a region, set once they may have been read without a lock.
 ///
-/// A reader may sleep with an offset in its hand while the item is deleted, its arena given back and
-/// the memory handed out again. It reads garbage then and notices, if the memory is written with
-/// atomic words. Memory that is to be written as plain bytes must therefore never have been shared;
-/// there is no way to know when the last such reader has woken, so a bit is never cleared.
+/// A reader may sleep with an offset while the item is deleted, its arena freed and the memory allocated
+/// again. It then reads garbage and detects it, provided that the memory is written with atomic words. Memory
+/// that is written as plain bytes must therefore never have been shared. Nothing shows when the last such
+/// reader has woken, so a bit is never cleared.
 #[derive(Debug)]
 pub(crate) struct SharedMap {
     start: Offset,
@@ -31,7 +31,7 @@ impl SharedMap {
     /// Remembers that `words` from `chunk` on are shared. Before any reader learns of them.
     pub(crate) fn mark(&self, region: &Region, chunk: Offset, words: u64) {
         for (index, bits) in self.masks(chunk, words) {
-            // Relaxed: whoever gets this memory later gets it through the lock of the region's heap.
+            // Relaxed: a later owner gets this memory through the lock of the region's heap.
             let word = region.word(self.start.plus(index));
             if word.load(Relaxed) & bits != bits {
                 word.fetch_or(bits, Relaxed);
@@ -44,7 +44,7 @@ impl SharedMap {
             .any(|(index, bits)| region.word(self.start.plus(index)).load(Relaxed) & bits != 0)
     }
 
-    /// Forgets everything, when nobody is left who may have looked at it.
+    /// Clears all bits, when no reader of the memory is left.
     pub(crate) fn clear(&self, region: &Region) {
         for word in region.words(self.start, self.len_words() as usize) {
             word.store(0, Relaxed);

@@ -1,7 +1,7 @@
 //! Checksums of the chunks: computed when a region is closed, checked when it is opened, stale in between.
 //!
 //! There is one for each block of 64 KiB, so that several threads can read a large region. A block in the middle of
-//! a free chunk has none: nobody reads it before it is written again.
+//! a free chunk has none: it is not read before it is written again.
 
 use crate::{
     check::tags,
@@ -50,7 +50,7 @@ impl Sums {
         self.region_words.div_ceil(BLOCK_WORDS)
     }
 
-    /// Computes all checksums. Nobody else may use the region.
+    /// Computes all checksums. No other thread may use the region.
     ///
     /// # Errors
     /// If the tags of the heaps are broken.
@@ -71,7 +71,7 @@ impl Sums {
         Ok(())
     }
 
-    /// The blocks that are not what they were at [`Sums::put`], in their order.
+    /// The blocks that have changed since [`Sums::put`], in order.
     pub(crate) fn wrong(self, region: &Region, layout: &Layout) -> Vec<u64> {
         in_parallel(self.len_words(), |blocks| {
             let present = self.present(region, blocks);
@@ -86,7 +86,7 @@ impl Sums {
         sums.filter(|(_, sum)| sum.load(Relaxed) != NONE)
     }
 
-    /// Leaves out the blocks that lie within a free chunk, and hold nothing that its heap reads.
+    /// Leaves out the blocks that lie within a free chunk and hold none of its heap's words.
     fn leave_out_free(self, region: &Region, zone: Range<Offset>) -> Result<(), String> {
         for step in tags(region, zone) {
             let (chunk, tag, words) = step?;
