@@ -44,16 +44,16 @@ pub trait Access: Debug + Send + Sync + Sized + 'static {
     /// If the token is another cell's.
     fn enter<'a, T: Debug + Send>(cell: &'a Self::Cell<T>, token: &'a mut Self::Token) -> Self::Guard<'a, T>;
 
-    /// Opens the cell for anybody, unless somebody is in there, or only owners may enter.
+    /// Opens the cell for any thread; `None` if it is open already, or only owners may enter.
     fn try_enter<T: Debug + Send>(cell: &Self::Cell<T>) -> Option<Self::Guard<'_, T>>;
 
-    /// Opens the cell for anybody in his turn, unless only owners may enter.
+    /// Opens the cell for any thread once it is free; `None` if only owners may enter.
     fn wait_if_open<T: Debug + Send>(cell: &Self::Cell<T>) -> Option<Self::Guard<'_, T>>;
 }
 
-/// A mode in which whoever sees a partition may write to it.
+/// A mode in which any thread with access to a partition may write to it.
 pub trait AnyWriter: Access {
-    /// Opens the cell, when it is the caller's turn.
+    /// Waits until the cell is free, and opens it.
     fn wait<T: Debug + Send>(cell: &Self::Cell<T>) -> Self::Guard<'_, T>;
 }
 

@@ -1,7 +1,7 @@
-//! A horizon: what lies behind it may be overwritten at any time, so readers look at it twice (MICA §4.3.2).
+//! A horizon: memory behind it may be overwritten at any time, so readers check it twice (MICA §4.3.2).
 //!
-//! A word that only its writer moves. It says which memory still holds what readers expect there. Which
-//! ordering stands where, and why, as for [`crate::version`]:
+//! A word that only its writer moves. Memory before the horizon still holds the contents that readers expect.
+//! The orderings, and their reasons, are as in [`crate::version`]:
 //!
 //! ```text
 //! reader                                   writer (one at a time)
@@ -11,26 +11,26 @@
 //! is it still before the horizon? (Relaxed)
 //! ```
 //!
-//! If a data load sees one of the data stores, then the two fences synchronise, and the second look sees
-//! the horizon moved. The first look only saves work: it may be too old.
+//! If a data load sees one of the data stores, then the two fences synchronise, and the second check sees the
+//! horizon moved. The first check only saves work: its value may be old.
 //!
-//! Another thread may write to what lies behind the horizon if it got it from the one that moved it
-//! through a lock of this crate, because taking one ends with a release fence.
+//! Another thread may write to memory behind the horizon if it got the memory from the writer through a lock
+//! of this crate, because taking one ends with a release fence.
 
 use crate::facade::{AtomicU64, Ordering, fence};
 
-/// Moves the horizon; from here on, what was left behind may be overwritten.
+/// Moves the horizon; from here on, memory behind it may be overwritten.
 #[inline]
 pub fn raise(word: &AtomicU64, further: u64) {
     word.store(further, Ordering::Relaxed);
-    // Release fence: whoever sees one of the data stores that follow also sees the horizon moved.
+    // Release fence: a thread that sees one of the data stores that follow also sees the horizon moved.
     fence(Ordering::Release);
 }
 
 /// Where the horizon is, before anything is read.
 #[inline]
 pub fn look(word: &AtomicU64) -> u64 {
-    // Relaxed: what is read by it counts only after the second look.
+    // Relaxed: data read by it is valid only after the second check.
     word.load(Ordering::Relaxed)
 }
 

@@ -1,7 +1,7 @@
 //! Rings, locks and relaxed-atomic word copies, behind one loom facade.
 //!
-//! Whatever the store shares between threads without a lock is built from these few parts, and
-//! each part has a loom model with a control that must fail (`src/loom_models.rs`).
+//! All lock-free sharing between the store's threads is built from these few parts, and each part has a loom
+//! model with a control that must fail (`src/loom_models.rs`).
 
 #![deny(unsafe_op_in_unsafe_fn)]
 

@@ -11,7 +11,7 @@ use std::{
 /// The holder may have been preempted, and on a machine with few cores it then needs the waiter's.
 const SPINS_MAX: u32 = if cfg!(loom) { 1 } else { 64 };
 
-/// A lock around a value, for moments.
+/// A lock around a value, held for moments only.
 ///
 /// A waiter spins for a bounded number of turns and then yields its time slice each turn. The first waiter to
 /// try after an unlock gets the lock. Order of arrival would be fairer, but with more threads than processors
@@ -48,7 +48,7 @@ impl<T> SpinLock<T> {
             if let Some(guard) = self.try_lock() {
                 return guard;
             }
-            // Looked at without writing, so that the line stays with whoever holds the lock.
+            // Polled without writing, so that the cache line stays with the holder of the lock.
             while self.is_locked() {
                 wait(&mut spins);
             }
@@ -96,7 +96,7 @@ impl<T> Deref for SpinGuard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: the guard is the only one, so nobody writes while it lends the value.
+        // SAFETY: the guard is the only one, so no other thread writes while it lends the value.
         self.lock.value.with_mut(|value| unsafe { &*value })
     }
 }
@@ -112,7 +112,7 @@ impl<T> DerefMut for SpinGuard<'_, T> {
 impl<T> Drop for SpinGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        // Release: the next holder sees what this one did.
+        // Release: the next holder sees this one's writes.
         self.lock.is_locked.store(0, Ordering::Release);
     }
 }

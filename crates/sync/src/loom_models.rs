@@ -98,7 +98,7 @@ fn loom_control_version_without_fence() {
     reader_beside_writer(Pair::write_without_fence, Pair::read);
 }
 
-/// A lock around whether the chunk is free.
+/// A lock around a flag that is true while the chunk is free.
 trait FreeChunk: Send + Sync + 'static {
     fn new() -> Self;
     fn with(&self, f: impl FnOnce(&mut bool));
@@ -114,7 +114,7 @@ impl FreeChunk for SpinLock<bool> {
     }
 }
 
-/// A lock that orders its holders, but has no release fence for those who take no lock.
+/// A lock that orders its holders, but has no release fence for threads that take no lock.
 impl FreeChunk for loom::sync::Mutex<bool> {
     fn new() -> Self {
         Self::new(false)
@@ -198,8 +198,8 @@ fn loom_lock_excludes() {
     });
 }
 
-/// A chunk with readers under pins, and a writer that retires it. `retire` says whether it may be
-/// given to others at once.
+/// A chunk with readers under pins, and a writer that retires it. `retire`
+/// returns true if it may be reused at once.
 fn pinned_chunk(retire: fn(&mut PinTable) -> bool) {
     const CHUNK: u64 = 64;
     explore(move || {
@@ -283,7 +283,7 @@ impl TwoSegments {
         (horizon::look_again(&self.horizon) == 0).then_some(copied)
     }
 
-    /// As [`TwoSegments::read`], but without the second look.
+    /// As [`TwoSegments::read`], but without the second check.
     fn copy(&self) -> Option<u64> {
         (horizon::look(&self.horizon) == 0).then(|| self.segments[0].load(Ordering::Relaxed))
     }

@@ -8,8 +8,8 @@ use std::{
 
 /// A value that the holder of the cell's only token may change, whichever thread that is.
 ///
-/// Opening it costs one comparison. There is one token, it cannot be cloned, and the guard borrows it
-/// mutably: that is what makes the access exclusive.
+/// Opening it costs one comparison. Access is exclusive because there is one token, which cannot be
+/// cloned, and the guard borrows it mutably.
 pub struct OwnedCell<T> {
     value: UnsafeCell<T>,
     id: u64,

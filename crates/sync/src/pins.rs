@@ -22,7 +22,7 @@ struct Readers {
 
 /// One reader's claim on a chunk.
 ///
-/// Not cloneable, because it is given back exactly once.
+/// Not cloneable, because it is released exactly once.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Pin(u64);
 
@@ -33,7 +33,7 @@ pub enum Unpinned {
     StillPinned,
     /// It is in use and no longer pinned.
     Free,
-    /// It was retired while pinned and nobody reads it any more: give it back.
+    /// It was retired while pinned and has no readers left: free it.
     Retired,
 }
 
@@ -45,9 +45,9 @@ impl PinTable {
         Pin(chunk)
     }
 
-    /// The chunk is no longer in use; whether that must wait for its readers.
+    /// Retires a chunk that is no longer in use; returns true if freeing it must wait for its readers.
     ///
-    /// When it answers no, the chunk is not in the table and can be given back at once.
+    /// If false, the chunk is not in the table and can be freed at once.
     pub fn retire(&mut self, chunk: u64) -> bool {
         match self.pinned.get_mut(&chunk) {
             Some(readers) => {

@@ -6,11 +6,11 @@ use std::{fmt, mem::MaybeUninit};
 
 /// A bounded multi-producer multi-consumer queue (Vyukov's, with a sequence number per slot).
 ///
-/// It takes no memory after it was made and neither end ever waits: a full ring refuses, and the
-/// caller keeps the value at its source (back-pressure).
+/// It allocates nothing after its creation, and neither end ever waits: a full ring refuses, and the caller
+/// keeps the value at its source (back-pressure).
 ///
 /// Slot `i` passes through the numbers `i` (free for the push at position `i`), `i + 1` (holds
-/// what that push brought) and `i + capacity` (free for the push one round later).
+/// the value of that push) and `i + capacity` (free for the push one round later).
 pub struct Ring<T> {
     /// Position of the next pop. Claimed by consumers with a compare-exchange.
     head: CachePadded<AtomicUsize>,
@@ -21,7 +21,7 @@ pub struct Ring<T> {
 
 struct Slot<T> {
     sequence: AtomicUsize,
-    /// Belongs to whoever claimed the position that `sequence` names.
+    /// Belongs to the thread that claimed the position in `sequence`.
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
@@ -65,10 +65,10 @@ impl<T> Ring<T> {
         self.len() == 0
     }
 
-    /// Appends `value`; gives it back when the ring is full.
+    /// Appends `value`; returns it when the ring is full.
     pub fn push(&self, value: T) -> Result<(), T> {
-        // Relaxed: the position is only a guess until the compare-exchange; what orders the slot's
-        // contents is the slot's own sequence number.
+        // Relaxed: the position is only a guess until the compare-exchange; the slot's own
+        // sequence number orders its contents.
         let mut position = self.tail.load(Ordering::Relaxed);
         loop {
             let slot = self.slot(position);
@@ -122,10 +122,10 @@ impl<T> Ring<T> {
         &self.slots[position & (self.slots.len() - 1)]
     }
 
-    /// Moves `end` from `position` to the next one, or says where it is.
+    /// Moves `end` from `position` to the next one, or returns its present position.
     fn claim(&self, end: &AtomicUsize, position: usize) -> Result<(), usize> {
         let next = position.wrapping_add(1);
-        // Relaxed: only decides who owns the position; the sequence number orders the contents.
+        // Relaxed: decides only which thread owns the position; the sequence number orders the contents.
         end.compare_exchange_weak(position, next, Ordering::Relaxed, Ordering::Relaxed).map(drop)
     }
 }

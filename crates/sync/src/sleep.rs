@@ -21,8 +21,8 @@ impl SleepFlag {
     /// Announces that the thread is about to sleep.
     pub fn prepare(&self) {
         self.sleeping.store(1, Ordering::Relaxed);
-        // With the fence in `rouse`: either the waker sees `sleeping`, or the sleeper, who looks for work
-        // after this fence, sees what the waker added before its own.
+        // With the fence in `rouse`: either the waker sees `sleeping`, or the sleeper, which checks for work
+        // after this fence, sees the work that the waker added before its own fence.
         fence(Ordering::SeqCst);
     }
 

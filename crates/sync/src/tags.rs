@@ -52,7 +52,7 @@ impl Iterator for Matches {
 
 #[inline]
 fn mask_portable(line: &[AtomicU64; WORDS], tag: u16) -> u8 {
-    // Relaxed: whoever needs the words to belong together checks a version.
+    // Relaxed: callers that need consistent words check a version.
     line.iter()
         .rev()
         .fold(0, |mask, word| mask << 1 | u8::from(word.load(Ordering::Relaxed) >> 48 == u64::from(tag)))
@@ -64,8 +64,8 @@ fn mask(line: &[AtomicU64; WORDS], tag: u16) -> u8 {
     mask_portable(line, tag)
 }
 
-/// The instruction that loads 16 bytes. Beside code that uses the wide registers the old encoding would wait, at each
-/// load, for what was in the rest of its register: for the loads before it.
+/// The instruction that loads 16 bytes. Beside code that uses the wide registers, each load in the old
+/// encoding would wait for the upper part of its register, and so for the loads before it.
 #[cfg(all(target_arch = "x86_64", not(loom), not(minos_no_simd), target_feature = "avx"))]
 macro_rules! load {
     () => {

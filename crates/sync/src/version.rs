@@ -1,8 +1,8 @@
 //! Versions: odd while a writer is inside, so that readers need no lock (MICA §4.3.2).
 //!
 //! A version is the low half of a word; the high half belongs to the caller and is kept. Writers
-//! exclude each other by a lock. Which ordering stands where, and why (Boehm, "Can seqlocks get
-//! along with programming language memory models?"; crossbeam's `seq_lock`):
+//! exclude each other by a lock. The orderings (Boehm, "Can seqlocks get along with programming language
+//! memory models?"; crossbeam's `seq_lock`):
 //!
 //! ```text
 //! reader                                   writer (holds a lock)
@@ -14,7 +14,7 @@
 //! ```
 //!
 //! If a data load sees a data store of a writer, then the two fences synchronise, and `b` is that
-//! writer's odd number or a later one: `b != a`. If it sees none, the data is what `a` stood for.
+//! writer's odd number or a later one: `b != a`. If it sees none, the data is that of version `a`.
 
 use crate::facade::{AtomicU64, Ordering, fence};
 
@@ -43,7 +43,7 @@ pub fn begin_read(word: &AtomicU64) -> Option<Seen> {
     (seen & 1 == 0).then_some(Seen(seen))
 }
 
-/// As [`begin_read`], where there are no writers beside the reader.
+/// As [`begin_read`], where no writer runs beside the reader.
 #[inline]
 pub fn read_alone(word: &AtomicU64) -> Seen {
     Seen(word.load(Ordering::Relaxed))
@@ -62,12 +62,13 @@ pub fn still(word: &AtomicU64, seen: Seen) -> bool {
 
 /// Begins to write. The caller holds the lock of all writers.
 ///
-/// A number that is odd already, although nobody else is inside, stays: readers see when this write has ended.
+/// A number that is odd already, although no other writer is inside, stays:
+/// readers see when this write has ended.
 #[inline]
 pub fn begin_write(word: &AtomicU64) {
     let now = word.load(Ordering::Relaxed);
     word.store(now | 1, Ordering::Relaxed);
-    // Release fence: whoever sees one of the data stores that follow also sees the odd number.
+    // Release fence: a thread that sees one of the data stores that follow also sees the odd number.
     fence(Ordering::Release);
 }
 
@@ -76,7 +77,7 @@ pub fn begin_write(word: &AtomicU64) {
 pub fn end_write(word: &AtomicU64) {
     let now = word.load(Ordering::Relaxed);
     debug_assert!(now & 1 == 1, "no writer is inside");
-    // Release: whoever reads the even number sees the data stores.
+    // Release: a thread that reads the even number sees the data stores.
     word.store(next(now), Ordering::Release);
 }
 

@@ -123,7 +123,7 @@ fn head_len(shift: usize, len: usize) -> usize {
 
 #[inline]
 fn load(word: &AtomicU64) -> [u8; WORD_BYTES] {
-    // Relaxed: what orders data against its version stands in `version`.
+    // Relaxed: `version` has the orderings of data against its version.
     word.load(Ordering::Relaxed).to_ne_bytes()
 }
 

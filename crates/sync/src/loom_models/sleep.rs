@@ -1,4 +1,4 @@
-//! A worker that goes to sleep beside others who bring it work.
+//! A worker that goes to sleep while others bring it work.
 
 use super::explore;
 use crate::{Ring, SleepFlag};
@@ -127,7 +127,7 @@ fn loom_sleepers_are_woken_by_one_of_two() {
     sleeper_beside::<SleepFlag>(2, Sleeper::goes_to_sleep);
 }
 
-/// The first sleep ends by itself: who saw the wish then wakes from the second one, or from none.
+/// The first sleep ends by itself: a waker that saw its flag wakes the second sleep, or none.
 #[test]
 fn loom_sleepers_are_woken_from_a_second_sleep() {
     explore(|| {

@@ -60,7 +60,7 @@ impl Index {
         self.slots[0].store(0, Relaxed);
     }
 
-    /// Looks for the key; `looks_again` at the number of buckets when it is not there.
+    /// Searches for the key; with `looks_again`, reads the number of buckets again when it is missing.
     fn look(&self, looks_again: bool) -> Answer {
         let buckets = self.buckets.load(Acquire);
         let bucket = buckets as usize - 1;
@@ -79,7 +79,7 @@ impl Index {
         self.look(true)
     }
 
-    /// As [`Index::read`], but the key may have moved before the version was looked at.
+    /// As [`Index::read`], but the key may have moved before the version was read.
     fn read_without_second_count(&self) -> Answer {
         self.look(false)
     }
