@@ -67,7 +67,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Logs to standard error what `RUST_LOG` asks for, and more when clients of the server ask for more.
+/// Starts the log on standard error, at the level of `RUST_LOG`, or higher if clients of the server raise it.
 fn start_log(verbosity: Arc<Verbosity>) {
     let asked = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     let more = dynamic_filter_fn(move |metadata, _| match verbosity.level() {

@@ -14,7 +14,7 @@ use minos_client::Secret;
 /// It is a line ID:HEX. Redirect it to a file that only the server, or the client, may read.
 #[derive(Debug, Args)]
 pub(crate) struct SecretArgs {
-    /// Its number, which datagrams show; another one than that of the secret it replaces [default: random]
+    /// Number of the secret, visible in datagrams; differs from that of the secret it replaces [default: random]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
     id: Option<u8>,
 }
@@ -22,7 +22,7 @@ pub(crate) struct SecretArgs {
 /// Prints a secret.
 ///
 /// # Errors
-/// There are no random bytes, or nobody takes the output.
+/// There are no random bytes, or standard output cannot be written.
 pub(crate) fn run(args: &SecretArgs) -> anyhow::Result<()> {
     let mut random = [0; Secret::BYTES + 1];
     File::open("/dev/urandom")

@@ -1,4 +1,4 @@
-//! The tests in two tiers: the quick ones, and the gate with all that takes longer.
+//! The tests in two tiers: the quick ones, and the gate, which takes longer.
 
 use std::time::Instant;
 
@@ -13,8 +13,8 @@ use crate::{
     tidy,
 };
 
-/// Test targets of the gate, by name: with them the quick tier would take longer than three minutes. A new target is a
-/// quick one.
+/// Test targets of the gate, by name: with them the quick tier would take longer than three minutes. A new
+/// target belongs to the quick tier.
 const LONG: [&str; 9] = [
     "cache_model",
     "closed_forms",
@@ -30,9 +30,9 @@ const LONG: [&str; 9] = [
 /// A part of a tier.
 struct Part {
     name: &'static str,
-    /// What it shows.
+    /// The properties that it tests.
     shows: &'static str,
-    /// Runs it again, alone.
+    /// The command that runs it alone.
     repeat: &'static str,
     run: fn(&mut Totals) -> anyhow::Result<()>,
 }
@@ -111,7 +111,7 @@ const GATE: [Part; 10] = [
     },
 ];
 
-/// The quick tier.
+/// Runs the quick tier.
 ///
 /// # Errors
 /// A test failed.
@@ -119,7 +119,7 @@ pub(crate) fn test(totals: &mut Totals) -> anyhow::Result<()> {
     run("test", &QUICK, totals)
 }
 
-/// What the quick tier leaves out.
+/// Runs the gate: the parts that the quick tier leaves out.
 ///
 /// # Errors
 /// A test failed.
@@ -127,7 +127,7 @@ pub(crate) fn gate(totals: &mut Totals) -> anyhow::Result<()> {
     run("gate", &GATE, totals)
 }
 
-/// Later parts run even if earlier ones fail, so that one run shows all that is wrong.
+/// Runs all parts, even after a failure, so that one run shows every fault.
 fn run(tier: &str, parts: &[Part], totals: &mut Totals) -> anyhow::Result<()> {
     setup::install()?;
     let begin = Instant::now();
@@ -171,7 +171,8 @@ fn quick_tests(targets: &[String]) -> Vec<&str> {
     chosen.into_iter().chain(quick.flat_map(|name| ["--test", name])).collect()
 }
 
-/// The arguments that run the long tests. The same features as the quick ones', so that nothing is built twice.
+/// The arguments that run the long tests, with the features of the quick ones, so that nothing is built
+/// twice.
 fn long_tests() -> Vec<&'static str> {
     let chosen = ["test", "--workspace", "--no-fail-fast"];
     chosen.into_iter().chain(LONG.into_iter().flat_map(|name| ["--test", name])).collect()

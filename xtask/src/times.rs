@@ -1,14 +1,14 @@
-//! How long each test took.
+//! The times of tests.
 //!
-//! libtest tells it with an unstable option. The variable that allows it is set for the test programs alone: set for
-//! cargo, it would make build scripts run again, and so build most dependencies anew.
+//! libtest prints them with an unstable option. The variable that allows it is set for the test programs
+//! only: set for cargo, it would make build scripts run again, and so rebuild most dependencies.
 
 use std::{env::consts::ARCH, fmt::Write, process::Command};
 
-/// How many of the slowest tests are shown.
+/// The number of slowest tests shown.
 const SHOWN: usize = 10;
 
-/// Lets the tests that `command` runs say how long they took. Examples in documentation cannot.
+/// Makes the tests that `command` runs print their times. Documentation tests cannot.
 pub(crate) fn ask_for_times(command: &mut Command) {
     let has = |wanted: &str| command.get_args().any(|argument| argument == wanted);
     let (has_examples, has_dashes) = (has("--doc"), has("--"));
@@ -28,14 +28,14 @@ pub(crate) fn ask_for_times(command: &mut Command) {
 pub(crate) struct TestLine<'a> {
     pub(crate) name: &'a str,
     pub(crate) has_failed: bool,
-    /// Seconds, if the test ran and says them.
+    /// Seconds, if the test ran and printed them.
     seconds: Option<f64>,
 }
 
 impl<'a> TestLine<'a> {
     pub(crate) fn parse(line: &'a str) -> Option<Self> {
         let (name, result) = line.trim().strip_prefix("test ")?.split_once(" ... ")?;
-        // Behind the dash stands what a test was expected to do.
+        // The text after the dash is the expected panic.
         let name = name.split(" - should panic").next().unwrap_or(name);
         let seconds = result.split_once('<').and_then(|(_, time)| time.strip_suffix("s>")?.parse().ok());
         Some(Self { name, has_failed: result.starts_with("FAILED"), seconds })
@@ -55,7 +55,7 @@ impl Times {
         self.part = name;
     }
 
-    /// Notes what a line of `cargo test` says about the time of a test.
+    /// Adds the time in a line of `cargo test`, if there is one.
     pub(crate) fn see(&mut self, line: &str) {
         if let Some(program) = program(line) {
             program.clone_into(&mut self.program);
@@ -65,7 +65,7 @@ impl Times {
         }
     }
 
-    /// A line for each of the slowest, in seconds.
+    /// A line for each of the slowest tests, in seconds.
     pub(crate) fn slowest(&self) -> String {
         let mut tests = self.tests.clone();
         tests.sort_by(|one, other| other.0.total_cmp(&one.0));
@@ -76,7 +76,7 @@ impl Times {
     }
 }
 
-/// The program that cargo runs now: `Running tests/model.rs (target/debug/deps/model-0123)` is `model`.
+/// The program that cargo starts: `Running tests/model.rs (target/debug/deps/model-0123)` is `model`.
 fn program(line: &str) -> Option<&str> {
     let (_, path) = line.trim().strip_prefix("Running ")?.split_once('(')?;
     Some(path.trim_end_matches(')').rsplit('/').next()?.rsplit_once('-')?.0)

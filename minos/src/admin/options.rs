@@ -12,17 +12,18 @@ use crate::time::parse_time;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Admin endpoint")]
 pub(crate) struct AdminOptions {
-    /// Where statistics and metrics are read and the design is switched, over HTTP: IP:PORT or unix:/PATH [default:
-    /// nowhere]. Nobody is authenticated
+    /// Address for statistics, metrics and the switch of the design over HTTP: IP:PORT or unix:/PATH
+    /// [default: none]. There is no authentication
     #[arg(long, value_name = "ADDR")]
     pub(super) admin: Option<Address>,
-    /// Name by which it is asked for, beside addresses and localhost: that of a proxy; may be given several times
+    /// Host name that requests may use beside addresses and localhost, such as a proxy's; may be given
+    /// several times
     #[arg(long, value_name = "NAME")]
     pub(super) admin_host: Vec<String>,
-    /// Connections to it at a time
+    /// Connections to the admin endpoint at a time
     #[arg(long, value_name = "N", default_value_t = 16)]
     pub(super) admin_connections: usize,
-    /// Time for a request to it to arrive, and for its answer to be taken
+    /// Time for a request to the admin endpoint to arrive, and for its answer to be read
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_time)]
     pub(super) admin_timeout: Duration,
 }

@@ -8,7 +8,7 @@ use minos_client::{Config, DEFAULT_PORT, Secret, blocking::Client};
 
 use crate::time::parse_time;
 
-/// Longest value that a command handles, in bytes: what any server may store.
+/// Longest value that a command handles, in bytes: the upper bound of any server.
 const VALUE_BYTES_MAX: u64 = minos_base::VALUE_BYTES_MAX;
 
 /// Names the server where the command line does not.
@@ -17,8 +17,8 @@ const SERVER_VARIABLE: &str = "MINOS_SERVER";
 /// The server, and how to speak to it.
 #[derive(Debug, Args)]
 pub(crate) struct ServerArgs {
-    /// Server, as minos://HOST:PORT or HOST:PORT: what it was given as --native
-    /// [default: $MINOS_SERVER, or 127.0.0.1:11311]
+    /// Server, as minos://HOST:PORT or HOST:PORT: the address of its --native [default: $MINOS_SERVER, or
+    /// 127.0.0.1:11311]
     #[arg(long, short, value_name = "ADDR")]
     server: Option<String>,
 

@@ -32,7 +32,7 @@ impl From<Ended> for ExitCode {
 /// Exit code of a command that failed.
 const FAILED: u8 = 2;
 
-/// Runs a command and says how it ended; errors are shown in words.
+/// Runs a command and returns its exit code; prints errors.
 fn run(command: impl FnOnce() -> anyhow::Result<Ended>) -> ExitCode {
     match command() {
         Ok(ended) => ended.into(),

@@ -24,7 +24,7 @@ pub(crate) struct CtlArgs {
     #[command(subcommand)]
     command: Command,
 
-    /// Admin endpoint: what the server was given as --admin, IP:PORT or unix:/PATH
+    /// Admin endpoint, as in the server's --admin: IP:PORT or unix:/PATH
     #[arg(long, global = true, value_name = "ADDR", default_value = "127.0.0.1:11212")]
     admin: Address,
     /// Show the server's answer as it is, a JSON object

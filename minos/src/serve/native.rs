@@ -30,25 +30,25 @@ pub(crate) struct NativeOptions {
     /// Largest datagram, in bytes of UDP payload; clients bound it by the MTU of their path
     #[arg(long, value_name = "BYTES", default_value_t = 8192)]
     native_datagram: usize,
-    /// Fragments of a large value that are under way at once
+    /// Window of a large value: fragments in flight at once
     #[arg(long, value_name = "FRAGMENTS", default_value_t = 32)]
     native_window: u16,
-    /// Large stores that one source address may have begun at a time
+    /// Large stores of one source address that may be in progress at a time
     #[arg(long, value_name = "N", default_value_t = 8)]
     native_transfers: usize,
     /// Memory for values that are still arriving [default: a sixteenth of --memory]
     #[arg(long, value_name = "SIZE")]
     native_transfer_memory: Option<SizeText>,
-    /// Part of that for one source address; one value always fits [default: a quarter]
+    /// Part of that memory for one source address; one value always fits [default: a quarter]
     #[arg(long, value_name = "SIZE")]
     native_source_memory: Option<SizeText>,
-    /// Bytes of large values that a worker sends in one burst, before it looks at other requests
+    /// Bytes of large values that a worker sends in one burst, before it serves other requests
     #[arg(long, value_name = "SIZE", default_value = "4m")]
     native_send_burst: SizeText,
-    /// Bytes of those to one client
+    /// Part of such a burst for one client
     #[arg(long, value_name = "SIZE", default_value = "1m")]
     native_send_client: SizeText,
-    /// Time for a window of a large store, after which it is given up
+    /// Time for a window of a large store, after which the store is aborted
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_time)]
     native_transfer_timeout: Duration,
     /// Sessions at a time: clients that use exactly-once operations, or a secret
@@ -58,7 +58,7 @@ pub(crate) struct NativeOptions {
     /// sealed with it
     #[arg(long, value_name = "PATH")]
     native_secret_file: Option<PathBuf>,
-    /// Datagrams that the kernel may hold for each socket
+    /// Receive buffer of each socket in the kernel
     #[arg(long, value_name = "SIZE", default_value = "4m")]
     native_receive_buffer: SizeText,
 }

@@ -63,17 +63,19 @@ pub(crate) struct ServeOptions {
     /// Memory behind the store: auto, hugetlb, private, small-pages, memfd or file:/PATH
     #[arg(long, value_name = "KIND", default_value = "auto", value_parser = parse_backing, help_heading = "Store")]
     pub(crate) backing: Backing,
-    /// File of a memory that outlives the server: on tmpfs or DAX. What an earlier server left there is served on
+    /// File for the table, on tmpfs or DAX; it outlives the server, and the next server continues with its
+    /// items
     #[arg(long, value_name = "PATH", conflicts_with = "backing", help_heading = "Store")]
     pub(crate) region: Option<PathBuf>,
     /// Memory that only large values of a cache may take [default: an eighth, or room for the largest]
     #[arg(long, value_name = "SIZE", help_heading = "Store")]
     pub(crate) large_reserve: Option<SizeText>,
-    /// Memory beside --memory for large values on their way to where small items were; room for one value at least
+    /// Memory beside --memory to buffer large values that replace small items; one value always fits
     /// [default: a sixteenth of --memory]
     #[arg(long, value_name = "SIZE", help_heading = "Store")]
     pub(crate) buffer_memory: Option<SizeText>,
-    /// Longest chain of a store's index, in buckets of 7 items: what would make it longer is refused as out of memory
+    /// Longest chain of a store's index, in buckets of 7 items: an item that needs a longer one is refused as
+    /// out of memory
     #[arg(long, value_name = "BUCKETS", default_value_t = CHAIN_BUCKETS_MAX as u32, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Store")]
     pub(crate) chain_max: u32,
     /// Seed of the key hash [default: random]
@@ -114,7 +116,7 @@ pub(crate) struct ServeOptions {
     /// Time between two plans
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time, help_heading = "Policy")]
     pub(crate) epoch: Duration,
-    /// Let a worker that has nothing to do take small requests: a large one from its own RX queue, a small one from any
+    /// Let an idle worker take small requests: a large worker from its own RX queue, a small worker from any
     #[arg(long, value_enum, default_value_t = Switch::On, help_heading = "Policy")]
     pub(crate) steal: Switch,
     /// Bytes of a large transfer served between two looks at the RX queues; packets should divide it
@@ -130,10 +132,11 @@ pub(crate) struct ServeOptions {
     /// Silence after which a connection is closed; 0 is never
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_time, help_heading = "Limits")]
     pub(crate) idle_timeout: Duration,
-    /// Time for which a large transfer waits for its client before it is given up, if no bytes make up for it
+    /// Longest time that a large transfer waits for its client; each byte that moves extends it, at
+    /// --min-rate
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_time, help_heading = "Limits")]
     pub(crate) stall_timeout: Duration,
-    /// Bytes a second that make up for the time a large transfer waits for its client; 0: each byte makes up for all
+    /// Lowest lasting rate of a large transfer, in bytes a second; 0: any byte restarts --stall-timeout
     #[arg(long, value_name = "SIZE", default_value = "16k", help_heading = "Limits")]
     pub(crate) min_rate: SizeText,
     /// Memory for large values that are still arriving from memcached clients [default: an eighth of --memory]
@@ -151,7 +154,7 @@ pub(crate) struct ServeOptions {
     /// Let clients stop the server by the command `shutdown`
     #[arg(long, value_enum, default_value_t = Switch::Off, help_heading = "Limits")]
     pub(crate) allow_shutdown: Switch,
-    /// Time that a stopping server gives to what is under way
+    /// Time for requests under way to finish when the server stops
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_time, help_heading = "Limits")]
     pub(crate) stop_timeout: Duration,
 
@@ -160,10 +163,10 @@ pub(crate) struct ServeOptions {
     #[command(flatten)]
     pub(crate) admin: AdminOptions,
 
-    /// Count the size of one request in so many
+    /// Sampling of sizes: count one request in K
     #[arg(long, value_name = "K", default_value_t = 1, help_heading = "Research")]
     pub(crate) sample: u32,
-    /// Order in which a large worker serves what it holds; fifo runs to completion
+    /// Order in which a large worker serves its requests; fifo runs each to completion
     #[arg(long, value_enum, default_value_t = Order::Shortest, help_heading = "Research")]
     pub(crate) large_order: Order,
     /// Longest wait for a slice, with --large-order shortest
@@ -172,7 +175,7 @@ pub(crate) struct ServeOptions {
     /// Longest time a worker spins before it sleeps, with --poll adaptive
     #[arg(long, value_name = "TIME", default_value = "50us", value_parser = parse_time, help_heading = "Research")]
     pub(crate) spin_max: Duration,
-    /// Keys of a burst that are fetched from memory together; 1 is one after another
+    /// Keys of a burst that are prefetched together; 1 is no prefetching
     #[arg(long, value_name = "N", default_value_t = BURST_MAX as u64, value_parser = clap::value_parser!(u64).range(1..=BURST_MAX as u64), help_heading = "Research")]
     pub(crate) prefetch_depth: u64,
 }

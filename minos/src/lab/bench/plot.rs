@@ -1,4 +1,4 @@
-//! Bars for people who read in a terminal.
+//! Bars for terminals.
 
 /// A bar that fills `share` (0 to 1) of `width` columns, in eighths of a column.
 pub(crate) fn bar(share: f64, width: usize) -> String {

@@ -30,7 +30,7 @@ use report::Report;
 
 pub(crate) use service::service_times;
 
-/// Measure what the steps of a request cost on this machine, for `minos sim dispatch --costs FILE`.
+/// Measure the costs of a request's steps on this machine, for `minos sim dispatch --costs FILE`.
 ///
 /// Measures this binary's own code: look-ups, parsing, executing and composing, copies, datagrams and calls,
 /// hand-offs between workers, polling. It takes about half a minute and two processors, on which nothing else
@@ -49,7 +49,7 @@ pub(crate) struct CalibrateArgs {
     #[arg(long, value_enum, value_name = "WAY", default_value_t = Poll::Busy)]
     poll: Poll,
 
-    /// Bandwidth of the link, in Gbit/s [default: what loopback carries; for kernel-bypass 40]
+    /// Bandwidth of the link, in Gbit/s [default: that of loopback; for kernel-bypass 40]
     #[arg(long, value_name = "GBPS")]
     link_gbps: Option<f64>,
 

@@ -18,7 +18,7 @@ use machine::{Disturbance, Ticks};
 /// Length of a round. Servers take turns, so that disturbances hit all of them.
 const ROUND: Duration = Duration::from_millis(500);
 
-/// See in under a minute what size-aware sharding does, on this machine.
+/// See the effect of size-aware sharding on this machine, in under a minute.
 ///
 /// Starts a server for each design, and memcached and Redis where they are installed, on free
 /// loopback ports; gives each the papers' mix and then `noise`, in short rounds that take turns; and compares

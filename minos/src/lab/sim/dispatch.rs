@@ -21,7 +21,7 @@ use crate::{
 };
 use minos_sched::{HANDOFF_WORKERS_MAX, Standby, Threshold};
 
-/// Compare the designs with what dispatching costs: bursts, rings, control epochs and a link.
+/// Compare the designs, costs of dispatching included: bursts, rings, control epochs and a link.
 ///
 /// Workers run the same decision code as the server. The requests are those of Minos' evaluation: 40 % of the
 /// small ones tiny, zipf 0.99, a few for large items.
@@ -62,7 +62,7 @@ pub(crate) struct DispatchArgs {
     #[arg(long, value_name = "OPS", value_parser = parse_number)]
     step: Option<f64>,
 
-    /// Find the highest rate at which the percentile of the latencies stays within so many microseconds
+    /// Find the highest rate at which the percentile of the latencies stays within this many microseconds
     #[arg(long, value_name = "US", conflicts_with = "sweep")]
     slo: Option<f64>,
 
@@ -70,7 +70,7 @@ pub(crate) struct DispatchArgs {
     #[arg(long, value_name = "NAME|FILE", default_value = "kernel-bypass")]
     costs: String,
 
-    /// How many of a hundred requests are for large items (p_L)
+    /// Percentage of requests for large items (p_L)
     #[arg(long, value_name = "PERCENT", default_value_t = Mix::PAPER.large_percent)]
     large_percent: f64,
 

@@ -57,7 +57,7 @@ pub(super) enum HashArg {
     /// When the requests are drawn, as a client of MICA does
     #[default]
     Before,
-    /// Within what is measured
+    /// Within the measured time
     Inline,
 }
 
