@@ -5,46 +5,19 @@
 
 #![forbid(unsafe_code)]
 
-mod admin;
-mod arrivals;
-pub mod config;
-mod connection;
-mod control;
-mod counters;
-mod datagrams;
-mod housekeeping;
-mod idle;
-mod large_set;
+mod datagram;
 mod memcache;
-mod metrics;
-pub mod native;
-mod operator;
 mod ops;
-mod outbound;
-mod patience;
-mod placement;
-mod plan_cell;
-mod ports;
-mod queue;
-mod receiving;
-mod registry;
-mod seldom;
 mod server;
-mod shared;
-mod slab;
-mod sleep;
-mod transfer;
-mod visit;
-mod waiting;
+mod tcp;
 mod worker;
 
-pub use admin::Verbosity;
-pub use config::ServerConfig;
-pub use control::LISTENERS_MAX;
+pub use datagram::native;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub use memcache::fuzz;
 pub use minos_base::StatsGroup;
-pub use operator::{Operator, SwitchError};
-pub use server::{Server, StartError, ThreadPanicked};
-pub use shared::Stop;
+pub use server::{
+    LISTENERS_MAX, Operator, Server, StartError, Stop, SwitchError, ThreadPanicked, Verbosity,
+    config::{self, ServerConfig},
+};

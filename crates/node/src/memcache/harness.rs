@@ -10,11 +10,11 @@ use minos_engine::{Engine, Mode, StoreConfig};
 use minos_proto::memcache::{Limits, Parsed, Resume, parse, parse_resumed, text};
 use minos_sched::WorkerId;
 
-use crate::counters::{Counters, Totals};
 use crate::memcache::{LargeReply, LargeStore, Lookup, Outcome, execute};
+use crate::ops::counters::{Counters, Totals};
+use crate::ops::receiving::{ReceivePermit, Receiving};
 use crate::ops::{Admin, Context, Placement, Prefixes, flush_if_due};
-use crate::receiving::{ReceivePermit, Receiving};
-use crate::visit::VISIT_REQUESTS_MAX;
+use crate::tcp::visit::VISIT_REQUESTS_MAX;
 
 /// Serves values up to a class, and counts what it is asked about.
 pub(crate) struct UpTo {

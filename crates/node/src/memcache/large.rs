@@ -4,11 +4,8 @@ use minos_base::SizeClass;
 use minos_engine::{Mode, Pinned};
 use minos_proto::memcache::{MetaFlags, Reply, Resume, text};
 
-use super::store;
-use crate::{
-    ops::{Context, PendingStore, Step},
-    receiving::ReceivePermit,
-};
+use super::stored;
+use crate::ops::{Context, PendingStore, Step, receiving::ReceivePermit};
 
 /// A value that is sent from its item, which stays as it is for so long.
 pub(crate) struct LargeReply<M: Mode> {
@@ -154,7 +151,7 @@ impl<M: Mode> LargeStore<M> {
         cx.counters.cmd_set.count();
         let Self { pending, reply, .. } = *self;
         let (stored, operation, key) = pending.end(cx, step);
-        store::respond(&stored, &operation, &key, reply.borrow(), tx);
+        stored::respond(&stored, &operation, &key, reply.borrow(), tx);
         None
     }
 }

@@ -15,6 +15,7 @@ mod large;
 mod meta_get;
 mod outcome;
 mod store;
+mod stored;
 mod touch;
 
 #[cfg(fuzzing)]

@@ -5,7 +5,7 @@ use minos_engine::{Concat, ConcatError, Mode, Side};
 
 use super::{
     Context,
-    store::{StoreOperation, Stored},
+    store_operation::{StoreOperation, Stored},
 };
 
 /// Joins `part` with the value that is there; a large one is not copied under the partition's lock.

@@ -4,14 +4,17 @@
 
 mod append;
 mod arithmetic;
+pub(crate) mod counters;
 mod delete;
 mod facts;
 mod flush;
 mod pending;
 mod prefixes;
 mod read;
+pub(crate) mod receiving;
 mod report;
 mod store;
+mod store_operation;
 mod touch;
 
 use std::{fmt::Display, sync::Arc};
@@ -20,10 +23,8 @@ use minos_base::{Clock, Seconds, SizeClass, StatsGroup};
 use minos_engine::{Engine, Mode};
 use minos_sched::WorkerId;
 
-use crate::{
-    counters::{Counters, Totals},
-    receiving::ReceivePermit,
-};
+use counters::{Counters, Totals};
+use receiving::ReceivePermit;
 
 pub(crate) use arithmetic::{CountOperation, Counted, Failure, count};
 pub(crate) use delete::{DeleteOperation, Deleted, delete};
@@ -33,7 +34,8 @@ pub(crate) use pending::{PendingStore, Step};
 pub(crate) use prefixes::{DELIMITER, Prefixes};
 pub(crate) use read::{Read, count_get, read};
 pub(crate) use report::report;
-pub(crate) use store::{StoreOperation, Stored, drop_for_too_large, item_class, store};
+pub(crate) use store::{drop_for_too_large, item_class, store};
+pub(crate) use store_operation::{StoreOperation, Stored};
 pub(crate) use touch::{count_touch, touch};
 
 /// Where requests are served, by the size of the value that they are about (Minos §3.1).

@@ -4,8 +4,8 @@ use minos_base::KeyHash;
 use minos_engine::{Joining, Mode, Reservation};
 
 use super::{
-    Context, append,
-    store::{self, StoreOperation, Stored},
+    Context, append, store,
+    store_operation::{StoreOperation, Stored},
 };
 
 /// Times that a value is joined in slices, in the hope that nobody replaces it meanwhile; then it is in one piece.

@@ -1,40 +1,13 @@
 //! Stores of values: on what condition, and what comes of them.
 
-use minos_base::{Exptime, KeyHash, SizeClass, StoreKind};
+use minos_base::{KeyHash, SizeClass, StoreKind};
 use minos_engine::{Entry, ItemMeta, Mode, OutOfMemory, Reservation};
 
-use super::{Context, append, facts::Facts};
-
-/// A store without its value and its key.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct StoreOperation {
-    /// On what condition, and whether whole or as a part.
-    pub(crate) kind: StoreKind,
-    /// What the store keeps for the client.
-    pub(crate) flags: u32,
-    /// When the item expires.
-    pub(crate) exptime: Exptime,
-    /// The CAS unique to compare with, or 0.
-    pub(crate) unique: u64,
-    /// Whether an older value than the client's own is stored over, and marked.
-    pub(crate) invalidate: bool,
-    /// Whether the client spelled the key in base64.
-    pub(crate) key_is_base64: bool,
-}
-
-/// How a store ended.
-pub(crate) enum Stored {
-    /// It is done, and the item has this CAS unique.
-    Done(u64),
-    /// Its condition did not hold.
-    Unmet,
-    /// The item is another one than the client has seen.
-    OtherCas,
-    /// There is nothing to compare with.
-    Missing,
-    /// There is no room.
-    NoMemory,
-}
+use super::{
+    Context, append,
+    facts::Facts,
+    store_operation::{StoreOperation, Stored},
+};
 
 /// What the item that is there means for a store.
 enum Verdict {
@@ -45,11 +18,6 @@ enum Verdict {
 }
 
 impl StoreOperation {
-    /// Whether the value becomes a part of the one that is there.
-    pub(crate) fn joins(&self) -> bool {
-        matches!(self.kind, StoreKind::Append | StoreKind::Prepend)
-    }
-
     /// The item that is there, as far as it matters.
     fn old<M: Mode>(&self, entry: &Entry<'_, M>) -> Option<Facts> {
         if self.kind == StoreKind::Set { None } else { entry.item().map(|item| Facts::from(&*item)) }

@@ -9,8 +9,12 @@ use minos_net::{Accepted, Address, Epoll, Listener};
 use minos_sched::{LargeOrder, SizeHistogram, Threshold};
 use minos_testkit::turns::{self, Event, Recorded};
 
-use super::*;
-use crate::{ServerConfig, operator, patience::Terms, plan_cell::InForce, registry::Entry, server::share};
+use super::{patience::Terms, *};
+use crate::{
+    ServerConfig,
+    server::{operator, plan_cell::InForce, start::share},
+    tcp::{connection::Connection, queue::Arrival, registry::Entry},
+};
 
 /// Sizes of a small and of a large value, and how many of each a plan is made for: of three workers, two are small
 /// under the paper's design.

@@ -1,0 +1,8 @@
+//! The native protocol over UDP: ports, bursts of datagrams in and out, and the protocol itself in [`native`], which
+//! does no I/O.
+
+pub(crate) mod datagrams;
+pub mod native;
+mod outbound;
+pub(crate) mod ports;
+mod serve;

@@ -1,0 +1,80 @@
+//! What a worker counts about the native protocol.
+
+use minos_proto::native::Reason;
+
+use crate::ops::counters::Counter;
+
+/// Declares the counters once: the fields, and their names in `stats minos`.
+macro_rules! native_counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// What one worker counts. Cache lines are not shared with another worker's.
+        #[derive(Debug, Default)]
+        #[repr(align(128))]
+        pub(super) struct NativeCounters { $($(#[$doc])* pub(super) $name: Counter,)* }
+
+        impl NativeCounters {
+            /// Every counter with its name.
+            pub(super) fn all(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((concat!("native_", stringify!($name)), self.$name.value()),)*].into_iter()
+            }
+        }
+    };
+}
+
+native_counters! {
+    /// Messages received: datagrams, or trains of them.
+    messages_in,
+    /// Datagrams received.
+    datagrams_in,
+    /// Trains queued to be sent, by the small path.
+    trains_out,
+    /// Datagrams in them.
+    datagrams_out,
+    /// Operations received.
+    operations,
+    /// Hellos answered.
+    hellos,
+    /// Datagrams of a version that is not spoken.
+    refused_version,
+    /// Datagrams without a good cookie.
+    refused_cookie,
+    /// Datagrams whose tag was missing or wrong.
+    refused_seal,
+    /// Sealed datagrams that came again.
+    refused_replayed,
+    /// Sealed datagrams of unknown sessions.
+    refused_session,
+    /// Datagrams that could not be read.
+    refused_malformed,
+    /// Datagrams refused because a bound was met.
+    refused_busy,
+    /// Datagrams dropped without an answer.
+    ignored,
+    /// Datagrams handed to the worker they named.
+    misdirected,
+    /// Datagrams dropped because that worker's ring was full.
+    misdirected_dropped,
+    /// Operations handed to the large worker of their size.
+    large_handed_over,
+    /// Operations answered with BUSY because that worker's ring was full.
+    large_ring_full,
+    /// Operations that were to happen once and were answered from memory.
+    once_repeated,
+    /// Operations that were to happen once and were refused: no session, too old, or still under way.
+    once_refused,
+}
+
+impl NativeCounters {
+    /// Counts a refusal.
+    pub(super) fn count_refusal(&self, reason: Reason) {
+        match reason {
+            Reason::Version => self.refused_version.count(),
+            Reason::Cookie => self.refused_cookie.count(),
+            Reason::Seal => self.refused_seal.count(),
+            Reason::Replayed => self.refused_replayed.count(),
+            Reason::Session => self.refused_session.count(),
+            Reason::Malformed => self.refused_malformed.count(),
+            Reason::Busy | Reason::Unknown(_) => self.refused_busy.count(),
+        }
+    }
+}

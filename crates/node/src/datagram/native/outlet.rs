@@ -1,0 +1,229 @@
+//! Replies become datagrams, and datagrams trains.
+
+use std::{net::SocketAddr, ops::Range};
+
+use minos_proto::native::{
+    HEADER_BYTES, Header, REPLY_HEAD_BYTES, ReplyRecord, TRAIN_BYTES_MAX, TRAIN_SEGMENTS_MAX, padded,
+};
+
+use super::{AnswerTo, Egress, Seals, counters::NativeCounters};
+use crate::ops::counters::Counters;
+
+/// A datagram that is shorter than this part of its train's segments ends the train: padding it to a whole
+/// segment would cost more than another message does.
+const PADDED_PART: usize = 4;
+
+/// Composes replies at the end of the egress's buffer, each value where it will be sent from.
+///
+/// Not in the receive buffer: replies to reads are longer than what asked for them, the operations of a chunk still
+/// borrow from their datagrams while earlier ones are answered, and the kernel copies either way, so that only the
+/// few replies that are shorter than their requests could be built there, to no gain.
+///
+/// A datagram answers one request, or a part of it. Datagrams to one peer that follow each other become a train:
+/// the first one says how long segments are, shorter ones are padded, and a longer one begins another train.
+pub(super) struct Outlet<'e, E> {
+    egress: &'e mut E,
+    seals: Option<&'e Seals>,
+    native: &'e NativeCounters,
+    counters: &'e Counters,
+    /// Where a record waits that did not fit.
+    moved: &'e mut Vec<u8>,
+    /// The datagram that is being composed, at the end of the buffer.
+    open: Option<Open>,
+    /// The train before it, to which it may be added.
+    train: Option<Train>,
+}
+
+struct Open {
+    to: AnswerTo,
+    start: usize,
+    /// Where records must end.
+    end_max: usize,
+    records: u16,
+}
+
+struct Train {
+    start: usize,
+    /// Where its last datagram ends; what pads that to a segment follows when another one does.
+    end: usize,
+    segment_bytes: usize,
+    segments: usize,
+    to: AnswerTo,
+}
+
+impl Train {
+    /// Where the next segment begins.
+    fn next_start(&self) -> usize {
+        self.start + self.segments * self.segment_bytes
+    }
+
+    fn takes_more(&self) -> bool {
+        let bytes = (self.segments + 1) * self.segment_bytes;
+        self.segments < TRAIN_SEGMENTS_MAX && bytes <= TRAIN_BYTES_MAX
+    }
+}
+
+impl<'e, E: Egress> Outlet<'e, E> {
+    pub(super) fn new(
+        egress: &'e mut E,
+        moved: &'e mut Vec<u8>,
+        seals: Option<&'e Seals>,
+        (native, counters): (&'e NativeCounters, &'e Counters),
+    ) -> Self {
+        Self { egress, seals, native, counters, moved, open: None, train: None }
+    }
+
+    /// Appends a reply.
+    pub(super) fn reply(&mut self, to: &AnswerTo, record: &ReplyRecord<'_>) {
+        self.reply_with(to, |buffer| {
+            buffer.extend_from_slice(&[0; REPLY_HEAD_BYTES]);
+            buffer.extend_from_slice(record.value);
+            Some(*record)
+        });
+    }
+
+    /// Appends a reply that `write` composes at the end of the buffer: room for the head of a record, then the
+    /// value. The value of the record that it returns is not looked at; without one nothing was composed.
+    #[inline]
+    pub(super) fn reply_with<'r>(
+        &mut self,
+        to: &AnswerTo,
+        write: impl FnOnce(&mut Vec<u8>) -> Option<ReplyRecord<'r>>,
+    ) {
+        self.open(to);
+        let buffer = self.egress.buffer();
+        let start = buffer.len();
+        let Some(record) = write(buffer) else { return };
+        if let Some((head, value)) = buffer[start..].split_first_chunk_mut() {
+            ReplyRecord { value, ..record }.write_head(head);
+        }
+        buffer.resize(start + padded(buffer.len() - start), 0);
+        self.end_record(to, start);
+    }
+
+    /// Ends the datagram and the train that are being composed. Whatever is sent past the outlet comes after this.
+    pub(super) fn close(&mut self) -> &mut E {
+        self.end_datagram();
+        self.end_train();
+        self.egress
+    }
+
+    /// Sends a datagram that is no reply: its length is set here, and it is sealed if it says so.
+    pub(super) fn single(&mut self, peer: SocketAddr, header: Header, body: &[u8]) {
+        let seals = self.seals;
+        let egress = self.close();
+        egress.make_room();
+        let buffer = egress.buffer();
+        let start = buffer.len();
+        buffer.resize(start + HEADER_BYTES, 0);
+        buffer.extend_from_slice(body);
+        let length = (HEADER_BYTES + body.len() + header.tag_bytes()) as u16;
+        finish(buffer, start, Header { length, ..header }, seals);
+        let bytes = buffer.len() - start;
+        self.native.datagrams_out.count();
+        self.queue(peer, start..start + bytes, bytes);
+    }
+
+    /// Makes sure that a datagram for `to` is being composed.
+    #[inline]
+    fn open(&mut self, to: &AnswerTo) {
+        match &self.open {
+            Some(open) if open.to.number == to.number => {}
+            _ => self.begin(to),
+        }
+    }
+
+    fn begin(&mut self, to: &AnswerTo) {
+        self.end_datagram();
+        if self.train.as_ref().is_some_and(|train| train.to.peer != to.peer || !train.takes_more()) {
+            self.end_train();
+        }
+        match &self.train {
+            Some(train) => self.egress.buffer().resize(train.next_start(), 0),
+            None => self.egress.make_room(),
+        }
+        let buffer = self.egress.buffer();
+        let start = buffer.len();
+        buffer.resize(start + HEADER_BYTES, 0);
+        let end_max = start + to.datagram_bytes_max - to.header.tag_bytes();
+        self.open = Some(Open { to: *to, start, end_max, records: 0 });
+    }
+
+    /// Counts the record that begins at `start`; one that does not fit goes into a datagram of its own.
+    #[inline]
+    fn end_record(&mut self, to: &AnswerTo, start: usize) {
+        let end = self.egress.buffer().len();
+        let Some(open) = &mut self.open else { return };
+        if end > open.end_max && open.records > 0 {
+            return self.move_record(to, start);
+        }
+        open.records += 1;
+    }
+
+    #[cold]
+    fn move_record(&mut self, to: &AnswerTo, start: usize) {
+        let buffer = self.egress.buffer();
+        self.moved.clear();
+        self.moved.extend_from_slice(&buffer[start..]);
+        buffer.truncate(start);
+        self.begin(to);
+        self.egress.buffer().extend_from_slice(self.moved);
+        if let Some(open) = &mut self.open {
+            open.records += 1;
+        }
+    }
+
+    fn end_datagram(&mut self) {
+        let Some(open) = self.open.take() else { return };
+        let buffer = self.egress.buffer();
+        if open.records == 0 {
+            return buffer.truncate(open.start);
+        }
+        let header = open.to.header;
+        let length = (buffer.len() - open.start + header.tag_bytes()) as u16;
+        finish(buffer, open.start, Header { length, count: open.records, ..header }, self.seals);
+        self.native.datagrams_out.count();
+        self.couple(open.to, open.start);
+    }
+
+    /// Adds the datagram that begins at `start` and ends the buffer to the train, or begins another train with it.
+    fn couple(&mut self, to: AnswerTo, start: usize) {
+        let end = self.egress.buffer().len();
+        let bytes = end - start;
+        match &mut self.train {
+            Some(train) if bytes <= train.segment_bytes => {
+                train.segments += 1;
+                train.end = end;
+                if bytes * PADDED_PART < train.segment_bytes {
+                    self.end_train();
+                }
+            }
+            _ => {
+                self.end_train();
+                self.train = Some(Train { start, end, segment_bytes: bytes, segments: 1, to });
+            }
+        }
+    }
+
+    fn end_train(&mut self) {
+        let Some(train) = self.train.take() else { return };
+        self.queue(train.to.peer, train.start..train.end, train.segment_bytes);
+    }
+
+    fn queue(&mut self, peer: SocketAddr, train: Range<usize>, segment_bytes: usize) {
+        self.native.trains_out.count();
+        self.counters.bytes_written.add(train.len() as u64);
+        self.egress.queue_train(peer, train, segment_bytes);
+    }
+}
+
+/// Writes the header of the datagram that begins at `start` and ends `buffer`, and its tag if it is sealed.
+fn finish(buffer: &mut Vec<u8>, start: usize, header: Header, seals: Option<&Seals>) {
+    if let Some(head) = buffer[start..].first_chunk_mut() {
+        header.write(head);
+    }
+    if let Some(key) = seals.and_then(|seals| seals.answer_key(&header)) {
+        let tag = key.tag([&buffer[start..]]);
+        buffer.extend_from_slice(&tag);
+    }
+}

@@ -1,0 +1,281 @@
+//! What the workers of a server share for the native protocol.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Instant,
+};
+
+use minos_base::{Clock, hash_key, limits::KEY_BYTES_MAX};
+use minos_engine::{CacheMode, Engine, Mode};
+use minos_proto::native::{
+    Access, DATAGRAM_BYTES_MIN, Flags, Header, Hello, Kind, ONCE_WINDOW, WELCOME_BYTES, Welcome, WelcomeFlags,
+};
+use minos_sched::WorkerId;
+
+use super::{
+    AnswerTo, Cookies, Seals, Sessions, SessionsConfig,
+    counters::NativeCounters,
+    transfers::{TransferBounds, TransferCounters, TransferLimits},
+};
+use crate::server::config::{AccessAdvice, NativeConfig, SESSIONS_PER_SOURCE};
+
+/// Datagrams that a client should have unanswered at most: two bursts of a worker.
+const IN_FLIGHT: u32 = 64;
+
+/// Part of the memory that values may take which are still arriving, unless something else is said.
+const TRANSFER_MEMORY_PART: u64 = 16;
+
+/// Part of that for one address, unless something else is said.
+const SOURCE_MEMORY_PART: u64 = 4;
+
+/// Bytes of [`NativeSetting::entropy`].
+pub const ENTROPY_BYTES: usize = 64;
+
+/// What a native server is told beside its configuration.
+#[derive(Clone, Debug)]
+pub struct NativeSetting {
+    /// RX queues, each of one worker.
+    pub queues: u16,
+    /// The port of queue 0, once it is known.
+    pub base_port: u16,
+    /// Largest value a client may store, in bytes.
+    pub value_bytes_max: u64,
+    /// Random bytes that nobody else knows.
+    pub entropy: [u8; ENTROPY_BYTES],
+    /// When the server starts.
+    pub start: Instant,
+}
+
+/// What the workers of a server share for the native protocol: one a server.
+pub struct NativeShared<M: Mode> {
+    pub(super) store: Arc<Engine<M>>,
+    pub(super) clock: Clock,
+    pub(super) cookies: Cookies,
+    pub(super) sessions: Sessions,
+    /// The keys of all tags, if there is a secret.
+    pub(super) seals: Option<Arc<Seals>>,
+    pub(super) config: NativeConfig,
+    pub(super) queues: usize,
+    pub(super) value_bytes_max: u64,
+    /// What every Welcome says.
+    welcome: Welcome,
+    /// The upper half of a geometry: see [`NativeShared::geometry`].
+    fingerprint: u32,
+    draining: AtomicBool,
+    counters: Box<[NativeCounters]>,
+    transfer_bounds: Arc<TransferBounds>,
+    transfer_counters: Box<[Arc<TransferCounters>]>,
+    transfer_key: [u8; 16],
+}
+
+impl<M: Mode> NativeShared<M> {
+    /// What the workers share that serve `store`, whose items expire by `clock`.
+    pub fn new(store: Arc<Engine<M>>, clock: Clock, config: &NativeConfig, setting: &NativeSetting) -> Self {
+        let [boot, direction_seed, keys @ ..] = words(&setting.entropy);
+        let key = |at: usize| (u128::from(keys[at]) << 64 | u128::from(keys[at + 1])).to_le_bytes();
+        let sessions = SessionsConfig { sessions_max: config.sessions, per_address_max: SESSIONS_PER_SOURCE };
+        let welcome = welcome(&store, config, setting, (boot, direction_seed));
+        let bytes_max = config.transfer_memory_bytes.unwrap_or(store.memory_limit() / TRANSFER_MEMORY_PART);
+        let limits = TransferLimits {
+            bytes_max,
+            source_bytes_max: config.source_memory_bytes.unwrap_or(bytes_max / SOURCE_MEMORY_PART),
+            source_max: config.transfers_per_source,
+        };
+        Self {
+            clock,
+            cookies: Cookies::new(&key(0), setting.start),
+            sessions: Sessions::new(sessions, &key(2)),
+            seals: Seals::of(&config.secrets).map(Arc::new),
+            config: config.clone(),
+            queues: usize::from(setting.queues),
+            value_bytes_max: setting.value_bytes_max.min(store.value_bytes_max()),
+            fingerprint: fingerprint(&welcome),
+            welcome,
+            draining: AtomicBool::new(false),
+            counters: (0..setting.queues).map(|_| NativeCounters::default()).collect(),
+            transfer_bounds: Arc::new(TransferBounds::new(limits)),
+            transfer_counters: (0..setting.queues).map(|_| Arc::default()).collect(),
+            transfer_key: key(4),
+            store,
+        }
+    }
+
+    /// From now on answers say that the server is stopping.
+    pub fn drain(&self) {
+        // Relaxed: clients may learn of it a little later.
+        self.draining.store(true, Ordering::Relaxed);
+    }
+
+    /// Every counter with its name, of all workers.
+    pub fn totals(&self) -> Vec<(&'static str, u64)> {
+        let mut totals: Vec<(&str, u64)> = Vec::new();
+        for (small, large) in self.counters.iter().zip(&self.transfer_counters) {
+            for (at, (name, value)) in small.all().chain(large.all()).enumerate() {
+                match totals.get_mut(at) {
+                    Some((_, total)) => *total = total.wrapping_add(value),
+                    None => totals.push((name, value)),
+                }
+            }
+        }
+        let sessions = self.sessions.totals();
+        totals.extend([
+            ("native_sessions", sessions.open),
+            ("native_sessions_opened", sessions.opened),
+            ("native_sessions_evicted", sessions.evicted),
+            ("native_sessions_refused", sessions.refused),
+            ("native_transfer_bytes", self.transfer_bytes()),
+        ]);
+        totals
+    }
+
+    /// Bytes of large values that are still arriving.
+    pub fn transfer_bytes(&self) -> u64 {
+        self.transfer_bounds.bytes()
+    }
+
+    /// Bytes that those may have in all.
+    pub(crate) fn transfer_bytes_max(&self) -> u64 {
+        self.transfer_bounds.bytes_max()
+    }
+
+    /// The sessions, for their counts.
+    pub fn sessions(&self) -> &Sessions {
+        &self.sessions
+    }
+
+    pub(super) fn transfer_counters(&self, worker: WorkerId) -> Arc<TransferCounters> {
+        Arc::clone(&self.transfer_counters[worker.index()])
+    }
+
+    pub(super) fn transfer_bounds(&self) -> Arc<TransferBounds> {
+        Arc::clone(&self.transfer_bounds)
+    }
+
+    /// Makes names of transfers.
+    pub(super) fn transfer_key(&self) -> &[u8; 16] {
+        &self.transfer_key
+    }
+
+    pub(super) fn is_draining(&self) -> bool {
+        // Relaxed: see `drain`.
+        self.draining.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn counters_of(&self, worker: usize) -> &NativeCounters {
+        &self.counters[worker]
+    }
+
+    /// The geometry of a client that takes datagrams of `datagram_bytes_max`.
+    ///
+    /// Its upper half changes with the directory; its lower half is what the client said in its Hello. The client
+    /// sends the whole with every request, so that the server need not remember it.
+    fn geometry(&self, datagram_bytes_max: u16) -> u32 {
+        self.fingerprint << 16 | u32::from(datagram_bytes_max)
+    }
+
+    /// The largest datagram for a client that sent `geometry`, in bytes.
+    fn datagram_bytes_max(&self, geometry: u32) -> u16 {
+        let largest = self.welcome.datagram_bytes_max;
+        match geometry as u16 {
+            0 => largest,
+            bytes => bytes.clamp(DATAGRAM_BYTES_MIN as u16, largest),
+        }
+    }
+
+    /// Where and how to answer a request with this header.
+    #[inline]
+    pub(super) fn answer_to(&self, peer: SocketAddr, request: &Header) -> AnswerTo {
+        let datagram_bytes_max = self.datagram_bytes_max(request.geometry);
+        let mut header = request.answer(Kind::Reply, self.geometry(datagram_bytes_max));
+        header.flags = self.answer_flags();
+        header.secret = if self.seals.is_some() { request.secret } else { 0 };
+        AnswerTo { peer, header, datagram_bytes_max: usize::from(datagram_bytes_max), number: 0 }
+    }
+
+    /// The marks of every answer.
+    #[inline]
+    fn answer_flags(&self) -> Flags {
+        let sealed = if self.seals.is_some() { Flags::SEALED } else { Flags::NONE };
+        let draining = if self.is_draining() { Flags::DRAINING } else { Flags::NONE };
+        sealed | draining
+    }
+
+    /// What a client is told that said `hello`.
+    pub(super) fn welcome(&self, peer: SocketAddr, hello: &Hello, session: u64, now: Instant) -> Welcome {
+        let datagram_bytes_max = self.welcome.datagram_bytes_max.min(hello.datagram_bytes_max);
+        Welcome {
+            nonce: hello.nonce,
+            cookie: self.cookies.issue(peer, now),
+            cookie_seconds: self.cookies.seconds_left(now),
+            session,
+            datagram_bytes_max,
+            geometry: self.geometry(datagram_bytes_max),
+            ..self.welcome
+        }
+    }
+}
+
+fn words(bytes: &[u8; ENTROPY_BYTES]) -> [u64; ENTROPY_BYTES / 8] {
+    std::array::from_fn(|at| {
+        let mut word = [0; 8];
+        word.copy_from_slice(&bytes[at * 8..][..8]);
+        u64::from_le_bytes(word)
+    })
+}
+
+/// What every Welcome says, but for what depends on the client.
+fn welcome<M: Mode>(
+    store: &Engine<M>,
+    config: &NativeConfig,
+    setting: &NativeSetting,
+    (boot, direction_seed): (u64, u64),
+) -> Welcome {
+    let is_cache = M::NAME == <CacheMode as Mode>::NAME;
+    let flag = |is_set: bool, flag| if is_set { flag } else { WelcomeFlags::NONE };
+    let access = match config.access {
+        AccessAdvice::Crcw => Access::Crcw,
+        AccessAdvice::Crew => Access::Crew,
+        AccessAdvice::Erew => Access::Erew,
+    };
+    Welcome {
+        nonce: 0,
+        boot,
+        cookie: 0,
+        direction_seed,
+        session: 0,
+        cookie_seconds: 0,
+        geometry: 0,
+        queues: setting.queues,
+        partition_bits: store.partitions().ilog2() as u8,
+        access,
+        base_port: setting.base_port,
+        flags: flag(config.single_port, WelcomeFlags::SINGLE_PORT)
+            | flag(!config.secrets.is_empty(), WelcomeFlags::SEALED)
+            | flag(is_cache, WelcomeFlags::CACHE),
+        datagram_bytes_max: config.datagram_bytes as u16,
+        key_bytes_max: KEY_BYTES_MAX as u16,
+        window: config.window,
+        once_window: ONCE_WINDOW,
+        value_bytes_max: setting.value_bytes_max.min(store.value_bytes_max()),
+        transfers_per_client: config.transfers_per_source as u32,
+        in_flight: IN_FLIGHT,
+    }
+}
+
+/// A number below 2^16 that is not 0 and likely another one for another directory.
+fn fingerprint(welcome: &Welcome) -> u32 {
+    let mut bytes = [0; WELCOME_BYTES];
+    welcome.write(&mut bytes);
+    let hash = hash_key(&bytes, 0).0;
+    ((hash >> 48) as u32).max(1)
+}
+
+impl<M: Mode> std::fmt::Debug for NativeShared<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NativeShared").field("welcome", &self.welcome).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,363 @@
+//! A server without sockets, and a client of it.
+
+use std::{
+    collections::VecDeque,
+    io::IoSlice,
+    net::SocketAddr,
+    ops::Range,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use minos_base::{Clock, KeyHash, SizeClass, limits::SLICE_BYTES};
+use minos_engine::{Engine, StoreConfig, StoreMode};
+use minos_proto::native::{
+    Composer, Detail, Flags, Header, Hello, Kind, OpFlags, Opcode, Operation, Reason, ReplyRecord, SealKeys,
+    Status, TRAIN_BYTES_MAX, TRAIN_SEGMENTS_MAX, Welcome, replies,
+};
+use minos_sched::WorkerId;
+
+use crate::{
+    datagram::native::{Egress, Job, NativeSetting, NativeShared, NativeWorker, SizeLimit, Turn},
+    server::config::NativeConfig,
+};
+
+pub(super) const SECRET: &str = "7:00112233445566778899aabbccddeeff0123456789abcdeffedcba9876543210";
+pub(super) const OTHER_SECRET: &str = "8:102132435465768798a9bacbdcedfe0fefcdab89674523011032547698badcfe";
+
+/// The keys of a secret.
+pub(super) fn keys(secret: &str) -> SealKeys {
+    SealKeys::of(&secret.parse().expect("a secret"))
+}
+
+/// The seed of the store's hash, which no client may learn.
+pub(super) const HASH_SEED: u64 = 0x5eed_0f71_2c3d_a68b;
+
+/// A train that left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Train {
+    pub(super) peer: SocketAddr,
+    pub(super) bytes: Vec<u8>,
+    pub(super) segment_bytes: usize,
+}
+
+impl Train {
+    pub(super) fn datagrams(&self) -> impl Iterator<Item = &[u8]> {
+        self.bytes.chunks(self.segment_bytes)
+    }
+}
+
+/// Keeps what leaves, and sees to it that trains are as they must be.
+#[derive(Default)]
+pub(super) struct Wire {
+    buffer: Vec<u8>,
+    pub(super) trains: Vec<Train>,
+}
+
+impl Wire {
+    fn keep(&mut self, peer: SocketAddr, bytes: Vec<u8>, segment_bytes: usize) {
+        let train = Train { peer, bytes, segment_bytes };
+        assert!(train.bytes.len() <= TRAIN_BYTES_MAX && train.datagrams().count() <= TRAIN_SEGMENTS_MAX);
+        for datagram in train.datagrams() {
+            Header::parse(datagram).expect("every segment is a datagram");
+        }
+        self.trains.push(train);
+    }
+}
+
+impl Egress for Wire {
+    fn buffer(&mut self) -> &mut Vec<u8> {
+        &mut self.buffer
+    }
+
+    fn queue_train(&mut self, peer: SocketAddr, train: Range<usize>, segment_bytes: usize) {
+        let bytes = self.buffer[train].to_vec();
+        self.keep(peer, bytes, segment_bytes);
+    }
+
+    fn make_room(&mut self) {
+        self.buffer.clear();
+    }
+
+    fn send_gather(&mut self, peer: SocketAddr, pieces: &[IoSlice<'_>], segment_bytes: usize) {
+        let bytes = pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
+        self.keep(peer, bytes, segment_bytes);
+    }
+}
+
+/// A server of some workers over one store of 8 MiB.
+pub(super) struct Site {
+    pub(super) store: Arc<Engine<StoreMode>>,
+    pub(super) shared: Arc<NativeShared<StoreMode>>,
+    pub(super) workers: Vec<NativeWorker<'static, StoreMode>>,
+    pub(super) placement: SizeLimit,
+    pub(super) now: Instant,
+    pub(super) ring_capacity: usize,
+    /// Whether values are copied to the end before anything else arrives.
+    pub(super) copies_at_once: bool,
+    ring: VecDeque<(WorkerId, Job)>,
+}
+
+pub(super) fn config() -> NativeConfig {
+    NativeConfig::new(([127, 0, 0, 1], 7000).into())
+}
+
+pub(super) fn sealed_config() -> NativeConfig {
+    NativeConfig { secrets: vec![SECRET.parse().expect("a secret")], ..config() }
+}
+
+impl Site {
+    pub(super) fn new(config: &NativeConfig, workers: u16) -> Self {
+        let store_config =
+            StoreConfig { value_bytes_max: 1 << 20, hash_seed: HASH_SEED, ..StoreConfig::new(8 << 20) };
+        let store = Arc::new(Engine::create(&store_config).expect("that much memory can be had"));
+        let now = Instant::now();
+        let setting = NativeSetting {
+            queues: workers,
+            base_port: 7000,
+            value_bytes_max: 1 << 20,
+            entropy: std::array::from_fn(|at| at as u8),
+            start: now,
+        };
+        let shared = Arc::new(NativeShared::new(Arc::clone(&store), Clock::new(), config, &setting));
+        let worker = |id| NativeWorker::standalone(Arc::clone(&shared), WorkerId(id));
+        Self {
+            workers: (0..workers).map(worker).collect(),
+            store,
+            shared,
+            placement: SizeLimit { class_max: SizeClass::MAX, large_worker: None },
+            now,
+            ring_capacity: 64,
+            copies_at_once: true,
+            ring: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn pass(&mut self, seconds: u64) {
+        self.now += Duration::from_secs(seconds);
+    }
+
+    /// What leaves when these messages arrive at the socket of `queue`, polled by the worker of that number.
+    pub(super) fn deliver(&mut self, queue: usize, messages: &[(SocketAddr, Vec<u8>, usize)]) -> Vec<Train> {
+        let mut wire = Wire::default();
+        let messages =
+            messages.iter().map(|(peer, bytes, segment_bytes)| (*peer, &bytes[..], *segment_bytes));
+        let worker = queue % self.workers.len();
+        let (ring, capacity) = (&mut self.ring, self.ring_capacity);
+        let mut hand_off = |to, job| push(ring, capacity, to, job);
+        let (now, placement) = (self.now, &mut self.placement);
+        let turn = Turn { now, placement, egress: &mut wire, hand_off: &mut hand_off };
+        self.workers[worker].on_messages(queue, messages, turn);
+        self.work_off(&mut wire);
+        if self.copies_at_once {
+            wire.trains.extend(self.copy_slices(usize::MAX));
+        }
+        wire.trains
+    }
+
+    /// What leaves when each worker copies slices of values that have arrived until it has copied `slices_max`, or
+    /// nothing is left.
+    pub(super) fn copy_slices(&mut self, slices_max: usize) -> Vec<Train> {
+        let mut wire = Wire::default();
+        let (now, placement) = (self.now, &mut self.placement);
+        for worker in &mut self.workers {
+            let mut slices = 0;
+            while worker.is_copying() && slices < slices_max {
+                let mut hand_off = |_, job| Err(job);
+                let turn =
+                    Turn { now, placement: &mut *placement, egress: &mut wire, hand_off: &mut hand_off };
+                worker.advance(SLICE_BYTES, turn);
+                slices += 1;
+            }
+        }
+        wire.trains
+    }
+
+    fn work_off(&mut self, wire: &mut Wire) {
+        while let Some((worker, job)) = self.ring.pop_front() {
+            let (ring, capacity) = (&mut self.ring, self.ring_capacity);
+            let mut hand_off = |to, job| push(ring, capacity, to, job);
+            let (now, placement) = (self.now, &mut self.placement);
+            self.workers[worker.index()]
+                .on_job(job, Turn { now, placement, egress: wire, hand_off: &mut hand_off });
+        }
+    }
+
+    /// The native counter of this name.
+    pub(super) fn counter(&self, name: &str) -> u64 {
+        self.shared
+            .totals()
+            .into_iter()
+            .find(|(counter, _)| *counter == name)
+            .expect("there is such a counter")
+            .1
+    }
+}
+
+fn push(ring: &mut VecDeque<(WorkerId, Job)>, capacity: usize, to: WorkerId, job: Job) -> Result<(), Job> {
+    if ring.len() >= capacity {
+        return Err(job);
+    }
+    ring.push_back((to, job));
+    Ok(())
+}
+
+/// A reply that borrows from nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Answer {
+    pub(super) opcode: Opcode,
+    pub(super) status: Status,
+    pub(super) request: u32,
+    pub(super) item_flags: u32,
+    pub(super) cas: u64,
+    pub(super) value: Vec<u8>,
+}
+
+impl From<ReplyRecord<'_>> for Answer {
+    fn from(record: ReplyRecord<'_>) -> Self {
+        let ReplyRecord { opcode, status, request, item_flags, cas, value } = record;
+        Self { opcode, status, request, item_flags, cas, value: value.to_vec() }
+    }
+}
+
+/// A client at one address.
+pub(super) struct Client {
+    pub(super) peer: SocketAddr,
+    /// What its requests say; their stamp and sequence count up.
+    pub(super) header: Header,
+    pub(super) seal: Option<SealKeys>,
+    pub(super) welcome: Option<Welcome>,
+}
+
+impl Client {
+    /// A client that knows nothing.
+    pub(super) fn stranger() -> Self {
+        let peer = ([127, 0, 0, 1], 40_000).into();
+        Self { peer, header: Header::of(Kind::Request), seal: None, welcome: None }
+    }
+
+    /// A client that has said hello and has no session.
+    pub(super) fn of(site: &mut Site) -> Self {
+        let mut client = Self::stranger();
+        client.say_hello(site, Flags::NONE).expect("a hello is answered");
+        client
+    }
+
+    /// A client with a session; sealed if the server is.
+    pub(super) fn with_session(site: &mut Site) -> Self {
+        let mut client = Self::stranger();
+        client.seal = site.shared.seals.is_some().then(|| keys(SECRET));
+        client.say_hello(site, Flags::NONE).expect("a hello is answered");
+        client.say_hello(site, Flags::OPEN).expect("a hello is answered");
+        assert_ne!(client.header.session, 0);
+        client
+    }
+
+    /// Bytes of a hello.
+    pub(super) fn hello(&mut self, flags: Flags) -> Vec<u8> {
+        let mut out = Vec::new();
+        let header = Header { kind: Kind::Hello, flags: flags | self.marks(), ..self.header };
+        let hello = Hello { nonce: 5, datagram_bytes_max: 1400, window: 32, version_max: 2 };
+        hello.compose(&mut out, header, self.seal.as_ref().map(|keys| &keys.to_server));
+        out
+    }
+
+    pub(super) fn say_hello(&mut self, site: &mut Site, flags: Flags) -> Result<Welcome, Reason> {
+        let hello = self.hello(flags);
+        let trains = site.deliver(0, &[self.message(hello)]);
+        let datagram = &trains[0].bytes;
+        let header = Header::parse(datagram).expect("an answer");
+        if header.kind == Kind::Refusal {
+            return Err(Reason::from_count(header.count));
+        }
+        let welcome = Welcome::parse(header.body(datagram)).expect("a welcome");
+        assert_eq!(welcome.nonce, 5);
+        self.header.cookie = welcome.cookie;
+        self.header.geometry = welcome.geometry;
+        self.header.session = welcome.session;
+        self.welcome = Some(welcome);
+        Ok(welcome)
+    }
+
+    pub(super) fn marks(&self) -> Flags {
+        if self.seal.is_some() { Flags::SEALED } else { Flags::NONE }
+    }
+
+    /// A datagram as a message of its own.
+    pub(super) fn message(&self, datagram: Vec<u8>) -> (SocketAddr, Vec<u8>, usize) {
+        let segment_bytes = datagram.len();
+        (self.peer, datagram, segment_bytes)
+    }
+
+    /// A request with these operations.
+    pub(super) fn request(&mut self, operations: &[Operation<'_>]) -> Vec<u8> {
+        self.header.sequence += 1;
+        self.header.stamp += 1000;
+        let mut out = Vec::new();
+        let header = Header { flags: self.marks(), ..self.header };
+        let mut composer = Composer::begin(&mut out, header, 60_000);
+        for operation in operations {
+            assert!(composer.push_operation(operation));
+        }
+        composer.finish_with(self.seal.as_ref().map(|keys| &keys.to_server));
+        out
+    }
+
+    /// The answers to a request with these operations, sent to its queue.
+    pub(super) fn ask(&mut self, site: &mut Site, operations: &[Operation<'_>]) -> Vec<Answer> {
+        let request = self.request(operations);
+        let queue = usize::from(self.header.queue);
+        let trains = site.deliver(queue, &[self.message(request)]);
+        self.read(&trains)
+    }
+
+    /// The answer to one operation.
+    pub(super) fn ask_one(&mut self, site: &mut Site, operation: Operation<'_>) -> Answer {
+        let mut answers = self.ask(site, &[operation]);
+        assert_eq!(answers.len(), 1, "{answers:?}");
+        answers.remove(0)
+    }
+
+    /// The records of replies to the last request.
+    pub(super) fn read(&self, trains: &[Train]) -> Vec<Answer> {
+        let mut answers = Vec::new();
+        for datagram in trains.iter().flat_map(Train::datagrams) {
+            let header = Header::parse(datagram).expect("an answer");
+            assert_eq!(header.kind, Kind::Reply, "{header:?}");
+            assert_eq!((header.stamp, header.sequence), (self.header.stamp, self.header.sequence));
+            assert!(self.seal.as_ref().is_none_or(|keys| keys.to_client.verify(datagram)));
+            assert!(usize::from(header.length) <= 1400);
+            answers.extend(replies(datagram, &header).map(|record| Answer::from(record.expect("a record"))));
+        }
+        answers
+    }
+
+    /// Why the only answer says that a datagram was refused; none if there is no answer.
+    pub(super) fn refusal(&self, site: &mut Site, datagram: Vec<u8>) -> Option<Reason> {
+        let bytes = datagram.len();
+        let trains = site.deliver(0, &[self.message(datagram)]);
+        let train = trains.first()?;
+        assert!(trains.len() == 1 && train.bytes.len() <= bytes);
+        let header = Header::parse(&train.bytes).expect("an answer");
+        assert_eq!(header.kind, Kind::Refusal);
+        Some(Reason::from_count(header.count))
+    }
+
+    pub(super) fn hash(&self, key: &[u8]) -> KeyHash {
+        self.welcome.map_or(KeyHash(0), |welcome| welcome.direction(key))
+    }
+
+    pub(super) fn get<'a>(&self, key: &'a [u8]) -> Operation<'a> {
+        Operation::get(1, self.hash(key), key)
+    }
+
+    /// An operation of another kind, with a value.
+    pub(super) fn operation<'a>(&self, opcode: Opcode, key: &'a [u8], value: &'a [u8]) -> Operation<'a> {
+        let detail = Detail { value_bytes: value.len() as u32, ..Detail::default() };
+        Operation { opcode, flags: OpFlags::NONE, request: 2, hash: self.hash(key), key, detail, value }
+    }
+
+    pub(super) fn put<'a>(&self, key: &'a [u8], value: &'a [u8]) -> Operation<'a> {
+        self.operation(Opcode::Put, key, value)
+    }
+}

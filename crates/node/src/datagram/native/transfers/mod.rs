@@ -1,0 +1,330 @@
+//! Values that are too large for a datagram.
+//!
+//! A large GET leaves no trace here: the client asks for each window of fragments, and what was lost, by the CAS
+//! unique of the value it has begun to receive, so that asking is acknowledging and pacing in one. A large store
+//! has a slot: the value arrives, in any order, in the memory of the item that it will be. Bounded on every side:
+//! slots of a worker, transfers and bytes of an address, bytes in all, and the time that a window may take. What is
+//! sent is bounded in each burst.
+
+mod answers;
+mod bounds;
+mod budget;
+mod counters;
+mod data;
+mod received;
+mod slot;
+mod stores;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use minos_engine::{Mode, Pinned};
+use minos_proto::native::{
+    Flags, FragmentHead, FragmentRange, Grant, Malformed, OpFlags, Opcode, Operation, Ranges, ReplyRecord,
+    Status,
+};
+use siphasher::sip::SipHasher24;
+
+use super::{AnswerTo, Egress, Seals, Sessions, change::ended};
+use crate::{
+    ops::{Context, Facts, StoreOperation},
+    server::config::TRANSFERS_PER_WORKER,
+};
+
+pub(crate) use bounds::{TransferBounds, TransferLimits};
+pub(crate) use budget::BudgetBounds;
+pub(crate) use counters::TransferCounters;
+
+use answers::{bytes_of, source};
+use budget::Budget;
+use data::DataSender;
+use slot::{Asked, Ended, Slot, State};
+use stores::slot_of;
+
+/// What the transfers of one worker are bounded by, and who it is.
+#[derive(Clone, Debug)]
+pub(crate) struct TransfersConfig {
+    /// Its transfer queue.
+    pub(crate) queue: u16,
+    /// Fragments under way at once.
+    pub(crate) window: u16,
+    /// Largest value.
+    pub(crate) value_bytes_max: u64,
+    /// How much is sent in one burst.
+    pub(crate) budget: BudgetBounds,
+    /// Time for a window of a store, after which it is given up, and for which the outcome of one is remembered.
+    pub(crate) timeout: Duration,
+    /// What datagrams are sealed with.
+    pub(crate) seals: Option<Arc<Seals>>,
+    /// Makes names of transfers that nobody guesses, however many others they know.
+    pub(crate) names: SipHasher24,
+}
+
+/// There is no room for one more store that takes long.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NoRoom;
+
+/// What a worker lends to its transfers for one call.
+pub(crate) struct Around<'a, 'c, M: Mode, P> {
+    pub(crate) cx: &'a Context<'c, M, P>,
+    pub(crate) sessions: &'a Sessions,
+    pub(crate) now: Instant,
+    /// Whether the server is stopping: nothing new is begun.
+    pub(crate) is_draining: bool,
+}
+
+/// The large transfers of one worker.
+pub(crate) struct Transfers<M: Mode> {
+    config: TransfersConfig,
+    bounds: Arc<TransferBounds>,
+    counters: Arc<TransferCounters>,
+    slots: Vec<Option<Slot<M>>>,
+    open: usize,
+    /// Slots of stores whose value has arrived and is being copied, the next one first.
+    copying: VecDeque<usize>,
+    /// Stores begun so far.
+    begun: u64,
+    /// Calls so far that more of the same may follow.
+    activity: u64,
+    data: DataSender,
+    budget: Budget,
+    /// Where answers are composed.
+    datagram: Vec<u8>,
+}
+
+impl<M: Mode> Transfers<M> {
+    /// None yet.
+    pub(crate) fn new(
+        config: TransfersConfig,
+        bounds: Arc<TransferBounds>,
+        counters: Arc<TransferCounters>,
+    ) -> Self {
+        Self {
+            budget: Budget::new(config.budget),
+            config,
+            bounds,
+            counters,
+            slots: Vec::new(),
+            open: 0,
+            copying: VecDeque::with_capacity(TRANSFERS_PER_WORKER),
+            begun: 0,
+            activity: 0,
+            data: DataSender::new(),
+            datagram: Vec::new(),
+        }
+    }
+
+    /// Stores that are still arriving.
+    pub(crate) fn open(&self) -> usize {
+        self.open
+    }
+
+    /// Grows whenever there is a sign of a large transfer: others are likely to follow soon.
+    pub(crate) fn activity(&self) -> u64 {
+        self.activity
+    }
+
+    /// Answers a read whose value does not fit a datagram: says so, and sends the first window behind it unless too
+    /// much was sent in this burst. The client asks for it then.
+    pub(crate) fn send_first(
+        &mut self,
+        to: &AnswerTo,
+        (opcode, request): (Opcode, u32),
+        item: &Pinned<M>,
+        now: Instant,
+        egress: &mut impl Egress,
+    ) {
+        self.activity += 1;
+        let facts = Facts::from(&**item);
+        let Some(source) = source(to, request, item) else { return };
+        let first_follows = self.may_send(to, &source, u32::MAX, now);
+        let grant = self.grant(0, facts.value_bytes, source.fragment_bytes);
+        let grant = bytes_of(&Grant { first_follows, ..grant });
+        let record = ReplyRecord {
+            item_flags: facts.flags,
+            cas: facts.cas,
+            value: &grant,
+            ..ReplyRecord::bare(opcode, Status::Large, request)
+        };
+        self.reply(to, &record, egress);
+        self.counters.large_gets.count();
+        if first_follows {
+            let first = FragmentRange { first: 0, count: u32::MAX };
+            self.send_window(to, &source, std::iter::once(first), egress);
+        } else {
+            self.counters.windows_deferred.count();
+        }
+    }
+
+    /// Sends the fragments that a FETCH asks for, at most a window; or says that too much was sent in this burst.
+    pub(crate) fn fetch<P>(
+        &mut self,
+        cx: &Context<'_, M, P>,
+        to: &AnswerTo,
+        operation: &Operation<'_>,
+        now: Instant,
+        egress: &mut impl Egress,
+    ) {
+        let bare = |status| ReplyRecord::bare(operation.opcode, status, operation.request);
+        let Ok(ranges) = Ranges::parse(operation.value) else {
+            return self.reply(to, &bare(Status::BadRequest), egress);
+        };
+        self.activity += 1;
+        self.counters.fetches.count();
+        let found = cx.store.pin(operation.hash, operation.key, cx.now);
+        let Some(item) = found.filter(|item| Facts::from(&**item).cas == operation.detail.operand) else {
+            self.counters.fetches_gone.count();
+            return self.reply(to, &bare(Status::Gone), egress);
+        };
+        let Some(source) = source(to, operation.request, &item) else { return };
+        let asked = ranges.clone().fold(0, |asked: u32, range| asked.saturating_add(range.count));
+        if self.may_send(to, &source, asked, now) {
+            self.send_window(to, &source, ranges, egress);
+        } else {
+            self.counters.fetches_refused.count();
+            self.reply(to, &bare(Status::Busy), egress);
+        }
+    }
+
+    /// Begins a store whose value comes in fragments, or says again that it has begun.
+    pub(crate) fn begin<P>(
+        &mut self,
+        around: &Around<'_, '_, M, P>,
+        to: &AnswerTo,
+        operation: &Operation<'_>,
+        store: StoreOperation,
+        egress: &mut impl Egress,
+    ) {
+        self.activity += 1;
+        let asked = Asked::of(to.header.session, operation);
+        let again =
+            self.slots.iter().flatten().find(|slot| slot.awaits_first(to.peer, &asked, operation.key));
+        let begun = match again.map(|slot| slot.grant) {
+            Some(grant) => Ok(grant),
+            None => self.begin_new(around, to, asked, operation.key, store),
+        };
+        match begun {
+            Ok(grant) => {
+                let grant = bytes_of(&grant);
+                let record = ReplyRecord { value: &grant, ..asked.reply(&ended(Status::Granted)) };
+                self.reply(to, &record, egress);
+            }
+            Err(outcome) => {
+                self.counters.stores_refused.count();
+                self.reply(to, &asked.reply(&outcome), egress);
+            }
+        }
+    }
+
+    /// Executes a store whose value stands in `operation` in slices.
+    ///
+    /// # Errors
+    /// There is no room for one more that takes long: nothing has happened yet.
+    pub(crate) fn store_in_slices<P>(
+        &mut self,
+        around: &Around<'_, '_, M, P>,
+        to: &AnswerTo,
+        operation: &Operation<'_>,
+        store: StoreOperation,
+        egress: &mut impl Egress,
+    ) -> Result<(), NoRoom> {
+        let asked = Asked::of(to.header.session, operation);
+        match self.begin_new(around, to, asked, operation.key, store) {
+            Ok(grant) => {
+                let at = slot_of(grant.transfer);
+                self.take_all(at, operation.value);
+                if self.proceed(at, around) {
+                    self.tell_end(at, egress);
+                }
+            }
+            Err(outcome) if matches!(outcome.status, Status::Busy | Status::NoMemory) => return Err(NoRoom),
+            Err(outcome) => self.reply(to, &asked.reply(&outcome), egress),
+        }
+        Ok(())
+    }
+
+    /// Whether a value that has arrived is being copied.
+    pub(crate) fn is_copying(&self) -> bool {
+        !self.copying.is_empty()
+    }
+
+    /// Copies a slice of at most `bytes_max` bytes of a value that has arrived.
+    pub(crate) fn advance<P>(
+        &mut self,
+        around: &Around<'_, '_, M, P>,
+        bytes_max: usize,
+        egress: &mut impl Egress,
+    ) {
+        if let Some(at) = self.copy_slice(around, bytes_max) {
+            self.tell_end(at, egress);
+        }
+    }
+
+    /// Tells a client how its store ended.
+    fn tell_end(&mut self, at: usize, egress: &mut impl Egress) {
+        let Some(slot) = &self.slots[at] else { return };
+        let State::Ended(Ended { outcome, .. }) = slot.state else { return };
+        let (to, asked) = (slot.to, slot.asked);
+        if asked.flags.contains(OpFlags::DEFERRED) {
+            self.acknowledge(at, &to, egress);
+        } else {
+            // Nobody asks about it again: it has no name that a client knows.
+            self.slots[at] = None;
+            self.reply(&to, &asked.reply(&outcome), egress);
+        }
+    }
+
+    /// Takes a fragment in, and answers if that is asked for or it was the last one missing.
+    ///
+    /// # Errors
+    /// It is no fragment of its transfer.
+    pub(crate) fn fragment<P>(
+        &mut self,
+        around: &Around<'_, '_, M, P>,
+        to: &AnswerTo,
+        flags: Flags,
+        body: &[u8],
+        egress: &mut impl Egress,
+    ) -> Result<(), Malformed> {
+        self.activity += 1;
+        let (head, bytes) = FragmentHead::parse(body)?;
+        let Some(at) = self.find(head.transfer, to) else {
+            self.counters.fragments_astray.count();
+            if flags.contains(Flags::ACK_WANTED) {
+                // The request is not known any more; the client knows its transfer.
+                let gone =
+                    ReplyRecord { cas: head.transfer, ..ReplyRecord::bare(Opcode::Put, Status::Gone, 0) };
+                self.reply(to, &gone, egress);
+            }
+            return Ok(());
+        };
+        let is_complete = self.take_in(at, to, (head.index, bytes), around.now)?;
+        let is_over = is_complete && self.proceed(at, around);
+        if is_over || flags.contains(Flags::ACK_WANTED) {
+            self.acknowledge(at, to, egress);
+        }
+        Ok(())
+    }
+
+    /// Gives up stores of which no window arrived for too long, and forgets outcomes as old.
+    pub(crate) fn on_tick(&mut self, now: Instant) {
+        for at in 0..self.slots.len() {
+            let Some(slot) = self.slots[at].as_ref() else { continue };
+            if now.saturating_duration_since(slot.touched) <= self.config.timeout {
+                continue;
+            }
+            if slot.is_ended() {
+                self.slots[at] = None;
+            } else if slot.awaits_more() {
+                // What is to happen once has not happened: its ticket says so when it is dropped.
+                self.counters.stores_timed_out.count();
+                self.end(at, Ended { outcome: ended(Status::TimedOut), fragments: 0 }, now);
+            }
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Stores whose values arrive in fragments: how they begin, what arrives, how they end.
+
+use std::time::Instant;
+
+use minos_engine::Mode;
+use minos_proto::native::{FRAGMENT_HEAD_BYTES, Fragments, Grant, Malformed, OpFlags, Status};
+
+use super::{
+    Around, Transfers,
+    answers::fragment_bytes,
+    received::Received,
+    slot::{Arriving, Asked, Ended, Slot, State},
+};
+use crate::{
+    datagram::native::{
+        AnswerTo, Begin, Outcome,
+        change::{ended, stored_status},
+        sessions::Ticket,
+    },
+    ops::{PendingStore, Step, StoreOperation},
+    server::config::TRANSFERS_PER_WORKER,
+};
+
+impl<M: Mode> Transfers<M> {
+    /// Judges whether a store may begin, and gives it a slot. The error is what came of it instead.
+    pub(super) fn begin_new<P>(
+        &mut self,
+        around: &Around<'_, '_, M, P>,
+        to: &AnswerTo,
+        asked: Asked,
+        key: &[u8],
+        store: StoreOperation,
+    ) -> Result<Grant, Outcome> {
+        let ticket = if asked.flags.contains(OpFlags::ONCE) {
+            match around.sessions.begin(asked.session, asked.detail.once, around.now) {
+                Begin::Execute(ticket) => Some(ticket),
+                Begin::Done(outcome) => return Err(outcome),
+                Begin::InProgress => return Err(ended(Status::InProgress)),
+                Begin::TooOld => return Err(ended(Status::TooOld)),
+                Begin::Unknown => return Err(ended(Status::NoSession)),
+            }
+        } else {
+            None
+        };
+        // Where it is not admitted, the ticket is dropped: it may be another time.
+        let grant = self.admit(around, to, asked, (key, store, ticket)).map_err(ended)?;
+        self.counters.stores_begun.count();
+        Ok(grant)
+    }
+
+    /// Takes what a store needs: a slot, a place within the bounds, memory.
+    fn admit<P>(
+        &mut self,
+        around: &Around<'_, '_, M, P>,
+        to: &AnswerTo,
+        asked: Asked,
+        (key, store, ticket): (&[u8], StoreOperation, Option<Ticket>),
+    ) -> Result<Grant, Status> {
+        let value_bytes = u64::from(asked.detail.value_bytes);
+        if value_bytes > self.config.value_bytes_max {
+            return Err(Status::TooLarge);
+        }
+        let fragment_bytes = fragment_bytes(to, FRAGMENT_HEAD_BYTES);
+        let fragments = Fragments::of(value_bytes, fragment_bytes).map_err(|_| Status::BadRequest)?;
+        if fragments.count() == 0 {
+            return Err(Status::BadRequest);
+        }
+        if around.is_draining {
+            return Err(Status::Busy);
+        }
+        let at = self.free_slot().ok_or(Status::Busy)?;
+        let permit = self.bounds.admit(to.peer.ip(), value_bytes).ok_or(Status::Busy)?;
+        let reserved = around.cx.store.reserve(asked.hash, key, value_bytes);
+        let Ok(reservation) = reserved else {
+            around.cx.counters.store_no_memory.count();
+            return Err(Status::NoMemory);
+        };
+        let arriving = Arriving {
+            pending: PendingStore::new(reservation, asked.hash, key, store),
+            fragments,
+            received: Received::new(fragments.count()),
+            in_window: 0,
+            ticket,
+            permit: Some(permit),
+        };
+        let (transfer, state) = (self.name(at), State::Open(Box::new(arriving)));
+        let grant = self.grant(transfer, value_bytes, fragment_bytes);
+        self.slots[at] = Some(Slot { grant, to: *to, asked, touched: around.now, state });
+        self.open += 1;
+        Ok(grant)
+    }
+
+    /// A slot that is free, or the one that has been remembered for longest.
+    fn free_slot(&mut self) -> Option<usize> {
+        if let Some(at) = self.slots.iter().position(Option::is_none) {
+            return Some(at);
+        }
+        if self.slots.len() < TRANSFERS_PER_WORKER {
+            self.slots.push(None);
+            return Some(self.slots.len() - 1);
+        }
+        let ended = self.slots.iter().enumerate().filter_map(|(at, slot)| Some((at, slot.as_ref()?)));
+        ended.filter(|(_, slot)| slot.is_ended()).min_by_key(|(_, slot)| slot.touched).map(|(at, _)| at)
+    }
+
+    /// A name for the transfer in slot `at`: the slot in the lowest byte, then bits that nobody guesses, never zero.
+    fn name(&mut self, at: usize) -> u64 {
+        self.begun += 1;
+        let number = u128::from(self.config.queue) << 64 | u128::from(self.begun);
+        let random = self.config.names.hash(&number.to_le_bytes()) >> 8;
+        random.max(1) << 8 | at as u64
+    }
+
+    /// The slot of the transfer of this name, if it is of this client. Where datagrams are sealed, another client
+    /// may have the address by now, but not the session.
+    pub(super) fn find(&self, transfer: u64, to: &AnswerTo) -> Option<usize> {
+        let at = slot_of(transfer);
+        let slot = self.slots.get(at)?.as_ref()?;
+        let is_of_session = !to.header.is_sealed() || slot.asked.session == to.header.session;
+        (slot.grant.transfer == transfer && slot.to.peer == to.peer && is_of_session).then_some(at)
+    }
+
+    /// Puts the bytes of a fragment where they belong; says whether they were the last ones missing. No bytes are
+    /// a question. Only whole windows give a store more time, or a client could keep its memory with few fragments.
+    pub(super) fn take_in(
+        &mut self,
+        at: usize,
+        to: &AnswerTo,
+        (index, bytes): (u32, &[u8]),
+        now: Instant,
+    ) -> Result<bool, Malformed> {
+        let Some(slot) = self.slots[at].as_mut() else { return Ok(false) };
+        let State::Open(arriving) = &mut slot.state else { return Ok(false) };
+        if bytes.is_empty() {
+            return Ok(false);
+        }
+        let range = arriving.fragments.range(index).filter(|range| range.len() == bytes.len());
+        let range = range.ok_or(Malformed::Body)?;
+        self.counters.fragments_in.count();
+        if !arriving.received.mark(index) {
+            self.counters.fragments_again.count();
+            return Ok(false);
+        }
+        slot.to = *to;
+        arriving.pending.value_mut()[range].copy_from_slice(bytes);
+        arriving.in_window += 1;
+        if arriving.in_window >= slot.grant.window {
+            (arriving.in_window, slot.touched) = (0, now);
+        }
+        Ok(arriving.received.is_complete())
+    }
+
+    /// Takes a value that is there already, all of it, for the store in slot `at`.
+    pub(super) fn take_all(&mut self, at: usize, value: &[u8]) {
+        let Some(State::Open(arriving)) = self.slots[at].as_mut().map(|slot| &mut slot.state) else { return };
+        arriving.pending.value_mut().copy_from_slice(value);
+        (0..arriving.fragments.count()).for_each(|index| {
+            arriving.received.mark(index);
+        });
+    }
+
+    /// Goes on with a store whose value has arrived. True if it is over; if something is to be copied first, that
+    /// is left to [`Transfers::advance`].
+    pub(super) fn proceed<P>(&mut self, at: usize, around: &Around<'_, '_, M, P>) -> bool {
+        let Some(slot) = &mut self.slots[at] else { return true };
+        let State::Open(arriving) = &mut slot.state else { return true };
+        let Arriving { pending, permit, .. } = &mut **arriving;
+        let step = pending.next_step(around.cx, |bytes| {
+            // Others that join as well hold memory for as long.
+            drop(permit.take());
+            *permit = self.bounds.admit(slot.to.peer.ip(), bytes);
+            permit.is_some()
+        });
+        if matches!(step, Step::Copy) {
+            self.copying.push_back(at);
+            return false;
+        }
+        self.conclude(at, around, step);
+        true
+    }
+
+    /// Copies a slice of at most `bytes_max` bytes for a store whose value has arrived. Returns its slot if it is over
+    /// now.
+    pub(super) fn copy_slice<P>(&mut self, around: &Around<'_, '_, M, P>, bytes_max: usize) -> Option<usize> {
+        let at = self.copying.pop_front()?;
+        let slot = self.slots[at].as_mut()?;
+        let State::Open(arriving) = &mut slot.state else { return None };
+        slot.touched = around.now;
+        if arriving.pending.copy(bytes_max) > 0 {
+            self.copying.push_back(at);
+            return None;
+        }
+        self.proceed(at, around).then_some(at)
+    }
+
+    /// Ends a store with its last `step`.
+    fn conclude<P>(&mut self, at: usize, around: &Around<'_, '_, M, P>, step: Step) {
+        let in_progress = Ended { outcome: ended(Status::InProgress), fragments: 0 };
+        let Some(arriving) = self.end(at, in_progress, around.now) else { return };
+        let Arriving { pending, fragments, ticket, permit, .. } = *arriving;
+        around.cx.counters.cmd_set.count();
+        let (stored, store, _) = pending.end(around.cx, step);
+        drop(permit);
+        let (status, cas) = stored_status(&stored);
+        let item_flags = if status == Status::Ok && !store.joins() { store.flags } else { 0 };
+        let outcome = Outcome { item_flags, cas, ..ended(status) };
+        if let Some(ticket) = ticket {
+            ticket.finish(outcome);
+        }
+        self.counters.stores_completed.count();
+        if let Some(slot) = &mut self.slots[at] {
+            slot.state = State::Ended(Ended { outcome, fragments: fragments.count() });
+        }
+    }
+
+    /// Ends a store that is arriving, and hands out what there is of it.
+    pub(super) fn end(&mut self, at: usize, ended: Ended, now: Instant) -> Option<Box<Arriving<M>>> {
+        let slot = self.slots[at].as_mut()?;
+        match std::mem::replace(&mut slot.state, State::Ended(ended)) {
+            State::Open(arriving) => {
+                slot.touched = now;
+                self.open -= 1;
+                Some(arriving)
+            }
+            ended @ State::Ended(_) => {
+                slot.state = ended;
+                None
+            }
+        }
+    }
+}
+
+/// The slot of the transfer of this name.
+pub(super) fn slot_of(transfer: u64) -> usize {
+    (transfer & 0xff) as usize
+}

@@ -1,0 +1,189 @@
+//! What one worker has of the native protocol.
+
+use std::{net::SocketAddr, sync::Arc, time::Instant};
+
+use minos_engine::Mode;
+use minos_sched::WorkerId;
+use siphasher::sip::SipHasher24;
+
+use super::{
+    Egress, Job, NativeShared,
+    burst::{Burst, Chunk},
+    job::Work,
+    outlet::Outlet,
+    standalone::Nobody,
+    transfers::{BudgetBounds, Transfers, TransfersConfig},
+};
+use crate::ops::{Admin, Context, Placement, counters::Counters};
+
+/// STATS that are answered in one burst. A report looks at every partition, and is shorter to ask for than a GET.
+const REPORTS_MAX: u32 = 4;
+
+/// What a worker lends to its native part for one call.
+///
+/// Nothing is sent that was not handed to `egress`, and nothing is handed over but by `hand_off`, which gives a job
+/// back that it cannot take.
+pub struct Turn<'t, P, E, H> {
+    /// The time.
+    pub now: Instant,
+    /// Where operations are executed, by the size of their value.
+    pub placement: &'t mut P,
+    /// Where answers go.
+    pub egress: &'t mut E,
+    /// Hands a job to another worker: `FnMut(WorkerId, Job) -> Result<(), Job>`.
+    pub hand_off: &'t mut H,
+}
+
+/// What one worker has of the native protocol: its large transfers, and what it composes answers with.
+pub struct NativeWorker<'s, M: Mode> {
+    shared: Arc<NativeShared<M>>,
+    id: WorkerId,
+    counters: Arc<Counters>,
+    admin: &'s dyn Admin,
+    transfers: Transfers<M>,
+    /// Where a record waits that did not fit into a datagram.
+    moved: Vec<u8>,
+}
+
+impl<'s, M: Mode> NativeWorker<'s, M> {
+    /// The part of worker `id` of a server that answers for `admin` and counts commands in `counters`.
+    pub(crate) fn new(
+        shared: Arc<NativeShared<M>>,
+        id: WorkerId,
+        counters: Arc<Counters>,
+        admin: &'s dyn Admin,
+    ) -> Self {
+        let config = TransfersConfig {
+            queue: (shared.queues + id.index()) as u16,
+            window: shared.config.window,
+            value_bytes_max: shared.value_bytes_max,
+            budget: BudgetBounds {
+                burst_bytes: shared.config.send_burst_bytes,
+                client_bytes: shared.config.send_client_bytes,
+            },
+            timeout: shared.config.transfer_timeout,
+            seals: shared.seals.clone(),
+            names: SipHasher24::new_with_key(shared.transfer_key()),
+        };
+        let transfers = Transfers::new(config, shared.transfer_bounds(), shared.transfer_counters(id));
+        let moved = Vec::with_capacity(shared.config.datagram_bytes);
+        Self { shared, id, counters, admin, transfers, moved }
+    }
+
+    /// Worker `id` outside a server: it counts for itself, and its statistics tell of the store only.
+    pub fn standalone(shared: Arc<NativeShared<M>>, id: WorkerId) -> NativeWorker<'static, M> {
+        NativeWorker::new(shared, id, Arc::default(), &Nobody)
+    }
+
+    /// Large stores that are still arriving at this worker.
+    pub fn transfers_open(&self) -> usize {
+        self.transfers.open()
+    }
+
+    /// Grows whenever there is a sign of a large transfer: others are likely to follow soon.
+    pub(crate) fn transfer_activity(&self) -> u64 {
+        self.transfers.activity()
+    }
+
+    /// Serves messages that arrived at the socket of `queue`; from the number of RX queues on these are the transfer
+    /// queues. A message is its source, its bytes and the length of its segments, of which only the last may be
+    /// shorter.
+    pub fn on_messages<'m, P, E, H>(
+        &mut self,
+        queue: usize,
+        messages: impl IntoIterator<Item = (SocketAddr, &'m [u8], usize)>,
+        turn: Turn<'_, P, E, H>,
+    ) where
+        P: Placement,
+        E: Egress,
+        H: FnMut(WorkerId, Job) -> Result<(), Job>,
+    {
+        let mut burst = self.burst(queue, turn);
+        let mut chunk = Chunk::new();
+        for (peer, bytes, segment_bytes) in messages {
+            burst.message(&mut chunk, peer, bytes, segment_bytes);
+        }
+        burst.finish(&mut chunk);
+    }
+
+    /// Does what another worker has handed over.
+    pub fn on_job<P, E, H>(&mut self, job: Job, turn: Turn<'_, P, E, H>)
+    where
+        P: Placement,
+        E: Egress,
+        H: FnMut(WorkerId, Job) -> Result<(), Job>,
+    {
+        let mut burst = self.burst(self.id.index(), turn);
+        let mut chunk = Chunk::new();
+        match &*job.0 {
+            Work::Datagram(handed) => burst.handed_datagram(&mut chunk, handed),
+            Work::Operation(handed) => burst.execute_here(&handed.to, &handed.operation()),
+        }
+        burst.finish(&mut chunk);
+    }
+
+    /// Whether a large value that has arrived is being copied: [`NativeWorker::advance`] is to be called.
+    pub fn is_copying(&self) -> bool {
+        self.transfers.is_copying()
+    }
+
+    /// Copies a slice of at most `bytes_max` bytes of a large value that has arrived, and answers if that was the
+    /// last one.
+    pub fn advance<P, E, H>(&mut self, bytes_max: usize, turn: Turn<'_, P, E, H>)
+    where
+        P: Placement,
+        E: Egress,
+        H: FnMut(WorkerId, Job) -> Result<(), Job>,
+    {
+        self.burst(self.id.index(), turn).advance(bytes_max);
+    }
+
+    /// Gives up transfers of which nothing was heard for too long. To be called now and then.
+    pub fn on_tick(&mut self, now: Instant) {
+        self.transfers.on_tick(now);
+    }
+
+    /// Everything that a burst needs, borrowed side by side.
+    fn burst<'b, P, E: Egress, H>(
+        &'b mut self,
+        queue: usize,
+        turn: Turn<'b, P, E, H>,
+    ) -> Burst<'b, M, P, E, H> {
+        let shared = &*self.shared;
+        let metrics = shared.counters_of(self.id.index());
+        let cx = Context {
+            store: &shared.store,
+            clock: &shared.clock,
+            now: shared.clock.seconds_at(turn.now),
+            counters: &self.counters,
+            placement: turn.placement,
+            admin: self.admin,
+            prefixes: None,
+        };
+        Burst {
+            shared,
+            id: self.id,
+            queue,
+            now: turn.now,
+            cx,
+            metrics,
+            transfers: &mut self.transfers,
+            outlet: Outlet::new(
+                turn.egress,
+                &mut self.moved,
+                shared.seals.as_deref(),
+                (metrics, &self.counters),
+            ),
+            hand_off: turn.hand_off,
+            last_cookie: None,
+            admitted: 0,
+            reports_left: REPORTS_MAX,
+        }
+    }
+}
+
+impl<M: Mode> std::fmt::Debug for NativeWorker<'_, M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NativeWorker").field("id", &self.id).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,97 @@
+//! Answers of a burst on their way to a socket.
+
+use std::{io::IoSlice, net::SocketAddr, ops::Range};
+
+use minos_engine::Mode;
+use minos_net::udp::{BURST_MESSAGES, Sent, TransmitBurst, UdpPort};
+
+use super::native::Egress;
+use crate::{
+    ops::counters::Counters,
+    worker::{metrics::Metrics, rings::WorkerShared},
+};
+
+/// Bytes of answers after which they are sent, though the burst has not ended.
+const COMPOSED_BYTES_MAX: usize = 512 << 10;
+
+/// Where answers are composed, in memory that is kept from burst to burst, and from where they leave.
+#[derive(Default)]
+pub(crate) struct Outbound(TransmitBurst);
+
+/// Answers leave through one port, and what became of them is counted; the bytes of what is composed in the buffer by
+/// whoever composes it.
+pub(crate) struct PortEgress<'a> {
+    burst: &'a mut TransmitBurst,
+    port: &'a UdpPort,
+    metrics: &'a Metrics,
+    counters: &'a Counters,
+}
+
+impl Outbound {
+    /// Lets answers of `worker` leave through `port`.
+    pub(crate) fn through<'a, M: Mode>(
+        &'a mut self,
+        port: &'a UdpPort,
+        worker: &'a WorkerShared<M>,
+    ) -> PortEgress<'a> {
+        PortEgress { burst: &mut self.0, port, metrics: &worker.metrics, counters: &worker.counters }
+    }
+}
+
+impl PortEgress<'_> {
+    /// Sends whatever is queued, in one call.
+    pub(crate) fn flush(&mut self) {
+        if self.burst.is_empty() {
+            return;
+        }
+        let sent = self.burst.send(self.port);
+        self.count(sent);
+    }
+
+    fn count(&self, sent: Sent) {
+        if sent.trains > 0 {
+            self.metrics.native_trains_sent.add(sent.trains);
+        }
+        if sent.dropped + sent.too_long + sent.refused > 0 {
+            self.metrics.native_trains_dropped.add(sent.dropped);
+            self.metrics.native_trains_too_long.add(sent.too_long);
+            self.metrics.native_trains_refused.add(sent.refused);
+        }
+    }
+}
+
+impl Egress for PortEgress<'_> {
+    fn buffer(&mut self) -> &mut Vec<u8> {
+        self.burst.buffer()
+    }
+
+    fn queue_train(&mut self, peer: SocketAddr, train: Range<usize>, segment_bytes: usize) {
+        if !self.burst.queue(peer, train, segment_bytes) {
+            self.metrics.native_trains_dropped.count();
+        }
+    }
+
+    fn make_room(&mut self) {
+        // One train may be queued before there is the next chance.
+        if self.burst.len() + 1 >= BURST_MESSAGES || self.burst.buffer().len() >= COMPOSED_BYTES_MAX {
+            self.flush();
+        }
+    }
+
+    fn send(&mut self, peer: SocketAddr, bytes: &[u8], segment_bytes: usize) {
+        self.make_room();
+        self.counters.bytes_written.add(bytes.len() as u64);
+        if !self.burst.push(peer, bytes, segment_bytes) {
+            self.metrics.native_trains_dropped.count();
+        }
+    }
+
+    fn send_gather(&mut self, peer: SocketAddr, pieces: &[IoSlice<'_>], segment_bytes: usize) {
+        // What announces these bytes goes before them.
+        self.flush();
+        let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
+        self.counters.bytes_written.add(bytes as u64);
+        let sent = self.port.send_gather(peer, pieces, segment_bytes);
+        self.count(sent);
+    }
+}

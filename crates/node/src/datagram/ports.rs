@@ -1,0 +1,106 @@
+//! The sockets of the native protocol: one for each RX queue, and one for each worker's large transfers.
+
+use std::{io, net::SocketAddr};
+
+use minos_net::udp::{UdpOptions, UdpPort, steer_by_queue};
+
+use crate::server::config::NativeConfig;
+
+/// The sockets of the native protocol. Whoever holds the lock of an RX queue receives from its port; a worker receives
+/// from its own transfer port alone.
+#[derive(Debug)]
+pub(crate) struct Ports {
+    queues: Vec<UdpPort>,
+    transfers: Vec<UdpPort>,
+}
+
+impl Ports {
+    /// Opens the ports of `workers` workers: in a row, or all at one address.
+    ///
+    /// # Errors
+    /// What the kernel says; no free row of ports was found.
+    pub(crate) fn bind(config: &NativeConfig, workers: usize) -> io::Result<Self> {
+        let options =
+            UdpOptions { receive_buffer_bytes: config.receive_buffer_bytes, ..UdpOptions::default() };
+        let mut queues = if config.single_port {
+            // Ports that may be shared can be shared with another server too, and nobody would be told.
+            let free = UdpPort::bind(config.address, &options)?.address();
+            let ports = UdpPort::bind_shared(free, 2 * workers, &options)?;
+            steer_by_queue(&ports)?;
+            ports
+        } else {
+            UdpPort::bind_row(config.address, 2 * workers, &options)?
+        };
+        let transfers = queues.split_off(workers);
+        let ports = Self { queues, transfers };
+        ports.log(config);
+        Ok(ports)
+    }
+
+    /// Messages that the kernel dropped because nobody received them in time.
+    pub(crate) fn overruns(&self) -> u64 {
+        self.queues.iter().chain(&self.transfers).map(|port| u64::from(port.overruns())).sum()
+    }
+
+    /// Where queue 0 is: what clients are told.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.queues[0].address()
+    }
+
+    /// The port of a queue: from the number of RX queues on, these are the transfer queues.
+    #[inline]
+    pub(crate) fn port(&self, queue: usize) -> &UdpPort {
+        match queue.checked_sub(self.queues.len()) {
+            None => &self.queues[queue],
+            Some(worker) => &self.transfers[worker],
+        }
+    }
+
+    fn log(&self, config: &NativeConfig) {
+        let port = &self.queues[0];
+        let last = self.transfers.last().unwrap_or(port).address().port();
+        tracing::info!(
+            address = %self.address(),
+            ports = %format_args!("{}-{last}", port.address().port()),
+            single_port = config.single_port,
+            gso = port.gso(),
+            gro = port.gro(),
+            receive_buffer = port.receive_buffer_bytes(),
+            send_buffer = port.send_buffer_bytes(),
+            datagram = config.datagram_bytes,
+            sealed = !config.secrets.is_empty(),
+            "native protocol"
+        );
+        if port.receive_buffer_bytes() < config.receive_buffer_bytes / 2 {
+            tracing::warn!(
+                wanted = config.receive_buffer_bytes,
+                given = port.receive_buffer_bytes(),
+                "--native-receive-buffer: the kernel gave less; raise net.core.rmem_max, or datagrams are lost sooner"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_single_port_is_not_shared_with_another_server() {
+        let mut config = NativeConfig { single_port: true, ..NativeConfig::new(([127, 0, 0, 1], 0).into()) };
+        let ports = Ports::bind(&config, 3).unwrap();
+        config.address = ports.address();
+        let error = Ports::bind(&config, 3).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        drop(ports);
+        assert!(Ports::bind(&config, 3).is_ok());
+    }
+
+    #[test]
+    fn ports_in_a_row_are_counted_through() {
+        let ports = Ports::bind(&NativeConfig::new(([127, 0, 0, 1], 0).into()), 3).unwrap();
+        let numbers: Vec<_> = (0..6).map(|queue| ports.port(queue).address().port()).collect();
+        assert!(numbers.windows(2).all(|pair| pair[1] == pair[0] + 1), "{numbers:?}");
+        assert_eq!(ports.address().port(), numbers[0]);
+    }
+}

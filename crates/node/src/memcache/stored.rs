@@ -1,0 +1,45 @@
+//! Replies to stores.
+
+use minos_proto::memcache::{Reply, compose, text};
+
+use crate::ops::{StoreOperation, Stored};
+
+/// Appends the reply to a store.
+#[inline]
+pub(super) fn respond(
+    stored: &Stored,
+    operation: &StoreOperation,
+    key: &[u8],
+    reply: Reply<'_>,
+    tx: &mut Vec<u8>,
+) {
+    let Reply::Meta { flags, quiet } = reply else {
+        if !reply.is_silent() {
+            tx.extend_from_slice(classic_text(stored));
+        }
+        return;
+    };
+    let (code, cas): (&[u8], u64) = match stored {
+        Stored::Done(_) if quiet => return,
+        Stored::Done(cas) => (b"HD", *cas),
+        Stored::Unmet => (b"NS", 0),
+        Stored::OtherCas => (b"EX", 0),
+        Stored::Missing => (b"NF", 0),
+        Stored::NoMemory => return tx.extend_from_slice(text::NO_MEMORY_STORING),
+    };
+    tx.extend_from_slice(code);
+    for flag in flags.iter() {
+        compose::meta_store_flag(tx, flag, cas, key, operation.key_is_base64);
+    }
+    tx.extend_from_slice(text::LINE_END);
+}
+
+fn classic_text(stored: &Stored) -> &'static [u8] {
+    match stored {
+        Stored::Done(_) => text::STORED,
+        Stored::Unmet => text::NOT_STORED,
+        Stored::OtherCas => text::EXISTS,
+        Stored::Missing => text::NOT_FOUND,
+        Stored::NoMemory => text::NO_MEMORY_STORING,
+    }
+}

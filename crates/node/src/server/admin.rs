@@ -1,0 +1,252 @@
+//! What the server as a whole tells of itself in `stats`, and what clients may ask of it.
+
+use std::{
+    fmt::Display,
+    sync::{PoisonError, atomic::Ordering},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use minos_base::{Seconds, StatsGroup};
+use minos_engine::{Access, CacheMode, Crcw, Mode};
+use minos_net::{Address, Poller};
+use minos_proto::memcache::compose;
+use minos_sched::Role;
+
+use super::shared::Shared;
+use crate::ops::{Admin, DELIMITER, Prefixes, counters::Totals, receiving::ReceivePermit};
+
+/// What `stats` tells of the native protocol; `stats minos` tells all.
+const NATIVE_GENERAL: [&str; 4] =
+    ["native_datagrams_in", "native_datagrams_out", "native_operations", "native_sessions"];
+
+/// Connections that are told of in one step.
+const CONNECTIONS_AT_ONCE: usize = 16;
+
+type Emit<'a> = &'a mut dyn FnMut(&str, &dyn Display);
+
+impl<M: Mode, P: Poller> Admin for Shared<M, P> {
+    fn totals(&self) -> Totals {
+        let baseline = *self.counters_baseline.lock().unwrap_or_else(PoisonError::into_inner);
+        self.all_totals().since(&baseline)
+    }
+
+    fn prefixes(&self) -> Option<&Prefixes> {
+        Some(&self.prefixes)
+    }
+
+    fn reset(&self) {
+        self.prefixes.clear();
+        *self.counters_baseline.lock().unwrap_or_else(PoisonError::into_inner) = self.all_totals();
+    }
+
+    fn stats(&self, group: StatsGroup, emit: Emit<'_>) {
+        match group {
+            StatsGroup::General => self.general(emit),
+            StatsGroup::Settings => self.settings(emit),
+            StatsGroup::Connections => self.connections(emit),
+            StatsGroup::Minos => self.policy(emit),
+            _ => {}
+        }
+    }
+
+    fn set_verbosity(&self, level: u32) {
+        self.config.verbosity.0.store(level, Ordering::Relaxed);
+    }
+
+    fn flush_at(&self, due: Seconds) {
+        self.flush_due_s.store(due, Ordering::Relaxed);
+    }
+
+    fn allows_shutdown(&self) -> bool {
+        self.config.allow_shutdown
+    }
+
+    fn replies_bytes_max(&self) -> usize {
+        self.config.replies_bytes_max()
+    }
+
+    fn admit(&self, bytes: u64) -> Option<ReceivePermit> {
+        self.receiving.admit(bytes)
+    }
+}
+
+impl<M: Mode, P: Poller> Shared<M, P> {
+    fn all_totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        for worker in &self.workers {
+            totals.add(&worker.counters);
+        }
+        totals
+    }
+
+    fn general(&self, emit: Emit<'_>) {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let (user, system) = minos_net::processor_time();
+        emit("pid", &std::process::id());
+        emit("uptime", &self.started.elapsed().as_secs());
+        emit("time", &unix.as_secs());
+        emit("version", &env!("CARGO_PKG_VERSION"));
+        emit("pointer_size", &usize::BITS);
+        emit("rusage_user", &format_args!("{:.6}", user.as_secs_f64()));
+        emit("rusage_system", &format_args!("{:.6}", system.as_secs_f64()));
+        emit("max_connections", &self.config.connections_max);
+        emit("curr_connections", &self.connections.current());
+        emit("total_connections", &self.connections.accepted());
+        emit("rejected_connections", &self.connections.rejected());
+        emit("accept_failures", &self.connections.failed());
+        // Beyond the limit connections are accepted and refused, as with memcached's maxconns_fast.
+        emit("accepting_conns", &1);
+        emit("listen_disabled_num", &self.connections.failed());
+        emit("threads", &self.workers.len());
+        if let Some(native) = &self.native {
+            let totals = native.core.totals();
+            totals
+                .iter()
+                .filter(|(name, _)| NATIVE_GENERAL.contains(name))
+                .for_each(|(name, value)| emit(name, value));
+        }
+    }
+
+    fn settings(&self, emit: Emit<'_>) {
+        let config = &self.config;
+        let addresses: Vec<_> = config.memcached.iter().map(ToString::to_string).collect();
+        let port = config.memcached.iter().find_map(|address| match address {
+            Address::Tcp(address) => Some(address.port()),
+            Address::Unix(_) => None,
+        });
+        let path = config.memcached.iter().find_map(|address| match address {
+            Address::Unix(path) => Some(path.to_string_lossy()),
+            Address::Tcp(_) => None,
+        });
+        emit("maxbytes", &self.store.memory_limit());
+        emit("maxconns", &config.connections_max);
+        emit("tcpport", &port.unwrap_or(0));
+        emit("udpport", &0);
+        emit("inter", &addresses.join(","));
+        emit("domain_socket", &path.unwrap_or("NULL".into()));
+        emit("verbosity", &self.config.verbosity.level());
+        emit("evictions", &if M::NAME == <CacheMode>::NAME { "on" } else { "off" });
+        emit("engine", &M::NAME);
+        emit("access", &Crcw::NAME);
+        emit("num_threads", &self.workers.len());
+        emit("item_size_max", &config.value_bytes_max);
+        absent_settings(emit);
+        emit("maxconns_fast", &"yes");
+        emit("binding_protocol", &"ascii");
+        emit("detail_enabled", &yes_or_no(self.prefixes.enabled().is_some()));
+        emit("stat_key_prefix", &char::from(DELIMITER));
+        emit("detail_prefixes_max", &config.detail_prefixes_max);
+        emit("cas_enabled", &"yes");
+        emit("flush_enabled", &"yes");
+        emit("shutdown_enabled", &yes_or_no(config.allow_shutdown));
+        emit("idle_timeout", &config.idle_timeout.map_or(0, |timeout| timeout.as_secs()));
+        emit("stall_timeout", &config.stall_timeout.as_secs());
+        emit("min_rate", &config.rate_min);
+        emit("receive_memory", &self.receiving.bytes_max());
+        emit("buffer_size_max", &config.buffer_bytes_max);
+        emit("dispatch", &self.plan.in_force().choice.dispatch);
+        emit("handoff_workers", &self.plan.in_force().choice.handoff_workers);
+        emit("percentile", &config.control.percentile);
+        emit("alpha", &config.control.alpha);
+        emit("cost", &config.control.cost);
+        emit("threshold", &config.control.threshold);
+        emit("sample_one_in", &config.control.sample_one_in);
+        emit("epoch_ms", &config.epoch.as_millis());
+        emit("steal", &yes_or_no(config.steal));
+        emit("slice_bytes", &config.slice_bytes);
+        emit("ring_capacity", &config.ring_capacity);
+        emit("poll", &config.poll);
+        emit("io", &P::NAME);
+        emit("backing", &self.store.backing_text());
+        self.native_settings(emit);
+        self.config.store_settings.iter().for_each(|(name, value)| emit(name, value));
+    }
+
+    fn native_settings(&self, emit: Emit<'_>) {
+        let (Some(native), Some(side)) = (&self.config.native, &self.native) else { return };
+        emit("native", &side.ports.address());
+        emit("native_single_port", &yes_or_no(native.single_port));
+        emit("native_access", &native.access);
+        emit("native_datagram", &native.datagram_bytes);
+        emit("native_window", &native.window);
+        emit("native_transfers", &native.transfers_per_source);
+        emit("native_transfer_memory", &side.core.transfer_bytes_max());
+        emit("native_transfer_timeout_ms", &native.transfer_timeout.as_millis());
+        emit("native_sessions", &native.sessions);
+        emit("native_sealed", &yes_or_no(!native.secrets.is_empty()));
+        emit("native_receive_buffer", &native.receive_buffer_bytes);
+    }
+
+    /// Tells of every connection.
+    fn connections(&self, emit: Emit<'_>) {
+        let mut next = Some(0);
+        while let Some(from) = next {
+            next = self.some_connections(from, emit);
+        }
+    }
+
+    /// Tells of a few connections from number `from` on; says where to go on, if there may be more.
+    fn some_connections(&self, from: u64, emit: Emit<'_>) -> Option<u64> {
+        let now_s = self.clock.seconds();
+        let entries = self.connections.entries_from(from, CONNECTIONS_AT_ONCE);
+        for (_, entry) in &entries {
+            let name = entry.descriptor;
+            emit(&format!("{name}:addr"), &entry.peer_address);
+            emit(&format!("{name}:listen_addr"), &entry.listen_address);
+            emit(&format!("{name}:queue"), &entry.queue);
+            emit(&format!("{name}:secs_since_last_cmd"), &now_s.saturating_sub(entry.last_active()));
+        }
+        entries.last().map(|(number, _)| number + 1)
+    }
+
+    /// Appends what is told of connections from number `from` on to `tx`, until it has `bytes_max` bytes; says where
+    /// to go on, unless all was told.
+    pub(crate) fn list_connections(&self, mut from: u64, tx: &mut Vec<u8>, bytes_max: usize) -> Option<u64> {
+        loop {
+            from = self.some_connections(from, &mut |name, value| compose::stat(tx, name, value))?;
+            if tx.len() >= bytes_max {
+                return Some(from);
+            }
+        }
+    }
+
+    fn policy(&self, emit: Emit<'_>) {
+        let in_force = self.plan.in_force();
+        in_force.decision.emit(emit);
+        self.receiving.emit(emit);
+        emit("detail_prefixes_dropped", &self.prefixes.dropped());
+        if let Some(native) = &self.native {
+            native.core.totals().iter().for_each(|(name, value)| emit(name, value));
+            emit("native_overruns", &native.ports.overruns());
+        }
+        for (index, (worker, role)) in self.workers.iter().zip(&in_force.plan.roles).enumerate() {
+            let role = match role {
+                Role::Small => "small",
+                Role::Large => "large",
+                Role::Standby => "standby",
+            };
+            emit(&format!("worker:{index}:role"), &role);
+            emit(&format!("worker:{index}:ring"), &worker.ring.len());
+            emit(&format!("worker:{index}:waiting"), &worker.waiting.len());
+            for (name, value) in worker.metrics.all() {
+                emit(&format!("worker:{index}:{name}"), &value);
+            }
+        }
+    }
+}
+
+/// What memcached has and Minos does without, said as where it is switched off.
+fn absent_settings(emit: Emit<'_>) {
+    for name in ["lru_crawler", "lru_maintainer_thread", "lru_segmented", "slab_reassign", "dump_enabled"] {
+        emit(name, &"no");
+    }
+    emit("slab_automove", &0);
+    emit("auth_enabled_sasl", &"no");
+    emit("auth_enabled_ascii", &"no");
+    emit("ssl_enabled", &"no");
+    emit("track_sizes", &"no");
+}
+
+fn yes_or_no(is_so: bool) -> &'static str {
+    if is_so { "yes" } else { "no" }
+}

@@ -1,0 +1,168 @@
+//! The control thread: accepts connections, ends epochs, notices that the server is to stop.
+//!
+//! The paper lets core 0 aggregate the histograms (Minos §3.1). Here a thread of its own does it, because
+//! it sleeps nearly always, and no request of worker 0 has to wait for it.
+
+use std::{
+    io,
+    os::fd::AsFd,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use arrayvec::ArrayVec;
+use minos_engine::Mode;
+use minos_net::{Accepted, Listener, Poller, Socket, WAIT_MAX, Wait, wait_readable};
+use minos_sched::{EpochCounts, Policy};
+
+use super::{config::DispatchChoice, mailbox::Switch, plan_cell::InForce, seldom::Seldom, shared::Shared};
+use crate::{
+    ops::flush_if_due,
+    tcp::{connection::Connection, queue::Arrival, registry::Entry},
+};
+
+/// Listening sockets one server may have.
+pub const LISTENERS_MAX: usize = 16;
+/// Longest sleep, so that a wish to stop which no signal announced is noticed.
+const SLEEP_MAX: Duration = Duration::from_millis(200);
+/// Connections accepted from one listener before the others get their turn.
+const ACCEPT_BURST: usize = 64;
+/// Rest after no connection could be taken.
+const ACCEPT_REST: Duration = Duration::from_millis(10);
+/// What a client reads for which there is no place, as from memcached.
+const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
+
+/// Everything that is not a worker's.
+pub(crate) struct Control<M: Mode, P: Poller> {
+    pub(crate) shared: Arc<Shared<M, P>>,
+    /// The design in force, and its policy.
+    pub(crate) choice: DispatchChoice,
+    pub(crate) policy: Policy,
+    pub(crate) listeners: Vec<Listener>,
+    pub(crate) counts: EpochCounts,
+    /// Whose turn it is to get a connection.
+    pub(crate) next_queue: usize,
+    pub(crate) epoch_end: Instant,
+    /// When connections that cannot be accepted are logged.
+    pub(crate) accept_log: Seldom,
+}
+
+impl<M: Mode, P: Poller> Control<M, P> {
+    /// Runs until the server is to stop.
+    pub(crate) fn run(mut self) {
+        while !self.shared.stop.is_requested() {
+            self.accept_all();
+            if let Some(switch) = self.shared.mailbox.take() {
+                self.switch(switch);
+            }
+            let now = Instant::now();
+            if now >= self.epoch_end {
+                self.end_epoch();
+                self.epoch_end = now + self.shared.config.epoch;
+            }
+            flush_if_due(&self.shared.flush_due_s, &self.shared.store, self.shared.clock.seconds());
+            self.sleep(now);
+        }
+        self.listeners.clear();
+        if let Some(native) = &self.shared.native {
+            native.core.drain();
+        }
+        self.shared.mailbox.close();
+        self.shared.wake_all();
+    }
+
+    fn sleep(&self, now: Instant) {
+        let mut descriptors: ArrayVec<_, WAIT_MAX> = ArrayVec::new();
+        descriptors.extend(self.listeners.iter().map(AsFd::as_fd));
+        descriptors.push(self.shared.stop.descriptor());
+        descriptors.push(self.shared.mailbox.descriptor());
+        let until_epoch = self.epoch_end.saturating_duration_since(now);
+        if let Err(error) = wait_readable(&descriptors, Wait::For(until_epoch.min(SLEEP_MAX))) {
+            tracing::error!(%error, "cannot wait for connections");
+            self.shared.stop.request();
+        }
+    }
+
+    fn accept_all(&mut self) {
+        for index in 0..self.listeners.len() {
+            for _ in 0..ACCEPT_BURST {
+                match self.listeners[index].accept() {
+                    Ok(Accepted::Connection(socket)) => self.deal(index, socket),
+                    Ok(Accepted::Nobody) => break,
+                    Ok(Accepted::Later(error)) => {
+                        self.rest(&error);
+                        break;
+                    }
+                    Err(error) => {
+                        tracing::error!(%error, "cannot accept connections");
+                        return self.shared.stop.request();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits a little, because no connection can be taken now.
+    fn rest(&mut self, error: &io::Error) {
+        self.shared.connections.count_failure();
+        if let Some(times) = self.accept_log.happened(Instant::now()) {
+            tracing::warn!(%error, times, "a new connection cannot be accepted now");
+        }
+        std::thread::sleep(ACCEPT_REST);
+    }
+
+    /// Deals a connection to the RX queues in turn: a hash of its address would spread few connections
+    /// unevenly.
+    fn deal(&mut self, listener: usize, socket: Socket) {
+        let shared = &self.shared;
+        let home = self.next_queue;
+        let entry = || {
+            let listen_address = self.listeners[listener].address().to_string();
+            Entry::new(socket.number(), home, listen_address, socket.peer_text(), shared.clock.seconds())
+        };
+        let Some(registration) = shared.connections.register(shared.config.connections_max, entry) else {
+            // A client that does not take these few bytes will see the connection closed.
+            let _ = socket.send(TOO_MANY);
+            return socket.finish_sending();
+        };
+        self.next_queue = (home + 1) % shared.queues.len();
+        let connection = Box::new(Connection::new(socket, home, registration));
+        if shared.queues[home].arrivals.push(Arrival::New(connection)).is_err() {
+            // The ring has a place for every connection allowed, so that this cannot be; the client sees
+            // its connection closed.
+            tracing::error!(home, "an RX queue has no place for a connection that was permitted");
+            return;
+        }
+        shared.wake_comers(&shared.plan.in_force().assignment, home);
+    }
+
+    /// Turns what the workers have seen into the plan for the next epoch (Minos §3.1).
+    fn end_epoch(&mut self) {
+        let seen = self.counts.next(self.shared.workers.iter().map(|worker| &*worker.histogram));
+        self.policy.epoch(&seen);
+        tracing::debug!(target: "minos::plan", "{}", self.policy.decision());
+        let changed = self.shared.plan.in_force().plan != *self.policy.plan();
+        self.publish();
+        if changed {
+            // A worker may be asleep in the role it had.
+            self.shared.wake_all();
+        }
+    }
+
+    /// Puts another design in force. What workers have seen of sizes before is not its affair.
+    fn switch(&mut self, switch: Switch) {
+        let Switch { choice, policy, published } = switch;
+        self.counts.next(self.shared.workers.iter().map(|worker| &*worker.histogram));
+        (self.choice, self.policy) = (choice, policy);
+        tracing::info!(dispatch = %choice.dispatch, "another design");
+        let version = self.publish();
+        self.shared.wake_all();
+        self.epoch_end = Instant::now() + self.shared.config.epoch;
+        // Whoever asked may have given up waiting.
+        let _ = published.send(version);
+    }
+
+    fn publish(&self) -> u64 {
+        self.shared.plan.publish(InForce::of(self.choice, &self.policy))
+    }
+}

@@ -1,0 +1,104 @@
+//! Requests of the operator to the control thread.
+
+use std::{
+    os::fd::{AsFd, BorrowedFd},
+    sync::{Mutex, MutexGuard, PoisonError, mpsc},
+    time::Duration,
+};
+
+use minos_net::Waker;
+use minos_sched::Policy;
+
+use super::config::{DispatchChoice, InvalidOption};
+
+/// Longest wait for the workers to take up another design.
+pub(super) const SWITCH_MAX: Duration = Duration::from_secs(5);
+
+/// Why a server did not take up another design.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum SwitchError {
+    /// It cannot run under the options that the server was started with.
+    #[error(transparent)]
+    Option(#[from] InvalidOption),
+    /// Another switch is under way.
+    #[error("another switch is under way")]
+    Busy,
+    /// The server is stopping.
+    #[error("the server is stopping")]
+    Stopping,
+    /// It is in force, but a worker was busy for so long that it has not taken it up yet.
+    #[error("not every worker has taken up the design within {SWITCH_MAX:?}; it will")]
+    Slow,
+}
+
+/// The wish for another design.
+pub(crate) struct Switch {
+    pub(crate) choice: DispatchChoice,
+    pub(crate) policy: Policy,
+    /// Gets the version of the first plan.
+    pub(crate) published: mpsc::Sender<u64>,
+}
+
+/// Where the control thread finds what it is asked to do.
+pub(crate) struct Mailbox {
+    content: Mutex<Content>,
+    waker: Waker,
+}
+
+enum Content {
+    Empty,
+    Switch(Box<Switch>),
+    /// Nobody will look any more.
+    Closed,
+}
+
+impl Mailbox {
+    /// # Errors
+    /// No descriptor is left.
+    pub(crate) fn new() -> std::io::Result<Self> {
+        let waker = Waker::new()?;
+        // The control thread sleeps nearly always: it is always to be woken.
+        waker.prepare();
+        Ok(Self { content: Mutex::new(Content::Empty), waker })
+    }
+
+    /// Readable when something was put in.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.waker.as_fd()
+    }
+
+    pub(super) fn put(&self, switch: Switch) -> Result<(), SwitchError> {
+        let mut content = self.lock();
+        match *content {
+            Content::Empty => *content = Content::Switch(Box::new(switch)),
+            Content::Switch(_) => return Err(SwitchError::Busy),
+            Content::Closed => return Err(SwitchError::Stopping),
+        }
+        self.waker.wake();
+        Ok(())
+    }
+
+    /// Takes out what was put in.
+    pub(crate) fn take(&self) -> Option<Switch> {
+        let mut content = self.lock();
+        if !matches!(*content, Content::Switch(_)) {
+            return None;
+        }
+        self.waker.drain();
+        self.waker.prepare();
+        match std::mem::replace(&mut *content, Content::Empty) {
+            Content::Switch(switch) => Some(*switch),
+            Content::Empty | Content::Closed => None,
+        }
+    }
+
+    /// Lets nothing more in, and forgets what is there.
+    pub(crate) fn close(&self) {
+        *self.lock() = Content::Closed;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Content> {
+        // Its content is replaced as a whole.
+        self.content.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

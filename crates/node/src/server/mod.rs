@@ -1,0 +1,21 @@
+//! The server around its workers: options, start and stop, and what all threads share. The control thread accepts
+//! connections, ends epochs and switches designs.
+
+mod admin;
+pub mod config;
+pub(crate) mod control;
+mod mailbox;
+pub(crate) mod operator;
+pub(crate) mod plan_cell;
+mod seldom;
+pub(crate) mod shared;
+pub(crate) mod start;
+mod stop;
+mod verbosity;
+
+pub use control::LISTENERS_MAX;
+pub use mailbox::SwitchError;
+pub use operator::Operator;
+pub use start::{Server, StartError, ThreadPanicked};
+pub use stop::Stop;
+pub use verbosity::Verbosity;

@@ -1,0 +1,123 @@
+//! What whoever operates a server may ask of it while it runs.
+
+use std::{
+    fmt::{self, Display},
+    sync::{Arc, Weak, atomic::Ordering, mpsc},
+    time::{Duration, Instant},
+};
+
+use minos_base::StatsGroup;
+use minos_engine::{Engine, Mode};
+use minos_net::Poller;
+use minos_sched::Policy;
+
+use super::{
+    config::{DispatchChoice, InvalidOption, ServerConfig},
+    mailbox::{SWITCH_MAX, Switch, SwitchError},
+    plan_cell::PlanCell,
+    shared::Shared,
+};
+use crate::ops::report;
+
+/// Time between two looks at whether they have.
+const LOOK_EVERY: Duration = Duration::from_micros(200);
+
+/// Asks things of a running server. It may outlive the server, and keeps nothing of it open.
+#[derive(Clone)]
+pub struct Operator {
+    server: Weak<dyn Operated>,
+    plan: Arc<PlanCell>,
+}
+
+impl Operator {
+    pub(crate) fn new<M: Mode, P: Poller + 'static>(shared: &Arc<Shared<M, P>>) -> Self
+    where
+        Engine<M>: Sync,
+    {
+        let plan = Arc::clone(&shared.plan);
+        let server: Weak<Shared<M, P>> = Arc::downgrade(shared);
+        Self { server, plan }
+    }
+
+    /// The design in force, or the last one of a server that has ended.
+    pub fn dispatch(&self) -> DispatchChoice {
+        self.plan.in_force().choice
+    }
+
+    /// Puts another design in force, without a connection noticing, and returns once every worker goes by it.
+    ///
+    /// # Errors
+    /// See [`SwitchError`].
+    pub fn switch(&self, to: DispatchChoice) -> Result<(), SwitchError> {
+        self.server.upgrade().ok_or(SwitchError::Stopping)?.switch(to)
+    }
+
+    /// Tells what `stats` tells of `group`; nothing of a server that has ended. [`StatsGroup::Reset`] sets the
+    /// counters to zero.
+    pub fn stats(&self, group: StatsGroup, emit: &mut dyn FnMut(&str, &dyn Display)) {
+        if let Some(server) = self.server.upgrade() {
+            server.stats(group, emit);
+        }
+    }
+}
+
+impl fmt::Debug for Operator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Operator").field(&self.dispatch()).finish()
+    }
+}
+
+/// A server of any mode, polling in any way.
+trait Operated: Send + Sync {
+    fn switch(&self, to: DispatchChoice) -> Result<(), SwitchError>;
+    fn stats(&self, group: StatsGroup, emit: &mut dyn FnMut(&str, &dyn Display));
+}
+
+impl<M: Mode, P: Poller> Operated for Shared<M, P>
+where
+    Engine<M>: Sync,
+{
+    fn switch(&self, to: DispatchChoice) -> Result<(), SwitchError> {
+        let policy = policy(to, &self.config)?;
+        let (published, answer) = mpsc::channel();
+        self.mailbox.put(Switch { choice: to, policy, published })?;
+        // An answer that can come no more: the control thread has ended.
+        let version = answer.recv().map_err(|_| SwitchError::Stopping)?;
+        self.wait_for_plan(version)
+    }
+
+    fn stats(&self, group: StatsGroup, emit: &mut dyn FnMut(&str, &dyn Display)) {
+        report(&self.store, self, group, emit);
+    }
+}
+
+impl<M: Mode, P: Poller> Shared<M, P> {
+    /// Waits until every worker goes by plan `version` or a later one.
+    fn wait_for_plan(&self, version: u64) -> Result<(), SwitchError> {
+        let deadline = Instant::now() + SWITCH_MAX;
+        let is_behind = |at: u64| at < version;
+        // Acquire: what a worker did under the earlier plan is seen by who asked for this one.
+        while self.workers.iter().any(|worker| is_behind(worker.plan_version.load(Ordering::Acquire))) {
+            if self.stop.is_requested() {
+                return Err(SwitchError::Stopping);
+            }
+            if Instant::now() >= deadline {
+                return Err(SwitchError::Slow);
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Ok(())
+    }
+}
+
+/// The policy of `choice`.
+///
+/// # Errors
+/// Only the simulator has the design, or there are too few workers for it.
+pub(crate) fn policy(choice: DispatchChoice, config: &ServerConfig) -> Result<Policy, InvalidOption> {
+    let design = choice.dispatch;
+    if !design.is_served() {
+        return Err(InvalidOption::OnlySimulated(design));
+    }
+    Policy::new(design, config.control, config.options(choice)).map_err(InvalidOption::Control)
+}

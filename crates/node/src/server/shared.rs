@@ -1,0 +1,98 @@
+//! What all threads of a server share.
+
+use std::{
+    sync::{
+        Arc, Mutex, Once,
+        atomic::{AtomicU32, Ordering, fence},
+    },
+    time::Instant,
+};
+
+use minos_base::Clock;
+use minos_engine::{Engine, Mode};
+use minos_net::Poller;
+use minos_sched::{Assignment, WorkerId, WorkerSet};
+
+use super::{config::ServerConfig, mailbox::Mailbox, plan_cell::PlanCell, stop::Stop};
+use crate::{
+    datagram::{native::NativeShared, ports::Ports},
+    ops::{Prefixes, counters::Totals, receiving::Receiving},
+    tcp::{queue::RxQueue, registry::Registry},
+    worker::rings::WorkerShared,
+};
+
+/// What all threads of a server share. No lock in it is taken for each request, but for that of the
+/// worker's own RX queue.
+pub(crate) struct Shared<M: Mode, P> {
+    pub(crate) config: ServerConfig,
+    pub(crate) store: Arc<Engine<M>>,
+    pub(crate) started: Instant,
+    pub(crate) clock: Clock,
+    pub(crate) plan: Arc<PlanCell>,
+    pub(crate) queues: Vec<RxQueue<M, P>>,
+    pub(crate) workers: Vec<WorkerShared<M>>,
+    pub(crate) stop: Arc<Stop>,
+    /// When a delayed `flush_all` is due, in seconds of `clock`; zero means never.
+    pub(crate) flush_due_s: AtomicU32,
+    pub(crate) connections: Arc<Registry>,
+    /// The counters when they were last reset.
+    pub(crate) counters_baseline: Mutex<Totals>,
+    /// Commands by prefix.
+    pub(crate) prefixes: Prefixes,
+    /// The native protocol, if it is served.
+    pub(crate) native: Option<NativeSide<M>>,
+    /// The memory for values that are still arriving over streams.
+    pub(crate) receiving: Arc<Receiving>,
+    /// What is said once of clients that speak the binary protocol.
+    pub(crate) binary_refused: Once,
+    /// What the control thread is asked to do.
+    pub(crate) mailbox: Mailbox,
+}
+
+/// What the native protocol has of a server.
+pub(crate) struct NativeSide<M: Mode> {
+    pub(crate) core: Arc<NativeShared<M>>,
+    pub(crate) ports: Ports,
+}
+
+impl<M: Mode, P: Poller> Shared<M, P> {
+    /// What others may touch of a worker.
+    pub(crate) fn worker(&self, id: WorkerId) -> &WorkerShared<M> {
+        &self.workers[id.index()]
+    }
+
+    /// Wakes the workers that poll RX queue `queue` under `assignment`; true if one of them slept. A worker that goes by
+    /// another plan looks at every queue when it takes this one up.
+    pub(crate) fn wake_pollers(&self, assignment: &Assignment, queue: usize) -> bool {
+        let pollers = assignment.polled_by[queue].iter();
+        pollers.fold(false, |slept, worker| slept | self.worker(worker).waker.wake())
+    }
+
+    /// Wakes the workers that poll RX queue `queue`, or one that helps with it: if none of the former slept, they may be
+    /// busy for long.
+    pub(crate) fn wake_comers(&self, assignment: &Assignment, queue: usize) {
+        if !self.wake_pollers(assignment, queue) {
+            self.wake_sleepers(assignment.helped_by[queue], queue, 1);
+        }
+    }
+
+    /// Wakes as many as `count` sleepers among `workers`, from `start` on and round.
+    pub(crate) fn wake_sleepers(&self, workers: WorkerSet, start: usize, count: usize) {
+        if workers.is_empty() {
+            return;
+        }
+        // The order that a waker wants, once for all: what was added before is seen by who sleeps later.
+        fence(Ordering::SeqCst);
+        let asleep = |&worker: &WorkerId| self.worker(worker).waker.is_asleep();
+        let woken =
+            workers.iter_from(start).filter(asleep).filter(|&worker| self.worker(worker).waker.wake());
+        woken.take(count).for_each(drop);
+    }
+
+    /// Wakes every worker.
+    pub(crate) fn wake_all(&self) {
+        for worker in &self.workers {
+            worker.waker.wake();
+        }
+    }
+}

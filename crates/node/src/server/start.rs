@@ -1,0 +1,288 @@
+//! A server: its threads and how it starts and stops.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex, Once,
+        atomic::{AtomicU32, AtomicU64},
+    },
+    thread::{self, JoinHandle},
+    time::Instant,
+};
+
+use minos_base::limits::BURST_MAX;
+use minos_engine::{Engine, Mode};
+use minos_net::{Address, Epoll, Listener, Poller, Waker, allowed_cpus, pin_to};
+use minos_sched::{EpochCounts, SharedHistogram, WorkerId};
+use minos_sync::Ring;
+
+use super::{
+    config::{InvalidOption, ServerConfig},
+    control::{Control, LISTENERS_MAX},
+    mailbox::Mailbox,
+    operator::{self, Operator},
+    plan_cell::{InForce, PlanCell},
+    seldom::Seldom,
+    shared::{NativeSide, Shared},
+    stop::Stop,
+};
+use crate::{
+    datagram::{
+        native::{ENTROPY_BYTES, NativeSetting, NativeShared},
+        ports::Ports,
+    },
+    ops::{
+        Prefixes,
+        counters::Counters,
+        receiving::{self, Receiving},
+    },
+    tcp::queue::RxQueue,
+    worker::{Worker, large_set::LargeSet, metrics::Metrics, patience::Terms, rings::WorkerShared},
+};
+
+/// A running server. Dropping it asks it to stop and waits.
+#[derive(Debug)]
+pub struct Server {
+    stop: Arc<Stop>,
+    operator: Operator,
+    addresses: Vec<Address>,
+    native_address: Option<SocketAddr>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A value is out of its bounds.
+    #[error(transparent)]
+    Option(#[from] InvalidOption),
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}: {error}")]
+    Listen {
+        /// The address.
+        address: Address,
+        /// What the kernel said.
+        error: io::Error,
+    },
+    /// The ports of the native protocol cannot be had.
+    #[error("--native {address}: cannot open {ports} ports: {error}")]
+    Native {
+        /// The address of the first one.
+        address: SocketAddr,
+        /// How many.
+        ports: usize,
+        /// What the kernel said.
+        error: io::Error,
+    },
+    /// There are too many addresses.
+    #[error("{0} addresses to listen on are too many; at most {LISTENERS_MAX} are allowed")]
+    TooManyListeners(usize),
+    /// The kernel refused a thread or a descriptor.
+    #[error("cannot start: {0}")]
+    System(#[from] io::Error),
+}
+
+/// A thread of a server did not end by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a thread of the server panicked")]
+pub struct ThreadPanicked;
+
+impl Server {
+    /// Starts the threads and returns once clients can connect.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn start<M: Mode>(config: ServerConfig, store: Arc<Engine<M>>) -> Result<Self, StartError>
+    where
+        Engine<M>: Sync,
+    {
+        config.check()?;
+        Self::start_polling::<M, Epoll>(config, store)
+    }
+
+    /// Where clients can connect, with the ports that were taken.
+    pub fn addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+
+    /// Where native clients say hello, with the port that was taken, if the protocol is served.
+    pub fn native_address(&self) -> Option<SocketAddr> {
+        self.native_address
+    }
+
+    /// What asks things of this server while it runs.
+    pub fn operator(&self) -> Operator {
+        self.operator.clone()
+    }
+
+    /// What asks this server to stop.
+    pub fn stop(&self) -> &Arc<Stop> {
+        &self.stop
+    }
+
+    /// Waits until every thread has ended.
+    ///
+    /// # Errors
+    /// One of them panicked: it may have left something half done in the store.
+    pub fn join(mut self) -> Result<(), ThreadPanicked> {
+        self.join_threads()
+    }
+
+    fn start_polling<M: Mode, P: Poller + 'static>(
+        config: ServerConfig,
+        store: Arc<Engine<M>>,
+    ) -> Result<Self, StartError>
+    where
+        Engine<M>: Sync,
+    {
+        let choice = config.choice();
+        let policy = operator::policy(choice, &config)?;
+        let listeners = listen(&config.memcached)?;
+        let addresses = listeners.iter().map(|listener| listener.address().clone()).collect();
+        let shared = share::<M, P>(config, store, InForce::of(choice, &policy))?;
+        let stop = Arc::clone(&shared.stop);
+        let native_address = shared.native.as_ref().map(|side| side.ports.address());
+        let operator = Operator::new(&shared);
+        let mut server = Self { stop, operator, addresses, native_address, threads: Vec::new() };
+        let cpus = shared.config.pin.then(allowed_cpus).unwrap_or_default();
+        for index in 0..shared.workers.len() {
+            let config = &shared.config;
+            let terms = Terms { wait_max: config.stall_timeout, rate_min: config.rate_min };
+            let large = LargeSet::new(config.large_order, config.large_wait_max, terms)?;
+            // With fewer processors than workers, who runs where is better left to the kernel.
+            let cpu = cpus.get(index).copied().filter(|_| cpus.len() >= shared.workers.len());
+            let shared = Arc::clone(&shared);
+            server.spawn(format!("minos-worker-{index}"), move || {
+                pin(cpu);
+                Worker::<M, P>::new(&shared, WorkerId(index as u16), large).run();
+            })?;
+        }
+        let control = Control {
+            epoch_end: Instant::now() + shared.config.epoch,
+            shared,
+            choice,
+            policy,
+            listeners,
+            counts: EpochCounts::new(),
+            next_queue: 0,
+            accept_log: Seldom::default(),
+        };
+        server.spawn("minos-control".to_owned(), move || control.run())?;
+        Ok(server)
+    }
+
+    fn spawn(&mut self, name: String, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        self.threads.push(thread::Builder::new().name(name).spawn(run)?);
+        Ok(())
+    }
+
+    fn join_threads(&mut self) -> Result<(), ThreadPanicked> {
+        let mut ended = Ok(());
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                ended = Err(ThreadPanicked);
+                self.stop.request();
+            }
+        }
+        ended
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.request();
+        if let Err(error) = self.join_threads() {
+            tracing::error!(%error, "the server was dropped");
+        }
+    }
+}
+
+fn listen(addresses: &[Address]) -> Result<Vec<Listener>, StartError> {
+    if addresses.len() > LISTENERS_MAX {
+        return Err(StartError::TooManyListeners(addresses.len()));
+    }
+    let bind = |address: &Address| {
+        Listener::bind(address).map_err(|error| StartError::Listen { address: address.clone(), error })
+    };
+    addresses.iter().map(bind).collect()
+}
+
+/// Builds what the threads share.
+pub(crate) fn share<M: Mode, P: Poller>(
+    config: ServerConfig,
+    store: Arc<Engine<M>>,
+    in_force: InForce,
+) -> Result<Arc<Shared<M, P>>, StartError> {
+    let native = native_side(&config, &store)?;
+    let (mut workers, mut queues) = (Vec::new(), Vec::new());
+    for _ in 0..config.control.workers {
+        let worker = WorkerShared {
+            ring: Ring::new(config.ring_capacity.next_power_of_two()),
+            waiting: Ring::new(config.ring_capacity.next_power_of_two()),
+            lent: Ring::new(BURST_MAX),
+            plan_version: AtomicU64::new(0),
+            waker: Waker::new()?,
+            histogram: Arc::new(SharedHistogram::new()),
+            counters: Arc::new(Counters::default()),
+            metrics: Metrics::default(),
+        };
+        queues.push(RxQueue::open(config.connections_max)?);
+        workers.push(worker);
+    }
+    let receive_bytes_max =
+        config.receive_memory_bytes.unwrap_or(store.memory_limit() / receiving::MEMORY_PART);
+    let shared = Shared {
+        plan: Arc::new(PlanCell::new(in_force)),
+        store,
+        started: Instant::now(),
+        clock: config.clock,
+        queues,
+        workers,
+        stop: Arc::new(Stop::new()?),
+        flush_due_s: AtomicU32::new(0),
+        connections: Arc::default(),
+        counters_baseline: Mutex::default(),
+        prefixes: Prefixes::new(config.detail_prefixes_max),
+        native,
+        receiving: Arc::new(Receiving::new(receive_bytes_max)),
+        binary_refused: Once::new(),
+        mailbox: Mailbox::new()?,
+        config,
+    };
+    Ok(Arc::new(shared))
+}
+
+/// Opens the ports of the native protocol, if it is to be served.
+fn native_side<M: Mode>(
+    config: &ServerConfig,
+    store: &Arc<Engine<M>>,
+) -> Result<Option<NativeSide<M>>, StartError> {
+    let Some(native) = &config.native else { return Ok(None) };
+    let workers = config.control.workers;
+    let ports = Ports::bind(native, workers).map_err(|error| StartError::Native {
+        address: native.address,
+        ports: 2 * workers,
+        error,
+    })?;
+    let mut entropy = [0; ENTROPY_BYTES];
+    File::open("/dev/urandom")?.read_exact(&mut entropy)?;
+    let setting = NativeSetting {
+        queues: workers as u16,
+        base_port: ports.address().port(),
+        value_bytes_max: config.value_bytes_max,
+        entropy,
+        start: Instant::now(),
+    };
+    let core = NativeShared::new(Arc::clone(store), config.clock, native, &setting);
+    Ok(Some(NativeSide { core: Arc::new(core), ports }))
+}
+
+fn pin(cpu: Option<usize>) {
+    if let Some(cpu) = cpu
+        && let Err(error) = pin_to(cpu)
+    {
+        tracing::info!(%error, cpu, "a worker is not bound to a processor");
+    }
+}

@@ -1,0 +1,119 @@
+//! One client connection, wherever it is at the moment.
+
+use minos_net::{Socket, Token};
+use minos_proto::memcache::Resume;
+
+use super::registry::Registration;
+
+/// One client connection.
+///
+/// It belongs to exactly one thread at a time: to whoever holds the lock of its RX queue, or to the
+/// large worker it was handed to. That is why replies stay in order without a sequence number.
+pub(crate) struct Connection {
+    pub(crate) socket: Socket,
+    /// RX queue it was dealt to.
+    pub(crate) home: usize,
+    /// Its name in that queue.
+    pub(crate) token: Token,
+    /// Bytes received and not consumed yet: the front of a request that is not complete.
+    pub(crate) input: Buffer,
+    /// Replies that the socket did not take yet. Nothing is executed while there are any.
+    pub(crate) output: Buffer,
+    /// Bytes still to be received and thrown away: the value of a refused storage command.
+    pub(crate) swallow_bytes: u64,
+    /// The rest of a multi-key GET whose last key was large.
+    pub(crate) resume: Option<Resume>,
+    /// Where to go on in the middle of `stats conns`: the number of a connection.
+    pub(crate) listed: Option<u64>,
+    /// Whether it has sent anything yet.
+    pub(crate) has_spoken: bool,
+    /// To be closed as soon as `output` is empty.
+    pub(crate) closing: bool,
+    /// Whether the poller was asked to report room to send.
+    pub(crate) watches_writable: bool,
+    /// `input` is known to be no whole request before it has this many bytes.
+    pub(crate) wanted_bytes: usize,
+    /// Its place among the connections allowed, held as long as it lives.
+    pub(crate) registration: Registration,
+}
+
+impl Connection {
+    /// A connection that has said nothing yet.
+    pub(crate) fn new(socket: Socket, home: usize, registration: Registration) -> Self {
+        Self {
+            socket,
+            home,
+            token: Token(0),
+            input: Buffer::default(),
+            output: Buffer::default(),
+            swallow_bytes: 0,
+            resume: None,
+            listed: None,
+            has_spoken: false,
+            closing: false,
+            watches_writable: false,
+            wanted_bytes: 0,
+            registration,
+        }
+    }
+}
+
+/// Bytes that are appended at the back and consumed at the front. Holds no memory while empty.
+#[derive(Default)]
+pub(crate) struct Buffer {
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+impl Buffer {
+    /// What is there.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.start == self.bytes.len()
+    }
+
+    pub(crate) fn append(&mut self, bytes: &[u8]) {
+        self.make_dense();
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Consumes `count` bytes at the front.
+    pub(crate) fn consume(&mut self, count: usize) {
+        debug_assert!(count <= self.bytes().len());
+        self.start += count;
+        if self.is_empty() {
+            *self = Self::default();
+        }
+    }
+
+    /// Moves what is there to the front of the memory. Every byte is moved at most once for as many
+    /// bytes that were consumed before it.
+    fn make_dense(&mut self) {
+        if self.start > self.bytes.len() / 2 {
+            self.bytes.drain(..self.start);
+            self.start = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_keeps_what_was_not_consumed() {
+        let mut buffer = Buffer::default();
+        buffer.append(b"hello ");
+        buffer.append(b"world");
+        buffer.consume(8);
+        assert_eq!(buffer.bytes(), b"rld");
+        buffer.append(b"!!");
+        assert_eq!(buffer.bytes(), b"rld!!");
+        buffer.consume(5);
+        assert!(buffer.is_empty());
+        assert_eq!(buffer.bytes.capacity(), 0);
+    }
+}

@@ -1,0 +1,191 @@
+//! An RX queue: the connections dealt to one worker, and the lock that lets others poll them.
+
+use std::{
+    collections::VecDeque,
+    os::fd::OwnedFd,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use minos_engine::Mode;
+use minos_net::{Interest, Poller, Ready, Token, Wait};
+use minos_sched::WorkerId;
+use minos_sync::{Ring, SpinLock};
+
+use super::{connection::Connection, slab::Slab, transfer::Transfer};
+
+/// Queue i, owned by worker i (Minos §3.1).
+///
+/// The owner's lock is uncontended; when the owner is a large worker, the small ones try it in turn.
+/// What others have for the queue they put into `arrivals`, which takes no lock.
+pub(crate) struct RxQueue<M: Mode, P> {
+    pub(crate) state: SpinLock<QueueState<M, P>>,
+    pub(crate) arrivals: Ring<Arrival>,
+    /// Readable while the poller has events: what those sleep on who poll the queue.
+    pub(crate) descriptor: OwnedFd,
+    /// Whether something is left over in `state` that `descriptor` does not tell of.
+    left_over: AtomicBool,
+}
+
+/// What comes to a queue from outside.
+pub(crate) enum Arrival {
+    /// A connection that was just accepted.
+    New(Box<Connection>),
+    /// A connection that comes back with a large request served: it may have more.
+    Back(Box<Connection>),
+    /// A connection that comes back from a worker that has visited it.
+    Visited {
+        /// The connection.
+        connection: Box<Connection>,
+        /// It has more to do, but others are to have their turn.
+        has_more: bool,
+    },
+    /// A connection that broke while it was away.
+    Ended(Box<Connection>),
+}
+
+/// What the holder of a queue's lock may touch.
+pub(crate) struct QueueState<M: Mode, P> {
+    pub(crate) poller: P,
+    pub(crate) connections: Slab,
+    /// Connections with more to do than one visit allowed, or that just came back. Each stands here once.
+    pub(crate) backlog: VecDeque<Token>,
+    /// Transfers that wait for room in a ring, of which nobody tells. Their connections are not read meanwhile.
+    pub(crate) held_back: VecDeque<HeldBack<M>>,
+    pub(crate) ready: Vec<Ready>,
+}
+
+/// A transfer that cannot go yet, because the ring of its worker is full.
+pub(crate) struct HeldBack<M: Mode> {
+    pub(crate) transfer: Box<Transfer<M>>,
+    pub(crate) worker: WorkerId,
+}
+
+impl<M: Mode, P: Poller> RxQueue<M, P> {
+    /// An empty queue of a server with at most `connections_max` connections.
+    pub(crate) fn open(connections_max: usize) -> std::io::Result<Self> {
+        let poller = P::open()?;
+        let descriptor = poller.descriptor().try_clone_to_owned()?;
+        let state = QueueState {
+            poller,
+            connections: Slab::default(),
+            backlog: VecDeque::new(),
+            held_back: VecDeque::new(),
+            ready: Vec::new(),
+        };
+        // Each connection has at most one arrival on its way, so that a push never finds it full.
+        let arrivals = Ring::new((connections_max + 1).next_power_of_two());
+        Ok(Self { state: SpinLock::new(state), arrivals, descriptor, left_over: AtomicBool::new(false) })
+    }
+
+    /// Whether there is work that `descriptor` does not tell of.
+    pub(crate) fn has_silent_work(&self) -> bool {
+        // Relaxed: whoever goes to sleep, or wakes another, passes a fence before.
+        self.left_over.load(Ordering::Relaxed) || !self.arrivals.is_empty()
+    }
+
+    /// Notes, before the lock is given up, whether there is more to do in `state`.
+    pub(crate) fn note_left_over(&self, state: &mut QueueState<M, P>) {
+        let left_over = !state.backlog.is_empty() || !state.held_back.is_empty();
+        // The usual case writes nothing, so that the others' caches keep the line.
+        if self.left_over.load(Ordering::Relaxed) != left_over {
+            self.left_over.store(left_over, Ordering::Relaxed);
+        }
+    }
+}
+
+impl<M: Mode, P: Poller> QueueState<M, P> {
+    /// Takes in what came from outside, at most `max` of it, and says whether anything did.
+    pub(crate) fn admit(&mut self, arrivals: &Ring<Arrival>, max: usize) -> bool {
+        for admitted in 0..max {
+            match arrivals.pop() {
+                None => return admitted > 0,
+                Some(arrival) => self.take_in(arrival),
+            }
+        }
+        true
+    }
+
+    /// Takes in what came from outside.
+    pub(crate) fn take_in(&mut self, arrival: Arrival) {
+        match arrival {
+            Arrival::New(connection) => self.add(connection),
+            Arrival::Back(connection) => {
+                // What arrived while it was away was reported to nobody.
+                let token = connection.token;
+                self.connections.take_back(connection);
+                self.visit_again(token);
+            }
+            Arrival::Visited { connection, has_more } => {
+                let token = connection.token;
+                let has_missed = self.connections.take_back(connection);
+                self.watch_as_needed(token);
+                if has_more || has_missed {
+                    self.visit_again(token);
+                }
+            }
+            Arrival::Ended(connection) => {
+                self.poller.remove(connection.token, &connection.socket);
+                self.connections.remove(connection.token);
+            }
+        }
+    }
+
+    /// Fills `ready` with at most `max` connections that have something to do: those left over from
+    /// before, then those the poller names.
+    pub(crate) fn gather(&mut self, max: usize) -> std::io::Result<()> {
+        self.ready.clear();
+        // Half of a burst at most is left to what is left over, so that neither starves the other.
+        let left_over = self.backlog.len().min(max.div_ceil(2));
+        // Where only datagrams come, the poller is not worth a system call.
+        if left_over < max && !self.connections.is_empty() {
+            self.poller.poll(&mut self.ready, max - left_over, Wait::No)?;
+        }
+        for token in self.backlog.drain(..left_over) {
+            self.connections.mark_left_over(token, false);
+            if !self.ready.iter().any(|ready| ready.token == token) {
+                // The end of the stream may have been reported in an earlier visit, or to nobody.
+                self.ready.push(Ready { token, readable: true, writable: true, hangup: true });
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks to be told when the socket of a connection takes replies again, if there are any left, and not
+    /// otherwise.
+    pub(crate) fn watch_as_needed(&mut self, token: Token) {
+        let Some(connection) = self.connections.here(token) else { return };
+        let is_blocked = !connection.output.is_empty();
+        if connection.watches_writable == is_blocked {
+            return;
+        }
+        connection.watches_writable = is_blocked;
+        let interest = if is_blocked { Interest::ReadWrite } else { Interest::Read };
+        if self.poller.change(token, &connection.socket, interest).is_err() {
+            self.close(token);
+        }
+    }
+
+    /// Sees to it that a connection is visited again though nothing more may come.
+    pub(crate) fn visit_again(&mut self, token: Token) {
+        if self.connections.mark_left_over(token, true) {
+            self.backlog.push_back(token);
+        }
+    }
+
+    /// Closes a connection that is here.
+    pub(crate) fn close(&mut self, token: Token) {
+        if let Some(connection) = self.connections.remove(token) {
+            self.poller.remove(token, &connection.socket);
+        }
+    }
+
+    /// Takes a new connection in; one that cannot be watched is closed.
+    fn add(&mut self, connection: Box<Connection>) {
+        let connection = self.connections.insert(connection);
+        let token = connection.token;
+        if let Err(error) = self.poller.add(token, &connection.socket, Interest::Read) {
+            tracing::warn!(%error, "cannot watch a new connection; it is closed");
+            self.connections.remove(token);
+        }
+    }
+}

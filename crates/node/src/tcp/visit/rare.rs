@@ -1,0 +1,47 @@
+//! What a visit seldom comes to: the first bytes of a connection, what is no command, and long lists.
+
+use minos_engine::Mode;
+use minos_net::Poller;
+use minos_proto::memcache::{BINARY_MAGIC, Malformed, text};
+
+use super::Why;
+use crate::{tcp::connection::Connection, worker::Worker};
+
+/// What the log says once of clients whose protocol is not served.
+const BINARY: &str = "a client speaks memcached's binary protocol, which is not served; its connections are closed. \
+    Set it to the text (ASCII) protocol: `binary=False` in pylibmc, `OPT_BINARY_PROTOCOL` off and \
+    `memcached.sess_binary_protocol = 0` in PHP; memjs and bmemcached know no other";
+
+impl<M: Mode, P: Poller> Worker<'_, M, P> {
+    /// Whether the first bytes of a connection, which are `input`, may be of a protocol that is served.
+    #[cold]
+    pub(super) fn is_understood(&self, connection: &mut Connection, input: &[u8]) -> bool {
+        connection.has_spoken = true;
+        if input.first() != Some(&BINARY_MAGIC) {
+            return true;
+        }
+        self.mine().metrics.binary_refused.add(1);
+        let client = connection.socket.peer_text();
+        self.shared.binary_refused.call_once(|| tracing::warn!(client, "{BINARY}"));
+        false
+    }
+
+    /// Answers what is no command.
+    pub(super) fn refuse(&mut self, connection: &mut Connection, malformed: &Malformed) -> Option<Why<M>> {
+        self.transmit_buffer.extend_from_slice(malformed.reply);
+        connection.swallow_bytes = malformed.swallow;
+        malformed.close.then_some(Why::Close)
+    }
+
+    /// Tells of connections from where it was left off, as much as may be composed; says whether that was all.
+    /// If not, the command has to be executed again.
+    #[cold]
+    pub(super) fn list_connections(&mut self, connection: &mut Connection) -> bool {
+        let (from, tx) = (connection.listed.unwrap_or(0), &mut self.transmit_buffer);
+        connection.listed = self.shared.list_connections(from, tx, self.replies_bytes_max);
+        if connection.listed.is_none() {
+            tx.extend_from_slice(text::END);
+        }
+        connection.listed.is_none()
+    }
+}

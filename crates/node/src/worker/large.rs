@@ -1,0 +1,158 @@
+//! Large requests: from the ring into the set, slice by slice to the end, and home again.
+
+use std::time::Instant;
+
+use minos_base::limits::BURST_MAX;
+use minos_engine::Mode;
+use minos_net::{Poller, Progress};
+
+use super::{Worker, large_set::Ended, rings::RingItem};
+use crate::{
+    datagram::datagrams::Datagrams,
+    tcp::{
+        connection::Connection,
+        queue::Arrival,
+        transfer::{Slice, Transfer, Work},
+    },
+};
+
+impl<M: Mode, P: Poller> Worker<'_, M, P> {
+    /// Takes a burst of what others have handed over from this worker's ring.
+    pub(super) fn take_from_ring(&mut self) -> bool {
+        let (mut transfers, mut jobs) = (0, 0);
+        while transfers + jobs < BURST_MAX as u64 {
+            match self.mine().ring.pop() {
+                Some(RingItem::Transfer(transfer)) => {
+                    self.large.insert(transfer, self.now);
+                    transfers += 1;
+                }
+                Some(RingItem::Job(job)) => {
+                    self.do_job(job);
+                    jobs += 1;
+                }
+                None => break,
+            }
+        }
+        if jobs > 0 {
+            self.answer_jobs();
+        }
+        self.mine().metrics.large_taken.add(transfers);
+        transfers + jobs > 0
+    }
+
+    /// Serves one slice of a large transfer: as much as may come between two looks at the RX queues.
+    pub(super) fn serve_large(&mut self) -> bool {
+        if self.large.len() == 0 {
+            return false;
+        }
+        self.large.poll(self.now);
+        if !self.large.is_runnable() {
+            return false;
+        }
+        self.mine().metrics.slices.add(1);
+        let begun = Instant::now();
+        match self.large.serve_slice(self.slice_bytes(), self.now) {
+            Some(Ended::Complete(transfer)) => {
+                if let Some(transfer) = self.complete(*transfer) {
+                    self.large.insert(transfer, self.now);
+                }
+            }
+            Some(Ended::Broken(transfer)) => self.give_up(*transfer),
+            None => {}
+        }
+        self.count_large(begun);
+        true
+    }
+
+    /// True if the next slice of a large request could be served at once.
+    pub(super) fn has_slices(&self) -> bool {
+        self.large.is_runnable() || self.datagrams.as_ref().is_some_and(Datagrams::is_copying)
+    }
+
+    /// Bytes of a large request that this worker serves between two looks at its RX queues.
+    pub(crate) fn slice_bytes(&self) -> usize {
+        self.placement.duty().slice_bytes(self.shared.config.slice_bytes as u64) as usize
+    }
+
+    /// Serves a transfer to its end here and now, as far as its socket allows.
+    pub(crate) fn serve_inline(&mut self, transfer: Box<Transfer<M>>) {
+        self.mine().metrics.large_inline.add(1);
+        // Whatever comes to this worker meanwhile is for those who help.
+        self.call_helper(self.id.index());
+        let begun = Instant::now();
+        self.serve_to_the_end(transfer);
+        self.count_large(begun);
+    }
+
+    fn serve_to_the_end(&mut self, mut transfer: Box<Transfer<M>>) {
+        loop {
+            match transfer.advance(usize::MAX) {
+                Slice::Moved(_) => {}
+                Slice::Complete => match self.complete(*transfer) {
+                    Some(unfinished) => transfer = unfinished,
+                    None => return,
+                },
+                Slice::Broken => return self.give_up(*transfer),
+                Slice::Blocked => return self.large.insert(transfer, self.now),
+            }
+        }
+    }
+
+    /// Counts the time since a large request was taken up.
+    pub(crate) fn count_large(&mut self, begun: Instant) {
+        self.mine().metrics.large_ns.add(begun.elapsed().as_nanos() as u64);
+    }
+
+    /// Ends a transfer: executes what waited for its bytes, and sends the connection home. What has to be copied first
+    /// comes back as a transfer.
+    fn complete(&mut self, transfer: Transfer<M>) -> Option<Box<Transfer<M>>> {
+        self.count_moved(&transfer);
+        let Transfer { mut connection, head, work, .. } = transfer;
+        match work {
+            Work::Send { mut reply, .. } => connection.resume = reply.take_resume(),
+            Work::Receive { store, .. } | Work::Finish { store } => {
+                self.transmit_buffer.clear();
+                self.transmit_buffer.extend_from_slice(&head);
+                if let Some(store) = self.finish_store(store) {
+                    let work = Work::Finish { store };
+                    return Some(Box::new(Transfer { connection, head, work, moved_bytes: 0 }));
+                }
+                self.answer(&mut connection);
+            }
+        }
+        self.mine().metrics.large_completed.add(1);
+        connection.registration.active(self.now_s);
+        self.send_home(connection.home, Arrival::Back(connection));
+        None
+    }
+
+    /// Sends the transmit buffer on a connection that was lent to this worker: its home may be busy, or may
+    /// have stopped already.
+    fn answer(&self, connection: &mut Connection) {
+        let bytes = self.transmit_buffer.as_slice();
+        if bytes.is_empty() {
+            return;
+        }
+        self.mine().counters.bytes_written.add(bytes.len() as u64);
+        match connection.socket.send(bytes) {
+            Progress::Bytes(sent) => self.keep(connection, &bytes[sent..]),
+            Progress::Blocked => self.keep(connection, bytes),
+            Progress::Closed => connection.closing = true,
+        }
+    }
+
+    fn count_moved(&self, transfer: &Transfer<M>) {
+        let counters = &self.mine().counters;
+        match transfer.work {
+            Work::Send { .. } => counters.bytes_written.add(transfer.moved_bytes),
+            Work::Receive { .. } | Work::Finish { .. } => counters.bytes_read.add(transfer.moved_bytes),
+        }
+    }
+
+    pub(crate) fn give_up(&mut self, transfer: Transfer<M>) {
+        self.count_moved(&transfer);
+        self.mine().metrics.large_broken.add(1);
+        let connection = transfer.connection;
+        self.send_home(connection.home, Arrival::Ended(connection));
+    }
+}

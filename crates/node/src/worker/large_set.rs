@@ -1,0 +1,204 @@
+//! What a large worker holds, and whose turn it is.
+
+use std::time::{Duration, Instant};
+
+use minos_engine::Mode;
+use minos_net::{Epoll, Poller, Ready, Token, Wait};
+use minos_sched::LargeOrder;
+
+use super::patience::{Late, Patience, Terms};
+use crate::tcp::transfer::{Slice, Transfer};
+
+/// Transfers in progress on one worker: at most one a connection.
+pub(crate) struct LargeSet<M: Mode> {
+    order: LargeOrder,
+    wait_max: Duration,
+    terms: Terms,
+    entries: Vec<Option<Entry<M>>>,
+    free: Vec<usize>,
+    /// Entries whose socket was ready when last tried, in the order in which they became so.
+    runnable: Vec<usize>,
+    /// Sockets of entries that were blocked once. Always epoll, because transfers move bytes by themselves
+    /// and only want to know when they can.
+    poller: Epoll,
+    ready: Vec<Ready>,
+}
+
+struct Entry<M: Mode> {
+    transfer: Box<Transfer<M>>,
+    remaining_bytes: usize,
+    waits_since: Instant,
+    patience: Patience,
+    watched: bool,
+}
+
+/// How a transfer ended.
+pub(crate) enum Ended<M: Mode> {
+    Complete(Box<Transfer<M>>),
+    Broken(Box<Transfer<M>>),
+}
+
+impl<M: Mode> LargeSet<M> {
+    /// An empty set. With [`LargeOrder::Shortest`] no transfer waits for longer than `wait_max` for a slice
+    /// while its socket is ready. On `terms` transfers wait for their clients.
+    pub(crate) fn new(order: LargeOrder, wait_max: Duration, terms: Terms) -> std::io::Result<Self> {
+        Ok(Self {
+            order,
+            wait_max,
+            terms,
+            entries: Vec::new(),
+            free: Vec::new(),
+            runnable: Vec::new(),
+            poller: Epoll::open()?,
+            ready: Vec::new(),
+        })
+    }
+
+    /// Transfers held, ready or blocked.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+
+    /// Whether a slice could be served now.
+    pub(crate) fn is_runnable(&self) -> bool {
+        !self.runnable.is_empty()
+    }
+
+    /// The descriptor that is readable when a blocked transfer can go on.
+    pub(crate) fn descriptor(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.poller.descriptor()
+    }
+
+    /// Takes a transfer in.
+    pub(crate) fn insert(&mut self, transfer: Box<Transfer<M>>, now: Instant) {
+        let remaining_bytes = transfer.remaining_bytes();
+        let entry = Entry {
+            transfer,
+            remaining_bytes,
+            waits_since: now,
+            patience: Patience::new(now),
+            watched: false,
+        };
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.entries.push(None);
+            self.entries.len() - 1
+        });
+        self.entries[index] = Some(entry);
+        self.runnable.push(index);
+    }
+
+    /// Learns which blocked transfers can go on.
+    pub(crate) fn poll(&mut self, now: Instant) {
+        if self.runnable.len() == self.len() {
+            return;
+        }
+        self.ready.clear();
+        if self.poller.poll(&mut self.ready, usize::MAX, Wait::No).is_err() {
+            return;
+        }
+        for ready in &self.ready {
+            let index = ready.token.0 as usize;
+            if let Some(Some(entry)) = self.entries.get_mut(index)
+                && !self.runnable.contains(&index)
+            {
+                entry.waits_since = now;
+                entry.patience.ready(now);
+                self.runnable.push(index);
+            }
+        }
+    }
+
+    /// Serves one slice of at most `slice_bytes` to whoever's turn it is; returns a transfer that has
+    /// ended with it.
+    pub(crate) fn serve_slice(&mut self, slice_bytes: usize, now: Instant) -> Option<Ended<M>> {
+        let position = self.turn(now)?;
+        let index = self.runnable[position];
+        let entry = self.entries[index].as_mut()?;
+        match entry.transfer.advance(slice_bytes) {
+            Slice::Moved(moved) => {
+                entry.remaining_bytes -= moved.min(entry.remaining_bytes);
+                entry.waits_since = now;
+                entry.patience.moved(moved, &self.terms, now);
+                None
+            }
+            Slice::Blocked => {
+                self.runnable.remove(position);
+                self.watch(index, now)
+            }
+            Slice::Complete => self.take(position, index).map(Ended::Complete),
+            Slice::Broken => self.take(position, index).map(Ended::Broken),
+        }
+    }
+
+    /// Takes out a transfer that could be served now, if there is one.
+    pub(crate) fn take_runnable(&mut self) -> Option<Box<Transfer<M>>> {
+        let index = self.runnable.pop()?;
+        self.release(index)
+    }
+
+    /// Takes out a transfer whose client has let the server wait for too long, if there is one.
+    pub(crate) fn take_late(&mut self, now: Instant) -> Option<(Box<Transfer<M>>, Late)> {
+        let terms = self.terms;
+        let late = |entry: &Option<Entry<M>>| entry.as_ref()?.patience.late(&terms, now);
+        let mut late =
+            self.entries.iter().enumerate().filter_map(|(index, entry)| Some((index, late(entry)?)));
+        let (index, how) = late.next()?;
+        self.runnable.retain(|&other| other != index);
+        Some((self.release(index)?, how))
+    }
+
+    /// Position among the runnable of the one to serve.
+    fn turn(&self, now: Instant) -> Option<usize> {
+        let entry = |&index: &usize| self.entries[index].as_ref();
+        if self.order == LargeOrder::Fifo {
+            return if self.runnable.is_empty() { None } else { Some(0) };
+        }
+        let mut shortest = None;
+        let mut oldest: Option<(usize, Instant)> = None;
+        for (position, entry) in self.runnable.iter().filter_map(entry).enumerate() {
+            if shortest.is_none_or(|(_, bytes)| entry.remaining_bytes < bytes) {
+                shortest = Some((position, entry.remaining_bytes));
+            }
+            if oldest.is_none_or(|(_, since)| entry.waits_since < since) {
+                oldest = Some((position, entry.waits_since));
+            }
+        }
+        match oldest {
+            Some((position, since)) if now.saturating_duration_since(since) > self.wait_max => Some(position),
+            _ => shortest.map(|(position, _)| position),
+        }
+    }
+
+    /// Asks to be told when the socket of `index` is ready; a socket that cannot be watched ends.
+    fn watch(&mut self, index: usize, now: Instant) -> Option<Ended<M>> {
+        let entry = self.entries[index].as_mut()?;
+        entry.patience.blocked(now);
+        if entry.watched {
+            return None;
+        }
+        let interest = entry.transfer.interest();
+        // An edge that came between the blocked call and this one is reported by the addition.
+        match self.poller.add(Token(index as u64), &entry.transfer.connection.socket, interest) {
+            Ok(()) => {
+                entry.watched = true;
+                entry.waits_since = now;
+                None
+            }
+            Err(_) => self.release(index).map(Ended::Broken),
+        }
+    }
+
+    fn take(&mut self, position: usize, index: usize) -> Option<Box<Transfer<M>>> {
+        self.runnable.remove(position);
+        self.release(index)
+    }
+
+    fn release(&mut self, index: usize) -> Option<Box<Transfer<M>>> {
+        let entry = self.entries[index].take()?;
+        self.free.push(index);
+        if entry.watched {
+            self.poller.remove(Token(index as u64), &entry.transfer.connection.socket);
+        }
+        Some(entry.transfer)
+    }
+}

@@ -1,0 +1,89 @@
+//! What a worker counts about its own work, beside the commands it executes.
+
+use crate::ops::counters::Counter;
+
+/// Declares the counters of a worker once: the fields, and their names in `stats minos`.
+macro_rules! metrics {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// What one worker counts.
+        #[derive(Debug, Default)]
+        pub(crate) struct Metrics { $($(#[$doc])* pub(crate) $name: Counter,)* }
+
+        impl Metrics {
+            /// Every counter with its name.
+            pub(crate) fn all(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name.value()),)*].into_iter()
+            }
+        }
+    };
+}
+
+metrics! {
+    /// Nanoseconds in turns of the loop that found something to do: what a worker has of its time for requests, also where
+    /// it spins and the kernel sees it busy all the time.
+    busy_ns,
+    /// Those of them in which bytes of large requests were moved.
+    large_ns,
+    /// Turns of the loop that took longer than [`LONG_TURN`](minos_base::limits::LONG_TURN), whether they found something or not.
+    long_turns,
+    /// Looks at RX queues that found something.
+    bursts,
+    /// Connections served in them.
+    visits,
+    /// Visits to connections of another worker's RX queue.
+    visits_elsewhere,
+    /// Large requests handed to a worker's ring.
+    handed_over,
+    /// Times that a full ring left a large request at its source.
+    ring_full,
+    /// Large requests taken from this worker's ring.
+    large_taken,
+    /// Connections and messages put into a ring that workers share.
+    queued,
+    /// Those that this worker took from such rings.
+    queued_taken,
+    /// Those of them that it took from another worker's ring.
+    queued_taken_elsewhere,
+    /// Messages dropped because a ring that workers share was full.
+    queued_dropped,
+    /// Looks at RX queues, and at what others have taken from them, with nothing else to do that found something.
+    helped,
+    /// Connections that another worker had taken from an RX queue and this one served.
+    lent_taken,
+    /// Large requests of others that this worker took with nothing else to do.
+    relieved,
+    /// Slices of large transfers served.
+    slices,
+    /// Large transfers completed.
+    large_completed,
+    /// Large transfers whose connection broke.
+    large_broken,
+    /// Large transfers given up because no byte had moved for too long.
+    large_stalled,
+    /// Large transfers given up because too few bytes had moved.
+    large_slow,
+    /// Large requests served to completion where they arrived.
+    large_inline,
+    /// Connections closed after too long a silence.
+    idle_closed,
+    /// Connections closed because a request outgrew the buffer.
+    buffer_overflows,
+    /// Connections closed because their client speaks memcached's binary protocol.
+    binary_refused,
+    /// Most bytes of replies kept for a connection whose client did not take them.
+    kept_bytes_max,
+    /// Expired or flushed items reclaimed in the background.
+    reclaimed,
+    /// Trains of datagrams sent.
+    native_trains_sent,
+    /// Trains dropped, in part or in whole, because a buffer was full.
+    native_trains_dropped,
+    /// Trains not sent because their datagrams are longer than the path's MTU.
+    native_trains_too_long,
+    /// Trains not sent because the network reported that the client cannot be reached.
+    native_trains_refused,
+    /// Times that a plan gave the worker another role than it had.
+    role_changes,
+    /// Times the worker went to sleep.
+    sleeps,
+}

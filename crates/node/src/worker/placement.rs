@@ -1,0 +1,154 @@
+//! Where a request is served: the plan in force as one worker sees it.
+
+use std::sync::Arc;
+
+use minos_base::SizeClass;
+use minos_sched::{Assignment, Design, Duty, Placing, Plan, Profiler, Role, SharedHistogram, WorkerId};
+
+use crate::{
+    ops::Placement,
+    server::plan_cell::{InForce, PlanCell},
+};
+
+/// The plan in force and the histogram that the next one is made from.
+pub(crate) struct WorkerPlacement {
+    in_force: Arc<InForce>,
+    /// This worker's part of the assignment, kept near.
+    duty: Duty,
+    version: u64,
+    /// The role and the design under the plan before this one.
+    role_before: Role,
+    design_before: Design,
+    /// True if the design goes by sizes.
+    counts_sizes: bool,
+    profiler: Profiler<Arc<SharedHistogram>>,
+    /// The largest class whose values are copied into replies instead of being sent from the item.
+    copied_max: SizeClass,
+    /// The largest class that every worker serves at once: small, and cheap to copy.
+    here_max: SizeClass,
+}
+
+/// Values up to this size are cheaper to copy into the reply than to pin.
+const COPIED_BYTES_MAX: u64 = 16 << 10;
+
+impl WorkerPlacement {
+    pub(crate) fn new(
+        cell: &PlanCell,
+        worker: WorkerId,
+        histogram: Arc<SharedHistogram>,
+        sample_one_in: u32,
+    ) -> Self {
+        let version = cell.version();
+        let in_force = cell.in_force();
+        let copied_max = SizeClass::of(COPIED_BYTES_MAX);
+        let mut placement = Self {
+            duty: in_force.assignment.duty(worker).clone(),
+            role_before: in_force.plan.role(worker),
+            design_before: in_force.choice.dispatch,
+            in_force,
+            version,
+            counts_sizes: false,
+            profiler: Profiler::new(histogram, sample_one_in),
+            copied_max,
+            here_max: copied_max,
+        };
+        placement.keep_near();
+        placement
+    }
+
+    /// Takes over a new plan, if there is one; true if there was.
+    #[inline]
+    pub(crate) fn refresh(&mut self, cell: &PlanCell) -> bool {
+        let version = cell.version();
+        if version == self.version {
+            return false;
+        }
+        self.version = version;
+        (self.role_before, self.design_before) = (self.role(), self.design());
+        self.in_force = cell.in_force();
+        self.keep_near();
+        true
+    }
+
+    /// Copies what the path of a request needs of the plan.
+    fn keep_near(&mut self) {
+        self.duty.clone_from(self.in_force.assignment.duty(self.duty.worker));
+        self.counts_sizes = self.design().counts_sizes();
+        self.here_max = self.copied_max.min(self.plan().threshold);
+    }
+
+    /// Number of the plan this worker goes by.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The design that the plan is of.
+    pub(crate) fn design(&self) -> Design {
+        self.in_force.choice.dispatch
+    }
+
+    /// The plan.
+    #[inline]
+    pub(crate) fn plan(&self) -> &Plan {
+        &self.in_force.plan
+    }
+
+    /// What the plan asks of all workers.
+    #[inline]
+    pub(crate) fn assignment(&self) -> &Assignment {
+        &self.in_force.assignment
+    }
+
+    /// What the plan asks of this worker.
+    #[inline]
+    pub(crate) fn duty(&self) -> &Duty {
+        &self.duty
+    }
+
+    /// True if requests go from the RX queues to rings.
+    #[inline]
+    pub(crate) fn enqueues(&self) -> bool {
+        self.duty.placing == Placing::OwnRing
+    }
+
+    /// This worker's role.
+    pub(crate) fn role(&self) -> Role {
+        self.plan().role(self.duty.worker)
+    }
+
+    /// True if the plan gave this worker another role than the one before.
+    pub(crate) fn has_changed_role(&self) -> bool {
+        self.role() != self.role_before
+    }
+
+    /// True if the plan is of another design than the one before.
+    pub(crate) fn has_changed_design(&self) -> bool {
+        self.design() != self.design_before
+    }
+
+    /// Off the small path: a large value of this worker's own that is small enough to be copied would gain nothing by
+    /// being set aside. Serving it takes less than a slice.
+    fn serves_large(&self, class: SizeClass) -> bool {
+        class <= self.copied_max && self.plan().worker_for(class) == Some(self.duty.worker)
+    }
+}
+
+impl Placement for WorkerPlacement {
+    #[inline]
+    fn is_here(&mut self, class: SizeClass) -> bool {
+        if self.counts_sizes {
+            self.profiler.record(class);
+        }
+        self.serves(class)
+    }
+
+    #[inline]
+    fn serves(&self, class: SizeClass) -> bool {
+        class <= self.here_max || self.serves_large(class)
+    }
+
+    #[inline]
+    fn home(&self, class: SizeClass) -> Option<WorkerId> {
+        self.plan().worker_for(class)
+    }
+}
