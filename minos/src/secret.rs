@@ -14,7 +14,8 @@ use minos_client::Secret;
 /// It is a line ID:HEX. Redirect it to a file that only the server, or the client, may read.
 #[derive(Debug, Args)]
 pub(crate) struct SecretArgs {
-    /// Number of the secret, visible in datagrams; differs from that of the secret it replaces [default: random]
+    /// Number of the secret, visible in datagrams; must differ from that of the secret it replaces [default:
+    /// random]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
     id: Option<u8>,
 }

@@ -36,7 +36,8 @@ enum Task {
     Test,
     /// Run everything else: long tests, other languages, models, controls, sanitizers, fuzzing
     Gate,
-    /// Install the programs that the tests need: memcached, Redis, libmemcached-tools, pymemcache, nftables, cargo-deny
+    /// Install the programs that the tests need: memcached, Redis, libmemcached-tools, pymemcache, nftables,
+    /// cargo-deny
     Setup,
     /// Check the licences, sources and advisories of the dependencies
     Deny,
@@ -49,7 +50,8 @@ enum Task {
         #[arg(long, requires = "bless")]
         raise: bool,
     },
-    /// Write the tables of docs/reproduction.md and docs/effect.md: the papers' claims beside the numbers of the figures' CSV files
+    /// Write the tables of docs/reproduction.md and docs/effect.md: the papers' claims beside the numbers of
+    /// the figures' CSV files
     Reproduce,
     /// Test the program built without the cargo feature `lab`
     Product,

@@ -25,7 +25,7 @@ counters! {
     admin_switches,
     /// Requests refused because of their host name or of the page that sent them.
     admin_foreign,
-    /// Connections refused because there were as many as allowed.
+    /// Connections refused because the limit was reached.
     admin_connections_rejected,
     /// Requests that did not arrive in time, and answers that were not taken in time.
     admin_timeouts,

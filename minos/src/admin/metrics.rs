@@ -51,7 +51,7 @@ pub(super) fn show(endpoint: &Endpoint) -> Reply {
     reply::with(StatusCode::OK, CONTENT_TYPE, families.text())
 }
 
-/// Samples, those of a family together, in the order in which the families came.
+/// Samples, grouped by family, in the order in which the families were added.
 #[derive(Default)]
 struct Families {
     /// Name, and samples as lines.

@@ -77,7 +77,7 @@ impl Reserved {
     /// Serves the statistics and switches of `operator`.
     ///
     /// # Errors
-    /// No descriptor or no thread is left.
+    /// No descriptor is left, or no thread can be started.
     pub(crate) fn serve(self, operator: Operator) -> io::Result<Admin> {
         let Self { listener, options } = self;
         let endpoint = Endpoint {

@@ -8,7 +8,7 @@ use super::{Ended, args::ServerArgs, output::show, run};
 
 /// Show values.
 ///
-/// Each value is followed by the end of a line, unless --raw. Exits with 0 if all keys were there, with 1 if one was
+/// Each value is followed by a line end, unless --raw. Exits with 0 if all keys exist, with 1 if one does
 /// not, with 2 if something failed.
 #[derive(Debug, Args)]
 pub(crate) struct GetArgs {

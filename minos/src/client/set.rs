@@ -15,8 +15,8 @@ use crate::time::parse_time;
 
 /// Store a value.
 ///
-/// Exits with 0 if it was stored, with 1 if --add or --replace found that it should not be, with 2 if something
-/// failed.
+/// Exits with 0 if it was stored, with 1 if the condition of --add or --replace does not hold, with 2 if
+/// something failed.
 #[derive(Debug, Args)]
 pub(crate) struct SetArgs {
     /// Key

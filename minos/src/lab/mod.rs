@@ -23,7 +23,7 @@ impl Command {
     /// Runs the command.
     ///
     /// # Errors
-    /// Those of the command.
+    /// The errors of the command.
     pub(crate) fn run(&self) -> Result<()> {
         match self {
             Self::Bench(args) => bench::run(args),

@@ -20,8 +20,8 @@ use crate::time::parse_time;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Native protocol")]
 pub(crate) struct NativeOptions {
-    /// Where native datagram clients connect: IP:PORT, or 127.0.0.1:11311 without a value. Queue i of n workers is at
-    /// PORT+i, its large transfers at PORT+n+i; with port 0, at the first free range
+    /// Where native datagram clients connect: IP:PORT, or 127.0.0.1:11311 without a value. Queue i of n
+    /// workers is at PORT+i, its large transfers at PORT+n+i; with port 0, at the first free range
     #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = "127.0.0.1:11311")]
     pub(crate) native: Option<Address>,
     /// One port for all queues: the kernel picks the socket by the queue that a datagram names
@@ -54,8 +54,8 @@ pub(crate) struct NativeOptions {
     /// Sessions at a time: clients that use exactly-once operations, or a secret
     #[arg(long, value_name = "N", default_value_t = 1024)]
     native_sessions: usize,
-    /// File with secrets as `minos secret` prints them, one a line: clients have to know one, and datagrams are
-    /// sealed with it
+    /// File with secrets as `minos secret` prints them, one a line: clients must know one of them, and
+    /// datagrams are sealed with it
     #[arg(long, value_name = "PATH")]
     native_secret_file: Option<PathBuf>,
     /// Receive buffer of each socket in the kernel

@@ -119,7 +119,8 @@ pub(crate) struct ServeOptions {
     /// Let an idle worker take small requests: a large worker from its own RX queue, a small worker from any
     #[arg(long, value_enum, default_value_t = Switch::On, help_heading = "Policy")]
     pub(crate) steal: Switch,
-    /// Bytes of a large transfer served between two looks at the RX queues; packets should divide it
+    /// Bytes of a large transfer served between two polls of the RX queues; should be a multiple of the
+    /// packet size
     #[arg(long, value_name = "SIZE", default_value = "65160", help_heading = "Policy")]
     pub(crate) slice: SizeText,
     /// Large requests that may wait in a worker's ring
@@ -257,7 +258,7 @@ impl From<Order> for LargeOrder {
 }
 
 impl ServeOptions {
-    /// Worker threads, as given or as many as there are processors.
+    /// Worker threads, as given or one for each processor.
     pub(crate) fn workers(&self) -> usize {
         self.workers.unwrap_or_else(|| minos_net::allowed_cpus().len().max(1))
     }

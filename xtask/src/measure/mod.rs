@@ -46,7 +46,8 @@ pub(crate) struct MeasureOptions {
     /// Seconds of each measurement [default: 4; engine: 1]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: Option<u32>,
-    /// Milliseconds of each measurement, for tails, native and dispatch [default: tails: 400; native: 500; dispatch: 1000]
+    /// Milliseconds of each measurement, for tails, native and dispatch [default: tails: 400; native: 500;
+    /// dispatch: 1000]
     #[arg(long, value_parser = clap::value_parser!(u32).range(20..))]
     millis: Option<u32>,
     /// Over the native protocol instead of TCP, for dispatch

@@ -1,4 +1,5 @@
-//! The tables of `docs/reproduction.md` and `docs/effect.md`, from files of claims and from the CSV files of the figures.
+//! The tables of `docs/reproduction.md` and `docs/effect.md`, from files of claims and from the CSV files of
+//! the figures.
 //!
 //! A table stands between two comments: `<!-- claims: FILE -->` and `<!-- end of claims -->`, or `<!-- csv:
 //! FILE -->` and `<!-- end of csv -->` for a CSV file. `FILE` is below `docs`; `claims.rs` describes a file

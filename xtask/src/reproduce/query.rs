@@ -1,7 +1,7 @@
 //! Numbers looked up in CSV files.
 //!
-//! A query is `FILE: [FOLD] COLUMN [where NAME = VALUE, NAME <= VALUE, NAME >= VALUE]`. Without a fold exactly one row
-//! must match.
+//! A query is `FILE: [FOLD] COLUMN [where NAME = VALUE, NAME <= VALUE, NAME >= VALUE]`. Without a fold
+//! exactly one row must match.
 
 use std::{fs, path::Path};
 

@@ -162,8 +162,8 @@ enum PaceArg {
     Spin,
     /// Sleep: send times are late by the time it takes to wake.
     Sleep,
-    /// Sleep until requests are due and receive answers only then, for a driver beside the server on its processors:
-    /// requests leave up to 50 us late, answers are timed by the kernel.
+    /// Sleep until requests are due and receive answers only then, for a driver that shares the server's
+    /// processors: requests leave up to 50 us late, answers are timed by the kernel.
     Due,
 }
 

@@ -36,8 +36,8 @@ pub(crate) struct DispatchArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=HANDOFF_WORKERS_MAX as i64))]
     handoff_workers: Option<u8>,
 
-    /// Let an idle worker take small requests, as minos serve does: a large one from its own RX queue, a small one from
-    /// those of others; for designs that do not help anyway
+    /// Let an idle worker take small requests, as minos serve does: a large worker from its own RX queue, a
+    /// small worker from those of others; for designs that do not help anyway
     #[arg(long, value_enum, default_value_t = Switch::Off)]
     steal: Switch,
 
@@ -106,7 +106,8 @@ pub(crate) struct DispatchArgs {
     #[arg(long, value_name = "BYTES", value_parser = parse_count)]
     slice: Option<u64>,
 
-    /// TX queues of a worker: design, as the design has them; one; two, of which one is for replies of several packets
+    /// TX queues of a worker: design, as the design has them; one; two, one of them for replies of several
+    /// packets
     #[arg(long, value_enum, default_value_t = Tx::Design)]
     tx_queues: Tx,
 

@@ -1,6 +1,6 @@
-//! The native datagram protocol: vectors of operations beside TCP and beside memcached's datagrams (vector interfaces
-//! §5, figures 9 and 11), requests sent to the right queue beside requests sent to a wrong one (MICA table 1), and
-//! values of 500 KB.
+//! The native datagram protocol: vectors of operations compared with TCP and with memcached's datagrams
+//! (vector interfaces §5, figures 9 and 11), requests sent to the right queue compared with requests sent to
+//! a wrong one (MICA table 1), and values of 500 KB.
 
 mod curves;
 mod direction;

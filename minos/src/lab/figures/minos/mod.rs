@@ -89,8 +89,8 @@ const STEALING: Contestant = Contestant::new("HKH+WS", Design::Stealing);
 const STEALING_APART: Contestant = Contestant::apart("HKH+WS with large TX queue", Design::Stealing);
 const MINOS: Contestant = Contestant::new("Minos", Design::SizeAware);
 
-/// The designs of the paper's evaluation (Minos §5.2), each rival without and with a TX queue for large replies; Minos
-/// last.
+/// The designs of the paper's evaluation (Minos §5.2), each rival without and with a TX queue for large
+/// replies; Minos last.
 pub(super) const DESIGNS: [Contestant; 7] = [
     HKH,
     Contestant::apart("HKH with large TX queue", Design::KeyHash),
