@@ -185,8 +185,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
                 Ok((engine, tokens, opening))
             }
             Err(reason) => {
-                // The survey has changed parts of the table: mark it, so that the
-                // next start does not accept the rest.
+                // The survey has changed parts of the table: the next start must not accept the rest.
                 engine.memory().mark_damaged()?;
                 drop(engine);
                 Self::begin_anew(config, plan, path, &reason)
