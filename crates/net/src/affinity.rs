@@ -15,7 +15,7 @@ pub fn allowed_cpus() -> Vec<usize> {
 /// Pins the calling thread to `cpu`.
 ///
 /// # Errors
-/// Whatever the kernel answers, for instance in a sandbox that forbids it.
+/// The kernel's error, for instance in a sandbox that forbids it.
 pub fn pin_to(cpu: usize) -> io::Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu);

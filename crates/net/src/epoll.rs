@@ -49,7 +49,7 @@ impl Poller for Epoll {
         let mut events = [MaybeUninit::<Event>::uninit(); BURST_MAX];
         match epoll::wait(&self.fd, &mut events[..max.min(BURST_MAX)], Some(&timespec(wait))) {
             Ok((events, _)) => ready.extend(events.iter().map(translated)),
-            // A signal: whoever waits looks again at what it waits for.
+            // A signal: the caller checks its condition again.
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }

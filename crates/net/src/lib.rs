@@ -1,7 +1,7 @@
 //! Transports: TCP and Unix stream sockets on epoll, datagrams in trains, and file reads in batches.
 //!
-//! Nothing here knows a protocol or a store. A [`Poller`] says which sockets have something to do;
-//! whoever polls it owns the connections.
+//! Nothing here knows a protocol or a store. A [`Poller`] reports which sockets are
+//! ready; its caller owns the connections.
 
 mod address;
 mod affinity;

@@ -33,7 +33,7 @@ pub struct Listener {
     file: Option<FileId>,
 }
 
-/// Which file it is, whatever its path.
+/// The identity of a file, independent of its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileId {
     device: u64,
@@ -56,8 +56,8 @@ impl Listener {
     /// Listens on `address`; port 0 takes a free one.
     ///
     /// # Errors
-    /// Whatever the kernel answers: the address is in use, not allowed or not there. The path of a socket
-    /// that nobody listens on any more is taken over; any other file stays as it is.
+    /// The kernel's error: the address is in use, not allowed or not available. The path of a socket that no
+    /// process listens on any more is taken over; any other file stays as it is.
     pub fn bind(address: &Address) -> io::Result<Self> {
         match address {
             Address::Tcp(address) => Self::bind_tcp(*address),
@@ -81,10 +81,10 @@ impl Listener {
         &self.address
     }
 
-    /// Takes one waiting connection.
+    /// Accepts one waiting connection.
     ///
     /// # Errors
-    /// Only what makes the listener itself unusable.
+    /// Only errors that make the listener itself unusable.
     pub fn accept(&self) -> io::Result<Accepted> {
         match retry(|| accept_with(&self.fd, FLAGS)) {
             Ok(fd) => {
@@ -104,7 +104,7 @@ impl Listener {
         let fd = socket_with(family, SocketType::STREAM, FLAGS, None)?;
         sockopt::set_socket_reuseaddr(&fd, true)?;
         if address.is_ipv6() {
-            // Each address says exactly what it means; both families take two addresses.
+            // An address stands for one family only; both families take two addresses.
             sockopt::set_ipv6_v6only(&fd, true)?;
         }
         bind(&fd, &address)?;
@@ -117,7 +117,8 @@ impl Listener {
         let name = SocketAddrUnix::new(&path)?;
         let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
         if let Some(mode) = mode {
-            // The path gets the mode of the descriptor when it is bound: nobody else can connect even for a moment.
+            // The path gets the mode of the descriptor when it is bound: no other
+            // user can connect even for a moment.
             fchmod(&fd, mode)?;
         }
         match bind(&fd, &name) {
@@ -134,14 +135,14 @@ impl Listener {
 }
 
 impl FileId {
-    /// The file that lies at `path` itself: links are not followed.
+    /// The file at `path` itself: links are not followed.
     fn of(path: &Path) -> io::Result<Self> {
         let file = std::fs::symlink_metadata(path)?;
         Ok(Self { device: file.dev(), inode: file.ino() })
     }
 }
 
-/// Removes what lies at `path`, if it is a socket with no listener behind it.
+/// Removes the file at `path` if it is a socket without a listener.
 fn remove_abandoned(path: &Path, name: &SocketAddrUnix) -> io::Result<()> {
     if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket lies there"));
@@ -158,7 +159,7 @@ fn remove_abandoned(path: &Path, name: &SocketAddrUnix) -> io::Result<()> {
 fn refused(error: Errno) -> io::Result<Accepted> {
     match error {
         Errno::AGAIN => Ok(Accepted::Nobody),
-        // The descriptor is not what it is taken for; that never changes.
+        // The descriptor is not a listening socket; that never changes.
         Errno::BADF | Errno::FAULT | Errno::INVAL | Errno::NOTSOCK => Err(error.into()),
         _ => Ok(Accepted::Later(error.into())),
     }

@@ -62,7 +62,7 @@ pub trait Poller: Send + Sized {
     /// The kernel's limits on watched sockets, or the token is in use.
     fn add(&mut self, token: Token, socket: &Socket, interest: Interest) -> io::Result<()>;
 
-    /// Changes what is reported.
+    /// Changes the events that are reported.
     ///
     /// # Errors
     /// The socket is not in the set.
@@ -74,7 +74,7 @@ pub trait Poller: Send + Sized {
     /// Appends at most `max` events, and never more than a burst, to `ready`, which must be empty.
     ///
     /// # Errors
-    /// Only what makes the set unusable.
+    /// Only errors that make the set unusable.
     fn poll(&mut self, ready: &mut Vec<Ready>, max: usize, wait: Wait) -> io::Result<()>;
 
     /// A descriptor that is readable while events wait.

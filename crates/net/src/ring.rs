@@ -82,7 +82,7 @@ impl Ring {
     /// Hands all queued reads to the kernel in one call, and waits for one of those in flight to end.
     ///
     /// # Errors
-    /// Only what makes the ring unusable.
+    /// Only errors that make the ring unusable.
     pub fn submit(&mut self, wait: Wait) -> io::Result<()> {
         match wait {
             Wait::No => accepted(self.ring.submit()),
@@ -139,7 +139,7 @@ mod tests {
     const PAGE_BYTES: usize = 4096;
     const LONG: Wait = Wait::For(Duration::from_secs(60));
 
-    /// A file without a name, of so many pages, each filled with its number.
+    /// A file without a name, of `count` pages, each filled with its number.
     fn pages(count: u8) -> Arc<File> {
         let path = std::env::temp_dir().join(format!("minos-ring-{}-{count}", std::process::id()));
         let mut file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();

@@ -20,7 +20,7 @@ pub struct Socket {
 /// The result of a non-blocking call on a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// So many bytes were moved; never zero for a call that was given bytes.
+    /// The bytes moved; never zero for a call that was given bytes.
     Bytes(usize),
     /// Nothing can be moved now.
     Blocked,
@@ -34,7 +34,7 @@ impl Socket {
         Self { fd }
     }
 
-    /// Descriptor number, for people who read `stats conns`.
+    /// Descriptor number, for `stats conns`.
     pub fn number(&self) -> i32 {
         self.fd.as_raw_fd()
     }
@@ -66,8 +66,8 @@ impl Socket {
         }
     }
 
-    /// Sends from the front of several pieces in one call. `more` says that bytes follow at once, so
-    /// that the kernel may wait with a segment that is not full.
+    /// Sends from the front of several pieces in one call. With `more`, bytes follow at once, so that the
+    /// kernel may hold back a segment that is not full.
     pub fn send_pieces(&self, pieces: &[IoSlice<'_>], more: bool) -> Progress {
         let flags = if more { SendFlags::NOSIGNAL | SendFlags::MORE } else { SendFlags::NOSIGNAL };
         let mut ancillary = SendAncillaryBuffer::default();

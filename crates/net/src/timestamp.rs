@@ -23,7 +23,7 @@ pub struct Stamped {
 pub enum Take {
     /// Copy them into the buffer.
     Copy,
-    /// Drop them without copying where the kernel can (TCP); the buffer only says how many.
+    /// Drop them without copying where the kernel can (TCP); the buffer only gives their number.
     Discard,
 }
 
@@ -78,7 +78,7 @@ fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8], flags: libc::c_int) -> io:
     message.msg_control = control.0.as_mut_ptr().cast();
     message.msg_controllen = size_of::<Control>() as _;
     // SAFETY: the header points to one piece that spans `buffer` and to `control`, whose sizes it gives;
-    // all of them live through the call, and nobody else uses them meanwhile.
+    // all of them live through the call, and no other thread uses them meanwhile.
     let received = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
     match usize::try_from(received) {
         Ok(bytes) => Ok(Stamped { bytes: bytes.min(buffer.len()), arrived_unix_ns: stamp(&message) }),

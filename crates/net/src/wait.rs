@@ -33,10 +33,10 @@ impl Readable {
     }
 }
 
-/// Waits until one of `descriptors`, at most [`WAIT_MAX`], is readable and says which are.
+/// Waits until one of `descriptors`, at most [`WAIT_MAX`], is readable; returns the readable ones.
 ///
 /// # Errors
-/// Only what makes waiting impossible; a signal counts as nothing being readable.
+/// Only errors that make waiting impossible; after a signal none is readable.
 pub fn wait_which(descriptors: &[BorrowedFd<'_>], wait: Wait) -> io::Result<Readable> {
     debug_assert!(descriptors.len() <= WAIT_MAX);
     let entries = descriptors.iter().take(WAIT_MAX).map(|fd| PollFd::new(fd, PollFlags::IN));
@@ -53,7 +53,7 @@ pub fn wait_which(descriptors: &[BorrowedFd<'_>], wait: Wait) -> io::Result<Read
     Ok(readable)
 }
 
-/// As [`wait_which`]; says whether one is.
+/// As [`wait_which`]; returns true if any is readable.
 ///
 /// # Errors
 /// As [`wait_which`].

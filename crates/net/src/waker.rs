@@ -12,9 +12,10 @@ use crate::socket::retry;
 
 /// Wakes one thread, at the price of a system call only when that thread sleeps.
 ///
-/// The sleeper calls [`Waker::prepare`], looks once more for work, and waits on the descriptor only
-/// when there is none; then it calls [`Waker::awake`], and [`Waker::drain`] once the descriptor was readable. Whoever
-/// adds work calls [`Waker::wake`] after it. Why nobody sleeps beside its work is [`SleepFlag`]'s to say.
+/// The sleeper calls [`Waker::prepare`], checks once more for work, and waits on the descriptor
+/// only if there is none; then it calls [`Waker::awake`], and [`Waker::drain`] if the descriptor
+/// was readable. A thread that adds work calls [`Waker::wake`] afterwards. [`SleepFlag`] explains
+/// why no thread sleeps while work waits.
 #[derive(Debug)]
 pub struct Waker {
     fd: OwnedFd,
@@ -31,24 +32,24 @@ impl Waker {
         Ok(Self { fd, sleeping: SleepFlag::new() })
     }
 
-    /// Announces the wish to sleep.
+    /// Announces that the thread is about to sleep.
     pub fn prepare(&self) {
         self.sleeping.prepare();
     }
 
-    /// Says that the thread does not sleep any more.
+    /// Announces that the thread is awake.
     pub fn awake(&self) {
         self.sleeping.awake();
     }
 
-    /// Takes back what woke the thread, so that the descriptor is readable no more.
+    /// Consumes the wake-up, so that the descriptor is no longer readable.
     pub fn drain(&self) {
         let mut counter = [0u8; 8];
-        // Nothing to read means that nobody has woken the thread since.
+        // Nothing to read means that no thread has woken this one since.
         let _ = retry(|| rustix::io::read(&self.fd, &mut counter[..]));
     }
 
-    /// Wakes the thread if it sleeps, and says whether it did.
+    /// Wakes the thread if it sleeps; returns true if it did.
     pub fn wake(&self) -> bool {
         let slept = self.sleeping.rouse();
         if slept {

@@ -14,7 +14,7 @@ use super::{
 /// Pieces of one call at most: a full train of segments that are a header and two pieces each.
 const PIECES_MAX: usize = 256;
 
-/// A place within pieces: so many of them are behind it, and so many bytes of the next.
+/// A place within pieces: the number of pieces before it, and of bytes of the next piece.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Place {
     piece: usize,
@@ -36,9 +36,9 @@ struct Batch<'a> {
 }
 
 impl UdpPort {
-    /// Sends what `pieces` hold together to `peer`, cut into segments of `segment_bytes`, without
-    /// copying it together first. It counts as one train, also if it is longer than one may be and goes
-    /// as several; a part of it that is not taken ends it. One of more than 256 pieces is refused.
+    /// Sends the joined bytes of `pieces` to `peer`, cut into segments of `segment_bytes`, without copying
+    /// them together first. They count as one train, even if they are longer than a train may be and leave as
+    /// several. The first part that the kernel refuses ends it. More than 256 pieces are refused.
     pub fn send_gather(&self, peer: SocketAddr, pieces: &[IoSlice<'_>], segment_bytes: usize) -> Sent {
         let (name, segment_bytes) = (Name::from(peer), segment_bytes.max(1));
         let mut sent = Sent::default();

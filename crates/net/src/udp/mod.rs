@@ -4,10 +4,10 @@
 //! reason). A [`UdpPort`] carries up to [`BURST_MESSAGES`] messages a call, and each message may be a
 //! *train*: segments of equal size for one peer, of which only the last may be shorter, that walk
 //! through the kernel as one (UDP_SEGMENT on the way out, UDP_GRO on the way in). Where the kernel or a
-//! device knows no trains, the segments go as messages of their own, and whoever sends sees no difference.
+//! device knows no trains, the segments go as messages of their own, and the sender sees no difference.
 //!
-//! Datagrams may be lost at every step, so nothing here waits or fails for one: what was not taken is
-//! dropped and counted ([`Sent`]).
+//! Datagrams may be lost at every step, so nothing here waits or fails for one: datagrams that the kernel
+//! refuses are dropped and counted ([`Sent`]).
 
 mod gather;
 mod name;
@@ -28,14 +28,14 @@ use std::net::SocketAddr;
 
 /// Messages that one call receives at most, and trains that one call sends.
 pub const BURST_MESSAGES: usize = 32;
-/// Segments of a train at most: what kernels from 4.18 on take.
+/// Maximum of segments in a train: kernels from 4.18 on accept as many.
 pub const TRAIN_SEGMENTS_MAX: usize = 64;
 /// Bytes of a train at most, which leaves room for all headers in an IP packet of 64 KiB.
 pub const TRAIN_BYTES_MAX: usize = 65_000;
 /// Room for one received message: no UDP payload and no train is longer.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 
-/// Bytes of IP and UDP headers before each datagram to `peer`: what a path's MTU holds beside the payload.
+/// Bytes of IP and UDP headers before each datagram to `peer`; a path's MTU includes them.
 pub const fn header_bytes(peer: &SocketAddr) -> usize {
     if peer.is_ipv4() { 20 + 8 } else { 40 + 8 }
 }

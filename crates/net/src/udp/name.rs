@@ -5,7 +5,7 @@ use std::{
     net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6},
 };
 
-/// A socket address of either family, in the kernel's form. Its first field says which one it is.
+/// A socket address of either family, in the kernel's form. Its first field gives the family.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) union Name {

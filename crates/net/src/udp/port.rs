@@ -1,4 +1,4 @@
-//! A socket for datagrams, and what its kernel can do.
+//! A socket for datagrams, and the features of its kernel.
 
 use std::{
     io,
@@ -21,8 +21,8 @@ const ROW_TRIES: usize = 64;
 /// How a port is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UdpOptions {
-    /// Bytes asked for the receive buffer. Without privilege the kernel gives what `net.core.rmem_max`
-    /// allows; [`UdpPort::receive_buffer_bytes`] says what was given.
+    /// Bytes requested for the receive buffer. Without privilege, `net.core.rmem_max` limits it;
+    /// [`UdpPort::receive_buffer_bytes`] returns the granted size.
     pub receive_buffer_bytes: usize,
     /// The same for the send buffer.
     pub send_buffer_bytes: usize,
@@ -53,8 +53,8 @@ pub struct UdpPort {
     fd: OwnedFd,
     address: SocketAddr,
     gro: bool,
-    /// Falls once, when a device turns out not to take trains. Whoever still sends one meanwhile finds
-    /// out for itself, so that no order is needed.
+    /// Becomes false once, when a device refuses a train. A thread that still sends a train meanwhile gets
+    /// the same refusal, so that no ordering is needed.
     gso: AtomicBool,
 }
 
@@ -62,7 +62,7 @@ impl UdpPort {
     /// Opens a port on `address`; port 0 takes a free one.
     ///
     /// # Errors
-    /// Whatever the kernel answers: the address is in use, not allowed or not there.
+    /// The kernel's error: the address is in use, not allowed or not available.
     pub fn bind(address: SocketAddr, options: &UdpOptions) -> io::Result<Self> {
         let fd = open(address)?;
         if options.shares_address {
@@ -71,7 +71,7 @@ impl UdpPort {
         set_fragments(fd.as_fd(), address.ip(), false)?;
         enlarge(fd.as_fd(), options)?;
         let gro = options.gro && set(fd.as_fd(), GRO, 1).is_ok();
-        // Setting no size leaves trains to each message, and tells whether the kernel knows them.
+        // Size 0 leaves the choice to each message; the call fails if the kernel knows no trains.
         let gso = options.gso && set(fd.as_fd(), SEGMENT, 0).is_ok();
         bind(&fd, &address)?;
         let address = SocketAddr::try_from(getsockname(&fd)?)?;
@@ -96,7 +96,7 @@ impl UdpPort {
     }
 
     /// Opens `count` ports that share `address`; port 0 takes a free one. A datagram arrives at one of
-    /// them, by a hash of its source until [`steer_by_queue`](super::steer_by_queue) says otherwise.
+    /// them, by a hash of its source unless [`steer_by_queue`](super::steer_by_queue) is in force.
     ///
     /// # Errors
     /// As [`bind`](Self::bind).
@@ -127,7 +127,7 @@ impl UdpPort {
 
     /// Bytes of the receive buffer that the kernel gave; 0 if it does not say.
     pub fn receive_buffer_bytes(&self) -> usize {
-        // The kernel doubles what was asked, for its own use.
+        // The kernel doubles the requested size for its own use.
         sockopt::socket_recv_buffer_size(&self.fd).unwrap_or(0) / 2
     }
 
@@ -136,8 +136,8 @@ impl UdpPort {
         sockopt::socket_send_buffer_size(&self.fd).unwrap_or(0) / 2
     }
 
-    /// Messages that the kernel dropped since this port was opened, most likely because nobody received
-    /// them in time. Counts up to 2^32 and begins again.
+    /// Messages that the kernel dropped since this port was opened, most likely because they were not
+    /// received in time. Counts modulo 2^32.
     pub fn overruns(&self) -> u32 {
         const DROPS: usize = libc::SK_MEMINFO_DROPS as usize;
         integers::<{ DROPS + 1 }>(self.as_fd(), MEMORY).map_or(0, |values| values[DROPS] as u32)
@@ -147,7 +147,7 @@ impl UdpPort {
     /// [`header_bytes`](super::header_bytes).
     ///
     /// # Errors
-    /// There is no way to `peer`, or no descriptor left for the question.
+    /// There is no route to `peer`, or no descriptor left for the query.
     pub fn path_mtu(peer: SocketAddr) -> io::Result<usize> {
         let place = match peer {
             SocketAddr::V4(_) => Place(libc::IPPROTO_IP, libc::IP_MTU),
@@ -188,14 +188,14 @@ fn open(address: SocketAddr) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let fd = socket_with(family, SocketType::DGRAM, FLAGS, None)?;
     if address.is_ipv6() {
-        // Each address says exactly what it means, and a peer has one form only.
+        // An address stands for one family only, and a peer has one form only.
         sockopt::set_ipv6_v6only(&fd, true)?;
     }
     Ok(fd)
 }
 
-/// Where they are not allowed, a datagram that is too long for its path is an error of the sender's, and not many
-/// fragments of which each one lost loses the whole.
+/// Allows or forbids IP fragmentation. Without it, sending a datagram that is too long for its path fails;
+/// with it, one lost fragment loses the whole datagram.
 fn set_fragments(socket: BorrowedFd<'_>, ip: IpAddr, are_allowed: bool) -> io::Result<()> {
     let (place, allowed, forbidden) = match ip {
         IpAddr::V4(_) => {

@@ -13,11 +13,11 @@ use rustix::io::Errno;
 
 use super::{BURST_MESSAGES, MESSAGE_BYTES_MAX, UdpPort, name::Name};
 
-/// Errors of earlier datagrams that a call looks past before it gives way.
+/// Errors of earlier datagrams that a call skips before it gives up.
 const ERRORS_MAX: usize = 8;
 
-/// Fewest slots that a call is offered. Preparing all of them for one message would cost a tenth of what the message
-/// does.
+/// Fewest slots offered to a call. Preparing all slots for one message would
+/// cost a tenth of the message itself.
 const OFFERED_MIN: usize = 4;
 /// Between slots: without it, the beginnings of all messages would compete for the same few places in the caches.
 const GAP_BYTES: usize = 5 * 64;
@@ -32,7 +32,7 @@ pub struct ReceiveBurst {
     names: Box<[Name]>,
     received: Vec<Slot>,
     is_full: bool,
-    /// Slots that the next call is offered at first: twice what was needed last.
+    /// Slots offered to the next call at first: twice the number used last.
     offered: usize,
     counts: Received,
 }
@@ -81,8 +81,8 @@ impl Message<'_> {
 }
 
 impl ReceiveBurst {
-    /// Room for [`BURST_MESSAGES`] messages of any length: 2 MiB, of which memory is only touched where
-    /// messages come to lie.
+    /// Room for [`BURST_MESSAGES`] messages of any length: 2 MiB, of which only the
+    /// parts that receive messages are touched.
     pub fn new() -> Self {
         Self::with_slots(BURST_MESSAGES, MESSAGE_BYTES_MAX)
     }
@@ -138,11 +138,11 @@ impl std::fmt::Debug for ReceiveBurst {
 }
 
 impl UdpPort {
-    /// Receives what is there into `burst`, in place of what it held, and says how many messages lie in
-    /// it now. [`ReceiveBurst::is_full`] says whether more may be there.
+    /// Receives the waiting messages into `burst`, in place of its old contents, and returns their number.
+    /// [`ReceiveBurst::is_full`] is true if more may be waiting.
     ///
     /// # Errors
-    /// Only what makes the port itself unusable; that nothing is there is none, nor what the network
+    /// Only errors that make the port itself unusable. An empty queue is no error, nor are the network's
     /// reports about datagrams that were sent.
     pub fn receive(&self, burst: &mut ReceiveBurst) -> io::Result<usize> {
         self.receive_at_most(burst, BURST_MESSAGES)
@@ -165,7 +165,7 @@ impl UdpPort {
         Ok(burst.received.len())
     }
 
-    /// Receives into these slots. Says how many were filled.
+    /// Receives into these slots. Returns the number filled.
     fn fill(&self, burst: &mut ReceiveBurst, slots: Range<usize>) -> io::Result<usize> {
         for _ in 0..ERRORS_MAX {
             match receive(self.as_fd(), burst, slots.clone()) {
@@ -182,8 +182,8 @@ impl UdpPort {
     }
 }
 
-/// One call for as many messages as there are `slots`, which the burst has. Says how many the kernel handed out, those
-/// that are dropped here among them.
+/// One call for as many messages as there are `slots` of the burst. Returns the number that the kernel handed
+/// out, including those that are dropped here.
 fn receive(socket: BorrowedFd<'_>, burst: &mut ReceiveBurst, slots: Range<usize>) -> Result<usize, Errno> {
     let mut controls = [Control::uninit(); BURST_MESSAGES];
     let mut pieces = [const { MaybeUninit::<libc::iovec>::uninit() }; BURST_MESSAGES];
@@ -196,10 +196,10 @@ fn receive(socket: BorrowedFd<'_>, burst: &mut ReceiveBurst, slots: Range<usize>
         let piece = piece.write(libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: slot_bytes });
         header.write(head(name, piece, control));
     }
-    // Called directly, for the C library's function is a point of cancellation, which takes longer to enter and leave
-    // than all that is done here.
+    // Called directly, because the C library's function is a cancellation point, which takes longer to
+    // enter and leave than all the work here.
     // SAFETY: a header was written above for each of the slots, with a name, one piece and a control buffer of its
-    // own, whose sizes it gives; all of them live through the call, and nobody else uses them meanwhile.
+    // own, whose sizes it gives; all of them live through the call, and no other thread uses them meanwhile.
     let result = unsafe {
         libc::syscall(
             libc::SYS_recvmmsg,
@@ -276,11 +276,11 @@ mod tests {
     use super::*;
     use crate::udp::{TransmitBurst, UdpOptions};
 
-    /// Sends `count` datagrams, receives them, and says whether the first call took all of them.
+    /// Sends `count` datagrams, receives them, and returns true if the first call received all of them.
     fn takes_all(near: &UdpPort, far: &UdpPort, burst: &mut ReceiveBurst, count: usize) -> bool {
         let mut out = TransmitBurst::new();
         for number in 0..count {
-            // Each is longer than the one before, so that none goes on from it.
+            // Each is longer than the one before, so that none extends its train.
             assert!(out.push(far.address(), &[number as u8; 17][..=number], 100));
         }
         out.send(near);

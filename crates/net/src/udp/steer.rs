@@ -10,7 +10,7 @@ use super::{
     options::{Place, set_value},
 };
 
-/// Where the payload says, in two bytes of which the lower stands first, at which port it is to arrive.
+/// The place in the payload of the port that is to receive it: two bytes, little-endian.
 const QUEUE_OFFSET: u32 = 6;
 
 /// Lets a datagram for the address that `ports` share arrive at the port of this number that the bytes 6
@@ -30,8 +30,8 @@ pub fn steer_by_queue(ports: &[UdpPort]) -> io::Result<()> {
     let program =
         libc::sock_fprog { len: instructions.len() as libc::c_ushort, filter: instructions.as_mut_ptr() };
     let place = Place(libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_CBPF);
-    // The program is that of all sockets with this address, whichever it is attached to.
-    // SAFETY: the program points to as many instructions as it says, which live through the call.
+    // The program applies to all sockets with this address, whichever one it is attached to.
+    // SAFETY: the program points to as many instructions as its length, which live through the call.
     unsafe { set_value(first.as_fd(), place, &program) }
 }
 

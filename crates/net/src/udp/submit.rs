@@ -1,4 +1,4 @@
-//! Handing messages to the kernel, and what becomes of those it refuses.
+//! Handing messages to the kernel, and handling those that it refuses.
 
 use std::{
     io::{self, IoSlice},
@@ -67,8 +67,7 @@ impl Failure {
         match error {
             Errno::AGAIN => Self::Full,
             Errno::NOBUFS | Errno::NOMEM => Self::Dropped,
-            // Devices and kernels differ in how they refuse a train, and in what they say when its
-            // segments are too long.
+            // Devices and kernels differ in their errors for a train, and for segments that are too long.
             Errno::IO | Errno::INVAL | Errno::MSGSIZE | Errno::OPNOTSUPP if is_train => Self::NoTrain,
             Errno::MSGSIZE => Self::TooLong,
             _ => Self::Refused,
@@ -115,8 +114,8 @@ impl Way {
                 Ok(taken)
             }
             Self::Fragments => {
-                // A thread that sends meanwhile may have its datagrams cut as well, or forbid it too early,
-                // so that these are lost: both are what networks do.
+                // A thread that sends meanwhile may have its datagrams fragmented as well, or forbid
+                // fragments too early, so that these are lost: networks may do both anyway.
                 port.allow_fragments(true);
                 let result = submit(port.as_fd(), outgoing);
                 port.allow_fragments(false);
@@ -162,10 +161,10 @@ impl Control {
     }
 }
 
-/// Hands over the first [`BATCH_MESSAGES`] of `outgoing` with one call and says how many the kernel took.
+/// Hands over the first [`BATCH_MESSAGES`] of `outgoing` with one call; returns how many the kernel accepted.
 ///
 /// # Errors
-/// Why it took not even the first.
+/// The reason why it refused the first one.
 fn submit(socket: BorrowedFd<'_>, outgoing: &[Outgoing<'_>]) -> Result<usize, Errno> {
     let mut controls = [const { MaybeUninit::<Control>::uninit() }; BATCH_MESSAGES];
     let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; BATCH_MESSAGES];

@@ -59,16 +59,16 @@ impl TransmitBurst {
         self.trains.len()
     }
 
-    /// Forgets what waits.
+    /// Drops all queued trains.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.trains.clear();
     }
 
-    /// Copies a train for `peer` of segments of `segment_bytes`, of which the last may be shorter; says
-    /// false, and takes nothing, if there is no room before the next [`send`](Self::send): room is for
-    /// [`BURST_MESSAGES`] trains. It goes on from the train before where that is for the same peer and
-    /// of the same segments, all of them full; what is longer than a train may be becomes several.
+    /// Copies a train for `peer` of segments of `segment_bytes`, of which the last may be shorter. Returns
+    /// false, and queues nothing, if there is no room before the next [`send`](Self::send): there is room for
+    /// [`BURST_MESSAGES`] trains. It extends the train before it if that is for the same peer and has the
+    /// same segment size and only full segments. Bytes beyond the longest train become further trains.
     #[must_use]
     pub fn push(&mut self, peer: SocketAddr, bytes: &[u8], segment_bytes: usize) -> bool {
         let segment_bytes = segment_bytes.max(1);
@@ -91,15 +91,16 @@ impl TransmitBurst {
         true
     }
 
-    /// The bytes of the trains that wait. What is appended can leave from where it lies: see
-    /// [`queue`](Self::queue). What is there already is to stay as it is.
+    /// The bytes of the queued trains. Appended bytes can be sent from their place: see
+    /// [`queue`](Self::queue). The bytes that are there already must not change.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 
-    /// Queues the train for `peer` that lies in this part of the [`buffer`](Self::buffer), of segments of
-    /// `segment_bytes`, of which the last may be shorter; says false, and queues nothing, if it does not lie behind
-    /// those that wait, is longer than a train may be, or there is no room before the next [`send`](Self::send).
+    /// Queues the train for `peer` in this part of the [`buffer`](Self::buffer), of segments of
+    /// `segment_bytes`, of which the last may be shorter. Returns false, and queues nothing, if it
+    /// does not lie behind the queued trains, is longer than a train may be, or there is no room
+    /// before the next [`send`](Self::send).
     #[must_use]
     pub fn queue(&mut self, peer: SocketAddr, train: Range<usize>, segment_bytes: usize) -> bool {
         let segment_bytes = segment_bytes.max(1);
@@ -113,7 +114,7 @@ impl TransmitBurst {
         true
     }
 
-    /// Sends what waits, with one call unless something is refused, and is empty then.
+    /// Sends all queued trains, with one call unless the kernel refuses one; the burst is empty afterwards.
     pub fn send(&mut self, port: &UdpPort) -> Sent {
         let mut sent = Sent::default();
         let mut cursor = Cursor { train: 0, byte: 0, way: Way::Train };
@@ -135,7 +136,7 @@ impl TransmitBurst {
         if goes_on { train_bytes(segment_bytes).saturating_sub(bytes) } else { 0 }
     }
 
-    /// One call, from `cursor` on. Says where to go on.
+    /// One call, from `cursor` on. Returns the cursor to continue from.
     fn send_batch(&self, port: &UdpPort, cursor: Cursor, sent: &mut Sent) -> Cursor {
         let pieces = self.pieces(cursor, cursor.way.is_in_segments(port));
         let slices: ArrayVec<IoSlice<'_>, BATCH_MESSAGES> =
@@ -180,7 +181,7 @@ impl TransmitBurst {
         piece.end == self.trains[piece.train].end
     }
 
-    /// Where to go on behind `piece`, which went this way.
+    /// The cursor behind `piece`, which was sent this way.
     fn behind(&self, piece: &Piece, way: Way) -> Cursor {
         if self.is_last(piece) {
             Cursor { train: piece.train + 1, byte: piece.end, way: Way::Train }
@@ -189,7 +190,7 @@ impl TransmitBurst {
         }
     }
 
-    /// Where to go on when `piece` was not taken.
+    /// The cursor to continue from when `piece` was refused.
     fn failed(&self, piece: &Piece, way: Way, error: Errno, sent: &mut Sent) -> Cursor {
         let train = &self.trains[piece.train];
         let is_train = cut(piece.end - piece.begin, train.segment_bytes).is_some();
