@@ -27,11 +27,11 @@ impl Clock {
         Self::with_zero_at(unix().as_secs().saturating_sub(u64::from(Self::START)))
     }
 
-    /// A clock that showed zero at `zero_unix_s`, in seconds since 1970: it goes on where the clock of an
-    /// earlier process was, whose [`Clock::zero_unix_s`] that is, as if both had been one.
+    /// A clock that showed zero at `zero_unix_s`, in seconds since 1970. With the [`Clock::zero_unix_s`] of
+    /// an earlier process, it continues that process's clock.
     ///
-    /// That relies on the calendar. If it was set back to before `zero_unix_s`, the clock shows
-    /// [`Clock::START`].
+    /// This relies on the calendar. If that was set back to before
+    /// `zero_unix_s`, the clock shows [`Clock::START`].
     pub fn with_zero_at(zero_unix_s: u64) -> Self {
         Self::made_at(Instant::now(), unix(), zero_unix_s)
     }

@@ -29,7 +29,7 @@ impl KeyHash {
 
     /// The bits between partition and tag, from which the bucket is chosen.
     ///
-    /// 16 bits are left to the partition whatever their number in use, so that a bucket does not
+    /// 16 bits are reserved for the partition, however many of them are in use, so that a bucket does not
     /// depend on the number of partitions.
     #[inline]
     pub fn bucket_bits(self) -> u32 {

@@ -1,6 +1,6 @@
 //! Kinds of stores.
 
-/// On what condition a value is stored, and whether whole or as a part.
+/// The condition for storing a value, and the way: as a whole or as a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreKind {
     /// Always.

@@ -8,8 +8,8 @@ use minos_base::{
 
 use crate::{Design, Options, Plan, Role, Standby, WorkerId, WorkerSet};
 
-/// Value bytes of a large request that a worker serves between two looks at its RX queues, if it serves large requests
-/// only because it has nothing else to do: eight packets, which a small request may have to wait for.
+/// Value bytes of a large request that an otherwise idle worker serves between two polls of its RX queues:
+/// eight packets, which a small request may have to wait for.
 pub const RELIEF_SLICE_BYTES: u64 = 8 * PACKET_BYTES;
 
 /// The duties of all workers under one design and plan.
@@ -17,13 +17,13 @@ pub const RELIEF_SLICE_BYTES: u64 = 8 * PACKET_BYTES;
 pub struct Assignment {
     /// The duty of each worker.
     pub duties: Vec<Duty>,
-    /// For each RX queue the workers that poll it.
+    /// For each RX queue, the workers that poll it.
     pub polled_by: Vec<WorkerSet>,
-    /// For each RX queue the workers that help with it.
+    /// For each RX queue, the workers that help with it.
     pub helped_by: Vec<WorkerSet>,
-    /// For each ring the workers that take from it.
+    /// For each ring, the workers that take from it.
     pub drained_by: Vec<WorkerSet>,
-    /// For each worker those that take what it has dequeued and not served yet.
+    /// For each worker, the workers that take its dequeued requests before it serves them.
     pub borrowed_by: Vec<WorkerSet>,
     /// The worker that turns large with the first large request in its ring:
     /// [`Policy::promote_standby`](crate::Policy::promote_standby).
@@ -45,13 +45,13 @@ pub struct Duty {
     pub drains: Drains,
     /// True if others take from its ring too.
     pub shares_ring: bool,
-    /// True if it serves large requests in slices, with a look at its queues and rings between two slices.
+    /// True if it serves large requests in slices, and polls its queues and rings between two slices.
     pub in_slices: bool,
     /// The help that it gives to others when it is idle.
     pub help: Option<Help>,
     /// The workers whose dequeued requests it takes while it helps.
     pub borrows_from: WorkerSet,
-    /// The rings that it takes large requests from when nobody needs its help.
+    /// The rings that it takes large requests from when no worker needs its help.
     pub relieves: WorkerSet,
     /// The share of its time, in thousandths, that is due to small requests while any wait; none if small requests
     /// come first or never.
@@ -188,7 +188,7 @@ impl Duty {
             shares_ring: false,
             in_slices: !design.runs_to_completion(),
             help,
-            // Requests that wait in rings are anybody's already.
+            // Helpers can take requests directly from the rings.
             borrows_from: if design.moves_connections() { WorkerSet::EMPTY } else { helped.without(worker) },
             relieves: context.relieves(worker),
             small_permille: plan
@@ -211,7 +211,8 @@ impl Duty {
         }
     }
 
-    /// Value bytes of a large request that this worker serves between two looks at its RX queues, at most `most`.
+    /// Value bytes of a large request that this worker serves between two
+    /// polls of its RX queues, at most `most`.
     #[inline]
     pub fn slice_bytes(&self, most: u64) -> u64 {
         if self.relieves.is_empty() { most } else { most.min(RELIEF_SLICE_BYTES) }
@@ -232,8 +233,8 @@ impl Duty {
         self.polls.iter().map(|share| share.queue).collect()
     }
 
-    /// True if it may take from the RX queue `queue` while it helps: one that helps others looks at the queues that it
-    /// polls anyway.
+    /// True if it may take from the RX queue `queue` while it helps; a helper also
+    /// takes from the queues that it polls.
     fn helps_with(&self, queue: WorkerId) -> bool {
         self.help.is_some_and(|help| help.queues.contains(queue) || self.most_of(queue) > 0)
     }

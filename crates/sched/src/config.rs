@@ -104,13 +104,12 @@ impl FromStr for Threshold {
     }
 }
 
-/// In which order a large worker serves what it holds.
+/// The order in which a large worker serves its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LargeOrder {
-    /// The request with the fewest bytes left first, in slices; none waits for longer than a bound
-    /// without getting a slice.
+    /// The request with the fewest bytes left first, in slices; each gets a slice within a bounded time.
     Shortest,
-    /// The one that came first, to completion: the paper's order (Minos §3.1).
+    /// The earliest request first, to completion: the paper's order (Minos §3.1).
     Fifo,
 }
 
@@ -147,7 +146,7 @@ pub enum ConfigError {
     /// No sample.
     #[error("sample: one in {0} is not allowed; allowed is one in 1 or more")]
     Sample(u32),
-    /// No hand-off workers, too many, or nobody left for the work.
+    /// No hand-off workers, too many, or no workers left to serve requests.
     #[error(
         "handoff-workers: {handoff} of {workers} workers is not allowed; allowed is 1 to \
          {HANDOFF_WORKERS_MAX}, and fewer than there are workers"
@@ -176,7 +175,7 @@ impl ControlConfig {
         }
     }
 
-    /// Says which choice is out of bounds, if one is.
+    /// Checks that every setting is within its bounds.
     pub fn check(&self) -> Result<(), ConfigError> {
         if !(1..=WORKERS_MAX).contains(&self.workers) {
             return Err(ConfigError::Workers(self.workers));

@@ -4,8 +4,8 @@ use minos_base::SizeClass;
 
 use crate::{Role, SharedWorker, SizeRange, Threshold, WorkerId};
 
-/// The automatic threshold while no request has been seen yet, in bytes: what is served in about one
-/// slice is small until the sizes speak for themselves.
+/// The automatic threshold before the first requests, in bytes: until sizes are known, a request
+/// served in about one slice is small.
 pub const THRESHOLD_BEFORE_FIRST_EPOCH_BYTES: u64 = 64 << 10;
 
 /// The threshold before the first epoch with requests.
@@ -16,7 +16,7 @@ pub(crate) fn initial_threshold(threshold: Threshold) -> SizeClass {
     }
 }
 
-/// Share of the cost that is caused by classes up to `threshold`; 1 when there is no cost.
+/// Share of the cost that classes up to `threshold` cause; 1 when there is no cost.
 pub(crate) fn small_cost_share(costs: &[f64], threshold: SizeClass) -> f64 {
     let small: f64 = costs[..=threshold.index()].iter().sum();
     let large: f64 = costs[threshold.index() + 1..].iter().sum();
@@ -71,7 +71,7 @@ pub(crate) fn roles(workers: usize, small_cost_share: f64) -> Vec<Role> {
     roles
 }
 
-/// The ceiling of the small share of the workers, at least one: somebody must drain the queues.
+/// The ceiling of the small share of the workers, at least one: a worker must drain the queues.
 fn small_workers(workers: usize, small_cost_share: f64) -> usize {
     // Less a hair, or a share of exactly 1/4 that was computed as a bit more takes another worker.
     let exact = small_cost_share * workers as f64 - 1e-9;
@@ -117,7 +117,7 @@ fn homes(roles: &[Role]) -> impl Iterator<Item = WorkerId> + '_ {
 /// Cuts `costs` into non-empty pieces that are as near to `weights` as can be; the end of each piece.
 fn cost_ends(costs: &[f64], weights: &[f64]) -> Vec<usize> {
     let (total, parts) = (costs.iter().sum::<f64>(), weights.len());
-    // Nobody has any weight: then all have the same.
+    // If all weights are zero, all count the same.
     let all_weights = weights.iter().sum::<f64>();
     let mut ends = Vec::with_capacity(parts);
     let (mut end, mut sum, mut weight) = (0, 0.0, 0.0);
@@ -154,7 +154,7 @@ mod tests {
         let shared = shared.unwrap();
         assert_eq!(shared.worker, WorkerId(2));
         assert!((398..=400).contains(&shared.small_permille), "{shared:?}");
-        // The one that has 0.6 of itself for large requests gets 0.6 of what the other gets.
+        // The worker with 0.6 of its time for large requests gets 0.6 of the other one's share.
         assert_eq!(cost_ends(&[1.0; 16], &[0.6, 1.0]), [6, 16]);
         assert_eq!(split_roles(Split::Fractional, 2, 1.0).1.unwrap().small_permille, 1000);
         assert_eq!(split_roles(Split::OneMoreLarge, 4, 0.6).0, roles);

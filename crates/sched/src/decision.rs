@@ -13,7 +13,7 @@ pub struct RangeDecision {
     pub cost: f64,
 }
 
-/// One epoch's numbers and what followed from them.
+/// One epoch's numbers and the decision made from them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
     /// Name of the design that decided.

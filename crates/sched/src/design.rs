@@ -1,4 +1,4 @@
-//! The designs by name: who serves a request. Nothing else in the project spells these names.
+//! The designs and their names. Nothing else in the project spells these names.
 
 use std::{fmt, str::FromStr};
 
@@ -135,7 +135,7 @@ pub enum Standby {
 }
 
 impl Default for Options {
-    /// As in the paper: one worker hands off, nobody steals, a standby turns large.
+    /// As in the paper: one worker hands off, no stealing, a standby turns large.
     fn default() -> Self {
         Self { handoff_workers: 1, steal: false, standby: Standby::TurnsLarge }
     }

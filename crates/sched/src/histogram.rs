@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use minos_base::SizeClass;
 
-/// How many requests a worker has seen of each size class since it started.
+/// A worker's count of requests of each size class since its start.
 ///
-/// The owning worker writes, anybody may read. Counts only grow: the control thread takes
-/// differences instead of resetting them, so that nobody but the owner ever writes a line.
+/// The owning worker writes, any thread may read. Counts only grow: the control thread takes differences
+/// instead of resetting them, so that only the owner writes its cache lines.
 #[derive(Debug)]
 pub struct SharedHistogram {
     counts: [AtomicU64; SizeClass::COUNT],
@@ -135,7 +135,7 @@ pub(crate) fn classes() -> impl DoubleEndedIterator<Item = SizeClass> {
     (0..SizeClass::COUNT).filter_map(SizeClass::from_index)
 }
 
-/// Adds the workers' histograms up and says what came since the epoch before.
+/// The sum of the workers' histograms, which yields the requests since the previous epoch.
 #[derive(Debug, Default)]
 pub struct EpochCounts {
     before: SizeHistogram,

@@ -3,10 +3,10 @@
 //! Pure: no sockets, no clock, no tables. A worker counts the size class of each request in its
 //! [`SharedHistogram`] through a [`Profiler`]. Once an epoch a control thread adds the histograms
 //! up ([`EpochCounts`]), hands them to a [`Policy`] and gives the workers the [`Plan`] that comes
-//! out. A [`Decision`] says what was decided and why.
+//! out. A [`Decision`] records the result and its reasons.
 //!
-//! An [`Assignment`] says what a [`Design`] asks of each worker under a plan: a [`Duty`]. A worker, in
-//! the server as in the simulator, goes through its turns by [`next_step`].
+//! An [`Assignment`] gives each worker its [`Duty`] under a [`Design`] and a plan. A worker, in the server as
+//! in the simulator, goes through its turns by [`next_step`].
 
 #![forbid(unsafe_code)]
 

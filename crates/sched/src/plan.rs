@@ -70,7 +70,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// A plan under which each of `workers` serves whatever arrives at it.
+    /// A plan under which each of `workers` serves all requests that arrive at it.
     pub(crate) fn all_small(workers: usize) -> Self {
         Self {
             epoch: 0,
@@ -129,8 +129,8 @@ impl Plan {
         self.workers() - self.small_workers()
     }
 
-    /// The worker on standby, if it is not the only worker. One that is alone serves slices between two looks at its RX
-    /// queue.
+    /// The worker on standby, if it is not the only worker. A single worker serves
+    /// slices between two polls of its RX queue.
     pub fn standby(&self) -> Option<WorkerId> {
         let standby = self.ids().find(|&worker| self.role(worker) == Role::Standby);
         standby.filter(|_| self.workers() > 1)

@@ -7,7 +7,7 @@ use crate::{
     smoothed::Smoothed,
 };
 
-/// A design at work: its plan in force, and what the next plan depends on.
+/// A running design: its plan in force, and the state that the next plan depends on.
 #[derive(Debug)]
 pub struct Policy {
     design: Design,
@@ -64,8 +64,8 @@ impl Policy {
         Assignment::of(self.design, &self.plan, self.options)
     }
 
-    /// A large request has come to the worker on standby, "which then becomes a large core" (Minos §3.1) until the
-    /// next epoch with requests ends.
+    /// Makes the worker on standby large, to be called when it gets a large request: it "then becomes a large
+    /// core" (Minos §3.1) until the next epoch with requests ends.
     pub fn promote_standby(&mut self) {
         let Some(standby) = self.plan.standby() else { return };
         self.plan.roles[standby.index()] = Role::Large;

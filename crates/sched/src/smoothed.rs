@@ -1,4 +1,4 @@
-//! The moving average of the epochs' histograms, and what is read off it.
+//! The moving average of the epochs' histograms, and the values derived from it.
 
 use minos_base::SizeClass;
 
@@ -40,7 +40,7 @@ impl Smoothed {
         if total > 0.0 { self.up_to(class) / total } else { 1.0 }
     }
 
-    /// The class of the percentile, or `previous` where the counts cannot tell the two apart.
+    /// The class of the percentile, or `previous` where the counts cannot distinguish the two.
     ///
     /// Without the latter, a percentile near the edge of a class would move with every epoch's
     /// noise, and one at the edge of a gap would swing between small and huge.

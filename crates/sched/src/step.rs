@@ -7,7 +7,7 @@ use crate::{Duty, Intake};
 pub enum Step {
     /// Serve small requests that the worker owes time to, as in [`Help`](Self::Help).
     Repay,
-    /// Take a burst from each RX queue that the worker polls, and serve or pass on what it brings.
+    /// Take a burst from each RX queue that the worker polls, and serve its requests or pass them on.
     Poll,
     /// Return other workers' large requests to their rings, because small requests have come.
     GiveBack,
@@ -55,11 +55,11 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Notes that `step` was taken, and whether it found something.
+    /// Notes that `step` was taken; `found` is true if it found work.
     #[inline]
     pub fn note(&mut self, step: Step, found: bool) {
         self.last = Some(step);
-        // To give something back is no work of this worker's.
+        // Giving requests back does not count as work of this worker.
         let found = found && step != Step::GiveBack;
         self.worked |= found;
         self.arrived |= found && matches!(step, Step::Repay | Step::Poll);

@@ -11,7 +11,7 @@ const _: () = assert!(WORKERS_MAX <= u128::BITS as usize);
 pub struct WorkerSet(u128);
 
 impl WorkerSet {
-    /// Nobody.
+    /// The empty set.
     pub const EMPTY: Self = Self(0);
 
     /// The first `workers`, at most [`WORKERS_MAX`].
@@ -40,21 +40,21 @@ impl WorkerSet {
         Self(self.0 & !(1 << worker.0))
     }
 
-    /// Those who are in both.
+    /// The intersection of both sets.
     #[inline]
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// Those who are in either.
+    /// The union of both sets.
     #[inline]
     #[must_use]
     pub const fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Those who are not in `other`.
+    /// The workers that are not in `other`.
     #[inline]
     #[must_use]
     pub const fn minus(self, other: Self) -> Self {
@@ -79,7 +79,7 @@ impl WorkerSet {
         self.0.count_ones() as usize
     }
 
-    /// All of them, from `start` on and round to the one before it, so that nobody always comes first.
+    /// All of them, from `start` on and round to the one before it, so that no worker always comes first.
     #[inline]
     pub fn iter_from(self, start: usize) -> impl Iterator<Item = WorkerId> {
         let below = Self::first(start.min(WORKERS_MAX)).0;
