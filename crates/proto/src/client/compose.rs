@@ -46,7 +46,7 @@ pub fn compose_set_head(protocol: Protocol, out: &mut Vec<u8>, key: &[u8], value
     }
 }
 
-/// Appends what goes after the value of a SET; the same in both protocols.
+/// Appends the bytes after the value of a SET; the same in both protocols.
 pub fn compose_set_tail(out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }

@@ -12,7 +12,7 @@ pub(super) struct PartialLine {
 
 /// The result of searching a piece of input for a line.
 pub(super) enum Found {
-    /// The line ends after so many bytes of the input; its first part may lie in the partial line.
+    /// The line ends in the input; its first part may lie in the partial line.
     Whole {
         /// Bytes of input up to and including the line feed.
         consumed: usize,
@@ -28,7 +28,7 @@ impl PartialLine {
         Self { bytes: [0; LINE_BYTES_MAX], len: 0 }
     }
 
-    /// Looks for the end of the line in `input`, which is not empty.
+    /// Searches for the end of the line in `input`, which is not empty.
     pub(super) fn find(&mut self, input: &[u8]) -> Found {
         match memchr::memchr(b'\n', input) {
             Some(end) if self.len + end < LINE_BYTES_MAX => Found::Whole { consumed: end + 1 },

@@ -1,9 +1,8 @@
 //! The client's side of memcache text and RESP: requests are composed, replies are read in any pieces.
 //!
-//! A [`ReplyReader`] is fed whatever arrives and never buffers a value: its bytes are shown to a
-//! [`ReplySink`] as they pass, or dropped unseen by the caller, who learns from
-//! [`ReplyReader::value_bytes_left`] how many of them may be discarded in the kernel. Nothing is
-//! allocated for an operation.
+//! A [`ReplyReader`] takes all bytes that arrive and never buffers a value: it passes the value's bytes to a
+//! [`ReplySink`], or the caller drops them unread. [`ReplyReader::value_bytes_left`] tells the caller how
+//! many of them may be discarded in the kernel. Nothing is allocated for an operation.
 
 mod compose;
 mod line;

@@ -1,4 +1,4 @@
-//! Reading replies, whatever the protocol.
+//! Reading replies of either protocol.
 
 use super::{
     Protocol,
@@ -16,7 +16,7 @@ pub enum Reply {
     },
     /// The answer to a SET that was done.
     Stored,
-    /// The server did not do what it was asked.
+    /// The server refused the request.
     Refused(Refusal),
 }
 
@@ -36,7 +36,7 @@ pub enum Refusal {
 #[error("the server sent what is no reply in its protocol")]
 pub struct ReplyError;
 
-/// Is shown values as they pass.
+/// A receiver of values as they arrive.
 pub trait ReplySink {
     /// A value of `value_bytes` begins. memcached names its key; in RESP values come in the order of
     /// the keys that were asked for, and `position` counts them, the missing ones included.
@@ -46,7 +46,7 @@ pub trait ReplySink {
     fn bytes(&mut self, part: &[u8]);
 }
 
-/// A sink for whoever does not care.
+/// A sink that ignores all values.
 #[derive(Clone, Copy, Debug)]
 pub struct NoSink;
 
@@ -94,7 +94,7 @@ enum State {
 
 /// The meaning of a line.
 pub(super) enum Meaning {
-    /// A value of so many bytes follows.
+    /// A value of this many bytes follows.
     Value(u64),
     /// More lines follow.
     More,
@@ -109,8 +109,8 @@ impl ReplyReader {
         Self { protocol, state: State::Line, line: PartialLine::new(), progress }
     }
 
-    /// Bytes of the present value that have not passed yet. So many may be discarded in the kernel, if
-    /// [`ReplyReader::discarded`] is told.
+    /// Bytes of the current value that have not been read yet. The caller may discard them in the kernel, and
+    /// then must call [`ReplyReader::discarded`].
     pub fn value_bytes_left(&self) -> u64 {
         match self.state {
             State::Value { left } => left,
@@ -118,7 +118,7 @@ impl ReplyReader {
         }
     }
 
-    /// Says that `bytes` of the value have been dropped, at most [`ReplyReader::value_bytes_left`].
+    /// Records that `bytes` of the value were dropped, at most [`ReplyReader::value_bytes_left`].
     pub fn discarded(&mut self, bytes: u64) {
         if let State::Value { left } = self.state {
             self.state = after_value(left.saturating_sub(bytes));
@@ -184,7 +184,7 @@ impl ReplyReader {
         })
     }
 
-    /// After the line end of a value memcached goes on with another line; RESP may be finished.
+    /// After the line end of a value memcached sends another line; a RESP reply may be finished.
     fn after_line_end(&mut self, left: u8) -> Option<Reply> {
         if left > 0 {
             self.state = State::LineEnd { left };

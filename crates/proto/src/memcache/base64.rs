@@ -1,7 +1,7 @@
-//! Base64 as memcached speaks it: lenient in what it skips, strict in what it counts.
+//! Base64 as memcached decodes it.
 //!
-//! Characters outside the alphabet are skipped, and what is left must come in groups of four. No
-//! library decodes like that, and the keys must be those that memcached would store.
+//! Characters outside the alphabet are skipped, and the others must come in groups of four. No library
+//! decodes like that, and the keys must be those that memcached would store.
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 const SKIPPED: u8 = 0x80;
@@ -35,7 +35,7 @@ pub(super) fn decode(text: &[u8], out: &mut [u8]) -> Option<usize> {
         out[written..written + 3].copy_from_slice(&decode_group([*a, *b, *c, *d]));
         match [a, b, c, d].into_iter().filter(|&&symbol| symbol == b'=').count() {
             0 => written += 3,
-            // A group with padding is the last one, whatever follows.
+            // A group with padding is the last one; any bytes may follow.
             1 => return Some(written + 2),
             2 => return Some(written + 1),
             _ => return None,

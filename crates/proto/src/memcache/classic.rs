@@ -10,7 +10,7 @@ use super::{
 /// Words that memcached takes from a line, the command's name included.
 const WORDS_MAX: usize = 23;
 
-/// Words that any command looks at, its name excluded.
+/// Most words that a command uses, its name excluded.
 const ARGUMENTS_KEPT: usize = 5;
 
 /// Reads the classic command named `word`.
@@ -103,10 +103,10 @@ fn many<'a>(
     Parsed::Request { command: Command { request, reply, line_end_bytes }, consumed }
 }
 
-/// Where the first word begins that is too long for a key.
+/// The start of the first word that is too long for a key.
 ///
-/// A word that is short enough leaves a space in the window behind its start, and the last one there is where to
-/// look next: most bytes of a long line are not looked at.
+/// A short enough word leaves a space in the window behind its start. The search continues at the last space
+/// there, so that it skips most bytes of a long line.
 fn first_too_long(words: &[u8]) -> Option<usize> {
     let mut start = 0;
     while let Some(window) = words.get(start..=start + KEY_BYTES_MAX) {
@@ -130,7 +130,7 @@ fn keys_touched<'a>(mut rest: Tokens<'a>, source: Source<'a, '_>, with_cas: bool
 
 /// `set`, `add`, `replace`, `append`, `prepend` and `cas`.
 fn store<'a>(arguments: &Arguments<'a>, source: Source<'a, '_>, kind: StoreKind) -> Parsed<'a> {
-    // Before the length is known nothing can be swallowed, and `noreply` is not looked for.
+    // Without a length nothing can be skipped, and `noreply` is not checked.
     let Some(bytes) = value_bytes(arguments.kept[3]) else { return source.line.refused(text::BAD_FORMAT) };
     let Some(store) = store_head(arguments, kind) else {
         return source.line.refused_with_value(arguments.unless_quiet(text::BAD_FORMAT), bytes + 2);
@@ -161,8 +161,8 @@ fn store_head<'a>(arguments: &Arguments<'a>, kind: StoreKind) -> Option<Store<'a
     })
 }
 
-/// `delete`, which takes an old hold time of zero and `noreply`. Other words are refused, as memcached 1.6.18
-/// does: who wants the key held for a time must not take it for held.
+/// `delete`, which takes an old hold time of zero and `noreply`. Other words are refused, as in memcached
+/// 1.6.18: a client that asks for a hold time must not believe that the key is held.
 fn delete<'a>(arguments: &Arguments<'a>, source: Source<'a, '_>) -> Parsed<'a> {
     let [key, hold, ..] = arguments.kept;
     let (is_held_zero, is_quiet) = (hold == b"0", arguments.is_quiet());
@@ -313,7 +313,7 @@ fn memory_limit<'a>(arguments: &Arguments<'a>, source: Source<'a, '_>) -> Parsed
     }
 }
 
-/// `shutdown`. Whether it is allowed is known to the server alone, which says so first.
+/// `shutdown`. The server checks first whether it is allowed.
 fn shutdown<'a>(arguments: &Arguments<'a>, source: Source<'a, '_>) -> Parsed<'a> {
     let mode = match (arguments.count, arguments.kept[0]) {
         (0, _) => ShutdownMode::Now,

@@ -46,7 +46,7 @@ pub fn stat(tx: &mut Vec<u8>, name: &str, value: &dyn Display) {
     tx.extend_from_slice(text::LINE_END);
 }
 
-/// Appends a line of `stats detail dump`: the keys of a prefix that were looked for, found, stored and deleted.
+/// Appends a line of `stats detail dump`: a prefix with its counts of gets, hits, sets and deletes.
 pub fn prefix(tx: &mut Vec<u8>, prefix: &[u8], [gets, hits, sets, deletes]: [u64; 4]) {
     tx.extend_from_slice(b"PREFIX ");
     tx.extend_from_slice(prefix);
@@ -95,7 +95,7 @@ pub fn meta_mark(tx: &mut Vec<u8>, letter: u8) {
     tx.extend_from_slice(&[b' ', letter]);
 }
 
-/// Appends what `flag` asks a read of an item to return, if it asks for anything.
+/// Appends the fact that `flag` requests from a read of an item, if it requests one.
 #[inline]
 pub fn meta_get_flag(tx: &mut Vec<u8>, flag: &[u8], facts: &MetaFacts<'_>) {
     match flag[0] {
@@ -107,7 +107,7 @@ pub fn meta_get_flag(tx: &mut Vec<u8>, flag: &[u8], facts: &MetaFacts<'_>) {
     }
 }
 
-/// Appends what `flag` asks a change of an item to return, if it asks for anything.
+/// Appends the fact that `flag` requests from a change of an item, if it requests one.
 pub fn meta_change_flag(tx: &mut Vec<u8>, flag: &[u8], facts: &MetaFacts<'_>) {
     match (flag[0], facts.ttl_s) {
         (b'c', _) => meta_number(tx, b'c', facts.cas),
@@ -117,7 +117,7 @@ pub fn meta_change_flag(tx: &mut Vec<u8>, flag: &[u8], facts: &MetaFacts<'_>) {
     }
 }
 
-/// Appends what `flag` asks a store to return, `cas` being the unique of what was stored, or 0.
+/// Appends the fact that `flag` requests from a store; `cas` is the CAS unique of the stored item, or 0.
 pub fn meta_store_flag(tx: &mut Vec<u8>, flag: &[u8], cas: u64, key: &[u8], key_is_base64: bool) {
     match flag[0] {
         b'c' => meta_number(tx, b'c', cas),
@@ -125,7 +125,7 @@ pub fn meta_store_flag(tx: &mut Vec<u8>, flag: &[u8], cas: u64, key: &[u8], key_
     }
 }
 
-/// Appends what `flag` asks any meta command to return, item or not: the opaque token and the key.
+/// Appends the fact that `flag` requests from any meta command, item or not: the opaque token or the key.
 pub fn meta_echo_flag(tx: &mut Vec<u8>, flag: &[u8], key: &[u8], key_is_base64: bool) {
     match flag[0] {
         b'O' => {

@@ -1,4 +1,4 @@
-//! Where a line ends, and what to do with one that does not.
+//! Finding the end of a line, and handling a line without one.
 
 use super::{Command, Limits, Malformed, Parsed, Reply, Request, text};
 

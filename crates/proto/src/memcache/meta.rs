@@ -83,7 +83,7 @@ fn store<'a>(key: &'a [u8], mut rest: Tokens<'a>, source: Source<'a, '_>) -> Par
     }
 }
 
-/// The store that the flags of an `ms` ask for, and whether it is to be a quiet one.
+/// The store that the flags of an `ms` request, and true if it is quiet.
 fn store_head<'a>(key: &'a [u8], flags: MetaFlags<'a>) -> Result<(Store<'a>, bool), &'static [u8]> {
     let options = MetaOptions::read(flags, key)?;
     let kind = store_kind(&options)?;
@@ -102,7 +102,7 @@ fn store_head<'a>(key: &'a [u8], flags: MetaFlags<'a>) -> Result<(Store<'a>, boo
     Ok((store, options.quiet))
 }
 
-/// The kind of an `ms`, which a CAS unique turns into a comparison where there is no other.
+/// The kind of an `ms`; a CAS unique makes a set or a replace a comparison.
 fn store_kind(options: &MetaOptions) -> Result<StoreKind, &'static [u8]> {
     let compares = options.unique.is_some();
     match options.mode {

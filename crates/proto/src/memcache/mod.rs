@@ -1,8 +1,9 @@
 //! The memcached text protocol, classic and meta: bytes to [`Command`]s, outcomes to bytes.
 //!
-//! The model is memcached: its error texts, the order of its checks, what it swallows after an error,
-//! and the numbers it accepts. Where its versions differ in a line that is malformed, 1.6.45 is followed;
-//! `docs/memcached.md` has the table. Where it closes a connection without a word, so do we.
+//! The model is memcached: its error texts, the order of its checks, the bytes that it skips after
+//! an error, and the numbers that it accepts. Where its versions differ in a malformed line,
+//! 1.6.45 is followed; `docs/memcached.md` has the table. Where memcached closes a connection
+//! without an answer, so does this parser.
 
 mod base64;
 mod classic;
@@ -85,7 +86,7 @@ pub enum Reply<'a> {
 }
 
 impl Reply<'_> {
-    /// An answer in words that is sent whatever happens.
+    /// A text answer that is always sent.
     pub const LOUD: Reply<'static> = Reply::Classic { quiet: false, with_cas: false };
 
     /// True if even execution errors are not sent to the client: only under the classic `noreply`.
@@ -105,7 +106,7 @@ pub enum Parsed<'a> {
         /// Its length in bytes.
         consumed: usize,
     },
-    /// Not enough to tell. Never more than [`Limits::line_bytes_max`] bytes.
+    /// Not enough bytes for a result. Never more than [`Limits::line_bytes_max`] bytes.
     NeedMore,
     /// No command, with the answer and the bytes to skip.
     Malformed(Malformed),
@@ -124,7 +125,7 @@ pub struct Malformed {
     pub close: bool,
 }
 
-/// How to go on with a line of keys in the middle of it.
+/// The state for resuming a line of keys in its middle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resume {
     /// Expiry to give to each item.
@@ -181,7 +182,7 @@ pub fn parse_resumed(resume: Resume, input: &[u8]) -> Parsed<'_> {
     }
 }
 
-/// Where a command comes from: what every parser needs beside its words.
+/// The source of a command: the inputs that every parser needs beside its words.
 #[derive(Clone, Copy)]
 struct Source<'a, 'l> {
     input: &'a [u8],
@@ -222,7 +223,7 @@ fn is_too_long(key: &[u8]) -> bool {
     key.len() > KEY_BYTES_MAX
 }
 
-/// A length as a client writes it: what memcached takes for one.
+/// Parses a length as a client writes it, by memcached's rules.
 fn value_bytes(word: &[u8]) -> Option<u64> {
     let bytes = number::integer_32(word)?;
     // The two bytes of the line end must fit the same type.

@@ -37,7 +37,7 @@ pub enum Request<'a> {
     Version,
     /// Log more, or less.
     Verbosity {
-        /// Level from 0; what lies above the highest means the highest.
+        /// Level from 0; numbers above the highest level mean the highest.
         level: u32,
     },
     /// Change the memory limit.
@@ -77,7 +77,7 @@ pub struct Get<'a> {
     pub key: Key<'a>,
     /// Expiry to give to the item.
     pub touch: Option<Exptime>,
-    /// On a miss, make an empty item that expires so, and tell the client that it is to fill it.
+    /// On a miss, make an empty item with this expiry, and tell the client to fill it.
     pub vivify: Option<Exptime>,
     /// Tell one client to store anew an item that expires before this.
     pub recache: Option<Exptime>,
@@ -107,7 +107,7 @@ pub struct GetMany<'a> {
 /// Store a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Store<'a> {
-    /// On what condition, and whether whole or as a part.
+    /// The condition, and the way: as a whole or as a part.
     pub kind: StoreKind,
     /// The item's key.
     pub key: Key<'a>,
@@ -207,7 +207,7 @@ pub enum StatsDetail {
     On,
     /// Count no more.
     Off,
-    /// Report what was counted.
+    /// Report the counts.
     Dump,
 }
 
@@ -216,7 +216,7 @@ pub enum StatsDetail {
 pub enum ShutdownMode {
     /// At once.
     Now,
-    /// When what is under way is finished.
+    /// After work in progress has finished.
     Graceful,
     /// In a way that does not exist.
     Unknown,

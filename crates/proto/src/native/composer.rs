@@ -5,7 +5,7 @@ use super::{
     ReplyRecord, SealKey, Status, TAG_BYTES, padded,
 };
 
-/// How an operation ended, said by who wrote its value: see [`Composer::reply_with`].
+/// The outcome of an operation, returned by the function that writes its value: see [`Composer::reply_with`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// How it ended.
@@ -17,7 +17,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// An outcome that says nothing but how it ended.
+    /// An outcome with a status only.
     pub const fn bare(status: Status) -> Self {
         Self { status, item_flags: 0, cas: 0 }
     }
@@ -38,8 +38,8 @@ pub struct Composer<'b> {
 }
 
 impl<'b> Composer<'b> {
-    /// Begins a datagram of at most `limit_bytes`, which is at least a header and a tag, at the end of `out`. If
-    /// `header` says that it will be sealed, room is kept for the tag. Its length and count are not looked at.
+    /// Begins a datagram of at most `limit_bytes`, which is at least a header and a tag, at the end of `out`.
+    /// Keeps room for the tag if `header` has the sealed flag. Ignores the header's length and count.
     pub fn begin(out: &'b mut Vec<u8>, header: Header, limit_bytes: usize) -> Self {
         debug_assert!(limit_bytes >= HEADER_BYTES + TAG_BYTES);
         let start = out.len();
@@ -104,8 +104,8 @@ impl<'b> Composer<'b> {
         true
     }
 
-    /// Appends a reply whose value `write` appends to the buffer it is given, and to nothing but its end. If that
-    /// turns out not to fit, everything is as before; [`Composer::reply_room_bytes`] tells before.
+    /// Appends a reply; `write` appends its value to the end of the given buffer and changes nothing else. If
+    /// the value does not fit, nothing is changed; [`Composer::reply_room_bytes`] gives the room in advance.
     #[inline]
     pub fn reply_with(
         &mut self,
@@ -147,15 +147,15 @@ impl<'b> Composer<'b> {
         self.out.resize(self.end_max, 0);
     }
 
-    /// Ends the datagram and returns its length in bytes. It is not sealed, whatever was said at its beginning.
+    /// Ends the datagram without a seal, and returns its length in bytes. Clears the header's sealed flag.
     pub fn finish(mut self) -> usize {
         self.header.flags = self.header.flags.without(Flags::SEALED);
         self.header.secret = 0;
         self.write_header(0)
     }
 
-    /// Ends the datagram with a tag under `key` and returns its length in bytes, tag included. That it would be
-    /// sealed was said at its beginning.
+    /// Ends the datagram with a tag under `key` and returns its length in bytes, tag included. Its header
+    /// must have the sealed flag since [`Composer::begin`].
     pub fn seal(mut self, key: &SealKey) -> usize {
         debug_assert!(self.header.is_sealed());
         self.header.flags |= Flags::SEALED;

@@ -1,4 +1,4 @@
-//! How a client learns what it must know of a server.
+//! Discovery: how a client learns a server's parameters.
 
 use std::ops::BitOr;
 
@@ -9,7 +9,7 @@ use super::{
     bytes::{head, put, u16_at, u32_at, u64_at},
 };
 
-/// Bytes of a [`Hello`], without what pads its datagram.
+/// Bytes of a [`Hello`], without the padding of its datagram.
 pub const HELLO_BYTES: usize = 64;
 
 /// Bytes of a [`Welcome`].
@@ -61,7 +61,8 @@ impl Hello {
         put(out, 12, self.version_max.to_le_bytes());
     }
 
-    /// Appends the whole datagram, padded to what a server answers, to `out`: sealed if there is a key.
+    /// Appends the whole datagram to `out`, padded to the length that servers
+    /// require, and sealed if there is a key.
     pub fn compose(&self, out: &mut Vec<u8>, header: Header, key: Option<&SealKey>) {
         let mut body = [0; HELLO_BYTES];
         self.write(&mut body);
@@ -72,7 +73,7 @@ impl Hello {
     }
 }
 
-/// Which worker may execute what (MICA §4.1.2), and so which queues a client may choose from.
+/// The server's access mode (MICA §4.1.2), which decides the queues that a client may choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Access {
@@ -107,7 +108,7 @@ impl WelcomeFlags {
     pub const SINGLE_PORT: Self = Self(1);
     /// Only sealed datagrams are served.
     pub const SEALED: Self = Self(2);
-    /// The server is a cache: it forgets what does not fit.
+    /// The server is a cache: it evicts items when memory is full.
     pub const CACHE: Self = Self(4);
 
     /// True if all marks of `other` are set.
@@ -150,7 +151,7 @@ pub struct Welcome {
     pub geometry: u32,
     /// RX queues, each of one worker.
     pub queues: u16,
-    /// The direction's highest so many bits choose the queue.
+    /// Number of the direction's highest bits that choose the queue.
     pub partition_bits: u8,
     /// Which queues a client may choose from.
     pub access: Access,
@@ -178,8 +179,8 @@ impl Welcome {
     /// Reads a body.
     ///
     /// # Errors
-    /// It is too short, or says something that cannot be: no queues, ports beyond the last one, an unknown access
-    /// mode, more than 16 partition bits, a largest datagram below [`DATAGRAM_BYTES_MIN`], no window.
+    /// It is too short, or impossible: no queues, ports beyond the last one, an unknown access mode, more
+    /// than 16 partition bits, a largest datagram below [`DATAGRAM_BYTES_MIN`], no window.
     pub fn parse(body: &[u8]) -> Result<Self, Malformed> {
         let (bytes, _) = head::<WELCOME_BYTES>(body, Malformed::Body)?;
         let welcome = Self {
@@ -240,7 +241,7 @@ impl Welcome {
         put(out, 76, self.in_flight.to_le_bytes());
     }
 
-    /// The direction of a key: a hash that chooses the key's queue. It says nothing about the key's place in the
+    /// The direction of a key: a hash that chooses the key's queue. It does not reveal the key's place in the
     /// server's table, whose seed stays in the server.
     #[inline]
     pub fn direction(&self, key: &[u8]) -> KeyHash {

@@ -22,7 +22,7 @@ pub enum Kind {
     Request = 1,
     /// Results of operations, from a server.
     Reply = 2,
-    /// A client wants to know the server.
+    /// A client asks for the server's parameters.
     Hello = 3,
     /// The facts about a server that a client needs.
     Welcome = 4,
@@ -112,7 +112,7 @@ impl BitOrAssign for Flags {
 /// Why a datagram was refused: the count of a [`Kind::Refusal`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// The version is not spoken; the refusal's version byte says the highest one that is.
+    /// The version is not supported; the refusal's version byte is the highest supported one.
     Version,
     /// No cookie, or an old one: say hello.
     Cookie,
@@ -169,14 +169,15 @@ pub struct Header {
     pub flags: Flags,
     /// The id of the secret under which it is sealed; 0 if it is not.
     pub secret: u8,
-    /// In a request: the queue that is to execute it; from the number of queues on, the transfer queue of the
-    /// worker with that much less. In an answer: who executed it.
+    /// In a request: the queue that is to execute it; numbers from the number of queues on are transfer
+    /// queues, whose worker is the difference. In an answer: the queue that executed it.
     pub queue: u16,
-    /// Bytes that count: header, records or body, and tag; not what pads the datagram to a train's segments.
+    /// Bytes of header, records or body, and tag; without the padding to a train's segments.
     pub length: u16,
     /// Records in a request or a reply; the [`Reason`] of a refusal; otherwise 0.
     pub count: u16,
-    /// The server's geometry: in a request what the client knows, 0 for nothing; in an answer what is.
+    /// The server's geometry: in a request the one that the client knows, 0 for
+    /// none; in an answer the current one.
     pub geometry: u32,
     /// The session, or 0 for none.
     pub session: u64,
@@ -219,12 +220,12 @@ impl Header {
         }
     }
 
-    /// Reads the header of `datagram`, which may be longer than what counts.
+    /// Reads the header of `datagram`, which may be longer than the header's length.
     ///
-    /// A refusal is read whatever its version, because its form is the same in all; see [`version_of`].
+    /// A refusal of any version is read, because its form is the same in all; see [`version_of`].
     ///
     /// # Errors
-    /// It is not of this protocol, version or any known kind, or its length or count cannot be.
+    /// It is not of this protocol, version or any known kind, or its length or count is impossible.
     #[inline]
     pub fn parse(datagram: &[u8]) -> Result<Self, Malformed> {
         let (bytes, _) = head::<HEADER_BYTES>(datagram, Malformed::Short)?;
@@ -321,9 +322,9 @@ pub fn version_of(datagram: &[u8]) -> Option<u8> {
     (bytes[..2] == MAGIC).then_some(bytes[2])
 }
 
-/// The refusal that answers `datagram`, whether it can be read or not: stamp, sequence and session are echoed,
-/// because they stand where they stand in all versions. `None` where nothing may be sent: in answer to less than
-/// a header, to another protocol, and to what only servers send.
+/// The refusal that answers `datagram`, readable or not: it echoes stamp, sequence and session, whose places
+/// are the same in all versions. `None` where no answer may be sent: to less than a header, to another
+/// protocol, and to kinds that only servers send.
 pub fn refusal_of(datagram: &[u8], reason: Reason, geometry: u32) -> Option<Header> {
     let (bytes, _) = head::<HEADER_BYTES>(datagram, Malformed::Short).ok()?;
     let is_from_server = Kind::from_byte(bytes[3]).is_some_and(Kind::is_from_server);

@@ -2,12 +2,12 @@
 //!
 //! A datagram is a [`Header`], then records ([`Operation`]s in a request, [`ReplyRecord`]s in a reply) or one
 //! body ([`Hello`], [`Welcome`], [`DataHead`], [`FragmentHead`], [`AckHead`]), then, where it is sealed, a tag
-//! ([`SealKey`]). Everything is little-endian. `docs/native-protocol.md` draws it byte by byte and says what
-//! client and server owe each other; the vectors of operations in a datagram are those of vector interfaces
-//! §3.1, the direction by the client that of MICA §4.2.
+//! ([`SealKey`]). Everything is little-endian. `docs/native-protocol.md` shows it byte by byte, with the
+//! duties of client and server; the vectors of operations in a datagram are those of vector interfaces §3.1,
+//! the direction by the client that of MICA §4.2.
 //!
 //! Reading borrows from the datagram, writing appends to a buffer that the caller has made large enough:
-//! nothing here allocates. Bytes from a socket never panic: what cannot be read is [`Malformed`].
+//! nothing here allocates. Bytes from a socket never cause a panic: unreadable ones give [`Malformed`].
 
 mod bytes;
 mod composer;
@@ -59,8 +59,8 @@ pub const LONG_HEAD_BYTES: usize = 40;
 /// Bytes of a reply record's head.
 pub const REPLY_HEAD_BYTES: usize = 24;
 
-/// Least bytes of a [`Hello`] datagram, its padding and its tag included: more than its answer has, so that
-/// who forges a source gains nothing.
+/// Least bytes of a [`Hello`] datagram, with padding and tag: more than its answer has, so that forging
+/// a source address amplifies nothing.
 pub const HELLO_DATAGRAM_BYTES: usize = 256;
 
 /// Least value of a side's `datagram_bytes_max`: a record with the longest key and a number fits.
@@ -101,13 +101,13 @@ pub enum Malformed {
     /// A kind that this version does not have.
     #[error("unknown kind {0}")]
     Kind(u8),
-    /// The length lies beyond the datagram's end, or before the end of what must be there.
+    /// The length lies beyond the datagram's end, or before the end of its mandatory part.
     #[error("the length does not fit the datagram")]
     Length,
     /// More records than there are bytes for.
     #[error("more records than fit")]
     Count,
-    /// A record reaches beyond what counts.
+    /// A record reaches beyond the datagram's length.
     #[error("a record reaches beyond the end")]
     Record,
     /// A key that is missing, or longer than [`KEY_BYTES_MAX`](minos_base::limits::KEY_BYTES_MAX).

@@ -141,11 +141,11 @@ pub struct OpFlags(pub u8);
 impl OpFlags {
     /// No marks.
     pub const NONE: Self = Self(0);
-    /// To be executed once however often it comes: [`Detail::once`] is its number within the session.
+    /// Executed once, however often it arrives: [`Detail::once`] is its number within the session.
     pub const ONCE: Self = Self(1);
-    /// A number that is not there is made: the value is the 8-byte number that it has then.
+    /// A missing number is created: the value is the 8-byte number that it starts with.
     pub const CREATE: Self = Self(2);
-    /// The value does not stand here: it comes in fragments, [`Detail::value_bytes`] of it.
+    /// The value is not in the record: it comes in fragments, [`Detail::value_bytes`] in all.
     pub const DEFERRED: Self = Self(4);
 
     /// True if all marks of `other` are set.
@@ -176,7 +176,7 @@ pub struct Detail {
     pub item_flags: u32,
     /// The number of the operation within the session, if it is [`OpFlags::ONCE`].
     pub once: u32,
-    /// A CAS unique, a delta, or the first line wanted: as the opcode says.
+    /// A CAS unique, a delta, or the first line requested, by opcode.
     pub operand: u64,
 }
 
@@ -189,7 +189,7 @@ pub struct Operation<'a> {
     pub flags: OpFlags,
     /// The client's number of the operation, echoed in the reply.
     pub request: u32,
-    /// The key's direction, as the client says. A server replaces it by the hash of its own table.
+    /// The key's direction, as sent by the client. A server replaces it by the hash of its own table.
     pub hash: KeyHash,
     /// The key: 1 to [`KEY_BYTES_MAX`] bytes, or none if the opcode needs none.
     pub key: &'a [u8],

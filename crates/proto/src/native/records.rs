@@ -13,8 +13,8 @@ pub trait Record<'a>: Sized {
     fn parse(records: &'a [u8]) -> Result<(Self, &'a [u8]), Malformed>;
 }
 
-/// The records of a datagram, in their order; it ends with the first one that cannot be read. Bytes behind the
-/// last one are not looked at.
+/// The records of a datagram, in order; ends with the first one that cannot be read.
+/// Bytes behind the last one are ignored.
 #[derive(Clone, Debug)]
 pub struct Records<'a, R> {
     records: &'a [u8],

@@ -121,12 +121,12 @@ pub struct ReplyRecord<'a> {
     pub item_flags: u32,
     /// The item's CAS unique, 0 where there is none; for STATS the number of all lines.
     pub cas: u64,
-    /// The value, the 8-byte number, the grant or the lines; empty where there is nothing to say.
+    /// The value, the 8-byte number, the grant or the lines; empty where there are none.
     pub value: &'a [u8],
 }
 
 impl<'a> ReplyRecord<'a> {
-    /// A record that says nothing but how the operation ended.
+    /// A record with the operation's status only.
     pub const fn bare(opcode: Opcode, status: Status, request: u32) -> Self {
         Self { opcode, status, request, item_flags: 0, cas: 0, value: &[] }
     }

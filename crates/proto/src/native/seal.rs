@@ -1,4 +1,4 @@
-//! Secrets, and the tags that show that who wrote a datagram knows one.
+//! Secrets, and the tags that prove that a datagram's sender knows one.
 
 use std::{fmt, str::FromStr};
 
@@ -11,10 +11,10 @@ const TO_CLIENT: &str = "minos native protocol 2: tags of datagrams to the clien
 /// Fewest different values among the bytes of a secret. Random ones have fewer in one case of 10^15.
 const DISTINCT_MIN: usize = 16;
 
-/// Random bytes that a server and its clients share, and the number that datagrams name them by.
+/// Random bytes that a server and its clients share, with the id by which datagrams name them.
 ///
 /// Written as `ID:HEX`, an id from 1 to 255 and 64 digits. Keys are derived without any stretching, so the bytes
-/// must be random: a tag lets anybody who sees one datagram test guesses.
+/// must be random: from one datagram's tag, an attacker can test guesses.
 ///
 /// ```
 /// use minos_proto::native::Secret;
@@ -70,7 +70,7 @@ impl Secret {
         }
     }
 
-    /// The secrets in a file, one a line. Empty lines and those that begin with `#` are passed over.
+    /// The secrets in a file, one a line. Empty lines and those that begin with `#` are skipped.
     ///
     /// # Errors
     /// A line is no secret, two have the same id, or there is none.
@@ -92,7 +92,7 @@ impl Secret {
         self.id
     }
 
-    /// How it is written. Whoever reads that has the secret.
+    /// Its written form, which reveals the secret.
     pub fn reveal(&self) -> String {
         let digits = self.bytes.iter().map(|byte| format!("{byte:02x}"));
         std::iter::once(format!("{}:", self.id)).chain(digits).collect()
@@ -125,9 +125,9 @@ impl fmt::Debug for Secret {
 /// The keys that follow from a [`Secret`], one for each direction.
 #[derive(Clone, Debug)]
 pub struct SealKeys {
-    /// Of what clients send.
+    /// The key of datagrams from clients.
     pub to_server: SealKey,
-    /// Of what servers send.
+    /// The key of datagrams from servers.
     pub to_client: SealKey,
 }
 
@@ -141,7 +141,8 @@ impl SealKeys {
 
 /// A key for tags: the first 16 bytes of BLAKE3, keyed, over all bytes before the tag.
 ///
-/// A tag says that who wrote a datagram knows the secret, not that it is new: session and sequence tell that.
+/// A tag proves that the sender knows the secret, not that the datagram is
+/// new: session and sequence show that.
 #[derive(Clone)]
 pub struct SealKey {
     id: u8,
@@ -154,8 +155,8 @@ impl SealKey {
         self.id
     }
 
-    /// The tag of a datagram that lies in `pieces`, without the place of its tag. Its header must say already that
-    /// it is sealed and by which secret, and its length count the tag.
+    /// The tag of the datagram in `pieces`, which end before the tag. Its header must already have the sealed
+    /// flag and the secret's id, and its length must include the tag.
     pub fn tag<'p>(&self, pieces: impl IntoIterator<Item = &'p [u8]>) -> [u8; TAG_BYTES] {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
         for piece in pieces {

@@ -1,4 +1,4 @@
-//! Values that are too large for a datagram: what grants, carries and acknowledges their fragments.
+//! Values that are too large for a datagram: the grants, bodies and acknowledgements of their fragments.
 
 use std::{iter::FusedIterator, ops::Range};
 
@@ -54,7 +54,7 @@ impl Fragments {
         self.value_bytes.div_ceil(u64::from(self.fragment_bytes)) as u32
     }
 
-    /// Which bytes of the value the fragment at `index` holds; `None` if there is no such fragment.
+    /// The range of the value's bytes in the fragment at `index`; `None` if there is no such fragment.
     #[inline]
     pub fn range(&self, index: u32) -> Option<Range<usize>> {
         let begin = u64::from(index) * u64::from(self.fragment_bytes);
@@ -145,7 +145,7 @@ pub struct DataHead {
 }
 
 impl DataHead {
-    /// Reads a body: the head, and the bytes of the fragment, exactly as many as it must have.
+    /// Reads a body: the head, and the bytes of the fragment, whose number must be exact.
     ///
     /// # Errors
     /// There is no such fragment, or it has more or fewer bytes.
@@ -197,7 +197,7 @@ pub struct FragmentHead {
 }
 
 impl FragmentHead {
-    /// Reads a body: the head, and the bytes of the fragment. Without bytes it asks what has arrived.
+    /// Reads a body: the head, and the bytes of the fragment. An empty one asks which fragments have arrived.
     ///
     /// # Errors
     /// It is too short.
@@ -293,8 +293,8 @@ impl FragmentRange {
     }
 }
 
-/// Ranges of fragments: the value of a FETCH, or what follows the head of an Ack. Each of them names at least one
-/// fragment and ends below 2^32; whether the value has those fragments is not known here.
+/// Ranges of fragments: the value of a FETCH, or the bytes behind the head of an Ack. Each range has at least
+/// one fragment and ends below 2^32; it may still exceed the value's fragments.
 #[derive(Clone, Debug)]
 pub struct Ranges<'a> {
     bytes: &'a [u8],
