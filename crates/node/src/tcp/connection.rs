@@ -1,4 +1,4 @@
-//! One client connection, wherever it is at the moment.
+//! One client connection.
 
 use minos_net::{Socket, Token};
 use minos_proto::memcache::Resume;
@@ -7,38 +7,38 @@ use super::registry::Registration;
 
 /// One client connection.
 ///
-/// It belongs to exactly one thread at a time: to whoever holds the lock of its RX queue, or to the
-/// large worker it was handed to. That is why replies stay in order without a sequence number.
+/// One thread at a time owns it: the holder of its RX queue's lock, or the worker it was handed to. So
+/// replies stay in order without sequence numbers.
 pub(crate) struct Connection {
     pub(crate) socket: Socket,
     /// RX queue it was dealt to.
     pub(crate) home: usize,
-    /// Its name in that queue.
+    /// Its token in that queue.
     pub(crate) token: Token,
-    /// Bytes received and not consumed yet: the front of a request that is not complete.
+    /// Bytes received and not consumed yet: the front of an incomplete request.
     pub(crate) input: Buffer,
-    /// Replies that the socket did not take yet. Nothing is executed while there are any.
+    /// Replies that the socket did not take yet. No request is executed while there are any.
     pub(crate) output: Buffer,
-    /// Bytes still to be received and thrown away: the value of a refused storage command.
+    /// Bytes still to be received and discarded: the value of a refused storage command.
     pub(crate) swallow_bytes: u64,
     /// The rest of a multi-key GET whose last key was large.
     pub(crate) resume: Option<Resume>,
-    /// Where to go on in the middle of `stats conns`: the number of a connection.
+    /// Where a partly sent `stats conns` continues: the number of a connection.
     pub(crate) listed: Option<u64>,
-    /// Whether it has sent anything yet.
+    /// True once it has sent anything.
     pub(crate) has_spoken: bool,
     /// To be closed as soon as `output` is empty.
     pub(crate) closing: bool,
-    /// Whether the poller was asked to report room to send.
+    /// True if the poller reports room to send.
     pub(crate) watches_writable: bool,
-    /// `input` is known to be no whole request before it has this many bytes.
+    /// Bytes that `input` needs before it can hold a whole request.
     pub(crate) wanted_bytes: usize,
-    /// Its place among the connections allowed, held as long as it lives.
+    /// Its registration as an open connection, held as long as it lives.
     pub(crate) registration: Registration,
 }
 
 impl Connection {
-    /// A connection that has said nothing yet.
+    /// A connection that has not sent anything yet.
     pub(crate) fn new(socket: Socket, home: usize, registration: Registration) -> Self {
         Self {
             socket,
@@ -66,7 +66,7 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// What is there.
+    /// The bytes not consumed yet.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[self.start..]
     }
@@ -89,8 +89,8 @@ impl Buffer {
         }
     }
 
-    /// Moves what is there to the front of the memory. Every byte is moved at most once for as many
-    /// bytes that were consumed before it.
+    /// Moves the remaining bytes to the front of the memory. Each byte moves at most once for as many bytes
+    /// consumed before it.
     fn make_dense(&mut self) {
         if self.start > self.bytes.len() / 2 {
             self.bytes.drain(..self.start);

@@ -1,5 +1,5 @@
-//! Connections over TCP and Unix sockets: an RX queue names those that are ready, a visit receives, executes and
-//! replies, and a transfer takes a connection to another worker for the time of one large value.
+//! Connections over TCP and Unix sockets. An RX queue reports ready connections; a visit receives, executes
+//! and replies; a transfer takes a connection to another worker while one large value is sent or received.
 
 pub(crate) mod connection;
 pub(crate) mod queue;

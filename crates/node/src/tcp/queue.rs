@@ -15,46 +15,47 @@ use super::{connection::Connection, slab::Slab, transfer::Transfer};
 
 /// Queue i, owned by worker i (Minos §3.1).
 ///
-/// The owner's lock is uncontended; when the owner is a large worker, the small ones try it in turn.
-/// What others have for the queue they put into `arrivals`, which takes no lock.
+/// The owner's lock is uncontended; when the owner is a large worker, the small ones try it in turn. Other
+/// threads push into `arrivals`, which takes no lock.
 pub(crate) struct RxQueue<M: Mode, P> {
     pub(crate) state: SpinLock<QueueState<M, P>>,
     pub(crate) arrivals: Ring<Arrival>,
-    /// Readable while the poller has events: what those sleep on who poll the queue.
+    /// Readable while the poller has events; workers that poll the queue sleep on it.
     pub(crate) descriptor: OwnedFd,
-    /// Whether something is left over in `state` that `descriptor` does not tell of.
+    /// True if `state` holds work that `descriptor` does not report.
     left_over: AtomicBool,
 }
 
-/// What comes to a queue from outside.
+/// A connection that another thread sends to a queue.
 pub(crate) enum Arrival {
     /// A connection that was just accepted.
     New(Box<Connection>),
-    /// A connection that comes back with a large request served: it may have more.
+    /// A connection whose large request was served; it may have more input.
     Back(Box<Connection>),
-    /// A connection that comes back from a worker that has visited it.
+    /// A connection that another worker has visited.
     Visited {
         /// The connection.
         connection: Box<Connection>,
-        /// It has more to do, but others are to have their turn.
+        /// True if it has more to do, after the queue's other connections.
         has_more: bool,
     },
-    /// A connection that broke while it was away.
+    /// A connection that broke at another worker.
     Ended(Box<Connection>),
 }
 
-/// What the holder of a queue's lock may touch.
+/// The state that the queue's lock guards.
 pub(crate) struct QueueState<M: Mode, P> {
     pub(crate) poller: P,
     pub(crate) connections: Slab,
-    /// Connections with more to do than one visit allowed, or that just came back. Each stands here once.
+    /// Connections that just came back or have more to do than one visit allows. Each is listed once.
     pub(crate) backlog: VecDeque<Token>,
-    /// Transfers that wait for room in a ring, of which nobody tells. Their connections are not read meanwhile.
+    /// Transfers that wait for room in a ring, which nothing reports. Their connections are not read
+    /// meanwhile.
     pub(crate) held_back: VecDeque<HeldBack<M>>,
     pub(crate) ready: Vec<Ready>,
 }
 
-/// A transfer that cannot go yet, because the ring of its worker is full.
+/// A transfer that waits because the ring of its worker is full.
 pub(crate) struct HeldBack<M: Mode> {
     pub(crate) transfer: Box<Transfer<M>>,
     pub(crate) worker: WorkerId,
@@ -72,21 +73,21 @@ impl<M: Mode, P: Poller> RxQueue<M, P> {
             held_back: VecDeque::new(),
             ready: Vec::new(),
         };
-        // Each connection has at most one arrival on its way, so that a push never finds it full.
+        // Each connection has at most one arrival in flight, so a push never finds the ring full.
         let arrivals = Ring::new((connections_max + 1).next_power_of_two());
         Ok(Self { state: SpinLock::new(state), arrivals, descriptor, left_over: AtomicBool::new(false) })
     }
 
-    /// Whether there is work that `descriptor` does not tell of.
+    /// True if there is work that `descriptor` does not report.
     pub(crate) fn has_silent_work(&self) -> bool {
-        // Relaxed: whoever goes to sleep, or wakes another, passes a fence before.
+        // Relaxed: a worker passes a fence before it sleeps or wakes another.
         self.left_over.load(Ordering::Relaxed) || !self.arrivals.is_empty()
     }
 
-    /// Notes, before the lock is given up, whether there is more to do in `state`.
+    /// Notes whether `state` still holds work; called before the lock is released.
     pub(crate) fn note_left_over(&self, state: &mut QueueState<M, P>) {
         let left_over = !state.backlog.is_empty() || !state.held_back.is_empty();
-        // The usual case writes nothing, so that the others' caches keep the line.
+        // The usual case does not write, so that the line stays in other workers' caches.
         if self.left_over.load(Ordering::Relaxed) != left_over {
             self.left_over.store(left_over, Ordering::Relaxed);
         }
@@ -94,7 +95,7 @@ impl<M: Mode, P: Poller> RxQueue<M, P> {
 }
 
 impl<M: Mode, P: Poller> QueueState<M, P> {
-    /// Takes in what came from outside, at most `max` of it, and says whether anything did.
+    /// Takes in at most `max` arrivals; true if there were any.
     pub(crate) fn admit(&mut self, arrivals: &Ring<Arrival>, max: usize) -> bool {
         for admitted in 0..max {
             match arrivals.pop() {
@@ -105,12 +106,12 @@ impl<M: Mode, P: Poller> QueueState<M, P> {
         true
     }
 
-    /// Takes in what came from outside.
+    /// Takes in one arrival.
     pub(crate) fn take_in(&mut self, arrival: Arrival) {
         match arrival {
             Arrival::New(connection) => self.add(connection),
             Arrival::Back(connection) => {
-                // What arrived while it was away was reported to nobody.
+                // Events that came while it was away were reported to no one.
                 let token = connection.token;
                 self.connections.take_back(connection);
                 self.visit_again(token);
@@ -130,28 +131,28 @@ impl<M: Mode, P: Poller> QueueState<M, P> {
         }
     }
 
-    /// Fills `ready` with at most `max` connections that have something to do: those left over from
-    /// before, then those the poller names.
+    /// Fills `ready` with at most `max` connections that have something to do: first the backlog, then those
+    /// that the poller reports.
     pub(crate) fn gather(&mut self, max: usize) -> std::io::Result<()> {
         self.ready.clear();
-        // Half of a burst at most is left to what is left over, so that neither starves the other.
+        // The backlog gets at most half of a burst, so that neither side starves the other.
         let left_over = self.backlog.len().min(max.div_ceil(2));
-        // Where only datagrams come, the poller is not worth a system call.
+        // With datagrams only, the poller is not worth a system call.
         if left_over < max && !self.connections.is_empty() {
             self.poller.poll(&mut self.ready, max - left_over, Wait::No)?;
         }
         for token in self.backlog.drain(..left_over) {
             self.connections.mark_left_over(token, false);
             if !self.ready.iter().any(|ready| ready.token == token) {
-                // The end of the stream may have been reported in an earlier visit, or to nobody.
+                // The end of the stream may have been reported in an earlier visit, or while the connection
+                // was away.
                 self.ready.push(Ready { token, readable: true, writable: true, hangup: true });
             }
         }
         Ok(())
     }
 
-    /// Asks to be told when the socket of a connection takes replies again, if there are any left, and not
-    /// otherwise.
+    /// Watches the socket of a connection for room to send exactly while it has replies left.
     pub(crate) fn watch_as_needed(&mut self, token: Token) {
         let Some(connection) = self.connections.here(token) else { return };
         let is_blocked = !connection.output.is_empty();
@@ -165,7 +166,7 @@ impl<M: Mode, P: Poller> QueueState<M, P> {
         }
     }
 
-    /// Sees to it that a connection is visited again though nothing more may come.
+    /// Puts a connection into the backlog, so that it is visited again even without an event.
     pub(crate) fn visit_again(&mut self, token: Token) {
         if self.connections.mark_left_over(token, true) {
             self.backlog.push_back(token);
@@ -179,7 +180,7 @@ impl<M: Mode, P: Poller> QueueState<M, P> {
         }
     }
 
-    /// Takes a new connection in; one that cannot be watched is closed.
+    /// Adds a new connection; one that cannot be watched is closed.
     fn add(&mut self, connection: Box<Connection>) {
         let connection = self.connections.insert(connection);
         let token = connection.token;

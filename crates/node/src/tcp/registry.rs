@@ -1,4 +1,4 @@
-//! The connections of a server: how many there may be, and what people are told of them.
+//! The open connections of a server: their limit, and what `stats conns` reports of them.
 
 use std::{
     collections::BTreeMap,
@@ -10,7 +10,7 @@ use std::{
 
 use minos_base::Seconds;
 
-/// Every connection that is open. Touched when one comes or goes, never by a request.
+/// Every open connection. Locked when one opens or closes, never by a request.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     open: Mutex<BTreeMap<u64, Arc<Entry>>>,
@@ -19,28 +19,28 @@ pub(crate) struct Registry {
     failed: AtomicU64,
 }
 
-/// What people are told of a connection.
+/// The data of a connection that `stats conns` reports.
 #[derive(Debug)]
 pub(crate) struct Entry {
     /// Descriptor number, by which memcached names it.
     pub(crate) descriptor: i32,
     /// RX queue it was dealt to.
     pub(crate) queue: usize,
-    /// Where the client connected to.
+    /// Address that the client connected to.
     pub(crate) listen_address: String,
-    /// Where the client is, as far as it has an address.
+    /// Address of the client, if it has one.
     pub(crate) peer_address: String,
     last_active: AtomicU32,
 }
 
 impl Entry {
-    /// When the client last said something.
+    /// Time at which the client was last active.
     pub(crate) fn last_active(&self) -> Seconds {
         self.last_active.load(Ordering::Relaxed)
     }
 }
 
-/// A place among the connections allowed; given back when it is dropped.
+/// A slot among the connections allowed; released when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Registration {
     registry: Arc<Registry>,
@@ -49,7 +49,7 @@ pub(crate) struct Registration {
 }
 
 impl Registry {
-    /// A place for a connection, unless `max` are taken.
+    /// Registers a connection, unless `max` are open.
     pub(crate) fn register(
         self: &Arc<Self>,
         max: usize,
@@ -81,7 +81,7 @@ impl Registry {
         self.rejected.load(Ordering::Relaxed)
     }
 
-    /// Notes that a connection could not be accepted, for want of descriptors or because of the network.
+    /// Counts a failure to accept a connection, caused by missing descriptors or the network.
     pub(crate) fn count_failure(&self) {
         self.failed.fetch_add(1, Ordering::Relaxed);
     }
@@ -98,13 +98,13 @@ impl Registry {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Entry>>> {
-        // A map of whole entries is never half changed.
+        // A panic cannot leave the map half changed: its entries are inserted and removed whole.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Entry {
-    /// A connection that was accepted at `now`.
+    /// A connection accepted at `now`.
     pub(crate) fn new(
         descriptor: i32,
         queue: usize,
@@ -117,13 +117,13 @@ impl Entry {
 }
 
 impl Registration {
-    /// The client said something at `now`.
+    /// Notes that the client was active at `now`.
     #[inline]
     pub(crate) fn active(&self, now: Seconds) {
         self.entry.last_active.store(now, Ordering::Relaxed);
     }
 
-    /// When the client last said something.
+    /// Time at which the client was last active.
     pub(crate) fn last_active(&self) -> Seconds {
         self.entry.last_active()
     }

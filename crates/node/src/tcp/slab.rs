@@ -4,8 +4,8 @@ use minos_net::Token;
 
 use super::connection::Connection;
 
-/// Connections by token. A token is an index and a generation, so that an event which is late names
-/// nobody instead of a stranger.
+/// Connections by token. A token is an index and a generation, so that a late event matches no connection
+/// instead of the wrong one.
 #[derive(Default)]
 pub(crate) struct Slab {
     slots: Vec<Slot>,
@@ -15,9 +15,9 @@ pub(crate) struct Slab {
 struct Slot {
     generation: u32,
     state: State,
-    /// Whether it stands in the backlog of its queue.
+    /// True if it is in the backlog of its queue.
     is_left_over: bool,
-    /// Whether the poller had something to say about it while it was away.
+    /// True if the poller reported an event while it was away.
     has_missed: bool,
 }
 
@@ -29,7 +29,7 @@ enum State {
 }
 
 impl Slab {
-    /// Takes a connection in and names it.
+    /// Adds a connection and gives it a token.
     pub(crate) fn insert(&mut self, mut connection: Box<Connection>) -> &mut Connection {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot {
@@ -49,12 +49,12 @@ impl Slab {
         }
     }
 
-    /// Whether there are no connections, here or away.
+    /// True if there are no connections, here or away.
     pub(crate) fn is_empty(&self) -> bool {
         self.free.len() == self.slots.len()
     }
 
-    /// The connection of that name, unless it is gone or away.
+    /// The connection of `token`, unless it is closed or away.
     pub(crate) fn here(&mut self, token: Token) -> Option<&mut Connection> {
         match &mut self.slot(token)?.state {
             State::Here(connection) => Some(connection),
@@ -62,7 +62,7 @@ impl Slab {
         }
     }
 
-    /// Lends a connection that is here to another worker; its name stays taken.
+    /// Takes out a connection for another worker; its token stays valid.
     pub(crate) fn lend(&mut self, token: Token) -> Option<Box<Connection>> {
         let state = &mut self.slot(token)?.state;
         match std::mem::replace(state, State::Away) {
@@ -74,14 +74,14 @@ impl Slab {
         }
     }
 
-    /// Notes that the poller had something to say about a connection that is away.
+    /// Notes that the poller reported an event of a connection that is away.
     pub(crate) fn note_missed(&mut self, token: Token) {
         if let Some(slot) = self.slot(token) {
             slot.has_missed = true;
         }
     }
 
-    /// Takes a connection back that was lent; says whether something was missed meanwhile.
+    /// Puts a lent connection back; true if an event was missed meanwhile.
     pub(crate) fn take_back(&mut self, connection: Box<Connection>) -> bool {
         let Some(slot) = self.slot(connection.token) else { return false };
         debug_assert!(matches!(slot.state, State::Away));
@@ -89,7 +89,7 @@ impl Slab {
         std::mem::take(&mut slot.has_missed)
     }
 
-    /// Forgets a name, whether its connection is here or away, and returns the connection if it is here.
+    /// Frees a token, whether its connection is here or away, and returns the connection if it is here.
     pub(crate) fn remove(&mut self, token: Token) -> Option<Box<Connection>> {
         let slot = self.slot(token)?;
         slot.generation = slot.generation.wrapping_add(1);
@@ -102,7 +102,7 @@ impl Slab {
         }
     }
 
-    /// Notes whether a connection, here or away, stands in the backlog; says whether that is news.
+    /// Notes whether a connection, here or away, is in the backlog; true if that changed.
     pub(crate) fn mark_left_over(&mut self, token: Token, is_left_over: bool) -> bool {
         self.slot(token)
             .is_some_and(|slot| std::mem::replace(&mut slot.is_left_over, is_left_over) != is_left_over)

@@ -1,4 +1,4 @@
-//! One large value on its way: from a socket into the store, or from the store to a socket.
+//! The transfer of one large value: from a socket into the store, or from the store to a socket.
 
 use std::io::IoSlice;
 
@@ -9,37 +9,37 @@ use minos_net::{Interest, Progress};
 use super::connection::Connection;
 use crate::memcache::{LargeReply, LargeStore};
 
-/// A connection and the large value that passes through it. This is what is handed from worker to
-/// worker: nobody else touches the connection meanwhile (Minos §3.1 hands over the request).
+/// A connection and the large value that is sent or received on it. Workers hand over the whole transfer, so
+/// that one worker at a time uses the connection (Minos §3.1 hands over the request).
 pub(crate) struct Transfer<M: Mode> {
     pub(crate) connection: Box<Connection>,
-    /// Replies to earlier requests of the connection that go out before the value does.
+    /// Replies to earlier requests of the connection, sent before the value.
     pub(crate) head: Vec<u8>,
     pub(crate) work: Work<M>,
-    /// Bytes that went through the socket.
+    /// Bytes sent or received on the socket.
     pub(crate) moved_bytes: u64,
 }
 
-/// What is left to do.
+/// The work left to do.
 pub(crate) enum Work<M: Mode> {
-    /// Send the value of a pinned item, and what the protocol wants behind it.
+    /// Send the value of a pinned item and the protocol's bytes behind it.
     Send { reply: Box<LargeReply<M>>, sent_bytes: usize },
     /// Receive a value and its terminator into reserved memory.
     Receive { store: Box<LargeStore<M>>, received_bytes: usize },
-    /// Copy bytes that are all there to where they belong, such as an append to a large value.
+    /// Copy bytes that have all arrived to their final place, as in an append to a large value.
     Finish { store: Box<LargeStore<M>> },
 }
 
-/// What a slice came to.
+/// The result of a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slice {
-    /// So many bytes were moved and some are left.
+    /// This many bytes were moved and some are left.
     Moved(usize),
-    /// The socket can take or give nothing now.
+    /// The socket is not ready.
     Blocked,
     /// Everything was moved.
     Complete,
-    /// The connection is of no use any more.
+    /// The connection is broken.
     Broken,
 }
 
@@ -52,19 +52,19 @@ impl<M: Mode> Transfer<M> {
         }
     }
 
-    /// Bytes that are left to move: the order in which a large worker serves what it holds.
+    /// Bytes left to move, by which a large worker orders its transfers.
     pub(crate) fn remaining_bytes(&self) -> usize {
         match &self.work {
             Work::Send { reply, sent_bytes } => {
                 self.head.len() + reply.value().len() + reply.tail().len() - sent_bytes
             }
             Work::Receive { store, received_bytes } => store.body_bytes() - received_bytes,
-            // Those of the whole value that it becomes.
+            // The copy takes the whole new value.
             Work::Finish { store } => store.class().bytes_max() as usize,
         }
     }
 
-    /// What the socket has to become ready for when a slice was blocked.
+    /// The readiness that a blocked slice waits for.
     pub(crate) fn interest(&self) -> Interest {
         match self.work {
             Work::Send { .. } => Interest::Write,
@@ -83,7 +83,7 @@ impl<M: Mode> Transfer<M> {
                 slice
             }
             Work::Receive { store, received_bytes } => {
-                // What was buffered was counted when it came.
+                // Buffered bytes were counted when they were received.
                 let is_buffered = !self.connection.input.is_empty();
                 let before = *received_bytes;
                 let slice = receive(&mut self.connection, store, received_bytes, limit_bytes);
@@ -98,7 +98,7 @@ impl<M: Mode> Transfer<M> {
     }
 }
 
-/// Sends on from `sent_bytes` of the pieces laid end to end, at most `limit_bytes`.
+/// Sends at most `limit_bytes` of the concatenated pieces, from offset `sent_bytes` on.
 fn send(connection: &Connection, pieces: [&[u8]; 3], sent_bytes: &mut usize, limit_bytes: usize) -> Slice {
     let total: usize = pieces.iter().map(|piece| piece.len()).sum();
     let end = total.min(sent_bytes.saturating_add(limit_bytes));
@@ -119,10 +119,9 @@ fn send(connection: &Connection, pieces: [&[u8]; 3], sent_bytes: &mut usize, lim
     }
 }
 
-/// Receives on from `received_bytes`, straight into the store's memory.
+/// Receives the value from offset `received_bytes` on, straight into the store's memory.
 ///
-/// Bytes that the connection had buffered behind the head come first; they are few, and only they
-/// are copied.
+/// Bytes that the connection had buffered behind the head come first; only these few bytes are copied.
 fn receive<M: Mode>(
     connection: &mut Connection,
     store: &mut LargeStore<M>,

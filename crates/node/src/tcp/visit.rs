@@ -19,26 +19,26 @@ use crate::{
     worker::{Worker, placement::WorkerPlacement, rings::Lent},
 };
 
-/// Requests of one connection served in one visit, so that a pipelining client cannot keep others waiting.
+/// Requests of one connection served in one visit, so that a pipelining client does not delay the others.
 pub(crate) const VISIT_REQUESTS_MAX: usize = 4 * BURST_MAX;
-/// Receipts in one visit. Requests are counted too, but not what is thrown away.
+/// Receive calls in one visit. Discarded bytes count as no request, but their receive calls count here.
 const VISIT_RECEIPTS_MAX: usize = 8;
 
 /// How a visit ended.
 enum Visit<M: Mode> {
-    /// The connection has nothing more to do until the poller says so.
+    /// The connection has nothing to do until the poller reports an event.
     Idle,
-    /// It has more to do, but others are to have their turn.
+    /// It has more to do, after the queue's other connections.
     More,
     /// The socket takes no more replies.
     Blocked,
-    /// The connection is of no use any more.
+    /// The connection is to be closed.
     Close,
     /// The connection goes away with a large request of this class.
     Large(Work<M>, SizeClass),
 }
 
-/// How much of the input is done with, and why no more of it.
+/// Where parsing and executing stopped, and why.
 struct Stopped<M: Mode> {
     consumed: usize,
     why: Why<M>,
@@ -46,30 +46,30 @@ struct Stopped<M: Mode> {
 
 /// Why parsing and executing stopped.
 enum Why<M: Mode> {
-    /// The rest of the input is no whole request before it has this many bytes.
+    /// The rest of the input needs this many bytes to be a whole request.
     NeedMore { wanted_bytes: usize },
-    /// The visit has lasted long enough.
+    /// The visit has served as many requests as it may.
     Budget,
-    /// The connection is to be closed, once the replies are sent.
+    /// The connection is to be closed once the replies are sent.
     Close,
     /// A large request.
     Large(Work<M>, SizeClass),
 }
 
-/// A parsed command of a burst, what is known of its key and where it ends in the input.
+/// A parsed command of a burst, the lookup of its key, and its end in the input.
 struct Pending<'a> {
     command: Command<'a>,
     lookup: Option<Lookup<'a>>,
     end: usize,
 }
 
-/// What follows the commands of a burst in the input.
+/// The input behind the commands of a burst.
 enum Tail {
-    /// Perhaps more commands.
+    /// Possibly more commands.
     Unknown,
-    /// No whole command.
+    /// An incomplete command.
     NeedMore,
-    /// No command.
+    /// An invalid command.
     Malformed(Malformed),
 }
 
@@ -89,8 +89,8 @@ impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
         }
     }
 
-    /// Serves a connection that was lent to this worker, at most `requests_max` requests of it, and returns what its
-    /// queue is to be told, unless it went on with a large request.
+    /// Serves at most `requests_max` requests of a connection that was lent to this worker. Returns the
+    /// arrival for its queue, or `None` if the connection went on with a large request.
     pub(crate) fn visit_lent(&mut self, lent: Lent, requests_max: usize) -> Option<Arrival> {
         let Lent { mut connection, to_the_end } = lent;
         connection.registration.active(self.now_s);
@@ -121,8 +121,8 @@ impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
         }
     }
 
-    /// Receives and serves until nothing more comes. With `to_the_end`, a receipt that does not fill the
-    /// buffer is no sign that nothing more comes.
+    /// Receives and serves until nothing more comes. With `to_the_end`, a receive call that does not fill the
+    /// buffer is not the last.
     fn serve(&mut self, connection: &mut Connection, to_the_end: bool, mut requests_max: usize) -> Visit<M> {
         let mut may_receive = true;
         let mut receipts = 0;
@@ -133,7 +133,7 @@ impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
                 return Visit::More;
             } else if may_receive {
                 receipts += 1;
-                // The buffer is lent out, so that requests in it can be served while `self` changes.
+                // The buffer is taken out of `self`, so that serving its requests can borrow `self` mutably.
                 let mut buffer = std::mem::take(&mut self.receive_buffer);
                 let visit = match connection.socket.receive(&mut buffer) {
                     Progress::Bytes(received) => {
@@ -166,7 +166,7 @@ impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
     ) -> Visit<M> {
         self.mine().counters.bytes_read.add(received.len() as u64);
         if connection.input.is_empty() {
-            // The usual way: requests are served where they were received, and nothing is left over.
+            // Usually the requests are served from the receive buffer, and no bytes are left over.
             let stopped = self.process(connection, received, requests_max);
             connection.input.append(&received[stopped.consumed..]);
             return self.reply(connection, stopped.why);
@@ -178,7 +178,7 @@ impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
         self.serve_input(connection, requests_max)
     }
 
-    /// Serves bytes that were kept from before.
+    /// Serves bytes kept from earlier receive calls.
     fn serve_input(&mut self, connection: &mut Connection, requests_max: &mut usize) -> Visit<M> {
         let mut input = std::mem::take(&mut connection.input);
         let stopped = self.process(connection, input.bytes(), requests_max);
@@ -187,11 +187,11 @@ impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
         self.reply(connection, stopped.why)
     }
 
-    /// Sends the replies that were composed, in one call, and says how to go on.
+    /// Sends the composed replies in one call and returns how the visit goes on.
     fn reply(&mut self, connection: &mut Connection, why: Why<M>) -> Visit<M> {
         connection.wanted_bytes = 0;
         match why {
-            // The replies leave together with the value: see `lend`.
+            // The replies are sent together with the value: see `lend`.
             Why::Large(work, class) => return Visit::Large(work, class),
             Why::Close => connection.closing = true,
             Why::NeedMore { wanted_bytes } => connection.wanted_bytes = wanted_bytes,
@@ -212,7 +212,7 @@ impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
         }
     }
 
-    /// Sends the transmit buffer; what the socket does not take stays with the connection.
+    /// Sends the transmit buffer; bytes that the socket does not take stay with the connection.
     fn send(&mut self, connection: &mut Connection) -> Visit<M> {
         let bytes = self.transmit_buffer.as_slice();
         if bytes.is_empty() {
@@ -234,7 +234,7 @@ impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
         self.mine().metrics.kept_bytes_max.raise(connection.output.bytes().len() as u64);
     }
 
-    /// Hands the connection over with its large request.
+    /// Hands the connection with its large request to the worker for its size, or serves it here.
     fn lend(&mut self, state: &mut QueueState<M, P>, event: Ready, work: Work<M>, class: SizeClass) {
         let Some(connection) = state.connections.lend(event.token) else { return };
         let head = self.transmit_buffer.as_slice().to_vec();
@@ -245,7 +245,7 @@ impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
         }
     }
 
-    /// Parses and executes what is at the front of `input`; replies go to the transmit buffer.
+    /// Parses and executes requests at the front of `input`; replies go to the transmit buffer.
     fn process(&mut self, connection: &mut Connection, input: &[u8], requests_max: &mut usize) -> Stopped<M> {
         self.transmit_buffer.clear();
         if !connection.has_spoken && !self.is_understood(connection, input) {
@@ -266,14 +266,14 @@ impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
         Stopped { consumed, why: Why::NeedMore { wanted_bytes: 1 } }
     }
 
-    /// Whether what was composed has to be sent before another request is executed.
+    /// True if the composed replies must be sent before another request is executed.
     #[inline]
     fn has_composed_enough(&self) -> bool {
         self.transmit_buffer.len() >= self.replies_bytes_max
     }
 
-    /// Parses a burst of requests while their index buckets are fetched, then executes it. Returns how much
-    /// of `input` is done with and, unless the next burst is to find out, why no more of it.
+    /// Parses a burst of requests while their index buckets are fetched, then executes it. Returns the bytes
+    /// of `input` consumed and, unless the caller is to look at the rest, the reason to stop.
     fn process_burst(
         &mut self,
         connection: &mut Connection,
@@ -323,7 +323,7 @@ impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
         }
     }
 
-    /// Looks the keys of a burst up in their buckets, which are near by now, and begins to fetch their items.
+    /// Looks the keys of a burst up in their buckets, which are cached by now, and prefetches their items.
     fn stage<'a>(&self, burst: &mut [Pending<'a>])
     where
         's: 'a,
@@ -341,7 +341,7 @@ impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
         }
     }
 
-    /// Parses commands at the front of `input` and begins to fetch their index buckets.
+    /// Parses commands at the front of `input` and prefetches their index buckets.
     fn parse_burst<'a>(
         &self,
         mut resume: Option<Resume>,
@@ -365,9 +365,9 @@ impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
                         store.prefetch_bucket(lookup.hash);
                     }
                     let is_last = match command.request {
-                        // What follows is its value.
+                        // The value follows.
                         Request::Store(store) => !matches!(store.value, Value::Whole(_)),
-                        // It may pause, and what follows would be parsed again each time.
+                        // It may pause, and then the commands behind it would be parsed again each time.
                         Request::GetMany(_) => true,
                         _ => false,
                     };
@@ -388,7 +388,7 @@ impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
         memcache::execute(&mut context, &pending.command, pending.lookup, requests_left, tx)
     }
 
-    /// What execution needs of this worker, and where it puts replies.
+    /// The execution context of this worker, and its buffer for replies.
     fn context(&mut self) -> (Context<'_, M, WorkerPlacement>, &mut Vec<u8>) {
         let shared = self.shared;
         let context = Context {
@@ -403,7 +403,7 @@ impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
         (context, &mut self.transmit_buffer)
     }
 
-    /// Why an outcome ends the visit.
+    /// The reason for which an outcome ends the visit.
     fn leave(&self, outcome: Outcome<M>) -> Why<M> {
         match outcome {
             Outcome::SendLarge(reply) => {
@@ -436,8 +436,8 @@ impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
         }
     }
 
-    /// Ends a large store whose bytes have all arrived: the reply goes to the transmit buffer, unless there is something
-    /// to be copied first.
+    /// Ends a large store whose bytes have all arrived: the reply goes to the transmit buffer. Returns the
+    /// store if bytes still have to be copied.
     pub(crate) fn finish_store(&mut self, store: Box<LargeStore<M>>) -> Option<Box<LargeStore<M>>> {
         let (context, tx) = self.context();
         store.finish(&context, tx)
@@ -456,7 +456,7 @@ fn flush<M: Mode>(connection: &mut Connection) -> Visit<M> {
     Visit::Idle
 }
 
-/// Throws away what a refused value still has in `input`; returns how much.
+/// Discards the bytes of a refused value in `input`; returns their number.
 fn swallow(connection: &mut Connection, input: &[u8]) -> usize {
     let swallowed = connection.swallow_bytes.min(input.len() as u64);
     connection.swallow_bytes -= swallowed;

@@ -1,4 +1,4 @@
-//! What a worker takes from RX queues, its own and others', and what it hands over.
+//! RX queue polling and the hand-over of connections and large requests.
 
 use arrayvec::ArrayVec;
 use minos_base::limits::BURST_MAX;
@@ -12,11 +12,11 @@ use crate::tcp::{
     visit::VISIT_REQUESTS_MAX,
 };
 
-/// Fewest connections visited in one look at an RX queue: one that is left over and one that has something
-/// new, or one kind would keep the other waiting.
+/// Fewest connections visited in one poll of an RX queue: one from the backlog and one with a new event, so
+/// that neither kind starves the other.
 const VISITS_MIN: usize = 2;
 
-/// How much of a queue is served in one look at it.
+/// How much of a queue is served in one poll.
 #[derive(Clone, Copy)]
 struct Quota {
     connections: usize,
@@ -27,7 +27,7 @@ struct Quota {
 }
 
 impl Quota {
-    /// For a worker that helps.
+    /// The quota of a worker that helps.
     const fn of_helper(portion: Portion) -> Self {
         match portion {
             Portion::Request => Self { connections: VISITS_MIN, requests: 1, messages: 1 },
@@ -38,7 +38,7 @@ impl Quota {
         }
     }
 
-    /// So many connections, and as many messages.
+    /// Up to `connections` connections, and as many messages.
     const fn of(connections: usize) -> Self {
         Self { connections, requests: VISIT_REQUESTS_MAX, messages: connections }
     }
@@ -60,7 +60,7 @@ impl<M: Mode, P: Poller> Worker<'_, M, P> {
         found
     }
 
-    /// Takes from RX queues of others, as far as the design has it.
+    /// Serves RX queues of other workers, as far as the design allows; true if there was work.
     pub(crate) fn help(&mut self) -> bool {
         let Some(help) = self.placement.duty().help else { return false };
         let quota = Quota::of_helper(help.portion);
@@ -74,7 +74,7 @@ impl<M: Mode, P: Poller> Worker<'_, M, P> {
         false
     }
 
-    /// Takes from an RX queue, unless another worker does so at the moment.
+    /// Serves an RX queue, unless another worker holds its lock.
     fn take_from(&mut self, queue: usize, quota: Quota) -> bool {
         let assignment = self.placement.assignment();
         let comers = assignment.polled_by[queue].or(assignment.helped_by[queue]);
@@ -86,7 +86,7 @@ impl<M: Mode, P: Poller> Worker<'_, M, P> {
         }
     }
 
-    /// Takes a part of what has arrived at a queue and serves or enqueues it under the queue's lock.
+    /// Polls a queue and serves or enqueues its connections and messages while it holds the queue's lock.
     fn poll_queue(&mut self, queue: usize, quota: Quota) -> bool {
         let (shared, enqueues) = (self.shared, self.placement.enqueues());
         let Some(mut state) = shared.queues[queue].state.try_lock() else { return false };
@@ -101,7 +101,7 @@ impl<M: Mode, P: Poller> Worker<'_, M, P> {
         }
         let found = !ready.is_empty();
         state.ready = ready;
-        // The lock of the queue is that of its port too.
+        // The lock of the queue also guards its port.
         let arrived = if enqueues {
             self.enqueue_messages(queue, quota.messages)
         } else {
@@ -110,15 +110,14 @@ impl<M: Mode, P: Poller> Worker<'_, M, P> {
         shared.queues[queue].note_left_over(&mut state);
         drop(state);
         if found && shared.queues[queue].has_silent_work() {
-            // More is left than one look could take.
+            // More is left than one poll could take.
             self.call_helper(queue);
         }
         found | admitted | arrived
     }
 
-    /// Takes a part of what has arrived at a queue out of it and serves it without the queue's lock, so that helper and
-    /// owner do not wait for each other: either may lose its processor any time. Who helps takes of it what this worker has
-    /// not come to.
+    /// Takes connections out of a queue and serves them without its lock, so that a preempted owner or helper
+    /// blocks no one. Connections not yet served wait in this worker's `lent` ring, where helpers take them.
     fn serve_outside(&mut self, queue: usize, quota: Quota) -> bool {
         let (shared, lent) = (self.shared, &self.mine().lent);
         let Some(mut state) = shared.queues[queue].state.try_lock() else { return false };
@@ -129,7 +128,7 @@ impl<M: Mode, P: Poller> Worker<'_, M, P> {
                 state.connections.note_missed(event.token);
                 continue;
             };
-            // There is room for all that one look takes.
+            // The ring has room for every connection of one poll.
             if let Err(refused) = lent.push(Lent { connection, to_the_end: event.hangup }) {
                 state.connections.take_back(refused.connection);
                 state.visit_again(event.token);
@@ -155,7 +154,7 @@ impl<M: Mode, P: Poller> Worker<'_, M, P> {
         found | admitted | arrived
     }
 
-    /// Serves a connection that `lender` has taken from an RX queue and not come to, if this worker may.
+    /// Serves a connection that waits in the `lent` ring of `lender`, if the plan allows it.
     fn take_lent(&mut self, lender: WorkerId, quota: Quota) -> bool {
         if !self.placement.duty().borrows_from.contains(lender) {
             return false;
@@ -169,7 +168,7 @@ impl<M: Mode, P: Poller> Worker<'_, M, P> {
         true
     }
 
-    /// Calls those who come for a queue that this worker has looked at, if more is left than it could take.
+    /// Wakes other workers that serve a queue if this worker has left work in it.
     fn call_for_left_over(&self, queue: usize) {
         if queue != self.id.index() {
             self.pass_on(queue);
@@ -178,7 +177,7 @@ impl<M: Mode, P: Poller> Worker<'_, M, P> {
         }
     }
 
-    /// Brings connections back to their queue.
+    /// Returns connections to their queue.
     fn bring_back(&self, queue: usize, visited: ArrayVec<Arrival, BURST_MAX>) {
         if visited.is_empty() {
             return;
@@ -191,7 +190,7 @@ impl<M: Mode, P: Poller> Worker<'_, M, P> {
         shared.queues[queue].note_left_over(&mut state);
     }
 
-    /// Fills `ready` of a queue; says whether anything else came of the look.
+    /// Fills `ready` of a queue; true if it also admitted arrivals or retried held-back transfers.
     fn gather(&mut self, state: &mut QueueState<M, P>, queue: usize, connections: usize) -> bool {
         let shared = self.shared;
         let admitted = state.admit(&shared.queues[queue].arrivals, BURST_MAX);
@@ -206,7 +205,7 @@ impl<M: Mode, P: Poller> Worker<'_, M, P> {
         admitted | released
     }
 
-    /// Wakes somebody who helps with a queue, if one sleeps.
+    /// Wakes one sleeping helper of a queue.
     pub(crate) fn call_helper(&self, queue: usize) {
         let helpers = self.placement.assignment().helped_by[queue].without(self.id);
         self.shared.wake_sleepers(helpers, queue, 1);
@@ -221,14 +220,15 @@ impl<M: Mode, P: Poller> Worker<'_, M, P> {
         }
     }
 
-    /// Wakes those whose `queue` is to poll, if there is work in it that no descriptor tells of.
+    /// Wakes a worker that polls `queue`, or else one that helps with it, if the queue has work that no
+    /// descriptor reports.
     pub(crate) fn pass_on(&self, queue: usize) {
         if self.shared.queues[queue].has_silent_work() {
             self.shared.wake_comers(self.placement.assignment(), queue);
         }
     }
 
-    /// Tries again to hand over what had to stay; says whether there was any.
+    /// Retries the hand-over of held-back transfers; true if there were any.
     fn release_held_back(&mut self, state: &mut QueueState<M, P>) -> bool {
         let count = state.held_back.len();
         for _ in 0..count {
@@ -238,14 +238,14 @@ impl<M: Mode, P: Poller> Worker<'_, M, P> {
         count > 0
     }
 
-    /// Gives a connection back to its RX queue. In the build that is the control of the tests of role changes, it is
-    /// lost here.
+    /// Returns a connection to its RX queue. The build that serves as the control of the role change tests
+    /// loses it here.
     pub(crate) fn send_home(&self, queue: usize, mut arrival: Arrival) {
         if cfg!(minos_no_hand_back) {
             return;
         }
-        // The ring has room for every connection of the server, so that this ends at the first try; a
-        // second can only be needed while another worker is between two steps of its own push.
+        // The ring has room for every connection of the server, so the first push succeeds. A retry is needed
+        // only while another worker is between two steps of its own push.
         let is_done = matches!(arrival, Arrival::Visited { has_more: false, .. });
         while let Err(refused) = self.shared.queues[queue].arrivals.push(arrival) {
             arrival = refused;
@@ -253,9 +253,9 @@ impl<M: Mode, P: Poller> Worker<'_, M, P> {
         }
         let assignment = self.placement.assignment();
         match queue == self.id.index() {
-            // This worker looks at its own queue before it sleeps, or passes it on.
+            // This worker polls its own queue before it sleeps, or wakes another that polls it.
             true => {}
-            // Who polls the queue may have missed something about it; nobody else need come for it.
+            // The queue's pollers may have missed an event of this connection; helpers need not come for it.
             false if is_done => {
                 self.shared.wake_pollers(assignment, queue);
             }

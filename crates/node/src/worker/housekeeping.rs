@@ -1,4 +1,4 @@
-//! What a worker does that is nobody's request.
+//! Background work of a worker: expired items and idle connections.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const HOUSEKEEPING_EVERY: Duration = Duration::from_millis(5);
 const SWEEP_BUCKETS: usize = 256;
 
 impl<M: Mode, P: Poller> Worker<'_, M, P> {
-    /// Does a bounded slice of what is nobody's request, when it is time.
+    /// Does a bounded slice of background work, if one is due.
     pub(crate) fn keep_house(&mut self) {
         if self.now < self.housekeeping.next {
             return;
@@ -30,7 +30,7 @@ impl<M: Mode, P: Poller> Worker<'_, M, P> {
         }
     }
 
-    /// Reclaims expired items in one of the partitions that are this worker's to sweep.
+    /// Reclaims expired items in one of the partitions that this worker sweeps.
     fn sweep(&mut self) {
         let workers = self.shared.workers.len();
         let partition = self.housekeeping.partition;
@@ -56,7 +56,7 @@ impl<M: Mode, P: Poller> Worker<'_, M, P> {
         }
     }
 
-    /// Closes the connections of this worker's queue that have said nothing for too long.
+    /// Closes connections of this worker's queue whose clients were silent for longer than the idle timeout.
     fn close_silent(&mut self) {
         let Some(timeout) = self.shared.config.idle_timeout else { return };
         let timeout_s = Seconds::try_from(timeout.as_secs()).unwrap_or(Seconds::MAX);

@@ -6,30 +6,30 @@ use crate::server::config::PollMode;
 
 /// Decides between spinning and sleeping.
 ///
-/// Waking from sleep takes longer than most gaps between requests of a busy server, while spinning
-/// through long gaps takes the processor from others. So the last gaps decide: a gap that spinning
-/// could have bridged doubles the time spun next, one that it could not halves it.
+/// Waking up takes longer than most gaps between requests of a busy server, and spinning through long gaps
+/// wastes the processor. So the last gaps decide: a gap that spinning could have bridged doubles the next
+/// spin, a longer one halves it.
 pub(crate) struct Idle {
     mode: PollMode,
     spin_max: Duration,
     spin: Duration,
     since: Option<Instant>,
-    /// With [`PollMode::Sleep`]: whether the last sleep ended at once, so that another look before it would have
-    /// saved it.
+    /// With [`PollMode::Sleep`]: true if the last sleep ended at once, so that another poll before it would
+    /// have saved it.
     looks_again: bool,
 }
 
 impl Idle {
     const SPIN_MIN: Duration = Duration::from_micros(1);
-    /// Longest sleep, in which nothing was waited for.
+    /// A sleep no longer than this found work already waiting.
     const NO_SLEEP: Duration = Duration::from_micros(2);
 
     pub(crate) fn new(mode: PollMode, spin_max: Duration) -> Self {
         Self { mode, spin_max, spin: spin_max, since: None, looks_again: false }
     }
 
-    /// There was work at `now`: whether to sleep without another look, which would be a call in vain for each request
-    /// of a client that waits for its answer.
+    /// Notes work at `now`; true if the worker may sleep without another poll, which would be a wasted call
+    /// for each request of a client that waits for its reply.
     pub(crate) fn worked(&mut self, now: Instant) -> bool {
         if let Some(since) = self.since.take() {
             let gap = now.saturating_duration_since(since);
@@ -39,12 +39,12 @@ impl Idle {
         self.mode == PollMode::Sleep && !self.looks_again
     }
 
-    /// A sleep took so long.
+    /// Notes the length of a sleep.
     pub(crate) fn slept(&mut self, time: Duration) {
         self.looks_again = time <= Self::NO_SLEEP;
     }
 
-    /// There was no work at `now`: whether to sleep.
+    /// Notes a turn without work at `now`; true if the worker may sleep.
     pub(crate) fn may_sleep(&mut self, now: Instant) -> bool {
         let since = *self.since.get_or_insert(now);
         match self.mode {

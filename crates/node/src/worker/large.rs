@@ -1,4 +1,4 @@
-//! Large requests: from the ring into the set, slice by slice to the end, and home again.
+//! Large requests: from the ring into the set, slice by slice, and back to their RX queue.
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ use crate::{
 };
 
 impl<M: Mode, P: Poller> Worker<'_, M, P> {
-    /// Takes a burst of what others have handed over from this worker's ring.
+    /// Takes a burst of large requests that other workers pushed into this worker's ring.
     pub(super) fn take_from_ring(&mut self) -> bool {
         let (mut transfers, mut jobs) = (0, 0);
         while transfers + jobs < BURST_MAX as u64 {
@@ -40,7 +40,7 @@ impl<M: Mode, P: Poller> Worker<'_, M, P> {
         transfers + jobs > 0
     }
 
-    /// Serves one slice of a large transfer: as much as may come between two looks at the RX queues.
+    /// Serves one slice of a large transfer: as much as fits between two polls of the RX queues.
     pub(super) fn serve_large(&mut self) -> bool {
         if self.large.len() == 0 {
             return false;
@@ -77,7 +77,7 @@ impl<M: Mode, P: Poller> Worker<'_, M, P> {
     /// Serves a transfer to its end here and now, as far as its socket allows.
     pub(crate) fn serve_inline(&mut self, transfer: Box<Transfer<M>>) {
         self.mine().metrics.large_inline.add(1);
-        // Whatever comes to this worker meanwhile is for those who help.
+        // Helpers serve this worker's queue meanwhile.
         self.call_helper(self.id.index());
         let begun = Instant::now();
         self.serve_to_the_end(transfer);
@@ -103,8 +103,8 @@ impl<M: Mode, P: Poller> Worker<'_, M, P> {
         self.mine().metrics.large_ns.add(begun.elapsed().as_nanos() as u64);
     }
 
-    /// Ends a transfer: executes what waited for its bytes, and sends the connection home. What has to be copied first
-    /// comes back as a transfer.
+    /// Ends a transfer: executes a store whose bytes are all there and returns the connection to its queue. A
+    /// store that still has to copy bytes comes back as a transfer.
     fn complete(&mut self, transfer: Transfer<M>) -> Option<Box<Transfer<M>>> {
         self.count_moved(&transfer);
         let Transfer { mut connection, head, work, .. } = transfer;
@@ -126,8 +126,8 @@ impl<M: Mode, P: Poller> Worker<'_, M, P> {
         None
     }
 
-    /// Sends the transmit buffer on a connection that was lent to this worker: its home may be busy, or may
-    /// have stopped already.
+    /// Sends the transmit buffer on a connection that was lent to this worker. Its home worker may be busy or
+    /// stopped.
     fn answer(&self, connection: &mut Connection) {
         let bytes = self.transmit_buffer.as_slice();
         if bytes.is_empty() {

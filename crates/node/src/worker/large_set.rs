@@ -1,4 +1,4 @@
-//! What a large worker holds, and whose turn it is.
+//! The large transfers of one worker, and the order in which they are served.
 
 use std::time::{Duration, Instant};
 
@@ -18,8 +18,8 @@ pub(crate) struct LargeSet<M: Mode> {
     free: Vec<usize>,
     /// Entries whose socket was ready when last tried, in the order in which they became so.
     runnable: Vec<usize>,
-    /// Sockets of entries that were blocked once. Always epoll, because transfers move bytes by themselves
-    /// and only want to know when they can.
+    /// Sockets of entries that were blocked once. Always epoll: transfers send and receive themselves and
+    /// need readiness only.
     poller: Epoll,
     ready: Vec<Ready>,
 }
@@ -39,8 +39,8 @@ pub(crate) enum Ended<M: Mode> {
 }
 
 impl<M: Mode> LargeSet<M> {
-    /// An empty set. With [`LargeOrder::Shortest`] no transfer waits for longer than `wait_max` for a slice
-    /// while its socket is ready. On `terms` transfers wait for their clients.
+    /// An empty set. With [`LargeOrder::Shortest`] no transfer with a ready socket waits longer than
+    /// `wait_max` for a slice. `terms` bound how long a transfer waits for its client.
     pub(crate) fn new(order: LargeOrder, wait_max: Duration, terms: Terms) -> std::io::Result<Self> {
         Ok(Self {
             order,
@@ -59,7 +59,7 @@ impl<M: Mode> LargeSet<M> {
         self.entries.len() - self.free.len()
     }
 
-    /// Whether a slice could be served now.
+    /// True if a slice could be served now.
     pub(crate) fn is_runnable(&self) -> bool {
         !self.runnable.is_empty()
     }
@@ -69,7 +69,7 @@ impl<M: Mode> LargeSet<M> {
         self.poller.descriptor()
     }
 
-    /// Takes a transfer in.
+    /// Adds a transfer.
     pub(crate) fn insert(&mut self, transfer: Box<Transfer<M>>, now: Instant) {
         let remaining_bytes = transfer.remaining_bytes();
         let entry = Entry {
@@ -87,7 +87,7 @@ impl<M: Mode> LargeSet<M> {
         self.runnable.push(index);
     }
 
-    /// Learns which blocked transfers can go on.
+    /// Marks blocked transfers whose sockets have become ready as runnable.
     pub(crate) fn poll(&mut self, now: Instant) {
         if self.runnable.len() == self.len() {
             return;
@@ -108,8 +108,8 @@ impl<M: Mode> LargeSet<M> {
         }
     }
 
-    /// Serves one slice of at most `slice_bytes` to whoever's turn it is; returns a transfer that has
-    /// ended with it.
+    /// Serves one slice of at most `slice_bytes` to the transfer whose turn it is; returns a transfer that
+    /// this slice ended.
     pub(crate) fn serve_slice(&mut self, slice_bytes: usize, now: Instant) -> Option<Ended<M>> {
         let position = self.turn(now)?;
         let index = self.runnable[position];
@@ -136,7 +136,7 @@ impl<M: Mode> LargeSet<M> {
         self.release(index)
     }
 
-    /// Takes out a transfer whose client has let the server wait for too long, if there is one.
+    /// Removes a transfer whose client is late under the terms, if there is one.
     pub(crate) fn take_late(&mut self, now: Instant) -> Option<(Box<Transfer<M>>, Late)> {
         let terms = self.terms;
         let late = |entry: &Option<Entry<M>>| entry.as_ref()?.patience.late(&terms, now);
@@ -147,7 +147,7 @@ impl<M: Mode> LargeSet<M> {
         Some((self.release(index)?, how))
     }
 
-    /// Position among the runnable of the one to serve.
+    /// Position in `runnable` of the transfer to serve next.
     fn turn(&self, now: Instant) -> Option<usize> {
         let entry = |&index: &usize| self.entries[index].as_ref();
         if self.order == LargeOrder::Fifo {
@@ -169,7 +169,7 @@ impl<M: Mode> LargeSet<M> {
         }
     }
 
-    /// Asks to be told when the socket of `index` is ready; a socket that cannot be watched ends.
+    /// Watches the socket of `index` for readiness; a transfer whose socket cannot be watched ends.
     fn watch(&mut self, index: usize, now: Instant) -> Option<Ended<M>> {
         let entry = self.entries[index].as_mut()?;
         entry.patience.blocked(now);
@@ -177,7 +177,7 @@ impl<M: Mode> LargeSet<M> {
             return None;
         }
         let interest = entry.transfer.interest();
-        // An edge that came between the blocked call and this one is reported by the addition.
+        // Adding the socket also reports an edge that came after the blocked call.
         match self.poller.add(Token(index as u64), &entry.transfer.connection.socket, interest) {
             Ok(()) => {
                 entry.watched = true;

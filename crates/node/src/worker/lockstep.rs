@@ -1,5 +1,5 @@
-//! The server's workers take the steps that the simulator's workers take. They run in one thread, over Unix sockets: what
-//! was sent is there at once.
+//! The server's workers take the same steps as the simulator's. They run in one thread, over Unix sockets, so
+//! that sent bytes arrive at once.
 
 use std::{io::Write, os::unix::net::UnixStream};
 
@@ -16,8 +16,8 @@ use crate::{
     tcp::{connection::Connection, queue::Arrival, registry::Entry},
 };
 
-/// Sizes of a small and of a large value, and how many of each a plan is made for: of three workers, two are small
-/// under the paper's design.
+/// Bytes and counts of small and large values in the plan. Under the paper's design two of three workers are
+/// small.
 const SMALL: (u64, u64) = (100, 9_900);
 const LARGE: (u64, u64) = (50_000, 200);
 const THRESHOLD_BYTES: u64 = 1000;
@@ -34,7 +34,7 @@ fn config(recorded: &Recorded) -> ServerConfig {
     config
 }
 
-/// What all workers of a server share that has both values.
+/// The shared state of a server that holds both values.
 fn shared(config: ServerConfig) -> Arc<Shared<StoreMode, Epoll>> {
     let choice = config.choice();
     let mut policy = operator::policy(choice, &config).unwrap();
@@ -51,7 +51,7 @@ fn shared(config: ServerConfig) -> Arc<Shared<StoreMode, Epoll>> {
     share(config, store, InForce::of(choice, &policy)).unwrap()
 }
 
-/// A client for each request that comes to RX queue `queue`, whose connection is there already.
+/// Connects `requests` clients to RX queue `queue`; the server has accepted their connections.
 fn clients(shared: &Shared<StoreMode, Epoll>, queue: usize, requests: usize) -> Vec<UnixStream> {
     let name = format!("minos-lockstep-{}-{queue}", std::process::id());
     let path = std::env::temp_dir().join(name);
@@ -68,7 +68,7 @@ fn clients(shared: &Shared<StoreMode, Epoll>, queue: usize, requests: usize) -> 
     (0..requests).map(connect).collect()
 }
 
-/// Forgets the connections that come home, which are of no more use: that they come is no request.
+/// Drops returned connections: a return is not a request.
 fn forget_those_who_come_home(shared: &Shared<StoreMode, Epoll>) {
     for queue in &shared.queues {
         while queue.arrivals.pop().is_some() {}

@@ -1,11 +1,11 @@
-//! What a worker counts about its own work, beside the commands it executes.
+//! The counters of a worker's own work; commands are counted elsewhere.
 
 use crate::ops::counters::Counter;
 
 /// Declares the counters of a worker once: the fields, and their names in `stats minos`.
 macro_rules! metrics {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What one worker counts.
+        /// The counters of one worker.
         #[derive(Debug, Default)]
         pub(crate) struct Metrics { $($(#[$doc])* pub(crate) $name: Counter,)* }
 
@@ -19,16 +19,16 @@ macro_rules! metrics {
 }
 
 metrics! {
-    /// Nanoseconds in turns of the loop that found something to do: what a worker has of its time for requests, also where
-    /// it spins and the kernel sees it busy all the time.
+    /// Nanoseconds in turns of the loop that found work. The kernel also counts the time in which the worker
+    /// spins.
     busy_ns,
-    /// Those of them in which bytes of large requests were moved.
+    /// Nanoseconds of `busy_ns` in which bytes of large requests were moved.
     large_ns,
-    /// Turns of the loop that took longer than [`LONG_TURN`](minos_base::limits::LONG_TURN), whether they found something or not.
+    /// Turns of the loop, busy or not, that took longer than [`LONG_TURN`](minos_base::limits::LONG_TURN).
     long_turns,
-    /// Looks at RX queues that found something.
+    /// Polls of RX queues that found something.
     bursts,
-    /// Connections served in them.
+    /// Connections served in these polls.
     visits,
     /// Visits to connections of another worker's RX queue.
     visits_elsewhere,
@@ -40,17 +40,17 @@ metrics! {
     large_taken,
     /// Connections and messages put into a ring that workers share.
     queued,
-    /// Those that this worker took from such rings.
+    /// Connections and messages that this worker took from shared rings.
     queued_taken,
-    /// Those of them that it took from another worker's ring.
+    /// Those of `queued_taken` that came from another worker's ring.
     queued_taken_elsewhere,
     /// Messages dropped because a ring that workers share was full.
     queued_dropped,
-    /// Looks at RX queues, and at what others have taken from them, with nothing else to do that found something.
+    /// Times that this worker, otherwise idle, found work in RX queues or `lent` rings it helps with.
     helped,
-    /// Connections that another worker had taken from an RX queue and this one served.
+    /// Connections served from another worker's `lent` ring.
     lent_taken,
-    /// Large requests of others that this worker took with nothing else to do.
+    /// Large requests of other workers that this worker took while otherwise idle.
     relieved,
     /// Slices of large transfers served.
     slices,
@@ -64,7 +64,7 @@ metrics! {
     large_slow,
     /// Large requests served to completion where they arrived.
     large_inline,
-    /// Connections closed after too long a silence.
+    /// Connections closed after the idle timeout.
     idle_closed,
     /// Connections closed because a request outgrew the buffer.
     buffer_overflows,

@@ -1,5 +1,5 @@
-//! A worker: the loop of its turns, and the steps that a turn takes. It polls RX queues, drains rings, serves slices of
-//! large values, helps, keeps house and sleeps.
+//! A worker: the loop of its turns and the steps of a turn. It polls RX queues, drains rings, serves slices
+//! of large values, helps other workers, does background work and sleeps.
 
 mod arrivals;
 mod housekeeping;
@@ -36,18 +36,18 @@ use large_set::LargeSet;
 use placement::WorkerPlacement;
 use rings::WorkerShared;
 
-/// Bytes received in one call. Small enough to stay in the L1 and L2 caches, and to bound the bytes of a
-/// large value that have to be copied because they came with its head.
+/// Bytes received in one call. Small enough for the L1 and L2 caches, and to bound the bytes of a large value
+/// that must be copied because they came with its head.
 const RECEIVE_BYTES: usize = 16 << 10;
 
 /// A turn of the loop.
 struct Turn {
     began: Instant,
-    /// It found something to do.
+    /// True if the turn found work.
     worked: bool,
 }
 
-/// Work that is nobody's request.
+/// Schedule of the background work.
 pub(crate) struct Housekeeping {
     next: Instant,
     partition: usize,
@@ -55,7 +55,7 @@ pub(crate) struct Housekeeping {
 }
 
 impl Housekeeping {
-    /// That of worker `id`, due at `now`.
+    /// The schedule of worker `id`, first due at `now`.
     pub(crate) fn new(now: Instant, id: WorkerId) -> Self {
         Self { next: now, partition: id.index(), connections_checked: 0 }
     }
@@ -63,23 +63,23 @@ impl Housekeeping {
 
 /// One worker: a thread with an RX queue, two rings and a set of large transfers.
 ///
-/// The poller is a type, so that the path of a request holds no branch on it. What the design asks of the worker is data:
-/// the duty in its placement.
+/// The poller is a type, so that the path of a request does not branch on it. The demands of the design are
+/// data: the duty in the placement.
 pub(crate) struct Worker<'s, M: Mode, P: Poller> {
     pub(crate) shared: &'s Shared<M, P>,
     pub(crate) id: WorkerId,
     pub(crate) placement: WorkerPlacement,
     pub(crate) large: LargeSet<M>,
-    /// Its side of the native protocol, if that is served.
+    /// The worker's part of the native protocol, if that is served.
     pub(crate) datagrams: Option<Datagrams<'s, M>>,
     pub(crate) idle: Idle,
     /// The clock, read once a turn of the loop.
     pub(crate) now: Instant,
     pub(crate) now_s: Seconds,
     pub(crate) housekeeping: Housekeeping,
-    /// Where the next look round other workers' queues and rings begins, so that nobody always comes first.
+    /// Where the next round over other workers' queues and rings begins, so that none always comes first.
     pub(crate) round: usize,
-    /// What `visit` receives into and composes replies in.
+    /// Receive buffer of a visit.
     pub(crate) receive_buffer: Box<[u8]>,
     pub(crate) transmit_buffer: Vec<u8>,
     /// Bytes of replies after which they are sent before another request is executed.
@@ -113,7 +113,7 @@ impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
         }
     }
 
-    /// Works until the server stops.
+    /// Runs turns until the server stops.
     pub(crate) fn run(mut self) {
         self.note_plan();
         let mut last = None;
@@ -128,7 +128,7 @@ impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
             last = Some(Turn { began: self.now, worked });
             if worked {
                 if self.idle.worked(self.now) && !self.has_slices() {
-                    // What came home in this turn may be others' to poll.
+                    // Connections returned in this turn may be for other workers to poll.
                     self.pass_on(self.id.index());
                     self.read_clock();
                     self.count_turn(last.take());
@@ -149,7 +149,7 @@ impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
         self.turn_watched(|_, _| {})
     }
 
-    /// The same; `watch` is told of each step, and whether it found something.
+    /// Like `turn`; calls `watch` with each step and whether it found work.
     #[inline]
     fn turn_watched(&mut self, mut watch: impl FnMut(Step, bool)) -> bool {
         let mut seen = Seen { ring_is_empty: self.mine().waiting.is_empty(), ..Seen::default() };
@@ -162,7 +162,7 @@ impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
         }
     }
 
-    /// Takes a step of a turn; true if it found something.
+    /// Takes one step of a turn; true if it found work.
     #[inline]
     fn take(&mut self, step: Step) -> bool {
         match step {
@@ -176,16 +176,16 @@ impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
         }
     }
 
-    /// Goes by a plan that was just taken over.
+    /// Acts on a plan that was just taken over.
     fn note_plan(&mut self) {
         self.mine().metrics.role_changes.add(u64::from(self.placement.has_changed_role()));
-        // What was this worker's to poll, or to take, may not be any more.
+        // This worker may no longer poll these queues or drain these rings.
         (0..self.shared.queues.len()).for_each(|queue| self.pass_on(queue));
         self.pass_rings_on();
         if self.placement.has_changed_design() && !self.placement.enqueues() {
             self.empty_ring();
         }
-        // Release: whoever waits for it sees what was done under the plan before.
+        // Release: a thread that reads the new version sees all work done under the old plan.
         self.mine().plan_version.store(self.placement.version(), Ordering::Release);
     }
 
@@ -214,9 +214,9 @@ impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
         self.placement.role()
     }
 
-    /// Gives what is under way a bounded time to end.
+    /// Gives transfers in progress a bounded time to end.
     fn finish(&mut self) {
-        // A time that no clock reaches is no limit.
+        // A timeout beyond the range of the clock is no limit.
         let deadline = Instant::now().checked_add(self.shared.config.stop_timeout);
         loop {
             self.read_clock();
@@ -241,7 +241,7 @@ impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
     }
 }
 
-/// The side of worker `id` of the native protocol, if that is served.
+/// Worker `id`'s part of the native protocol, if that is served.
 fn datagrams<M: Mode, P: Poller>(shared: &Shared<M, P>, id: WorkerId) -> Option<Datagrams<'_, M>> {
     let side = shared.native.as_ref()?;
     let counters = Arc::clone(&shared.worker(id).counters);

@@ -2,53 +2,53 @@
 
 use std::time::{Duration, Instant};
 
-/// What a client may cost of waiting.
+/// Bounds on waiting for a client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
-    /// The longest wait that no bytes have paid for.
+    /// The longest wait that is not paid for by bytes.
     pub(crate) wait_max: Duration,
-    /// Bytes that pay for a second of waiting; with 0 each byte pays for all.
+    /// Bytes that pay for a second of waiting; with 0 any byte pays for the whole wait.
     pub(crate) rate_min: u64,
 }
 
-/// How long a client has let the server wait. Time in which a transfer waits for its turn does not count.
+/// The time a server has waited for a client. Time in which a transfer waits for its slice does not count.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
-    /// Waits that are over and that no bytes have paid for.
+    /// Past waits that are not paid for by bytes yet.
     owed: Duration,
-    /// Since when the server waits for the client.
+    /// Start of the present wait for the client.
     blocked: Option<Instant>,
-    /// When the last bytes moved.
+    /// Time at which the last bytes moved.
     moved: Instant,
 }
 
-/// How a client has used the server's patience up.
+/// Why a client is late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Late {
-    /// Not a byte has moved.
+    /// No byte moved for longer than `wait_max`.
     Stalled,
-    /// Too few bytes have moved.
+    /// Too few bytes moved.
     Slow,
 }
 
 impl Patience {
-    /// With a client that owes nothing.
+    /// A client that owes nothing.
     pub(crate) fn new(now: Instant) -> Self {
         Self { owed: Duration::ZERO, blocked: None, moved: now }
     }
 
-    /// The server has to wait for the client.
+    /// Begins a wait for the client.
     pub(crate) fn blocked(&mut self, now: Instant) {
         self.blocked = Some(now);
     }
 
-    /// The client lets the transfer go on.
+    /// Ends a wait for the client.
     pub(crate) fn ready(&mut self, now: Instant) {
         self.owed = self.owed_at(now);
         self.blocked = None;
     }
 
-    /// So many bytes have moved.
+    /// Notes that `bytes` bytes moved.
     pub(crate) fn moved(&mut self, bytes: usize, terms: &Terms, now: Instant) {
         let nanoseconds = (bytes as u64).saturating_mul(1_000_000_000).checked_div(terms.rate_min);
         let paid = nanoseconds.map_or(Duration::MAX, Duration::from_nanos);
@@ -56,7 +56,7 @@ impl Patience {
         self.moved = now;
     }
 
-    /// Whether the server has waited for long enough.
+    /// Why the client is late, or `None` if it is not.
     pub(crate) fn late(&self, terms: &Terms, now: Instant) -> Option<Late> {
         if self.owed_at(now) <= terms.wait_max {
             return None;

@@ -19,7 +19,7 @@ pub(crate) struct WorkerPlacement {
     /// The role and the design under the plan before this one.
     role_before: Role,
     design_before: Design,
-    /// True if the design goes by sizes.
+    /// True if the design depends on sizes.
     counts_sizes: bool,
     profiler: Profiler<Arc<SharedHistogram>>,
     /// The largest class whose values are copied into replies instead of being sent from the item.
@@ -70,19 +70,19 @@ impl WorkerPlacement {
         true
     }
 
-    /// Copies what the path of a request needs of the plan.
+    /// Caches the parts of the plan that the path of a request needs.
     fn keep_near(&mut self) {
         self.duty.clone_from(self.in_force.assignment.duty(self.duty.worker));
         self.counts_sizes = self.design().counts_sizes();
         self.here_max = self.copied_max.min(self.plan().threshold);
     }
 
-    /// Number of the plan this worker goes by.
+    /// Number of the plan in force for this worker.
     pub(crate) fn version(&self) -> u64 {
         self.version
     }
 
-    /// The design that the plan is of.
+    /// The design of the plan.
     pub(crate) fn design(&self) -> Design {
         self.in_force.choice.dispatch
     }
@@ -93,13 +93,13 @@ impl WorkerPlacement {
         &self.in_force.plan
     }
 
-    /// What the plan asks of all workers.
+    /// The duties of all workers under the plan.
     #[inline]
     pub(crate) fn assignment(&self) -> &Assignment {
         &self.in_force.assignment
     }
 
-    /// What the plan asks of this worker.
+    /// The duty of this worker under the plan.
     #[inline]
     pub(crate) fn duty(&self) -> &Duty {
         &self.duty
@@ -126,8 +126,8 @@ impl WorkerPlacement {
         self.design() != self.design_before
     }
 
-    /// Off the small path: a large value of this worker's own that is small enough to be copied would gain nothing by
-    /// being set aside. Serving it takes less than a slice.
+    /// Off the small path: one of this worker's own large values that is small enough to copy gains nothing
+    /// from the large set. Serving it takes less than a slice.
     fn serves_large(&self, class: SizeClass) -> bool {
         class <= self.copied_max && self.plan().worker_for(class) == Some(self.duty.worker)
     }

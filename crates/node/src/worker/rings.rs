@@ -1,4 +1,4 @@
-//! The rings between workers, and everything else of a worker that others may touch.
+//! The rings between workers, and the rest of a worker's shared state.
 
 use std::{
     net::SocketAddr,
@@ -17,7 +17,7 @@ use crate::{
     tcp::{connection::Connection, transfer::Transfer},
 };
 
-/// What one worker hands to another.
+/// An item handed from one worker to another.
 pub(crate) enum RingItem<M: Mode> {
     /// A connection with a large request.
     Transfer(Box<Transfer<M>>),
@@ -25,9 +25,9 @@ pub(crate) enum RingItem<M: Mode> {
     Job(Job),
 }
 
-/// What has been taken from an RX queue and is anybody's to serve who takes from the ring that it waits in.
+/// Work taken from an RX queue that waits in a ring shared by several workers.
 pub(crate) enum Waiting<M: Mode> {
-    /// A connection with a large request, of those that several workers serve.
+    /// A connection with a large request that several workers may serve.
     Transfer(Box<Transfer<M>>),
     /// A connection with something to do.
     Connection(Lent),
@@ -36,7 +36,7 @@ pub(crate) enum Waiting<M: Mode> {
 }
 
 impl<M: Mode> Waiting<M> {
-    /// What a ring gives back is what it was given.
+    /// The transfer that a full ring returned.
     pub(crate) fn into_transfer(self) -> Box<Transfer<M>> {
         match self {
             Self::Transfer(transfer) => transfer,
@@ -46,7 +46,7 @@ impl<M: Mode> Waiting<M> {
 }
 
 impl<M: Mode> RingItem<M> {
-    /// What a ring gives back is what it was given.
+    /// The transfer that a full ring returned.
     pub(crate) fn into_transfer(self) -> Box<Transfer<M>> {
         match self {
             Self::Transfer(transfer) => transfer,
@@ -62,27 +62,27 @@ pub(crate) struct Lent {
     pub(crate) to_the_end: bool,
 }
 
-/// A message of datagrams that does not lie in the memory it was received into.
+/// A message of datagrams, copied out of the receive buffer.
 pub(crate) struct Message {
-    /// The RX queue at whose port it arrived.
+    /// The RX queue at whose port the message arrived.
     pub(crate) queue: usize,
     pub(crate) peer: SocketAddr,
     pub(crate) bytes: Box<[u8]>,
-    /// Length of its datagrams, of which only the last may be shorter.
+    /// Length of each datagram; only the last may be shorter.
     pub(crate) segment_bytes: usize,
 }
 
-/// What others may touch of a worker.
+/// The part of a worker that other workers may access.
 pub(crate) struct WorkerShared<M: Mode> {
-    /// What others have handed to it, and to nobody else.
+    /// Work handed to this worker alone.
     pub(crate) ring: Ring<RingItem<M>>,
-    /// What waits for whoever takes it: the rings of SHO and HKH+WS (Minos §5.2), and those of large workers who
-    /// serve each other's ranges.
+    /// Work that several workers drain: the rings of SHO and HKH+WS (Minos §5.2), and those of large workers
+    /// that serve each other's ranges.
     pub(crate) waiting: Ring<Waiting<M>>,
-    /// What it has taken from an RX queue in the look that it is at, and has not come to: who helps may take it. Empty
-    /// between its looks.
+    /// Connections taken in the current poll of an RX queue and not yet served; helpers may take them. Empty
+    /// between polls.
     pub(crate) lent: Ring<Lent>,
-    /// Number of the plan that this worker goes by.
+    /// Number of the plan in force for this worker.
     pub(crate) plan_version: AtomicU64,
     pub(crate) waker: Waker,
     pub(crate) histogram: Arc<SharedHistogram>,

@@ -1,4 +1,4 @@
-//! How a worker sleeps: on what, and when it may not.
+//! How a worker sleeps: what wakes it, and when it may not sleep.
 
 use std::{
     os::fd::{AsFd, BorrowedFd},
@@ -12,15 +12,15 @@ use minos_sched::{WorkerId, WorkerSet};
 
 use super::Worker;
 
-/// Longest sleep: so often a worker looks after expired items and silent clients.
+/// Longest sleep, and so the longest delay of background work.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
-/// Where a worker's waker stands among the descriptors that it sleeps on.
+/// Position of the worker's waker among the descriptors of a sleep.
 const WAKER_POSITION: usize = 0;
-/// Where its transfer port stands among them, if the server has any.
+/// Position of its transfer port, if the server has one.
 const TRANSFERS_POSITION: usize = 1;
 
 impl<M: Mode, P: Poller> Worker<'_, M, P> {
-    /// Sleeps until something comes to what this worker polls.
+    /// Sleeps until there is work in the queues and rings of this worker.
     pub(crate) fn sleep(&mut self) {
         let (shared, mine) = (self.shared, self.mine());
         mine.waker.prepare();
@@ -29,13 +29,13 @@ impl<M: Mode, P: Poller> Worker<'_, M, P> {
         if self.may_sleep_on(watched) {
             mine.metrics.sleeps.add(1);
             let begun = Instant::now();
-            // An error here shows again, and is dealt with, where the queue is polled.
+            // The poll of the queue meets the same error and handles it.
             readable = wait_which(&self.sleep_descriptors(watched), Wait::For(SLEEP_MAX)).unwrap_or_default();
             self.idle.slept(begun.elapsed());
         }
         mine.waker.awake();
-        // Whoever wakes writes after he has seen the wish, perhaps only after this sleep has ended otherwise: then it
-        // ends the next one, and is taken back there.
+        // A worker that saw this one asleep may write to the waker only after the sleep has ended. Then the
+        // write ends the next sleep and is drained there.
         if readable.contains(WAKER_POSITION) {
             mine.waker.drain();
         }
@@ -44,7 +44,7 @@ impl<M: Mode, P: Poller> Worker<'_, M, P> {
         }
     }
 
-    /// Whether nothing came since this worker last looked that no descriptor would tell of.
+    /// True if there is no work that no descriptor would report.
     fn may_sleep_on(&self, watched: WorkerSet) -> bool {
         let (shared, duty) = (self.shared, self.placement.duty());
         let mut rings = duty.drains.first.or(duty.drains.then).or(duty.relieves).iter();
@@ -56,9 +56,9 @@ impl<M: Mode, P: Poller> Worker<'_, M, P> {
             && !shared.stop.is_requested()
     }
 
-    /// The RX queues that end this worker's sleep: those that it polls, and of those that it helps with the next one and
-    /// those whose workers are all busy. The next one's worker may be woken and get no processor. If all watched all,
-    /// each request would wake a crowd.
+    /// The RX queues that end this worker's sleep: those it polls and, of those it helps with, the next one
+    /// and those whose pollers are all awake. The next one's poller may be woken and get no processor. If
+    /// every worker watched every queue, each request would wake them all.
     fn watched_queues(&self) -> WorkerSet {
         let duty = self.placement.duty();
         let polled = duty.polled();
@@ -74,12 +74,12 @@ impl<M: Mode, P: Poller> Worker<'_, M, P> {
         watched.fold(polled, WorkerSet::with)
     }
 
-    /// What becomes readable when there is work for this worker.
+    /// The descriptors that become readable when there is work for this worker.
     fn sleep_descriptors(&self, watched: WorkerSet) -> ArrayVec<BorrowedFd<'_>, WAIT_MAX> {
         let shared = self.shared;
         let mut descriptors = ArrayVec::new();
         descriptors.push(self.mine().waker.as_fd());
-        // At their positions, if they are there.
+        // At `TRANSFERS_POSITION`, if the server has such a port.
         descriptors.extend(self.port_descriptor(self.transfer_queue()));
         descriptors.push(self.large.descriptor());
         descriptors.extend(watched.iter().map(|queue| shared.queues[queue.index()].descriptor.as_fd()));

@@ -1,4 +1,4 @@
-//! The rings that workers share: what one has taken from RX queues and another may serve.
+//! The shared rings: work that one worker has taken from RX queues and another may serve.
 
 use minos_engine::Mode;
 use minos_net::{Poller, Ready};
@@ -25,29 +25,30 @@ impl<M: Mode, P: Poller> Worker<'_, M, P> {
         };
         let waiting = Waiting::Connection(Lent { connection, to_the_end: event.hangup });
         if let Err(Waiting::Connection(Lent { connection, .. })) = self.put_waiting(waiting) {
-            // It stays where it is until there is room.
+            // The connection stays with its queue until there is room.
             self.mine().metrics.ring_full.add(1);
             state.connections.take_back(connection);
             state.visit_again(event.token);
         }
     }
 
-    /// Puts something into this worker's ring and wakes a worker that takes from there. A full ring refuses.
+    /// Pushes work into this worker's shared ring and wakes a worker that drains it. Fails if the ring is
+    /// full.
     pub(crate) fn put_waiting(&self, waiting: Waiting<M>) -> Result<(), Waiting<M>> {
         let mine = self.mine();
         let was_empty = mine.waiting.is_empty();
         mine.waiting.push(waiting)?;
         mine.metrics.queued.add(1);
         let drainers = self.placement.assignment().drained_by[self.id.index()];
-        // The first is this worker's own, if it takes from there.
+        // This worker, if it drains the ring, serves the first item itself.
         if !(was_empty && drainers.contains(self.id)) {
             self.shared.wake_sleepers(drainers.without(self.id), self.id.index() + 1, 1);
         }
         Ok(())
     }
 
-    /// Wakes those who take from rings in which something waits. Whoever put it there has woken those who took from
-    /// there under the plan before.
+    /// Wakes the workers that drain a ring that is not empty. The push has woken those that drained it under
+    /// the old plan.
     pub(crate) fn pass_rings_on(&self) {
         for (index, owner) in self.shared.workers.iter().enumerate().filter(|(_, w)| !w.waiting.is_empty()) {
             let drainers = self.placement.assignment().drained_by[index];
@@ -55,7 +56,7 @@ impl<M: Mode, P: Poller> Worker<'_, M, P> {
         }
     }
 
-    /// Serves one of those that wait in the rings that this worker takes from.
+    /// Serves one item from the rings that this worker drains.
     pub(crate) fn serve_waiting(&mut self) -> bool {
         let drains = self.placement.duty().drains;
         match self.take_waiting(drains.first, drains.then) {
@@ -65,8 +66,8 @@ impl<M: Mode, P: Poller> Worker<'_, M, P> {
         true
     }
 
-    /// Empties this worker's ring of what an earlier design has left there: small requests among it are not to wait
-    /// for large ones.
+    /// Empties this worker's ring of items from an earlier design, so that small requests do not wait behind
+    /// large ones.
     pub(crate) fn empty_ring(&mut self) {
         while let Some(waiting) = self.mine().waiting.pop() {
             match waiting {
@@ -94,7 +95,7 @@ impl<M: Mode, P: Poller> Worker<'_, M, P> {
         }
     }
 
-    /// Takes a large request that waits for others.
+    /// Takes a large request from the ring of a worker that this one relieves.
     pub(crate) fn relieve(&mut self) -> bool {
         match self.take_waiting(self.placement.duty().relieves, WorkerSet::EMPTY) {
             Some(waiting) => self.serve_one(waiting),
@@ -104,7 +105,7 @@ impl<M: Mode, P: Poller> Worker<'_, M, P> {
         true
     }
 
-    /// Gives back what is left of large requests that are others'; true if there was any.
+    /// Hands runnable transfers that belong to other workers back to them; true if it handed any over.
     pub(crate) fn give_back(&mut self) -> bool {
         let mut gave = false;
         while let Some(transfer) = self.large.take_runnable() {
@@ -134,19 +135,19 @@ impl<M: Mode, P: Poller> Worker<'_, M, P> {
         Some(waiting)
     }
 
-    /// Hands a large request of a connection that was lent to this worker to the one that has its size, or serves
-    /// it here.
+    /// Hands a large request of a connection that was lent to this worker to the worker for its size, or
+    /// serves it here.
     pub(crate) fn pass_or_serve(&mut self, transfer: Box<Transfer<M>>, home: Option<WorkerId>) {
         let Some(worker) = home else { return self.serve_inline(transfer) };
-        // One of this worker's own goes through its ring too, where others may take it.
+        // This worker's own requests also go through its ring, where other workers may take them.
         if let Err(refused) = self.give(worker, transfer) {
-            // In slices, so that small requests do not wait for all of it.
+            // In slices, so that small requests do not wait for the whole transfer.
             self.large.insert(refused, self.now);
         }
     }
 
-    /// Gives a large request to the worker that has its size: to that worker alone, or where others may take it
-    /// too. A full ring refuses.
+    /// Hands a large request to the worker for its size: into its own ring, or into its shared ring if other
+    /// workers drain that too. Fails if the ring is full.
     pub(crate) fn give(&self, worker: WorkerId, transfer: Box<Transfer<M>>) -> Result<(), Box<Transfer<M>>> {
         let (target, metrics) = (self.shared.worker(worker), &self.mine().metrics);
         let others = self.placement.assignment().drained_by[worker.index()].without(worker);

@@ -1,4 +1,4 @@
-//! What a visit seldom comes to: the first bytes of a connection, what is no command, and long lists.
+//! Rare parts of a visit: the first bytes of a connection, invalid commands, and long lists.
 
 use minos_engine::Mode;
 use minos_net::Poller;
@@ -7,13 +7,13 @@ use minos_proto::memcache::{BINARY_MAGIC, Malformed, text};
 use super::Why;
 use crate::{tcp::connection::Connection, worker::Worker};
 
-/// What the log says once of clients whose protocol is not served.
+/// Logged once when a client's protocol is not served.
 const BINARY: &str = "a client speaks memcached's binary protocol, which is not served; its connections are closed. \
     Set it to the text (ASCII) protocol: `binary=False` in pylibmc, `OPT_BINARY_PROTOCOL` off and \
     `memcached.sess_binary_protocol = 0` in PHP; memjs and bmemcached know no other";
 
 impl<M: Mode, P: Poller> Worker<'_, M, P> {
-    /// Whether the first bytes of a connection, which are `input`, may be of a protocol that is served.
+    /// True if the first bytes of a connection, `input`, may belong to a served protocol.
     #[cold]
     pub(super) fn is_understood(&self, connection: &mut Connection, input: &[u8]) -> bool {
         connection.has_spoken = true;
@@ -26,15 +26,15 @@ impl<M: Mode, P: Poller> Worker<'_, M, P> {
         false
     }
 
-    /// Answers what is no command.
+    /// Replies to an invalid command.
     pub(super) fn refuse(&mut self, connection: &mut Connection, malformed: &Malformed) -> Option<Why<M>> {
         self.transmit_buffer.extend_from_slice(malformed.reply);
         connection.swallow_bytes = malformed.swallow;
         malformed.close.then_some(Why::Close)
     }
 
-    /// Tells of connections from where it was left off, as much as may be composed; says whether that was all.
-    /// If not, the command has to be executed again.
+    /// Lists connections from where the last call stopped, up to the limit of composed replies; true if the
+    /// list is complete. If not, the command must be executed again.
     #[cold]
     pub(super) fn list_connections(&mut self, connection: &mut Connection) -> bool {
         let (from, tx) = (connection.listed.unwrap_or(0), &mut self.transmit_buffer);
