@@ -1,4 +1,4 @@
-//! What answers to operations and transfers bring about.
+//! Handling of replies, grants, fragments and acknowledgements.
 
 use minos_proto::native::{AckHead, DataHead, Grant, Header, Opcode, Ranges, ReplyRecord, Status};
 
@@ -12,12 +12,12 @@ use super::{
 use crate::{Error, Outcome, Value};
 
 impl Core {
-    /// Takes in one record of a reply.
+    /// Handles one record of a reply.
     pub(super) fn on_record(&mut self, header: &Header, record: &ReplyRecord<'_>, now_ns: u64) {
         if matches!(record.status, Status::Gone | Status::TimedOut)
             && let Some(id) = self.store_asked_by(header.sequence)
         {
-            // The answer to a fragment of a transfer that the server does not know any more.
+            // Answers a fragment of a transfer that the server has dropped.
             return self.begin_again(id, now_ns);
         }
         let id = OpId(record.request);
@@ -40,8 +40,8 @@ impl Core {
         let phase = self.operations.get(id).map(|operation| &operation.phase);
         let is_moving = matches!(phase, Some(Phase::Storing(_) | Phase::Fetching(_)));
         match record.status {
-            // What was asked twice was answered twice, the second time by a worker that does not have the transfer:
-            // large values may be another one's meanwhile.
+            // A request sent twice was answered twice, the second time by a worker without the transfer:
+            // large values may have moved to another worker.
             Status::Busy | Status::InProgress if is_moving => self.counters.ignored += 1,
             Status::Large => self.on_large(id, header, record, now_ns),
             Status::Granted => self.on_granted(id, header.session, record, now_ns),
@@ -64,7 +64,7 @@ impl Core {
         let Some(operation) = self.operations.get_mut(id) else { return };
         let result = outcome_of(operation.request.verb, record, self.config.value_bytes_max);
         let Ok(Outcome::Text(lines)) = &result else { return self.finish(id, result, now_ns) };
-        // A page of lines, unless it is one that came before.
+        // Each reply is a page of lines; a page that came before is skipped.
         if operation.request.operand >= u64::from(record.item_flags) && !lines.is_empty() {
             return;
         }
@@ -79,7 +79,7 @@ impl Core {
         self.assign(id, now_ns, 0);
     }
 
-    /// The value is too large for a datagram and comes by itself, or is on its way already.
+    /// Handles a value that is too large for a datagram: begins its fetch, or updates a fetch in progress.
     fn on_large(&mut self, id: OpId, header: &Header, record: &ReplyRecord<'_>, now_ns: u64) {
         let Ok(grant) = Grant::parse(record.value) else {
             return self.finish(id, Err(Error::Protocol("a grant that makes no sense")), now_ns);
@@ -96,7 +96,7 @@ impl Core {
         }
     }
 
-    /// Fragments may have come before the grant said where to ask for more.
+    /// Queues a fetch whose fragments arrived before the grant named the queue to ask.
     fn queue_fetch_if_idle(&mut self, id: OpId) {
         let Some(Phase::Fetching(fetch)) = self.operations.get(id).map(|it| &it.phase) else { return };
         if fetch.is_active && fetch.may_ask_more() {
@@ -104,13 +104,13 @@ impl Core {
         }
     }
 
-    /// A grant or a fragment tells of a large value: begins to fetch it, unless that is under way.
+    /// Begins to fetch the large value that a grant or a fragment describes, unless its fetch is under way.
     fn on_found(&mut self, id: OpId, found: &Found, sequence: u64, now_ns: u64) {
         let Some(operation) = self.operations.get(id) else { return };
         match &operation.phase {
             _ if !operation.request.verb.reads_value() => return,
             Phase::Fetching(fetch) if fetch.is_of(found.cas, found.fragments) => return,
-            // An answer that was late is about an older value.
+            // A late answer describes an older value.
             Phase::Fetching(fetch) if fetch.begun_by >= sequence => return,
             Phase::Storing(_) => return,
             _ => {}
@@ -143,7 +143,7 @@ impl Core {
         }
     }
 
-    /// Counts a large value that is found in place of another one.
+    /// Counts a change of the large value; returns true if it changes too often.
     fn changes_too_often(&mut self, id: OpId, cas: u64) -> bool {
         let Some(operation) = self.operations.get_mut(id) else { return false };
         let (last, changes) = &mut operation.found;
@@ -156,7 +156,7 @@ impl Core {
         *changes > self.config.refetches_max.saturating_add(1)
     }
 
-    /// Takes in a fragment of a value.
+    /// Handles a fragment of a value.
     pub(super) fn on_data(&mut self, header: &Header, datagram: &[u8], now_ns: u64) {
         let Ok((head, data)) = DataHead::parse(header.body(datagram)) else {
             self.counters.ignored += 1;
@@ -190,7 +190,7 @@ impl Core {
     fn on_fetch_reply(&mut self, id: OpId, status: Status, now_ns: u64) {
         match status {
             Status::Gone | Status::NotFound => self.begin_again(id, now_ns),
-            // Asked for again in a while, as everything that gets no answer.
+            // The fetch is repeated after its time-out, as without an answer.
             _ => {}
         }
     }
@@ -216,7 +216,7 @@ impl Core {
         self.queue_transfer(id);
     }
 
-    /// Takes in what the server says about fragments.
+    /// Handles an acknowledgement of fragments.
     pub(super) fn on_ack(&mut self, header: &Header, head: &AckHead, missing: Ranges<'_>, now_ns: u64) {
         let found = self.stores_under_way().find(|(_, operation, store)| {
             store.transfer == head.transfer && operation.expects(header.sequence)

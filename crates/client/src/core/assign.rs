@@ -1,4 +1,4 @@
-//! From a request to the lane of its queue.
+//! Assigns operations to lanes.
 
 use minos_proto::native::{Detail, HEADER_BYTES, OpFlags, Operation as Record, TAG_BYTES, Welcome, padded};
 
@@ -8,21 +8,21 @@ use super::{
 };
 use crate::Error;
 
-/// Why an operation is in no lane yet.
+/// The reason why an operation is in no lane.
 enum Obstacle {
-    /// The server, or the session, is not known, or the server is stopping.
+    /// The server or the session is not known, or the server is stopping.
     Unknown,
     /// All once numbers are in use.
     NoNumber,
     /// Other large values are being sent.
     NoTurn,
-    /// It never will be.
+    /// It can never be sent.
     Fault(Error),
 }
 
 impl Core {
-    /// Puts an operation into its lane, where it may wait for others for `delay_ns`; or where it waits for what
-    /// must come first.
+    /// Puts an operation into its lane, where it may wait `delay_ns` for others, or into the waiting list of
+    /// its obstacle.
     pub(super) fn assign(&mut self, id: OpId, now_ns: u64, delay_ns: u64) {
         match self.prepare(id, now_ns) {
             Ok((queue, record_bytes)) => {
@@ -35,7 +35,7 @@ impl Core {
             Err(Obstacle::Unknown) => self.lanes.parked.push_back(id),
             Err(Obstacle::NoNumber) => self.lanes.without_number.push_back(id),
             Err(Obstacle::NoTurn) => {
-                // Whoever has a turn gets on or fails; whoever waits for one does not run out of time.
+                // Turns are always given back, so an operation that waits for one has no deadline.
                 if let Some(operation) = self.operations.get_mut(id) {
                     operation.deadline_ns = u64::MAX;
                 }
@@ -45,7 +45,7 @@ impl Core {
         }
     }
 
-    /// Everything that must be before an operation is sent. Says its queue, if it has one, and the bytes of its
+    /// Meets all conditions for sending an operation. Returns its queue, if it has one, and the bytes of its
     /// record.
     fn prepare(&mut self, id: OpId, now_ns: u64) -> Result<(Option<u16>, usize), Obstacle> {
         let (is_sealed, is_leaving) = (self.is_sealed(), self.servers.is_leaving());
@@ -80,7 +80,7 @@ impl Core {
         Ok((queue, padded(record(id, operation, is_deferred).bytes())))
     }
 
-    /// Puts every operation that is not on its way into its lane anew: what decides about that has changed.
+    /// Assigns every operation that is not in flight again, after a change of the server or its geometry.
     pub(super) fn reassign(&mut self, now_ns: u64) {
         self.lanes.clear();
         self.stores.clear_waiting();
@@ -100,7 +100,7 @@ impl Core {
         }
     }
 
-    /// Whoever waited for a turn has time from now on.
+    /// Starts the deadline of an operation that waited for a turn.
     pub(super) fn revive(&mut self, id: OpId, now_ns: u64) {
         if let Some(operation) = self.operations.get_mut(id)
             && operation.deadline_ns == u64::MAX
@@ -111,7 +111,7 @@ impl Core {
         }
     }
 
-    /// Gives lanes to those for whom there is a once number, or a turn, now.
+    /// Assigns operations that can now get a turn or a once number.
     pub(super) fn admit(&mut self, now_ns: u64) {
         while let Some(id) = self.stores.next() {
             self.revive(id, now_ns);
@@ -130,7 +130,7 @@ impl Core {
             let before = self.lanes.without_number.len();
             self.assign(id, now_ns, 0);
             if self.lanes.without_number.len() > before {
-                // Still none: it keeps its place in the line.
+                // No number is free: the operation keeps its place.
                 self.lanes.without_number.rotate_right(1);
                 return;
             }
@@ -138,7 +138,7 @@ impl Core {
     }
 }
 
-/// What the server's limits forbid.
+/// Checks an operation against the server's limits.
 fn check(operation: &Operation, directory: &Welcome) -> Result<(), Error> {
     let (key_bytes, value_bytes) = (operation.request.key.len(), operation.request.value.len() as u64);
     let bytes_max = usize::from(directory.key_bytes_max);
@@ -149,12 +149,12 @@ fn check(operation: &Operation, directory: &Welcome) -> Result<(), Error> {
     if value_bytes > bytes_max { Err(Error::TooLarge { bytes_max }) } else { Ok(()) }
 }
 
-/// Most bytes of a datagram.
+/// The maximum bytes of a datagram.
 pub(super) fn limit_bytes(directory: &Welcome, own_max: usize) -> usize {
     usize::from(directory.datagram_bytes_max).min(own_max)
 }
 
-/// Whether an operation's value is too large for a datagram.
+/// True if an operation stores a value that is too large for a datagram.
 pub(super) fn is_deferred(operation: &Operation, limit_bytes: usize, is_sealed: bool) -> bool {
     let Operation { request, .. } = operation;
     let tag_bytes = if is_sealed { TAG_BYTES } else { 0 };
@@ -163,7 +163,7 @@ pub(super) fn is_deferred(operation: &Operation, limit_bytes: usize, is_sealed: 
     opcode.is_store() && HEADER_BYTES + padded(record_bytes) + tag_bytes > limit_bytes
 }
 
-/// An operation as it stands in a request.
+/// The record of an operation in a request.
 pub(super) fn record(id: OpId, operation: &Operation, is_deferred: bool) -> Record<'_> {
     let Operation { request, .. } = operation;
     let once = if operation.once.is_some() { OpFlags::ONCE } else { OpFlags::NONE };

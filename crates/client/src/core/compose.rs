@@ -1,4 +1,4 @@
-//! What is sent next: a Hello, then what transfers need, then requests.
+//! Composes the next train: a Hello first, then transfers, then requests.
 
 use std::net::SocketAddr;
 
@@ -16,14 +16,14 @@ use super::{
 };
 use crate::QueueBy;
 
-/// Fragments that a client of this kind takes at once, which it tells the server.
+/// Fragments that this client can receive at once, as its Hello says.
 const WINDOW: u16 = TRAIN_SEGMENTS_MAX as u16;
 
-/// Where a train goes, and the bytes of its segments.
+/// The destination of a train, and the bytes of its segments.
 pub(super) type Train = (SocketAddr, usize);
 
 impl Core {
-    /// The next train to be sent, until there is none. It is taken for sent.
+    /// Composes the next train, which counts as sent; `None` if there is nothing to send.
     pub fn poll_transmit(&mut self, now_ns: u64) -> Option<Transmit<'_>> {
         if self.operations.is_empty() {
             return None;
@@ -37,7 +37,7 @@ impl Core {
         Some(Transmit { to, segment_bytes, bytes: &self.out })
     }
 
-    /// A Hello, if there is something to be learnt.
+    /// Composes a Hello if one is due.
     fn compose_hello(&mut self, now_ns: u64) -> Option<Train> {
         self.leave_if_silent(now_ns);
         if !self.link.is_hello_due(now_ns) {
@@ -70,11 +70,11 @@ impl Core {
         Some((self.link.server(), HELLO_DATAGRAM_BYTES))
     }
 
-    /// A train of requests for one queue.
+    /// Composes a train of requests for one queue.
     fn compose_requests(&mut self, now_ns: u64) -> Option<Train> {
         let directory = *self.link.usable(self.is_sealed())?;
         let limit_bytes = limit_bytes(&directory, self.config.datagram_bytes_max);
-        // A lane may turn out to hold only what has ended meanwhile; there are not more lanes than this.
+        // A lane may hold only operations that have ended; the loop visits each lane at most once.
         for _ in 0..=directory.queues {
             if self.flight_room(&directory) == 0 {
                 return None;
@@ -93,9 +93,10 @@ impl Core {
         None
     }
 
-    /// As many requests for `queue` as a train holds. Says the bytes of its segments; 0 if there were none.
+    /// Appends as many requests for `queue` as a train holds. Returns the bytes of its segments; 0 if there
+    /// are none.
     ///
-    /// All but the last are padded to the longest that may be, so that their records need not be known before.
+    /// All but the last are padded to the maximum, so that their lengths need not be known before.
     fn compose_train(&mut self, queue: u16, limit_bytes: usize, directory: &Welcome, now_ns: u64) -> usize {
         let mut segment_bytes = 0;
         let segments_max = TRAIN_SEGMENTS_MAX.min(TRAIN_BYTES_MAX / limit_bytes).max(1);
@@ -119,8 +120,8 @@ impl Core {
         segment_bytes
     }
 
-    /// One request with as much as fits of what waits for `queue`, then of what any queue may execute. Says its
-    /// length; 0 if nothing waited.
+    /// Appends one request, filled from the lane of `queue`, then from the lane for any queue. Returns its
+    /// length; 0 if both were empty.
     fn compose_request(&mut self, queue: u16, limit_bytes: usize, now_ns: u64) -> usize {
         let start = self.out.len();
         let header = self.header(Kind::Request, queue, now_ns);
@@ -160,20 +161,20 @@ impl Core {
         self.out.len() - start
     }
 
-    /// Takes note of a request that is on its way.
+    /// Records a request in flight.
     fn note_flight(&mut self, sequence: u64, ids: Vec<OpId>, attempts: u32, now_ns: u64) {
         let lost_at_ns = now_ns.saturating_add(self.round_trip.wait_ns(attempts, &mut self.random));
         self.flight.insert(sequence, ids, lost_at_ns);
         self.wake_at(lost_at_ns);
     }
 
-    /// Requests that may be sent before another one is answered.
+    /// The number of requests that may be sent before another one is answered.
     fn flight_room(&self, directory: &Welcome) -> usize {
         let asked = usize::try_from(directory.in_flight).unwrap_or(usize::MAX).max(1);
         self.config.in_flight_max.min(asked).saturating_sub(self.flight.len())
     }
 
-    /// A header with a number of its own.
+    /// A header with a new sequence number.
     pub(super) fn header(&mut self, kind: Kind, queue: u16, now_ns: u64) -> Header {
         let sequence = self.sequence_next;
         self.sequence_next += 1;

@@ -1,4 +1,4 @@
-//! Requests that are on their way.
+//! Requests in flight.
 
 use std::collections::BTreeMap;
 
@@ -7,19 +7,19 @@ use super::OpId;
 /// A request that was sent.
 #[derive(Debug)]
 pub(super) struct Sent {
-    /// What it carried.
+    /// Its operations.
     pub(super) ids: Vec<OpId>,
-    /// Taken for lost then.
+    /// The time at which it counts as lost.
     pub(super) lost_at_ns: u64,
     /// Operations in it without an answer.
     left: usize,
 }
 
-/// Requests without a whole answer, by their number; ordered, so that a run can be repeated.
+/// Requests that are not completely answered, by number; ordered, so that runs are deterministic.
 #[derive(Debug, Default)]
 pub(super) struct Flight {
     sent: BTreeMap<u64, Sent>,
-    /// Lists that were used before: a request costs no allocation.
+    /// Emptied lists for reuse, so that a request needs no allocation.
     spare: Vec<Vec<OpId>>,
 }
 
@@ -28,12 +28,12 @@ impl Flight {
         self.sent.len()
     }
 
-    /// An empty list for what a request carries.
+    /// An empty list for the operations of a request.
     pub(super) fn list(&mut self) -> Vec<OpId> {
         self.spare.pop().unwrap_or_default()
     }
 
-    /// Takes back a list.
+    /// Takes a list back for reuse.
     pub(super) fn spare(&mut self, mut ids: Vec<OpId>) {
         ids.clear();
         self.spare.push(ids);
@@ -44,7 +44,7 @@ impl Flight {
         self.sent.insert(sequence, Sent { ids, lost_at_ns, left });
     }
 
-    /// One operation of the request with this number needs no answer any more.
+    /// Marks one operation of the request with this number as answered.
     pub(super) fn answered(&mut self, sequence: u64) {
         let Some(sent) = self.sent.get_mut(&sequence) else { return };
         sent.left = sent.left.saturating_sub(1);
@@ -59,12 +59,12 @@ impl Flight {
         self.sent.remove(&sequence)
     }
 
-    /// The number of a request that is taken for lost by now.
+    /// The number of a request that counts as lost by now.
     pub(super) fn lost(&self, now_ns: u64) -> Option<u64> {
         self.sent.iter().find(|(_, sent)| sent.lost_at_ns <= now_ns).map(|(&sequence, _)| sequence)
     }
 
-    /// When the next request will be taken for lost.
+    /// The earliest time at which a request counts as lost.
     pub(super) fn next_ns(&self) -> Option<u64> {
         self.sent.values().map(|sent| sent.lost_at_ns).min()
     }

@@ -1,7 +1,7 @@
-//! Which of several servers is used, and how one that is stopping is left.
+//! Selects one of several servers, and leaves a server that is stopping.
 //!
-//! What was sent to a server that is stopping ends there; what was not sent waits. Then the client goes to the next
-//! server, or asks the only one again until its successor answers.
+//! Operations already sent to a stopping server end there; the others wait. The client then moves to the next
+//! server, or asks its only one again until the successor answers.
 
 use std::net::SocketAddr;
 
@@ -9,17 +9,17 @@ use rand::RngExt;
 
 use super::{Core, OpId, link::Asked, link::Link};
 
-/// Hellos without an answer after which the next server is asked.
+/// Unanswered Hellos after which the client asks the next server.
 const HELLOS_MAX: u32 = 3;
 
-/// Servers of the same items, of which one is used.
+/// Servers of the same items; the client uses one at a time.
 #[derive(Debug)]
 pub(super) struct Servers {
     all: Vec<SocketAddr>,
     at: usize,
-    /// The one that is used is stopping: what it has begun has until then to end.
+    /// Set if the current server is stopping: the deadline of operations that it has begun.
     leave_by_ns: Option<u64>,
-    /// Servers that were left since one was of use.
+    /// Servers left since the last answer from one that is not stopping.
     left: u32,
 }
 
@@ -28,17 +28,17 @@ impl Servers {
         Self { all: vec![server], at: 0, leave_by_ns: None, left: 0 }
     }
 
-    /// Whether nothing new is to be sent to the one that is used.
+    /// True if the current server is stopping and gets nothing new.
     pub(super) fn is_leaving(&self) -> bool {
         self.leave_by_ns.is_some()
     }
 
-    /// Whether there is another one to go to.
+    /// True if there are other servers to move to.
     pub(super) fn has_others(&self) -> bool {
         self.all.len() > 1
     }
 
-    /// When the one that is used is left whatever is under way.
+    /// The time at which a stopping server is left, even with operations under way.
     pub(super) fn next_ns(&self) -> Option<u64> {
         self.leave_by_ns
     }
@@ -50,25 +50,25 @@ impl Servers {
         self.all[self.at]
     }
 
-    /// Whether all have been tried since one was of use.
+    /// True if all servers were tried since the last answer from one that is not stopping.
     fn has_tried_all(&self) -> bool {
         self.left as usize >= self.all.len()
     }
 }
 
 impl Core {
-    /// Other servers of the same items, or caches that stand in for each other: the client goes to the next one, in
-    /// this order, when the one that it uses is stopping or does not answer.
+    /// Adds servers of the same items, or caches that stand in for each other. The client moves to the next
+    /// one, in this order, when its server is stopping or does not answer.
     pub fn add_servers(&mut self, others: impl IntoIterator<Item = SocketAddr>) {
         self.servers.all.extend(others);
     }
 
-    /// The server that is used now.
+    /// The current server.
     pub fn server(&self) -> SocketAddr {
         self.link.server()
     }
 
-    /// An answer says whether the server is stopping.
+    /// Records if an answer says that the server is stopping.
     pub(super) fn note_draining(&mut self, is_draining: bool, now_ns: u64) {
         if !is_draining {
             self.servers.left = 0;
@@ -81,7 +81,7 @@ impl Core {
         }
     }
 
-    /// Leaves a server that is stopping, once nothing is under way there or it takes too long.
+    /// Leaves a stopping server once nothing is under way there, or at its deadline.
     pub(super) fn leave_if_done(&mut self, now_ns: u64) {
         let Some(leave_by_ns) = self.servers.leave_by_ns else { return };
         if now_ns >= leave_by_ns || !self.operations.iter().any(|(_, it)| it.is_under_way()) {
@@ -89,7 +89,7 @@ impl Core {
         }
     }
 
-    /// The server does not answer: the next one is asked, if there is another.
+    /// Moves to the next server, if there is one, when the current one does not answer.
     pub(super) fn leave_if_silent(&mut self, now_ns: u64) {
         let is_silent = self.link.directory().is_none() || self.link.is_quiet(now_ns);
         let asked_in_vain = self.link.asked.is_some_and(|asked| asked.attempts >= HELLOS_MAX);
@@ -98,7 +98,8 @@ impl Core {
         }
     }
 
-    /// A server that is stopping has refused to begin this: if no other copy was sent, it waits for the next server.
+    /// Keeps an operation for the next server if the stopping one refused to begin it and no other copy was
+    /// sent.
     pub(super) fn take_over(&mut self, id: OpId, now_ns: u64) {
         let Some(operation) = self.operations.get_mut(id) else { return };
         let is_only_copy = operation.sequences.is_some_and(|(first, last)| first == last);

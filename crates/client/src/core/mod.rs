@@ -1,9 +1,9 @@
-//! The client without I/O: bytes, time and randomness come in, bytes and completions go out.
+//! The client without I/O: it takes bytes, time and randomness, and returns bytes and completions.
 //!
-//! Whoever drives it submits requests, sends what [`Core::poll_transmit`] says, hands in what arrives
-//! ([`Core::receive`]), calls [`Core::on_timer`] when [`Core::next_timer`] says, and takes completions. The same
-//! calls at the same times give the same bytes, so that a simulated network can repeat a run. Time is in
-//! nanoseconds from any beginning, and never goes back.
+//! The caller submits requests, sends the trains of [`Core::poll_transmit`], passes arrived datagrams to
+//! [`Core::receive`], calls [`Core::on_timer`] at the time that [`Core::next_timer`] returns, and takes
+//! completions. The same calls at the same times give the same bytes, so that a simulated network can repeat
+//! a run. Time is in nanoseconds from any origin, and never goes back.
 //!
 //! ```
 //! use minos_client::{Config, Request, Verb, core::Core};
@@ -17,10 +17,10 @@
 //! # Ok::<(), minos_client::Error>(())
 //! ```
 //!
-//! **An operation** is parked until the server is known, waits in a lane for its queue, travels with others in a
-//! request, and ends with a reply, with an error, or at its deadline. A request whose answer is late is taken for
-//! lost, and what it carried waits in a lane again. Large values leave that path: see `fetch` and `store`. A server
-//! that is stopping is left: see `leaving`.
+//! **An operation** is parked until the server is known, waits in a lane for its queue, travels with others
+//! in a request, and ends with a reply, with an error, or at its deadline. A request without a timely answer
+//! counts as lost, and its operations return to their lanes. Large values take another path: see `fetch` and
+//! `store`. `leaving` moves the client off a server that is stopping.
 
 mod answers;
 mod assign;
@@ -63,15 +63,16 @@ use crate::{
 
 pub use self::{counters::Counters, operation::OpId};
 
-/// Bits of the first datagram's number: high enough that nobody guesses it, low enough that numbers never end.
+/// Bits of the first datagram's number: enough that it cannot be guessed, few enough that numbers never run
+/// out.
 const SEQUENCE_BITS: u32 = 48;
 
 /// A train to be sent to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transmit<'a> {
-    /// Where it goes.
+    /// The destination.
     pub to: SocketAddr,
-    /// Bytes of each datagram but the last.
+    /// Bytes of each datagram except the last.
     pub segment_bytes: usize,
     /// All datagrams, one behind the other.
     pub bytes: &'a [u8],
@@ -82,11 +83,11 @@ pub struct Transmit<'a> {
 pub struct Completion {
     /// The operation.
     pub id: OpId,
-    /// What came of it.
+    /// Its outcome, or the error.
     pub result: Result<Outcome, Error>,
 }
 
-/// As many operations are unfinished as may be: take completions first. The request is handed back.
+/// The client holds its maximum of operations: take completions first. Contains the rejected request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Full(pub Request);
 
@@ -110,27 +111,27 @@ pub struct Core {
     /// Transfers that have something to send.
     transfers_due: VecDeque<OpId>,
     completions: VecDeque<Completion>,
-    /// The train that was composed last.
+    /// The last composed train.
     out: Vec<u8>,
     ranges: Vec<FragmentRange>,
     range_bytes: Vec<u8>,
     ids: Vec<OpId>,
     sequence_first: u64,
     sequence_next: u64,
-    /// Hides the time in stamps, so that only who saw a datagram can forge an answer.
+    /// Masks the time in stamps, so that only an observer of a datagram can forge its answer.
     stamp_mask: u64,
     begun_ns: u64,
-    /// Nothing that time brings about happens before this.
+    /// The earliest time at which a timer may be due.
     wake_ns: u64,
     counters: Counters,
 }
 
 impl Core {
-    /// A client of the server at `server`, the port of whose queue 0 that is. Different clients need different
-    /// seeds; who can guess one can forge answers.
+    /// Creates a client of the server whose queue 0 is at `server`. Each client needs a seed of its own; an
+    /// attacker who guesses it can forge answers.
     ///
     /// # Errors
-    /// [`Error::Option`]: an option of `config` cannot be.
+    /// [`Error::Option`]: an option of `config` is invalid.
     pub fn new(config: Config, server: SocketAddr, seed: u64, now_ns: u64) -> Result<Self, Error> {
         config.check()?;
         let mut random = seeded(seed);
@@ -164,11 +165,11 @@ impl Core {
         })
     }
 
-    /// Takes a request in, to be sent by the next [`Core::poll_transmit`], or a batch's delay later. Requests that
-    /// are submitted one after the other share datagrams where they are for the same queue.
+    /// Submits a request. [`Core::poll_transmit`] returns it at once, or after the batch delay. Consecutive
+    /// requests for the same queue share datagrams.
     ///
     /// # Errors
-    /// [`Full`]: as many as may be are unfinished, or have ended and wait to be taken.
+    /// [`Full`]: the unfinished operations and the completions not yet taken have reached `operations_max`.
     pub fn submit(&mut self, mut request: Request, now_ns: u64) -> Result<OpId, Full> {
         if self.operations.len() + self.completions.len() >= self.config.operations_max {
             return Err(Full(request));
@@ -190,17 +191,17 @@ impl Core {
         Ok(id)
     }
 
-    /// Sends what waits for others to share its datagram.
+    /// Ends the batch delay of all waiting operations: the next [`Core::poll_transmit`] sends them.
     pub fn flush(&mut self) {
         self.lanes.flush();
     }
 
-    /// The next operation that has ended.
+    /// Takes the next completion.
     pub fn poll_completion(&mut self) -> Option<Completion> {
         self.completions.pop_front()
     }
 
-    /// How many more requests can be submitted now.
+    /// The number of requests that can be submitted now.
     pub fn room(&self) -> usize {
         let unfinished = self.operations.len() + self.completions.len();
         self.config.operations_max.saturating_sub(unfinished)
@@ -211,33 +212,33 @@ impl Core {
         self.operations.len()
     }
 
-    /// Datagrams from now on have at most `bytes`, as when the path turns out to carry no more. Nothing below
-    /// what the protocol needs is taken.
+    /// Lowers the limit of datagrams to `bytes`, for a path that carries no more, but not below the
+    /// protocol's minimum. A higher limit than the present one changes nothing.
     pub fn limit_datagrams(&mut self, bytes: usize) {
         let bytes = bytes.max(minos_proto::native::DATAGRAM_BYTES_MIN);
         if bytes < self.config.datagram_bytes_max {
             self.config.datagram_bytes_max = bytes;
-            // The server is to answer in shorter ones, too.
+            // The next Hello tells the server, whose answers must be shorter, too.
             self.link.doubt();
         }
     }
 
-    /// What the server said of itself, once it has.
+    /// The server's description of itself; `None` before its first Welcome.
     pub fn directory(&self) -> Option<&Welcome> {
         self.link.directory()
     }
 
-    /// The smoothed round trip in nanoseconds, once there was an answer.
+    /// The smoothed round trip in nanoseconds; `None` before the first answer.
     pub fn round_trip_ns(&self) -> Option<u64> {
         self.round_trip.smooth_ns()
     }
 
-    /// What was counted so far.
+    /// The counters.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// What forbids a request whatever the server is like.
+    /// The reason why no server can accept a request.
     fn fault_of(&self, request: &Request) -> Option<Error> {
         if request.timeout.is_some_and(|timeout| timeout.is_zero()) {
             return Some(Error::Option(TIMEOUT_ZERO));
@@ -250,7 +251,7 @@ impl Core {
         (request.value.len() as u64 > bytes_max).then_some(Error::TooLarge { bytes_max })
     }
 
-    /// Takes note that something is to happen at `at_ns`.
+    /// Sets a timer at `at_ns`.
     fn wake_at(&mut self, at_ns: u64) {
         self.wake_ns = self.wake_ns.min(at_ns);
     }

@@ -1,10 +1,10 @@
-//! What a status means for an operation.
+//! From reply statuses to outcomes.
 
 use minos_proto::native::{ReplyRecord, Status};
 
 use crate::{Error, Outcome, Value, Verb};
 
-/// What a final record says about an operation of this kind.
+/// The outcome of an operation from its final record.
 pub(super) fn outcome_of(
     verb: Verb,
     record: &ReplyRecord<'_>,
@@ -16,7 +16,7 @@ pub(super) fn outcome_of(
         Status::Exists => Ok(Outcome::Exists),
         Status::NotStored => Ok(Outcome::NotStored),
         Status::NoMemory => Err(Error::NoMemory),
-        // What the server takes at most stands in its directory; here it is known only that this was more.
+        // The server's limit stands in its directory, which is not known here.
         Status::TooLarge => Err(Error::TooLarge { bytes_max: value_bytes_max }),
         Status::NotANumber => Err(Error::NotANumber),
         Status::BadRequest => Err(Error::BadRequest),

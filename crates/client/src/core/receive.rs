@@ -1,4 +1,4 @@
-//! What arrives: looked at, and handed to where it belongs.
+//! Checks and dispatches datagrams that arrive.
 
 use std::net::SocketAddr;
 
@@ -7,8 +7,8 @@ use minos_proto::native::{AckHead, Flags, Header, Kind, Reason, Welcome, replies
 use super::{Core, link::Change, session::Session};
 
 impl Core {
-    /// Takes in what arrived from `from` in one message: datagrams of `segment_bytes`, of which the last may be
-    /// shorter. What was not sent by the server, or answers nothing that was asked, changes nothing.
+    /// Handles one message from `from`: datagrams of `segment_bytes`, of which the last may be shorter.
+    /// Ignores datagrams that the server did not send, or that answer nothing.
     pub fn receive(&mut self, from: SocketAddr, bytes: &[u8], segment_bytes: usize, now_ns: u64) {
         for datagram in bytes.chunks(segment_bytes.max(1)) {
             self.counters.datagrams_received += 1;
@@ -27,8 +27,8 @@ impl Core {
         }
     }
 
-    /// Whether a datagram answers one that was sent from here: its number was given out, and its stamp is a time
-    /// between the beginning and now, hidden as only this client hides it.
+    /// True if a datagram answers one of this client: its number was used, and its stamp, once unmasked, is a
+    /// time between the start and now.
     fn is_answer(&self, header: &Header, now_ns: u64) -> bool {
         let sent_ns = self.sent_ns(header);
         (self.sequence_first..self.sequence_next).contains(&header.sequence)
@@ -39,25 +39,25 @@ impl Core {
         header.stamp ^ self.stamp_mask
     }
 
-    /// Whether a datagram may be believed: always without a secret.
+    /// True if a datagram is authentic; without a secret every one is.
     ///
-    /// A right tag is not enough, because an answer of an earlier session has one. A Welcome echoes a nonce and a
-    /// refusal tells of nothing that was done; all else must be of this session.
+    /// A valid tag is not enough: answers of an earlier session have one, too. A Welcome echoes a nonce, and
+    /// a refusal reports nothing executed; all other kinds must belong to this session.
     fn is_authentic(&self, header: &Header, datagram: &[u8]) -> bool {
         let Some(keys) = &self.config.secret else { return true };
         let session = self.link.session.as_ref().map_or(0, Session::id);
         if keys.to_client.verify(datagram) {
             return matches!(header.kind, Kind::Welcome | Kind::Refusal) || header.session == session;
         }
-        // A server that does not know the secret, or the version, cannot seal what it says of that. Once there is a
-        // session, the server knows both.
+        // A server that does not know the secret or the version cannot seal its refusal. In a session it
+        // knows both.
         let reason = Reason::from_count(header.count);
         header.kind == Kind::Refusal && session == 0 && matches!(reason, Reason::Version | Reason::Seal)
     }
 
     fn dispatch(&mut self, header: &Header, datagram: &[u8], now_ns: u64) {
         if header.kind != Kind::Data {
-            // Fragments of a window come one behind the other: that is no round trip.
+            // Fragments of a window arrive one after the other, so their delay is no round trip.
             self.round_trip.observe(now_ns - self.sent_ns(header));
         }
         self.link.note(header, now_ns);
@@ -84,7 +84,7 @@ impl Core {
                 Ok((head, missing)) => self.on_ack(header, &head, missing, now_ns),
                 Err(_) => self.counters.ignored += 1,
             },
-            // Only clients send these; the caller has looked.
+            // Only clients send these; the caller has rejected them.
             Kind::Request | Kind::Hello | Kind::Fragment => {}
         }
         self.leave_if_done(now_ns);
@@ -117,7 +117,7 @@ impl Core {
         self.wake_at(self.link.next_ns(now_ns));
     }
 
-    /// Gives lanes to those who waited for the server, or the session, to be known.
+    /// Assigns the operations that were parked until the server, or the session, was known.
     fn unpark(&mut self, now_ns: u64) {
         for _ in 0..self.lanes.parked.len() {
             if let Some(id) = self.lanes.parked.pop_front()
