@@ -1,5 +1,5 @@
 //! `cargo bench -p minos-engine`: reads and writes of the sizes of MICA §5.1, one thread, with and without
-//! prefetching. What other tables do stands beside it in `rivals/`.
+//! prefetching. `rivals/` has the same measurements of other tables.
 
 #![forbid(unsafe_code)]
 
@@ -20,7 +20,7 @@ const DATA_BYTES: u64 = 256 << 20;
 /// Most items: tiny ones would take long to load.
 const ITEMS_MAX: u64 = 2 << 20;
 
-/// Beside key and value, in bytes: header, heap and index, with room to replace.
+/// Overhead of an item beside key and value, in bytes: header, heap and index, with room to replace.
 const ITEM_OVERHEAD_BYTES: u64 = 112;
 
 /// Operations that are made beforehand, and run again and again.

@@ -40,7 +40,7 @@ fn main() {
 #[inline(never)]
 fn measured_operations(run: &mut dyn FnMut()) {
     run();
-    // Lest the call above become a jump, and this function be left before it is done.
+    // Keeps the call above from becoming a tail call, which would leave this function too early.
     black_box(());
 }
 

@@ -1,4 +1,4 @@
-//! Keys that all fall into one chain: whoever knows the seed of the hash can compute them.
+//! Keys that all fall into one chain: an attacker who knows the seed of the hash can compute them.
 
 use minos_base::KeyHash;
 use minos_engine::{

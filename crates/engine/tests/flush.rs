@@ -1,4 +1,4 @@
-//! A flush costs the same, whatever was flushed before.
+//! The cost of a flush does not depend on earlier flushes.
 
 use minos_engine::{Cache, Engine, ItemMeta, Mode, Store, StoreConfig};
 
@@ -30,7 +30,7 @@ fn sweep_all<M: Mode>(table: &Engine<M>) {
     }
 }
 
-/// Flushes again and again, with something stored between, and counts what is reclaimed in the call.
+/// Flushes again and again, with stores in between, and counts the items reclaimed in the call.
 fn flush_often<M: Mode>(table: &Engine<M>) {
     (0..ITEMS).for_each(|key| set(table, key));
     for round in 0..1000 {
@@ -75,7 +75,7 @@ fn dead_items_are_gone_before_the_numbers_of_flushes_come_round() {
             set(&store, 1000 + flush);
         }
         store.flush();
-        // Dead items that were taken for new ones could be read.
+        // Dead items mistaken for new ones could be read.
         assert!(!has(&store, flush % 1000), "{flush}");
     }
     sweep_all(&store);

@@ -270,10 +270,10 @@ impl Pair {
         stats.used_bytes
     }
 
-    /// Twice more, on the emptied store: what the first time lost for good is lost again.
+    /// Twice more, on the emptied store: memory that the first run lost for good is lost again.
     fn loses_nothing(&mut self, ops: &[Op]) {
-        // The index never gives a bucket back, and a run needs more of them when the sweeper comes later. With all keys
-        // at once it has all that it can ever need.
+        // The index never frees a bucket, and a run needs more of them when the sweeper runs later. With all
+        // keys at once it has all that it can ever need.
         self.run(&[Op::Fill { from: 0, count: FILL_KEYS }]);
         let before = self.run(ops);
         let after = self.run(ops);

@@ -4,7 +4,7 @@ use minos_engine::{
     AnyWriter, CacheMode, Crcw, Engine, Erew, Eviction, ItemMeta, StoreConfig, position::Narrow,
 };
 
-/// Twice as many as there is memory for.
+/// Twice as many keys as there is memory for.
 const KEYS: u64 = 10_000;
 const HOT_KEYS: usize = 1000;
 const VALUE_WORDS: u64 = 16;

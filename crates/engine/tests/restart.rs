@@ -91,7 +91,7 @@ fn items<M: Mode, A: minos_engine::Access>(engine: &Engine<M, A>) -> u64 {
     engine.stats().items
 }
 
-/// Fills a table, closes it, opens it, and goes on with it.
+/// Fills a table, closes it, reopens it, and continues to use it.
 fn goes_on<M: Mode, A: AnyWriter>(is_lossy: bool) {
     let place = Place::new();
     let config = place.config(16 << 20);
@@ -128,7 +128,7 @@ fn goes_on<M: Mode, A: AnyWriter>(is_lossy: bool) {
     assert!(get(&engine, 5, 1004).is_some() == before[5].is_some() && get(&engine, 5, 1005).is_none());
     assert!(set(&engine, 0, 0) > cas_max, "a CAS unique was used again");
 
-    // Growth and evictions go on.
+    // Growth and evictions continue.
     for number in 1000..20_000 {
         let key = key(number);
         let stored = engine.entry(engine.hash(&key), &key, 5).insert(&[&bytes(number, 0)], meta(number));
@@ -177,7 +177,7 @@ fn owned_goes_on<M: Mode>() {
     assert_eq!(opening, Opening::Warm { items: items(owners[0].engine()) });
     Owner::check(&mut owners).unwrap();
     assert!(all(owners[0].engine(), 500) == before);
-    // One who holds the table does not let it be closed.
+    // A reference to the table prevents its closing.
     let engine = Arc::clone(owners[0].engine());
     assert!(matches!(Owner::close(owners), Err(CloseError::InUse)));
     drop(engine);
@@ -330,7 +330,7 @@ fn what_the_machine_may_have_lost_is_not_relied_on() {
     let (cache, _) = Cache::<Crcw>::open(&config).unwrap();
     set(&cache, 1, 0);
     drop(cache);
-    // Where the header says in which boot of the machine the region was put into use.
+    // The header's words for the boot in which the region was put into use.
     let start_machine = || {
         let file = OpenOptions::new().write(true).open(place.path()).unwrap();
         file.write_all_at(&[1; 16], 80).unwrap();
@@ -419,11 +419,11 @@ fn a_cache_is_repaired() {
 struct Damages {
     refused: u64,
     started_empty: u64,
-    /// Values that nobody stored.
+    /// Values that were never stored.
     wrong: u64,
 }
 
-/// Flips one bit of a file after another, opens it, and looks whether anything is wrong.
+/// Flips one bit of a file after another, opens it, and checks for wrong values.
 fn damage<M: Mode>(is_closed: bool, bits: impl Iterator<Item = u64>) -> Damages {
     let place = Place::new();
     let config = place.config(1 << 20);
@@ -481,7 +481,7 @@ fn engine_set_small<M: Mode>(engine: &Engine<M, Crcw>, number: u64) -> bool {
     engine.entry(engine.hash(&key), &key, 5).insert(&[&small(number)], ItemMeta::default()).is_ok()
 }
 
-/// Bits all over a file of so many bytes, in no order.
+/// Bits all over a file of `bytes` bytes, in no order.
 fn bits(bytes: u64, count: u64) -> impl Iterator<Item = u64> {
     (1..=count).map(move |number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (bytes * 8))
 }

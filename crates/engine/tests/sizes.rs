@@ -15,7 +15,7 @@ const NOW: u32 = 2;
 const BURST: u64 = 1 << 10;
 
 fn table<M: Mode, A: AnyWriter>(config: StoreConfig) -> Result<Engine<M, A>, CreateError> {
-    // Small pages, because most of these tables are larger than what is touched of them.
+    // Small pages, because these tables touch only a part of their memory.
     Engine::create(&StoreConfig { backing: Backing::SmallPages, ..config })
 }
 
@@ -23,7 +23,7 @@ fn value_of(key: u64, bytes: usize) -> Vec<u8> {
     vec![key.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()[7]; bytes]
 }
 
-/// Stores items of a value of so many bytes under the keys below `keys`; how many the table took.
+/// Stores items of `value_bytes` bytes under the keys below `keys`; returns how many the table took.
 fn fill<M: Mode, A: AnyWriter>(table: &Engine<M, A>, keys: u64, value_bytes: usize) -> u64 {
     let mut stored = 0;
     for first in (0..keys).step_by(BURST as usize) {
@@ -59,7 +59,7 @@ fn count<M: Mode, A: AnyWriter>(table: &Engine<M, A>, keys: u64, value_bytes: us
 
 /// Twice as much as fits: a store refuses the rest, a cache evicts.
 fn is_filled<M: Mode, A: AnyWriter>(memory_bytes: u64) {
-    // Headers and index take most of what holds tiny items; small caches also have a reserve of one half.
+    // Headers and index take most of a table of tiny items; small caches also have a reserve of one half.
     for (value_bytes, share_min) in [(1, 0.03), (100, 0.15), (3000, 0.2)] {
         let table =
             table::<M, A>(StoreConfig { value_bytes_max: MIB, ..StoreConfig::new(memory_bytes) }).unwrap();

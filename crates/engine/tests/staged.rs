@@ -40,8 +40,8 @@ fn changes_between_the_stages_show_in_every_mode() {
     changes_between_the_stages_show::<minos_engine::CacheMode, Erew>();
 }
 
-/// A value is stored where a stage has seen its key, unless that is no longer right: each time all there is to say
-/// about the item must be new.
+/// A value is stored at the place that a stage found for its key, unless that is out of date. Each time
+/// the item's whole state must be new.
 fn a_staged_store_is_a_store<M: Mode, A: AnyWriter>() {
     let table = Engine::<M, A>::create(&StoreConfig::new(1 << 20)).unwrap();
     let key = b"key".as_slice();

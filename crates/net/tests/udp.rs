@@ -1,4 +1,4 @@
-//! Trains of datagrams over loopback: where they are cut, who gets them, and what is counted.
+//! Trains of datagrams over loopback: their segments, receivers and counts.
 
 use std::{
     io::IoSlice,
@@ -82,7 +82,7 @@ fn trains_keep_their_boundaries(family: &str, gso: bool, gro: bool) {
             let inbox = Inbox::receive(&far, &mut burst, segments);
             assert_eq!(inbox.bytes(), bytes.chunks(segment_bytes).collect::<Vec<_>>());
             assert!(inbox.datagrams.iter().all(|(peer, _)| *peer == near.address()));
-            // With trains on both sides, that they did not fall apart is what is shown.
+            // With trains on both sides, this shows that they stayed whole.
             assert_eq!(inbox.messages, if gso && gro { 1 } else { segments });
         }
     }
@@ -112,7 +112,7 @@ fn a_full_burst_leaves_with_one_call_and_arrives_in_order() {
         let (mut out, mut expected) = (TransmitBurst::new(), Vec::new());
         for train in 0..BURST_MESSAGES {
             let bytes = pattern(train * 40 + 1);
-            // Different segment sizes, so that no train goes on from the one before.
+            // Different segment sizes, so that no train extends the one before.
             assert!(out.push(far.address(), &bytes, 50 + train));
             expected.extend(bytes.chunks(50 + train).map(<[u8]>::to_vec));
         }
@@ -345,8 +345,8 @@ fn ports_in_a_row_and_ports_that_share() {
     assert!(UdpPort::bind(shared[0].address(), &options).is_err());
 }
 
-/// Sends datagrams and trains for each of `ports` from many sources; says how many arrived where they
-/// were to.
+/// Sends datagrams and trains for each of `ports` from many sources; counts
+/// those that arrived at the right port.
 fn arrivals(ports: &[UdpPort]) -> (usize, usize) {
     const SOURCES: usize = 16;
     const SEGMENTS: usize = 5;

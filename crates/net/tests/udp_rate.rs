@@ -57,7 +57,7 @@ fn datagrams_a_second() {
 }
 
 fn send(way: &Way, port: &UdpPort, peer: SocketAddr) -> (u64, f64) {
-    // One byte less than full segments, lest a train go on from the one before.
+    // One byte less than full segments, so that no train extends the one before.
     let bytes = vec![7; DATAGRAM_BYTES * way.segments - 1];
     let (mut burst, mut sent) = (TransmitBurst::new(), 0);
     let (begin, begin_ns) = (Instant::now(), processor_ns());

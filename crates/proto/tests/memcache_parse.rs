@@ -244,8 +244,8 @@ fn meta_store_modes_yield_to_a_comparison() {
     }
 }
 
-/// Faulty lines and what is said to them: the words of the newest memcached, with the exceptions that
-/// `docs/memcached.md` lists.
+/// Faulty lines and their answers: those of the newest memcached, with the
+/// exceptions that `docs/memcached.md` lists.
 const FAULTS: &[(&str, &[u8])] = &[
     ("", text::BAD_FORMAT),
     ("\r", text::BAD_FORMAT),

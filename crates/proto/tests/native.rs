@@ -1,4 +1,4 @@
-//! The native datagrams: what is written is read, and nothing else.
+//! The native datagrams: written ones are read back unchanged, and all others are refused.
 
 use minos_base::{KeyHash, limits::KEY_BYTES_MAX};
 use minos_proto::native::*;

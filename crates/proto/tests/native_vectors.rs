@@ -22,7 +22,7 @@ fn asking(kind: Kind) -> Header {
     Header { queue: 2, geometry: GEOMETRY, cookie: COOKIE, ..header(kind) }
 }
 
-/// A datagram with what `push` writes.
+/// A datagram with the records that `push` writes.
 fn composed(header: Header, push: impl FnOnce(&mut Composer<'_>) -> bool) -> Vec<u8> {
     let mut out = Vec::new();
     let mut composer = Composer::begin(&mut out, header, DATAGRAM_BYTES_ETHERNET);

@@ -21,7 +21,7 @@ fn place_of(policy: &Policy) -> impl Fn(&Plan, WorkerId, SizeClass) -> Place {
     move |plan, taker, class| assignment.duty(taker).place(plan, class)
 }
 
-/// Where a request of a class goes, whoever has taken it from an RX queue.
+/// The place of a request of a class, dequeued by any worker.
 type PlaceOf<'a> = &'a dyn Fn(&Plan, WorkerId, SizeClass) -> Place;
 
 /// The fault of the homes under `plan`, if there is one: each class must have one home, a large worker's
@@ -50,8 +50,8 @@ fn fault_of_homes(plan: &Plan, place: PlaceOf<'_>) -> Option<String> {
     None
 }
 
-/// By how much the heaviest-loaded large worker is off its part, in the cost of the heaviest large class; `costs` are
-/// what the ranges cost, in their order.
+/// The deviation of the heaviest-loaded large worker from its part, in units of the cost of the heaviest
+/// large class; `costs` are the costs of the ranges, in order.
 fn cost_off(plan: &Plan, config: &ControlConfig, requests: &SizeHistogram, costs: &[f64]) -> f64 {
     let weight = |worker: WorkerId| match plan.shared {
         Some(shared) if shared.worker == worker => 1.0 - f64::from(shared.small_permille) / 1000.0,
@@ -68,7 +68,7 @@ fn cost_off(plan: &Plan, config: &ControlConfig, requests: &SizeHistogram, costs
     off.fold(0.0, f64::max) / heaviest
 }
 
-/// A policy as what its threshold is after an epoch.
+/// A policy, reduced to its threshold after an epoch.
 type ThresholdAfter<'a> = &'a mut dyn FnMut(&SizeHistogram) -> SizeClass;
 
 /// How many classes the threshold is off the percentile, two epochs after the small sizes have changed.
@@ -82,8 +82,8 @@ fn off_after_step(threshold_after: ThresholdAfter<'_>, seed: u64, from_max: u64,
     classes_between(threshold, SizeClass::of(to_max * 99 / 100))
 }
 
-/// How often the threshold moves in thirty epochs in which nothing changes and one request in a hundred is large: the
-/// percentile lies at the edge of a gap.
+/// The number of moves of the threshold in thirty equal epochs in which one request in a hundred is large:
+/// the percentile lies at the edge of a gap.
 fn moves_when_steady(threshold_after: ThresholdAfter<'_>, seed: u64) -> usize {
     let mut random = seeded(seed);
     let mut epoch = || threshold_after(&epoch_of_mix(&mut random, 10_000.0, 1400, 101.0));
@@ -95,7 +95,7 @@ fn moves_when_steady(threshold_after: ThresholdAfter<'_>, seed: u64) -> usize {
     moved.count()
 }
 
-/// The percentile of the latest epoch, whatever was before.
+/// The percentile of the latest epoch alone.
 fn raw_percentile(requests: &SizeHistogram) -> SizeClass {
     let mut sum = 0;
     let reaches = |class: &SizeClass| {
@@ -167,7 +167,7 @@ proptest! {
         for mut policy in each(config) {
             policy.epoch(&requests);
             let costs: Vec<f64> = policy.decision().ranges.iter().map(|range| range.cost).collect();
-            // Reserved has no ranges: those who serve large requests share all of them.
+            // Reserved has no ranges: its large workers share all large requests.
             if !policy.plan().ranges.is_empty() {
                 let off = cost_off(policy.plan(), &config, &requests, &costs);
                 prop_assert!(off <= 1.0 + 1e-9, "off by {off} classes: {:?}", policy.decision());

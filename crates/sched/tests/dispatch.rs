@@ -121,7 +121,7 @@ proptest! {
     }
 }
 
-/// Requests of which so many in 100 000 are large.
+/// An epoch of 99 000 small requests and `requests` large ones.
 fn with_large(requests: u64) -> SizeHistogram {
     let mut histogram = SizeHistogram::new();
     histogram.record(SizeClass::of(100), 99_000);
@@ -211,12 +211,12 @@ fn who_conserves_work_leaves_nothing_lying() {
     assert!(plan.large_workers() > 1, "{plan:?}");
     let large = plan.workers_in(Role::Large);
     for duty in &assignment.duties {
-        // Whatever waits, in an RX queue or a ring, an idle worker comes for it.
+        // An idle worker takes every waiting request, from any RX queue or ring.
         let reached = duty.help.unwrap().queues.or(duty.polled());
         assert_eq!(reached, WorkerSet::first(8), "{duty:?}");
         let drained = duty.drains.first.or(duty.drains.then).or(duty.relieves);
         assert_eq!(drained.and(large), large, "{duty:?}");
-        // A large worker ends what it has begun, a small one gives way after each slice.
+        // A large worker completes the request that it has begun, a small one yields after each slice.
         assert_eq!(duty.relieves.is_empty(), plan.role(duty.worker) == Role::Large);
     }
 }

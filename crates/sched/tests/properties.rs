@@ -149,7 +149,7 @@ fn a_steady_threshold_does_not_flap() {
 
 #[test]
 fn a_share_of_large_ones_right_at_the_percentile_does_not_flap() {
-    // The percentile lies between 1 400 bytes and some 100 KB: noise alone decides on which side.
+    // The percentile lies between 1 400 bytes and some 100 KB: noise alone decides the side.
     let mut random = seeded(4);
     let mut policy = size_aware(ControlConfig::new(8));
     let mut moves = 0;

@@ -1,4 +1,4 @@
-//! Tables in all modes, alike to whoever measures them, and keys for them.
+//! Tables in all modes behind one interface for benchmarks, and keys for them.
 
 use minos_base::{KeyHash, Seconds};
 use minos_engine::{
@@ -132,7 +132,7 @@ impl<M: Mode> Table for Owned<M> {
     }
 }
 
-/// A configuration with private memory of so many bytes.
+/// A configuration with private memory of `memory_bytes` bytes.
 pub fn config(memory_bytes: u64) -> StoreConfig {
     StoreConfig { backing: Backing::Private, ..StoreConfig::new(memory_bytes) }
 }

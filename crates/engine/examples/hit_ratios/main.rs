@@ -1,8 +1,8 @@
-//! Hit ratios of the cache's policies beside exact simulations of them, on a Zipf trace: what
-//! `docs/results/eviction.svg` shows.
+//! Hit ratios of the cache's policies beside exact simulations of them, on a Zipf trace: the data of
+//! `docs/results/eviction.svg`.
 //!
-//! Prints lines of comma separated values: memory, and what the log held of it on average, both in percent of
-//! all items; the policy, whether it was simulated or is the engine's, and the hit ratio in percent.
+//! Prints lines of comma separated values: memory, and the log's average share of it, both in percent of all
+//! items; the policy, simulated or the engine's; and the hit ratio in percent.
 
 use minos_engine::Eviction;
 use minos_testkit::eviction::{Clock, Log, Lru, Reinsert};
@@ -13,7 +13,7 @@ mod contest;
 use contest::{Contest, segment_bytes};
 
 const CONTEST: Contest = Contest { keys: 100_000, requests: 2_000_000, seed: 1 };
-/// Memory of the engine, in percent of what all items take.
+/// Memory of the engine, in percent of the memory of all items.
 const MEMORY_PERCENTS: [u64; 7] = [6, 9, 14, 22, 36, 60, 100];
 
 fn main() {

@@ -1,4 +1,4 @@
-//! Extents against a list in order, and who reads them.
+//! Extents checked against an ordered list and its readers.
 
 use super::*;
 use proptest::prelude::*;
@@ -55,7 +55,7 @@ fn generations_come_round_without_an_id_of_zero() {
     assert!([0, u64::MAX, 7 << 32].iter().all(|word| extents.chunk(ExtentId::from_word(*word)).is_none()));
 }
 
-/// Extents as a list in order, and who reads them.
+/// Extents as an ordered list, with their readers.
 #[derive(Default)]
 struct Model {
     order: Vec<(ExtentId, Offset, u64)>,

@@ -223,7 +223,7 @@ fn a_killed_entry_is_revived_while_it_is_there() {
     assert!(!checked.log.revive(&region, position));
 }
 
-/// An index without keys: each bucket has one slot, which refers to what was last put there.
+/// An index without keys: each bucket has one slot, which refers to the last entry put there.
 fn dangling_slots_that_appear_alive(scans: bool) -> u64 {
     const BUCKETS: u64 = 5000;
     let region = region();

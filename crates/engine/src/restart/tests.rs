@@ -22,7 +22,7 @@ fn key(number: u64) -> [u8; 8] {
     number.to_le_bytes()
 }
 
-/// Every seventh is so large that it lies apart.
+/// Every seventh value is large enough to lie apart from its item.
 fn value(number: u64) -> Vec<u8> {
     vec![number as u8; if number.is_multiple_of(7) { 5000 } else { 20 }]
 }
@@ -36,7 +36,7 @@ fn config(folder: &tempfile::TempDir) -> StoreConfig {
     }
 }
 
-/// A chain of one partition, and what it refers to.
+/// A chain of one partition, and its items.
 struct Victim<'a, M: Mode> {
     engine: &'a Engine<M>,
     place: Place,
@@ -226,7 +226,7 @@ fn is_refused<M: Mode>(name: &str, config: &StoreConfig) {
     }
 }
 
-/// Without what would stop the closing.
+/// The damages under which a table can still be closed.
 fn wrongs_at_closing<M: Mode>() -> Vec<Wrong<M>> {
     wrongs().into_iter().filter(|(name, _)| *name != "free buckets that lie outside").collect()
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::model::{Evictions, Written};
 
-/// One table, whoever may write to it.
+/// One table in any access mode.
 pub(crate) trait Driver: Sized {
     type M: Mode;
     type A: Access;
@@ -20,7 +20,7 @@ pub(crate) trait Driver: Sized {
     fn flush(&mut self);
     fn check(&mut self) -> Result<(), String>;
 
-    /// Reads as one who may move what is read to a better place.
+    /// Reads as a thread that may move the item to the tail.
     fn read<R>(&mut self, key: &[u8], now: u32, f: impl FnMut(&ItemView<'_>) -> R) -> Option<R>;
 
     fn get(&mut self, key: &[u8], now: u32) -> Option<Written> {
@@ -86,7 +86,7 @@ pub(crate) trait Driver: Sized {
     }
 }
 
-/// EREW and CRCW: whoever has the table writes.
+/// EREW and CRCW: any thread with the table writes.
 pub(crate) struct Anyone<M: Mode, A: AnyWriter>(Arc<Engine<M, A>>);
 
 impl<M: Mode, A: AnyWriter> Driver for Anyone<M, A> {

@@ -12,13 +12,13 @@ use minos_engine::position::Narrow;
 use minos_engine::{Access, CacheMode, Crcw, Erew, Eviction, ItemMeta, Mode, Pinned, StoreConfig, StoreMode};
 use proptest::prelude::*;
 
-/// A value that stays what it was.
+/// A value that must stay unchanged.
 struct Held<D: Driver> {
     pinned: Pinned<D::M, D::A>,
     value: Vec<u8>,
 }
 
-/// A cache and what is known of it.
+/// A cache and its model.
 struct Pair<D: Driver> {
     cache: D,
     model: Model,
@@ -90,7 +90,7 @@ impl<D: Driver> Pair<D> {
         Ok(())
     }
 
-    /// An operation said whether there was something under the key.
+    /// Checks an operation's answer whether the key had an item.
     fn found(&mut self, key: u16, was_there: bool) -> Result<(), String> {
         match (was_there, self.model.expected(key).is_some()) {
             (true, false) => Err(format!("key {key} must not be there")),
@@ -124,7 +124,7 @@ impl<D: Driver> Pair<D> {
 
     fn stored(&mut self, key: u16, is_stored: bool, written: Written) -> Result<(), String> {
         if !is_stored {
-            // Refused: what was there is there, or was evicted while room was made.
+            // Refused: the old item is there, or was evicted while room was made.
             return self.get(key);
         }
         self.model.write(key, self.cache.partition(&key_bytes(key)), written);
@@ -158,14 +158,14 @@ impl<D: Driver> Pair<D> {
     fn pin(&mut self, key: u16) -> Result<(), String> {
         let pinned = self.cache.pin(&key_bytes(key), self.now);
         self.found(key, pinned.is_some())?;
-        // It was an access, but whether that moves an item is not promised.
+        // It was an access, which may or may not move the item.
         self.model.amend(key, |_| ());
         let value = self.model.expected(key).map(|written| written.value.clone());
         self.held.extend(pinned.zip(value).map(|(pinned, value)| Held { pinned, value }));
         Ok(())
     }
 
-    /// Reads everything and looks whether the losses are explained.
+    /// Reads all keys and checks that evictions explain the losses.
     fn compare(&mut self) -> Result<(), String> {
         self.model.newest_first(KEYS_END).into_iter().try_for_each(|key| self.get(key))?;
         if self.held.iter().any(|held| held.pinned.value() != held.value) {
@@ -276,7 +276,8 @@ proptest! {
     }
 }
 
-/// Fills a cache several times over while one key is asked for again and again; whether it is there at the end.
+/// Fills a cache several times over while one key is read again and again;
+/// true if that key is there at the end.
 fn keeps_what_is_asked_for(eviction: Eviction, order: Order) -> Result<bool, String> {
     let mut pair = Pair::<Anyone<CacheMode, Crcw>>::new(&tiny(eviction, 1), order);
     evict_once(&mut pair.cache);

@@ -13,12 +13,12 @@ pub(crate) enum Order {
     Any,
 }
 
-/// Live items that a cache says it gave up.
+/// Live items that a cache reports as evicted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Evictions {
     /// At the head of a log, in the order that the policy promises.
     pub(crate) at_head: u64,
-    /// For want of a slot in a bucket, or of memory for a large value: in another order.
+    /// For lack of a slot in a bucket, or of memory for a large value: in another order.
     pub(crate) elsewhere: u64,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Model {
     known: BTreeMap<u16, Known>,
     now: u64,
     lost: u64,
-    /// Places of what was lost since the last [`Model::settle`], by partition.
+    /// Places of items lost since the last [`Model::settle`], by partition.
     lost_places: BTreeMap<usize, BTreeSet<u64>>,
     /// How much of it was lost while something older was there.
     early: u64,
@@ -77,7 +77,7 @@ impl Model {
         self.now
     }
 
-    /// Forgets what has expired.
+    /// Forgets expired items.
     pub(crate) fn expire(&mut self, now: u32) {
         self.known.retain(|_, known| known.written.is_live(now));
     }
@@ -93,7 +93,7 @@ impl Model {
         self.known.insert(key, Known { written, partition, placed });
     }
 
-    /// Changes what is known of a key without a new place in the log.
+    /// Changes a key's known item without a new place in the log.
     pub(crate) fn amend(&mut self, key: u16, change: impl FnOnce(&mut Written)) {
         if let Some(known) = self.known.get_mut(&key) {
             change(&mut known.written);
@@ -126,7 +126,7 @@ impl Model {
         }
     }
 
-    /// A key was asked for and was there: whatever came to its place later, and is lost already, left early.
+    /// Records that a key was found: items with later places that are lost already were evicted too early.
     fn used(&mut self, key: u16) {
         let now = self.tick();
         let Some(known) = self.known.get_mut(&key) else { return };
@@ -160,8 +160,8 @@ impl Model {
         Ok(())
     }
 
-    /// All keys below `end`, in the order in which reading them tells most: what has its place longest comes
-    /// last, so that whatever is found is known to have outlived what was missing before.
+    /// All keys below `end`, in the order in which reads reveal most: the oldest places come last, so that
+    /// each item found has outlived the items missing before it.
     pub(crate) fn newest_first(&self, end: u16) -> Vec<u16> {
         let mut keys: Vec<u16> = (0..end).collect();
         let placed = |key: &u16| self.known.get(key).and_then(|known| known.placed);

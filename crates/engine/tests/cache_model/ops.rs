@@ -61,7 +61,7 @@ pub(crate) enum Op {
 /// Random operations under which a cache of 1 MiB loses many items.
 pub(crate) fn ops() -> impl Strategy<Value = Vec<Op>> {
     let key = 0..KEYS;
-    // Small, about the largest that lies in the log, and in extents.
+    // Small, about the largest in the log, and in extents.
     let len =
         prop_oneof![6 => 0usize..300, 2 => 3900usize..4300, 1 => 5000usize..20_000, 1 => 20_000usize..90_000];
     let ttl = prop_oneof![3 => Just(0u32), 1 => 1u32..20];

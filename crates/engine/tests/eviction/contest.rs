@@ -7,7 +7,7 @@ use minos_testkit::eviction::{EvictionPolicy, Request, ZipfTrace, hit_ratio, tra
 const ENTRY_HEAD_BYTES: u64 = 32;
 const KEY_BYTES: u64 = 8;
 const THETA: f64 = 0.99;
-/// How often a run is looked at.
+/// Samples of a run.
 const SAMPLES: usize = 200;
 /// The clock stands still: nothing expires.
 const NOW: u32 = 1;
@@ -72,7 +72,7 @@ fn entry_bytes(key: u64) -> u64 {
     (ENTRY_HEAD_BYTES + KEY_BYTES + value_bytes(key)).next_multiple_of(8)
 }
 
-/// The engine as a policy, looked at now and then.
+/// The engine as a policy, sampled now and then.
 struct Filled {
     cache: Cache,
     value: Vec<u8>,

@@ -1,4 +1,4 @@
-//! The cache's policies evict what they say: in order, and with the hit ratios of exact simulations.
+//! The cache's policies evict in their order, and with the hit ratios of exact simulations.
 
 mod contest;
 
@@ -8,7 +8,7 @@ use minos_testkit::eviction::{Log, Lru, Reinsert};
 
 const CONTEST: Contest = Contest { keys: 20_000, requests: 300_000, seed: 9 };
 
-/// Memory in percent of what all items take, index included.
+/// Memory in percent of the memory of all items, index included.
 const MEMORY_PERCENTS: [u64; 2] = [22, 66];
 
 /// How far the engine may be from its simulation, as a share of all requests. The engine evicts whole segments

@@ -71,9 +71,9 @@ pub(crate) struct Tally {
     pub(crate) cut_steps: u64,
     /// Values that were served, and found right.
     pub(crate) served: u64,
-    /// Of these, from what had not been closed.
+    /// Values of these served from tables that had not been closed.
     pub(crate) served_unclosed: u64,
-    /// Values that were not served though nobody deleted them.
+    /// Values that were not served although they were not deleted.
     pub(crate) lost: u64,
 }
 
@@ -85,7 +85,7 @@ impl fmt::Display for Tally {
     }
 }
 
-/// The rounds of one subject, each with what the one before has left.
+/// The rounds of one subject, each on the data that the one before has left.
 pub(crate) struct Campaign<S> {
     folder: TempDir,
     seed: u64,
@@ -108,7 +108,7 @@ impl<S: Subject> Campaign<S> {
         }
     }
 
-    /// Where the subject keeps what it has.
+    /// The place of the subject's data.
     pub(crate) fn path(&self) -> PathBuf {
         self.folder.path().join("region")
     }
@@ -145,7 +145,7 @@ impl<S: Subject> Campaign<S> {
         self.baseline.clear();
     }
 
-    /// Runs a child and kills it where the plan says.
+    /// Runs a child and kills it at the planned place.
     fn live_and_die(&self, round: u64, plan: Plan) -> Result<Log, String> {
         let path = self.folder.path().join("log");
         let log = Log::create(&path);
@@ -162,7 +162,7 @@ impl<S: Subject> Campaign<S> {
         Ok(log)
     }
 
-    /// Looks at all keys; what is there.
+    /// Checks all keys; returns the values found.
     fn inspect(&mut self, round: u64, log: &Log, subject: &S, restart: &Restart) -> Result<Baseline, String> {
         let (phase, progress) = (log.phase(), log.progress());
         self.tally.cut_steps += progress.iter().filter(|progress| progress.is_in_step).count() as u64;
@@ -203,7 +203,7 @@ fn is_plausible(phase: Phase, restart: &Restart) -> Result<(), String> {
     if may_be { Ok(()) } else { Err(format!("ended {phase:?} and was opened as {restart:?}")) }
 }
 
-/// Waits until the child is where the plan wants it.
+/// Waits until the child has reached the planned place.
 fn reach(log: &Log, plan: Plan, child: &mut Child) -> Result<(), String> {
     let begin = Instant::now();
     while log.phase() < plan.phase {

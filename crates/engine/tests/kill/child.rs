@@ -1,4 +1,4 @@
-//! The process that is killed, and how it says how far it has come.
+//! The process that is killed, and its record of progress.
 
 use std::{
     fs::File,
@@ -14,7 +14,7 @@ use crate::{
     verdict::Progress,
 };
 
-/// In the environment of a child: what it is to do.
+/// The environment variable with a child's orders.
 const ORDERS: &str = "MINOS_KILL_CHILD";
 
 /// The phase of the child.
@@ -32,7 +32,7 @@ const PHASES: [Phase; 5] = [Phase::Starting, Phase::Opening, Phase::Running, Pha
 /// A file of words that outlives the child: its phase, and for each thread twice the number of the step it is
 /// in, plus one, or twice the number of the steps that are done.
 ///
-/// Each word is written by one system call, before and after what it tells of.
+/// Each word is written by one system call, before and after the step that it describes.
 #[derive(Debug)]
 pub(crate) struct Log(File);
 

@@ -22,12 +22,12 @@ pub(crate) struct Outcomes {
     pub(crate) emptied: u64,
     /// Opened, with every value that is served right.
     pub(crate) harmless: u64,
-    /// Opened, and a value served that nobody wrote.
+    /// Opened, and served a value that was never written.
     pub(crate) served_wrong: u64,
 }
 
-/// Closes a filled region, changes one byte of it below `bytes_max`, and looks at what is served then, for each of
-/// `rounds` bytes.
+/// Closes a filled region, changes one byte of it below `bytes_max`, and checks the values
+/// served then, for each of `rounds` bytes.
 pub(crate) fn damage<S: Subject>(seed: u64, rounds: u64, bytes_max: u64) -> Outcomes {
     let _alone = alone();
     let mut outcomes = Outcomes::default();

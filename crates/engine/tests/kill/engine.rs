@@ -83,7 +83,7 @@ where
     }
 
     fn overwrite(&self, key: &[u8], value: &[u8]) {
-        // A cache may have lost it since it was looked at.
+        // A cache may have lost it since it was read.
         let written = self.0.entry(self.0.hash(key), key, NOW).overwrite_value(0, value);
         assert!(written.is_ok() || M::EVICTS);
     }

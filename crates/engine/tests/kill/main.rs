@@ -1,8 +1,9 @@
-//! Kills a process that writes to a region on a file, again and again, and looks at what the next one serves.
+//! Kills a process that writes to a region on a file, again and again, and checks
+//! the values that the next one serves.
 //!
-//! The child's steps are a function of round, thread and number, and it notes how far it is in a file: so the
-//! parent knows the last value of every key, and the one that was just being written. Whatever is served must
-//! be one of these, and after a clean close nothing may be missing.
+//! The child's steps are a function of round, thread and number, and it records its progress in a file: so
+//! the parent knows the last value of every key, and the one that was being written. Every value served must
+//! be one of these, and after a clean close none may be missing.
 //!
 //! `MINOS_KILL_ROUNDS` sets the number of rounds, `MINOS_KILL_SEED` where and when the children are killed.
 
@@ -21,7 +22,7 @@ use minos_engine::{CacheMode, StoreMode};
 use subject::Files;
 use table::Table;
 
-/// Rounds unless told otherwise.
+/// Default number of rounds.
 const ROUNDS_DEFAULT: u64 = 20;
 /// Bytes that are changed, one after another.
 const DAMAGES: u64 = 40;
@@ -38,7 +39,7 @@ fn seed() -> u64 {
     number("MINOS_KILL_SEED", 1)
 }
 
-/// Not a test: what the parents run and kill.
+/// Not a test: the child that the tests run and kill.
 #[test]
 #[ignore = "only with orders"]
 fn child() {

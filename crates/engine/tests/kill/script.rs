@@ -90,7 +90,7 @@ pub(crate) fn mix(number: u64) -> u64 {
     z ^ z >> 31
 }
 
-/// The bytes of a record: who wrote it when, and a pattern that only this record has.
+/// The bytes of a record: its key, round, step and length, and a pattern that only this record has.
 pub(crate) fn record(round: u64, step: &Step, len: usize) -> Vec<u8> {
     let head = [step.key, round, step.number, len as u64].map(u64::to_le_bytes).concat();
     let mut state = mix(mix(round) ^ mix(step.number) ^ step.key);

@@ -14,7 +14,7 @@ pub(crate) enum Restart {
     New,
     /// It was closed by the one before.
     Clean,
-    /// It was not; what it holds has been looked through.
+    /// It was not closed; its contents have been checked.
     Repaired,
     /// There was something, and it begins empty.
     Emptied { reason: String },
@@ -22,7 +22,7 @@ pub(crate) enum Restart {
 
 /// Something that keeps values in a file for the next process.
 pub(crate) trait Subject: Send + Sync + Sized {
-    /// By which the child is told what it is.
+    /// The subject's name in the child's orders.
     const NAME: &'static str;
     /// True if values may be missing without having been deleted.
     const EVICTS: bool;
@@ -35,11 +35,11 @@ pub(crate) trait Subject: Send + Sync + Sized {
     fn overwrite(&self, key: &[u8], value: &[u8]);
     fn append(&self, key: &[u8], extra: &[u8]);
     fn delete(&self, key: &[u8]);
-    /// Looks through everything for what cannot be.
+    /// Checks all contents for inconsistencies.
     fn check(&self) -> Result<(), String>;
     fn close(self);
 
-    /// Does a step, as [`crate::script::apply`] says it.
+    /// Executes a step, as [`crate::script::apply`] defines it.
     fn execute(&self, round: u64, step: &Step) {
         let key = key_bytes(step.key);
         match step.action {
@@ -60,8 +60,8 @@ pub(crate) trait Subject: Send + Sync + Sized {
     }
 }
 
-/// The controls: a file for each key. They know when they were not closed, but do not look what was cut short.
-/// That is right if each write is whole (a new file that takes the place of the old one), and else it is not.
+/// The controls: a file for each key. They know when they were not closed, but do not check for incomplete
+/// writes. That is right if each write is atomic (a new file replaces the old one), and wrong otherwise.
 pub(crate) struct Files<const ARE_WHOLE: bool>(PathBuf);
 
 impl<const ARE_WHOLE: bool> Files<ARE_WHOLE> {

@@ -24,14 +24,14 @@ const GEOMETRY: Geometry = Geometry {
     layout: 1,
     hash_seed: 0,
 };
-/// Values above lie in chunks of the other kind.
+/// Larger values lie in chunks of the other kind.
 const SHARED_BYTES_MAX: usize = 4096;
 
 /// A slot holds the offset of a chunk, or 0; the chunk begins with the bytes of its value. The keys of each
 /// thread are a partition.
 ///
-/// If `REPAIRS` is false, it goes on with heaps that nobody has looked through, as if there were no mark that
-/// says whether the region was closed: the control.
+/// If `REPAIRS` is false, it continues with unchecked heaps, as if there were no mark that
+/// the region was closed: the control.
 pub(crate) struct Table<const REPAIRS: bool> {
     memory: Memory,
     heaps: Vec<Mutex<Heap>>,
@@ -43,7 +43,7 @@ impl<const REPAIRS: bool> Table<REPAIRS> {
         Self { heaps: heaps.collect(), memory }
     }
 
-    /// Lays the heaps out anew around what the slots refer to.
+    /// Rebuilds the heaps around the chunks that the slots refer to.
     fn repaired(mut memory: Memory) -> Result<Self, String> {
         if REPAIRS {
             let mut used = used_chunks(&memory)?;
@@ -70,7 +70,7 @@ impl<const REPAIRS: bool> Table<REPAIRS> {
         chunk
     }
 
-    /// Lets the slot refer to `chunk`, and gives back what it referred to.
+    /// Makes the slot refer to `chunk`, and frees its old chunk.
     fn link(&self, partition: usize, slot: Offset, chunk: u64) {
         let slot = self.memory.region().word(slot);
         let old = slot.load(Acquire);

@@ -103,7 +103,7 @@ fn set_hot(writer: &mut impl Writer, keys: &mut Keys, random: &mut StdRng) {
     let key = key.to_le_bytes();
     let (hash, reserves) = (writer.cache().hash(&key), random.random_range(0..2) == 0);
     if !reserves {
-        // There is no room only if all large values are pinned.
+        // It fails only if all large values are pinned.
         let _ = writer.entry(hash, &key).insert(&[&keys.value], meta);
         return;
     }
@@ -113,7 +113,7 @@ fn set_hot(writer: &mut impl Writer, keys: &mut Keys, random: &mut StdRng) {
     let _ = writer.entry(hash, &key).commit(reservation, meta);
 }
 
-/// A burst of small values, more of them than there is memory for.
+/// A burst of small values, whose keys exceed the memory.
 fn put_cold(writer: &mut impl Writer, keys: &mut Keys, random: &mut StdRng) {
     let items: Vec<_> = (0..BURST)
         .map(|_| {
@@ -192,7 +192,7 @@ fn visit<A: Access>(cache: &Arc<Cache<A>>, watch: &mut Watch, random: &mut StdRn
     }
 }
 
-/// Keeps some items pinned while they are replaced or evicted, and looks at them at the end of that time.
+/// Keeps some items pinned while they are replaced or evicted, and checks them at the end.
 fn pin<A: Access>(cache: &Arc<Cache<A>>, watch: &mut Watch, random: &mut StdRng) {
     let mut held: VecDeque<(u64, Pinned<_, A>)> = VecDeque::new();
     for _ in 0..READS / 4 {

@@ -114,7 +114,7 @@ impl Stress {
         }
     }
 
-    /// Keeps some items pinned while they are overwritten, and looks at them at the end of that time.
+    /// Keeps some items pinned while they are overwritten, and checks them at the end.
     fn pin(&self, random: &mut StdRng) {
         let (mut held, mut expected) = (VecDeque::new(), Vec::new());
         for _ in 0..READS / 8 {

@@ -1,4 +1,4 @@
-//! Values that tell every byte of every version of every key apart, and who watches what is read.
+//! Values in which every byte of every version of every key is recognisable, and the checker of reads.
 
 use minos_engine::ItemState;
 use rand::{RngExt, rngs::StdRng};
@@ -43,13 +43,13 @@ impl Watch {
         Self { youngest: vec![0; keys as usize], expected: Vec::new(), found: 0, torn: 0, stale: 0 }
     }
 
-    /// Looks at an item that was just read.
+    /// Checks an item that was just read.
     pub(crate) fn read(&mut self, key: u64, state: &ItemState, value: &[u8]) {
         self.bytes(key, state, value);
         self.header(key, state);
     }
 
-    /// Looks at the bytes of an item, however old it is.
+    /// Checks the bytes of an item of any age.
     pub(crate) fn bytes(&mut self, key: u64, state: &ItemState, value: &[u8]) {
         fill(&mut self.expected, key, state.cas(), state.value_bytes());
         let is_right = value == self.expected;
@@ -57,7 +57,7 @@ impl Watch {
         self.torn += u64::from(!is_right);
     }
 
-    /// Looks at how old an item is.
+    /// Checks the age of an item.
     pub(crate) fn header(&mut self, key: u64, state: &ItemState) {
         let Some(youngest) = self.youngest.get_mut(key as usize) else {
             self.torn += 1;

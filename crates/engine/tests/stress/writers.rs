@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// Any time will do: nothing expires.
 pub(crate) const NOW: u32 = 6;
 
-/// Writes to some keys, which nobody else writes to.
+/// Writes to keys of its own.
 pub(crate) trait Writer: Send {
     type Access: Access;
 

@@ -149,7 +149,7 @@ proptest! {
             held.free(0);
         }
         held.check();
-        // All of it, but what is never given back, the one arena that is kept, and their tags.
+        // All of it, except chunks that are never freed, the one arena that is kept, and their tags.
         let stats = held.memory.stats();
         let kept = held.chunks.len() as u64;
         let lost_words = empty.free_words - stats.free_words;

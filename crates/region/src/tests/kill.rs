@@ -1,4 +1,4 @@
-//! Stops whoever works on a heap before a given store, as the end of the process would.
+//! Stops work on a heap before a given store, as the end of the process would.
 
 use std::{
     cell::Cell,
@@ -6,7 +6,7 @@ use std::{
 };
 
 thread_local! {
-    /// Stores that are still done; `None` when nobody is to be stopped.
+    /// Stores that are still done; `None` for no stop.
     static STORES_LEFT: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
@@ -22,7 +22,7 @@ pub(crate) fn before_store() {
     STORES_LEFT.set(Some(left - 1));
 }
 
-/// Runs `work`, but for what comes after `stores` stores. Whether it ended by itself.
+/// Runs `work` up to `stores` stores; returns true if it ended by itself.
 pub(super) fn after(stores: u64, work: impl FnOnce()) -> bool {
     STORES_LEFT.set(Some(stores));
     let result = catch_unwind(AssertUnwindSafe(work));

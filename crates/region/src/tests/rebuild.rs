@@ -1,4 +1,4 @@
-//! After a process was killed, what is alive is kept, and everything else can be had again.
+//! After a process was killed, live chunks are kept, and all other memory can be allocated again.
 
 use super::{
     heap::{Held, Op, Return, ops},
@@ -34,7 +34,7 @@ impl Held {
         Ok(())
     }
 
-    /// Frees everything, which looks at what it holds, and sees that nothing is missing afterwards.
+    /// Frees all chunks, which checks their contents, and checks that no memory is missing afterwards.
     fn free_all(&mut self) {
         while self.chunks.values().any(|(_, way)| *way != Return::Never) {
             self.free(0);
@@ -42,7 +42,7 @@ impl Held {
         self.check();
     }
 
-    /// Writes garbage wherever neither anything alive lies nor a tag of the region's heap.
+    /// Writes garbage everywhere except in live chunks and tags of the region's heap.
     fn scribble(&self, garbage: &[(Index, u64)]) {
         let region = self.memory.region();
         let layout = &self.memory.layout;
@@ -94,7 +94,7 @@ proptest! {
         held.free_all();
     }
 
-    /// Whatever is broken, the tags of the region's heap included: refused, or right afterwards.
+    /// With any damage, tags of the region's heap included, a rebuild is refused or gives a correct heap.
     #[test]
     fn after_any_damage_the_region_is_refused_or_whole(
         before in ops(),
@@ -175,7 +175,7 @@ fn parts_of_what_is_kept_forever_keep_all_of_it() {
     assert_eq!(memory.stats().used_words, 0);
 }
 
-/// A region with two partitions, and what is alive in it.
+/// A region with two partitions, and its live chunks.
 fn region_of_two() -> (Memory, Vec<UsedChunk>) {
     let geometry =
         Geometry { memory_bytes: 2 << 20, partitions: 2, settled_bytes: 500_000, ..Geometry::default() };

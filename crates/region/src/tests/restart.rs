@@ -1,4 +1,4 @@
-//! A region on a file is either what was closed, or known not to be.
+//! A region on a file is either unchanged since its closing, or known to be changed.
 
 use crate::{
     Backing, FileError, Geometry, LAYOUT_VERSION, MapError, Memory, Offset, OpenError, Opened,
@@ -85,7 +85,7 @@ impl Place {
         file.write_all_at(&value.to_ne_bytes(), word * 8).unwrap();
     }
 
-    /// Where a region lies while it is made.
+    /// The name of a region while it is being made.
     fn staged(&self) -> PathBuf {
         self.path.with_file_name("region.new")
     }
@@ -196,7 +196,7 @@ fn a_file_that_is_there_is_never_overwritten() {
     assert!(again.to_string().contains("there is a file already"), "{again}");
     assert!(fs::read(&place.path).unwrap() == before);
     clean(place.open()).close().unwrap();
-    // Nor one that somebody makes meanwhile.
+    // Nor one that is made meanwhile.
     let other = Place::new();
     let mut memory = Memory::<Crcw>::create(GEOMETRY, &Backing::File(other.path.clone())).unwrap();
     fs::write(&other.path, b"somebody's diary").unwrap();
@@ -211,7 +211,7 @@ fn a_file_that_is_there_is_never_overwritten() {
 fn whoever_has_mapped_a_region_that_is_replaced_keeps_it() {
     let place = Place::new();
     let small = place.closed();
-    // Another process that only looks: it holds no lock, and a file that became shorter would kill it.
+    // Another process that only reads: it holds no lock, and a file that became shorter would kill it.
     let reader = fs::File::open(&place.path).unwrap();
     let memory = place.replace(GEOMETRY);
     assert_eq!(memory.stats().used_words, 0);
@@ -405,7 +405,7 @@ fn every_flip_in_what_is_used_is_noticed() {
         true
     };
     assert!((0..30).all(|word| is_noticed(small.words() + word)));
-    // Only the middle of what is free is left out.
+    // Only the middle of free memory is left out.
     let sample: Vec<_> = (small.words()..end).step_by(997).collect();
     let missed = sample.iter().filter(|&&word| !is_noticed(word)).count() as u64;
     assert!(
@@ -441,7 +441,7 @@ fn damage_between_the_items_is_noticed() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// Whatever the chunks hold, the walk over them ends, and without a panic.
+    /// The walk over the chunks ends without a panic, for any contents.
     #[test]
     fn no_damage_makes_the_walk_panic(
         writes in proptest::collection::vec((any::<prop::sample::Index>(), 0u64..1 << 19, 0u64..256), 1..20),
