@@ -1,4 +1,4 @@
-//! What the server as a whole tells of itself in `stats`, and what clients may ask of it.
+//! The server's statistics and settings, and the requests that clients may make of the server as a whole.
 
 use std::{
     fmt::Display,
@@ -15,11 +15,11 @@ use minos_sched::Role;
 use super::shared::Shared;
 use crate::ops::{Admin, DELIMITER, Prefixes, counters::Totals, receiving::ReceivePermit};
 
-/// What `stats` tells of the native protocol; `stats minos` tells all.
+/// The counters of the native protocol in plain `stats`; `stats minos` has all.
 const NATIVE_GENERAL: [&str; 4] =
     ["native_datagrams_in", "native_datagrams_out", "native_operations", "native_sessions"];
 
-/// Connections that are told of in one step.
+/// Connections listed in one step.
 const CONNECTIONS_AT_ONCE: usize = 16;
 
 type Emit<'a> = &'a mut dyn FnMut(&str, &dyn Display);
@@ -94,7 +94,7 @@ impl<M: Mode, P: Poller> Shared<M, P> {
         emit("total_connections", &self.connections.accepted());
         emit("rejected_connections", &self.connections.rejected());
         emit("accept_failures", &self.connections.failed());
-        // Beyond the limit connections are accepted and refused, as with memcached's maxconns_fast.
+        // Connections beyond the limit are accepted and refused, as with memcached's maxconns_fast.
         emit("accepting_conns", &1);
         emit("listen_disabled_num", &self.connections.failed());
         emit("threads", &self.workers.len());
@@ -177,7 +177,7 @@ impl<M: Mode, P: Poller> Shared<M, P> {
         emit("native_receive_buffer", &native.receive_buffer_bytes);
     }
 
-    /// Tells of every connection.
+    /// Lists every connection.
     fn connections(&self, emit: Emit<'_>) {
         let mut next = Some(0);
         while let Some(from) = next {
@@ -185,7 +185,8 @@ impl<M: Mode, P: Poller> Shared<M, P> {
         }
     }
 
-    /// Tells of a few connections from number `from` on; says where to go on, if there may be more.
+    /// Lists a few connections from number `from` on. Returns the number to continue from, or `None` at the
+    /// end.
     fn some_connections(&self, from: u64, emit: Emit<'_>) -> Option<u64> {
         let now_s = self.clock.seconds();
         let entries = self.connections.entries_from(from, CONNECTIONS_AT_ONCE);
@@ -199,8 +200,8 @@ impl<M: Mode, P: Poller> Shared<M, P> {
         entries.last().map(|(number, _)| number + 1)
     }
 
-    /// Appends what is told of connections from number `from` on to `tx`, until it has `bytes_max` bytes; says where
-    /// to go on, unless all was told.
+    /// Lists connections from number `from` on in `tx`, until it has `bytes_max` bytes. Returns the number to
+    /// continue from, or `None` at the end.
     pub(crate) fn list_connections(&self, mut from: u64, tx: &mut Vec<u8>, bytes_max: usize) -> Option<u64> {
         loop {
             from = self.some_connections(from, &mut |name, value| compose::stat(tx, name, value))?;
@@ -235,7 +236,7 @@ impl<M: Mode, P: Poller> Shared<M, P> {
     }
 }
 
-/// What memcached has and Minos does without, said as where it is switched off.
+/// Settings of memcached for features that Minos lacks, reported as switched off.
 fn absent_settings(emit: Emit<'_>) {
     for name in ["lru_crawler", "lru_maintainer_thread", "lru_segmented", "slab_reassign", "dump_enabled"] {
         emit(name, &"no");

@@ -1,4 +1,4 @@
-//! What a server is told when it starts.
+//! The options of a server.
 
 use std::{fmt, str::FromStr, sync::Arc, time::Duration};
 
@@ -9,72 +9,73 @@ use minos_sched::{ConfigError, ControlConfig, Options, Standby};
 use super::verbosity::Verbosity;
 pub use minos_sched::{Design, LargeOrder};
 
-/// Room for the longest reply that is composed at once: a value that is copied, and the line before it.
+/// Bytes reserved for the longest reply composed at once: a copied value and the line before it.
 const REPLY_BYTES_MAX: usize = 20 << 10;
 
-/// Everything a server is told beside its store.
+/// The options of a server, besides its store.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
-    /// Where memcached clients are listened to.
+    /// Addresses to listen on for memcached clients.
     pub memcached: Vec<Address>,
-    /// Workers, and how requests are shared among them.
+    /// The number of workers, and how they share the requests.
     pub control: ControlConfig,
-    /// The design that shares them, at the start.
+    /// The design in force at the start.
     pub dispatch: Design,
-    /// Workers that do nothing but hand requests on, with [`Design::HandOff`].
+    /// Workers that only hand requests on, with [`Design::HandOff`].
     pub handoff_workers: usize,
     /// Length of a control epoch (Minos §5.2: one second).
     pub epoch: Duration,
-    /// Whether a worker that has nothing to do takes small requests: a large one from its own RX queue, a small one
-    /// from those of others.
+    /// True if idle workers take small requests: a large worker from its own RX queue, a small one from other
+    /// workers' queues.
     pub steal: bool,
-    /// Order in which a large worker serves what it holds.
+    /// Order in which a large worker serves its transfers.
     pub large_order: LargeOrder,
-    /// Longest time for which a transfer that could move waits for a slice.
+    /// Longest time that a transfer with a ready socket waits for a slice.
     pub large_wait_max: Duration,
-    /// Bytes of a large transfer served between two looks at the RX queues.
+    /// Bytes of a large transfer served between two polls of the RX queues.
     pub slice_bytes: usize,
     /// Transfers that may wait in a worker's ring.
     pub ring_capacity: usize,
-    /// What a worker does when it has nothing to do.
+    /// How an idle worker waits.
     pub poll: PollMode,
     /// Longest time a worker spins before it sleeps, with [`PollMode::Adaptive`].
     pub spin_max: Duration,
-    /// Whether each worker is bound to a processor.
+    /// True if each worker is pinned to a processor.
     pub pin: bool,
-    /// Connections at a time.
+    /// Most connections open at a time.
     pub connections_max: usize,
-    /// Silence after which a connection is closed; none means never.
+    /// Connections silent for this long are closed; `None` means never.
     pub idle_timeout: Option<Duration>,
-    /// Time for which a large transfer waits for its client before it is given up, if no bytes make up for it.
+    /// Time that a large transfer waits for its client before it is given up, beyond the time that bytes pay
+    /// for.
     pub stall_timeout: Duration,
-    /// Bytes a second by which the client of a large transfer makes up for the time that it lets the server wait;
-    /// with 0, each byte does for all.
+    /// Bytes that pay for one second in which a large transfer waits for its client; with 0 any byte pays for
+    /// the whole wait.
     pub rate_min: u64,
-    /// Memory for large values that are still arriving over streams; none means an eighth of the store's.
+    /// Memory for large values that are still arriving over streams; `None` means an eighth of the store's.
     pub receive_memory_bytes: Option<u64>,
     /// Largest value a client may store, in bytes.
     pub value_bytes_max: u64,
     /// Bytes buffered for one connection in one direction.
     pub buffer_bytes_max: usize,
-    /// Prefixes of keys that `stats detail` counts.
+    /// Key prefixes that `stats detail` counts.
     pub detail_prefixes_max: usize,
-    /// Whether a client may stop the server.
+    /// True if a client may stop the server.
     pub allow_shutdown: bool,
-    /// Time that a stopping server gives to what is under way.
+    /// Time that a stopping server gives to transfers in progress.
     pub stop_timeout: Duration,
-    /// The clock by which items expire: that of the store, if it was there before.
+    /// The clock by which items expire; that of the store, if the store existed before.
     pub clock: Clock,
-    /// What `stats settings` tells of the store that only those know who made it, as names and values.
+    /// Names and values in `stats settings` that the creator of the store supplies.
     pub store_settings: Vec<(&'static str, String)>,
-    /// What clients ask to be logged, where the owner of the log sees it.
+    /// The log level that clients set; the owner of the log reads it.
     pub verbosity: Arc<Verbosity>,
-    /// The native datagram protocol, if it is served.
+    /// The options of the native datagram protocol, if it is served.
     pub native: Option<NativeConfig>,
 }
 
 impl ServerConfig {
-    /// The defaults for `workers` workers and no address.
+    /// The defaults for `workers` workers, without an address.
     pub fn new(workers: usize) -> Self {
         Self {
             memcached: Vec::new(),
@@ -107,32 +108,32 @@ impl ServerConfig {
         }
     }
 
-    /// The design at the start.
+    /// The design in force at the start, with its parameter.
     pub fn choice(&self) -> DispatchChoice {
         DispatchChoice { dispatch: self.dispatch, handoff_workers: self.handoff_workers }
     }
 
-    /// What the design of `choice` is told. A standby stays small: with few workers too much of the server would serve
-    /// nothing but requests just above the threshold.
+    /// The options of the design of `choice`. A worker on standby polls its RX queue between slices: with few workers,
+    /// too much of the server would otherwise serve only requests just above the threshold.
     pub(crate) fn options(&self, choice: DispatchChoice) -> Options {
         Options { handoff_workers: choice.handoff_workers, steal: self.steal, standby: Standby::Slices }
     }
 
-    /// Bytes of replies after which they are sent before another request is executed: whatever that one's reply
-    /// is, no more is kept than may be buffered.
+    /// Bytes of composed replies after which they are sent before another request is executed. The next
+    /// reply, however long, still fits the buffer.
     pub(crate) fn replies_bytes_max(&self) -> usize {
         self.slice_bytes.min(self.buffer_bytes_max.saturating_sub(REPLY_BYTES_MAX))
     }
 
-    /// Says what is wrong with the values, by the name of their option.
+    /// Checks that all values are within their bounds.
     ///
     /// # Errors
-    /// The first value that is out of its bounds.
+    /// The first option whose value is out of its bounds.
     pub fn check(&self) -> Result<(), InvalidOption> {
         self.control.check().map_err(InvalidOption::Control)?;
         bound("--max-connections", self.connections_max as u64, 1, 1 << 20)?;
         bound("--max-item-size", self.value_bytes_max, 1, VALUE_BYTES_MAX)?;
-        // At the least, a value that is copied and the line before it.
+        // At least a copied value and the line before it.
         bound("--max-buffer", self.buffer_bytes_max as u64, 32 << 10, 1 << 30)?;
         bound("--detail-prefixes", self.detail_prefixes_max as u64, 0, 1 << 20)?;
         bound("--slice", self.slice_bytes as u64, 4 << 10, 1 << 30)?;
@@ -151,14 +152,14 @@ pub enum InvalidOption {
     OutOfBounds {
         /// Its name on the command line.
         option: &'static str,
-        /// What was given.
+        /// The value given.
         value: u64,
         /// The smallest value allowed.
         min: u64,
         /// The largest value allowed.
         max: u64,
     },
-    /// A value of the policy.
+    /// An option of the policy.
     #[error(transparent)]
     Control(ConfigError),
     /// Only the simulator has the design.
@@ -176,7 +177,7 @@ fn bound(option: &'static str, value: u64, min: u64, max: u64) -> Result<(), Inv
     Err(InvalidOption::OutOfBounds { option, value, min, max })
 }
 
-/// Declares an option with a few named values: the enum, how it reads and how it prints.
+/// Declares an option with a few named values: the enum, its parser and its names.
 macro_rules! choice {
     ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal,)* }) => {
         $(#[$doc])*
@@ -209,25 +210,25 @@ macro_rules! choice {
     };
 }
 
-// Behind the macro that it uses.
+// After the macro that it uses.
 mod native;
 
 pub use native::{AccessAdvice, NativeConfig, SESSIONS_PER_SOURCE, TRANSFERS_PER_WORKER};
 
-/// A design and what it is told.
+/// A design and its parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DispatchChoice {
     /// The design.
     pub dispatch: Design,
-    /// Workers that do nothing but hand requests on, with [`Design::HandOff`]: 1 to
+    /// Workers that only hand requests on, with [`Design::HandOff`]: 1 to
     /// [`HANDOFF_WORKERS_MAX`](minos_sched::HANDOFF_WORKERS_MAX).
     pub handoff_workers: usize,
 }
 
 choice! {
-    /// What a worker does when it has nothing to do.
+    /// How an idle worker waits.
     PollMode {
-        /// Spin while that is likely to be rewarded soon, then sleep.
+        /// Spin while work is likely to come soon, then sleep.
         Adaptive = "adaptive",
         /// Never sleep.
         Busy = "busy",

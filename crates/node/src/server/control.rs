@@ -1,7 +1,7 @@
-//! The control thread: accepts connections, ends epochs, notices that the server is to stop.
+//! The control thread: accepts connections, ends epochs, and notices a request to stop.
 //!
-//! The paper lets core 0 aggregate the histograms (Minos §3.1). Here a thread of its own does it, because
-//! it sleeps nearly always, and no request of worker 0 has to wait for it.
+//! In the paper core 0 aggregates the histograms (Minos §3.1). Here a separate thread does it: it sleeps
+//! nearly always, and no request of worker 0 waits for it.
 
 use std::{
     io,
@@ -23,16 +23,16 @@ use crate::{
 
 /// Listening sockets one server may have.
 pub const LISTENERS_MAX: usize = 16;
-/// Longest sleep, so that a wish to stop which no signal announced is noticed.
+/// Longest sleep, so that a stop that no signal announced is noticed.
 const SLEEP_MAX: Duration = Duration::from_millis(200);
-/// Connections accepted from one listener before the others get their turn.
+/// Connections accepted from one listener before the next listener is served.
 const ACCEPT_BURST: usize = 64;
-/// Rest after no connection could be taken.
+/// Pause after a connection could not be accepted.
 const ACCEPT_REST: Duration = Duration::from_millis(10);
-/// What a client reads for which there is no place, as from memcached.
+/// Reply to a client beyond the connection limit, as in memcached.
 const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 
-/// Everything that is not a worker's.
+/// The control thread's state.
 pub(crate) struct Control<M: Mode, P: Poller> {
     pub(crate) shared: Arc<Shared<M, P>>,
     /// The design in force, and its policy.
@@ -40,10 +40,10 @@ pub(crate) struct Control<M: Mode, P: Poller> {
     pub(crate) policy: Policy,
     pub(crate) listeners: Vec<Listener>,
     pub(crate) counts: EpochCounts,
-    /// Whose turn it is to get a connection.
+    /// The queue that gets the next connection.
     pub(crate) next_queue: usize,
     pub(crate) epoch_end: Instant,
-    /// When connections that cannot be accepted are logged.
+    /// Limits the log lines about connections that cannot be accepted.
     pub(crate) accept_log: Seldom,
 }
 
@@ -102,7 +102,7 @@ impl<M: Mode, P: Poller> Control<M, P> {
         }
     }
 
-    /// Waits a little, because no connection can be taken now.
+    /// Pauses, because no connection can be accepted now.
     fn rest(&mut self, error: &io::Error) {
         self.shared.connections.count_failure();
         if let Some(times) = self.accept_log.happened(Instant::now()) {
@@ -111,7 +111,7 @@ impl<M: Mode, P: Poller> Control<M, P> {
         std::thread::sleep(ACCEPT_REST);
     }
 
-    /// Deals a connection to the RX queues in turn: a hash of its address would spread few connections
+    /// Deals connections to the RX queues in turn: a hash of the address would spread few connections
     /// unevenly.
     fn deal(&mut self, listener: usize, socket: Socket) {
         let shared = &self.shared;
@@ -121,22 +121,22 @@ impl<M: Mode, P: Poller> Control<M, P> {
             Entry::new(socket.number(), home, listen_address, socket.peer_text(), shared.clock.seconds())
         };
         let Some(registration) = shared.connections.register(shared.config.connections_max, entry) else {
-            // A client that does not take these few bytes will see the connection closed.
+            // A client that does not take these few bytes still sees the connection closed.
             let _ = socket.send(TOO_MANY);
             return socket.finish_sending();
         };
         self.next_queue = (home + 1) % shared.queues.len();
         let connection = Box::new(Connection::new(socket, home, registration));
         if shared.queues[home].arrivals.push(Arrival::New(connection)).is_err() {
-            // The ring has a place for every connection allowed, so that this cannot be; the client sees
-            // its connection closed.
+            // Cannot happen: the ring has room for every connection allowed. The client sees its connection
+            // closed.
             tracing::error!(home, "an RX queue has no place for a connection that was permitted");
             return;
         }
         shared.wake_comers(&shared.plan.in_force().assignment, home);
     }
 
-    /// Turns what the workers have seen into the plan for the next epoch (Minos §3.1).
+    /// Makes the plan for the next epoch from the sizes that the workers counted (Minos §3.1).
     fn end_epoch(&mut self) {
         let seen = self.counts.next(self.shared.workers.iter().map(|worker| &*worker.histogram));
         self.policy.epoch(&seen);
@@ -144,12 +144,12 @@ impl<M: Mode, P: Poller> Control<M, P> {
         let changed = self.shared.plan.in_force().plan != *self.policy.plan();
         self.publish();
         if changed {
-            // A worker may be asleep in the role it had.
+            // Workers asleep in an old role must see the plan.
             self.shared.wake_all();
         }
     }
 
-    /// Puts another design in force. What workers have seen of sizes before is not its affair.
+    /// Puts another design in force. Sizes counted before do not enter its plans.
     fn switch(&mut self, switch: Switch) {
         let Switch { choice, policy, published } = switch;
         self.counts.next(self.shared.workers.iter().map(|worker| &*worker.histogram));
@@ -158,7 +158,7 @@ impl<M: Mode, P: Poller> Control<M, P> {
         let version = self.publish();
         self.shared.wake_all();
         self.epoch_end = Instant::now() + self.shared.config.epoch;
-        // Whoever asked may have given up waiting.
+        // The caller may have given up waiting.
         let _ = published.send(version);
     }
 

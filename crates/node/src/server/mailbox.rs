@@ -14,7 +14,7 @@ use super::config::{DispatchChoice, InvalidOption};
 /// Longest wait for the workers to take up another design.
 pub(super) const SWITCH_MAX: Duration = Duration::from_secs(5);
 
-/// Why a server did not take up another design.
+/// Why a server did not switch to another design.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SwitchError {
     /// It cannot run under the options that the server was started with.
@@ -26,20 +26,20 @@ pub enum SwitchError {
     /// The server is stopping.
     #[error("the server is stopping")]
     Stopping,
-    /// It is in force, but a worker was busy for so long that it has not taken it up yet.
+    /// The design is in force, but a busy worker has not taken it up yet.
     #[error("not every worker has taken up the design within {SWITCH_MAX:?}; it will")]
     Slow,
 }
 
-/// The wish for another design.
+/// A request for another design.
 pub(crate) struct Switch {
     pub(crate) choice: DispatchChoice,
     pub(crate) policy: Policy,
-    /// Gets the version of the first plan.
+    /// Receives the version of the first plan.
     pub(crate) published: mpsc::Sender<u64>,
 }
 
-/// Where the control thread finds what it is asked to do.
+/// Requests that wait for the control thread.
 pub(crate) struct Mailbox {
     content: Mutex<Content>,
     waker: Waker,
@@ -48,7 +48,7 @@ pub(crate) struct Mailbox {
 enum Content {
     Empty,
     Switch(Box<Switch>),
-    /// Nobody will look any more.
+    /// The control thread takes no more requests.
     Closed,
 }
 
@@ -57,12 +57,12 @@ impl Mailbox {
     /// No descriptor is left.
     pub(crate) fn new() -> std::io::Result<Self> {
         let waker = Waker::new()?;
-        // The control thread sleeps nearly always: it is always to be woken.
+        // The control thread sleeps nearly always, so every request wakes it.
         waker.prepare();
         Ok(Self { content: Mutex::new(Content::Empty), waker })
     }
 
-    /// Readable when something was put in.
+    /// Readable when there is a request.
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         self.waker.as_fd()
     }
@@ -78,7 +78,7 @@ impl Mailbox {
         Ok(())
     }
 
-    /// Takes out what was put in.
+    /// Takes the request, if there is one.
     pub(crate) fn take(&self) -> Option<Switch> {
         let mut content = self.lock();
         if !matches!(*content, Content::Switch(_)) {
@@ -92,13 +92,13 @@ impl Mailbox {
         }
     }
 
-    /// Lets nothing more in, and forgets what is there.
+    /// Refuses further requests and drops a waiting one.
     pub(crate) fn close(&self) {
         *self.lock() = Content::Closed;
     }
 
     fn lock(&self) -> MutexGuard<'_, Content> {
-        // Its content is replaced as a whole.
+        // The content is replaced as a whole.
         self.content.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

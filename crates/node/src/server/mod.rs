@@ -1,5 +1,5 @@
-//! The server around its workers: options, start and stop, and what all threads share. The control thread accepts
-//! connections, ends epochs and switches designs.
+//! The server around its workers: options, start and stop, and the state that all threads share. The control
+//! thread accepts connections, ends epochs and switches designs.
 
 mod admin;
 pub mod config;

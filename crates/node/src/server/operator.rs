@@ -1,4 +1,4 @@
-//! What whoever operates a server may ask of it while it runs.
+//! Requests of an operator to a running server.
 
 use std::{
     fmt::{self, Display},
@@ -19,10 +19,10 @@ use super::{
 };
 use crate::ops::report;
 
-/// Time between two looks at whether they have.
+/// Time between two checks whether every worker has taken up a plan.
 const LOOK_EVERY: Duration = Duration::from_micros(200);
 
-/// Asks things of a running server. It may outlive the server, and keeps nothing of it open.
+/// A handle to a running server. It may outlive the server and keeps none of it alive.
 #[derive(Clone)]
 pub struct Operator {
     server: Weak<dyn Operated>,
@@ -39,12 +39,13 @@ impl Operator {
         Self { server, plan }
     }
 
-    /// The design in force, or the last one of a server that has ended.
+    /// The design in force, or the last one of a stopped server.
     pub fn dispatch(&self) -> DispatchChoice {
         self.plan.in_force().choice
     }
 
-    /// Puts another design in force, without a connection noticing, and returns once every worker goes by it.
+    /// Puts another design in force without disturbing connections, and returns once every worker has taken
+    /// it up.
     ///
     /// # Errors
     /// See [`SwitchError`].
@@ -52,7 +53,7 @@ impl Operator {
         self.server.upgrade().ok_or(SwitchError::Stopping)?.switch(to)
     }
 
-    /// Tells what `stats` tells of `group`; nothing of a server that has ended. [`StatsGroup::Reset`] sets the
+    /// Emits the statistics of `group`; none once the server has stopped. [`StatsGroup::Reset`] sets the
     /// counters to zero.
     pub fn stats(&self, group: StatsGroup, emit: &mut dyn FnMut(&str, &dyn Display)) {
         if let Some(server) = self.server.upgrade() {
@@ -67,7 +68,7 @@ impl fmt::Debug for Operator {
     }
 }
 
-/// A server of any mode, polling in any way.
+/// A server of any mode and any poller.
 trait Operated: Send + Sync {
     fn switch(&self, to: DispatchChoice) -> Result<(), SwitchError>;
     fn stats(&self, group: StatsGroup, emit: &mut dyn FnMut(&str, &dyn Display));
@@ -81,7 +82,7 @@ where
         let policy = policy(to, &self.config)?;
         let (published, answer) = mpsc::channel();
         self.mailbox.put(Switch { choice: to, policy, published })?;
-        // An answer that can come no more: the control thread has ended.
+        // No answer can come: the control thread has ended.
         let version = answer.recv().map_err(|_| SwitchError::Stopping)?;
         self.wait_for_plan(version)
     }
@@ -92,11 +93,11 @@ where
 }
 
 impl<M: Mode, P: Poller> Shared<M, P> {
-    /// Waits until every worker goes by plan `version` or a later one.
+    /// Waits until every worker has taken up plan `version` or a later one.
     fn wait_for_plan(&self, version: u64) -> Result<(), SwitchError> {
         let deadline = Instant::now() + SWITCH_MAX;
         let is_behind = |at: u64| at < version;
-        // Acquire: what a worker did under the earlier plan is seen by who asked for this one.
+        // Acquire: the caller sees all work done under the earlier plan.
         while self.workers.iter().any(|worker| is_behind(worker.plan_version.load(Ordering::Acquire))) {
             if self.stop.is_requested() {
                 return Err(SwitchError::Stopping);
@@ -113,7 +114,7 @@ impl<M: Mode, P: Poller> Shared<M, P> {
 /// The policy of `choice`.
 ///
 /// # Errors
-/// Only the simulator has the design, or there are too few workers for it.
+/// Only the simulator has the design, or the design needs more workers.
 pub(crate) fn policy(choice: DispatchChoice, config: &ServerConfig) -> Result<Policy, InvalidOption> {
     let design = choice.dispatch;
     if !design.is_served() {

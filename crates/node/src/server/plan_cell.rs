@@ -1,4 +1,4 @@
-//! The plan in force, where every worker can see it.
+//! The plan in force, shared with every worker.
 
 use std::sync::{
     Arc, Mutex, PoisonError,
@@ -9,7 +9,7 @@ use minos_sched::{Assignment, Decision, Plan, Policy};
 
 use super::config::DispatchChoice;
 
-/// What the workers go by until the next plan.
+/// A plan and the choice and numbers behind it.
 #[derive(Debug)]
 pub(crate) struct InForce {
     pub(crate) choice: DispatchChoice,
@@ -20,14 +20,14 @@ pub(crate) struct InForce {
 }
 
 impl InForce {
-    /// What `policy`, which is that of `choice`, says now.
+    /// The present plan of `policy`, the policy of `choice`.
     pub(crate) fn of(choice: DispatchChoice, policy: &Policy) -> Self {
         let (plan, decision) = (policy.plan().clone(), policy.decision().clone());
         Self { choice, plan, decision, assignment: policy.assignment() }
     }
 }
 
-/// Holds what is in force. Workers look at a counter that seldom changes, and take the lock only when it has.
+/// Holds the plan in force. Workers check a counter that seldom changes, and lock only when it has changed.
 pub(crate) struct PlanCell {
     version: AtomicU64,
     current: Mutex<Arc<InForce>>,
@@ -38,7 +38,7 @@ impl PlanCell {
         Self { version: AtomicU64::new(1), current: Mutex::new(Arc::new(in_force)) }
     }
 
-    /// Counts the plans; whoever has seen this number has the plan in force.
+    /// Number of plans so far. A worker that sees a new number finds that plan, or a later one, in force.
     #[inline]
     pub(crate) fn version(&self) -> u64 {
         // The lock orders the plan itself.
@@ -49,14 +49,14 @@ impl PlanCell {
         Arc::clone(&self.lock())
     }
 
-    /// Puts a plan in force; its version.
+    /// Puts a plan in force and returns its version.
     pub(crate) fn publish(&self, in_force: InForce) -> u64 {
         *self.lock() = Arc::new(in_force);
         self.version.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Arc<InForce>> {
-        // A value that is replaced as a whole is never half written.
+        // The value is replaced as a whole, so it is never half written.
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

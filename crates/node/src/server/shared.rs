@@ -1,4 +1,4 @@
-//! What all threads of a server share.
+//! The state that all threads of a server share.
 
 use std::{
     sync::{
@@ -21,8 +21,8 @@ use crate::{
     worker::rings::WorkerShared,
 };
 
-/// What all threads of a server share. No lock in it is taken for each request, but for that of the
-/// worker's own RX queue.
+/// The state that all threads of a server share. A request takes none of its locks but that of the worker's
+/// own RX queue.
 pub(crate) struct Shared<M: Mode, P> {
     pub(crate) config: ServerConfig,
     pub(crate) store: Arc<Engine<M>>,
@@ -43,45 +43,45 @@ pub(crate) struct Shared<M: Mode, P> {
     pub(crate) native: Option<NativeSide<M>>,
     /// The memory for values that are still arriving over streams.
     pub(crate) receiving: Arc<Receiving>,
-    /// What is said once of clients that speak the binary protocol.
+    /// Limits the warning about clients of the binary protocol to one.
     pub(crate) binary_refused: Once,
-    /// What the control thread is asked to do.
+    /// Requests to the control thread.
     pub(crate) mailbox: Mailbox,
 }
 
-/// What the native protocol has of a server.
+/// The server's part of the native protocol.
 pub(crate) struct NativeSide<M: Mode> {
     pub(crate) core: Arc<NativeShared<M>>,
     pub(crate) ports: Ports,
 }
 
 impl<M: Mode, P: Poller> Shared<M, P> {
-    /// What others may touch of a worker.
+    /// The shared state of a worker.
     pub(crate) fn worker(&self, id: WorkerId) -> &WorkerShared<M> {
         &self.workers[id.index()]
     }
 
-    /// Wakes the workers that poll RX queue `queue` under `assignment`; true if one of them slept. A worker that goes by
-    /// another plan looks at every queue when it takes this one up.
+    /// Wakes the workers that poll RX queue `queue` under `assignment`; true if one of them slept. A worker
+    /// that still runs under another plan looks at every queue when it takes this one up.
     pub(crate) fn wake_pollers(&self, assignment: &Assignment, queue: usize) -> bool {
         let pollers = assignment.polled_by[queue].iter();
         pollers.fold(false, |slept, worker| slept | self.worker(worker).waker.wake())
     }
 
-    /// Wakes the workers that poll RX queue `queue`, or one that helps with it: if none of the former slept, they may be
-    /// busy for long.
+    /// Wakes the workers that poll RX queue `queue`. If none of them slept, they may be busy for long, so it
+    /// wakes a helper too.
     pub(crate) fn wake_comers(&self, assignment: &Assignment, queue: usize) {
         if !self.wake_pollers(assignment, queue) {
             self.wake_sleepers(assignment.helped_by[queue], queue, 1);
         }
     }
 
-    /// Wakes as many as `count` sleepers among `workers`, from `start` on and round.
+    /// Wakes up to `count` sleeping workers of `workers`, round robin from `start`.
     pub(crate) fn wake_sleepers(&self, workers: WorkerSet, start: usize, count: usize) {
         if workers.is_empty() {
             return;
         }
-        // The order that a waker wants, once for all: what was added before is seen by who sleeps later.
+        // One fence for all wakers: a worker that goes to sleep later sees the work added before.
         fence(Ordering::SeqCst);
         let asleep = |&worker: &WorkerId| self.worker(worker).waker.is_asleep();
         let woken =

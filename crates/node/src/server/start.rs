@@ -1,4 +1,4 @@
-//! A server: its threads and how it starts and stops.
+//! Start and end of a server and its threads.
 
 use std::{
     fs::File,
@@ -42,7 +42,7 @@ use crate::{
     worker::{Worker, large_set::LargeSet, metrics::Metrics, patience::Terms, rings::WorkerShared},
 };
 
-/// A running server. Dropping it asks it to stop and waits.
+/// A running server. Dropping it stops it and waits.
 #[derive(Debug)]
 pub struct Server {
     stop: Arc<Stop>,
@@ -58,22 +58,22 @@ pub enum StartError {
     /// A value is out of its bounds.
     #[error(transparent)]
     Option(#[from] InvalidOption),
-    /// An address cannot be listened on.
+    /// An address cannot be bound.
     #[error("cannot listen on {address}: {error}")]
     Listen {
         /// The address.
         address: Address,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
-    /// The ports of the native protocol cannot be had.
+    /// The ports of the native protocol cannot be bound.
     #[error("--native {address}: cannot open {ports} ports: {error}")]
     Native {
         /// The address of the first one.
         address: SocketAddr,
-        /// How many.
+        /// The number of ports.
         ports: usize,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
     /// There are too many addresses.
@@ -84,7 +84,7 @@ pub enum StartError {
     System(#[from] io::Error),
 }
 
-/// A thread of a server did not end by itself.
+/// A thread of the server panicked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a thread of the server panicked")]
 pub struct ThreadPanicked;
@@ -102,22 +102,22 @@ impl Server {
         Self::start_polling::<M, Epoll>(config, store)
     }
 
-    /// Where clients can connect, with the ports that were taken.
+    /// Addresses that clients can connect to, with the actual ports.
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
     }
 
-    /// Where native clients say hello, with the port that was taken, if the protocol is served.
+    /// Address for the hello of native clients, with the actual port, if the protocol is served.
     pub fn native_address(&self) -> Option<SocketAddr> {
         self.native_address
     }
 
-    /// What asks things of this server while it runs.
+    /// The handle for requests to this server while it runs.
     pub fn operator(&self) -> Operator {
         self.operator.clone()
     }
 
-    /// What asks this server to stop.
+    /// The handle that stops this server.
     pub fn stop(&self) -> &Arc<Stop> {
         &self.stop
     }
@@ -125,7 +125,7 @@ impl Server {
     /// Waits until every thread has ended.
     ///
     /// # Errors
-    /// One of them panicked: it may have left something half done in the store.
+    /// A thread panicked and may have left an operation on the store unfinished.
     pub fn join(mut self) -> Result<(), ThreadPanicked> {
         self.join_threads()
     }
@@ -151,7 +151,7 @@ impl Server {
             let config = &shared.config;
             let terms = Terms { wait_max: config.stall_timeout, rate_min: config.rate_min };
             let large = LargeSet::new(config.large_order, config.large_wait_max, terms)?;
-            // With fewer processors than workers, who runs where is better left to the kernel.
+            // With fewer processors than workers, the kernel places the threads better.
             let cpu = cpus.get(index).copied().filter(|_| cpus.len() >= shared.workers.len());
             let shared = Arc::clone(&shared);
             server.spawn(format!("minos-worker-{index}"), move || {
@@ -209,7 +209,7 @@ fn listen(addresses: &[Address]) -> Result<Vec<Listener>, StartError> {
     addresses.iter().map(bind).collect()
 }
 
-/// Builds what the threads share.
+/// Builds the state that the threads share.
 pub(crate) fn share<M: Mode, P: Poller>(
     config: ServerConfig,
     store: Arc<Engine<M>>,
@@ -254,7 +254,7 @@ pub(crate) fn share<M: Mode, P: Poller>(
     Ok(Arc::new(shared))
 }
 
-/// Opens the ports of the native protocol, if it is to be served.
+/// Opens the ports of the native protocol, if it is served.
 fn native_side<M: Mode>(
     config: &ServerConfig,
     store: &Arc<Engine<M>>,

@@ -1,4 +1,4 @@
-//! The wish to stop a server.
+//! A request to stop a server.
 
 use std::{
     io::Write,
@@ -6,19 +6,19 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-/// The wish to stop.
+/// A request to stop a server.
 #[derive(Debug)]
 pub struct Stop {
     requested: AtomicBool,
-    /// What is under way is to be given up.
+    /// True if transfers in progress are to be aborted.
     at_once: AtomicBool,
-    /// Readable once the wish was uttered. A pipe, so that a signal handler may write to it.
+    /// Readable once a stop was requested. A pipe, so that a signal handler may write to it.
     reader: OwnedFd,
     writer: OwnedFd,
 }
 
 impl Stop {
-    /// Nobody wants to stop yet.
+    /// Creates the handle; no stop is requested yet.
     ///
     /// # Errors
     /// No descriptor is left.
@@ -35,28 +35,28 @@ impl Stop {
     /// Asks the server to stop.
     pub fn request(&self) {
         if !self.requested.swap(true, Ordering::Relaxed) {
-            // The flag is seen within a fraction of a second even if this does not wake anybody.
+            // The flag is seen within a fraction of a second even if this write wakes no thread.
             let _ = self.writer.try_clone().map(|fd| std::fs::File::from(fd).write_all(b"s"));
         }
     }
 
-    /// Asks the server to stop without giving time to what is under way.
+    /// Asks the server to stop and abort transfers in progress.
     pub fn request_at_once(&self) {
         self.at_once.store(true, Ordering::Relaxed);
         self.request();
     }
 
-    /// Whether what is under way is to be given up.
+    /// True if transfers in progress are to be aborted.
     pub fn is_at_once(&self) -> bool {
         self.at_once.load(Ordering::Relaxed)
     }
 
-    /// Whether the server was asked to stop.
+    /// True if a stop was requested.
     pub fn is_requested(&self) -> bool {
         self.requested.load(Ordering::Relaxed)
     }
 
-    /// Readable once the server was asked to stop.
+    /// Readable once a stop was requested.
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         self.reader.as_fd()
     }

@@ -1,4 +1,4 @@
-//! What a server is told about the native datagram protocol.
+//! The options of the native datagram protocol.
 
 use std::{fmt, net::SocketAddr, str::FromStr, time::Duration};
 
@@ -6,44 +6,45 @@ use minos_proto::native::{DATAGRAM_BYTES_DEFAULT, Secret};
 
 use super::{InvalidOption, bound};
 
-/// What a server is told about the native datagram protocol.
+/// The options of the native datagram protocol.
 #[derive(Clone, Debug)]
 pub struct NativeConfig {
     /// Address and first port. RX queue i of n is at port +i and the transfer queue of worker i at +n+i; port 0
     /// takes the first free range.
     pub address: SocketAddr,
-    /// Whether all queues are at one port, and the kernel picks the socket by the header's queue.
+    /// True if all queues share one port and the kernel picks the socket by the queue in the header.
     pub single_port: bool,
     /// Largest datagram, in bytes of UDP payload.
     pub datagram_bytes: usize,
-    /// Fragments of a large value that are under way at once.
+    /// Fragments of a large value in flight at once.
     pub window: u16,
-    /// Large stores that one source address may have begun at a time.
+    /// Large stores that one source address may have in progress.
     pub transfers_per_source: usize,
-    /// Memory in bytes that values which are still arriving may take; none is a sixteenth of the store's. There is
+    /// Memory in bytes for values that are still arriving; `None` means a sixteenth of the store's. There is
     /// always room for one value.
     pub transfer_memory_bytes: Option<u64>,
-    /// Part of that memory for one source address; none is a quarter. There is always room for one value.
+    /// Part of that memory for one source address; `None` means a quarter. There is always room for one
+    /// value.
     pub source_memory_bytes: Option<u64>,
     /// Bytes of large values that a worker sends in one burst.
     pub send_burst_bytes: u64,
-    /// Bytes of those to one client.
+    /// Bytes of such a burst for one client.
     pub send_client_bytes: u64,
-    /// Time for a window of a large store, after which it is given up.
+    /// Time for one window of a large store, after which the store is given up.
     pub transfer_timeout: Duration,
-    /// Sessions at a time, for exactly-once operations and sealed datagrams.
+    /// Most sessions at a time, for exactly-once operations and sealed datagrams.
     pub sessions: usize,
-    /// What clients have to know one of: datagrams are sealed with it. None, and nothing is sealed.
+    /// Secrets that seal datagrams; a client must know one of them. If empty, datagrams are not sealed.
     pub secrets: Vec<Secret>,
     /// Bytes of datagrams that the kernel may hold for each socket.
     pub receive_buffer_bytes: usize,
-    /// How clients are to direct their requests.
+    /// Advice to clients on directing their requests.
     pub access: AccessAdvice,
 }
 
-/// Sessions of one source address.
+/// Most sessions of one source address.
 pub const SESSIONS_PER_SOURCE: usize = 64;
-/// Large stores that one worker may have begun at a time.
+/// Large stores that one worker may have in progress.
 pub const TRANSFERS_PER_WORKER: usize = 64;
 
 impl NativeConfig {
@@ -67,9 +68,9 @@ impl NativeConfig {
         }
     }
 
-    /// Says what is wrong with the values, by the name of their option.
+    /// Checks that all values are within their bounds.
     pub(super) fn check(&self) -> Result<(), InvalidOption> {
-        // At the least a record with the longest key and a few fragment ranges; at most a train of one datagram.
+        // At least a record with the longest key and a few fragment ranges; at most a train of one datagram.
         bound("--native-datagram", self.datagram_bytes as u64, 512, 65_000)?;
         bound("--native-window", u64::from(self.window), 1, 64)?;
         bound("--native-transfers", self.transfers_per_source as u64, 1, TRANSFERS_PER_WORKER as u64)?;
@@ -82,14 +83,14 @@ impl NativeConfig {
 }
 
 choice! {
-    /// How clients are to direct their requests (MICA §4.1.2). It is advice: the server answers wherever a request
-    /// arrives, because any worker may touch any partition.
+    /// How clients should direct their requests (MICA §4.1.2). The server answers at any queue, because any
+    /// worker may access any partition.
     AccessAdvice {
         /// To any queue.
         Crcw = "crcw",
-        /// Reads to any queue, writes to that of the key.
+        /// Reads to any queue, writes to the key's queue.
         Crew = "crew",
-        /// To the queue of the key.
+        /// All requests to the key's queue.
         Erew = "erew",
     }
 }
