@@ -10,7 +10,7 @@ use crate::{Design, Options, Plan, Role, Standby, WorkerId, WorkerSet};
 
 /// Value bytes of a large request that an otherwise idle worker serves between two polls of its RX queues:
 /// eight packets, which a small request may have to wait for.
-pub const RELIEF_SLICE_BYTES: u64 = 8 * PACKET_BYTES;
+const RELIEF_SLICE_BYTES: u64 = 8 * PACKET_BYTES;
 
 /// The duties of all workers under one design and plan.
 #[derive(Clone, Debug, PartialEq, Eq)]

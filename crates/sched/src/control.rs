@@ -6,7 +6,7 @@ use crate::{Role, SharedWorker, SizeRange, Threshold, WorkerId};
 
 /// The automatic threshold before the first requests, in bytes: until sizes are known, a request
 /// served in about one slice is small.
-pub const THRESHOLD_BEFORE_FIRST_EPOCH_BYTES: u64 = 64 << 10;
+const THRESHOLD_BEFORE_FIRST_EPOCH_BYTES: u64 = 64 << 10;
 
 /// The threshold before the first epoch with requests.
 pub(crate) fn initial_threshold(threshold: Threshold) -> SizeClass {

@@ -86,7 +86,7 @@ impl Design {
     }
 
     /// True if requests wait in rings that several workers take from, so that connections move between workers.
-    pub const fn moves_connections(self) -> bool {
+    pub(crate) const fn moves_connections(self) -> bool {
         matches!(self, Self::HandOff | Self::Stealing | Self::Reserved)
     }
 

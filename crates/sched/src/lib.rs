@@ -22,14 +22,11 @@ mod smoothed;
 mod step;
 mod worker_set;
 
-pub use assignment::{
-    Assignment, Drains, Duty, Help, Intake, Place, Placing, Portion, RELIEF_SLICE_BYTES, Share,
-};
+pub use assignment::{Assignment, Drains, Duty, Help, Intake, Place, Placing, Portion, Share};
 pub use config::{
     ConfigError, ControlConfig, Cost, HANDOFF_WORKERS_MAX, LargeOrder, ParseCostError, ParseThresholdError,
     Threshold,
 };
-pub use control::THRESHOLD_BEFORE_FIRST_EPOCH_BYTES;
 pub use decision::{Decision, RangeDecision};
 pub use design::{Design, Options, Standby};
 pub use histogram::{EpochCounts, Profiler, SharedHistogram, SizeHistogram};

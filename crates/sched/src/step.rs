@@ -25,7 +25,7 @@ pub enum Step {
 
 impl Step {
     /// All steps, in the order of a turn.
-    pub const ORDER: [Self; 8] = [
+    const ORDER: [Self; 8] = [
         Self::Repay,
         Self::Poll,
         Self::GiveBack,

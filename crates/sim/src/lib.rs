@@ -1,8 +1,7 @@
 //! Discrete-event simulators.
 //!
 //! [`queues`] compares ways to bind requests to workers in the abstract, as queueing theory does
-//! (Minos §2.2): a request is an arrival time and a service time. [`theory`] has what is known in
-//! closed form, which the tests hold the simulator against.
+//! (Minos §2.2): a request is an arrival time and a service time. Tests compare it with closed forms.
 //!
 //! [`dispatch`] adds the cost of dispatching: workers that poll RX queues in bursts, rings, control epochs
 //! and a link, under the policy code of `sched` that the server runs (Minos §5, §6).
@@ -20,7 +19,6 @@ pub mod queues;
 mod random;
 mod service;
 mod stats;
-pub mod theory;
 
 pub use calendar::{Calendar, Ticks};
 pub use random::Random;

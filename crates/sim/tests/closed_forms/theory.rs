@@ -3,17 +3,17 @@
 
 /// Mean wait in M/G/1 (Pollaczek and Khinchine), for a squared coefficient of variation of the service
 /// times: 1 if they are exponential, 0 if they are all the same.
-pub fn mg1_mean_wait(load: f64, squared_variation: f64) -> f64 {
+pub(crate) fn mg1_mean_wait(load: f64, squared_variation: f64) -> f64 {
     load * (1.0 + squared_variation) / (2.0 * (1.0 - load))
 }
 
 /// Percentile of the response times in M/M/1 first come first served, which are exponential.
-pub fn mm1_response(load: f64, percentile: f64) -> f64 {
+pub(crate) fn mm1_response(load: f64, percentile: f64) -> f64 {
     -libm::log(1.0 - percentile / 100.0) / (1.0 - load)
 }
 
 /// Probability of having to wait in M/M/n (Erlang C).
-pub fn erlang_c(workers: usize, load: f64) -> f64 {
+fn erlang_c(workers: usize, load: f64) -> f64 {
     let offered = load * workers as f64;
     // Erlang B by its recursion, then C from B.
     let blocked = (1..=workers).fold(1.0, |b, n| offered * b / (n as f64 + offered * b));
@@ -21,7 +21,7 @@ pub fn erlang_c(workers: usize, load: f64) -> f64 {
 }
 
 /// Mean wait in M/M/n.
-pub fn mmn_mean_wait(workers: usize, load: f64) -> f64 {
+pub(crate) fn mmn_mean_wait(workers: usize, load: f64) -> f64 {
     erlang_c(workers, load) / (workers as f64 * (1.0 - load))
 }
 

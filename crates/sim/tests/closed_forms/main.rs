@@ -1,9 +1,10 @@
 //! The simulator of queues agrees with closed forms within 1 %.
 
+mod theory;
+
 use minos_sim::{
     Distribution,
     queues::{Binding, Outcome, Spec, run},
-    theory,
 };
 
 const ARRIVALS: u64 = 10_000_000;
