@@ -1,4 +1,4 @@
-//! What to ask for, and what comes of it.
+//! Requests, and the outcomes of operations.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use minos_proto::native::{OpFlags, Opcode};
 
 use crate::config::OnceFor;
 
-/// What is to be done.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verb {
     /// Read a value.
     Get,
-    /// See whether the server answers.
+    /// Check that the server answers.
     Ping,
     /// Store a value.
     Put,
@@ -35,9 +35,9 @@ pub enum Verb {
     Incr,
     /// Subtract the operand from a number, at most down to 0.
     Decr,
-    /// Lines about the server; the key names a group, and is empty for the general ones.
+    /// Read the server's statistics; the key names a group, and is empty for the general ones.
     Stats,
-    /// Drop all items, now or when the TTL says.
+    /// Drop all items, now or at the time given by the TTL.
     Flush,
 }
 
@@ -62,22 +62,22 @@ impl Verb {
         }
     }
 
-    /// Whether it is about one item, and so has a key.
+    /// True if it acts on one item, and so has a key.
     pub const fn names_item(self) -> bool {
         !matches!(self, Self::Ping | Self::Stats | Self::Flush)
     }
 
-    /// Whether it may change an item.
+    /// True if it may change an item.
     pub const fn writes(self) -> bool {
         !matches!(self, Self::Get | Self::Ping | Self::Stats)
     }
 
-    /// Whether its answer carries a value.
+    /// True if its answer carries a value.
     pub(crate) const fn reads_value(self) -> bool {
         matches!(self, Self::Get | Self::GetTouch)
     }
 
-    /// Whether executing it twice differs from executing it once.
+    /// True if executing it twice does no harm.
     pub const fn is_idempotent(self) -> bool {
         !matches!(
             self,
@@ -103,27 +103,27 @@ impl Verb {
 /// An operation to be submitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What is to be done.
+    /// The kind of an operation.
     pub verb: Verb,
     /// The item; empty for a ping.
     pub key: Vec<u8>,
-    /// What is to be stored or added; empty for everything else.
+    /// The bytes to store, append or prepend; empty for other verbs.
     pub value: Vec<u8>,
     /// When the item expires, as memcached has it: 0 never; up to 30 days in seconds from now; above, seconds
     /// since 1970; negative at once.
     pub ttl: i32,
-    /// What is kept with the item.
+    /// Client flags, stored with the item.
     pub flags: u32,
-    /// A CAS unique to compare with, or the number to count by.
+    /// The CAS unique to compare with, or the amount to add or subtract.
     pub operand: u64,
-    /// The number that a counter is made with where there is none; `None` leaves it missing.
+    /// The initial value of a missing counter; `None` leaves it missing.
     pub initial: Option<u64>,
-    /// How long it may take, retries included; `None` is what [`Config::timeout`](crate::Config::timeout) says.
+    /// The time limit, retries included; `None` stands for [`Config::timeout`](crate::Config::timeout).
     pub timeout: Option<Duration>,
 }
 
 impl Request {
-    /// An operation on `key` with nothing else said.
+    /// An operation on `key`; all other fields are empty or 0.
     pub fn new(verb: Verb, key: impl Into<Vec<u8>>) -> Self {
         Self {
             verb,
@@ -165,37 +165,37 @@ impl Request {
     }
 }
 
-/// A value and what the server keeps with it.
+/// A value with its flags and CAS unique.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Value {
     /// The value.
     pub bytes: Vec<u8>,
-    /// What the client that stored it keeps with it.
+    /// The client flags it was stored with.
     pub flags: u32,
-    /// Its CAS unique: another one once it is stored again.
+    /// Its CAS unique, which changes with each store.
     pub cas: u64,
 }
 
-/// How an operation ended that ended well.
+/// The outcome of an operation without an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// A value was read.
     Value(Value),
-    /// It was done: stored, deleted, touched, answered.
+    /// The operation was done: stored, deleted, touched, flushed or answered.
     Done {
-        /// The item's CAS unique now; 0 where there is none.
+        /// The item's new CAS unique; 0 if there is none.
         cas: u64,
     },
-    /// It was counted.
+    /// A number was added or subtracted.
     Number {
-        /// The number now.
+        /// The new number.
         number: u64,
-        /// The item's CAS unique now.
+        /// The item's new CAS unique.
         cas: u64,
     },
     /// There is no such item.
     Missing,
-    /// The item's CAS unique is another one; nothing was done.
+    /// The item has another CAS unique; nothing was done.
     Exists,
     /// The condition of the store does not hold; nothing was done.
     NotStored,

@@ -1,4 +1,4 @@
-//! What a client counts.
+//! The client's counters.
 
 /// Counts since a client was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -9,11 +9,11 @@ pub struct Counters {
     pub completed: u64,
     /// Datagrams sent.
     pub datagrams_sent: u64,
-    /// Datagrams received, whatever came of them.
+    /// Datagrams received, ignored ones included.
     pub datagrams_received: u64,
-    /// Requests that were taken for lost.
+    /// Requests that counted as lost.
     pub lost: u64,
-    /// Datagrams that made no sense, did not come from the server, or answered nothing that was asked.
+    /// Datagrams that were malformed, not from the server, or answered no request.
     pub ignored: u64,
     /// Datagrams whose tag was missing or wrong.
     pub unsealed: u64,
@@ -21,15 +21,15 @@ pub struct Counters {
     pub refused: u64,
     /// Hellos sent.
     pub hellos: u64,
-    /// Times that the server turned out to have been started again.
+    /// Restarts of the server that the client noticed.
     pub restarts: u64,
-    /// Times that a server said that it is stopping.
+    /// Times a server said that it is stopping.
     pub drains: u64,
-    /// Times that the client went to another server.
+    /// Times the client moved to another server.
     pub failovers: u64,
-    /// Large values that were replaced while they were fetched, and fetched from the beginning.
+    /// Large values that were replaced during their fetch, and fetched from the start.
     pub refetches: u64,
-    /// Sessions that were lost.
+    /// Sessions that the server no longer knew.
     pub sessions_lost: u64,
 }
 

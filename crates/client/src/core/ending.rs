@@ -1,13 +1,13 @@
-//! How operations leave where they are, begin again, and end.
+//! Operations leave their phase, begin again, and end.
 
 use super::{Completion, Core, OpId, operation::Phase};
 use crate::{Error, Outcome};
 
-/// How often an operation begins again because a transfer was lost.
+/// Times an operation may begin again after a lost transfer.
 pub(super) const RESTARTS_MAX: u32 = 8;
 
 impl Core {
-    /// Ends an operation. One that has ended already stays as it ended.
+    /// Ends an operation. An operation that has ended already is not changed.
     pub(super) fn finish(&mut self, id: OpId, result: Result<Outcome, Error>, now_ns: u64) {
         self.leave(id, now_ns);
         let Some(operation) = self.operations.remove(id) else { return };
@@ -29,7 +29,7 @@ impl Core {
         }
     }
 
-    /// Takes an operation out of flight, or out of a transfer, and leaves it ready to be assigned.
+    /// Takes an operation out of flight or out of its transfer; it can be assigned then.
     pub(super) fn leave(&mut self, id: OpId, now_ns: u64) {
         let Some(operation) = self.operations.get_mut(id) else { return };
         match std::mem::replace(&mut operation.phase, Phase::Ready) {
@@ -44,7 +44,7 @@ impl Core {
         self.revive(id, now_ns);
     }
 
-    /// Gives the turn to fetch to whoever waits longest for it.
+    /// Gives a free turn to the fetch that has waited longest.
     fn begin_next_fetch(&mut self, now_ns: u64) {
         while let Some(id) = self.fetches.next() {
             let phase = self.operations.get_mut(id).map(|operation| &mut operation.phase);
@@ -58,7 +58,7 @@ impl Core {
         }
     }
 
-    /// What an operation was doing led nowhere: it begins again, but not for ever.
+    /// Begins an operation again, a limited number of times, after its transfer was lost.
     pub(super) fn begin_again(&mut self, id: OpId, now_ns: u64) {
         self.leave(id, now_ns);
         let Some(operation) = self.operations.get_mut(id) else { return };
@@ -70,13 +70,13 @@ impl Core {
         if operation.restarts > restarts_max {
             return self.finish(id, Err(error), now_ns);
         }
-        // Answers to what was sent before are about what is no more.
+        // Answers to earlier datagrams are about the lost transfer.
         operation.sequences = None;
         operation.attempts = 0;
         self.assign(id, now_ns, 0);
     }
 
-    /// An operation waits before it is sent again, longer each time.
+    /// Lets an operation wait before it is sent again, longer each time.
     pub(super) fn rest(&mut self, id: OpId, now_ns: u64) {
         self.leave(id, now_ns);
         let Some(operation) = self.operations.get_mut(id) else { return };

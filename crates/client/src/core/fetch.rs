@@ -1,37 +1,38 @@
-//! A large value on its way here, in windows that are asked for one after the other.
+//! Receives a large value in windows that are requested one after the other.
 
 use minos_proto::native::{DataHead, FragmentRange, Fragments, Grant, RANGES_MAX};
 
-/// Bits in a word of the map of fragments.
+/// Bits in a word of the fragment map.
 const WORD_BITS: u32 = u64::BITS;
 
-/// A large value on its way here.
+/// A large value that is being received.
 ///
-/// The server sends the first window unasked, unless it has too much to send. Each further one is asked for when half of the one before has
-/// arrived, so that at most one and a half are on their way; what is lost is asked for again by fragment.
+/// The server sends the first window unasked, unless it has too much to send. Each further window is
+/// requested when half of the one before has arrived, so that at most one and a half are in flight. Lost
+/// fragments are requested again one by one.
 #[derive(Debug)]
 pub(super) struct Fetch {
     value: Vec<u8>,
     pub(super) value_bytes: u64,
     fragments: Fragments,
     count: u32,
-    /// Which fragments have arrived.
+    /// A bit for each fragment that has arrived.
     have: Vec<u64>,
     have_count: u32,
-    /// Fragments below this have been asked for.
+    /// Fragments below this were requested.
     asked: u32,
     pub(super) cas: u64,
     pub(super) item_flags: u32,
-    /// Where to ask, once the server has said it.
+    /// The queue to ask; `None` until the grant names it.
     pub(super) queue: Option<u16>,
     window: u32,
-    /// Number of the datagram whose answer began this.
+    /// The number of the datagram whose answer began this fetch.
     pub(super) begun_by: u64,
-    /// Whether it is this one's turn to ask.
+    /// True if it has a turn, and may ask.
     pub(super) is_active: bool,
-    /// What is missing below `asked` is to be asked for again.
+    /// True if missing fragments below `asked` are to be requested again.
     wants_repair: bool,
-    /// Whether it waits to ask.
+    /// True if it waits in the queue of transfers.
     pub(super) is_queued: bool,
     pub(super) again_at_ns: u64,
 }
@@ -45,21 +46,21 @@ pub(super) struct Found {
     pub(super) item_flags: u32,
 }
 
-/// What came of a fragment.
+/// The result of a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arrived {
-    /// It was there, or belongs to another value.
+    /// A duplicate, or part of another value.
     Useless,
-    /// More is on its way.
+    /// More fragments are in flight.
     More,
-    /// The server is to be asked for more.
+    /// The server must be asked for more.
     Ask,
-    /// That was the last one.
+    /// The value is complete.
     Whole,
 }
 
 impl Fetch {
-    /// A value of which no fragment has arrived. It takes no memory until its turn comes.
+    /// Creates a fetch without fragments. It takes no memory for the value until its turn.
     pub(super) fn new(found: &Found, window: u16, begun_by: u64) -> Self {
         Self {
             value: Vec::new(),
@@ -81,17 +82,17 @@ impl Fetch {
         }
     }
 
-    /// Begins. If it is its turn at once, the server is sending the first window.
+    /// Begins the fetch. `first_window_comes`: the server is sending the first window.
     pub(super) fn activate(&mut self, first_window_comes: bool) {
         self.is_active = true;
-        // Zeroed pages come from the system untouched, so this costs nothing before the bytes arrive. Who
-        // made this has compared the size with a bound.
+        // The system maps zeroed pages on their first use, so this costs nothing before the bytes arrive. The
+        // caller of `new` has checked the size.
         self.value = vec![0; self.value_bytes as usize];
         self.have = vec![0; self.count.div_ceil(WORD_BITS) as usize];
         self.asked = if first_window_comes { self.window.min(self.count) } else { 0 };
     }
 
-    /// Learns where to ask, how much at once, and whether the first window is to be asked for, too.
+    /// Takes the queue and the window from the grant, and asks for the first window if it does not follow.
     pub(super) fn learn(&mut self, grant: &Grant) {
         self.queue = Some(grant.queue);
         self.window = u32::from(grant.window.max(1));
@@ -100,12 +101,12 @@ impl Fetch {
         }
     }
 
-    /// Whether a fragment or a grant is about this very value.
+    /// True if a fragment or a grant describes this value.
     pub(super) fn is_of(&self, cas: u64, fragments: Fragments) -> bool {
         self.cas == cas && self.fragments == fragments
     }
 
-    /// Takes a fragment in.
+    /// Stores a fragment.
     pub(super) fn take(&mut self, head: &DataHead, data: &[u8]) -> Arrived {
         let is_ours = head.fragments().is_ok_and(|fragments| self.is_of(head.cas, fragments));
         let Some(range) = self.fragments.range(head.index).filter(|_| is_ours && self.is_active) else {
@@ -122,29 +123,29 @@ impl Fetch {
         self.after(head.index)
     }
 
-    /// What is to be done once the fragment at `index` is there.
+    /// The result of the fragment at `index`, which has been stored.
     fn after(&mut self, index: u32) -> Arrived {
         if self.have_count == self.count {
             return Arrived::Whole;
         }
         let is_last_asked = index + 1 == self.asked && self.asked > self.have_count;
-        // The last one has overtaken others, or they are lost: asking again costs little, waiting much.
+        // Others were overtaken or lost: a repeated request costs less than a time-out.
         self.wants_repair |= is_last_asked;
         if is_last_asked || self.may_ask_more() { Arrived::Ask } else { Arrived::More }
     }
 
-    /// Whether there is more to ask for, and half of what was asked for has come.
+    /// True if there is more to request, and at most half a window is outstanding.
     pub(super) fn may_ask_more(&self) -> bool {
         self.asked < self.count && self.asked - self.have_count <= self.window / 2
     }
 
-    /// Nothing has come for long: asks again for what is missing.
+    /// Requests missing fragments again after a time-out.
     pub(super) fn repair(&mut self) {
         self.wants_repair = true;
     }
 
-    /// What to ask for next, at most a window: what is missing if that is to be repaired, then what was never
-    /// asked for.
+    /// Fills `ranges` with the next request, at most a window: missing fragments after a repair, then new
+    /// ones.
     pub(super) fn ask(&mut self, ranges: &mut Vec<FragmentRange>) {
         ranges.clear();
         let mut left = self.window;
@@ -158,8 +159,8 @@ impl Fetch {
         }
     }
 
-    /// Appends the lowest ranges that were asked for and are missing, `left` fragments at most. Says how many
-    /// more there might be.
+    /// Appends the lowest missing ranges that were requested before, at most `left` fragments. Returns the
+    /// fragments left.
     fn push_missing(&self, ranges: &mut Vec<FragmentRange>, mut left: u32) -> u32 {
         let mut index = 0;
         while index < self.asked && left > 0 && ranges.len() < RANGES_MAX {
@@ -180,13 +181,13 @@ impl Fetch {
         left
     }
 
-    /// The value, once it is whole.
+    /// Takes the complete value.
     pub(super) fn take_value(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.value)
     }
 }
 
-/// Word and bit of a fragment in the map.
+/// Word index and bit mask of a fragment in the map.
 const fn place(index: u32) -> (usize, u64) {
     ((index / WORD_BITS) as usize, 1 << (index % WORD_BITS))
 }

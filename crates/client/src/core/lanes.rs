@@ -1,16 +1,16 @@
-//! Operations that wait to be sent, by the queue that they are for.
+//! Operations that wait to be sent, by queue.
 
 use std::collections::VecDeque;
 
 use super::OpId;
 
-/// Operations that share datagrams.
+/// Operations that share datagrams, because they are for the same queue.
 #[derive(Debug, Default)]
 pub(super) struct Lane {
     ids: VecDeque<OpId>,
-    /// Bytes of their records, at most.
+    /// An upper bound of the bytes of their records.
     bytes: usize,
-    /// The first of them must not wait longer.
+    /// The time at which the lane must be sent.
     due_ns: u64,
 }
 
@@ -21,7 +21,7 @@ impl Lane {
         self.bytes += record_bytes;
     }
 
-    /// Takes the first one; it was pushed with `record_bytes`.
+    /// Takes the first operation.
     pub(super) fn pop(&mut self) -> Option<OpId> {
         let id = self.ids.pop_front();
         if self.ids.is_empty() {
@@ -38,27 +38,27 @@ impl Lane {
         self.ids.is_empty()
     }
 
-    /// Takes note that so many bytes of records are gone.
+    /// Subtracts the bytes of a record that was sent.
     pub(super) fn sent(&mut self, record_bytes: usize) {
         self.bytes = if self.ids.is_empty() { 0 } else { self.bytes.saturating_sub(record_bytes) };
     }
 }
 
-/// A lane for each queue, one for what any queue may execute, and those who cannot be sent yet.
+/// A lane for each queue, a lane for any queue, and the operations that cannot be sent yet.
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
-    /// The last one is for any queue. None before the server is known.
+    /// The last one is for any queue. Empty before the server is known.
     lanes: Vec<Lane>,
-    /// Wait until the server, or the session, is known.
+    /// Operations that wait until the server, or the session, is known.
     pub(super) parked: VecDeque<OpId>,
-    /// Wait for a once number.
+    /// Operations that wait for a once number.
     pub(super) without_number: VecDeque<OpId>,
-    /// The lane that is looked at first, for fairness.
+    /// The lane to check first, for fairness.
     next: usize,
 }
 
 impl Lanes {
-    /// Lanes for so many queues.
+    /// Makes lanes for this number of queues.
     pub(super) fn set_queues(&mut self, queues: u16) {
         self.lanes.resize_with(usize::from(queues) + 1, Lane::default);
         self.next = 0;
@@ -72,8 +72,7 @@ impl Lanes {
         }
     }
 
-    /// The next lane in turn whose first operation is due, or which fills a datagram: `Some(None)` is the one
-    /// for any queue.
+    /// The next lane in turn that is due or fills a datagram; `Some(None)` is the lane for any queue.
     pub(super) fn due(&mut self, now_ns: u64, full_bytes: usize) -> Option<Option<u16>> {
         let count = self.lanes.len();
         let found = (0..count).map(|step| (self.next + step) % count).find(|&at| {
@@ -84,18 +83,18 @@ impl Lanes {
         Some((found + 1 < count).then_some(found as u16))
     }
 
-    /// Everything in the lanes is due now.
+    /// Makes all lanes due now.
     pub(super) fn flush(&mut self) {
         self.lanes.iter_mut().for_each(|lane| lane.due_ns = 0);
     }
 
-    /// When the next lane will be due that is not due yet.
+    /// The earliest time at which another lane becomes due.
     pub(super) fn next_ns(&self, now_ns: u64) -> Option<u64> {
         let waiting = self.lanes.iter().filter(|lane| !lane.is_empty() && lane.due_ns > now_ns);
         waiting.map(|lane| lane.due_ns).min()
     }
 
-    /// Takes everything out.
+    /// Empties all lanes and waiting lists.
     pub(super) fn clear(&mut self) {
         self.lanes.iter_mut().for_each(|lane| *lane = Lane::default());
         self.parked.clear();

@@ -1,4 +1,4 @@
-//! What is known of the server, and how it is learnt.
+//! The client's knowledge of the server, and the Hellos that renew it.
 
 use std::net::SocketAddr;
 
@@ -8,51 +8,51 @@ use minos_proto::native::{Access, Flags, Header, Kind, Welcome};
 use super::session::Session;
 use crate::{QueueBy, Verb};
 
-/// Part of a cookie's life after which a new one is asked for.
+/// Fraction of a cookie's life after which the client asks for a new one.
 const RENEW_AFTER: f64 = 0.75;
 const NS_PER_S: u64 = 1_000_000_000;
-/// Silence after which a server may have been started again without anybody's notice.
+/// Silence after which a server may have restarted unnoticed.
 const QUIET_NS: u64 = NS_PER_S;
 
-/// A Hello without an answer.
+/// An unanswered Hello.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
     pub(super) nonce: u64,
-    /// Whether it asks for a session.
+    /// True if it asks for a session.
     pub(super) opens: bool,
     pub(super) attempts: u32,
-    /// Sent again then.
+    /// The time at which it is sent again.
     pub(super) again_at_ns: u64,
-    /// Numbers of the first and the last datagram that asked.
+    /// Numbers of the first and the last datagram that carried it.
     pub(super) sequences: (u64, u64),
 }
 
-/// What a Welcome changed.
+/// The changes that a Welcome reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Change {
-    /// The server was started again: what it knew of this client is gone.
+    /// The server has restarted, and lost its state of this client.
     pub(super) is_restart: bool,
-    /// Keys may belong to other queues, or have other hashes.
+    /// The assignment of keys to queues, or their hashes, may have changed.
     pub(super) is_geometry: bool,
 }
 
-/// What is known of the server.
+/// The state of one server as the client knows it.
 #[derive(Debug)]
 pub(super) struct Link {
-    /// Where it was said to be: the port of queue 0.
+    /// Its configured address, with the port of queue 0.
     server: SocketAddr,
     directory: Option<Welcome>,
     cookie: u64,
-    /// Number of the first datagram that could carry the cookie.
+    /// The number of the first datagram that could carry the cookie.
     cookie_sequence: u64,
     renew_at_ns: u64,
     /// Refusals for seal or version since the server last answered anything else.
     pub(super) strikes: u32,
-    /// When the server was last heard.
+    /// The time of the last answer.
     heard_ns: u64,
-    /// Something hints that there is news.
+    /// True if an answer hints at a changed directory.
     is_stale: bool,
-    /// An operation needs a session.
+    /// True if an operation needs a session.
     pub(super) session_wanted: bool,
     pub(super) session: Option<Session>,
     pub(super) asked: Option<Asked>,
@@ -75,7 +75,7 @@ impl Link {
         }
     }
 
-    /// What the server said of itself.
+    /// The server's description of itself.
     pub(super) fn directory(&self) -> Option<&Welcome> {
         self.directory.as_ref()
     }
@@ -86,7 +86,7 @@ impl Link {
         self.directory.as_ref().filter(|_| may_send)
     }
 
-    /// Whether the server must be asked something.
+    /// True if a Hello is needed, now or at its retry time.
     pub(super) fn needs_hello(&self, now_ns: u64) -> bool {
         self.cookie == 0
             || self.directory.is_none()
@@ -95,7 +95,7 @@ impl Link {
             || self.wants_session()
     }
 
-    /// Whether the next Hello asks for a session, which only one with a cookie may.
+    /// True if the next Hello asks for a session; this needs a cookie.
     pub(super) fn opens_session(&self) -> bool {
         self.cookie != 0 && self.wants_session()
     }
@@ -104,12 +104,12 @@ impl Link {
         self.session_wanted && self.session.is_none()
     }
 
-    /// Whether a Hello is to be sent now.
+    /// True if a Hello must be sent now.
     pub(super) fn is_hello_due(&self, now_ns: u64) -> bool {
         self.needs_hello(now_ns) && self.asked.is_none_or(|asked| now_ns >= asked.again_at_ns)
     }
 
-    /// When the next Hello is to be sent.
+    /// The time of the next Hello.
     pub(super) fn next_ns(&self, now_ns: u64) -> u64 {
         match self.asked {
             Some(asked) if self.needs_hello(now_ns) => asked.again_at_ns,
@@ -118,28 +118,27 @@ impl Link {
         }
     }
 
-    /// Whether nothing was heard of the server for so long that it is to be asked who it is before something
-    /// is sent with a once number: should it have been started again, nobody could tell later whether that was
-    /// executed.
+    /// True after a long silence of the server. It may have restarted, so a Hello must come before an
+    /// operation with a once number, whose outcome would otherwise stay unknown.
     pub(super) fn is_quiet(&self, now_ns: u64) -> bool {
         now_ns.saturating_sub(self.heard_ns) > QUIET_NS
     }
 
-    /// The server should be asked again soon.
+    /// Requests a Hello.
     pub(super) fn doubt(&mut self) {
         self.is_stale = true;
     }
 
-    /// The cookie that the datagram with this number carried was refused.
+    /// Drops the cookie that the datagram with this number carried, after a refusal.
     pub(super) fn cookie_refused(&mut self, sequence: u64) {
         if self.cookie != 0 && sequence >= self.cookie_sequence {
             self.cookie = 0;
-            // The next Hello must not claim what has been refused, nor wait.
+            // The next Hello must go out at once, without the refused cookie.
             self.asked = None;
         }
     }
 
-    /// The Hello with this number was refused; it may have been damaged on its way.
+    /// Repeats the refused Hello with this number, which may have been damaged in transit.
     pub(super) fn ask_again(&mut self, sequence: u64, now_ns: u64) {
         if let Some(asked) = &mut self.asked
             && asked.sequences.1 == sequence
@@ -148,7 +147,7 @@ impl Link {
         }
     }
 
-    /// Learns what a server says that was asked. The caller has looked at the nonce.
+    /// Takes over a Welcome whose nonce the caller has checked. Returns the changes.
     pub(super) fn learn(&mut self, welcome: &Welcome, now_ns: u64, next_sequence: u64) -> Change {
         let old = self.directory.replace(*welcome);
         let is_restart = old.is_some_and(|old| old.boot != welcome.boot);
@@ -168,26 +167,26 @@ impl Link {
         let life_ns = (life_ns as f64 * RENEW_AFTER) as u64;
         self.renew_at_ns = now_ns.saturating_add(life_ns.max(NS_PER_S));
         self.is_stale = false;
-        // A server without room for a session is asked again later, not at once.
+        // A server without room for a session is asked again at the retry time, not at once.
         let was_denied = opens && welcome.session == 0;
         self.asked = self.asked.filter(|_| was_denied);
         Change { is_restart, is_geometry }
     }
 
-    /// Takes note of what every answer says.
+    /// Updates the state from an answer of any kind.
     pub(super) fn note(&mut self, header: &Header, now_ns: u64) {
         self.heard_ns = now_ns;
         if header.kind != Kind::Refusal {
             self.strikes = 0;
         }
         let differs = self.directory.is_some_and(|directory| directory.geometry != header.geometry);
-        // A refusal to somebody without a cookie need not say how the server looks like.
+        // A refusal to a client without a cookie need not carry the geometry.
         if header.flags.contains(Flags::RENEW) || (differs && header.kind != Kind::Refusal) {
             self.is_stale = true;
         }
     }
 
-    /// A header for a request, a Hello or a Fragment.
+    /// The header of a Request, a Hello or a Fragment.
     pub(super) fn header(&self, kind: Kind, queue: u16) -> Header {
         Header {
             queue,
@@ -198,12 +197,12 @@ impl Link {
         }
     }
 
-    /// Where the server is asked.
+    /// The address that takes Hellos.
     pub(super) fn server(&self) -> SocketAddr {
         self.server
     }
 
-    /// Where datagrams for `queue` go.
+    /// The address of `queue`.
     pub(super) fn address(&self, queue: u16) -> SocketAddr {
         let mut address = self.server;
         if let Some(directory) = &self.directory {
@@ -212,7 +211,7 @@ impl Link {
         address
     }
 
-    /// Whether the server may send from this address.
+    /// True if the server may send from this address.
     pub(super) fn is_server(&self, from: SocketAddr) -> bool {
         if from.ip() != self.server.ip() {
             return false;
@@ -221,7 +220,7 @@ impl Link {
         from.port() == self.server.port() || ports.is_some_and(|ports| ports.contains(&from.port()))
     }
 
-    /// The queue that executes an operation; `None` if any may (MICA §4.1.2).
+    /// The queue that must execute an operation; `None` if any may (MICA §4.1.2).
     pub(super) fn queue_for(&self, verb: Verb, hash: KeyHash, by: QueueBy) -> Option<u16> {
         let directory = self.directory.as_ref()?;
         if !verb.names_item() {
@@ -236,7 +235,7 @@ impl Link {
     }
 }
 
-/// What decides where a key belongs.
+/// The fields that determine a key's hash, its queue and the queue's port.
 fn layout(directory: &Welcome) -> impl PartialEq + use<> {
     let Welcome { direction_seed, queues, partition_bits, access, base_port, datagram_bytes_max, .. } =
         *directory;

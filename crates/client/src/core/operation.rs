@@ -6,35 +6,35 @@ use rand::{RngExt, rngs::StdRng};
 use super::{fetch::Fetch, store::Store};
 use crate::Request;
 
-/// Names an operation that was submitted, until its completion has been taken.
+/// The id of a submitted operation, valid until its completion is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OpId(pub(super) u32);
 
 impl OpId {
-    /// The number by which the protocol names it.
+    /// Its request number in the protocol.
     pub const fn number(self) -> u32 {
         self.0
     }
 }
 
-/// Where an operation is on its way.
+/// The phase of an operation.
 #[derive(Debug)]
 pub(super) enum Phase {
     /// It waits to be sent.
     Ready,
-    /// It waits for a time, because the server asked it to.
+    /// It waits before it is sent again: the server was busy, or has not finished it.
     Resting {
-        /// Until then.
+        /// The end of the wait.
         until_ns: u64,
     },
-    /// It was sent in the datagram with this number, and no answer has come.
+    /// It was sent and not answered.
     Sent {
         /// The datagram's number.
         sequence: u64,
     },
-    /// A large value is on its way here.
+    /// A large value is being received.
     Fetching(Box<Fetch>),
-    /// A large value is on its way to the server.
+    /// A large value is being sent.
     Storing(Box<Store>),
 }
 
@@ -42,32 +42,32 @@ pub(super) enum Phase {
 #[derive(Debug)]
 pub(super) struct Operation {
     pub(super) request: Request,
-    /// Its direction under the seed of the server as it is known now.
+    /// The key's hash under the server's current seed.
     pub(super) hash: KeyHash,
     pub(super) phase: Phase,
-    /// It ends then, whatever has come of it.
+    /// The time at which it ends in any case.
     pub(super) deadline_ns: u64,
-    /// How long it may take, or stand still.
+    /// Its time limit; for a transfer the limit without progress.
     pub(super) timeout_ns: u64,
-    /// Numbers of the first and the last datagram that an answer may be to.
+    /// Numbers of the first and the last datagram that an answer may belong to.
     pub(super) sequences: Option<(u64, u64)>,
-    /// How often it was sent since it last got on.
+    /// Times it was sent since its last progress.
     pub(super) attempts: u32,
-    /// How often it began again because a transfer was lost.
+    /// Times it began again after a lost transfer.
     pub(super) restarts: u32,
-    /// CAS unique of the large value that was found last, and how often another one was found.
+    /// CAS unique of the large value found last, and the number of changes.
     pub(super) found: (u64, u32),
-    /// How often what carried it was refused as making no sense.
+    /// Times its request was refused as malformed.
     pub(super) strikes: u32,
-    /// Whether it was ever sent to a server that may have executed it.
+    /// True if it was ever sent, and so may have been executed.
     pub(super) was_sent: bool,
-    /// Whether the server's last word was that it is busy.
+    /// True if the server has said that it is busy.
     pub(super) was_busy: bool,
-    /// Its number within the session.
+    /// Its once number within the session.
     pub(super) once: Option<u32>,
-    /// Whether it has a turn to send a large value.
+    /// True if it has a turn to send a large value.
     pub(super) has_turn: bool,
-    /// Lines so far.
+    /// Lines received so far.
     pub(super) text: Vec<u8>,
 }
 
@@ -92,26 +92,26 @@ impl Operation {
         }
     }
 
-    /// Takes note that it, or something about it, is sent in the datagram with this number.
+    /// Records that the datagram with this number carries it, or a part of its transfer.
     pub(super) fn note_sent(&mut self, sequence: u64) {
         let first = self.sequences.map_or(sequence, |(first, _)| first);
         self.sequences = Some((first, sequence));
         self.was_sent = true;
     }
 
-    /// Whether the server may have begun it.
+    /// True if the server may have begun it.
     pub(super) fn is_under_way(&self) -> bool {
         self.sequences.is_some() || (self.once.is_some() && self.was_sent)
     }
 
-    /// Whether an answer to the datagram with this number may be about this operation.
+    /// True if an answer to the datagram with this number may be about this operation.
     pub(super) fn expects(&self, sequence: u64) -> bool {
         self.sequences.is_some_and(|(first, last)| (first..=last).contains(&sequence))
     }
 }
 
-/// A place for an operation, with the generation of the last one that had it: an answer that comes too late for
-/// one is not taken for one to another.
+/// A place for an operation. Its generation keeps a late answer to an earlier operation from matching a later
+/// one.
 #[derive(Debug)]
 struct Place {
     generation: u16,
@@ -139,14 +139,15 @@ impl Operations {
         self.live == 0
     }
 
-    /// Takes an operation in. There are fewer than [`OPERATIONS_MAX`](crate::OPERATIONS_MAX), which 16 bits number.
+    /// Inserts an operation. There are fewer than [`OPERATIONS_MAX`](crate::OPERATIONS_MAX), so that 16 bits
+    /// hold the index.
     pub(super) fn insert(&mut self, operation: Operation, random: &mut StdRng) -> OpId {
         let index = match self.free.pop() {
             Some(index) => index,
             None => {
                 let index = self.places.len() as u16;
-                // Begins anywhere, so that a server that remembers the transfers of an earlier client at
-                // this address does not take ours for one of them.
+                // Random, so that a server does not mistake our transfers for those of an earlier client at
+                // this address.
                 self.places.push(Place { generation: random.random(), operation: None });
                 index
             }

@@ -1,16 +1,16 @@
-//! What refusals, restarts and lost sessions bring about.
+//! Handling of refusals, restarts and lost sessions.
 
 use minos_proto::native::{Header, Reason, version_of};
 
 use super::{Core, OpId, operation::Phase};
 use crate::Error;
 
-/// Refusals for what cannot be mended, one after the other, after which they are believed: a datagram that was
-/// damaged on its way is refused just so.
+/// Permanent refusals after which the client gives up. One alone proves nothing: a datagram damaged in
+/// transit is refused in the same way.
 const STRIKES_MAX: u32 = 8;
 
 impl Core {
-    /// A datagram was refused: nothing of it was executed.
+    /// Handles the refusal of a datagram, of which the server has executed nothing.
     pub(super) fn on_refusal(&mut self, header: &Header, datagram: &[u8], now_ns: u64) {
         self.counters.refused += 1;
         let reason = Reason::from_count(header.count);
@@ -27,7 +27,7 @@ impl Core {
             }
             Reason::Cookie => self.link.cookie_refused(header.sequence),
             Reason::Session => self.on_session_lost(header.session, now_ns),
-            // The copy that came first is answered; or it is lost, and sent again in its time.
+            // The first copy gets the answer; if that is lost, a timer sends the operations again.
             Reason::Replayed => return,
             Reason::Malformed | Reason::Busy | Reason::Unknown(_) => {}
         }
@@ -38,7 +38,7 @@ impl Core {
         self.flight.spare(sent.ids);
     }
 
-    /// An operation stood in a request that was refused and is not in flight any more.
+    /// Handles an operation of a refused request, which is no longer in flight.
     fn on_refused(&mut self, id: OpId, reason: Reason, sequence: u64, now_ns: u64) {
         let Some(operation) = self.operations.get_mut(id) else { return };
         if !matches!(operation.phase, Phase::Sent { sequence: last } if last == sequence) {
@@ -55,8 +55,8 @@ impl Core {
         }
     }
 
-    /// The server does not know the session: of what was sent with a once number, nobody can tell whether it was
-    /// executed. The rest goes on with another session.
+    /// Handles a session that the server does not know. Operations sent with a once number end with
+    /// [`Error::OutcomeUnknown`]; the others go on in a new session.
     pub(super) fn on_session_lost(&mut self, session: u64, now_ns: u64) {
         if self.link.session.as_ref().is_none_or(|known| known.id() != session) {
             return;
@@ -75,9 +75,9 @@ impl Core {
         self.reassign(now_ns);
     }
 
-    /// The server was started again: whatever it was doing for this client, it does not any more.
+    /// Begins all operations again at a server that has restarted, and so has lost all work for this client.
     ///
-    /// CAS uniques may come again for other values, so that not even fragments of before may be used.
+    /// CAS uniques may repeat for other values, so that even fragments already received are dropped.
     pub(super) fn begin_anew(&mut self, now_ns: u64) {
         self.forget_numbers(now_ns);
         let ids: Vec<OpId> = self.operations.iter().map(|(id, _)| id).collect();
@@ -90,7 +90,7 @@ impl Core {
         }
     }
 
-    /// Ends what was sent with a once number; takes the number from what was not sent.
+    /// Ends operations that were sent with a once number, and takes the number from those not sent.
     fn forget_numbers(&mut self, now_ns: u64) {
         let numbered = self.operations.iter().filter(|(_, operation)| operation.once.is_some());
         let ids: Vec<OpId> = numbered.map(|(id, _)| id).collect();

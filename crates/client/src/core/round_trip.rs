@@ -1,14 +1,14 @@
-//! How long answers take, and how long to wait for one.
+//! Round-trip estimate and retry time-outs.
 
 use rand::{RngExt, rngs::StdRng};
 
-/// What is assumed before the first answer, in nanoseconds.
+/// The estimate before the first answer, in nanoseconds.
 const FIRST_NS: u64 = 50_000_000;
-/// Doublings after which waiting grows no more; the longest wait is met long before.
+/// Maximum doublings of the time-out; it reaches the longest wait long before.
 const DOUBLINGS_MAX: u32 = 20;
 
-/// The estimate of RFC 6298. Each datagram's stamp comes back with its answer, so that answers to something
-/// that was sent again count as well (no need of Karn's rule).
+/// The estimate of RFC 6298. Each answer echoes the stamp of its datagram, so that answers to repeated
+/// requests count, too, without Karn's rule.
 #[derive(Debug)]
 pub(super) struct RoundTrip {
     smooth_ns: Option<u64>,
@@ -22,7 +22,7 @@ impl RoundTrip {
         Self { smooth_ns: None, deviation_ns: 0, min_ns, max_ns }
     }
 
-    /// Takes note of an answer that took so long.
+    /// Adds the round trip of an answer.
     pub(super) fn observe(&mut self, sample_ns: u64) {
         match self.smooth_ns {
             None => {
@@ -37,13 +37,13 @@ impl RoundTrip {
         }
     }
 
-    /// The smoothed round trip, in nanoseconds, once there was an answer.
+    /// The smoothed round trip in nanoseconds; `None` before the first answer.
     pub(super) fn smooth_ns(&self) -> Option<u64> {
         self.smooth_ns
     }
 
-    /// How long to wait before try number `attempts` (the first is 1) is taken for lost. Spread by up to a
-    /// quarter, lest clients that lost something together come again together.
+    /// The time after which try number `attempts` (the first is 1) counts as lost. Up to a quarter is added
+    /// at random, so that clients do not repeat at the same time.
     pub(super) fn wait_ns(&self, attempts: u32, random: &mut StdRng) -> u64 {
         let likely_ns = self
             .smooth_ns

@@ -1,17 +1,17 @@
-//! The numbers by which a server knows what it has executed already.
+//! Once numbers, by which a server recognises operations that it has executed.
 
 use std::collections::VecDeque;
 
-/// A session, and the once numbers of it that are in use.
+/// A session and its once numbers in use.
 ///
-/// A server remembers a window of numbers below the highest that it has seen. So no number may be given out
-/// that would push one still in use out of that window.
+/// A server remembers a window of numbers below the highest one seen. A new number must not push one in use
+/// out of that window.
 #[derive(Debug)]
 pub(super) struct Session {
     id: u64,
     /// The lowest number that may be in use.
     lowest: u32,
-    /// Whether the numbers from `lowest` on are in use.
+    /// For each number from `lowest` on, true if it is in use.
     in_use: VecDeque<bool>,
     window: u32,
 }
@@ -25,7 +25,7 @@ impl Session {
         self.id
     }
 
-    /// A new number, unless it would have to wait until others are given back.
+    /// Takes a new number; `None` if the window is full or all numbers are used up.
     pub(super) fn take(&mut self) -> Option<u32> {
         let used = u32::try_from(self.in_use.len()).unwrap_or(u32::MAX);
         let number = self.lowest.checked_add(used)?;
@@ -36,7 +36,7 @@ impl Session {
         Some(number)
     }
 
-    /// Gives back a number that will not be sent any more.
+    /// Gives back a number that will not be sent again.
     pub(super) fn give_back(&mut self, number: u32) {
         let at = number.wrapping_sub(self.lowest) as usize;
         if let Some(in_use) = self.in_use.get_mut(at) {
@@ -48,7 +48,7 @@ impl Session {
         }
     }
 
-    /// Whether all numbers have been used up, and none is still in use: time for another session.
+    /// True if all numbers are used up and none is in use, so that another session is needed.
     pub(super) fn is_used_up(&self) -> bool {
         self.lowest == u32::MAX && self.in_use.is_empty()
     }

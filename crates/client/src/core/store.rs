@@ -1,31 +1,31 @@
-//! A large value on its way to the server, in windows that are acknowledged.
+//! Sends a large value to the server in acknowledged windows.
 
 use std::collections::VecDeque;
 
 use minos_proto::native::{AckState, Fragments, Grant, RANGES_MAX, Ranges, TRAIN_SEGMENTS_MAX};
 
-/// Windows that are sent before one is acknowledged.
+/// Windows in flight without an acknowledgement.
 const WINDOWS_OUT_MAX: usize = 2;
-/// A fragment that is to be sent, for the first time or again. Numbers of datagrams are never 0.
+/// Marks a fragment to be sent or repeated. Datagram numbers are never 0.
 const UNSENT: u64 = 0;
-/// A fragment that has arrived.
+/// Marks a fragment that has arrived.
 const ARRIVED: u64 = u64::MAX;
 
-/// A large value on its way to the server.
+/// A large value that is being sent.
 #[derive(Debug)]
 pub(super) struct Store {
-    /// The server's name for it.
+    /// The server's id for it.
     pub(super) transfer: u64,
     pub(super) fragments: Fragments,
-    /// Where fragments go.
+    /// The queue that takes the fragments.
     pub(super) queue: u16,
-    /// The session that asked, or 0: the server knows the transfer under that one only, whatever is opened
-    /// meanwhile.
+    /// The session of the request, or 0. The server knows the transfer in this session only, even if another
+    /// one is opened meanwhile.
     pub(super) session: u64,
     window: usize,
-    /// For each fragment the number of the datagram that carried it last.
+    /// The number of the last datagram of each fragment.
     sent: Vec<u64>,
-    /// How many of them have arrived.
+    /// The number of fragments that have arrived.
     arrived: usize,
     /// No fragment below this is to be sent.
     lowest: usize,
@@ -33,26 +33,26 @@ pub(super) struct Store {
     frontier: usize,
     /// Numbers of the datagrams that ask for an acknowledgement.
     unacknowledged: VecDeque<u64>,
-    /// The server is to be asked what has arrived.
+    /// True if the server must be asked which fragments have arrived.
     wants_probe: bool,
-    /// Whether it waits to send.
+    /// True if it waits in the queue of transfers.
     pub(super) is_queued: bool,
     pub(super) again_at_ns: u64,
 }
 
-/// What is to be sent next.
+/// The next datagrams of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// Nothing before an acknowledgement comes.
+    /// Nothing until an acknowledgement arrives.
     Nothing,
-    /// The question what has arrived.
+    /// A question which fragments have arrived.
     Probe,
     /// A window of fragments.
     Window,
 }
 
 impl Store {
-    /// A transfer that was granted. `None` where the server's numbers cannot be.
+    /// Creates a granted transfer; `None` if the grant does not fit the value.
     pub(super) fn new(grant: &Grant, value_bytes: usize, session: u64) -> Option<Self> {
         let fragments = grant.fragments().ok().filter(|_| grant.value_bytes == value_bytes as u64)?;
         Some(Self {
@@ -72,7 +72,7 @@ impl Store {
         })
     }
 
-    /// What is to be sent next.
+    /// The next datagrams of a transfer.
     pub(super) fn next(&mut self) -> Next {
         if self.wants_probe {
             return Next::Probe;
@@ -81,7 +81,7 @@ impl Store {
         if is_open { Next::Window } else { Next::Nothing }
     }
 
-    /// Takes the lowest fragment that is to be sent, in the datagram with this number.
+    /// Takes the lowest fragment to be sent; the datagram with this number carries it.
     pub(super) fn take(&mut self, sequence: u64) -> Option<u32> {
         if !self.has_more() {
             return None;
@@ -93,7 +93,7 @@ impl Store {
         u32::try_from(index).ok()
     }
 
-    /// Whether there is a fragment to be sent.
+    /// True if there is a fragment to be sent.
     pub(super) fn has_more(&mut self) -> bool {
         while self.sent.get(self.lowest).is_some_and(|&sent| sent != UNSENT) {
             self.lowest += 1;
@@ -101,31 +101,31 @@ impl Store {
         self.lowest < self.sent.len()
     }
 
-    /// Fragments in a window, at most so many.
+    /// The fragments in a window, at most `most` and at least one.
     pub(super) fn window(&self, most: usize) -> usize {
         self.window.min(most).max(1)
     }
 
-    /// The datagram with this number asks for an acknowledgement.
+    /// Records that the datagram with this number asks for an acknowledgement.
     pub(super) fn asks(&mut self, sequence: u64) {
         self.wants_probe = false;
         self.unacknowledged.push_back(sequence);
     }
 
-    /// No acknowledgement has come for long: what was sent may be lost, or the acknowledgement.
+    /// Probes the server after a time-out: the fragments or their acknowledgement may be lost.
     pub(super) fn repair(&mut self) {
         self.unacknowledged.clear();
         self.wants_probe = true;
     }
 
-    /// Whether the datagram with this number asked for an acknowledgement.
+    /// True if the datagram with this number asked for an acknowledgement that is missing.
     pub(super) fn asked_by(&self, sequence: u64) -> bool {
         self.unacknowledged.contains(&sequence)
     }
 
-    /// Takes an acknowledgement in, which answers the datagram with this number: what was sent before that
-    /// and is missing is lost. Says whether that got the transfer on, which only a fragment does that was not known
-    /// to have arrived: a server that answers each question with the same is no reason to wait for ever.
+    /// Handles the acknowledgement of the datagram with this number: missing fragments sent up to then are
+    /// lost. Returns true if it reports a fragment not known before to have arrived; only this is progress,
+    /// so that a server that repeats the same answer does not keep the transfer alive.
     pub(super) fn acknowledge(&mut self, sequence: u64, state: AckState, missing: Ranges<'_>) -> bool {
         let arrived = self.arrived;
         self.unacknowledged.retain(|&asked| asked > sequence);
@@ -133,7 +133,7 @@ impl Store {
             self.note_arrived(0, self.sent.len());
             return self.arrived > arrived;
         }
-        // Only the lowest ranges may be listed: of what lies above them nothing is known then.
+        // A full list may hold only the lowest ranges; nothing is known above them then.
         let are_all_listed = (1..RANGES_MAX).contains(&missing.len());
         let mut known = 0;
         for range in missing {
@@ -178,7 +178,7 @@ mod tests {
         Store::new(&grant, value_bytes as usize, 0).unwrap()
     }
 
-    /// Sends a window whose datagrams are numbered from `sequence` on; says what it held.
+    /// Sends a window whose datagrams are numbered from `sequence` on; returns its fragments.
     fn send(store: &mut Store, mut sequence: u64) -> Vec<u32> {
         assert_eq!(store.next(), Next::Window);
         let mut window = Vec::new();

@@ -1,9 +1,9 @@
-//! What time brings about.
+//! Timers: lost requests, retries, repairs and deadlines.
 
 use super::{Core, OpId, ending::RESTARTS_MAX, operation::Operation, operation::Phase};
 use crate::Error;
 
-/// What is to be done with an operation because of the time.
+/// The action that is due for an operation.
 #[derive(Clone, Copy)]
 enum Due {
     End,
@@ -12,13 +12,13 @@ enum Due {
 }
 
 impl Core {
-    /// When [`Core::on_timer`] is to be called next, if nothing else happens before. It may turn out that nothing
-    /// was to be done.
+    /// The time to call [`Core::on_timer`], unless something else happens before. The call may find nothing
+    /// due.
     pub fn next_timer(&self) -> Option<u64> {
         (!self.operations.is_empty()).then_some(self.wake_ns)
     }
 
-    /// Does what is due by now: takes unanswered requests for lost, ends operations whose time is over.
+    /// Does what is due by now: repeats lost requests and ends operations at their deadline.
     pub fn on_timer(&mut self, now_ns: u64) {
         if now_ns < self.wake_ns {
             return;
@@ -30,7 +30,7 @@ impl Core {
         ids.clear();
         ids.extend(self.operations.iter().filter(|(_, it)| due(it, now_ns).is_some()).map(|(id, _)| id));
         for &id in &ids {
-            // What came before in the list may have changed this one.
+            // An earlier operation of the list may have changed this one.
             match self.operations.get(id).and_then(|operation| due(operation, now_ns)) {
                 Some(Due::End) => self.end_late(id, now_ns),
                 Some(Due::Send) => self.assign(id, now_ns, 0),
@@ -43,7 +43,7 @@ impl Core {
         self.wake_ns = self.next_ns(now_ns);
     }
 
-    /// A request is taken for lost: what it carried is sent again.
+    /// Assigns the operations of a lost request again.
     fn on_lost(&mut self, sequence: u64, now_ns: u64) {
         let Some(sent) = self.flight.remove(sequence) else { return };
         self.counters.lost += 1;
@@ -66,12 +66,12 @@ impl Core {
         self.finish(id, Err(error), now_ns);
     }
 
-    /// A transfer stands still: asks again for what is missing, or what has arrived.
+    /// Repairs a stalled transfer: asks again for missing fragments, or which fragments have arrived.
     fn repair(&mut self, id: OpId, now_ns: u64) {
         let Some(operation) = self.operations.get_mut(id) else { return };
         operation.attempts += 1;
         match &mut operation.phase {
-            // Fragments came, but not the grant that says where to ask.
+            // Fragments came without the grant, which names the queue to ask.
             Phase::Fetching(fetch) if fetch.queue.is_none() => {
                 operation.restarts += 1;
                 if operation.restarts > RESTARTS_MAX {
@@ -92,7 +92,7 @@ impl Core {
         self.queue_transfer(id);
     }
 
-    /// When something is to happen next.
+    /// The time of the next timer.
     fn next_ns(&self, now_ns: u64) -> u64 {
         let operations = self.operations.iter().map(|(_, operation)| next_of(operation));
         let link_ns = Some(self.link.next_ns(now_ns));
@@ -101,7 +101,7 @@ impl Core {
     }
 }
 
-/// What is to be done with `operation` by now.
+/// The action that is due for `operation`, if any.
 fn due(operation: &Operation, now_ns: u64) -> Option<Due> {
     if operation.deadline_ns <= now_ns {
         return Some(Due::End);
@@ -114,7 +114,7 @@ fn due(operation: &Operation, now_ns: u64) -> Option<Due> {
     }
 }
 
-/// When something is to be done with `operation` next.
+/// The time of the next action for `operation`.
 fn next_of(operation: &Operation) -> u64 {
     let next_ns = match &operation.phase {
         Phase::Resting { until_ns } => *until_ns,

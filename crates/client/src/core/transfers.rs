@@ -1,4 +1,4 @@
-//! Sending what transfers of large values need: FETCH requests, windows of fragments, questions.
+//! Composes the datagrams of transfers: FETCH requests, windows of fragments, probes.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use super::{Core, OpId, assign::limit_bytes, compose::Train, operation::Phase, s
 use crate::Error;
 
 impl Core {
-    /// What the next transfer in turn has to send.
+    /// Composes the train of the next transfer in turn.
     pub(super) fn compose_transfers(&mut self, now_ns: u64) -> Option<Train> {
         self.link.usable(self.is_sealed())?;
         while let Some(id) = self.transfers_due.pop_front() {
@@ -34,7 +34,7 @@ impl Core {
         None
     }
 
-    /// Lines a transfer up to send something.
+    /// Queues a transfer to send.
     pub(super) fn queue_transfer(&mut self, id: OpId) {
         let is_queued = match self.operations.get_mut(id).map(|operation| &mut operation.phase) {
             Some(Phase::Fetching(fetch)) => &mut fetch.is_queued,
@@ -46,7 +46,7 @@ impl Core {
         }
     }
 
-    /// A request for more of a value.
+    /// Composes a request for more of a value.
     fn compose_fetch(&mut self, id: OpId, now_ns: u64) -> Option<Train> {
         let directory = *self.link.directory()?;
         let operation = self.operations.get_mut(id)?;
@@ -78,14 +78,14 @@ impl Core {
         Some((self.link.address(queue), bytes))
     }
 
-    /// A window of fragments, or the question which of them have arrived.
+    /// Composes a window of fragments, or a probe that asks which of them have arrived.
     fn compose_store(&mut self, id: OpId, next: Next, now_ns: u64) -> Option<Train> {
         let Phase::Storing(store) = &self.operations.get(id)?.phase else { return None };
         let (transfer, queue, fragments) = (store.transfer, store.queue, store.fragments);
         let tag_bytes = if self.is_sealed() { TAG_BYTES } else { 0 };
         let fragment_bytes = fragments.range(0).map_or(0, |range| range.len());
         let segment_bytes = HEADER_BYTES + FRAGMENT_HEAD_BYTES + fragment_bytes + tag_bytes;
-        // What was granted may be longer than what the path has turned out to carry: such transfers end slowly.
+        // Granted fragments may be longer than the path carries; only the protocol's maximum is an error.
         if segment_bytes > DATAGRAM_BYTES_MAX {
             self.finish(id, Err(Error::Protocol("fragments longer than a datagram")), now_ns);
             return None;
@@ -99,7 +99,7 @@ impl Core {
             Next::Window => self.push_window(id, segment_bytes, now_ns),
         }
         self.wait_for_transfer(id, now_ns);
-        // There may be another window to send.
+        // There may be another window.
         self.queue_transfer(id);
         Some((self.link.address(queue), segment_bytes.min(self.out.len())))
     }
@@ -148,7 +148,7 @@ impl Core {
         composer.finish_with(self.config.seal());
     }
 
-    /// What a transfer has sent is taken for lost if nothing comes of it for long.
+    /// Sets the time after which a transfer without progress repeats what is missing.
     pub(super) fn wait_for_transfer(&mut self, id: OpId, now_ns: u64) {
         let Some(operation) = self.operations.get_mut(id) else { return };
         let wait_ns = self.round_trip.wait_ns(operation.attempts.max(1), &mut self.random);
@@ -161,7 +161,7 @@ impl Core {
         self.wake_at(again_at_ns);
     }
 
-    /// A transfer got on: it has its whole time again.
+    /// Restarts a transfer's deadline after progress.
     pub(super) fn note_progress(&mut self, id: OpId, now_ns: u64) {
         if let Some(operation) = self.operations.get_mut(id) {
             operation.attempts = 1;

@@ -1,10 +1,10 @@
-//! Who may transfer a large value, and who must wait.
+//! Turns to transfer large values.
 
 use std::collections::VecDeque;
 
 use super::OpId;
 
-/// A bound on transfers, and those who wait, first come first served.
+/// A bound on transfers, and the operations that wait for a turn, first come first served.
 #[derive(Debug)]
 pub(super) struct Turns {
     active: usize,
@@ -22,14 +22,14 @@ impl Turns {
         self.active_max = active_max.max(1);
     }
 
-    /// Takes a turn, if there is one.
+    /// Takes a turn; returns false if none is free.
     pub(super) fn take(&mut self) -> bool {
         let is_free = self.active < self.active_max;
         self.active += usize::from(is_free);
         is_free
     }
 
-    /// Waits for a turn.
+    /// Lets an operation wait for a turn.
     pub(super) fn wait(&mut self, id: OpId) {
         self.waiting.push_back(id);
     }
@@ -39,12 +39,12 @@ impl Turns {
         self.active = self.active.saturating_sub(1);
     }
 
-    /// Who waits longest, if there is a turn.
+    /// Takes the operation that has waited longest, if a turn is free.
     pub(super) fn next(&mut self) -> Option<OpId> {
         if self.active < self.active_max { self.waiting.pop_front() } else { None }
     }
 
-    /// Nobody waits any more.
+    /// Removes all waiting operations.
     pub(super) fn clear_waiting(&mut self) {
         self.waiting.clear();
     }
