@@ -5,8 +5,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// Whole seconds on a [`Clock`]. Items carry their expiry in this unit; it lasts for 136 years.
 pub type Seconds = u32;
 
-/// A monotonic clock with a known place in calendar time: its seconds begin with those of the calendar, so that an
-/// expiry which names a second of the calendar has passed when that second begins.
+/// A monotonic clock with a known place in calendar time: its seconds begin with those of the calendar, so
+/// that an expiry which names a second of the calendar has passed when that second begins.
 ///
 /// It shows at least [`Clock::START`], so that expiries which lie in the past can be written as small
 /// numbers above zero, zero being "never".

@@ -11,9 +11,9 @@ pub const BURST_MAX: usize = 32;
 /// Value bytes that one network packet carries: an Ethernet frame less IPv4 and TCP headers.
 pub const PACKET_BYTES: u64 = 1448;
 
-/// Bytes of a large transfer that are served between two polls of the RX queues: 45 full packets, which a send over
-/// loopback, whose packets carry 65 483 bytes, takes in one piece. A few bytes more are a packet of their own there, which
-/// waits for the next slice, or for the receiver.
+/// Bytes of a large transfer that are served between two polls of the RX queues: 45 full packets, which a
+/// send over loopback, whose packets carry 65 483 bytes, takes in one piece. A few bytes more are a packet of
+/// their own there, which waits for the next slice, or for the receiver.
 pub const SLICE_BYTES: usize = 45 * PACKET_BYTES as usize;
 
 /// Default for the largest value a client may store, in bytes.

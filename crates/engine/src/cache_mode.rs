@@ -84,7 +84,7 @@ pub(crate) struct CacheCommon<A: Access> {
 #[derive(Debug, Default)]
 struct LargeValues {
     extents: Extents,
-    /// Values that were evicted while their partition, whose writer alone may do that, has not counted them out.
+    /// Evicted values that their partition still counts: only its writer may subtract them.
     uncounted: u64,
     /// Bytes of these.
     uncounted_bytes: u64,

@@ -164,7 +164,7 @@ impl<M: Mode, A: AnyWriter> Joining<M, A> {
         end - from
     }
 
-    /// Links the new value, if the item is still the one that it was made of; `None` if it was replaced meanwhile.
+    /// Links the new value if the item is unchanged since the copy; `None` if it was replaced meanwhile.
     pub fn finish(
         self,
         engine: &Engine<M, A>,

@@ -64,7 +64,8 @@ pub struct StoreConfig {
     /// longer is refused. Chains get long if a client computes keys that collide, or if there
     /// is no memory for the index to grow.
     pub chain_buckets_max: usize,
-    /// Operations of a burst whose cache misses overlap, from 1 to [`BURST_MAX`]; with 1 nothing is prefetched.
+    /// Operations of a burst whose cache misses overlap, from 1 to
+    /// [`BURST_MAX`]; with 1 nothing is prefetched.
     pub prefetch_depth: usize,
     /// Highest bits of the key hash that chose this table among several, and that this table ignores: 0
     /// unless each of 2^n threads has a table of its own. Together with the partition's bits at most 16.

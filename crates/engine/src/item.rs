@@ -177,8 +177,8 @@ impl ItemState {
         self.shape & FETCHED != 0
     }
 
-    /// When it was last read, or stored; exact to a minute, and wrong after six idle days. Now, if it was stored when
-    /// flushes came so fast that the generation needs all bits.
+    /// The time of the last read or store; exact to a minute, and wrong after six idle days. The present
+    /// time, if it was stored while flushes came so fast that the generation needs all bits.
     pub fn last_access(&self) -> Seconds {
         self.now.saturating_sub(self.access_age_s() as Seconds)
     }

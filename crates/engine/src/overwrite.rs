@@ -1,4 +1,4 @@
-//! The short way of most stores: a value of the same length over that of a small item, where a stage has seen it.
+//! The short path of most stores: overwrites a small item's value in place with one of the same length.
 
 use crate::{
     burst::{Put, Staged},

@@ -121,7 +121,7 @@ impl<M: Mode, A: Access> Reservation<M, A> {
         self.settle_slice(usize::MAX);
     }
 
-    /// As [`Reservation::settle`], at most `bytes_max` bytes; returns how many were moved, 0 if all are in their place.
+    /// As [`Reservation::settle`], at most `bytes_max` bytes; returns the bytes moved, 0 if all are in place.
     pub fn settle_slice(&mut self, bytes_max: usize) -> usize {
         let Some(Space::Shared { chunk, value, settled_bytes }) = &mut self.space else { return 0 };
         let at = M::large_value_at(self.key_bytes);

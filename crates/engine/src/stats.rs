@@ -64,7 +64,8 @@ struct ClassCounts {
     refused: AtomicU64,
     expired: Counter,
     evicted: Counter,
-    /// The longest time since an access, in seconds: in this pass of the sweep so far, and in the last whole one.
+    /// The longest time since an access, in seconds: in this pass of the
+    /// sweep so far, and in the last whole one.
     ages_s: [Counter; 2],
 }
 
@@ -166,7 +167,8 @@ impl Counts {
         (self.items(), self.key_bytes.value(), self.value_bytes.value(), by_class)
     }
 
-    /// Adds `items` like this one; wraps round, so that it takes away as well. Returns the counts of its class.
+    /// Adds `items` like this one; wraps around, so that it can subtract
+    /// too. Returns the counts of its class.
     fn count(&self, state: &ItemState, items: u64) -> &ClassCounts {
         let class = self.class(state);
         let (key_bytes, value_bytes) = (state.key_bytes() as u64, state.value_bytes() as u64);
@@ -199,8 +201,7 @@ pub struct ClassStats {
     pub expired_reclaimed: u64,
     /// Live items that were lost with the oldest part of a log. Cache mode.
     pub evicted: u64,
-    /// Seconds since the last access to the item that was left alone for longest, as the last whole sweep saw it; exact
-    /// to a minute.
+    /// Seconds since the last access to the longest idle item, as of the last whole sweep; exact to a minute.
     pub age_s: u64,
 }
 

@@ -18,8 +18,8 @@ const TURNS_YIELDING: u32 = 64;
 const PAUSE: Duration = Duration::from_millis(1);
 
 impl<M: Parts, A: Access> Partition<M, A> {
-    /// Repeats a read without a lock that writers may disturb, then in the writer's turn. `None` also if a writer does
-    /// not end, which is counted.
+    /// Repeats a lock-free read that writers may disturb, then waits for the writer's lock. `None` also if a
+    /// writer does not finish, which is counted.
     #[inline]
     pub(crate) fn undisturbed<R>(&self, mut attempt: impl FnMut() -> Attempt<R>) -> Option<R> {
         for _ in 0..ATTEMPTS_MAX {

@@ -1,4 +1,5 @@
-//! Tables of all sizes: from 1 MiB up, for millions of tiny items or one huge one, in one partition or 65 536.
+//! Tables of all sizes: from 1 MiB up, for millions of tiny items or one
+//! huge one, in one partition or 65 536.
 //!
 //! Tests that take gigabytes run with `cargo test -p minos-engine --test
 //! sizes -- --ignored --test-threads=1`.

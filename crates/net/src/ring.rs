@@ -1,7 +1,7 @@
 //! io_uring for files: a batch of reads in one system call.
 //!
-//! The flash device to come will read its pages through it; nothing else does. TCP does not, because that was measured
-//! not to pay: see `docs/performance.md`.
+//! The flash device to come will read its pages through it; nothing else does. TCP does not, because that was
+//! measured not to pay: see `docs/performance.md`.
 
 use std::{fs::File, io, os::fd::AsRawFd, sync::Arc, time::Duration};
 
@@ -19,8 +19,8 @@ const DROP_WAIT: Duration = Duration::from_secs(1);
 /// Reads in flight, and their buffers.
 pub struct Ring {
     ring: IoUring,
-    /// By the user data of their submissions. The kernel holds the address of a read's buffer and the number of its
-    /// file from submission to completion; the slot keeps both valid.
+    /// By the user data of their submissions. The kernel holds the address of a read's buffer and the number
+    /// of its file from submission to completion; the slot keeps both valid.
     slots: Vec<Option<Read>>,
     free: Vec<usize>,
 }
@@ -54,7 +54,8 @@ impl Ring {
         Ok(Self { ring, slots, free: (0..depth as usize).collect() })
     }
 
-    /// Queues a read of `file` at `offset`. With as many reads in flight as the ring holds, the buffer comes back.
+    /// Queues a read of `file` at `offset`. With as many reads in flight as
+    /// the ring holds, the buffer comes back.
     ///
     /// # Errors
     /// The ring is full: submit, and take completions first.

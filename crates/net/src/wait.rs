@@ -11,8 +11,8 @@ use rustix::{
 
 use crate::{Wait, epoll::timespec};
 
-/// Descriptors that can be waited for at once: two for each RX queue, for connections and datagrams, and a few of the
-/// thread's own.
+/// Descriptors that can be waited for at once: two for each RX queue, for connections and
+/// datagrams, and a few of the thread's own.
 pub const WAIT_MAX: usize = 2 * WORKERS_MAX + 4;
 
 /// The descriptors of a wait that are readable or have an error.

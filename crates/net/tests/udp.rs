@@ -345,8 +345,8 @@ fn ports_in_a_row_and_ports_that_share() {
     assert!(UdpPort::bind(shared[0].address(), &options).is_err());
 }
 
-/// Sends datagrams and trains for each of `ports` from many sources; counts
-/// those that arrived at the right port.
+/// Sends datagrams and trains for each of `ports` from many sources; returns how many arrived at the
+/// right port, and how many were sent.
 fn arrivals(ports: &[UdpPort]) -> (usize, usize) {
     const SOURCES: usize = 16;
     const SEGMENTS: usize = 5;

@@ -1,5 +1,5 @@
-//! Protocol parsers and composers without I/O: memcache text and meta, the native datagrams, RESP for the load
-//! generator.
+//! Protocol parsers and composers without I/O: memcache text and meta, the native
+//! datagrams, RESP for the load generator.
 
 #![forbid(unsafe_code)]
 

@@ -194,7 +194,7 @@ impl Mapping {
 
     fn small_pages(bytes: usize) -> Result<Self, Errno> {
         let base = anonymous(bytes, MapFlags::PRIVATE | MapFlags::NORESERVE)?;
-        // SAFETY: the range was mapped just now and holds nothing yet. A kernel that refuses has no huge pages.
+        // SAFETY: the range was mapped just now and is empty. A kernel that refuses has no huge pages.
         let _ = unsafe { mm::madvise(base, bytes, Advice::LinuxNoHugepage) };
         Self::mapped(base, bytes, "private memory in pages of 4 KiB".to_owned(), None)
     }

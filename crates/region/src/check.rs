@@ -122,7 +122,7 @@ impl<A: Access> Memory<A> {
 }
 
 impl Walk {
-    /// Walks one span from its first chunk to its end tag, of the region's heap or of a nested one by `level`.
+    /// Walks one span, from its first chunk to its end tag, in the region's heap or a nested one by `level`.
     fn span(&mut self, region: &Region, span: Range<Offset>, level: u64) -> Result<(), String> {
         let (mut chunk, mut before_used) = (span.start, true);
         for step in tags(region, span) {

@@ -173,8 +173,8 @@ impl Region {
         self.all()[offset.0 as usize..].first_chunk().expect("within the region")
     }
 
-    /// As [`Region::array`], for a place that a reader without a lock has read and that may be garbage: `None` if
-    /// the words do not lie within the region.
+    /// As [`Region::array`], for a place that a reader without a lock has read and that may be garbage:
+    /// `None` if the words do not lie within the region.
     #[inline]
     pub fn try_array<const COUNT: usize>(&self, offset: Offset) -> Option<&[AtomicU64; COUNT]> {
         self.all().get(offset.0 as usize..)?.first_chunk()

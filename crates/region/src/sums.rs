@@ -1,7 +1,7 @@
 //! Checksums of the chunks: computed when a region is closed, checked when it is opened, stale in between.
 //!
-//! There is one for each block of 64 KiB, so that several threads can read a large region. A block in the middle of
-//! a free chunk has none: it is not read before it is written again.
+//! There is one for each block of 64 KiB, so that several threads can read a large region. A block in the
+//! middle of a free chunk has none: it is not read before it is written again.
 
 use crate::{
     check::tags,

@@ -53,8 +53,8 @@ pub struct Duty {
     pub borrows_from: WorkerSet,
     /// The rings that it takes large requests from when no worker needs its help.
     pub relieves: WorkerSet,
-    /// The share of its time, in thousandths, that is due to small requests while any wait; none if small requests
-    /// come first or never.
+    /// The share of its time, in thousandths, that is due to small requests while any wait; none if
+    /// small requests come first or never.
     pub small_permille: Option<u16>,
 }
 
@@ -203,7 +203,7 @@ impl Duty {
         match self.placing {
             Placing::Here => Place::Here,
             Placing::OwnRing => Place::Ring(self.worker),
-            // A large request of the worker's own goes through its ring too: the small ones at hand come first.
+            // The worker's own large requests go through its ring too: small ones come first.
             Placing::BySize => plan.worker_for(class).map_or(Place::Here, Place::Ring),
             Placing::Sorted { small, large } => {
                 Place::Ring(if class <= plan.threshold { small } else { large })

@@ -10,22 +10,22 @@ pub enum Design {
     /// SHO: some workers only move requests from the RX queues to rings; the others take one at a time from
     /// these (Minos §5.2; RAMCloud).
     HandOff,
-    /// HKH+WS: a worker moves bursts from its RX queue to its ring and serves from there one at a time; an idle
-    /// worker takes from the rings of others, or a burst from an RX queue of others (Minos §5.2; ZygOS).
+    /// HKH+WS: a worker moves bursts from its RX queue to its ring and serves from there one at a time; an
+    /// idle worker takes from the rings of others, or a burst from an RX queue of others (Minos §5.2; ZygOS).
     Stealing,
     /// Minos: small requests are served where they arrive, large ones at the worker that owns their size
     /// (Minos §3.1).
     SizeAware,
     /// Minos with one more large worker; idle large workers take small requests one at a time (Minos §6.1).
     Helping,
-    /// [`Helping`](Self::Helping) with a fractional number of small workers: one large worker gives a part of its
-    /// time to small requests.
+    /// [`Helping`](Self::Helping) with a fractional number of small workers: one large worker gives a
+    /// part of its time to small requests.
     Fractional,
-    /// [`Helping`](Self::Helping), and no worker idles while a request waits: large workers serve each other's
-    /// ranges, and idle small workers serve slices of large requests.
+    /// [`Helping`](Self::Helping), and no worker idles while a request waits: large workers serve each
+    /// other's ranges, and idle small workers serve slices of large requests.
     WorkConserving,
-    /// After Perséphone's DARC (SOSP'21): a dispatcher sorts requests by size into two rings; some workers are
-    /// reserved for small requests, the others take both kinds.
+    /// After Perséphone's DARC (SOSP'21): a dispatcher sorts requests by size into two rings; some workers
+    /// are reserved for small requests, the others take both kinds.
     Reserved,
 }
 
@@ -85,13 +85,19 @@ impl Design {
         matches!(self, Self::KeyHash | Self::HandOff | Self::Stealing | Self::Reserved)
     }
 
+<<<<<<< Updated upstream
     /// True if requests wait in rings that several workers take from, so that connections move between workers.
     pub(crate) const fn moves_connections(self) -> bool {
+=======
+    /// True if requests wait in rings that several workers take from, so
+    /// that connections move between workers.
+    pub const fn moves_connections(self) -> bool {
+>>>>>>> Stashed changes
         matches!(self, Self::HandOff | Self::Stealing | Self::Reserved)
     }
 
-    /// True if a worker's large replies leave through a TX queue of their own: it serves both kinds, and its small
-    /// replies must not wait behind the large ones.
+    /// True if a worker's large replies leave through a TX queue of their own: it serves both kinds, and its
+    /// small replies must not wait behind the large ones.
     pub const fn separates_replies(self) -> bool {
         matches!(self, Self::Helping | Self::Fractional | Self::WorkConserving | Self::Reserved)
     }

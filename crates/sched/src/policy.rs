@@ -19,8 +19,8 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// A policy that has seen no request yet. A design that goes by sizes begins with all workers small, the last
-    /// one on standby.
+    /// A policy that has seen no request yet. A design that goes by sizes begins with all
+    /// workers small, the last one on standby.
     ///
     /// # Errors
     /// A value of `config` is out of bounds, or there are too few workers for the design.

@@ -81,15 +81,16 @@ fn is_due(duty: &Duty, seen: &Seen, step: Step) -> bool {
         Step::Poll => duty.intake == Intake::Always || seen.ring_is_empty,
         Step::GiveBack => seen.arrived && !duty.relieves.is_empty(),
         Step::Collect | Step::Slice => true,
-        // A large request leaves a shared ring only when its turn has come, so that others can take it until then.
+        // A large request leaves a shared ring only when its turn has come, so
+        // that others can take it until then.
         Step::Draw => !(seen.holds_large && duty.in_slices && duty.shares_ring),
         Step::Help => !seen.worked && duty.help.is_some(),
         Step::Relieve => !seen.worked && !seen.holds_large && !duty.relieves.is_empty(),
     }
 }
 
-/// True if a worker owes time to small requests, which are due `small_permille` thousandths of it. As long as large
-/// requests took no time, small ones come first.
+/// True if a worker owes time to small requests, which are due `small_permille` thousandths of it. As long as
+/// large requests took no time, small ones come first.
 pub fn owes_small(small_time: u64, large_time: u64, small_permille: u16) -> bool {
     let permille = u128::from(small_permille.min(1000));
     large_time == 0 || u128::from(small_time) * (1000 - permille) < u128::from(large_time) * permille

@@ -1,9 +1,9 @@
 //! Appending at the tail, and where the room for it comes from.
 //!
-//! A full tail segment is followed by one that was evicted and walked, else by a new one, else by the
-//! oldest, which is evicted and walked on the spot. So that this last case is rare, a log of some segments
-//! prepares for it while a quarter of the tail segment is full: it takes a segment or evicts one, and with two
-//! words walked for each word appended the walk has ended when the tail needs the segment.
+//! A full tail segment is followed by one that was evicted and walked, else by a new one, else by the oldest,
+//! which is evicted and walked on the spot. So that this last case is rare, a log of some segments prepares
+//! for it while a quarter of the tail segment is full: it takes a segment or evicts one, and with two words
+//! walked for each word appended the walk has ended when the tail needs the segment.
 
 use super::{END, FIRST, HEAD, Log, LogEntry, MOVING, SEGMENTS_EVICTED, Segments, TAIL, Tag};
 use crate::position::{Position, PositionBits};

@@ -1,7 +1,7 @@
 //! The survey of all items of a table that an earlier process has left.
 //!
-//! In a table that was closed, nothing may be wrong. In one that was not, a chain with an odd version was just
-//! being written and is dropped as a whole; an item that is wrong by itself is dropped alone.
+//! In a closed table, any inconsistency is an error. In an unclosed one, a chain with an odd version was
+//! being written and is dropped as a whole; an invalid item is dropped alone.
 
 use crate::{
     chain::{self, Place, following},

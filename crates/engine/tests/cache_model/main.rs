@@ -27,8 +27,8 @@ struct Pair<D: Driver> {
     step: u64,
 }
 
-/// Fills a tiny cache several times over with keys of which nothing is expected: nothing is moved in a log that
-/// has never evicted anything.
+/// Fills a tiny cache several times over with keys of which nothing is expected: nothing is moved in a
+/// log that has never evicted anything.
 fn evict_once<D: Driver>(cache: &mut D) {
     for key in KEYS_END..KEYS_END + 8000 {
         cache.set(&key_bytes(key), &[&[0; 400]], ItemMeta::default(), 1);

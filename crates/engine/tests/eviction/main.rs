@@ -11,8 +11,8 @@ const CONTEST: Contest = Contest { keys: 20_000, requests: 300_000, seed: 9 };
 /// Memory in percent of the memory of all items, index included.
 const MEMORY_PERCENTS: [u64; 2] = [22, 66];
 
-/// How far the engine may be from its simulation, as a share of all requests. The engine evicts whole segments
-/// of its log and loses some items to full buckets; the simulator does neither.
+/// The largest difference between the engine and its simulation, as a share of all requests. The engine
+/// evicts whole segments of its log and loses some items to full buckets; the simulator does neither.
 const TOLERANCE: f64 = 0.015;
 
 fn memory_bytes(percent: u64) -> u64 {

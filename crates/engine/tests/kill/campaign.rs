@@ -52,8 +52,8 @@ impl Plan {
     }
 }
 
-/// One campaign at a time: a child of another one, just forked, would for a moment hold the lock on the file that
-/// this one opens.
+/// One campaign at a time: a child of another one, just forked, would for a moment hold the
+/// lock on the file that this one opens.
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// Waits until no other test has children.

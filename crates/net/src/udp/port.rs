@@ -46,8 +46,8 @@ impl Default for UdpOptions {
     }
 }
 
-/// A UDP socket that never blocks. The network may cut a datagram into fragments only where it would never arrive
-/// otherwise ([`Sent::too_long`](super::Sent::too_long)).
+/// A UDP socket that never blocks. The network may cut a datagram into fragments only where it would never
+/// arrive otherwise ([`Sent::too_long`](super::Sent::too_long)).
 #[derive(Debug)]
 pub struct UdpPort {
     fd: OwnedFd,

@@ -19,7 +19,7 @@ const ERRORS_MAX: usize = 8;
 /// Fewest slots offered to a call. Preparing all slots for one message would
 /// cost a tenth of the message itself.
 const OFFERED_MIN: usize = 4;
-/// Between slots: without it, the beginnings of all messages would compete for the same few places in the caches.
+/// The gap between slots: without it, the starts of all messages would compete for the same few cache sets.
 const GAP_BYTES: usize = 5 * 64;
 
 /// Room for the control message that carries a segment size, aligned as its header must be.
@@ -198,8 +198,9 @@ fn receive(socket: BorrowedFd<'_>, burst: &mut ReceiveBurst, slots: Range<usize>
     }
     // Called directly, because the C library's function is a cancellation point, which takes longer to
     // enter and leave than all the work here.
-    // SAFETY: a header was written above for each of the slots, with a name, one piece and a control buffer of its
-    // own, whose sizes it gives; all of them live through the call, and no other thread uses them meanwhile.
+    // SAFETY: a header was written above for each of the slots, with a name, one piece and a
+    // control buffer of its own, whose sizes it gives; all of them live through the call, and
+    // no other thread uses them meanwhile.
     let result = unsafe {
         libc::syscall(
             libc::SYS_recvmmsg,

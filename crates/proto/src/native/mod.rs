@@ -1,8 +1,8 @@
 //! The native datagram protocol: headers, records and bodies, both ways, without I/O.
 //!
 //! A datagram is a [`Header`], then records ([`Operation`]s in a request, [`ReplyRecord`]s in a reply) or one
-//! body ([`Hello`], [`Welcome`], [`DataHead`], [`FragmentHead`], [`AckHead`]), then, where it is sealed, a tag
-//! ([`SealKey`]). Everything is little-endian. `docs/native-protocol.md` shows it byte by byte, with the
+//! body ([`Hello`], [`Welcome`], [`DataHead`], [`FragmentHead`], [`AckHead`]), then, where it is sealed, a
+//! tag ([`SealKey`]). Everything is little-endian. `docs/native-protocol.md` shows it byte by byte, with the
 //! duties of client and server; the vectors of operations in a datagram are those of vector interfaces §3.1,
 //! the direction by the client that of MICA §4.2.
 //!
@@ -69,12 +69,11 @@ pub const DATAGRAM_BYTES_MIN: usize = 512;
 /// Largest UDP payload over IPv4, in bytes, and so the largest value of `datagram_bytes_max`.
 pub const DATAGRAM_BYTES_MAX: usize = 65_507;
 
-/// Default for `datagram_bytes_max`, where the path takes as much: eight of them make a train, and a large value costs no
-/// more than over TCP. The client bounds it by the MTU of its path.
+/// Default for `datagram_bytes_max`, where the path takes as much: eight of them make a train, and a large
+/// value costs no more than over TCP. The client bounds it by the MTU of its path.
 pub const DATAGRAM_BYTES_DEFAULT: usize = 8192;
 
-/// `datagram_bytes_max` for a path that nothing is known of: fits an Ethernet frame over IPv6 with room to spare for
-/// a tunnel's tag.
+/// `datagram_bytes_max` for an unknown path: fits an Ethernet frame over IPv6 with room for a tunnel's tag.
 pub const DATAGRAM_BYTES_ETHERNET: usize = 1448;
 
 /// Once numbers that a server remembers for a session, and most that a client may have unanswered.

@@ -13,8 +13,8 @@ const DISTINCT_MIN: usize = 16;
 
 /// Random bytes that a server and its clients share, with the id by which datagrams name them.
 ///
-/// Written as `ID:HEX`, an id from 1 to 255 and 64 digits. Keys are derived without any stretching, so the bytes
-/// must be random: from one datagram's tag, an attacker can test guesses.
+/// Written as `ID:HEX`, an id from 1 to 255 and 64 digits. Keys are derived without any stretching, so the
+/// bytes must be random: from one datagram's tag, an attacker can test guesses.
 ///
 /// ```
 /// use minos_proto::native::Secret;

@@ -1,4 +1,5 @@
-//! A reader without a lock beside a split of the bucket that it searches, in the order of the engine's `chain::split`.
+//! A reader without a lock beside a split of the bucket that it searches, in the
+//! order of the engine's `chain::split`.
 
 use super::explore;
 use crate::version;
