@@ -85,14 +85,8 @@ impl Design {
         matches!(self, Self::KeyHash | Self::HandOff | Self::Stealing | Self::Reserved)
     }
 
-<<<<<<< Updated upstream
     /// True if requests wait in rings that several workers take from, so that connections move between workers.
     pub(crate) const fn moves_connections(self) -> bool {
-=======
-    /// True if requests wait in rings that several workers take from, so
-    /// that connections move between workers.
-    pub const fn moves_connections(self) -> bool {
->>>>>>> Stashed changes
         matches!(self, Self::HandOff | Self::Stealing | Self::Reserved)
     }
 
