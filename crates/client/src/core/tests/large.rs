@@ -11,7 +11,7 @@ fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|index| (index * 7 + index / 251) as u8).collect()
 }
 
-/// Loses some of everything but Hellos, and doubles some.
+/// Loses a fifth of all datagrams and duplicates a tenth.
 fn lossy(seed: u64) -> impl FnMut(bool, &[u8]) -> Fate {
     let mut random = seeded(seed);
     move |_, _| match random.random_range(0..10) {
@@ -41,7 +41,7 @@ fn a_first_window_that_does_not_come_by_itself_is_asked_for_at_once() {
     assert!(bytes_of(&world.call(get("a"))) == pattern(60_000));
     assert_eq!(world.core.counters().lost, 0);
     let steps = (world.now_ns - begun_ns) / (2 * super::TRAVEL_NS);
-    // A hello, the announcement, eight windows: no time-out in between.
+    // A Hello, the announcement and eight windows, without a time-out.
     assert!(steps < 12, "{steps}");
 }
 
@@ -81,7 +81,7 @@ fn a_path_that_turns_out_to_be_narrow_ends_nothing_that_was_begun() {
     assert!(world.core.counters().hellos > hellos, "the server was not told");
 }
 
-/// The client dropped the transfer, and began again once the server had given it up.
+/// Before the fix, the client dropped the transfer and began again once the server had given it up.
 #[test]
 fn a_late_answer_to_a_request_sent_twice_does_not_end_the_transfer_it_began() {
     for (late, request) in [
@@ -149,7 +149,7 @@ fn a_value_that_changes_all_the_time_is_given_up() {
     assert_eq!(world.results[&id], Err(Error::Unstable));
 }
 
-/// Replaces the value of `a` whenever it is asked for, and loses what says where to ask for more.
+/// Replaces the value of `a` at each request, and loses the grants that name the queue to ask.
 fn replaced_without_grants(config: Config) -> (World, OpId) {
     let mut world = World::new(config);
     world.server.put(b"a", pattern(100_000));

@@ -1,4 +1,4 @@
-//! Servers that stop, and those that take their place.
+//! Servers that stop, and their successors.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -16,7 +16,7 @@ const STEP_NS: u64 = 50_000;
 struct Several {
     world: World,
     servers: Vec<Server>,
-    /// Those that do not answer.
+    /// True for servers that do not answer.
     is_dead: Vec<bool>,
 }
 
@@ -64,7 +64,7 @@ impl Several {
         self.world.take_completions();
     }
 
-    /// Goes on until the operation has ended.
+    /// Runs until the operation has ended.
     fn result(&mut self, id: OpId) -> Result<Outcome, Error> {
         for _ in 0..STEPS_MAX {
             if let Some(result) = self.world.results.get(&id) {
@@ -86,7 +86,7 @@ fn a_server_that_is_stopping_is_left_for_the_next() {
     let mut several = Several::new(2);
     several.call(put("a", "1")).unwrap();
     several.servers[0].is_draining = true;
-    // The answer that says so.
+    // The answer that says that the server is stopping.
     several.call(get("a")).unwrap();
     assert_eq!(several.used(), 1);
     let before = several.servers[0].requests.len();
@@ -147,7 +147,7 @@ fn what_was_sent_and_must_not_be_repeated_is_not() {
     several.servers[0].is_draining = true;
     let counted = several.world.submit(incr("n"));
     let read = several.world.submit(get("n"));
-    // The read is answered, by a server that counts no more; the count is lost.
+    // The answer to the read arrives; the answer to the increment is lost.
     for (to, datagram) in several.world.sent() {
         let answers = several.answers(to, &datagram);
         several.world.now_ns += STEP_NS;

@@ -1,4 +1,4 @@
-//! The core against a server that is played by the test, in virtual time.
+//! Tests of the core against a fake server, in virtual time.
 
 mod large;
 mod leaving;
@@ -18,12 +18,12 @@ use crate::{Config, Error, Outcome, Request, Value, Verb};
 const ROSE: &str = "7:00112233445566778899aabbccddeeff0123456789abcdeffedcba9876543210";
 const DAISY: &str = "8:102132435465768798a9bacbdcedfe0fefcdab89674523011032547698badcfe";
 
-/// How long a datagram travels.
+/// Travel time of a datagram.
 const TRAVEL_NS: u64 = 25_000;
-/// Steps after which a run is taken to go on for ever.
+/// Steps after which a run counts as endless.
 const STEPS_MAX: usize = 100_000;
 
-/// What becomes of a datagram.
+/// The fate of a datagram in the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Arrives,
@@ -31,12 +31,12 @@ enum Fate {
     Twice,
 }
 
-/// A client, a server, and what lies between them.
+/// A client, a server, and the network between them.
 struct World {
     core: Core,
     server: Server,
     now_ns: u64,
-    /// On their way to the client.
+    /// Datagrams in flight to the client.
     coming: Vec<Answer>,
     results: HashMap<OpId, Result<Outcome, Error>>,
     order: Vec<OpId>,
@@ -58,7 +58,8 @@ impl World {
         id
     }
 
-    /// Goes on until everything has ended; `fate` is asked about each datagram, `true` for those to the client.
+    /// Runs until all operations have ended. `fate` decides about each datagram; its first argument is true
+    /// for those to the client.
     fn run(&mut self, mut fate: impl FnMut(bool, &[u8]) -> Fate) {
         for _ in 0..STEPS_MAX {
             self.take_completions();
@@ -73,7 +74,7 @@ impl World {
                 }
             }
             if self.coming.is_empty() && sent.is_empty() {
-                // Nothing is to be waited for once the last one has ended, as it may have just now.
+                // No timer is left once the last operation has ended, as it may have just now.
                 self.now_ns = self.core.next_timer().unwrap_or(0).max(self.now_ns + 1);
             } else {
                 self.now_ns += 2 * TRAVEL_NS;
@@ -87,7 +88,7 @@ impl World {
         panic!("it goes on for ever");
     }
 
-    /// Everything that the client sends now, datagram by datagram.
+    /// All datagrams that the client sends now, one by one.
     fn sent(&mut self) -> Vec<Answer> {
         let mut sent = Vec::new();
         while let Some(train) = self.core.poll_transmit(self.now_ns) {
@@ -119,7 +120,7 @@ fn copies(fate: Fate) -> usize {
     }
 }
 
-/// A server that shares a secret, and what a client is told of it.
+/// A server with a secret, and the configuration of a client that knows it.
 fn sealed_server() -> (Config, Server) {
     let secret = ROSE.parse().unwrap();
     let mut server = Server::new();

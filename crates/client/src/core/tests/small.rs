@@ -89,7 +89,7 @@ fn what_waits_for_others_waits_no_longer_than_allowed() {
     assert_eq!(world.core.next_timer(), Some(begun_ns + 300_000));
     world.now_ns = begun_ns + 300_000;
     assert_eq!(world.sent().len(), 1);
-    // Whoever asks for it goes at once, and a full datagram does not wait.
+    // A flush sends at once, and a full datagram does not wait.
     world.submit(get("c"));
     world.core.flush();
     assert_eq!(world.sent().len(), 1);
@@ -117,7 +117,7 @@ fn lost_datagrams_are_sent_again_and_numbers_counted_once() {
 
 #[test]
 fn without_once_numbers_a_store_is_executed_again() {
-    // The control: what is not numbered is executed as often as it comes.
+    // The control: an operation without a once number is executed as often as it arrives.
     let puts = |once_for| {
         let mut world = World::new(Config::new().once_for(once_for));
         world.submit(put("a", "x"));
@@ -202,7 +202,7 @@ fn a_restart_is_noticed_and_nothing_is_counted_twice() {
     let read = world.submit(get("n"));
     let sent = world.sent();
     assert!(!sent.is_empty());
-    // The server executes it, ends, and begins again before its answer has arrived.
+    // The server executes it and restarts before the answer arrives.
     for (to, datagram) in sent {
         let _lost = world.server.answer(to, &datagram);
     }
@@ -301,7 +301,7 @@ fn who_shares_the_secret_is_served() {
     assert_eq!(world.call(get("a")), Err(Error::Secret));
 }
 
-/// Somebody who sees the datagrams and has no secret sends refusals as often as he likes.
+/// An attacker who sees the datagrams and has no secret sends many refusals.
 #[test]
 fn refusals_without_a_tag_end_nothing_once_there_is_a_session() {
     for reason in [Reason::Seal, Reason::Version, Reason::Session, Reason::Cookie, Reason::Malformed] {
@@ -323,7 +323,7 @@ fn refusals_without_a_tag_end_nothing_once_there_is_a_session() {
     }
 }
 
-/// The client before had the same numbers by chance: its answers have a right tag, and another session.
+/// An earlier client had the same numbers by chance: its answers have a valid tag and another session.
 #[test]
 fn an_answer_of_an_earlier_session_is_not_taken() {
     let (config, server) = sealed_server();

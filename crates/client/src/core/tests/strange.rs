@@ -1,4 +1,4 @@
-//! Bytes that no server would send, or not to this client.
+//! Bytes that no server would send, or that belong to another client.
 
 use minos_base::seeded;
 use minos_proto::native::Kind;
@@ -56,7 +56,8 @@ fn answers_may_come_as_a_train() {
     assert_eq!(bytes_of(&world.results[&id]), [5; 8_000]);
 }
 
-/// A run in which what comes is changed at random, with numbers and stamps left as they are so that it is believed.
+/// A run with random changes to answers. Numbers and stamps are kept, so that the client accepts the
+/// datagrams.
 fn run_with_strange_answers(seed: u64, keeps_head: bool) -> World {
     let mut world = World::new(Config::new());
     let mut random = seeded(seed);

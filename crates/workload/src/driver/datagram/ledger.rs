@@ -1,4 +1,4 @@
-//! Requests that wait for answers.
+//! Outstanding requests of a socket, with their time-outs and results.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -11,16 +11,16 @@ use crate::{
     model::{Body, Dataset},
 };
 
-/// How a ledger judges answers, and what it does about those that do not come.
+/// Rules of a ledger: checks of values, time-outs and retries.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::driver) struct Terms {
-    /// Operations of a request at most.
+    /// Maximum operations of a request.
     pub(in crate::driver) width: u32,
-    /// Whether every byte of a value is compared.
+    /// True if every byte of a value is compared.
     pub(in crate::driver) contents: bool,
-    /// From when on a request without an answer is lost.
+    /// Time after which an unanswered request is repeated or lost.
     pub(in crate::driver) timeout: Duration,
-    /// How often a request is repeated before it is lost.
+    /// Times a request is repeated before it is lost.
     pub(in crate::driver) repeats: u32,
 }
 
@@ -29,23 +29,23 @@ pub(in crate::driver) struct Terms {
 pub(super) struct Asked {
     pub(super) kind: OpKind,
     pub(super) item: u64,
-    /// Bytes to store, if not the item's own size.
+    /// Bytes to store; `None` for the item's own size.
     value_bytes: Option<u64>,
     pub(super) is_open: bool,
 }
 
-/// Where an operation stands that waits for its answer.
+/// Slot and index of an outstanding operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) slot: u32,
     pub(super) index: u32,
 }
 
-/// What came of an operation.
+/// The outcome of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Done,
-    /// There was no such key.
+    /// The key was not found.
     Missed,
     Failed(ErrorKind),
 }
@@ -53,10 +53,10 @@ pub(super) enum Outcome {
 /// A request.
 #[derive(Debug)]
 struct Request {
-    /// Tells it from others that had its slot; 0 while the slot is free.
+    /// Distinguishes it from earlier requests in its slot; 0 while the slot is free.
     serial: u64,
     intended_ns: u64,
-    /// When it was last sent, or something of it heard.
+    /// Time of its last send or partial answer.
     active_ns: u64,
     repeats_left: u32,
     class: Class,
@@ -66,7 +66,7 @@ struct Request {
     failure: Option<ErrorKind>,
 }
 
-/// When to look whether a request was answered.
+/// Time at which to check a request for a time-out.
 #[derive(Clone, Copy, Debug)]
 struct Deadline {
     at_ns: u64,
@@ -74,14 +74,14 @@ struct Deadline {
     serial: u64,
 }
 
-/// The requests of one socket that wait for answers.
+/// The outstanding requests of one socket.
 pub(in crate::driver) struct Ledger<'a> {
     pub(super) dataset: &'a Dataset,
     terms: Terms,
     timeout_ns: u64,
     requests: Vec<Request>,
     free: Vec<u32>,
-    /// In the order in which they were sent. Those that were answered meanwhile are passed over.
+    /// In order of sending; deadlines of answered requests are skipped.
     deadlines: VecDeque<Deadline>,
     serials: u64,
     open: usize,
@@ -103,17 +103,17 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Requests without an answer.
+    /// The number of outstanding requests.
     pub(in crate::driver) fn len(&self) -> usize {
         self.open
     }
 
-    /// When each request that waits was meant to be sent.
+    /// The intended send times of the outstanding requests.
     pub(in crate::driver) fn intended_ns(&self) -> impl Iterator<Item = u64> {
         self.requests.iter().filter(|request| request.serial != 0).map(|request| request.intended_ns)
     }
 
-    /// Opens a request of `operations`, at most [`Terms::width`] of them and at least one.
+    /// Opens a request of `operations`, one to [`Terms::width`] of them. Returns its slot.
     pub(super) fn open(&mut self, operations: &[Op], at: Moment) -> u32 {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.requests.push(Request::unused(self.terms.width as usize));
@@ -135,18 +135,18 @@ impl<'a> Ledger<'a> {
         slot
     }
 
-    /// What tells the request in `slot` from earlier ones there.
+    /// The serial of the request in `slot`; earlier requests there had others.
     pub(super) fn serial(&self, slot: u32) -> u64 {
         self.requests[slot as usize].serial
     }
 
-    /// The slot of the request with this serial, if it waits. Looks at all.
+    /// The slot of the outstanding request with this serial. Scans all slots.
     pub(super) fn slot_of(&self, serial: u64) -> Option<u32> {
         let at = self.requests.iter().position(|request| request.serial == serial && serial != 0)?;
         Some(at as u32)
     }
 
-    /// How many operations the request in `slot` has, answered ones among them.
+    /// The number of operations of the request in `slot`, answered ones included.
     pub(super) fn operation_count(&self, slot: u32) -> u32 {
         self.requests[slot as usize].operations.len() as u32
     }
@@ -155,12 +155,12 @@ impl<'a> Ledger<'a> {
         self.requests[place.slot as usize].operations[place.index as usize]
     }
 
-    /// A number for an operation that no other one has meanwhile.
+    /// A number that is unique among outstanding operations.
     pub(super) fn number(&self, place: Place) -> u32 {
         place.slot.wrapping_mul(self.terms.width).wrapping_add(place.index)
     }
 
-    /// The operation with this number in the request with this serial, if it still waits.
+    /// The operation with this number in the request with this serial, if it is outstanding.
     pub(super) fn find(&self, number: u32, serial: u64) -> Option<Place> {
         let place = match self.terms.width {
             1 => Place { slot: number, index: 0 },
@@ -179,12 +179,12 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Bytes of that value.
+    /// Bytes of the value to store for an operation.
     pub(super) fn body_bytes(&self, asked: &Asked) -> u64 {
         asked.value_bytes.unwrap_or_else(|| self.dataset.value_bytes(asked.item))
     }
 
-    /// What came of a GET that found `value`.
+    /// The outcome of a GET that found `value`.
     pub(super) fn judge(&self, item: u64, value: &[u8]) -> Outcome {
         let mut check = self.dataset.check(item, self.terms.contents);
         if !check.is_length(value.len() as u64) {
@@ -194,28 +194,28 @@ impl<'a> Ledger<'a> {
         if check.is_right() { Outcome::Done } else { Outcome::Failed(ErrorKind::Mismatch) }
     }
 
-    /// Whether the bytes of an item's value are looked at, and not only counted.
+    /// True if the bytes of an item's value are checked, not only its length.
     pub(super) fn needs_bytes(&self, item: u64) -> bool {
         self.dataset.check(item, self.terms.contents).needs_bytes()
     }
 
-    /// What came of a GET that found a value of this length, whose bytes are not looked at.
+    /// The outcome of a GET that found a value of this length, whose bytes are not checked.
     pub(super) fn judge_length(&self, item: u64, value_bytes: u64) -> Outcome {
         let is_length = self.dataset.check(item, self.terms.contents).is_length(value_bytes);
         if is_length { Outcome::Done } else { Outcome::Failed(ErrorKind::Mismatch) }
     }
 
-    /// Something of a request was heard: it has time again.
+    /// Restarts the time-out of a request after a partial answer.
     pub(super) fn hear(&mut self, slot: u32, now_ns: u64) {
         self.requests[slot as usize].active_ns = now_ns;
     }
 
-    /// A read-modify-write has been read: from now on it is a SET.
+    /// Turns a read-modify-write into a SET, after its read.
     pub(super) fn turn_to_set(&mut self, place: Place) {
         self.requests[place.slot as usize].operations[place.index as usize].kind = OpKind::Set;
     }
 
-    /// Writes down what came of an operation, and with the last one of a request what came of that.
+    /// Records the outcome of an operation, and of its request with the last operation.
     pub(super) fn settle(
         &mut self,
         place: Place,
@@ -247,7 +247,7 @@ impl<'a> Ledger<'a> {
         self.open -= 1;
     }
 
-    /// The next request that was not answered in time and is to be repeated. Those that are not are lost.
+    /// Returns the next overdue request to repeat. Counts overdue requests without retries left as lost.
     pub(super) fn next_overdue(&mut self, now_ns: u64, recorder: &mut Recorder) -> Option<u32> {
         while let Some(&Deadline { at_ns, slot, serial }) = self.deadlines.front() {
             let is_answered = self.requests[slot as usize].serial != serial;
@@ -291,7 +291,7 @@ impl Request {
         }
     }
 
-    /// All operations were answered.
+    /// Records the result of a request whose operations are all answered.
     fn close(&self, arrived_ns: u64, recorder: &mut Recorder) {
         if recorder.is_measured(self.intended_ns) {
             recorder.unstamped += 1;

@@ -1,5 +1,5 @@
-//! memcached's text over UDP: frames of eight bytes before a command each (memcached's `doc/protocol.txt`, "UDP
-//! protocol").
+//! memcached's text protocol over UDP: a frame of eight bytes before each command (memcached's
+//! `doc/protocol.txt`, "UDP protocol").
 
 use std::{
     collections::HashMap,
@@ -28,18 +28,18 @@ use crate::{
     model::Dataset,
 };
 
-/// Request number, number of the datagram, number of datagrams, zero: two bytes each, big-endian.
+/// Request number, index of the datagram, number of datagrams, zero: two bytes each, big-endian.
 const FRAME_BYTES: usize = 8;
 
-/// What fits an Ethernet frame. A request is one datagram.
+/// Maximum bytes of a UDP datagram in an Ethernet frame. A request is one datagram.
 const DATAGRAM_BYTES_MAX: usize = 1472;
 
-/// A reply of which not all datagrams are there.
+/// An incomplete reply of several datagrams.
 enum Partial {
-    /// They say which they are.
+    /// Datagrams with their indexes.
     Numbered(Vec<Option<Vec<u8>>>),
-    /// Each says that it is the only one, and they come in order: memcached 1.6 sends the values of a GET of many
-    /// keys like that.
+    /// Datagrams in order, each of which claims to be the only one. memcached 1.6 sends the values of a GET
+    /// of many keys so.
     Unnumbered { reader: Box<ReplyReader>, text: Vec<u8> },
 }
 
@@ -48,7 +48,7 @@ impl Partial {
         Self::Unnumbered { reader: Box::new(ReplyReader::new(Protocol::Memcache)), text: Vec::new() }
     }
 
-    /// Takes in a datagram's text. Says whether all are there.
+    /// Adds a datagram's text. Returns true if the reply is complete, or invalid.
     fn take(&mut self, index: usize, text: &[u8]) -> bool {
         match self {
             Self::Numbered(parts) => {
@@ -59,7 +59,7 @@ impl Partial {
             }
             Self::Unnumbered { reader, text: whole } => {
                 whole.extend_from_slice(text);
-                // What is no reply will not become one.
+                // An invalid reply is not completed by more text.
                 reader.advance(text, &mut NoSink).map_or(true, |advance| advance.reply.is_some())
             }
         }
@@ -73,26 +73,26 @@ impl Partial {
     }
 }
 
-/// A socket that speaks memcached's text.
+/// A socket that speaks memcached's text protocol.
 pub(in crate::driver) struct MemcachedLink<'a> {
     port: UdpPort,
     server: SocketAddr,
     ledger: Ledger<'a>,
     checker: Checker<'a>,
     outbox: Outbox,
-    /// The slot of the request with each number.
+    /// The slot of each request number.
     slots: Box<[u32]>,
-    /// Replies of many datagrams that are not complete, by number.
+    /// Incomplete replies, by request number.
     partial: HashMap<u16, Partial>,
     keys: Vec<u8>,
     key_ends: Vec<usize>,
 }
 
 impl<'a> MemcachedLink<'a> {
-    /// A socket for `server`.
+    /// Binds a socket for `server`.
     ///
     /// # Errors
-    /// No socket is to be had.
+    /// The socket cannot be opened or bound.
     pub(in crate::driver) fn connect(
         server: SocketAddr,
         dataset: &'a Dataset,
@@ -161,14 +161,14 @@ impl<'a> MemcachedLink<'a> {
         if value_bytes <= DATAGRAM_BYTES_MAX as u64 {
             self.ledger.body(&asked)?.append_to(room);
         } else {
-            // Enough for it to be found too large.
+            // Enough bytes for the check of the datagram's size to fail.
             room.resize(room.len() + DATAGRAM_BYTES_MAX, 0);
         }
         compose_set_tail(room);
         Ok(())
     }
 
-    /// Takes in a datagram of a reply.
+    /// Handles a datagram of a reply.
     fn take_in(&mut self, datagram: &[u8], now_ns: u64, recorder: &mut Recorder) {
         let Some((frame, text)) = datagram.split_first_chunk::<FRAME_BYTES>() else { return };
         let word = |at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
@@ -192,7 +192,7 @@ impl<'a> MemcachedLink<'a> {
         }
     }
 
-    /// The reply to the request in `slot` is there.
+    /// Settles the request in `slot` with its complete reply.
     fn answered(&mut self, slot: u32, text: &[u8], now_ns: u64, recorder: &mut Recorder) {
         let first = Place { slot, index: 0 };
         let asked = self.ledger.asked(first);
@@ -219,7 +219,7 @@ impl<'a> MemcachedLink<'a> {
         self.settle_all(slot, outcome, missed, now_ns, recorder);
     }
 
-    /// The first `missed` operations of a request were not found; the others came to `outcome`.
+    /// Settles a request: its first `missed` operations as missed, the others with `outcome`.
     fn settle_all(&mut self, slot: u32, outcome: Outcome, missed: u32, now_ns: u64, recorder: &mut Recorder) {
         for index in 0..self.ledger.operation_count(slot) {
             let outcome = if index < missed { Outcome::Missed } else { outcome };
@@ -229,9 +229,9 @@ impl<'a> MemcachedLink<'a> {
 }
 
 impl<'a> Link<'a> for MemcachedLink<'a> {
-    /// A command is a GET of many keys or a SET of one.
+    /// A command is a GET of many keys or a SET of one key.
     const IS_MIXED: bool = false;
-    /// Half of the numbers that requests may have.
+    /// Half of the request numbers.
     const IN_FLIGHT_MAX: usize = 1 << 15;
 
     fn socket(&self) -> BorrowedFd<'_> {
@@ -253,7 +253,7 @@ impl<'a> Link<'a> for MemcachedLink<'a> {
 
     fn receive(&mut self, burst: &mut ReceiveBurst, clock: &RunClock, recorder: &mut Recorder) -> bool {
         let mut has_heard = false;
-        // A port that cannot be received from any more answers nothing: what waits is lost.
+        // After a receive error, outstanding requests time out and count as lost.
         while self.port.receive(burst).is_ok() {
             let now_ns = clock.now_ns();
             for message in burst.messages() {
@@ -280,7 +280,7 @@ impl<'a> Link<'a> for MemcachedLink<'a> {
     }
 }
 
-/// Whether a reply ends here: one of values has a line of its own for that.
+/// True if a reply ends here. A reply with values ends with a line `END`.
 fn is_end(text: &[u8]) -> bool {
     !text.starts_with(b"VALUE ") || text.ends_with(b"\r\nEND\r\n")
 }

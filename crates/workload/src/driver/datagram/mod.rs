@@ -1,7 +1,8 @@
-//! Driving a server that is spoken to in datagrams.
+//! The driver of servers that speak datagrams.
 //!
-//! A socket takes the place of a connection; nothing is sent twice, and what is not answered in time is lost. What a
-//! socket sends at one time leaves as trains, so that the generator is no slower than what it measures.
+//! A socket takes the place of a connection. Unanswered requests are repeated only while the data set is
+//! loaded; otherwise they are lost. Datagrams that a socket sends together leave as trains, so that the
+//! generator keeps up with the server.
 
 mod ledger;
 mod memcached;
@@ -24,49 +25,49 @@ pub(super) use thread::DatagramThread;
 use super::{clock::RunClock, recorder::Recorder};
 use crate::Op;
 
-/// A socket, what it speaks, and what waits for answers on it.
+/// A socket with its protocol and its outstanding requests.
 pub(super) trait Link<'a>: Send {
-    /// Whether a request may hold operations of different kinds.
+    /// True if a request may hold operations of different kinds.
     const IS_MIXED: bool;
 
-    /// Requests without answers from which on the server is overwhelmed.
+    /// Outstanding requests at which the server counts as overwhelmed.
     const IN_FLIGHT_MAX: usize;
 
     /// The socket, to wait for.
     fn socket(&self) -> BorrowedFd<'_>;
 
-    /// The requests that wait for answers.
+    /// The outstanding requests.
     fn ledger(&self) -> &Ledger<'a>;
 
-    /// Whether so many requests wait for answers that the server is overwhelmed.
+    /// True if outstanding requests have reached [`Link::IN_FLIGHT_MAX`].
     fn is_full(&self) -> bool {
         self.ledger().len() >= Self::IN_FLIGHT_MAX
     }
 
-    /// Composes a request of `operations`, at least one and at most as many as the ledger's width.
+    /// Composes a request of `operations`, from one to the ledger's width.
     fn ask(&mut self, operations: &[Op], at: Moment, recorder: &mut Recorder);
 
-    /// Sends what was composed.
+    /// Sends the composed datagrams.
     fn flush(&mut self);
 
-    /// Receives what is there, and sends what that calls for. Says whether anything came.
+    /// Receives available datagrams and sends the replies they need. Returns true if any arrived.
     fn receive(&mut self, burst: &mut ReceiveBurst, clock: &RunClock, recorder: &mut Recorder) -> bool;
 
-    /// Gives up, or repeats, what was not answered in time.
+    /// Repeats overdue requests, or counts them as lost.
     fn tend(&mut self, now_ns: u64, recorder: &mut Recorder);
 
-    /// Inserted items whose answers the source has not been told of.
+    /// Takes inserted items whose answers the source has not been told of.
     fn inserts_answered(&mut self) -> std::vec::Drain<'_, u64>;
 }
 
-/// When a request is meant to be sent, and when it is, in nanoseconds since the start.
+/// The intended and the actual send time of a request, in nanoseconds since the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Moment {
     pub(super) intended_ns: u64,
     pub(super) now_ns: u64,
 }
 
-/// Where a socket that speaks to `server` is bound: any port, of the same family.
+/// The address to bind a socket for `server` to: any port of the same family.
 fn any_port(server: SocketAddr) -> SocketAddr {
     let ip = match server.ip() {
         IpAddr::V4(ip) if ip.is_loopback() => IpAddr::V4(Ipv4Addr::LOCALHOST),

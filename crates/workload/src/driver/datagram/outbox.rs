@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 
 use minos_net::udp::{TRAIN_BYTES_MAX, TRAIN_SEGMENTS_MAX, TransmitBurst, UdpPort};
 
-/// A datagram that is this much shorter than the segments of a train is not padded, but begins the next train.
+/// Maximum ratio of the lengths in a padded train. A datagram beyond it begins the next train.
 const PADDED_TO_MAX: usize = 4;
 
-/// A composed datagram, which lies at `begin..end`.
+/// A composed datagram at `begin..end` of the outbox's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Datagram {
     peer: SocketAddr,
@@ -21,10 +21,10 @@ impl Datagram {
     }
 }
 
-/// Datagrams that were composed and not sent.
+/// Datagrams composed but not sent.
 #[derive(Debug)]
 pub(super) struct Outbox {
-    /// Whether zeros may be added to a datagram.
+    /// True if datagrams may be padded with zeros.
     pads: bool,
     bytes: Vec<u8>,
     datagrams: Vec<Datagram>,
@@ -33,28 +33,28 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    /// Nothing to be sent. `pads` says whether the protocol allows zeros behind a datagram.
+    /// Creates an empty outbox. `pads`: the protocol allows zeros behind a datagram.
     pub(super) fn new(pads: bool) -> Self {
         let burst = TransmitBurst::new();
         Self { pads, bytes: Vec::new(), datagrams: Vec::new(), burst, padded: Vec::new() }
     }
 
-    /// Where the next datagram is composed: at the end. [`Outbox::end_datagram`] follows.
+    /// The buffer to append the next datagram to; call [`Outbox::end_datagram`] after it.
     pub(super) fn room(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 
-    /// What was composed since the last call is a datagram for `peer`.
+    /// Ends a datagram for `peer`: the bytes appended since the last call.
     pub(super) fn end_datagram(&mut self, peer: SocketAddr) {
         let begin = self.datagrams.last().map_or(0, |datagram| datagram.end);
         self.datagrams.push(Datagram { peer, begin, end: self.bytes.len() });
     }
 
-    /// Sends everything: what goes to one peer as trains of equal segments.
+    /// Sends all datagrams, those for one peer in trains of equal segments.
     pub(super) fn send(&mut self, port: &UdpPort) {
         let peer = self.datagrams.first().map(|datagram| datagram.peer);
         if !self.datagrams.iter().all(|datagram| Some(datagram.peer) == peer) {
-            // Stable: what goes to one peer keeps its order.
+            // A stable sort: datagrams for one peer keep their order.
             self.datagrams.sort_by_key(|datagram| datagram.peer);
         }
         let mut rest = &self.datagrams[..];
@@ -69,7 +69,7 @@ impl Outbox {
                     self.padded.resize(segment_bytes, 0);
                     bytes = &self.padded;
                 }
-                // A burst that is empty takes anything.
+                // An empty burst takes any datagram.
                 if !self.burst.push(datagram.peer, bytes, segment_bytes) {
                     self.burst.send(port);
                     let _ = self.burst.push(datagram.peer, bytes, segment_bytes);
@@ -78,7 +78,7 @@ impl Outbox {
             rest = behind;
         }
         if !self.burst.is_empty() {
-            // What the kernel does not take is not answered, and counts as lost then.
+            // Datagrams that the kernel rejects get no answer, and count as lost later.
             self.burst.send(port);
         }
         self.bytes.clear();
@@ -86,7 +86,7 @@ impl Outbox {
     }
 }
 
-/// How many of the first datagrams go as one train, and how long its segments are.
+/// Number of leading datagrams that form one train, and the bytes of its segments.
 fn train(datagrams: &[Datagram], pads: bool) -> (usize, usize) {
     let padded_to_max = if pads { PADDED_TO_MAX } else { 1 };
     let peer = datagrams[0].peer;

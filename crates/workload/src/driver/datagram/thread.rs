@@ -18,14 +18,14 @@ use crate::{
     },
 };
 
-/// Up to so many sockets are asked one by one whether something came, which costs less than asking which.
+/// Up to this many sockets are polled one by one, which costs less than epoll.
 const ASKED_ONE_BY_ONE_MAX: usize = 2;
 
 /// One driver thread's state.
 pub(in crate::driver) struct DatagramThread<'a, L> {
     schedule: Schedule<'a>,
     links: Vec<L>,
-    /// Which feed each link belongs to.
+    /// The feed of each link.
     feed_of: Vec<usize>,
     recorder: Recorder,
     burst: ReceiveBurst,
@@ -52,7 +52,7 @@ impl<'a, L: Link<'a>> DatagramThread<'a, L> {
         Ok(Self { schedule, links, feed_of, recorder, burst, operations, unsent })
     }
 
-    /// Drives until time is up and returns what was measured. `progress` is told of answers.
+    /// Drives until time is up and returns the measurements. Adds answered operations to `progress`.
     pub(in crate::driver) fn drive(mut self, progress: &AtomicU64) -> io::Result<Recorder> {
         self.schedule.wait_for_start();
         let mut counted = 0;
@@ -81,7 +81,7 @@ impl<'a, L: Link<'a>> DatagramThread<'a, L> {
         }
     }
 
-    /// Sends requests whose time has come. What is due on one socket leaves together.
+    /// Sends due requests; those of one socket leave together.
     fn send_due(&mut self) {
         let mut since_ns = None;
         for _ in 0..SENDS_PER_TURN_MAX {
@@ -106,7 +106,7 @@ impl<'a, L: Link<'a>> DatagramThread<'a, L> {
         }
     }
 
-    /// Draws the operations of the next request. Says false if there are no more.
+    /// Draws the operations of the next request. Returns false if there are no more.
     fn draw(&mut self, feed: usize) -> bool {
         let source = &mut self.schedule.feeds[feed].source;
         self.operations.clear();
@@ -135,7 +135,7 @@ impl<'a, L: Link<'a>> DatagramThread<'a, L> {
         }
     }
 
-    /// Gives every socket that waits for nothing its next batch.
+    /// Sends the next batch on every socket without outstanding requests.
     fn send_batches(&mut self, batch: usize) {
         let now_ns = self.schedule.clock.now_ns();
         if now_ns >= self.schedule.orders.end_ns {
@@ -181,19 +181,19 @@ impl<'a, L: Link<'a>> DatagramThread<'a, L> {
         }
     }
 
-    /// Tells the source of a link which inserted items may be asked for.
+    /// Tells the source of a link which inserted items can be read.
     fn tell_feed(&mut self, number: usize) {
         let source = &mut self.schedule.feeds[self.feed_of[number]].source;
         self.links[number].inserts_answered().for_each(|item| source.insert_answered(item));
     }
 
-    /// Time is up, or there is nothing left to send and to wait for.
+    /// True if time is up, or nothing is left to send or to wait for.
     fn is_over(&self, now_ns: u64) -> bool {
         let is_waiting = self.links.iter().any(|link| link.ledger().len() > 0);
         self.schedule.is_time_up(now_ns) || !(is_waiting || self.schedule.has_more(now_ns))
     }
 
-    /// What was not answered is lost, and so is what was not even sent.
+    /// Counts requests not answered, and requests not sent, as lost.
     fn count_lost(&mut self) {
         for link in &self.links {
             link.ledger().intended_ns().for_each(|intended_ns| self.recorder.lost(intended_ns));

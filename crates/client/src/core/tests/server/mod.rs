@@ -1,4 +1,4 @@
-//! A server that is played by the test: it keeps to the protocol, and does what the test asks beside that.
+//! A fake server. It keeps to the protocol, except for the faults that a test sets.
 
 mod transfers;
 
@@ -17,10 +17,10 @@ use self::transfers::{Transfer, WINDOW, large};
 
 pub(crate) const BASE_PORT: u16 = 4000;
 
-/// A datagram that the server sends, and from where.
+/// A datagram of the server, with its source address.
 pub(crate) type Answer = (SocketAddr, Vec<u8>);
 
-/// A reply that lasts.
+/// A reply that is kept, to answer duplicates.
 #[derive(Clone, Debug)]
 struct Reply {
     opcode: Opcode,
@@ -36,21 +36,21 @@ pub(crate) struct Server {
     pub(crate) welcome: Welcome,
     pub(crate) secret: Option<SealKeys>,
     pub(crate) items: HashMap<Vec<u8>, (Vec<u8>, u64)>,
-    /// Opcodes in the order in which they were executed, by the port that they came to.
+    /// Executed opcodes in order, with the port that each arrived at.
     pub(crate) executed: Vec<(u16, Opcode)>,
-    /// Requests that came, by the number of operations.
+    /// The number of operations in each request.
     pub(crate) requests: Vec<u16>,
-    /// Answers to be given to GETs and to large stores, before those that are true.
+    /// Statuses for the next answers to GETs and large stores, last first; then true answers follow.
     pub(crate) statuses: Vec<Status>,
-    /// Why every request is refused.
+    /// The reason to refuse every request with; `None` to refuse none.
     pub(crate) refuses: Option<Reason>,
-    /// Whether the next FETCH finds another value in place.
+    /// True if the next FETCH finds the value replaced.
     pub(crate) replaces_fetched: bool,
-    /// Whether large values are only announced, for the client to ask for them.
+    /// True if large values are only announced, and the client must ask for the first window.
     pub(crate) defers_windows: bool,
-    /// Lines of statistics, of which each reply holds two.
+    /// Lines of statistics; each reply holds two.
     pub(crate) lines: usize,
-    /// Whether it says that it is stopping, and begins no large store.
+    /// True if the server says that it is stopping, and begins no large store.
     pub(crate) is_draining: bool,
     sessions: u64,
     outcomes: HashMap<(u64, u32), Reply>,
@@ -100,7 +100,7 @@ impl Server {
         }
     }
 
-    /// Ends and begins again, with nothing left.
+    /// Restarts without any state.
     pub(crate) fn restart(&mut self) {
         let Welcome { boot, cookie, geometry, direction_seed, .. } = self.welcome;
         self.welcome.boot = boot + 1;
@@ -123,7 +123,7 @@ impl Server {
         SocketAddr::from(([127, 0, 0, 1], BASE_PORT + queue))
     }
 
-    /// What the server answers to a datagram that comes to `to`.
+    /// The server's answers to a datagram that arrives at `to`.
     pub(crate) fn answer(&mut self, to: SocketAddr, datagram: &[u8]) -> Vec<Answer> {
         let header = Header::parse(datagram).expect("a client sends what can be read");
         assert_eq!(header.is_sealed(), self.secret.is_some());
@@ -187,7 +187,7 @@ impl Server {
             }
             replies.push((operation.request, reply));
         }
-        // Each reply for itself, so that a test can lose one and not the others.
+        // One datagram for each reply, so that a test can lose one and not the others.
         for (request, reply) in replies {
             let Reply { opcode, status, item_flags, cas, value } = &reply;
             let record = ReplyRecord {
@@ -203,7 +203,7 @@ impl Server {
         answers
     }
 
-    /// Executes an operation, unless it is known to have been.
+    /// Executes an operation, unless its once number was executed before.
     fn once(&mut self, to: SocketAddr, session: u64, operation: &Operation<'_>) -> Reply {
         let key = (session, operation.detail.once);
         if operation.flags.contains(OpFlags::ONCE) {
@@ -288,7 +288,7 @@ impl Server {
         bytes
     }
 
-    /// A refusal of a datagram whose tag was right.
+    /// A refusal of `datagram`, sealed if the server has a secret.
     fn refuse(&self, to: SocketAddr, datagram: &[u8], reason: Reason) -> Vec<Answer> {
         let mut refused = refuse(to, datagram, reason);
         for (_, bytes) in &mut refused {
@@ -314,7 +314,7 @@ impl Reply {
     }
 }
 
-/// A refusal of `datagram` that is not sealed.
+/// An unsealed refusal of `datagram`.
 pub(crate) fn refuse(to: SocketAddr, datagram: &[u8], reason: Reason) -> Vec<Answer> {
     let mut bytes = [0; 48];
     refusal_of(datagram, reason, 0).unwrap().write(&mut bytes);

@@ -1,4 +1,4 @@
-//! The played server's part of large values.
+//! The fake server's transfers of large values.
 
 use minos_proto::native::{
     ACK_HEAD_BYTES, AckHead, AckState, DATA_HEAD_BYTES, DataHead, Flags, FragmentHead, FragmentRange,
@@ -10,7 +10,7 @@ use super::{Reply, Server};
 const FRAGMENT_BYTES: u32 = 1000;
 pub(super) const WINDOW: u16 = 8;
 
-/// A value that is being stored.
+/// A large value that is being stored.
 #[derive(Debug)]
 pub(super) struct Transfer {
     request: u32,
@@ -94,7 +94,7 @@ impl Server {
         };
         if !data.is_empty() {
             let fragments = Fragments::of(transfer.bytes.len() as u64, FRAGMENT_BYTES).unwrap();
-            // A client that was told another transfer's number sends what is no part of this one: malformed.
+            // A client that was told another transfer's number sends fragments that do not fit: malformed.
             let Some(range) = fragments.range(head.index).filter(|range| range.len() == data.len()) else {
                 return Vec::new();
             };
@@ -130,7 +130,7 @@ impl Server {
     }
 }
 
-/// Says that a value does not fit a datagram.
+/// A reply that announces a value too large for a datagram.
 pub(super) fn large(bytes: &[u8], cas: u64, first_follows: bool) -> Reply {
     let value_bytes = bytes.len() as u64;
     let grant = Grant {
