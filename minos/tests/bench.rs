@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-#[path = "../../crates/workload/tests/fake/mod.rs"]
+#[path = "../../lab/workload/tests/fake/mod.rs"]
 mod fake;
 use fake::{FakeServer, Fault};
 

@@ -1,5 +1,5 @@
 //! `cargo bench -p minos-engine`: reads and writes of the sizes of MICA §5.1, one thread, with and without
-//! prefetching. `rivals/` has the same measurements of other tables.
+//! prefetching. `lab/rivals` has the same measurements of other tables.
 
 #![forbid(unsafe_code)]
 

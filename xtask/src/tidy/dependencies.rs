@@ -3,7 +3,7 @@
 use super::SourceFile;
 
 /// The crates of ours that each crate may depend on. Tests may depend on anything.
-const ALLOWED: [(&str, &[&str]); 19] = [
+const ALLOWED: [(&str, &[&str]); 20] = [
     ("base", &[]),
     ("sync", &["base"]),
     ("region", &["base", "sync"]),
@@ -38,6 +38,7 @@ const ALLOWED: [(&str, &[&str]); 19] = [
             "workload",
         ],
     ),
+    ("rivals", &["base", "engine", "region"]),
     ("xtask", &["plot", "testkit"]),
 ];
 

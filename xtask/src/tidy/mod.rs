@@ -13,7 +13,7 @@ use walkdir::{DirEntry, WalkDir};
 use crate::command::root;
 
 /// Folders with our own Rust.
-const SOURCES: [&str; 6] = ["crates", "clients", "minos", "python", "xtask", "fuzz"];
+const SOURCES: [&str; 7] = ["crates", "lab", "clients", "minos", "python", "xtask", "fuzz"];
 
 /// A file below the root, with `/` between its folders.
 struct SourceFile {
@@ -53,7 +53,7 @@ fn documents(root: &Path) -> anyhow::Result<Vec<SourceFile>> {
 }
 
 fn manifests(root: &Path) -> anyhow::Result<Vec<SourceFile>> {
-    let all = files(root, &["crates", "clients", "minos", "python", "xtask"], "toml")?;
+    let all = files(root, &["crates", "lab", "clients", "minos", "python", "xtask"], "toml")?;
     Ok(all.into_iter().filter(|file| file.path.ends_with("/Cargo.toml")).collect())
 }
 

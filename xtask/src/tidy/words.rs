@@ -44,7 +44,7 @@ fn is_bare_mark(line: &str) -> bool {
 }
 
 fn is_crate_root(path: &str) -> bool {
-    const FOLDERS: [&str; 5] = ["crates/", "clients/", "minos/", "python/", "xtask/"];
+    const FOLDERS: [&str; 6] = ["crates/", "lab/", "clients/", "minos/", "python/", "xtask/"];
     let is_ours = FOLDERS.iter().any(|folder| path.starts_with(folder));
     is_ours && (path.ends_with("/src/lib.rs") || path.ends_with("/src/main.rs"))
 }
