@@ -65,8 +65,8 @@ struct Response<'a, 'c, M: Mode, P> {
 }
 
 impl<M: Mode, P> Response<'_, '_, M, P> {
-    /// Appends the reply; `entry` is the item's, because the flags change it in the order in which they
-    /// stand: what is returned before a change shows the old state.
+    /// Appends the reply. The flags act in their order: a flag that returns a value before another changes it
+    /// shows the old one, so this needs the item's `entry`.
     fn compose(&self, counted: Counted, entry: &mut Entry<'_, M>, tx: &mut Vec<u8>) {
         let start = tx.len();
         let complete = match counted {
@@ -96,7 +96,7 @@ impl<M: Mode, P> Response<'_, '_, M, P> {
     ) -> bool {
         let mut buffer = itoa::Buffer::new();
         let digits = buffer.format(value).as_bytes();
-        // Here memcached answers in the spelling of the request, in a read in that of the item.
+        // Here memcached answers with the spelling of the request, in a read with the item's.
         facts.key_is_base64 = self.request.key.is_base64();
         let wants_value = self.flags.iter().any(|flag| flag[0] == b'v');
         if wants_value {
@@ -148,7 +148,7 @@ impl<M: Mode, P> Response<'_, '_, M, P> {
     }
 }
 
-/// Whether `flag` is an opaque token that is too long, which ends a reply with an error, late as that is.
+/// True if `flag` is an opaque token that is too long; it ends even a composed reply with an error.
 fn is_opaque_too_long(flag: &[u8]) -> bool {
     flag[0] == b'O' && flag.len() > OPAQUE_BYTES_MAX
 }

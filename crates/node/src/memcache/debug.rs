@@ -8,10 +8,10 @@ use minos_proto::memcache::text;
 use super::{Executed, Outcome};
 use crate::ops::{Context, Facts};
 
-/// What an item takes beside its key and value: the heap's tag and the header.
+/// Bytes of an item besides its key and value: the heap's tag and the header.
 const ITEM_HEAD_BYTES: u64 = 32;
 
-/// Describes an item, and leaves no trace in it.
+/// Describes an item without marking it as read.
 pub(super) fn execute<M: Mode, P>(
     cx: &Context<'_, M, P>,
     hash: KeyHash,
@@ -27,7 +27,7 @@ pub(super) fn execute<M: Mode, P>(
         tx.extend_from_slice(text::META_MISS);
         return Outcome::Done.into();
     };
-    // memcached counts down from what is left, and so do the tools that read this.
+    // memcached shows the time left as a negative number, and tools that parse it expect that.
     let expiry_s = if item.expiry == 0 { -1 } else { i64::from(cx.now) - i64::from(item.expiry) };
     let facts = DebugFacts {
         expiry_s,

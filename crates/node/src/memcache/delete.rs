@@ -7,7 +7,7 @@ use minos_proto::memcache::{Delete, Reply, compose, text};
 use super::{Executed, Outcome};
 use crate::ops::{self, Context, DeleteOperation, Deleted};
 
-/// Removes an item, or marks it stale.
+/// Removes an item or marks it stale.
 pub(super) fn execute<M: Mode, P>(
     cx: &Context<'_, M, P>,
     request: &Delete<'_>,

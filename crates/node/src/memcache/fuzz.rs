@@ -1,14 +1,14 @@
-//! A door for the fuzz targets, which are built with `--cfg fuzzing`.
+//! Entry point of the fuzz targets, built with `--cfg fuzzing`.
 
 use minos_engine::{CacheMode, Mode, StoreMode};
 
 use super::harness::Session;
 
-/// Says `pieces` one after the other on one connection to an empty store, whose values above
-/// `here_bytes_max` are moved without being copied, and to an empty cache. Returns all replies of the store.
+/// Sends `pieces` in order on one connection to an empty store, whose values above `here_bytes_max` are moved
+/// without being copied, and to an empty cache. Returns all replies of the store.
 ///
 /// # Panics
-/// If store or cache are not sound afterwards, or do not serve the next connection.
+/// If store or cache are inconsistent afterwards, or do not serve the next connection.
 pub fn dialogue(here_bytes_max: u64, pieces: &[&[u8]]) -> Vec<u8> {
     dialogue_in::<CacheMode>(here_bytes_max, pieces);
     dialogue_in::<StoreMode>(here_bytes_max, pieces)

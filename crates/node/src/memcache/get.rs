@@ -1,4 +1,4 @@
-//! `get`, `gets`, `gat` and `gats` of one key, and what those of several do for each.
+//! `get`, `gets`, `gat` and `gats` of one key; those of several keys use the same steps for each.
 
 use minos_base::{Exptime, SizeClass};
 use minos_engine::{Get, Mode, Pinned, Staged};
@@ -7,14 +7,13 @@ use minos_proto::memcache::{compose, text};
 use super::{LargeReply, Lookup, Outcome};
 use crate::ops::{self, Context, Facts, Placement, Read};
 
-/// What became of one key of a request.
+/// The result for one key of a request.
 pub(super) enum Found<M: Mode> {
     /// There is no such item.
     Missing,
-    /// The line that announces the value and the value itself are in the transmit buffer, but not the
-    /// line end behind it.
+    /// The transmit buffer holds the head line and the value, but not the line end behind it.
     Copied,
-    /// The line that announces the value is in the transmit buffer; the value is to be sent from here.
+    /// The transmit buffer holds the head line; the value is to be sent from here.
     Pinned(Pinned<M>),
 }
 
@@ -38,7 +37,7 @@ pub(super) fn execute<M: Mode, P: Placement>(
     Outcome::Done
 }
 
-/// Looks a key up, gives the item another expiry if that is asked for, and counts.
+/// Looks a key up, changes the item's expiry if the request asks for that, and counts.
 #[inline]
 pub(super) fn find<M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
@@ -63,7 +62,7 @@ pub(super) fn find<M: Mode, P: Placement>(
     }
 }
 
-/// Which item is wanted, and what the line that announces its value is to say.
+/// The item requested, and the content of its head line.
 struct Head<'a> {
     get: Get<'a>,
     with_cas: bool,
@@ -76,7 +75,7 @@ impl Head<'_> {
         compose::value_head(tx, self.get.key, item.flags, item.value_bytes, cas);
     }
 
-    /// Copies an item of at most `class` to the reply; without a class, only tells it.
+    /// Copies an item of at most `class` to the reply; without a class, returns only its size.
     #[inline]
     fn read<M: Mode, P>(
         &self,
@@ -106,7 +105,7 @@ fn fetch<M: Mode, P: Placement>(
         Read::Missing => Found::Missing,
         Read::Copied => Found::Copied,
         Read::Longer(longer) => {
-            // A size of which the bucket has not told is counted now.
+            // A size that the bucket did not tell is counted now.
             let is_here =
                 if class.is_some() { cx.placement.serves(longer) } else { cx.placement.is_here(longer) };
             if is_here { fetch_longer(cx, &staged, head, longer, tx) } else { pin(cx, head, tx) }
@@ -114,7 +113,7 @@ fn fetch<M: Mode, P: Placement>(
     }
 }
 
-/// Copies an item that was found to be of `class`.
+/// Copies an item whose class turned out to be `class`.
 #[cold]
 fn fetch_longer<M: Mode, P: Placement>(
     cx: &Context<'_, M, P>,
@@ -130,7 +129,7 @@ fn fetch_longer<M: Mode, P: Placement>(
     }
 }
 
-/// Holds on to an item that is too large to copy; one that is small after all is copied.
+/// Pins an item that is too large to copy; one that turns out to be small is copied.
 fn pin<M: Mode, P: Placement>(cx: &Context<'_, M, P>, head: &Head<'_>, tx: &mut Vec<u8>) -> Found<M> {
     let Some(item) = cx.store.pin(head.get.hash, head.get.key, cx.now) else { return Found::Missing };
     let facts = Facts::from(&*item);
@@ -142,8 +141,8 @@ fn pin<M: Mode, P: Placement>(cx: &Context<'_, M, P>, head: &Head<'_>, tx: &mut 
     Found::Pinned(item)
 }
 
-/// Gives an item another expiry and reads it, in one step: the new expiry may have passed already, and
-/// this request gets the value all the same.
+/// Changes an item's expiry and reads it, in one step: even if the new expiry has already passed, this
+/// request gets the value.
 fn touch_and_fetch<M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
     head: &Head<'_>,

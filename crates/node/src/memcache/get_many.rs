@@ -9,16 +9,15 @@ use super::{Executed, LargeReply, Lookup, Outcome, get};
 use crate::ops::{Context, Placement};
 use get::Found;
 
-/// A key, and the keys that follow it.
+/// A key and the keys behind it.
 struct Wanted<'a> {
     key: &'a [u8],
     lookup: Lookup<'a>,
     following: Tokens<'a>,
 }
 
-/// Answers a request for any number of keys, up to the first whose value is to be sent from elsewhere, to a full
-/// transmit buffer, or until as many keys were read as there are `requests_left`; the rest is for the resumed
-/// request.
+/// Answers a request for any number of keys. It stops at the first value to be sent from its item, at a full
+/// transmit buffer, or after `requests_left` keys; the resumed request serves the rest.
 pub(super) fn execute<M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
     request: GetMany<'_>,
@@ -50,7 +49,7 @@ pub(super) fn execute<M: Mode, P: Placement>(
             return Executed { outcome: Outcome::SendLarge(reply), unread_bytes };
         }
         if keys.clone().next().is_none() {
-            // memcached finds the key that is too long when it gets there.
+            // memcached finds a key that is too long only when it reaches it.
             tx.extend_from_slice(if request.ends_badly { text::BAD_FORMAT } else { text::END });
             return Outcome::Done.into();
         }
@@ -60,7 +59,7 @@ pub(super) fn execute<M: Mode, P: Placement>(
     }
 }
 
-/// Goes on later.
+/// Pauses the request.
 fn pause<M: Mode>(resume: Resume) -> Executed<M> {
     Executed { outcome: Outcome::Paused(resume), unread_bytes: resume.unread_bytes() }
 }
@@ -69,19 +68,19 @@ fn pause<M: Mode>(resume: Resume) -> Executed<M> {
 enum Stop<M: Mode> {
     /// The value of the last key is to be sent from its item.
     Pinned(Pinned<M>),
-    /// There is no room for more, and there are more keys.
+    /// The transmit buffer is full, and there are more keys.
     Full,
 }
 
-/// What holds for all keys of a line.
+/// The properties that all keys of a line share.
 struct Line<'a> {
     request: GetMany<'a>,
     with_cas: bool,
 }
 
 impl Line<'_> {
-    /// Appends the replies to a group of keys, up to one behind which it has to stop: why, and the keys that follow.
-    /// Of a line that ends badly the items are only accessed.
+    /// Appends the replies to a group of keys. If it stops early, returns the reason and the keys left. If
+    /// the line ends badly, the items are only accessed.
     fn answer<'a, M: Mode, P: Placement>(
         &self,
         cx: &mut Context<'_, M, P>,
@@ -112,8 +111,8 @@ impl Line<'_> {
     }
 }
 
-/// Takes the next keys, prefetches their buckets and looks them up there, so that the misses in the
-/// processor's caches overlap (MICA §4.3.2).
+/// Takes the next keys and looks them up in their prefetched buckets, so that the cache misses overlap (MICA
+/// §4.3.2).
 fn gather<'a, M: Mode, P>(cx: &Context<'a, M, P>, keys: &mut Tokens<'a>) -> ArrayVec<Wanted<'a>, BURST_MAX> {
     let store = cx.store;
     let mut group = ArrayVec::new();

@@ -1,4 +1,4 @@
-//! A connection without a socket: what the node does around the execution of commands, one at a time.
+//! A connection without a socket: does the node's part around the execution of commands, one at a time.
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Display;
@@ -16,7 +16,7 @@ use crate::ops::receiving::{ReceivePermit, Receiving};
 use crate::ops::{Admin, Context, Placement, Prefixes, flush_if_due};
 use crate::tcp::visit::VISIT_REQUESTS_MAX;
 
-/// Serves values up to a class, and counts what it is asked about.
+/// Serves values up to a class, and records the classes it is asked about.
 pub(crate) struct UpTo {
     pub(crate) class_max: SizeClass,
     pub(crate) asked: Vec<SizeClass>,
@@ -88,7 +88,7 @@ impl Admin for Desk {
     }
 }
 
-/// What the connection waits for.
+/// The bytes that a connection waits for.
 enum Waiting<M: Mode> {
     /// The next command.
     Command,
@@ -159,7 +159,7 @@ impl<M: Mode> Session<M> {
         }
     }
 
-    /// Values that are arriving have no memory any more until the permit is dropped.
+    /// Takes all memory for arriving values until the permit is dropped.
     #[cfg(test)]
     pub(crate) fn take_receiving(&mut self) -> Option<ReceivePermit> {
         self.desk.receiving = Arc::new(Receiving::new(0));
@@ -176,7 +176,7 @@ impl<M: Mode> Session<M> {
         self.desk.totals()
     }
 
-    /// Sends `bytes` and returns all replies to what is complete by then.
+    /// Sends `bytes` and returns the replies to all complete commands.
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) -> Vec<u8> {
         flush_if_due(&self.desk.flush_due_s, &self.store, self.now);
         self.input.extend_from_slice(bytes.as_ref());
@@ -184,12 +184,12 @@ impl<M: Mode> Session<M> {
         std::mem::take(&mut self.output)
     }
 
-    /// The replies to `text` as text.
+    /// Sends `text` and returns the replies as text.
     pub(crate) fn say(&mut self, text: &str) -> String {
         String::from_utf8_lossy(&self.send(text)).into_owned()
     }
 
-    /// Does what can be done with the input; whether there may be more.
+    /// Processes the input as far as possible; true if there may be more to do.
     fn step(&mut self) -> bool {
         let swallowed = self.swallow.min(self.input.len() as u64);
         self.swallow -= swallowed;
@@ -246,7 +246,7 @@ impl<M: Mode> Session<M> {
         goes_on
     }
 
-    /// Does what an outcome asks for; returns how much of the input it has used, and whether to go on.
+    /// Acts on an outcome; returns the bytes of input used, and whether to go on.
     fn follow(&mut self, outcome: Outcome<M>, consumed: usize) -> (usize, bool) {
         match outcome {
             Outcome::Done => {}

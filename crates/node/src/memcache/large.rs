@@ -1,4 +1,4 @@
-//! Large values on their way: what outlives the execution of their command.
+//! Large values in transfer: the state that outlives the execution of their command.
 
 use minos_base::SizeClass;
 use minos_engine::{Mode, Pinned};
@@ -7,7 +7,7 @@ use minos_proto::memcache::{MetaFlags, Reply, Resume, text};
 use super::stored;
 use crate::ops::{Context, PendingStore, Step, receiving::ReceivePermit};
 
-/// A value that is sent from its item, which stays as it is for so long.
+/// A value sent from its item, which stays unchanged meanwhile.
 pub(crate) struct LargeReply<M: Mode> {
     item: Pinned<M>,
     tail: &'static [u8],
@@ -15,7 +15,7 @@ pub(crate) struct LargeReply<M: Mode> {
 }
 
 impl<M: Mode> LargeReply<M> {
-    /// The value of `item`, then `tail`, then, where there are keys left, the replies to those.
+    /// Sends the value of `item`, then `tail`, then the replies to any keys left.
     pub(super) fn new(item: Pinned<M>, tail: &'static [u8], resume: Option<Resume>) -> Self {
         Self { item, tail, resume }
     }
@@ -25,31 +25,31 @@ impl<M: Mode> LargeReply<M> {
         self.item.value()
     }
 
-    /// What has to be sent behind it.
+    /// The bytes to send behind it.
     pub(crate) fn tail(&self) -> &'static [u8] {
         self.tail
     }
 
-    /// How the connection goes on afterwards, if it is in the middle of a line of keys.
+    /// The rest of a line of keys, if there is one.
     pub(crate) fn take_resume(&mut self) -> Option<Resume> {
         self.resume.take()
     }
 
-    /// The class of the value, by which it finds the worker that sends it.
+    /// The class of the value, which determines the worker that sends it.
     pub(crate) fn class(&self) -> SizeClass {
         SizeClass::of(self.value().len() as u64)
     }
 }
 
-/// A store of a large value, as it was asked for over memcached's protocol.
+/// A store of a large value over memcached's protocol.
 ///
-/// The condition under which it is stored is judged when it has arrived, as in memcached.
+/// The store's condition is checked when the value has arrived, as in memcached.
 pub(crate) struct LargeStore<M: Mode> {
     pending: PendingStore<M>,
     line_end: [u8; 2],
     reply: OwnedReply,
     class: SizeClass,
-    /// Its part of the memory for values that are arriving or being joined, if it is one.
+    /// Its memory permit, while the value is arriving or being joined.
     permit: Option<ReceivePermit>,
 }
 
@@ -86,13 +86,13 @@ impl<M: Mode> LargeStore<M> {
         Self { pending, line_end: [0; 2], reply: OwnedReply::new(reply), class, permit }
     }
 
-    /// The class of the item, by which it finds the worker that receives it.
+    /// The class of the item, which determines the worker that receives it.
     pub(crate) fn class(&self) -> SizeClass {
         self.class
     }
 
     fn value_bytes(&self) -> usize {
-        // It lies in memory, so that its length fits.
+        // The value is in memory, so its length fits.
         self.pending.value_bytes() as usize
     }
 
@@ -101,8 +101,8 @@ impl<M: Mode> LargeStore<M> {
         self.value_bytes() + self.line_end.len()
     }
 
-    /// Where the bytes from the `received_bytes`th on belong, as far as they lie together; empty when all
-    /// are there.
+    /// The memory for the bytes from offset `received_bytes` on, as far as it is contiguous; empty when all
+    /// have arrived.
     pub(crate) fn room_at(&mut self, received_bytes: usize) -> &mut [u8] {
         let value_bytes = self.value_bytes();
         if received_bytes < value_bytes {
@@ -113,19 +113,19 @@ impl<M: Mode> LargeStore<M> {
         }
     }
 
-    /// Takes over a value that has arrived already.
+    /// Fills in a value that has already arrived.
     pub(super) fn fill(&mut self, value: &[u8]) {
         self.pending.value_mut().copy_from_slice(value);
         self.line_end = *b"\r\n";
     }
 
-    /// Copies at most `limit_bytes` of what has arrived to where it belongs; returns how many, 0 if nothing is left.
+    /// Copies at most `limit_bytes` bytes to their final place; returns their number, 0 if none are left.
     pub(crate) fn copy(&mut self, limit_bytes: usize) -> usize {
         self.pending.copy(limit_bytes)
     }
 
-    /// Stores what was received and appends the reply to `tx`, unless there is something to be copied first: then
-    /// the store comes back.
+    /// Stores the received value and appends the reply to `tx`. If bytes must be copied first, returns the
+    /// store instead.
     pub(crate) fn finish<P>(
         mut self: Box<Self>,
         cx: &Context<'_, M, P>,
@@ -140,7 +140,7 @@ impl<M: Mode> LargeStore<M> {
         }
         let permit = &mut self.permit;
         let step = self.pending.next_step(cx, |bytes| {
-            // Others that join as well hold memory for as long.
+            // A join holds memory while it lasts, so it needs a permit for its own bytes.
             drop(permit.take());
             *permit = cx.admin.admit(bytes);
             permit.is_some()

@@ -7,7 +7,7 @@ use minos_proto::memcache::{self as protocol, MetaFlags, OPAQUE_BYTES_MAX, compo
 use super::{LargeReply, Lookup, Outcome, meta_facts};
 use crate::ops::{Context, Facts, Placement, Read};
 
-/// An `mg`, and what its flags mean taken together.
+/// An `mg` and the combined meaning of its flags.
 pub(super) struct MetaGet<'a> {
     request: &'a protocol::Get<'a>,
     key: &'a [u8],
@@ -15,23 +15,23 @@ pub(super) struct MetaGet<'a> {
     flags: MetaFlags<'a>,
     quiet: bool,
     wants_value: bool,
-    /// Something has to be written into the item, or read before the access leaves its trace.
+    /// True if the request writes to the item or reads its state before the access changes it.
     needs_entry: bool,
     opaque_is_too_long: bool,
 }
 
-/// How an `mg` went on an item whose lock is held.
+/// The result of an `mg` on a locked item.
 enum Answer {
     /// There is no such item.
     Missing,
-    /// The reply is in the transmit buffer, but for the end of the line or the value.
+    /// The transmit buffer holds the reply, without the end of the line or the value.
     Composed(Facts),
-    /// An opaque token was found to be too long, late as that is.
+    /// An opaque token turned out to be too long.
     Refused,
 }
 
 impl<'a> MetaGet<'a> {
-    /// Reads the flags.
+    /// Parses the flags.
     pub(super) fn new(
         request: &'a protocol::Get<'a>,
         lookup: Lookup<'a>,
@@ -60,7 +60,7 @@ impl<'a> MetaGet<'a> {
         get
     }
 
-    /// Answers.
+    /// Executes the request.
     pub(super) fn execute<M: Mode, P: Placement>(
         &self,
         cx: &mut Context<'_, M, P>,
@@ -88,8 +88,8 @@ impl<'a> MetaGet<'a> {
         }
     }
 
-    /// Composes the reply for an item of at most `class` without a lock; none if the item is marked in a
-    /// way that has to be answered under the lock.
+    /// Composes the reply for an item of at most `class` without a lock; `None` if the item's marks require
+    /// the lock.
     fn read<M: Mode, P>(
         &self,
         cx: &Context<'_, M, P>,
@@ -173,8 +173,8 @@ impl<'a> MetaGet<'a> {
         Outcome::Done
     }
 
-    /// Walks over the flags, changes the item as they say and composes its line. What is returned before
-    /// a change shows the old state, as the order of the flags wants it.
+    /// Applies the flags to the item in their order and composes its line. A flag that returns a value before
+    /// another changes it shows the old one.
     fn answer<M: Mode, P>(
         &self,
         cx: &Context<'_, M, P>,
@@ -208,7 +208,7 @@ impl<'a> MetaGet<'a> {
         Answer::Composed(facts)
     }
 
-    /// Makes an empty item for the client to fill, if it asked for that and there is room.
+    /// Creates an empty item for the client to fill, if the request asks for that and there is room.
     fn vivify<M: Mode, P>(&self, cx: &Context<'_, M, P>, entry: &mut Entry<'_, M>) -> Option<Facts> {
         self.request.vivify?;
         let cas = entry.insert(&[], ItemMeta::default()).ok()?;
@@ -227,13 +227,14 @@ impl<'a> MetaGet<'a> {
         expiry
     }
 
-    /// Whether the item expires so soon that a client is to store it anew.
+    /// True if the item expires so soon that the client should store it anew.
     fn is_to_recache<M: Mode, P>(&self, cx: &Context<'_, M, P>, facts: &Facts) -> bool {
         let before = self.request.recache.unwrap_or_default().on(cx.clock, cx.now);
         !facts.win_sent && facts.expiry != 0 && facts.expiry < before
     }
 
-    /// Appends the marks: Z, another client is at it; X, the value is stale; W, it is this client's turn.
+    /// Appends the marks: W, this client is to recache the item; X, the value is stale; Z, another client is
+    /// recaching it.
     fn compose_marks<M: Mode>(
         &self,
         facts: &Facts,

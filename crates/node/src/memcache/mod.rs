@@ -1,8 +1,9 @@
-//! memcached's protocol: each command is an operation of [`crate::ops`], and a reply composed from what came of it.
+//! memcached's protocol: each command calls operations of [`crate::ops`] and composes a reply from their
+//! results.
 //!
-//! A request for a small item is executed to completion and its reply appended to the transmit buffer.
-//! What belongs elsewhere, or is better moved without a copy, comes back as an [`Outcome`] that owns
-//! all it needs, so that it can be handed to another worker together with its connection.
+//! A request for a small item is executed to completion and its reply appended to the transmit buffer. Work
+//! for another worker, or a value better moved without a copy, comes back as an [`Outcome`] that owns all it
+//! needs, so that it can be handed over together with its connection.
 
 mod arithmetic;
 mod debug;
@@ -38,37 +39,37 @@ pub(crate) use outcome::{Executed, Outcome};
 
 use meta_get::MetaGet;
 
-/// What is known of a command's key, or of its first one, before the command is executed.
+/// The lookup of a command's first key, made before the command is executed.
 #[derive(Clone, Copy)]
 pub(crate) struct Lookup<'a> {
     /// The key's hash, by which buckets and items of a burst can be prefetched.
     pub(crate) hash: KeyHash,
-    /// What the key's bucket says, where it was looked at already.
+    /// The content of the key's bucket, if it was read already.
     pub(crate) staged: Option<Staged<'a>>,
 }
 
 impl<'a> Lookup<'a> {
-    /// Of a command; none if it has no key.
+    /// The lookup of a command; `None` if it has no key.
     #[inline]
     pub(crate) fn of<M: Mode>(store: &Engine<M>, command: &Command<'_>) -> Option<Self> {
         let mut buffer = KeyBuffer::default();
         command.request.key().map(|key| Self::of_key(store, key.bytes(&mut buffer)))
     }
 
-    /// Of a key.
+    /// The lookup of a key.
     #[inline]
     pub(crate) fn of_key<M: Mode>(store: &Engine<M>, key: &[u8]) -> Self {
         Self { hash: store.hash(key), staged: None }
     }
 
-    /// What the key's bucket says.
+    /// The content of the key's bucket.
     #[inline]
     pub(crate) fn staged<M: Mode>(&self, store: &'a Engine<M>) -> Staged<'a> {
         self.staged.unwrap_or_else(|| store.stage(self.hash))
     }
 }
 
-/// Executes `command` as [`execute_uncounted`] does, and counts it by prefix if that is asked for.
+/// Executes `command` as [`execute_uncounted`] does, and counts it by prefix if that is on.
 #[inline]
 pub(crate) fn execute<M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
@@ -85,8 +86,8 @@ pub(crate) fn execute<M: Mode, P: Placement>(
     executed
 }
 
-/// Executes `command`, whose [`Lookup`] is known already if it was asked for. The reply, or the part of it
-/// that is there, is appended to `tx`. Of `requests_left` a line of keys takes one a key, and pauses where none is left.
+/// Executes `command` with its [`Lookup`], if that is known. Appends the reply, or the part of it that is
+/// ready, to `tx`. Each key of a line takes one of `requests_left`; the line pauses when none is left.
 #[inline]
 fn execute_uncounted<M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
@@ -139,7 +140,7 @@ fn execute_uncounted<M: Mode, P: Placement>(
     }
 }
 
-/// The commands that name no key.
+/// Executes commands without a key.
 fn administrate<M: Mode, P>(
     cx: &mut Context<'_, M, P>,
     command: &Command<'_>,
@@ -180,7 +181,7 @@ fn administrate<M: Mode, P>(
     Outcome::Done.into()
 }
 
-/// Sets another memory limit. The region of a store is mapped once, so that it can only be used less.
+/// Changes the memory limit. The region of a store is mapped once, so the limit can only lower its use.
 fn memory_limit<M: Mode>(store: &Engine<M>, mebibytes: u32) -> &'static [u8] {
     match mebibytes {
         0..8 => text::MEMLIMIT_TOO_SMALL,
@@ -201,7 +202,7 @@ fn shutdown<M: Mode, P>(cx: &Context<'_, M, P>, mode: ShutdownMode, tx: &mut Vec
     Outcome::Done.into()
 }
 
-/// Does what `stats detail` asks for; returns what ends the answer.
+/// Executes `stats detail`; returns the end of the reply.
 fn stats_detail(prefixes: &Prefixes, detail: StatsDetail, tx: &mut Vec<u8>) -> &'static [u8] {
     match detail {
         StatsDetail::On | StatsDetail::Off => {
@@ -228,7 +229,7 @@ fn count_by_prefix(prefixes: &Prefixes, request: &Request<'_>, is_hit: bool) {
     }
 }
 
-/// What a meta reply says about the item with `key`, `now` on the store's clock.
+/// The properties of the item with `key` in a meta reply, at `now` on the store's clock.
 fn meta_facts<'k>(facts: &Facts, key: &'k [u8], now: Seconds) -> MetaFacts<'k> {
     MetaFacts {
         key,

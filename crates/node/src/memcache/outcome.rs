@@ -1,51 +1,49 @@
-//! What remains to be done after a command was executed.
+//! The result of executing a command.
 
 use minos_engine::Mode;
 use minos_proto::memcache::Resume;
 
 use super::{LargeReply, LargeStore};
 
-/// What a command came to.
+/// The result of a command.
 pub(crate) struct Executed<M: Mode> {
-    /// What remains to be done.
+    /// The work left to the caller.
     pub(crate) outcome: Outcome<M>,
-    /// Bytes at the end of the command that were not used after all and stay in the input: a value
-    /// that goes with [`Outcome::ReceiveLarge`], or the keys that [`LargeReply`] is resumed with.
+    /// Bytes at the end of the command that were not used and stay in the input: a value for
+    /// [`Outcome::ReceiveLarge`], or the keys that a [`LargeReply`] resumes with.
     pub(crate) unread_bytes: usize,
 }
 
-/// What remains to be done after a command was executed.
+/// The work left to the caller after a command was executed.
 pub(crate) enum Outcome<M: Mode> {
     /// Nothing. The reply, if there is one, is in the transmit buffer.
     Done,
-    /// The value of an item has to be sent behind what is in the transmit buffer.
+    /// Send the value of an item behind the bytes in the transmit buffer.
     SendLarge(Box<LargeReply<M>>),
-    /// A value has to be received into memory that was set aside for it.
+    /// Receive a value into reserved memory.
     ReceiveLarge(Box<LargeStore<M>>),
-    /// All bytes are there, and what is to be done with them takes long.
+    /// Finish a store whose bytes have all arrived; it takes long.
     FinishLarge(Box<LargeStore<M>>),
-    /// The transmit buffer is full in the middle of a line of keys: send it, then go on with the keys
-    /// that stayed in the input.
+    /// Send the full transmit buffer, then go on with the keys of a line that stayed in the input.
     Paused(Resume),
-    /// The value has not wholly arrived and is not worth a reservation: the command is to be parsed
-    /// and executed again when this many bytes follow its head. Nothing has been done yet, and nothing of
-    /// it is to be consumed.
+    /// The value has not arrived completely and is not worth a reservation. Parse and execute the command
+    /// again when this many bytes follow its head; nothing was done, and nothing may be consumed.
     NeedMore {
         /// Length in bytes of the value and its line end.
         body_bytes: u64,
     },
-    /// The reply is in the transmit buffer, and these bytes behind the command have to be thrown away.
+    /// Discard these bytes behind the command; the reply is in the transmit buffer.
     Refused {
-        /// How many they are, arrived or not.
+        /// Their number, arrived or not.
         swallow: u64,
     },
-    /// What connections there are is to be told, in pieces.
+    /// List the connections, in pieces.
     ListConnections,
-    /// The connection is to be closed when the transmit buffer is sent.
+    /// Close the connection when the transmit buffer is sent.
     Quit,
-    /// The server is to end.
+    /// Stop the server.
     Shutdown {
-        /// Whether to finish what is under way.
+        /// True to finish transfers in progress.
         graceful: bool,
     },
 }

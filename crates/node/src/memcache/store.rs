@@ -18,7 +18,7 @@ fn operation_of(request: &Store<'_>) -> StoreOperation {
     }
 }
 
-/// Stores a small value that has arrived; says what to do about any other.
+/// Stores a small value that has arrived; any other store becomes an outcome.
 #[inline]
 pub(super) fn execute<M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
@@ -43,7 +43,7 @@ pub(super) fn execute<M: Mode, P: Placement>(
         }
         value => {
             if matches!(value, Value::Pending { .. }) {
-                // A value that has arrived was counted just now.
+                // The guard above has counted a whole value.
                 cx.placement.is_here(class);
             }
             Large { hash, key, operation, class, reply }.execute(cx, value, tx)
@@ -69,7 +69,7 @@ fn too_large<M: Mode, P>(
     Outcome::Refused { swallow: value_bytes + 2 }.into()
 }
 
-/// A store whose value goes into memory that is set aside for it.
+/// A store whose value goes into reserved memory.
 struct Large<'a> {
     hash: KeyHash,
     key: &'a [u8],
@@ -79,12 +79,13 @@ struct Large<'a> {
 }
 
 impl Large<'_> {
-    /// Sets memory aside for the value.
+    /// Reserves memory for the value.
     fn execute<M: Mode, P>(&self, cx: &Context<'_, M, P>, value: Value<'_>, tx: &mut Vec<u8>) -> Executed<M> {
         let value_bytes = value.bytes();
         let mut permit = None;
         if matches!(value, Value::Pending { .. }) {
-            // How long it takes to arrive is the client's affair; how much others do without meanwhile is not.
+            // The client decides how long the value takes to arrive; the bound limits the memory it withholds
+            // from others meanwhile.
             permit = cx.admin.admit(value_bytes);
             if permit.is_none() {
                 return self.refuse(cx, value, tx);
@@ -96,7 +97,7 @@ impl Large<'_> {
         let pending = PendingStore::new(reservation, self.hash, self.key, self.operation);
         let mut store = LargeStore::new(pending, self.reply, self.class, permit);
         match value {
-            // A part of a value is copied in any case, and it is short as a rule.
+            // A part to join is copied in any case and is usually short.
             Value::Whole(part) if self.operation.joins() => {
                 store.fill(part);
                 Outcome::FinishLarge(Box::new(store)).into()
@@ -109,7 +110,7 @@ impl Large<'_> {
         }
     }
 
-    /// Refuses a value for which there is no room; what was stored before stays.
+    /// Refuses a value for which there is no room; the stored item stays.
     fn refuse<M: Mode, P>(&self, cx: &Context<'_, M, P>, value: Value<'_>, tx: &mut Vec<u8>) -> Executed<M> {
         cx.counters.store_no_memory.count();
         respond(&Stored::NoMemory, &self.operation, self.key, self.reply, tx);

@@ -7,7 +7,7 @@ use minos_proto::memcache::{Reply, Touch, text};
 use super::{Executed, Outcome};
 use crate::ops::{self, Context};
 
-/// Gives an item another expiry.
+/// Changes an item's expiry.
 pub(super) fn execute<M: Mode, P>(
     cx: &Context<'_, M, P>,
     request: &Touch<'_>,

@@ -1,4 +1,4 @@
-//! Joins: a value becomes a part of the one that is there.
+//! Joins: append or prepend a value to the stored one.
 
 use minos_base::{KeyHash, StoreKind};
 use minos_engine::{Concat, ConcatError, Mode, Side};
@@ -8,7 +8,7 @@ use super::{
     store_operation::{StoreOperation, Stored},
 };
 
-/// Joins `part` with the value that is there; a large one is not copied under the partition's lock.
+/// Joins `part` with the stored value; a large value is not copied under the partition's lock.
 pub(super) fn join<M: Mode, P>(
     cx: &Context<'_, M, P>,
     operation: &StoreOperation,
@@ -19,7 +19,7 @@ pub(super) fn join<M: Mode, P>(
     settle(cx, cx.store.concat(hash, key, cx.now, &concat(operation, part)))
 }
 
-/// What is to be joined.
+/// The join that a store asks for.
 pub(super) fn concat<'a>(operation: &StoreOperation, part: &'a [u8]) -> Concat<'a> {
     Concat {
         side: if operation.kind == StoreKind::Prepend { Side::Front } else { Side::Back },
@@ -29,7 +29,7 @@ pub(super) fn concat<'a>(operation: &StoreOperation, part: &'a [u8]) -> Concat<'
     }
 }
 
-/// Counts what came of an attempt to join.
+/// Counts the result of a join.
 pub(super) fn settle<M: Mode, P>(cx: &Context<'_, M, P>, attempt: Result<u64, ConcatError>) -> Stored {
     match attempt {
         Ok(cas) => {
@@ -38,7 +38,7 @@ pub(super) fn settle<M: Mode, P>(cx: &Context<'_, M, P>, attempt: Result<u64, Co
         }
         Err(ConcatError::Changed) => Stored::OtherCas,
         Err(ConcatError::Missing) => Stored::Unmet,
-        // No room for the whole is, for memcached, a condition that did not hold.
+        // A join without room for the whole value is, in memcached, a condition that did not hold.
         Err(ConcatError::TooLarge | ConcatError::OutOfMemory(_)) => {
             cx.counters.store_no_memory.count();
             Stored::Unmet

@@ -5,35 +5,36 @@ use minos_engine::{Entry, ItemMeta, Mode};
 
 use super::{Context, facts::Facts};
 
-/// Longest value, in bytes, that is read as a number: 20 digits, and any blanks that a client put around them.
+/// Longest value, in bytes, that is read as a number: 20 digits, and blanks that a client may put around
+/// them.
 ///
-/// Each change writes the whole value, so that this bounds its work.
+/// Each change writes the whole value, so this bounds its work.
 const NUMBER_BYTES_MAX: usize = 512;
 
 /// A count up or down, without its key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CountOperation {
-    /// Whether to count down, which stops at zero; counting up wraps.
+    /// True to count down, which stops at zero; counting up wraps.
     pub(crate) decrement: bool,
-    /// By how much.
+    /// The amount to add or subtract.
     pub(crate) delta: u64,
-    /// Only if the item has this CAS unique; 0 asks for no comparison.
+    /// Required CAS unique of the item; 0 accepts any.
     pub(crate) unique: u64,
     /// The value of the item to make on a miss.
     pub(crate) initial: Option<u64>,
 }
 
-/// How counting ended.
+/// The result of counting.
 pub(crate) enum Counted {
     /// The new number, and the item that holds it.
     Value(u64, Facts),
-    /// The first number of an item that was made for it.
+    /// The first number of an item created for it.
     Vivified(u64, Facts),
     /// There is no such item.
     NotFound,
-    /// The item is another one than the client has seen.
+    /// The item's CAS unique differs.
     OtherCas,
-    /// It was not done.
+    /// The count failed.
     Failed(Failure),
 }
 
@@ -44,12 +45,12 @@ pub(crate) enum Failure {
     NotANumber,
     /// There is no room for a longer number.
     NoMemory,
-    /// There is no room for the item that was to be made.
+    /// There is no room for the item to create.
     NoMemoryVivifying,
 }
 
-/// Counts up or down in the item of `entry`, which is made if that is wanted and it is not there. The caller gives
-/// it an expiry.
+/// Counts up or down in the item of `entry`, or creates the item if the operation wants that. The caller sets
+/// its expiry.
 pub(crate) fn count<M: Mode, P>(
     cx: &Context<'_, M, P>,
     operation: &CountOperation,
@@ -73,14 +74,14 @@ pub(crate) fn count<M: Mode, P>(
     }
 }
 
-/// A number that is stored.
+/// A stored number.
 struct Current {
     value: u64,
     facts: Facts,
 }
 
-/// The number that is stored; none without an item; an error if it is no number or another item is
-/// wanted. In memcached's order: an empty value is found before another CAS unique is.
+/// The stored number; `None` without an item; an error if the value is no number or the CAS unique differs.
+/// As in memcached, an empty value is reported before a different CAS unique.
 fn current<M: Mode>(operation: &CountOperation, entry: &Entry<'_, M>) -> Result<Option<Current>, Counted> {
     let Some(item) = entry.item() else { return Ok(None) };
     let facts = Facts::from(&*item);
@@ -96,8 +97,8 @@ fn current<M: Mode>(operation: &CountOperation, entry: &Entry<'_, M>) -> Result<
     }
 }
 
-/// Writes a number over the old one, padded with spaces to its length, or into a new item if it is
-/// longer. `None` if there is no room.
+/// Writes a number over the old one, padded with spaces to its length, or into a new item if it is longer.
+/// Returns `None` if there is no room.
 fn write<M: Mode, P>(
     cx: &Context<'_, M, P>,
     value: u64,
@@ -120,7 +121,7 @@ fn write<M: Mode, P>(
     Some(Facts { value_bytes, flags, cas, expiry, last_access, ..Facts::default() })
 }
 
-/// Makes the item that is wanted on a miss, if one is.
+/// Creates the item on a miss, if the operation wants that.
 fn vivify<M: Mode, P>(
     cx: &Context<'_, M, P>,
     operation: &CountOperation,

@@ -1,27 +1,27 @@
-//! What a worker counts about the commands it executes, under memcached's names.
+//! A worker's counters of commands, under memcached's names.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A number that one thread counts up and any thread may read.
+/// A counter that one thread changes and any thread may read.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds one. Only ever called by the one thread that owns the counter, so that a load and a store
-    /// do, and no locked instruction is needed.
+    /// Adds one. Only the thread that owns the counter calls it, so a load and a store suffice, without a
+    /// locked instruction.
     #[inline]
     pub(crate) fn count(&self) {
         self.add(1);
     }
 
-    /// Adds `more`, under the same condition.
+    /// Adds `more`; only the owning thread calls it.
     #[inline]
     pub(crate) fn add(&self, more: u64) {
         // Relaxed: the numbers order nothing, and each is exact by itself.
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
     }
 
-    /// Lets the number be `value` at least, under the same condition.
+    /// Raises the counter to `value` if it is lower; only the owning thread calls it.
     pub(crate) fn raise(&self, value: u64) {
         if value > self.value() {
             self.0.store(value, Ordering::Relaxed);
@@ -33,25 +33,24 @@ impl Counter {
     }
 }
 
-/// Declares the counters once: the fields, their sums and their names in `stats`, in the order of
-/// memcached's own.
+/// Declares the counters once: the fields, their sums, and their names in `stats`, in memcached's order.
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What one worker counts.
+        /// The counters of one worker.
         #[derive(Debug, Default)]
         pub(crate) struct Counters { $($(#[$doc])* pub(crate) $name: Counter,)* }
 
-        /// The counters of any number of workers, added up.
+        /// The summed counters of several workers.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub(crate) struct Totals { $($(#[$doc])* pub(crate) $name: u64,)* }
 
         impl Totals {
-            /// Adds what a worker has counted.
+            /// Adds a worker's counters.
             pub(crate) fn add(&mut self, counters: &Counters) {
                 $(self.$name = self.$name.wrapping_add(counters.$name.value());)*
             }
 
-            /// What was counted since `earlier`.
+            /// The difference since `earlier`.
             pub(crate) fn since(&self, earlier: &Self) -> Self {
                 Self { $($name: self.$name.wrapping_sub(earlier.$name),)* }
             }
@@ -65,13 +64,13 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Keys asked for.
+    /// Keys requested by reads.
     cmd_get,
-    /// Values stored or refused for a reason that is in the store.
+    /// Values stored, or refused because of the stored item.
     cmd_set,
     /// Flushes.
     cmd_flush,
-    /// Items that were to get another expiry, read or not.
+    /// Touches of items, with or without a read.
     cmd_touch,
     /// Meta debug commands.
     cmd_meta,
@@ -79,7 +78,7 @@ counters! {
     get_hits,
     /// Keys not found.
     get_misses,
-    /// Deletes that found nothing, or not the item they wanted.
+    /// Deletes that found no item, or one with another CAS unique.
     delete_misses,
     /// Items deleted.
     delete_hits,
@@ -91,15 +90,15 @@ counters! {
     decr_misses,
     /// Decrements.
     decr_hits,
-    /// Comparisons that found nothing.
+    /// CAS stores that found no item.
     cas_misses,
-    /// Comparisons that held.
+    /// CAS stores whose unique matched.
     cas_hits,
-    /// Comparisons with an item that had changed.
+    /// CAS stores whose unique did not match.
     cas_badval,
-    /// Items that got another expiry.
+    /// Items touched.
     touch_hits,
-    /// Items that were to get another expiry and were not there.
+    /// Touches that found no item.
     touch_misses,
     /// Values refused because they were too large.
     store_too_large,

@@ -8,25 +8,25 @@ use super::Context;
 /// A deletion without its key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeleteOperation {
-    /// Only if the item has this CAS unique.
+    /// Required CAS unique of the item.
     pub(crate) unique: Option<u64>,
     /// Keep the item, marked stale and with a new CAS unique.
     pub(crate) invalidate: bool,
-    /// Expiry to give to the item that is kept.
+    /// New expiry of the item that is kept.
     pub(crate) exptime: Option<Exptime>,
 }
 
 /// How a deletion ended.
 pub(crate) enum Deleted {
-    /// It is gone, or marked.
+    /// The item is deleted or marked stale.
     Done,
     /// There is no such item.
     NotFound,
-    /// The item is another one than the client has seen.
+    /// The item's CAS unique differs.
     OtherCas,
 }
 
-/// Removes the item of `entry`, or marks it stale, and counts.
+/// Removes the item of `entry` or marks it stale, and counts.
 pub(crate) fn delete<M: Mode, P>(
     cx: &Context<'_, M, P>,
     operation: &DeleteOperation,
@@ -47,7 +47,7 @@ pub(crate) fn delete<M: Mode, P>(
                 entry.set_expiry(exptime.on(cx.clock, cx.now));
             }
             entry.set_stale(true);
-            // The next client to read it is to store it anew.
+            // The next client that reads the item wins the right to store it anew.
             entry.set_win_sent(false);
             entry.renew_cas();
             Deleted::Done

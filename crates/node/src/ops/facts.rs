@@ -1,14 +1,14 @@
-//! What an item says about itself, however it is held.
+//! The properties of an item, independent of how it is held.
 
 use minos_base::Seconds;
 use minos_engine::ItemState;
 
-/// The parts of an item that replies and decisions are made from, as a request goes on changing them.
+/// The parts of an item that decide replies and conditions; a request may change them as it proceeds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
     /// Bytes of the value.
     pub(crate) value_bytes: u64,
-    /// What the client keeps with it.
+    /// The client's flags.
     pub(crate) flags: u32,
     /// Its CAS unique.
     pub(crate) cas: u64,
@@ -17,7 +17,7 @@ pub(crate) struct Facts {
     pub(crate) fetched: bool,
     pub(crate) stale: bool,
     pub(crate) win_sent: bool,
-    /// The client that stored the item spelled its key in base64.
+    /// True if the client that stored the item sent its key in base64.
     pub(crate) key_is_base64: bool,
 }
 

@@ -7,10 +7,10 @@ use minos_engine::{Engine, Mode};
 
 use super::Context;
 
-/// Drops everything, or says when that is to happen.
+/// Drops all items, now or at a later time.
 ///
-/// As in memcached, a later flush replaces an earlier one that has not happened yet, a delayed one
-/// happens a second early, and one whose time lay before the server's start happens never.
+/// As in memcached, a later flush replaces an earlier one that has not happened yet, a delayed one happens a
+/// second early, and one due before the server's start never happens.
 pub(crate) fn flush<M: Mode, P>(cx: &Context<'_, M, P>, delay: Exptime) {
     cx.counters.cmd_flush.count();
     let due = if delay.0 > 0 { delay.on(cx.clock, cx.now) } else { cx.now.saturating_add(1) } - 1;
@@ -22,10 +22,10 @@ pub(crate) fn flush<M: Mode, P>(cx: &Context<'_, M, P>, delay: Exptime) {
     }
 }
 
-/// Drops everything if `due`, in seconds of the store's clock, has come. One of the callers does it, and
-/// sets `due` to zero, which is never.
+/// Drops all items if the time `due`, in seconds of the store's clock, has come. One caller does so and sets
+/// `due` to zero, which means never.
 pub(crate) fn flush_if_due<M: Mode>(due: &AtomicU32, store: &Engine<M>, now: Seconds) {
-    // Relaxed: whoever sees the wish late flushes late, within the same second.
+    // Relaxed: a thread that sees the new time late flushes late, within the same second.
     let wish = due.load(Ordering::Relaxed);
     if wish != 0 && wish <= now && due.compare_exchange(wish, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     {

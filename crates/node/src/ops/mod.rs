@@ -1,6 +1,6 @@
-//! Operations on items, below every protocol: what they do, what they count and how they end.
+//! Operations on items, below every protocol: their effects, counters and results.
 //!
-//! No reply is composed here. A protocol calls these, and says what came of them in its own words.
+//! Operations compose no replies. A protocol calls them and reports their results in its own words.
 
 mod append;
 mod arithmetic;
@@ -38,63 +38,64 @@ pub(crate) use store::{drop_for_too_large, item_class, store};
 pub(crate) use store_operation::{StoreOperation, Stored};
 pub(crate) use touch::{count_touch, touch};
 
-/// Where requests are served, by the size of the value that they are about (Minos §3.1).
+/// Decides where a request is served, by the size of its value (Minos §3.1).
 pub trait Placement {
-    /// Counts a request for a value of `class` in the size histogram, and says whether this worker
-    /// serves it from the transmit buffer. Called once a request.
+    /// Counts a request for a value of `class` in the size histogram; true if this worker serves it from the
+    /// transmit buffer. Called once a request.
     fn is_here(&mut self, class: SizeClass) -> bool;
 
-    /// The same question without counting, for a request that was counted or will be.
+    /// Like `is_here`, without counting: for a request that was counted or will be.
     fn serves(&self, class: SizeClass) -> bool;
 
-    /// The large worker whose size range holds `class`; none where it is small, or served where it arrives.
+    /// The large worker whose size range holds `class`; `None` if the class is small or served where it
+    /// arrives.
     fn home(&self, class: SizeClass) -> Option<WorkerId>;
 }
 
-/// What execution needs to know of the server as a whole, and may ask of it.
+/// The part of a server that executing commands needs.
 pub(crate) trait Admin {
-    /// What all workers have counted since the counters were last reset.
+    /// The counters of all workers since the last reset.
     fn totals(&self) -> Totals;
 
-    /// Where commands are counted by prefix, if there is such a place.
+    /// The counts by prefix, if they are kept.
     fn prefixes(&self) -> Option<&Prefixes>;
 
     /// Sets the counters to zero.
     fn reset(&self);
 
-    /// Reports what the server knows of `group` beside the commands and the store.
+    /// Emits the server's own statistics of `group`, besides those of commands and store.
     fn stats(&self, group: StatsGroup, emit: &mut dyn FnMut(&str, &dyn Display));
 
-    /// Sets how much is logged.
+    /// Sets the log level.
     fn set_verbosity(&self, level: u32);
 
-    /// Everything stored is to be dead at `due` on the store's clock; 0 takes an earlier wish back.
+    /// Expires everything stored at `due` on the store's clock; 0 cancels an earlier call.
     fn flush_at(&self, due: Seconds);
 
-    /// Whether a client may end the server.
+    /// True if a client may stop the server.
     fn allows_shutdown(&self) -> bool;
 
     /// Bytes of replies after which they are to be sent.
     fn replies_bytes_max(&self) -> usize;
 
-    /// Memory for a value of `bytes` that is still arriving, unless too many are on their way.
+    /// Takes memory for an arriving value of `bytes`; `None` if too much is in use.
     fn admit(&self, bytes: u64) -> Option<ReceivePermit>;
 }
 
-/// What a worker lends to the execution of one command after the other.
+/// The environment in which a worker executes commands.
 pub(crate) struct Context<'a, M: Mode, P> {
     /// The store.
     pub(crate) store: &'a Arc<Engine<M>>,
     /// The store's clock.
     pub(crate) clock: &'a Clock,
-    /// What it shows, read once a burst.
+    /// The clock's time, read once a burst.
     pub(crate) now: Seconds,
     /// The worker's counters.
     pub(crate) counters: &'a Counters,
-    /// Where requests are served.
+    /// Decides where requests are served.
     pub(crate) placement: &'a mut P,
     /// The server.
     pub(crate) admin: &'a dyn Admin,
-    /// Where commands are counted by prefix, if they are.
+    /// The counts by prefix, if they are kept.
     pub(crate) prefixes: Option<&'a Prefixes>,
 }

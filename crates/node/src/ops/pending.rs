@@ -8,18 +8,20 @@ use super::{
     store_operation::{StoreOperation, Stored},
 };
 
-/// Times that a value is joined in slices, in the hope that nobody replaces it meanwhile; then it is in one piece.
+/// Attempts to join a value in slices, each of which fails if the stored value is replaced meanwhile. Then it
+/// is joined in one piece.
 const JOIN_ATTEMPTS_MAX: u32 = 4;
 
-/// A store whose value arrives, or has arrived, in memory of its own.
+/// A store whose value is received into memory of its own.
 ///
-/// What has to be copied before it is linked is copied in slices, between which a worker serves others.
+/// Bytes that must be copied before the value is linked are copied in slices; the worker serves other
+/// requests between them.
 pub(crate) struct PendingStore<M: Mode> {
     reservation: Reservation<M>,
     hash: KeyHash,
     key: Box<[u8]>,
     operation: StoreOperation,
-    /// The value that the received one becomes a part of, once that has begun.
+    /// The join with the stored value, once it has begun.
     joining: Option<Joining<M>>,
     join_attempts: u32,
 }
@@ -28,14 +30,14 @@ pub(crate) struct PendingStore<M: Mode> {
 pub(crate) enum Step {
     /// [`PendingStore::copy`] until nothing is left, then ask again.
     Copy,
-    /// [`PendingStore::end`], which links it.
+    /// [`PendingStore::end`], which links the value.
     Commit,
-    /// [`PendingStore::end`]: this came of it.
+    /// [`PendingStore::end`], with this result.
     Over(Stored),
 }
 
 impl<M: Mode> PendingStore<M> {
-    /// A store of what will be received into `reservation`.
+    /// A store of the value that `reservation` will receive.
     pub(crate) fn new(
         reservation: Reservation<M>,
         hash: KeyHash,
@@ -45,7 +47,7 @@ impl<M: Mode> PendingStore<M> {
         Self { reservation, hash, key: key.into(), operation, joining: None, join_attempts: 0 }
     }
 
-    /// Whose value it will be.
+    /// The key of the value.
     pub(crate) fn key(&self) -> &[u8] {
         &self.key
     }
@@ -54,13 +56,12 @@ impl<M: Mode> PendingStore<M> {
         self.reservation.value_bytes()
     }
 
-    /// Where the value belongs.
+    /// The memory of the value.
     pub(crate) fn value_mut(&mut self) -> &mut [u8] {
         self.reservation.value_mut()
     }
 
-    /// Copies at most `bytes_max` bytes of what has arrived to where it belongs; returns how many, 0 if nothing is
-    /// left.
+    /// Copies at most `bytes_max` bytes to their final place; returns their number, 0 if none are left.
     pub(crate) fn copy(&mut self, bytes_max: usize) -> usize {
         match &mut self.joining {
             Some(joining) => joining.copy(self.reservation.value_mut(), bytes_max),
@@ -69,7 +70,7 @@ impl<M: Mode> PendingStore<M> {
         }
     }
 
-    /// Tells what comes next. A join needs memory for the joined value, which `admit` is asked for, in bytes.
+    /// Determines the next step. A join calls `admit` with the bytes of memory it needs.
     pub(crate) fn next_step<P>(&mut self, cx: &Context<'_, M, P>, admit: impl FnOnce(u64) -> bool) -> Step {
         match self.operation.joins() {
             true => self.join(cx, admit),
@@ -78,8 +79,8 @@ impl<M: Mode> PendingStore<M> {
         }
     }
 
-    /// Links the value that was joined, or begins to join it. It is joined in one piece if it is short, others were
-    /// always faster, or there is no memory for one more.
+    /// Links the joined value, or begins a join in slices. The join is done in one piece if the value is
+    /// short, if every attempt was overtaken, or if `admit` refuses memory.
     fn join<P>(&mut self, cx: &Context<'_, M, P>, admit: impl FnOnce(u64) -> bool) -> Step {
         let part_bytes = self.reservation.value_bytes();
         let concat = append::concat(&self.operation, self.reservation.value_mut());
@@ -105,7 +106,7 @@ impl<M: Mode> PendingStore<M> {
         }
     }
 
-    /// Goes the last `step`. Returns what came of the store, what it was, and its key.
+    /// Executes the last `step`. Returns the result of the store, the operation and its key.
     pub(crate) fn end<P>(self, cx: &Context<'_, M, P>, step: Step) -> (Stored, StoreOperation, Box<[u8]>) {
         let Self { reservation, hash, key, operation, .. } = self;
         let stored = match step {

@@ -1,4 +1,4 @@
-//! Operations by the part of their keys before a colon.
+//! Counts of operations by key prefix, the part before a colon.
 
 use std::{
     collections::BTreeMap,
@@ -11,7 +11,7 @@ use std::{
 /// Ends the prefix of a key, as in memcached.
 pub(crate) const DELIMITER: u8 = b':';
 
-/// What was done with the keys of a prefix.
+/// Operations on the keys of a prefix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PrefixCounts {
     pub(crate) gets: u64,
@@ -20,7 +20,7 @@ pub(crate) struct PrefixCounts {
     pub(crate) deletes: u64,
 }
 
-/// Counts by prefix. Behind one lock, which is why it is off unless somebody looks for something.
+/// Counts by prefix. They share one lock, so they are off unless switched on.
 #[derive(Debug)]
 pub(crate) struct Prefixes {
     is_on: AtomicBool,
@@ -30,16 +30,16 @@ pub(crate) struct Prefixes {
 }
 
 impl Prefixes {
-    /// Of at most so many prefixes; those that come later are not counted.
+    /// Counts at most `prefixes_max` prefixes; later ones are not counted.
     pub(crate) fn new(prefixes_max: usize) -> Self {
         let (is_on, dropped) = (AtomicBool::new(false), AtomicU64::new(0));
         Self { is_on, counts: Mutex::default(), prefixes_max, dropped }
     }
 
-    /// Itself while it is on.
+    /// These counts, if they are on.
     #[inline]
     pub(crate) fn enabled(&self) -> Option<&Self> {
-        // Relaxed: commands under way may be counted or not.
+        // Relaxed: commands in progress may be counted or not.
         self.is_on.load(Ordering::Relaxed).then_some(self)
     }
 
@@ -52,12 +52,12 @@ impl Prefixes {
         self.lock().clear();
     }
 
-    /// Begins to count, or ends.
+    /// Switches counting on or off.
     pub(crate) fn turn(&self, is_on: bool) {
         self.is_on.store(is_on, Ordering::Relaxed);
     }
 
-    /// Tells each prefix and its counts, in the order of the prefixes.
+    /// Calls `emit` with each prefix and its counts, in the order of the prefixes.
     pub(crate) fn tell(&self, mut emit: impl FnMut(&[u8], PrefixCounts)) {
         self.lock().iter().for_each(|(prefix, counts)| emit(prefix, *counts));
     }
@@ -72,7 +72,7 @@ impl Prefixes {
         self.count(key, |counts| counts.deletes += 1);
     }
 
-    /// Counts a key that was looked for.
+    /// Counts a key that was looked up.
     pub(crate) fn count_get(&self, key: &[u8], is_hit: bool) {
         self.count(key, |counts| {
             counts.gets += 1;
@@ -94,7 +94,7 @@ impl Prefixes {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Box<[u8]>, PrefixCounts>> {
-        // Each change leaves a map that is whole.
+        // Each change leaves the map consistent.
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,19 +5,19 @@ use minos_engine::{Get, ItemView, Mode, Staged};
 
 use super::{Context, facts::Facts};
 
-/// What an optimistic read came to.
+/// The result of an optimistic read.
 pub(crate) enum Read {
     /// There is no such item.
     Missing,
     /// The reply is in the transmit buffer.
     Copied,
-    /// The item is larger than its index slot had said: the slot was another item's, or has changed, or was
-    /// not seen.
+    /// The item is larger than its index slot said: the slot was another item's, has changed, or was not
+    /// seen.
     Longer(SizeClass),
 }
 
-/// Copies the value of an item to the reply, behind a head that says what it is, without a lock. A value that
-/// is longer than `value_bytes_max`, and without that any value, is not copied, only told of.
+/// Copies an item's head and value to the reply, without a lock. A value longer than `value_bytes_max` is not
+/// copied, only its size is returned; without a limit no value is copied.
 #[inline]
 pub(crate) fn read<M: Mode, P>(
     cx: &Context<'_, M, P>,
@@ -29,7 +29,7 @@ pub(crate) fn read<M: Mode, P>(
 ) -> Read {
     let start = tx.len();
     let copy = |item: &ItemView<'_>| {
-        // Whatever an earlier round has left is of an item that was changed meanwhile.
+        // An earlier attempt may have left bytes of an item that changed meanwhile.
         tx.truncate(start);
         let facts = Facts::from(&**item);
         if value_bytes_max.is_none_or(|bytes_max| facts.value_bytes > bytes_max) {
@@ -48,7 +48,7 @@ pub(crate) fn read<M: Mode, P>(
     }
 }
 
-/// Counts a key that was asked for.
+/// Counts a key requested by a read.
 #[inline]
 pub(crate) fn count_get<M: Mode, P>(cx: &Context<'_, M, P>, found: bool) {
     cx.counters.cmd_get.count();

@@ -1,4 +1,4 @@
-//! How much of the store's memory values may take that are still arriving over streams.
+//! A bound on the store's memory for values that are still arriving over streams.
 
 use std::{
     fmt::Display,
@@ -8,8 +8,8 @@ use std::{
     },
 };
 
-/// The part of the memory that large values may take before they have arrived, if nothing else is said: what a cache
-/// keeps for large values alone, so that half-sent ones evict no small items.
+/// Default part of the memory for large values that are still arriving: what a cache keeps for large values
+/// alone, so that half-sent values evict no small items.
 pub(crate) const MEMORY_PART: u64 = 8;
 
 /// A bound on the memory of values that are still arriving. The numbers order nothing.
@@ -20,7 +20,7 @@ pub(crate) struct Receiving {
     refused: AtomicU64,
 }
 
-/// Memory for a value that is still arriving; given back when dropped.
+/// Memory for a value that is still arriving, released when dropped.
 #[derive(Debug)]
 pub(crate) struct ReceivePermit {
     receiving: Arc<Receiving>,
@@ -28,12 +28,12 @@ pub(crate) struct ReceivePermit {
 }
 
 impl Receiving {
-    /// At most `bytes_max` in all, but always room for one value.
+    /// At most `bytes_max` bytes in total, but always room for one value.
     pub(crate) fn new(bytes_max: u64) -> Self {
         Self { bytes_max, bytes: AtomicU64::new(0), refused: AtomicU64::new(0) }
     }
 
-    /// Takes memory for a value of `bytes`; `None` if there are too many on their way.
+    /// Takes memory for a value of `bytes`; `None` if too much is in use.
     pub(crate) fn admit(self: &Arc<Self>, bytes: u64) -> Option<ReceivePermit> {
         let add = |taken: u64| {
             let sum = taken.saturating_add(bytes);
@@ -46,12 +46,12 @@ impl Receiving {
         Some(ReceivePermit { receiving: Arc::clone(self), bytes })
     }
 
-    /// The bound on bytes in all.
+    /// The bound on the total bytes.
     pub(crate) fn bytes_max(&self) -> u64 {
         self.bytes_max
     }
 
-    /// Tells how much is on its way, and how many values were refused.
+    /// Emits the bytes still arriving and the number of values refused.
     pub(crate) fn emit(&self, emit: &mut dyn FnMut(&str, &dyn Display)) {
         emit("receiving_bytes", &self.bytes.load(Relaxed));
         emit("receiving_refused", &self.refused.load(Relaxed));

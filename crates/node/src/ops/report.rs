@@ -1,4 +1,4 @@
-//! What is known of commands and store; the server adds the rest.
+//! Statistics of commands and store; the server adds its own.
 
 use std::fmt::{self, Display};
 
@@ -7,7 +7,7 @@ use minos_engine::{ClassStats, Engine, Mode, StoreStats};
 
 use super::Admin;
 
-/// Tells everything that is known of `group`, or sets the counters to zero.
+/// Emits all statistics of `group`, or resets the counters.
 pub(crate) fn report<M: Mode>(engine: &Engine<M>, admin: &dyn Admin, group: StatsGroup, emit: Emit<'_>) {
     match group {
         StatsGroup::Reset => admin.reset(),
@@ -30,7 +30,7 @@ pub(crate) fn report<M: Mode>(engine: &Engine<M>, admin: &dyn Admin, group: Stat
 
 type Emit<'a> = &'a mut dyn FnMut(&str, &dyn Display);
 
-/// What memcached tells of its memory, as far as there is such a thing here.
+/// memcached's memory statistics that apply to Minos.
 fn general(stats: &StoreStats, emit: Emit<'_>) {
     emit("get_expired", &stats.expired_reclaimed);
     emit("get_flushed", &stats.flushed_reclaimed);
@@ -41,7 +41,7 @@ fn general(stats: &StoreStats, emit: Emit<'_>) {
     emit("reclaimed", &(stats.expired_reclaimed + stats.flushed_reclaimed));
 }
 
-/// How the store is filled, in detail.
+/// The state of the store, in detail.
 fn store(stats: &StoreStats, emit: Emit<'_>) {
     let counts = [
         ("store_items", stats.items),
@@ -99,7 +99,7 @@ impl Display for Thousandths {
     }
 }
 
-/// The classes that hold items, or ever did.
+/// The classes that hold or held items.
 fn classes<M: Mode>(store: &Engine<M>) -> impl Iterator<Item = (SizeClass, ClassStats)> {
     let classes = store.class_stats().into_iter().enumerate();
     classes
@@ -119,7 +119,7 @@ fn items<M: Mode>(store: &Engine<M>, emit: Emit<'_>) {
     }
 }
 
-/// Sizes by size class, where memcached has slab classes. A chunk is there while an item has it.
+/// Sizes by size class, where memcached has slab classes. A chunk exists while an item occupies it.
 fn slabs<M: Mode>(store: &Engine<M>, emit: Emit<'_>) {
     let mut active = 0;
     for (class, stats) in classes(store) {

@@ -1,4 +1,4 @@
-//! Stores of values: on what condition, and what comes of them.
+//! Stores of values: their conditions and results.
 
 use minos_base::{KeyHash, SizeClass, StoreKind};
 use minos_engine::{Entry, ItemMeta, Mode, OutOfMemory, Reservation};
@@ -9,22 +9,21 @@ use super::{
     store_operation::{StoreOperation, Stored},
 };
 
-/// What the item that is there means for a store.
+/// The consequence of the stored item for a store.
 enum Verdict {
-    /// The value goes into an item like this.
+    /// The value is stored in an item with these properties.
     Put(ItemMeta),
-    /// It is not stored.
+    /// The value is not stored.
     Refused(Stored),
 }
 
 impl StoreOperation {
-    /// The item that is there, as far as it matters.
+    /// The stored item, if the store depends on it.
     fn old<M: Mode>(&self, entry: &Entry<'_, M>) -> Option<Facts> {
         if self.kind == StoreKind::Set { None } else { entry.item().map(|item| Facts::from(&*item)) }
     }
 
-    /// Judges the store by the item that is there, and counts comparisons. Joining is judged where it
-    /// is done.
+    /// Decides by the stored item whether to store, and counts comparisons. Joins are decided elsewhere.
     fn judge<M: Mode, P>(&self, cx: &Context<'_, M, P>, old: Option<Facts>) -> Verdict {
         use StoreKind::{Add, Append, Compare, Prepend, Replace, Set};
         match (self.kind, old) {
@@ -44,7 +43,7 @@ impl StoreOperation {
             return Verdict::Put(self.fresh(cx));
         }
         if self.invalidate && self.unique != 0 && self.unique < old.cas {
-            // An older value than the client's own is better than none, but marked as what it is.
+            // The client's CAS unique is older than the item's: the value is stored, but marked stale.
             cx.counters.cas_hits.count();
             let (expiry, win_sent) = (old.expiry, old.win_sent);
             return Verdict::Put(ItemMeta { expiry, win_sent, stale: true, ..self.fresh(cx) });
@@ -59,7 +58,7 @@ impl StoreOperation {
     }
 }
 
-/// The class of the item that a store of `value_bytes` makes, as far as that can be known without a lock.
+/// The class of the item that a store of `value_bytes` makes, as far as it is known without a lock.
 pub(crate) fn item_class<M: Mode, P>(
     cx: &Context<'_, M, P>,
     operation: &StoreOperation,
@@ -89,7 +88,7 @@ pub(crate) fn store<M: Mode, P>(
     }
 }
 
-/// Counts what came of an attempt to store.
+/// Counts the result of a store.
 fn settle<M: Mode, P>(cx: &Context<'_, M, P>, attempt: Result<u64, OutOfMemory>) -> Stored {
     match attempt {
         Ok(cas) => {
@@ -103,8 +102,8 @@ fn settle<M: Mode, P>(cx: &Context<'_, M, P>, attempt: Result<u64, OutOfMemory>)
     }
 }
 
-/// Notes that a value is too large. The item that is there is dropped, because the client that wanted
-/// to replace it would read an old value otherwise; memcached does so for `set` and for any `ms`.
+/// Counts a value that is too large. The stored item is dropped, because the client that wanted to replace it
+/// would otherwise read an old value; memcached does so for `set` and for any `ms`.
 pub(crate) fn drop_for_too_large<M: Mode, P>(cx: &Context<'_, M, P>, drops: bool, hash: KeyHash, key: &[u8]) {
     cx.counters.store_too_large.count();
     if drops {
@@ -128,7 +127,7 @@ pub(super) fn commit<M: Mode, P>(
     match operation.judge(cx, operation.old(&entry)) {
         Verdict::Put(meta) => settle(cx, entry.commit(reservation, meta)),
         Verdict::Refused(stored) => {
-            // The reservation gives its memory back under the same lock.
+            // The reservation frees its memory under the same lock.
             drop(entry);
             stored
         }

@@ -1,40 +1,40 @@
-//! What a store asks for, and how it ends.
+//! The parameters and results of a store.
 
 use minos_base::{Exptime, StoreKind};
 
 /// A store without its value and its key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StoreOperation {
-    /// On what condition, and whether whole or as a part.
+    /// The condition of the store, and whether it joins values.
     pub(crate) kind: StoreKind,
-    /// What the store keeps for the client.
+    /// The client's flags.
     pub(crate) flags: u32,
-    /// When the item expires.
+    /// Expiry of the item.
     pub(crate) exptime: Exptime,
-    /// The CAS unique to compare with, or 0.
+    /// Required CAS unique, or 0.
     pub(crate) unique: u64,
-    /// Whether an older value than the client's own is stored over, and marked.
+    /// True to store even if `unique` is older than the item's, marking the item stale.
     pub(crate) invalidate: bool,
-    /// Whether the client spelled the key in base64.
+    /// True if the client sent the key in base64.
     pub(crate) key_is_base64: bool,
 }
 
-/// How a store ended.
+/// The result of a store.
 pub(crate) enum Stored {
-    /// It is done, and the item has this CAS unique.
+    /// Stored; the item has this CAS unique.
     Done(u64),
     /// Its condition did not hold.
     Unmet,
-    /// The item is another one than the client has seen.
+    /// The item's CAS unique differs.
     OtherCas,
-    /// There is nothing to compare with.
+    /// There is no item to compare with.
     Missing,
     /// There is no room.
     NoMemory,
 }
 
 impl StoreOperation {
-    /// Whether the value becomes a part of the one that is there.
+    /// True if the value is joined with the stored one.
     pub(crate) fn joins(&self) -> bool {
         matches!(self.kind, StoreKind::Append | StoreKind::Prepend)
     }

@@ -1,11 +1,11 @@
-//! Other expiries.
+//! Changes of an item's expiry.
 
 use minos_base::Exptime;
 use minos_engine::{Entry, Mode};
 
 use super::{Context, facts::Facts};
 
-/// Gives an item another expiry, and says what it was before; `None` if there is no item.
+/// Changes an item's expiry and returns the old one; `None` if there is no item.
 pub(crate) fn touch<M: Mode, P>(
     cx: &Context<'_, M, P>,
     entry: &mut Entry<'_, M>,
@@ -17,7 +17,7 @@ pub(crate) fn touch<M: Mode, P>(
     Some(facts)
 }
 
-/// Counts an item that was to get another expiry.
+/// Counts a touch.
 pub(crate) fn count_touch<M: Mode, P>(cx: &Context<'_, M, P>, found: bool) {
     cx.counters.cmd_touch.count();
     if found { cx.counters.touch_hits.count() } else { cx.counters.touch_misses.count() }

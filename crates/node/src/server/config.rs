@@ -113,8 +113,8 @@ impl ServerConfig {
         DispatchChoice { dispatch: self.dispatch, handoff_workers: self.handoff_workers }
     }
 
-    /// The options of the design of `choice`. A worker on standby polls its RX queue between slices: with few workers,
-    /// too much of the server would otherwise serve only requests just above the threshold.
+    /// The options of the design of `choice`. A worker on standby polls its RX queue between slices: with few
+    /// workers, too much of the server would otherwise serve only requests just above the threshold.
     pub(crate) fn options(&self, choice: DispatchChoice) -> Options {
         Options { handoff_workers: choice.handoff_workers, steal: self.steal, standby: Standby::Slices }
     }

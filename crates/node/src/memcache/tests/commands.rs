@@ -2,7 +2,7 @@
 
 use super::Session;
 
-/// Says one line after the other and compares each reply. Lines are joined by CRLF.
+/// Sends the lines one by one and compares each reply. Lines are joined by CRLF.
 #[track_caller]
 fn dialogue(session: &mut Session, lines: &[(&str, &str)]) {
     for (request, reply) in lines {
@@ -50,7 +50,7 @@ fn conditions_are_checked() {
     );
 }
 
-/// The CAS unique of `k`, which is stored.
+/// Returns the CAS unique of the stored key `k`.
 fn unique(session: &mut Session) -> u64 {
     let reply = session.say("gets k\r\n");
     let head = reply.split("\r\n").next().expect("a first line");

@@ -1,4 +1,4 @@
-//! What a full memory means: the one thing in which store and cache are meant to differ.
+//! A full memory, the one case in which store and cache differ by design.
 
 use minos_engine::{CacheMode, StoreMode};
 
@@ -28,7 +28,7 @@ fn a_full_store_refuses_and_keeps_what_it_has() {
     assert!(session.totals().store_no_memory >= 4);
 }
 
-/// More than the memory holds, in values of 4000 bytes.
+/// More values of 4000 bytes than the memory holds.
 const MANY: usize = 4000;
 
 #[test]
@@ -67,7 +67,7 @@ fn large_values_push_out_large_ones() {
     }
     assert_eq!(session.say("get small\r\n"), "VALUE small 0 5\r\nhello\r\nEND\r\n");
     assert_eq!(session.say("get large0\r\n"), "END\r\n");
-    // Whatever would write into a value that is gone finds no item.
+    // A command that would write into an evicted value finds no item.
     assert_eq!(session.say("gat 0 large1\r\n"), "END\r\n");
     assert_eq!(session.say("mg large2 T30 v\r\n"), "EN\r\n");
     assert_eq!(session.say("append large3 0 0 1\r\na\r\n"), "NOT_STORED\r\n");
@@ -81,7 +81,7 @@ fn a_store_refuses_more_computed_keys_than_a_chain_may_hold() {
     const SLOTS: usize = minos_engine::CHAIN_BUCKETS_MAX * 7;
     let mut session = Session::<StoreMode>::new(4096);
     let store = std::sync::Arc::clone(&session.store);
-    // So many equal bits that the index does not grow far enough to tell these keys apart.
+    // Hashes share so many bits that the index never grows far enough to tell these keys apart.
     let is_computed = |key: &String| {
         let hash = store.hash(key.as_bytes());
         store.partition_of(hash) == 0 && hash.bucket_bits().trailing_zeros() >= 12

@@ -1,4 +1,4 @@
-//! Values that are moved without being copied, and may be on their way for long.
+//! Values that are moved without being copied, and may take long to arrive or leave.
 
 use minos_base::{SizeClass, limits::SLICE_BYTES};
 
@@ -25,7 +25,7 @@ fn a_large_value_arrives_and_leaves_whole() {
     assert_eq!(session.say("gat 0 k\r\n"), format!("VALUE k 1 {LARGE}\r\n{}\r\nEND\r\n", value(1)));
     assert_eq!(session.say("mg k v T30 t\r\n"), format!("VA {LARGE} t30\r\n{}\r\n", value(1)));
     assert_eq!(session.sent_large, 4);
-    // The store and each get, and nothing else, were counted in the size histogram.
+    // The size histogram counted the store and each get, nothing else.
     assert_eq!(session.placement.asked.len(), 5, "{:?}", session.placement.asked);
     assert!(session.placement.asked.iter().all(|&class| class == SizeClass::of(LARGE as u64)));
 }
@@ -128,7 +128,7 @@ fn a_large_value_is_joined_in_slices() {
         let mut session = stored(3);
         let bytes = part.len();
         assert_eq!(session.say(&format!("{verb} k 0 0 {bytes}\r\n{part}\r\n")), "STORED\r\n");
-        // Twice, where the memory has held small items.
+        // Twice, if the memory held small items before.
         let slices = (LARGE + bytes).div_ceil(SLICE_BYTES);
         assert!((slices..=2 * slices).contains(&session.slices), "{verb}: {} slices", session.slices);
         let whole = if verb == "append" { value(3) + &part } else { part + &value(3) };

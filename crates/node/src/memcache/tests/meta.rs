@@ -102,7 +102,7 @@ fn stores_have_modes() {
     );
 }
 
-/// The CAS unique of `k`, which is stored.
+/// Returns the CAS unique of the stored key `k`.
 fn unique(session: &mut Session) -> u64 {
     let reply = session.say("mg k c u\r\n");
     let word = reply.split_whitespace().nth(1).expect("a unique");
@@ -137,7 +137,7 @@ fn an_invalidated_item_is_stale_until_somebody_wins() {
     dialogue(&mut session, &[("md k I T30", "HD|")]);
     let marked = unique(&mut session);
     assert!(marked > old);
-    // The look at the unique has won already.
+    // The read of the unique has already won.
     dialogue(
         &mut session,
         &[

@@ -1,10 +1,10 @@
-//! Bytes in, bytes out: every command and error, executed against a real store and against a real cache.
+//! Every command and error, executed against a real store and a real cache: bytes in, bytes out.
 
 #![allow(clippy::duplicate_mod, reason = "the same dialogues are held in each mode")]
 
 mod full;
 
-/// The same dialogues in each mode: what both have in common is nearly all.
+/// The same dialogues in each mode, because the modes agree on nearly everything.
 macro_rules! in_mode {
     ($name:ident, $mode:ident) => {
         #[path = "."]

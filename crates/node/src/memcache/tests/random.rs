@@ -1,4 +1,4 @@
-//! The same bytes give the same replies however they arrive, and no bytes do harm.
+//! The same bytes give the same replies however they are split, and no bytes do harm.
 
 use proptest::prelude::*;
 
