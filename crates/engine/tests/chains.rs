@@ -1,4 +1,4 @@
-//! Keys that all fall into one chain: an attacker who knows the seed of the hash can compute them.
+//! Keys that all hash to one chain, as an attacker who knows the hash seed can compute them.
 
 use minos_base::KeyHash;
 use minos_engine::{
@@ -19,7 +19,7 @@ fn colliding() -> StoreConfig {
     StoreConfig { partitions: Some(1), hash_mask: 0x1_0000, ..StoreConfig::new(64 << 20) }
 }
 
-/// Chains so long that no default allows them, as older builds have left them.
+/// Chains longer than any default allows, as older builds have left them.
 fn unbounded() -> StoreConfig {
     StoreConfig { chain_buckets_max: usize::MAX, ..colliding() }
 }
@@ -41,7 +41,7 @@ fn read<A: Access>(store: &Engine<StoreMode, A>, key: &[u8]) -> Option<Vec<u8>> 
     })
 }
 
-/// True if every way of reading returns this value for the key.
+/// True if all kinds of reads return this value for the key.
 fn is_there(store: &Arc<Store>, key: &[u8], value: &[u8]) -> bool {
     let hash: KeyHash = store.hash(key);
     let copied = read(store, key);

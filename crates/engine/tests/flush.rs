@@ -5,7 +5,7 @@ use minos_engine::{Cache, Engine, ItemMeta, Mode, Store, StoreConfig};
 const ITEMS: u32 = 20_000;
 const PARTITIONS: u32 = 2;
 
-/// More than stand in the chains that one flush sweeps.
+/// A bound above the items in the chains that one flush sweeps.
 const RECLAIMED_MAX: u64 = 100;
 
 fn config() -> StoreConfig {
@@ -30,7 +30,7 @@ fn sweep_all<M: Mode>(table: &Engine<M>) {
     }
 }
 
-/// Flushes again and again, with stores in between, and counts the items reclaimed in the call.
+/// Flushes repeatedly, with stores in between, and counts the items that each call reclaims.
 fn flush_often<M: Mode>(table: &Engine<M>) {
     (0..ITEMS).for_each(|key| set(table, key));
     for round in 0..1000 {

@@ -1,4 +1,4 @@
-//! Random sequences of all operations against a map.
+//! Compares random sequences of all operations with a map.
 
 use minos_engine::{Concat, ConcatError, Entry, ItemMeta, Pinned, Reservation, Side, Store, StoreConfig};
 use proptest::{collection::vec, prelude::*};
@@ -245,7 +245,7 @@ fn run(config: &StoreConfig, ops: &[Op]) -> Pair {
 }
 
 impl Pair {
-    /// Applies all, compares now and then, and empties the store. Returns the bytes still in use.
+    /// Applies all operations, compares now and then, and empties the store. Returns the bytes still in use.
     fn run(&mut self, ops: &[Op]) -> u64 {
         for op in ops {
             self.apply(op);
@@ -270,10 +270,10 @@ impl Pair {
         stats.used_bytes
     }
 
-    /// Twice more, on the emptied store: memory that the first run lost for good is lost again.
+    /// Checks for leaks: a second run on the emptied store must not use more memory than the first.
     fn loses_nothing(&mut self, ops: &[Op]) {
-        // The index never frees a bucket, and a run needs more of them when the sweeper runs later. With all
-        // keys at once it has all that it can ever need.
+        // The index never frees a bucket, and a run needs more of them if the sweeper runs later. Storing all
+        // keys at once allocates all buckets that a run can need.
         self.run(&[Op::Fill { from: 0, count: FILL_KEYS }]);
         let before = self.run(ops);
         let after = self.run(ops);
@@ -286,7 +286,7 @@ fn colliding() -> StoreConfig {
     StoreConfig { partitions: Some(1), hash_mask: 0x3_0000, ..StoreConfig::new(16 << 20) }
 }
 
-/// The second time more flushed items wait to be swept, and chains need more spare buckets.
+/// On the second run more flushed items await the sweeper, and chains need more spare buckets.
 #[test]
 fn spare_buckets_are_no_loss() {
     let ops = [

@@ -1,4 +1,4 @@
-//! Each operation of the store by itself.
+//! Tests of single operations of the store.
 
 use minos_engine::{Concat, ConcatError, ItemMeta, OutOfMemory, Side, Store, StoreConfig};
 use std::sync::Arc;
@@ -80,7 +80,7 @@ fn a_flush_ends_everything_before_it() {
     }
     assert!(store.entry(store.hash(b"new"), b"new", 6).remove());
     for partition in 0..store.partitions() {
-        // A flush leaves a pass in its middle.
+        // A flush may leave an unfinished pass.
         for _ in 0..2 {
             while !store.sweep(partition, 100, 6).pass_ended {}
         }

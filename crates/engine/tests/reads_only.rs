@@ -1,14 +1,14 @@
-//! A cache that is only read still moves and evicts items, until the positions of its logs come round.
+//! A cache that is only read still moves and evicts items, until the positions of its logs wrap around.
 
 use minos_engine::{
     AnyWriter, CacheMode, Crcw, Engine, Erew, Eviction, ItemMeta, StoreConfig, position::Narrow,
 };
 
-/// Twice as many keys as there is memory for.
+/// Twice the keys that fit into memory.
 const KEYS: u64 = 10_000;
 const HOT_KEYS: usize = 1000;
 const VALUE_WORDS: u64 = 16;
-/// Positions have 20 bits: enough reads to append them several times over.
+/// Positions have 20 bits; so many words wrap them around several times.
 const MOVED_WORDS_MIN: u64 = 4 << 20;
 
 fn value_of(key: u64) -> Vec<u8> {
@@ -27,7 +27,8 @@ fn reads_alone_keep_the_index_in_order<A: AnyWriter>() {
         let (key, value) = (number.to_le_bytes(), value_of(number));
         cache.entry(cache.hash(&key), &key, 2).insert(&[&value], ItemMeta::default()).unwrap();
     }
-    // Some segments of items: whenever one is read, it is in an older one than the last, and not yet evicted.
+    // The hot items fill several segments, so that each read finds its item outside the newest segment, and
+    // not yet evicted.
     let is_there = |key: &u64| {
         let key = key.to_le_bytes();
         cache.read(cache.hash(&key), &key, 2, |_| ()).is_some()

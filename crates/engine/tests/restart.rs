@@ -13,7 +13,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// Values of every kind: none, in place, beside the key, apart from it.
+/// Values of every kind: empty, in place, beside the key, in memory of their own.
 const LENGTHS: [usize; 8] = [0, 1, 8, 100, 700, 4096, 5000, 60_000];
 
 /// A folder for a region, in memory where that is possible.
@@ -72,7 +72,7 @@ fn get<M: Mode, A: minos_engine::Access>(engine: &Engine<M, A>, number: u64, now
     })
 }
 
-/// CAS uniques of the live items. Looking does not move them.
+/// CAS uniques of the live items, read without moving them.
 fn uniques<M: Mode, A: minos_engine::Access>(engine: &Engine<M, A>) -> BTreeMap<Vec<u8>, u64> {
     let mut found = BTreeMap::new();
     for partition in 0..engine.partitions() {
@@ -110,7 +110,7 @@ fn goes_on<M: Mode, A: AnyWriter>(is_lossy: bool) {
     engine.check().unwrap();
     engine.close().unwrap();
 
-    // Another seed: that of the file counts.
+    // The configured seed differs; the file's is used.
     let (engine, opening) = Engine::<M, A>::open(&StoreConfig { hash_seed: 8, ..config.clone() }).unwrap();
     assert_eq!(opening, Opening::Warm { items: stats.items });
     engine.check().unwrap();
@@ -348,7 +348,7 @@ fn what_the_machine_may_have_lost_is_not_relied_on() {
     is_refused_and_kept(&place, "machine");
 }
 
-/// A store that cannot be relied on is never emptied.
+/// Checks that an unreliable store is refused, and never emptied.
 fn is_refused_and_kept(place: &Place, reason: &str) {
     let before = std::fs::read(place.path()).unwrap();
     for _ in 0..2 {
@@ -371,7 +371,7 @@ fn a_table_that_is_only_created_leaves_a_file_alone() {
     assert_eq!(Store::<Crcw>::open(&config).unwrap().1, Opening::Warm { items: 1 });
 }
 
-/// A table that was not closed, but was not being written either, is complete after reopening.
+/// Checks that a table not closed, but not being written either, is complete after reopening.
 fn is_repaired<M: Mode>(is_lossy: bool) {
     let place = Place::new();
     let memory_bytes = if is_lossy { 16 << 20 } else { 64 << 20 };
@@ -414,7 +414,7 @@ fn a_cache_is_repaired() {
     is_repaired::<CacheMode>(true);
 }
 
-/// The results of reopening a file many times, each time with another bit flipped.
+/// The results of reopening a file many times, with a different bit flipped each time.
 #[derive(Debug, Default)]
 struct Damages {
     refused: u64,
@@ -423,7 +423,7 @@ struct Damages {
     wrong: u64,
 }
 
-/// Flips one bit of a file after another, opens it, and checks for wrong values.
+/// Flips single bits of a file, opens it after each, and checks for wrong values.
 fn damage<M: Mode>(is_closed: bool, bits: impl Iterator<Item = u64>) -> Damages {
     let place = Place::new();
     let config = place.config(1 << 20);
@@ -459,7 +459,7 @@ fn damage<M: Mode>(is_closed: bool, bits: impl Iterator<Item = u64>) -> Damages 
             let Some((value, ..)) = get(&engine, number, 6) else { continue };
             let expected = small(number);
             damages.wrong += u64::from(value != expected);
-            // Nothing but the bytes of a value may differ, and only in a table that was not closed.
+            // Only bytes of a value may differ, and only in a table that was not closed.
             let differing: u32 = value.iter().zip(&expected).map(|(a, b)| (a ^ b).count_ones()).sum();
             assert!(value.len() == expected.len() && differing <= 1, "bit {bit}: {number}");
         }
@@ -481,7 +481,7 @@ fn engine_set_small<M: Mode>(engine: &Engine<M, Crcw>, number: u64) -> bool {
     engine.entry(engine.hash(&key), &key, 5).insert(&[&small(number)], ItemMeta::default()).is_ok()
 }
 
-/// Bits all over a file of `bytes` bytes, in no order.
+/// Pseudorandom bit positions in a file of `bytes` bytes.
 fn bits(bytes: u64, count: u64) -> impl Iterator<Item = u64> {
     (1..=count).map(move |number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (bytes * 8))
 }

@@ -40,7 +40,7 @@ fn fill<M: Mode, A: AnyWriter>(table: &Engine<M, A>, keys: u64, value_bytes: usi
     stored
 }
 
-/// How many of these keys are there, each with its value.
+/// The number of these keys found, each with its value.
 fn count<M: Mode, A: AnyWriter>(table: &Engine<M, A>, keys: u64, value_bytes: usize) -> u64 {
     let mut found = 0;
     let mut value = Vec::new();
@@ -58,7 +58,7 @@ fn count<M: Mode, A: AnyWriter>(table: &Engine<M, A>, keys: u64, value_bytes: us
     found
 }
 
-/// Twice as much as fits: a store refuses the rest, a cache evicts.
+/// Writes twice as much as fits: a store refuses the rest, a cache evicts.
 fn is_filled<M: Mode, A: AnyWriter>(memory_bytes: u64) {
     // Headers and index take most of a table of tiny items; small caches also have a reserve of one half.
     for (value_bytes, share_min) in [(1, 0.03), (100, 0.15), (3000, 0.2)] {
@@ -128,7 +128,7 @@ fn a_cache_of_65536_partitions() {
     assert_eq!(count(&cache, ITEMS, 50) + cache.stats().evictions(), ITEMS);
 }
 
-/// The largest value there may be, received and sent where it lies.
+/// Stores and reads the largest possible value in place.
 fn a_value_of_a_gibibyte<M: Mode>() {
     let table: Arc<Engine<M, Crcw>> = Arc::new(table(StoreConfig::new(5 * GIB / 2)).unwrap());
     let key = b"huge".as_slice();
@@ -184,7 +184,7 @@ fn what_is_impossible_is_said() {
     ));
 }
 
-/// Reservations of a MiB that are possible at a time.
+/// The number of simultaneous reservations of one MiB.
 fn reservations(store: &Arc<Store>) -> usize {
     let reserved =
         (0..).map(u64::to_le_bytes).map_while(|key| store.reserve(store.hash(&key), &key, MIB).ok());
@@ -195,7 +195,7 @@ fn reservations(store: &Arc<Store>) -> usize {
 fn buffers_beside_the_memory_are_a_sixteenth_of_it() {
     let config = StoreConfig { value_bytes_max: 2 * MIB, ..StoreConfig::new(64 * MIB) };
     let store: Arc<Store> = Arc::new(table(config).unwrap());
-    // Where nothing lay yet, values arrive at their place.
+    // In unused memory values are received in place.
     let at_first = reservations(&store);
     assert!(at_first > 50, "{at_first}");
     let keys = 30_000;

@@ -1,14 +1,14 @@
-//! A candidate found in an early stage of a burst is confirmed before it is used, in every access mode: also
-//! where no version shows a change.
+//! A candidate found in an early stage of a burst is confirmed before use, even in access modes without
+//! versions that would show a change.
 
 use minos_base::seeded_stream;
 use minos_engine::{AnyWriter, Cache, Crcw, Engine, Erew, Eviction, Get, ItemMeta, Mode, Put, StoreConfig};
 use rand::RngExt;
 
-/// More keys than there is memory for.
+/// More keys than fit into memory.
 const KEYS: u64 = 4000;
 
-/// A key that is deleted or replaced between the stages of its lookup.
+/// Deletes or replaces keys between the stages of their lookup.
 fn changes_between_the_stages_show<M: Mode, A: AnyWriter>() {
     let table = Engine::<M, A>::create(&StoreConfig::new(1 << 20)).unwrap();
     let key = b"key".as_slice();
@@ -40,8 +40,8 @@ fn changes_between_the_stages_show_in_every_mode() {
     changes_between_the_stages_show::<minos_engine::CacheMode, Erew>();
 }
 
-/// A value is stored at the place that a stage found for its key, unless that is out of date. Each time
-/// the item's whole state must be new.
+/// Stores values at the places that a stage found for their keys, unless these are out of date. Each store
+/// must replace the item's whole state.
 fn a_staged_store_is_a_store<M: Mode, A: AnyWriter>() {
     let table = Engine::<M, A>::create(&StoreConfig::new(1 << 20)).unwrap();
     let key = b"key".as_slice();
@@ -86,12 +86,12 @@ fn a_staged_store_is_a_store_in_every_mode() {
     a_staged_store_is_a_store::<minos_engine::CacheMode, Erew>();
 }
 
-/// Flags of an item follow from its key, so that a header of another item shows.
+/// The flags of an item, derived from its key, so that another item's header is detected.
 fn flags_of(key: u64) -> u32 {
     (key as u32).wrapping_mul(0x9e37_79b9) | 1
 }
 
-/// Reads in bursts move items to the tail, which evicts others of the same burst and writes over them.
+/// Reads in bursts move items to the tail, which evicts and overwrites others of the same burst.
 #[test]
 fn what_a_burst_evicts_is_not_read_by_it() {
     let config = StoreConfig {

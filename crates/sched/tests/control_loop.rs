@@ -15,7 +15,7 @@ fn each(config: ControlConfig) -> impl Iterator<Item = Policy> {
     designs.map(move |design| Policy::new(design, config, Options::default()).unwrap())
 }
 
-/// Where the design of `policy` sends a request of a class, whichever worker has dequeued it.
+/// The places to which the design of `policy` sends requests, by class and dequeuing worker.
 fn place_of(policy: &Policy) -> impl Fn(&Plan, WorkerId, SizeClass) -> Place {
     let assignment = policy.assignment();
     move |plan, taker, class| assignment.duty(taker).place(plan, class)
@@ -71,7 +71,8 @@ fn cost_off(plan: &Plan, config: &ControlConfig, requests: &SizeHistogram, costs
 /// A policy, reduced to its threshold after an epoch.
 type ThresholdAfter<'a> = &'a mut dyn FnMut(&SizeHistogram) -> SizeClass;
 
-/// How many classes the threshold is off the percentile, two epochs after the small sizes have changed.
+/// The distance in classes of the threshold from the percentile, two epochs after a change of the small
+/// sizes.
 fn off_after_step(threshold_after: ThresholdAfter<'_>, seed: u64, from_max: u64, to_max: u64) -> usize {
     let mut random = seeded(seed);
     for _ in 0..5 {
@@ -120,7 +121,7 @@ fn broken_homes_are_found() {
 
 #[test]
 fn unequal_costs_are_found() {
-    // By costs the many classes of small large requests are one worker's; dealt by their number they are not.
+    // Ranges by cost give the many classes of cheaper large requests to one worker; ranges by number do not.
     let config = ControlConfig::new(8);
     let mut policy = size_aware(config);
     let sizes: Vec<(u64, u64)> = (0..40).map(|step| (20_000 + step * 12_000, 20)).collect();

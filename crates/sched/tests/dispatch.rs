@@ -1,4 +1,4 @@
-//! Properties of every design's assignments, for any plan.
+//! Properties of the assignments of all designs, for any plan.
 
 use minos_base::{SizeClass, limits::WORKERS_MAX};
 use minos_sched::{
@@ -16,8 +16,8 @@ fn policy(design: Design, workers: usize) -> Policy {
     Policy::new(design, ControlConfig::new(workers), Options::default()).unwrap()
 }
 
-/// The fault that would leave a request waiting for ever, if there is one. A worker that takes from a queue
-/// or a ring only when it is idle does not count: it may never be idle.
+/// Returns the fault that would let a request wait for ever, if any. Workers that take from a queue or a ring
+/// only when idle do not count, as they may never be idle.
 fn fault(assignment: &Assignment, plan: &Plan) -> Option<String> {
     let all = WorkerSet::first(plan.workers());
     let sum = |sets: &mut dyn Iterator<Item = WorkerSet>| sets.fold(WorkerSet::EMPTY, WorkerSet::or);
@@ -80,7 +80,7 @@ proptest! {
     ) {
         let config = ControlConfig { percentile, ..ControlConfig::new(workers) };
         for (design, steal) in Design::ALL.into_iter().flat_map(|design| [(design, false), (design, true)]) {
-            // Too few workers for the design are refused.
+            // A design refuses too few workers.
             if let Ok(policy) = Policy::new(design, config, Options { handoff_workers: handoff, steal, ..Options::default() }) {
                 check(policy, &epochs)?;
             }
@@ -92,7 +92,7 @@ proptest! {
         workers in 2usize..=40,
         requests in any_requests(),
     ) {
-        // A worker that polls RX queues in bursts executes nothing large, unless it is the standby.
+        // A worker that polls RX queues in bursts executes no large request, unless it is the standby.
         let mut policy = policy(Design::SizeAware, workers);
         policy.epoch(&requests);
         let (assignment, plan) = (policy.assignment(), policy.plan());
@@ -157,7 +157,7 @@ fn a_standby_becomes_large() {
     assert_eq!((assignment.promotes, assignment.duty(standby).polls.len()), (None, 0));
     policy.promote_standby();
     assert_eq!(*policy.plan(), plan);
-    // The next epoch decides anew.
+    // The next epoch makes a new plan.
     assert_eq!(policy.epoch(&with_large(0)).role(standby), Role::Standby);
 }
 
@@ -216,7 +216,7 @@ fn who_conserves_work_leaves_nothing_lying() {
         assert_eq!(reached, WorkerSet::first(8), "{duty:?}");
         let drained = duty.drains.first.or(duty.drains.then).or(duty.relieves);
         assert_eq!(drained.and(large), large, "{duty:?}");
-        // A large worker completes the request that it has begun, a small one yields after each slice.
+        // A large worker completes a request that it has begun; a small one yields after each slice.
         assert_eq!(duty.relieves.is_empty(), plan.role(duty.worker) == Role::Large);
     }
 }

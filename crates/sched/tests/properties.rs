@@ -1,4 +1,4 @@
-//! Properties of every plan, for any requests.
+//! Properties of all plans, for any requests.
 
 mod common;
 
@@ -22,7 +22,7 @@ fn any_config() -> impl Strategy<Value = ControlConfig> {
     })
 }
 
-/// The fault of a plan, if it has one: the checker of all properties below.
+/// Returns the fault of a plan, if any. Checks all properties below.
 fn fault(plan: &Plan) -> Option<String> {
     let mut next = plan.threshold.index() + 1;
     for range in &plan.ranges {
@@ -149,7 +149,7 @@ fn a_steady_threshold_does_not_flap() {
 
 #[test]
 fn a_share_of_large_ones_right_at_the_percentile_does_not_flap() {
-    // The percentile lies between 1 400 bytes and some 100 KB: noise alone decides the side.
+    // The percentile falls in the gap between 1 400 bytes and some 100 KB, on a side that noise decides.
     let mut random = seeded(4);
     let mut policy = size_aware(ControlConfig::new(8));
     let mut moves = 0;

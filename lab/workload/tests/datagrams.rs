@@ -1,4 +1,4 @@
-//! The driver against servers of datagrams inside the test.
+//! Tests of the driver against datagram servers in the test's process.
 
 use std::{collections::HashMap, thread, time::Duration};
 
@@ -16,7 +16,7 @@ fn config(target: &str) -> RunConfig {
         pace: Pace::Sleep,
         duration: Duration::from_millis(400),
         warmup: Duration::from_millis(100),
-        // It ends when everything is answered, so that a long one costs nothing.
+        // The drain ends with the last answer, so a long limit costs nothing.
         drain: Duration::from_secs(10),
         threads: 1,
         connections: 3,
@@ -24,7 +24,7 @@ fn config(target: &str) -> RunConfig {
         check_contents: true,
         cpus: Vec::new(),
         server_pid: None,
-        // Long, because a busy machine must not lose anything.
+        // Long, because nothing may be lost on a busy machine.
         receive_buffer: None,
         datagrams: DatagramOptions { timeout: Duration::from_secs(8), ..DatagramOptions::default() },
     }
@@ -91,7 +91,7 @@ fn what_is_lost_is_counted_and_transfers_go_on() {
     assert_eq!((loaded.stored, loaded.errors), (workload.item_count(), 0), "a load repeats what is lost");
     let report = run(&config, &workload, |_| {}).unwrap();
     assert!(report.lost > 0 && report.errors == 0, "{report:?}");
-    // Values of 200 fragments, of which each loses some.
+    // Values of 200 fragments; each value loses some of them.
     assert!(report.latency_us.large.count > 0, "{report:?}");
 }
 
@@ -103,8 +103,9 @@ fn a_wrong_queue_needs_ports_to_choose_from() {
     assert!(error.to_string().contains("no queue is wrong"), "{error}");
 }
 
-/// memcached's text over UDP. Replies come in datagrams of at most 100 bytes, the last one first; or in order
-/// and without numbers, as from memcached itself. Every `wrong_one_in`th value is wrong.
+/// A server of memcached's text protocol over UDP. Replies are datagrams of at most 100 bytes: with `numbers`
+/// in reverse order, else in order without indexes, as memcached sends them. Every `wrong_one_in`th value is
+/// wrong.
 fn memcached(wrong_one_in: u32, numbers: bool) -> String {
     let socket = blocking_socket();
     let target = format!("memcached+udp://{}", socket.local_addr().unwrap());

@@ -1,4 +1,4 @@
-//! The driver against a server inside the test.
+//! Tests of the driver against a server in the test's process.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn config(server: &FakeServer) -> RunConfig {
         pace: Pace::Sleep,
         duration: Duration::from_millis(400),
         warmup: Duration::from_millis(100),
-        // It ends when everything is answered, so that a long one costs nothing.
+        // The drain ends with the last answer, so a long limit costs nothing.
         drain: Duration::from_secs(10),
         threads: 1,
         connections: 4,
@@ -34,7 +34,7 @@ fn workload(name: &str) -> Workload {
     Workload::open(name, &shape, 1).unwrap()
 }
 
-/// Loads and runs.
+/// Loads the data set, runs the workload, and returns the report.
 fn measured(server: &FakeServer, workload: &Workload, config: &RunConfig) -> Report {
     let loaded = load(config, workload, |_| {}).unwrap();
     assert_eq!((loaded.stored, loaded.errors), (workload.item_count(), 0));
@@ -74,20 +74,20 @@ fn a_driver_that_spins_says_how_busy_it_is() {
         let share = report.driver;
         let (busy, sending) = (share.busy.unwrap(), share.sending.unwrap());
         assert!(0.0 < sending && sending < busy && busy <= 1.0, "{share:?}");
-        // Each of them takes more than a millisecond.
+        // A long turn takes more than a millisecond, which bounds their number.
         let most = report.duration_s * 1e3 + 1e3;
         assert!(share.long_turns.is_some_and(|turns| (turns as f64) < most), "{share:?}");
         busy
     };
     let (little, much) = (at(500.0), at(8000.0));
-    // No more than that: on a busy machine a driver that lost its processor counts as busy.
+    // Nothing stricter holds: on a busy machine a preempted driver counts as busy.
     assert!(much > little, "{little} at 500 and {much} at 8000 requests a second");
     let sleeping = measured(&server, &workload, &RunConfig { pace: Pace::Sleep, ..config(&server) });
     let DriverShare { busy, sending, long_turns, .. } = sleeping.driver;
     assert_eq!((busy, sending, long_turns), (None, None, None));
 }
 
-/// A driver that only wakes to send finds its answers late, and does not count that as the server's time.
+/// A driver that wakes only to send reads answers late, but does not count the delay as the server's time.
 #[test]
 fn answers_that_are_left_with_the_kernel_are_timed_by_it() {
     let server = FakeServer::start(Fault::None, 1);
@@ -95,8 +95,8 @@ fn answers_that_are_left_with_the_kernel_are_timed_by_it() {
     assert_clean(&report);
     let share = report.driver;
     assert!(share.kernel_stamped > 0.99, "{share:?}");
-    // Requests are half a millisecond apart, and an answer takes less: it waits for the next request. If the
-    // wait counted, no latency would be shorter than it.
+    // Requests are half a millisecond apart, and an answer takes less, so it waits in the kernel until the
+    // next request. If that wait counted, every latency would include it.
     assert!(report.latency_us.small.p50 < share.receive_lag_us.p90, "{report:?}");
 }
 
@@ -209,7 +209,7 @@ struct OwnShare {
     lag_us: f64,
 }
 
-/// Other processes on the machine can delay any one run: the best of a few counts.
+/// Returns the best of a few runs, because other processes can delay any one of them.
 fn own_share(config: &RunConfig, workload: &Workload) -> OwnShare {
     let mut best = OwnShare { of_p50: f64::MAX, of_p99: f64::MAX, lag_us: f64::MAX };
     for _ in 0..8 {
@@ -227,9 +227,9 @@ fn own_share(config: &RunConfig, workload: &Workload) -> OwnShare {
     best
 }
 
-/// Small requests wait for the server and not for the driver, also while ten megabytes come in: requests
-/// are sent when they should be, and when the driver looks at replies does not matter. The control is the
-/// same driver when it sleeps, which wakes late.
+/// Small requests wait for the server and not for the driver, even while ten megabytes arrive: requests are
+/// sent on time, and late reads of replies do not count. The control is the same driver with sleeps, which
+/// wakes late.
 #[test]
 fn the_drivers_own_share_is_small() {
     let server = FakeServer::start(Fault::None, 1);

@@ -1,8 +1,8 @@
-//! Hit ratios of the cache's policies beside exact simulations of them, on a Zipf trace: the data of
+//! Compares hit ratios of the cache's policies with exact simulations, on a Zipf trace: the data of
 //! `docs/results/eviction.svg`.
 //!
-//! Prints lines of comma separated values: memory, and the log's average share of it, both in percent of all
-//! items; the policy, simulated or the engine's; and the hit ratio in percent.
+//! Prints comma-separated values: memory and the log's average share of it, both in percent of all items; the
+//! policy, simulated or the engine's; the hit ratio in percent.
 
 use minos_engine::Eviction;
 use minos_testkit::eviction::{Clock, Log, Lru, Reinsert};

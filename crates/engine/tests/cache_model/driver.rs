@@ -1,4 +1,4 @@
-//! The engine in each of its modes, behind the calls that the test makes.
+//! A common interface for the test to the engine in each mode.
 
 use minos_engine::{
     Access, AnyWriter, Concat, Crew, Engine, Entry, ItemMeta, ItemView, Mode, Owner, Pinned, Side,

@@ -1,4 +1,4 @@
-//! Random operations on a cache against a model that allows only losses which evictions explain.
+//! Compares random operations on a cache with a model that allows only losses explained by evictions.
 
 mod driver;
 mod model;
@@ -27,8 +27,8 @@ struct Pair<D: Driver> {
     step: u64,
 }
 
-/// Fills a tiny cache several times over with keys of which nothing is expected: nothing is moved in a
-/// log that has never evicted anything.
+/// Fills a tiny cache several times over with keys outside the model, because a log that has never evicted
+/// moves no items.
 fn evict_once<D: Driver>(cache: &mut D) {
     for key in KEYS_END..KEYS_END + 8000 {
         cache.set(&key_bytes(key), &[&[0; 400]], ItemMeta::default(), 1);
@@ -90,7 +90,7 @@ impl<D: Driver> Pair<D> {
         Ok(())
     }
 
-    /// Checks an operation's answer whether the key had an item.
+    /// Checks an operation's report of an item under the key.
     fn found(&mut self, key: u16, was_there: bool) -> Result<(), String> {
         match (was_there, self.model.expected(key).is_some()) {
             (true, false) => Err(format!("key {key} must not be there")),
@@ -124,7 +124,7 @@ impl<D: Driver> Pair<D> {
 
     fn stored(&mut self, key: u16, is_stored: bool, written: Written) -> Result<(), String> {
         if !is_stored {
-            // Refused: the old item is there, or was evicted while room was made.
+            // Refused: the old item is still there, or was evicted to make room.
             return self.get(key);
         }
         self.model.write(key, self.cache.partition(&key_bytes(key)), written);
@@ -158,7 +158,7 @@ impl<D: Driver> Pair<D> {
     fn pin(&mut self, key: u16) -> Result<(), String> {
         let pinned = self.cache.pin(&key_bytes(key), self.now);
         self.found(key, pinned.is_some())?;
-        // It was an access, which may or may not move the item.
+        // A pin is an access, which may move the item.
         self.model.amend(key, |_| ());
         let value = self.model.expected(key).map(|written| written.value.clone());
         self.held.extend(pinned.zip(value).map(|(pinned, value)| Held { pinned, value }));
@@ -192,7 +192,7 @@ impl<D: Driver> Pair<D> {
     }
 }
 
-/// Runs all operations; the pair afterwards.
+/// Runs all operations and returns the pair.
 fn run<D: Driver>(config: &StoreConfig, order: Order, ops: &[Op]) -> Result<Pair<D>, TestCaseError> {
     let mut pair = Pair::new(config, order);
     let case = || format!("{} {:?} {}", <D::M as Mode>::NAME, config.eviction, <D::A as Access>::NAME);
@@ -212,7 +212,7 @@ fn policies() -> [(Eviction, Order); 3] {
     [(Eviction::Fifo, Order::Appended), (Eviction::ApproxLru, Order::Any), (Eviction::Lru, Order::Used)]
 }
 
-/// A cache whose log goes round many times.
+/// A cache whose log wraps around many times.
 fn tiny(eviction: Eviction, partitions: u32) -> StoreConfig {
     let large_bytes_min = Some(256 << 10);
     StoreConfig { partitions: Some(partitions), eviction, large_bytes_min, ..StoreConfig::new(1 << 20) }
@@ -250,7 +250,7 @@ proptest! {
     fn positions_come_round(ops in ops()) {
         for (eviction, order) in policies() {
             let mut pair = Pair::<Anyone<CacheMode<Narrow>, Crcw>>::new(&tiny(eviction, 1), order);
-            // Each time more than the 8 MiB after which a position is the same again.
+            // Each iteration appends more than the 8 MiB after which positions repeat.
             for _ in 0..3 {
                 pair.run(&ops).map_err(|error| TestCaseError::fail(format!("{eviction:?}: {error}")))?;
                 (0..3).for_each(|_| evict_once(&mut pair.cache));
@@ -276,8 +276,8 @@ proptest! {
     }
 }
 
-/// Fills a cache several times over while one key is read again and again;
-/// true if that key is there at the end.
+/// Fills a cache several times over while one key is read repeatedly; returns true if that key is still there
+/// at the end.
 fn keeps_what_is_asked_for(eviction: Eviction, order: Order) -> Result<bool, String> {
     let mut pair = Pair::<Anyone<CacheMode, Crcw>>::new(&tiny(eviction, 1), order);
     evict_once(&mut pair.cache);
@@ -285,7 +285,7 @@ fn keeps_what_is_asked_for(eviction: Eviction, order: Order) -> Result<bool, Str
     for (round, from) in (KEYS..KEYS_END).step_by(50).enumerate() {
         pair.apply(&Op::Fill { from, count: 50, len: 900 })?;
         pair.get(0)?;
-        // Reading everything moves half of the log at once, perhaps the key out of it.
+        // Reading all keys moves half of the log at once, and may evict the key.
         if order != Order::Any && round.is_multiple_of(4) {
             pair.compare()?;
         }

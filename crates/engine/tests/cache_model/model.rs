@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Which items have to leave first.
+/// The order in which items must be evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Those that were appended first: reading changes nothing.
+    /// Items appended first leave first; reads change nothing.
     Appended,
-    /// Those that were appended or read first.
+    /// Items appended or read first leave first.
     Used,
-    /// Nothing is promised about single items.
+    /// No promise about single items.
     Any,
 }
 
@@ -18,7 +18,7 @@ pub(crate) enum Order {
 pub(crate) struct Evictions {
     /// At the head of a log, in the order that the policy promises.
     pub(crate) at_head: u64,
-    /// For lack of a slot in a bucket, or of memory for a large value: in another order.
+    /// For lack of a slot in a bucket, or of memory for a large value, in any order.
     pub(crate) elsewhere: u64,
 }
 
@@ -41,7 +41,7 @@ impl Written {
 struct Known {
     written: Written,
     partition: usize,
-    /// When it came to its place in the log; `None` if it was written over, which may have moved it or not.
+    /// The time at which it got its place in the log; `None` after an overwrite, which may have moved it.
     placed: Option<u64>,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct Model {
     lost: u64,
     /// Places of items lost since the last [`Model::settle`], by partition.
     lost_places: BTreeMap<usize, BTreeSet<u64>>,
-    /// How much of it was lost while something older was there.
+    /// Items lost while an older one was present.
     early: u64,
     settled: Evictions,
 }
@@ -126,7 +126,7 @@ impl Model {
         }
     }
 
-    /// Records that a key was found: items with later places that are lost already were evicted too early.
+    /// Records that a key was found: lost items with later places were evicted too early.
     fn used(&mut self, key: u16) {
         let now = self.tick();
         let Some(known) = self.known.get_mut(&key) else { return };
@@ -138,7 +138,7 @@ impl Model {
         }
     }
 
-    /// A key that should be there was not.
+    /// Records the loss of a key.
     pub(crate) fn lose(&mut self, key: u16) {
         let Some(known) = self.known.remove(&key) else { return };
         self.lost += 1;
@@ -160,8 +160,8 @@ impl Model {
         Ok(())
     }
 
-    /// All keys below `end`, in the order in which reads reveal most: the oldest places come last, so that
-    /// each item found has outlived the items missing before it.
+    /// All keys below `end`, oldest places last. Reads in this order reveal most: each item found has
+    /// outlived the items missing before it.
     pub(crate) fn newest_first(&self, end: u16) -> Vec<u16> {
         let mut keys: Vec<u16> = (0..end).collect();
         let placed = |key: &u16| self.known.get(key).and_then(|known| known.placed);
@@ -169,7 +169,7 @@ impl Model {
         keys
     }
 
-    /// How many keys were lost so far.
+    /// The number of keys lost so far.
     pub(crate) fn lost(&self) -> u64 {
         self.lost
     }
@@ -228,7 +228,7 @@ mod tests {
         model.read(1, None).unwrap();
         model.read(0, Some(&written(0))).unwrap();
         assert!(model.clone().settle(at_head).is_err());
-        // It was a full bucket that lost it; that excuses no second one.
+        // A full bucket explains one loss, but not a second one.
         assert!(model.settle(Evictions { at_head: 0, elsewhere: 1 }).is_ok());
         model.read(2, None).unwrap();
         model.read(0, Some(&written(0))).unwrap();

@@ -43,7 +43,7 @@ pub(crate) enum Op {
     Unpin {
         at: usize,
     },
-    /// Sets many keys in turn, so that the log goes round.
+    /// Sets many keys in turn, so that the log wraps around.
     Fill {
         from: u16,
         count: u16,

@@ -1,4 +1,4 @@
-//! One trace for simulators and engine alike.
+//! A trace for both the simulators and the engine.
 
 use minos_engine::{Cache, Eviction, ItemMeta, StoreConfig};
 use minos_testkit::eviction::{EvictionPolicy, Request, ZipfTrace, hit_ratio, trace_bytes};
@@ -17,7 +17,7 @@ pub(crate) fn segment_bytes(memory_bytes: u64) -> u64 {
     (memory_bytes / 64).next_power_of_two().clamp(64 << 10, 1 << 20)
 }
 
-/// Requests for items of 64 to 319 bytes, the first quarter of which is not counted.
+/// Requests for items of 64 to 319 bytes; the first quarter of them is not counted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Contest {
     pub(crate) keys: u64,

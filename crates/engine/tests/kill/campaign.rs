@@ -1,4 +1,4 @@
-//! Rounds of starting, killing, opening and looking.
+//! Rounds that start a child, kill it, reopen its data and check the values.
 
 use std::{
     collections::BTreeMap,
@@ -22,12 +22,12 @@ use crate::{
 
 /// Steps that no child completes before it is killed.
 const STEPS_ENDLESS: u64 = 1 << 40;
-/// Steps of a child that is to close.
+/// Steps of a child that closes by itself.
 const STEPS_OF_CLOSING: u64 = 300;
-/// A child that does not come as far as it should is stuck. Generous: it decides over nothing else.
+/// Time after which a child that has not reached its place counts as stuck. No result depends on it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Where a child is to end, and how long after it got there, in microseconds.
+/// The phase in which to kill a child, and the delay after it is reached, in microseconds.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     phase: Phase,
@@ -42,7 +42,7 @@ impl Plan {
             11..14 => (Phase::Closing, 2000),
             _ => (Phase::Closed, 1),
         };
-        // Long and short ones alike often.
+        // Makes long and short delays equally frequent.
         let most_us = most_us >> (mix(random) % 7);
         Self { phase, delay_us: mix(random + 1) % (most_us + 1) }
     }
@@ -52,8 +52,8 @@ impl Plan {
     }
 }
 
-/// One campaign at a time: a child of another one, just forked, would for a moment hold the
-/// lock on the file that this one opens.
+/// Allows one campaign at a time: a child just forked by another one would briefly hold the lock on the file
+/// that this one opens.
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// Waits until no other test has children.
@@ -69,7 +69,7 @@ pub(crate) struct Tally {
     pub(crate) ends: BTreeMap<String, u64>,
     /// Threads that were killed within a step.
     pub(crate) cut_steps: u64,
-    /// Values that were served, and found right.
+    /// Correct values served.
     pub(crate) served: u64,
     /// Values of these served from tables that had not been closed.
     pub(crate) served_unclosed: u64,
@@ -85,7 +85,7 @@ impl fmt::Display for Tally {
     }
 }
 
-/// The rounds of one subject, each on the data that the one before has left.
+/// The rounds of one subject, each on the data that the previous one left.
 pub(crate) struct Campaign<S> {
     folder: TempDir,
     seed: u64,
@@ -95,7 +95,7 @@ pub(crate) struct Campaign<S> {
 }
 
 impl<S: Subject> Campaign<S> {
-    /// In memory that outlives a process, where there is such a file system.
+    /// Creates a campaign, on a file system in memory if there is one.
     pub(crate) fn new(seed: u64) -> Self {
         let shared = Path::new("/dev/shm");
         let folder = if shared.is_dir() { tempfile::tempdir_in(shared) } else { tempfile::tempdir() };
@@ -139,7 +139,7 @@ impl<S: Subject> Campaign<S> {
 
     fn begin_anew(&mut self) {
         let path = self.path();
-        // Whichever it is, if it is.
+        // The path may be a file, a folder, or missing.
         drop(fs::remove_file(&path));
         drop(fs::remove_dir_all(&path));
         self.baseline.clear();
@@ -154,7 +154,7 @@ impl<S: Subject> Campaign<S> {
         let reached = reach(&log, plan, &mut child);
         if reached.is_ok() && plan.phase < Phase::Closed {
             wait_us(plan.delay_us);
-            // It may have ended by itself just now.
+            // The child may have just ended by itself.
             drop(child.kill());
         }
         let status = child.wait().map_err(|error| error.to_string())?;
@@ -219,7 +219,7 @@ fn reach(log: &Log, plan: Plan, child: &mut Child) -> Result<(), String> {
     Ok(())
 }
 
-/// Waits much more precisely than a sleep would.
+/// Waits more precisely than a sleep.
 fn wait_us(us: u64) {
     let end = Instant::now() + Duration::from_micros(us);
     while Instant::now() < end {

@@ -29,10 +29,10 @@ pub(crate) enum Phase {
 
 const PHASES: [Phase; 5] = [Phase::Starting, Phase::Opening, Phase::Running, Phase::Closing, Phase::Closed];
 
-/// A file of words that outlives the child: its phase, and for each thread twice the number of the step it is
-/// in, plus one, or twice the number of the steps that are done.
+/// A file of words that outlives the child: its phase, and a word for each thread. With n steps done the word
+/// is 2n, and 2n + 1 within the next step.
 ///
-/// Each word is written by one system call, before and after the step that it describes.
+/// One system call writes a word, before and after each step.
 #[derive(Debug)]
 pub(crate) struct Log(File);
 
@@ -80,7 +80,7 @@ pub(crate) struct Orders {
 }
 
 impl Orders {
-    /// Starts this very program as a child.
+    /// Starts this program as a child.
     pub(crate) fn spawn(&self) -> Child {
         let Self { subject, path, log, round, steps } = self;
         let orders = format!("{subject} {round} {steps} {} {}", path.display(), log.display());

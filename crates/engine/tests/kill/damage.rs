@@ -1,4 +1,4 @@
-//! Bytes that change in the file of a region after it was closed.
+//! Damage to single bytes of a region's file after a clean close.
 
 use std::{fs::File, os::unix::fs::FileExt, path::Path};
 
@@ -18,16 +18,16 @@ const ROUND: u64 = 1;
 pub(crate) struct Outcomes {
     /// Refused.
     pub(crate) refused: u64,
-    /// Begun empty.
+    /// Opened without the data.
     pub(crate) emptied: u64,
-    /// Opened, with every value that is served right.
+    /// Opened, with only correct values.
     pub(crate) harmless: u64,
     /// Opened, and served a value that was never written.
     pub(crate) served_wrong: u64,
 }
 
-/// Closes a filled region, changes one byte of it below `bytes_max`, and checks the values
-/// served then, for each of `rounds` bytes.
+/// Closes a filled region, changes a byte below `bytes_max`, and checks the values served then; repeats this
+/// `rounds` times.
 pub(crate) fn damage<S: Subject>(seed: u64, rounds: u64, bytes_max: u64) -> Outcomes {
     let _alone = alone();
     let mut outcomes = Outcomes::default();

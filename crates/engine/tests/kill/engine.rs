@@ -12,11 +12,11 @@ const NOW: u32 = 1;
 /// A table that any thread writes to.
 pub(crate) struct Kept<M: Kind>(Arc<Engine<M, Crcw>>);
 
-/// A mode, and how much memory it is killed with.
+/// A mode, with the memory of its tables.
 pub(crate) trait Kind: Mode {
     const NAME: &'static str;
     const EVICTS: bool;
-    /// A store has room for all values; the log of a cache goes round many times.
+    /// A store has room for all values; the log of a cache wraps around many times.
     const MEMORY_BYTES: u64;
 }
 

@@ -1,11 +1,11 @@
-//! Kills a process that writes to a region on a file, again and again, and checks
-//! the values that the next one serves.
+//! Repeatedly kills a process that writes to a region on a file, and checks the values that the next process
+//! serves.
 //!
-//! The child's steps are a function of round, thread and number, and it records its progress in a file: so
-//! the parent knows the last value of every key, and the one that was being written. Every value served must
+//! The child's steps are a function of round, thread and number, and the child records its progress in a
+//! file. So the parent knows the last value of every key, and the one being written. Every value served must
 //! be one of these, and after a clean close none may be missing.
 //!
-//! `MINOS_KILL_ROUNDS` sets the number of rounds, `MINOS_KILL_SEED` where and when the children are killed.
+//! `MINOS_KILL_ROUNDS` sets the number of rounds, `MINOS_KILL_SEED` the places and times of the kills.
 
 mod campaign;
 mod child;
@@ -26,9 +26,9 @@ use table::Table;
 const ROUNDS_DEFAULT: u64 = 20;
 /// Bytes that are changed, one after another.
 const DAMAGES: u64 = 40;
-/// In the environment: their number.
+/// The environment variable with the number of rounds.
 const ROUNDS: &str = "MINOS_KILL_ROUNDS";
-/// Rounds in which the control must have been caught.
+/// Rounds within which the control must fail.
 const CONTROL_ROUNDS_MAX: u64 = 2000;
 
 fn number(variable: &str, default: u64) -> u64 {

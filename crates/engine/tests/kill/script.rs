@@ -7,7 +7,7 @@ pub(crate) const THREADS: u64 = 2;
 pub(crate) const KEYS_PER_THREAD: u64 = 250;
 /// Bytes of a record's head.
 const HEAD_BYTES: usize = 32;
-/// An append that would make a longer value than this is left out.
+/// Appends that would make a longer value are skipped.
 const VALUE_BYTES_MAX: usize = 150_000;
 
 /// The steps of one thread in one round.
@@ -31,13 +31,13 @@ pub(crate) enum Action {
     Set {
         len: usize,
     },
-    /// The same, into memory that was reserved before.
+    /// The same, into reserved memory.
     SetReserved {
         len: usize,
     },
     /// Writes a record over the whole value, in place.
     Overwrite,
-    /// Writes another record behind those that are there.
+    /// Appends a record.
     Append {
         len: usize,
     },
@@ -82,7 +82,7 @@ fn value_bytes(random: u64) -> usize {
         }
 }
 
-/// Steps through 64-bit numbers as a generator of random ones (SplitMix64).
+/// Mixes a 64-bit number into a pseudorandom one (SplitMix64).
 pub(crate) fn mix(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -10,17 +10,17 @@ use crate::script::{Action, Step, is_appended, key_bytes, record};
 /// The result of opening a subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Restart {
-    /// There was nothing.
+    /// There was no data.
     New,
-    /// It was closed by the one before.
+    /// The previous process closed it.
     Clean,
     /// It was not closed; its contents have been checked.
     Repaired,
-    /// There was something, and it begins empty.
+    /// There was data, which was discarded.
     Emptied { reason: String },
 }
 
-/// Something that keeps values in a file for the next process.
+/// A store that keeps values in a file for the next process.
 pub(crate) trait Subject: Send + Sync + Sized {
     /// The subject's name in the child's orders.
     const NAME: &'static str;
@@ -31,7 +31,7 @@ pub(crate) trait Subject: Send + Sync + Sized {
     fn get(&self, key: &[u8]) -> Option<Vec<u8>>;
     fn set(&self, key: &[u8], value: &[u8]);
     fn set_reserved(&self, key: &[u8], value: &[u8]);
-    /// Writes over the whole value.
+    /// Overwrites the whole value in place.
     fn overwrite(&self, key: &[u8], value: &[u8]);
     fn append(&self, key: &[u8], extra: &[u8]);
     fn delete(&self, key: &[u8]);
@@ -60,8 +60,8 @@ pub(crate) trait Subject: Send + Sync + Sized {
     }
 }
 
-/// The controls: a file for each key. They know when they were not closed, but do not check for incomplete
-/// writes. That is right if each write is atomic (a new file replaces the old one), and wrong otherwise.
+/// The controls: a file for each key. They detect that they were not closed, but not incomplete writes. This
+/// is correct if each write is atomic (a new file replaces the old one), and wrong otherwise.
 pub(crate) struct Files<const ARE_WHOLE: bool>(PathBuf);
 
 impl<const ARE_WHOLE: bool> Files<ARE_WHOLE> {

@@ -30,8 +30,8 @@ const SHARED_BYTES_MAX: usize = 4096;
 /// A slot holds the offset of a chunk, or 0; the chunk begins with the bytes of its value. The keys of each
 /// thread are a partition.
 ///
-/// If `REPAIRS` is false, it continues with unchecked heaps, as if there were no mark that
-/// the region was closed: the control.
+/// If `REPAIRS` is false, it continues with unchecked heaps, as if regions had no mark of a clean close: the
+/// control.
 pub(crate) struct Table<const REPAIRS: bool> {
     memory: Memory,
     heaps: Vec<Mutex<Heap>>,

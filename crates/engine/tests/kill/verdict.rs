@@ -7,7 +7,7 @@ use crate::script::{Action, Script, Step, THREADS, apply, first_record, record};
 /// The known contents of the store before a round.
 pub(crate) type Baseline = HashMap<u64, Vec<u8>>;
 
-/// How far a thread of the child came.
+/// The progress of a thread of the child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Progress {
     /// Steps that were completed.
@@ -40,7 +40,7 @@ impl<'a> History<'a> {
         Self { round, baseline, completed, begun }
     }
 
-    /// The value that `key` has if nothing was lost and nothing was cut short.
+    /// The value of `key` if nothing was lost or interrupted.
     pub(crate) fn last(&self, key: u64) -> Option<Vec<u8>> {
         self.replay(key, self.baseline.get(&key).cloned(), 0)
     }

@@ -1,5 +1,5 @@
 //! A cache too small for its keys: logs evict and move, extents are evicted while they are read, and memory
-//! goes to and fro between logs, index and large values.
+//! moves back and forth between logs, index and large values.
 
 use crate::{
     values::{Watch, fill, len},
@@ -41,7 +41,7 @@ fn config(eviction: Eviction) -> StoreConfig {
 struct Keys {
     hot: Vec<u64>,
     cold: Vec<u64>,
-    /// Of each key, the last version and its length.
+    /// The last version of each key, and its length.
     last: Vec<(u64, usize)>,
     value: Vec<u8>,
 }
@@ -57,7 +57,8 @@ impl Keys {
         }
     }
 
-    /// The next version of a key; of the length of the last one, so that it is written in its place, or not.
+    /// Fills `value` with the next version of a key. With `in_place` it keeps the last length, so that it can
+    /// be written in place.
     fn next(&mut self, key: u64, len: usize, in_place: bool) -> ItemMeta {
         let (version, last_len) = &mut self.last[key as usize];
         *version += 1;
@@ -145,7 +146,7 @@ fn read_each<A: Access>(cache: &Arc<Cache<A>>, watch: &mut Watch, random: &mut S
         let state = cache.read(cache.hash(&bytes), &bytes, NOW, |item| {
             value.clear();
             if sleeps {
-                // Between the header and the value: writers come in just where it hurts.
+                // Lets writers run between the reads of the header and of the value.
                 thread::yield_now();
             }
             item.copy_value_to(&mut value);
@@ -249,7 +250,7 @@ where
             .collect();
         let readers = [0, 1, 2].map(|at| {
             scope.spawn(move || {
-                // Else a reader may be through before any writer had its turn.
+                // Otherwise a reader may finish before any writer has run.
                 while cache.stats().items_stored < STORED_MIN {
                     thread::yield_now();
                 }

@@ -102,7 +102,7 @@ impl Stress {
             let state = self.store.read(self.store.hash(&bytes), &bytes, 6, |item| {
                 value.clear();
                 if sleeps {
-                    // Between the header and the value: writers come in just where it hurts.
+                    // Lets writers run between the reads of the header and of the value.
                     thread::yield_now();
                 }
                 item.copy_value_to(&mut value);

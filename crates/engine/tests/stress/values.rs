@@ -1,4 +1,4 @@
-//! Values in which every byte of every version of every key is recognisable, and the checker of reads.
+//! Values whose bytes identify key and version, and the checker of reads.
 
 use minos_engine::ItemState;
 use rand::{RngExt, rngs::StdRng};
@@ -30,9 +30,9 @@ pub(crate) struct Watch {
     /// The youngest version of each key; versions are CAS uniques that only grow.
     youngest: Vec<u64>,
     expected: Vec<u8>,
-    /// Items that were right.
+    /// Correct items.
     pub(crate) found: u64,
-    /// Items that never were: torn, or another key's.
+    /// Items that were never stored: torn, or of another key.
     pub(crate) torn: u64,
     /// Items older than one of the same key that was read before.
     pub(crate) stale: u64,

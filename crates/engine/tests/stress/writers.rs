@@ -4,10 +4,10 @@ use minos_base::KeyHash;
 use minos_engine::{Access, Cache, CacheMode, Crcw, Crew, Entry, Owner, Put};
 use std::sync::Arc;
 
-/// Any time will do: nothing expires.
+/// An arbitrary time: nothing expires.
 pub(crate) const NOW: u32 = 6;
 
-/// Writes to keys of its own.
+/// A writer with keys of its own.
 pub(crate) trait Writer: Send {
     type Access: Access;
 
@@ -20,14 +20,14 @@ pub(crate) trait Writer: Send {
 
     fn put_many(&mut self, puts: &[Put<'_>]);
 
-    /// Reads a key only so that it is written down.
+    /// Reads a key only to record the access.
     fn touch(&mut self, hash: KeyHash, key: &[u8]);
 
-    /// Sweeps a little; sometimes also flushes.
+    /// Sweeps a little, and flushes if `flushes` is true.
     fn tidy(&mut self, flushes: bool);
 }
 
-/// One of some writers to all partitions.
+/// One of several writers to all partitions.
 pub(crate) struct Shared {
     pub(crate) cache: Arc<Cache<Crcw>>,
     pub(crate) number: u64,

@@ -1,4 +1,4 @@
-//! Requests that tests of the policy are made of.
+//! Requests for tests of the policy.
 
 use minos_base::SizeClass;
 use minos_sched::{ControlConfig, Design, Options, Policy, SizeHistogram};
@@ -10,7 +10,7 @@ pub(crate) fn classes() -> impl Iterator<Item = SizeClass> {
     (0..SizeClass::COUNT).filter_map(SizeClass::from_index)
 }
 
-/// Minos with these choices.
+/// A size-aware policy with this configuration.
 pub(crate) fn size_aware(config: ControlConfig) -> Policy {
     Policy::new(Design::SizeAware, config, Options::default()).unwrap()
 }
@@ -23,7 +23,7 @@ pub(crate) fn histogram(sizes: &[(u64, u64)]) -> SizeHistogram {
     histogram
 }
 
-/// Sizes spread over the whole range as their logarithm, many small counts, some huge.
+/// Sizes whose logarithms are uniform over the whole range; counts are mostly small, some huge.
 pub(crate) fn any_requests() -> impl Strategy<Value = SizeHistogram> {
     let size = (0u32..=30, 0u64..1 << 30).prop_map(|(bits, bytes)| bytes >> bits);
     let count = prop_oneof![1u64..100, 1u64..1_000_000];

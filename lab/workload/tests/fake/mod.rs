@@ -1,4 +1,4 @@
-//! A server of memcached's text protocol inside the test, with faults on demand.
+//! A server of memcached's text protocol in the test's process, with faults on demand.
 
 use std::{
     collections::HashMap,
@@ -11,7 +11,7 @@ use std::{
     thread,
 };
 
-/// A fault of the server. It hits only GETs, one in `one_in`.
+/// A fault of the server, in one of `one_in` GETs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// No fault.
@@ -20,11 +20,11 @@ pub(crate) enum Fault {
     Silent,
     /// One byte of the value is wrong.
     Altered,
-    /// It says that it is out of memory.
+    /// It answers that it is out of memory.
     Refused,
     /// It closes the connection.
     Closed,
-    /// It answers something that is no reply.
+    /// It answers with bytes that are no reply.
     Nonsense,
 }
 
@@ -42,7 +42,7 @@ struct State {
 }
 
 impl FakeServer {
-    /// A server whose every `one_in`th GET goes wrong as `fault` says.
+    /// Starts a server that shows `fault` in every `one_in`th GET.
     pub(crate) fn start(fault: Fault, one_in: u64) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

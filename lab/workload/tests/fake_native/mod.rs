@@ -1,4 +1,5 @@
-//! A server of the native protocol inside the test: one thread, one socket, a map, and losses on demand.
+//! A server of the native protocol in the test's process: one thread, one socket, a map, and losses on
+//! demand.
 
 use std::{
     collections::HashMap,
@@ -30,7 +31,7 @@ pub(crate) struct FakeNative {
     items: Arc<Mutex<HashMap<Vec<u8>, Vec<u8>>>>,
 }
 
-/// A value that is coming in.
+/// A large value that is being received.
 struct Transfer {
     /// The sender that announced it, the request and the operation in it.
     origin: (SocketAddr, u64, u32),
@@ -247,7 +248,7 @@ impl Worker {
     }
 }
 
-/// A socket whose buffers hold what a test sends at once, as long as the machine allows that.
+/// A socket with buffers for all that a test sends at once, as far as the machine allows.
 pub(crate) fn blocking_socket() -> UdpSocket {
     let port =
         UdpPort::bind("127.0.0.1:0".parse().unwrap(), &UdpOptions { gro: false, ..UdpOptions::default() });
