@@ -8,7 +8,7 @@ use minos_engine::{
 const KEYS: u64 = 10_000;
 const HOT_KEYS: usize = 1000;
 const VALUE_WORDS: u64 = 16;
-/// Positions have 20 bits; so many words wrap them around several times.
+/// Positions have 20 bits; this many words wrap them around several times.
 const MOVED_WORDS_MIN: u64 = 4 << 20;
 
 fn value_of(key: u64) -> Vec<u8> {

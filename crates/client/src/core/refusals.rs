@@ -75,7 +75,8 @@ impl Core {
         self.reassign(now_ns);
     }
 
-    /// Begins all operations again at a server that has restarted, and so has lost all work for this client.
+    /// Makes all operations ready again after a restart or a change of the server, which has none of this
+    /// client's work. Operations that were sent with a once number end with [`Error::OutcomeUnknown`].
     ///
     /// CAS uniques may repeat for other values, so that even fragments already received are dropped.
     pub(super) fn begin_anew(&mut self, now_ns: u64) {

@@ -19,8 +19,7 @@ pub(super) struct Store {
     pub(super) fragments: Fragments,
     /// The queue that takes the fragments.
     pub(super) queue: u16,
-    /// The session of the request, or 0. The server knows the transfer in this session only, even if another
-    /// one is opened meanwhile.
+    /// The session of the request, or 0. The server knows the transfer in this session only.
     pub(super) session: u64,
     window: usize,
     /// The number of the last datagram of each fragment.
