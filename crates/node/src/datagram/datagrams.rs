@@ -1,4 +1,4 @@
-//! What a worker needs to serve datagrams.
+//! A worker's state for serving datagrams.
 
 use std::time::{Duration, Instant};
 
@@ -7,12 +7,12 @@ use minos_net::udp::ReceiveBurst;
 
 use super::{native::NativeWorker, outbound::Outbound};
 
-/// What a worker needs to serve datagrams.
+/// A worker's state for serving datagrams.
 pub(crate) struct Datagrams<'s, M: Mode> {
     pub(super) native: NativeWorker<'s, M>,
     pub(super) burst: ReceiveBurst,
     pub(super) outbound: Outbound,
-    /// What was last known of the activity of transfers, and when it last grew.
+    /// The activity of transfers as last seen, and when it last grew.
     activity: u64,
     active_at: Option<Instant>,
 }
@@ -28,12 +28,12 @@ impl<'s, M: Mode> Datagrams<'s, M> {
         }
     }
 
-    /// Whether a large value that has arrived is being copied.
+    /// True if a large value that has arrived is being copied.
     pub(crate) fn is_copying(&self) -> bool {
         self.native.is_copying()
     }
 
-    /// Looks whether there was a sign of a large transfer.
+    /// Notes whether large transfers were active since the last call.
     pub(super) fn note_activity(&mut self, now: Instant) {
         let activity = self.native.transfer_activity();
         if self.activity != activity {
@@ -42,8 +42,8 @@ impl<'s, M: Mode> Datagrams<'s, M> {
         }
     }
 
-    /// Whether large transfers are under way, as far as this worker can know: of those to clients it remembers
-    /// nothing, and takes them to go on if there was a sign of one in the last `time`.
+    /// True if large transfers may be in progress. A worker keeps no state of transfers to clients, so it
+    /// assumes that they go on if one was active in the last `time`.
     pub(super) fn is_active(&self, now: Instant, time: Duration) -> bool {
         let is_recent = |at: Instant| now.saturating_duration_since(at) < time;
         self.native.transfers_open() > 0 || self.active_at.is_some_and(is_recent)

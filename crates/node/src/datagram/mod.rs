@@ -1,4 +1,4 @@
-//! The native protocol over UDP: ports, bursts of datagrams in and out, and the protocol itself in [`native`], which
+//! The native protocol over UDP: ports, bursts of datagrams, and the protocol itself in [`native`], which
 //! does no I/O.
 
 pub(crate) mod datagrams;

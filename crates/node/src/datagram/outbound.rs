@@ -1,4 +1,4 @@
-//! Answers of a burst on their way to a socket.
+//! Sends the answers of a burst through a socket.
 
 use std::{io::IoSlice, net::SocketAddr, ops::Range};
 
@@ -11,15 +11,15 @@ use crate::{
     worker::{metrics::Metrics, rings::WorkerShared},
 };
 
-/// Bytes of answers after which they are sent, though the burst has not ended.
+/// Bytes of answers after which they are sent before the burst ends.
 const COMPOSED_BYTES_MAX: usize = 512 << 10;
 
-/// Where answers are composed, in memory that is kept from burst to burst, and from where they leave.
+/// Composes and sends answers; its memory is kept from burst to burst.
 #[derive(Default)]
 pub(crate) struct Outbound(TransmitBurst);
 
-/// Answers leave through one port, and what became of them is counted; the bytes of what is composed in the buffer by
-/// whoever composes it.
+/// Sends answers through one port and counts the trains. Code that composes in the buffer counts its bytes
+/// itself.
 pub(crate) struct PortEgress<'a> {
     burst: &'a mut TransmitBurst,
     port: &'a UdpPort,
@@ -28,7 +28,7 @@ pub(crate) struct PortEgress<'a> {
 }
 
 impl Outbound {
-    /// Lets answers of `worker` leave through `port`.
+    /// The egress that sends answers of `worker` through `port`.
     pub(crate) fn through<'a, M: Mode>(
         &'a mut self,
         port: &'a UdpPort,
@@ -39,7 +39,7 @@ impl Outbound {
 }
 
 impl PortEgress<'_> {
-    /// Sends whatever is queued, in one call.
+    /// Sends the queued trains in one call.
     pub(crate) fn flush(&mut self) {
         if self.burst.is_empty() {
             return;
@@ -72,7 +72,7 @@ impl Egress for PortEgress<'_> {
     }
 
     fn make_room(&mut self) {
-        // One train may be queued before there is the next chance.
+        // One more train may be queued before the next call.
         if self.burst.len() + 1 >= BURST_MESSAGES || self.burst.buffer().len() >= COMPOSED_BYTES_MAX {
             self.flush();
         }
@@ -87,7 +87,7 @@ impl Egress for PortEgress<'_> {
     }
 
     fn send_gather(&mut self, peer: SocketAddr, pieces: &[IoSlice<'_>], segment_bytes: usize) {
-        // What announces these bytes goes before them.
+        // The datagrams that announce these bytes must leave first.
         self.flush();
         let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
         self.counters.bytes_written.add(bytes as u64);

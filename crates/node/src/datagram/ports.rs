@@ -6,8 +6,8 @@ use minos_net::udp::{UdpOptions, UdpPort, steer_by_queue};
 
 use crate::server::config::NativeConfig;
 
-/// The sockets of the native protocol. Whoever holds the lock of an RX queue receives from its port; a worker receives
-/// from its own transfer port alone.
+/// The sockets of the native protocol. The holder of an RX queue's lock receives from its port; only the
+/// worker itself receives from its transfer port.
 #[derive(Debug)]
 pub(crate) struct Ports {
     queues: Vec<UdpPort>,
@@ -15,15 +15,16 @@ pub(crate) struct Ports {
 }
 
 impl Ports {
-    /// Opens the ports of `workers` workers: in a row, or all at one address.
+    /// Opens the ports of `workers` workers: consecutive ones, or all at one address.
     ///
     /// # Errors
-    /// What the kernel says; no free row of ports was found.
+    /// The kernel's error, or no free range of ports.
     pub(crate) fn bind(config: &NativeConfig, workers: usize) -> io::Result<Self> {
         let options =
             UdpOptions { receive_buffer_bytes: config.receive_buffer_bytes, ..UdpOptions::default() };
         let mut queues = if config.single_port {
-            // Ports that may be shared can be shared with another server too, and nobody would be told.
+            // A shared port could also be shared with another server, without an error. So look for a free
+            // port first.
             let free = UdpPort::bind(config.address, &options)?.address();
             let ports = UdpPort::bind_shared(free, 2 * workers, &options)?;
             steer_by_queue(&ports)?;
@@ -37,17 +38,17 @@ impl Ports {
         Ok(ports)
     }
 
-    /// Messages that the kernel dropped because nobody received them in time.
+    /// Messages that the kernel dropped because they were not received in time.
     pub(crate) fn overruns(&self) -> u64 {
         self.queues.iter().chain(&self.transfers).map(|port| u64::from(port.overruns())).sum()
     }
 
-    /// Where queue 0 is: what clients are told.
+    /// Address of queue 0, which clients are told.
     pub(crate) fn address(&self) -> SocketAddr {
         self.queues[0].address()
     }
 
-    /// The port of a queue: from the number of RX queues on, these are the transfer queues.
+    /// The port of a queue; numbers from the number of RX queues on are the transfer queues.
     #[inline]
     pub(crate) fn port(&self, queue: usize) -> &UdpPort {
         match queue.checked_sub(self.queues.len()) {

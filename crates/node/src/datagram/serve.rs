@@ -1,4 +1,4 @@
-//! A worker's side of the native protocol: datagrams from its sockets, answers and jobs from it.
+//! A worker's part of the native protocol: receives datagrams, sends answers and hands over jobs.
 
 use std::{
     os::fd::{AsFd, BorrowedFd},
@@ -24,19 +24,19 @@ use crate::{
     },
 };
 
-/// For how long the next sign of a large transfer is looked for at each turn after the last one. A client that takes
-/// longer waits for the next time that this worker sleeps or keeps house.
+/// Time after the last activity of large transfers in which the transfer port is polled each turn. A slower
+/// client waits until this worker sleeps or does background work.
 const ACTIVE_FOR: Duration = Duration::from_millis(10);
-/// For how long a stopping server waits for it.
+/// Time that a stopping server waits for such activity.
 const LINGER: Duration = Duration::from_millis(250);
 
-/// Hands a job to another worker, or gives it back if the ring of that one is full.
+/// Hands a job to another worker, or returns it if that worker's ring is full.
 type HandOff<'a> = &'a mut dyn FnMut(WorkerId, Job) -> Result<(), Job>;
 
 impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
-    /// Serves at most `messages_max` messages that have arrived at the port of `queue`, which is no other worker's to
-    /// receive from at the moment; says whether any had. From the number of RX queues on, these are the transfer
-    /// ports.
+    /// Serves at most `messages_max` messages from the port of `queue`; true if there were any. No other
+    /// worker may receive from the port at the same time. Numbers from the number of RX queues on are the
+    /// transfer ports.
     pub(crate) fn poll_port(&mut self, queue: usize, messages_max: usize) -> bool {
         let (shared, id) = (self.shared, self.id);
         let (Some(side), Some(datagrams)) = (&shared.native, &mut self.datagrams) else { return false };
@@ -68,13 +68,13 @@ impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
         true
     }
 
-    /// Puts at most `messages_max` messages that have arrived at the port of `queue` into this worker's ring; true if any
-    /// had. As many as there is room for are received; the others wait in the socket.
+    /// Moves at most `messages_max` messages from the port of `queue` to this worker's ring; true if there
+    /// were any. It receives as many as the ring has room for; the others wait in the socket.
     pub(crate) fn enqueue_messages(&mut self, queue: usize, messages_max: usize) -> bool {
         let (shared, waiting) = (self.shared, &self.mine().waiting);
         let Some(side) = &shared.native else { return false };
         let messages_max = messages_max.min(waiting.capacity() - waiting.len());
-        // Lent out, so that it can be looked at while the worker changes.
+        // Taken out, so that it can be read while the worker is borrowed.
         let Some(mut datagrams) = self.datagrams.take() else { return false };
         if let Err(error) = side.ports.port(queue).receive_at_most(&mut datagrams.burst, messages_max) {
             tracing::error!(%error, queue, "cannot receive datagrams");
@@ -87,7 +87,7 @@ impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
             let (peer, segment_bytes) = (message.peer, message.segment_bytes);
             let message = Message { queue, peer, bytes: bytes.into(), segment_bytes };
             if self.put_waiting(Waiting::Message(message)).is_err() {
-                // As in a socket that is full.
+                // Dropped, as by a full socket.
                 self.mine().metrics.queued_dropped.add(1);
             }
         }
@@ -95,15 +95,15 @@ impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
         arrived
     }
 
-    /// Serves a message that waited in a ring.
+    /// Serves a message that waited in a shared ring.
     pub(crate) fn serve_message(&mut self, message: &Message) {
         let messages = [(message.peer, &*message.bytes, message.segment_bytes)];
         self.with_native(message.queue, |native, turn| native.on_messages(message.queue, messages, turn));
         self.send_answers(message.queue);
     }
 
-    /// Looks for fragments, and for clients that ask for more of a large value. Nobody else polls this port, because
-    /// only this worker has what belongs to them.
+    /// Receives fragments, and requests for more of a large value. Only this worker polls the port, because
+    /// it alone holds the state of these transfers.
     pub(crate) fn poll_transfers(&mut self, must: bool) -> bool {
         let now = self.now;
         let Some(datagrams) = &self.datagrams else { return false };
@@ -116,7 +116,7 @@ impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
         self.poll_port(self.transfer_queue(), messages_max)
     }
 
-    /// Does what another worker has handed over; the answers wait for [`Worker::answer_jobs`].
+    /// Does a job that another worker handed over; its answers wait for [`Worker::answer_jobs`].
     pub(crate) fn do_job(&mut self, job: Job) {
         self.with_native(self.transfer_queue(), |native, turn| native.on_job(job, turn));
     }
@@ -126,7 +126,7 @@ impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
         self.send_answers(self.transfer_queue());
     }
 
-    /// Copies a slice of a large value that has arrived; says whether there was one.
+    /// Copies a slice of a large value that has arrived; true if there was one.
     pub(crate) fn copy_slice(&mut self) -> bool {
         if !self.datagrams.as_ref().is_some_and(Datagrams::is_copying) {
             return false;
@@ -139,13 +139,13 @@ impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
         true
     }
 
-    /// The queue whose port takes this worker's fragments, and sends its answers to what it was handed.
+    /// The queue whose port receives this worker's fragments and sends the answers to its jobs.
     pub(crate) fn transfer_queue(&self) -> usize {
         self.shared.queues.len() + self.id.index()
     }
 
-    /// Lends the native part what it needs to answer through the port of `queue`; [`Worker::send_answers`] is to
-    /// follow.
+    /// Calls the native part with all it needs to answer through the port of `queue`; call
+    /// [`Worker::send_answers`] afterwards.
     fn with_native(
         &mut self,
         queue: usize,
@@ -159,7 +159,7 @@ impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
         act(&mut datagrams.native, Turn { now, placement, egress: &mut egress, hand_off: &mut hand_off });
     }
 
-    /// Sends what was answered through the port of `queue`.
+    /// Sends the composed answers through the port of `queue`.
     fn send_answers(&mut self, queue: usize) {
         let (shared, now) = (self.shared, self.now);
         let (Some(side), Some(datagrams)) = (&shared.native, &mut self.datagrams) else { return };
@@ -167,7 +167,7 @@ impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
         datagrams.note_activity(now);
     }
 
-    /// Gives up transfers of which nothing was heard for too long.
+    /// Gives up transfers that have been silent for too long.
     pub(crate) fn tick_datagrams(&mut self) {
         let now = self.now;
         if let Some(datagrams) = &mut self.datagrams {
@@ -175,18 +175,18 @@ impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
         }
     }
 
-    /// Whether large transfers of datagrams are under way, for a server that is stopping.
+    /// True if large transfers of datagrams may be in progress; asked by a stopping server.
     pub(crate) fn has_transfers(&self) -> bool {
         self.datagrams.as_ref().is_some_and(|datagrams| datagrams.is_active(self.now, LINGER))
     }
 
-    /// What becomes readable when datagrams arrive at the port of `queue`.
+    /// The descriptor that becomes readable when datagrams arrive at the port of `queue`.
     pub(crate) fn port_descriptor(&self, queue: usize) -> Option<BorrowedFd<'s>> {
         self.shared.native.as_ref().map(|side| side.ports.port(queue).as_fd())
     }
 }
 
-/// Hands a job to the worker that it belongs to, unless its ring is full.
+/// Hands a job to its worker, or returns it if that worker's ring is full.
 fn hand_off<M: Mode, P: Poller>(
     shared: &Shared<M, P>,
     from: WorkerId,

@@ -1,4 +1,4 @@
-//! A burst of messages: which datagrams are admitted, and their operations chunk by chunk.
+//! A burst of messages: which datagrams are admitted, and the execution of their operations in chunks.
 
 use std::{net::SocketAddr, time::Instant};
 
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::ops::{Context, Placement};
 
-/// What serving a burst needs.
+/// The environment in which a burst is served.
 pub(super) struct Burst<'b, M: Mode, P, E, H> {
     pub(super) shared: &'b NativeShared<M>,
     pub(super) id: WorkerId,
@@ -32,7 +32,7 @@ pub(super) struct Burst<'b, M: Mode, P, E, H> {
     pub(super) transfers: &'b mut Transfers<M>,
     pub(super) outlet: Outlet<'b, E>,
     pub(super) hand_off: &'b mut H,
-    /// The cookie that was looked at last: the datagrams of a message have one source, and mostly one cookie.
+    /// The cookie checked last: the datagrams of a message have one source, and mostly one cookie.
     pub(super) last_cookie: Option<(SocketAddr, u64, Check)>,
     /// Datagrams that were admitted.
     pub(super) admitted: u32,
@@ -43,11 +43,11 @@ pub(super) struct Burst<'b, M: Mode, P, E, H> {
 /// Operations whose cache misses overlap, from any number of datagrams.
 pub(super) struct Chunk<'d, 's> {
     operations: ArrayVec<Pending<'d, 's>, BURST_MAX>,
-    /// Whom they are answered to, a datagram each.
+    /// The addressees of the answers, one for each datagram.
     to: ArrayVec<AnswerTo, BURST_MAX>,
 }
 
-/// An operation that was parsed, and what is known of its key.
+/// A parsed operation, and the lookup of its key.
 struct Pending<'d, 's> {
     operation: Operation<'d>,
     /// Place in [`Chunk::to`].
@@ -68,7 +68,7 @@ where
     E: Egress,
     H: FnMut(WorkerId, Job) -> Result<(), Job>,
 {
-    /// Takes in the datagrams of a message.
+    /// Admits the datagrams of a message.
     pub(super) fn message<'d>(
         &mut self,
         chunk: &mut Chunk<'d, 'b>,
@@ -84,7 +84,7 @@ where
         }
     }
 
-    /// Executes what is left, and lets every answer go.
+    /// Executes the operations left and sends all answers.
     pub(super) fn finish(&mut self, chunk: &mut Chunk<'_, 'b>) {
         self.execute_chunk(chunk);
         self.outlet.close();
@@ -110,7 +110,7 @@ where
         }
     }
 
-    /// Judges cookie, tag and sequence of a datagram.
+    /// Checks cookie, tag and sequence of a datagram.
     fn admit(&mut self, peer: SocketAddr, header: &Header, datagram: &[u8]) -> Result<AnswerTo, Reason> {
         let check = self.check_cookie(peer, header.cookie);
         if check == Check::Invalid {
@@ -144,7 +144,7 @@ where
         }
     }
 
-    /// With a secret only sealed datagrams are served; without one a tag could not be judged.
+    /// With a secret only sealed datagrams are served; without one no tag can be checked.
     fn check_seal(&self, header: &Header, datagram: &[u8]) -> Result<(), Reason> {
         let is_right = match &self.shared.seals {
             Some(seals) => seals.verify(header, datagram),
@@ -153,8 +153,8 @@ where
         if is_right { Ok(()) } else { Err(Reason::Seal) }
     }
 
-    /// The worker to which a datagram has to go that arrived here but names another queue. A queue that does not
-    /// exist is one of another directory, of which the client learns by the answer.
+    /// The worker that must get a datagram because its header names another queue. A queue that does not
+    /// exist comes from another directory; the answer tells the client so.
     fn elsewhere(&self, header: &Header) -> Option<WorkerId> {
         let queue = usize::from(header.queue);
         if queue == self.queue || queue >= 2 * self.shared.queues {
@@ -164,8 +164,8 @@ where
         (worker != self.id).then_some(worker)
     }
 
-    /// Hands a datagram to the worker that it names. If that one has too much to do, the datagram is lost, as it
-    /// would be in a socket that is full, and the client sends another.
+    /// Hands a datagram to the worker that it names. If that worker's ring is full, the datagram is lost, as
+    /// in a full socket, and the client sends it again.
     fn hand_datagram(&mut self, worker: WorkerId, to: &AnswerTo, datagram: &[u8]) {
         self.metrics.misdirected.count();
         if (self.hand_off)(worker, Job::datagram(to, datagram)).is_err() {
@@ -202,8 +202,8 @@ where
         self.transfers.advance(&around, bytes_max, self.outlet.close());
     }
 
-    /// Takes in the operations of a request while their index buckets are fetched. Those before one that cannot be
-    /// read are executed.
+    /// Takes the operations of a request while their index buckets are fetched. The operations before a
+    /// malformed one are executed.
     fn request<'d>(
         &mut self,
         chunk: &mut Chunk<'d, 'b>,
@@ -229,7 +229,7 @@ where
         Ok(())
     }
 
-    /// Stage 1: puts the table's hash of the key in place of the client's direction, and prefetches the bucket.
+    /// Stage 1: replaces the client's hash of the key by the table's, and prefetches the bucket.
     ///
     /// The table's seed is private, so a client cannot choose keys of one chain.
     #[inline]
@@ -240,8 +240,8 @@ where
         }
     }
 
-    /// Stage 2 looks the keys up in their buckets, which are near by now, and asks for their items; stage 3 executes
-    /// and replies.
+    /// Stage 2 looks the keys up in their buckets, which are cached by now, and prefetches their items; stage
+    /// 3 executes and replies.
     fn execute_chunk(&mut self, chunk: &mut Chunk<'_, 'b>) {
         let store = &**self.cx.store;
         if chunk.operations.len() > 1 {
@@ -261,7 +261,8 @@ where
         chunk.to.clear();
     }
 
-    /// Says what a client must know. The answer is shorter than a Hello, whoever sent that.
+    /// Answers a Hello with the data a client needs. The answer is shorter than a Hello, so it does not
+    /// amplify a forged one.
     fn hello(&mut self, peer: SocketAddr, header: &Header, datagram: &[u8]) {
         if let Err(reason) = self.check_seal(header, datagram) {
             return self.refuse(peer, datagram, reason);
@@ -270,7 +271,7 @@ where
             return self.refuse(peer, datagram, Reason::Malformed);
         };
         let check = self.check_cookie(peer, header.cookie);
-        // A session is only for who has shown that it receives what is sent to its address.
+        // Only a client that has proved to receive at its address gets a session.
         let opened = header.flags.contains(Flags::OPEN) && check != Check::Invalid;
         let session = if opened { self.shared.sessions.open(peer, hello.nonce, self.now) } else { Ok(0) };
         self.metrics.hellos.count();
@@ -283,10 +284,11 @@ where
         self.outlet.single(peer, answer, &body);
     }
 
-    /// Says that a datagram was not served, in no more bytes than it had; nothing if it must not be answered.
+    /// Tells a client that a datagram was not served, in no more bytes than it had; no answer if it must not
+    /// be answered.
     ///
-    /// Only what answers a right tag is sealed: otherwise anybody could have any refusal sealed, and show it to a
-    /// client.
+    /// A refusal is sealed only if the datagram's tag was valid: otherwise anyone could have a refusal sealed
+    /// and show it to a client.
     #[cold]
     fn refuse(&mut self, peer: SocketAddr, datagram: &[u8], reason: Reason) {
         self.metrics.count_refusal(reason);
@@ -302,13 +304,13 @@ where
         self.outlet.single(peer, refusal, &[]);
     }
 
-    /// Appends a reply that says nothing but how an operation ended.
+    /// Appends a reply that holds only the status of an operation.
     pub(super) fn reply_bare(&mut self, to: &AnswerTo, operation: &Operation<'_>, status: Status) {
         self.outlet.reply(to, &ReplyRecord::bare(operation.opcode, status, operation.request));
     }
 }
 
-/// What a burst lends to its transfers.
+/// The environment that a burst gives its transfers.
 pub(super) fn around<'a, 'b, M: Mode, P>(
     cx: &'a Context<'b, M, P>,
     shared: &'a NativeShared<M>,

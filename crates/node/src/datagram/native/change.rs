@@ -1,4 +1,4 @@
-//! Operations that change an item, as the commands of memcached that they are named after.
+//! Operations that change an item, named after memcached's commands.
 
 use minos_base::{Exptime, StoreKind};
 use minos_engine::Mode;
@@ -9,12 +9,12 @@ use crate::ops::{
     self, Context, CountOperation, Counted, DeleteOperation, Deleted, Failure, StoreOperation, Stored,
 };
 
-/// An outcome that says nothing but how it ended.
+/// An outcome that holds only a status.
 pub(super) fn ended(status: Status) -> Outcome {
     Outcome { status, item_flags: 0, cas: 0, number: None }
 }
 
-/// Executes an operation that changes an item and carries all that it needs, and counts as memcached does.
+/// Executes an operation that changes an item and carries all its data; counts as memcached does.
 pub(super) fn apply<M: Mode, P>(cx: &Context<'_, M, P>, operation: &Operation<'_>) -> Outcome {
     if operation.flags.contains(OpFlags::DEFERRED) {
         // There is nothing else to wait for.
@@ -33,7 +33,7 @@ pub(super) fn apply<M: Mode, P>(cx: &Context<'_, M, P>, operation: &Operation<'_
     }
 }
 
-/// What a store asks for, without its key and its value.
+/// The parameters of a store, without its key and value.
 pub(super) fn store_operation(operation: &Operation<'_>) -> StoreOperation {
     let kind = match operation.opcode {
         Opcode::Add => StoreKind::Add,
@@ -53,7 +53,7 @@ pub(super) fn store_operation(operation: &Operation<'_>) -> StoreOperation {
     }
 }
 
-/// How a store ended, and the CAS unique of the item.
+/// The status of a store, and the CAS unique of the item.
 pub(super) fn stored_status(stored: &Stored) -> (Status, u64) {
     match *stored {
         Stored::Done(cas) => (Status::Ok, cas),
@@ -94,7 +94,7 @@ fn touch<M: Mode, P>(cx: &Context<'_, M, P>, operation: &Operation<'_>) -> Outco
     }
 }
 
-/// Counts up or down; what is made because it was not there expires as the operation says.
+/// Counts up or down; an item created on a miss gets the operation's expiry.
 fn count<M: Mode, P>(cx: &Context<'_, M, P>, operation: &Operation<'_>) -> Outcome {
     let exptime = Exptime(operation.detail.ttl);
     let initial = if operation.flags.contains(OpFlags::CREATE) {

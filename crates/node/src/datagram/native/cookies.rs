@@ -1,9 +1,10 @@
-//! Cookies: who shows one has received at the address it sends from, so that it may be sent more than it sent.
+//! Cookies. A client that shows one has received at the address it sends from, so it may be sent more than it
+//! sent.
 //!
-//! A cookie is a keyed hash of the client's address under a key that changes every minute. Nothing is kept for a
-//! client: the server computes again what it gave away. The key of a minute is not stored either: the minute is
-//! hashed with the address, which under a pseudorandom function is as good as a key of its own, and which any
-//! number of workers can do at once without anybody having to rotate anything.
+//! A cookie is a keyed hash of the client's address under a key that changes every minute. The server keeps
+//! no state for a client: it computes the cookie again. It keeps no key for a minute either: the minute is
+//! hashed together with the address. Under a pseudorandom function that is as good as a key for each minute,
+//! and any number of workers can compute it without rotating keys.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -12,24 +13,24 @@ use std::{
 
 use siphasher::sip::SipHasher24;
 
-/// How long a key is used to issue cookies, in seconds. For as long again its cookies are still accepted.
+/// Time in seconds for which a key issues cookies. Its cookies are accepted for one more period.
 pub const COOKIE_PERIOD_S: u64 = 60;
 
-/// What is hashed: a period, an address of 16 bytes and a port.
+/// Bytes hashed: a period, an address of 16 bytes and a port.
 const INPUT_BYTES: usize = 8 + 16 + 2;
 
-/// What a cookie is worth.
+/// The validity of a cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
-    /// It is the one that would be issued now.
+    /// The cookie of the present period.
     Valid,
-    /// It is the one of the period before: the client should soon ask for another.
+    /// The cookie of the period before: the client should soon ask for a new one.
     Renew,
-    /// It was never issued to this address, or too long ago.
+    /// Never issued to this address, or too long ago.
     Invalid,
 }
 
-/// Issues and checks cookies. Workers share one.
+/// Issues and checks cookies; shared by all workers.
 #[derive(Clone, Debug)]
 pub struct Cookies {
     hasher: SipHasher24,
@@ -37,18 +38,18 @@ pub struct Cookies {
 }
 
 impl Cookies {
-    /// Cookies under `key`, which must be random and secret, from `start` on.
+    /// Cookies under `key`, which must be random and secret; the first period begins at `start`.
     pub fn new(key: &[u8; 16], start: Instant) -> Self {
         Self { hasher: SipHasher24::new_with_key(key), start }
     }
 
-    /// The cookie of `peer` at `now`. It is never zero, which in a header means that there is none.
+    /// The cookie of `peer` at `now`. It is never zero; zero in a header means no cookie.
     #[inline]
     pub fn issue(&self, peer: SocketAddr, now: Instant) -> u64 {
         self.cookie(peer, self.period(now))
     }
 
-    /// What `cookie`, shown from `peer`, is worth at `now`.
+    /// Checks `cookie`, shown from `peer`, at `now`.
     #[inline]
     pub fn check(&self, peer: SocketAddr, cookie: u64, now: Instant) -> Check {
         let period = self.period(now);
@@ -61,7 +62,7 @@ impl Cookies {
         }
     }
 
-    /// How long a cookie issued at `now` will be accepted, in whole seconds: from one period to two.
+    /// Whole seconds for which a cookie issued at `now` will be accepted: from one period to two.
     pub fn seconds_left(&self, now: Instant) -> u32 {
         let into_period_s = self.since_start(now).as_secs() % COOKIE_PERIOD_S;
         (2 * COOKIE_PERIOD_S - into_period_s) as u32

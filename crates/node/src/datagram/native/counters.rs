@@ -1,4 +1,4 @@
-//! What a worker counts about the native protocol.
+//! A worker's counters of the native protocol.
 
 use minos_proto::native::Reason;
 
@@ -7,7 +7,7 @@ use crate::ops::counters::Counter;
 /// Declares the counters once: the fields, and their names in `stats minos`.
 macro_rules! native_counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What one worker counts. Cache lines are not shared with another worker's.
+        /// The counters of one worker, on cache lines of their own.
         #[derive(Debug, Default)]
         #[repr(align(128))]
         pub(super) struct NativeCounters { $($(#[$doc])* pub(super) $name: Counter,)* }
@@ -34,19 +34,19 @@ native_counters! {
     operations,
     /// Hellos answered.
     hellos,
-    /// Datagrams of a version that is not spoken.
+    /// Datagrams of an unsupported version.
     refused_version,
-    /// Datagrams without a good cookie.
+    /// Datagrams without a valid cookie.
     refused_cookie,
     /// Datagrams whose tag was missing or wrong.
     refused_seal,
-    /// Sealed datagrams that came again.
+    /// Sealed datagrams that were replayed.
     refused_replayed,
     /// Sealed datagrams of unknown sessions.
     refused_session,
-    /// Datagrams that could not be read.
+    /// Malformed datagrams.
     refused_malformed,
-    /// Datagrams refused because a bound was met.
+    /// Datagrams refused because of a bound.
     refused_busy,
     /// Datagrams dropped without an answer.
     ignored,
@@ -58,9 +58,9 @@ native_counters! {
     large_handed_over,
     /// Operations answered with BUSY because that worker's ring was full.
     large_ring_full,
-    /// Operations that were to happen once and were answered from memory.
+    /// Operations to execute once that were answered from the stored outcome.
     once_repeated,
-    /// Operations that were to happen once and were refused: no session, too old, or still under way.
+    /// Operations to execute once that were refused: no session, too old, or still in progress.
     once_refused,
 }
 

@@ -1,30 +1,30 @@
-//! Where answers leave to.
+//! Sending of answers.
 
 use std::{io::IoSlice, net::SocketAddr, ops::Range};
 
-/// Takes trains of datagrams and sends them, at the end of a burst or whenever it has enough.
+/// Sends trains of datagrams, at the end of a burst or when enough are queued.
 ///
-/// A train is what goes to one peer as a whole: datagrams of `segment_bytes` each, of which only the last may be
+/// A train is sent to one peer as a whole: datagrams of `segment_bytes` each, of which only the last may be
 /// shorter, at most [`TRAIN_SEGMENTS_MAX`](minos_proto::native::TRAIN_SEGMENTS_MAX) of them and at most
-/// [`TRAIN_BYTES_MAX`](minos_proto::native::TRAIN_BYTES_MAX) bytes. What cannot be sent is dropped: this is a protocol
-/// of datagrams.
+/// [`TRAIN_BYTES_MAX`](minos_proto::native::TRAIN_BYTES_MAX) bytes. Trains that cannot be sent are dropped:
+/// this is a datagram protocol.
 pub trait Egress {
-    /// The bytes of the trains that are queued. The next one is composed at the end, so that a value is copied once
-    /// from its item to where the kernel takes it from; what is there before stays as it is.
+    /// The bytes of the queued trains. The next train is composed at the end, so that a value is copied once,
+    /// from its item to the memory that the kernel reads; the bytes before it stay unchanged.
     fn buffer(&mut self) -> &mut Vec<u8>;
 
-    /// Queues a train that lies in this part of [`Egress::buffer`], which stays as it is.
+    /// Queues the train in this part of [`Egress::buffer`], which stays unchanged.
     fn queue_train(&mut self, peer: SocketAddr, train: Range<usize>, segment_bytes: usize);
 
-    /// Called when nothing is being composed: whatever is queued may be sent, and the buffer emptied, so that it
+    /// Called when no train is being composed. Queued trains may be sent and the buffer emptied, so that it
     /// does not grow with the number of trains.
     fn make_room(&mut self);
 
-    /// Sends a train that lies in pieces, one after the other; segments may begin anywhere in them. They are not
-    /// needed afterwards. Called when nothing is being composed.
+    /// Sends a train that consists of concatenated pieces; segments may begin anywhere in them. The pieces
+    /// may change once the call returns. Called when no train is being composed.
     fn send_gather(&mut self, peer: SocketAddr, pieces: &[IoSlice<'_>], segment_bytes: usize);
 
-    /// Queues a train that lies elsewhere. Called when nothing is being composed.
+    /// Queues a train from elsewhere. Called when no train is being composed.
     fn send(&mut self, peer: SocketAddr, bytes: &[u8], segment_bytes: usize) {
         self.make_room();
         let buffer = self.buffer();

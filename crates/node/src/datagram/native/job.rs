@@ -1,20 +1,20 @@
-//! What one worker hands to another through its ring.
+//! Work that one worker hands to another through its ring.
 
 use minos_base::KeyHash;
 use minos_proto::native::{Detail, OpFlags, Opcode, Operation};
 
 use super::AnswerTo;
 
-/// Work for another worker. Cookie and tag were seen to be right.
+/// Work for another worker. Cookie and tag were checked.
 #[derive(Debug)]
 pub struct Job(pub(super) Box<Work>);
 
-/// What is to be done.
+/// The kind of work.
 #[derive(Debug)]
 pub(super) enum Work {
-    /// A datagram that arrived elsewhere than it says (MICA §4.2, table 1: direction by software).
+    /// A datagram that arrived at another queue than it names (MICA §4.2, table 1: direction by software).
     Datagram(HandedDatagram),
-    /// An operation on a value that is large by the plan (Minos §3.1).
+    /// An operation on a value that is large under the plan (Minos §3.1).
     Operation(HandedOperation),
 }
 

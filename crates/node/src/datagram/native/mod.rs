@@ -1,11 +1,11 @@
 //! The server's part of the native datagram protocol, without I/O and without a clock.
 //!
-//! Datagrams come in as bytes with the time, answers leave through an [`Egress`], and what belongs to another worker
-//! is handed over as a [`Job`]: so that tests and a simulated network run the very code of the server.
+//! Datagrams come in as bytes with the time, answers leave through an [`Egress`], and work for another worker
+//! is handed over as a [`Job`]. So tests and a simulated network run the server's own code.
 //!
-//! A [`NativeWorker`] is what one worker has of it, [`NativeShared`] what all share. A burst of messages is executed
-//! in chunks of operations, whichever datagrams they came in, whose cache misses overlap (MICA §4.3.2, vector
-//! interfaces §3.1); what is large by the plan goes to its large worker (Minos §3.1).
+//! A [`NativeWorker`] is one worker's part, [`NativeShared`] the state that all share. A burst of messages is
+//! executed in chunks of operations, from any of its datagrams, whose cache misses overlap (MICA §4.3.2,
+//! vector interfaces §3.1). Operations that are large under the plan go to their large worker (Minos §3.1).
 
 mod answer;
 mod burst;

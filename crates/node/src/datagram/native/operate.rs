@@ -14,12 +14,12 @@ use super::{
 };
 use crate::ops::{self, Facts, Placement, Read};
 
-/// Where an operation on a value of some size is executed.
+/// The place at which an operation is executed, given the size of its value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// It has just arrived: the plan is asked, and told of the size.
+    /// The worker at which it arrived, which asks the plan and counts the size.
     Arrived,
-    /// It is where the plan wants it.
+    /// The worker that the plan chose.
     Home,
 }
 
@@ -59,7 +59,7 @@ where
         }
     }
 
-    /// Tells about the server, but not too often.
+    /// Replies with statistics, a limited number of times a burst.
     fn report(&mut self, to: &AnswerTo, operation: &Operation<'_>) {
         let Some(left) = self.reports_left.checked_sub(1) else {
             return self.reply_bare(to, operation, Status::Busy);
@@ -68,7 +68,7 @@ where
         statistics::reply(&self.cx, to, operation, &mut self.outlet);
     }
 
-    /// Reads an item: its value is copied from there into the reply, or, if it is too long for a datagram, sent in
+    /// Reads an item: copies its value into the reply or, if it is too long for a datagram, sends it in
     /// fragments.
     #[inline]
     fn read(&mut self, to: &AnswerTo, operation: &Operation<'_>, staged: Option<&Staged<'_>>, stage: Stage) {
@@ -95,13 +95,13 @@ where
         if stage == Stage::Home {
             self.read_large(to, operation);
         } else if !self.goes_elsewhere(to, operation, longer, class.is_none()) {
-            // The size was another one than the bucket had said. If that said nothing, it is counted now.
+            // The size differs from the bucket's. If the bucket gave none, it is counted now.
             self.read(to, operation, Some(staged), Stage::Home);
         }
     }
 
-    /// Copies a value of at most `bytes_max` bytes into a reply, or says that there is no such item. Without a
-    /// bound, and of a longer value, only the size is told.
+    /// Copies a value of at most `bytes_max` bytes into a reply, or replies that there is no such item. For a
+    /// longer value, or without a bound, only the size is returned.
     #[inline]
     fn copy(
         &mut self,
@@ -111,7 +111,7 @@ where
         bytes_max: Option<u64>,
     ) -> Read {
         let get = Get { hash: operation.hash, key: operation.key };
-        // No more of an item than the record says, so that no more of its header is unpacked.
+        // Only the fields that the record needs, so that no more of the item's header is unpacked.
         let said = Cell::new((0, 0));
         let cx = &self.cx;
         let compose_head = |facts: &Facts, buffer: &mut Vec<u8>| {
@@ -163,7 +163,7 @@ where
         self.transfers.send_first(to, (operation.opcode, operation.request), item, self.now, egress);
     }
 
-    /// Gives an item another expiry and reads it, in one step: the new expiry may have passed already.
+    /// Changes an item's expiry and reads it, in one step: the new expiry may already have passed.
     fn read_and_touch(&mut self, to: &AnswerTo, operation: &Operation<'_>, stage: Stage) {
         let staged_class = self.cx.store.size_class(operation.hash);
         if stage == Stage::Arrived
@@ -195,7 +195,7 @@ where
         }
     }
 
-    /// Stores a value that stands in the record, or begins to receive one that does not.
+    /// Stores a value that the record holds, or begins to receive one that it does not.
     fn store(&mut self, to: &AnswerTo, operation: &Operation<'_>, stage: Stage) {
         let store = change::store_operation(operation);
         let value_bytes = u64::from(operation.detail.value_bytes);
@@ -221,7 +221,7 @@ where
         self.change(to, operation);
     }
 
-    /// Executes an operation that may be asked to happen once, and tells how it ended.
+    /// Executes an operation, once if the client asks for that, and replies with its outcome.
     fn change(&mut self, to: &AnswerTo, operation: &Operation<'_>) {
         let outcome = if operation.flags.contains(OpFlags::ONCE) {
             self.change_once(to, operation)
@@ -235,7 +235,7 @@ where
         self.outlet.reply(to, &ReplyRecord { item_flags, cas, value, ..bare });
     }
 
-    /// Executes an operation unless it was executed before, or might have been.
+    /// Executes an operation unless it was, or may have been, executed before.
     fn change_once(&mut self, to: &AnswerTo, operation: &Operation<'_>) -> Outcome {
         let sessions = &self.shared.sessions;
         let refused = match sessions.begin(to.header.session, operation.detail.once, self.now) {
@@ -256,8 +256,8 @@ where
         change::ended(refused)
     }
 
-    /// Hands an operation on a value of `class` to its large worker, if the plan names another one than this; whether
-    /// it was. With `is_new` the size is counted.
+    /// Hands an operation on a value of `class` to its large worker, if the plan names another worker than
+    /// this one; true if it did. With `is_new` the size is counted.
     #[inline]
     fn goes_elsewhere(
         &mut self,

@@ -1,4 +1,4 @@
-//! Replies become datagrams, and datagrams trains.
+//! Puts replies into datagrams, and datagrams into trains.
 
 use std::{net::SocketAddr, ops::Range};
 
@@ -9,24 +9,24 @@ use minos_proto::native::{
 use super::{AnswerTo, Egress, Seals, counters::NativeCounters};
 use crate::ops::counters::Counters;
 
-/// A datagram that is shorter than this part of its train's segments ends the train: padding it to a whole
-/// segment would cost more than another message does.
+/// A datagram shorter than this part of its train's segments ends the train: padding it to a whole segment
+/// would cost more than another message.
 const PADDED_PART: usize = 4;
 
-/// Composes replies at the end of the egress's buffer, each value where it will be sent from.
+/// Composes replies at the end of the egress's buffer, so that each value is sent from where it was composed.
 ///
-/// Not in the receive buffer: replies to reads are longer than what asked for them, the operations of a chunk still
-/// borrow from their datagrams while earlier ones are answered, and the kernel copies either way, so that only the
-/// few replies that are shorter than their requests could be built there, to no gain.
+/// The receive buffer is not reused: replies to reads are longer than their requests, the operations of a
+/// chunk still borrow from their datagrams while earlier ones are answered, and the kernel copies either way.
+/// Only the few replies shorter than their requests could be built there, to no gain.
 ///
-/// A datagram answers one request, or a part of it. Datagrams to one peer that follow each other become a train:
-/// the first one says how long segments are, shorter ones are padded, and a longer one begins another train.
+/// A datagram answers one request, or a part of it. Consecutive datagrams to one peer form a train: the first
+/// one sets the segment length, shorter ones are padded, and a longer one begins another train.
 pub(super) struct Outlet<'e, E> {
     egress: &'e mut E,
     seals: Option<&'e Seals>,
     native: &'e NativeCounters,
     counters: &'e Counters,
-    /// Where a record waits that did not fit.
+    /// Holds a record that did not fit.
     moved: &'e mut Vec<u8>,
     /// The datagram that is being composed, at the end of the buffer.
     open: Option<Open>,
@@ -44,7 +44,7 @@ struct Open {
 
 struct Train {
     start: usize,
-    /// Where its last datagram ends; what pads that to a segment follows when another one does.
+    /// End of its last datagram; the padding to a segment follows when another datagram does.
     end: usize,
     segment_bytes: usize,
     segments: usize,
@@ -82,8 +82,8 @@ impl<'e, E: Egress> Outlet<'e, E> {
         });
     }
 
-    /// Appends a reply that `write` composes at the end of the buffer: room for the head of a record, then the
-    /// value. The value of the record that it returns is not looked at; without one nothing was composed.
+    /// Appends a reply that `write` composes at the end of the buffer: room for the head of a record, then
+    /// the value. The value field of the returned record is ignored; `None` means that nothing was composed.
     #[inline]
     pub(super) fn reply_with<'r>(
         &mut self,
@@ -101,14 +101,14 @@ impl<'e, E: Egress> Outlet<'e, E> {
         self.end_record(to, start);
     }
 
-    /// Ends the datagram and the train that are being composed. Whatever is sent past the outlet comes after this.
+    /// Ends the open datagram and train, so that anything sent directly through the egress follows them.
     pub(super) fn close(&mut self) -> &mut E {
         self.end_datagram();
         self.end_train();
         self.egress
     }
 
-    /// Sends a datagram that is no reply: its length is set here, and it is sealed if it says so.
+    /// Sends a datagram that is no reply: sets its length, and seals it if its header says so.
     pub(super) fn single(&mut self, peer: SocketAddr, header: Header, body: &[u8]) {
         let seals = self.seals;
         let egress = self.close();
@@ -124,7 +124,7 @@ impl<'e, E: Egress> Outlet<'e, E> {
         self.queue(peer, start..start + bytes, bytes);
     }
 
-    /// Makes sure that a datagram for `to` is being composed.
+    /// Ensures that a datagram for `to` is open.
     #[inline]
     fn open(&mut self, to: &AnswerTo) {
         match &self.open {

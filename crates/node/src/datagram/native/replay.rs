@@ -1,6 +1,6 @@
-//! Which datagram numbers were seen already: an authenticated datagram is taken once.
+//! Rejects replayed datagrams: each authenticated datagram is accepted once.
 
-/// Numbers that the window tells apart. What is further behind the newest one is refused unseen.
+/// Numbers in the window. Numbers further behind the newest one are refused.
 pub const REPLAY_WINDOW: u64 = 1024;
 
 const WORD_BITS: u64 = u64::BITS as u64;
@@ -9,7 +9,7 @@ const WORDS: usize = (REPLAY_WINDOW / WORD_BITS) as usize;
 /// The last [`REPLAY_WINDOW`] numbers up to the newest one, a bit each: the sliding window of IPsec (RFC 4303,
 /// §3.4.3), in a ring of words so that nothing is shifted (RFC 6479).
 ///
-/// Only ever shown numbers of datagrams whose tag was right, or anybody could move it.
+/// Accepts only numbers of datagrams with a valid tag; otherwise anyone could move it.
 #[derive(Clone, Debug, Default)]
 pub struct ReplayWindow {
     /// One more than the newest number; zero before the first.
@@ -18,7 +18,7 @@ pub struct ReplayWindow {
 }
 
 impl ReplayWindow {
-    /// Takes note of `sequence`; false if it was seen before, or is too old to tell.
+    /// Records `sequence`; false if it was seen before or is too old to tell.
     pub fn accept(&mut self, sequence: u64) -> bool {
         if u128::from(sequence) >= self.next {
             self.move_to(sequence);
@@ -31,7 +31,7 @@ impl ReplayWindow {
         is_fresh
     }
 
-    /// Makes `sequence` the newest number: those between were not seen.
+    /// Makes `sequence` the newest number; the numbers between are not seen yet.
     fn move_to(&mut self, sequence: u64) {
         let moved = u128::from(sequence) + 1 - self.next;
         if moved >= u128::from(REPLAY_WINDOW) {

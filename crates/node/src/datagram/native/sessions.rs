@@ -1,12 +1,14 @@
-//! Sessions: what makes an operation happen once though its datagram comes twice.
+//! Sessions, which execute an operation once even if its datagram comes twice.
 //!
-//! A client that wants that opens a session and numbers its operations. For each of the last [`native::ONCE_WINDOW`]
-//! numbers the session knows whether the operation is new, under way or done, and how it ended: a retry is
-//! answered and not executed again. Sealed datagrams also need a session, which remembers their numbers.
+//! A client that wants this opens a session and numbers its operations. For each of the last
+//! [`native::ONCE_WINDOW`] numbers the session knows whether the operation is new, in progress or done, and
+//! its outcome: a retry is answered and not executed again. Sealed datagrams also need a session, which
+//! remembers their numbers.
 //!
-//! The table is bounded, and a new session takes the place of a little used one that has nothing under way: the least
-//! recently used of an address that has its share, or of a few that were not looked at for longest. A session that is not known any more is never guessed at: whoever asks learns that nothing was executed
-//! now. Any worker may take a retry, so a session is behind a lock, one of [`SHARDS`], for a few instructions.
+//! The table is bounded. A new session replaces an idle one: the least recently used of an address that has
+//! its share, or of a few that were not checked for longest. For a session that the table no longer holds,
+//! the answer is that nothing was executed now. Any worker may take a retry, so one of [`SHARDS`] locks
+//! guards a session, for a few instructions.
 
 mod table;
 mod window;
@@ -25,14 +27,14 @@ use minos_proto::native::{self, Status};
 use table::Table;
 use window::Seen;
 
-/// Operations that a session tells apart: a client has at most so many numbers open, from the oldest one it
-/// still wants an answer for to the newest.
+/// Numbers that a session tells apart. A client's open numbers, from the oldest it still needs an answer for
+/// to the newest, must fit.
 const ONCE_WINDOW: u32 = native::ONCE_WINDOW as u32;
 
-/// Locks over which the sessions are spread.
+/// Locks that guard the sessions.
 pub const SHARDS: usize = 64;
 
-/// Bits of an identity that say where its session lies; the others are random.
+/// Bits of an identity that give the session's slot; the others are random.
 const SLOT_BITS: u32 = 16;
 
 /// Most sessions a table can have.
@@ -53,10 +55,10 @@ impl Default for SessionsConfig {
     }
 }
 
-/// How an operation ended, as far as a retry has to be told.
+/// The outcome of an operation, as far as a retry must be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// What the client is told.
+    /// The status sent to the client.
     pub status: Status,
     /// Client flags of the item, or zero.
     pub item_flags: u32,
@@ -66,9 +68,10 @@ pub struct Outcome {
     pub number: Option<u64>,
 }
 
-/// The right to execute an operation. Dropped, it says that nothing was executed, so that a retry may be.
+/// The right to execute an operation. Dropping it without an outcome means that nothing was executed, so that
+/// a retry may be.
 ///
-/// The session stays as long as there are tickets of it.
+/// The session stays in the table as long as it has tickets.
 #[derive(Debug)]
 #[must_use = "dropped, it says that nothing was executed"]
 pub struct Ticket {
@@ -79,7 +82,7 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// The operation was executed: from now on a retry is told `outcome`.
+    /// Records the outcome, with which retries are answered from now on.
     #[inline]
     pub fn finish(mut self, outcome: Outcome) {
         self.outcome = Some(outcome);
@@ -99,7 +102,7 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         let mut shard = self.table.shard(self.session);
-        // It is there: one with something under way is not evicted.
+        // The session is still there: one with an operation in progress is not evicted.
         if let (Some(found), _) = shard.find(self.session) {
             found.in_progress -= 1;
             found.once.end(self.once, self.outcome);
@@ -107,22 +110,22 @@ impl Drop for Ticket {
     }
 }
 
-/// What to do with an operation that is to happen once.
+/// The decision on an operation to be executed once.
 #[derive(Debug)]
 pub enum Begin {
     /// It is new: execute it.
     Execute(Ticket),
-    /// It was executed and ended so.
+    /// It was executed, with this outcome.
     Done(Outcome),
     /// Another copy is being executed.
     InProgress,
-    /// Its number is too far behind the newest one to know whether it was executed.
+    /// Its number is too far behind the newest one to know if it was executed.
     TooOld,
     /// There is no such session.
     Unknown,
 }
 
-/// What to do with an authenticated datagram.
+/// The decision on an authenticated datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acceptance {
     /// It is new.
@@ -133,35 +136,35 @@ pub enum Acceptance {
     Unknown,
 }
 
-/// Every session that could make room has an operation under way.
+/// Every session that could be replaced has an operation in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("all sessions have operations under way")]
 pub struct SessionsBusy;
 
-/// What happened to sessions so far.
+/// Counts of sessions and their operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SessionTotals {
-    /// Sessions there are.
+    /// Sessions open now.
     pub open: u64,
-    /// Operations under way in them.
+    /// Operations in progress in them.
     pub in_progress: u64,
     /// Sessions opened.
     pub opened: u64,
-    /// Sessions that made room for others.
+    /// Sessions replaced by others.
     pub evicted: u64,
     /// Openings refused because all sessions were in use.
     pub refused: u64,
-    /// Operations and datagrams of sessions that there are not.
+    /// Operations and datagrams of unknown sessions.
     pub unknown: u64,
-    /// Operations answered from memory.
+    /// Operations answered from the stored outcome.
     pub repeated: u64,
-    /// Operations that came again while they were under way.
+    /// Operations that came again while in progress.
     pub repeated_early: u64,
     /// Operations whose number was too old.
     pub too_old: u64,
     /// Datagrams refused as replayed.
     pub replayed: u64,
-    /// Sessions looked at to open others.
+    /// Sessions checked to open others.
     pub looks: u64,
 }
 
@@ -172,25 +175,25 @@ pub struct Sessions {
 }
 
 impl Sessions {
-    /// A table without sessions. `key` must be random and secret: identities are made from it.
+    /// A table without sessions. `key` must be random and secret: identities are derived from it.
     ///
-    /// Bounds outside what is possible are brought inside.
+    /// Bounds outside the possible range are clamped.
     pub fn new(config: SessionsConfig, key: &[u8; 16]) -> Self {
         Self { table: Arc::new(Table::new(config, key)) }
     }
 
     /// Opens a session for `peer` and returns its identity, which is never zero.
     ///
-    /// A `nonce` is a client's name for the session: if its request to open one comes again, the answer is the
-    /// same session.
+    /// A `nonce` is the client's name for the session: a repeated request with the same nonce gets the same
+    /// session.
     ///
     /// # Errors
-    /// There is no room, and none can be made without losing an operation that is under way.
+    /// The table is full, and every session that could be replaced has an operation in progress.
     pub fn open(&self, peer: SocketAddr, nonce: u64, now: Instant) -> Result<u64, SessionsBusy> {
         self.table.open(peer, nonce, now)
     }
 
-    /// What to do with operation `once` of `session`.
+    /// Begins operation `once` of `session`.
     #[inline]
     pub fn begin(&self, session: u64, once: u32, now: Instant) -> Begin {
         let mut shard = self.table.shard(session);
@@ -200,7 +203,7 @@ impl Sessions {
             return Begin::Unknown;
         };
         found.used = now;
-        // Relaxed: it is set before anything begins.
+        // Relaxed: it is set before any operation begins.
         let is_forgetful = self.table.is_forgetful.load(Ordering::Relaxed);
         let seen = if is_forgetful { Seen::Fresh } else { found.once.begin(once) };
         match seen {
@@ -224,7 +227,7 @@ impl Sessions {
         }
     }
 
-    /// Takes note of datagram `sequence` of `session`, whose tag must have been verified.
+    /// Records datagram `sequence` of `session`, whose tag must have been verified.
     #[inline]
     pub fn accept(&self, session: u64, sequence: u64, now: Instant) -> Acceptance {
         let mut shard = self.table.shard(session);
@@ -241,18 +244,18 @@ impl Sessions {
         Acceptance::Fresh
     }
 
-    /// Whether `session` is there.
+    /// True if the table holds `session`.
     pub fn is_known(&self, session: u64) -> bool {
         self.table.shard(session).find(session).0.is_some()
     }
 
-    /// From now on executes every copy of an operation: a test that does not fail then sees nothing.
+    /// From now on executes every copy of an operation. A test that does not fail then checks nothing.
     #[doc(hidden)]
     pub fn forget_outcomes(&self) {
         self.table.is_forgetful.store(true, Ordering::Relaxed);
     }
 
-    /// What happened so far.
+    /// The counts so far.
     pub fn totals(&self) -> SessionTotals {
         self.table.totals()
     }

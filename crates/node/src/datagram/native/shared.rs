@@ -1,4 +1,4 @@
-//! What the workers of a server share for the native protocol.
+//! The state of the native protocol that the workers of a server share.
 
 use std::{
     net::SocketAddr,
@@ -23,19 +23,19 @@ use super::{
 };
 use crate::server::config::{AccessAdvice, NativeConfig, SESSIONS_PER_SOURCE};
 
-/// Datagrams that a client should have unanswered at most: two bursts of a worker.
+/// Most unanswered datagrams that a client should have: two bursts of a worker.
 const IN_FLIGHT: u32 = 64;
 
-/// Part of the memory that values may take which are still arriving, unless something else is said.
+/// Default part of the memory for values that are still arriving.
 const TRANSFER_MEMORY_PART: u64 = 16;
 
-/// Part of that for one address, unless something else is said.
+/// Default part of that memory for one address.
 const SOURCE_MEMORY_PART: u64 = 4;
 
 /// Bytes of [`NativeSetting::entropy`].
 pub const ENTROPY_BYTES: usize = 64;
 
-/// What a native server is told beside its configuration.
+/// The parameters of a native server besides its configuration.
 #[derive(Clone, Debug)]
 pub struct NativeSetting {
     /// RX queues, each of one worker.
@@ -44,13 +44,13 @@ pub struct NativeSetting {
     pub base_port: u16,
     /// Largest value a client may store, in bytes.
     pub value_bytes_max: u64,
-    /// Random bytes that nobody else knows.
+    /// Secret random bytes.
     pub entropy: [u8; ENTROPY_BYTES],
     /// When the server starts.
     pub start: Instant,
 }
 
-/// What the workers of a server share for the native protocol: one a server.
+/// The state of the native protocol that the workers of a server share.
 pub struct NativeShared<M: Mode> {
     pub(super) store: Arc<Engine<M>>,
     pub(super) clock: Clock,
@@ -61,7 +61,7 @@ pub struct NativeShared<M: Mode> {
     pub(super) config: NativeConfig,
     pub(super) queues: usize,
     pub(super) value_bytes_max: u64,
-    /// What every Welcome says.
+    /// The part of a Welcome that is the same for all clients.
     welcome: Welcome,
     /// The upper half of a geometry: see [`NativeShared::geometry`].
     fingerprint: u32,
@@ -73,7 +73,7 @@ pub struct NativeShared<M: Mode> {
 }
 
 impl<M: Mode> NativeShared<M> {
-    /// What the workers share that serve `store`, whose items expire by `clock`.
+    /// The shared state of the workers that serve `store`, whose items expire by `clock`.
     pub fn new(store: Arc<Engine<M>>, clock: Clock, config: &NativeConfig, setting: &NativeSetting) -> Self {
         let [boot, direction_seed, keys @ ..] = words(&setting.entropy);
         let key = |at: usize| (u128::from(keys[at]) << 64 | u128::from(keys[at + 1])).to_le_bytes();
@@ -104,7 +104,7 @@ impl<M: Mode> NativeShared<M> {
         }
     }
 
-    /// From now on answers say that the server is stopping.
+    /// From now on answers tell that the server is stopping.
     pub fn drain(&self) {
         // Relaxed: clients may learn of it a little later.
         self.draining.store(true, Ordering::Relaxed);
@@ -137,7 +137,7 @@ impl<M: Mode> NativeShared<M> {
         self.transfer_bounds.bytes()
     }
 
-    /// Bytes that those may have in all.
+    /// The bound on those bytes.
     pub(crate) fn transfer_bytes_max(&self) -> u64 {
         self.transfer_bounds.bytes_max()
     }
@@ -155,7 +155,7 @@ impl<M: Mode> NativeShared<M> {
         Arc::clone(&self.transfer_bounds)
     }
 
-    /// Makes names of transfers.
+    /// The key that makes the names of transfers.
     pub(super) fn transfer_key(&self) -> &[u8; 16] {
         &self.transfer_key
     }
@@ -169,10 +169,10 @@ impl<M: Mode> NativeShared<M> {
         &self.counters[worker]
     }
 
-    /// The geometry of a client that takes datagrams of `datagram_bytes_max`.
+    /// The geometry for a client that accepts datagrams of `datagram_bytes_max`.
     ///
-    /// Its upper half changes with the directory; its lower half is what the client said in its Hello. The client
-    /// sends the whole with every request, so that the server need not remember it.
+    /// The upper half changes with the directory; the lower half comes from the client's Hello. The client
+    /// sends the whole with every request, so that the server need not store it.
     fn geometry(&self, datagram_bytes_max: u16) -> u32 {
         self.fingerprint << 16 | u32::from(datagram_bytes_max)
     }
@@ -186,7 +186,7 @@ impl<M: Mode> NativeShared<M> {
         }
     }
 
-    /// Where and how to answer a request with this header.
+    /// The addressee and header of the answer to a request with this header.
     #[inline]
     pub(super) fn answer_to(&self, peer: SocketAddr, request: &Header) -> AnswerTo {
         let datagram_bytes_max = self.datagram_bytes_max(request.geometry);
@@ -204,7 +204,7 @@ impl<M: Mode> NativeShared<M> {
         sealed | draining
     }
 
-    /// What a client is told that said `hello`.
+    /// The Welcome for a client that sent `hello`.
     pub(super) fn welcome(&self, peer: SocketAddr, hello: &Hello, session: u64, now: Instant) -> Welcome {
         let datagram_bytes_max = self.welcome.datagram_bytes_max.min(hello.datagram_bytes_max);
         Welcome {
@@ -227,7 +227,7 @@ fn words(bytes: &[u8; ENTROPY_BYTES]) -> [u64; ENTROPY_BYTES / 8] {
     })
 }
 
-/// What every Welcome says, but for what depends on the client.
+/// The part of a Welcome that is the same for all clients.
 fn welcome<M: Mode>(
     store: &Engine<M>,
     config: &NativeConfig,
@@ -266,7 +266,7 @@ fn welcome<M: Mode>(
     }
 }
 
-/// A number below 2^16 that is not 0 and likely another one for another directory.
+/// A nonzero number below 2^16 that most likely differs for another directory.
 fn fingerprint(welcome: &Welcome) -> u32 {
     let mut bytes = [0; WELCOME_BYTES];
     welcome.write(&mut bytes);

@@ -7,7 +7,7 @@ use minos_sched::WorkerId;
 
 use crate::ops::{Admin, Placement, Prefixes, counters::Totals, receiving::ReceivePermit};
 
-/// Where there is no server to ask.
+/// The administration of a worker without a server.
 pub(super) struct Nobody;
 
 impl Admin for Nobody {
@@ -40,12 +40,12 @@ impl Admin for Nobody {
     }
 }
 
-/// A plan that does not change: what is larger than a class belongs to one worker.
+/// A fixed plan: values above a class belong to one worker.
 #[derive(Clone, Copy, Debug)]
 pub struct SizeLimit {
     /// The largest class that every worker serves itself.
     pub class_max: SizeClass,
-    /// The worker for everything larger; without one, everything is served where it arrives.
+    /// The worker for larger values; with `None` everything is served where it arrives.
     pub large_worker: Option<WorkerId>,
 }
 

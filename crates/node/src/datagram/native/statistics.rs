@@ -7,7 +7,7 @@ use minos_proto::native::{Operation, ReplyRecord, Status};
 use super::{AnswerTo, Egress, outlet::Outlet};
 use crate::ops::{self, Context};
 
-/// Appends the lines from the one on that the operand names. The client asks again from where they end.
+/// Appends the lines from the one that the operand names. The client asks again from the next one.
 pub(super) fn reply<M: Mode, P, E: Egress>(
     cx: &Context<'_, M, P>,
     to: &AnswerTo,
@@ -40,7 +40,8 @@ impl Page {
         Self { text: Vec::new(), next: first, lines: 0, room_bytes: bytes_max }
     }
 
-    /// Adds a line if its turn is now and it fits. One that is longer than a page is cut, or it would never come.
+    /// Adds a line if it is the next one and fits. A line longer than a page is cut, because it would never
+    /// fit.
     fn line(&mut self, line: &str) {
         let is_next = self.lines == self.next;
         self.lines += 1;

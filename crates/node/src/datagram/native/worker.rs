@@ -1,4 +1,4 @@
-//! What one worker has of the native protocol.
+//! One worker's part of the native protocol.
 
 use std::{net::SocketAddr, sync::Arc, time::Instant};
 
@@ -16,32 +16,32 @@ use super::{
 };
 use crate::ops::{Admin, Context, Placement, counters::Counters};
 
-/// STATS that are answered in one burst. A report looks at every partition, and is shorter to ask for than a GET.
+/// STATS answered in one burst. A report reads every partition, and its request is shorter than a GET.
 const REPORTS_MAX: u32 = 4;
 
-/// What a worker lends to its native part for one call.
+/// The environment that a worker gives its native part for one call.
 ///
-/// Nothing is sent that was not handed to `egress`, and nothing is handed over but by `hand_off`, which gives a job
-/// back that it cannot take.
+/// The native part sends only through `egress` and hands over only through `hand_off`, which returns a job
+/// that it cannot take.
 pub struct Turn<'t, P, E, H> {
     /// The time.
     pub now: Instant,
-    /// Where operations are executed, by the size of their value.
+    /// Decides where operations are executed, by the size of their value.
     pub placement: &'t mut P,
-    /// Where answers go.
+    /// Sends the answers.
     pub egress: &'t mut E,
     /// Hands a job to another worker: `FnMut(WorkerId, Job) -> Result<(), Job>`.
     pub hand_off: &'t mut H,
 }
 
-/// What one worker has of the native protocol: its large transfers, and what it composes answers with.
+/// One worker's part of the native protocol: its large transfers, and its memory for composing answers.
 pub struct NativeWorker<'s, M: Mode> {
     shared: Arc<NativeShared<M>>,
     id: WorkerId,
     counters: Arc<Counters>,
     admin: &'s dyn Admin,
     transfers: Transfers<M>,
-    /// Where a record waits that did not fit into a datagram.
+    /// Holds a record that did not fit into a datagram.
     moved: Vec<u8>,
 }
 
@@ -70,7 +70,7 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
         Self { shared, id, counters, admin, transfers, moved }
     }
 
-    /// Worker `id` outside a server: it counts for itself, and its statistics tell of the store only.
+    /// Worker `id` outside a server: it has counters of its own, and its statistics cover the store only.
     pub fn standalone(shared: Arc<NativeShared<M>>, id: WorkerId) -> NativeWorker<'static, M> {
         NativeWorker::new(shared, id, Arc::default(), &Nobody)
     }
@@ -80,14 +80,14 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
         self.transfers.open()
     }
 
-    /// Grows whenever there is a sign of a large transfer: others are likely to follow soon.
+    /// Grows with each activity of a large transfer, which suggests that more follows soon.
     pub(crate) fn transfer_activity(&self) -> u64 {
         self.transfers.activity()
     }
 
-    /// Serves messages that arrived at the socket of `queue`; from the number of RX queues on these are the transfer
-    /// queues. A message is its source, its bytes and the length of its segments, of which only the last may be
-    /// shorter.
+    /// Serves messages that arrived at the socket of `queue`; numbers from the number of RX queues on are the
+    /// transfer queues. A message is its source, its bytes and the length of its segments, of which only the
+    /// last may be shorter.
     pub fn on_messages<'m, P, E, H>(
         &mut self,
         queue: usize,
@@ -106,7 +106,7 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
         burst.finish(&mut chunk);
     }
 
-    /// Does what another worker has handed over.
+    /// Does a job that another worker handed over.
     pub fn on_job<P, E, H>(&mut self, job: Job, turn: Turn<'_, P, E, H>)
     where
         P: Placement,
@@ -122,7 +122,7 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
         burst.finish(&mut chunk);
     }
 
-    /// Whether a large value that has arrived is being copied: [`NativeWorker::advance`] is to be called.
+    /// True if a large value that has arrived is being copied; call [`NativeWorker::advance`] then.
     pub fn is_copying(&self) -> bool {
         self.transfers.is_copying()
     }
@@ -138,7 +138,7 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
         self.burst(self.id.index(), turn).advance(bytes_max);
     }
 
-    /// Gives up transfers of which nothing was heard for too long. To be called now and then.
+    /// Gives up transfers that have been silent for too long. Call it now and then.
     pub fn on_tick(&mut self, now: Instant) {
         self.transfers.on_tick(now);
     }

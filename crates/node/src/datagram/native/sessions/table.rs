@@ -1,4 +1,4 @@
-//! The bounded table of all sessions: who gets in, and who has to go for it.
+//! The bounded table of all sessions: admission and replacement.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -15,11 +15,11 @@ use super::{
     SessionsConfig, window::OnceWindow,
 };
 
-/// Attempts to find room before opening is given up because what was looked at is in use.
+/// Attempts to find a slot before opening is given up because the sessions checked are in use.
 const OPEN_TRIES: u32 = 4;
 
-/// Sessions of a full table that an attempt looks at: the least recently used of them makes room. All of a small
-/// table, and of a large one those that were not looked at for longest, so that opening takes constant time.
+/// Sessions of a full table that an attempt checks; it replaces the least recently used of them. All of a
+/// small table, and of a large one those not checked for longest, so that opening takes constant time.
 pub(super) const LOOKS_MAX: usize = 64;
 
 #[derive(Debug)]
@@ -27,24 +27,24 @@ pub(super) struct Table {
     config: SessionsConfig,
     /// Each copy of an operation is executed: the control of tests.
     pub(super) is_forgetful: AtomicBool,
-    /// Makes identities that nobody can guess.
+    /// Makes identities that cannot be guessed.
     identities: SipHasher24,
     /// Held while a session is opened, around the locks of shards.
     opening: SpinLock<Opening>,
     shards: Box<[SpinLock<Shard>]>,
 }
 
-/// Which slots have sessions, and whose.
+/// The slots in use, and their addresses.
 #[derive(Debug, Default)]
 struct Opening {
     /// Sessions opened so far.
     opened: u64,
-    /// Slots in use, the one that was looked at last at the back. Sessions are replaced and never closed, so that
-    /// free slots are those from its length on.
+    /// Slots in use, the one checked last at the back. Sessions are replaced and never closed, so the slots
+    /// from its length on are free.
     order: VecDeque<usize>,
     /// The slots of each address.
     owned: HashMap<IpAddr, Vec<usize>>,
-    /// Sessions looked at so far.
+    /// Sessions checked so far.
     looks: u64,
 }
 
@@ -52,7 +52,7 @@ struct Opening {
 pub(super) struct Shard {
     /// Slot `s` of the table is place `s / SHARDS` of shard `s % SHARDS`.
     places: Vec<Option<Box<Session>>>,
-    /// Its part of the totals, but for what is counted when asked.
+    /// The shard's part of the totals; some are counted only when asked for.
     pub(super) totals: SessionTotals,
 }
 
@@ -68,7 +68,7 @@ pub(super) struct Session {
 }
 
 impl Table {
-    /// A table without sessions, its bounds brought inside what is possible.
+    /// A table without sessions, with its bounds clamped to the possible range.
     pub(super) fn new(mut config: SessionsConfig, key: &[u8; 16]) -> Self {
         config.sessions_max = config.sessions_max.clamp(1, SESSIONS_MAX);
         config.per_address_max = config.per_address_max.clamp(1, config.sessions_max);
@@ -83,7 +83,7 @@ impl Table {
         }
     }
 
-    /// Opens a session, or finds the one that was opened for the same `nonce`.
+    /// Opens a session, or finds the one opened for the same `nonce`.
     pub(super) fn open(&self, peer: SocketAddr, nonce: u64, now: Instant) -> Result<u64, SessionsBusy> {
         let mut opening = self.opening.lock();
         for _ in 0..OPEN_TRIES {
@@ -104,12 +104,12 @@ impl Table {
         Err(SessionsBusy)
     }
 
-    /// The shard that a session is in, if it is at all.
+    /// The shard that holds a session, if it exists.
     pub(super) fn shard(&self, session: u64) -> SpinGuard<'_, Shard> {
         self.shards[slot_of(session) % SHARDS].lock()
     }
 
-    /// What happened so far.
+    /// The counts so far.
     pub(super) fn totals(&self) -> SessionTotals {
         let mut sum = SessionTotals { looks: self.opening.lock().looks, ..SessionTotals::default() };
         for shard in &self.shards {
@@ -123,7 +123,7 @@ impl Table {
         random.max(1) << SLOT_BITS | slot as u64
     }
 
-    /// The session that was opened for `nonce` before, or where a new one may go.
+    /// The session opened for `nonce` before, or the slot for a new one.
     fn choose(&self, opening: &mut Opening, peer: SocketAddr, nonce: u64) -> Option<Choice> {
         let own = opening.owned.get(&address_of(peer)).map_or(&[][..], Vec::as_slice);
         opening.looks += own.len() as u64;
@@ -145,7 +145,7 @@ impl Table {
         oldest.map(|(_, slot)| Choice::Slot(slot))
     }
 
-    /// The least recently used idle session among those that were not looked at for longest.
+    /// The least recently used idle session among those not checked for longest.
     fn oldest(&self, opening: &mut Opening) -> Option<(Instant, usize)> {
         let mut oldest = None;
         for _ in 0..opening.order.len().min(LOOKS_MAX) {
@@ -164,7 +164,8 @@ impl Table {
         Some(Seen { id: session.id, peer: session.peer, nonce: session.nonce, idle_since })
     }
 
-    /// Puts `session` where none is or an idle one, whose client is returned; an error if it is not idle any more.
+    /// Puts `session` into a slot that is empty or holds an idle session, whose client is returned; an error
+    /// if that session is no longer idle.
     fn put(&self, slot: usize, session: Box<Session>) -> Result<Option<SocketAddr>, SessionsBusy> {
         let mut shard = self.shards[slot % SHARDS].lock();
         let Shard { places, totals } = &mut *shard;
@@ -175,7 +176,7 @@ impl Table {
         let evicted = place.replace(session);
         totals.opened += 1;
         totals.evicted += u64::from(evicted.is_some());
-        // Its memory is given back when the lock is open again.
+        // The memory is freed after the lock is released.
         drop(shard);
         Ok(evicted.map(|session| session.peer))
     }
@@ -196,17 +197,17 @@ impl Opening {
     }
 }
 
-/// What opening must know of a session.
+/// The state of a session that matters for opening another.
 struct Seen {
     id: u64,
     peer: SocketAddr,
     nonce: u64,
-    /// When it was last used, unless an operation is under way.
+    /// Time of its last use; `None` while an operation is in progress.
     idle_since: Option<Instant>,
 }
 
 enum Choice {
-    /// It was opened already.
+    /// The session is already open.
     Twin(u64),
     /// Empty, or with an idle session.
     Slot(usize),
@@ -231,7 +232,7 @@ fn slot_of(session: u64) -> usize {
 }
 
 impl Shard {
-    /// The session of this identity, and the totals beside it.
+    /// The session with this identity, and the shard's totals.
     #[inline]
     pub(super) fn find(&mut self, id: u64) -> (Option<&mut Session>, &mut SessionTotals) {
         let place = self.places.get_mut(slot_of(id) / SHARDS);
@@ -244,7 +245,7 @@ fn address_of(peer: SocketAddr) -> IpAddr {
     peer.ip().to_canonical()
 }
 
-/// The one of two idle sessions that was not used for longer.
+/// The idle session that was unused for longer.
 fn older(one: Option<(Instant, usize)>, since: Option<Instant>, slot: usize) -> Option<(Instant, usize)> {
     one.into_iter().chain(since.map(|since| (since, slot))).min()
 }

@@ -152,7 +152,7 @@ fn the_least_recently_used_idle_session_makes_room() {
     let ids: Vec<_> = (1..4).map(|host| open(host, host).unwrap()).collect();
     let busy = execute(sessions.begin(ids[0], 0, at(4)));
     drop(execute(sessions.begin(ids[1], 0, at(5))));
-    // The first was not used for longer than the third, but has an operation under way.
+    // The first was idle for longer than the third, but has an operation in progress.
     let busy_too = execute(sessions.begin(ids[2], 0, at(3)));
     let fourth = open(4, 6).unwrap();
     assert_eq!(ids.iter().map(|&id| sessions.is_known(id)).collect::<Vec<_>>(), [true, false, true]);
@@ -244,9 +244,9 @@ fn a_datagram_is_accepted_once() {
     assert_eq!((sessions.totals().replayed, sessions.totals().unknown), (1, 1));
 }
 
-/// Decides who executes a number, for threads that all want to.
+/// Decides which thread executes a number.
 trait Referee: Sync {
-    /// Runs `operation` unless that was done; false if one is to ask again.
+    /// Runs `operation` unless it was run before; false if the caller should ask again.
     fn run(&self, once: u32, operation: &mut dyn FnMut()) -> bool;
 }
 
@@ -270,7 +270,7 @@ impl Referee for Table {
     }
 }
 
-/// Remembers outcomes, but not what is under way.
+/// Remembers outcomes, but not operations in progress.
 struct Naive(SpinLock<Vec<bool>>);
 
 impl Referee for Naive {

@@ -1,4 +1,4 @@
-//! What a session remembers of its operations.
+//! A session's record of its operations.
 
 use super::{ONCE_WINDOW, Outcome};
 
@@ -18,10 +18,10 @@ enum Entry {
     Done(Outcome),
 }
 
-/// What is known of a number.
+/// The state of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
-    /// Nothing until now; from now on it is in progress.
+    /// It was new, and is in progress from now on.
     Fresh,
     InProgress,
     Done(Outcome),
@@ -36,8 +36,8 @@ impl Default for OnceWindow {
 }
 
 impl OnceWindow {
-    /// Looks at a number, which from now on is in progress if it was free. One above the window moves it; what
-    /// falls out, even in progress, is too old from then on.
+    /// Begins a number, which is in progress from now on if it was new. A number above the window moves the
+    /// window; numbers that fall out of it, even in progress, are too old from then on.
     pub(super) fn begin(&mut self, once: u32) -> Seen {
         let number = u64::from(once);
         if number >= self.next {
@@ -54,7 +54,7 @@ impl OnceWindow {
         }
     }
 
-    /// Remembers an outcome, or that nothing was executed, unless the number fell out of the window meanwhile.
+    /// Records an outcome, or that nothing was executed, unless the number has fallen out of the window.
     pub(super) fn end(&mut self, once: u32, outcome: Option<Outcome>) {
         if let Some(entry) = self.entry(once) {
             *entry = outcome.map_or(Entry::Free, Entry::Done);
@@ -66,7 +66,7 @@ impl OnceWindow {
         is_inside.then(|| &mut self.entries[(once % ONCE_WINDOW) as usize])
     }
 
-    /// Makes `number` the newest one: those between are free.
+    /// Makes `number` the newest one; the numbers between are new.
     fn move_to(&mut self, number: u64) {
         let oldest_new = self.next.max((number + 1).saturating_sub(u64::from(ONCE_WINDOW)));
         for new in oldest_new..=number {

@@ -1,4 +1,4 @@
-//! Who is served, and that nobody else gets more than they sent.
+//! Admission: which clients are served, and that others get no more bytes than they sent.
 
 use minos_proto::native::{
     Detail, Flags, HEADER_BYTES, Header, Hello, Kind, Opcode, Operation, Reason, SealKeys, Status, VERSION,
@@ -173,12 +173,12 @@ fn while_a_secret_is_replaced_both_are_served() {
         client.seal = Some(keys(secret));
         client.say_hello(&mut site, Flags::NONE).unwrap();
         client.say_hello(&mut site, Flags::OPEN).unwrap();
-        // The answer is sealed under the same secret: the client looks.
+        // The client checks that the answer is sealed under the same secret.
         assert_eq!(client.ask_one(&mut site, client.put(b"k", b"v")).status, Status::Ok);
     }
 }
 
-/// Were a refusal sealed for anybody, the server would seal any session and number for who asks with a wrong tag.
+/// If any refusal were sealed, a client with a wrong tag could have the server seal any session and number.
 #[test]
 fn a_refusal_is_sealed_for_who_knows_the_secret_only() {
     let mut site = Site::new(&sealed_config(), 1);

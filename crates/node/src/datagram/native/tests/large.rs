@@ -21,7 +21,7 @@ fn deferred<'a>(client: &Client, key: &'a [u8], value_bytes: usize, once: u32) -
     Operation { flags: OpFlags::DEFERRED | OpFlags::ONCE, detail, ..put }
 }
 
-/// The fragments of `value` but for those at `missing`, as a message of their own each; the last asks for an answer.
+/// The fragments of `value` except `missing`, one message each; the last asks for an answer.
 fn fragments(
     client: &mut Client,
     grant: &Grant,
@@ -43,7 +43,7 @@ fn fragments(
     messages
 }
 
-/// What answers say: acknowledgements and records.
+/// The acknowledgements and records in answers.
 fn answers(trains: &[Train]) -> (Vec<AckState>, Vec<Answer>) {
     let (mut acks, mut records) = (Vec::new(), Vec::new());
     for datagram in trains.iter().flat_map(Train::datagrams) {
@@ -56,7 +56,7 @@ fn answers(trains: &[Train]) -> (Vec<AckState>, Vec<Answer>) {
     (acks, records)
 }
 
-/// Puts the fragments among `trains` to their places.
+/// Copies the fragments among `trains` into `value`.
 fn collect(trains: &[Train], value: &mut [Option<u8>]) -> usize {
     let mut count = 0;
     for datagram in trains.iter().flat_map(Train::datagrams) {
@@ -138,7 +138,7 @@ fn a_large_value_goes_there_and_back() {
     }
 }
 
-/// A large value and what is appended or prepended to it.
+/// A large value with a part appended or prepended.
 fn joined(opcode: Opcode, value: &[u8], part: &[u8]) -> Vec<u8> {
     if opcode == Opcode::Append { [value, part].concat() } else { [part, value].concat() }
 }
@@ -156,7 +156,7 @@ fn a_large_value_is_joined_in_slices() {
         assert!(client.ask(&mut site, &[join]).is_empty(), "nothing is done at once");
         let slices = (old.len() + 4).div_ceil(SLICE_BYTES);
         assert!(site.copy_slices(slices).is_empty(), "the last slice is not the end");
-        // Others are served meanwhile, and see what was there before.
+        // Other requests are served meanwhile and see the old value.
         assert_eq!(client.ask_one(&mut site, client.put(b"other", b"1")).status, Status::Ok);
         assert_eq!(client.ask_one(&mut site, join).status, Status::InProgress);
         assert_eq!(fetch_all(&mut site, &mut client, b"key", old.len()), old);
@@ -165,7 +165,7 @@ fn a_large_value_is_joined_in_slices() {
         let again = client.ask_one(&mut site, join);
         assert_eq!((again.status, again.cas), (Status::Ok, records[0].cas), "it has happened once");
         let new = joined(opcode, &old, b"more");
-        // Not in the burst that the old value was sent in: what one client is sent at a time is bounded.
+        // Not in the burst that sent the old value: the bytes for one client in a burst are bounded.
         site.pass(1);
         assert_eq!(fetch_all(&mut site, &mut client, b"key", new.len()), new);
         assert_eq!(site.workers[0].transfers_open(), 0);

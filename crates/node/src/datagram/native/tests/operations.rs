@@ -1,4 +1,4 @@
-//! Every operation with what may come of it.
+//! Every operation with its possible outcomes.
 
 use minos_proto::native::{Detail, OpFlags, Opcode, Operation, Status};
 

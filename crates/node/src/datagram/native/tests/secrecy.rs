@@ -1,4 +1,4 @@
-//! What a client learns tells it neither where keys lie in the table nor how transfers are named.
+//! Answers reveal neither where keys lie in the table nor how transfers are named.
 
 use std::collections::BTreeSet;
 
@@ -78,7 +78,7 @@ fn a_client_sends_any_direction_and_is_served() {
     assert_eq!(client.ask_one(&mut site, client.get(b"k")).value, b"v");
 }
 
-/// The middle of XXH3 for 8 bytes, undone: what the input was mixed into, linearly.
+/// Inverts the middle of XXH3 for 8 bytes, up to the linear mixing of the input.
 fn undone(hash: u64) -> u64 {
     const FACTOR: u64 = 0x9fb2_1c65_1e98_df25;
     let inverse =
@@ -87,13 +87,13 @@ fn undone(hash: u64) -> u64 {
     (hash ^ ((hash >> 35) + 8)).wrapping_mul(inverse)
 }
 
-/// How the number of a transfer is mixed in.
+/// The number of a transfer, as XXH3 mixes it in.
 fn mixed(number: u64) -> u64 {
     let input = number.rotate_right(32);
     input ^ input.rotate_left(49) ^ input.rotate_left(24)
 }
 
-/// Under XXH3 one name would give all others away, because its hash of 8 bytes can be undone.
+/// Under XXH3 one name would reveal all others, because its hash of 8 bytes can be inverted.
 #[test]
 fn a_transfers_name_does_not_tell_the_next_one() {
     let seen = minos_base::hash_key(&1_u64.to_le_bytes(), 99).0;

@@ -30,10 +30,10 @@ pub(super) fn keys(secret: &str) -> SealKeys {
     SealKeys::of(&secret.parse().expect("a secret"))
 }
 
-/// The seed of the store's hash, which no client may learn.
+/// The seed of the store's hash, which must stay secret.
 pub(super) const HASH_SEED: u64 = 0x5eed_0f71_2c3d_a68b;
 
-/// A train that left.
+/// A sent train.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Train {
     pub(super) peer: SocketAddr,
@@ -47,7 +47,7 @@ impl Train {
     }
 }
 
-/// Keeps what leaves, and sees to it that trains are as they must be.
+/// Records sent trains and checks their form.
 #[derive(Default)]
 pub(super) struct Wire {
     buffer: Vec<u8>,
@@ -93,7 +93,7 @@ pub(super) struct Site {
     pub(super) placement: SizeLimit,
     pub(super) now: Instant,
     pub(super) ring_capacity: usize,
-    /// Whether values are copied to the end before anything else arrives.
+    /// True if values are copied to the end before the next message arrives.
     pub(super) copies_at_once: bool,
     ring: VecDeque<(WorkerId, Job)>,
 }
@@ -137,7 +137,8 @@ impl Site {
         self.now += Duration::from_secs(seconds);
     }
 
-    /// What leaves when these messages arrive at the socket of `queue`, polled by the worker of that number.
+    /// Delivers these messages to the socket of `queue`, polled by the worker of that number, and returns the
+    /// trains sent.
     pub(super) fn deliver(&mut self, queue: usize, messages: &[(SocketAddr, Vec<u8>, usize)]) -> Vec<Train> {
         let mut wire = Wire::default();
         let messages =
@@ -155,8 +156,8 @@ impl Site {
         wire.trains
     }
 
-    /// What leaves when each worker copies slices of values that have arrived until it has copied `slices_max`, or
-    /// nothing is left.
+    /// Lets each worker copy up to `slices_max` slices of values that have arrived, and returns the trains
+    /// sent.
     pub(super) fn copy_slices(&mut self, slices_max: usize) -> Vec<Train> {
         let mut wire = Wire::default();
         let (now, placement) = (self.now, &mut self.placement);
@@ -223,14 +224,14 @@ impl From<ReplyRecord<'_>> for Answer {
 /// A client at one address.
 pub(super) struct Client {
     pub(super) peer: SocketAddr,
-    /// What its requests say; their stamp and sequence count up.
+    /// The header of its requests; stamp and sequence count up.
     pub(super) header: Header,
     pub(super) seal: Option<SealKeys>,
     pub(super) welcome: Option<Welcome>,
 }
 
 impl Client {
-    /// A client that knows nothing.
+    /// A client without cookie or session.
     pub(super) fn stranger() -> Self {
         let peer = ([127, 0, 0, 1], 40_000).into();
         Self { peer, header: Header::of(Kind::Request), seal: None, welcome: None }
@@ -332,7 +333,7 @@ impl Client {
         answers
     }
 
-    /// Why the only answer says that a datagram was refused; none if there is no answer.
+    /// The reason in the only answer to a refused datagram; `None` without an answer.
     pub(super) fn refusal(&self, site: &mut Site, datagram: Vec<u8>) -> Option<Reason> {
         let bytes = datagram.len();
         let trains = site.deliver(0, &[self.message(datagram)]);

@@ -1,4 +1,4 @@
-//! What transfers answer with.
+//! The answers of transfers.
 
 use std::time::Instant;
 
@@ -20,7 +20,7 @@ use crate::{
 };
 
 impl<M: Mode> Transfers<M> {
-    /// Says which fragments have arrived and, once it is over, what came of the store.
+    /// Sends which fragments have arrived and, once it has ended, the outcome of the store.
     pub(super) fn acknowledge(&mut self, at: usize, to: &AnswerTo, egress: &mut impl Egress) {
         let Some(slot) = &self.slots[at] else { return };
         let (transfer, asked) = (slot.grant.transfer, slot.asked);
@@ -93,7 +93,7 @@ impl<M: Mode> Transfers<M> {
         self.data.send(to, seal, source, counted, egress);
     }
 
-    /// Whether the burst has room for so many fragments, at most a window, which are counted as sent if it has.
+    /// Charges the burst's budget for so many fragments, at most a window; false if the budget is exhausted.
     pub(super) fn may_send(&mut self, to: &AnswerTo, source: &Source<'_>, asked: u32, now: Instant) -> bool {
         let fragments =
             asked.min(source.fragments.count()).min(u32::from(self.window(source.fragment_bytes)));
@@ -101,27 +101,27 @@ impl<M: Mode> Transfers<M> {
         self.budget.spend(to.peer, bytes, now)
     }
 
-    /// Fragments that may be under way at once: no more than one train has.
+    /// Most fragments in flight at once: no more than one train has.
     fn window(&self, fragment_bytes: u32) -> u16 {
         let segments_max = data::segments_max(data::HEAD_BYTES + TAG_BYTES + fragment_bytes as usize);
         self.config.window.min(segments_max as u16)
     }
 
-    /// How a value is to be cut and where its fragments, or questions for them, are to go.
+    /// The fragment size of a value, and the queue that its fragments or requests for them must go to.
     pub(super) fn grant(&self, transfer: u64, value_bytes: u64, fragment_bytes: u32) -> Grant {
         let (queue, window) = (self.config.queue, self.window(fragment_bytes));
         Grant { transfer, value_bytes, fragment_bytes, queue, window, first_follows: false }
     }
 }
 
-/// A grant as it stands in a reply.
+/// A grant encoded for a reply.
 pub(super) fn bytes_of(grant: &Grant) -> [u8; GRANT_BYTES] {
     let mut bytes = [0; GRANT_BYTES];
     grant.write(&mut bytes);
     bytes
 }
 
-/// An item as it is sent.
+/// An item as a source of fragments.
 pub(super) fn source<'a, M: Mode>(to: &AnswerTo, request: u32, item: &'a Pinned<M>) -> Option<Source<'a>> {
     let Facts { value_bytes, cas, flags: item_flags, .. } = Facts::from(&**item);
     let fragment_bytes = fragment_bytes(to, DATA_HEAD_BYTES);
@@ -129,7 +129,7 @@ pub(super) fn source<'a, M: Mode>(to: &AnswerTo, request: u32, item: &'a Pinned<
     Some(Source { request, value: item.value(), cas, item_flags, fragment_bytes, fragments })
 }
 
-/// Bytes of a fragment whose head has so many, a multiple of 8.
+/// Bytes of a fragment behind a head of `head_bytes`, a multiple of 8.
 pub(super) fn fragment_bytes(to: &AnswerTo, head_bytes: usize) -> u32 {
     ((to.datagram_bytes_max - HEADER_BYTES - head_bytes - to.header.tag_bytes()) / 8 * 8) as u32
 }

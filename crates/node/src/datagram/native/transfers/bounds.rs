@@ -1,4 +1,4 @@
-//! How much of the store's memory values that are still arriving may take, and how many of whom.
+//! Bounds on the memory for values that are still arriving, and on their number by address.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -6,17 +6,17 @@ use minos_sync::SpinLock;
 
 /// Bounds on the large stores of all workers.
 ///
-/// The lock is taken twice a transfer, and for moments.
+/// A transfer takes the lock twice, for moments.
 #[derive(Debug)]
 pub(crate) struct TransferBounds {
     limits: TransferLimits,
     taken: SpinLock<Taken>,
 }
 
-/// How much is allowed. There is always room for one value, of a source and in all.
+/// The bounds. There is always room for one value, of an address and in total.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TransferLimits {
-    /// Bytes in all.
+    /// Bytes in total.
     pub(crate) bytes_max: u64,
     /// Bytes of an address.
     pub(crate) source_bytes_max: u64,
@@ -38,7 +38,7 @@ struct Source {
     bytes: u64,
 }
 
-/// A place among the large stores, and its memory. Given back when dropped.
+/// A permit for a large store and its memory, released when dropped.
 #[derive(Debug)]
 pub(crate) struct Permit {
     bounds: Arc<TransferBounds>,
@@ -52,7 +52,7 @@ impl TransferBounds {
         Self { limits, taken: SpinLock::new(Taken::default()) }
     }
 
-    /// Takes a place for a value of `bytes` from `source`; `None` if a bound is met.
+    /// Takes a permit for a value of `bytes` from `source`; `None` if a bound is reached.
     pub(crate) fn admit(self: &Arc<Self>, source: IpAddr, bytes: u64) -> Option<Permit> {
         let mut taken = self.taken.lock();
         if exceeds(taken.bytes, bytes, self.limits.bytes_max) || !taken.add(source, bytes, &self.limits) {
@@ -62,7 +62,7 @@ impl TransferBounds {
         Some(Permit { bounds: Arc::clone(self), source, bytes })
     }
 
-    /// The bound on bytes in all.
+    /// The bound on the total bytes.
     pub(crate) fn bytes_max(&self) -> u64 {
         self.limits.bytes_max
     }
@@ -74,7 +74,7 @@ impl TransferBounds {
 }
 
 impl Taken {
-    /// Counts one more transfer of an address, unless it has its share already.
+    /// Counts one more transfer of an address, unless the address has reached a bound.
     fn add(&mut self, address: IpAddr, bytes: u64, limits: &TransferLimits) -> bool {
         let known = self.sources.iter_mut().find(|source| source.address == address);
         let Some(source) = known else {
@@ -100,7 +100,7 @@ impl Taken {
     }
 }
 
-/// Whether `bytes` more than what is taken are too many. One value always fits.
+/// True if `bytes` more than `taken` exceed `max`. One value always fits.
 fn exceeds(taken: u64, bytes: u64, max: u64) -> bool {
     taken > 0 && taken.saturating_add(bytes) > max
 }

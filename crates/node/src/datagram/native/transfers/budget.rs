@@ -1,11 +1,12 @@
-//! How many bytes of large values leave in one burst, and to one client.
+//! Bounds on the bytes of large values sent in one burst, in total and to one client.
 
 use std::{net::SocketAddr, time::Instant};
 
-/// Bounds on the large values that a worker sends in one burst: what it does at one reading of the clock.
+/// Bounds on the large values that a worker sends in one burst, which lasts as long as one reading of the
+/// clock.
 ///
-/// What is beyond them is asked for again, so that one datagram that asks for many large values does not hold up
-/// others.
+/// The client requests the rest again, so that one datagram that requests many large values does not delay
+/// other clients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BudgetBounds {
     /// To all clients.
@@ -14,7 +15,7 @@ pub(crate) struct BudgetBounds {
     pub(crate) client_bytes: u64,
 }
 
-/// What is left of the bounds in this burst.
+/// The budget used in this burst.
 #[derive(Debug)]
 pub(super) struct Budget {
     bounds: BudgetBounds,
@@ -25,13 +26,13 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// Whole bounds.
+    /// An unused budget.
     pub(super) fn new(bounds: BudgetBounds) -> Self {
         Self { bounds, burst: None, spent: 0, by_client: Vec::new() }
     }
 
-    /// Spends `bytes` for `client` in the burst of `now`; false, and nothing is spent, if a bound is met. What is
-    /// larger than a bound passes as the first.
+    /// Spends `bytes` for `client` in the burst of `now`; false, with nothing spent, if a bound would be
+    /// exceeded. The first amount always passes, even one larger than a bound.
     pub(super) fn spend(&mut self, client: SocketAddr, bytes: u64, now: Instant) -> bool {
         if self.burst != Some(now) {
             self.burst = Some(now);

@@ -1,11 +1,11 @@
-//! What a worker counts about large transfers.
+//! A worker's counters of large transfers.
 
 use crate::ops::counters::Counter;
 
 /// Declares the counters once: the fields, and their names in `stats minos`.
 macro_rules! transfer_counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What one worker counts about large transfers.
+        /// One worker's counters of large transfers.
         #[derive(Debug, Default)]
         pub(crate) struct TransferCounters { $($(#[$doc])* pub(super) $name: Counter,)* }
 
@@ -19,30 +19,30 @@ macro_rules! transfer_counters {
 }
 
 transfer_counters! {
-    /// Values that were too large for a datagram, and whose first window was sent.
+    /// Values too large for a datagram whose first window was sent.
     large_gets,
-    /// Windows asked for beside those.
+    /// Further windows requested.
     fetches,
-    /// Windows of values that were not there any more.
+    /// Windows requested of values that no longer exist.
     fetches_gone,
-    /// Windows asked for that were beyond a bound of their burst.
+    /// Windows refused because of a bound on their burst.
     fetches_refused,
-    /// First windows that were not sent unasked, for the same reason.
+    /// First windows not sent unasked because of such a bound.
     windows_deferred,
     /// Fragments sent.
     data_out,
     /// Stores begun whose values come in fragments.
     stores_begun,
-    /// Such stores that a bound, the memory or the server's end did not allow.
+    /// Such stores refused because of a bound, the memory or the server's end.
     stores_refused,
-    /// Such stores that were judged once all had arrived.
+    /// Such stores whose value arrived completely and whose condition was checked.
     stores_completed,
     /// Such stores given up because a window took too long.
     stores_timed_out,
     /// Fragments received.
     fragments_in,
-    /// Those of them that had been received before.
+    /// Fragments received again.
     fragments_again,
-    /// Fragments of transfers that there are not.
+    /// Fragments of unknown transfers.
     fragments_astray,
 }

@@ -1,4 +1,4 @@
-//! Large values on their way to a client: fragments, gathered into trains straight from the item.
+//! Sends large values to clients: fragments, gathered into trains straight from the item.
 
 use std::io::IoSlice;
 
@@ -10,10 +10,10 @@ use minos_proto::native::{
 
 use super::{AnswerTo, Egress};
 
-/// What stands before the bytes of a fragment.
+/// Bytes before those of a fragment.
 pub(super) const HEAD_BYTES: usize = HEADER_BYTES + DATA_HEAD_BYTES;
 
-/// A value that is being sent, and for which request.
+/// A value being sent, and the request that it answers.
 pub(super) struct Source<'a> {
     pub(super) request: u32,
     pub(super) value: &'a [u8],
@@ -23,7 +23,7 @@ pub(super) struct Source<'a> {
     pub(super) fragments: Fragments,
 }
 
-/// Sends fragments. Its memory is taken once.
+/// Sends fragments. It allocates its memory once.
 pub(super) struct DataSender {
     heads: Box<[[u8; HEAD_BYTES]]>,
     tags: Box<[[u8; TAG_BYTES]]>,
@@ -40,7 +40,8 @@ impl DataSender {
         }
     }
 
-    /// Sends these fragments of `source`, in as few trains as may be. Indexes behind the last one are passed over.
+    /// Sends these fragments of `source` in as few trains as possible. Indexes behind the last fragment are
+    /// skipped.
     pub(super) fn send(
         &mut self,
         to: &AnswerTo,
@@ -55,7 +56,7 @@ impl DataSender {
         for index in indexes {
             let Some(range) = source.fragments.range(index) else { continue };
             train.push(index);
-            // Only the last segment of a train may be shorter than the others.
+            // Only a train's last segment may be shorter than its others.
             if range.len() < source.fragment_bytes as usize || train.len() == segments_max {
                 self.send_train(to, seal, source, &train, segment_bytes, egress);
                 train.clear();

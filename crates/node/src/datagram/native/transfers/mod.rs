@@ -1,10 +1,10 @@
 //! Values that are too large for a datagram.
 //!
-//! A large GET leaves no trace here: the client asks for each window of fragments, and what was lost, by the CAS
-//! unique of the value it has begun to receive, so that asking is acknowledging and pacing in one. A large store
-//! has a slot: the value arrives, in any order, in the memory of the item that it will be. Bounded on every side:
-//! slots of a worker, transfers and bytes of an address, bytes in all, and the time that a window may take. What is
-//! sent is bounded in each burst.
+//! A large GET keeps no state here: the client requests each window of fragments, and lost fragments, by the
+//! CAS unique of the value. So a request is both acknowledgement and pacing. A large store has a slot: its
+//! value arrives, in any order, in the memory of the future item. There are bounds on a worker's slots, on
+//! the transfers and bytes of an address, on bytes in total, on the time of a window, and on the bytes sent
+//! in each burst.
 
 mod answers;
 mod bounds;
@@ -46,35 +46,36 @@ use data::DataSender;
 use slot::{Asked, Ended, Slot, State};
 use stores::slot_of;
 
-/// What the transfers of one worker are bounded by, and who it is.
+/// The bounds of one worker's transfers, and its identity.
 #[derive(Clone, Debug)]
 pub(crate) struct TransfersConfig {
     /// Its transfer queue.
     pub(crate) queue: u16,
-    /// Fragments under way at once.
+    /// Fragments in flight at once.
     pub(crate) window: u16,
     /// Largest value.
     pub(crate) value_bytes_max: u64,
-    /// How much is sent in one burst.
+    /// Bounds on the bytes sent in one burst.
     pub(crate) budget: BudgetBounds,
-    /// Time for a window of a store, after which it is given up, and for which the outcome of one is remembered.
+    /// Time for a window of a store, after which the store is given up; also the time for which the outcome
+    /// of a store is kept.
     pub(crate) timeout: Duration,
-    /// What datagrams are sealed with.
+    /// The keys that seal datagrams.
     pub(crate) seals: Option<Arc<Seals>>,
-    /// Makes names of transfers that nobody guesses, however many others they know.
+    /// Makes names of transfers that cannot be guessed, even from many known ones.
     pub(crate) names: SipHasher24,
 }
 
-/// There is no room for one more store that takes long.
+/// There is no room for another store in slices.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NoRoom;
 
-/// What a worker lends to its transfers for one call.
+/// The environment that a worker gives its transfers for one call.
 pub(crate) struct Around<'a, 'c, M: Mode, P> {
     pub(crate) cx: &'a Context<'c, M, P>,
     pub(crate) sessions: &'a Sessions,
     pub(crate) now: Instant,
-    /// Whether the server is stopping: nothing new is begun.
+    /// True if the server is stopping: no transfer may begin.
     pub(crate) is_draining: bool,
 }
 
@@ -89,7 +90,7 @@ pub(crate) struct Transfers<M: Mode> {
     copying: VecDeque<usize>,
     /// Stores begun so far.
     begun: u64,
-    /// Calls so far that more of the same may follow.
+    /// Calls so far that suggest more of the same.
     activity: u64,
     data: DataSender,
     budget: Budget,
@@ -98,7 +99,7 @@ pub(crate) struct Transfers<M: Mode> {
 }
 
 impl<M: Mode> Transfers<M> {
-    /// None yet.
+    /// A worker without transfers.
     pub(crate) fn new(
         config: TransfersConfig,
         bounds: Arc<TransferBounds>,
@@ -124,13 +125,13 @@ impl<M: Mode> Transfers<M> {
         self.open
     }
 
-    /// Grows whenever there is a sign of a large transfer: others are likely to follow soon.
+    /// Grows with each activity of a large transfer, which suggests that more follows soon.
     pub(crate) fn activity(&self) -> u64 {
         self.activity
     }
 
-    /// Answers a read whose value does not fit a datagram: says so, and sends the first window behind it unless too
-    /// much was sent in this burst. The client asks for it then.
+    /// Answers a read whose value does not fit a datagram with a grant, followed by the first window unless
+    /// the burst's budget is used up. Then the client requests it.
     pub(crate) fn send_first(
         &mut self,
         to: &AnswerTo,
@@ -161,7 +162,8 @@ impl<M: Mode> Transfers<M> {
         }
     }
 
-    /// Sends the fragments that a FETCH asks for, at most a window; or says that too much was sent in this burst.
+    /// Sends the fragments that a FETCH requests, at most a window; or refuses if the burst's budget is used
+    /// up.
     pub(crate) fn fetch<P>(
         &mut self,
         cx: &Context<'_, M, P>,
@@ -191,7 +193,7 @@ impl<M: Mode> Transfers<M> {
         }
     }
 
-    /// Begins a store whose value comes in fragments, or says again that it has begun.
+    /// Begins a store whose value comes in fragments, or confirms that it has begun.
     pub(crate) fn begin<P>(
         &mut self,
         around: &Around<'_, '_, M, P>,
@@ -221,10 +223,10 @@ impl<M: Mode> Transfers<M> {
         }
     }
 
-    /// Executes a store whose value stands in `operation` in slices.
+    /// Executes a store whose value is in `operation`, in slices.
     ///
     /// # Errors
-    /// There is no room for one more that takes long: nothing has happened yet.
+    /// There is no room for another store in slices; nothing was executed.
     pub(crate) fn store_in_slices<P>(
         &mut self,
         around: &Around<'_, '_, M, P>,
@@ -248,7 +250,7 @@ impl<M: Mode> Transfers<M> {
         Ok(())
     }
 
-    /// Whether a value that has arrived is being copied.
+    /// True if a value that has arrived is being copied.
     pub(crate) fn is_copying(&self) -> bool {
         !self.copying.is_empty()
     }
@@ -265,7 +267,7 @@ impl<M: Mode> Transfers<M> {
         }
     }
 
-    /// Tells a client how its store ended.
+    /// Sends a client the outcome of its store.
     fn tell_end(&mut self, at: usize, egress: &mut impl Egress) {
         let Some(slot) = &self.slots[at] else { return };
         let State::Ended(Ended { outcome, .. }) = slot.state else { return };
@@ -273,16 +275,16 @@ impl<M: Mode> Transfers<M> {
         if asked.flags.contains(OpFlags::DEFERRED) {
             self.acknowledge(at, &to, egress);
         } else {
-            // Nobody asks about it again: it has no name that a client knows.
+            // No client asks about it again, because none knows its name.
             self.slots[at] = None;
             self.reply(&to, &asked.reply(&outcome), egress);
         }
     }
 
-    /// Takes a fragment in, and answers if that is asked for or it was the last one missing.
+    /// Takes a fragment, and answers if the client asks for that or it was the last one missing.
     ///
     /// # Errors
-    /// It is no fragment of its transfer.
+    /// It is not a fragment of its transfer.
     pub(crate) fn fragment<P>(
         &mut self,
         around: &Around<'_, '_, M, P>,
@@ -296,7 +298,7 @@ impl<M: Mode> Transfers<M> {
         let Some(at) = self.find(head.transfer, to) else {
             self.counters.fragments_astray.count();
             if flags.contains(Flags::ACK_WANTED) {
-                // The request is not known any more; the client knows its transfer.
+                // The request is forgotten; the client knows its transfer.
                 let gone =
                     ReplyRecord { cas: head.transfer, ..ReplyRecord::bare(Opcode::Put, Status::Gone, 0) };
                 self.reply(to, &gone, egress);
@@ -311,7 +313,7 @@ impl<M: Mode> Transfers<M> {
         Ok(())
     }
 
-    /// Gives up stores of which no window arrived for too long, and forgets outcomes as old.
+    /// Gives up stores of which no window arrived for too long, and forgets outcomes that are equally old.
     pub(crate) fn on_tick(&mut self, now: Instant) {
         for at in 0..self.slots.len() {
             let Some(slot) = self.slots[at].as_ref() else { continue };
@@ -321,7 +323,7 @@ impl<M: Mode> Transfers<M> {
             if slot.is_ended() {
                 self.slots[at] = None;
             } else if slot.awaits_more() {
-                // What is to happen once has not happened: its ticket says so when it is dropped.
+                // An operation to execute once was not executed; dropping its ticket records that.
                 self.counters.stores_timed_out.count();
                 self.end(at, Ended { outcome: ended(Status::TimedOut), fragments: 0 }, now);
             }

@@ -1,4 +1,4 @@
-//! Which fragments of a value have arrived.
+//! The set of fragments of a value that have arrived.
 
 use minos_proto::native::FragmentRange;
 
@@ -7,7 +7,7 @@ const WORD_BITS: u32 = u64::BITS;
 /// One bit for each fragment.
 #[derive(Debug)]
 pub(super) struct Received {
-    /// Bits behind the last fragment are set, so that nobody misses them.
+    /// Bits behind the last fragment are set, so that they do not count as missing.
     words: Vec<u64>,
     total: u32,
     count: u32,
@@ -27,7 +27,7 @@ impl Received {
         Self { words, total, count: 0, full_words: 0 }
     }
 
-    /// Notes that a fragment arrived; says whether it had not before. There must be such a fragment.
+    /// Marks a fragment as arrived; true if it was missing. `index` must be in range.
     pub(super) fn mark(&mut self, index: u32) -> bool {
         debug_assert!(index < self.total);
         let (word, bit) = (&mut self.words[(index / WORD_BITS) as usize], 1 << (index % WORD_BITS));
@@ -40,17 +40,17 @@ impl Received {
         is_new
     }
 
-    /// How many have arrived.
+    /// The number of fragments that have arrived.
     pub(super) fn count(&self) -> u32 {
         self.count
     }
 
-    /// Whether all have.
+    /// True if all fragments have arrived.
     pub(super) fn is_complete(&self) -> bool {
         self.count == self.total
     }
 
-    /// The runs of fragments that have not, the lowest first.
+    /// The runs of missing fragments, lowest first.
     pub(super) fn missing(&self) -> impl Iterator<Item = FragmentRange> {
         let mut at = self.full_words as u32 * WORD_BITS;
         std::iter::from_fn(move || {
@@ -61,7 +61,7 @@ impl Received {
         })
     }
 
-    /// The first fragment from `at` on that has arrived, or that has not.
+    /// The first fragment from `at` on that has, or has not, arrived.
     fn next(&self, at: u32, has_arrived: bool) -> Option<u32> {
         let mut index = (at / WORD_BITS) as usize;
         let mut mask = u64::MAX << (at % WORD_BITS);

@@ -1,4 +1,4 @@
-//! A value that is arriving, or how its arrival ended.
+//! A value that is arriving, or the outcome of its arrival.
 
 use std::{net::SocketAddr, time::Instant};
 
@@ -14,17 +14,17 @@ use crate::{
 
 /// A place for a large store.
 pub(super) struct Slot<M: Mode> {
-    /// What the client was told.
+    /// The grant sent to the client.
     pub(super) grant: Grant,
-    /// Whom the end is told: who sent the datagram that came last.
+    /// The addressee of the outcome: the sender of the latest new fragment.
     pub(super) to: AnswerTo,
     pub(super) asked: Asked,
-    /// When it began, its last window was complete, or it ended.
+    /// Time at which the store began, its last window was complete, or it ended.
     pub(super) touched: Instant,
     pub(super) state: State<M>,
 }
 
-/// What is to be stored, as the client said.
+/// The store as the client requested it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Asked {
     pub(super) session: u64,
@@ -35,28 +35,28 @@ pub(super) struct Asked {
     pub(super) detail: Detail,
 }
 
-/// How far it is.
+/// The state of a store.
 pub(super) enum State<M: Mode> {
-    /// Fragments are missing, or something is still to be copied.
+    /// Fragments are missing, or bytes are still to be copied.
     Open(Box<Arriving<M>>),
-    /// This came of it. Kept for a client that has not heard of it.
+    /// The outcome, kept for a client that has not received it.
     Ended(Ended),
 }
 
-/// A value that is arriving in the memory of the item that it will be.
+/// A value that arrives in the memory of its future item.
 pub(super) struct Arriving<M: Mode> {
     pub(super) pending: PendingStore<M>,
     pub(super) fragments: Fragments,
     pub(super) received: Received,
     /// Fragments that have arrived since the last window was complete.
     pub(super) in_window: u16,
-    /// If it is to be executed once.
+    /// The ticket of a store to be executed once.
     pub(super) ticket: Option<Ticket>,
-    /// Its place within the bounds; none for a join that is made in one piece, because there was none left.
+    /// Its permit; `None` for a join in one piece, made because no permit was left.
     pub(super) permit: Option<Permit>,
 }
 
-/// What came of a store, and how many fragments its value had.
+/// The outcome of a store, and the number of its value's fragments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ended {
     pub(super) outcome: Outcome,
@@ -64,13 +64,13 @@ pub(super) struct Ended {
 }
 
 impl Asked {
-    /// What `operation` of `session` asks for.
+    /// The request of `operation` in `session`.
     pub(super) fn of(session: u64, operation: &Operation<'_>) -> Self {
         let Operation { opcode, flags, request, hash, detail, .. } = *operation;
         Self { session, opcode, flags, request, hash, detail }
     }
 
-    /// The record that answers it.
+    /// The record that answers the request.
     pub(super) fn reply(&self, outcome: &Outcome) -> ReplyRecord<'static> {
         let Outcome { status, item_flags, cas, .. } = *outcome;
         ReplyRecord { item_flags, cas, ..ReplyRecord::bare(self.opcode, status, self.request) }
@@ -78,8 +78,9 @@ impl Asked {
 }
 
 impl<M: Mode> Slot<M> {
-    /// Whether nothing has arrived yet of what `peer` asked for with these words: then it has not heard that it may
-    /// begin, and asks again. If something has arrived, this may be another client at the same address.
+    /// True if the same request came from `peer` and no fragment has arrived yet: the client has not received
+    /// its grant and asks again. Once fragments have arrived, the request may be another client's at the same
+    /// address.
     pub(super) fn awaits_first(&self, peer: SocketAddr, asked: &Asked, key: &[u8]) -> bool {
         let State::Open(arriving) = &self.state else { return false };
         arriving.received.count() == 0
@@ -87,12 +88,12 @@ impl<M: Mode> Slot<M> {
             && arriving.pending.key() == key
     }
 
-    /// Whether a client is waited for that has to send more.
+    /// True if the client must send more fragments.
     pub(super) fn awaits_more(&self) -> bool {
         matches!(&self.state, State::Open(arriving) if !arriving.received.is_complete())
     }
 
-    /// Whether it is over.
+    /// True if the store has ended.
     pub(super) fn is_ended(&self) -> bool {
         matches!(self.state, State::Ended(_))
     }

@@ -1,4 +1,4 @@
-//! Stores whose values arrive in fragments: how they begin, what arrives, how they end.
+//! Stores whose values arrive in fragments: their beginning, progress and end.
 
 use std::time::Instant;
 
@@ -22,7 +22,8 @@ use crate::{
 };
 
 impl<M: Mode> Transfers<M> {
-    /// Judges whether a store may begin, and gives it a slot. The error is what came of it instead.
+    /// Decides whether a store may begin, and gives it a slot. The error is the outcome of a store that may
+    /// not.
     pub(super) fn begin_new<P>(
         &mut self,
         around: &Around<'_, '_, M, P>,
@@ -42,13 +43,13 @@ impl<M: Mode> Transfers<M> {
         } else {
             None
         };
-        // Where it is not admitted, the ticket is dropped: it may be another time.
+        // If the store is not admitted, its ticket is dropped, so a retry may be.
         let grant = self.admit(around, to, asked, (key, store, ticket)).map_err(ended)?;
         self.counters.stores_begun.count();
         Ok(grant)
     }
 
-    /// Takes what a store needs: a slot, a place within the bounds, memory.
+    /// Takes the resources of a store: a slot, a permit and memory.
     fn admit<P>(
         &mut self,
         around: &Around<'_, '_, M, P>,
@@ -90,7 +91,7 @@ impl<M: Mode> Transfers<M> {
         Ok(grant)
     }
 
-    /// A slot that is free, or the one that has been remembered for longest.
+    /// A free slot, or the one whose outcome is the oldest.
     fn free_slot(&mut self) -> Option<usize> {
         if let Some(at) = self.slots.iter().position(Option::is_none) {
             return Some(at);
@@ -103,7 +104,8 @@ impl<M: Mode> Transfers<M> {
         ended.filter(|(_, slot)| slot.is_ended()).min_by_key(|(_, slot)| slot.touched).map(|(at, _)| at)
     }
 
-    /// A name for the transfer in slot `at`: the slot in the lowest byte, then bits that nobody guesses, never zero.
+    /// A name for the transfer in slot `at`: the slot in the lowest byte, then bits that cannot be guessed,
+    /// never zero.
     fn name(&mut self, at: usize) -> u64 {
         self.begun += 1;
         let number = u128::from(self.config.queue) << 64 | u128::from(self.begun);
@@ -111,8 +113,8 @@ impl<M: Mode> Transfers<M> {
         random.max(1) << 8 | at as u64
     }
 
-    /// The slot of the transfer of this name, if it is of this client. Where datagrams are sealed, another client
-    /// may have the address by now, but not the session.
+    /// The slot of the transfer with this name, if it belongs to this client. Where datagrams are sealed the
+    /// session must match too: the address may be another client's by now.
     pub(super) fn find(&self, transfer: u64, to: &AnswerTo) -> Option<usize> {
         let at = slot_of(transfer);
         let slot = self.slots.get(at)?.as_ref()?;
@@ -120,8 +122,9 @@ impl<M: Mode> Transfers<M> {
         (slot.grant.transfer == transfer && slot.to.peer == to.peer && is_of_session).then_some(at)
     }
 
-    /// Puts the bytes of a fragment where they belong; says whether they were the last ones missing. No bytes are
-    /// a question. Only whole windows give a store more time, or a client could keep its memory with few fragments.
+    /// Copies the bytes of a fragment to their place; true if they were the last ones missing. A fragment
+    /// without bytes is a question. Only whole windows prolong a store, or a client could hold its memory
+    /// with few fragments.
     pub(super) fn take_in(
         &mut self,
         at: usize,
@@ -150,7 +153,7 @@ impl<M: Mode> Transfers<M> {
         Ok(arriving.received.is_complete())
     }
 
-    /// Takes a value that is there already, all of it, for the store in slot `at`.
+    /// Takes a whole value that has already arrived for the store in slot `at`.
     pub(super) fn take_all(&mut self, at: usize, value: &[u8]) {
         let Some(State::Open(arriving)) = self.slots[at].as_mut().map(|slot| &mut slot.state) else { return };
         arriving.pending.value_mut().copy_from_slice(value);
@@ -159,14 +162,14 @@ impl<M: Mode> Transfers<M> {
         });
     }
 
-    /// Goes on with a store whose value has arrived. True if it is over; if something is to be copied first, that
-    /// is left to [`Transfers::advance`].
+    /// Continues a store whose value has arrived. True if it has ended; if bytes must be copied first,
+    /// [`Transfers::advance`] does so.
     pub(super) fn proceed<P>(&mut self, at: usize, around: &Around<'_, '_, M, P>) -> bool {
         let Some(slot) = &mut self.slots[at] else { return true };
         let State::Open(arriving) = &mut slot.state else { return true };
         let Arriving { pending, permit, .. } = &mut **arriving;
         let step = pending.next_step(around.cx, |bytes| {
-            // Others that join as well hold memory for as long.
+            // A join holds memory while it lasts, so it needs a permit for its own bytes.
             drop(permit.take());
             *permit = self.bounds.admit(slot.to.peer.ip(), bytes);
             permit.is_some()
@@ -179,8 +182,8 @@ impl<M: Mode> Transfers<M> {
         true
     }
 
-    /// Copies a slice of at most `bytes_max` bytes for a store whose value has arrived. Returns its slot if it is over
-    /// now.
+    /// Copies a slice of at most `bytes_max` bytes for a store whose value has arrived. Returns its slot if
+    /// the store has ended.
     pub(super) fn copy_slice<P>(&mut self, around: &Around<'_, '_, M, P>, bytes_max: usize) -> Option<usize> {
         let at = self.copying.pop_front()?;
         let slot = self.slots[at].as_mut()?;
@@ -213,7 +216,7 @@ impl<M: Mode> Transfers<M> {
         }
     }
 
-    /// Ends a store that is arriving, and hands out what there is of it.
+    /// Ends a store that is arriving and returns its state.
     pub(super) fn end(&mut self, at: usize, ended: Ended, now: Instant) -> Option<Box<Arriving<M>>> {
         let slot = self.slots[at].as_mut()?;
         match std::mem::replace(&mut slot.state, State::Ended(ended)) {
@@ -230,7 +233,7 @@ impl<M: Mode> Transfers<M> {
     }
 }
 
-/// The slot of the transfer of this name.
+/// The slot of the transfer with this name.
 pub(super) fn slot_of(transfer: u64) -> usize {
     (transfer & 0xff) as usize
 }

@@ -1,4 +1,4 @@
-//! Large transfers without sockets: what is sent is recorded, time is made up.
+//! Large transfers without sockets: sent datagrams are recorded, and time is simulated.
 
 use std::{io::IoSlice, net::SocketAddr, ops::Range};
 
@@ -19,7 +19,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 
 const SECRET: &str = "7:00112233445566778899aabbccddeeff0123456789abcdeffedcba9876543210";
 
-/// What was sent, datagram by datagram.
+/// Sent datagrams, one by one.
 #[derive(Default)]
 struct Sent {
     buffer: Vec<u8>,
@@ -139,7 +139,7 @@ impl Bench {
         AnswerTo { peer: peer(port), header, datagram_bytes_max: 1448, number: 0 }
     }
 
-    /// Calls the transfers with what a worker lends them.
+    /// Calls the transfers with a worker's environment.
     fn call<R>(
         &mut self,
         run: impl FnOnce(&mut Transfers<StoreMode>, &Around<'_, '_, StoreMode, SizeLimit>, &mut Sent) -> R,
@@ -159,7 +159,7 @@ impl Bench {
         run(&mut self.transfers, &around, &mut self.sent)
     }
 
-    /// Asks for a store and returns what is answered.
+    /// Requests a store and returns the answer.
     fn begin(&mut self, to: &AnswerTo, asked: &Operation<'_>) -> Answer {
         let kind = match asked.opcode {
             Opcode::Add => StoreKind::Add,
@@ -188,7 +188,7 @@ impl Bench {
         }
     }
 
-    /// Sends fragment `index` of `value`, without its bytes if it is only to ask.
+    /// Sends fragment `index` of `value`, without its bytes if it only asks.
     fn fragment(&mut self, to: &AnswerTo, grant: &Grant, index: u32, value: &[u8], flags: Flags) {
         let range = grant.fragments().unwrap().range(index).filter(|_| !value.is_empty());
         let mut body = vec![0; FRAGMENT_HEAD_BYTES];
@@ -219,7 +219,7 @@ impl Bench {
         (head, missing, sent.get(1).map(|(header, datagram)| answer_in(header, datagram)))
     }
 
-    /// Stores `value` by fragments and returns what came of it.
+    /// Stores `value` by fragments and returns the outcome.
     fn put(&mut self, to: &AnswerTo, asked: &Operation<'_>, value: &[u8]) -> Answer {
         let grant = self.begin(to, asked).grant();
         for index in (0..grant.fragments().unwrap().count()).rev() {
@@ -435,7 +435,7 @@ fn an_address_leaves_memory_to_others() {
     assert_eq!(statuses, [Status::Granted, Status::Granted, Status::Busy, Status::Granted]);
 }
 
-/// Sends what a GET of `key` from `to` is answered with; says whether the first window was with it.
+/// Sends the answer to a GET of `key` from `to`; true if the first window came with it.
 fn first_window(bench: &mut Bench, to: &AnswerTo, key: &[u8]) -> bool {
     let hash = bench.store.hash(key);
     bench.call(|transfers, around, sent| {
@@ -462,7 +462,7 @@ fn one_client_does_not_fill_a_burst() {
     assert!(first_window(&mut bench, &other, b"key"));
     assert!(!first_window(&mut bench, &other, b"key"), "the burst is full");
     assert_eq!(bench.transfers.counters.windows_deferred.value(), 249);
-    // A window that is asked for has to wait as well, and says so.
+    // A requested window must wait as well, and its refusal says so.
     let mut ranges = Vec::new();
     push_all(&mut ranges, 0..32);
     let detail = Detail { operand: cas, ..Detail::default() };
@@ -537,7 +537,7 @@ fn a_request_that_comes_again_has_the_same_transfer_until_something_arrived() {
     assert_ne!(bench.begin(&to, &longer).grant().transfer, first.transfer);
     let elsewhere = bench.to(2, 0);
     assert_ne!(bench.begin(&elsewhere, &asked).grant().transfer, first.transfer);
-    // Fragments that another client at this address has sent must not get into this one's value.
+    // Fragments of another client at this address must not get into this one's value.
     bench.fragment(&to, &first, 0, &value_of(10_000, 1), Flags::NONE);
     assert_ne!(bench.begin(&to, &asked).grant().transfer, first.transfer);
 }
@@ -676,7 +676,7 @@ fn memory_returns_after_any_sequence() {
         let mut grants = Vec::new();
         for request in 0..400 {
             let to = bench.to(random.random_range(1..4), 0);
-            // Small ones leave an arena to their partition.
+            // Smaller values would leave an arena to their partition.
             let bytes = random.random_range(5_000..200_000);
             let value = value_of(bytes, request);
             match random.random_range(0..10) {
