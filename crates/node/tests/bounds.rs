@@ -1,4 +1,5 @@
-//! What a client may cost: replies that it does not read, values that it does not send, protocols that are not served.
+//! Bounds on the cost of a client: replies that it does not read, values that it does not send, protocols
+//! that are not served.
 
 mod common;
 
@@ -135,7 +136,7 @@ fn connections_are_told_in_pieces_and_all() {
 const RECEIVE_BYTES: u64 = 8 << 20;
 const LARGE_BYTES: usize = 1 << 20;
 
-/// What a client reads until the server closes.
+/// Reads until the server closes the connection.
 fn rest(client: &mut Client) -> String {
     let mut bytes = Vec::new();
     match client.reader.read_to_end(&mut bytes) {

@@ -1,4 +1,4 @@
-//! What once went wrong in a real server, and must not again.
+//! Defects that were once found in a real server, each with the test that keeps them away.
 
 mod common;
 
@@ -66,7 +66,7 @@ impl Client {
         }
     }
 
-    /// What is still to come until the server closes the connection.
+    /// Reads until the server closes the connection.
     fn rest(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
         self.reader.read_to_end(&mut rest).unwrap();
@@ -147,7 +147,7 @@ fn a_client_that_reads_late_gets_every_reply() {
     sender.join().unwrap();
 }
 
-/// A transfer that waited for earlier replies to leave was given up by nobody.
+/// A transfer that waited for earlier replies to be sent was never given up.
 #[test]
 fn a_transfer_behind_replies_that_nobody_reads_is_given_up() {
     let mut config = one_worker();
@@ -200,7 +200,7 @@ fn median(mut round: impl FnMut()) -> Duration {
     times[times.len() / 2]
 }
 
-/// A connection came back to the RX queue of a large worker that polls it no more, and nobody was told.
+/// A connection came back to the RX queue of a large worker that no longer polls it, and no worker was woken.
 #[test]
 fn a_connection_that_comes_home_to_a_busy_large_worker_goes_on() {
     for steal in [true, false] {
@@ -220,7 +220,7 @@ fn a_connection_that_comes_home_to_a_busy_large_worker_goes_on() {
     }
 }
 
-/// A store whose bytes had arrived was done, but nobody sent the reply, because the server was to stop.
+/// A store whose bytes had arrived was executed, but its reply was not sent, because the server was stopping.
 #[test]
 fn a_stopping_server_answers_the_large_store_it_waited_for() {
     let mut config = one_worker();
@@ -237,7 +237,7 @@ fn a_stopping_server_answers_the_large_store_it_waited_for() {
     assert_eq!(client.say("\r\n"), "STORED\r\n");
 }
 
-/// The bytes of large values were counted by nobody.
+/// The bytes of large values were not counted.
 #[test]
 fn the_bytes_of_large_values_are_counted() {
     let server = TestServer::start(one_worker());
@@ -268,7 +268,7 @@ fn a_value_that_is_thrown_away_is_received_in_bounded_visits() {
     assert!(visits >= bytes / (128 << 10), "{visits}");
 }
 
-/// The loop ended at once when the server was to stop, and with it what was to be submitted.
+/// The loop ended at once when the server was to stop, and pending sends were lost.
 #[test]
 fn replies_leave_before_the_server_stops() {
     let mut config = one_worker();

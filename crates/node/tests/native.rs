@@ -13,7 +13,7 @@ use minos_proto::native::{Detail, Flags, Grant, Kind, OpFlags, Opcode, Operation
 use minos_sched::Threshold;
 use native_client::RawClient;
 
-/// A server of the native protocol, and what is known of its store.
+/// A server of the native protocol and its store.
 struct NativeServer {
     server: Server,
     used_bytes: Box<dyn Fn() -> u64>,
@@ -151,7 +151,7 @@ fn large_values_survive_lost_fragments() {
 
 #[test]
 fn a_misdirected_datagram_is_executed_where_it_belongs() {
-    // A helper that is named by chance in what it takes would not hand it on.
+    // A helper that happens to be the worker named in a datagram would not hand it on.
     let config = ServerConfig { steal: false, ..ServerConfig::new(3) };
     let server = NativeServer::start::<StoreMode>(config, native());
     let mut client = server.connect();
@@ -231,7 +231,7 @@ fn what_is_given_up_gives_its_memory_back() {
 fn a_source_may_begin_so_many_stores() {
     let native = NativeConfig { transfers_per_source: 3, ..native() };
     let mut config = ServerConfig::new(2);
-    // Nobody will end what is begun here.
+    // No client will finish these stores.
     config.stop_timeout = Duration::from_millis(10);
     let server = NativeServer::start::<StoreMode>(config, native);
     let (mut client, mut other) = (server.connect(), server.connect());

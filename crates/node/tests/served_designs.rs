@@ -1,4 +1,4 @@
-//! What makes the designs different, seen in the counters of a server.
+//! The differences between the designs, as a server's counters show them.
 
 mod common;
 
@@ -77,7 +77,7 @@ fn crowd(server: &TestServer, clients: usize, bytes: usize) {
     });
 }
 
-/// What a worker does is counted, and that it waits for something to do is not.
+/// The time in which a worker works is counted; the time in which it waits is not.
 #[test]
 fn workers_count_the_time_that_they_work() {
     let workers = 3;
@@ -197,7 +197,7 @@ fn designs_that_cannot_run_are_refused() {
     }
 }
 
-/// Whoever finds a large request, helpers included, it is served in slices.
+/// Every worker that finds a large request, helpers included, serves it in slices.
 #[test]
 fn size_aware_designs_serve_no_large_request_in_one_go() {
     for dispatch in [Design::SizeAware, Design::WorkConserving] {
@@ -211,7 +211,7 @@ fn size_aware_designs_serve_no_large_request_in_one_go() {
         let sum = |name| (0..3).map(|worker| server.count(worker, name)).sum::<u64>();
         assert!(sum("large_completed") > 0, "{dispatch}");
         assert_eq!(sum("large_inline"), 0, "{dispatch}");
-        // What was lent to be sent is given back.
+        // Values lent for sending are released.
         assert!((0..500).any(|_| {
             thread::sleep(Duration::from_millis(10));
             server.pinned() == 0

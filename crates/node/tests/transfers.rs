@@ -50,7 +50,7 @@ impl TestServer {
         self.connect_for(Duration::from_secs(30))
     }
 
-    /// Whether no item is held any more, soon.
+    /// True once no item is pinned any more; waits a while for that.
     fn all_is_unpinned(&self) -> bool {
         (0..500).any(|_| {
             thread::sleep(Duration::from_millis(10));
@@ -179,7 +179,7 @@ fn a_client_that_neither_reads_nor_writes_on_holds_up_nobody() {
             other.get("small", b"x");
         }
         drop((deaf, slow));
-        // What the broken connections held is given back.
+        // Values pinned by the broken connections are released.
         assert!(server.all_is_unpinned(), "{name}: pins are left");
     });
 }

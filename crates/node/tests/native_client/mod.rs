@@ -1,4 +1,4 @@
-//! A client of the native protocol that does what it is told: it sends where it should not, forgets fragments and
+//! A client of the native protocol that misbehaves on demand: it sends to wrong queues, forgets fragments and
 //! loses answers.
 
 use std::{
@@ -28,7 +28,7 @@ pub(crate) struct Reply {
     pub(crate) item_flags: u32,
     pub(crate) cas: u64,
     pub(crate) value: Vec<u8>,
-    /// Who executed it.
+    /// The queue that executed it.
     pub(crate) queue: u16,
 }
 
@@ -191,7 +191,7 @@ impl RawClient {
         self.send_value(&begun, value)
     }
 
-    /// Sends what is missing of `value` until the server says what came of the store.
+    /// Sends the missing fragments of `value` until the server reports the outcome of the store.
     pub(crate) fn send_value(&mut self, begun: &Reply, value: &[u8]) -> Reply {
         let grant = &Grant::parse(&begun.value).unwrap();
         let mut missing: Vec<u32> = (0..grant.fragments().unwrap().count()).collect();

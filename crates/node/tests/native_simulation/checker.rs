@@ -1,9 +1,9 @@
-//! Whether what the clients of a key were told can be explained by some order of its operations.
+//! Checks whether some order of a key's operations explains the answers that its clients got.
 //!
-//! The search is that of Wing and Gong with Lowe's memory of places seen, as in `minos_testkit::history`, with two
-//! additions: an operation whose outcome nobody knows may have happened, at any time after it was asked for, or
-//! not; and one that is not executed exactly once may have happened again, as long as a copy of it can be
-//! on its way.
+//! The search is that of Wing and Gong with Lowe's memory of visited places, as in `minos_testkit::history`,
+//! with two additions. An operation with an unknown outcome may or may not have happened, at any time after
+//! its call. An operation that is not executed exactly once may have happened again, as long as a copy of it
+//! may be in flight.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,22 +18,22 @@ pub(crate) const EVENTS_MAX: usize = u128::BITS as usize;
 /// Most places that are looked at before the check is given up, which is no pass.
 const PLACES_MAX: usize = 1_000_000;
 
-/// An operation and what came of it.
+/// An operation and its outcome.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
-    /// What was asked.
+    /// The operation.
     pub(crate) action: Action,
-    /// What was answered; none if nobody knows whether it happened.
+    /// The answer; `None` if it is unknown whether the operation happened.
     pub(crate) answer: Option<Answer>,
-    /// When it was asked for, in nanoseconds.
+    /// Time of the call, in nanoseconds.
     pub(crate) called_ns: u64,
-    /// When the answer came, or [`u64::MAX`].
+    /// Time of the answer, or [`u64::MAX`].
     pub(crate) returned_ns: u64,
-    /// Until when a copy of it may be executed once more; none if it is executed exactly once.
+    /// Time until which a copy of it may be executed again; `None` if it is executed exactly once.
     pub(crate) repeats_until_ns: Option<u64>,
 }
 
-/// Checks the events of one key, which held nothing at first; says what cannot be explained.
+/// Checks the events of one key, which was empty at first; the error is the part that cannot be explained.
 pub(crate) fn check(events: &[Event]) -> Result<(), String> {
     let events = &without_unseen(events);
     assert!(events.len() <= EVENTS_MAX, "too many operations for one key");
@@ -62,8 +62,7 @@ pub(crate) fn check(events: &[Event]) -> Result<(), String> {
     Err(search.around(&furthest))
 }
 
-/// The events without those that may have joined a token to a value, but that nobody saw: with them there are no
-/// more explanations than without.
+/// Drops joins of unknown outcome whose token no client saw: they allow no further explanations.
 fn without_unseen(events: &[Event]) -> Vec<Event> {
     let mut seen = HashSet::new();
     for event in events {
@@ -84,7 +83,8 @@ fn certain(events: &[Event]) -> u128 {
     bits.fold(0, |all, bit| all | bit)
 }
 
-/// Where the search has been: for what certainly happened and what the key holds then, which others happened.
+/// The places visited: for the certain events that happened and the key's state, the sets of other events
+/// that happened.
 #[derive(Default)]
 struct Seen {
     others: HashMap<(u128, State), Vec<u128>>,
@@ -92,9 +92,9 @@ struct Seen {
 }
 
 impl Seen {
-    /// Whether something can be reached from `place` that could not from others that were seen. It cannot where one
-    /// was seen with the same behind it but for fewer of the operations that need not have happened: those can
-    /// still happen there.
+    /// True if some place can be reached from `place` that could not be reached from visited ones. None can
+    /// if a visited place has the same certain events and state, and a subset of the other events: the rest
+    /// can still happen there.
     fn is_news(&mut self, certain: u128, place: &Place) -> bool {
         let others = self.others.entry((place.done & certain, place.state.clone())).or_default();
         let other = place.done & !certain;
@@ -124,13 +124,13 @@ impl Search<'_> {
         self.events.iter().enumerate().filter(move |(index, _)| done & 1 << index == 0)
     }
 
-    /// Whether all that certainly happened has.
+    /// True if every certain event has happened.
     fn is_complete(&self, place: &Place) -> bool {
         place.done & self.certain == self.certain
     }
 
-    /// The places one operation further. Those come last that are looked at first: what certainly happened, before
-    /// what may have.
+    /// The places one operation further. The search continues with the last ones: certain events come after
+    /// uncertain ones.
     fn each_successor(&self, place: &Place, mut visit: impl FnMut(Place)) {
         let first_return_ns = self.pending(place.done).map(|(_, event)| event.returned_ns).min();
         let first_return_ns = first_return_ns.unwrap_or(u64::MAX);
@@ -157,7 +157,8 @@ impl Search<'_> {
         happened.map(|(_, event)| event.called_ns).max().unwrap_or(0)
     }
 
-    /// What the key holds after `event` happens in `state`; none if the client would have been told something else.
+    /// The state of the key after `event` happens in `state`; `None` if the client's answer would have
+    /// differed.
     fn state_after(&self, event: &Event, state: &State) -> Option<State> {
         let (after, told) = event.action.step(state);
         if event.answer.as_ref().is_none_or(|answer| *answer == told) {
@@ -169,14 +170,14 @@ impl Search<'_> {
         (is_other && self.may_be_rewritten(state)).then(|| state.clone())
     }
 
-    /// Whether what is there may have been written twice.
+    /// True if the present value may have been written twice.
     fn may_be_rewritten(&self, state: &State) -> bool {
         let same =
             |event: &Event| event.repeats_until_ns.is_some() && event.action.written() == state.as_ref();
         state.is_some() && self.events.iter().any(same)
     }
 
-    /// What had happened at `place`, and what was to happen.
+    /// Describes the events that happened before `place` and those still pending.
     fn around(&self, place: &Place) -> String {
         let mut events: Vec<_> = self.events.iter().enumerate().collect();
         events.sort_by_key(|(_, event)| event.called_ns);

@@ -39,7 +39,7 @@ const SEEDS_DEFAULT: u64 = 300;
 /// Runs in which the control must have failed.
 const CONTROL_SEEDS: u64 = 60;
 
-/// What must have happened in so many runs, or they show less than they say.
+/// Events that must happen in so many runs; otherwise the runs show less than they claim.
 const HAPPENS: [&str; 16] = [
     "native_large_gets",
     "native_fetches",
@@ -63,7 +63,7 @@ fn scenario(seed: u64) -> Scenario {
     Scenario::draw(seed, &mut seeded_stream(seed, 0))
 }
 
-/// What went wrong in a run, if something did; a panic is as wrong as anything.
+/// Runs a scenario; the error tells what failed, and a panic is an error too.
 fn run(scenario: &Scenario) -> Result<Report, String> {
     catch_unwind(AssertUnwindSafe(|| world::run(scenario))).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
@@ -76,7 +76,7 @@ fn number_from(name: &str, default: u64) -> u64 {
     env::var(name).map_or(default, |text| text.parse().expect(name))
 }
 
-/// Runs all seeds on all processors; what went wrong, by seed, and what the others were like.
+/// Runs all seeds on all processors; returns the errors by seed, and the report of the other runs.
 fn run_all(first: u64, seeds: u64) -> (Vec<(u64, String)>, Report) {
     let next = AtomicU64::new(first);
     let results = Mutex::new((Vec::new(), Report::default()));
@@ -133,7 +133,7 @@ fn a_seed_tells_everything() {
     }
 }
 
-/// The control: a server that forgets what it executed does so twice, and that must be seen.
+/// The control: a server that forgets outcomes executes operations twice, and the check must find it.
 #[test]
 fn a_server_that_forgets_outcomes_is_found_out() {
     let is_found_out = |seed| {

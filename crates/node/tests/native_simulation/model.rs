@@ -1,8 +1,8 @@
-//! What a key does under operations, one after another.
+//! A model of one key under a sequence of operations.
 
 use crate::value::{Token, Value};
 
-/// What is asked of a key. Times to live are either none or so short that nothing is there any more.
+/// An operation on a key. Times to live are either infinite or so short that the item has already expired.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// Read.
@@ -15,7 +15,7 @@ pub(crate) enum Action {
     TouchDead,
     /// Write.
     Put(Value),
-    /// Write what has expired already.
+    /// Write an item that has already expired.
     PutDead,
     /// Write if nothing is there.
     Add(Value),
@@ -23,9 +23,9 @@ pub(crate) enum Action {
     Replace(Value),
     /// Write if this is there, known by its CAS unique.
     Compare { expected: Value, new: Value },
-    /// Put behind what is there.
+    /// Append to the value.
     Append(Token),
-    /// Put before what is there.
+    /// Prepend to the value.
     Prepend(Token),
     /// Remove.
     Delete,
@@ -35,7 +35,7 @@ pub(crate) enum Action {
     Incr { delta: u64, initial: Option<u64> },
     /// Subtract, at most down to zero.
     Decr { delta: u64, initial: Option<u64> },
-    /// See whether the server answers, without a key.
+    /// Check that the server answers, without a key.
     Ping,
     /// Ask for lines about the server, without a key.
     Stats,
@@ -43,7 +43,7 @@ pub(crate) enum Action {
     Wipe,
 }
 
-/// What the client was told.
+/// The answer to a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// It was done.
@@ -58,15 +58,15 @@ pub(crate) enum Answer {
     Exists,
     /// The condition did not hold.
     NotStored,
-    /// What was there is no number.
+    /// The value is no number.
     NotANumber,
 }
 
-/// What a key holds.
+/// The content of a key.
 pub(crate) type State = Option<Value>;
 
 impl Action {
-    /// What the key holds afterwards, and what the client is told.
+    /// The content of the key afterwards, and the answer to the client.
     pub(crate) fn step(&self, state: &State) -> (State, Answer) {
         let is_there = state.is_some();
         match self {
@@ -96,7 +96,7 @@ impl Action {
         }
     }
 
-    /// Whether the client has a number for it, so that the server executes it once.
+    /// True if the client numbers it, so that the server executes it once.
     pub(crate) fn is_once(&self) -> bool {
         matches!(
             self,
@@ -129,17 +129,17 @@ impl Action {
         }
     }
 
-    /// Whether it makes a value longer.
+    /// True if it makes a value longer.
     pub(crate) fn joins(&self) -> bool {
         matches!(self, Self::Append(_) | Self::Prepend(_))
     }
 
-    /// Whether it is done only to what has some CAS unique.
+    /// True if it depends on a CAS unique.
     pub(crate) fn compares(&self) -> bool {
         matches!(self, Self::Compare { .. } | Self::DeleteIf { .. })
     }
 
-    /// Whether it may change what is there.
+    /// True if it may change the value.
     pub(crate) fn is_write(&self) -> bool {
         !matches!(self, Self::Get | Self::GetTouch | Self::Touch | Self::Ping | Self::Stats)
     }

@@ -1,4 +1,4 @@
-//! What a seed stands for: who is there, what they do, and what goes wrong.
+//! The scenario of a seed: its clients, their operations, and the faults.
 
 use std::ops::RangeInclusive;
 
@@ -18,12 +18,12 @@ const MEMORY_BYTES_AMPLE: u64 = 64 << 20;
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
     pub(crate) seed: u64,
-    /// Whether the server may give up items for others, or refuses those.
+    /// True if the server may evict items to store others, false if it refuses those.
     pub(crate) is_cache: bool,
     /// Memory of the store, and of values that are still arriving, in bytes.
     pub(crate) memory_bytes: u64,
     pub(crate) transfer_memory_bytes: Option<u64>,
-    /// Whether the plan changes while clients are served.
+    /// True if the plan changes while clients are served.
     pub(crate) changes_plans: bool,
     /// RX queues and workers.
     pub(crate) workers: u16,
@@ -51,7 +51,7 @@ pub(crate) struct Scenario {
     /// Silence after which such a store is given up, and time for which it is remembered, in milliseconds.
     pub(crate) transfer_timeout_ms: u64,
     pub(crate) sessions_max: usize,
-    /// How long an operation may wait for others, in microseconds.
+    /// Longest delay of an operation in a batch, in microseconds.
     pub(crate) batch_delay_us: u64,
     /// How long an operation may take, in milliseconds.
     pub(crate) timeout_ms: u64,
@@ -66,11 +66,11 @@ pub(crate) struct Scenario {
     pub(crate) pause_ns_max: u64,
     /// When the server starts again with nothing, in nanoseconds, and with how many workers.
     pub(crate) restart: Option<(u64, u16)>,
-    /// Whether it tells so a little before.
+    /// True if it announces this a little before.
     pub(crate) drains: bool,
     /// Places in the ring of a worker.
     pub(crate) ring_capacity: usize,
-    /// Whether the server forgets what it executed: the control, which must fail.
+    /// True if the server forgets outcomes: the control, which must fail.
     pub(crate) forgets_outcomes: bool,
 }
 
@@ -132,18 +132,18 @@ impl Scenario {
         }
     }
 
-    /// Whether there may be no memory for a value.
+    /// True if the memory may not suffice for a value.
     pub(crate) fn is_small(&self) -> bool {
         self.memory_bytes < MEMORY_BYTES_AMPLE
     }
 
-    /// Whether bytes may be others than were sent, and nothing can tell: then operations end, however that may be,
-    /// and nothing is held afterwards, but more cannot be promised.
+    /// True if bytes may change unnoticed. Then operations must end somehow and nothing may be held
+    /// afterwards, but no more is promised.
     pub(crate) fn is_noisy(&self) -> bool {
         self.faults.unnoticed > 0.0 && !self.is_sealed
     }
 
-    /// Whether nothing goes wrong that an operation would not live to see the end of.
+    /// True if no fault keeps an operation from ending.
     pub(crate) fn is_peaceful(&self) -> bool {
         let faults = &self.faults;
         let shares =
@@ -157,7 +157,7 @@ impl Scenario {
             && self.timeout_ms >= 10_000
     }
 
-    /// Longest time from a datagram's sending to the end of what it brings about, in nanoseconds.
+    /// Longest time from the sending of a datagram to the end of its effects, in nanoseconds.
     pub(crate) fn late_ns(&self) -> u64 {
         // A turn of a worker, and one of the worker it hands the work to.
         const TURNS_NS: u64 = 5 * MS;

@@ -32,18 +32,18 @@ use crate::{
 pub(crate) const SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 100));
 const BASE_PORT: u16 = 11_311;
 
-/// What clients and server share, if datagrams are sealed.
+/// The secret of clients and server, if datagrams are sealed.
 pub(crate) const SECRET: &str = "7:00112233445566778899aabbccddeeff0123456789abcdeffedcba9876543210";
 
 const VALUE_BYTES_MAX: u64 = 8 << 20;
-/// Between two looks at what has timed out, in nanoseconds.
+/// Time between two checks for timeouts, in nanoseconds.
 const TICK_NS: u64 = 5 * MS;
 /// Datagrams that a socket holds.
 const SOCKET_DATAGRAMS: usize = 300;
 /// Jobs of its ring that a worker does in one turn.
 const JOBS_MAX: usize = 4;
 
-/// What virtual time is to the server.
+/// The server's clocks under virtual time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
     start: Instant,
@@ -153,7 +153,7 @@ impl<M: Mode> SimServer<M> {
         }
     }
 
-    /// Does what is due at `now_ns`.
+    /// Runs all events due at `now_ns`.
     pub(crate) fn run(&mut self, now_ns: u64, network: &mut Network) {
         if self.tick_ns <= now_ns {
             self.tick_ns = now_ns + TICK_NS;
@@ -185,17 +185,17 @@ impl<M: Mode> SimServer<M> {
         self.shared.drain();
     }
 
-    /// Whether something that was stored was given up for something else, so that it may be missing.
+    /// True if the server has evicted an item, so that values may be missing.
     pub(crate) fn has_evicted(&self) -> bool {
         self.store.stats().evictions() > 0
     }
 
-    /// Whether nothing waits here.
+    /// True if no message and no job waits in the server.
     pub(crate) fn is_quiet(&self) -> bool {
         self.rings.iter().all(VecDeque::is_empty) && self.inboxes.iter().all(VecDeque::is_empty)
     }
 
-    /// What `key` holds.
+    /// The value of `key`.
     pub(crate) fn value(&self, key: &[u8], now_ns: u64) -> Option<Vec<u8>> {
         let now = self.times.clock.seconds_at(self.times.instant(now_ns));
         let mut value = Vec::new();
@@ -206,12 +206,13 @@ impl<M: Mode> SimServer<M> {
         found.map(|()| value)
     }
 
-    /// Deletes `key`, whether it has expired or not.
+    /// Deletes `key`, expired or not.
     pub(crate) fn delete(&self, key: &[u8]) {
         self.store.entry(self.store.hash(key), key, Clock::START).remove();
     }
 
-    /// Says what is not as it was before the first request, once every item is deleted.
+    /// Checks that everything is as before the first request, once every item is deleted; the error names a
+    /// difference.
     pub(crate) fn check_empty(&self, scenario: &Scenario) -> Result<(), String> {
         let open: usize = self.workers.iter().map(NativeWorker::transfers_open).sum();
         let sessions = self.shared.sessions().totals();
@@ -223,7 +224,7 @@ impl<M: Mode> SimServer<M> {
             ("sessions above the bound", sessions.open.saturating_sub(scenario.sessions_max as u64), 0),
             ("items", stats.items, 0),
             ("pinned values", stats.pinned, 0),
-            // What a cache's log holds is given back when it comes round.
+            // A cache's log frees memory only when it wraps around.
             (
                 "used bytes",
                 if scenario.is_cache { 0 } else { stats.used_bytes.abs_diff(self.used_bytes_empty) },
@@ -277,7 +278,7 @@ impl<M: Mode> SimServer<M> {
         });
     }
 
-    /// Lends a worker what it needs, and sends and hands over what comes of it.
+    /// Calls a worker with its environment; sends its answers and hands over its jobs.
     fn with_turn(
         &mut self,
         worker: usize,
@@ -342,7 +343,7 @@ impl<M: Mode> SimServer<M> {
     }
 }
 
-/// Memory in use when nothing is stored any more, in bytes: a partition keeps the first of what it has got.
+/// Bytes in use when nothing is stored: a partition keeps the first block of memory that it got.
 fn used_bytes_empty<M: Mode>(store: &Engine<M>) -> u64 {
     let keys: Vec<_> = (0..100u32).map(u32::to_le_bytes).collect();
     for key in &keys {

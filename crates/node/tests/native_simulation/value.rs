@@ -5,7 +5,7 @@ use std::fmt;
 /// Bytes of a token before its pattern.
 const HEAD_BYTES: usize = 8;
 
-/// What an item holds: which tokens, in which order, or a number.
+/// The content of an item: tokens in their order, or a number.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Value {
     /// Tokens, each written by one operation.
@@ -17,7 +17,7 @@ pub(crate) enum Value {
 /// Bytes that no other operation writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Token {
-    /// Who wrote it.
+    /// The identity of the operation that wrote it.
     pub(crate) id: u32,
     /// Bytes of its pattern.
     pub(crate) pattern_bytes: u32,
@@ -63,7 +63,7 @@ impl Value {
         }
     }
 
-    /// What `bytes` say. Bytes that nobody can have written are an error.
+    /// Parses the content of an item. Bytes that no operation can have written are an error.
     pub(crate) fn parse(bytes: &[u8], is_number: bool) -> Result<Self, String> {
         if is_number {
             // A number that became shorter is padded with spaces, as memcached does.

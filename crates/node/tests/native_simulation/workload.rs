@@ -1,4 +1,4 @@
-//! What clients ask for, and what they are told.
+//! The clients' operations, and the answers to them.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::{
 /// A time to live that does not end during a run, in seconds.
 const TTL_LONG_S: i32 = 3600;
 
-/// Operations drawn for a key: if nobody knows of any whether it happened, there are still few enough orders.
+/// Operations drawn for a key: even if the outcomes of all are unknown, there are few enough orders.
 const DRAWN_MAX: usize = 24;
 
 /// A key: one whose values are tokens, or one that is counted.
@@ -46,7 +46,7 @@ pub(crate) struct Asked {
     pub(crate) called_ns: u64,
 }
 
-/// Draws operations, and keeps what was told about each key.
+/// Draws operations, and records the answers for each key.
 pub(crate) struct Workload {
     scenario: Scenario,
     rng: StdRng,
@@ -58,7 +58,7 @@ pub(crate) struct Workload {
     known: BTreeMap<Key, (Value, u64)>,
     /// When the server started again.
     restarted_ns: Option<u64>,
-    /// Operations that ended, by whether their outcome is known.
+    /// Operations that ended with a known outcome, and with an unknown one.
     pub(crate) known_outcomes: u64,
     pub(crate) unknown_outcomes: u64,
     /// The last one that ended so, and how.
@@ -93,7 +93,7 @@ impl Workload {
         &self.histories
     }
 
-    /// What a client asks for next.
+    /// The next operation of a client.
     pub(crate) fn draw(&mut self, now_ns: u64) -> (Asked, Request) {
         let is_free = |key: &Key| self.drawn.get(key).is_none_or(|&drawn| drawn < DRAWN_MAX);
         let keys: Vec<_> = self.keys().filter(is_free).collect();
@@ -237,7 +237,7 @@ impl Workload {
             return Ok(());
         }
         if self.scenario.is_small() && asked.action.joins() && answer == Some(Answer::NotStored) {
-            // What cannot grow is said to be not stored, as by memcached.
+            // As in memcached, a join without room is answered as not stored.
             self.without_memory += 1;
             return Ok(());
         }
@@ -291,7 +291,7 @@ impl Workload {
         Ok(())
     }
 
-    /// Whether the server started again after this was asked for.
+    /// True if the server restarted after this operation was called.
     fn spans_restart(&self, asked: &Asked) -> bool {
         self.restarted_ns.is_some_and(|restarted_ns| asked.called_ns <= restarted_ns)
     }

@@ -31,14 +31,14 @@ const DRAIN_NS: u64 = 2 * MS;
 /// Steps at one time after which something is not as it should be.
 const IDLE_STEPS_MAX: u32 = 1000;
 
-/// What a run was like.
+/// The report of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Report {
     /// Operations whose outcome the client knows.
     pub(crate) known: u64,
-    /// Operations of which it does not know whether they were executed.
+    /// Operations for which it is unknown whether they were executed.
     pub(crate) unknown: u64,
-    /// What server, clients and network counted.
+    /// The counters of server, clients and network.
     pub(crate) counts: BTreeMap<String, u64>,
 }
 
@@ -79,7 +79,7 @@ impl Report {
     }
 }
 
-/// A client and what it does.
+/// A client and its operations.
 struct Client {
     core: Core,
     address: SocketAddr,
@@ -97,9 +97,9 @@ struct World<M: Mode> {
     network: Network,
     server: SimServer<M>,
     boots: u64,
-    /// Whether every operation must have an outcome.
+    /// True if every operation must have an outcome.
     is_peaceful: bool,
-    /// Whether a server has given up items for others.
+    /// True if a server has evicted items.
     has_evicted: bool,
     clients: Vec<Client>,
     workload: Workload,
@@ -262,7 +262,7 @@ impl<M: Mode> World<M> {
         Ok(())
     }
 
-    /// Lets everything end that is still on its way, and what nobody asks for any more time out.
+    /// Waits until everything in flight has ended, and until abandoned operations have timed out.
     fn settle(&mut self) -> Result<(), String> {
         let until_ns = self.now_ns + 3 * self.scenario.transfer_timeout_ms * MS + 2 * self.scenario.late_ns();
         while self.now_ns < until_ns {
@@ -271,7 +271,7 @@ impl<M: Mode> World<M> {
         if self.server.is_quiet() { Ok(()) } else { Err("the server is not quiet".to_owned()) }
     }
 
-    /// Looks at what is stored, at what clients were told, and at what is left of it all.
+    /// Checks the stored values, the clients' answers, and that nothing is held.
     fn judge(mut self) -> Result<Report, String> {
         self.has_evicted |= self.server.has_evicted();
         for key in self.workload.keys() {

@@ -27,11 +27,11 @@ const SHOWN_BYTES: usize = 80;
 const LATE_STEPS: u64 = 150;
 /// How long a client that is about to break its connection tries to send.
 const BREAKER_PATIENCE: Duration = Duration::from_millis(20);
-/// What random numbers are for, beside the script, which has those of the client's own name.
+/// Streams of random numbers. The script uses the stream of the client's own name.
 const CUTS_STREAM: u64 = 1000;
 const WAITS_STREAM: u64 = 2000;
 
-/// What a dialogue has to know.
+/// The setting of a dialogue.
 #[derive(Clone, Copy)]
 pub(crate) struct Setting<'a> {
     pub(crate) server: SocketAddr,
@@ -78,14 +78,15 @@ fn say_all(
 ) {
     for number in 0..=bursts {
         let burst = if number < bursts { script.burst() } else { Script::goodbye() };
-        // What is to come is known before anything can come. Nobody listens any more where something was wrong.
+        // The expected replies are announced before any reply can come. After a failure there is no listener
+        // left.
         if heard_of.send(burst.steps).is_err() {
             return;
         }
         let cut = random.random_range(0..=burst.bytes.len());
         for part in [&burst.bytes[..cut], &burst.bytes[cut..]] {
             if stream.write_all(part).is_err() {
-                // The other side finds out what is missing.
+                // The listener reports the missing replies.
                 return;
             }
             thread::yield_now();
@@ -121,7 +122,7 @@ struct Listener<'a> {
     events: Vec<Event>,
 }
 
-/// Nobody is to wait for a listener that has failed.
+/// A listener that failed must not keep its sender waiting.
 impl Drop for Listener<'_> {
     fn drop(&mut self) {
         let _ = self.reader.get_ref().shutdown(Shutdown::Both);
@@ -210,7 +211,7 @@ impl<'a> Listener<'a> {
         text.ok_or_else(|| format!("{} came", excerpt(&line)))
     }
 
-    /// What came of a call on a key of all.
+    /// Reads the reply to a call on a shared key.
     fn hear_shared(&mut self, key: u32, call: SharedCall) -> Result<Call, String> {
         let line = self.line()?;
         match (call, line.as_str()) {

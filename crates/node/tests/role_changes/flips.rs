@@ -1,4 +1,4 @@
-//! Whoever makes roles and designs change, and sees that they do.
+//! Changes roles and designs, and checks that they change.
 
 use std::{
     collections::HashMap,
@@ -19,10 +19,10 @@ use crate::{
 
 /// Shortest and longest time for which a design is in force.
 const PERIOD_US: RangeInclusive<u64> = 500..=5000;
-/// Time between two looks at what is held.
+/// Time between two checks of held resources.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// What changed while a run lasted.
+/// Changes in the course of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Flips {
     /// Times that a worker took up another role.
@@ -113,7 +113,7 @@ pub(crate) fn assert_nothing_is_held(server: &TestServer) {
     }
 }
 
-/// What is held, by its names.
+/// The resources that are held, by name.
 fn held(server: &TestServer, client: &mut Client) -> Vec<(String, u64)> {
     let (minos, general) = (stats(client, " minos"), stats(client, ""));
     let rings = minos.iter().filter(|(name, _)| name.ends_with(":ring"));

@@ -1,4 +1,4 @@
-//! What one client's own keys hold, as every reply must show it.
+//! The content of one client's own keys, which every reply must show.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub(crate) const VALUE_BYTES_MAX: usize = 1 << 20;
 /// Where large values begin: above what is copied into replies.
 const LARGE_BYTES_MIN: usize = 64 << 10;
 
-/// Which sizes are at hand for a while. What clients choose decides together which roles the next plan has.
+/// The sizes that a client draws for a while. The sizes of all clients determine the roles in the next plan.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Sizes {
     Small,
@@ -44,7 +44,7 @@ impl Sizes {
     }
 }
 
-/// What a key holds.
+/// The content of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Item {
     /// The last write that changed it.
@@ -52,7 +52,7 @@ pub(crate) struct Item {
     pub(crate) pieces: Vec<Piece>,
 }
 
-/// What the keys of one client hold. Nobody else writes them.
+/// The content of one client's keys. No other client writes them.
 pub(crate) struct Items {
     client: u32,
     items: BTreeMap<usize, Item>,
@@ -65,7 +65,7 @@ impl Items {
         Self { client, items: BTreeMap::new(), writes: 0, sizes: Sizes::Mixed }
     }
 
-    /// The number of a write that nobody else has.
+    /// A number for a write that no other write has.
     pub(crate) fn next_write(&mut self) -> u64 {
         self.writes += 1;
         (u64::from(self.client) + 1) * 1_000_000 + self.writes
@@ -108,7 +108,7 @@ impl Items {
         self.items.remove(&key);
     }
 
-    /// Whether so many bytes more are not too many.
+    /// True if the value of `key` can grow by `bytes`.
     pub(crate) fn has_room(&self, key: usize, bytes: usize) -> bool {
         self.get(key).is_none_or(|item| length_of(&item.pieces) + bytes <= VALUE_BYTES_MAX)
     }

@@ -1,10 +1,10 @@
 //! Role changes under load: no request lost, none answered twice, the order of each connection kept, while the roles
 //! of the workers, and the design itself, change every few milliseconds.
 //!
-//! Each seed is a server and its clients. Every byte of every reply is known before: what a client's own keys hold
-//! depends on nobody else, so that a reply which is missing, comes twice or comes too early is found where it stands;
-//! what clients see of the keys that all share must be what some order of their calls explains. In the end nothing
-//! may be held any more.
+//! Each seed is a server and its clients. Every byte of every reply is known before: the content of a
+//! client's own keys depends on no other client. So a reply that is missing, comes twice or comes too early
+//! is found where it stands. Some order of the clients' calls must explain the replies about shared keys. In
+//! the end nothing may be held.
 //!
 //! `MINOS_ROLE_CHANGES_SEEDS` says how many seeds, `MINOS_ROLE_CHANGES_SEED` which one is first.
 //!
@@ -60,7 +60,7 @@ const STATES_MAX: usize = 2_000_000;
 /// Changes of a worker's role, and of the design, that a seed must have seen, or it shows less than it says.
 const ROLES_MIN: u64 = 30;
 const SWITCHES_MIN: u64 = 10;
-/// What random numbers are for, beside the clients, which have those of their names.
+/// Streams of random numbers. Clients use the streams of their names.
 const SERVER_STREAM: u64 = 1 << 32;
 const FLIPS_STREAM: u64 = 2 << 32;
 /// More than all keys of all clients hold together.
@@ -109,7 +109,7 @@ fn seeds() -> std::ops::Range<u64> {
     first..first + number_from("MINOS_ROLE_CHANGES_SEEDS", SEEDS_DEFAULT)
 }
 
-/// All dialogues at once, and the connections that break off; what was seen of the shared keys.
+/// Runs all dialogues at once, beside connections that break off; returns the events of the shared keys.
 fn hold_all(setting: Setting<'_>) -> Vec<Event> {
     thread::scope(|scope| {
         let dialogues: Vec<_> = (0..CONNECTIONS)

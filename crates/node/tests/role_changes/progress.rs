@@ -48,7 +48,7 @@ impl Progress {
         [Sizes::Small, Sizes::Mixed, Sizes::Large][(steps / TIDE_STEPS % 3) as usize]
     }
 
-    /// Waits for so many steps of others, or until all others wait too.
+    /// Waits for `steps` steps of other clients, or until all of them wait too.
     pub(crate) fn await_others(&self, steps: u64) {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let end = counts.steps + steps;

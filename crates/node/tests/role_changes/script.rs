@@ -1,4 +1,4 @@
-//! What a memcached client says, and what it must hear.
+//! A memcached client's requests, and the replies that must come.
 
 use std::{collections::HashMap, sync::Mutex};
 
@@ -25,11 +25,11 @@ pub(crate) enum Part {
     Text(String),
     /// Exactly this value.
     Value(Vec<Piece>),
-    /// A CAS unique, to be kept with what it belongs to.
+    /// A CAS unique, to be kept with the write it belongs to.
     Unique { key: String, version: u64 },
 }
 
-/// A call on a key that others write too.
+/// A call on a key that other clients write too.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum SharedCall {
     Get,
@@ -38,11 +38,11 @@ pub(crate) enum SharedCall {
     Cas { expected: u64, new: u64 },
 }
 
-/// What must come for a request.
+/// The reply that must come for a request.
 #[derive(Debug)]
 pub(crate) enum Reply {
     Exactly(Vec<Part>),
-    /// What that is, only the others' calls can tell.
+    /// Any reply that the calls of other clients explain.
     Shared {
         key: u32,
         called: u64,
@@ -70,17 +70,17 @@ pub(crate) struct Script<'a> {
     name: u32,
     random: StdRng,
     items: Items,
-    /// What the client's number is, once it was made.
+    /// The client's number, once it exists.
     number: Option<u64>,
     uniques: &'a Uniques,
     setting: Setting<'a>,
     tokens: u64,
-    /// Whether it may write what all share.
+    /// True if it may write shared keys.
     shares: bool,
 }
 
 impl<'a> Script<'a> {
-    /// What it asks, each as often as it stands here.
+    /// The kinds of requests; each is as likely as its number of entries.
     const KINDS: [fn(&mut Self, &mut Burst); 26] = [
         Self::get,
         Self::get,
@@ -123,7 +123,7 @@ impl<'a> Script<'a> {
         }
     }
 
-    /// The same without writes that others see.
+    /// The same script without writes that other clients see.
     pub(crate) fn aside(self) -> Self {
         Self { shares: false, ..self }
     }
@@ -314,7 +314,7 @@ impl<'a> Script<'a> {
         }
     }
 
-    /// What is refused with a line, and the value behind it thrown away.
+    /// A request that is refused with a line and whose value is discarded.
     fn refused(&mut self, burst: &mut Burst) {
         if !self.one_in(8) {
             return burst.say("nonsense", "ERROR\r\n");
@@ -380,7 +380,7 @@ impl Burst {
     }
 }
 
-/// What is known of the CAS unique of a key: its write, and the unique.
+/// The last known CAS unique of a key: its write and the unique.
 fn known(uniques: &Uniques, name: &str) -> Option<(u64, u64)> {
     uniques.lock().unwrap().get(name).copied()
 }

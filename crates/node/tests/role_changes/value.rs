@@ -26,7 +26,7 @@ impl Piece {
         bytes
     }
 
-    /// What a value of one piece was written as.
+    /// The piece that makes up `value`, if it is a value of one piece.
     pub(crate) fn of(value: &[u8]) -> Option<Self> {
         let first = value.first_chunk::<8>()?;
         let piece = Self { write: u64::from_le_bytes(*first), bytes: value.len() };

@@ -18,11 +18,12 @@ const COUNTER: &str = "counter";
 /// Most calls in a vector of large values.
 const LARGE_CALLS_MAX: usize = 3;
 
-/// When something unanswered is sent again. What is dropped, as by a full ring, is not to cost seconds.
+/// Time after which an unanswered request is sent again. A dropped request, as by a full ring, must not cost
+/// seconds.
 const RETRY_MIN: Duration = Duration::from_millis(5);
 const RETRY_MAX: Duration = Duration::from_millis(50);
 
-/// What a call must come to.
+/// The expected outcome of a call.
 enum Expected {
     Value(Vec<u8>),
     /// This write is stored now.
@@ -35,7 +36,7 @@ enum Expected {
     Exists,
     NotStored,
     Number(u64),
-    /// A number that nobody else gets.
+    /// A number that no other client gets.
     Ticket,
 }
 
@@ -53,7 +54,7 @@ struct Caller {
 /// Calls so many vectors at the native port `server`; the numbers that the counter of all gave.
 ///
 /// # Panics
-/// A call does not come to what it must.
+/// A call has an unexpected outcome.
 pub(crate) fn call_all(
     setting: Setting<'_>,
     server: SocketAddr,
