@@ -15,7 +15,7 @@ use minos_node::ServerConfig;
 
 /// Bytes of a value that is copied into replies.
 const VALUE_BYTES: usize = 16_000;
-/// Connections beside those that a test is about, for `stats conns` to tell of.
+/// Further connections, for `stats conns` to list.
 const OTHERS: usize = 100;
 
 fn start(config: ServerConfig) -> TestServer {
@@ -34,7 +34,7 @@ impl Client {
         std::iter::repeat_with(|| self.line()).take_while(|line| line != "END\r\n").collect()
     }
 
-    /// The sum of what all workers tell of `name` in `stats minos`.
+    /// The sum of the counter `name` in `stats minos` over all workers.
     fn metric(&mut self, name: &str) -> u64 {
         self.send(b"stats minos\r\n");
         let lines = self.lines();
@@ -55,7 +55,7 @@ impl Client {
     }
 }
 
-/// Requests, and how often they are sent in one go: more than sockets hold the replies of.
+/// Requests, and how often each is sent at once: sockets cannot hold all the replies.
 fn requests() -> [(String, usize); 6] {
     let line_of_keys = format!("get{}\r\n", " k".repeat(60));
     [
@@ -111,7 +111,7 @@ fn a_small_bound_holds_and_no_reply_is_lost() {
 #[test]
 fn connections_are_told_in_pieces_and_all() {
     let mut config = ServerConfig::new(2);
-    // The smallest piece that there is.
+    // The smallest slice allowed.
     config.slice_bytes = 4 << 10;
     let server = start(config);
     let mut others: Vec<Client> = (0..OTHERS).map(|_| server.connect()).collect();
@@ -132,7 +132,7 @@ fn connections_are_told_in_pieces_and_all() {
     assert_eq!(client.line(), "MN\r\n");
 }
 
-/// The most bytes that values may take while they arrive, and the length of one.
+/// The bound on values that are arriving, and the length of one value.
 const RECEIVE_BYTES: u64 = 8 << 20;
 const LARGE_BYTES: usize = 1 << 20;
 
@@ -173,7 +173,7 @@ fn half_sent_values_take_no_more_than_their_share() {
     let found = std::iter::repeat_with(|| client.line()).take_while(|line| line != "MN\r\n").count();
     assert!(found >= items * 9 / 10, "{found} of {items} are left");
     drop(half);
-    // Their memory comes back, and values have a place again.
+    // Their memory is released, and values are accepted again.
     assert!((0..4000).any(|_| {
         thread::sleep(Duration::from_millis(5));
         client.metric("receiving_bytes") == 0
@@ -193,7 +193,7 @@ fn a_refused_value_is_swallowed_and_said() {
     for (head, refusal) in [("set second 0 0 ", true), ("ms second ", true), ("set second 0 0 ", false)] {
         let noreply = if refusal { "" } else { " noreply" };
         second.send(format!("{head}{LARGE_BYTES}{noreply}\r\n").as_bytes());
-        // Not in one piece, so that nothing of it is there yet.
+        // Sent in pieces, so that the value is not complete at once.
         second.send(format!("{value}\r\nmn\r\n").as_bytes());
         if refusal {
             assert_eq!(second.line(), "SERVER_ERROR out of memory storing object\r\n");
@@ -227,7 +227,7 @@ fn a_drip_is_closed() {
 fn a_binary_client_is_closed_at_once() {
     let server = start(ServerConfig::new(2));
     let mut text = server.connect();
-    // A binary `version`, whole and in pieces; a line end within it is none.
+    // A binary `version`, its first byte alone, and a request with a line end in it.
     for pieces in [
         &[&b"\x80\x0b\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"[..]][..],
         &[b"\x80"],
@@ -238,7 +238,7 @@ fn a_binary_client_is_closed_at_once() {
         assert_eq!(rest(&mut binary), "");
     }
     assert_eq!(text.metric("binary_refused"), 3);
-    // Later it is a byte like any other.
+    // After the first byte it is a byte like any other.
     text.send(b"\x80\x80\r\n");
     assert_eq!(text.line(), "ERROR\r\n");
 }
@@ -247,7 +247,7 @@ fn a_binary_client_is_closed_at_once() {
 fn a_line_that_uses_a_visit_up_is_followed_by_the_rest() {
     let server = start(ServerConfig::new(1));
     let mut client = server.connect();
-    // As many keys as a visit has requests, to the end of the line, with more in the same burst.
+    // Lines with about as many keys as a visit has requests, with more requests in the same burst.
     let line = |keys: usize| format!("get{}\r\n", " k".repeat(keys));
     for keys in [127, 128, 256, 511, 512, 513] {
         client.send(format!("{}mn\r\nmn\r\n", line(keys)).as_bytes());

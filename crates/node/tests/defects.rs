@@ -115,7 +115,7 @@ fn the_end_behind_a_large_value_is_noticed() {
     }
 }
 
-/// A reply was given to the poller, and the connection closed before it had left.
+/// A connection was closed before a reply passed to the poller had been sent.
 #[test]
 fn replies_leave_before_a_connection_is_closed() {
     let server = TestServer::start(one_worker());
@@ -126,7 +126,7 @@ fn replies_leave_before_a_connection_is_closed() {
     }
 }
 
-/// Replies were queued behind a send, and more waited that the queue had no room for.
+/// Replies were queued behind a send, and further replies found no room in the queue.
 #[test]
 fn a_client_that_reads_late_gets_every_reply() {
     let server = TestServer::start(one_worker());
@@ -156,7 +156,8 @@ fn a_transfer_behind_replies_that_nobody_reads_is_given_up() {
     let mut other = server.connect();
     other.set("small", 10_000);
     other.set("large", HUGE_BYTES);
-    // Bursts of 320 KB, so that for one of the clients the last is the first that the kernel does not take.
+    // Bursts of 320 KB, so that for one of the clients the last burst is the first that the kernel does not
+    // take.
     let mut deaf: Vec<_> = (0..30).map(|_| server.connect()).collect();
     for (bursts, client) in deaf.iter_mut().enumerate() {
         client.send(&"get small\r\n".repeat(bursts * 32).into_bytes());
@@ -187,7 +188,7 @@ fn one_small_and_one_large(steal: bool) -> (TestServer, Client) {
     (server, client)
 }
 
-/// The median of what `round` takes.
+/// The median duration of `round`.
 fn median(mut round: impl FnMut()) -> Duration {
     let mut times: Vec<_> = (0..21)
         .map(|_| {
@@ -205,7 +206,7 @@ fn median(mut round: impl FnMut()) -> Duration {
 fn a_connection_that_comes_home_to_a_busy_large_worker_goes_on() {
     for steal in [true, false] {
         let (server, _first) = one_small_and_one_large(steal);
-        // The second connection of the server, and so of the large worker's queue.
+        // The server's second connection, so it is in the large worker's queue.
         let mut client = server.connect();
         let mut deaf = server.connect();
         deaf.send(b"get huge\r\n");
@@ -215,7 +216,7 @@ fn a_connection_that_comes_home_to_a_busy_large_worker_goes_on() {
             client.value(20_000);
             assert_eq!(client.line(), "MN\r\n");
         });
-        // Nothing but the end of a sleep of 100 ms would have told.
+        // Without the wakeup, only the end of a sleep of 100 ms would have brought the reply.
         assert!(typical < Duration::from_millis(20), "{typical:?}");
     }
 }
@@ -224,7 +225,7 @@ fn a_connection_that_comes_home_to_a_busy_large_worker_goes_on() {
 #[test]
 fn a_stopping_server_answers_the_large_store_it_waited_for() {
     let mut config = one_worker();
-    // Longer than any clock goes.
+    // Beyond the range of the clock.
     config.stop_timeout = Duration::MAX;
     let server = TestServer::start(config);
     let mut client = server.connect();
@@ -253,7 +254,7 @@ fn the_bytes_of_large_values_are_counted() {
     assert_eq!(count("bytes_written"), reply);
 }
 
-/// A value that is thrown away kept a worker for as long as its bytes came fast enough.
+/// A discarded value kept a worker busy for as long as its bytes came fast enough.
 #[test]
 fn a_value_that_is_thrown_away_is_received_in_bounded_visits() {
     let server = TestServer::start(one_worker());
@@ -280,7 +281,7 @@ fn replies_leave_before_the_server_stops() {
     server.server.join().unwrap();
 }
 
-/// The smallest buffer that could be asked for did not hold the longest value that is buffered.
+/// The smallest buffer allowed did not hold the longest value that is buffered.
 #[test]
 fn the_smallest_buffer_holds_the_longest_small_value() {
     let mut config = one_worker();
@@ -307,7 +308,7 @@ impl Random {
     }
 }
 
-/// Requests of one client for keys of its own, and every byte that has to come back.
+/// One client's requests for keys of its own, and every byte of the replies.
 fn script(client: u64, random: &mut Random) -> (Vec<u8>, Vec<u8>) {
     let (mut requests, mut replies) = (Vec::new(), Vec::new());
     let mut lengths = [None; 4];
@@ -360,7 +361,7 @@ fn script(client: u64, random: &mut Random) -> (Vec<u8>, Vec<u8>) {
     (requests, replies)
 }
 
-/// Sends a script in pieces of any length while it reads in pieces of any length, and ends its side.
+/// Sends a script in pieces of any length, reads in pieces of any length, and closes its side.
 fn play(server: &TestServer, client: u64, seed: u64) {
     let mut random = Random(seed * 1000 + client + 1);
     let (requests, replies) = script(client, &mut random);
@@ -401,7 +402,7 @@ fn play(server: &TestServer, client: u64, seed: u64) {
     sender.join().unwrap();
 }
 
-/// Everything at once, with plans that change all the time: nothing is lost, mixed up or left waiting.
+/// Everything at once, under plans that change all the time: no reply is lost, mixed up or left waiting.
 #[test]
 fn random_clients_get_exactly_their_replies() {
     let seeds: u64 = std::env::var("SEEDS").map_or(1, |text| text.parse().unwrap());
@@ -415,7 +416,7 @@ fn random_clients_get_exactly_their_replies() {
                 config.ring_capacity = 2;
                 let server = TestServer::start(config);
                 eprintln!("seed {seed}, {workers} workers, steal {steal}");
-                // It keeps a large worker from stealing.
+                // A transfer that keeps a large worker from stealing.
                 let mut deaf = server.connect();
                 deaf.set("huge", HUGE_BYTES);
                 deaf.send(b"get huge\r\n");

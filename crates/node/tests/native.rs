@@ -40,7 +40,7 @@ fn native() -> NativeConfig {
     NativeConfig::new(SocketAddr::from(([127, 0, 0, 1], 0)))
 }
 
-/// Servers with few and many workers, with ports in a row and with a single one, whose workers poll as they may.
+/// Servers with few and many workers, with consecutive ports and a single one, in several poll modes.
 fn each_server(mut test: impl FnMut(&str, &NativeServer)) {
     let kinds = [
         (1, false, PollMode::Adaptive),
@@ -177,7 +177,7 @@ fn a_single_port_steers_by_the_queue() {
         let noop = client.operation(Opcode::Noop, b"", b"");
         assert_eq!(client.call_at(0, queue, &[noop]).remove(0).queue, queue);
     }
-    // The kernel has found the right socket each time.
+    // The kernel picked the right socket each time.
     assert_eq!(client.statistic("minos", "native_misdirected"), 0);
 }
 
@@ -199,7 +199,7 @@ fn large_values_are_served_by_large_workers() {
     assert!(client.statistic("minos", "large_workers") > 0);
     assert!(client.statistic("minos", "native_large_handed_over") > 100);
     assert_eq!(client.statistic("minos", "native_stores_completed"), 100);
-    // Nothing was lost, so nothing was asked for twice but windows.
+    // No datagram was lost, so no store timed out.
     assert_eq!(client.statistic("minos", "native_stores_timed_out"), 0);
 }
 

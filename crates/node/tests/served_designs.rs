@@ -18,7 +18,7 @@ use minos_sched::Threshold;
 
 /// Turns of a dialogue with the server.
 const TURNS: usize = 500;
-/// Receipts after which a visit to a connection ends.
+/// Receive calls after which a visit to a connection ends.
 const RECEIPTS_A_VISIT_MAX: usize = 8;
 
 fn server(dispatch: Design, workers: usize) -> TestServer {
@@ -51,7 +51,7 @@ impl TestServer {
     }
 }
 
-/// Stores and reads back a value of so many bytes, again and again.
+/// Stores and reads back a value of `bytes` bytes, again and again.
 fn talk(mut client: Client, key: &str, bytes: usize, turns: usize) {
     let value = vec![b'v'; bytes];
     for _ in 0..turns {
@@ -67,7 +67,7 @@ fn talk(mut client: Client, key: &str, bytes: usize, turns: usize) {
     }
 }
 
-/// So many clients that talk at the same time.
+/// Clients that talk at the same time.
 fn crowd(server: &TestServer, clients: usize, bytes: usize) {
     thread::scope(|scope| {
         for number in 0..clients {
@@ -103,7 +103,8 @@ fn one_who_hands_off_serves_nothing() {
     let server = server(Design::HandOff, 3);
     let clients = 6;
     crowd(&server, clients, 100);
-    // Two requests a turn, of which each takes a receipt, and no more of these in a visit.
+    // Each turn has two requests, each of which takes a receive call, and a visit has a limited number of
+    // these.
     let visits_min = (2 * (TURNS / clients) * clients / RECEIPTS_A_VISIT_MAX) as u64;
     let (queued, taken) = (server.count(0, "queued"), server.count(0, "queued_taken"));
     assert!(queued >= visits_min && taken == 0, "{queued} {taken}");
@@ -112,9 +113,9 @@ fn one_who_hands_off_serves_nothing() {
     assert!(others.iter().map(|(_, taken)| taken).sum::<u64>() >= visits_min, "{others:?}");
 }
 
-/// Lets clients talk whose connections are all in the RX queue of the first of two workers.
+/// Lets clients talk whose connections are all in the first of two workers' RX queues.
 fn crowd_at_the_first(server: &TestServer) {
-    // Connections are dealt in turn: those of the second worker go away again.
+    // Connections are dealt in turn; those of the second worker are closed again.
     let clients: Vec<_> = (0..16).map(|_| server.connect()).collect();
     let clients = clients.into_iter().step_by(2);
     thread::scope(|scope| {
@@ -155,7 +156,7 @@ fn small_workers_help_each_other_if_they_may() {
 fn large_workers_help_with_small_requests() {
     let server = server(Design::WorkConserving, 2);
     let helped = || server.count(1, "helped");
-    // Until the first plan with roles is there, and a large worker has found something.
+    // Until the first plan with roles is in force and a large worker has found work.
     for _ in 0..200 {
         crowd(&server, 8, 100);
         if helped() > 0 {
@@ -224,7 +225,7 @@ fn a_switch_is_seen_by_who_asks_and_by_no_connection() {
     let server = server(Design::SizeAware, 3);
     let operator = server.server.operator();
     let mut client = server.connect();
-    // The first of all is in force at the beginning, and again at the end.
+    // The first design is in force at the start, and again at the end.
     for &dispatch in Design::SERVED[1..].iter().chain(&Design::SERVED[..1]) {
         operator.switch(choice(dispatch)).unwrap();
         assert_eq!(operator.dispatch(), choice(dispatch));

@@ -112,7 +112,8 @@ fn replies_keep_the_order_of_the_requests() {
         let mut client = server.connect();
         client.set("s", &small);
         client.set("l", &large);
-        // Small and large, reads and writes, and a line of keys with a large one in its middle, all at once.
+        // Small and large values, reads and writes, and a line of keys with a large value in its middle, in
+        // one burst.
         let mut burst = b"get s\r\nget l\r\nget s\r\n".to_vec();
         burst.extend_from_slice(&set_request("l2", &large));
         burst.extend_from_slice(b"get s l none l2 s\r\nmg l v\r\nget s\r\n");

@@ -1,4 +1,4 @@
-//! A server in this process, and a client that speaks to it.
+//! A server in this process and a client of it.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -17,7 +17,7 @@ pub(crate) struct TestServer {
 }
 
 impl TestServer {
-    /// A server on a free port, with a table of `memory_bytes`.
+    /// A server on a free port with a store of `memory_bytes`.
     pub(crate) fn with_memory<M: Mode>(memory_bytes: u64, mut config: ServerConfig) -> Self
     where
         Engine<M>: Sync,
@@ -29,12 +29,12 @@ impl TestServer {
         Self { server, pinned: Box::new(move || store.stats().pinned) }
     }
 
-    /// Items that are held because they are being sent.
+    /// Items pinned because they are being sent.
     pub(crate) fn pinned(&self) -> u64 {
         (self.pinned)()
     }
 
-    /// A client that gives up when it has to wait for longer than `patience`.
+    /// A client that gives up after waiting for longer than `patience`.
     pub(crate) fn connect_for(&self, patience: Duration) -> Client {
         let Address::Tcp(address) = self.server.addresses()[0].clone() else { panic!("no TCP address") };
         let stream = TcpStream::connect(address).unwrap();

@@ -15,12 +15,12 @@ use minos_proto::native::{
     SealKeys, Status, Welcome, WelcomeFlags, push_ranges, replies,
 };
 
-/// How long an answer may take. Long, because tests run on busy machines.
+/// Longest wait for an answer. Long, because tests run on busy machines.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Silence after which something that was lost on purpose is asked for again.
+/// Silence after which the client asks again for data lost on purpose.
 const SILENCE: Duration = Duration::from_millis(50);
 
-/// A reply as it is kept.
+/// An owned reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reply {
     pub(crate) status: Status,
@@ -41,14 +41,14 @@ pub(crate) struct RawClient {
     pub(crate) welcome: Welcome,
     keys: Option<SealKeys>,
     sequence: u64,
-    /// One in so many datagrams of large values is lost, each way; 0 for none.
+    /// One in so many datagrams of large values is lost in each direction; 0 for none.
     pub(crate) loses_one_in: u32,
     passed: u32,
     request: u32,
 }
 
 impl RawClient {
-    /// Says hello to `server`, and opens a session once there is a cookie.
+    /// Says hello to `server`, and opens a session once it has a cookie.
     pub(crate) fn connect(server: SocketAddr, keys: Option<SealKeys>) -> Self {
         let socket = UdpSocket::bind((server.ip(), 0)).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -74,8 +74,8 @@ impl RawClient {
         Operation { opcode, value, detail, ..Operation::get(self.request, self.hash(key), key) }
     }
 
-    /// Sends operations to the port of `port_queue`, though `queue` is to execute them, and returns the replies in
-    /// the order of the operations.
+    /// Sends operations for `queue` to the port of `port_queue`, and returns the replies in the order of the
+    /// operations.
     pub(crate) fn call_at(
         &mut self,
         port_queue: u16,
@@ -87,7 +87,7 @@ impl RawClient {
         while found.len() < operations.len() {
             let datagram = self.receive().expect("an answer");
             if matches!(datagram.0.kind, Kind::Ack | Kind::Data) {
-                // Of a transfer that was over before it came.
+                // A datagram of a transfer that has already ended.
                 continue;
             }
             let asked = records(&datagram)
@@ -98,7 +98,7 @@ impl RawClient {
         operations.iter().map(|operation| found.remove(&operation.request).unwrap()).collect()
     }
 
-    /// Sends one operation where it belongs.
+    /// Sends one operation to its own queue.
     pub(crate) fn call(&mut self, operation: &Operation<'_>) -> Reply {
         self.call_at(0, 0, std::slice::from_ref(operation)).remove(0)
     }
@@ -111,18 +111,18 @@ impl RawClient {
         self.send(port_queue, &bytes);
     }
 
-    /// The value of `key` whatever its size, and its CAS unique; `None` if there is no such item.
+    /// The value of `key` and its CAS unique, for any size; `None` if there is no such item.
     pub(crate) fn get(&mut self, key: &[u8]) -> Option<(Vec<u8>, u64)> {
         self.get_with(key, || {})
     }
 
-    /// The same; calls `each_window` whenever it asks for more.
+    /// Like `get`; calls `each_window` whenever it requests more fragments.
     pub(crate) fn get_with(&mut self, key: &[u8], mut each_window: impl FnMut()) -> Option<(Vec<u8>, u64)> {
         let operation = self.operation(Opcode::Get, key, &[]);
         self.send_operations(0, 0, &[operation]);
         let mut fragments: HashMap<u32, Vec<u8>> = HashMap::new();
         let mut large: Option<(Grant, u64)> = None;
-        // Data of this window that has not been seen.
+        // Fragments of this window that have not arrived.
         let mut awaited = usize::MAX;
         let end = Instant::now() + PATIENCE;
         loop {
@@ -176,13 +176,13 @@ impl RawClient {
         }
     }
 
-    /// Asks to store `value` in fragments.
+    /// Requests a store of `value` in fragments.
     pub(crate) fn begin(&mut self, opcode: Opcode, key: &[u8], value: &[u8]) -> Reply {
         let operation = Operation { flags: OpFlags::DEFERRED, ..self.operation(opcode, key, value) };
         self.call(&operation)
     }
 
-    /// Stores `value` in fragments and returns what came of it.
+    /// Stores `value` in fragments and returns the outcome.
     pub(crate) fn store(&mut self, opcode: Opcode, key: &[u8], value: &[u8]) -> Reply {
         let begun = self.begin(opcode, key, value);
         if begun.status != Status::Granted {
@@ -320,7 +320,7 @@ impl RawClient {
     }
 }
 
-/// Learns the directory.
+/// Fetches the directory.
 fn hello(socket: &UdpSocket, server: SocketAddr, keys: Option<&SealKeys>, header: Header) -> Welcome {
     let flags = header.flags | if keys.is_some() { Flags::SEALED } else { Flags::NONE };
     let mut datagram = Vec::with_capacity(256);
@@ -349,12 +349,12 @@ fn records((header, datagram): &Datagram) -> Vec<Reply> {
     replies(datagram, header).map(|record| reply(record.unwrap())).collect()
 }
 
-/// How many fragments these ranges hold.
+/// The number of fragments in these ranges.
 fn ranges_len(ranges: &[u8]) -> usize {
     Ranges::parse(ranges).unwrap().map(|range| range.count as usize).sum()
 }
 
-/// Ranges that hold these fragments, as many as a FETCH may have.
+/// Ranges of these fragments, at most as many as a FETCH may have.
 fn ranges_of(indexes: impl Iterator<Item = u32>) -> Vec<u8> {
     let mut ranges: Vec<FragmentRange> = Vec::new();
     for index in indexes {

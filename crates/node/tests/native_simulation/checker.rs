@@ -15,7 +15,7 @@ use crate::{
 /// Most operations on a key that can be checked.
 pub(crate) const EVENTS_MAX: usize = u128::BITS as usize;
 
-/// Most places that are looked at before the check is given up, which is no pass.
+/// Most places visited before the check is given up as failed.
 const PLACES_MAX: usize = 1_000_000;
 
 /// An operation and its outcome.
@@ -77,7 +77,7 @@ fn without_unseen(events: &[Event]) -> Vec<Event> {
     events.iter().filter(matters).cloned().collect()
 }
 
-/// Which events certainly happened, a bit each.
+/// The certain events, one bit each.
 fn certain(events: &[Event]) -> u128 {
     let bits = events.iter().enumerate().map(|(index, event)| u128::from(event.answer.is_some()) << index);
     bits.fold(0, |all, bit| all | bit)
@@ -107,7 +107,7 @@ impl Seen {
     }
 }
 
-/// Which events have happened, and what the key holds.
+/// The events that have happened, and the state of the key.
 #[derive(Clone, Debug)]
 struct Place {
     done: u128,
@@ -151,7 +151,7 @@ impl Search<'_> {
         }
     }
 
-    /// The last call among those that have happened: it is no earlier now.
+    /// The latest call among the events that have happened: the present is no earlier.
     fn last_call_ns(&self, done: u128) -> u64 {
         let happened = self.events.iter().enumerate().filter(|(index, _)| done & 1 << index != 0);
         happened.map(|(_, event)| event.called_ns).max().unwrap_or(0)

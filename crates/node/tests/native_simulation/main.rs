@@ -1,11 +1,12 @@
-//! Servers and clients of the native protocol on a network in virtual time that fails in every way it can.
+//! Servers and clients of the native protocol on a faulty network in virtual time.
 //!
-//! Each seed is a run: some clients, a server of several workers, random operations of every kind on few keys, small
-//! values and large ones, and faults: loss, copies, delay, other orders, spoiled bytes, outages, a server that starts
-//! again with nothing. At the end every operation must have ended; what clients were told must be what some order of
-//! the operations explains, with each executed as often as promised; and of the server's memory nothing may be held.
+//! Each seed is a run: some clients, a server of several workers, random operations of every kind on few
+//! keys, small and large values, and faults: loss, duplicates, delay, reordering, corruption, outages, and a
+//! server that restarts empty. At the end every operation must have ended. Some order of the operations, each
+//! executed as often as promised, must explain the answers to the clients. None of the server's memory may be
+//! held.
 //!
-//! `MINOS_SIMULATION_SEEDS` says how many runs, `MINOS_SIMULATION_SEED` which one is first.
+//! `MINOS_SIMULATION_SEEDS` sets the number of runs, `MINOS_SIMULATION_SEED` the first seed.
 
 mod checker;
 mod model;

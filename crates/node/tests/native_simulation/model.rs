@@ -7,21 +7,21 @@ use crate::value::{Token, Value};
 pub(crate) enum Action {
     /// Read.
     Get,
-    /// Read, and change the expiry to one that does not come.
+    /// Read, and set an expiry beyond the run.
     GetTouch,
-    /// Change the expiry to one that does not come.
+    /// Set an expiry beyond the run.
     Touch,
-    /// Change the expiry to one that is over.
+    /// Set an expiry in the past.
     TouchDead,
     /// Write.
     Put(Value),
     /// Write an item that has already expired.
     PutDead,
-    /// Write if nothing is there.
+    /// Write if there is no item.
     Add(Value),
-    /// Write if something is there.
+    /// Write if there is an item.
     Replace(Value),
-    /// Write if this is there, known by its CAS unique.
+    /// Write if the item, identified by its CAS unique, is this one.
     Compare { expected: Value, new: Value },
     /// Append to the value.
     Append(Token),
@@ -29,17 +29,17 @@ pub(crate) enum Action {
     Prepend(Token),
     /// Remove.
     Delete,
-    /// Remove if this is there, known by its CAS unique.
+    /// Remove if the item, identified by its CAS unique, is this one.
     DeleteIf { expected: Value },
-    /// Add to a number; if there is none, make it `initial`, if that is given.
+    /// Add to a number; if there is none, set it to `initial`, if that is given.
     Incr { delta: u64, initial: Option<u64> },
     /// Subtract, at most down to zero.
     Decr { delta: u64, initial: Option<u64> },
     /// Check that the server answers, without a key.
     Ping,
-    /// Ask for lines about the server, without a key.
+    /// Request statistics, without a key.
     Stats,
-    /// The server starts again with nothing.
+    /// The server restarts empty.
     Wipe,
 }
 
@@ -50,11 +50,11 @@ pub(crate) enum Answer {
     Done,
     /// This was found.
     Found(Value),
-    /// The number now is.
+    /// The new number.
     Number(u64),
-    /// Nothing was there.
+    /// There is no item.
     NotFound,
-    /// Something else was there.
+    /// The item is another one.
     Exists,
     /// The condition did not hold.
     NotStored,
@@ -112,7 +112,7 @@ impl Action {
         )
     }
 
-    /// The value that it writes whatever was there.
+    /// The value that it writes, independent of the old one.
     pub(crate) fn written(&self) -> Option<&Value> {
         match self {
             Self::Put(value) | Self::Replace(value) => Some(value),
@@ -120,7 +120,7 @@ impl Action {
         }
     }
 
-    /// The same whatever CAS unique is there.
+    /// The same action without its condition on a CAS unique.
     pub(crate) fn without_condition(self) -> Self {
         match self {
             Self::Compare { new, .. } => Self::Put(new),

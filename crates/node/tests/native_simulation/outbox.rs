@@ -1,11 +1,11 @@
-//! Where a simulated worker's answers go.
+//! The answers of a simulated worker.
 
 use std::{io::IoSlice, net::SocketAddr, ops::Range};
 
 use minos_node::native::Egress;
 use minos_proto::native::{TRAIN_BYTES_MAX, TRAIN_SEGMENTS_MAX};
 
-/// Datagrams that are to be sent: what came of trains.
+/// Datagrams to be sent, split from trains.
 #[derive(Default)]
 pub(crate) struct Outbox {
     buffer: Vec<u8>,

@@ -1,13 +1,13 @@
-//! Where a simulated worker has requests executed.
+//! The plan of a simulated worker.
 
 use minos_base::SizeClass;
 use minos_node::native::Placement;
 use minos_sched::WorkerId;
 
-/// Values above this are huge, and go to another worker than other large ones, in bytes.
+/// Values above this, in bytes, are huge and go to another worker than other large ones.
 const HUGE_BYTES: u64 = 50_000;
 
-/// Small values here, large ones at the worker of their range.
+/// Small values are served here, large ones at the worker of their range.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FixedPlan {
     pub(crate) worker: WorkerId,

@@ -11,7 +11,7 @@ pub(crate) const US: u64 = 1000;
 /// Nanoseconds of a millisecond.
 pub(crate) const MS: u64 = 1000 * US;
 
-/// Room for every value that a run can have at once, in bytes.
+/// Memory that suffices for all values of a run at once, in bytes.
 const MEMORY_BYTES_AMPLE: u64 = 64 << 20;
 
 /// A run.
@@ -33,10 +33,11 @@ pub(crate) struct Scenario {
     /// Operations that a client has open at once.
     pub(crate) open_max: usize,
     pub(crate) token_keys: u32,
-    /// Bytes of each token, if all have as many: fragments of one could be taken for fragments of another.
+    /// Bytes of each token, if all have the same length: then fragments of one could be mistaken for those of
+    /// another.
     pub(crate) token_bytes: Option<u32>,
     pub(crate) number_keys: u32,
-    /// Values above this are large by the plan, in bytes.
+    /// Values above this are large under the plan, in bytes.
     pub(crate) threshold_bytes: u64,
     pub(crate) access: AccessKind,
     pub(crate) queue_by: QueueBy,
@@ -44,37 +45,37 @@ pub(crate) struct Scenario {
     pub(crate) is_sealed: bool,
     /// Largest datagram of the server and of the clients, in bytes.
     pub(crate) datagram_bytes: [usize; 2],
-    /// Fragments under way at once.
+    /// Fragments in flight at once.
     pub(crate) window: u16,
-    /// Stores of large values of one address at once.
+    /// Large stores of one address in progress at once.
     pub(crate) transfers_per_source: usize,
-    /// Silence after which such a store is given up, and time for which it is remembered, in milliseconds.
+    /// Silence after which such a store is given up, and time for which its outcome is kept, in milliseconds.
     pub(crate) transfer_timeout_ms: u64,
     pub(crate) sessions_max: usize,
     /// Longest delay of an operation in a batch, in microseconds.
     pub(crate) batch_delay_us: u64,
-    /// How long an operation may take, in milliseconds.
+    /// Longest time of an operation, in milliseconds.
     pub(crate) timeout_ms: u64,
-    /// Datagrams of a client that are not answered yet.
+    /// Most unanswered datagrams of a client.
     pub(crate) in_flight_max: usize,
     pub(crate) faults: Faults,
-    /// When nothing arrives any more, and for how long, in nanoseconds.
+    /// Start and length of an outage, in nanoseconds.
     pub(crate) outage_ns: Option<(u64, u64)>,
-    /// When the first client is another one, which knows nothing, at the same address, in nanoseconds.
+    /// Time at which a new client without state replaces the first one at its address, in nanoseconds.
     pub(crate) reborn_ns: Option<u64>,
     /// Longest time between two operations of a client, in nanoseconds.
     pub(crate) pause_ns_max: u64,
-    /// When the server starts again with nothing, in nanoseconds, and with how many workers.
+    /// Time at which the server restarts empty, in nanoseconds, and its number of workers.
     pub(crate) restart: Option<(u64, u16)>,
     /// True if it announces this a little before.
     pub(crate) drains: bool,
-    /// Places in the ring of a worker.
+    /// Capacity of a worker's ring.
     pub(crate) ring_capacity: usize,
     /// True if the server forgets outcomes: the control, which must fail.
     pub(crate) forgets_outcomes: bool,
 }
 
-/// Which queue a request belongs to.
+/// The queue that a request is sent to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AccessKind {
     Crcw,
@@ -100,7 +101,7 @@ impl Scenario {
             workers: rng.random_range(2..=4),
             clients,
             operations: rng.random_range(5..=25),
-            // More at once have more orders than can be searched.
+            // More open operations have more orders than can be searched.
             open_max: rng.random_range(1..=6).min(9 / clients),
             token_keys: rng.random_range(1..=4),
             token_bytes: chance(rng, 0.2, 1..=40_000).map(|bytes| bytes as u32),
@@ -125,7 +126,7 @@ impl Scenario {
             restart: chance(rng, danger(0.25), 0..=20 * MS).map(|at_ns| (at_ns, rng.random_range(2..=4))),
             drains: rng.random_bool(0.5),
             reborn_ns: chance(rng, danger(0.1), 0..=20 * MS),
-            // At times so long that cookies expire meanwhile.
+            // Sometimes so long that cookies expire meanwhile.
             pause_ns_max: if rng.random_bool(0.05) { 30_000 * MS } else { 500 * US },
             ring_capacity: among(rng, &[1, 4, 64]),
             forgets_outcomes: false,
@@ -169,7 +170,7 @@ fn chance(rng: &mut StdRng, share: f64, range: RangeInclusive<u64>) -> Option<u6
     rng.random_bool(share).then(|| rng.random_range(range))
 }
 
-/// Faults of all links: of each kind none, few or many.
+/// The faults of all links: of each kind none, few or many.
 fn faults(rng: &mut StdRng) -> Faults {
     let share = |rng: &mut StdRng, most: f64| match rng.random_range(0..3) {
         0 => 0.0,

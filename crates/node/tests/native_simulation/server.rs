@@ -28,7 +28,7 @@ use crate::{
     scenario::{AccessKind, MS, Scenario, US},
 };
 
-/// Where the server is.
+/// The server's address.
 pub(crate) const SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 100));
 const BASE_PORT: u16 = 11_311;
 
@@ -69,7 +69,7 @@ pub(crate) fn address() -> SocketAddr {
 /// Datagrams that wait in a socket.
 type Inbox = VecDeque<(SocketAddr, Vec<u8>)>;
 
-/// Messages as a socket hands them out: a source, bytes, and the length of segments.
+/// Messages as a socket delivers them: source, bytes, and length of the segments.
 type Messages = Vec<(SocketAddr, Vec<u8>, usize)>;
 
 /// The server.
@@ -80,9 +80,9 @@ pub(crate) struct SimServer<M: Mode> {
     plans: Vec<FixedPlan>,
     rings: Vec<VecDeque<Job>>,
     ring_capacity: usize,
-    /// Of the RX queues, then of the transfer queues.
+    /// The sockets of the RX queues, then of the transfer queues.
     inboxes: Vec<Inbox>,
-    /// When each worker has its next turn, in nanoseconds.
+    /// Time of each worker's next turn, in nanoseconds.
     turns_ns: Vec<Option<u64>>,
     tick_ns: u64,
     changes_plans: bool,
@@ -93,7 +93,7 @@ pub(crate) struct SimServer<M: Mode> {
 }
 
 impl<M: Mode> SimServer<M> {
-    /// A server with nothing stored; `boot` counts how often it was started.
+    /// An empty server; `boot` counts its starts.
     pub(crate) fn new(scenario: &Scenario, boot: u64, times: Times, now_ns: u64) -> Self {
         let mut rng = seeded_stream(scenario.seed, 100 + boot);
         let config = StoreConfig {
@@ -137,7 +137,7 @@ impl<M: Mode> SimServer<M> {
         }
     }
 
-    /// When something happens here next, in nanoseconds.
+    /// Time of the next event, in nanoseconds.
     pub(crate) fn next_ns(&self) -> u64 {
         self.turns_ns.iter().flatten().copied().chain([self.tick_ns]).min().unwrap_or(self.tick_ns)
     }
@@ -171,7 +171,7 @@ impl<M: Mode> SimServer<M> {
         }
     }
 
-    /// Puts another plan in force: other workers for other sizes.
+    /// Puts another plan in force, with another threshold and another large worker.
     fn change_plans(&mut self) {
         let threshold = SizeClass::of(1 << self.rng.random_range(6..20));
         let large_worker = WorkerId(self.rng.random_range(0..self.workers.len() as u16));
@@ -237,7 +237,7 @@ impl<M: Mode> SimServer<M> {
         }
     }
 
-    /// A worker's turn: its queue, and at times another's as if that one had too much to do, its transfers, its
+    /// A worker's turn: its queue, sometimes another's as if that worker were busy, its transfers, and its
     /// ring.
     fn turn(&mut self, worker: usize, now_ns: u64, network: &mut Network) {
         let count = self.workers.len();
@@ -311,7 +311,7 @@ impl<M: Mode> SimServer<M> {
         }
     }
 
-    /// Takes a burst out of a socket, at times with datagrams joined as the kernel does.
+    /// Receives a burst from a socket, sometimes with datagrams joined as the kernel does.
     fn receive(&mut self, queue: usize) -> Messages {
         let mut messages = Messages::new();
         let may_join = self.rng.random_bool(0.7);

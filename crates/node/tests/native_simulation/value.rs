@@ -1,4 +1,4 @@
-//! Values that say where they came from.
+//! Values that identify the operations that wrote them.
 
 use std::fmt;
 
@@ -33,7 +33,7 @@ impl fmt::Debug for Value {
 }
 
 impl Token {
-    /// As a value of its own.
+    /// As a value of one token.
     pub(crate) fn alone(self) -> Value {
         Value::Tokens(vec![self])
     }
@@ -45,7 +45,7 @@ impl Token {
     }
 }
 
-/// The byte at `at` of a token: neither fragments of one token nor bytes of two are alike.
+/// The byte at `at` of a token. Neither two fragments of a token nor the bytes of two tokens are alike.
 fn pattern(id: u32, at: u32) -> u8 {
     (id.wrapping_mul(0x9e37_79b1) ^ at.wrapping_mul(0x85eb_ca6b)).wrapping_mul(0xc2b2_ae35).to_le_bytes()[3]
 }
@@ -100,7 +100,7 @@ fn values_tell_what_was_written() {
     assert_eq!(Value::parse(&bytes, false), Ok(value));
     assert_eq!(Value::parse(b"17  ", true), Ok(Value::Number(17)));
     assert_eq!(Value::parse(b"", false), Ok(Value::Tokens(Vec::new())));
-    // Fragments that changed places, and one that is missing.
+    // Fragments in the wrong order, and a missing fragment.
     let swapped = [&bytes[..2000], &bytes[3000..4000], &bytes[2000..3000], &bytes[4000..]].concat();
     assert!(Value::parse(&swapped, false).is_err());
     assert!(Value::parse(&bytes[..bytes.len() - 1], false).is_err());

@@ -12,13 +12,13 @@ use crate::{
     value::{Token, Value},
 };
 
-/// A time to live that does not end during a run, in seconds.
+/// A time to live longer than a run, in seconds.
 const TTL_LONG_S: i32 = 3600;
 
 /// Operations drawn for a key: even if the outcomes of all are unknown, there are few enough orders.
 const DRAWN_MAX: usize = 24;
 
-/// A key: one whose values are tokens, or one that is counted.
+/// A key whose values are tokens, or a key that is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Key {
     Tokens(u32),
@@ -38,7 +38,7 @@ impl Key {
     }
 }
 
-/// An operation that was asked for.
+/// An operation that was called.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     pub(crate) key: Key,
@@ -54,16 +54,16 @@ pub(crate) struct Workload {
     histories: BTreeMap<Key, Vec<Event>>,
     /// Operations drawn for each key, so that none has more than can be checked.
     drawn: BTreeMap<Key, usize>,
-    /// A value that was read of a key, with its CAS unique, since the server started.
+    /// A value of a key that was read since the server started, with its CAS unique.
     known: BTreeMap<Key, (Value, u64)>,
-    /// When the server started again.
+    /// Time of the server's restart.
     restarted_ns: Option<u64>,
     /// Operations that ended with a known outcome, and with an unknown one.
     pub(crate) known_outcomes: u64,
     pub(crate) unknown_outcomes: u64,
-    /// The last one that ended so, and how.
+    /// The last operation with an unknown outcome, and its result.
     pub(crate) last_unknown: String,
-    /// Operations for which there was no memory.
+    /// Operations that failed for lack of memory.
     pub(crate) without_memory: u64,
 }
 
@@ -112,7 +112,7 @@ impl Workload {
 
     fn number_action(&mut self, choice: u32) -> Action {
         let initial = self.rng.random_bool(0.7).then(|| self.rng.random_range(0..1000));
-        // Powers of four, so that no few of them add up to another few.
+        // Powers of four, so that different sets of few increments have different sums.
         let delta = 1 << (2 * self.rng.random_range(0..16));
         match choice {
             0..60 => Action::Incr { delta, initial },
@@ -198,10 +198,10 @@ impl Workload {
         self.known.get(&key).map_or(0, |(_, cas)| *cas)
     }
 
-    /// Takes note of how an operation ended.
+    /// Records the outcome of an operation.
     ///
     /// # Errors
-    /// It ended in a way that nothing in the run allows.
+    /// The run allows no such outcome.
     pub(crate) fn note(
         &mut self,
         mut asked: Asked,
@@ -229,7 +229,8 @@ impl Workload {
             OnceFor::AllWrites => true,
             OnceFor::NotIdempotent => asked.action.is_once(),
         };
-        // CAS uniques begin anew with the server, so that it may have been compared with another value's.
+        // CAS uniques start anew with the server, so the operation may have compared with another value's
+        // unique.
         if self.spans_restart(&asked) && asked.action.compares() {
             (asked.action, answer) = (asked.action.without_condition(), None);
         }
@@ -254,7 +255,7 @@ impl Workload {
         Ok(())
     }
 
-    /// Takes note that the server lost everything.
+    /// Records that the server lost everything.
     pub(crate) fn note_restart(&mut self, now_ns: u64) {
         self.known.clear();
         self.restarted_ns = Some(now_ns);
@@ -272,7 +273,7 @@ impl Workload {
         }
     }
 
-    /// Takes note of what a key holds when everything is over.
+    /// Records the value of a key at the end of the run.
     pub(crate) fn note_end(&mut self, key: Key, bytes: Option<&[u8]>, now_ns: u64) -> Result<(), String> {
         if self.scenario.is_noisy() {
             return Ok(());
@@ -333,7 +334,7 @@ impl Workload {
     }
 }
 
-/// The request with a value and, as flags, which token it begins with.
+/// The request with a value; its flags are the identity of the first token.
 fn store(request: Request, value: &Value) -> Request {
     let flags = match value {
         Value::Tokens(tokens) => tokens.first().map_or(0, |token| token.id),

@@ -1,4 +1,4 @@
-//! A server and its clients on a network, from the first operation until nothing is left to happen.
+//! A server and its clients on a network, from the first operation until nothing is in flight.
 
 use std::{
     collections::BTreeMap,
@@ -22,13 +22,13 @@ use crate::{
     workload::{Asked, Workload},
 };
 
-/// When every operation must have ended, in nanoseconds.
+/// Time by which every operation must have ended, in nanoseconds.
 const END_NS: u64 = 3_600_000 * MS;
 
-/// How long before its end a server tells of it, in nanoseconds.
+/// Time between a server's announcement and its end, in nanoseconds.
 const DRAIN_NS: u64 = 2 * MS;
 
-/// Steps at one time after which something is not as it should be.
+/// Most steps without progress of time; more are an error.
 const IDLE_STEPS_MAX: u32 = 1000;
 
 /// The report of a run.
@@ -85,12 +85,12 @@ struct Client {
     address: SocketAddr,
     open: BTreeMap<OpId, Asked>,
     open_max: usize,
-    /// Operations that are still to be asked for.
+    /// Operations that the client has yet to call.
     left: u32,
     ask_ns: u64,
 }
 
-/// Everything that there is in a run.
+/// The server, the clients and the network of a run.
 struct World<M: Mode> {
     scenario: Scenario,
     times: Times,
@@ -105,12 +105,12 @@ struct World<M: Mode> {
     workload: Workload,
     rng: StdRng,
     now_ns: u64,
-    /// Steps since time last went on.
+    /// Steps since time last advanced.
     idle_steps: u32,
     report: Report,
 }
 
-/// Runs a scenario and says what went wrong in it.
+/// Runs a scenario; the error tells what failed.
 pub(crate) fn run(scenario: &Scenario) -> Result<Report, String> {
     if scenario.is_cache { run_mode::<CacheMode>(scenario) } else { run_mode::<StoreMode>(scenario) }
 }
@@ -150,7 +150,7 @@ impl<M: Mode> World<M> {
         }
     }
 
-    /// Lets happen what happens next, but nothing after `until_ns`.
+    /// Runs the next event, but none after `until_ns`.
     fn step(&mut self, until_ns: u64) -> Result<(), String> {
         let clients = self.clients.iter().filter_map(Client::next_ns);
         let soon = clients.chain(self.network.next_at_ns()).chain(self.next_fault_ns());
@@ -202,7 +202,7 @@ impl<M: Mode> World<M> {
         Ok(())
     }
 
-    /// When the scenario has something go wrong next.
+    /// Time of the scenario's next fault.
     fn next_fault_ns(&self) -> Option<u64> {
         let outage = self.scenario.outage_ns.into_iter().flat_map(|(at_ns, for_ns)| [at_ns, at_ns + for_ns]);
         let restart_ns = self.scenario.restart.map(|(at_ns, _)| at_ns);
@@ -233,13 +233,13 @@ impl<M: Mode> World<M> {
         Ok(())
     }
 
-    /// When the server says that it is about to stop.
+    /// Time at which the server announces its end.
     fn drain_ns(&self) -> Option<u64> {
         let (at_ns, _) = self.scenario.restart.filter(|_| self.scenario.drains)?;
         Some(at_ns.saturating_sub(DRAIN_NS))
     }
 
-    /// Puts another server in the place of this one.
+    /// Replaces the server with a new one.
     fn restart(&mut self, workers: u16) {
         self.scenario.restart = None;
         self.scenario.workers = workers;
@@ -250,7 +250,7 @@ impl<M: Mode> World<M> {
         self.workload.note_restart(self.now_ns);
     }
 
-    /// Puts another client at the address of the first one, whose operations may or may not have happened.
+    /// Replaces the first client at its address; its operations may or may not have happened.
     fn replace_client(&mut self) -> Result<(), String> {
         let new = Client::new(&self.scenario, 0, &mut self.rng, self.now_ns);
         let left = self.clients[0].left;

@@ -1,4 +1,4 @@
-//! A memcached connection: one thread says what the script wants, another checks each byte that comes.
+//! A memcached connection: one thread sends the script's requests, another checks each byte of the replies.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -19,13 +19,13 @@ use crate::{
     value::{Piece, bytes_of},
 };
 
-/// Bursts that may be sent and not yet be answered.
+/// Bursts that may be sent before an earlier one is answered.
 const BURSTS_AHEAD: usize = 3;
 /// Bytes of a wrong reply that are shown.
 const SHOWN_BYTES: usize = 80;
-/// Steps of others for which a slow reader waits before it reads on.
+/// Steps of other clients for which a slow reader waits before it reads on.
 const LATE_STEPS: u64 = 150;
-/// How long a client that is about to break its connection tries to send.
+/// Time for which a client that is about to break its connection tries to send.
 const BREAKER_PATIENCE: Duration = Duration::from_millis(20);
 /// Streams of random numbers. The script uses the stream of the client's own name.
 const CUTS_STREAM: u64 = 1000;
@@ -40,11 +40,11 @@ pub(crate) struct Setting<'a> {
     pub(crate) progress: &'a Progress,
 }
 
-/// Holds a whole dialogue of `bursts` bursts; what was seen of the keys that all share. A slow one often lets the
-/// replies lie for a while.
+/// Runs a dialogue of `bursts` bursts; returns the calls on shared keys. A slow client often leaves replies
+/// unread for a while.
 ///
 /// # Panics
-/// A reply is not the one that must come next, comes twice, or does not come.
+/// If a reply is wrong, comes twice, or does not come.
 pub(crate) fn hold(setting: Setting<'_>, name: u32, bursts: usize, is_slow: bool) -> Vec<Event> {
     let _counted = setting.progress.take_part();
     let stream = TcpStream::connect(setting.server).unwrap();
@@ -53,7 +53,7 @@ pub(crate) fn hold(setting: Setting<'_>, name: u32, bursts: usize, is_slow: bool
     stream.set_write_timeout(Some(PATIENCE)).unwrap();
     let uniques = Uniques::default();
     thread::scope(|scope| {
-        // Made here, so that who sends does not wait for a listener that has failed.
+        // Created here, so that the sender does not wait for a listener that has failed.
         let (sender, receiver) = sync_channel(BURSTS_AHEAD);
         let (writing, uniques) = (stream.try_clone().unwrap(), &uniques);
         scope.spawn(move || {
@@ -68,7 +68,7 @@ pub(crate) fn hold(setting: Setting<'_>, name: u32, bursts: usize, is_slow: bool
     })
 }
 
-/// Sends everything, in pieces that end anywhere.
+/// Sends all bursts, split at random places.
 fn say_all(
     mut stream: TcpStream,
     mut script: Script<'_>,
@@ -94,7 +94,7 @@ fn say_all(
     }
 }
 
-/// Sends the front of some bursts, reads a little perhaps, and breaks the connection.
+/// Sends the beginning of some bursts, may read a little, and breaks the connection.
 pub(crate) fn break_off(setting: Setting<'_>, name: u32) {
     let mut random = seeded_stream(setting.seed, u64::from(name) + CUTS_STREAM);
     let uniques = Uniques::default();
@@ -106,7 +106,7 @@ pub(crate) fn break_off(setting: Setting<'_>, name: u32) {
     let Burst { mut bytes, .. } = script.burst();
     bytes.extend(script.burst().bytes);
     let cut = random.random_range(0..=bytes.len());
-    // How far it gets does not matter.
+    // It may get any distance.
     let _ = stream.write_all(&bytes[..cut]);
     let mut some = vec![0; random.random_range(0..100_000)];
     let _ = stream.read(&mut some);
@@ -172,7 +172,7 @@ impl<'a> Listener<'a> {
         }
     }
 
-    /// Takes in exactly these bytes; stops at the first that is another.
+    /// Reads exactly these bytes; stops at the first difference.
     fn expect(&mut self, mut expected: &[u8]) -> Result<(), String> {
         while !expected.is_empty() {
             let come = self.reader.fill_buf().map_err(|error| error.to_string())?;
@@ -235,7 +235,7 @@ impl<'a> Listener<'a> {
         }
     }
 
-    /// The write whose whole value follows.
+    /// Reads the value behind `line`; returns the write that wrote it.
     fn hear_shared_value(&mut self, key: u32, line: &str) -> Result<u64, String> {
         let name = format!("shared-{key}");
         let wrong = || format!("{line:?} came");

@@ -32,8 +32,8 @@ pub(crate) struct Flips {
 }
 
 impl Flips {
-    /// Puts one design after the other in force while `run` runs, and counts what the workers make of it and of
-    /// the sizes that come.
+    /// Puts one design after the other in force while `run` runs, and counts the changes of roles and
+    /// designs.
     pub(crate) fn during<T>(server: &TestServer, random: StdRng, run: impl FnOnce() -> T) -> (T, Self) {
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -51,7 +51,7 @@ impl Flips {
     }
 }
 
-/// Switches to whatever is drawn and can run; how often.
+/// Switches to random designs until `is_over`; returns the number of switches.
 fn switch_over(server: &TestServer, mut random: StdRng, is_over: &AtomicBool) -> u64 {
     let operator = server.server.operator();
     let mut switches = 0;
@@ -99,7 +99,7 @@ pub(crate) fn stats(client: &mut Client, group: &str) -> HashMap<String, String>
     }
 }
 
-/// Once its clients are gone, a server has neither connections nor pins nor anything in a ring.
+/// Checks that a server without clients has no connections, no pins and nothing in a ring.
 pub(crate) fn assert_nothing_is_held(server: &TestServer) {
     let mut client = server.connect_for(PATIENCE);
     let end = Instant::now() + PATIENCE;
@@ -119,7 +119,7 @@ fn held(server: &TestServer, client: &mut Client) -> Vec<(String, u64)> {
     let rings = minos.iter().filter(|(name, _)| name.ends_with(":ring"));
     let mut held: Vec<_> = rings.map(|(name, items)| (name.clone(), items.parse().unwrap())).collect();
     held.push(("pins".into(), server.pinned()));
-    // Less the one that asks.
+    // Without the connection that asks.
     held.push(("connections".into(), general["curr_connections"].parse::<u64>().unwrap() - 1));
     held.retain(|&(_, count)| count > 0);
     held

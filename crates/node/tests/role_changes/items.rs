@@ -11,9 +11,9 @@ const SMALL_KEYS: usize = 8;
 const LARGE_KEYS: usize = 4;
 /// All keys of a client.
 pub(crate) const KEYS: usize = SMALL_KEYS + LARGE_KEYS;
-/// Nothing longer is stored.
+/// The longest value stored.
 pub(crate) const VALUE_BYTES_MAX: usize = 1 << 20;
-/// Where large values begin: above what is copied into replies.
+/// Shortest large value: longer than values that are copied into replies.
 const LARGE_BYTES_MIN: usize = 64 << 10;
 
 /// The sizes that a client draws for a while. The sizes of all clients determine the roles in the next plan.
@@ -25,7 +25,7 @@ pub(crate) enum Sizes {
 }
 
 impl Sizes {
-    /// Most clients go with the tide.
+    /// Most clients draw the sizes of the tide.
     pub(crate) fn draw(random: &mut StdRng, tide: Self) -> Self {
         if random.random_ratio(2, 3) {
             tide
@@ -34,7 +34,7 @@ impl Sizes {
         }
     }
 
-    /// Most requests of one burst, so that bursts do not differ in bytes as much as in sizes.
+    /// Most requests of one burst: fewer for larger values, so that bursts differ less in bytes.
     pub(crate) fn requests_max(self) -> usize {
         match self {
             Self::Small => 60,
@@ -79,7 +79,7 @@ impl Items {
         }
     }
 
-    /// A value to write, of the sizes at hand.
+    /// A value to write, of the present sizes.
     pub(crate) fn piece(&mut self, random: &mut StdRng) -> Piece {
         let bytes = match (self.sizes, random.random_range(0..8)) {
             (Sizes::Large, 1..) | (Sizes::Mixed, 0) => large_bytes(random),
@@ -97,7 +97,7 @@ impl Items {
         self.items.insert(key, Item { version: piece.write, pieces: vec![piece] });
     }
 
-    /// Appends to a value that is there, or prepends.
+    /// Appends or prepends to a value.
     pub(crate) fn join(&mut self, key: usize, piece: Piece, append: bool) {
         let Some(item) = self.items.get_mut(&key) else { return };
         item.version = piece.write;

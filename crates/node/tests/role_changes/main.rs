@@ -6,7 +6,7 @@
 //! is found where it stands. Some order of the clients' calls must explain the replies about shared keys. In
 //! the end nothing may be held.
 //!
-//! `MINOS_ROLE_CHANGES_SEEDS` says how many seeds, `MINOS_ROLE_CHANGES_SEED` which one is first.
+//! `MINOS_ROLE_CHANGES_SEEDS` sets the number of seeds, `MINOS_ROLE_CHANGES_SEED` the first one.
 //!
 //! The control is a build in which workers do not send lent connections home: it must fail.
 
@@ -43,7 +43,7 @@ use minos_testkit::history::{Event, Ticks, Verdict, check};
 use progress::Progress;
 use rand::{RngExt, rngs::StdRng};
 
-/// How long anything may take before it counts as lost. Long, because tests run on busy machines.
+/// Time after which a reply counts as lost. Long, because tests run on busy machines.
 const PATIENCE: Duration = Duration::from_secs(20);
 const WORKERS: usize = 4;
 /// Connections, each with keys of its own; every third reads late.
@@ -57,7 +57,7 @@ const BREAKERS: u32 = 30;
 const SEEDS_DEFAULT: u64 = 6;
 /// States of the search for an order of the calls on shared keys.
 const STATES_MAX: usize = 2_000_000;
-/// Changes of a worker's role, and of the design, that a seed must have seen, or it shows less than it says.
+/// Least changes of a worker's role, and of the design, in a seed; with fewer it shows less than it claims.
 const ROLES_MIN: u64 = 30;
 const SWITCHES_MIN: u64 = 10;
 /// Streams of random numbers. Clients use the streams of their names.
@@ -66,7 +66,7 @@ const FLIPS_STREAM: u64 = 2 << 32;
 /// More than all keys of all clients hold together.
 const MEMORY_BYTES: u64 = 512 << 20;
 
-/// A server that makes a plan every few milliseconds, and of which the rest is drawn.
+/// A server that makes a plan every few milliseconds; its other options are random.
 fn start(random: &mut StdRng) -> TestServer {
     let mut config = ServerConfig::new(WORKERS);
     config.value_bytes_max = items::VALUE_BYTES_MAX as u64;
@@ -79,7 +79,7 @@ fn start(random: &mut StdRng) -> TestServer {
     config.ring_capacity = [2, 4, 1024][random.random_range(0..3)];
     config.slice_bytes = [4 << 10, 64 << 10][random.random_range(0..2)];
     config.native = Some(NativeConfig::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))));
-    // A failure is to be told at once.
+    // A failure must be reported at once.
     config.stop_timeout = Duration::from_secs(1);
     eprintln!(
         "epochs of {:?}, percentile {}, {}, {:?}, steal {}, ring {}, slices of {}",
@@ -152,15 +152,15 @@ fn every_native_call_is_executed_once() {
         eprintln!("{flips:?}");
         assert!(flips.roles >= ROLES_MIN && flips.switches >= SWITCHES_MIN, "hardly anything changed");
         tickets.sort_unstable();
-        // A transfer that its client gave up, or never heard of, would hold memory until it is timed out.
+        // A transfer that its client gave up would hold memory until it times out.
         assert_eq!(flips::statistic(&server, "native_stores_timed_out"), 0);
-        // Each number once, and none left out: nothing was counted twice, and nothing was lost.
+        // Each number once, and none left out: no increment was lost or executed twice.
         assert!(tickets.iter().copied().eq(0..(NATIVE.len() * VECTORS) as u64), "{tickets:?}");
         flips::assert_nothing_is_held(&server);
     }
 }
 
-/// All native clients at once; what the counter of all gave them.
+/// Runs all native clients at once; returns the numbers that the shared counter gave them.
 fn call_all(setting: Setting<'_>, native: SocketAddr) -> Vec<u64> {
     thread::scope(|scope| {
         let call = |(name, &queue_by)| vectors::call_all(setting, native, name, queue_by, VECTORS);

@@ -1,10 +1,10 @@
-//! How far all clients of a run are together, for those that wait for it.
+//! The common progress of all clients of a run, for those that wait for it.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use crate::items::Sizes;
 
-/// Steps of all clients until other sizes are at hand.
+/// Steps of all clients until the tide changes.
 const TIDE_STEPS: u64 = 200;
 
 #[derive(Default)]
@@ -21,7 +21,7 @@ pub(crate) struct Progress {
     changed: Condvar,
 }
 
-/// A client takes part for as long as it has this.
+/// Counts a client as taking part until it is dropped.
 pub(crate) struct TakesPart<'a>(&'a Progress);
 
 impl Drop for TakesPart<'_> {
@@ -31,18 +31,18 @@ impl Drop for TakesPart<'_> {
 }
 
 impl Progress {
-    /// A client begins.
+    /// Counts a client that begins.
     pub(crate) fn take_part(&self) -> TakesPart<'_> {
         self.change(|counts| counts.taking_part += 1);
         TakesPart(self)
     }
 
-    /// A client has got an answer.
+    /// Counts a reply that a client received.
     pub(crate) fn step(&self) {
         self.change(|counts| counts.steps += 1);
     }
 
-    /// The sizes that most clients have at hand, so that there is something to change roles for.
+    /// The sizes that most clients draw now, so that there is a reason to change roles.
     pub(crate) fn tide(&self) -> Sizes {
         let steps = self.counts.lock().unwrap_or_else(PoisonError::into_inner).steps;
         [Sizes::Small, Sizes::Mixed, Sizes::Large][(steps / TIDE_STEPS % 3) as usize]

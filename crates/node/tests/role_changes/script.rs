@@ -50,7 +50,7 @@ pub(crate) enum Reply {
     },
 }
 
-/// A request that is answered.
+/// A request with a reply.
 #[derive(Debug)]
 pub(crate) struct Step {
     /// Its line.
@@ -58,14 +58,14 @@ pub(crate) struct Step {
     pub(crate) reply: Reply,
 }
 
-/// Requests that are sent at once.
+/// Requests sent at once.
 #[derive(Default)]
 pub(crate) struct Burst {
     pub(crate) bytes: Vec<u8>,
     pub(crate) steps: Vec<Step>,
 }
 
-/// One client's requests, and what they do to its keys.
+/// One client's requests, and their effects on its keys.
 pub(crate) struct Script<'a> {
     name: u32,
     random: StdRng,
@@ -136,12 +136,12 @@ impl<'a> Script<'a> {
             let kind = Self::KINDS[self.random.random_range(0..Self::KINDS.len())];
             kind(self, &mut burst);
         }
-        // Something that is always answered, so that the end of the burst is seen.
+        // A request that always has a reply, so that the end of the burst is seen.
         burst.say("mn", "MN\r\n");
         burst
     }
 
-    /// The last words.
+    /// The last request.
     pub(crate) fn goodbye() -> Burst {
         let mut burst = Burst::default();
         burst.say("mn", "MN\r\n");
@@ -213,7 +213,7 @@ impl<'a> Script<'a> {
         self.say_store(burst, command, &name, piece, if is_stored { "STORED\r\n" } else { "NOT_STORED\r\n" });
     }
 
-    /// One in four is not answered.
+    /// A store; one in four asks for no reply.
     fn say_store(&mut self, burst: &mut Burst, command: &str, name: &str, piece: Piece, reply: &str) {
         let request = format!("{command} {name} 0 0 {}", piece.bytes);
         if self.one_in(4) {
@@ -224,7 +224,7 @@ impl<'a> Script<'a> {
         burst.value(piece);
     }
 
-    /// With a unique that was read some time before.
+    /// A CAS store with a unique that was read earlier.
     fn cas(&mut self, burst: &mut Burst) {
         let ((key, name), piece) = (self.draw_key(), self.items.piece(&mut self.random));
         let Some((seen, unique)) = known(self.uniques, &name) else { return self.get(burst) };
@@ -320,7 +320,7 @@ impl<'a> Script<'a> {
             return burst.say("nonsense", "ERROR\r\n");
         }
         let (key, name) = self.draw_key();
-        // As memcached: who cannot have the new value is not to find the old one.
+        // As in memcached: a client that cannot store the new value must not find the old one.
         self.items.delete(key);
         let piece = Piece { write: self.items.next_write(), bytes: VALUE_BYTES_MAX + 1 };
         let reply = "SERVER_ERROR object too large for cache\r\n";
@@ -328,7 +328,7 @@ impl<'a> Script<'a> {
         burst.value(piece);
     }
 
-    /// A call on a key of all.
+    /// A call on a shared key.
     fn shared(&mut self, burst: &mut Burst) {
         let key = self.random.random_range(0..SHARED_KEYS);
         let name = format!("shared-{key}");
@@ -356,24 +356,24 @@ impl<'a> Script<'a> {
 }
 
 impl Burst {
-    /// A request that is answered with these parts.
+    /// Adds a request with a reply of these parts.
     fn ask(&mut self, request: String, parts: Vec<Part>) {
         self.line(&request);
         self.steps.push(Step { request, reply: Reply::Exactly(parts) });
     }
 
-    /// A request that is answered with this text.
+    /// Adds a request with this reply.
     fn say(&mut self, request: &str, reply: &str) {
         self.ask(request.to_owned(), vec![Part::Text(reply.to_owned())]);
     }
 
-    /// A request, or the beginning of one, that is not answered.
+    /// Adds a request, or the beginning of one, that has no reply.
     fn line(&mut self, request: &str) {
         self.bytes.extend_from_slice(request.as_bytes());
         self.bytes.extend_from_slice(b"\r\n");
     }
 
-    /// The value of a request whose line was the last.
+    /// Adds the value of a request whose line was the last.
     fn value(&mut self, piece: Piece) {
         piece.append_to(&mut self.bytes);
         self.bytes.extend_from_slice(b"\r\n");
@@ -385,7 +385,7 @@ fn known(uniques: &Uniques, name: &str) -> Option<(u64, u64)> {
     uniques.lock().unwrap().get(name).copied()
 }
 
-/// How an item stands in the reply to a `get` or `gets`.
+/// The item's part of the reply to a `get` or `gets`.
 fn value_parts(item: &Item, name: &str, with_unique: bool) -> Vec<Part> {
     let bytes = length_of(&item.pieces);
     let text = |text: &str| Part::Text(text.to_owned());

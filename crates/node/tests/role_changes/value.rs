@@ -1,15 +1,15 @@
-//! Values that say which write wrote them, byte by byte.
+//! Values that identify the write of each of their bytes.
 
-/// Bytes that one write wrote. A value consists of one, or of more where something was appended or prepended.
+/// Bytes of one write. A value consists of one piece, or of several after appends and prepends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
-    /// The write: the first eight bytes, if there are as many.
+    /// The write: the first eight bytes, if there are that many.
     pub(crate) write: u64,
     pub(crate) bytes: usize,
 }
 
 impl Piece {
-    /// Appends its bytes. Those of another write, or from another place, differ.
+    /// Appends its bytes. They differ from those of another write or at another position.
     pub(crate) fn append_to(self, buffer: &mut Vec<u8>) {
         let start = buffer.len();
         buffer.resize(start + self.bytes, 0);

@@ -1,4 +1,4 @@
-//! A native client: vectors of calls, and what each must come to.
+//! A native client: vectors of calls, and the expected outcome of each.
 
 use std::{collections::HashMap, net::SocketAddr, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::{
     value::bytes_of,
 };
 
-/// A counter of all clients.
+/// A counter that all clients share.
 const COUNTER: &str = "counter";
 /// Most calls in a vector of large values.
 const LARGE_CALLS_MAX: usize = 3;
@@ -26,7 +26,7 @@ const RETRY_MAX: Duration = Duration::from_millis(50);
 /// The expected outcome of a call.
 enum Expected {
     Value(Vec<u8>),
-    /// This write is stored now.
+    /// This write is stored.
     Stored {
         key: usize,
         version: u64,
@@ -51,7 +51,7 @@ struct Caller {
     tickets: Vec<u64>,
 }
 
-/// Calls so many vectors at the native port `server`; the numbers that the counter of all gave.
+/// Calls `vectors` vectors at the native port `server`; returns the numbers that the shared counter gave.
 ///
 /// # Panics
 /// A call has an unexpected outcome.
@@ -87,7 +87,7 @@ pub(crate) fn call_all(
 }
 
 impl Caller {
-    /// Calls on keys that differ, because in which order they are executed is not said.
+    /// Calls on different keys, because the order of their execution is not specified.
     fn vector(&mut self) -> Vec<(Request, Expected)> {
         let calls_max = if matches!(self.items.sizes, Sizes::Large) { LARGE_CALLS_MAX } else { KEYS };
         let first = self.items.key(&mut self.random);
@@ -159,7 +159,7 @@ impl Caller {
         (self.request(verb, key).value(piece.to_bytes()), expected)
     }
 
-    /// With the unique of the last store that was one.
+    /// A CAS store with the unique of an earlier store.
     fn compare(&mut self, key: usize) -> (Request, Expected) {
         let Some(&(seen, unique)) = self.uniques.get(&key) else { return self.get(key) };
         let piece = self.items.piece(&mut self.random);
@@ -189,7 +189,7 @@ impl Caller {
         let is_right = match (&expected, &outcome) {
             (Expected::Value(bytes), Outcome::Value(value)) => *bytes == value.bytes,
             (&Expected::Stored { key, version }, &Outcome::Done { cas }) => {
-                // One that is never used again is never compared with.
+                // A unique that is not kept leaves an older one to compare with.
                 if self.random.random_ratio(3, 4) {
                     self.uniques.insert(key, (version, cas));
                 }
