@@ -1,4 +1,5 @@
-//! The native protocol through a real server: every operation, misdirected datagrams, lost fragments, the end.
+//! The native protocol through a real server: every operation, misdirected datagrams, lost fragments, and the
+//! server's end.
 
 mod native_client;
 

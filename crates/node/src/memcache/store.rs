@@ -84,8 +84,8 @@ impl Large<'_> {
         let value_bytes = value.bytes();
         let mut permit = None;
         if matches!(value, Value::Pending { .. }) {
-            // The client decides how long the value takes to arrive; the bound limits the memory it withholds
-            // from others meanwhile.
+            // The client decides how long the value takes to arrive; the bound limits the memory that it
+            // holds meanwhile.
             permit = cx.admin.admit(value_bytes);
             if permit.is_none() {
                 return self.refuse(cx, value, tx);

@@ -21,7 +21,7 @@ use crate::{
 
 /// Requests of one connection served in one visit, so that a pipelining client does not delay the others.
 pub(crate) const VISIT_REQUESTS_MAX: usize = 4 * BURST_MAX;
-/// Receive calls in one visit. Discarded bytes count as no request, but their receive calls count here.
+/// Receive calls in one visit. They bound a visit that discards bytes, which count as no request.
 const VISIT_RECEIPTS_MAX: usize = 8;
 
 /// How a visit ended.

@@ -45,8 +45,8 @@ impl Quota {
 }
 
 impl<M: Mode, P: Poller> Worker<'_, M, P> {
-    /// Takes from the RX queues that this worker polls: under Minos its own and, B/n_s at a time, those of the large
-    /// workers (Minos §3.1).
+    /// Serves the RX queues that this worker polls: under Minos its own and, B/n_s at a time, those of the
+    /// large workers (Minos §3.1).
     pub(crate) fn take_arrivals(&mut self) -> bool {
         if self.placement.duty().polls.is_empty() {
             self.pass_on(self.id.index());

@@ -1,5 +1,5 @@
-//! Role changes under load: no request lost, none answered twice, the order of each connection kept, while the roles
-//! of the workers, and the design itself, change every few milliseconds.
+//! Role changes under load. The roles of the workers, and the design itself, change every few milliseconds;
+//! no request is lost or answered twice, and each connection keeps its order.
 //!
 //! Each seed is a server and its clients. Every byte of every reply is known before: the content of a
 //! client's own keys depends on no other client. So a reply that is missing, comes twice or comes too early

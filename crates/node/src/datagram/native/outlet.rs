@@ -186,7 +186,7 @@ impl<'e, E: Egress> Outlet<'e, E> {
         self.couple(open.to, open.start);
     }
 
-    /// Adds the datagram that begins at `start` and ends the buffer to the train, or begins another train with it.
+    /// Adds the datagram from `start` to the end of the buffer to the train, or begins another train with it.
     fn couple(&mut self, to: AnswerTo, start: usize) {
         let end = self.egress.buffer().len();
         let bytes = end - start;

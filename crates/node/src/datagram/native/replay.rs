@@ -6,10 +6,10 @@ pub const REPLAY_WINDOW: u64 = 1024;
 const WORD_BITS: u64 = u64::BITS as u64;
 const WORDS: usize = (REPLAY_WINDOW / WORD_BITS) as usize;
 
-/// The last [`REPLAY_WINDOW`] numbers up to the newest one, a bit each: the sliding window of IPsec (RFC 4303,
-/// §3.4.3), in a ring of words so that nothing is shifted (RFC 6479).
+/// The last [`REPLAY_WINDOW`] numbers up to the newest one, a bit each: the sliding window of IPsec (RFC
+/// 4303, §3.4.3), in a ring of words so that nothing is shifted (RFC 6479).
 ///
-/// Accepts only numbers of datagrams with a valid tag; otherwise anyone could move it.
+/// Show it only numbers of datagrams with a valid tag; otherwise anyone could move the window.
 #[derive(Clone, Debug, Default)]
 pub struct ReplayWindow {
     /// One more than the newest number; zero before the first.

@@ -127,8 +127,8 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
         self.transfers.is_copying()
     }
 
-    /// Copies a slice of at most `bytes_max` bytes of a large value that has arrived, and answers if that was the
-    /// last one.
+    /// Copies a slice of at most `bytes_max` bytes of a large value that has arrived, and answers after the
+    /// last slice.
     pub fn advance<P, E, H>(&mut self, bytes_max: usize, turn: Turn<'_, P, E, H>)
     where
         P: Placement,

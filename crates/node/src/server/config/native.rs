@@ -9,8 +9,8 @@ use super::{InvalidOption, bound};
 /// The options of the native datagram protocol.
 #[derive(Clone, Debug)]
 pub struct NativeConfig {
-    /// Address and first port. RX queue i of n is at port +i and the transfer queue of worker i at +n+i; port 0
-    /// takes the first free range.
+    /// Address and first port. RX queue i of n is at port +i and the transfer queue of worker i at +n+i; port
+    /// 0 takes the first free range.
     pub address: SocketAddr,
     /// True if all queues share one port and the kernel picks the socket by the queue in the header.
     pub single_port: bool,

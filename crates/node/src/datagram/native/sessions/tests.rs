@@ -285,7 +285,8 @@ impl Referee for Naive {
 
 const NUMBERS: u32 = 20_000;
 
-/// How often each number was executed when two threads hammer the same ones, never further apart than a window.
+/// Counts the executions of each number when two threads execute the same ones, never further apart than a
+/// window.
 fn hammer(referee: &dyn Referee) -> Vec<u32> {
     let executed: Vec<AtomicU32> = (0..NUMBERS).map(|_| AtomicU32::new(0)).collect();
     let progress = [AtomicU32::new(0), AtomicU32::new(0)];

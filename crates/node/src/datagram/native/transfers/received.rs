@@ -89,7 +89,7 @@ mod tests {
         for total in [1, 2, 63, 64, 65, 128, 200] {
             let mut received = Received::new(total);
             let mut model = vec![false; total as usize];
-            // Every third one, then the others, in an order that jumps.
+            // Every third one, then the others backwards.
             let order = (0..total).filter(|i| i % 3 == 0).chain((0..total).rev().filter(|i| i % 3 != 0));
             for index in order {
                 assert!(received.mark(index));
