@@ -13,6 +13,8 @@ use std::{
 };
 
 use minos_base::limits::BURST_MAX;
+#[cfg(debug_assertions)]
+use minos_engine::{CacheMode, StoreMode};
 use minos_engine::{Engine, Mode};
 use minos_net::{Address, Epoll, Listener, Poller, Waker, allowed_cpus, pin_to};
 use minos_sched::{EpochCounts, SharedHistogram, WorkerId};
@@ -88,6 +90,15 @@ pub enum StartError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a thread of the server panicked")]
 pub struct ThreadPanicked;
+
+/// Starts a server over a table in mode `M`.
+#[cfg(debug_assertions)]
+type Start<M> = fn(ServerConfig, Arc<Engine<M>>) -> Result<Server, StartError>;
+
+/// Compiles the server here, once for the program and all tests. Optimized builds share no generic code.
+#[cfg(debug_assertions)]
+#[used]
+static COMPILED_HERE: (Start<CacheMode>, Start<StoreMode>) = (Server::start, Server::start);
 
 impl Server {
     /// Starts the threads and returns once clients can connect.
