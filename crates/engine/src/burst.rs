@@ -5,18 +5,19 @@
 //! the next stage begins, so that their cache misses overlap.
 
 use crate::{
+    candidate::{Attempt, Candidate, Staged, bucket_words},
     chain::following,
     entry::Entry,
     item::{ItemMeta, ItemView},
     mode::Mode,
-    partition::{OutOfMemory, Partition, Writing},
-    read::{Attempt, Candidate, bucket_words},
+    partition::{OutOfMemory, Partition},
     slot::Slot,
     store::Engine,
     versions,
+    writing::Writing,
 };
 use arrayvec::ArrayVec;
-use minos_base::{KeyHash, Seconds, SizeClass, limits::BURST_MAX};
+use minos_base::{KeyHash, Seconds, limits::BURST_MAX};
 use minos_region::Offset;
 use minos_sync::{Access, AnyWriter, tags};
 use std::sync::atomic::Ordering::Relaxed;
@@ -50,33 +51,6 @@ pub struct Delete<'a> {
     pub hash: KeyHash,
     /// The key.
     pub key: &'a [u8],
-}
-
-/// The candidate that the second stage found for a key.
-#[derive(Clone, Copy, Debug)]
-pub struct Staged<'a> {
-    /// A slot with the key's tag in the first bucket, and its item.
-    candidate: Option<Candidate<'a>>,
-}
-
-impl<'a> Staged<'a> {
-    #[inline]
-    pub(crate) fn candidate(&self) -> Option<&Candidate<'a>> {
-        self.candidate.as_ref()
-    }
-
-    /// The slot that was seen and the item that it led to, for a writer to confirm.
-    #[inline]
-    pub(crate) fn seen(&self) -> Option<(Slot, Offset)> {
-        self.candidate.map(|candidate| (candidate.slot, candidate.item))
-    }
-
-    /// The size class of the value, if the key's tag was found in its first bucket: see
-    /// [`Engine::size_class`].
-    #[inline]
-    pub fn size_class(&self) -> Option<SizeClass> {
-        self.candidate.and_then(|candidate| candidate.slot.class())
-    }
 }
 
 impl<M: Mode, A: Access> Engine<M, A> {

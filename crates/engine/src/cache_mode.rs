@@ -17,13 +17,16 @@ use crate::{
     extents::{ExtentId, ExtentPin, Extents},
     item::{HEADER_WORDS, ItemState, body, item_words},
     log::{Log, LogEntry, Segments},
-    mode::{Claim, Linked, Mode, Parts, Pinning, Placed, RoomStats},
-    partition::{Partition, Writing},
+    mode::Mode,
+    partition::Partition,
+    parts::{Claim, Linked, Parts, Pinning, Placed, RoomStats},
+    places::Places,
     position::{Position, PositionBits, Wide},
     settled::key_of,
     slot::Slot,
     stats::StoreStats,
     store::Engine,
+    writing::Writing,
 };
 use minos_base::{SizeClass, limits::KEY_BYTES_MAX};
 use minos_region::{Arena, Memory, Offset, Region, Settled};
@@ -293,15 +296,27 @@ pub(crate) fn position<B: PositionBits>(link: u64) -> Position<B> {
     Position::from_words(link)
 }
 
-impl<B: PositionBits> Parts for CacheMode<B> {
-    const ITEMS_PER_TWO_BUCKETS: u64 = 9;
-    const LAYOUT: u64 = u64::from_le_bytes(*b"cache 2\0") | (B::BITS as u64) << 56;
-    const LOSES_SILENTLY: bool = true;
-
+impl<B: PositionBits> Places for CacheMode<B> {
     type Space = Log<B>;
     type Room = CacheRoom;
     type Common<A: Access> = CacheCommon<A>;
     type Pin = ExtentPin;
+
+    #[inline]
+    fn locate(log: &Log<B>, region: &Region, link: u64) -> Option<Offset> {
+        log.locate(region, position(link))
+    }
+
+    #[inline]
+    fn is_there(log: &Log<B>, region: &Region, link: u64) -> bool {
+        log.is_there(region, position(link))
+    }
+}
+
+impl<B: PositionBits> Parts for CacheMode<B> {
+    const ITEMS_PER_TWO_BUCKETS: u64 = 9;
+    const LAYOUT: u64 = u64::from_le_bytes(*b"cache 2\0") | (B::BITS as u64) << 56;
+    const LOSES_SILENTLY: bool = true;
 
     fn space_words(config: &StoreConfig, partitions: u64) -> u64 {
         Log::<B>::words(table_len::<B>(config.memory_bytes, partitions))
@@ -339,16 +354,6 @@ impl<B: PositionBits> Parts for CacheMode<B> {
             log.extend(memory.region(), &mut arenas);
         }
         (log.segments(memory.region()) > 0).then(|| (log, CacheRoom::default()))
-    }
-
-    #[inline]
-    fn locate(log: &Log<B>, region: &Region, link: u64) -> Option<Offset> {
-        log.locate(region, position(link))
-    }
-
-    #[inline]
-    fn is_there(log: &Log<B>, region: &Region, link: u64) -> bool {
-        log.is_there(region, position(link))
     }
 
     fn allocate<A: Access>(writing: &mut Writing<'_, Self, A>, words: u64) -> Option<Placed> {

@@ -1,10 +1,22 @@
 //! Walks index and memory of a whole table and checks their consistency.
 
 use crate::{
-    chain, item::ItemState, mode::Mode, partition::Writing, settled::key_of, stats::Counts, store::Engine,
+    chain, counts::Counts, item::ItemState, mode::Mode, settled::key_of, store::Engine, writing::Writing,
 };
-use minos_sync::Access;
+use minos_sync::{Access, AnyWriter};
 use std::collections::{HashMap, HashSet};
+
+impl<M: Mode, A: AnyWriter> Engine<M, A> {
+    /// Walks the whole memory and checks its consistency. For tests: it stops all writers.
+    ///
+    /// # Errors
+    /// The inconsistency found.
+    #[doc(hidden)]
+    pub fn check(&self) -> Result<(), String> {
+        let mut writings: Vec<_> = (0..self.partitions()).map(|number| self.writing_at(number)).collect();
+        check(self, &mut writings)
+    }
+}
 
 /// Checks that every linked item has memory of its own that is large enough, lies in the chain of its hash,
 /// and is counted; and that all allocated memory is accounted for.

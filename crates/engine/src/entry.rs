@@ -1,16 +1,20 @@
 //! One key while its partition's writer is at work.
 
 use crate::{
-    burst::Staged,
+    candidate::Staged,
+    claims::{HeldClaim, claim_of_writer},
+    inline::Inline,
     item::{ItemMeta, ItemState, STALE, WIN_SENT, body, item_words},
-    mode::{Mode, Placed},
-    overwrite::Inline,
-    partition::{Found, OutOfMemory, Writing},
-    pinned::{HeldClaim, Pinned, claim_of_writer},
+    linking::Found,
+    mode::Mode,
+    partition::OutOfMemory,
+    parts::Placed,
+    pinned::Pinned,
     settled::inline_value,
     slot::Slot,
     store::Engine,
     versions,
+    writing::Writing,
 };
 use minos_base::{KeyHash, Seconds, limits::KEY_BYTES_MAX};
 use minos_region::{Offset, Region};

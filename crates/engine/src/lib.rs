@@ -205,31 +205,43 @@
 
 #![deny(unsafe_code)]
 
+mod buffers;
 mod burst;
 mod cache_mode;
+mod candidate;
 mod chain;
 mod check;
+mod claims;
 mod concat;
 mod config;
+mod counts;
+mod create;
 mod entry;
 #[doc(hidden)]
 pub mod extents;
+mod gather;
 mod generation;
 mod index;
+mod inline;
 mod item;
+mod linking;
 #[doc(hidden)]
 pub mod log;
 mod mode;
 mod overwrite;
 mod owner;
 mod partition;
+mod parts;
 mod pinned;
+mod places;
 mod plan;
 #[doc(hidden)]
 pub mod position;
+mod progress;
 mod read;
 mod reservation;
 mod restart;
+mod saved;
 mod settled;
 mod slot;
 mod stats;
@@ -239,11 +251,14 @@ mod sweep;
 mod turns;
 mod versions;
 mod visit;
+mod writing;
 
-pub use burst::{Delete, Get, Put, Staged};
+pub use burst::{Delete, Get, Put};
 pub use cache_mode::CacheMode;
+pub use candidate::Staged;
 pub use concat::{Concat, ConcatError, Joining, Side};
 pub use config::{CHAIN_BUCKETS_MAX, CreateError, Eviction, StoreConfig};
+pub use create::{Cache, Store};
 pub use entry::{Entry, Item};
 pub use item::{ItemMeta, ItemState, ItemView};
 pub use minos_region::{Backing, MapError};
@@ -255,6 +270,6 @@ pub use pinned::Pinned;
 pub use reservation::Reservation;
 pub use restart::{CloseError, OpenError, Opening};
 pub use stats::{ClassStats, StoreStats};
-pub use store::{Cache, Engine, Store};
+pub use store::Engine;
 pub use store_mode::StoreMode;
 pub use sweep::Swept;

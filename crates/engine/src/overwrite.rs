@@ -1,22 +1,22 @@
 //! The short path of most stores: overwrites a small item's value in place with one of the same length.
 
 use crate::{
-    burst::{Put, Staged},
+    burst::Put,
+    candidate::{Candidate, Staged},
     entry::Entry,
-    item::{HEADER_WORDS, ItemMeta, ItemState},
+    inline::Inline,
+    item::{HEADER_WORDS, ItemState},
     mode::Mode,
-    partition::{OutOfMemory, Writing},
-    read::Candidate,
-    slot::Slot,
+    partition::OutOfMemory,
     store::Engine,
-    versions,
+    writing::Writing,
 };
 use minos_base::Seconds;
 use minos_sync::{
     Access, AnyWriter,
-    words::{copy_in, eq_key, words_for},
+    words::{eq_key, words_for},
 };
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 impl<M: Mode, A: AnyWriter> Engine<M, A> {
     /// Stage 3 of a store: as [`crate::Entry::insert`], with the result of
@@ -26,15 +26,6 @@ impl<M: Mode, A: AnyWriter> Engine<M, A> {
         let partition = self.partition(put.hash);
         Writing { engine: self, partition, writer: A::wait(&partition.writer) }.put_staged(staged, put, now)
     }
-}
-
-/// An item's words and the state in its header.
-pub(crate) struct Inline<'a> {
-    pub(crate) header: &'a [AtomicU64; HEADER_WORDS],
-    /// Key and value.
-    pub(crate) body: &'a [AtomicU64],
-    pub(crate) state: ItemState,
-    pub(crate) slot: Slot,
 }
 
 impl<'a, M: Mode, A: Access> Writing<'a, M, A> {
@@ -89,27 +80,5 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
             let item = Inline { header, body, state, slot };
             self.write_over(candidate.version, &item, value, &put.meta, now)
         })
-    }
-
-    /// Writes a value of the same length over that of a small item, under the version of its chain.
-    #[inline]
-    pub(crate) fn write_over(
-        &mut self,
-        version: &AtomicU64,
-        item: &Inline<'_>,
-        value: &[u8],
-        meta: &ItemMeta,
-        now: Seconds,
-    ) -> u64 {
-        let cas = meta.cas.unwrap_or_else(|| self.writer.next_cas());
-        let generation = self.partition.index.generation(self.region());
-        let new = item.state.renewed(meta, cas, generation, now);
-        versions::write::<A>(version, || {
-            // First, so that it need not be kept while the value is copied.
-            new.store_in(item.header);
-            copy_in(item.body, item.state.key_bytes(), value);
-        });
-        self.partition.counts.overwrite(item.slot);
-        cas
     }
 }

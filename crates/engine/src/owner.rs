@@ -1,15 +1,18 @@
 //! CREW: every partition has one writer, which takes no lock (MICA §4.1.2).
 
 use crate::{
-    burst::{Delete, Get, Put, Staged},
+    burst::{Delete, Get, Put},
+    candidate::Staged,
     config::{CreateError, StoreConfig},
+    create::Tokens,
     entry::Entry,
     item::ItemView,
     mode::Mode,
-    partition::{OutOfMemory, Partition, Writing},
-    store::{Engine, Tokens},
+    partition::{OutOfMemory, Partition},
+    store::Engine,
     store_mode::StoreMode,
     sweep::Swept,
+    writing::Writing,
 };
 use arrayvec::ArrayVec;
 use minos_base::{KeyHash, Seconds, limits::BURST_MAX};

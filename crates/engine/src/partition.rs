@@ -1,28 +1,9 @@
 //! One partition: an index, the space of its items, and a writer.
 
-use crate::{
-    burst::Staged,
-    chain::{self, Place},
-    index::Index,
-    item::{HEADER_WORDS, ItemMeta, ItemState},
-    mode::{Linked, Mode, Parts, Placed},
-    read::bucket_words,
-    restart::saved::Saved,
-    settled::key_of,
-    slot::Slot,
-    stats::Counts,
-    store::Engine,
-};
-use minos_base::{KeyHash, Seconds};
-use minos_region::{Offset, Region};
-use minos_sync::{Access, PinTable, tags, words};
-use std::{
-    mem,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
-};
-
-/// Insertions to let pass before growing is tried again, after there was no memory for it.
-const GROWTH_PAUSE: u32 = 64;
+use crate::{counts::Counts, index::Index, places::Places, progress::Progress, saved::Saved, slot::Slot};
+use minos_base::Seconds;
+use minos_sync::{Access, PinTable};
+use std::sync::atomic::AtomicU64;
 
 /// There is no memory, or no room in the index, for another item. The old value is still there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -32,7 +13,7 @@ pub struct OutOfMemory;
 /// A partition's state shared by readers and writers. It fills cache lines of its own.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(crate) struct Partition<M: Parts, A: Access> {
+pub(crate) struct Partition<M: Places, A: Access> {
     pub(crate) number: usize,
     pub(crate) index: Index,
     pub(crate) space: M::Space,
@@ -51,26 +32,26 @@ pub(crate) struct Partition<M: Parts, A: Access> {
 
 /// The state of a partition that only its writer uses.
 #[derive(Debug)]
-pub(crate) struct Writer<M: Parts> {
+pub(crate) struct Writer<M: Places> {
     pub(crate) room: M::Room,
-    pub(crate) sweep: crate::sweep::Progress,
+    pub(crate) sweep: Progress,
     /// The next CAS unique; every partition counts in steps of their number.
     pub(crate) cas_next: u64,
     pub(crate) cas_step: u64,
-    growth_pause: u32,
+    pub(crate) growth_pause: u32,
     /// Slots of the chain that is being split.
-    splitting: Vec<(Slot, bool)>,
+    pub(crate) splitting: Vec<(Slot, bool)>,
     /// A value that is about to be joined with another.
     pub(crate) scratch: Vec<u8>,
     /// The time of the last lookup.
     pub(crate) now: Seconds,
 }
 
-impl<M: Parts> Writer<M> {
+impl<M: Places> Writer<M> {
     pub(crate) fn new(room: M::Room, partition: usize, partitions: usize) -> Self {
         Self {
             room,
-            sweep: crate::sweep::Progress::default(),
+            sweep: Progress::default(),
             // Never zero, which means "no CAS" in the protocol.
             cas_next: (partitions + partition) as u64,
             cas_step: partitions as u64,
@@ -87,182 +68,4 @@ impl<M: Parts> Writer<M> {
         self.cas_next += self.cas_step;
         cas
     }
-}
-
-/// A partition while its writer is at work.
-#[derive(Debug)]
-pub(crate) struct Writing<'a, M: Parts, A: Access> {
-    pub(crate) engine: &'a Engine<M, A>,
-    pub(crate) partition: &'a Partition<M, A>,
-    pub(crate) writer: A::Guard<'a, Writer<M>>,
-}
-
-/// An item that was found.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Found {
-    pub(crate) place: Place,
-    pub(crate) slot: Slot,
-    pub(crate) item: Offset,
-}
-
-impl<'a, M: Mode, A: Access> Writing<'a, M, A> {
-    #[inline]
-    pub(crate) fn region(&self) -> &'a Region {
-        self.engine.memory().region()
-    }
-
-    /// The item with this key, dead or alive.
-    #[inline]
-    pub(crate) fn find(&self, hash: KeyHash, key: &[u8]) -> Option<Found> {
-        let region = self.region();
-        let head = self.head(hash);
-        let mut bucket = head;
-        loop {
-            let words = bucket_words(region, bucket);
-            for word in tags::matching(words, hash.tag()) {
-                let slot = Slot(words[word].load(Relaxed));
-                if let Some(item) = M::locate(&self.partition.space, region, slot.link())
-                    && has_key(region, item, key)
-                {
-                    return Some(Found { place: Place { head, bucket, word }, slot, item });
-                }
-            }
-            bucket = chain::following(words[0].load(Relaxed))?;
-        }
-    }
-
-    /// The item that an earlier stage found for this key in the first bucket, if it is still current.
-    #[inline]
-    pub(crate) fn confirm(&self, head: Offset, staged: &Staged<'_>, key: &[u8]) -> Option<Found> {
-        let (slot, item) = staged.seen()?;
-        let region = self.region();
-        // The slot itself, so that its item was not evicted and the index has not grown over it.
-        let word =
-            bucket_words(region, head).iter().skip(1).position(|word| word.load(Relaxed) == slot.0)? + 1;
-        let is_there = M::locate(&self.partition.space, region, slot.link()) == Some(item);
-        (is_there && has_key(region, item, key)).then_some(Found {
-            place: Place { head, bucket: head, word },
-            slot,
-            item,
-        })
-    }
-
-    /// The first bucket of the chain of `hash`.
-    #[inline]
-    pub(crate) fn head(&self, hash: KeyHash) -> Offset {
-        let (region, index) = (self.region(), &self.partition.index);
-        index.bucket_of(region, index.buckets(region), hash)
-    }
-
-    /// Writes the header of a new item.
-    pub(crate) fn describe(
-        &mut self,
-        item: Offset,
-        meta: &ItemMeta,
-        sizes: (usize, u64),
-        now: Seconds,
-    ) -> u64 {
-        let cas = meta.cas.unwrap_or_else(|| self.writer.next_cas());
-        let generation = self.partition.index.generation(self.region());
-        ItemState::new(meta, cas, sizes.0, sizes.1, generation, now).store(self.region(), item);
-        cas
-    }
-
-    /// Links an item whose header is written, in place of `old` if there is one.
-    pub(crate) fn link(
-        &mut self,
-        hash: KeyHash,
-        placed: Placed,
-        old: Option<Place>,
-    ) -> Result<Found, OutOfMemory> {
-        let region = self.region();
-        let state = ItemState::load(region, placed.item, 0);
-        let slot = Slot::new(hash, state.value_bytes() as u64, placed.link);
-        let place = match old {
-            Some(place) => {
-                let replaced = place.slot(region);
-                chain::replace::<A>(region, place, slot);
-                self.retire(replaced);
-                place
-            }
-            None => {
-                self.grow_if_due();
-                match M::append(self, self.head(hash), slot) {
-                    Linked::Done(place) => place,
-                    Linked::Full => return Err(OutOfMemory),
-                }
-            }
-        };
-        self.partition.counts.add(&state);
-        Ok(Found { place, slot, item: placed.item })
-    }
-
-    /// Removes an item from the index; frees its memory once no reader uses it.
-    pub(crate) fn unlink(&mut self, place: Place) {
-        let slot = place.slot(self.region());
-        chain::remove::<A>(self.region(), &self.partition.index, place);
-        self.retire(slot);
-    }
-
-    /// Uncounts an unlinked item and frees its memory. Does nothing if it
-    /// was evicted: eviction has done both.
-    pub(crate) fn retire(&mut self, slot: Slot) {
-        let Some(item) = M::locate(&self.partition.space, self.region(), slot.link()) else { return };
-        let state = ItemState::load(self.region(), item, 0);
-        self.partition.counts.remove(&state);
-        M::retire(self, slot, item);
-    }
-
-    /// Splits one chain if there are more items than the buckets are meant for.
-    fn grow_if_due(&mut self) {
-        let (region, partition) = (self.region(), self.partition);
-        let index = &partition.index;
-        let buckets = index.buckets(region);
-        if partition.counts.items() * 2 < buckets * M::ITEMS_PER_TWO_BUCKETS {
-            return;
-        }
-        if self.writer.growth_pause > 0 {
-            self.writer.growth_pause -= 1;
-            return;
-        }
-        let memory = self.engine.memory();
-        let new =
-            index.prepare(memory).or_else(|| if M::make_room(self) { index.prepare(memory) } else { None });
-        match new {
-            Some(new) => self.split(buckets, new),
-            None => self.writer.growth_pause = GROWTH_PAUSE,
-        }
-    }
-
-    /// Deals the slots of the next chain to it and to the bucket `new`.
-    fn split(&mut self, buckets: u64, new: Offset) {
-        let region = self.region();
-        let Partition { index, space, counts, .. } = self.partition;
-        let old = index.split_source(region);
-        let item = |slot: Slot| M::locate(space, region, slot.link());
-        // All misses at once, then the hashing: a split costs about one miss, not one an item.
-        let slots = || chain::places(region, old).map(|place| place.slot(region));
-        slots().filter_map(item).for_each(|item| region.prefetch(item));
-        let engine = self.engine;
-        let mut splitting = mem::take(&mut self.writer.splitting);
-        let moves = |slot| Some((slot, Index::moves(buckets, engine.hash(key_of(self, item(slot)?)))));
-        splitting.clear();
-        splitting.extend(slots().filter_map(moves));
-        chain::split::<A>(region, index, old, new, &splitting);
-        self.writer.splitting = splitting;
-        counts.splits.add(1);
-    }
-
-    /// Memory for an item of these sizes whose value lies beside its key.
-    pub(crate) fn allocate(&mut self, words: u64) -> Option<Placed> {
-        M::allocate(self, words)
-    }
-}
-
-#[inline]
-fn has_key(region: &Region, item: Offset, key: &[u8]) -> bool {
-    let words = region.words(item, HEADER_WORDS + words::words_for(key.len()));
-    words.split_first_chunk().is_some_and(|(header, body)| {
-        ItemState::of(header, 0).key_bytes() == key.len() && words::eq_key(body, key)
-    })
 }

@@ -1,17 +1,19 @@
 //! Items that stay unchanged while they are read.
 
 use crate::{
-    item::{ItemState, ItemView},
-    mode::{Claim, Mode, Pinning},
-    partition::{Partition, Writing},
-    read::Attempt,
+    candidate::Attempt,
+    claims::claim_of_writer,
+    item::ItemState,
+    mode::Mode,
+    partition::Partition,
+    parts::{Claim, Pinning},
     settled::inline_value,
-    slot::Slot,
     store::Engine,
+    writing::Writing,
 };
 use minos_base::{KeyHash, Seconds};
 use minos_region::Offset;
-use minos_sync::{Access, Crcw, words::words_for};
+use minos_sync::{Access, Crcw};
 use std::{ops::Deref, sync::Arc};
 
 /// An item whose bytes do not change and whose memory is not given away until it is dropped.
@@ -72,41 +74,6 @@ impl<M: Mode, A: Access> Drop for Pinned<M, A> {
         if let Hold::Pin(claim) = &self.hold {
             M::unpin(&self.engine, self.engine.partition(self.hash), &claim.pin);
         }
-    }
-}
-
-/// A claim for the time of a call.
-#[derive(Debug)]
-pub(crate) struct HeldClaim<'a, M: Mode, A: Access> {
-    pub(crate) engine: &'a Engine<M, A>,
-    pub(crate) partition: &'a Partition<M, A>,
-    pub(crate) claim: Claim<M::Pin>,
-}
-
-impl<M: Mode, A: Access> HeldClaim<'_, M, A> {
-    pub(crate) fn view(&self, state: ItemState, slot: Slot) -> ItemView<'_> {
-        let words = words_for(self.claim.at + state.value_bytes());
-        let words = self.engine.memory().region().words(self.claim.start, words);
-        ItemView::new(state, words, self.claim.at, slot)
-    }
-}
-
-impl<M: Mode, A: Access> Drop for HeldClaim<'_, M, A> {
-    fn drop(&mut self) {
-        M::unpin(self.engine, self.partition, &self.claim.pin);
-    }
-}
-
-/// Claims the large value of an item that only the caller may unlink; `None` if it was evicted.
-pub(crate) fn claim_of_writer<M: Mode, A: Access>(
-    engine: &Engine<M, A>,
-    partition: &Partition<M, A>,
-    item: Offset,
-    state: &ItemState,
-) -> Option<Claim<M::Pin>> {
-    match M::pin(engine, partition, (item, state), || true) {
-        Pinning::Pinned(claim) => Some(claim),
-        Pinning::Disturbed | Pinning::Gone => None,
     }
 }
 

@@ -4,7 +4,7 @@ use crate::{
     config::{CreateError, MEMORY_BYTES_MAX, StoreConfig},
     index::{BUCKET_WORDS, Index, Segments},
     mode::Mode,
-    restart::saved::{SAVED_WORDS, Saved},
+    saved::{SAVED_WORDS, Saved},
 };
 use minos_region::{Geometry, MapError, Memory, Offset};
 use minos_sync::Access;

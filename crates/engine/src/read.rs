@@ -1,61 +1,23 @@
 //! Reads: without a lock, bounded, then under it (MICA §4.3.2).
 
 use crate::{
+    candidate::{Attempt, Candidate, bucket_words},
     chain::{WALK_BUCKETS, following},
-    index::BUCKET_WORDS,
+    claims::HeldClaim,
     item::{HEADER_WORDS, ItemState, ItemView, SHAPE, body},
-    mode::{Mode, Pinning},
-    partition::{Partition, Writing},
-    pinned::HeldClaim,
+    mode::Mode,
+    partition::Partition,
+    parts::Pinning,
     slot::Slot,
     store::Engine,
     turns::ATTEMPTS_MAX,
-    versions::{self, Seen},
+    versions::{self},
+    writing::Writing,
 };
 use minos_base::{KeyHash, Seconds, SizeClass};
 use minos_region::{Offset, Region};
 use minos_sync::{Access, tags, words};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-/// The result of one lock-free attempt.
-pub(crate) enum Attempt<T> {
-    Found(T),
-    Missing,
-    /// A writer was there.
-    Disturbed,
-}
-
-impl Candidate<'_> {
-    /// True if the slot is in the first bucket of its chain.
-    #[inline]
-    pub(crate) fn is_in_first_bucket(&self) -> bool {
-        let [first, cell] = [self.version, self.cell].map(|word| std::ptr::from_ref(word).addr());
-        cell.wrapping_sub(first) < BUCKET_WORDS * size_of::<AtomicU64>()
-    }
-}
-
-impl<T> Attempt<T> {
-    /// Applies `next` to a found result.
-    #[inline]
-    pub(crate) fn and_then<U>(self, next: impl FnOnce(T) -> Attempt<U>) -> Attempt<U> {
-        match self {
-            Self::Found(found) => next(found),
-            Self::Missing => Attempt::Missing,
-            Self::Disturbed => Attempt::Disturbed,
-        }
-    }
-}
-
-/// An item found without a lock, with the data to check that it is still linked.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Candidate<'a> {
-    pub(crate) version: &'a AtomicU64,
-    pub(crate) seen: Seen,
-    pub(crate) slot: Slot,
-    /// Where the slot was.
-    pub(crate) cell: &'a AtomicU64,
-    pub(crate) item: Offset,
-}
+use std::sync::atomic::Ordering::Relaxed;
 
 impl<M: Mode, A: Access> Engine<M, A> {
     /// Reads the live item with this key; `None` if there is none.
@@ -403,12 +365,6 @@ fn chain_tag_match(region: &Region, head: Offset, tag: u16) -> Option<Slot> {
         bucket = bucket_words(region, following(bucket[0].load(Relaxed))?);
     }
     None
-}
-
-/// The words of a bucket, as an array so that walking it needs no further checks.
-#[inline]
-pub(crate) fn bucket_words(region: &Region, bucket: Offset) -> &[AtomicU64; BUCKET_WORDS] {
-    region.array(bucket)
 }
 
 /// Marks an item as fetched now, if that is worth a write. The caller must be the item's only writer.

@@ -1,7 +1,7 @@
 //! Memory for an item that is not there yet.
 
 use crate::{
-    entry::Entry, item::ItemMeta, mode::Mode, partition::OutOfMemory, stats::StoreStats, store::Engine,
+    buffers::Buffer, entry::Entry, item::ItemMeta, mode::Mode, partition::OutOfMemory, store::Engine,
 };
 use minos_base::{KeyHash, limits::KEY_BYTES_MAX};
 use minos_region::{Exclusive, Offset, Settled};
@@ -11,11 +11,7 @@ use minos_sync::{
 };
 use std::sync::{
     Arc,
-    atomic::{
-        AtomicU64,
-        Ordering::{Relaxed, Release},
-        fence,
-    },
+    atomic::{Ordering::Release, fence},
 };
 
 /// Memory for one item, to be filled without a lock and then linked by [`Entry::commit`].
@@ -32,53 +28,6 @@ pub struct Reservation<M: Mode = crate::StoreMode, A: Access = Crcw> {
     value_bytes: u64,
     /// `None` once it was committed.
     space: Option<Space>,
-}
-
-/// Memory outside the region for buffers of values whose place readers once shared.
-#[derive(Debug)]
-pub(crate) struct Buffers {
-    used_bytes: AtomicU64,
-    refused: AtomicU64,
-    bytes_max: u64,
-}
-
-impl Buffers {
-    /// At most `bytes_max` in all.
-    pub(crate) fn new(bytes_max: u64) -> Self {
-        Self { used_bytes: AtomicU64::new(0), refused: AtomicU64::new(0), bytes_max }
-    }
-
-    /// Adds the bytes in use, and how often there was no room.
-    pub(crate) fn add_stats(&self, stats: &mut StoreStats) {
-        stats.buffer_bytes = self.used_bytes.load(Relaxed);
-        stats.buffer_refusals = self.refused.load(Relaxed);
-    }
-}
-
-/// A part of [`Buffers`].
-#[derive(Debug)]
-struct Buffer {
-    bytes: Vec<u8>,
-    of: Arc<Buffers>,
-}
-
-impl Buffer {
-    /// `None` if the others hold too much already.
-    fn new(of: &Arc<Buffers>, bytes: u64) -> Option<Self> {
-        let more = |used: u64| used.checked_add(bytes).filter(|&used| used <= of.bytes_max);
-        // Relaxed: it is a count, and nothing else is reached by it.
-        if of.used_bytes.fetch_update(Relaxed, Relaxed, more).is_err() {
-            of.refused.fetch_add(1, Relaxed);
-            return None;
-        }
-        Some(Self { bytes: vec![0; bytes as usize], of: Arc::clone(of) })
-    }
-}
-
-impl Drop for Buffer {
-    fn drop(&mut self) {
-        self.of.used_bytes.fetch_sub(self.bytes.len() as u64, Relaxed);
-    }
 }
 
 #[derive(Debug)]

@@ -6,9 +6,10 @@
 //! is inconsistent, a cache starts empty in a new file, and a store is refused.
 
 pub(crate) mod cache;
+mod findings;
 mod outcome;
-mod reopen;
-pub(crate) mod saved;
+pub(crate) mod reopen;
+mod saved;
 mod store;
 mod survey;
 #[cfg(test)]
@@ -16,19 +17,20 @@ mod tests;
 
 use crate::{
     config::{CreateError, StoreConfig},
+    create::Tokens,
     mode::Mode,
     owner::Owner,
-    partition::Writing,
     plan::Plan,
     slot::Slot,
-    store::{Engine, Tokens},
+    store::Engine,
+    writing::Writing,
 };
+use findings::Survey;
 use minos_base::KeyHash;
 use minos_region::{Backing, Memory, Offset, Opened};
 use minos_sync::{Access, AnyWriter, Crew};
 pub use outcome::{CloseError, OpenError, Opening};
 use outcome::{named, report};
-pub(crate) use reopen::Reopen;
 use std::{
     path::Path,
     sync::{
@@ -36,7 +38,6 @@ use std::{
         atomic::Ordering::{Relaxed, Release},
     },
 };
-use survey::Survey;
 
 impl<M: Mode, A: AnyWriter> Engine<M, A> {
     /// Reopens the table in the file that `config` names, or creates one there. Without a file, as

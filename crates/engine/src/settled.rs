@@ -10,8 +10,9 @@ use minos_sync::Access;
 
 use crate::{
     item::{ItemState, body},
-    mode::{Claim, Mode},
-    partition::Writing,
+    mode::Mode,
+    parts::Claim,
+    writing::Writing,
 };
 
 /// The key of an item that is linked in the partition of `writing`.

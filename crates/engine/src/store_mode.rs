@@ -4,11 +4,14 @@ use crate::{
     chain::{self, Unappended},
     config::StoreConfig,
     item::{HEADER_WORDS, ItemState, body, item_words},
-    mode::{Claim, Linked, Mode, Parts, Pinning, Placed, RoomStats},
-    partition::{Partition, Writing},
+    mode::Mode,
+    partition::Partition,
+    parts::{Claim, Linked, Parts, Pinning, Placed, RoomStats},
+    places::Places,
     slot::Slot,
     stats::StoreStats,
     store::Engine,
+    writing::Writing,
 };
 use minos_base::SizeClass;
 use minos_region::{Heap, Memory, Offset, Region, Settled};
@@ -29,15 +32,27 @@ impl Mode for StoreMode {
     const NAME: &'static str = "store";
 }
 
-impl Parts for StoreMode {
-    const ITEMS_PER_TWO_BUCKETS: u64 = 9;
-    const LAYOUT: u64 = u64::from_le_bytes(*b"store 2\0");
-    const LOSES_SILENTLY: bool = false;
-
+impl Places for StoreMode {
     type Space = ();
     type Room = Heap;
     type Common<A: Access> = ();
     type Pin = Pin;
+
+    #[inline]
+    fn locate((): &(), _: &Region, link: u64) -> Option<Offset> {
+        Some(Offset::from_words(link))
+    }
+
+    #[inline]
+    fn is_there((): &(), _: &Region, _: u64) -> bool {
+        true
+    }
+}
+
+impl Parts for StoreMode {
+    const ITEMS_PER_TWO_BUCKETS: u64 = 9;
+    const LAYOUT: u64 = u64::from_le_bytes(*b"store 2\0");
+    const LOSES_SILENTLY: bool = false;
 
     fn space_words(_: &StoreConfig, _: u64) -> u64 {
         0
@@ -60,16 +75,6 @@ impl Parts for StoreMode {
         partition: usize,
     ) -> Option<((), Heap)> {
         Some(((), memory.partition_heap(partition)))
-    }
-
-    #[inline]
-    fn locate((): &(), _: &Region, link: u64) -> Option<Offset> {
-        Some(Offset::from_words(link))
-    }
-
-    #[inline]
-    fn is_there((): &(), _: &Region, _: u64) -> bool {
-        true
     }
 
     fn allocate<A: Access>(writing: &mut Writing<'_, Self, A>, words: u64) -> Option<Placed> {

@@ -1,13 +1,13 @@
 //! Reclaiming dead items, in bounded slices.
 
 use crate::{
+    candidate::bucket_words,
     chain::{self, Place},
     item::ItemState,
     mode::Mode,
-    partition::Writing,
-    read::bucket_words,
     slot::Slot,
     store::Engine,
+    writing::Writing,
 };
 use minos_base::Seconds;
 use minos_region::Offset;
@@ -21,17 +21,6 @@ const AHEAD_BUCKETS: u64 = 4;
 /// the generations that items can distinguish, because items flushed behind the sweep wait
 /// for the next pass, and the index may grow.
 const FLUSHES_A_PASS: u64 = 1 << 18;
-
-/// Where the sweep of a partition is. Under the partition's lock.
-#[derive(Debug, Default)]
-pub(crate) struct Progress {
-    /// The next bucket.
-    bucket: u64,
-    /// Number of the flush generation when the pass began.
-    pass_generation: u64,
-    /// Items of older generations than the one with this number are all gone.
-    clean_generation: u64,
-}
 
 /// The result of one slice of a sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,23 +54,6 @@ impl<M: Mode, A: AnyWriter> Engine<M, A> {
         for partition in 0..self.partitions() {
             self.writing_at(partition).flush();
         }
-    }
-}
-
-impl Progress {
-    /// After everything older than the generation with this number was removed.
-    pub(crate) fn clean(generation: u64) -> Self {
-        Self { bucket: 0, pass_generation: generation, clean_generation: generation }
-    }
-
-    /// For the next process.
-    pub(crate) fn to_words(&self) -> [u64; 3] {
-        [self.bucket, self.pass_generation, self.clean_generation]
-    }
-
-    /// The inverse of [`Progress::to_words`].
-    pub(crate) fn from_words([bucket, pass_generation, clean_generation]: [u64; 3]) -> Self {
-        Self { bucket, pass_generation, clean_generation }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The number of a reader's attempts, and its result if writers interfere with all of them.
 
-use crate::{mode::Parts, partition::Partition, read::Attempt};
+use crate::{candidate::Attempt, partition::Partition, places::Places};
 use minos_sync::Access;
 use std::{sync::atomic::Ordering::Relaxed, thread, time::Duration};
 
@@ -17,7 +17,7 @@ const TURNS_YIELDING: u32 = 64;
 /// longer than that is considered dead.
 const PAUSE: Duration = Duration::from_millis(1);
 
-impl<M: Parts, A: Access> Partition<M, A> {
+impl<M: Places, A: Access> Partition<M, A> {
     /// Repeats a lock-free read that writers may disturb, then waits for the writer's lock. `None` also if a
     /// writer does not finish, which is counted.
     #[inline]

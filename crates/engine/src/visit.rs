@@ -1,12 +1,12 @@
 //! Visits all items in bounded slices, concurrently with writers.
 
 use crate::{
+    candidate::Attempt,
     chain::{self, WALK_BUCKETS},
     index::SLOTS,
     item::{ItemState, body},
     mode::Mode,
     partition::Partition,
-    read::Attempt,
     store::Engine,
     versions,
 };

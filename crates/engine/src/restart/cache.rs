@@ -1,14 +1,14 @@
 //! Cache mode: items lie in logs, large values in extents.
 
-use super::{Reopen, Survey};
+use super::{findings::Survey, reopen::Reopen};
 use crate::{
     cache_mode::{CacheMode, CacheRoom, EXTENT_HEAD_WORDS, adopt_extent, position, table_len, whole_extent},
     config::StoreConfig,
     item::ItemState,
     log::{Log, LogEntry},
-    partition::Writing,
     position::{Position, PositionBits},
     slot::Slot,
+    writing::Writing,
 };
 use minos_region::{ChunkKind, Memory, Offset};
 use minos_sync::{Access, words::words_for};

@@ -1,12 +1,12 @@
 //! Store mode: items lie in chunks of the heaps.
 
-use super::{Reopen, Survey};
+use super::{findings::Survey, reopen::Reopen};
 use crate::{
     config::StoreConfig,
     item::{ItemState, item_words},
-    partition::Writing,
     slot::Slot,
     store_mode::StoreMode,
+    writing::Writing,
 };
 use minos_region::{ChunkKind, Heap, Memory, Offset};
 use minos_sync::Access;

@@ -3,18 +3,19 @@
 //! In a closed table, any inconsistency is an error. In an unclosed one, a chain with an odd version was
 //! being written and is dropped as a whole; an invalid item is dropped alone.
 
+use super::findings::Survey;
 use crate::{
     chain::{self, Place, following},
     index::{BUCKET_WORDS, FREE_SPARE, clear_bucket},
     item::{HEADER_WORDS, ItemState},
     mode::Mode,
-    partition::Writing,
+    progress::Progress,
     settled::key_of,
     slot::Slot,
-    sweep::Progress,
+    writing::Writing,
 };
 use minos_base::{KeyHash, SizeClass, VALUE_BYTES_MAX, limits::KEY_BYTES_MAX};
-use minos_region::{ChunkKind, Offset, Region, UsedChunk};
+use minos_region::{ChunkKind, Offset, Region};
 use minos_sync::Access;
 use std::{collections::HashSet, sync::atomic::Ordering::Relaxed};
 
@@ -26,18 +27,6 @@ const CAS_OWN_MAX: u64 = 1 << 62;
 
 /// In every slot of a spare bucket that is free, when a table is closed.
 const FREE_SLOT: u64 = u64::from_le_bytes(*b"a spare.");
-
-/// The findings so far.
-#[derive(Debug)]
-pub(crate) struct Survey {
-    /// True if the table was closed, so that any inconsistency is an error.
-    pub(crate) is_closed: bool,
-    items: u64,
-    dropped: u64,
-    used: Vec<UsedChunk>,
-    /// Extents of large values that lie apart from their items.
-    pub(crate) extents: HashSet<Offset>,
-}
 
 /// The target of a slot.
 enum Verdict {
@@ -59,37 +48,6 @@ struct Found<E> {
 }
 
 impl Survey {
-    pub(crate) fn new(is_closed: bool) -> Self {
-        Self { is_closed, items: 0, dropped: 0, used: Vec::new(), extents: HashSet::new() }
-    }
-
-    /// Items that were found, and items that were dropped.
-    pub(crate) fn counts(&self) -> (u64, u64) {
-        (self.items, self.dropped)
-    }
-
-    /// Notes that memory is in use.
-    pub(crate) fn keep(&mut self, payload: Offset, words: u64, kind: ChunkKind) {
-        // The heaps of a table that was closed are right already.
-        if !self.is_closed {
-            self.used.push(UsedChunk { payload, words, kind });
-        }
-    }
-
-    /// All memory in use, in ascending order; adjacent permanent chunks are merged into one.
-    pub(crate) fn into_used(self) -> Vec<UsedChunk> {
-        let mut used = self.used;
-        used.sort_unstable_by_key(|chunk| chunk.payload);
-        used.dedup_by(|next, chunk| {
-            let is_same = chunk.kind == ChunkKind::Forever
-                && next.kind == ChunkKind::Forever
-                && chunk.payload.plus(chunk.words) == next.payload;
-            chunk.words += if is_same { next.words } else { 0 };
-            is_same
-        });
-        used
-    }
-
     /// Surveys one partition, counts its items, and restores its writer.
     ///
     /// # Errors

@@ -1,0 +1,79 @@
+//! Items that were found without a lock, before it is known that they are still linked.
+
+use crate::{index::BUCKET_WORDS, slot::Slot, versions::Seen};
+use minos_base::SizeClass;
+use minos_region::{Offset, Region};
+use std::sync::atomic::AtomicU64;
+
+/// The result of one lock-free attempt.
+pub(crate) enum Attempt<T> {
+    Found(T),
+    Missing,
+    /// A writer was there.
+    Disturbed,
+}
+
+impl Candidate<'_> {
+    /// True if the slot is in the first bucket of its chain.
+    #[inline]
+    pub(crate) fn is_in_first_bucket(&self) -> bool {
+        let [first, cell] = [self.version, self.cell].map(|word| std::ptr::from_ref(word).addr());
+        cell.wrapping_sub(first) < BUCKET_WORDS * size_of::<AtomicU64>()
+    }
+}
+
+impl<T> Attempt<T> {
+    /// Applies `next` to a found result.
+    #[inline]
+    pub(crate) fn and_then<U>(self, next: impl FnOnce(T) -> Attempt<U>) -> Attempt<U> {
+        match self {
+            Self::Found(found) => next(found),
+            Self::Missing => Attempt::Missing,
+            Self::Disturbed => Attempt::Disturbed,
+        }
+    }
+}
+
+/// An item found without a lock, with the data to check that it is still linked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Candidate<'a> {
+    pub(crate) version: &'a AtomicU64,
+    pub(crate) seen: Seen,
+    pub(crate) slot: Slot,
+    /// Where the slot was.
+    pub(crate) cell: &'a AtomicU64,
+    pub(crate) item: Offset,
+}
+
+/// The candidate that the second stage found for a key.
+#[derive(Clone, Copy, Debug)]
+pub struct Staged<'a> {
+    /// A slot with the key's tag in the first bucket, and its item.
+    pub(crate) candidate: Option<Candidate<'a>>,
+}
+
+impl<'a> Staged<'a> {
+    #[inline]
+    pub(crate) fn candidate(&self) -> Option<&Candidate<'a>> {
+        self.candidate.as_ref()
+    }
+
+    /// The slot that was seen and the item that it led to, for a writer to confirm.
+    #[inline]
+    pub(crate) fn seen(&self) -> Option<(Slot, Offset)> {
+        self.candidate.map(|candidate| (candidate.slot, candidate.item))
+    }
+
+    /// The size class of the value, if the key's tag was found in its first bucket: see
+    /// [`crate::Engine::size_class`].
+    #[inline]
+    pub fn size_class(&self) -> Option<SizeClass> {
+        self.candidate.and_then(|candidate| candidate.slot.class())
+    }
+}
+
+/// The words of a bucket, as an array so that walking it needs no further checks.
+#[inline]
+pub(crate) fn bucket_words(region: &Region, bucket: Offset) -> &[AtomicU64; BUCKET_WORDS] {
+    region.array(bucket)
+}

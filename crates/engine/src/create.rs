@@ -1,0 +1,106 @@
+//! Makes empty tables, and tables of partitions that are there.
+
+use crate::{
+    buffers::Buffers,
+    cache_mode::CacheMode,
+    config::{CreateError, StoreConfig},
+    counts::Counts,
+    mode::Mode,
+    partition::{Partition, Writer},
+    plan::{Part, Plan},
+    store::Engine,
+    store_mode::StoreMode,
+};
+use minos_base::{VALUE_BYTES_MAX, limits::BURST_MAX};
+use minos_region::Memory;
+use minos_sync::{Access, AnyWriter, Crcw, Lock, PinTable};
+use std::sync::{Arc, atomic::AtomicU64};
+
+/// A table that refuses new items when its memory is full, and never evicts.
+pub type Store<A = Crcw> = Engine<StoreMode, A>;
+
+/// A table that evicts items when its memory is full, as [`crate::Eviction`] selects.
+pub type Cache<A = Crcw> = Engine<CacheMode, A>;
+
+/// The tokens of a table's partitions, in order.
+pub(crate) type Tokens<A> = Vec<<A as Access>::Token>;
+
+impl<M: Mode, A: AnyWriter> Engine<M, A> {
+    /// Makes an empty table.
+    ///
+    /// # Errors
+    /// The configuration is not possible, or the memory cannot be had.
+    pub fn create(config: &StoreConfig) -> Result<Self, CreateError> {
+        Self::create_with_tokens(config).map(|(engine, _)| engine)
+    }
+}
+
+impl<M: Mode, A: Access> Engine<M, A> {
+    /// An empty table, and the tokens of its partitions.
+    pub(crate) fn create_with_tokens(config: &StoreConfig) -> Result<(Self, Tokens<A>), CreateError> {
+        let plan = Plan::new::<M>(config)?;
+        let memory = plan.map(config)?;
+        Self::found(config, &plan, memory)
+    }
+
+    /// An empty table in new memory.
+    pub(crate) fn found(
+        config: &StoreConfig,
+        plan: &Plan,
+        memory: Memory<A>,
+    ) -> Result<(Self, Tokens<A>), CreateError> {
+        let parts = plan.found(config, &memory)?;
+        let (mut engine, tokens) = Self::assemble(config, memory, parts);
+        engine.saved().put_shape(&engine, config);
+        engine.memory_mut().publish()?;
+        Ok((engine, tokens))
+    }
+
+    /// A table of these partitions.
+    pub(crate) fn assemble(
+        config: &StoreConfig,
+        memory: Memory<A>,
+        parts: Vec<Part<M>>,
+    ) -> (Self, Tokens<A>) {
+        let count = parts.len();
+        let parts = parts.into_iter().enumerate().map(|(number, part)| partition(part, number, count));
+        let (partitions, tokens): (Vec<_>, Vec<_>) = parts.unzip();
+        let engine = Self {
+            inline_class_max: M::inline_class_max(config, &memory),
+            common: M::common(config),
+            partition_shift: config.shard_bits + partitions.len().ilog2(),
+            partitions: partitions.into(),
+            // A table that was there already has its own.
+            hash_seed: memory.geometry().hash_seed,
+            memory,
+            hash_mask: config.hash_mask,
+            value_bytes_max: config.value_bytes_max.min(VALUE_BYTES_MAX),
+            chain_buckets_max: config.chain_buckets_max.max(1),
+            buffers: Arc::new(Buffers::new(config.buffer_bytes())),
+            prefetch_depth: config.prefetch_depth.clamp(1, BURST_MAX),
+        };
+        (engine, tokens)
+    }
+}
+
+fn partition<M: Mode, A: Access>(
+    part: Part<M>,
+    number: usize,
+    partitions: usize,
+) -> (Partition<M, A>, A::Token) {
+    let Part { index, space, room, saved } = part;
+    let (writer, token) = A::cell(Writer::new(room, number, partitions));
+    let partition = Partition {
+        number,
+        index,
+        space,
+        saved,
+        retries: AtomicU64::new(0),
+        fallbacks: AtomicU64::new(0),
+        abandoned: AtomicU64::new(0),
+        pins: A::Lock::new(PinTable::default()),
+        counts: Counts::default(),
+        writer,
+    };
+    (partition, token)
+}

@@ -1,0 +1,175 @@
+//! The parts in which the modes differ, and the types with which they answer.
+
+use crate::{
+    config::StoreConfig, item::ItemState, partition::Partition, places::Places, slot::Slot,
+    stats::StoreStats, store::Engine, writing::Writing,
+};
+use minos_base::SizeClass;
+use minos_region::{Memory, Offset, Settled};
+use minos_sync::Access;
+use std::collections::HashMap;
+
+/// An item that has memory but is not linked yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Placed {
+    /// Where its header goes.
+    pub(crate) item: Offset,
+    /// The link to store in its slot.
+    pub(crate) link: u64,
+}
+
+/// The result of linking a slot in a chain.
+pub(crate) enum Linked {
+    /// Linked, in place of an older item if the bucket was full.
+    Done(crate::chain::Place),
+    /// No room.
+    Full,
+}
+
+/// The parts in which the modes differ.
+pub(crate) trait Parts: Places {
+    /// Items per two buckets at which the index grows.
+    const ITEMS_PER_TWO_BUCKETS: u64;
+
+    /// The mark of a region's layout, checked when it is reopened: seven bytes of text, and one more.
+    const LAYOUT: u64;
+
+    /// True if items may be lost without notice.
+    const LOSES_SILENTLY: bool;
+
+    /// Words that a partition needs for itself.
+    fn space_words(config: &StoreConfig, partitions: u64) -> u64;
+
+    /// Bytes at the end of the memory that only large values may take.
+    fn settled_bytes(config: &StoreConfig) -> u64;
+
+    /// Largest value that lies beside its key, and is read without a lock.
+    fn inline_class_max<A: Access>(config: &StoreConfig, memory: &Memory<A>) -> SizeClass;
+
+    /// The initial shared state of all partitions.
+    fn common<A: Access>(config: &StoreConfig) -> Self::Common<A>;
+
+    /// An empty space at `start`; `None` if there is no memory.
+    fn create_space<A: Access>(
+        memory: &Memory<A>,
+        config: &StoreConfig,
+        start: Offset,
+        partition: usize,
+    ) -> Option<(Self::Space, Self::Room)>;
+
+    /// Memory for an item whose value lies beside its key.
+    fn allocate<A: Access>(writing: &mut Writing<'_, Self, A>, words: u64) -> Option<Placed>;
+
+    /// Frees memory that was never linked, except the chunk of a large value. The header is written.
+    fn abandon<A: Access>(writing: &mut Writing<'_, Self, A>, placed: Placed);
+
+    /// Frees the memory of an unlinked item. The counts no longer include it.
+    fn retire<A: Access>(writing: &mut Writing<'_, Self, A>, slot: Slot, item: Offset);
+
+    /// True if an item of `words` may replace the one at `item` in its place.
+    fn fits_in_place<A: Access>(writing: &Writing<'_, Self, A>, slot: Slot, item: Offset, words: u64)
+    -> bool;
+
+    /// Links a slot in the chain that begins at `head`.
+    fn append<A: Access>(writing: &mut Writing<'_, Self, A>, head: Offset, slot: Slot) -> Linked;
+
+    /// Tries to get memory for the index from elsewhere; returns true if that may have helped.
+    fn make_room<A: Access>(writing: &mut Writing<'_, Self, A>) -> bool;
+
+    /// A chunk for a large value, beside the item or around it.
+    fn take_large<A: Access>(engine: &Engine<Self, A>, key_bytes: usize, value_bytes: u64)
+    -> Option<Settled>;
+
+    /// Words that an item takes at its place: all of it, unless a large value lies elsewhere.
+    fn words_beside<A: Access>(key_bytes: usize, value_bytes: u64, engine: &Engine<Self, A>) -> u64;
+
+    /// Byte of such a chunk at which the value begins.
+    fn large_value_at(key_bytes: usize) -> usize;
+
+    /// Memory for the item whose large value lies in `chunk`. The key is written.
+    fn place_large<A: Access>(
+        writing: &mut Writing<'_, Self, A>,
+        chunk: Offset,
+        key: &[u8],
+        value_bytes: u64,
+    ) -> Option<Placed>;
+
+    /// True if the large value of a linked item is still there.
+    fn has_large_value<A: Access>(engine: &Engine<Self, A>, item: Offset, state: &ItemState) -> bool;
+
+    /// True if header and key of an item with a large value lie in memory that is lent
+    /// out as plain bytes once it is free.
+    const LARGE_HEADERS_ARE_LENT: bool;
+
+    /// Runs `look` on header and key of an item with a large value while its memory cannot be reused; `None`
+    /// if `is_linked` is false, because the item is gone.
+    fn look_at_large<A: Access, R>(
+        partition: &Partition<Self, A>,
+        is_linked: impl FnOnce() -> bool,
+        look: impl FnOnce() -> R,
+    ) -> Option<R>;
+
+    /// Claims the large value of an item, if `is_linked` still holds under the lock of the pins.
+    fn pin<A: Access>(
+        engine: &Engine<Self, A>,
+        partition: &Partition<Self, A>,
+        item: (Offset, &ItemState),
+        is_linked: impl FnOnce() -> bool,
+    ) -> Pinning<Self::Pin>;
+
+    /// Ends a claim.
+    fn unpin<A: Access>(engine: &Engine<Self, A>, partition: &Partition<Self, A>, pin: &Self::Pin);
+
+    /// True if a read of this slot should move the item away from the point of eviction.
+    fn is_move_due<A: Access>(engine: &Engine<Self, A>, space: &Self::Space, link: u64) -> bool;
+
+    /// Moves an item away from the point of eviction.
+    fn move_away<A: Access>(writing: &mut Writing<'_, Self, A>, place: crate::chain::Place);
+
+    /// How much of a partition's memory is free.
+    fn room_stats<A: Access>(engine: &Engine<Self, A>, partition: &Partition<Self, A>) -> RoomStats;
+
+    /// Adds the counts that only this mode keeps.
+    fn add_stats<A: Access>(engine: &Engine<Self, A>, stats: &mut StoreStats);
+
+    /// The chunks that items may lie in, with their words, for [`crate::check`].
+    ///
+    /// # Errors
+    /// The inconsistency found in the memory.
+    fn check<A: Access>(
+        engine: &Engine<Self, A>,
+        writings: &[Writing<'_, Self, A>],
+    ) -> Result<HashMap<u64, u64>, String>;
+
+    /// Does all deferred work: for [`crate::check`].
+    fn settle_all<A: Access>(writing: &mut Writing<'_, Self, A>);
+
+    /// Does the deferred work that is due before the next lookup: it may move slots.
+    fn settle_debts<A: Access>(writing: &mut Writing<'_, Self, A>);
+}
+
+/// How much of a partition's memory is free, in words.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RoomStats {
+    pub(crate) free_words: u64,
+    pub(crate) largest_free_words: u64,
+}
+
+/// The result of a pin request.
+pub(crate) enum Pinning<P> {
+    /// It is pinned.
+    Pinned(Claim<P>),
+    /// The item is no longer linked.
+    Disturbed,
+    /// Its value was evicted.
+    Gone,
+}
+
+/// A large value that stays where it is, until the pin is taken back.
+#[derive(Debug)]
+pub(crate) struct Claim<P> {
+    pub(crate) pin: P,
+    /// The value begins at byte `at` from here.
+    pub(crate) start: Offset,
+    pub(crate) at: usize,
+}

@@ -1,0 +1,67 @@
+//! The words that a region keeps beside index and items, so that another process can reopen it.
+//!
+//! ```text
+//! word 0   the clock's base          word 4   next CAS unique     word 6   next bucket of the sweep
+//! word 1   whether versions are kept word 5   items               word 7   generation when its pass began
+//! word 2   how keys and values lie   word 8   oldest generation that may be there
+//! word 3   bits of the key hash      word 9   next bucket that is freed of what dangles
+//! ```
+//!
+//! Words 0 to 3 are the table's, and only those of the first partition are used; they are right at any time.
+//! The others are written when the table is closed.
+
+use minos_region::{Offset, Region};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Words that a partition has for this.
+pub(crate) const SAVED_WORDS: u64 = 16;
+
+pub(crate) const CLOCK_BASE: u64 = 0;
+pub(crate) const VERSIONS: u64 = 1;
+pub(crate) const SHAPE: u64 = 2;
+pub(crate) const HASH_MASK: u64 = 3;
+pub(crate) const CAS_NEXT: u64 = 4;
+pub(crate) const ITEMS: u64 = 5;
+pub(crate) const SWEEP: [u64; 3] = [6, 7, 8];
+pub(crate) const SCANNED: u64 = 9;
+
+/// Chains have versions, so that it is known which of them were being written.
+pub(crate) const KEPT: u64 = 1;
+/// One thread alone has written, without versions.
+pub(crate) const NOT_KEPT: u64 = 2;
+
+/// Where the saved words of a partition lie.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Saved {
+    start: Offset,
+}
+
+impl Saved {
+    pub(crate) fn at(start: Offset) -> Self {
+        Self { start }
+    }
+
+    /// The base of the clock of which expiries are seconds.
+    pub(crate) fn clock_base(self, region: &Region) -> &AtomicU64 {
+        self.word(region, CLOCK_BASE)
+    }
+
+    /// The next CAS unique of a partition, as its writer has left it.
+    pub(crate) fn cas_next(self, region: &Region) -> &AtomicU64 {
+        self.word(region, CAS_NEXT)
+    }
+
+    /// True if a table was created here completely.
+    pub(crate) fn has_shape(self, region: &Region) -> bool {
+        self.word(region, VERSIONS).load(Relaxed) != 0
+    }
+
+    /// True if the versions show which chains were being written.
+    pub(crate) fn has_versions(self, region: &Region) -> bool {
+        self.word(region, VERSIONS).load(Relaxed) == KEPT
+    }
+
+    pub(crate) fn word(self, region: &Region, at: u64) -> &AtomicU64 {
+        region.word(self.start.plus(at))
+    }
+}
