@@ -229,8 +229,7 @@ impl Workload {
             OnceFor::AllWrites => true,
             OnceFor::NotIdempotent => asked.action.is_once(),
         };
-        // CAS uniques start anew with the server, so the operation may have compared with another value's
-        // unique.
+        // CAS uniques start anew with the server: the operation may have compared with another value's.
         if self.spans_restart(&asked) && asked.action.compares() {
             (asked.action, answer) = (asked.action.without_condition(), None);
         }
