@@ -22,6 +22,7 @@ use crate::{
     parts::{Claim, Linked, Parts, Pinning, Placed, RoomStats},
     places::Places,
     position::{Position, PositionBits, Wide},
+    relink,
     settled::key_of,
     slot::Slot,
     stats::StoreStats,
@@ -400,7 +401,7 @@ impl<B: PositionBits> Parts for CacheMode<B> {
     fn append<A: Access>(writing: &mut Writing<'_, Self, A>, head: Offset, slot: Slot) -> Linked {
         let region = writing.region();
         let index = &writing.partition.index;
-        if let Ok(place) = chain::append(writing.engine.memory(), index, head, slot, LINES_MAX) {
+        if let Ok(place) = relink::append(writing.engine.memory(), index, head, slot, LINES_MAX) {
             return Linked::Done(place);
         }
         let log = &writing.partition.space;
@@ -410,7 +411,7 @@ impl<B: PositionBits> Parts for CacheMode<B> {
         };
         let Some(place) = chain::places(region, head).max_by_key(age) else { return Linked::Full };
         let oldest = place.slot(region);
-        chain::replace::<A>(region, place, slot);
+        relink::replace::<A>(region, place, slot);
         if Self::locate(log, region, oldest.link()).is_some() {
             writing.partition.counts.evicted_index.add(1);
             writing.retire(oldest);
@@ -575,7 +576,7 @@ impl<B: PositionBits> Parts for CacheMode<B> {
             if !writing.engine.is_inline(state.value_bytes() as u64) {
                 log.own_extent(region, placed.item);
             }
-            chain::replace::<A>(region, place, old.with_link(placed.link));
+            relink::replace::<A>(region, place, old.with_link(placed.link));
             partition.counts.reinserted.add(1);
         } else if !log.revive(region, position(old.link())) {
             // The item is lost, and as a dead entry it was not counted.
@@ -613,7 +614,7 @@ fn scan_bucket<B: PositionBits, A: Access>(writing: &mut Writing<'_, CacheMode<B
         |place: &Place| CacheMode::locate(&partition.space, region, place.slot(region).link()).is_none();
     // The slot that fills a gap may be unchecked: start again.
     while let Some(place) = chain::places(region, head).find(dangles) {
-        chain::remove::<A>(region, &partition.index, place);
+        relink::remove::<A>(region, &partition.index, place);
     }
 }
 

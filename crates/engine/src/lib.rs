@@ -205,6 +205,7 @@
 
 #![deny(unsafe_code)]
 
+mod access;
 mod buffers;
 mod burst;
 mod cache_mode;
@@ -239,6 +240,7 @@ mod plan;
 pub mod position;
 mod progress;
 mod read;
+mod relink;
 mod reservation;
 mod restart;
 mod saved;

@@ -8,6 +8,7 @@ use crate::{
     mode::Mode,
     partition::{OutOfMemory, Partition},
     parts::{Linked, Placed},
+    relink,
     settled::key_of,
     slot::Slot,
     writing::Writing,
@@ -99,7 +100,7 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
         let place = match old {
             Some(place) => {
                 let replaced = place.slot(region);
-                chain::replace::<A>(region, place, slot);
+                relink::replace::<A>(region, place, slot);
                 self.retire(replaced);
                 place
             }
@@ -118,7 +119,7 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
     /// Removes an item from the index; frees its memory once no reader uses it.
     pub(crate) fn unlink(&mut self, place: Place) {
         let slot = place.slot(self.region());
-        chain::remove::<A>(self.region(), &self.partition.index, place);
+        relink::remove::<A>(self.region(), &self.partition.index, place);
         self.retire(slot);
     }
 
@@ -166,7 +167,7 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
         let moves = |slot| Some((slot, Index::moves(buckets, engine.hash(key_of(self, item(slot)?)))));
         splitting.clear();
         splitting.extend(slots().filter_map(moves));
-        chain::split::<A>(region, index, old, new, &splitting);
+        relink::split::<A>(region, index, old, new, &splitting);
         self.writer.splitting = splitting;
         counts.splits.add(1);
     }

@@ -4,7 +4,7 @@ use crate::{
     candidate::{Attempt, Candidate, bucket_words},
     chain::{WALK_BUCKETS, following},
     claims::HeldClaim,
-    item::{HEADER_WORDS, ItemState, ItemView, SHAPE, body},
+    item::{HEADER_WORDS, ItemState, ItemView, body},
     mode::Mode,
     partition::Partition,
     parts::Pinning,
@@ -12,7 +12,6 @@ use crate::{
     store::Engine,
     turns::ATTEMPTS_MAX,
     versions::{self},
-    writing::Writing,
 };
 use minos_base::{KeyHash, Seconds, SizeClass};
 use minos_region::{Offset, Region};
@@ -237,49 +236,6 @@ impl<M: Mode, A: Access> Engine<M, A> {
         ItemView::new(state, words, state.key_bytes(), candidate.slot)
     }
 
-    /// Writes down that an item was read, if that is worth it.
-    #[inline]
-    pub(crate) fn note_read(
-        &self,
-        partition: &Partition<M, A>,
-        (hash, key): (KeyHash, &[u8]),
-        state: &ItemState,
-        candidate: &Candidate<'_>,
-        now: Seconds,
-    ) {
-        if M::is_move_due(self, &partition.space, candidate.slot.link()) {
-            self.record_access(partition, hash, key, candidate.slot, now);
-        } else if state.is_access_due() {
-            if candidate.is_in_first_bucket() {
-                self.mark_access(partition, candidate, now);
-            } else {
-                self.record_access(partition, hash, key, candidate.slot, now);
-            }
-        }
-    }
-
-    /// Marks a candidate as read if its slot is unchanged and the writer's lock is free.
-    ///
-    /// An unchanged slot is enough: it refers to a linked item, and if another item has taken the same place,
-    /// that one is marked instead. This holds for first buckets only; spare buckets may join other chains.
-    #[cold]
-    fn mark_access(&self, partition: &Partition<M, A>, candidate: &Candidate<'_>, now: Seconds) {
-        let Some(_writer) = A::try_enter(&partition.writer) else { return };
-        let region = self.memory().region();
-        let is_linked = candidate.cell.load(Relaxed) == candidate.slot.0
-            && M::locate(&partition.space, region, candidate.slot.link()) == Some(candidate.item);
-        if is_linked {
-            let state = ItemState::load(region, candidate.item, now);
-            note_access(region, candidate.item, &state, now);
-        }
-    }
-
-    /// True if the read of an item should be recorded.
-    #[inline]
-    pub(crate) fn is_note_due(&self, partition: &Partition<M, A>, state: &ItemState, slot: Slot) -> bool {
-        state.is_access_due() || M::is_move_due(self, &partition.space, slot.link())
-    }
-
     #[cold]
     fn finish_large<R>(
         &self,
@@ -300,21 +256,6 @@ impl<M: Mode, A: Access> Engine<M, A> {
         drop(claim);
         self.note_read(partition, (hash, key), &state, &candidate, now);
         Attempt::Found(result)
-    }
-
-    /// Writes down that an item was read, if it still is the item of this key and its writer may be had.
-    #[cold]
-    fn record_access(
-        &self,
-        partition: &Partition<M, A>,
-        hash: KeyHash,
-        key: &[u8],
-        slot: Slot,
-        now: Seconds,
-    ) {
-        if let Some(writer) = A::try_enter(&partition.writer) {
-            Writing { engine: self, partition, writer }.record_access(hash, key, slot, now);
-        }
     }
 
     /// The first slot with the tag of `hash`.
@@ -339,21 +280,6 @@ impl<M: Mode, A: Access> Engine<M, A> {
     }
 }
 
-impl<M: Mode, A: Access> Writing<'_, M, A> {
-    /// Writes down that an item was read, if `slot` still is that of this key.
-    pub(crate) fn record_access(&mut self, hash: KeyHash, key: &[u8], slot: Slot, now: Seconds) {
-        self.writer.now = now;
-        // Moving appends: without this, reads alone could bring the positions of a log round.
-        M::settle_debts(self);
-        let Some(found) = self.find(hash, key).filter(|found| found.slot == slot) else { return };
-        let state = ItemState::load(self.region(), found.item, now);
-        note_access(self.region(), found.item, &state, now);
-        if M::is_move_due(self.engine, &self.partition.space, slot.link()) {
-            M::move_away(self, found.place);
-        }
-    }
-}
-
 /// The first slot with this tag, if it lies within the buckets that may be walked without a version check.
 #[inline]
 fn chain_tag_match(region: &Region, head: Offset, tag: u16) -> Option<Slot> {
@@ -365,11 +291,4 @@ fn chain_tag_match(region: &Region, head: Offset, tag: u16) -> Option<Slot> {
         bucket = bucket_words(region, following(bucket[0].load(Relaxed))?);
     }
     None
-}
-
-/// Marks an item as fetched now, if that is worth a write. The caller must be the item's only writer.
-pub(crate) fn note_access(region: &Region, item: Offset, state: &ItemState, now: Seconds) {
-    if state.is_access_due() {
-        region.word(item.plus(SHAPE)).store(state.accessed(now), Relaxed);
-    }
 }

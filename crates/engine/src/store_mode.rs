@@ -1,13 +1,14 @@
 //! Store mode: nothing is evicted, and items that do not fit are refused (MICA §4.3.3).
 
 use crate::{
-    chain::{self, Unappended},
+    chain,
     config::StoreConfig,
     item::{HEADER_WORDS, ItemState, body, item_words},
     mode::Mode,
     partition::Partition,
     parts::{Claim, Linked, Parts, Pinning, Placed, RoomStats},
     places::Places,
+    relink::{self, Unappended},
     slot::Slot,
     stats::StoreStats,
     store::Engine,
@@ -106,7 +107,7 @@ impl Parts for StoreMode {
 
     fn append<A: Access>(writing: &mut Writing<'_, Self, A>, head: Offset, slot: Slot) -> Linked {
         let (engine, partition) = (writing.engine, writing.partition);
-        match chain::append(engine.memory(), &partition.index, head, slot, engine.chain_buckets_max) {
+        match relink::append(engine.memory(), &partition.index, head, slot, engine.chain_buckets_max) {
             Ok(place) => Linked::Done(place),
             Err(Unappended::AtLength) => {
                 partition.counts.chain_refusals.add(1);

@@ -5,6 +5,7 @@ use crate::{
     chain::{self, Place},
     item::ItemState,
     mode::Mode,
+    relink,
     slot::Slot,
     store::Engine,
     writing::Writing,
@@ -147,7 +148,7 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
         let slot = place.slot(region);
         let Some(item) = M::locate(&partition.space, region, slot.link()) else {
             // It was counted when it was evicted.
-            chain::remove::<A>(region, &partition.index, place);
+            relink::remove::<A>(region, &partition.index, place);
             return true;
         };
         if !self.is_dead(slot, item, now) {

@@ -10,6 +10,7 @@ use crate::{
     item::{HEADER_WORDS, ItemState},
     mode::Mode,
     progress::Progress,
+    relink,
     settled::key_of,
     slot::Slot,
     writing::Writing,
@@ -156,7 +157,7 @@ impl Survey {
                     self.dropped += 1;
                 }
             }
-            chain::remove::<A>(region, &partition.index, place);
+            relink::remove::<A>(region, &partition.index, place);
         }
         Ok(())
     }
