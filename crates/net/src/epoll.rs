@@ -16,7 +16,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{Interest, Poller, Ready, Socket, Token, Wait};
+use crate::{Interest, Poller, Ready, Token, Wait};
 
 /// A set of sockets watched by epoll.
 #[derive(Debug)]
@@ -31,15 +31,15 @@ impl Poller for Epoll {
         Ok(Self { fd: epoll::create(CreateFlags::CLOEXEC)? })
     }
 
-    fn add(&mut self, token: Token, socket: &Socket, interest: Interest) -> io::Result<()> {
+    fn add(&mut self, token: Token, socket: BorrowedFd<'_>, interest: Interest) -> io::Result<()> {
         Ok(epoll::add(&self.fd, socket, EventData::new_u64(token.0), edge(interest))?)
     }
 
-    fn change(&mut self, token: Token, socket: &Socket, interest: Interest) -> io::Result<()> {
+    fn change(&mut self, token: Token, socket: BorrowedFd<'_>, interest: Interest) -> io::Result<()> {
         Ok(epoll::modify(&self.fd, socket, EventData::new_u64(token.0), edge(interest))?)
     }
 
-    fn remove(&mut self, _token: Token, socket: &Socket) {
+    fn remove(&mut self, _token: Token, socket: BorrowedFd<'_>) {
         // It cannot fail for a socket that is in the set, and one that is not needs no removal.
         let _ = epoll::delete(&self.fd, socket);
     }
@@ -94,7 +94,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
-    use crate::Progress;
+    use crate::{Progress, Socket};
 
     fn pair() -> (Socket, Socket) {
         let (a, b) = UnixStream::pair().unwrap();
@@ -107,7 +107,7 @@ mod tests {
     fn an_arrival_is_reported_once() {
         let (near, far) = pair();
         let mut poller = Epoll::open().unwrap();
-        poller.add(Token(7), &near, Interest::Read).unwrap();
+        poller.add(Token(7), near.as_fd(), Interest::Read).unwrap();
         let mut ready = Vec::new();
         poller.poll(&mut ready, 4, Wait::No).unwrap();
         assert!(ready.is_empty());
@@ -123,7 +123,7 @@ mod tests {
     fn a_closed_peer_is_readable_and_closed() {
         let (near, far) = pair();
         let mut poller = Epoll::open().unwrap();
-        poller.add(Token(1), &near, Interest::Read).unwrap();
+        poller.add(Token(1), near.as_fd(), Interest::Read).unwrap();
         drop(far);
         let mut ready = Vec::new();
         poller.poll(&mut ready, 4, Wait::No).unwrap();

@@ -2,8 +2,6 @@
 
 use std::{io, os::fd::BorrowedFd, time::Duration};
 
-use crate::Socket;
-
 /// Names a socket within one poller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token(pub u64);
@@ -60,16 +58,16 @@ pub trait Poller: Send + Sized {
     ///
     /// # Errors
     /// The kernel's limits on watched sockets, or the token is in use.
-    fn add(&mut self, token: Token, socket: &Socket, interest: Interest) -> io::Result<()>;
+    fn add(&mut self, token: Token, socket: BorrowedFd<'_>, interest: Interest) -> io::Result<()>;
 
     /// Changes the events that are reported.
     ///
     /// # Errors
     /// The socket is not in the set.
-    fn change(&mut self, token: Token, socket: &Socket, interest: Interest) -> io::Result<()>;
+    fn change(&mut self, token: Token, socket: BorrowedFd<'_>, interest: Interest) -> io::Result<()>;
 
     /// Takes a socket out of the set.
-    fn remove(&mut self, token: Token, socket: &Socket);
+    fn remove(&mut self, token: Token, socket: BorrowedFd<'_>);
 
     /// Appends at most `max` events, and never more than a burst, to `ready`, which must be empty.
     ///

@@ -15,6 +15,7 @@ mod harness;
 mod large;
 mod meta_get;
 mod outcome;
+mod session;
 mod store;
 mod stored;
 mod touch;
@@ -36,6 +37,7 @@ use crate::ops::{self, Context, Facts, Placement, Prefixes};
 
 pub(crate) use large::{LargeReply, LargeStore};
 pub(crate) use outcome::{Executed, Outcome};
+pub(crate) use session::MemcacheSession;
 
 use meta_get::MetaGet;
 

@@ -12,13 +12,15 @@ use std::{
 
 use arrayvec::ArrayVec;
 use minos_engine::Mode;
-use minos_net::{Accepted, Listener, Poller, Socket, WAIT_MAX, Wait, wait_readable};
+use minos_net::{Accepted, Poller, WAIT_MAX, Wait, wait_readable};
 use minos_sched::{EpochCounts, Policy};
 
 use super::{config::DispatchChoice, mailbox::Switch, plan_cell::InForce, seldom::Seldom, shared::Shared};
 use crate::{
     ops::flush_if_due,
-    tcp::{connection::Connection, queue::Arrival, registry::Entry},
+    tcp::{
+        connection::Connection, listener::StreamListener, queue::Arrival, registry::Entry, stream::Stream,
+    },
 };
 
 /// Listening sockets one server may have.
@@ -29,8 +31,6 @@ const SLEEP_MAX: Duration = Duration::from_millis(200);
 const ACCEPT_BURST: usize = 64;
 /// Pause after a connection could not be accepted.
 const ACCEPT_REST: Duration = Duration::from_millis(10);
-/// Reply to a client beyond the connection limit, as in memcached.
-const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 
 /// The control thread's state.
 pub(crate) struct Control<M: Mode, P: Poller> {
@@ -38,7 +38,7 @@ pub(crate) struct Control<M: Mode, P: Poller> {
     /// The design in force, and its policy.
     pub(crate) choice: DispatchChoice,
     pub(crate) policy: Policy,
-    pub(crate) listeners: Vec<Listener>,
+    pub(crate) listeners: Vec<StreamListener>,
     pub(crate) counts: EpochCounts,
     /// The queue that gets the next connection.
     pub(crate) next_queue: usize,
@@ -73,7 +73,7 @@ impl<M: Mode, P: Poller> Control<M, P> {
 
     fn sleep(&self, now: Instant) {
         let mut descriptors: ArrayVec<_, WAIT_MAX> = ArrayVec::new();
-        descriptors.extend(self.listeners.iter().map(AsFd::as_fd));
+        descriptors.extend(self.listeners.iter().map(|each| each.listener.as_fd()));
         descriptors.push(self.shared.stop.descriptor());
         descriptors.push(self.shared.mailbox.descriptor());
         let until_epoch = self.epoch_end.saturating_duration_since(now);
@@ -86,8 +86,8 @@ impl<M: Mode, P: Poller> Control<M, P> {
     fn accept_all(&mut self) {
         for index in 0..self.listeners.len() {
             for _ in 0..ACCEPT_BURST {
-                match self.listeners[index].accept() {
-                    Ok(Accepted::Connection(socket)) => self.deal(index, socket),
+                match self.listeners[index].listener.accept() {
+                    Ok(Accepted::Connection(socket)) => self.deal(index, Stream::Plain(socket)),
                     Ok(Accepted::Nobody) => break,
                     Ok(Accepted::Later(error)) => {
                         self.rest(&error);
@@ -113,20 +113,21 @@ impl<M: Mode, P: Poller> Control<M, P> {
 
     /// Deals connections to the RX queues in turn: a hash of the address would spread few connections
     /// unevenly.
-    fn deal(&mut self, listener: usize, socket: Socket) {
+    fn deal(&mut self, index: usize, stream: Stream) {
         let shared = &self.shared;
+        let StreamListener { listener, protocol } = &self.listeners[index];
         let home = self.next_queue;
         let entry = || {
-            let listen_address = self.listeners[listener].address().to_string();
-            Entry::new(socket.number(), home, listen_address, socket.peer_text(), shared.clock.seconds())
+            let listen_address = listener.address().to_string();
+            Entry::new(stream.number(), home, listen_address, stream.peer_text(), shared.clock.seconds())
         };
         let Some(registration) = shared.connections.register(shared.config.connections_max, entry) else {
             // A client that does not take these few bytes still sees the connection closed.
-            let _ = socket.send(TOO_MANY);
-            return socket.finish_sending();
+            let _ = stream.send(protocol.too_many_connections());
+            return stream.finish_sending();
         };
         self.next_queue = (home + 1) % shared.queues.len();
-        let connection = Box::new(Connection::new(socket, home, registration));
+        let connection = Box::new(Connection::new(stream, protocol.session(), home, registration));
         if shared.queues[home].arrivals.push(Arrival::New(connection)).is_err() {
             // Cannot happen: the ring has room for every connection allowed. The client sees its connection
             // closed.

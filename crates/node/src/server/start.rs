@@ -16,7 +16,7 @@ use minos_base::limits::BURST_MAX;
 #[cfg(debug_assertions)]
 use minos_engine::{CacheMode, StoreMode};
 use minos_engine::{Engine, Mode};
-use minos_net::{Address, Epoll, Listener, Poller, Waker, allowed_cpus, pin_to};
+use minos_net::{Address, Epoll, Poller, Waker, allowed_cpus, pin_to};
 use minos_sched::{EpochCounts, SharedHistogram, WorkerId};
 use minos_sync::Ring;
 
@@ -40,7 +40,7 @@ use crate::{
         counters::Counters,
         receiving::{self, Receiving},
     },
-    tcp::queue::RxQueue,
+    tcp::{listener::StreamListener, queue::RxQueue, session::Protocol},
     worker::{Worker, large_set::LargeSet, metrics::Metrics, patience::Terms, rings::WorkerShared},
 };
 
@@ -150,8 +150,8 @@ impl Server {
     {
         let choice = config.choice();
         let policy = operator::policy(choice, &config)?;
-        let listeners = listen(&config.memcached)?;
-        let addresses = listeners.iter().map(|listener| listener.address().clone()).collect();
+        let listeners = listen(&config.memcached, Protocol::Memcache)?;
+        let addresses = listeners.iter().map(|each| each.listener.address().clone()).collect();
         let shared = share::<M, P>(config, store, InForce::of(choice, &policy))?;
         let stop = Arc::clone(&shared.stop);
         let native_address = shared.native.as_ref().map(|side| side.ports.address());
@@ -210,12 +210,13 @@ impl Drop for Server {
     }
 }
 
-fn listen(addresses: &[Address]) -> Result<Vec<Listener>, StartError> {
+fn listen(addresses: &[Address], protocol: Protocol) -> Result<Vec<StreamListener>, StartError> {
     if addresses.len() > LISTENERS_MAX {
         return Err(StartError::TooManyListeners(addresses.len()));
     }
     let bind = |address: &Address| {
-        Listener::bind(address).map_err(|error| StartError::Listen { address: address.clone(), error })
+        StreamListener::bind(address, protocol)
+            .map_err(|error| StartError::Listen { address: address.clone(), error })
     };
     addresses.iter().map(bind).collect()
 }

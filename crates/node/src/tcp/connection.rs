@@ -1,16 +1,17 @@
 //! One client connection.
 
-use minos_net::{Socket, Token};
-use minos_proto::memcache::Resume;
+use minos_net::Token;
 
-use super::registry::Registration;
+use super::{registry::Registration, session::Session, stream::Stream};
 
 /// One client connection.
 ///
 /// One thread at a time owns it: the holder of its RX queue's lock, or the worker it was handed to. So
 /// replies stay in order without sequence numbers.
 pub(crate) struct Connection {
-    pub(crate) socket: Socket,
+    pub(crate) stream: Stream,
+    /// The state of its protocol.
+    pub(crate) session: Session,
     /// RX queue it was dealt to.
     pub(crate) home: usize,
     /// Its token in that queue.
@@ -19,14 +20,6 @@ pub(crate) struct Connection {
     pub(crate) input: Buffer,
     /// Replies that the socket did not take yet. No request is executed while there are any.
     pub(crate) output: Buffer,
-    /// Bytes still to be received and discarded: the value of a refused storage command.
-    pub(crate) swallow_bytes: u64,
-    /// The rest of a multi-key GET whose last key was large.
-    pub(crate) resume: Option<Resume>,
-    /// Where a partly sent `stats conns` continues: the number of a connection.
-    pub(crate) listed: Option<u64>,
-    /// True once it has sent anything.
-    pub(crate) has_spoken: bool,
     /// To be closed as soon as `output` is empty.
     pub(crate) closing: bool,
     /// True if the poller reports room to send.
@@ -39,17 +32,14 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// A connection that has not sent anything yet.
-    pub(crate) fn new(socket: Socket, home: usize, registration: Registration) -> Self {
+    pub(crate) fn new(stream: Stream, session: Session, home: usize, registration: Registration) -> Self {
         Self {
-            socket,
+            stream,
+            session,
             home,
             token: Token(0),
             input: Buffer::default(),
             output: Buffer::default(),
-            swallow_bytes: 0,
-            resume: None,
-            listed: None,
-            has_spoken: false,
             closing: false,
             watches_writable: false,
             wanted_bytes: 0,

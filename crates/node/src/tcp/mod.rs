@@ -2,8 +2,11 @@
 //! and replies; a transfer takes a connection to another worker while one large value is sent or received.
 
 pub(crate) mod connection;
+pub(crate) mod listener;
 pub(crate) mod queue;
 pub(crate) mod registry;
+pub(crate) mod session;
 mod slab;
+pub(crate) mod stream;
 pub(crate) mod transfer;
 pub(crate) mod visit;

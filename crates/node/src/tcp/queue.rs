@@ -2,7 +2,7 @@
 
 use std::{
     collections::VecDeque,
-    os::fd::OwnedFd,
+    os::fd::{AsFd, OwnedFd},
     sync::atomic::{AtomicBool, Ordering},
 };
 
@@ -125,7 +125,7 @@ impl<M: Mode, P: Poller> QueueState<M, P> {
                 }
             }
             Arrival::Ended(connection) => {
-                self.poller.remove(connection.token, &connection.socket);
+                self.poller.remove(connection.token, connection.stream.as_fd());
                 self.connections.remove(connection.token);
             }
         }
@@ -161,7 +161,7 @@ impl<M: Mode, P: Poller> QueueState<M, P> {
         }
         connection.watches_writable = is_blocked;
         let interest = if is_blocked { Interest::ReadWrite } else { Interest::Read };
-        if self.poller.change(token, &connection.socket, interest).is_err() {
+        if self.poller.change(token, connection.stream.as_fd(), interest).is_err() {
             self.close(token);
         }
     }
@@ -176,7 +176,7 @@ impl<M: Mode, P: Poller> QueueState<M, P> {
     /// Closes a connection that is here.
     pub(crate) fn close(&mut self, token: Token) {
         if let Some(connection) = self.connections.remove(token) {
-            self.poller.remove(token, &connection.socket);
+            self.poller.remove(token, connection.stream.as_fd());
         }
     }
 
@@ -184,7 +184,7 @@ impl<M: Mode, P: Poller> QueueState<M, P> {
     fn add(&mut self, connection: Box<Connection>) {
         let connection = self.connections.insert(connection);
         let token = connection.token;
-        if let Err(error) = self.poller.add(token, &connection.socket, Interest::Read) {
+        if let Err(error) = self.poller.add(token, connection.stream.as_fd(), Interest::Read) {
             tracing::warn!(%error, "cannot watch a new connection; it is closed");
             self.connections.remove(token);
         }

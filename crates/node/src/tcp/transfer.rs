@@ -109,7 +109,7 @@ fn send(connection: &Connection, pieces: [&[u8]; 3], sent_bytes: &mut usize, lim
         start += piece.len();
         IoSlice::new(&piece[from.min(to)..to])
     });
-    match connection.socket.send_pieces(&window, end < total) {
+    match connection.stream.send_pieces(&window, end < total) {
         Progress::Bytes(moved) => {
             *sent_bytes += moved;
             if *sent_bytes == total { Slice::Complete } else { Slice::Moved(moved) }
@@ -133,7 +133,7 @@ fn receive<M: Mode>(
     let limit = room.len().min(limit_bytes);
     let room = &mut room[..limit];
     let moved = if connection.input.is_empty() {
-        match connection.socket.receive(room) {
+        match connection.stream.receive(room) {
             Progress::Bytes(moved) => moved,
             Progress::Blocked => return Slice::Blocked,
             Progress::Closed => return Slice::Broken,

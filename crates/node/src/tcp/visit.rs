@@ -1,22 +1,20 @@
 //! One visit to a connection that has something to do: receive, parse, execute, reply.
 
-mod rare;
+mod memcache;
 
-use arrayvec::ArrayVec;
 use minos_base::{SizeClass, limits::BURST_MAX};
 use minos_engine::Mode;
 use minos_net::{Poller, Progress, Ready};
-use minos_proto::memcache::{Command, Malformed, Parsed, Request, Resume, Value, parse, parse_resumed};
 
 use super::{
     connection::Connection,
     queue::{Arrival, HeldBack, QueueState},
+    session::Session,
     transfer::{Transfer, Work},
 };
 use crate::{
-    memcache::{self, Executed, LargeStore, Lookup, Outcome},
-    ops::{Context, Placement},
-    worker::{Worker, placement::WorkerPlacement, rings::Lent},
+    ops::Placement,
+    worker::{Worker, rings::Lent},
 };
 
 /// Requests of one connection served in one visit, so that a pipelining client does not delay the others.
@@ -56,24 +54,7 @@ enum Why<M: Mode> {
     Large(Work<M>, SizeClass),
 }
 
-/// A parsed command of a burst, the lookup of its key, and its end in the input.
-struct Pending<'a> {
-    command: Command<'a>,
-    lookup: Option<Lookup<'a>>,
-    end: usize,
-}
-
-/// The input behind the commands of a burst.
-enum Tail {
-    /// Possibly more commands.
-    Unknown,
-    /// An incomplete command.
-    NeedMore,
-    /// An invalid command.
-    Malformed(Malformed),
-}
-
-impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
+impl<M: Mode, P: Poller> Worker<'_, M, P> {
     /// Serves a connection that has something to do, at most `requests_max` requests of it.
     pub(crate) fn visit(&mut self, state: &mut QueueState<M, P>, event: Ready, requests_max: usize) {
         let Some(connection) = state.connections.here(event.token) else {
@@ -135,7 +116,7 @@ impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
                 receipts += 1;
                 // The buffer is taken out of `self`, so that serving its requests can borrow `self` mutably.
                 let mut buffer = std::mem::take(&mut self.receive_buffer);
-                let visit = match connection.socket.receive(&mut buffer) {
+                let visit = match connection.stream.receive(&mut buffer) {
                     Progress::Bytes(received) => {
                         may_receive = to_the_end || received == buffer.len();
                         self.serve_received(connection, &buffer[..received], &mut requests_max)
@@ -187,6 +168,16 @@ impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
         self.reply(connection, stopped.why)
     }
 
+    /// Serves requests at the front of `input` in the connection's protocol; replies go to the transmit buffer.
+    fn process(&mut self, connection: &mut Connection, input: &[u8], requests_max: &mut usize) -> Stopped<M> {
+        self.transmit_buffer.clear();
+        match &mut connection.session {
+            Session::Memcache(session) => {
+                self.process_memcache(session, &connection.stream, input, requests_max)
+            }
+        }
+    }
+
     /// Sends the composed replies in one call and returns how the visit goes on.
     fn reply(&mut self, connection: &mut Connection, why: Why<M>) -> Visit<M> {
         connection.wanted_bytes = 0;
@@ -219,7 +210,7 @@ impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
             return Visit::Idle;
         }
         self.mine().counters.bytes_written.add(bytes.len() as u64);
-        match connection.socket.send(bytes) {
+        match connection.stream.send(bytes) {
             Progress::Bytes(sent) if sent == bytes.len() => return Visit::Idle,
             Progress::Bytes(sent) => self.keep(connection, &bytes[sent..]),
             Progress::Blocked => self.keep(connection, bytes),
@@ -244,221 +235,16 @@ impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
             None => self.serve_inline(transfer),
         }
     }
-
-    /// Parses and executes requests at the front of `input`; replies go to the transmit buffer.
-    fn process(&mut self, connection: &mut Connection, input: &[u8], requests_max: &mut usize) -> Stopped<M> {
-        self.transmit_buffer.clear();
-        if !connection.has_spoken && !self.is_understood(connection, input) {
-            return Stopped { consumed: input.len(), why: Why::Close };
-        }
-        let mut consumed = swallow(connection, input);
-        while consumed < input.len() {
-            if *requests_max == 0 || self.has_composed_enough() {
-                return Stopped { consumed, why: Why::Budget };
-            }
-            let (used, why) = self.process_burst(connection, &input[consumed..], requests_max);
-            consumed += used;
-            if let Some(why) = why {
-                return Stopped { consumed, why };
-            }
-            consumed += swallow(connection, &input[consumed..]);
-        }
-        Stopped { consumed, why: Why::NeedMore { wanted_bytes: 1 } }
-    }
-
-    /// True if the composed replies must be sent before another request is executed.
-    #[inline]
-    fn has_composed_enough(&self) -> bool {
-        self.transmit_buffer.len() >= self.replies_bytes_max
-    }
-
-    /// Parses a burst of requests while their index buckets are fetched, then executes it. Returns the bytes
-    /// of `input` consumed and, unless the caller is to look at the rest, the reason to stop.
-    fn process_burst(
-        &mut self,
-        connection: &mut Connection,
-        input: &[u8],
-        requests_max: &mut usize,
-    ) -> (usize, Option<Why<M>>) {
-        let mut burst = ArrayVec::new();
-        let tail = self.parse_burst(connection.resume.take(), input, &mut burst, *requests_max);
-        self.stage(&mut burst);
-        let mut consumed = 0;
-        for pending in &burst {
-            *requests_max = requests_max.saturating_sub(1);
-            let executed = self.execute(pending, requests_max);
-            let before = consumed;
-            consumed = pending.end - executed.unread_bytes;
-            let why = match executed.outcome {
-                Outcome::Done if self.has_composed_enough() => return (consumed, None),
-                Outcome::Done => continue,
-                Outcome::ListConnections if self.list_connections(connection) => continue,
-                Outcome::ListConnections => {
-                    consumed = before;
-                    Why::Budget
-                }
-                Outcome::Refused { swallow } => {
-                    connection.swallow_bytes = swallow;
-                    return (consumed, None);
-                }
-                Outcome::Paused(resume) => {
-                    connection.resume = Some(resume);
-                    Why::Budget
-                }
-                Outcome::NeedMore { body_bytes } => {
-                    consumed = before;
-                    Why::NeedMore { wanted_bytes: pending.end - before + body_bytes as usize }
-                }
-                other => self.leave(other),
-            };
-            return (consumed, Some(why));
-        }
-        match tail {
-            Tail::Unknown => (consumed, None),
-            Tail::NeedMore => (consumed, Some(Why::NeedMore { wanted_bytes: input.len() - consumed + 1 })),
-            Tail::Malformed(malformed) => {
-                *requests_max = requests_max.saturating_sub(1);
-                (consumed + malformed.consumed, self.refuse(connection, &malformed))
-            }
-        }
-    }
-
-    /// Looks the keys of a burst up in their buckets, which are cached by now, and prefetches their items.
-    fn stage<'a>(&self, burst: &mut [Pending<'a>])
-    where
-        's: 'a,
-    {
-        if burst.len() < 2 {
-            return;
-        }
-        let store = &self.shared.store;
-        for pending in burst {
-            let Some(lookup) = &mut pending.lookup else { continue };
-            match pending.command.request {
-                Request::Get(_) => lookup.staged = Some(store.stage(lookup.hash)),
-                _ => store.prefetch_item(lookup.hash),
-            }
-        }
-    }
-
-    /// Parses commands at the front of `input` and prefetches their index buckets.
-    fn parse_burst<'a>(
-        &self,
-        mut resume: Option<Resume>,
-        input: &'a [u8],
-        burst: &mut ArrayVec<Pending<'a>, BURST_MAX>,
-        requests_max: usize,
-    ) -> Tail {
-        let (store, limits) = (&self.shared.store, &self.limits);
-        let mut end = 0;
-        while burst.len() < BURST_MAX.min(requests_max) && end < input.len() {
-            let rest = &input[end..];
-            let parsed = match resume.take() {
-                None => parse(rest, limits),
-                Some(resume) => parse_resumed(resume, rest),
-            };
-            match parsed {
-                Parsed::Request { command, consumed } => {
-                    end += consumed;
-                    let lookup = Lookup::of(store, &command);
-                    if let Some(lookup) = &lookup {
-                        store.prefetch_bucket(lookup.hash);
-                    }
-                    let is_last = match command.request {
-                        // The value follows.
-                        Request::Store(store) => !matches!(store.value, Value::Whole(_)),
-                        // It may pause, and then the commands behind it would be parsed again each time.
-                        Request::GetMany(_) => true,
-                        _ => false,
-                    };
-                    burst.push(Pending { command, lookup, end });
-                    if is_last {
-                        return Tail::Unknown;
-                    }
-                }
-                Parsed::NeedMore => return Tail::NeedMore,
-                Parsed::Malformed(malformed) => return Tail::Malformed(malformed),
-            }
-        }
-        Tail::Unknown
-    }
-
-    fn execute(&mut self, pending: &Pending<'_>, requests_left: &mut usize) -> Executed<M> {
-        let (mut context, tx) = self.context();
-        memcache::execute(&mut context, &pending.command, pending.lookup, requests_left, tx)
-    }
-
-    /// The execution context of this worker, and its buffer for replies.
-    fn context(&mut self) -> (Context<'_, M, WorkerPlacement>, &mut Vec<u8>) {
-        let shared = self.shared;
-        let context = Context {
-            store: &shared.store,
-            clock: &shared.clock,
-            now: self.now_s,
-            counters: &shared.workers[self.id.index()].counters,
-            placement: &mut self.placement,
-            admin: shared,
-            prefixes: shared.prefixes.enabled(),
-        };
-        (context, &mut self.transmit_buffer)
-    }
-
-    /// The reason for which an outcome ends the visit.
-    fn leave(&self, outcome: Outcome<M>) -> Why<M> {
-        match outcome {
-            Outcome::SendLarge(reply) => {
-                let class = reply.class();
-                Why::Large(Work::Send { reply, sent_bytes: 0 }, class)
-            }
-            Outcome::ReceiveLarge(store) => {
-                let class = store.class();
-                Why::Large(Work::Receive { store, received_bytes: 0 }, class)
-            }
-            Outcome::FinishLarge(store) => {
-                let class = store.class();
-                Why::Large(Work::Finish { store }, class)
-            }
-            Outcome::Shutdown { graceful } => {
-                tracing::info!(graceful, "a client asked the server to stop");
-                if graceful {
-                    self.shared.stop.request()
-                } else {
-                    self.shared.stop.request_at_once()
-                }
-                Why::Close
-            }
-            Outcome::Quit
-            | Outcome::Done
-            | Outcome::ListConnections
-            | Outcome::Paused(_)
-            | Outcome::NeedMore { .. }
-            | Outcome::Refused { .. } => Why::Close,
-        }
-    }
-
-    /// Ends a large store whose bytes have all arrived: the reply goes to the transmit buffer. Returns the
-    /// store if bytes still have to be copied.
-    pub(crate) fn finish_store(&mut self, store: Box<LargeStore<M>>) -> Option<Box<LargeStore<M>>> {
-        let (context, tx) = self.context();
-        store.finish(&context, tx)
-    }
 }
 
 /// Sends replies that are left over.
 fn flush<M: Mode>(connection: &mut Connection) -> Visit<M> {
     while !connection.output.is_empty() {
-        match connection.socket.send(connection.output.bytes()) {
+        match connection.stream.send(connection.output.bytes()) {
             Progress::Bytes(sent) => connection.output.consume(sent),
             Progress::Blocked => return Visit::Blocked,
             Progress::Closed => return Visit::Close,
         }
     }
     Visit::Idle
-}
-
-/// Discards the bytes of a refused value in `input`; returns their number.
-fn swallow(connection: &mut Connection, input: &[u8]) -> usize {
-    let swallowed = connection.swallow_bytes.min(input.len() as u64);
-    connection.swallow_bytes -= swallowed;
-    swallowed as usize
 }

@@ -12,6 +12,7 @@ use crate::{
     tcp::{
         connection::Connection,
         queue::Arrival,
+        session::Session,
         transfer::{Slice, Transfer, Work},
     },
 };
@@ -109,7 +110,9 @@ impl<M: Mode, P: Poller> Worker<'_, M, P> {
         self.count_moved(&transfer);
         let Transfer { mut connection, head, work, .. } = transfer;
         match work {
-            Work::Send { mut reply, .. } => connection.resume = reply.take_resume(),
+            Work::Send { mut reply, .. } => match &mut connection.session {
+                Session::Memcache(session) => session.resume = reply.take_resume(),
+            },
             Work::Receive { store, .. } | Work::Finish { store } => {
                 self.transmit_buffer.clear();
                 self.transmit_buffer.extend_from_slice(&head);
@@ -134,7 +137,7 @@ impl<M: Mode, P: Poller> Worker<'_, M, P> {
             return;
         }
         self.mine().counters.bytes_written.add(bytes.len() as u64);
-        match connection.socket.send(bytes) {
+        match connection.stream.send(bytes) {
             Progress::Bytes(sent) => self.keep(connection, &bytes[sent..]),
             Progress::Blocked => self.keep(connection, bytes),
             Progress::Closed => connection.closing = true,

@@ -1,6 +1,9 @@
 //! The large transfers of one worker, and the order in which they are served.
 
-use std::time::{Duration, Instant};
+use std::{
+    os::fd::{AsFd, BorrowedFd},
+    time::{Duration, Instant},
+};
 
 use minos_engine::Mode;
 use minos_net::{Epoll, Poller, Ready, Token, Wait};
@@ -65,7 +68,7 @@ impl<M: Mode> LargeSet<M> {
     }
 
     /// The descriptor that is readable when a blocked transfer can go on.
-    pub(crate) fn descriptor(&self) -> std::os::fd::BorrowedFd<'_> {
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         self.poller.descriptor()
     }
 
@@ -178,7 +181,7 @@ impl<M: Mode> LargeSet<M> {
         }
         let interest = entry.transfer.interest();
         // Adding the socket also reports an edge that came after the blocked call.
-        match self.poller.add(Token(index as u64), &entry.transfer.connection.socket, interest) {
+        match self.poller.add(Token(index as u64), entry.transfer.connection.stream.as_fd(), interest) {
             Ok(()) => {
                 entry.watched = true;
                 entry.waits_since = now;
@@ -197,7 +200,7 @@ impl<M: Mode> LargeSet<M> {
         let entry = self.entries[index].take()?;
         self.free.push(index);
         if entry.watched {
-            self.poller.remove(Token(index as u64), &entry.transfer.connection.socket);
+            self.poller.remove(Token(index as u64), entry.transfer.connection.stream.as_fd());
         }
         Some(entry.transfer)
     }

@@ -13,7 +13,7 @@ use super::{patience::Terms, *};
 use crate::{
     ServerConfig,
     server::{operator, plan_cell::InForce, start::share},
-    tcp::{connection::Connection, queue::Arrival, registry::Entry},
+    tcp::{connection::Connection, queue::Arrival, registry::Entry, session::Protocol, stream::Stream},
 };
 
 /// Bytes and counts of small and large values in the plan. Under the paper's design two of three workers are
@@ -59,9 +59,10 @@ fn clients(shared: &Shared<StoreMode, Epoll>, queue: usize, requests: usize) -> 
     let connect = |_| {
         let client = UnixStream::connect(&path).unwrap();
         let Accepted::Connection(socket) = listener.accept().unwrap() else { panic!("nobody came") };
-        let entry = || Entry::new(socket.number(), queue, String::new(), String::new(), 0);
+        let stream = Stream::Plain(socket);
+        let entry = || Entry::new(stream.number(), queue, String::new(), String::new(), 0);
         let registration = shared.connections.register(usize::MAX, entry).unwrap();
-        let connection = Box::new(Connection::new(socket, queue, registration));
+        let connection = Box::new(Connection::new(stream, Protocol::Memcache.session(), queue, registration));
         shared.queues[queue].state.try_lock().unwrap().take_in(Arrival::New(connection));
         client
     };

@@ -28,6 +28,7 @@ texts! {
     META_MISS = "EN", "The answer to a meta request for an item that is not there.";
 
     ERROR = "ERROR", "No such command.";
+    TOO_MANY_CONNECTIONS = "ERROR Too many open connections", "The server has as many clients as it may.";
     SHUTDOWN_DISABLED = "SERVER_ERROR: shutdown not enabled", "The shutdown command is off.";
 
     BAD_FORMAT = "CLIENT_ERROR bad command line format", "A word is missing or not what it should be.";

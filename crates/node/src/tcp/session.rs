@@ -1,0 +1,34 @@
+//! The protocols served over streams, and the state of each.
+
+use minos_proto::memcache::text;
+
+use crate::memcache::MemcacheSession;
+
+/// The protocol of a listener and of the connections that it accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    /// memcached's text and meta commands.
+    Memcache,
+}
+
+/// The state of a connection's protocol between two visits.
+pub(crate) enum Session {
+    /// Of memcached's protocol.
+    Memcache(MemcacheSession),
+}
+
+impl Protocol {
+    /// The state of a connection that has not sent anything yet.
+    pub(crate) fn session(self) -> Session {
+        match self {
+            Self::Memcache => Session::Memcache(MemcacheSession::default()),
+        }
+    }
+
+    /// The reply to a client beyond the connection limit.
+    pub(crate) fn too_many_connections(self) -> &'static [u8] {
+        match self {
+            Self::Memcache => text::TOO_MANY_CONNECTIONS,
+        }
+    }
+}
