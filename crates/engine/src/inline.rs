@@ -22,7 +22,8 @@ pub(crate) struct Inline<'a> {
 
 impl<M: Places, A: Access> Writing<'_, M, A> {
     /// Writes a value of the same length over that of a small item, under the version of its chain.
-    #[inline]
+    // A call would cost an overwrite an eighth more instructions.
+    #[inline(always)]
     pub(crate) fn write_over(
         &mut self,
         version: &AtomicU64,
