@@ -246,3 +246,24 @@ fn output(command: &mut Command) -> anyhow::Result<Output> {
 fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The files of node whose types ThreadSanitizer is to let be.
+    fn named(suppressions: &str) -> Vec<PathBuf> {
+        let modules = suppressions.lines().filter_map(|line| line.strip_prefix("race:minos_node::"));
+        let path = |module: &str| module.rsplit_once("::").map_or("", |(path, _)| path).replace("::", "/");
+        modules.map(|module| root().join(format!("crates/node/src/{}.rs", path(module)))).collect()
+    }
+
+    #[test]
+    fn suppressions_name_files_that_are_there() {
+        let text = fs::read_to_string(root().join("xtask/tsan-server.supp")).unwrap();
+        let files = named(&text);
+        assert!(files.len() > 1 && files.iter().all(|file| file.exists()), "{files:?}");
+        // A control: the path of a file that was moved.
+        assert!(!named("race:minos_node::registry::Regist")[0].exists());
+    }
+}
