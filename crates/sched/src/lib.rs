@@ -6,7 +6,7 @@
 //! out. A [`Decision`] records the result and its reasons.
 //!
 //! An [`Assignment`] gives each worker its [`Duty`] under a [`Design`] and a plan. A worker, in the server as
-//! in the simulator, goes through its turns by [`next_step`].
+//! in the simulator, takes the steps of a turn that [`is_due`] admits.
 
 #![forbid(unsafe_code)]
 
@@ -32,5 +32,5 @@ pub use design::{Design, Options, Standby};
 pub use histogram::{EpochCounts, Profiler, SharedHistogram, SizeHistogram};
 pub use plan::{Plan, Role, SharedWorker, SizeRange, WorkerId};
 pub use policy::Policy;
-pub use step::{Seen, Step, next_step, owes_small};
+pub use step::{Seen, Step, is_due, next_step, owes_small};
 pub use worker_set::WorkerSet;

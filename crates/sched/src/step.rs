@@ -1,4 +1,4 @@
-//! A turn of a worker's loop: which step comes next. Server and simulator both run [`next_step`].
+//! A turn of a worker's loop: the steps of [`Step::ORDER`] that [`is_due`] admits, in server and simulator alike.
 
 use crate::{Duty, Intake};
 
@@ -25,7 +25,7 @@ pub enum Step {
 
 impl Step {
     /// All steps, in the order of a turn.
-    const ORDER: [Self; 8] = [
+    pub const ORDER: [Self; 8] = [
         Self::Repay,
         Self::Poll,
         Self::GiveBack,
@@ -66,7 +66,7 @@ impl Seen {
     }
 }
 
-/// The next step of a turn; none at its end.
+/// The next step of a turn; none at its end. For a loop that stops between two steps, as the simulator's does.
 #[inline]
 pub fn next_step(duty: &Duty, seen: &Seen) -> Option<Step> {
     let begin = seen.last.map_or(0, |last| last as usize + 1);
@@ -75,7 +75,7 @@ pub fn next_step(duty: &Duty, seen: &Seen) -> Option<Step> {
 
 /// True if a worker with this duty takes `step` in its place of the turn.
 #[inline(always)]
-fn is_due(duty: &Duty, seen: &Seen, step: Step) -> bool {
+pub fn is_due(duty: &Duty, seen: &Seen, step: Step) -> bool {
     match step {
         Step::Repay => seen.owes_small,
         Step::Poll => duty.intake == Intake::Always || seen.ring_is_empty,

@@ -25,7 +25,7 @@ use minos_base::{Seconds, limits::LONG_TURN};
 use minos_engine::Mode;
 use minos_net::{Poller, Wait, wait_readable};
 use minos_proto::memcache::Limits;
-use minos_sched::{Role, Seen, Step, WorkerId, next_step};
+use minos_sched::{Role, Seen, Step, WorkerId, is_due};
 
 use crate::{
     datagram::{datagrams::Datagrams, native::NativeWorker},
@@ -153,17 +153,20 @@ impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
     #[inline]
     fn turn_watched(&mut self, mut watch: impl FnMut(Step, bool)) -> bool {
         let mut seen = Seen { ring_is_empty: self.mine().waiting.is_empty(), ..Seen::default() };
-        loop {
+        // Unrolled by the compiler, so that no step is looked up at run time.
+        for step in Step::ORDER {
             seen.holds_large = self.large.is_runnable();
-            let Some(step) = next_step(self.placement.duty(), &seen) else { return seen.worked };
-            let found = self.take(step);
-            seen.note(step, found);
-            watch(step, found);
+            if is_due(self.placement.duty(), &seen, step) {
+                let found = self.take(step);
+                seen.note(step, found);
+                watch(step, found);
+            }
         }
+        seen.worked
     }
 
     /// Takes one step of a turn; true if it found work.
-    #[inline]
+    #[inline(always)]
     fn take(&mut self, step: Step) -> bool {
         match step {
             Step::Poll => self.take_arrivals(),
