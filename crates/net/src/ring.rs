@@ -142,9 +142,7 @@ mod tests {
 
     /// A file without a name, of `count` pages, each filled with its number.
     fn pages(count: u8) -> Arc<File> {
-        let path = std::env::temp_dir().join(format!("minos-ring-{}-{count}", std::process::id()));
-        let mut file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
-        std::fs::remove_file(&path).unwrap();
+        let mut file = tempfile::tempfile().unwrap();
         (0..count).for_each(|page| file.write_all(&[page; PAGE_BYTES]).unwrap());
         Arc::new(file)
     }
