@@ -6,6 +6,7 @@
 mod address;
 mod affinity;
 mod epoll;
+mod io;
 mod listener;
 mod poller;
 mod ring;
@@ -18,6 +19,7 @@ mod waker;
 pub use address::{Address, ParseAddressError};
 pub use affinity::{allowed_cpus, pin_to, processor_time};
 pub use epoll::Epoll;
+pub use io::{Io, Kernel};
 pub use listener::{Accepted, Listener};
 pub use poller::{Interest, Poller, Ready, Token, Wait};
 pub use ring::{Completion, Ring};

@@ -7,7 +7,7 @@ use std::{
 
 use minos_base::limits::BURST_MAX;
 use minos_engine::Mode;
-use minos_net::Poller;
+use minos_net::Io;
 use minos_sched::{Role, WorkerId};
 
 use super::{
@@ -33,7 +33,7 @@ const LINGER: Duration = Duration::from_millis(250);
 /// Hands a job to another worker, or returns it if that worker's ring is full.
 type HandOff<'a> = &'a mut dyn FnMut(WorkerId, Job) -> Result<(), Job>;
 
-impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
+impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
     /// Serves at most `messages_max` messages from the port of `queue`; true if there were any. No other
     /// worker may receive from the port at the same time. Numbers from the number of RX queues on are the
     /// transfer ports.
@@ -187,8 +187,8 @@ impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
 }
 
 /// Hands a job to its worker, or returns it if that worker's ring is full.
-fn hand_off<M: Mode, P: Poller>(
-    shared: &Shared<M, P>,
+fn hand_off<M: Mode, I: Io>(
+    shared: &Shared<M, I>,
     from: WorkerId,
     to: WorkerId,
     job: Job,

@@ -8,7 +8,7 @@ use std::{
 
 use minos_base::{Seconds, StatsGroup};
 use minos_engine::{Access, CacheMode, Crcw, Mode};
-use minos_net::{Address, Poller};
+use minos_net::{Address, Io, Poller};
 use minos_proto::memcache::compose;
 use minos_sched::Role;
 
@@ -24,7 +24,7 @@ const CONNECTIONS_AT_ONCE: usize = 16;
 
 type Emit<'a> = &'a mut dyn FnMut(&str, &dyn Display);
 
-impl<M: Mode, P: Poller> Admin for Shared<M, P> {
+impl<M: Mode, I: Io> Admin for Shared<M, I> {
     fn totals(&self) -> Totals {
         let baseline = *self.counters_baseline.lock().unwrap_or_else(PoisonError::into_inner);
         self.all_totals().since(&baseline)
@@ -70,7 +70,7 @@ impl<M: Mode, P: Poller> Admin for Shared<M, P> {
     }
 }
 
-impl<M: Mode, P: Poller> Shared<M, P> {
+impl<M: Mode, I: Io> Shared<M, I> {
     fn all_totals(&self) -> Totals {
         let mut totals = Totals::default();
         for worker in &self.workers {
@@ -156,7 +156,7 @@ impl<M: Mode, P: Poller> Shared<M, P> {
         emit("slice_bytes", &config.slice_bytes);
         emit("ring_capacity", &config.ring_capacity);
         emit("poll", &config.poll);
-        emit("io", &P::NAME);
+        emit("io", &<I::Poller as Poller>::NAME);
         emit("backing", &self.store.backing_text());
         self.native_settings(emit);
         self.config.store_settings.iter().for_each(|(name, value)| emit(name, value));

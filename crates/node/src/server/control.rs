@@ -12,7 +12,7 @@ use std::{
 
 use arrayvec::ArrayVec;
 use minos_engine::Mode;
-use minos_net::{Accepted, Poller, WAIT_MAX, Wait, wait_readable};
+use minos_net::{Accepted, Io, WAIT_MAX, Wait, wait_readable};
 use minos_sched::{EpochCounts, Policy};
 
 use super::{config::DispatchChoice, mailbox::Switch, plan_cell::InForce, seldom::Seldom, shared::Shared};
@@ -33,8 +33,8 @@ const ACCEPT_BURST: usize = 64;
 const ACCEPT_REST: Duration = Duration::from_millis(10);
 
 /// The control thread's state.
-pub(crate) struct Control<M: Mode, P: Poller> {
-    pub(crate) shared: Arc<Shared<M, P>>,
+pub(crate) struct Control<M: Mode, I: Io> {
+    pub(crate) shared: Arc<Shared<M, I>>,
     /// The design in force, and its policy.
     pub(crate) choice: DispatchChoice,
     pub(crate) policy: Policy,
@@ -47,7 +47,7 @@ pub(crate) struct Control<M: Mode, P: Poller> {
     pub(crate) accept_log: Seldom,
 }
 
-impl<M: Mode, P: Poller> Control<M, P> {
+impl<M: Mode, I: Io> Control<M, I> {
     /// Runs until the server is to stop.
     pub(crate) fn run(mut self) {
         while !self.shared.stop.is_requested() {

@@ -8,7 +8,7 @@ use std::{
 
 use minos_base::StatsGroup;
 use minos_engine::{Engine, Mode};
-use minos_net::Poller;
+use minos_net::Io;
 use minos_sched::Policy;
 
 use super::{
@@ -30,12 +30,12 @@ pub struct Operator {
 }
 
 impl Operator {
-    pub(crate) fn new<M: Mode, P: Poller + 'static>(shared: &Arc<Shared<M, P>>) -> Self
+    pub(crate) fn new<M: Mode, I: Io>(shared: &Arc<Shared<M, I>>) -> Self
     where
         Engine<M>: Sync,
     {
         let plan = Arc::clone(&shared.plan);
-        let server: Weak<Shared<M, P>> = Arc::downgrade(shared);
+        let server: Weak<Shared<M, I>> = Arc::downgrade(shared);
         Self { server, plan }
     }
 
@@ -74,7 +74,7 @@ trait Operated: Send + Sync {
     fn stats(&self, group: StatsGroup, emit: &mut dyn FnMut(&str, &dyn Display));
 }
 
-impl<M: Mode, P: Poller> Operated for Shared<M, P>
+impl<M: Mode, I: Io> Operated for Shared<M, I>
 where
     Engine<M>: Sync,
 {
@@ -92,7 +92,7 @@ where
     }
 }
 
-impl<M: Mode, P: Poller> Shared<M, P> {
+impl<M: Mode, I: Io> Shared<M, I> {
     /// Waits until every worker has taken up plan `version` or a later one.
     fn wait_for_plan(&self, version: u64) -> Result<(), SwitchError> {
         let deadline = Instant::now() + SWITCH_MAX;

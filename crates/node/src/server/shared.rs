@@ -10,7 +10,7 @@ use std::{
 
 use minos_base::Clock;
 use minos_engine::{Engine, Mode};
-use minos_net::Poller;
+use minos_net::Io;
 use minos_sched::{Assignment, WorkerId, WorkerSet};
 
 use super::{config::ServerConfig, mailbox::Mailbox, plan_cell::PlanCell, stop::Stop};
@@ -23,13 +23,13 @@ use crate::{
 
 /// The state that all threads of a server share. A request takes none of its locks but that of the worker's
 /// own RX queue.
-pub(crate) struct Shared<M: Mode, P> {
+pub(crate) struct Shared<M: Mode, I: Io> {
     pub(crate) config: ServerConfig,
     pub(crate) store: Arc<Engine<M>>,
     pub(crate) started: Instant,
     pub(crate) clock: Clock,
     pub(crate) plan: Arc<PlanCell>,
-    pub(crate) queues: Vec<RxQueue<M, P>>,
+    pub(crate) queues: Vec<RxQueue<M, I>>,
     pub(crate) workers: Vec<WorkerShared<M>>,
     pub(crate) stop: Arc<Stop>,
     /// When a delayed `flush_all` is due, in seconds of `clock`; zero means never.
@@ -55,7 +55,7 @@ pub(crate) struct NativeSide<M: Mode> {
     pub(crate) ports: Ports,
 }
 
-impl<M: Mode, P: Poller> Shared<M, P> {
+impl<M: Mode, I: Io> Shared<M, I> {
     /// The shared state of a worker.
     pub(crate) fn worker(&self, id: WorkerId) -> &WorkerShared<M> {
         &self.workers[id.index()]

@@ -16,7 +16,7 @@ use minos_base::limits::BURST_MAX;
 #[cfg(debug_assertions)]
 use minos_engine::{CacheMode, StoreMode};
 use minos_engine::{Engine, Mode};
-use minos_net::{Address, Epoll, Poller, Waker, allowed_cpus, pin_to};
+use minos_net::{Address, Io, Kernel, Waker, allowed_cpus, pin_to};
 use minos_sched::{EpochCounts, SharedHistogram, WorkerId};
 use minos_sync::Ring;
 
@@ -110,7 +110,7 @@ impl Server {
         Engine<M>: Sync,
     {
         config.check()?;
-        Self::start_polling::<M, Epoll>(config, store)
+        Self::start_over::<M, Kernel>(config, store)
     }
 
     /// Addresses that clients can connect to, with the actual ports.
@@ -141,10 +141,7 @@ impl Server {
         self.join_threads()
     }
 
-    fn start_polling<M: Mode, P: Poller + 'static>(
-        config: ServerConfig,
-        store: Arc<Engine<M>>,
-    ) -> Result<Self, StartError>
+    fn start_over<M: Mode, I: Io>(config: ServerConfig, store: Arc<Engine<M>>) -> Result<Self, StartError>
     where
         Engine<M>: Sync,
     {
@@ -152,7 +149,7 @@ impl Server {
         let policy = operator::policy(choice, &config)?;
         let listeners = listen(&config.memcached, Protocol::Memcache)?;
         let addresses = listeners.iter().map(|each| each.listener.address().clone()).collect();
-        let shared = share::<M, P>(config, store, InForce::of(choice, &policy))?;
+        let shared = share::<M, I>(config, store, InForce::of(choice, &policy))?;
         let stop = Arc::clone(&shared.stop);
         let native_address = shared.native.as_ref().map(|side| side.ports.address());
         let operator = Operator::new(&shared);
@@ -167,7 +164,7 @@ impl Server {
             let shared = Arc::clone(&shared);
             server.spawn(format!("minos-worker-{index}"), move || {
                 pin(cpu);
-                Worker::<M, P>::new(&shared, WorkerId(index as u16), large).run();
+                Worker::<M, I>::new(&shared, WorkerId(index as u16), large).run();
             })?;
         }
         let control = Control {
@@ -222,11 +219,11 @@ fn listen(addresses: &[Address], protocol: Protocol) -> Result<Vec<StreamListene
 }
 
 /// Builds the state that the threads share.
-pub(crate) fn share<M: Mode, P: Poller>(
+pub(crate) fn share<M: Mode, I: Io>(
     config: ServerConfig,
     store: Arc<Engine<M>>,
     in_force: InForce,
-) -> Result<Arc<Shared<M, P>>, StartError> {
+) -> Result<Arc<Shared<M, I>>, StartError> {
     let native = native_side(&config, &store)?;
     let (mut workers, mut queues) = (Vec::new(), Vec::new());
     for _ in 0..config.control.workers {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use minos_engine::Mode;
-use minos_net::{Interest, Poller, Ready, Token, Wait};
+use minos_net::{Interest, Io, Poller, Ready, Token, Wait};
 use minos_sched::WorkerId;
 use minos_sync::{Ring, SpinLock};
 
@@ -17,8 +17,8 @@ use super::{connection::Connection, slab::Slab, transfer::Transfer};
 ///
 /// The owner's lock is uncontended; when the owner is a large worker, the small ones try it in turn. Other
 /// threads push into `arrivals`, which takes no lock.
-pub(crate) struct RxQueue<M: Mode, P> {
-    pub(crate) state: SpinLock<QueueState<M, P>>,
+pub(crate) struct RxQueue<M: Mode, I: Io> {
+    pub(crate) state: SpinLock<QueueState<M, I>>,
     pub(crate) arrivals: Ring<Arrival>,
     /// Readable while the poller has events; workers that poll the queue sleep on it.
     pub(crate) descriptor: OwnedFd,
@@ -44,8 +44,8 @@ pub(crate) enum Arrival {
 }
 
 /// The state that the queue's lock guards.
-pub(crate) struct QueueState<M: Mode, P> {
-    pub(crate) poller: P,
+pub(crate) struct QueueState<M: Mode, I: Io> {
+    pub(crate) poller: I::Poller,
     pub(crate) connections: Slab,
     /// Connections that just came back or have more to do than one visit allows. Each is listed once.
     pub(crate) backlog: VecDeque<Token>,
@@ -61,10 +61,10 @@ pub(crate) struct HeldBack<M: Mode> {
     pub(crate) worker: WorkerId,
 }
 
-impl<M: Mode, P: Poller> RxQueue<M, P> {
+impl<M: Mode, I: Io> RxQueue<M, I> {
     /// An empty queue of a server with at most `connections_max` connections.
     pub(crate) fn open(connections_max: usize) -> std::io::Result<Self> {
-        let poller = P::open()?;
+        let poller = I::Poller::open()?;
         let descriptor = poller.descriptor().try_clone_to_owned()?;
         let state = QueueState {
             poller,
@@ -85,7 +85,7 @@ impl<M: Mode, P: Poller> RxQueue<M, P> {
     }
 
     /// Notes whether `state` still holds work; called before the lock is released.
-    pub(crate) fn note_left_over(&self, state: &mut QueueState<M, P>) {
+    pub(crate) fn note_left_over(&self, state: &mut QueueState<M, I>) {
         let left_over = !state.backlog.is_empty() || !state.held_back.is_empty();
         // The usual case does not write, so that the line stays in other workers' caches.
         if self.left_over.load(Ordering::Relaxed) != left_over {
@@ -94,7 +94,7 @@ impl<M: Mode, P: Poller> RxQueue<M, P> {
     }
 }
 
-impl<M: Mode, P: Poller> QueueState<M, P> {
+impl<M: Mode, I: Io> QueueState<M, I> {
     /// Takes in at most `max` arrivals; true if there were any.
     pub(crate) fn admit(&mut self, arrivals: &Ring<Arrival>, max: usize) -> bool {
         for admitted in 0..max {

@@ -4,7 +4,7 @@ mod memcache;
 
 use minos_base::{SizeClass, limits::BURST_MAX};
 use minos_engine::Mode;
-use minos_net::{Poller, Progress, Ready};
+use minos_net::{Io, Progress, Ready};
 
 use super::{
     connection::Connection,
@@ -54,9 +54,9 @@ enum Why<M: Mode> {
     Large(Work<M>, SizeClass),
 }
 
-impl<M: Mode, P: Poller> Worker<'_, M, P> {
+impl<M: Mode, I: Io> Worker<'_, M, I> {
     /// Serves a connection that has something to do, at most `requests_max` requests of it.
-    pub(crate) fn visit(&mut self, state: &mut QueueState<M, P>, event: Ready, requests_max: usize) {
+    pub(crate) fn visit(&mut self, state: &mut QueueState<M, I>, event: Ready, requests_max: usize) {
         let Some(connection) = state.connections.here(event.token) else {
             return state.connections.note_missed(event.token);
         };
@@ -226,7 +226,7 @@ impl<M: Mode, P: Poller> Worker<'_, M, P> {
     }
 
     /// Hands the connection with its large request to the worker for its size, or serves it here.
-    fn lend(&mut self, state: &mut QueueState<M, P>, event: Ready, work: Work<M>, class: SizeClass) {
+    fn lend(&mut self, state: &mut QueueState<M, I>, event: Ready, work: Work<M>, class: SizeClass) {
         let Some(connection) = state.connections.lend(event.token) else { return };
         let head = self.transmit_buffer.as_slice().to_vec();
         let transfer = Box::new(Transfer { connection, head, work, moved_bytes: 0 });

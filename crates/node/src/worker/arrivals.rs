@@ -3,7 +3,7 @@
 use arrayvec::ArrayVec;
 use minos_base::limits::BURST_MAX;
 use minos_engine::Mode;
-use minos_net::Poller;
+use minos_net::Io;
 use minos_sched::{Portion, WorkerId};
 
 use super::{Worker, rings::Lent};
@@ -44,7 +44,7 @@ impl Quota {
     }
 }
 
-impl<M: Mode, P: Poller> Worker<'_, M, P> {
+impl<M: Mode, I: Io> Worker<'_, M, I> {
     /// Serves the RX queues that this worker polls: under Minos its own and, B/n_s at a time, those of the
     /// large workers (Minos §3.1).
     pub(crate) fn take_arrivals(&mut self) -> bool {
@@ -191,7 +191,7 @@ impl<M: Mode, P: Poller> Worker<'_, M, P> {
     }
 
     /// Fills `ready` of a queue; true if it also admitted arrivals or retried held-back transfers.
-    fn gather(&mut self, state: &mut QueueState<M, P>, queue: usize, connections: usize) -> bool {
+    fn gather(&mut self, state: &mut QueueState<M, I>, queue: usize, connections: usize) -> bool {
         let shared = self.shared;
         let admitted = state.admit(&shared.queues[queue].arrivals, BURST_MAX);
         let released = self.release_held_back(state);
@@ -229,7 +229,7 @@ impl<M: Mode, P: Poller> Worker<'_, M, P> {
     }
 
     /// Retries the hand-over of held-back transfers; true if there were any.
-    fn release_held_back(&mut self, state: &mut QueueState<M, P>) -> bool {
+    fn release_held_back(&mut self, state: &mut QueueState<M, I>) -> bool {
         let count = state.held_back.len();
         for _ in 0..count {
             let Some(held) = state.held_back.pop_front() else { break };
@@ -264,7 +264,7 @@ impl<M: Mode, P: Poller> Worker<'_, M, P> {
     }
 
     /// Hands a transfer to its worker, or holds it back until there is room in that worker's ring.
-    pub(crate) fn hand_over(&self, state: &mut QueueState<M, P>, held: HeldBack<M>) {
+    pub(crate) fn hand_over(&self, state: &mut QueueState<M, I>, held: HeldBack<M>) {
         if let Err(transfer) = self.give(held.worker, held.transfer) {
             state.held_back.push_back(HeldBack { transfer, ..held });
         }

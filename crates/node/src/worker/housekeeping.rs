@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use minos_base::Seconds;
 use minos_engine::Mode;
-use minos_net::Poller;
+use minos_net::Io;
 
 use super::{Worker, patience::Late};
 
@@ -13,7 +13,7 @@ const HOUSEKEEPING_EVERY: Duration = Duration::from_millis(5);
 /// Buckets looked at in one slice of housekeeping, some tens of microseconds.
 const SWEEP_BUCKETS: usize = 256;
 
-impl<M: Mode, P: Poller> Worker<'_, M, P> {
+impl<M: Mode, I: Io> Worker<'_, M, I> {
     /// Does a bounded slice of background work, if one is due.
     pub(crate) fn keep_house(&mut self) {
         if self.now < self.housekeeping.next {

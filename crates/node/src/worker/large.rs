@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use minos_base::limits::BURST_MAX;
 use minos_engine::Mode;
-use minos_net::{Poller, Progress};
+use minos_net::{Io, Progress};
 
 use super::{Worker, large_set::Ended, rings::RingItem};
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-impl<M: Mode, P: Poller> Worker<'_, M, P> {
+impl<M: Mode, I: Io> Worker<'_, M, I> {
     /// Takes a burst of large requests that other workers pushed into this worker's ring.
     pub(super) fn take_from_ring(&mut self) -> bool {
         let (mut transfers, mut jobs) = (0, 0);

@@ -5,7 +5,7 @@ use std::{io::Write, os::unix::net::UnixStream};
 
 use minos_base::SizeClass;
 use minos_engine::{Engine, ItemMeta, StoreConfig, StoreMode};
-use minos_net::{Accepted, Address, Epoll, Listener};
+use minos_net::{Accepted, Address, Kernel, Listener};
 use minos_sched::{LargeOrder, SizeHistogram, Threshold};
 use minos_testkit::turns::{self, Event, Recorded};
 
@@ -35,7 +35,7 @@ fn config(recorded: &Recorded) -> ServerConfig {
 }
 
 /// The shared state of a server that holds both values.
-fn shared(config: ServerConfig) -> Arc<Shared<StoreMode, Epoll>> {
+fn shared(config: ServerConfig) -> Arc<Shared<StoreMode, Kernel>> {
     let choice = config.choice();
     let mut policy = operator::policy(choice, &config).unwrap();
     let mut requests = SizeHistogram::new();
@@ -52,7 +52,7 @@ fn shared(config: ServerConfig) -> Arc<Shared<StoreMode, Epoll>> {
 }
 
 /// Connects `requests` clients to RX queue `queue`; the server has accepted their connections.
-fn clients(shared: &Shared<StoreMode, Epoll>, queue: usize, requests: usize) -> Vec<UnixStream> {
+fn clients(shared: &Shared<StoreMode, Kernel>, queue: usize, requests: usize) -> Vec<UnixStream> {
     let name = format!("minos-lockstep-{}-{queue}", std::process::id());
     let path = std::env::temp_dir().join(name);
     let listener = Listener::bind(&Address::Unix(path.clone())).unwrap();
@@ -70,7 +70,7 @@ fn clients(shared: &Shared<StoreMode, Epoll>, queue: usize, requests: usize) -> 
 }
 
 /// Drops returned connections: a return is not a request.
-fn forget_those_who_come_home(shared: &Shared<StoreMode, Epoll>) {
+fn forget_those_who_come_home(shared: &Shared<StoreMode, Kernel>) {
     for queue in &shared.queues {
         while queue.arrivals.pop().is_some() {}
     }

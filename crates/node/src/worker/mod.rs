@@ -23,7 +23,7 @@ use std::{
 use arrayvec::ArrayVec;
 use minos_base::{Seconds, limits::LONG_TURN};
 use minos_engine::Mode;
-use minos_net::{Poller, Wait, wait_readable};
+use minos_net::{Io, Wait, wait_readable};
 use minos_proto::memcache::Limits;
 use minos_sched::{Role, Seen, Step, WorkerId, is_due};
 
@@ -65,8 +65,8 @@ impl Housekeeping {
 ///
 /// The poller is a type, so that the path of a request does not branch on it. The demands of the design are
 /// data: the duty in the placement.
-pub(crate) struct Worker<'s, M: Mode, P: Poller> {
-    pub(crate) shared: &'s Shared<M, P>,
+pub(crate) struct Worker<'s, M: Mode, I: Io> {
+    pub(crate) shared: &'s Shared<M, I>,
     pub(crate) id: WorkerId,
     pub(crate) placement: WorkerPlacement,
     pub(crate) large: LargeSet<M>,
@@ -87,8 +87,8 @@ pub(crate) struct Worker<'s, M: Mode, P: Poller> {
     pub(crate) limits: Limits,
 }
 
-impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
-    pub(crate) fn new(shared: &'s Shared<M, P>, id: WorkerId, large: LargeSet<M>) -> Self {
+impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
+    pub(crate) fn new(shared: &'s Shared<M, I>, id: WorkerId, large: LargeSet<M>) -> Self {
         let now = Instant::now();
         let config = &shared.config;
         let histogram = Arc::clone(&shared.workers[id.index()].histogram);
@@ -245,7 +245,7 @@ impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
 }
 
 /// Worker `id`'s part of the native protocol, if that is served.
-fn datagrams<M: Mode, P: Poller>(shared: &Shared<M, P>, id: WorkerId) -> Option<Datagrams<'_, M>> {
+fn datagrams<M: Mode, I: Io>(shared: &Shared<M, I>, id: WorkerId) -> Option<Datagrams<'_, M>> {
     let side = shared.native.as_ref()?;
     let counters = Arc::clone(&shared.worker(id).counters);
     Some(Datagrams::new(NativeWorker::new(Arc::clone(&side.core), id, counters, shared)))

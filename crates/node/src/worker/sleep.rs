@@ -7,7 +7,7 @@ use std::{
 
 use arrayvec::ArrayVec;
 use minos_engine::Mode;
-use minos_net::{Poller, Readable, WAIT_MAX, Wait, wait_which};
+use minos_net::{Io, Readable, WAIT_MAX, Wait, wait_which};
 use minos_sched::{WorkerId, WorkerSet};
 
 use super::Worker;
@@ -19,7 +19,7 @@ const WAKER_POSITION: usize = 0;
 /// Position of its transfer port, if the server has one.
 const TRANSFERS_POSITION: usize = 1;
 
-impl<M: Mode, P: Poller> Worker<'_, M, P> {
+impl<M: Mode, I: Io> Worker<'_, M, I> {
     /// Sleeps until there is work in the queues and rings of this worker.
     pub(crate) fn sleep(&mut self) {
         let (shared, mine) = (self.shared, self.mine());

@@ -1,7 +1,7 @@
 //! The shared rings: work that one worker has taken from RX queues and another may serve.
 
 use minos_engine::Mode;
-use minos_net::{Poller, Ready};
+use minos_net::{Io, Ready};
 use minos_sched::{WorkerId, WorkerSet};
 
 use super::{
@@ -17,9 +17,9 @@ use crate::{
     },
 };
 
-impl<M: Mode, P: Poller> Worker<'_, M, P> {
+impl<M: Mode, I: Io> Worker<'_, M, I> {
     /// Puts a connection that has something to do into this worker's ring.
-    pub(crate) fn enqueue(&mut self, state: &mut QueueState<M, P>, event: Ready) {
+    pub(crate) fn enqueue(&mut self, state: &mut QueueState<M, I>, event: Ready) {
         let Some(connection) = state.connections.lend(event.token) else {
             return state.connections.note_missed(event.token);
         };

@@ -5,7 +5,7 @@ mod rare;
 use arrayvec::ArrayVec;
 use minos_base::limits::BURST_MAX;
 use minos_engine::Mode;
-use minos_net::Poller;
+use minos_net::Io;
 use minos_proto::memcache::{Command, Malformed, Parsed, Request, Resume, Value, parse, parse_resumed};
 
 use super::{Stopped, Why};
@@ -33,7 +33,7 @@ enum Tail {
     Malformed(Malformed),
 }
 
-impl<'s, M: Mode, P: Poller> Worker<'s, M, P> {
+impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
     /// Parses and executes requests at the front of `input`; replies go to the transmit buffer.
     pub(super) fn process_memcache(
         &mut self,

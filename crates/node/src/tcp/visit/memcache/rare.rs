@@ -1,7 +1,7 @@
 //! Rare parts of a visit: the first bytes of a connection, invalid commands, and long lists.
 
 use minos_engine::Mode;
-use minos_net::Poller;
+use minos_net::Io;
 use minos_proto::memcache::{BINARY_MAGIC, Malformed, text};
 
 use super::Why;
@@ -12,7 +12,7 @@ const BINARY: &str = "a client speaks memcached's binary protocol, which is not 
     Set it to the text (ASCII) protocol: `binary=False` in pylibmc, `OPT_BINARY_PROTOCOL` off and \
     `memcached.sess_binary_protocol = 0` in PHP; memjs and bmemcached know no other";
 
-impl<M: Mode, P: Poller> Worker<'_, M, P> {
+impl<M: Mode, I: Io> Worker<'_, M, I> {
     /// True if the first bytes of a connection, `input`, may belong to a text command.
     #[cold]
     pub(super) fn is_understood(&self, session: &mut MemcacheSession, stream: &Stream, input: &[u8]) -> bool {
