@@ -11,6 +11,7 @@
 
 mod gather;
 mod name;
+mod open;
 mod options;
 mod port;
 mod receive;

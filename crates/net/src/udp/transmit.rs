@@ -59,6 +59,11 @@ impl TransmitBurst {
         self.trains.len()
     }
 
+    /// The queued trains: peer, bytes and segment size of each.
+    pub fn trains(&self) -> impl ExactSizeIterator<Item = (SocketAddr, &[u8], usize)> {
+        self.trains.iter().map(|train| (train.peer, &self.bytes[train.begin..train.end], train.segment_bytes))
+    }
+
     /// Drops all queued trains.
     pub fn clear(&mut self) {
         self.bytes.clear();

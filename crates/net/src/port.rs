@@ -1,0 +1,82 @@
+//! The interface shared by all ways of receiving and sending datagrams.
+
+use std::{
+    io::{self, IoSlice},
+    net::SocketAddr,
+    os::fd::BorrowedFd,
+};
+
+use crate::udp::{Message, Sent, TransmitBurst};
+
+/// The ports of a server to open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortOptions {
+    /// Address of the first port; port 0 takes free ones.
+    pub address: SocketAddr,
+    /// Number of ports.
+    pub count: usize,
+    /// True for ports that share the address: bytes 6 and 7 of a datagram name its port. False for ports in a
+    /// row.
+    pub shares_address: bool,
+    /// Bytes requested for each receive buffer.
+    pub receive_buffer_bytes: usize,
+}
+
+/// The properties of an open port, for the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortFacts {
+    /// True if trains leave as one message.
+    pub gso: bool,
+    /// True if trains arrive as one message.
+    pub gro: bool,
+    /// Bytes of the receive buffer; 0 if unknown.
+    pub receive_buffer_bytes: usize,
+    /// Bytes of the send buffer; 0 if unknown.
+    pub send_buffer_bytes: usize,
+}
+
+/// A socket or a queue of a card that receives and sends bursts of datagrams.
+///
+/// One thread receives at a time; any number may send. No call waits, and none fails for a datagram that is
+/// lost: see [`Sent`].
+///
+/// AF_XDP and DPDK fit without more copies than UDP. Their ports share one pool of frames. The `Burst` lists
+/// frames, [`messages`](Self::messages) borrows payloads where the card wrote them, and the next receive
+/// returns the frames to the port's fill ring. [`send`](Self::send) copies each segment from the burst's buffer
+/// into a free frame behind its headers, as the kernel does for UDP.
+pub trait Port: Send + Sync + Sized + 'static {
+    /// Room for received messages. It belongs to a worker, which uses it with each of the server's ports.
+    type Burst: Send;
+
+    /// Room for a burst, for this port and all opened with it.
+    fn burst(&self) -> Self::Burst;
+
+    /// Receives at most `messages_max` waiting messages into `burst`, in place of its old contents, and returns
+    /// their number.
+    ///
+    /// # Errors
+    /// Only errors that make the port unusable. An empty queue is no error.
+    fn receive_at_most(&self, burst: &mut Self::Burst, messages_max: usize) -> io::Result<usize>;
+
+    /// The messages of the last receive.
+    fn messages(burst: &mut Self::Burst) -> impl Iterator<Item = Message<'_>>;
+
+    /// Sends all queued trains; `trains` is empty afterwards.
+    fn send(&self, trains: &mut TransmitBurst) -> Sent;
+
+    /// Sends the joined bytes of `pieces`, at most 256 of them, to `peer` as one train of segments of
+    /// `segment_bytes`. The pieces may change once the call returns.
+    fn send_gather(&self, peer: SocketAddr, pieces: &[IoSlice<'_>], segment_bytes: usize) -> Sent;
+
+    /// The address in use, with the port that was taken.
+    fn address(&self) -> SocketAddr;
+
+    /// Messages dropped since the port was opened because they were not received in time.
+    fn overruns(&self) -> u64;
+
+    /// A descriptor that is readable while messages wait.
+    fn descriptor(&self) -> BorrowedFd<'_>;
+
+    /// The port's properties.
+    fn facts(&self) -> PortFacts;
+}
