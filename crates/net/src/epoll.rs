@@ -24,12 +24,18 @@ pub struct Epoll {
     fd: OwnedFd,
 }
 
-impl Poller for Epoll {
-    const NAME: &'static str = "epoll";
-
-    fn open() -> io::Result<Self> {
+impl Epoll {
+    /// An empty set.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn open() -> io::Result<Self> {
         Ok(Self { fd: epoll::create(CreateFlags::CLOEXEC)? })
     }
+}
+
+impl Poller for Epoll {
+    const NAME: &'static str = "epoll";
 
     fn add(&mut self, token: Token, socket: BorrowedFd<'_>, interest: Interest) -> io::Result<()> {
         Ok(epoll::add(&self.fd, socket, EventData::new_u64(token.0), edge(interest))?)

@@ -1,17 +1,42 @@
 //! The kinds of transport that a server is compiled for.
 
-use crate::{Epoll, Poller};
+use std::io;
 
-/// The transports of a server, chosen once when it is compiled.
+use crate::{Epoll, Poller, Port, PortOptions, udp::UdpPort};
+
+/// Opens the transports of a server, which are chosen once when it is compiled.
 pub trait Io: Send + Sync + 'static {
     /// Reports which streams are ready.
     type Poller: Poller;
+    /// Carries datagrams.
+    type Port: Port;
+
+    /// An empty poller.
+    ///
+    /// # Errors
+    /// The kernel does not have or does not permit this way of polling.
+    fn poller(&self) -> io::Result<Self::Poller>;
+
+    /// The ports of a server.
+    ///
+    /// # Errors
+    /// The kernel's error; [`io::ErrorKind::AddrInUse`] also if no free row was found.
+    fn ports(&self, wanted: &PortOptions) -> io::Result<Vec<Self::Port>>;
 }
 
 /// The kernel's transports.
-#[derive(Debug)]
-pub enum Kernel {}
+#[derive(Clone, Copy, Debug)]
+pub struct Kernel;
 
 impl Io for Kernel {
     type Poller = Epoll;
+    type Port = UdpPort;
+
+    fn poller(&self) -> io::Result<Epoll> {
+        Epoll::open()
+    }
+
+    fn ports(&self, wanted: &PortOptions) -> io::Result<Vec<UdpPort>> {
+        UdpPort::open_all(wanted)
+    }
 }

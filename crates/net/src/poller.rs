@@ -48,12 +48,6 @@ pub trait Poller: Send + Sized {
     /// Its name in `stats settings` and the log.
     const NAME: &'static str;
 
-    /// An empty set.
-    ///
-    /// # Errors
-    /// The kernel does not have or does not permit this way of polling.
-    fn open() -> io::Result<Self>;
-
     /// Adds a socket; bytes that it has received already are reported too.
     ///
     /// # Errors

@@ -3,29 +3,24 @@
 use std::time::{Duration, Instant};
 
 use minos_engine::Mode;
-use minos_net::udp::ReceiveBurst;
+use minos_net::Port;
 
 use super::{native::NativeWorker, outbound::Outbound};
 
 /// A worker's state for serving datagrams.
-pub(crate) struct Datagrams<'s, M: Mode> {
+pub(crate) struct Datagrams<'s, M: Mode, P: Port> {
     pub(super) native: NativeWorker<'s, M>,
-    pub(super) burst: ReceiveBurst,
+    pub(super) burst: P::Burst,
     pub(super) outbound: Outbound,
     /// The activity of transfers as last seen, and when it last grew.
     activity: u64,
     active_at: Option<Instant>,
 }
 
-impl<'s, M: Mode> Datagrams<'s, M> {
-    pub(crate) fn new(native: NativeWorker<'s, M>) -> Self {
-        Self {
-            native,
-            burst: ReceiveBurst::new(),
-            outbound: Outbound::default(),
-            activity: 0,
-            active_at: None,
-        }
+impl<'s, M: Mode, P: Port> Datagrams<'s, M, P> {
+    /// The state of a worker that receives into `burst`.
+    pub(crate) fn new(native: NativeWorker<'s, M>, burst: P::Burst) -> Self {
+        Self { native, burst, outbound: Outbound::default(), activity: 0, active_at: None }
     }
 
     /// True if a large value that has arrived is being copied.

@@ -1,9 +1,12 @@
-//! Sends the answers of a burst through a socket.
+//! Sends the answers of a burst through a port.
 
 use std::{io::IoSlice, net::SocketAddr, ops::Range};
 
 use minos_engine::Mode;
-use minos_net::udp::{BURST_MESSAGES, Sent, TransmitBurst, UdpPort};
+use minos_net::{
+    Port,
+    udp::{BURST_MESSAGES, Sent, TransmitBurst},
+};
 
 use super::native::Egress;
 use crate::{
@@ -20,31 +23,31 @@ pub(crate) struct Outbound(TransmitBurst);
 
 /// Sends answers through one port and counts the trains. Code that composes in the buffer counts its bytes
 /// itself.
-pub(crate) struct PortEgress<'a> {
+pub(crate) struct PortEgress<'a, P> {
     burst: &'a mut TransmitBurst,
-    port: &'a UdpPort,
+    port: &'a P,
     metrics: &'a Metrics,
     counters: &'a Counters,
 }
 
 impl Outbound {
     /// The egress that sends answers of `worker` through `port`.
-    pub(crate) fn through<'a, M: Mode>(
+    pub(crate) fn through<'a, M: Mode, P: Port>(
         &'a mut self,
-        port: &'a UdpPort,
+        port: &'a P,
         worker: &'a WorkerShared<M>,
-    ) -> PortEgress<'a> {
+    ) -> PortEgress<'a, P> {
         PortEgress { burst: &mut self.0, port, metrics: &worker.metrics, counters: &worker.counters }
     }
 }
 
-impl PortEgress<'_> {
+impl<P: Port> PortEgress<'_, P> {
     /// Sends the queued trains in one call.
     pub(crate) fn flush(&mut self) {
         if self.burst.is_empty() {
             return;
         }
-        let sent = self.burst.send(self.port);
+        let sent = self.port.send(self.burst);
         self.count(sent);
     }
 
@@ -60,7 +63,7 @@ impl PortEgress<'_> {
     }
 }
 
-impl Egress for PortEgress<'_> {
+impl<P: Port> Egress for PortEgress<'_, P> {
     fn buffer(&mut self) -> &mut Vec<u8> {
         self.burst.buffer()
     }

@@ -1,13 +1,13 @@
 //! A worker's part of the native protocol: receives datagrams, sends answers and hands over jobs.
 
 use std::{
-    os::fd::{AsFd, BorrowedFd},
+    os::fd::BorrowedFd,
     time::{Duration, Instant},
 };
 
 use minos_base::limits::BURST_MAX;
 use minos_engine::Mode;
-use minos_net::Io;
+use minos_net::{Io, Port};
 use minos_sched::{Role, WorkerId};
 
 use super::{
@@ -42,16 +42,16 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
         let (Some(side), Some(datagrams)) = (&shared.native, &mut self.datagrams) else { return false };
         let Datagrams { native, burst, outbound, .. } = datagrams;
         let port = side.ports.port(queue);
-        if let Err(error) = port.receive_at_most(burst, messages_max) {
-            tracing::error!(%error, queue, "cannot receive datagrams");
-            shared.stop.request();
-            return false;
+        match port.receive_at_most(burst, messages_max) {
+            Ok(0) => return false,
+            Ok(_) => {}
+            Err(error) => {
+                tracing::error!(%error, queue, "cannot receive datagrams");
+                shared.stop.request();
+                return false;
+            }
         }
-        let messages = burst.messages();
-        if messages.len() == 0 {
-            return false;
-        }
-        let messages = messages.map(|message| {
+        let messages = I::Port::messages(burst).map(|message| {
             let bytes: &[u8] = message.bytes;
             (message.peer, bytes, message.segment_bytes)
         });
@@ -81,7 +81,7 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
             shared.stop.request();
         }
         let mut arrived = false;
-        for message in datagrams.burst.messages() {
+        for message in I::Port::messages(&mut datagrams.burst) {
             arrived = true;
             let bytes: &[u8] = message.bytes;
             let (peer, segment_bytes) = (message.peer, message.segment_bytes);
@@ -149,7 +149,10 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
     fn with_native(
         &mut self,
         queue: usize,
-        act: impl FnOnce(&mut NativeWorker<'s, M>, Turn<'_, WorkerPlacement, PortEgress<'_>, HandOff<'_>>),
+        act: impl FnOnce(
+            &mut NativeWorker<'s, M>,
+            Turn<'_, WorkerPlacement, PortEgress<'_, I::Port>, HandOff<'_>>,
+        ),
     ) {
         let (shared, id) = (self.shared, self.id);
         let (Some(side), Some(datagrams)) = (&shared.native, &mut self.datagrams) else { return };
@@ -182,7 +185,7 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
 
     /// The descriptor that becomes readable when datagrams arrive at the port of `queue`.
     pub(crate) fn port_descriptor(&self, queue: usize) -> Option<BorrowedFd<'s>> {
-        self.shared.native.as_ref().map(|side| side.ports.port(queue).as_fd())
+        self.shared.native.as_ref().map(|side| side.ports.port(queue).descriptor())
     }
 }
 

@@ -40,7 +40,7 @@ pub(crate) struct Shared<M: Mode, I: Io> {
     /// Commands by prefix.
     pub(crate) prefixes: Prefixes,
     /// The native protocol, if it is served.
-    pub(crate) native: Option<NativeSide<M>>,
+    pub(crate) native: Option<NativeSide<M, I::Port>>,
     /// The memory for values that are still arriving over streams.
     pub(crate) receiving: Arc<Receiving>,
     /// Limits the warning about clients of the binary protocol to one.
@@ -50,9 +50,9 @@ pub(crate) struct Shared<M: Mode, I: Io> {
 }
 
 /// The server's part of the native protocol.
-pub(crate) struct NativeSide<M: Mode> {
+pub(crate) struct NativeSide<M: Mode, P> {
     pub(crate) core: Arc<NativeShared<M>>,
-    pub(crate) ports: Ports,
+    pub(crate) ports: Ports<P>,
 }
 
 impl<M: Mode, I: Io> Shared<M, I> {

@@ -109,47 +109,28 @@ impl Server {
     where
         Engine<M>: Sync,
     {
-        config.check()?;
-        Self::start_over::<M, Kernel>(config, store)
+        Self::start_over(&Kernel, config, store)
     }
 
-    /// Addresses that clients can connect to, with the actual ports.
-    pub fn addresses(&self) -> &[Address] {
-        &self.addresses
-    }
-
-    /// Address for the hello of native clients, with the actual port, if the protocol is served.
-    pub fn native_address(&self) -> Option<SocketAddr> {
-        self.native_address
-    }
-
-    /// The handle for requests to this server while it runs.
-    pub fn operator(&self) -> Operator {
-        self.operator.clone()
-    }
-
-    /// The handle that stops this server.
-    pub fn stop(&self) -> &Arc<Stop> {
-        &self.stop
-    }
-
-    /// Waits until every thread has ended.
+    /// As [`start`](Self::start), over the transports that `io` opens.
     ///
     /// # Errors
-    /// A thread panicked and may have left an operation on the store unfinished.
-    pub fn join(mut self) -> Result<(), ThreadPanicked> {
-        self.join_threads()
-    }
-
-    fn start_over<M: Mode, I: Io>(config: ServerConfig, store: Arc<Engine<M>>) -> Result<Self, StartError>
+    /// See [`StartError`].
+    #[doc(hidden)]
+    pub fn start_over<M: Mode, I: Io>(
+        io: &I,
+        config: ServerConfig,
+        store: Arc<Engine<M>>,
+    ) -> Result<Self, StartError>
     where
         Engine<M>: Sync,
     {
+        config.check()?;
         let choice = config.choice();
         let policy = operator::policy(choice, &config)?;
         let listeners = listen(&config.memcached, Protocol::Memcache)?;
         let addresses = listeners.iter().map(|each| each.listener.address().clone()).collect();
-        let shared = share::<M, I>(config, store, InForce::of(choice, &policy))?;
+        let shared = share(io, config, store, InForce::of(choice, &policy))?;
         let stop = Arc::clone(&shared.stop);
         let native_address = shared.native.as_ref().map(|side| side.ports.address());
         let operator = Operator::new(&shared);
@@ -179,6 +160,34 @@ impl Server {
         };
         server.spawn("minos-control".to_owned(), move || control.run())?;
         Ok(server)
+    }
+
+    /// Addresses that clients can connect to, with the actual ports.
+    pub fn addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+
+    /// Address for the hello of native clients, with the actual port, if the protocol is served.
+    pub fn native_address(&self) -> Option<SocketAddr> {
+        self.native_address
+    }
+
+    /// The handle for requests to this server while it runs.
+    pub fn operator(&self) -> Operator {
+        self.operator.clone()
+    }
+
+    /// The handle that stops this server.
+    pub fn stop(&self) -> &Arc<Stop> {
+        &self.stop
+    }
+
+    /// Waits until every thread has ended.
+    ///
+    /// # Errors
+    /// A thread panicked and may have left an operation on the store unfinished.
+    pub fn join(mut self) -> Result<(), ThreadPanicked> {
+        self.join_threads()
     }
 
     fn spawn(&mut self, name: String, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
@@ -220,11 +229,12 @@ fn listen(addresses: &[Address], protocol: Protocol) -> Result<Vec<StreamListene
 
 /// Builds the state that the threads share.
 pub(crate) fn share<M: Mode, I: Io>(
+    io: &I,
     config: ServerConfig,
     store: Arc<Engine<M>>,
     in_force: InForce,
 ) -> Result<Arc<Shared<M, I>>, StartError> {
-    let native = native_side(&config, &store)?;
+    let native = native_side(io, &config, &store)?;
     let (mut workers, mut queues) = (Vec::new(), Vec::new());
     for _ in 0..config.control.workers {
         let worker = WorkerShared {
@@ -237,7 +247,7 @@ pub(crate) fn share<M: Mode, I: Io>(
             counters: Arc::new(Counters::default()),
             metrics: Metrics::default(),
         };
-        queues.push(RxQueue::open(config.connections_max)?);
+        queues.push(RxQueue::open(io.poller()?, config.connections_max)?);
         workers.push(worker);
     }
     let receive_bytes_max =
@@ -264,13 +274,14 @@ pub(crate) fn share<M: Mode, I: Io>(
 }
 
 /// Opens the ports of the native protocol, if it is served.
-fn native_side<M: Mode>(
+fn native_side<M: Mode, I: Io>(
+    io: &I,
     config: &ServerConfig,
     store: &Arc<Engine<M>>,
-) -> Result<Option<NativeSide<M>>, StartError> {
+) -> Result<Option<NativeSide<M, I::Port>>, StartError> {
     let Some(native) = &config.native else { return Ok(None) };
     let workers = config.control.workers;
-    let ports = Ports::bind(native, workers).map_err(|error| StartError::Native {
+    let ports = Ports::open(io, native, workers).map_err(|error| StartError::Native {
         address: native.address,
         ports: 2 * workers,
         error,

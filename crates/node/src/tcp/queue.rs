@@ -62,9 +62,8 @@ pub(crate) struct HeldBack<M: Mode> {
 }
 
 impl<M: Mode, I: Io> RxQueue<M, I> {
-    /// An empty queue of a server with at most `connections_max` connections.
-    pub(crate) fn open(connections_max: usize) -> std::io::Result<Self> {
-        let poller = I::Poller::open()?;
+    /// An empty queue of a server with at most `connections_max` connections, which `poller` watches.
+    pub(crate) fn open(poller: I::Poller, connections_max: usize) -> std::io::Result<Self> {
         let descriptor = poller.descriptor().try_clone_to_owned()?;
         let state = QueueState {
             poller,

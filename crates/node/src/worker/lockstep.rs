@@ -48,7 +48,7 @@ fn shared(config: ServerConfig) -> Arc<Shared<StoreMode, Kernel>> {
         let value = vec![b'v'; bytes as usize];
         store.entry(store.hash(key), key, 1).insert(&[&value], ItemMeta::default()).unwrap();
     }
-    share(config, store, InForce::of(choice, &policy)).unwrap()
+    share(&Kernel, config, store, InForce::of(choice, &policy)).unwrap()
 }
 
 /// Connects `requests` clients to RX queue `queue`; the server has accepted their connections.

@@ -23,7 +23,7 @@ use std::{
 use arrayvec::ArrayVec;
 use minos_base::{Seconds, limits::LONG_TURN};
 use minos_engine::Mode;
-use minos_net::{Io, Wait, wait_readable};
+use minos_net::{Io, Port, Wait, wait_readable};
 use minos_proto::memcache::Limits;
 use minos_sched::{Role, Seen, Step, WorkerId, is_due};
 
@@ -63,7 +63,7 @@ impl Housekeeping {
 
 /// One worker: a thread with an RX queue, two rings and a set of large transfers.
 ///
-/// The poller is a type, so that the path of a request does not branch on it. The demands of the design are
+/// The transports are a type, so that the path of a request does not branch on it. The demands of the design are
 /// data: the duty in the placement.
 pub(crate) struct Worker<'s, M: Mode, I: Io> {
     pub(crate) shared: &'s Shared<M, I>,
@@ -71,7 +71,7 @@ pub(crate) struct Worker<'s, M: Mode, I: Io> {
     pub(crate) placement: WorkerPlacement,
     pub(crate) large: LargeSet<M>,
     /// The worker's part of the native protocol, if that is served.
-    pub(crate) datagrams: Option<Datagrams<'s, M>>,
+    pub(crate) datagrams: Option<Datagrams<'s, M, I::Port>>,
     pub(crate) idle: Idle,
     /// The clock, read once a turn of the loop.
     pub(crate) now: Instant,
@@ -245,8 +245,9 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
 }
 
 /// Worker `id`'s part of the native protocol, if that is served.
-fn datagrams<M: Mode, I: Io>(shared: &Shared<M, I>, id: WorkerId) -> Option<Datagrams<'_, M>> {
+fn datagrams<M: Mode, I: Io>(shared: &Shared<M, I>, id: WorkerId) -> Option<Datagrams<'_, M, I::Port>> {
     let side = shared.native.as_ref()?;
     let counters = Arc::clone(&shared.worker(id).counters);
-    Some(Datagrams::new(NativeWorker::new(Arc::clone(&side.core), id, counters, shared)))
+    let native = NativeWorker::new(Arc::clone(&side.core), id, counters, shared);
+    Some(Datagrams::new(native, side.ports.port(id.index()).burst()))
 }
