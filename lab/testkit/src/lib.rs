@@ -1,16 +1,17 @@
 //! Tools for tests: servers on free ports, a line client, a model map, a history checker, eviction
-//! simulators, a network.
+//! simulators, a network, faulty transports.
 //!
 //! [`Server`] starts memcached, Redis or Minos on a free loopback port with persistence off and
 //! ends it when dropped. [`Client`] speaks the memcache text protocol one blocking request at a
 //! time. [`Model`] is a plain map, the reference for a store. [`history`] checks that concurrent clients'
 //! results are linearizable. [`eviction`] computes the exact hit ratio of a policy. [`network`] is a faulty
-//! network in virtual time. [`turns`] are recorded turns of workers, for the server and its simulator.
+//! network in virtual time. [`faulty`] wraps pollers and ports in twins with faults. [`turns`] are recorded turns of workers, for the server and its simulator.
 
 #![forbid(unsafe_code)]
 
 mod client;
 pub mod eviction;
+pub mod faulty;
 pub mod history;
 mod model;
 pub mod network;

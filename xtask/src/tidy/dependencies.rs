@@ -17,7 +17,7 @@ const ALLOWED: [(&str, &[&str]); 20] = [
     ("python", &["client"]),
     ("workload", &["base", "client", "proto", "net"]),
     ("plot", &[]),
-    ("testkit", &["base"]),
+    ("testkit", &["base", "net"]),
     ("rack", &["base"]),
     ("rackmodel", &["base", "rack", "sim"]),
     ("sim", &["base", "sched", "workload"]),

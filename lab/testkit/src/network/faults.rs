@@ -47,19 +47,14 @@ impl Faults {
         }
     }
 
-    /// Draws true with probability `share`.
-    pub(super) fn happens(&self, share: f64, rng: &mut StdRng) -> bool {
-        share > 0.0 && rng.random_bool(share.min(1.0))
-    }
-
     /// Flips bits in `bytes` or cuts off their end, or neither. Bytes of a caught datagram are not changed.
     pub(super) fn spoil(&self, bytes: &mut Vec<u8>, rng: &mut StdRng) -> Spoiled {
-        let is_flipped = self.happens(self.corruption, rng) && !bytes.is_empty();
-        let is_cut = self.happens(self.truncation, rng) && !bytes.is_empty();
+        let is_flipped = happens(self.corruption, rng) && !bytes.is_empty();
+        let is_cut = happens(self.truncation, rng) && !bytes.is_empty();
         if !is_flipped && !is_cut {
             return Spoiled::No;
         }
-        if !self.happens(self.unnoticed, rng) {
+        if !happens(self.unnoticed, rng) {
             return Spoiled::Caught;
         }
         if is_flipped {
@@ -84,4 +79,9 @@ pub enum Spoiled {
     Caught,
     /// They were spoiled, and the datagram is delivered.
     Unnoticed,
+}
+
+/// Draws true with probability `share`.
+pub(crate) fn happens(share: f64, rng: &mut StdRng) -> bool {
+    share > 0.0 && rng.random_bool(share.min(1.0))
 }

@@ -35,6 +35,7 @@ use rand::{RngExt as _, rngs::StdRng};
 
 use minos_base::seeded;
 
+pub(crate) use faults::happens;
 pub use faults::{Faults, Spoiled};
 
 /// A datagram that has arrived.
@@ -69,6 +70,19 @@ pub struct Counts {
     pub spoiled: u64,
     /// Datagrams larger than the link carries.
     pub oversized: u64,
+}
+
+impl std::ops::AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.sent += other.sent;
+        self.delivered += other.delivered;
+        self.lost += other.lost;
+        self.duplicated += other.duplicated;
+        self.reordered += other.reordered;
+        self.caught += other.caught;
+        self.spoiled += other.spoiled;
+        self.oversized += other.oversized;
+    }
 }
 
 /// A datagram on its way. They arrive in order of time, and in order of sending where that is the same.
@@ -146,7 +160,7 @@ impl Network {
             self.counts.oversized += 1;
             return;
         }
-        let copies = 1 + u64::from(faults.happens(faults.duplication, &mut self.rng));
+        let copies = 1 + u64::from(happens(faults.duplication, &mut self.rng));
         self.counts.duplicated += copies - 1;
         for _ in 0..copies {
             self.fly(&faults, from, to, bytes.to_vec());
@@ -182,7 +196,7 @@ impl Network {
 
     /// Sends one copy on its way, unless a fault drops it.
     fn fly(&mut self, faults: &Faults, from: SocketAddr, to: SocketAddr, mut bytes: Vec<u8>) {
-        if faults.happens(faults.loss, &mut self.rng) {
+        if happens(faults.loss, &mut self.rng) {
             self.counts.lost += 1;
             return;
         }
@@ -195,7 +209,7 @@ impl Network {
             Spoiled::Unnoticed => self.counts.spoiled += 1,
         }
         let mut delay_ns = self.rng.random_range(faults.delay_ns.clone());
-        if faults.happens(faults.reordering, &mut self.rng) {
+        if happens(faults.reordering, &mut self.rng) {
             self.counts.reordered += 1;
             delay_ns += self.rng.random_range(0..=faults.held_back_ns_max);
         }
