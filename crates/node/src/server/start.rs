@@ -135,19 +135,7 @@ impl Server {
         let native_address = shared.native.as_ref().map(|side| side.ports.address());
         let operator = Operator::new(&shared);
         let mut server = Self { stop, operator, addresses, native_address, threads: Vec::new() };
-        let cpus = shared.config.pin.then(allowed_cpus).unwrap_or_default();
-        for index in 0..shared.workers.len() {
-            let config = &shared.config;
-            let terms = Terms { wait_max: config.stall_timeout, rate_min: config.rate_min };
-            let large = LargeSet::new(config.large_order, config.large_wait_max, terms)?;
-            // With fewer processors than workers, the kernel places the threads better.
-            let cpu = cpus.get(index).copied().filter(|_| cpus.len() >= shared.workers.len());
-            let shared = Arc::clone(&shared);
-            server.spawn(format!("minos-worker-{index}"), move || {
-                pin(cpu);
-                Worker::<M, I>::new(&shared, WorkerId(index as u16), large).run();
-            })?;
-        }
+        server.spawn_workers(&shared)?;
         let control = Control {
             epoch_end: Instant::now() + shared.config.epoch,
             shared,
@@ -188,6 +176,26 @@ impl Server {
     /// A thread panicked and may have left an operation on the store unfinished.
     pub fn join(mut self) -> Result<(), ThreadPanicked> {
         self.join_threads()
+    }
+
+    fn spawn_workers<M: Mode, I: Io>(&mut self, shared: &Arc<Shared<M, I>>) -> io::Result<()>
+    where
+        Engine<M>: Sync,
+    {
+        let cpus = shared.config.pin.then(allowed_cpus).unwrap_or_default();
+        for index in 0..shared.workers.len() {
+            let config = &shared.config;
+            let terms = Terms { wait_max: config.stall_timeout, rate_min: config.rate_min };
+            let large = LargeSet::new(config.large_order, config.large_wait_max, terms)?;
+            // With fewer processors than workers, the kernel places the threads better.
+            let cpu = cpus.get(index).copied().filter(|_| cpus.len() >= shared.workers.len());
+            let shared = Arc::clone(shared);
+            self.spawn(format!("minos-worker-{index}"), move || {
+                pin(cpu);
+                Worker::<M, I>::new(&shared, WorkerId(index as u16), large).run();
+            })?;
+        }
+        Ok(())
     }
 
     fn spawn(&mut self, name: String, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
@@ -237,18 +245,8 @@ pub(crate) fn share<M: Mode, I: Io>(
     let native = native_side(io, &config, &store)?;
     let (mut workers, mut queues) = (Vec::new(), Vec::new());
     for _ in 0..config.control.workers {
-        let worker = WorkerShared {
-            ring: Ring::new(config.ring_capacity.next_power_of_two()),
-            waiting: Ring::new(config.ring_capacity.next_power_of_two()),
-            lent: Ring::new(BURST_MAX),
-            plan_version: AtomicU64::new(0),
-            waker: Waker::new()?,
-            histogram: Arc::new(SharedHistogram::new()),
-            counters: Arc::new(Counters::default()),
-            metrics: Metrics::default(),
-        };
         queues.push(RxQueue::open(io.poller()?, config.connections_max)?);
-        workers.push(worker);
+        workers.push(worker(&config)?);
     }
     let receive_bytes_max =
         config.receive_memory_bytes.unwrap_or(store.memory_limit() / receiving::MEMORY_PART);
@@ -271,6 +269,20 @@ pub(crate) fn share<M: Mode, I: Io>(
         config,
     };
     Ok(Arc::new(shared))
+}
+
+/// The shared state of a worker.
+fn worker<M: Mode>(config: &ServerConfig) -> io::Result<WorkerShared<M>> {
+    Ok(WorkerShared {
+        ring: Ring::new(config.ring_capacity.next_power_of_two()),
+        waiting: Ring::new(config.ring_capacity.next_power_of_two()),
+        lent: Ring::new(BURST_MAX),
+        plan_version: AtomicU64::new(0),
+        waker: Waker::new()?,
+        histogram: Arc::new(SharedHistogram::new()),
+        counters: Arc::new(Counters::default()),
+        metrics: Metrics::default(),
+    })
 }
 
 /// Opens the ports of the native protocol, if it is served.
