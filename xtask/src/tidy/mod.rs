@@ -3,6 +3,7 @@
 mod dependencies;
 mod docs;
 mod functions;
+mod transports;
 mod words;
 
 use std::{fs, path::Path};
@@ -31,6 +32,7 @@ pub(crate) fn run(bless: bool, raise: bool) -> anyhow::Result<()> {
     let mut faults = docs::check(&root, &documents(&root)?);
     faults.extend(dependencies::check(&manifests(&root)?));
     faults.extend(functions::check(&root, &sources)?);
+    faults.extend(transports::check(&sources));
     faults.extend(words::check(&sources));
     faults.extend(crate::reproduce::check(&root));
     for fault in &faults {
