@@ -135,7 +135,7 @@ impl Server {
         let native_address = shared.native.as_ref().map(|side| side.ports.address());
         let operator = Operator::new(&shared);
         let mut server = Self { stop, operator, addresses, native_address, threads: Vec::new() };
-        server.spawn_workers(&shared)?;
+        server.spawn_workers(io, &shared)?;
         let control = Control {
             epoch_end: Instant::now() + shared.config.epoch,
             shared,
@@ -178,7 +178,7 @@ impl Server {
         self.join_threads()
     }
 
-    fn spawn_workers<M: Mode, I: Io>(&mut self, shared: &Arc<Shared<M, I>>) -> io::Result<()>
+    fn spawn_workers<M: Mode, I: Io>(&mut self, io: &I, shared: &Arc<Shared<M, I>>) -> io::Result<()>
     where
         Engine<M>: Sync,
     {
@@ -186,7 +186,7 @@ impl Server {
         for index in 0..shared.workers.len() {
             let config = &shared.config;
             let terms = Terms { wait_max: config.stall_timeout, rate_min: config.rate_min };
-            let large = LargeSet::new(config.large_order, config.large_wait_max, terms)?;
+            let large = LargeSet::new(io.poller()?, config.large_order, config.large_wait_max, terms);
             // With fewer processors than workers, the kernel places the threads better.
             let cpu = cpus.get(index).copied().filter(|_| cpus.len() >= shared.workers.len());
             let shared = Arc::clone(shared);

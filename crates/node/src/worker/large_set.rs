@@ -6,14 +6,14 @@ use std::{
 };
 
 use minos_engine::Mode;
-use minos_net::{Epoll, Poller, Ready, Token, Wait};
+use minos_net::{Poller, Ready, Token, Wait};
 use minos_sched::LargeOrder;
 
 use super::patience::{Late, Patience, Terms};
 use crate::tcp::transfer::{Slice, Transfer};
 
 /// Transfers in progress on one worker: at most one a connection.
-pub(crate) struct LargeSet<M: Mode> {
+pub(crate) struct LargeSet<M: Mode, P> {
     order: LargeOrder,
     wait_max: Duration,
     terms: Terms,
@@ -21,9 +21,8 @@ pub(crate) struct LargeSet<M: Mode> {
     free: Vec<usize>,
     /// Entries whose socket was ready when last tried, in the order in which they became so.
     runnable: Vec<usize>,
-    /// Sockets of entries that were blocked once. Always epoll: transfers send and receive themselves and
-    /// need readiness only.
-    poller: Epoll,
+    /// Sockets of entries that were blocked once.
+    poller: P,
     ready: Vec<Ready>,
 }
 
@@ -41,20 +40,20 @@ pub(crate) enum Ended<M: Mode> {
     Broken(Box<Transfer<M>>),
 }
 
-impl<M: Mode> LargeSet<M> {
-    /// An empty set. With [`LargeOrder::Shortest`] no transfer with a ready socket waits longer than
+impl<M: Mode, P: Poller> LargeSet<M, P> {
+    /// An empty set, whose blocked sockets `poller` watches. With [`LargeOrder::Shortest`] no transfer with a ready socket waits longer than
     /// `wait_max` for a slice. `terms` bound how long a transfer waits for its client.
-    pub(crate) fn new(order: LargeOrder, wait_max: Duration, terms: Terms) -> std::io::Result<Self> {
-        Ok(Self {
+    pub(crate) fn new(poller: P, order: LargeOrder, wait_max: Duration, terms: Terms) -> Self {
+        Self {
             order,
             wait_max,
             terms,
             entries: Vec::new(),
             free: Vec::new(),
             runnable: Vec::new(),
-            poller: Epoll::open()?,
+            poller,
             ready: Vec::new(),
-        })
+        }
     }
 
     /// Transfers held, ready or blocked.

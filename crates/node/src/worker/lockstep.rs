@@ -87,7 +87,8 @@ fn each_step_is_as_recorded() {
         let shared = shared(config(&recorded));
         let terms = Terms { wait_max: Duration::from_secs(60), rate_min: 0 };
         let worker = |index| {
-            let large = LargeSet::new(LargeOrder::Fifo, Duration::from_secs(60), terms).unwrap();
+            let poller = Kernel.poller().unwrap();
+            let large = LargeSet::new(poller, LargeOrder::Fifo, Duration::from_secs(60), terms);
             Worker::new(&shared, WorkerId(index as u16), large)
         };
         let mut workers: Vec<_> = (0..WORKERS).map(worker).collect();

@@ -69,7 +69,7 @@ pub(crate) struct Worker<'s, M: Mode, I: Io> {
     pub(crate) shared: &'s Shared<M, I>,
     pub(crate) id: WorkerId,
     pub(crate) placement: WorkerPlacement,
-    pub(crate) large: LargeSet<M>,
+    pub(crate) large: LargeSet<M, I::Poller>,
     /// The worker's part of the native protocol, if that is served.
     pub(crate) datagrams: Option<Datagrams<'s, M, I::Port>>,
     pub(crate) idle: Idle,
@@ -88,7 +88,7 @@ pub(crate) struct Worker<'s, M: Mode, I: Io> {
 }
 
 impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
-    pub(crate) fn new(shared: &'s Shared<M, I>, id: WorkerId, large: LargeSet<M>) -> Self {
+    pub(crate) fn new(shared: &'s Shared<M, I>, id: WorkerId, large: LargeSet<M, I::Poller>) -> Self {
         let now = Instant::now();
         let config = &shared.config;
         let histogram = Arc::clone(&shared.workers[id.index()].histogram);

@@ -96,7 +96,7 @@ fn value(random: &mut StdRng) -> Vec<u8> {
 fn pieces<'a>(random: &mut StdRng, mut burst: &'a [u8]) -> Vec<&'a [u8]> {
     let mut pieces = Vec::new();
     while !burst.is_empty() {
-        let bytes = if random.random_ratio(1, 4) { 40 } else { burst.len() };
+        let bytes = [40, 20_000, burst.len()][random.random_range(0..3)];
         let (piece, rest) = burst.split_at(bytes.min(burst.len()));
         pieces.push(piece);
         burst = rest;
