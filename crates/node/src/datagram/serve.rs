@@ -20,7 +20,7 @@ use crate::{
     worker::{
         Worker,
         placement::WorkerPlacement,
-        rings::{Message, RingItem, Waiting},
+        rings::{Message, RingItem},
     },
 };
 
@@ -34,28 +34,36 @@ const LINGER: Duration = Duration::from_millis(250);
 type HandOff<'a> = &'a mut dyn FnMut(WorkerId, Job) -> Result<(), Job>;
 
 impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
-    /// Serves at most `messages_max` messages from the port of `queue`; true if there were any. No other
-    /// worker may receive from the port at the same time. Numbers from the number of RX queues on are the
-    /// transfer ports.
-    pub(crate) fn poll_port(&mut self, queue: usize, messages_max: usize) -> bool {
-        let (shared, id) = (self.shared, self.id);
-        let (Some(side), Some(datagrams)) = (&shared.native, &mut self.datagrams) else { return false };
-        let Datagrams { native, burst, outbound, .. } = datagrams;
-        let port = side.ports.port(queue);
-        match port.receive_at_most(burst, messages_max) {
-            Ok(0) => return false,
-            Ok(_) => {}
+    /// Receives at most `messages_max` messages from the port of `queue`; true if there are any to serve. No
+    /// other worker may receive from the port at the same time. Numbers from the number of RX queues on are
+    /// the transfer ports.
+    pub(crate) fn receive_messages(&mut self, queue: usize, messages_max: usize) -> bool {
+        let (Some(side), Some(datagrams)) = (&self.shared.native, &mut self.datagrams) else { return false };
+        match side.ports.port(queue).receive_at_most(&mut datagrams.burst, messages_max) {
+            Ok(messages) => messages > 0,
             Err(error) => {
                 tracing::error!(%error, queue, "cannot receive datagrams");
-                shared.stop.request();
-                return false;
+                self.shared.stop.request();
+                false
             }
         }
+    }
+
+    /// Serves the messages just received from the port of `queue`, or puts them into this worker's ring if
+    /// several workers drain that.
+    pub(crate) fn serve_or_enqueue_messages(&mut self, queue: usize) {
+        if self.placement.enqueues() { self.enqueue_messages(queue) } else { self.serve_messages(queue) }
+    }
+
+    fn serve_messages(&mut self, queue: usize) {
+        let (shared, id) = (self.shared, self.id);
+        let (Some(side), Some(datagrams)) = (&shared.native, &mut self.datagrams) else { return };
+        let Datagrams { native, burst, outbound, .. } = datagrams;
         let messages = I::Port::messages(burst).map(|message| {
             let bytes: &[u8] = message.bytes;
             (message.peer, bytes, message.segment_bytes)
         });
-        let mut egress = outbound.through(port, shared.worker(id));
+        let mut egress = outbound.through(side.ports.port(queue), shared.worker(id));
         let mut hand_off = |worker, job| hand_off(shared, id, worker, job);
         let (now, placement) = (self.now, &mut self.placement);
         native.on_messages(
@@ -65,34 +73,21 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
         );
         egress.flush();
         datagrams.note_activity(now);
-        true
     }
 
-    /// Moves at most `messages_max` messages from the port of `queue` to this worker's ring; true if there
-    /// were any. It receives as many as the ring has room for; the others wait in the socket.
-    pub(crate) fn enqueue_messages(&mut self, queue: usize, messages_max: usize) -> bool {
-        let (shared, waiting) = (self.shared, &self.mine().waiting);
-        let Some(side) = &shared.native else { return false };
-        let messages_max = messages_max.min(waiting.capacity() - waiting.len());
+    fn enqueue_messages(&mut self, queue: usize) {
         // Taken out, so that it can be read while the worker is borrowed.
-        let Some(mut datagrams) = self.datagrams.take() else { return false };
-        if let Err(error) = side.ports.port(queue).receive_at_most(&mut datagrams.burst, messages_max) {
-            tracing::error!(%error, queue, "cannot receive datagrams");
-            shared.stop.request();
-        }
-        let mut arrived = false;
+        let Some(mut datagrams) = self.datagrams.take() else { return };
         for message in I::Port::messages(&mut datagrams.burst) {
-            arrived = true;
             let bytes: &[u8] = message.bytes;
             let (peer, segment_bytes) = (message.peer, message.segment_bytes);
             let message = Message { queue, peer, bytes: bytes.into(), segment_bytes };
-            if self.put_waiting(Waiting::Message(message)).is_err() {
+            if self.put_waiting(RingItem::Message(message)).is_err() {
                 // Dropped, as by a full socket.
                 self.mine().metrics.queued_dropped.add(1);
             }
         }
         self.datagrams = Some(datagrams);
-        arrived
     }
 
     /// Serves a message that waited in a shared ring.
@@ -113,7 +108,12 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
         // A burst of fragments takes as long as many small requests.
         let is_free = self.role() == Role::Large && self.large.len() == 0;
         let messages_max = if is_free { BURST_MAX } else { 1 };
-        self.poll_port(self.transfer_queue(), messages_max)
+        let queue = self.transfer_queue();
+        let arrived = self.receive_messages(queue, messages_max);
+        if arrived {
+            self.serve_messages(queue);
+        }
+        arrived
     }
 
     /// Does a job that another worker handed over; its answers wait for [`Worker::answer_jobs`].
@@ -205,6 +205,6 @@ fn hand_off<M: Mode, I: Io>(
             Ok(())
         }
         Err(RingItem::Job(job)) => Err(job),
-        Err(RingItem::Transfer(_)) => unreachable!("a ring gives back what it was given"),
+        Err(_) => unreachable!("a full ring gives back what it was given"),
     }
 }

@@ -5,7 +5,7 @@ use minos_engine::Mode;
 use minos_proto::memcache::compose::{self, DebugFacts};
 use minos_proto::memcache::text;
 
-use super::{Executed, Outcome};
+use super::Executed;
 use crate::ops::{Context, Facts};
 
 /// Bytes of an item besides its key and value: the heap's tag and the header.
@@ -25,7 +25,7 @@ pub(super) fn execute<M: Mode, P>(
     };
     let Some(item) = found else {
         tx.extend_from_slice(text::META_MISS);
-        return Outcome::Done.into();
+        return Executed::DONE;
     };
     // memcached shows the time left as a negative number, and tools that parse it expect that.
     let expiry_s = if item.expiry == 0 { -1 } else { i64::from(cx.now) - i64::from(item.expiry) };
@@ -38,5 +38,5 @@ pub(super) fn execute<M: Mode, P>(
         item_bytes: ITEM_HEAD_BYTES + (key.len() as u64 + item.value_bytes).next_multiple_of(8),
     };
     compose::meta_debug(tx, key, item.key_is_base64, &facts);
-    Outcome::Done.into()
+    Executed::DONE
 }

@@ -4,7 +4,7 @@ use minos_base::KeyHash;
 use minos_engine::Mode;
 use minos_proto::memcache::{Delete, Reply, compose, text};
 
-use super::{Executed, Outcome};
+use super::Executed;
 use crate::ops::{self, Context, DeleteOperation, Deleted};
 
 /// Removes an item or marks it stale.
@@ -23,7 +23,7 @@ pub(super) fn execute<M: Mode, P>(
         ops::delete(cx, &operation, &mut entry)
     };
     respond(&deleted, request, key, reply, tx);
-    Outcome::Done.into()
+    Executed::DONE
 }
 
 fn respond(deleted: &Deleted, request: &Delete<'_>, key: &[u8], reply: Reply<'_>, tx: &mut Vec<u8>) {

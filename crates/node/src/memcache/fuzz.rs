@@ -16,7 +16,7 @@ pub fn dialogue(here_bytes_max: u64, pieces: &[&[u8]]) -> Vec<u8> {
 
 fn dialogue_in<M: Mode>(here_bytes_max: u64, pieces: &[&[u8]]) -> Vec<u8> {
     let mut session = Session::<M>::new(here_bytes_max);
-    session.limits.value_bytes_max = 2000;
+    session.state.limits.value_bytes_max = 2000;
     let replies = pieces.iter().flat_map(|piece| session.send(piece)).collect();
     assert_eq!(session.store.check(), Ok(()));
     session.reopen();

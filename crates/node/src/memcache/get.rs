@@ -4,8 +4,8 @@ use minos_base::{Exptime, SizeClass};
 use minos_engine::{Get, Mode, Pinned, Staged};
 use minos_proto::memcache::{compose, text};
 
-use super::{LargeReply, Lookup, Outcome};
-use crate::ops::{self, Context, Facts, Placement, Read};
+use super::Lookup;
+use crate::ops::{self, Context, Facts, Next, Placement, Read, Work};
 
 /// The result for one key of a request.
 pub(super) enum Found<M: Mode> {
@@ -26,15 +26,13 @@ pub(super) fn execute<M: Mode, P: Placement>(
     touch: Option<Exptime>,
     with_cas: bool,
     tx: &mut Vec<u8>,
-) -> Outcome<M> {
+) -> Next<M> {
     match find(cx, lookup, key, touch, with_cas, tx) {
         Found::Missing => tx.extend_from_slice(text::END),
         Found::Copied => tx.extend_from_slice(text::VALUE_END),
-        Found::Pinned(item) => {
-            return Outcome::SendLarge(Box::new(LargeReply::new(item, text::VALUE_END, None)));
-        }
+        Found::Pinned(item) => return Next::Away(Work::send(item, text::VALUE_END)),
     }
-    Outcome::Done
+    Next::Continue
 }
 
 /// Looks a key up, changes the item's expiry if the request asks for that, and counts.

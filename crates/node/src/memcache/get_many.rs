@@ -5,8 +5,8 @@ use minos_base::limits::BURST_MAX;
 use minos_engine::{Mode, Pinned};
 use minos_proto::memcache::{Command, GetMany, Reply, Resume, Tokens, text};
 
-use super::{Executed, LargeReply, Lookup, Outcome, get};
-use crate::ops::{Context, Placement};
+use super::{Executed, Lookup, MemcacheSession, executed::Unread, get};
+use crate::ops::{Context, Next, Placement, Work};
 use get::Found;
 
 /// A key and the keys behind it.
@@ -20,6 +20,7 @@ struct Wanted<'a> {
 /// transmit buffer, or after `requests_left` keys; the resumed request serves the rest.
 pub(super) fn execute<M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
+    session: &mut MemcacheSession,
     request: GetMany<'_>,
     command: &Command<'_>,
     requests_left: &mut usize,
@@ -37,31 +38,30 @@ pub(super) fn execute<M: Mode, P: Placement>(
     loop {
         let group = gather(cx, &mut keys);
         *requests_left = requests_left.saturating_sub(group.len());
-        if let Some((stop, following)) = line.answer(cx, &group, tx) {
+        if let Some((stop, following)) = line.answer(cx, &group, session.replies_bytes_max, tx) {
             let Stop::Pinned(item) = stop else {
-                return pause(resume(following));
+                return pause(session, resume(following), Next::Yield);
             };
-            let is_last = following.clone().next().is_none();
-            let (tail, resume) =
-                if is_last { (text::VALUE_END, None) } else { (text::LINE_END, Some(resume(following))) };
-            let unread_bytes = resume.map_or(0, |resume| resume.unread_bytes());
-            let reply = Box::new(LargeReply::new(item, tail, resume));
-            return Executed { outcome: Outcome::SendLarge(reply), unread_bytes };
+            if following.clone().next().is_none() {
+                return Executed::then(Next::Away(Work::send(item, text::VALUE_END)));
+            }
+            return pause(session, resume(following), Next::Away(Work::send(item, text::LINE_END)));
         }
         if keys.clone().next().is_none() {
             // memcached finds a key that is too long only when it reaches it.
             tx.extend_from_slice(if request.ends_badly { text::BAD_FORMAT } else { text::END });
-            return Outcome::Done.into();
+            return Executed::DONE;
         }
         if *requests_left == 0 {
-            return pause(resume(keys));
+            return pause(session, resume(keys), Next::Yield);
         }
     }
 }
 
-/// Pauses the request.
-fn pause<M: Mode>(resume: Resume) -> Executed<M> {
-    Executed { outcome: Outcome::Paused(resume), unread_bytes: resume.unread_bytes() }
+/// Pauses the request; the connection goes on with `next` and then with the keys left.
+fn pause<M: Mode>(session: &mut MemcacheSession, resume: Resume, next: Next<M>) -> Executed<M> {
+    session.resume = Some(resume);
+    Executed { next, unread: Unread::End(resume.unread_bytes()) }
 }
 
 /// Why the replies to a group of keys stop before its end.
@@ -85,9 +85,9 @@ impl Line<'_> {
         &self,
         cx: &mut Context<'_, M, P>,
         group: &[Wanted<'a>],
+        replies_bytes_max: usize,
         tx: &mut Vec<u8>,
     ) -> Option<(Stop<M>, Tokens<'a>)> {
-        let replies_bytes_max = cx.admin.replies_bytes_max();
         for wanted in group {
             let start = tx.len();
             let found = get::find(cx, wanted.lookup, wanted.key, self.request.touch, self.with_cas, tx);

@@ -1,4 +1,4 @@
-//! A connection without a socket: does the node's part around the execution of commands, one at a time.
+//! A connection without a socket: does what a worker does around the service of a connection's input.
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Display;
@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use minos_base::{Clock, Seconds, SizeClass, StatsGroup, limits::SLICE_BYTES};
 use minos_engine::{Engine, Mode, StoreConfig};
-use minos_proto::memcache::{Limits, Parsed, Resume, parse, parse_resumed, text};
+use minos_proto::memcache::Limits;
 use minos_sched::WorkerId;
 
-use crate::memcache::{LargeReply, LargeStore, Lookup, Outcome, execute};
+use crate::memcache::{MemcacheSession, serve};
 use crate::ops::counters::{Counters, Totals};
 use crate::ops::receiving::{ReceivePermit, Receiving};
-use crate::ops::{Admin, Context, Placement, Prefixes, flush_if_due};
+use crate::ops::{Admin, Context, LargeStore, Next, Placement, Prefixes, Work, flush_if_due};
 use crate::tcp::visit::VISIT_REQUESTS_MAX;
 
 /// Serves values up to a class, and records the classes it is asked about.
@@ -79,8 +79,10 @@ impl Admin for Desk {
         self.allows_shutdown.get()
     }
 
-    fn replies_bytes_max(&self) -> usize {
-        SLICE_BYTES
+    fn shut_down(&self, _graceful: bool) {}
+
+    fn list_connections(&self, _from: u64, _tx: &mut Vec<u8>, _bytes_max: usize) -> Option<u64> {
+        None
     }
 
     fn admit(&self, bytes: u64) -> Option<ReceivePermit> {
@@ -88,22 +90,12 @@ impl Admin for Desk {
     }
 }
 
-/// The bytes that a connection waits for.
-enum Waiting<M: Mode> {
-    /// The next command.
-    Command,
-    /// Enough bytes for the command at the front of the input.
-    Bytes(usize),
-    /// The rest of a large value.
-    Value(Box<LargeStore<M>>, usize),
-}
-
 /// One client's connection to a store or a cache.
 pub(crate) struct Session<M: Mode> {
     pub(crate) store: Arc<Engine<M>>,
     pub(crate) clock: Clock,
     pub(crate) now: Seconds,
-    pub(crate) limits: Limits,
+    pub(crate) state: MemcacheSession,
     pub(crate) placement: UpTo,
     pub(crate) is_closed: bool,
     /// Values that were sent from their items.
@@ -117,14 +109,21 @@ pub(crate) struct Session<M: Mode> {
     desk: Desk,
     input: Vec<u8>,
     output: Vec<u8>,
-    waiting: Waiting<M>,
-    swallow: u64,
-    resume: Option<Resume>,
+    /// Bytes that the input needs before it is looked at.
+    wanted_bytes: usize,
+    /// A large value that is arriving, and the bytes that have.
+    arriving: Option<(Box<LargeStore<M>>, usize)>,
 }
 
 /// 8 MiB for values up to 1 MiB.
 fn small() -> StoreConfig {
     StoreConfig { value_bytes_max: 1 << 20, ..StoreConfig::new(8 << 20) }
+}
+
+/// A connection that has not sent anything yet.
+fn state() -> MemcacheSession {
+    let limits = Limits { value_bytes_max: 1 << 20, line_bytes_max: 64 << 10 };
+    MemcacheSession::new(limits, SLICE_BYTES)
 }
 
 impl<M: Mode> Session<M> {
@@ -143,7 +142,7 @@ impl<M: Mode> Session<M> {
             store,
             clock: Clock::new(),
             now: 100,
-            limits: Limits { value_bytes_max: 1 << 20, line_bytes_max: 64 << 10 },
+            state: state(),
             placement: UpTo { class_max: SizeClass::of(here_bytes_max), asked: Vec::new() },
             is_closed: false,
             sent_large: 0,
@@ -153,9 +152,8 @@ impl<M: Mode> Session<M> {
             desk,
             input: Vec::new(),
             output: Vec::new(),
-            waiting: Waiting::Command,
-            swallow: 0,
-            resume: None,
+            wanted_bytes: 1,
+            arriving: None,
         }
     }
 
@@ -191,89 +189,50 @@ impl<M: Mode> Session<M> {
 
     /// Processes the input as far as possible; true if there may be more to do.
     fn step(&mut self) -> bool {
-        let swallowed = self.swallow.min(self.input.len() as u64);
-        self.swallow -= swallowed;
-        self.input.drain(..swallowed as usize);
-        if self.input.is_empty() {
+        if let Some((store, received)) = self.arriving.take() {
+            self.receive(store, received);
+            return !self.input.is_empty();
+        }
+        if self.input.len() < self.wanted_bytes {
             return false;
         }
-        match std::mem::replace(&mut self.waiting, Waiting::Command) {
-            Waiting::Command => self.step_command(),
-            Waiting::Bytes(bytes) if self.input.len() < bytes => {
-                self.waiting = Waiting::Bytes(bytes);
-                false
-            }
-            Waiting::Bytes(_) => self.step_command(),
-            Waiting::Value(store, received) => {
-                self.receive(store, received);
-                true
-            }
-        }
-    }
-
-    fn step_command(&mut self) -> bool {
         let input = std::mem::take(&mut self.input);
-        let parsed = match self.resume {
-            Some(resume) => parse_resumed(resume, &input),
-            None => parse(&input, &self.limits),
+        let mut cx = Context {
+            store: &self.store,
+            clock: &self.clock,
+            now: self.now,
+            counters: &self.desk.counters,
+            placement: &mut self.placement,
+            admin: &self.desk,
+            prefixes: self.desk.prefixes.enabled(),
         };
-        let (consumed, goes_on) = match parsed {
-            Parsed::NeedMore => (0, false),
-            Parsed::Malformed(malformed) => {
-                self.output.extend_from_slice(malformed.reply);
-                self.swallow = malformed.swallow;
-                self.is_closed = malformed.close;
-                (malformed.consumed, true)
-            }
-            Parsed::Request { command, consumed } => {
-                self.resume = None;
-                let lookup = Lookup::of(&self.store, &command);
-                let mut cx = Context {
-                    store: &self.store,
-                    clock: &self.clock,
-                    now: self.now,
-                    counters: &self.desk.counters,
-                    placement: &mut self.placement,
-                    admin: &self.desk,
-                    prefixes: self.desk.prefixes.enabled(),
-                };
-                let executed = execute(&mut cx, &command, lookup, &mut { self.keys_max }, &mut self.output);
-                self.follow(executed.outcome, consumed - executed.unread_bytes)
-            }
-        };
+        let mut replies = Vec::new();
+        let (consumed, next) = serve(&mut cx, &mut self.state, &input, &mut { self.keys_max }, &mut replies);
+        self.output.append(&mut replies);
         self.input = input;
         self.input.drain(..consumed);
-        goes_on
+        self.follow(next);
+        true
     }
 
-    /// Acts on an outcome; returns the bytes of input used, and whether to go on.
-    fn follow(&mut self, outcome: Outcome<M>, consumed: usize) -> (usize, bool) {
-        match outcome {
-            Outcome::Done => {}
-            Outcome::ListConnections => self.output.extend_from_slice(text::END),
-            Outcome::SendLarge(reply) => self.deliver(*reply),
-            Outcome::ReceiveLarge(store) => self.waiting = Waiting::Value(store, 0),
-            Outcome::FinishLarge(store) => self.finish(store),
-            Outcome::Paused(resume) => {
-                self.resume = Some(resume);
-                self.pauses += 1;
+    fn follow(&mut self, next: Next<M>) {
+        self.wanted_bytes = 1;
+        match next {
+            Next::Continue | Next::Blocked => {}
+            Next::NeedMore { wanted_bytes } => self.wanted_bytes = wanted_bytes,
+            Next::Yield => self.pauses += 1,
+            Next::Close => self.is_closed = true,
+            Next::Away(Work::Send { item, tail, .. }) => {
+                self.sent_large += 1;
+                assert!(!self.placement.serves(SizeClass::of(item.value().len() as u64)));
+                self.output.extend_from_slice(item.value());
+                self.output.extend_from_slice(tail);
             }
-            Outcome::NeedMore { body_bytes } => {
-                self.waiting = Waiting::Bytes(consumed + body_bytes as usize);
-                return (0, true);
+            Next::Away(Work::Receive { store, received_bytes }) => {
+                self.arriving = Some((store, received_bytes));
             }
-            Outcome::Refused { swallow } => self.swallow = swallow,
-            Outcome::Quit | Outcome::Shutdown { .. } => self.is_closed = true,
+            Next::Away(Work::Finish { store }) => self.finish(store),
         }
-        (consumed, true)
-    }
-
-    fn deliver(&mut self, mut reply: LargeReply<M>) {
-        self.sent_large += 1;
-        assert!(!self.placement.serves(reply.class()));
-        self.output.extend_from_slice(reply.value());
-        self.output.extend_from_slice(reply.tail());
-        self.resume = reply.take_resume();
     }
 
     fn receive(&mut self, mut store: Box<LargeStore<M>>, mut received: usize) {
@@ -287,7 +246,7 @@ impl<M: Mode> Session<M> {
         if received == store.body_bytes() {
             self.finish(store);
         } else {
-            self.waiting = Waiting::Value(store, received);
+            self.arriving = Some((store, received));
         }
     }
 
@@ -316,8 +275,8 @@ impl<M: Mode> Session<M> {
         self.is_closed = false;
         self.input.clear();
         self.output.clear();
-        self.waiting = Waiting::Command;
-        self.swallow = 0;
-        self.resume = None;
+        self.wanted_bytes = 1;
+        self.arriving = None;
+        self.state = state();
     }
 }

@@ -4,8 +4,8 @@ use minos_base::{Exptime, SizeClass};
 use minos_engine::{Entry, Get, ItemMeta, ItemView, Mode, Staged};
 use minos_proto::memcache::{self as protocol, MetaFlags, OPAQUE_BYTES_MAX, compose, text};
 
-use super::{LargeReply, Lookup, Outcome, meta_facts};
-use crate::ops::{Context, Facts, Placement, Read};
+use super::{Lookup, meta_facts};
+use crate::ops::{Context, Facts, Next, Placement, Read, Work};
 
 /// An `mg` and the combined meaning of its flags.
 pub(super) struct MetaGet<'a> {
@@ -65,14 +65,14 @@ impl<'a> MetaGet<'a> {
         &self,
         cx: &mut Context<'_, M, P>,
         tx: &mut Vec<u8>,
-    ) -> Outcome<M> {
+    ) -> Next<M> {
         let staged = self.lookup.staged(cx.store);
         let class = || staged.size_class().or_else(|| cx.store.size_class(self.lookup.hash));
         let class = if self.wants_value { class() } else { None };
         let is_here = class.is_none_or(|class| cx.placement.is_here(class));
         if self.opaque_is_too_long && !self.needs_entry {
             tx.extend_from_slice(text::META_OPAQUE_TOO_LONG);
-            return Outcome::Done;
+            return Next::Continue;
         }
         if self.needs_entry || !is_here {
             return self.with_entry(cx, tx);
@@ -81,7 +81,7 @@ impl<'a> MetaGet<'a> {
             Some(Read::Copied) => {
                 count(cx, false, true);
                 tx.extend_from_slice(text::LINE_END);
-                Outcome::Done
+                Next::Continue
             }
             Some(Read::Missing) => self.miss(cx, tx),
             Some(Read::Longer(_)) | None => self.with_entry(cx, tx),
@@ -134,7 +134,7 @@ impl<'a> MetaGet<'a> {
     }
 
     /// Answers under the partition's lock.
-    fn with_entry<M: Mode, P: Placement>(&self, cx: &mut Context<'_, M, P>, tx: &mut Vec<u8>) -> Outcome<M> {
+    fn with_entry<M: Mode, P: Placement>(&self, cx: &mut Context<'_, M, P>, tx: &mut Vec<u8>) -> Next<M> {
         let start = tx.len();
         let mut entry = cx.store.entry(self.lookup.hash, self.key, cx.now);
         let facts = match self.answer(cx, &mut entry, tx) {
@@ -146,20 +146,20 @@ impl<'a> MetaGet<'a> {
             Answer::Refused => {
                 tx.truncate(start);
                 tx.extend_from_slice(text::META_OPAQUE_TOO_LONG);
-                return Outcome::Done;
+                return Next::Continue;
             }
         };
         let touched = self.request.touch.is_some();
         tx.extend_from_slice(text::LINE_END);
         if !self.wants_value {
             count(cx, touched, true);
-            return Outcome::Done;
+            return Next::Continue;
         }
         if !cx.placement.serves(SizeClass::of(facts.value_bytes))
             && let Some(item) = entry.pin(cx.store)
         {
             count(cx, touched, true);
-            return Outcome::SendLarge(Box::new(LargeReply::new(item, text::LINE_END, None)));
+            return Next::Away(Work::send(item, text::LINE_END));
         }
         let Some(item) = entry.item() else {
             // A large value of a cache can be evicted from under its entry.
@@ -170,7 +170,7 @@ impl<'a> MetaGet<'a> {
         count(cx, touched, true);
         tx.extend_from_slice(item.value());
         tx.extend_from_slice(text::LINE_END);
-        Outcome::Done
+        Next::Continue
     }
 
     /// Applies the flags to the item in their order and composes its line. A flag that returns a value before
@@ -254,7 +254,7 @@ impl<'a> MetaGet<'a> {
         }
     }
 
-    fn miss<M: Mode, P>(&self, cx: &Context<'_, M, P>, tx: &mut Vec<u8>) -> Outcome<M> {
+    fn miss<M: Mode, P>(&self, cx: &Context<'_, M, P>, tx: &mut Vec<u8>) -> Next<M> {
         count(cx, false, false);
         if self.opaque_is_too_long {
             tx.extend_from_slice(text::META_OPAQUE_TOO_LONG);
@@ -265,7 +265,7 @@ impl<'a> MetaGet<'a> {
             }
             tx.extend_from_slice(text::LINE_END);
         }
-        Outcome::Done
+        Next::Continue
     }
 }
 

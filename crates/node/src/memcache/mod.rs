@@ -2,19 +2,19 @@
 //! results.
 //!
 //! A request for a small item is executed to completion and its reply appended to the transmit buffer. Work
-//! for another worker, or a value better moved without a copy, comes back as an [`Outcome`] that owns all it
+//! for another worker, or a value better moved without a copy, comes back as [`Next::Away`], which owns all it
 //! needs, so that it can be handed over together with its connection.
 
 mod arithmetic;
 mod debug;
 mod delete;
+mod executed;
 mod get;
 mod get_many;
 #[cfg(any(test, fuzzing))]
 mod harness;
-mod large;
 mod meta_get;
-mod outcome;
+mod serve;
 mod session;
 mod store;
 mod stored;
@@ -33,55 +33,56 @@ use minos_proto::memcache::{
     text,
 };
 
-use crate::ops::{self, Context, Facts, Placement, Prefixes};
+use crate::ops::{self, Context, Facts, Next, Placement, Prefixes};
 
-pub(crate) use large::{LargeReply, LargeStore};
-pub(crate) use outcome::{Executed, Outcome};
+pub(crate) use serve::serve;
 pub(crate) use session::MemcacheSession;
 
+use executed::{Executed, Unread};
 use meta_get::MetaGet;
 
 /// The lookup of a command's first key, made before the command is executed.
 #[derive(Clone, Copy)]
-pub(crate) struct Lookup<'a> {
+struct Lookup<'a> {
     /// The key's hash, by which buckets and items of a burst can be prefetched.
-    pub(crate) hash: KeyHash,
+    hash: KeyHash,
     /// The content of the key's bucket, if it was read already.
-    pub(crate) staged: Option<Staged<'a>>,
+    staged: Option<Staged<'a>>,
 }
 
 impl<'a> Lookup<'a> {
     /// The lookup of a command; `None` if it has no key.
     #[inline]
-    pub(crate) fn of<M: Mode>(store: &Engine<M>, command: &Command<'_>) -> Option<Self> {
+    fn of<M: Mode>(store: &Engine<M>, command: &Command<'_>) -> Option<Self> {
         let mut buffer = KeyBuffer::default();
         command.request.key().map(|key| Self::of_key(store, key.bytes(&mut buffer)))
     }
 
     /// The lookup of a key.
     #[inline]
-    pub(crate) fn of_key<M: Mode>(store: &Engine<M>, key: &[u8]) -> Self {
+    fn of_key<M: Mode>(store: &Engine<M>, key: &[u8]) -> Self {
         Self { hash: store.hash(key), staged: None }
     }
 
     /// The content of the key's bucket.
     #[inline]
-    pub(crate) fn staged<M: Mode>(&self, store: &'a Engine<M>) -> Staged<'a> {
+    fn staged<M: Mode>(&self, store: &'a Engine<M>) -> Staged<'a> {
         self.staged.unwrap_or_else(|| store.stage(self.hash))
     }
 }
 
 /// Executes `command` as [`execute_uncounted`] does, and counts it by prefix if that is on.
 #[inline]
-pub(crate) fn execute<M: Mode, P: Placement>(
+fn execute<M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
+    session: &mut MemcacheSession,
     command: &Command<'_>,
     lookup: Option<Lookup<'_>>,
     requests_left: &mut usize,
     tx: &mut Vec<u8>,
 ) -> Executed<M> {
     let hits = cx.counters.get_hits.value();
-    let executed = execute_uncounted(cx, command, lookup, requests_left, tx);
+    let executed = execute_uncounted(cx, session, command, lookup, requests_left, tx);
     if let Some(prefixes) = cx.prefixes {
         count_by_prefix(prefixes, &command.request, cx.counters.get_hits.value() > hits);
     }
@@ -93,6 +94,7 @@ pub(crate) fn execute<M: Mode, P: Placement>(
 #[inline]
 fn execute_uncounted<M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
+    session: &mut MemcacheSession,
     command: &Command<'_>,
     lookup: Option<Lookup<'_>>,
     requests_left: &mut usize,
@@ -106,18 +108,18 @@ fn execute_uncounted<M: Mode, P: Placement>(
             let lookup = lookup.unwrap_or_else(|| Lookup::of_key(cx.store, key));
             match command.reply {
                 Reply::Classic { with_cas, .. } => {
-                    get::execute(cx, lookup, key, request.touch, with_cas, tx).into()
+                    Executed::then(get::execute(cx, lookup, key, request.touch, with_cas, tx))
                 }
                 Reply::Meta { flags, quiet } => {
-                    MetaGet::new(request, lookup, key, flags, quiet).execute(cx, tx).into()
+                    Executed::then(MetaGet::new(request, lookup, key, flags, quiet).execute(cx, tx))
                 }
             }
         }
-        Request::GetMany(request) => get_many::execute(cx, *request, command, requests_left, tx),
+        Request::GetMany(request) => get_many::execute(cx, session, *request, command, requests_left, tx),
         Request::Store(request) => {
             let key = request.key.bytes(&mut buffer);
             let hash = known(key);
-            store::execute(cx, request, hash, key, command.reply, tx)
+            store::execute(cx, session, request, hash, command.reply, key, tx)
         }
         Request::Arithmetic(request) => {
             let key = request.key.bytes(&mut buffer);
@@ -138,13 +140,14 @@ fn execute_uncounted<M: Mode, P: Placement>(
             let key = key.bytes(&mut buffer);
             debug::execute(cx, known(key), key, tx)
         }
-        _ => administrate(cx, command, tx),
+        _ => administrate(cx, session, command, tx),
     }
 }
 
 /// Executes commands without a key.
 fn administrate<M: Mode, P>(
     cx: &mut Context<'_, M, P>,
+    session: &mut MemcacheSession,
     command: &Command<'_>,
     tx: &mut Vec<u8>,
 ) -> Executed<M> {
@@ -154,7 +157,14 @@ fn administrate<M: Mode, P>(
             ops::flush(cx, delay);
             text::OK
         }
-        Request::Stats(StatsGroup::Connections) => return Outcome::ListConnections.into(),
+        Request::Stats(StatsGroup::Connections) => {
+            let from = session.listed.unwrap_or(0);
+            session.listed = cx.admin.list_connections(from, tx, session.replies_bytes_max);
+            if session.listed.is_some() {
+                return Executed { next: Next::Yield, unread: Unread::All };
+            }
+            text::END
+        }
         Request::Stats(group) => {
             ops::report(cx.store, cx.admin, group, &mut |name, value| compose::stat(tx, name, value));
             tx.extend_from_slice(if group == StatsGroup::Reset { text::RESET } else { text::END });
@@ -173,14 +183,14 @@ fn administrate<M: Mode, P>(
         }
         Request::MemoryLimit { mebibytes } => memory_limit(cx.store, mebibytes),
         Request::NoOp => text::META_NOOP,
-        Request::Quit => return Outcome::Quit.into(),
-        Request::Shutdown(mode) => return shutdown(cx, mode, tx),
+        Request::Quit => return Executed::then(Next::Close),
+        Request::Shutdown(mode) => return Executed::then(shutdown(cx, mode, tx)),
         _ => text::ERROR,
     };
     if !is_silent {
         tx.extend_from_slice(reply);
     }
-    Outcome::Done.into()
+    Executed::DONE
 }
 
 /// Changes the memory limit. The region of a store is mapped once, so the limit can only lower its use.
@@ -193,15 +203,21 @@ fn memory_limit<M: Mode>(store: &Engine<M>, mebibytes: u32) -> &'static [u8] {
     }
 }
 
-fn shutdown<M: Mode, P>(cx: &Context<'_, M, P>, mode: ShutdownMode, tx: &mut Vec<u8>) -> Executed<M> {
-    let refusal = match mode {
-        _ if !cx.admin.allows_shutdown() => text::SHUTDOWN_DISABLED,
-        ShutdownMode::Now => return Outcome::Shutdown { graceful: false }.into(),
-        ShutdownMode::Graceful => return Outcome::Shutdown { graceful: true }.into(),
-        ShutdownMode::Unknown => text::INVALID_SHUTDOWN,
+fn shutdown<M: Mode, P>(cx: &Context<'_, M, P>, mode: ShutdownMode, tx: &mut Vec<u8>) -> Next<M> {
+    let graceful = match mode {
+        _ if !cx.admin.allows_shutdown() => {
+            tx.extend_from_slice(text::SHUTDOWN_DISABLED);
+            return Next::Continue;
+        }
+        ShutdownMode::Now => false,
+        ShutdownMode::Graceful => true,
+        ShutdownMode::Unknown => {
+            tx.extend_from_slice(text::INVALID_SHUTDOWN);
+            return Next::Continue;
+        }
     };
-    tx.extend_from_slice(refusal);
-    Outcome::Done.into()
+    cx.admin.shut_down(graceful);
+    Next::Close
 }
 
 /// Executes `stats detail`; returns the end of the reply.

@@ -1,23 +1,36 @@
 //! What the memcached protocol keeps of a connection between two visits.
 
-use minos_proto::memcache::Resume;
+use minos_proto::memcache::{BINARY_MAGIC, Limits, Resume};
 
 /// The memcached protocol's state of one connection.
-#[derive(Default)]
 pub(crate) struct MemcacheSession {
+    pub(crate) limits: Limits,
+    /// Bytes of replies after which they are sent before another request is executed.
+    pub(crate) replies_bytes_max: usize,
     /// Bytes still to be received and discarded: the value of a refused storage command.
-    pub(crate) swallow_bytes: u64,
-    /// The rest of a multi-key GET whose last key was large.
-    pub(crate) resume: Option<Resume>,
+    pub(super) swallow_bytes: u64,
+    /// The rest of a multi-key GET that has paused.
+    pub(super) resume: Option<Resume>,
     /// Where a partly sent `stats conns` continues: the number of a connection.
-    pub(crate) listed: Option<u64>,
+    pub(super) listed: Option<u64>,
     /// True once the client has sent anything.
-    pub(crate) has_spoken: bool,
+    has_spoken: bool,
 }
 
 impl MemcacheSession {
+    /// The state of a connection that has not sent anything yet.
+    pub(crate) fn new(limits: Limits, replies_bytes_max: usize) -> Self {
+        Self { limits, replies_bytes_max, swallow_bytes: 0, resume: None, listed: None, has_spoken: false }
+    }
+
+    /// True if `input`, the first bytes of a connection, belongs to memcached's binary protocol.
+    #[inline]
+    pub(crate) fn begins_binary(&mut self, input: &[u8]) -> bool {
+        !std::mem::replace(&mut self.has_spoken, true) && input.first() == Some(&BINARY_MAGIC)
+    }
+
     /// Discards the bytes of a refused value at the front of `input`; returns their number.
-    pub(crate) fn swallow(&mut self, input: &[u8]) -> usize {
+    pub(super) fn swallow(&mut self, input: &[u8]) -> usize {
         let swallowed = self.swallow_bytes.min(input.len() as u64);
         self.swallow_bytes -= swallowed;
         swallowed as usize
@@ -30,7 +43,8 @@ mod tests {
 
     #[test]
     fn a_refused_value_is_discarded_and_nothing_behind_it() {
-        let mut session = MemcacheSession { swallow_bytes: 7, ..MemcacheSession::default() };
+        let limits = Limits { value_bytes_max: 1000, line_bytes_max: 1000 };
+        let mut session = MemcacheSession { swallow_bytes: 7, ..MemcacheSession::new(limits, 1000) };
         assert_eq!(session.swallow(b"valu"), 4);
         assert_eq!(session.swallow(b"e\r\nget a\r\n"), 3);
         assert_eq!(session.swallow(b"get a\r\n"), 0);

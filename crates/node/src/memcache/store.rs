@@ -4,8 +4,15 @@ use minos_base::{KeyHash, SizeClass, StoreKind};
 use minos_engine::Mode;
 use minos_proto::memcache::{Reply, Store, Value, text};
 
-use super::{Executed, LargeStore, Outcome, stored::respond};
-use crate::ops::{self, Context, PendingStore, Placement, StoreOperation, Stored};
+use super::{
+    Executed, MemcacheSession,
+    executed::Unread,
+    stored::{answer_later, respond},
+};
+use crate::ops::{self, Context, LargeStore, Next, PendingStore, Placement, StoreOperation, Stored, Work};
+
+/// Bytes of the line end behind a value.
+const END_BYTES: usize = text::LINE_END.len();
 
 fn operation_of(request: &Store<'_>) -> StoreOperation {
     StoreOperation {
@@ -18,55 +25,43 @@ fn operation_of(request: &Store<'_>) -> StoreOperation {
     }
 }
 
-/// Stores a small value that has arrived; any other store becomes an outcome.
+/// Stores a small value that has arrived; any other store is left to the caller.
 #[inline]
 pub(super) fn execute<M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
+    session: &mut MemcacheSession,
     request: &Store<'_>,
     hash: KeyHash,
-    key: &[u8],
     reply: Reply<'_>,
+    key: &[u8],
     tx: &mut Vec<u8>,
 ) -> Executed<M> {
     let operation = operation_of(request);
     let class = ops::item_class(cx, &operation, hash, request.value.bytes());
+    let large = Large { hash, key, operation, class, reply };
     match request.value {
-        Value::TooLarge { bytes } => too_large(cx, &operation, hash, key, bytes, reply, tx),
+        Value::TooLarge { bytes } => large.refuse_too_large(cx, session, bytes, tx),
         Value::Pending { bytes } if cx.placement.serves(class) => {
-            Outcome::NeedMore { body_bytes: bytes + 2 }.into()
+            // Not worth a reservation.
+            Executed {
+                next: Next::NeedMore { wanted_bytes: bytes as usize + END_BYTES },
+                unread: Unread::All,
+            }
         }
         Value::Whole(value) if cx.placement.is_here(class) => {
             cx.counters.cmd_set.count();
             let stored = ops::store(cx, &operation, hash, key, value);
             respond(&stored, &operation, key, reply, tx);
-            Outcome::Done.into()
+            Executed::DONE
         }
         value => {
             if matches!(value, Value::Pending { .. }) {
                 // The guard above has counted a whole value.
                 cx.placement.is_here(class);
             }
-            Large { hash, key, operation, class, reply }.execute(cx, value, tx)
+            large.execute(cx, session, value, tx)
         }
     }
-}
-
-/// Refuses a value that is too large.
-fn too_large<M: Mode, P>(
-    cx: &Context<'_, M, P>,
-    operation: &StoreOperation,
-    hash: KeyHash,
-    key: &[u8],
-    value_bytes: u64,
-    reply: Reply<'_>,
-    tx: &mut Vec<u8>,
-) -> Executed<M> {
-    let drops = operation.kind == StoreKind::Set || matches!(reply, Reply::Meta { .. });
-    ops::drop_for_too_large(cx, drops, hash, key);
-    if !reply.is_silent() {
-        tx.extend_from_slice(text::TOO_LARGE);
-    }
-    Outcome::Refused { swallow: value_bytes + 2 }.into()
 }
 
 /// A store whose value goes into reserved memory.
@@ -80,7 +75,13 @@ struct Large<'a> {
 
 impl Large<'_> {
     /// Reserves memory for the value.
-    fn execute<M: Mode, P>(&self, cx: &Context<'_, M, P>, value: Value<'_>, tx: &mut Vec<u8>) -> Executed<M> {
+    fn execute<M: Mode, P>(
+        &self,
+        cx: &Context<'_, M, P>,
+        session: &mut MemcacheSession,
+        value: Value<'_>,
+        tx: &mut Vec<u8>,
+    ) -> Executed<M> {
         let value_bytes = value.bytes();
         let mut permit = None;
         if matches!(value, Value::Pending { .. }) {
@@ -88,35 +89,58 @@ impl Large<'_> {
             // holds meanwhile.
             permit = cx.admin.admit(value_bytes);
             if permit.is_none() {
-                return self.refuse(cx, value, tx);
+                return self.refuse(cx, session, value, tx);
             }
         }
         let Ok(reservation) = cx.store.reserve(self.hash, self.key, value_bytes) else {
-            return self.refuse(cx, value, tx);
+            return self.refuse(cx, session, value, tx);
         };
         let pending = PendingStore::new(reservation, self.hash, self.key, self.operation);
-        let mut store = LargeStore::new(pending, self.reply, self.class, permit);
+        let mut store = Box::new(LargeStore::new(pending, self.class, permit, answer_later(self.reply)));
         match value {
             // A part to join is copied in any case and is usually short.
             Value::Whole(part) if self.operation.joins() => {
                 store.fill(part);
-                Outcome::FinishLarge(Box::new(store)).into()
+                Executed::then(Next::Away(Work::Finish { store }))
             }
             Value::Whole(value) => Executed {
-                outcome: Outcome::ReceiveLarge(Box::new(store)),
-                unread_bytes: value.len() + text::LINE_END.len(),
+                next: Next::Away(Work::Receive { store, received_bytes: 0 }),
+                unread: Unread::End(value.len() + END_BYTES),
             },
-            _ => Outcome::ReceiveLarge(Box::new(store)).into(),
+            _ => Executed::then(Next::Away(Work::Receive { store, received_bytes: 0 })),
         }
     }
 
     /// Refuses a value for which there is no room; the stored item stays.
-    fn refuse<M: Mode, P>(&self, cx: &Context<'_, M, P>, value: Value<'_>, tx: &mut Vec<u8>) -> Executed<M> {
+    fn refuse<M: Mode, P>(
+        &self,
+        cx: &Context<'_, M, P>,
+        session: &mut MemcacheSession,
+        value: Value<'_>,
+        tx: &mut Vec<u8>,
+    ) -> Executed<M> {
         cx.counters.store_no_memory.count();
         respond(&Stored::NoMemory, &self.operation, self.key, self.reply, tx);
-        match value {
-            Value::Whole(_) => Outcome::Done.into(),
-            _ => Outcome::Refused { swallow: value.bytes() + 2 }.into(),
+        if !matches!(value, Value::Whole(_)) {
+            session.swallow_bytes = value.bytes() + END_BYTES as u64;
         }
+        Executed::DONE
+    }
+
+    /// Refuses a value that is too large.
+    fn refuse_too_large<M: Mode, P>(
+        &self,
+        cx: &Context<'_, M, P>,
+        session: &mut MemcacheSession,
+        value_bytes: u64,
+        tx: &mut Vec<u8>,
+    ) -> Executed<M> {
+        let drops = self.operation.kind == StoreKind::Set || matches!(self.reply, Reply::Meta { .. });
+        ops::drop_for_too_large(cx, drops, self.hash, self.key);
+        if !self.reply.is_silent() {
+            tx.extend_from_slice(text::TOO_LARGE);
+        }
+        session.swallow_bytes = value_bytes + END_BYTES as u64;
+        Executed::DONE
     }
 }

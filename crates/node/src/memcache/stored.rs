@@ -1,8 +1,38 @@
 //! Replies to stores.
 
-use minos_proto::memcache::{Reply, compose, text};
+use minos_proto::memcache::{MetaFlags, Reply, compose, text};
 
-use crate::ops::{StoreOperation, Stored};
+use crate::ops::{AnswerStore, LargeStored, StoreOperation, Stored};
+
+/// The reply to a large store, as a function of its result. It owns the flags that `reply` borrows.
+pub(super) fn answer_later(reply: Reply<'_>) -> AnswerStore {
+    match reply {
+        Reply::Classic { quiet, with_cas } => Box::new(move |stored, operation, key, tx| {
+            respond_large(&stored, operation, key, Reply::Classic { quiet, with_cas }, tx);
+        }),
+        Reply::Meta { flags, quiet } => {
+            let flags = Box::<[u8]>::from(flags.as_bytes());
+            Box::new(move |stored, operation, key, tx| {
+                let flags = MetaFlags::checked(&flags);
+                respond_large(&stored, operation, key, Reply::Meta { flags, quiet }, tx);
+            })
+        }
+    }
+}
+
+fn respond_large(
+    stored: &LargeStored,
+    operation: &StoreOperation,
+    key: &[u8],
+    reply: Reply<'_>,
+    tx: &mut Vec<u8>,
+) {
+    match stored {
+        LargeStored::Ended(stored) => respond(stored, operation, key, reply, tx),
+        LargeStored::NoLineEnd if reply.is_silent() => {}
+        LargeStored::NoLineEnd => tx.extend_from_slice(text::BAD_CHUNK),
+    }
+}
 
 /// Appends the reply to a store.
 #[inline]

@@ -4,7 +4,7 @@ use minos_base::KeyHash;
 use minos_engine::Mode;
 use minos_proto::memcache::{Reply, Touch, text};
 
-use super::{Executed, Outcome};
+use super::Executed;
 use crate::ops::{self, Context};
 
 /// Changes an item's expiry.
@@ -21,5 +21,5 @@ pub(super) fn execute<M: Mode, P>(
     if !reply.is_silent() {
         tx.extend_from_slice(if touched { text::TOUCHED } else { text::NOT_FOUND });
     }
-    Outcome::Done.into()
+    Executed::DONE
 }

@@ -8,6 +8,7 @@ pub(crate) mod counters;
 mod delete;
 mod facts;
 mod flush;
+mod next;
 mod pending;
 mod prefixes;
 mod read;
@@ -16,6 +17,7 @@ mod report;
 mod store;
 mod store_operation;
 mod touch;
+mod work;
 
 use std::{fmt::Display, sync::Arc};
 
@@ -30,6 +32,7 @@ pub(crate) use arithmetic::{CountOperation, Counted, Failure, count};
 pub(crate) use delete::{DeleteOperation, Deleted, delete};
 pub(crate) use facts::Facts;
 pub(crate) use flush::{flush, flush_if_due};
+pub(crate) use next::Next;
 pub(crate) use pending::{PendingStore, Step};
 pub(crate) use prefixes::{DELIMITER, Prefixes};
 pub(crate) use read::{Read, count_get, read};
@@ -37,6 +40,7 @@ pub(crate) use report::report;
 pub(crate) use store::{drop_for_too_large, item_class, store};
 pub(crate) use store_operation::{StoreOperation, Stored};
 pub(crate) use touch::{count_touch, touch};
+pub(crate) use work::{AnswerStore, LargeStore, LargeStored, Work};
 
 /// Decides where a request is served, by the size of its value (Minos §3.1).
 pub trait Placement {
@@ -75,8 +79,12 @@ pub(crate) trait Admin {
     /// True if a client may stop the server.
     fn allows_shutdown(&self) -> bool;
 
-    /// Bytes of replies after which they are to be sent.
-    fn replies_bytes_max(&self) -> usize;
+    /// Stops the server; a graceful stop lets transfers in progress end.
+    fn shut_down(&self, graceful: bool);
+
+    /// Lists open connections from number `from` on in `tx`, until it has `bytes_max` bytes. Returns the
+    /// number to continue from, or `None` at the end.
+    fn list_connections(&self, from: u64, tx: &mut Vec<u8>, bytes_max: usize) -> Option<u64>;
 
     /// Takes memory for an arriving value of `bytes`; `None` if too much is in use.
     fn admit(&self, bytes: u64) -> Option<ReceivePermit>;

@@ -52,6 +52,11 @@ impl<M: Mode> PendingStore<M> {
         &self.key
     }
 
+    /// The operation of the store.
+    pub(crate) fn operation(&self) -> &StoreOperation {
+        &self.operation
+    }
+
     pub(crate) fn value_bytes(&self) -> u64 {
         self.reservation.value_bytes()
     }

@@ -61,8 +61,18 @@ impl<M: Mode, I: Io> Admin for Shared<M, I> {
         self.config.allow_shutdown
     }
 
-    fn replies_bytes_max(&self) -> usize {
-        self.config.replies_bytes_max()
+    fn shut_down(&self, graceful: bool) {
+        tracing::info!(graceful, "a client asked the server to stop");
+        if graceful { self.stop.request() } else { self.stop.request_at_once() }
+    }
+
+    fn list_connections(&self, mut from: u64, tx: &mut Vec<u8>, bytes_max: usize) -> Option<u64> {
+        loop {
+            from = self.some_connections(from, &mut |name, value| compose::stat(tx, name, value))?;
+            if tx.len() >= bytes_max {
+                return Some(from);
+            }
+        }
     }
 
     fn admit(&self, bytes: u64) -> Option<ReceivePermit> {
@@ -198,17 +208,6 @@ impl<M: Mode, I: Io> Shared<M, I> {
             emit(&format!("{name}:secs_since_last_cmd"), &now_s.saturating_sub(entry.last_active()));
         }
         entries.last().map(|(number, _)| number + 1)
-    }
-
-    /// Lists connections from number `from` on in `tx`, until it has `bytes_max` bytes. Returns the number to
-    /// continue from, or `None` at the end.
-    pub(crate) fn list_connections(&self, mut from: u64, tx: &mut Vec<u8>, bytes_max: usize) -> Option<u64> {
-        loop {
-            from = self.some_connections(from, &mut |name, value| compose::stat(tx, name, value))?;
-            if tx.len() >= bytes_max {
-                return Some(from);
-            }
-        }
     }
 
     fn policy(&self, emit: Emit<'_>) {

@@ -127,14 +127,15 @@ impl<M: Mode, I: Io> Control<M, I> {
             return stream.finish_sending();
         };
         self.next_queue = (home + 1) % shared.queues.len();
-        let connection = Box::new(Connection::new(stream, protocol.session(), home, registration));
+        let connection =
+            Box::new(Connection::new(stream, protocol.session(&shared.config), home, registration));
         if shared.queues[home].arrivals.push(Arrival::New(connection)).is_err() {
             // Cannot happen: the ring has room for every connection allowed. The client sees its connection
             // closed.
             tracing::error!(home, "an RX queue has no place for a connection that was permitted");
             return;
         }
-        shared.wake_comers(&shared.plan.in_force().assignment, home);
+        shared.wake_server(&shared.plan.in_force().assignment, home);
     }
 
     /// Makes the plan for the next epoch from the sizes that the workers counted (Minos §3.1).

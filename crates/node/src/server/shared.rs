@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, Once,
+        Arc, Mutex,
         atomic::{AtomicU32, Ordering, fence},
     },
     time::Instant,
@@ -29,7 +29,7 @@ pub(crate) struct Shared<M: Mode, I: Io> {
     pub(crate) started: Instant,
     pub(crate) clock: Clock,
     pub(crate) plan: Arc<PlanCell>,
-    pub(crate) queues: Vec<RxQueue<M, I>>,
+    pub(crate) queues: Vec<RxQueue<I>>,
     pub(crate) workers: Vec<WorkerShared<M>>,
     pub(crate) stop: Arc<Stop>,
     /// When a delayed `flush_all` is due, in seconds of `clock`; zero means never.
@@ -43,8 +43,6 @@ pub(crate) struct Shared<M: Mode, I: Io> {
     pub(crate) native: Option<NativeSide<M, I::Port>>,
     /// The memory for values that are still arriving over streams.
     pub(crate) receiving: Arc<Receiving>,
-    /// Limits the warning about clients of the binary protocol to one.
-    pub(crate) binary_refused: Once,
     /// Requests to the control thread.
     pub(crate) mailbox: Mailbox,
 }
@@ -70,7 +68,7 @@ impl<M: Mode, I: Io> Shared<M, I> {
 
     /// Wakes the workers that poll RX queue `queue`. If none of them slept, they may be busy for long, so it
     /// wakes a helper too.
-    pub(crate) fn wake_comers(&self, assignment: &Assignment, queue: usize) {
+    pub(crate) fn wake_server(&self, assignment: &Assignment, queue: usize) {
         if !self.wake_pollers(assignment, queue) {
             self.wake_sleepers(assignment.helped_by[queue], queue, 1);
         }

@@ -5,7 +5,7 @@ use std::{
     io::{self, Read},
     net::SocketAddr,
     sync::{
-        Arc, Mutex, Once,
+        Arc, Mutex,
         atomic::{AtomicU32, AtomicU64},
     },
     thread::{self, JoinHandle},
@@ -264,7 +264,6 @@ pub(crate) fn share<M: Mode, I: Io>(
         prefixes: Prefixes::new(config.detail_prefixes_max),
         native,
         receiving: Arc::new(Receiving::new(receive_bytes_max)),
-        binary_refused: Once::new(),
         mailbox: Mailbox::new()?,
         config,
     };

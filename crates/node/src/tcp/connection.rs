@@ -6,7 +6,7 @@ use super::{registry::Registration, session::Session, stream::Stream};
 
 /// One client connection.
 ///
-/// One thread at a time owns it: the holder of its RX queue's lock, or the worker it was handed to. So
+/// One thread at a time owns it: the holder of its RX queue's lock, or the worker that it is lent to. So
 /// replies stay in order without sequence numbers.
 pub(crate) struct Connection {
     pub(crate) stream: Stream,
@@ -20,6 +20,8 @@ pub(crate) struct Connection {
     pub(crate) input: Buffer,
     /// Replies that the socket did not take yet. No request is executed while there are any.
     pub(crate) output: Buffer,
+    /// Its peer has sent the last bytes, says the poller.
+    pub(crate) hangup: bool,
     /// To be closed as soon as `output` is empty.
     pub(crate) closing: bool,
     /// True if the poller reports room to send.
@@ -40,6 +42,7 @@ impl Connection {
             token: Token(0),
             input: Buffer::default(),
             output: Buffer::default(),
+            hangup: false,
             closing: false,
             watches_writable: false,
             wanted_bytes: 0,

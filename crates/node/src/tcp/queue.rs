@@ -6,19 +6,17 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use minos_engine::Mode;
 use minos_net::{Interest, Io, Poller, Ready, Token, Wait};
-use minos_sched::WorkerId;
 use minos_sync::{Ring, SpinLock};
 
-use super::{connection::Connection, slab::Slab, transfer::Transfer};
+use super::{connection::Connection, slab::Slab};
 
 /// Queue i, owned by worker i (Minos §3.1).
 ///
 /// The owner's lock is uncontended; when the owner is a large worker, the small ones try it in turn. Other
 /// threads push into `arrivals`, which takes no lock.
-pub(crate) struct RxQueue<M: Mode, I: Io> {
-    pub(crate) state: SpinLock<QueueState<M, I>>,
+pub(crate) struct RxQueue<I: Io> {
+    pub(crate) state: SpinLock<QueueState<I>>,
     pub(crate) arrivals: Ring<Arrival>,
     /// Readable while the poller has events; workers that poll the queue sleep on it.
     pub(crate) descriptor: OwnedFd,
@@ -30,48 +28,32 @@ pub(crate) struct RxQueue<M: Mode, I: Io> {
 pub(crate) enum Arrival {
     /// A connection that was just accepted.
     New(Box<Connection>),
-    /// A connection whose large request was served; it may have more input.
-    Back(Box<Connection>),
-    /// A connection that another worker has visited.
-    Visited {
+    /// A connection that a worker has served.
+    Back {
         /// The connection.
         connection: Box<Connection>,
         /// True if it has more to do, after the queue's other connections.
         has_more: bool,
     },
-    /// A connection that broke at another worker.
+    /// A connection to be closed.
     Ended(Box<Connection>),
 }
 
 /// The state that the queue's lock guards.
-pub(crate) struct QueueState<M: Mode, I: Io> {
+pub(crate) struct QueueState<I: Io> {
     pub(crate) poller: I::Poller,
     pub(crate) connections: Slab,
     /// Connections that just came back or have more to do than one visit allows. Each is listed once.
     pub(crate) backlog: VecDeque<Token>,
-    /// Transfers that wait for room in a ring, which nothing reports. Their connections are not read
-    /// meanwhile.
-    pub(crate) held_back: VecDeque<HeldBack<M>>,
     pub(crate) ready: Vec<Ready>,
 }
 
-/// A transfer that waits because the ring of its worker is full.
-pub(crate) struct HeldBack<M: Mode> {
-    pub(crate) transfer: Box<Transfer<M>>,
-    pub(crate) worker: WorkerId,
-}
-
-impl<M: Mode, I: Io> RxQueue<M, I> {
+impl<I: Io> RxQueue<I> {
     /// An empty queue of a server with at most `connections_max` connections, which `poller` watches.
     pub(crate) fn open(poller: I::Poller, connections_max: usize) -> std::io::Result<Self> {
         let descriptor = poller.descriptor().try_clone_to_owned()?;
-        let state = QueueState {
-            poller,
-            connections: Slab::default(),
-            backlog: VecDeque::new(),
-            held_back: VecDeque::new(),
-            ready: Vec::new(),
-        };
+        let state =
+            QueueState { poller, connections: Slab::default(), backlog: VecDeque::new(), ready: Vec::new() };
         // Each connection has at most one arrival in flight, so a push never finds the ring full.
         let arrivals = Ring::new((connections_max + 1).next_power_of_two());
         Ok(Self { state: SpinLock::new(state), arrivals, descriptor, left_over: AtomicBool::new(false) })
@@ -84,8 +66,8 @@ impl<M: Mode, I: Io> RxQueue<M, I> {
     }
 
     /// Notes whether `state` still holds work; called before the lock is released.
-    pub(crate) fn note_left_over(&self, state: &mut QueueState<M, I>) {
-        let left_over = !state.backlog.is_empty() || !state.held_back.is_empty();
+    pub(crate) fn note_left_over(&self, state: &mut QueueState<I>) {
+        let left_over = !state.backlog.is_empty();
         // The usual case does not write, so that the line stays in other workers' caches.
         if self.left_over.load(Ordering::Relaxed) != left_over {
             self.left_over.store(left_over, Ordering::Relaxed);
@@ -93,7 +75,7 @@ impl<M: Mode, I: Io> RxQueue<M, I> {
     }
 }
 
-impl<M: Mode, I: Io> QueueState<M, I> {
+impl<I: Io> QueueState<I> {
     /// Takes in at most `max` arrivals; true if there were any.
     pub(crate) fn admit(&mut self, arrivals: &Ring<Arrival>, max: usize) -> bool {
         for admitted in 0..max {
@@ -109,13 +91,7 @@ impl<M: Mode, I: Io> QueueState<M, I> {
     pub(crate) fn take_in(&mut self, arrival: Arrival) {
         match arrival {
             Arrival::New(connection) => self.add(connection),
-            Arrival::Back(connection) => {
-                // Events that came while it was away were reported to no one.
-                let token = connection.token;
-                self.connections.take_back(connection);
-                self.visit_again(token);
-            }
-            Arrival::Visited { connection, has_more } => {
+            Arrival::Back { connection, has_more } => {
                 let token = connection.token;
                 let has_missed = self.connections.take_back(connection);
                 self.watch_as_needed(token);
@@ -151,8 +127,25 @@ impl<M: Mode, I: Io> QueueState<M, I> {
         Ok(())
     }
 
+    /// Lends a connection that has something to do. One that is away is visited again when it comes back.
+    pub(crate) fn lend(&mut self, event: Ready) -> Option<Box<Connection>> {
+        let Some(mut connection) = self.connections.lend(event.token) else {
+            self.connections.note_missed(event.token);
+            return None;
+        };
+        connection.hangup = event.hangup;
+        Some(connection)
+    }
+
+    /// Takes back a connection for which there was no room in a ring.
+    pub(crate) fn take_back(&mut self, connection: Box<Connection>) {
+        let token = connection.token;
+        self.connections.take_back(connection);
+        self.visit_again(token);
+    }
+
     /// Watches the socket of a connection for room to send exactly while it has replies left.
-    pub(crate) fn watch_as_needed(&mut self, token: Token) {
+    fn watch_as_needed(&mut self, token: Token) {
         let Some(connection) = self.connections.here(token) else { return };
         let is_blocked = !connection.output.is_empty();
         if connection.watches_writable == is_blocked {
@@ -166,7 +159,7 @@ impl<M: Mode, I: Io> QueueState<M, I> {
     }
 
     /// Puts a connection into the backlog, so that it is visited again even without an event.
-    pub(crate) fn visit_again(&mut self, token: Token) {
+    fn visit_again(&mut self, token: Token) {
         if self.connections.mark_left_over(token, true) {
             self.backlog.push_back(token);
         }

@@ -1,8 +1,8 @@
 //! The protocols served over streams, and the state of each.
 
-use minos_proto::memcache::text;
+use minos_proto::memcache::{Limits, text};
 
-use crate::memcache::MemcacheSession;
+use crate::{ServerConfig, memcache::MemcacheSession};
 
 /// The protocol of a listener and of the connections that it accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,9 +19,15 @@ pub(crate) enum Session {
 
 impl Protocol {
     /// The state of a connection that has not sent anything yet.
-    pub(crate) fn session(self) -> Session {
+    pub(crate) fn session(self, config: &ServerConfig) -> Session {
         match self {
-            Self::Memcache => Session::Memcache(MemcacheSession::default()),
+            Self::Memcache => {
+                let limits = Limits {
+                    value_bytes_max: config.value_bytes_max,
+                    line_bytes_max: config.buffer_bytes_max,
+                };
+                Session::Memcache(MemcacheSession::new(limits, config.replies_bytes_max()))
+            }
         }
     }
 

@@ -7,27 +7,17 @@ use minos_engine::Mode;
 use minos_net::{Interest, Progress};
 
 use super::connection::Connection;
-use crate::memcache::{LargeReply, LargeStore};
+use crate::ops::{LargeStore, Work};
 
 /// A connection and the large value that is sent or received on it. Workers hand over the whole transfer, so
 /// that one worker at a time uses the connection (Minos §3.1 hands over the request).
+///
+/// Replies to earlier requests, which the connection holds, are sent before a value.
 pub(crate) struct Transfer<M: Mode> {
     pub(crate) connection: Box<Connection>,
-    /// Replies to earlier requests of the connection, sent before the value.
-    pub(crate) head: Vec<u8>,
     pub(crate) work: Work<M>,
     /// Bytes sent or received on the socket.
     pub(crate) moved_bytes: u64,
-}
-
-/// The work left to do.
-pub(crate) enum Work<M: Mode> {
-    /// Send the value of a pinned item and the protocol's bytes behind it.
-    Send { reply: Box<LargeReply<M>>, sent_bytes: usize },
-    /// Receive a value and its terminator into reserved memory.
-    Receive { store: Box<LargeStore<M>>, received_bytes: usize },
-    /// Copy bytes that have all arrived to their final place, as in an append to a large value.
-    Finish { store: Box<LargeStore<M>> },
 }
 
 /// The result of a slice.
@@ -46,21 +36,18 @@ pub(crate) enum Slice {
 impl<M: Mode> Transfer<M> {
     /// The size class of the value.
     pub(crate) fn class(&self) -> SizeClass {
-        match &self.work {
-            Work::Send { reply, .. } => reply.class(),
-            Work::Receive { store, .. } | Work::Finish { store } => store.class(),
-        }
+        self.work.class()
     }
 
     /// Bytes left to move, by which a large worker orders its transfers.
     pub(crate) fn remaining_bytes(&self) -> usize {
         match &self.work {
-            Work::Send { reply, sent_bytes } => {
-                self.head.len() + reply.value().len() + reply.tail().len() - sent_bytes
+            Work::Send { item, tail, sent_bytes } => {
+                self.connection.output.bytes().len() + item.value().len() + tail.len() - sent_bytes
             }
             Work::Receive { store, received_bytes } => store.body_bytes() - received_bytes,
             // The copy takes the whole new value.
-            Work::Finish { store } => store.class().bytes_max() as usize,
+            Work::Finish { .. } => self.class().bytes_max() as usize,
         }
     }
 
@@ -74,21 +61,13 @@ impl<M: Mode> Transfer<M> {
 
     /// Moves at most `limit_bytes`.
     pub(crate) fn advance(&mut self, limit_bytes: usize) -> Slice {
-        match &mut self.work {
-            Work::Send { reply, sent_bytes } => {
-                let pieces = [self.head.as_slice(), reply.value(), reply.tail()];
-                let before = *sent_bytes;
-                let slice = send(&self.connection, pieces, sent_bytes, limit_bytes);
-                self.moved_bytes += (*sent_bytes - before) as u64;
-                slice
+        let Self { connection, work, moved_bytes } = self;
+        match work {
+            Work::Send { item, tail, sent_bytes } => {
+                send(connection, (item.value(), tail), sent_bytes, limit_bytes, moved_bytes)
             }
             Work::Receive { store, received_bytes } => {
-                // Buffered bytes were counted when they were received.
-                let is_buffered = !self.connection.input.is_empty();
-                let before = *received_bytes;
-                let slice = receive(&mut self.connection, store, received_bytes, limit_bytes);
-                self.moved_bytes += if is_buffered { 0 } else { (*received_bytes - before) as u64 };
-                slice
+                receive(connection, store, received_bytes, limit_bytes, moved_bytes)
             }
             Work::Finish { store } => match store.copy(limit_bytes) {
                 0 => Slice::Complete,
@@ -98,21 +77,32 @@ impl<M: Mode> Transfer<M> {
     }
 }
 
-/// Sends at most `limit_bytes` of the concatenated pieces, from offset `sent_bytes` on.
-fn send(connection: &Connection, pieces: [&[u8]; 3], sent_bytes: &mut usize, limit_bytes: usize) -> Slice {
-    let total: usize = pieces.iter().map(|piece| piece.len()).sum();
-    let end = total.min(sent_bytes.saturating_add(limit_bytes));
-    let mut start = 0;
-    let window = pieces.map(|piece| {
-        let from = sent_bytes.saturating_sub(start).min(piece.len());
-        let to = end.saturating_sub(start).min(piece.len());
-        start += piece.len();
-        IoSlice::new(&piece[from.min(to)..to])
+/// Sends at most `limit_bytes` of the connection's replies, and of `value` and `tail` from offset `sent_bytes`
+/// on.
+fn send(
+    connection: &mut Connection,
+    (value, tail): (&[u8], &[u8]),
+    sent_bytes: &mut usize,
+    limit_bytes: usize,
+    moved_bytes: &mut u64,
+) -> Slice {
+    let head = connection.output.bytes();
+    let value_left = &value[(*sent_bytes).min(value.len())..];
+    let tail_left = &tail[sent_bytes.saturating_sub(value.len())..];
+    let mut room = limit_bytes;
+    let window = [head, value_left, tail_left].map(|piece| {
+        let piece = &piece[..piece.len().min(room)];
+        room -= piece.len();
+        IoSlice::new(piece)
     });
-    match connection.stream.send_pieces(&window, end < total) {
+    let left = head.len() + value_left.len() + tail_left.len();
+    match connection.stream.send_pieces(&window, left > limit_bytes) {
         Progress::Bytes(moved) => {
-            *sent_bytes += moved;
-            if *sent_bytes == total { Slice::Complete } else { Slice::Moved(moved) }
+            let of_head = moved.min(head.len());
+            connection.output.consume(of_head);
+            *sent_bytes += moved - of_head;
+            *moved_bytes += moved as u64;
+            if moved == left { Slice::Complete } else { Slice::Moved(moved) }
         }
         Progress::Blocked => Slice::Blocked,
         Progress::Closed => Slice::Broken,
@@ -121,12 +111,14 @@ fn send(connection: &Connection, pieces: [&[u8]; 3], sent_bytes: &mut usize, lim
 
 /// Receives the value from offset `received_bytes` on, straight into the store's memory.
 ///
-/// Bytes that the connection had buffered behind the head come first; only these few bytes are copied.
+/// Bytes that the connection had buffered behind the head come first; only these few bytes are copied. They
+/// were counted when they were received.
 fn receive<M: Mode>(
     connection: &mut Connection,
     store: &mut LargeStore<M>,
     received_bytes: &mut usize,
     limit_bytes: usize,
+    moved_bytes: &mut u64,
 ) -> Slice {
     let body_bytes = store.body_bytes();
     let room = store.room_at(*received_bytes);
@@ -134,7 +126,10 @@ fn receive<M: Mode>(
     let room = &mut room[..limit];
     let moved = if connection.input.is_empty() {
         match connection.stream.receive(room) {
-            Progress::Bytes(moved) => moved,
+            Progress::Bytes(moved) => {
+                *moved_bytes += moved as u64;
+                moved
+            }
             Progress::Blocked => return Slice::Blocked,
             Progress::Closed => return Slice::Broken,
         }

@@ -1,20 +1,16 @@
-//! One visit to a connection that has something to do: receive, parse, execute, reply.
+//! One visit to a connection that has something to do: receive, serve, reply.
 
-mod memcache;
+use std::sync::Once;
 
-use minos_base::{SizeClass, limits::BURST_MAX};
+use minos_base::limits::BURST_MAX;
 use minos_engine::Mode;
-use minos_net::{Io, Progress, Ready};
+use minos_net::{Io, Progress};
 
-use super::{
-    connection::Connection,
-    queue::{Arrival, HeldBack, QueueState},
-    session::Session,
-    transfer::{Transfer, Work},
-};
+use super::{connection::Connection, queue::Arrival, session::Session, transfer::Transfer};
 use crate::{
-    ops::Placement,
-    worker::{Worker, rings::Lent},
+    memcache,
+    ops::{Context, Next},
+    worker::{Worker, placement::WorkerPlacement},
 };
 
 /// Requests of one connection served in one visit, so that a pipelining client does not delay the others.
@@ -22,118 +18,68 @@ pub(crate) const VISIT_REQUESTS_MAX: usize = 4 * BURST_MAX;
 /// Receive calls in one visit. They bound a visit that discards bytes, which count as no request.
 const VISIT_RECEIPTS_MAX: usize = 8;
 
-/// How a visit ended.
-enum Visit<M: Mode> {
-    /// The connection has nothing to do until the poller reports an event.
-    Idle,
-    /// It has more to do, after the queue's other connections.
-    More,
-    /// The socket takes no more replies.
-    Blocked,
-    /// The connection is to be closed.
-    Close,
-    /// The connection goes away with a large request of this class.
-    Large(Work<M>, SizeClass),
-}
-
-/// Where parsing and executing stopped, and why.
-struct Stopped<M: Mode> {
-    consumed: usize,
-    why: Why<M>,
-}
-
-/// Why parsing and executing stopped.
-enum Why<M: Mode> {
-    /// The rest of the input needs this many bytes to be a whole request.
-    NeedMore { wanted_bytes: usize },
-    /// The visit has served as many requests as it may.
-    Budget,
-    /// The connection is to be closed once the replies are sent.
-    Close,
-    /// A large request.
-    Large(Work<M>, SizeClass),
-}
+/// Logged once when a client's protocol is not served.
+const BINARY: &str = "a client speaks memcached's binary protocol, which is not served; its connections are closed. \
+    Set it to the text (ASCII) protocol: `binary=False` in pylibmc, `OPT_BINARY_PROTOCOL` off and \
+    `memcached.sess_binary_protocol = 0` in PHP; memjs and bmemcached know no other";
 
 impl<M: Mode, I: Io> Worker<'_, M, I> {
-    /// Serves a connection that has something to do, at most `requests_max` requests of it.
-    pub(crate) fn visit(&mut self, state: &mut QueueState<M, I>, event: Ready, requests_max: usize) {
-        let Some(connection) = state.connections.here(event.token) else {
-            return state.connections.note_missed(event.token);
-        };
-        connection.registration.active(self.now_s);
-        match self.flush_and_serve(connection, event.hangup, requests_max) {
-            Visit::Idle if !connection.watches_writable => {}
-            Visit::Idle | Visit::Blocked => state.watch_as_needed(event.token),
-            Visit::More => state.visit_again(event.token),
-            Visit::Close => state.close(event.token),
-            Visit::Large(work, class) => self.lend(state, event, work, class),
-        }
-    }
-
     /// Serves at most `requests_max` requests of a connection that was lent to this worker. Returns the
     /// arrival for its queue, or `None` if the connection went on with a large request.
-    pub(crate) fn visit_lent(&mut self, lent: Lent, requests_max: usize) -> Option<Arrival> {
-        let Lent { mut connection, to_the_end } = lent;
+    pub(crate) fn visit(&mut self, mut connection: Box<Connection>, requests_max: usize) -> Option<Arrival> {
         connection.registration.active(self.now_s);
-        Some(match self.flush_and_serve(&mut connection, to_the_end, requests_max) {
-            Visit::Idle | Visit::Blocked => Arrival::Visited { connection, has_more: false },
-            Visit::More => Arrival::Visited { connection, has_more: true },
-            Visit::Close => Arrival::Ended(connection),
-            Visit::Large(work, class) => {
-                let head = self.transmit_buffer.as_slice().to_vec();
-                let transfer = Box::new(Transfer { connection, head, work, moved_bytes: 0 });
-                self.pass_or_serve(transfer, self.placement.home(class));
+        let next = match flush(&mut connection) {
+            Next::Continue if connection.closing => Next::Close,
+            Next::Continue => self.serve(&mut connection, requests_max),
+            other => other,
+        };
+        Some(match next {
+            Next::Continue | Next::NeedMore { .. } | Next::Blocked => {
+                Arrival::Back { connection, has_more: false }
+            }
+            Next::Yield => Arrival::Back { connection, has_more: true },
+            Next::Close => Arrival::Ended(connection),
+            Next::Away(work) => {
+                // The replies so far are sent together with the value.
+                connection.output.append(&self.transmit_buffer);
+                self.pass_or_serve(Box::new(Transfer { connection, work, moved_bytes: 0 }));
                 return None;
             }
         })
     }
 
-    /// Sends replies that are left over, then receives and serves.
-    fn flush_and_serve(
-        &mut self,
-        connection: &mut Connection,
-        to_the_end: bool,
-        requests_max: usize,
-    ) -> Visit<M> {
-        match flush(connection) {
-            Visit::Idle if connection.closing => Visit::Close,
-            Visit::Idle => self.serve(connection, to_the_end, requests_max),
-            other => other,
-        }
-    }
-
-    /// Receives and serves until nothing more comes. With `to_the_end`, a receive call that does not fill the
-    /// buffer is not the last.
-    fn serve(&mut self, connection: &mut Connection, to_the_end: bool, mut requests_max: usize) -> Visit<M> {
+    /// Receives and serves until nothing more comes.
+    fn serve(&mut self, connection: &mut Connection, mut requests_left: usize) -> Next<M> {
         let mut may_receive = true;
         let mut receipts = 0;
         loop {
-            let visit = if connection.input.bytes().len() >= connection.wanted_bytes.max(1) {
-                self.serve_input(connection, &mut requests_max)
-            } else if may_receive && receipts == VISIT_RECEIPTS_MAX {
-                return Visit::More;
-            } else if may_receive {
+            let next = if connection.input.bytes().len() >= connection.wanted_bytes.max(1) {
+                self.serve_input(connection, &mut requests_left)
+            } else if !may_receive {
+                return Next::Continue;
+            } else if receipts == VISIT_RECEIPTS_MAX {
+                return Next::Yield;
+            } else {
                 receipts += 1;
                 // The buffer is taken out of `self`, so that serving its requests can borrow `self` mutably.
                 let mut buffer = std::mem::take(&mut self.receive_buffer);
-                let visit = match connection.stream.receive(&mut buffer) {
+                let next = match connection.stream.receive(&mut buffer) {
                     Progress::Bytes(received) => {
-                        may_receive = to_the_end || received == buffer.len();
-                        self.serve_received(connection, &buffer[..received], &mut requests_max)
+                        // If the peer has sent the last bytes, no event announces those that are left.
+                        may_receive = connection.hangup || received == buffer.len();
+                        self.serve_received(connection, &buffer[..received], &mut requests_left)
                     }
                     Progress::Blocked => {
                         may_receive = false;
-                        Visit::Idle
+                        Next::Continue
                     }
-                    Progress::Closed => Visit::Close,
+                    Progress::Closed => Next::Close,
                 };
                 self.receive_buffer = buffer;
-                visit
-            } else {
-                return Visit::Idle;
+                next
             };
-            if !matches!(visit, Visit::Idle) {
-                return visit;
+            if !matches!(next, Next::Continue | Next::NeedMore { .. }) {
+                return next;
             }
         }
     }
@@ -143,108 +89,141 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         &mut self,
         connection: &mut Connection,
         received: &[u8],
-        requests_max: &mut usize,
-    ) -> Visit<M> {
+        requests_left: &mut usize,
+    ) -> Next<M> {
         self.mine().counters.bytes_read.add(received.len() as u64);
         if connection.input.is_empty() {
             // Usually the requests are served from the receive buffer, and no bytes are left over.
-            let stopped = self.process(connection, received, requests_max);
-            connection.input.append(&received[stopped.consumed..]);
-            return self.reply(connection, stopped.why);
+            let (consumed, next) = self.process(connection, received, requests_left);
+            connection.input.append(&received[consumed..]);
+            return self.reply(connection, next);
         }
         connection.input.append(received);
         if connection.input.bytes().len() < connection.wanted_bytes {
-            return Visit::Idle;
+            return Next::Continue;
         }
-        self.serve_input(connection, requests_max)
+        self.serve_input(connection, requests_left)
     }
 
     /// Serves bytes kept from earlier receive calls.
-    fn serve_input(&mut self, connection: &mut Connection, requests_max: &mut usize) -> Visit<M> {
+    fn serve_input(&mut self, connection: &mut Connection, requests_left: &mut usize) -> Next<M> {
         let mut input = std::mem::take(&mut connection.input);
-        let stopped = self.process(connection, input.bytes(), requests_max);
-        input.consume(stopped.consumed);
+        let (consumed, next) = self.process(connection, input.bytes(), requests_left);
+        input.consume(consumed);
         connection.input = input;
-        self.reply(connection, stopped.why)
+        self.reply(connection, next)
     }
 
-    /// Serves requests at the front of `input` in the connection's protocol; replies go to the transmit buffer.
-    fn process(&mut self, connection: &mut Connection, input: &[u8], requests_max: &mut usize) -> Stopped<M> {
+    /// Serves requests at the front of `input` in the connection's protocol; replies go to the transmit
+    /// buffer. Returns the number of bytes consumed.
+    fn process(
+        &mut self,
+        connection: &mut Connection,
+        input: &[u8],
+        requests_left: &mut usize,
+    ) -> (usize, Next<M>) {
         self.transmit_buffer.clear();
         match &mut connection.session {
             Session::Memcache(session) => {
-                self.process_memcache(session, &connection.stream, input, requests_max)
+                if session.begins_binary(input) {
+                    self.refuse_binary(connection);
+                    return (input.len(), Next::Close);
+                }
+                let (mut cx, tx) = self.context();
+                memcache::serve(&mut cx, session, input, requests_left, tx)
             }
         }
     }
 
+    #[cold]
+    fn refuse_binary(&self, connection: &Connection) {
+        static WARNING: Once = Once::new();
+        self.mine().metrics.binary_refused.add(1);
+        let client = connection.stream.peer_text();
+        WARNING.call_once(|| tracing::warn!(client, "{BINARY}"));
+    }
+
     /// Sends the composed replies in one call and returns how the visit goes on.
-    fn reply(&mut self, connection: &mut Connection, why: Why<M>) -> Visit<M> {
+    fn reply(&mut self, connection: &mut Connection, next: Next<M>) -> Next<M> {
         connection.wanted_bytes = 0;
-        match why {
-            // The replies are sent together with the value: see `lend`.
-            Why::Large(work, class) => return Visit::Large(work, class),
-            Why::Close => connection.closing = true,
-            Why::NeedMore { wanted_bytes } => connection.wanted_bytes = wanted_bytes,
-            Why::Budget => {}
+        match next {
+            // The replies are sent together with the value.
+            Next::Away(_) => return next,
+            Next::Close => connection.closing = true,
+            Next::NeedMore { wanted_bytes } => connection.wanted_bytes = wanted_bytes,
+            Next::Continue | Next::Yield | Next::Blocked => {}
         }
         match self.send(connection) {
-            Visit::Idle => {}
+            Next::Continue => {}
             other => return other,
         }
         if connection.wanted_bytes > self.shared.config.buffer_bytes_max {
             self.mine().metrics.buffer_overflows.add(1);
-            return Visit::Close;
+            return Next::Close;
         }
-        match why {
-            Why::Budget => Visit::More,
-            Why::Close => Visit::Close,
-            Why::NeedMore { .. } | Why::Large(..) => Visit::Idle,
-        }
+        next
     }
 
     /// Sends the transmit buffer; bytes that the socket does not take stay with the connection.
-    fn send(&mut self, connection: &mut Connection) -> Visit<M> {
+    fn send(&mut self, connection: &mut Connection) -> Next<M> {
         let bytes = self.transmit_buffer.as_slice();
         if bytes.is_empty() {
-            return Visit::Idle;
+            return Next::Continue;
         }
         self.mine().counters.bytes_written.add(bytes.len() as u64);
         match connection.stream.send(bytes) {
-            Progress::Bytes(sent) if sent == bytes.len() => return Visit::Idle,
+            Progress::Bytes(sent) if sent == bytes.len() => return Next::Continue,
             Progress::Bytes(sent) => self.keep(connection, &bytes[sent..]),
             Progress::Blocked => self.keep(connection, bytes),
-            Progress::Closed => return Visit::Close,
+            Progress::Closed => return Next::Close,
         }
-        Visit::Blocked
+        Next::Blocked
     }
 
     /// Keeps replies until the socket takes them.
-    pub(crate) fn keep(&self, connection: &mut Connection, bytes: &[u8]) {
+    fn keep(&self, connection: &mut Connection, bytes: &[u8]) {
         connection.output.append(bytes);
         self.mine().metrics.kept_bytes_max.raise(connection.output.bytes().len() as u64);
     }
 
-    /// Hands the connection with its large request to the worker for its size, or serves it here.
-    fn lend(&mut self, state: &mut QueueState<M, I>, event: Ready, work: Work<M>, class: SizeClass) {
-        let Some(connection) = state.connections.lend(event.token) else { return };
-        let head = self.transmit_buffer.as_slice().to_vec();
-        let transfer = Box::new(Transfer { connection, head, work, moved_bytes: 0 });
-        match self.placement.home(class) {
-            Some(worker) => self.hand_over(state, HeldBack { transfer, worker }),
-            None => self.serve_inline(transfer),
+    /// Sends the transmit buffer behind the replies that the connection holds already. Its home worker may be
+    /// busy or stopped.
+    pub(crate) fn send_behind(&mut self, connection: &mut Connection) -> Next<M> {
+        let held_bytes = connection.output.bytes().len();
+        if held_bytes == 0 {
+            return self.send(connection);
         }
+        self.mine().counters.bytes_written.add((held_bytes + self.transmit_buffer.len()) as u64);
+        connection.output.append(&self.transmit_buffer);
+        let next = flush(connection);
+        self.mine().metrics.kept_bytes_max.raise(connection.output.bytes().len() as u64);
+        next
+    }
+
+    /// The execution context of this worker, and its buffer for replies.
+    pub(crate) fn context(&mut self) -> (Context<'_, M, WorkerPlacement>, &mut Vec<u8>) {
+        let shared = self.shared;
+        let context = Context {
+            store: &shared.store,
+            clock: &shared.clock,
+            now: self.now_s,
+            counters: &shared.workers[self.id.index()].counters,
+            placement: &mut self.placement,
+            admin: shared,
+            prefixes: shared.prefixes.enabled(),
+        };
+        (context, &mut self.transmit_buffer)
     }
 }
 
 /// Sends replies that are left over.
-fn flush<M: Mode>(connection: &mut Connection) -> Visit<M> {
+fn flush<M: Mode>(connection: &mut Connection) -> Next<M> {
     while !connection.output.is_empty() {
         match connection.stream.send(connection.output.bytes()) {
             Progress::Bytes(sent) => connection.output.consume(sent),
-            Progress::Blocked => return Visit::Blocked,
-            Progress::Closed => return Visit::Close,
+            Progress::Blocked => return Next::Blocked,
+            Progress::Closed => return Next::Close,
         }
     }
-    Visit::Idle
+    Next::Continue
 }

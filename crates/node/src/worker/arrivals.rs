@@ -6,15 +6,20 @@ use minos_engine::Mode;
 use minos_net::Io;
 use minos_sched::{Portion, WorkerId};
 
-use super::{Worker, rings::Lent};
+use super::{Worker, rings::RingItem};
 use crate::tcp::{
-    queue::{Arrival, HeldBack, QueueState},
+    connection::Connection,
+    queue::{Arrival, QueueState},
     visit::VISIT_REQUESTS_MAX,
 };
 
 /// Fewest connections visited in one poll of an RX queue: one from the backlog and one with a new event, so
 /// that neither kind starves the other.
 const VISITS_MIN: usize = 2;
+
+/// Messages of datagrams that are received in one poll of a queue that several workers serve. Each may be a
+/// train.
+const LOOK_AHEAD_MESSAGES: usize = 8;
 
 /// How much of a queue is served in one poll.
 #[derive(Clone, Copy)]
@@ -74,84 +79,79 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         false
     }
 
-    /// Serves an RX queue, unless another worker holds its lock.
+    /// Takes work out of an RX queue, unless another worker holds its lock, and serves it or passes it on.
+    ///
+    /// The lock is released before anything is served, so that a preempted worker stops nobody: connections
+    /// not yet served wait in this worker's `lent` ring, from which helpers take them.
     fn take_from(&mut self, queue: usize, quota: Quota) -> bool {
-        let assignment = self.placement.assignment();
-        let comers = assignment.polled_by[queue].or(assignment.helped_by[queue]);
-        let is_shared = !comers.without(self.id).is_empty();
-        if is_shared && !self.placement.enqueues() {
-            self.serve_outside(queue, quota)
-        } else {
-            self.poll_queue(queue, quota)
-        }
-    }
-
-    /// Polls a queue and serves or enqueues its connections and messages while it holds the queue's lock.
-    fn poll_queue(&mut self, queue: usize, quota: Quota) -> bool {
-        let (shared, enqueues) = (self.shared, self.placement.enqueues());
+        let shared = self.shared;
         let Some(mut state) = shared.queues[queue].state.try_lock() else { return false };
-        let admitted = self.gather(&mut state, queue, quota.connections);
-        let ready = std::mem::take(&mut state.ready);
-        for &event in &ready {
-            if enqueues {
-                self.enqueue(&mut state, event);
-            } else {
-                self.visit(&mut state, event, quota.requests);
-            }
-        }
-        let found = !ready.is_empty();
-        state.ready = ready;
-        // The lock of the queue also guards its port.
-        let arrived = if enqueues {
-            self.enqueue_messages(queue, quota.messages)
-        } else {
-            self.poll_port(queue, quota.messages)
-        };
+        let admitted = state.admit(&shared.queues[queue].arrivals, BURST_MAX);
+        let visits = self.take_connections(&mut state, queue, quota.connections);
+        // The lock also guards the queue's port.
+        let arrived = self.receive_messages(queue, self.look_ahead(queue, quota.messages));
         shared.queues[queue].note_left_over(&mut state);
         drop(state);
-        if found && shared.queues[queue].has_silent_work() {
-            // More is left than one poll could take.
-            self.call_helper(queue);
+        if arrived {
+            self.serve_or_enqueue_messages(queue);
         }
-        found | admitted | arrived
+        if visits > 0 {
+            self.count_visits(visits as u64, queue);
+            self.serve_lent(queue, quota.requests);
+            self.pass_on(queue);
+        }
+        visits > 0 || admitted || arrived
     }
 
-    /// Takes connections out of a queue and serves them without its lock, so that a preempted owner or helper
-    /// blocks no one. Connections not yet served wait in this worker's `lent` ring, where helpers take them.
-    fn serve_outside(&mut self, queue: usize, quota: Quota) -> bool {
-        let (shared, lent) = (self.shared, &self.mine().lent);
-        let Some(mut state) = shared.queues[queue].state.try_lock() else { return false };
-        let admitted = self.gather(&mut state, queue, quota.connections);
+    /// Takes connections that have something to do out of a queue, into this worker's ring. Returns their
+    /// number.
+    fn take_connections(&self, state: &mut QueueState<I>, queue: usize, connections_max: usize) -> usize {
+        if let Err(error) = state.gather(connections_max) {
+            tracing::error!(%error, queue, "cannot poll");
+            self.shared.stop.request();
+        }
         let ready = std::mem::take(&mut state.ready);
         for &event in &ready {
-            let Some(connection) = state.connections.lend(event.token) else {
-                state.connections.note_missed(event.token);
-                continue;
-            };
+            let Some(connection) = state.lend(event) else { continue };
+            if let Err(refused) = self.keep_lent(connection) {
+                state.take_back(refused);
+            }
+        }
+        let visits = ready.len();
+        state.ready = ready;
+        visits
+    }
+
+    /// Puts a lent connection into the ring in which it waits for its visit. Returns the connection if the
+    /// ring is full.
+    fn keep_lent(&self, connection: Box<Connection>) -> Result<(), Box<Connection>> {
+        if !self.placement.enqueues() {
             // The ring has room for every connection of one poll.
-            if let Err(refused) = lent.push(Lent { connection, to_the_end: event.hangup }) {
-                state.connections.take_back(refused.connection);
-                state.visit_again(event.token);
-            }
+            return self.mine().lent.push(connection);
         }
-        let found = !ready.is_empty();
-        state.ready = ready;
-        let arrived = self.poll_port(queue, quota.messages);
-        shared.queues[queue].note_left_over(&mut state);
-        drop(state);
+        match self.put_waiting(RingItem::Connection(connection)) {
+            Ok(()) => Ok(()),
+            Err(RingItem::Connection(connection)) => {
+                self.mine().metrics.ring_full.add(1);
+                Err(connection)
+            }
+            Err(_) => unreachable!("a full ring gives back what it was given"),
+        }
+    }
+
+    /// Serves the connections that this worker has taken out of `queue`, as far as no helper takes them, and
+    /// returns them.
+    fn serve_lent(&mut self, queue: usize, requests_max: usize) {
+        let lent = &self.mine().lent;
         if lent.len() > 1 {
             let borrowers = self.placement.assignment().borrowed_by[self.id.index()];
-            shared.wake_sleepers(borrowers, self.id.index() + 1, 1);
+            self.shared.wake_sleepers(borrowers, self.id.index() + 1, 1);
         }
         let mut visited = ArrayVec::new();
-        while let Some(lent) = lent.pop() {
-            visited.extend(self.visit_lent(lent, quota.requests));
+        while let Some(connection) = lent.pop() {
+            visited.extend(self.visit(connection, requests_max));
         }
         self.bring_back(queue, visited);
-        if found {
-            self.call_for_left_over(queue);
-        }
-        found | admitted | arrived
     }
 
     /// Serves a connection that waits in the `lent` ring of `lender`, if the plan allows it.
@@ -159,22 +159,25 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         if !self.placement.duty().borrows_from.contains(lender) {
             return false;
         }
-        let Some(lent) = self.shared.worker(lender).lent.pop() else { return false };
+        let Some(connection) = self.shared.worker(lender).lent.pop() else { return false };
         self.mine().metrics.lent_taken.add(1);
-        let home = lent.connection.home;
-        let visited = self.visit_lent(lent, quota.requests).into_iter().collect();
+        let home = connection.home;
+        let visited = self.visit(connection, quota.requests).into_iter().collect();
         self.bring_back(home, visited);
-        self.call_for_left_over(home);
+        self.pass_on(home);
         true
     }
 
-    /// Wakes other workers that serve a queue if this worker has left work in it.
-    fn call_for_left_over(&self, queue: usize) {
-        if queue != self.id.index() {
-            self.pass_on(queue);
-        } else if self.shared.queues[queue].has_silent_work() {
-            self.call_helper(queue);
+    /// Messages to receive in one poll of `queue`. A full ring leaves them in the socket. Those received wait
+    /// for this worker alone, so they are few if others serve the queue too.
+    fn look_ahead(&self, queue: usize, messages_max: usize) -> usize {
+        if self.placement.enqueues() {
+            let waiting = &self.mine().waiting;
+            return messages_max.min(waiting.capacity() - waiting.len());
         }
+        let assignment = self.placement.assignment();
+        let others = assignment.polled_by[queue].or(assignment.helped_by[queue]).without(self.id);
+        if others.is_empty() { messages_max } else { messages_max.min(LOOK_AHEAD_MESSAGES) }
     }
 
     /// Returns connections to their queue.
@@ -190,23 +193,8 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         shared.queues[queue].note_left_over(&mut state);
     }
 
-    /// Fills `ready` of a queue; true if it also admitted arrivals or retried held-back transfers.
-    fn gather(&mut self, state: &mut QueueState<M, I>, queue: usize, connections: usize) -> bool {
-        let shared = self.shared;
-        let admitted = state.admit(&shared.queues[queue].arrivals, BURST_MAX);
-        let released = self.release_held_back(state);
-        if let Err(error) = state.gather(connections) {
-            tracing::error!(%error, queue, "cannot poll");
-            shared.stop.request();
-        }
-        if !state.ready.is_empty() {
-            self.count_visits(state.ready.len() as u64, queue);
-        }
-        admitted | released
-    }
-
     /// Wakes one sleeping helper of a queue.
-    pub(crate) fn call_helper(&self, queue: usize) {
+    pub(crate) fn wake_helper(&self, queue: usize) {
         let helpers = self.placement.assignment().helped_by[queue].without(self.id);
         self.shared.wake_sleepers(helpers, queue, 1);
     }
@@ -224,18 +212,8 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     /// descriptor reports.
     pub(crate) fn pass_on(&self, queue: usize) {
         if self.shared.queues[queue].has_silent_work() {
-            self.shared.wake_comers(self.placement.assignment(), queue);
+            self.shared.wake_server(self.placement.assignment(), queue);
         }
-    }
-
-    /// Retries the hand-over of held-back transfers; true if there were any.
-    fn release_held_back(&mut self, state: &mut QueueState<M, I>) -> bool {
-        let count = state.held_back.len();
-        for _ in 0..count {
-            let Some(held) = state.held_back.pop_front() else { break };
-            self.hand_over(state, held);
-        }
-        count > 0
     }
 
     /// Returns a connection to its RX queue. The build that serves as the control of the role change tests
@@ -246,7 +224,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         }
         // The ring has room for every connection of the server, so the first push succeeds. A retry is needed
         // only while another worker is between two steps of its own push.
-        let is_done = matches!(arrival, Arrival::Visited { has_more: false, .. });
+        let is_done = matches!(arrival, Arrival::Back { has_more: false, .. });
         while let Err(refused) = self.shared.queues[queue].arrivals.push(arrival) {
             arrival = refused;
             std::thread::yield_now();
@@ -259,14 +237,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             false if is_done => {
                 self.shared.wake_pollers(assignment, queue);
             }
-            false => self.shared.wake_comers(assignment, queue),
-        }
-    }
-
-    /// Hands a transfer to its worker, or holds it back until there is room in that worker's ring.
-    pub(crate) fn hand_over(&self, state: &mut QueueState<M, I>, held: HeldBack<M>) {
-        if let Err(transfer) = self.give(held.worker, held.transfer) {
-            state.held_back.push_back(HeldBack { transfer, ..held });
+            false => self.shared.wake_server(assignment, queue),
         }
     }
 }

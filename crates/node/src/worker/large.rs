@@ -1,44 +1,27 @@
-//! Large requests: from the ring into the set, slice by slice, and back to their RX queue.
+//! Large requests: served slice by slice, and back to their RX queue.
 
 use std::time::Instant;
 
-use minos_base::limits::BURST_MAX;
 use minos_engine::Mode;
-use minos_net::{Io, Progress};
+use minos_net::Io;
 
-use super::{Worker, large_set::Ended, rings::RingItem};
+use super::{Worker, large_set::Ended};
 use crate::{
     datagram::datagrams::Datagrams,
+    ops::{Next, Work},
     tcp::{
-        connection::Connection,
         queue::Arrival,
-        session::Session,
-        transfer::{Slice, Transfer, Work},
+        transfer::{Slice, Transfer},
     },
 };
 
 impl<M: Mode, I: Io> Worker<'_, M, I> {
-    /// Takes a burst of large requests that other workers pushed into this worker's ring.
-    pub(super) fn take_from_ring(&mut self) -> bool {
-        let (mut transfers, mut jobs) = (0, 0);
-        while transfers + jobs < BURST_MAX as u64 {
-            match self.mine().ring.pop() {
-                Some(RingItem::Transfer(transfer)) => {
-                    self.large.insert(transfer, self.now);
-                    transfers += 1;
-                }
-                Some(RingItem::Job(job)) => {
-                    self.do_job(job);
-                    jobs += 1;
-                }
-                None => break,
-            }
-        }
-        if jobs > 0 {
-            self.answer_jobs();
-        }
-        self.mine().metrics.large_taken.add(transfers);
-        transfers + jobs > 0
+    /// Serves a slice of whatever large work this worker has: parts that arrive, bytes to copy, a transfer.
+    pub(super) fn serve_slices(&mut self) -> bool {
+        let received = self.poll_transfers(false);
+        let copied = self.copy_slice();
+        let moved = self.serve_large();
+        received || copied || moved
     }
 
     /// Serves one slice of a large transfer: as much as fits between two polls of the RX queues.
@@ -79,7 +62,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     pub(crate) fn serve_inline(&mut self, transfer: Box<Transfer<M>>) {
         self.mine().metrics.large_inline.add(1);
         // Helpers serve this worker's queue meanwhile.
-        self.call_helper(self.id.index());
+        self.wake_helper(self.id.index());
         let begun = Instant::now();
         self.serve_to_the_end(transfer);
         self.count_large(begun);
@@ -108,40 +91,27 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     /// store that still has to copy bytes comes back as a transfer.
     fn complete(&mut self, transfer: Transfer<M>) -> Option<Box<Transfer<M>>> {
         self.count_moved(&transfer);
-        let Transfer { mut connection, head, work, .. } = transfer;
-        match work {
-            Work::Send { mut reply, .. } => match &mut connection.session {
-                Session::Memcache(session) => session.resume = reply.take_resume(),
-            },
+        let Transfer { mut connection, work, .. } = transfer;
+        let next = match work {
+            Work::Send { .. } => Next::Continue,
             Work::Receive { store, .. } | Work::Finish { store } => {
                 self.transmit_buffer.clear();
-                self.transmit_buffer.extend_from_slice(&head);
-                if let Some(store) = self.finish_store(store) {
+                let (cx, tx) = self.context();
+                if let Some(store) = store.finish(&cx, tx) {
                     let work = Work::Finish { store };
-                    return Some(Box::new(Transfer { connection, head, work, moved_bytes: 0 }));
+                    return Some(Box::new(Transfer { connection, work, moved_bytes: 0 }));
                 }
-                self.answer(&mut connection);
+                self.send_behind(&mut connection)
             }
-        }
+        };
         self.mine().metrics.large_completed.add(1);
         connection.registration.active(self.now_s);
-        self.send_home(connection.home, Arrival::Back(connection));
+        let home = connection.home;
+        let is_broken = matches!(next, Next::Close);
+        let arrival =
+            if is_broken { Arrival::Ended(connection) } else { Arrival::Back { connection, has_more: true } };
+        self.send_home(home, arrival);
         None
-    }
-
-    /// Sends the transmit buffer on a connection that was lent to this worker. Its home worker may be busy or
-    /// stopped.
-    fn answer(&self, connection: &mut Connection) {
-        let bytes = self.transmit_buffer.as_slice();
-        if bytes.is_empty() {
-            return;
-        }
-        self.mine().counters.bytes_written.add(bytes.len() as u64);
-        match connection.stream.send(bytes) {
-            Progress::Bytes(sent) => self.keep(connection, &bytes[sent..]),
-            Progress::Blocked => self.keep(connection, bytes),
-            Progress::Closed => connection.closing = true,
-        }
     }
 
     fn count_moved(&self, transfer: &Transfer<M>) {

@@ -62,7 +62,12 @@ fn clients(shared: &Shared<StoreMode, Kernel>, queue: usize, requests: usize) ->
         let stream = Stream::Plain(socket);
         let entry = || Entry::new(stream.number(), queue, String::new(), String::new(), 0);
         let registration = shared.connections.register(usize::MAX, entry).unwrap();
-        let connection = Box::new(Connection::new(stream, Protocol::Memcache.session(), queue, registration));
+        let connection = Box::new(Connection::new(
+            stream,
+            Protocol::Memcache.session(&shared.config),
+            queue,
+            registration,
+        ));
         shared.queues[queue].state.try_lock().unwrap().take_in(Arrival::New(connection));
         client
     };
@@ -70,7 +75,7 @@ fn clients(shared: &Shared<StoreMode, Kernel>, queue: usize, requests: usize) ->
 }
 
 /// Drops returned connections: a return is not a request.
-fn forget_those_who_come_home(shared: &Shared<StoreMode, Kernel>) {
+fn drop_returned(shared: &Shared<StoreMode, Kernel>) {
     for queue in &shared.queues {
         while queue.arrivals.pop().is_some() {}
     }
@@ -105,7 +110,7 @@ fn each_step_is_as_recorded() {
                     let mut taken = Vec::new();
                     workers[*worker].turn_watched(|step, found| taken.push(turns::step(step, found)));
                     assert_eq!(taken, *steps, "{}, event {number}", recorded.design);
-                    forget_those_who_come_home(&shared);
+                    drop_returned(&shared);
                 }
             }
         }

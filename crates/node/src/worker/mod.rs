@@ -24,7 +24,6 @@ use arrayvec::ArrayVec;
 use minos_base::{Seconds, limits::LONG_TURN};
 use minos_engine::Mode;
 use minos_net::{Io, Port, Wait, wait_readable};
-use minos_proto::memcache::Limits;
 use minos_sched::{Role, Seen, Step, WorkerId, is_due};
 
 use crate::{
@@ -82,9 +81,6 @@ pub(crate) struct Worker<'s, M: Mode, I: Io> {
     /// Receive buffer of a visit.
     pub(crate) receive_buffer: Box<[u8]>,
     pub(crate) transmit_buffer: Vec<u8>,
-    /// Bytes of replies after which they are sent before another request is executed.
-    pub(crate) replies_bytes_max: usize,
-    pub(crate) limits: Limits,
 }
 
 impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
@@ -103,11 +99,6 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
             round: id.index(),
             receive_buffer: vec![0; RECEIVE_BYTES].into_boxed_slice(),
             transmit_buffer: Vec::new(),
-            replies_bytes_max: config.replies_bytes_max(),
-            limits: Limits {
-                value_bytes_max: config.value_bytes_max,
-                line_bytes_max: config.buffer_bytes_max,
-            },
             id,
             shared,
         }
@@ -173,7 +164,7 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
             Step::GiveBack => self.give_back(),
             Step::Collect => self.take_from_ring(),
             Step::Draw => self.serve_waiting(),
-            Step::Slice => self.poll_transfers(false) | self.copy_slice() | self.serve_large(),
+            Step::Slice => self.serve_slices(),
             Step::Repay | Step::Help => self.help(),
             Step::Relieve => self.relieve(),
         }

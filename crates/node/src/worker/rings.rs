@@ -17,49 +17,16 @@ use crate::{
     tcp::{connection::Connection, transfer::Transfer},
 };
 
-/// An item handed from one worker to another.
+/// Work that waits in a ring.
 pub(crate) enum RingItem<M: Mode> {
-    /// A connection with a large request.
-    Transfer(Box<Transfer<M>>),
-    /// A datagram, or a large request out of one.
-    Job(Job),
-}
-
-/// Work taken from an RX queue that waits in a ring shared by several workers.
-pub(crate) enum Waiting<M: Mode> {
-    /// A connection with a large request that several workers may serve.
-    Transfer(Box<Transfer<M>>),
-    /// A connection with something to do.
-    Connection(Lent),
+    /// A connection with something to do, lent by its RX queue.
+    Connection(Box<Connection>),
     /// A message of datagrams.
     Message(Message),
-}
-
-impl<M: Mode> Waiting<M> {
-    /// The transfer that a full ring returned.
-    pub(crate) fn into_transfer(self) -> Box<Transfer<M>> {
-        match self {
-            Self::Transfer(transfer) => transfer,
-            Self::Connection(_) | Self::Message(_) => unreachable!("it was given a transfer"),
-        }
-    }
-}
-
-impl<M: Mode> RingItem<M> {
-    /// The transfer that a full ring returned.
-    pub(crate) fn into_transfer(self) -> Box<Transfer<M>> {
-        match self {
-            Self::Transfer(transfer) => transfer,
-            Self::Job(_) => unreachable!("it was given a transfer"),
-        }
-    }
-}
-
-/// A connection with something to do, lent by its RX queue.
-pub(crate) struct Lent {
-    pub(crate) connection: Box<Connection>,
-    /// Its peer has sent the last bytes.
-    pub(crate) to_the_end: bool,
+    /// A connection with a large request.
+    Transfer(Box<Transfer<M>>),
+    /// A datagram that names another queue, or a large request out of one.
+    Job(Job),
 }
 
 /// A message of datagrams, copied out of the receive buffer.
@@ -78,10 +45,10 @@ pub(crate) struct WorkerShared<M: Mode> {
     pub(crate) ring: Ring<RingItem<M>>,
     /// Work that several workers drain: the rings of SHO and HKH+WS (Minos §5.2), and those of large workers
     /// that serve each other's ranges.
-    pub(crate) waiting: Ring<Waiting<M>>,
-    /// Connections taken in the current poll of an RX queue and not yet served; helpers may take them. Empty
+    pub(crate) waiting: Ring<RingItem<M>>,
+    /// Connections taken in the current poll of an RX queue and not yet served. Helpers may take them. Empty
     /// between polls.
-    pub(crate) lent: Ring<Lent>,
+    pub(crate) lent: Ring<Box<Connection>>,
     /// Number of the plan in force for this worker.
     pub(crate) plan_version: AtomicU64,
     pub(crate) waker: Waker,

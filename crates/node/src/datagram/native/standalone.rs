@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use minos_base::{Seconds, SizeClass, StatsGroup, limits::SLICE_BYTES};
+use minos_base::{Seconds, SizeClass, StatsGroup};
 use minos_sched::WorkerId;
 
 use crate::ops::{Admin, Placement, Prefixes, counters::Totals, receiving::ReceivePermit};
@@ -31,8 +31,10 @@ impl Admin for Nobody {
         false
     }
 
-    fn replies_bytes_max(&self) -> usize {
-        SLICE_BYTES
+    fn shut_down(&self, _graceful: bool) {}
+
+    fn list_connections(&self, _from: u64, _tx: &mut Vec<u8>, _bytes_max: usize) -> Option<u64> {
+        None
     }
 
     fn admit(&self, _bytes: u64) -> Option<ReceivePermit> {

@@ -24,7 +24,7 @@ fn replies(session: &mut Session, pieces: &[&[u8]]) -> Vec<u8> {
 
 fn session() -> Session {
     let mut session = Session::new(100);
-    session.limits.value_bytes_max = 1000;
+    session.state.limits.value_bytes_max = 1000;
     session
 }
 
@@ -47,7 +47,7 @@ fn placement_changes_nothing() {
     let expected = session().send(&script);
     for here_bytes_max in [0, 3, 299, 300, 1000] {
         let mut session = Session::new(here_bytes_max);
-        session.limits.value_bytes_max = 1000;
+        session.state.limits.value_bytes_max = 1000;
         assert!(session.send(&script) == expected, "up to {here_bytes_max}");
     }
 }

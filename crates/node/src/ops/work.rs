@@ -1,94 +1,68 @@
-//! Large values in transfer: the state that outlives the execution of their command.
+//! Large values on their way between a connection and the store: state that outlives the execution of a
+//! command.
 
 use minos_base::SizeClass;
 use minos_engine::{Mode, Pinned};
-use minos_proto::memcache::{MetaFlags, Reply, Resume, text};
 
-use super::stored;
-use crate::ops::{Context, PendingStore, Step, receiving::ReceivePermit};
+use super::{Context, PendingStore, Step, StoreOperation, Stored, receiving::ReceivePermit};
 
-/// A value sent from its item, which stays unchanged meanwhile.
-pub(crate) struct LargeReply<M: Mode> {
-    item: Pinned<M>,
-    tail: &'static [u8],
-    resume: Option<Resume>,
+/// The work that a large request leaves.
+pub(crate) enum Work<M: Mode> {
+    /// Send the value of a pinned item, which stays unchanged meanwhile, and the protocol's bytes behind it.
+    Send { item: Pinned<M>, tail: &'static [u8], sent_bytes: usize },
+    /// Receive a value and its line end into reserved memory.
+    Receive { store: Box<LargeStore<M>>, received_bytes: usize },
+    /// Copy bytes that have all arrived to their final place, as in an append to a large value.
+    Finish { store: Box<LargeStore<M>> },
 }
 
-impl<M: Mode> LargeReply<M> {
-    /// Sends the value of `item`, then `tail`, then the replies to any keys left.
-    pub(super) fn new(item: Pinned<M>, tail: &'static [u8], resume: Option<Resume>) -> Self {
-        Self { item, tail, resume }
+impl<M: Mode> Work<M> {
+    /// Sends the value of `item`, then `tail`.
+    pub(crate) fn send(item: Pinned<M>, tail: &'static [u8]) -> Self {
+        Self::Send { item, tail, sent_bytes: 0 }
     }
 
-    /// The value.
-    pub(crate) fn value(&self) -> &[u8] {
-        self.item.value()
-    }
-
-    /// The bytes to send behind it.
-    pub(crate) fn tail(&self) -> &'static [u8] {
-        self.tail
-    }
-
-    /// The rest of a line of keys, if there is one.
-    pub(crate) fn take_resume(&mut self) -> Option<Resume> {
-        self.resume.take()
-    }
-
-    /// The class of the value, which determines the worker that sends it.
+    /// The class of the value, which determines the worker for it.
     pub(crate) fn class(&self) -> SizeClass {
-        SizeClass::of(self.value().len() as u64)
+        match self {
+            Self::Send { item, .. } => SizeClass::of(item.value().len() as u64),
+            Self::Receive { store, .. } | Self::Finish { store } => store.class,
+        }
     }
 }
 
-/// A store of a large value over memcached's protocol.
+/// Composes the protocol's reply to a store: its result, and its operation and key again.
+pub(crate) type AnswerStore = Box<dyn FnOnce(LargeStored, &StoreOperation, &[u8], &mut Vec<u8>) + Send>;
+
+/// The result of a large store.
+pub(crate) enum LargeStored {
+    /// That of the store.
+    Ended(Stored),
+    /// No line end followed the value, so nothing was stored.
+    NoLineEnd,
+}
+
+/// A store of a large value.
 ///
 /// The store's condition is checked when the value has arrived, as in memcached.
 pub(crate) struct LargeStore<M: Mode> {
     pending: PendingStore<M>,
     line_end: [u8; 2],
-    reply: OwnedReply,
     class: SizeClass,
     /// Its memory permit, while the value is arriving or being joined.
     permit: Option<ReceivePermit>,
-}
-
-/// A [`Reply`] that borrows from nothing.
-enum OwnedReply {
-    Classic { quiet: bool },
-    Meta { flags: Box<[u8]>, quiet: bool },
-}
-
-impl OwnedReply {
-    fn new(reply: Reply<'_>) -> Self {
-        match reply {
-            Reply::Classic { quiet, .. } => Self::Classic { quiet },
-            Reply::Meta { flags, quiet } => Self::Meta { flags: flags.as_bytes().into(), quiet },
-        }
-    }
-
-    fn borrow(&self) -> Reply<'_> {
-        match self {
-            Self::Classic { quiet } => Reply::Classic { quiet: *quiet, with_cas: false },
-            Self::Meta { flags, quiet } => Reply::Meta { flags: MetaFlags::checked(flags), quiet: *quiet },
-        }
-    }
+    answer: AnswerStore,
 }
 
 impl<M: Mode> LargeStore<M> {
     /// A store of an item of `class`; with a `permit` if its value is still arriving.
-    pub(super) fn new(
+    pub(crate) fn new(
         pending: PendingStore<M>,
-        reply: Reply<'_>,
         class: SizeClass,
         permit: Option<ReceivePermit>,
+        answer: AnswerStore,
     ) -> Self {
-        Self { pending, line_end: [0; 2], reply: OwnedReply::new(reply), class, permit }
-    }
-
-    /// The class of the item, which determines the worker that receives it.
-    pub(crate) fn class(&self) -> SizeClass {
-        self.class
+        Self { pending, line_end: [0; 2], class, permit, answer }
     }
 
     fn value_bytes(&self) -> usize {
@@ -114,7 +88,7 @@ impl<M: Mode> LargeStore<M> {
     }
 
     /// Fills in a value that has already arrived.
-    pub(super) fn fill(&mut self, value: &[u8]) {
+    pub(crate) fn fill(&mut self, value: &[u8]) {
         self.pending.value_mut().copy_from_slice(value);
         self.line_end = *b"\r\n";
     }
@@ -133,9 +107,8 @@ impl<M: Mode> LargeStore<M> {
     ) -> Option<Box<Self>> {
         if self.line_end != *b"\r\n" {
             cx.counters.cmd_set.count();
-            if !self.reply.borrow().is_silent() {
-                tx.extend_from_slice(text::BAD_CHUNK);
-            }
+            let Self { pending, answer, .. } = *self;
+            answer(LargeStored::NoLineEnd, pending.operation(), pending.key(), tx);
             return None;
         }
         let permit = &mut self.permit;
@@ -149,9 +122,9 @@ impl<M: Mode> LargeStore<M> {
             return Some(self);
         }
         cx.counters.cmd_set.count();
-        let Self { pending, reply, .. } = *self;
+        let Self { pending, answer, .. } = *self;
         let (stored, operation, key) = pending.end(cx, step);
-        stored::respond(&stored, &operation, &key, reply.borrow(), tx);
+        answer(LargeStored::Ended(stored), &operation, &key, tx);
         None
     }
 }

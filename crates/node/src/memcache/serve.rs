@@ -1,0 +1,149 @@
+//! Serves the input of a connection: parses a burst of commands, executes it, says how the connection goes on.
+
+use arrayvec::ArrayVec;
+use minos_base::limits::BURST_MAX;
+use minos_engine::{Engine, Mode};
+use minos_proto::memcache::{Command, Malformed, Parsed, Request, Value, parse, parse_resumed};
+
+use super::{Lookup, MemcacheSession, execute, executed::Unread};
+use crate::ops::{Context, Next, Placement};
+
+/// A parsed command of a burst, the lookup of its key, and its end in the input.
+struct Pending<'a> {
+    command: Command<'a>,
+    lookup: Option<Lookup<'a>>,
+    end: usize,
+}
+
+/// The input behind the commands of a burst.
+enum Tail {
+    /// Possibly more commands.
+    Unknown,
+    /// An incomplete command.
+    NeedMore,
+    /// An invalid command.
+    Malformed(Malformed),
+}
+
+/// Parses and executes requests at the front of `input`, at most `requests_left`; replies go to `tx`. Returns
+/// the number of bytes consumed.
+pub(crate) fn serve<M: Mode, P: Placement>(
+    cx: &mut Context<'_, M, P>,
+    session: &mut MemcacheSession,
+    input: &[u8],
+    requests_left: &mut usize,
+    tx: &mut Vec<u8>,
+) -> (usize, Next<M>) {
+    let mut consumed = session.swallow(input);
+    while consumed < input.len() {
+        if *requests_left == 0 || tx.len() >= session.replies_bytes_max {
+            return (consumed, Next::Yield);
+        }
+        let (used, next) = serve_burst(cx, session, &input[consumed..], requests_left, tx);
+        consumed += used;
+        if !matches!(next, Next::Continue) {
+            return (consumed, next);
+        }
+        consumed += session.swallow(&input[consumed..]);
+    }
+    (consumed, Next::Continue)
+}
+
+/// Parses a burst of requests while their index buckets are fetched, then executes it. Returns the number of
+/// bytes consumed.
+fn serve_burst<M: Mode, P: Placement>(
+    cx: &mut Context<'_, M, P>,
+    session: &mut MemcacheSession,
+    input: &[u8],
+    requests_left: &mut usize,
+    tx: &mut Vec<u8>,
+) -> (usize, Next<M>) {
+    let mut burst = ArrayVec::new();
+    let tail = parse_burst(cx.store, session, input, &mut burst, *requests_left);
+    stage(cx.store, &mut burst);
+    let mut consumed = 0;
+    for Pending { command, lookup, end } in &burst {
+        *requests_left = requests_left.saturating_sub(1);
+        let executed = execute(cx, session, command, *lookup, requests_left, tx);
+        let command_bytes = end - consumed;
+        consumed += match executed.unread {
+            Unread::Nothing => command_bytes,
+            Unread::End(bytes) => command_bytes - bytes,
+            Unread::All => 0,
+        };
+        match executed.next {
+            // More replies than these are sent first.
+            Next::Continue if tx.len() >= session.replies_bytes_max => return (consumed, Next::Continue),
+            Next::Continue => {}
+            Next::NeedMore { wanted_bytes } => {
+                return (consumed, Next::NeedMore { wanted_bytes: command_bytes + wanted_bytes });
+            }
+            next => return (consumed, next),
+        }
+    }
+    match tail {
+        Tail::Unknown => (consumed, Next::Continue),
+        Tail::NeedMore => (consumed, Next::NeedMore { wanted_bytes: input.len() - consumed + 1 }),
+        Tail::Malformed(malformed) => {
+            *requests_left = requests_left.saturating_sub(1);
+            tx.extend_from_slice(malformed.reply);
+            session.swallow_bytes = malformed.swallow;
+            (consumed + malformed.consumed, if malformed.close { Next::Close } else { Next::Continue })
+        }
+    }
+}
+
+/// Parses commands at the front of `input` and prefetches their index buckets.
+fn parse_burst<'a, M: Mode>(
+    store: &'a Engine<M>,
+    session: &mut MemcacheSession,
+    input: &'a [u8],
+    burst: &mut ArrayVec<Pending<'a>, BURST_MAX>,
+    requests_max: usize,
+) -> Tail {
+    let mut end = 0;
+    while burst.len() < BURST_MAX.min(requests_max) && end < input.len() {
+        let rest = &input[end..];
+        let parsed = match session.resume.take() {
+            None => parse(rest, &session.limits),
+            Some(resume) => parse_resumed(resume, rest),
+        };
+        match parsed {
+            Parsed::Request { command, consumed } => {
+                end += consumed;
+                let lookup = Lookup::of(store, &command);
+                if let Some(lookup) = &lookup {
+                    store.prefetch_bucket(lookup.hash);
+                }
+                let is_last = match command.request {
+                    // The value follows.
+                    Request::Store(store) => !matches!(store.value, Value::Whole(_)),
+                    // It may pause, and then the commands behind it would be parsed again each time.
+                    Request::GetMany(_) => true,
+                    _ => false,
+                };
+                burst.push(Pending { command, lookup, end });
+                if is_last {
+                    return Tail::Unknown;
+                }
+            }
+            Parsed::NeedMore => return Tail::NeedMore,
+            Parsed::Malformed(malformed) => return Tail::Malformed(malformed),
+        }
+    }
+    Tail::Unknown
+}
+
+/// Looks the keys of a burst up in their buckets, which are cached by now, and prefetches their items.
+fn stage<'a, M: Mode>(store: &'a Engine<M>, burst: &mut [Pending<'a>]) {
+    if burst.len() < 2 {
+        return;
+    }
+    for pending in burst {
+        let Some(lookup) = &mut pending.lookup else { continue };
+        match pending.command.request {
+            Request::Get(_) => lookup.staged = Some(store.stage(lookup.hash)),
+            _ => store.prefetch_item(lookup.hash),
+        }
+    }
+}
