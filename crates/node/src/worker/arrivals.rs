@@ -1,6 +1,5 @@
 //! RX queue polling and the hand-over of connections and large requests.
 
-use arrayvec::ArrayVec;
 use minos_base::limits::BURST_MAX;
 use minos_engine::Mode;
 use minos_net::Io;
@@ -97,7 +96,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         }
         if visits > 0 {
             self.count_visits(visits as u64, queue);
-            self.serve_lent(queue, quota.requests);
+            self.serve_lent(quota.requests);
             self.pass_on(queue);
         }
         visits > 0 || admitted || arrived
@@ -139,19 +138,16 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         }
     }
 
-    /// Serves the connections that this worker has taken out of `queue`, as far as no helper takes them, and
-    /// returns them.
-    fn serve_lent(&mut self, queue: usize, requests_max: usize) {
+    /// Serves the connections that this worker has taken out of a queue, as far as no helper takes them.
+    fn serve_lent(&mut self, requests_max: usize) {
         let lent = &self.mine().lent;
         if lent.len() > 1 {
             let borrowers = self.placement.assignment().borrowed_by[self.id.index()];
             self.shared.wake_sleepers(borrowers, self.id.index() + 1, 1);
         }
-        let mut visited = ArrayVec::new();
         while let Some(connection) = lent.pop() {
-            visited.extend(self.visit(connection, requests_max));
+            self.visit_and_return(connection, requests_max);
         }
-        self.bring_back(queue, visited);
     }
 
     /// Serves a connection that waits in the `lent` ring of `lender`, if the plan allows it.
@@ -161,10 +157,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         }
         let Some(connection) = self.shared.worker(lender).lent.pop() else { return false };
         self.mine().metrics.lent_taken.add(1);
-        let home = connection.home;
-        let visited = self.visit(connection, quota.requests).into_iter().collect();
-        self.bring_back(home, visited);
-        self.pass_on(home);
+        self.visit_and_return(connection, quota.requests);
         true
     }
 
@@ -180,17 +173,19 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         if others.is_empty() { messages_max } else { messages_max.min(LOOK_AHEAD_MESSAGES) }
     }
 
-    /// Returns connections to their queue.
-    fn bring_back(&self, queue: usize, visited: ArrayVec<Arrival, BURST_MAX>) {
-        if visited.is_empty() {
-            return;
+    /// Serves a connection that was lent to this worker, and returns it to its queue unless it goes on with a
+    /// large request.
+    pub(crate) fn visit_and_return(&mut self, connection: Box<Connection>, requests_max: usize) {
+        let home = connection.home;
+        let Some(arrival) = self.visit(connection, requests_max) else { return };
+        let queue = &self.shared.queues[home];
+        let Some(mut state) = queue.state.try_lock() else { return self.send_home(home, arrival) };
+        state.take_in(arrival);
+        queue.note_left_over(&mut state);
+        drop(state);
+        if home != self.id.index() {
+            self.pass_on(home);
         }
-        let shared = self.shared;
-        let Some(mut state) = shared.queues[queue].state.try_lock() else {
-            return visited.into_iter().for_each(|arrival| self.send_home(queue, arrival));
-        };
-        visited.into_iter().for_each(|arrival| state.take_in(arrival));
-        shared.queues[queue].note_left_over(&mut state);
     }
 
     /// Wakes one sleeping helper of a queue.

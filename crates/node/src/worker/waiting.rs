@@ -63,12 +63,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     /// Serves an item, or adds it to the large set. The answers to jobs wait for [`Worker::answer_jobs`].
     fn serve_item(&mut self, item: RingItem<M>) {
         match item {
-            RingItem::Connection(connection) => {
-                let home = connection.home;
-                if let Some(arrival) = self.visit(connection, VISIT_REQUESTS_MAX) {
-                    self.send_home(home, arrival);
-                }
-            }
+            RingItem::Connection(connection) => self.visit_and_return(connection, VISIT_REQUESTS_MAX),
             RingItem::Message(message) => self.serve_message(&message),
             RingItem::Transfer(transfer) => {
                 self.mine().metrics.large_taken.add(1);
