@@ -1,4 +1,5 @@
-//! Instructions of each operation of the engine, counted by callgrind and compared with a record.
+//! Instructions of each operation of the engine and of the client's core, counted by callgrind and compared with
+//! a record.
 //!
 //! Unlike times, they are the same on a busy machine. They do not include cache misses.
 
@@ -16,6 +17,7 @@ use crate::{
 const RECORD: &str = "xtask/instructions.txt";
 const HEAD: &str = "\
 # Instructions of one operation on 8 + 8 bytes: mode, access mode, operation. The hash of the key is not in them.
+# In those of the client's core it is; these go from the request to its outcome, without system calls.
 # Kept by `cargo xtask instructions --bless`; more than 5 % above this fails. Who raises a number gives a reason
 # (`--bless --raise --reason TEXT`), which stands above it from then on.
 ";
@@ -27,6 +29,9 @@ const FLAGS: &str = "-C target-cpu=x86-64-v3";
 const FUNCTION: &str = "*measured_operations";
 /// The empty loop, which is subtracted from all other counts.
 const NOTHING: &str = "nothing";
+
+/// The crates whose bench `instructions` is counted.
+const CRATES: [&str; 2] = ["minos-engine", "minos-client"];
 
 /// How to treat the record.
 #[derive(clap::Args, Debug)]
@@ -77,7 +82,15 @@ pub(crate) fn compare() -> anyhow::Result<()> {
 type Counts = BTreeMap<String, f64>;
 
 fn count() -> anyhow::Result<Counts> {
-    let program = build()?;
+    let mut counts = Counts::new();
+    for name in CRATES {
+        counts.append(&mut count_crate(name)?);
+    }
+    Ok(counts)
+}
+
+fn count_crate(name: &str) -> anyhow::Result<Counts> {
+    let program = build(name)?;
     let folder = root().join("target/instructions/counts");
     if folder.exists() {
         fs::remove_dir_all(&folder)?;
@@ -120,9 +133,9 @@ fn per_operation(
     Ok(counts)
 }
 
-/// Builds the program that runs the operations; returns its path.
-fn build() -> anyhow::Result<String> {
-    let arguments = ["build", "--release", "-p", "minos-engine", "--bench", "instructions"];
+/// Builds the program that runs the operations of a crate; returns its path.
+fn build(name: &str) -> anyhow::Result<String> {
+    let arguments = ["build", "--release", "-p", name, "--bench", "instructions"];
     let mut cargo = cargo_apart("instructions", FLAGS, &arguments);
     run(&mut cargo)?;
     // The same command again builds nothing, but prints the path of the program.

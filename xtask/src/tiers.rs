@@ -91,7 +91,7 @@ const GATE: [Part; 10] = [
     },
     Part {
         name: "instructions",
-        shows: "instructions of the engine's operations",
+        shows: "instructions of the engine's and the client's operations",
         repeat: "cargo xtask instructions",
         run: |totals| checked(totals, instructions::compare),
     },

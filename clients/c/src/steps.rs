@@ -137,7 +137,7 @@ pub unsafe extern "C" fn minos_next(client: *mut Client, completion: *mut Comple
         if completion.is_null() {
             return Err(Failure::Argument("completion"));
         }
-        let Some(Ended { id, result }) = client.inner.take_ended() else { return Ok(Status::NotFound) };
+        let Some(Ended { id, result, .. }) = client.inner.take_ended() else { return Ok(Status::NotFound) };
         let context = client.contexts.remove(&id).unwrap_or(std::ptr::null_mut());
         // SAFETY: it is not NULL, and the caller wants the completion there.
         unsafe { write(completion, completion_of(context, result)) };

@@ -120,6 +120,8 @@ pub struct Request {
     pub initial: Option<u64>,
     /// The time limit, retries included; `None` stands for [`Config::timeout`](crate::Config::timeout).
     pub timeout: Option<Duration>,
+    /// A number for the caller; the completion returns it.
+    pub tag: u64,
 }
 
 impl Request {
@@ -134,6 +136,7 @@ impl Request {
             operand: 0,
             initial: None,
             timeout: None,
+            tag: 0,
         }
     }
 
@@ -153,6 +156,12 @@ impl Request {
     #[must_use]
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout: Some(timeout), ..self }
+    }
+
+    /// The same with this tag.
+    #[must_use]
+    pub fn tag(self, tag: u64) -> Self {
+        Self { tag, ..self }
     }
 
     /// The same, with this time-out if it has none.

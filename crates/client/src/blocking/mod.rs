@@ -104,10 +104,10 @@ impl Client {
                 results.extend(next.into_iter().chain(requests).map(|_| Some(Err(error.clone()))));
                 break;
             }
-            while let Some(Completion { id, result }) = self.wire.core.poll_completion() {
-                match unfinished.remove(&id) {
-                    Some(index) => results[index] = Some(result),
-                    None => self.ended.push_back(Completion { id, result }),
+            while let Some(completion) = self.wire.core.poll_completion() {
+                match unfinished.remove(&completion.id) {
+                    Some(index) => results[index] = Some(completion.result),
+                    None => self.ended.push_back(completion),
                 }
             }
         }

@@ -26,19 +26,26 @@ impl Core {
             self.counters.ignored += 1;
             return;
         };
-        let is_fetching = matches!(operation.phase, Phase::Fetching(_));
-        if record.opcode == Opcode::Fetch && is_fetching {
+        let Operation { request, phase, .. } = operation;
+        if record.opcode == request.verb.opcode() {
+            let is_moving = matches!(phase, Phase::Storing(_) | Phase::Fetching(_));
+            self.on_status(id, header, record, is_moving, now_ns);
+        } else if record.opcode == Opcode::Fetch && matches!(phase, Phase::Fetching(_)) {
             self.on_fetch_reply(id, record.status, now_ns);
-        } else if record.opcode == operation.request.verb.opcode() {
-            self.on_status(id, header, record, now_ns);
         } else {
             self.counters.ignored += 1;
         }
     }
 
-    fn on_status(&mut self, id: OpId, header: &Header, record: &ReplyRecord<'_>, now_ns: u64) {
-        let phase = self.operations.get(id).map(|operation| &operation.phase);
-        let is_moving = matches!(phase, Some(Phase::Storing(_) | Phase::Fetching(_)));
+    /// Handles the status of an operation; `is_moving` says that its large value is on its way.
+    fn on_status(
+        &mut self,
+        id: OpId,
+        header: &Header,
+        record: &ReplyRecord<'_>,
+        is_moving: bool,
+        now_ns: u64,
+    ) {
         match record.status {
             // A request sent twice was answered twice, the second time by a worker without the transfer:
             // large values may have moved to another worker.
@@ -80,6 +87,7 @@ impl Core {
     }
 
     /// Handles a value that is too large for a datagram: begins its fetch, or updates a fetch in progress.
+    #[inline(never)]
     fn on_large(&mut self, id: OpId, header: &Header, record: &ReplyRecord<'_>, now_ns: u64) {
         let Ok(grant) = Grant::parse(record.value) else {
             return self.finish(id, Err(Error::Protocol("a grant that makes no sense")), now_ns);
@@ -157,6 +165,7 @@ impl Core {
     }
 
     /// Handles a fragment of a value.
+    #[inline(never)]
     pub(super) fn on_data(&mut self, header: &Header, datagram: &[u8], now_ns: u64) {
         let Ok((head, data)) = DataHead::parse(header.body(datagram)) else {
             self.counters.ignored += 1;
@@ -196,6 +205,7 @@ impl Core {
     }
 
     /// The server has made room for a large value.
+    #[inline(never)]
     fn on_granted(&mut self, id: OpId, session: u64, record: &ReplyRecord<'_>, now_ns: u64) {
         let Some(operation) = self.operations.get(id) else { return };
         if matches!(operation.phase, Phase::Storing(_)) || !record.opcode.is_store() {
@@ -217,6 +227,7 @@ impl Core {
     }
 
     /// Handles an acknowledgement of fragments.
+    #[inline(never)]
     pub(super) fn on_ack(&mut self, header: &Header, head: &AckHead, missing: Ranges<'_>, now_ns: u64) {
         let found = self.stores_under_way().find(|(_, operation, store)| {
             store.transfer == head.transfer && operation.expects(header.sequence)

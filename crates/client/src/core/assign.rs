@@ -4,9 +4,10 @@ use minos_proto::native::{Detail, HEADER_BYTES, OpFlags, Operation as Record, TA
 
 use super::{
     Core, OpId,
+    link::Link,
     operation::{Operation, Phase},
 };
-use crate::Error;
+use crate::{Error, Request};
 
 /// The reason why an operation is in no lane.
 enum Obstacle {
@@ -16,8 +17,8 @@ enum Obstacle {
     NoNumber,
     /// Other large values are being sent.
     NoTurn,
-    /// It can never be sent.
-    Fault(Error),
+    /// It can never be sent, as [`fault_of`] says.
+    Fault,
 }
 
 impl Core {
@@ -27,21 +28,38 @@ impl Core {
         match self.prepare(id, now_ns) {
             Ok((queue, record_bytes)) => {
                 let due_ns = if delay_ns == 0 { 0 } else { now_ns.saturating_add(delay_ns) };
-                if let Some(lane) = self.lanes.of(queue) {
-                    lane.push(id, record_bytes, due_ns);
+                self.lanes.push(queue, id, record_bytes, due_ns);
+                if delay_ns == 0 {
+                    self.ready_ns = self.ready_ns.min(now_ns);
+                } else {
+                    self.wake_at(due_ns);
                 }
-                self.wake_at(due_ns.max(now_ns));
             }
-            Err(Obstacle::Unknown) => self.lanes.parked.push_back(id),
-            Err(Obstacle::NoNumber) => self.lanes.without_number.push_back(id),
-            Err(Obstacle::NoTurn) => {
+            Err(obstacle) => self.postpone(id, &obstacle, now_ns),
+        }
+    }
+
+    /// Puts an operation into the waiting list of its obstacle, or ends it.
+    #[inline(never)]
+    fn postpone(&mut self, id: OpId, obstacle: &Obstacle, now_ns: u64) {
+        match obstacle {
+            Obstacle::Unknown => self.lanes.parked.push_back(id),
+            Obstacle::NoNumber => self.lanes.without_number.push_back(id),
+            Obstacle::NoTurn => {
                 // Turns are always given back, so an operation that waits for one has no deadline.
                 if let Some(operation) = self.operations.get_mut(id) {
                     operation.deadline_ns = u64::MAX;
                 }
                 self.stores.wait(id);
             }
-            Err(Obstacle::Fault(error)) => self.finish(id, Err(error), now_ns),
+            Obstacle::Fault => {
+                let operation = self.operations.get(id).zip(self.link.directory());
+                if let Some(error) =
+                    operation.and_then(|(operation, directory)| fault_of(operation, directory))
+                {
+                    self.finish(id, Err(error), now_ns);
+                }
+            }
         }
     }
 
@@ -55,19 +73,14 @@ impl Core {
             return Err(Obstacle::Unknown);
         }
         let directory = self.link.usable(is_sealed).ok_or(Obstacle::Unknown)?;
-        check(operation, directory).map_err(Obstacle::Fault)?;
+        if fault_of(operation, directory).is_some() {
+            return Err(Obstacle::Fault);
+        }
         operation.hash = directory.direction(&operation.request.key);
+        let verb = operation.request.verb;
         let limit_bytes = limit_bytes(directory, self.config.datagram_bytes_max);
-        if operation.once.is_none() && operation.request.verb.wants_once(self.config.once_for) {
-            if self.link.is_quiet(now_ns) {
-                self.link.doubt();
-                return Err(Obstacle::Unknown);
-            }
-            let Some(session) = &mut self.link.session else {
-                self.link.session_wanted = true;
-                return Err(Obstacle::Unknown);
-            };
-            operation.once = Some(session.take().ok_or(Obstacle::NoNumber)?);
+        if operation.once.is_none() && verb.wants_once(self.config.once_for) {
+            operation.once = Some(take_number(&mut self.link, now_ns)?);
         }
         let is_deferred = is_deferred(operation, limit_bytes, is_sealed);
         if is_deferred && !operation.has_turn {
@@ -76,8 +89,8 @@ impl Core {
                 return Err(Obstacle::NoTurn);
             }
         }
-        let queue = self.link.queue_for(operation.request.verb, operation.hash, self.config.queue_by);
-        Ok((queue, padded(record(id, operation, is_deferred).bytes())))
+        let queue = self.link.queue_for(verb, operation.hash, self.config.queue_by);
+        Ok((queue, padded(record_bytes(&operation.request, is_deferred))))
     }
 
     /// Assigns every operation that is not in flight again, after a change of the server or its geometry.
@@ -138,15 +151,30 @@ impl Core {
     }
 }
 
-/// Checks an operation against the server's limits.
-fn check(operation: &Operation, directory: &Welcome) -> Result<(), Error> {
+/// Takes a once number.
+#[inline(never)]
+fn take_number(link: &mut Link, now_ns: u64) -> Result<u32, Obstacle> {
+    if link.is_quiet(now_ns) {
+        link.doubt();
+        return Err(Obstacle::Unknown);
+    }
+    let Some(session) = &mut link.session else {
+        link.session_wanted = true;
+        return Err(Obstacle::Unknown);
+    };
+    session.take().ok_or(Obstacle::NoNumber)
+}
+
+/// The limit of the server that an operation exceeds.
+#[inline]
+fn fault_of(operation: &Operation, directory: &Welcome) -> Option<Error> {
     let (key_bytes, value_bytes) = (operation.request.key.len(), operation.request.value.len() as u64);
     let bytes_max = usize::from(directory.key_bytes_max);
     if key_bytes > bytes_max {
-        return Err(Error::Key { bytes: key_bytes, bytes_max });
+        return Some(Error::Key { bytes: key_bytes, bytes_max });
     }
     let bytes_max = directory.value_bytes_max;
-    if value_bytes > bytes_max { Err(Error::TooLarge { bytes_max }) } else { Ok(()) }
+    (value_bytes > bytes_max).then_some(Error::TooLarge { bytes_max })
 }
 
 /// The maximum bytes of a datagram.
@@ -158,9 +186,14 @@ pub(super) fn limit_bytes(directory: &Welcome, own_max: usize) -> usize {
 pub(super) fn is_deferred(operation: &Operation, limit_bytes: usize, is_sealed: bool) -> bool {
     let Operation { request, .. } = operation;
     let tag_bytes = if is_sealed { TAG_BYTES } else { 0 };
-    let opcode = request.verb.opcode();
-    let record_bytes = opcode.head_bytes() + request.key.len() + request.value.len();
-    opcode.is_store() && HEADER_BYTES + padded(record_bytes) + tag_bytes > limit_bytes
+    let fits = || HEADER_BYTES + padded(record_bytes(request, false)) + tag_bytes <= limit_bytes;
+    request.verb.opcode().is_store() && !fits()
+}
+
+/// Bytes of a request's record before padding.
+fn record_bytes(request: &Request, is_deferred: bool) -> usize {
+    let value_bytes = if is_deferred { 0 } else { request.value.len() };
+    request.verb.opcode().head_bytes() + request.key.len() + value_bytes
 }
 
 /// The record of an operation in a request.

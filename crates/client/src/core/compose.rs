@@ -4,15 +4,15 @@ use std::net::SocketAddr;
 
 use minos_proto::native::{
     Composer, Flags, HELLO_DATAGRAM_BYTES, Header, Hello, Kind, TRAIN_BYTES_MAX, TRAIN_SEGMENTS_MAX, VERSION,
-    Welcome,
 };
 use rand::RngExt;
 
 use super::{
-    Core, OpId, Transmit,
+    Core, Transmit,
     assign::{is_deferred, limit_bytes, record},
     link::Asked,
     operation::Phase,
+    round_trip::below,
 };
 use crate::QueueBy;
 
@@ -29,15 +29,26 @@ impl Core {
             return None;
         }
         self.out.clear();
-        let (to, segment_bytes) = self
-            .compose_hello(now_ns)
-            .or_else(|| self.compose_transfers(now_ns))
-            .or_else(|| self.compose_requests(now_ns))?;
-        self.counters.datagrams_sent += self.out.len().div_ceil(segment_bytes) as u64;
+        let mut train = None;
+        if self.link.is_hello_due(now_ns) {
+            train = self.compose_hello(now_ns);
+        }
+        if train.is_none() && !self.transfers_due.is_empty() {
+            train = self.compose_transfers(now_ns);
+        }
+        if train.is_none() && !self.lanes.is_empty() {
+            train = self.compose_requests(now_ns);
+        }
+        let (to, segment_bytes) = train?;
+        let is_one = self.out.len() <= segment_bytes;
+        self.counters.datagrams_sent +=
+            if is_one { 1 } else { self.out.len().div_ceil(segment_bytes) as u64 };
         Some(Transmit { to, segment_bytes, bytes: &self.out })
     }
 
-    /// Composes a Hello if one is due.
+    /// Composes a Hello, which is due, unless the client moves to another server that must be left alone for a
+    /// while.
+    #[cold]
     fn compose_hello(&mut self, now_ns: u64) -> Option<Train> {
         self.leave_if_silent(now_ns);
         if !self.link.is_hello_due(now_ns) {
@@ -47,7 +58,7 @@ impl Core {
         let opens = self.link.opens_session();
         let last = self.link.asked.filter(|last| last.opens == opens);
         let attempts = self.link.asked.map_or(0, |last| last.attempts) + 1;
-        let again_at_ns = now_ns.saturating_add(self.round_trip.wait_ns(attempts, &mut self.random));
+        let again_at_ns = now_ns.saturating_add(self.round_trip.wait_ns(attempts, &mut self.dice));
         let asked = Asked {
             nonce: last.map_or_else(|| self.random.random(), |last| last.nonce),
             opens,
@@ -72,19 +83,25 @@ impl Core {
 
     /// Composes a train of requests for one queue.
     fn compose_requests(&mut self, now_ns: u64) -> Option<Train> {
-        let directory = *self.link.usable(self.is_sealed())?;
-        let limit_bytes = limit_bytes(&directory, self.config.datagram_bytes_max);
+        let directory = self.link.usable(self.is_sealed())?;
+        let (queues, limit_bytes) =
+            (directory.queues, limit_bytes(directory, self.config.datagram_bytes_max));
+        let room = self.flight_room(directory.in_flight);
+        if room == 0 {
+            return None;
+        }
         // A lane may hold only operations that have ended; the loop visits each lane at most once.
-        for _ in 0..=directory.queues {
-            if self.flight_room(&directory) == 0 {
-                return None;
-            }
+        for _ in 0..usize::from(queues) + 1 {
             let lane = self.lanes.due(now_ns, limit_bytes)?;
-            let queue = lane.unwrap_or_else(|| self.random.random_range(0..directory.queues));
-            let segment_bytes = self.compose_train(queue, limit_bytes, &directory, now_ns);
+            let queue = match lane {
+                Some(queue) => queue,
+                None if queues == 1 => 0,
+                None => below(queues.into(), &mut self.dice) as u16,
+            };
+            let segment_bytes = self.compose_train(queue, limit_bytes, room, now_ns);
             if segment_bytes > 0 {
                 let port_queue = match self.config.queue_by {
-                    QueueBy::Wrong => (queue + 1) % directory.queues,
+                    QueueBy::Wrong => (queue + 1) % queues,
                     _ => queue,
                 };
                 return Some((self.link.address(port_queue), segment_bytes));
@@ -93,31 +110,24 @@ impl Core {
         None
     }
 
-    /// Appends as many requests for `queue` as a train holds. Returns the bytes of its segments; 0 if there
-    /// are none.
+    /// Appends requests for `queue`, at most `room`, until its lanes are empty or the train is full. Returns
+    /// the bytes of its segments; 0 if there are none.
     ///
     /// All but the last are padded to the maximum, so that their lengths need not be known before.
-    fn compose_train(&mut self, queue: u16, limit_bytes: usize, directory: &Welcome, now_ns: u64) -> usize {
-        let mut segment_bytes = 0;
-        let segments_max = TRAIN_SEGMENTS_MAX.min(TRAIN_BYTES_MAX / limit_bytes).max(1);
-        for segment in 0..segments_max.min(self.flight_room(directory)) {
-            if segment > 0 {
-                let is_done = [Some(queue), None]
-                    .into_iter()
-                    .all(|lane| self.lanes.of(lane).is_none_or(|lane| lane.is_empty()));
-                if is_done {
-                    break;
-                }
-                segment_bytes = limit_bytes;
-                self.out.resize(segment * limit_bytes, 0);
-            }
-            let bytes = self.compose_request(queue, limit_bytes, now_ns);
-            if bytes == 0 {
-                break;
-            }
-            segment_bytes = segment_bytes.max(bytes);
+    fn compose_train(&mut self, queue: u16, limit_bytes: usize, room: usize, now_ns: u64) -> usize {
+        let first_bytes = self.compose_request(queue, limit_bytes, now_ns);
+        if first_bytes == 0 || self.lanes.is_done(queue) {
+            return first_bytes;
         }
-        segment_bytes
+        let segments_max = TRAIN_SEGMENTS_MAX.min(TRAIN_BYTES_MAX / limit_bytes).min(room);
+        for segment in 1..segments_max {
+            self.out.resize(segment * limit_bytes, 0);
+            let bytes = self.compose_request(queue, limit_bytes, now_ns);
+            if bytes == 0 || self.lanes.is_done(queue) {
+                return limit_bytes;
+            }
+        }
+        if segments_max > 1 { limit_bytes } else { first_bytes }
     }
 
     /// Appends one request, filled from the lane of `queue`, then from the lane for any queue. Returns its
@@ -125,52 +135,46 @@ impl Core {
     fn compose_request(&mut self, queue: u16, limit_bytes: usize, now_ns: u64) -> usize {
         let start = self.out.len();
         let header = self.header(Kind::Request, queue, now_ns);
-        let is_sealed = self.is_sealed();
-        let mut ids = self.flight.list();
+        let (sequence, is_sealed) = (header.sequence, self.is_sealed());
+        let at = self.flight.take_place();
         let mut attempts = u32::MAX;
         let mut composer = Composer::begin(&mut self.out, header, limit_bytes);
         for lane in [Some(queue), None] {
-            let Some(lane) = self.lanes.of(lane) else { continue };
+            let Some(mut lane) = self.lanes.open(lane) else { continue };
             while let Some(id) = lane.front() {
                 let operation = self.operations.get_mut(id);
                 let Some(operation) = operation.filter(|it| matches!(it.phase, Phase::Ready)) else {
-                    lane.pop();
+                    lane.pop(0);
                     continue;
                 };
                 let record = record(id, operation, is_deferred(operation, limit_bytes, is_sealed));
-                let record_bytes = record.bytes();
                 if !composer.push_operation(&record) {
                     break;
                 }
-                lane.pop();
-                lane.sent(record_bytes);
+                lane.pop(record.bytes());
                 operation.attempts += 1;
                 attempts = attempts.min(operation.attempts);
-                operation.note_sent(header.sequence);
-                operation.phase = Phase::Sent { sequence: header.sequence };
-                ids.push(id);
+                operation.note_sent(sequence);
+                operation.phase = Phase::Sent { sequence, at };
+                self.flight.add(at, id);
             }
         }
-        if ids.is_empty() {
-            self.flight.spare(ids);
+        if composer.count() == 0 {
+            self.flight.give_back(at);
             self.out.truncate(start);
             return 0;
         }
         composer.finish_with(self.config.seal());
-        self.note_flight(header.sequence, ids, attempts, now_ns);
+        let lost_at_ns = now_ns.saturating_add(self.round_trip.wait_ns(attempts, &mut self.dice));
+        self.flight.depart(at, sequence, lost_at_ns);
+        self.wake_at(lost_at_ns);
         self.out.len() - start
     }
 
-    /// Records a request in flight.
-    fn note_flight(&mut self, sequence: u64, ids: Vec<OpId>, attempts: u32, now_ns: u64) {
-        let lost_at_ns = now_ns.saturating_add(self.round_trip.wait_ns(attempts, &mut self.random));
-        self.flight.insert(sequence, ids, lost_at_ns);
-        self.wake_at(lost_at_ns);
-    }
-
-    /// The number of requests that may be sent before another one is answered.
-    fn flight_room(&self, directory: &Welcome) -> usize {
-        let asked = usize::try_from(directory.in_flight).unwrap_or(usize::MAX).max(1);
+    /// The number of requests that may be sent before another one is answered; the server asks for at most
+    /// `asked` in flight.
+    fn flight_room(&self, asked: u32) -> usize {
+        let asked = usize::try_from(asked).unwrap_or(usize::MAX).max(1);
         self.config.in_flight_max.min(asked).saturating_sub(self.flight.len())
     }
 

@@ -1,7 +1,10 @@
 //! Operations leave their phase, begin again, and end.
 
-use super::{Completion, Core, OpId, operation::Phase};
-use crate::{Error, Outcome};
+use super::{
+    Completion, Core, OpId,
+    operation::{Operation, Phase},
+};
+use crate::{Error, Outcome, Request};
 
 /// Times an operation may begin again after a lost transfer.
 pub(super) const RESTARTS_MAX: u32 = 8;
@@ -9,31 +12,55 @@ pub(super) const RESTARTS_MAX: u32 = 8;
 impl Core {
     /// Ends an operation. An operation that has ended already is not changed.
     pub(super) fn finish(&mut self, id: OpId, result: Result<Outcome, Error>, now_ns: u64) {
-        self.leave(id, now_ns);
-        let Some(operation) = self.operations.remove(id) else { return };
-        let gave_turn = operation.has_turn;
-        if gave_turn {
+        let Some((operation, key, phase)) = self.operations.remove(id) else { return };
+        let Operation { request: Request { tag, .. }, once, has_turn, .. } = *operation;
+        self.end_phase(id, phase, now_ns);
+        let gives_back = has_turn || once.is_some();
+        if gives_back {
+            self.give_back(has_turn, once);
+        }
+        self.counters.completed += 1;
+        self.completions.push_back(Completion { id, tag, key, result });
+        if gives_back {
+            self.admit(now_ns);
+        }
+    }
+
+    /// Gives back a turn to send a large value and a once number.
+    #[inline(never)]
+    fn give_back(&mut self, has_turn: bool, once: Option<u32>) {
+        if has_turn {
             self.stores.give_back();
         }
-        let number = operation.once;
-        if let (Some(number), Some(session)) = (number, &mut self.link.session) {
+        if let (Some(number), Some(session)) = (once, &mut self.link.session) {
             session.give_back(number);
             if session.is_used_up() {
                 self.link.session = None;
             }
-        }
-        self.counters.completed += 1;
-        self.completions.push_back(Completion { id, result });
-        if gave_turn || number.is_some() {
-            self.admit(now_ns);
         }
     }
 
     /// Takes an operation out of flight or out of its transfer; it can be assigned then.
     pub(super) fn leave(&mut self, id: OpId, now_ns: u64) {
         let Some(operation) = self.operations.get_mut(id) else { return };
-        match std::mem::replace(&mut operation.phase, Phase::Ready) {
-            Phase::Sent { sequence } => self.flight.answered(sequence),
+        let phase = std::mem::replace(&mut operation.phase, Phase::Ready);
+        self.end_phase(id, phase, now_ns);
+        self.revive(id, now_ns);
+    }
+
+    /// Gives back what an operation held in the phase that it has left.
+    #[inline(always)]
+    fn end_phase(&mut self, id: OpId, phase: Phase, now_ns: u64) {
+        match phase {
+            Phase::Sent { sequence, at } => self.flight.answered(at, sequence),
+            Phase::Ready | Phase::Resting { .. } => {}
+            Phase::Storing(_) | Phase::Fetching(_) => self.end_transfer(id, phase, now_ns),
+        }
+    }
+
+    #[inline(never)]
+    fn end_transfer(&mut self, id: OpId, phase: Phase, now_ns: u64) {
+        match phase {
             Phase::Storing(_) => self.storing.retain(|&storing| storing != id),
             Phase::Fetching(fetch) if fetch.is_active => {
                 self.fetches.give_back();
@@ -41,7 +68,6 @@ impl Core {
             }
             _ => {}
         }
-        self.revive(id, now_ns);
     }
 
     /// Gives a free turn to the fetch that has waited longest.
@@ -80,7 +106,7 @@ impl Core {
     pub(super) fn rest(&mut self, id: OpId, now_ns: u64) {
         self.leave(id, now_ns);
         let Some(operation) = self.operations.get_mut(id) else { return };
-        let wait_ns = self.round_trip.wait_ns(operation.attempts.max(1), &mut self.random);
+        let wait_ns = self.round_trip.wait_ns(operation.attempts.max(1), &mut self.dice);
         let until_ns = now_ns.saturating_add(wait_ns);
         operation.phase = Phase::Resting { until_ns };
         self.wake_at(until_ns);

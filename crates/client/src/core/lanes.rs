@@ -6,7 +6,7 @@ use super::OpId;
 
 /// Operations that share datagrams, because they are for the same queue.
 #[derive(Debug, Default)]
-pub(super) struct Lane {
+struct Lane {
     ids: VecDeque<OpId>,
     /// An upper bound of the bytes of their records.
     bytes: usize,
@@ -15,32 +15,39 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    pub(super) fn push(&mut self, id: OpId, record_bytes: usize, due_ns: u64) {
+    #[inline(always)]
+    fn push(&mut self, id: OpId, record_bytes: usize, due_ns: u64) {
         self.due_ns = if self.ids.is_empty() { due_ns } else { self.due_ns.min(due_ns) };
         self.ids.push_back(id);
         self.bytes += record_bytes;
     }
 
-    /// Takes the first operation.
-    pub(super) fn pop(&mut self) -> Option<OpId> {
-        let id = self.ids.pop_front();
-        if self.ids.is_empty() {
-            self.bytes = 0;
-        }
-        id
-    }
-
-    pub(super) fn front(&self) -> Option<OpId> {
-        self.ids.front().copied()
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }
+}
 
-    /// Subtracts the bytes of a record that was sent.
-    pub(super) fn sent(&mut self, record_bytes: usize) {
-        self.bytes = if self.ids.is_empty() { 0 } else { self.bytes.saturating_sub(record_bytes) };
+/// A lane of which operations are being sent.
+pub(super) struct OpenLane<'a> {
+    lane: &'a mut Lane,
+    waiting: &'a mut usize,
+}
+
+impl OpenLane<'_> {
+    /// The first operation.
+    #[inline]
+    pub(super) fn front(&self) -> Option<OpId> {
+        self.lane.ids.front().copied()
+    }
+
+    /// Takes the first operation, whose record has `record_bytes`; 0 if it was not sent.
+    #[inline]
+    pub(super) fn pop(&mut self, record_bytes: usize) {
+        let Lane { ids, bytes, .. } = &mut *self.lane;
+        if ids.pop_front().is_some() {
+            *self.waiting -= 1;
+        }
+        *bytes = if ids.is_empty() { 0 } else { bytes.saturating_sub(record_bytes) };
     }
 }
 
@@ -49,6 +56,8 @@ impl Lane {
 pub(super) struct Lanes {
     /// The last one is for any queue. Empty before the server is known.
     lanes: Vec<Lane>,
+    /// Operations in all lanes.
+    waiting: usize,
     /// Operations that wait until the server, or the session, is known.
     pub(super) parked: VecDeque<OpId>,
     /// Operations that wait for a once number.
@@ -64,23 +73,52 @@ impl Lanes {
         self.next = 0;
     }
 
-    /// The lane of `queue`, or the one for any queue.
-    pub(super) fn of(&mut self, queue: Option<u16>) -> Option<&mut Lane> {
-        match queue {
-            Some(queue) => self.lanes.get_mut(usize::from(queue)),
-            None => self.lanes.last_mut(),
+    /// True if no lane holds an operation.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting == 0
+    }
+
+    /// True if the lane of `queue` and the one for any queue are empty.
+    pub(super) fn is_done(&self, queue: u16) -> bool {
+        self.is_empty() || (self.is_lane_empty(Some(queue)) && self.is_lane_empty(None))
+    }
+
+    /// Appends an operation to the lane of `queue`, or to the one for any queue.
+    #[inline]
+    pub(super) fn push(&mut self, queue: Option<u16>, id: OpId, record_bytes: usize, due_ns: u64) {
+        let at = self.place(queue);
+        if let Some(lane) = self.lanes.get_mut(at) {
+            lane.push(id, record_bytes, due_ns);
+            self.waiting += 1;
         }
+    }
+
+    /// The lane of `queue`, or the one for any queue, to take operations from.
+    #[inline]
+    pub(super) fn open(&mut self, queue: Option<u16>) -> Option<OpenLane<'_>> {
+        let at = self.place(queue);
+        Some(OpenLane { lane: self.lanes.get_mut(at)?, waiting: &mut self.waiting })
+    }
+
+    fn is_lane_empty(&self, queue: Option<u16>) -> bool {
+        self.lanes.get(self.place(queue)).is_none_or(Lane::is_empty)
+    }
+
+    #[inline]
+    fn place(&self, queue: Option<u16>) -> usize {
+        queue.map_or(self.lanes.len().wrapping_sub(1), usize::from)
     }
 
     /// The next lane in turn that is due or fills a datagram; `Some(None)` is the lane for any queue.
     pub(super) fn due(&mut self, now_ns: u64, full_bytes: usize) -> Option<Option<u16>> {
         let count = self.lanes.len();
-        let found = (0..count).map(|step| (self.next + step) % count).find(|&at| {
+        let found = (self.next..count).chain(0..self.next).find(|&at| {
             let lane = &self.lanes[at];
             !lane.is_empty() && (lane.due_ns <= now_ns || lane.bytes >= full_bytes)
         })?;
-        self.next = (found + 1) % count;
-        Some((found + 1 < count).then_some(found as u16))
+        let is_last = found + 1 == count;
+        self.next = if is_last { 0 } else { found + 1 };
+        Some((!is_last).then_some(found as u16))
     }
 
     /// Makes all lanes due now.
@@ -97,6 +135,7 @@ impl Lanes {
     /// Empties all lanes and waiting lists.
     pub(super) fn clear(&mut self) {
         self.lanes.iter_mut().for_each(|lane| *lane = Lane::default());
+        self.waiting = 0;
         self.parked.clear();
         self.without_number.clear();
     }
@@ -111,8 +150,8 @@ mod tests {
         let mut lanes = Lanes::default();
         assert_eq!(lanes.due(100, 1), None);
         lanes.set_queues(2);
-        lanes.of(Some(1)).unwrap().push(OpId(1), 40, 50);
-        lanes.of(None).unwrap().push(OpId(2), 40, 10);
+        lanes.push(Some(1), OpId(1), 40, 50);
+        lanes.push(None, OpId(2), 40, 10);
         assert_eq!(lanes.due(5, 1000), None);
         assert_eq!(lanes.next_ns(5), Some(10));
         assert_eq!(lanes.due(10, 1000), Some(None));
@@ -120,9 +159,14 @@ mod tests {
         assert_eq!(lanes.due(10, 40), Some(None));
         lanes.flush();
         assert_eq!(lanes.due(0, 1000), Some(Some(1)));
-        assert_eq!(lanes.of(Some(1)).unwrap().pop(), Some(OpId(1)));
+        let mut lane = lanes.open(Some(1)).unwrap();
+        assert_eq!(lane.front(), Some(OpId(1)));
+        lane.pop(40);
+        assert_eq!(lane.front(), None);
         assert_eq!(lanes.due(0, 1000), Some(None));
+        assert!(!lanes.is_done(0) && !lanes.is_empty());
         lanes.clear();
+        assert!(lanes.is_done(0) && lanes.is_empty());
         assert_eq!(lanes.due(u64::MAX, 0), None);
     }
 }

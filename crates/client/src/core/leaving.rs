@@ -119,7 +119,7 @@ impl Core {
         self.link = Link::new(server, self.is_sealed());
         if self.servers.has_tried_all() {
             let attempts = self.servers.left;
-            let again_at_ns = now_ns.saturating_add(self.round_trip.wait_ns(attempts, &mut self.random));
+            let again_at_ns = now_ns.saturating_add(self.round_trip.wait_ns(attempts, &mut self.dice));
             let (nonce, sequences) = (self.random.random(), (self.sequence_next, self.sequence_next));
             self.link.asked = Some(Asked { nonce, opens: false, attempts: 0, again_at_ns, sequences });
         }

@@ -179,7 +179,7 @@ impl Link {
         if header.kind != Kind::Refusal {
             self.strikes = 0;
         }
-        let differs = self.directory.is_some_and(|directory| directory.geometry != header.geometry);
+        let differs = self.directory.as_ref().is_some_and(|it| it.geometry != header.geometry);
         // A refusal to a client without a cookie need not carry the geometry.
         if header.flags.contains(Flags::RENEW) || (differs && header.kind != Kind::Refusal) {
             self.is_stale = true;
@@ -190,7 +190,7 @@ impl Link {
     pub(super) fn header(&self, kind: Kind, queue: u16) -> Header {
         Header {
             queue,
-            geometry: self.directory.map_or(0, |directory| directory.geometry),
+            geometry: self.directory.as_ref().map_or(0, |directory| directory.geometry),
             session: self.session.as_ref().map_or(0, Session::id),
             cookie: self.cookie,
             ..Header::of(kind)
@@ -216,7 +216,7 @@ impl Link {
         if from.ip() != self.server.ip() {
             return false;
         }
-        let ports = self.directory.map(|directory| directory.port_of(0)..=last_port(&directory));
+        let ports = self.directory.as_ref().map(|it| it.port_of(0)..=last_port(it));
         from.port() == self.server.port() || ports.is_some_and(|ports| ports.contains(&from.port()))
     }
 

@@ -50,11 +50,14 @@ use std::{collections::VecDeque, net::SocketAddr};
 
 use minos_base::{limits::KEY_BYTES_MAX, seeded};
 use minos_proto::native::{FragmentRange, Welcome};
-use rand::{RngExt, rngs::StdRng};
+use rand::{
+    RngExt, SeedableRng,
+    rngs::{SmallRng, StdRng},
+};
 
 use self::{
-    flight::Flight, lanes::Lanes, leaving::Servers, link::Link, operation::Operation, operation::Operations,
-    round_trip::RoundTrip, turns::Turns,
+    flight::Flight, lanes::Lanes, leaving::Servers, link::Link, operation::Operations, round_trip::RoundTrip,
+    turns::Turns,
 };
 use crate::{
     Config, Error, Outcome, Request,
@@ -83,6 +86,10 @@ pub struct Transmit<'a> {
 pub struct Completion {
     /// The operation.
     pub id: OpId,
+    /// The tag of its request.
+    pub tag: u64,
+    /// The key of its request, whose memory may be reused.
+    pub key: Vec<u8>,
     /// Its outcome, or the error.
     pub result: Result<Outcome, Error>,
 }
@@ -98,6 +105,8 @@ pub struct Core {
     timeout_ns: u64,
     batch_delay_ns: u64,
     random: StdRng,
+    /// For what nobody need guess: queues and the times of repeats.
+    dice: SmallRng,
     link: Link,
     servers: Servers,
     round_trip: RoundTrip,
@@ -123,6 +132,8 @@ pub struct Core {
     begun_ns: u64,
     /// The earliest time at which a timer may be due.
     wake_ns: u64,
+    /// The time at which an operation became ready to be sent, since the last timer.
+    ready_ns: u64,
     counters: Counters,
 }
 
@@ -140,6 +151,7 @@ impl Core {
             timeout_ns: nanoseconds(config.timeout),
             batch_delay_ns: nanoseconds(config.batch_delay),
             stamp_mask: random.random(),
+            dice: SmallRng::from_rng(&mut random),
             random,
             link: Link::new(server, config.secret.is_some()),
             servers: Servers::new(server),
@@ -160,6 +172,7 @@ impl Core {
             sequence_next: sequence_first,
             begun_ns: now_ns,
             wake_ns: u64::MAX,
+            ready_ns: u64::MAX,
             counters: Counters::default(),
             config,
         })
@@ -179,11 +192,9 @@ impl Core {
         }
         let fault = self.fault_of(&request);
         let timeout_ns = request.timeout.map_or(self.timeout_ns, nanoseconds);
-        let operation = Operation::new(request, timeout_ns, now_ns);
-        let deadline_ns = operation.deadline_ns;
-        let id = self.operations.insert(operation, &mut self.random);
+        let id = self.operations.insert(request, timeout_ns, now_ns, &mut self.random);
         self.counters.submitted += 1;
-        self.wake_at(deadline_ns);
+        self.wake_at(now_ns.saturating_add(timeout_ns));
         match fault {
             Some(error) => self.finish(id, Err(error), now_ns),
             None => self.assign(id, now_ns, self.batch_delay_ns),
@@ -197,6 +208,7 @@ impl Core {
     }
 
     /// Takes the next completion.
+    #[inline]
     pub fn poll_completion(&mut self) -> Option<Completion> {
         self.completions.pop_front()
     }

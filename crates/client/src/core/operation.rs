@@ -4,7 +4,7 @@ use minos_base::KeyHash;
 use rand::{RngExt, rngs::StdRng};
 
 use super::{fetch::Fetch, store::Store};
-use crate::Request;
+use crate::{Request, Verb};
 
 /// The id of a submitted operation, valid until its completion is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -31,6 +31,8 @@ pub(super) enum Phase {
     Sent {
         /// The datagram's number.
         sequence: u64,
+        /// Its place in the flight.
+        at: u32,
     },
     /// A large value is being received.
     Fetching(Box<Fetch>),
@@ -72,13 +74,14 @@ pub(super) struct Operation {
 }
 
 impl Operation {
-    pub(super) fn new(request: Request, timeout_ns: u64, now_ns: u64) -> Self {
+    /// An operation that was never submitted.
+    fn unused() -> Self {
         Self {
-            request,
+            request: Request::new(Verb::Ping, Vec::new()),
             hash: KeyHash(0),
             phase: Phase::Ready,
-            deadline_ns: now_ns.saturating_add(timeout_ns),
-            timeout_ns,
+            deadline_ns: 0,
+            timeout_ns: 0,
             sequences: None,
             attempts: 0,
             restarts: 0,
@@ -90,6 +93,31 @@ impl Operation {
             has_turn: false,
             text: Vec::new(),
         }
+    }
+
+    /// Begins anew with another request. What [`Operation::end`] has reset stays as it is.
+    #[inline]
+    fn begin(&mut self, request: Request, timeout_ns: u64, now_ns: u64) {
+        self.request = request;
+        self.deadline_ns = now_ns.saturating_add(timeout_ns);
+        self.timeout_ns = timeout_ns;
+        self.sequences = None;
+        self.attempts = 0;
+        self.restarts = 0;
+        self.found = (0, 0);
+        self.strikes = 0;
+        self.was_sent = false;
+        self.was_busy = false;
+        self.once = None;
+        self.has_turn = false;
+    }
+
+    /// Gives up the memory of values; returns the key and the phase.
+    #[inline]
+    fn end(&mut self) -> (Vec<u8>, Phase) {
+        self.request.value = Vec::new();
+        self.text = Vec::new();
+        (std::mem::take(&mut self.request.key), std::mem::replace(&mut self.phase, Phase::Ready))
     }
 
     /// Records that the datagram with this number carries it, or a part of its transfer.
@@ -115,7 +143,9 @@ impl Operation {
 #[derive(Debug)]
 struct Place {
     generation: u16,
-    operation: Option<Operation>,
+    /// False if the operation has ended; it is replaced by the next one.
+    is_live: bool,
+    operation: Operation,
 }
 
 /// All operations that have not ended.
@@ -139,48 +169,64 @@ impl Operations {
         self.live == 0
     }
 
-    /// Inserts an operation. There are fewer than [`OPERATIONS_MAX`](crate::OPERATIONS_MAX), so that 16 bits
-    /// hold the index.
-    pub(super) fn insert(&mut self, operation: Operation, random: &mut StdRng) -> OpId {
-        let index = match self.free.pop() {
-            Some(index) => index,
-            None => {
-                let index = self.places.len() as u16;
-                // Random, so that a server does not mistake our transfers for those of an earlier client at
-                // this address.
-                self.places.push(Place { generation: random.random(), operation: None });
-                index
-            }
-        };
+    /// Inserts the operation of a request. There are fewer than [`OPERATIONS_MAX`](crate::OPERATIONS_MAX), so
+    /// that 16 bits hold the index.
+    #[inline]
+    pub(super) fn insert(
+        &mut self,
+        request: Request,
+        timeout_ns: u64,
+        now_ns: u64,
+        random: &mut StdRng,
+    ) -> OpId {
+        let index = self.free.pop().unwrap_or_else(|| self.add_place(random));
         let place = &mut self.places[usize::from(index)];
         place.generation = place.generation.wrapping_add(1);
-        place.operation = Some(operation);
+        place.is_live = true;
+        place.operation.begin(request, timeout_ns, now_ns);
         self.live += 1;
         id(index, place.generation)
     }
 
+    fn add_place(&mut self, random: &mut StdRng) -> u16 {
+        let index = self.places.len() as u16;
+        // Random, so that a server does not mistake our transfers for those of an earlier client at this
+        // address.
+        let generation = random.random();
+        self.places.push(Place { generation, is_live: false, operation: Operation::unused() });
+        index
+    }
+
+    #[inline]
     pub(super) fn get(&self, id: OpId) -> Option<&Operation> {
         let place = self.places.get(index_of(id))?;
-        place.operation.as_ref().filter(|_| place.generation == generation_of(id))
+        (place.is_live && place.generation == generation_of(id)).then_some(&place.operation)
     }
 
+    #[inline]
     pub(super) fn get_mut(&mut self, id: OpId) -> Option<&mut Operation> {
         let place = self.places.get_mut(index_of(id))?;
-        place.operation.as_mut().filter(|_| place.generation == generation_of(id))
+        (place.is_live && place.generation == generation_of(id)).then_some(&mut place.operation)
     }
 
-    pub(super) fn remove(&mut self, id: OpId) -> Option<Operation> {
-        self.get(id)?;
-        let operation = self.places[index_of(id)].operation.take()?;
+    /// Removes an operation; returns it with its key and the phase in which it was.
+    #[inline]
+    pub(super) fn remove(&mut self, id: OpId) -> Option<(&Operation, Vec<u8>, Phase)> {
+        let place = self.places.get_mut(index_of(id))?;
+        if !place.is_live || place.generation != generation_of(id) {
+            return None;
+        }
+        place.is_live = false;
         self.free.push(index_of(id) as u16);
         self.live -= 1;
-        Some(operation)
+        let (key, phase) = place.operation.end();
+        Some((&place.operation, key, phase))
     }
 
     /// All of them, in the order of their places.
     pub(super) fn iter(&self) -> impl Iterator<Item = (OpId, &Operation)> {
-        let places = self.places.iter().zip(0..=u16::MAX);
-        places.filter_map(|(place, index)| Some((id(index, place.generation), place.operation.as_ref()?)))
+        let places = self.places.iter().zip(0..=u16::MAX).filter(|(place, _)| place.is_live);
+        places.map(|(place, index)| (id(index, place.generation), &place.operation))
     }
 }
 
@@ -201,31 +247,33 @@ mod tests {
     use minos_base::seeded;
 
     use super::*;
-    use crate::Verb;
 
-    fn operation() -> Operation {
-        Operation::new(Request::new(Verb::Ping, ""), 0, 0)
+    fn insert(operations: &mut Operations, random: &mut StdRng) -> OpId {
+        operations.insert(Request::new(Verb::Get, "key").value("value"), 10, 1, random)
     }
 
     #[test]
     fn a_place_that_is_used_again_has_another_name() {
         let mut operations = Operations::new();
         let mut random = seeded(1);
-        let first = operations.insert(operation(), &mut random);
-        assert!(operations.remove(first).is_some());
+        let first = insert(&mut operations, &mut random);
+        operations.get_mut(first).unwrap().note_sent(7);
+        let (_, key, phase) = operations.remove(first).unwrap();
+        assert!(key == b"key" && matches!(phase, Phase::Ready));
         assert!(operations.remove(first).is_none());
-        let second = operations.insert(operation(), &mut random);
+        let second = insert(&mut operations, &mut random);
         assert_ne!(first, second);
         assert_eq!(index_of(first), index_of(second));
         assert!(operations.get(first).is_none());
-        assert!(operations.get_mut(second).is_some());
+        let again = operations.get_mut(second).unwrap();
+        assert!(!again.was_sent && again.sequences.is_none() && again.deadline_ns == 11);
         assert_eq!(operations.iter().map(|(id, _)| id).collect::<Vec<_>>(), [second]);
         assert_eq!(operations.len(), 1);
     }
 
     #[test]
     fn answers_count_from_the_first_datagram_to_the_last() {
-        let mut operation = operation();
+        let mut operation = Operation::unused();
         assert!(!operation.expects(5));
         operation.note_sent(5);
         operation.note_sent(9);

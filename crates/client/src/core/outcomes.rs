@@ -5,6 +5,7 @@ use minos_proto::native::{ReplyRecord, Status};
 use crate::{Error, Outcome, Value, Verb};
 
 /// The outcome of an operation from its final record.
+#[inline]
 pub(super) fn outcome_of(
     verb: Verb,
     record: &ReplyRecord<'_>,
@@ -25,6 +26,7 @@ pub(super) fn outcome_of(
     }
 }
 
+#[inline]
 fn success_of(verb: Verb, record: &ReplyRecord<'_>, value_bytes_max: u64) -> Result<Outcome, Error> {
     let cas = record.cas;
     match verb {

@@ -90,6 +90,7 @@ impl Core {
         self.leave_if_done(now_ns);
     }
 
+    #[cold]
     fn on_welcome(&mut self, header: &Header, datagram: &[u8], now_ns: u64) {
         let welcome = Welcome::parse(header.body(datagram)).ok();
         let asked = self.link.asked.filter(|asked| {

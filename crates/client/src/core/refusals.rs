@@ -11,6 +11,7 @@ const STRIKES_MAX: u32 = 8;
 
 impl Core {
     /// Handles the refusal of a datagram, of which the server has executed nothing.
+    #[cold]
     pub(super) fn on_refusal(&mut self, header: &Header, datagram: &[u8], now_ns: u64) {
         self.counters.refused += 1;
         let reason = Reason::from_count(header.count);
@@ -31,17 +32,15 @@ impl Core {
             Reason::Replayed => return,
             Reason::Malformed | Reason::Busy | Reason::Unknown(_) => {}
         }
-        let Some(sent) = self.flight.remove(header.sequence) else { return };
-        for &id in &sent.ids {
+        for id in self.flight.remove(header.sequence).into_iter().flatten() {
             self.on_refused(id, reason, header.sequence, now_ns);
         }
-        self.flight.spare(sent.ids);
     }
 
     /// Handles an operation of a refused request, which is no longer in flight.
     fn on_refused(&mut self, id: OpId, reason: Reason, sequence: u64, now_ns: u64) {
         let Some(operation) = self.operations.get_mut(id) else { return };
-        if !matches!(operation.phase, Phase::Sent { sequence: last } if last == sequence) {
+        if !matches!(operation.phase, Phase::Sent { sequence: last, .. } if last == sequence) {
             return;
         }
         operation.was_busy |= reason == Reason::Busy;

@@ -15,11 +15,12 @@ impl Core {
     /// The time to call [`Core::on_timer`], unless something else happens before. The call may find nothing
     /// due.
     pub fn next_timer(&self) -> Option<u64> {
-        (!self.operations.is_empty()).then_some(self.wake_ns)
+        (!self.operations.is_empty()).then_some(self.wake_ns.min(self.ready_ns))
     }
 
     /// Does what is due by now: repeats lost requests and ends operations at their deadline.
     pub fn on_timer(&mut self, now_ns: u64) {
+        self.ready_ns = u64::MAX;
         if now_ns < self.wake_ns {
             return;
         }
@@ -45,18 +46,17 @@ impl Core {
 
     /// Assigns the operations of a lost request again.
     fn on_lost(&mut self, sequence: u64, now_ns: u64) {
-        let Some(sent) = self.flight.remove(sequence) else { return };
+        let Some(ids) = self.flight.remove(sequence) else { return };
         self.counters.lost += 1;
         if self.servers.has_others() && self.link.is_quiet(now_ns) {
             self.link.doubt();
         }
-        for &id in &sent.ids {
+        for id in ids {
             let phase = self.operations.get(id).map(|operation| &operation.phase);
-            if matches!(phase, Some(Phase::Sent { sequence: last }) if *last == sequence) {
+            if matches!(phase, Some(Phase::Sent { sequence: last, .. }) if *last == sequence) {
                 self.assign(id, now_ns, 0);
             }
         }
-        self.flight.spare(sent.ids);
     }
 
     fn end_late(&mut self, id: OpId, now_ns: u64) {

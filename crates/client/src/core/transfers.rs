@@ -12,6 +12,7 @@ use crate::Error;
 
 impl Core {
     /// Composes the train of the next transfer in turn.
+    #[inline(never)]
     pub(super) fn compose_transfers(&mut self, now_ns: u64) -> Option<Train> {
         self.link.usable(self.is_sealed())?;
         while let Some(id) = self.transfers_due.pop_front() {
@@ -151,7 +152,7 @@ impl Core {
     /// Sets the time after which a transfer without progress repeats what is missing.
     pub(super) fn wait_for_transfer(&mut self, id: OpId, now_ns: u64) {
         let Some(operation) = self.operations.get_mut(id) else { return };
-        let wait_ns = self.round_trip.wait_ns(operation.attempts.max(1), &mut self.random);
+        let wait_ns = self.round_trip.wait_ns(operation.attempts.max(1), &mut self.dice);
         let again_at_ns = now_ns.saturating_add(wait_ns);
         match &mut operation.phase {
             Phase::Fetching(fetch) => fetch.again_at_ns = again_at_ns,

@@ -167,7 +167,7 @@ impl Driver {
     }
 
     fn complete(&mut self) {
-        while let Some(Completion { id, result }) = self.wire.core.poll_completion() {
+        while let Some(Completion { id, result, .. }) = self.wire.core.poll_completion() {
             if let Some(waiter) = self.waiters.remove(&id) {
                 self.answer(waiter, result);
             }

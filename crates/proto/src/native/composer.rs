@@ -1,7 +1,7 @@
 //! Datagrams, record by record, at the end of a buffer.
 
 use super::{
-    DATAGRAM_BYTES_MAX, Flags, HEADER_BYTES, Header, LONG_HEAD_BYTES, Opcode, Operation, REPLY_HEAD_BYTES,
+    DATAGRAM_BYTES_MAX, Flags, HEADER_BYTES, Header, Opcode, Operation, RECORD_ALIGN, REPLY_HEAD_BYTES,
     ReplyRecord, SealKey, Status, TAG_BYTES, padded,
 };
 
@@ -44,7 +44,7 @@ impl<'b> Composer<'b> {
         debug_assert!(limit_bytes >= HEADER_BYTES + TAG_BYTES);
         let start = out.len();
         let end_max = start + limit_bytes.min(DATAGRAM_BYTES_MAX) - header.tag_bytes();
-        out.resize(start + HEADER_BYTES, 0);
+        out.extend_from_slice(&[0; HEADER_BYTES]);
         let header = Header { count: 0, ..header };
         Self { out, header, start, end_max }
     }
@@ -76,17 +76,22 @@ impl<'b> Composer<'b> {
     }
 
     /// Appends an operation, if it fits: its value as well, unless that is deferred or its opcode has none.
-    #[inline]
+    #[inline(always)]
     pub fn push_operation(&mut self, operation: &Operation<'_>) -> bool {
-        if !self.fits(operation.bytes()) {
+        let start = self.out.len();
+        let end = start + padded(operation.bytes());
+        if end > self.end_max {
             return false;
         }
-        let mut head = [0; LONG_HEAD_BYTES];
-        operation.write_head(&mut head);
-        self.out.extend_from_slice(&head[..operation.opcode.head_bytes()]);
+        self.out.reserve(end - start);
+        self.out.extend_from_slice(&operation.head());
+        if operation.opcode.is_long() {
+            self.out.extend_from_slice(&operation.detail_bytes());
+        }
         self.out.extend_from_slice(operation.key);
         self.out.extend_from_slice(operation.value_here());
-        self.end_record();
+        self.out.extend_from_slice(&[0; RECORD_ALIGN][..end - self.out.len()]);
+        self.header.count += 1;
         true
     }
 

@@ -134,6 +134,9 @@ impl Opcode {
     }
 }
 
+/// Bytes of a [`Detail`].
+const DETAIL_BYTES: usize = LONG_HEAD_BYTES - SHORT_HEAD_BYTES;
+
 /// Marks of an operation. Marks that this version does not know are carried along and mean nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct OpFlags(pub u8);
@@ -218,23 +221,29 @@ impl<'a> Operation<'a> {
         if self.flags.contains(OpFlags::DEFERRED) || !self.opcode.is_long() { &[] } else { self.value }
     }
 
-    /// Writes the head of its record.
+    /// The head of its record, up to the [`Detail`].
     #[inline]
-    pub(super) fn write_head(&self, out: &mut [u8; LONG_HEAD_BYTES]) {
-        put(out, 0, [self.opcode.to_byte(), self.flags.0]);
-        put(out, 2, (self.key.len() as u16).to_le_bytes());
-        put(out, 4, self.request.to_le_bytes());
-        put(out, 8, self.hash.0.to_le_bytes());
-        if !self.opcode.is_long() {
-            return;
-        }
+    pub(super) fn head(&self) -> [u8; SHORT_HEAD_BYTES] {
+        let mut out = [0; SHORT_HEAD_BYTES];
+        put(&mut out, 0, [self.opcode.to_byte(), self.flags.0]);
+        put(&mut out, 2, (self.key.len() as u16).to_le_bytes());
+        put(&mut out, 4, self.request.to_le_bytes());
+        put(&mut out, 8, self.hash.0.to_le_bytes());
+        out
+    }
+
+    /// The [`Detail`] in its record.
+    #[inline]
+    pub(super) fn detail_bytes(&self) -> [u8; DETAIL_BYTES] {
+        let mut out = [0; DETAIL_BYTES];
         let is_deferred = self.flags.contains(OpFlags::DEFERRED);
         let value_bytes = if is_deferred { self.detail.value_bytes } else { self.value.len() as u32 };
-        put(out, 16, value_bytes.to_le_bytes());
-        put(out, 20, self.detail.ttl.to_le_bytes());
-        put(out, 24, self.detail.item_flags.to_le_bytes());
-        put(out, 28, self.detail.once.to_le_bytes());
-        put(out, 32, self.detail.operand.to_le_bytes());
+        put(&mut out, 0, value_bytes.to_le_bytes());
+        put(&mut out, 4, self.detail.ttl.to_le_bytes());
+        put(&mut out, 8, self.detail.item_flags.to_le_bytes());
+        put(&mut out, 12, self.detail.once.to_le_bytes());
+        put(&mut out, 16, self.detail.operand.to_le_bytes());
+        out
     }
 }
 
@@ -264,7 +273,6 @@ impl<'a> Record<'a> for Operation<'a> {
 
 #[inline]
 fn read_detail(bytes: &[u8]) -> Result<(Detail, &[u8]), Malformed> {
-    const DETAIL_BYTES: usize = LONG_HEAD_BYTES - SHORT_HEAD_BYTES;
     let (bytes, behind) = head::<DETAIL_BYTES>(bytes, Malformed::Record)?;
     let detail = Detail {
         value_bytes: u32_at(bytes, 0),

@@ -99,7 +99,7 @@ impl World {
     }
 
     fn take_completions(&mut self) {
-        while let Some(Completion { id, result }) = self.core.poll_completion() {
+        while let Some(Completion { id, result, .. }) = self.core.poll_completion() {
             assert!(self.results.insert(id, result).is_none(), "it ended twice");
         }
     }

@@ -131,6 +131,32 @@ fn without_once_numbers_a_store_is_executed_again() {
 }
 
 #[test]
+fn tags_and_keys_come_back() {
+    let mut world = World::new(Config::new());
+    world.core.submit(get("a").tag(8), world.now_ns).unwrap();
+    world.core.submit(get("").tag(9), world.now_ns).unwrap();
+    let refused = world.core.poll_completion().unwrap();
+    assert_eq!((refused.tag, refused.key), (9, Vec::new()));
+    let sent = world.sent();
+    sent.iter().for_each(|(to, hello)| world.coming.extend(world.server.answer(*to, hello)));
+    world.core.submit(get("b"), world.now_ns).unwrap();
+    let mut ended = Vec::new();
+    while ended.len() < 2 {
+        world.now_ns += 1000;
+        for (from, answer) in std::mem::take(&mut world.coming) {
+            world.core.receive(from, &answer, answer.len(), world.now_ns);
+        }
+        for (to, datagram) in world.sent() {
+            world.coming.extend(world.server.answer(to, &datagram));
+        }
+        ended.extend(std::iter::from_fn(|| world.core.poll_completion()));
+    }
+    ended.sort_by_key(|completion| completion.tag);
+    let ended = ended.into_iter().map(|completion| (completion.tag, completion.key));
+    assert_eq!(ended.collect::<Vec<_>>(), [(0, b"b".to_vec()), (8, b"a".to_vec())]);
+}
+
+#[test]
 fn nothing_waits_for_ever() {
     let mut world = World::new(Config::new());
     let id = world.submit(get("a"));
