@@ -100,7 +100,8 @@ fn execute_uncounted<M: Mode, P: Placement>(
     requests_left: &mut usize,
     tx: &mut Vec<u8>,
 ) -> Executed<M> {
-    let known = |key: &[u8]| lookup.map_or_else(|| cx.store.hash(key), |lookup| lookup.hash);
+    let store = cx.store;
+    let known = |key: &[u8]| lookup.map_or_else(|| store.hash(key), |lookup| lookup.hash);
     let mut buffer = KeyBuffer::default();
     match &command.request {
         Request::Get(request) => {
@@ -118,23 +119,19 @@ fn execute_uncounted<M: Mode, P: Placement>(
         Request::GetMany(request) => get_many::execute(cx, session, *request, command, requests_left, tx),
         Request::Store(request) => {
             let key = request.key.bytes(&mut buffer);
-            let hash = known(key);
-            store::execute(cx, session, request, hash, command.reply, key, tx)
+            store::execute(cx, session, request, known(key), command.reply, key, tx)
         }
         Request::Arithmetic(request) => {
             let key = request.key.bytes(&mut buffer);
-            let hash = known(key);
-            arithmetic::execute(cx, request, hash, key, command.reply, tx)
+            arithmetic::execute(cx, request, known(key), key, command.reply, tx)
         }
         Request::Delete(request) => {
             let key = request.key.bytes(&mut buffer);
-            let hash = known(key);
-            delete::execute(cx, request, hash, key, command.reply, tx)
+            delete::execute(cx, request, known(key), key, command.reply, tx)
         }
         Request::Touch(request) => {
             let key = request.key.bytes(&mut buffer);
-            let hash = known(key);
-            touch::execute(cx, request, hash, key, command.reply, tx)
+            touch::execute(cx, request, known(key), key, command.reply, tx)
         }
         Request::Debug { key } => {
             let key = key.bytes(&mut buffer);

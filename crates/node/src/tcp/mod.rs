@@ -5,6 +5,8 @@ pub(crate) mod connection;
 pub(crate) mod listener;
 pub(crate) mod queue;
 pub(crate) mod registry;
+#[cfg(test)]
+mod script;
 pub(crate) mod session;
 mod slab;
 pub(crate) mod stream;

@@ -11,6 +11,9 @@ use minos_net::{Progress, Socket};
 pub(crate) enum Stream {
     /// The client's bytes as they are.
     Plain(Socket),
+    /// Bytes as a test says.
+    #[cfg(test)]
+    Scripted(super::script::Script),
 }
 
 impl Stream {
@@ -19,6 +22,8 @@ impl Stream {
     pub(crate) fn receive(&self, buffer: &mut [u8]) -> Progress {
         match self {
             Self::Plain(socket) => socket.receive(buffer),
+            #[cfg(test)]
+            Self::Scripted(script) => script.receive(buffer),
         }
     }
 
@@ -27,6 +32,8 @@ impl Stream {
     pub(crate) fn send(&self, bytes: &[u8]) -> Progress {
         match self {
             Self::Plain(socket) => socket.send(bytes),
+            #[cfg(test)]
+            Self::Scripted(script) => script.send(bytes),
         }
     }
 
@@ -35,6 +42,8 @@ impl Stream {
     pub(crate) fn send_pieces(&self, pieces: &[IoSlice<'_>], more: bool) -> Progress {
         match self {
             Self::Plain(socket) => socket.send_pieces(pieces, more),
+            #[cfg(test)]
+            Self::Scripted(script) => script.send_pieces(pieces),
         }
     }
 
@@ -42,6 +51,8 @@ impl Stream {
     pub(crate) fn finish_sending(&self) {
         match self {
             Self::Plain(socket) => socket.finish_sending(),
+            #[cfg(test)]
+            Self::Scripted(_) => (),
         }
     }
 
@@ -49,6 +60,8 @@ impl Stream {
     pub(crate) fn number(&self) -> i32 {
         match self {
             Self::Plain(socket) => socket.number(),
+            #[cfg(test)]
+            Self::Scripted(_) => 0,
         }
     }
 
@@ -56,6 +69,8 @@ impl Stream {
     pub(crate) fn peer_text(&self) -> String {
         match self {
             Self::Plain(socket) => socket.peer_text(),
+            #[cfg(test)]
+            Self::Scripted(_) => String::new(),
         }
     }
 }
@@ -65,6 +80,8 @@ impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Plain(socket) => socket.as_fd(),
+            #[cfg(test)]
+            Self::Scripted(script) => script.as_fd(),
         }
     }
 }

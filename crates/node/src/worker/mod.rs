@@ -136,7 +136,7 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
     }
 
     /// One turn of the loop; true if there was work.
-    fn turn(&mut self) -> bool {
+    pub(crate) fn turn(&mut self) -> bool {
         self.turn_watched(|_, _| {})
     }
 
