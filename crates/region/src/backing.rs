@@ -140,12 +140,18 @@ impl Mapping {
     pub(crate) fn file(bytes: u64, file: RegionFile) -> Result<Self, FileError> {
         let bytes = file.bytes_for(bytes) as usize;
         let is_reserved = file.reserve(bytes as u64)?;
-        let base = map_file(bytes, &file).map_err(failed("map"))?;
+        let base = map_file(bytes, &file, ProtFlags::READ | ProtFlags::WRITE).map_err(failed("map"))?;
         let mapping = Self::mapped(base, bytes, file.text(), Some(file)).map_err(failed("map"))?;
         if !is_reserved {
             mapping.populate().map_err(no_space(bytes as u64))?;
         }
         Ok(mapping)
+    }
+
+    /// Maps the `bytes` of `file`, all of which are there, to be read only.
+    pub(crate) fn to_read(bytes: usize, file: RegionFile) -> Result<Self, FileError> {
+        let base = map_file(bytes, &file, ProtFlags::READ).map_err(failed("map"))?;
+        Self::mapped(base, bytes, file.text(), Some(file)).map_err(failed("map"))
     }
 
     /// Where the file is, if there is one.
@@ -226,10 +232,10 @@ fn anonymous(bytes: usize, flags: MapFlags) -> Result<*mut c_void, Errno> {
 }
 
 /// Maps a file at an address that suits its pages.
-fn map_file(bytes: usize, file: &RegionFile) -> Result<*mut c_void, Errno> {
+fn map_file(bytes: usize, file: &RegionFile, protection: ProtFlags) -> Result<*mut c_void, Errno> {
     let align = if let Pages::Reserved(page_bytes) = file.pages { page_bytes } else { HUGE_PAGE_BYTES };
     let place = aligned(bytes, align.max(HUGE_PAGE_BYTES), MapFlags::PRIVATE | MapFlags::NORESERVE)?;
-    let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
+    let flags = MapFlags::SHARED | MapFlags::FIXED;
     // SAFETY: it takes the place of a mapping of the same size that was made just now for it.
     let mapped = unsafe { mm::mmap(place, bytes, protection, flags, file, 0) };
     match mapped {

@@ -137,11 +137,27 @@ impl RegionFile {
         Self::lock(path, OFlags::empty())
     }
 
+    /// The file at `path`, which its owner may have locked, to be read only.
+    pub(crate) fn open_to_read(path: &Path) -> Result<Self, FileError> {
+        Self::open_with(path, OFlags::RDONLY).map(|(file, _)| file)
+    }
+
     fn lock(path: &Path, more: OFlags) -> Result<Self, FileError> {
+        let (file, stat) = Self::open_with(path, OFlags::RDWR | more)?;
+        fs::flock(&file.fd, FlockOperation::NonBlockingLockExclusive).map_err(|source| match source {
+            Errno::WOULDBLOCK => FileError::Locked,
+            source => failed("lock")(source),
+        })?;
+        refuse_other(path, &stat)?;
+        Ok(file)
+    }
+
+    /// The file at `path`, not locked yet.
+    fn open_with(path: &Path, access: OFlags) -> Result<(Self, Stat), FileError> {
         // Neither follows links nor waits for the other end of a pipe.
-        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | more;
+        let flags = OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | access;
         let fd = fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(|source| match source {
-            Errno::NOENT if more.is_empty() => FileError::Missing,
+            Errno::NOENT if !access.contains(OFlags::CREATE) => FileError::Missing,
             Errno::LOOP | Errno::ISDIR | Errno::NXIO => FileError::NotRegular,
             source => failed("open")(source),
         })?;
@@ -153,13 +169,8 @@ impl RegionFile {
         if owner != user {
             return Err(FileError::Owner { owner, user });
         }
-        fs::flock(&fd, FlockOperation::NonBlockingLockExclusive).map_err(|source| match source {
-            Errno::WOULDBLOCK => FileError::Locked,
-            source => failed("lock")(source),
-        })?;
-        refuse_other(path, &stat)?;
         let pages = pages_of(fd.as_fd(), &stat)?;
-        Ok(Self { fd, path: Some(path.to_owned()), staged: None, pages })
+        Ok((Self { fd, path: Some(path.to_owned()), staged: None, pages }, stat))
     }
 
     /// Where it is; a memfd is nowhere.

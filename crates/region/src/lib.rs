@@ -1,7 +1,8 @@
 //! One mapped memory region per store: huge pages, offsets, a segregated-fits heap.
 //!
 //! [`Region`] is the mapping, [`Memory`] a region with its header and its heaps. Items and index are
-//! the engine's concern.
+//! the engine's concern. A [`View`] has a region's words without the right to store, and an [`Image`] is a
+//! read-only mapping of a region that another process writes.
 //!
 //! A region on a file outlives its process: [`Memory::mark_clean`] closes it, [`Memory::open`] reopens it and
 //! reports whether it was closed, and [`Memory::rebuild`] repairs a region that a killed process left.
@@ -34,6 +35,7 @@ mod exclusive;
 mod file;
 mod header;
 mod heap;
+mod image;
 mod layout;
 mod memory;
 mod open;
@@ -43,6 +45,7 @@ mod shared_map;
 mod sums;
 #[cfg(test)]
 mod tests;
+mod view;
 
 pub use arena::Arena;
 pub use backing::{Backing, MapError};
@@ -50,8 +53,10 @@ pub use exclusive::Exclusive;
 pub use file::FileError;
 pub use header::LAYOUT_VERSION;
 pub use heap::{Heap, HeapStats};
+pub use image::Image;
 pub use layout::Geometry;
 pub use memory::{Memory, Settled};
 pub use open::{OpenError, Opened};
 pub use rebuild::{ChunkKind, UsedChunk};
 pub use region::{OFFSET_BITS, Offset, Region};
+pub use view::View;

@@ -100,18 +100,15 @@ impl<A: Access> Memory<A> {
     /// If there is no region, if its geometry differs, if it is open elsewhere,
     /// or if it was closed and is damaged.
     pub fn open(path: &Path, expected: &Geometry) -> Result<Opened<A>, OpenError> {
-        let failed = |reason| match reason {
-            FileError::Missing => OpenError::Absent { path: path.to_owned() },
-            reason => OpenError::File { path: path.to_owned(), reason },
-        };
-        let file = RegionFile::open(path).map_err(failed)?;
-        let words = file.header().map_err(failed)?;
+        let failed = file_error(path);
+        let file = RegionFile::open(path).map_err(&failed)?;
+        let words = file.header().map_err(&failed)?;
         identify(&words, path)?;
-        file.narrow().map_err(failed)?;
+        file.narrow().map_err(&failed)?;
         let geometry = header::geometry_of(&words);
         compare(&geometry, expected)?;
         let layout = Layout::new(&geometry).map_err(|_| damaged("its sizes fit nowhere"))?;
-        let (found, expected) = (file.len().map_err(failed)?, file.bytes_for(geometry.memory_bytes));
+        let (found, expected) = (file.len().map_err(&failed)?, file.bytes_for(geometry.memory_bytes));
         if found != expected {
             return Err(OpenError::Length { found, expected });
         }
@@ -213,8 +210,16 @@ impl<A: Access> Memory<A> {
     }
 }
 
+/// The error of a file at `path`.
+pub(crate) fn file_error(path: &Path) -> impl Fn(FileError) -> OpenError {
+    move |reason| match reason {
+        FileError::Missing => OpenError::Absent { path: path.to_owned() },
+        reason => OpenError::File { path: path.to_owned(), reason },
+    }
+}
+
 /// Checks that these are the first words of a region that this program can read.
-fn identify(words: &header::Words, path: &Path) -> Result<(), OpenError> {
+pub(crate) fn identify(words: &header::Words, path: &Path) -> Result<(), OpenError> {
     match words[0] {
         MAGIC => {}
         swapped if swapped == MAGIC.swap_bytes() => return Err(OpenError::ByteOrder),
@@ -238,7 +243,7 @@ fn compare(found: &Geometry, expected: &Geometry) -> Result<(), OpenError> {
     other.map_or(Ok(()), |(what, found, expected)| Err(OpenError::Differs { what, found, expected }))
 }
 
-fn damaged(what: &str) -> OpenError {
+pub(crate) fn damaged(what: &str) -> OpenError {
     OpenError::Damaged { what: what.to_owned() }
 }
 

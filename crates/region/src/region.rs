@@ -1,12 +1,16 @@
 //! One mapped range of memory, seen as words, and the offsets that point into it.
 
-use crate::backing::{Backing, MapError, Mapping};
-use minos_sync::{prefetch, words::WORD_BYTES};
+use crate::{
+    backing::{Backing, MapError, Mapping},
+    view::View,
+};
+use minos_sync::{ReadWord, words::WORD_BYTES};
 use rustix::io::Errno;
 use std::{
     fmt,
+    ops::Deref,
     path::Path,
-    slice,
+    ptr, slice,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
@@ -52,13 +56,13 @@ impl Offset {
     }
 }
 
-/// A mapped range of zeroed memory.
+/// A mapped range of zeroed memory: a [`View`] whose words can also be stored.
 ///
 /// Shared bytes are only touched as whole aligned words with relaxed atomics. Two exceptions:
 /// [`crate::Exclusive`], by construction, and [`Region::settled_bytes`], whose caller answers for it.
 pub struct Region {
+    view: View,
     mapping: Mapping,
-    len_words: usize,
     /// No other region of this process has it, or had.
     number: u64,
 }
@@ -84,7 +88,9 @@ impl Region {
         tracing::info!(bytes, backing = mapping.text, "mapped the store's memory");
         // Relaxed: only uniqueness matters.
         let number = NEXT_NUMBER.fetch_add(1, Relaxed);
-        Self { mapping, len_words: bytes as usize / WORD_BYTES, number }
+        // SAFETY: the mapping holds at least `bytes`, is aligned to a page, zeroed, and lives as long.
+        let view = unsafe { View::new(mapping.base.cast(), bytes as usize / WORD_BYTES) };
+        Self { view, mapping, number }
     }
 
     /// A number that no other region of the process has.
@@ -142,12 +148,6 @@ impl Region {
         &self.mapping.text
     }
 
-    /// Size in words.
-    #[inline]
-    pub fn len_words(&self) -> u64 {
-        self.len_words as u64
-    }
-
     /// `count` words from `offset` on.
     ///
     /// # Panics
@@ -189,12 +189,17 @@ impl Region {
         &self.all()[offset.0 as usize]
     }
 
-    /// Asks for the cache line at `offset`; nothing happens if that is outside.
+    /// The same words, to be loaded only.
+    #[inline(always)]
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// The word that a reader has found through the [`View`]; `None` if it lies in another region.
     #[inline]
-    pub fn prefetch(&self, offset: Offset) {
-        if let Some(word) = self.all().get(offset.0 as usize) {
-            prefetch(word);
-        }
+    pub fn writable(&self, word: &ReadWord) -> Option<&AtomicU64> {
+        let bytes = ptr::from_ref(word).addr().wrapping_sub(self.all().as_ptr().addr());
+        self.all().get(bytes / WORD_BYTES)
     }
 
     /// `len` plain bytes, beginning `at` bytes after `offset`, which no
@@ -219,16 +224,25 @@ impl Region {
 
     #[inline]
     pub(crate) fn all(&self) -> &[AtomicU64] {
-        // SAFETY: the mapping holds at least `len_words` words, is aligned to a page, zeroed, and
-        // lives as long as `self`; atomics may be shared.
-        unsafe { slice::from_raw_parts(self.mapping.base.as_ptr().cast(), self.len_words) }
+        let words = self.view.all();
+        // SAFETY: these words of the view may also be stored, because the mapping is writable.
+        unsafe { slice::from_raw_parts(words.as_ptr().cast(), words.len()) }
+    }
+}
+
+impl Deref for Region {
+    type Target = View;
+
+    #[inline(always)]
+    fn deref(&self) -> &View {
+        &self.view
     }
 }
 
 impl fmt::Debug for Region {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Region")
-            .field("len_words", &self.len_words)
+            .field("len_words", &self.len_words())
             .field("backing", &self.mapping.text)
             .finish_non_exhaustive()
     }
@@ -269,6 +283,15 @@ mod tests {
         assert!(matches!(tiny, MapError::Size { bytes: 100, .. }));
         let nowhere = Region::map(1 << 20, &Backing::File("/nonexistent/file".into())).unwrap_err();
         assert!(nowhere.to_string().contains("/nonexistent/file"), "{nowhere}");
+    }
+
+    #[test]
+    fn a_word_that_was_seen_is_writable_in_its_own_region_only() {
+        let [region, other] = [1, 2].map(|_| Region::map(1 << 20, &Backing::Private).unwrap());
+        let last = Offset::from_words(region.len_words() - 1);
+        region.writable(region.view().word(last)).unwrap().store(7, Ordering::Relaxed);
+        assert_eq!(region.word(last).load(Ordering::Relaxed), 7);
+        assert!(region.writable(other.view().word(last)).is_none());
     }
 
     #[test]

@@ -21,6 +21,9 @@ pub trait Access: Debug + Send + Sync + Sized + 'static {
     /// True if other threads may read a writer's partition, so that versions are kept.
     const IS_SHARED: bool;
 
+    /// True if any thread may become a writer: [`Access::try_enter`] may succeed.
+    const IS_OPEN: bool;
+
     /// The cell that holds the state of one partition's writers.
     type Cell<T: Debug + Send>: Debug + Send;
 
@@ -88,6 +91,7 @@ pub struct Crcw;
 impl Access for Erew {
     const NAME: &'static str = "erew";
     const IS_SHARED: bool = false;
+    const IS_OPEN: bool = true;
     type Cell<T: Debug + Send> = RefCell<T>;
     type Token = ();
     type Guard<'a, T: Debug + Send + 'a> = RefMut<'a, T>;
@@ -123,6 +127,7 @@ impl AnyWriter for Erew {
 impl Access for Crew {
     const NAME: &'static str = "crew";
     const IS_SHARED: bool = true;
+    const IS_OPEN: bool = false;
     type Cell<T: Debug + Send> = OwnedCell<T>;
     type Token = OwnerToken;
     type Guard<'a, T: Debug + Send + 'a> = OwnedGuard<'a, T>;
@@ -151,6 +156,7 @@ impl Access for Crew {
 impl Access for Crcw {
     const NAME: &'static str = "crcw";
     const IS_SHARED: bool = true;
+    const IS_OPEN: bool = true;
     type Cell<T: Debug + Send> = SpinLock<T>;
     type Token = ();
     type Guard<'a, T: Debug + Send + 'a> = SpinGuard<'a, T>;

@@ -17,7 +17,10 @@
 //! Another thread may write to memory behind the horizon if it got the memory from the writer through a lock
 //! of this crate, because taking one ends with a release fence.
 
-use crate::facade::{AtomicU64, Ordering, fence};
+use crate::{
+    facade::{AtomicU64, Ordering, fence},
+    word::Word,
+};
 
 /// Moves the horizon; from here on, memory behind it may be overwritten.
 #[inline]
@@ -29,14 +32,14 @@ pub fn raise(word: &AtomicU64, further: u64) {
 
 /// Where the horizon is, before anything is read.
 #[inline]
-pub fn look(word: &AtomicU64) -> u64 {
+pub fn look(word: &impl Word) -> u64 {
     // Relaxed: data read by it is valid only after the second check.
     word.load(Ordering::Relaxed)
 }
 
 /// Where the horizon is, after everything was read.
 #[inline]
-pub fn look_again(word: &AtomicU64) -> u64 {
+pub fn look_again(word: &impl Word) -> u64 {
     // Acquire fence: orders the data loads before the load below, see above.
     fence(Ordering::Acquire);
     word.load(Ordering::Relaxed)

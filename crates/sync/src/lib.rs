@@ -16,6 +16,7 @@ mod ring;
 mod sleep;
 pub mod tags;
 pub mod version;
+mod word;
 pub mod words;
 
 #[cfg(all(test, loom))]
@@ -28,3 +29,4 @@ pub use pins::{Pin, PinTable, Unpinned};
 pub use prefetch::prefetch;
 pub use ring::Ring;
 pub use sleep::SleepFlag;
+pub use word::{ReadWord, Word};

@@ -2,7 +2,7 @@
 //!
 //! A search slot by slot ends in a branch that no predictor guesses; the mask needs none.
 
-use crate::facade::{AtomicU64, Ordering};
+use crate::{facade::Ordering, word::Word};
 
 /// Words of a cache line.
 const WORDS: usize = 8;
@@ -11,13 +11,13 @@ const WORDS: usize = 8;
 ///
 /// The words are read one by one, relaxed, in no order: a writer may be among them.
 #[inline]
-pub fn matching(line: &[AtomicU64; WORDS], tag: u16) -> Matches {
+pub fn matching(line: &[impl Word; WORDS], tag: u16) -> Matches {
     Matches(mask(line, tag) & !1)
 }
 
 /// As [`matching`], without SIMD: for machines that have none, and to compare with.
 #[inline]
-pub fn matching_portable(line: &[AtomicU64; WORDS], tag: u16) -> Matches {
+pub fn matching_portable(line: &[impl Word; WORDS], tag: u16) -> Matches {
     Matches(mask_portable(line, tag) & !1)
 }
 
@@ -51,7 +51,7 @@ impl Iterator for Matches {
 }
 
 #[inline]
-fn mask_portable(line: &[AtomicU64; WORDS], tag: u16) -> u8 {
+fn mask_portable(line: &[impl Word; WORDS], tag: u16) -> u8 {
     // Relaxed: callers that need consistent words check a version.
     line.iter()
         .rev()
@@ -60,7 +60,7 @@ fn mask_portable(line: &[AtomicU64; WORDS], tag: u16) -> u8 {
 
 #[cfg(not(all(target_arch = "x86_64", not(loom), not(minos_no_simd))))]
 #[inline]
-fn mask(line: &[AtomicU64; WORDS], tag: u16) -> u8 {
+fn mask(line: &[impl Word; WORDS], tag: u16) -> u8 {
     mask_portable(line, tag)
 }
 
@@ -83,7 +83,7 @@ macro_rules! load {
 /// one instruction.
 #[cfg(all(target_arch = "x86_64", not(loom), not(minos_no_simd)))]
 #[inline]
-fn mask(line: &[AtomicU64; WORDS], tag: u16) -> u8 {
+fn mask(line: &[impl Word; WORDS], tag: u16) -> u8 {
     use std::arch::x86_64::{
         __m128i, _mm_castps_si128, _mm_castsi128_ps, _mm_cmpeq_epi16, _mm_movemask_epi8, _mm_packs_epi16,
         _mm_packs_epi32, _mm_set1_epi16, _mm_setzero_si128, _mm_shuffle_ps, _mm_srai_epi32,
@@ -91,7 +91,7 @@ fn mask(line: &[AtomicU64; WORDS], tag: u16) -> u8 {
     /// The upper halves of the four 64-bit words in `a` and `b`.
     const UPPER: i32 = 0b11_01_11_01;
     let [a, b, c, d]: [__m128i; 4];
-    // SAFETY: the 64 bytes are those of `line`. The loads are assembly because words that others write with
+    // SAFETY: the 64 bytes are those of `line`: a `Word` is one atomic word. The loads are assembly because words that others write with
     // atomic stores must not be read by plain loads of the language; each aligned word of eight bytes in a
     // 16-byte load is read whole by every x86-64 processor, which is what a relaxed load promises.
     unsafe {
@@ -124,6 +124,7 @@ fn mask(line: &[AtomicU64; WORDS], tag: u16) -> u8 {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::facade::AtomicU64;
 
     fn line(tags: [u16; WORDS]) -> [AtomicU64; WORDS] {
         tags.map(|tag| AtomicU64::new(u64::from(tag) << 48 | 0xabcd_ef01_2345))

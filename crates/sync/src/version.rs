@@ -16,7 +16,10 @@
 //! If a data load sees a data store of a writer, then the two fences synchronise, and `b` is that
 //! writer's odd number or a later one: `b != a`. If it sees none, the data is that of version `a`.
 
-use crate::facade::{AtomicU64, Ordering, fence};
+use crate::{
+    facade::{AtomicU64, Ordering, fence},
+    word::Word,
+};
 
 /// The bits of a word that hold the version; the others are the caller's.
 pub const VERSION_MASK: u64 = 0xffff_ffff;
@@ -37,7 +40,7 @@ impl Seen {
 
 /// Begins to read; `None` while a writer is inside.
 #[inline]
-pub fn begin_read(word: &AtomicU64) -> Option<Seen> {
+pub fn begin_read(word: &impl Word) -> Option<Seen> {
     // Acquire: the data loads that follow see at least what the writer of this number stored.
     let seen = word.load(Ordering::Acquire);
     (seen & 1 == 0).then_some(Seen(seen))
@@ -45,7 +48,7 @@ pub fn begin_read(word: &AtomicU64) -> Option<Seen> {
 
 /// As [`begin_read`], where no writer runs beside the reader.
 #[inline]
-pub fn read_alone(word: &AtomicU64) -> Seen {
+pub fn read_alone(word: &impl Word) -> Seen {
     Seen(word.load(Ordering::Relaxed))
 }
 
@@ -54,7 +57,7 @@ pub fn read_alone(word: &AtomicU64) -> Seen {
 /// With `--cfg minos_no_version_check` the answer is always true: that build is the control in which the
 /// engine's stress test must find errors.
 #[inline]
-pub fn still(word: &AtomicU64, seen: Seen) -> bool {
+pub fn still(word: &impl Word, seen: Seen) -> bool {
     // Acquire fence: orders the data loads before the load below, see above.
     fence(Ordering::Acquire);
     word.load(Ordering::Relaxed) == seen.0 || cfg!(minos_no_version_check)

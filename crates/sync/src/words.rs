@@ -3,7 +3,10 @@
 //! A reader that races with a writer reads garbage, which a version check makes it throw away; it
 //! never is undefined behaviour. Compilers turn these loops into plain moves of eight bytes.
 
-use crate::facade::{AtomicU64, Ordering};
+use crate::{
+    facade::{AtomicU64, Ordering},
+    word::Word,
+};
 use std::mem::MaybeUninit;
 
 /// Bytes of a word.
@@ -12,7 +15,8 @@ pub const WORD_BYTES: usize = 8;
 /// The number of words that hold `bytes`.
 #[inline]
 pub const fn words_for(bytes: usize) -> usize {
-    bytes.div_ceil(WORD_BYTES)
+    // The sum would only overflow for more than there is memory; `div_ceil` takes that into account.
+    (bytes + (WORD_BYTES - 1)) >> WORD_BYTES.ilog2()
 }
 
 /// Appends `len` bytes from `words`, beginning `at` bytes inside, to `out`.
@@ -23,7 +27,7 @@ pub const fn words_for(bytes: usize) -> usize {
 /// # Panics
 /// If `words` holds fewer bytes.
 #[inline]
-pub fn append_to(words: &[AtomicU64], at: usize, len: usize, out: &mut Vec<u8>) {
+pub fn append_to(words: &[impl Word], at: usize, len: usize, out: &mut Vec<u8>) {
     let (words, shift) = (&words[at / WORD_BYTES..words_for(at + len)], at % WORD_BYTES);
     let Some((first, rest)) = words.split_first().filter(|_| len > 0) else { return };
     out.reserve(len + WORD_BYTES - 1);
@@ -46,7 +50,7 @@ pub fn append_to(words: &[AtomicU64], at: usize, len: usize, out: &mut Vec<u8>) 
 /// # Panics
 /// If `words` holds fewer bytes.
 #[inline]
-pub fn load_u64(words: &[AtomicU64], at: usize) -> u64 {
+pub fn load_u64(words: &[impl Word], at: usize) -> u64 {
     let (words, shift) = (&words[at / WORD_BYTES..words_for(at + WORD_BYTES)], at % WORD_BYTES * 8);
     let low = u64::from_le_bytes(load(&words[0])) >> shift;
     match words.get(1) {
@@ -61,20 +65,24 @@ pub fn load_u64(words: &[AtomicU64], at: usize) -> u64 {
 ///
 /// # Panics
 /// If `words` has no room.
-#[inline]
+// A call would cost a store of a small value a tenth more instructions.
+#[inline(always)]
 pub fn copy_in(words: &[AtomicU64], at: usize, bytes: &[u8]) {
     let (words, shift) = (&words[at / WORD_BYTES..words_for(at + bytes.len())], at % WORD_BYTES);
     let (head, body) = bytes.split_at(head_len(shift, bytes.len()));
     let mut words = words.iter();
-    if let (false, Some(word)) = (head.is_empty(), words.as_slice().first()) {
+    if !head.is_empty()
+        && let Some(word) = words.next()
+    {
         merge(word, shift, head);
-        words.next();
     }
     let (whole, tail) = body.as_chunks::<WORD_BYTES>();
     for (bytes, word) in whole.iter().zip(&mut words) {
         word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
     }
-    if let (false, Some(word)) = (tail.is_empty(), words.next()) {
+    if !tail.is_empty()
+        && let Some(word) = words.next()
+    {
         merge(word, 0, tail);
     }
 }
@@ -84,7 +92,7 @@ pub fn copy_in(words: &[AtomicU64], at: usize, bytes: &[u8]) {
 /// # Panics
 /// If `words` holds fewer bytes.
 #[inline]
-pub fn eq_bytes(words: &[AtomicU64], at: usize, bytes: &[u8]) -> bool {
+pub fn eq_bytes(words: &[impl Word], at: usize, bytes: &[u8]) -> bool {
     let (words, shift) = (&words[at / WORD_BYTES..words_for(at + bytes.len())], at % WORD_BYTES);
     let (head, body) = bytes.split_at(head_len(shift, bytes.len()));
     let mut words = words.iter();
@@ -106,7 +114,7 @@ pub fn eq_bytes(words: &[AtomicU64], at: usize, bytes: &[u8]) -> bool {
 /// # Panics
 /// If `words` holds fewer bytes.
 #[inline]
-pub fn eq_key(words: &[AtomicU64], key: &[u8]) -> bool {
+pub fn eq_key(words: &[impl Word], key: &[u8]) -> bool {
     let (whole, tail) = key.as_chunks::<WORD_BYTES>();
     let (first, rest) = words.split_at(whole.len());
     if first.iter().zip(whole).any(|(word, bytes)| load(word) != *bytes) {
@@ -122,7 +130,7 @@ fn head_len(shift: usize, len: usize) -> usize {
 }
 
 #[inline]
-fn load(word: &AtomicU64) -> [u8; WORD_BYTES] {
+fn load(word: &impl Word) -> [u8; WORD_BYTES] {
     // Relaxed: `version` has the orderings of data against its version.
     word.load(Ordering::Relaxed).to_ne_bytes()
 }

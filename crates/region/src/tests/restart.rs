@@ -1,7 +1,7 @@
 //! A region on a file is either unchanged since its closing, or known to be changed.
 
 use crate::{
-    Backing, FileError, Geometry, LAYOUT_VERSION, MapError, Memory, Offset, OpenError, Opened,
+    Backing, FileError, Geometry, Image, LAYOUT_VERSION, MapError, Memory, Offset, OpenError, Opened,
     sums::BLOCK_BYTES,
 };
 use minos_sync::{Crcw, Crew, Erew};
@@ -475,4 +475,26 @@ fn touching_the_pages_keeps_what_they_hold() {
         assert!(memory.region().words(chunk, 5_000).iter().all(|word| word.load(Relaxed) == chunk.words()));
         memory.verify().unwrap();
     }
+}
+
+#[test]
+fn an_image_sees_each_write_and_holds_nobody_up() {
+    let place = Place::new();
+    assert!(matches!(Image::open(&place.path), Err(OpenError::Absent { .. })));
+    let memory = place.create();
+    let image = Image::open(&place.path).unwrap();
+    assert_eq!((*image.geometry(), image.arena_words()), (GEOMETRY, memory.arena_words()));
+    let word = image.partition_start(1);
+    assert_eq!(word, memory.partition_start(1));
+    memory.region().word(word).store(42, Relaxed);
+    assert_eq!(image.view().word(word).load(Relaxed), 42);
+    // The owner goes, and a new region takes the place: the image stays that of the old one.
+    drop(memory);
+    let memory = place.replace(GEOMETRY);
+    assert_eq!(image.view().word(word).load(Relaxed), 42);
+    assert_eq!(Image::open(&place.path).unwrap().view().word(word).load(Relaxed), 0);
+    memory.mark_damaged().unwrap();
+    assert!(matches!(Image::open(&place.path), Err(OpenError::Damaged { .. })));
+    fs::write(&place.path, [7; 4096]).unwrap();
+    assert!(matches!(Image::open(&place.path), Err(OpenError::File { reason: FileError::Foreign, .. })));
 }

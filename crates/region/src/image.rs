@@ -1,0 +1,74 @@
+//! A region in use by its owner, mapped to be read only.
+
+use crate::{
+    backing::Mapping,
+    file::RegionFile,
+    header,
+    layout::{Geometry, Layout},
+    open::{OpenError, damaged, file_error, identify},
+    region::Offset,
+    view::View,
+};
+use minos_sync::words::WORD_BYTES;
+use std::path::Path;
+
+/// A read-only mapping of a region's file, in this process or another, while its owner writes.
+///
+/// It takes no lock and writes nothing. Any word may change between two loads, also those that the owner's
+/// process writes as plain bytes: this mapping has addresses of its own. The owner may stop, close the region or replace its file meanwhile:
+/// the mapping stays valid, with the words that were written last.
+#[derive(Debug)]
+pub struct Image {
+    view: View,
+    geometry: Geometry,
+    layout: Layout,
+    /// Last, because it is unmapped when it is dropped.
+    _mapping: Mapping,
+}
+
+impl Image {
+    /// Maps the region in the file at `path`.
+    ///
+    /// # Errors
+    /// If there is no region that this program can read, or the operating system refuses.
+    pub fn open(path: &Path) -> Result<Self, OpenError> {
+        let failed = file_error(path);
+        let file = RegionFile::open_to_read(path).map_err(&failed)?;
+        let words = file.header().map_err(&failed)?;
+        identify(&words, path)?;
+        if header::state_of(&words) == header::DAMAGED {
+            return Err(damaged("it contradicts itself"));
+        }
+        let geometry = header::geometry_of(&words);
+        let layout = Layout::new(&geometry).map_err(|_| damaged("its sizes fit nowhere"))?;
+        let (found, expected) = (file.len().map_err(&failed)?, file.bytes_for(geometry.memory_bytes));
+        if found != expected {
+            return Err(OpenError::Length { found, expected });
+        }
+        let mapping = Mapping::to_read(expected as usize, file).map_err(failed)?;
+        // SAFETY: the mapping has at least these words, is aligned to a page, and lives as long as the view.
+        let view = unsafe { View::new(mapping.base.cast(), geometry.memory_bytes as usize / WORD_BYTES) };
+        Ok(Self { view, geometry, layout, _mapping: mapping })
+    }
+
+    /// The words of the region.
+    #[inline]
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// The division of the region.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// As [`crate::Memory::partition_start`].
+    pub fn partition_start(&self, partition: usize) -> Offset {
+        self.layout.partition_start(partition)
+    }
+
+    /// As [`crate::Memory::arena_words`].
+    pub fn arena_words(&self) -> u64 {
+        self.layout.arena_words
+    }
+}

@@ -1,0 +1,95 @@
+//! The words of a region as its readers see them: they can be loaded and not stored.
+
+use crate::region::Offset;
+use minos_sync::{ReadWord, prefetch};
+use std::{fmt, ptr::NonNull, slice};
+
+/// The words of a mapped region, without the right to store.
+///
+/// Readers take this, so that they work on a region that another process lets them read only.
+pub struct View {
+    base: NonNull<ReadWord>,
+    len_words: usize,
+}
+
+// SAFETY: words are shared as atomics, and belong to no thread.
+unsafe impl Send for View {}
+// SAFETY: as above.
+unsafe impl Sync for View {}
+
+impl View {
+    /// The `len_words` words from `base` on.
+    ///
+    /// # Safety
+    /// They are mapped, aligned and initialised as long as the view exists.
+    pub(crate) const unsafe fn new(base: NonNull<ReadWord>, len_words: usize) -> Self {
+        Self { base, len_words }
+    }
+
+    /// Size in words.
+    #[inline]
+    pub fn len_words(&self) -> u64 {
+        self.len_words as u64
+    }
+
+    /// `count` words from `offset` on.
+    ///
+    /// # Panics
+    /// If they do not lie within the region.
+    #[inline]
+    pub fn words(&self, offset: Offset, count: usize) -> &[ReadWord] {
+        &self.all()[offset.words() as usize..][..count]
+    }
+
+    /// As [`View::words`], for a place that a reader without a lock has read and that may be garbage:
+    /// `None` if they do not lie within the region.
+    #[inline]
+    pub fn try_words(&self, offset: Offset, count: usize) -> Option<&[ReadWord]> {
+        self.all().get(offset.words() as usize..)?.get(..count)
+    }
+
+    /// As [`View::words`], for a number of words that is known beforehand.
+    ///
+    /// # Panics
+    /// If they do not lie within the region.
+    #[inline]
+    pub fn array<const COUNT: usize>(&self, offset: Offset) -> &[ReadWord; COUNT] {
+        self.all()[offset.words() as usize..].first_chunk().expect("within the region")
+    }
+
+    /// As [`View::array`], for a place that a reader without a lock has read and that may be garbage:
+    /// `None` if the words do not lie within the region.
+    #[inline]
+    pub fn try_array<const COUNT: usize>(&self, offset: Offset) -> Option<&[ReadWord; COUNT]> {
+        self.all().get(offset.words() as usize..)?.first_chunk()
+    }
+
+    /// The word at `offset`.
+    ///
+    /// # Panics
+    /// If it does not lie within the region.
+    #[inline]
+    pub fn word(&self, offset: Offset) -> &ReadWord {
+        &self.all()[offset.words() as usize]
+    }
+
+    /// Asks for the cache line at `offset`; nothing happens if that is outside.
+    #[inline]
+    pub fn prefetch(&self, offset: Offset) {
+        if let Some(word) = self.all().get(offset.words() as usize) {
+            prefetch(word);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn all(&self) -> &[ReadWord] {
+        // SAFETY: `View::new` was promised it; atomics may be shared.
+        unsafe { slice::from_raw_parts(self.base.as_ptr(), self.len_words) }
+    }
+}
+
+impl fmt::Debug for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("View").field("len_words", &self.len_words).finish_non_exhaustive()
+    }
+}
