@@ -11,12 +11,12 @@ use crate::{
 };
 use minos_base::{KeyHash, Seconds};
 use minos_region::{Offset, Region};
-use minos_sync::Access;
+use minos_sync::{Access, ReadWord};
 use std::sync::atomic::Ordering::Relaxed;
 
 impl<M: Mode, A: Access> Engine<M, A> {
     /// Writes down that an item was read, if that is worth it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn note_read(
         &self,
         partition: &Partition<M, A>,
@@ -25,11 +25,15 @@ impl<M: Mode, A: Access> Engine<M, A> {
         candidate: &Candidate<'_>,
         now: Seconds,
     ) {
+        if !A::IS_OPEN {
+            // Its owner records what it reads itself.
+            return;
+        }
         if M::is_move_due(self, &partition.space, candidate.slot.link()) {
             self.record_access(partition, hash, key, candidate.slot, now);
         } else if state.is_access_due() {
             if candidate.is_in_first_bucket() {
-                self.mark_access(partition, candidate, now);
+                self.mark_access(partition, candidate.cell, (candidate.slot, candidate.item), now);
             } else {
                 self.record_access(partition, hash, key, candidate.slot, now);
             }
@@ -41,14 +45,20 @@ impl<M: Mode, A: Access> Engine<M, A> {
     /// An unchanged slot is enough: it refers to a linked item, and if another item has taken the same place,
     /// that one is marked instead. This holds for first buckets only; spare buckets may join other chains.
     #[cold]
-    fn mark_access(&self, partition: &Partition<M, A>, candidate: &Candidate<'_>, now: Seconds) {
+    fn mark_access(
+        &self,
+        partition: &Partition<M, A>,
+        cell: &ReadWord,
+        (slot, item): (Slot, Offset),
+        now: Seconds,
+    ) {
         let Some(_writer) = A::try_enter(&partition.writer) else { return };
         let region = self.memory().region();
-        let is_linked = candidate.cell.load(Relaxed) == candidate.slot.0
-            && M::locate(&partition.space, region, candidate.slot.link()) == Some(candidate.item);
+        let is_linked =
+            cell.load(Relaxed) == slot.0 && M::locate(&partition.space, region, slot.link()) == Some(item);
         if is_linked {
-            let state = ItemState::load(region, candidate.item, now);
-            note_access(region, candidate.item, &state, now);
+            let state = ItemState::load(region, item, now);
+            note_access(region, item, &state, now);
         }
     }
 

@@ -5,22 +5,18 @@
 //! the next stage begins, so that their cache misses overlap.
 
 use crate::{
-    candidate::{Attempt, Candidate, Staged, bucket_words},
-    chain::following,
+    candidate::{Attempt, Staged},
     entry::Entry,
     item::{ItemMeta, ItemView},
     mode::Mode,
     partition::{OutOfMemory, Partition},
-    slot::Slot,
     store::Engine,
-    versions,
     writing::Writing,
 };
 use arrayvec::ArrayVec;
 use minos_base::{KeyHash, Seconds, limits::BURST_MAX};
 use minos_region::Offset;
-use minos_sync::{Access, AnyWriter, tags};
-use std::sync::atomic::Ordering::Relaxed;
+use minos_sync::{Access, AnyWriter};
 
 /// A key to be read.
 #[derive(Clone, Copy, Debug)]
@@ -78,10 +74,8 @@ impl<M: Mode, A: Access> Engine<M, A> {
     /// Stage 2 of a lookup whose bucket is in the cache: finds the key's tag and prefetches the item.
     #[inline]
     pub fn stage(&self, hash: KeyHash) -> Staged<'_> {
-        let partition = self.partition(hash);
-        let region = self.memory().region();
-        let head = partition.index.bucket_of(region, partition.index.buckets(region), hash);
-        self.stage_at(partition, head, hash)
+        let reader = self.reader(self.partition(hash));
+        reader.stage(reader.head(hash), hash)
     }
 
     /// Stage 3: as [`Engine::read`], with the result of [`Engine::stage`] for the same key.
@@ -106,23 +100,14 @@ impl<M: Mode, A: Access> Engine<M, A> {
         mut f: impl FnMut(&ItemView<'_>) -> R,
     ) -> Option<R> {
         if let Some(candidate) = staged.candidate
-            && self.may_be_linked(partition, &candidate)
+            && self.reader(partition).may_be_linked(&candidate)
             && let Some(state) = self.header_for(partition, &candidate, get.key, now)
             && let Attempt::Found(result) =
-                self.finish(partition, get.hash, get.key, (candidate, state), now, &mut f)
+                self.finish(partition, (get.hash, get.key), (candidate, state), now, &mut f)
         {
             return Some(result);
         }
         self.read_cold(get.hash, get.key, now, f)
-    }
-
-    /// True if a candidate may still be linked. Where no versions are kept, only this check shows that the
-    /// same thread has deleted, replaced or evicted the item since it was staged.
-    #[inline]
-    fn may_be_linked(&self, partition: &Partition<M, A>, candidate: &Candidate<'_>) -> bool {
-        let is_there =
-            || M::locate(&partition.space, self.memory().region(), candidate.slot.link()).is_some();
-        A::IS_SHARED || candidate.cell.load(Relaxed) == candidate.slot.0 && is_there()
     }
 
     /// As [`Engine::read`], for the few keys that stage 2 did not find.
@@ -135,39 +120,6 @@ impl<M: Mode, A: Access> Engine<M, A> {
         f: impl FnMut(&ItemView<'_>) -> R,
     ) -> Option<R> {
         self.read(hash, key, now, f)
-    }
-
-    /// Stage 1: asks for the key's bucket.
-    #[inline]
-    fn stage_bucket(&self, hash: KeyHash) -> (&Partition<M, A>, Offset) {
-        let partition = self.partition(hash);
-        let region = self.memory().region();
-        let head = partition.index.bucket_of(region, partition.index.buckets(region), hash);
-        region.prefetch(head);
-        (partition, head)
-    }
-
-    #[inline]
-    fn stage_at<'a>(&'a self, partition: &'a Partition<M, A>, head: Offset, hash: KeyHash) -> Staged<'a> {
-        let region = self.memory().region();
-        let bucket = bucket_words(region, head);
-        let version = &bucket[0];
-        let word = tags::matching(bucket, hash.tag()).first().unwrap_or(0);
-        let candidate = versions::begin_read::<A>(version).filter(|_| word > 0).and_then(|seen| {
-            let (slot, cell) = (Slot(bucket[word].load(Relaxed)), &bucket[word]);
-            let item = M::locate(&partition.space, region, slot.link())?;
-            Some(Candidate { version, seen, slot, cell, item })
-        });
-        match candidate {
-            Some(candidate) => self.prefetch_lines(candidate.item),
-            // The rest of a chain is walked when the key is read; its first bucket can be asked for now.
-            None => {
-                if let Some(spare) = following(version.load(Relaxed)) {
-                    region.prefetch(spare);
-                }
-            }
-        }
-        Staged { candidate }
     }
 
     /// Runs stages 1 and 2 for groups of operations whose misses overlap, and calls `last`, stage 3, with
@@ -197,44 +149,22 @@ impl<M: Mode, A: Access> Engine<M, A> {
     ) {
         let mut heads = ArrayVec::<_, BURST_MAX>::new();
         for hash in hashes.clone() {
-            heads.push(self.stage_bucket(hash));
+            let partition = self.partition(hash);
+            heads.push((partition, self.reader(partition).prefetch_bucket(hash)));
         }
         let mut is_complete = true;
         for (hash, &(partition, head)) in hashes.clone().zip(&heads) {
-            let stage = self.stage_at(partition, head, hash);
+            let stage = self.reader(partition).stage(head, hash);
             is_complete &= stage.candidate.is_some();
             staged.push((partition, head, stage));
         }
         if !is_complete {
             for (hash, (partition, head, stage)) in hashes.zip(staged) {
                 if stage.candidate.is_none() {
-                    stage.candidate = self.stage_spare(partition, *head, hash);
+                    stage.candidate = self.reader(partition).stage_spare(*head, hash);
                 }
             }
         }
-    }
-
-    /// As [`Self::stage_at`], for a key that was not in the first bucket of its
-    /// chain: the second one is cached by now.
-    ///
-    /// Only for callers that let nothing be deleted before stage 3: a spare bucket may join another chain
-    /// later, and where no versions are kept nothing would show it.
-    #[cold]
-    fn stage_spare<'a>(
-        &'a self,
-        partition: &'a Partition<M, A>,
-        head: Offset,
-        hash: KeyHash,
-    ) -> Option<Candidate<'a>> {
-        let region = self.memory().region();
-        let version = region.word(head);
-        let seen = versions::begin_read::<A>(version)?;
-        let bucket = region.try_array(following(version.load(Relaxed))?)?;
-        let cell = &bucket[tags::matching(bucket, hash.tag()).first()?];
-        let slot = Slot(cell.load(Relaxed));
-        let item = M::locate(&partition.space, region, slot.link())?;
-        self.prefetch_lines(item);
-        Some(Candidate { version, seen, slot, cell, item })
     }
 }
 

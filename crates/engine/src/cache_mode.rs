@@ -15,22 +15,24 @@ use crate::{
     chain::{self, Place},
     config::{Eviction, StoreConfig},
     extents::{ExtentId, ExtentPin, Extents},
+    holding::{Claim, Holding, Pinning},
     item::{HEADER_WORDS, ItemState, body, item_words},
     log::{Log, LogEntry, Segments},
     mode::Mode,
     partition::Partition,
-    parts::{Claim, Linked, Parts, Pinning, Placed, RoomStats},
+    parts::{Linked, Parts, Placed, RoomStats},
     places::Places,
     position::{Position, PositionBits, Wide},
     relink,
     settled::key_of,
     slot::Slot,
+    state::State,
     stats::StoreStats,
     store::Engine,
     writing::Writing,
 };
 use minos_base::{SizeClass, limits::KEY_BYTES_MAX};
-use minos_region::{Arena, Memory, Offset, Region, Settled};
+use minos_region::{Arena, Geometry, Memory, Offset, Region, Settled, View};
 use minos_sync::{
     Access, Lock,
     words::{copy_in, words_for},
@@ -231,7 +233,7 @@ fn extent_words(item: Offset, key_bytes: usize) -> Offset {
 }
 
 /// Which extent an item has.
-fn extent_of(region: &Region, item: Offset, state: &ItemState) -> ExtentId {
+fn extent_of(region: &View, item: Offset, state: &ItemState) -> ExtentId {
     // Relaxed: read by the writer, or checked afterwards.
     ExtentId::from_word(region.word(extent_words(item, state.key_bytes())).load(Relaxed))
 }
@@ -299,18 +301,73 @@ pub(crate) fn position<B: PositionBits>(link: u64) -> Position<B> {
 
 impl<B: PositionBits> Places for CacheMode<B> {
     type Space = Log<B>;
-    type Room = CacheRoom;
-    type Common<A: Access> = CacheCommon<A>;
-    type Pin = ExtentPin;
+
+    fn space_at(region: &View, start: Offset, geometry: &Geometry, arena_words: u64) -> Option<Log<B>> {
+        let table_len = table_len::<B>(geometry.memory_bytes, geometry.partitions);
+        Log::find(region, start, arena_words, table_len)
+    }
 
     #[inline]
-    fn locate(log: &Log<B>, region: &Region, link: u64) -> Option<Offset> {
+    fn locate(log: &Log<B>, region: &View, link: u64) -> Option<Offset> {
         log.locate(region, position(link))
     }
 
     #[inline]
-    fn is_there(log: &Log<B>, region: &Region, link: u64) -> bool {
+    fn is_there(log: &Log<B>, region: &View, link: u64) -> bool {
         log.is_there(region, position(link))
+    }
+}
+
+impl<B: PositionBits> State for CacheMode<B> {
+    type Room = CacheRoom;
+    type Common<A: Access> = CacheCommon<A>;
+    type Pin = ExtentPin;
+}
+
+impl<B: PositionBits> Holding for CacheMode<B> {
+    // They lie in the log, which is never lent out.
+    const LARGE_HEADERS_ARE_LENT: bool = false;
+
+    fn look_at_large<A: Access, R>(
+        _: &Partition<Self, A>,
+        _: impl FnOnce() -> bool,
+        look: impl FnOnce() -> R,
+    ) -> Option<R> {
+        Some(look())
+    }
+
+    fn pin<A: Access>(
+        engine: &Engine<Self, A>,
+        _: &Partition<Self, A>,
+        (item, state): (Offset, &ItemState),
+        is_linked: impl FnOnce() -> bool,
+    ) -> Pinning<ExtentPin> {
+        let id = extent_of(engine.memory().region(), item, state);
+        let mut large = engine.common.large.lock();
+        if !is_linked() {
+            return Pinning::Disturbed;
+        }
+        match large.extents.pin(id) {
+            Some(pin) => Pinning::Pinned(Claim { start: pin.chunk(), at: EXTENT_HEAD_BYTES, pin }),
+            None => Pinning::Gone,
+        }
+    }
+
+    fn unpin<A: Access>(engine: &Engine<Self, A>, _: &Partition<Self, A>, pin: &ExtentPin) {
+        let free = engine.common.large.lock().extents.unpin(pin);
+        if let Some(chunk) = free {
+            engine.memory().free_settled(chunk);
+        }
+    }
+
+    #[inline]
+    fn is_move_due<A: Access>(engine: &Engine<Self, A>, log: &Log<B>, link: u64) -> bool {
+        let region = engine.memory().region();
+        match engine.common.eviction {
+            Eviction::Fifo => false,
+            Eviction::ApproxLru => log.is_closer_to_head(region, position(link)),
+            Eviction::Lru => log.is_before_tail_segment(region, position(link)),
+        }
     }
 }
 
@@ -469,41 +526,6 @@ impl<B: PositionBits> Parts for CacheMode<B> {
         engine.common.large.lock().extents.chunk(id).is_some()
     }
 
-    // They lie in the log, which is never lent out.
-    const LARGE_HEADERS_ARE_LENT: bool = false;
-
-    fn look_at_large<A: Access, R>(
-        _: &Partition<Self, A>,
-        _: impl FnOnce() -> bool,
-        look: impl FnOnce() -> R,
-    ) -> Option<R> {
-        Some(look())
-    }
-
-    fn pin<A: Access>(
-        engine: &Engine<Self, A>,
-        _: &Partition<Self, A>,
-        (item, state): (Offset, &ItemState),
-        is_linked: impl FnOnce() -> bool,
-    ) -> Pinning<ExtentPin> {
-        let id = extent_of(engine.memory().region(), item, state);
-        let mut large = engine.common.large.lock();
-        if !is_linked() {
-            return Pinning::Disturbed;
-        }
-        match large.extents.pin(id) {
-            Some(pin) => Pinning::Pinned(Claim { start: pin.chunk(), at: EXTENT_HEAD_BYTES, pin }),
-            None => Pinning::Gone,
-        }
-    }
-
-    fn unpin<A: Access>(engine: &Engine<Self, A>, _: &Partition<Self, A>, pin: &ExtentPin) {
-        let free = engine.common.large.lock().extents.unpin(pin);
-        if let Some(chunk) = free {
-            engine.memory().free_settled(chunk);
-        }
-    }
-
     fn room_stats<A: Access>(engine: &Engine<Self, A>, partition: &Partition<Self, A>) -> RoomStats {
         let (log, region) = (&partition.space, engine.memory().region());
         let words = log.segments(region) * log.segment_words();
@@ -546,16 +568,6 @@ impl<B: PositionBits> Parts for CacheMode<B> {
         Ok(rooms)
     }
 
-    #[inline]
-    fn is_move_due<A: Access>(engine: &Engine<Self, A>, log: &Log<B>, link: u64) -> bool {
-        let region = engine.memory().region();
-        match engine.common.eviction {
-            Eviction::Fifo => false,
-            Eviction::ApproxLru => log.is_closer_to_head(region, position(link)),
-            Eviction::Lru => log.is_before_tail_segment(region, position(link)),
-        }
-    }
-
     fn move_away<A: Access>(writing: &mut Writing<'_, Self, A>, place: Place) {
         let (region, partition) = (writing.region(), writing.partition);
         let log = &partition.space;
@@ -596,6 +608,9 @@ impl<B: PositionBits> Parts for CacheMode<B> {
     #[inline]
     fn settle_debts<A: Access>(writing: &mut Writing<'_, Self, A>) {
         let (region, partition) = (writing.region(), writing.partition);
+        if !partition.space.is_scan_due(region) {
+            return;
+        }
         let buckets = partition.index.buckets(region);
         for _ in 0..partition.space.scan_share(region, buckets) {
             scan_bucket(writing, buckets);

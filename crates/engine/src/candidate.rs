@@ -2,8 +2,8 @@
 
 use crate::{index::BUCKET_WORDS, slot::Slot, versions::Seen};
 use minos_base::SizeClass;
-use minos_region::{Offset, Region};
-use std::sync::atomic::AtomicU64;
+use minos_region::{Offset, View};
+use minos_sync::ReadWord;
 
 /// The result of one lock-free attempt.
 pub(crate) enum Attempt<T> {
@@ -18,7 +18,7 @@ impl Candidate<'_> {
     #[inline]
     pub(crate) fn is_in_first_bucket(&self) -> bool {
         let [first, cell] = [self.version, self.cell].map(|word| std::ptr::from_ref(word).addr());
-        cell.wrapping_sub(first) < BUCKET_WORDS * size_of::<AtomicU64>()
+        cell.wrapping_sub(first) < BUCKET_WORDS * size_of::<ReadWord>()
     }
 }
 
@@ -37,11 +37,11 @@ impl<T> Attempt<T> {
 /// An item found without a lock, with the data to check that it is still linked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate<'a> {
-    pub(crate) version: &'a AtomicU64,
+    pub(crate) version: &'a ReadWord,
     pub(crate) seen: Seen,
     pub(crate) slot: Slot,
     /// Where the slot was.
-    pub(crate) cell: &'a AtomicU64,
+    pub(crate) cell: &'a ReadWord,
     pub(crate) item: Offset,
 }
 
@@ -74,6 +74,6 @@ impl<'a> Staged<'a> {
 
 /// The words of a bucket, as an array so that walking it needs no further checks.
 #[inline]
-pub(crate) fn bucket_words(region: &Region, bucket: Offset) -> &[AtomicU64; BUCKET_WORDS] {
+pub(crate) fn bucket_words(region: &View, bucket: Offset) -> &[ReadWord; BUCKET_WORDS] {
     region.array(bucket)
 }

@@ -7,7 +7,7 @@ use crate::{
     index::{BUCKET_WORDS, SLOTS},
     slot::Slot,
 };
-use minos_region::{Offset, Region};
+use minos_region::{Offset, Region, View};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Buckets of a chain that are walked without a version check.
@@ -27,8 +27,8 @@ pub(crate) struct Place {
 
 impl Place {
     #[inline]
-    pub(crate) fn slot(&self, region: &Region) -> Slot {
-        Slot(self.cell(region).load(Relaxed))
+    pub(crate) fn slot(&self, region: &View) -> Slot {
+        Slot(region.words(self.bucket, BUCKET_WORDS)[self.word].load(Relaxed))
     }
 
     #[inline]
@@ -46,13 +46,13 @@ pub(crate) fn following(first_word: u64) -> Option<Offset> {
 
 /// The buckets of a chain.
 #[inline]
-pub(crate) fn buckets(region: &Region, head: Offset) -> impl Iterator<Item = Offset> {
+pub(crate) fn buckets(region: &View, head: Offset) -> impl Iterator<Item = Offset> {
     std::iter::successors(Some(head), |&bucket| following(region.word(bucket).load(Relaxed)))
 }
 
 /// The places of all slots in use.
 #[inline]
-pub(crate) fn places(region: &Region, head: Offset) -> impl Iterator<Item = Place> {
+pub(crate) fn places(region: &View, head: Offset) -> impl Iterator<Item = Place> {
     buckets(region, head)
         .flat_map(move |bucket| (1..=SLOTS).map(move |word| Place { head, bucket, word }))
         .take_while(|place| !place.slot(region).is_empty())

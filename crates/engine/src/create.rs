@@ -5,6 +5,7 @@ use crate::{
     cache_mode::CacheMode,
     config::{CreateError, StoreConfig},
     counts::Counts,
+    hashing::Hashing,
     mode::Mode,
     partition::{Partition, Writer},
     plan::{Part, Plan},
@@ -68,12 +69,14 @@ impl<M: Mode, A: Access> Engine<M, A> {
         let engine = Self {
             inline_class_max: M::inline_class_max(config, &memory),
             common: M::common(config),
-            partition_shift: config.shard_bits + partitions.len().ilog2(),
+            hashing: Hashing {
+                // A table that was there already has its own.
+                seed: memory.geometry().hash_seed,
+                mask: config.hash_mask,
+                partition_shift: config.shard_bits + partitions.len().ilog2(),
+            },
             partitions: partitions.into(),
-            // A table that was there already has its own.
-            hash_seed: memory.geometry().hash_seed,
             memory,
-            hash_mask: config.hash_mask,
             value_bytes_max: config.value_bytes_max.min(VALUE_BYTES_MAX),
             chain_buckets_max: config.chain_buckets_max.max(1),
             buffers: Arc::new(Buffers::new(config.buffer_bytes())),

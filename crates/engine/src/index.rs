@@ -12,8 +12,8 @@
 
 use crate::generation::Generation;
 use minos_base::KeyHash;
-use minos_region::{Memory, Offset, Region};
-use minos_sync::Access;
+use minos_region::{Memory, Offset, Region, View};
+use minos_sync::{Access, ReadWord};
 use std::sync::atomic::{
     AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
@@ -96,7 +96,7 @@ impl Index {
     /// The existing index at `start`; `None` if its words are not valid.
     ///
     /// The contents of its buckets are not checked.
-    pub(crate) fn find(region: &Region, start: Offset, segments: Segments) -> Option<Self> {
+    pub(crate) fn find(region: &View, start: Offset, segments: Segments) -> Option<Self> {
         let index = Self::at(start, segments);
         let has_count =
             (1 << SEGMENT_BITS_MIN..=segments.count << segments.bits).contains(&index.buckets(region));
@@ -110,23 +110,29 @@ impl Index {
 
     /// How many buckets there are.
     #[inline]
-    pub(crate) fn buckets(&self, region: &Region) -> u64 {
+    pub(crate) fn buckets(&self, region: &View) -> u64 {
         // Acquire: the segment table and the new bucket were written before the count was raised.
-        self.word(region, BUCKETS).load(Acquire)
+        self.seen(region, BUCKETS).load(Acquire)
     }
 
     /// The flush generation of items that are alive.
     #[inline]
-    pub(crate) fn generation(&self, region: &Region) -> Generation {
+    pub(crate) fn generation(&self, region: &View) -> Generation {
         // Relaxed: a flush is not ordered with requests of other connections.
-        Generation::from_word(self.word(region, GENERATION).load(Relaxed))
+        Generation::from_word(self.seen(region, GENERATION).load(Relaxed))
     }
 
     pub(crate) fn set_generation(&self, region: &Region, generation: Generation) {
         self.word(region, GENERATION).store(generation.to_word(), Relaxed);
     }
 
-    /// A word of this index by its place in the table above.
+    /// A word of this index by its place in the table above, as readers see it.
+    #[inline]
+    fn seen<'a>(&self, region: &'a View, at: u64) -> &'a ReadWord {
+        region.word(self.start.plus(at))
+    }
+
+    /// A word of this index for its writer.
     #[inline]
     pub(crate) fn word<'a>(&self, region: &'a Region, at: u64) -> &'a AtomicU64 {
         region.word(self.start.plus(at))
@@ -134,8 +140,9 @@ impl Index {
 
     /// The bucket of `hash` while there are `buckets`.
     #[inline]
-    pub(crate) fn bucket_of(&self, region: &Region, buckets: u64, hash: KeyHash) -> Offset {
-        let low = buckets.ilog2();
+    pub(crate) fn bucket_of(&self, region: &View, buckets: u64, hash: KeyHash) -> Offset {
+        // Never zero: the compiler need not check it.
+        let low = (buckets | 1).ilog2();
         let bits = u64::from(hash.bucket_bits());
         let wide = bits & ((2 << low) - 1);
         let number = if wide < buckets { wide } else { bits & ((1 << low) - 1) };
@@ -144,15 +151,15 @@ impl Index {
 
     /// The bucket with this number.
     #[inline]
-    pub(crate) fn bucket(&self, region: &Region, number: u64) -> Offset {
+    pub(crate) fn bucket(&self, region: &View, number: u64) -> Offset {
         let (segment, position) = self.place(number);
         // Relaxed: ordered by the load of the count, or by the lock.
-        let start = self.word(region, SEGMENTS + segment).load(Relaxed);
+        let start = self.seen(region, SEGMENTS + segment).load(Relaxed);
         Offset::from_words(start + position * BUCKET_WORDS as u64)
     }
 
     /// The bucket that the next growth splits.
-    pub(crate) fn split_source(&self, region: &Region) -> Offset {
+    pub(crate) fn split_source(&self, region: &View) -> Offset {
         let buckets = self.buckets(region);
         self.bucket(region, buckets - (1 << buckets.ilog2()))
     }
@@ -198,16 +205,16 @@ impl Index {
     }
 
     /// Bytes of all segments taken so far.
-    pub(crate) fn bytes(&self, region: &Region) -> u64 {
+    pub(crate) fn bytes(&self, region: &View) -> u64 {
         self.buckets(region).next_multiple_of(1 << self.segments.bits) * (BUCKET_WORDS * 8) as u64
     }
 
     /// Where the segments begin that were taken so far.
-    pub(crate) fn segments<'a>(&self, region: &'a Region) -> impl Iterator<Item = Offset> + use<'a> {
+    pub(crate) fn segments<'a>(&self, region: &'a View) -> impl Iterator<Item = Offset> + use<'a> {
         let index = *self;
         let count = self.buckets(region).div_ceil(1 << self.segments.bits);
         (0..count)
-            .map(move |segment| Offset::from_words(index.word(region, SEGMENTS + segment).load(Relaxed)))
+            .map(move |segment| Offset::from_words(index.seen(region, SEGMENTS + segment).load(Relaxed)))
     }
 
     /// Segment of a bucket and its position there.

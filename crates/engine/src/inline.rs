@@ -2,9 +2,9 @@
 
 use crate::{
     item::{HEADER_WORDS, ItemMeta, ItemState},
-    places::Places,
     slot::Slot,
-    versions,
+    state::State,
+    versions::Unfinished,
     writing::Writing,
 };
 use minos_base::Seconds;
@@ -20,7 +20,7 @@ pub(crate) struct Inline<'a> {
     pub(crate) slot: Slot,
 }
 
-impl<M: Places, A: Access> Writing<'_, M, A> {
+impl<M: State, A: Access> Writing<'_, M, A> {
     /// Writes a value of the same length over that of a small item, under the version of its chain.
     // A call would cost an overwrite an eighth more instructions.
     #[inline(always)]
@@ -35,11 +35,11 @@ impl<M: Places, A: Access> Writing<'_, M, A> {
         let cas = meta.cas.unwrap_or_else(|| self.writer.next_cas());
         let generation = self.partition.index.generation(self.region());
         let new = item.state.renewed(meta, cas, generation, now);
-        versions::write::<A>(version, || {
-            // First, so that it need not be kept while the value is copied.
-            new.store_in(item.header);
-            copy_in(item.body, item.state.key_bytes(), value);
-        });
+        let unfinished = Unfinished::begin::<A>(version);
+        // First, so that it need not be kept while the value is copied.
+        new.store_in(item.header);
+        copy_in(item.body, item.state.key_bytes(), value);
+        unfinished.end::<A>();
         self.partition.counts.overwrite(item.slot);
         cas
     }

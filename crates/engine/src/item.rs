@@ -18,8 +18,11 @@ use crate::{
     slot::Slot,
 };
 use minos_base::{Seconds, VALUE_BYTES_MAX};
-use minos_region::{Offset, Region};
-use minos_sync::words::{append_to, load_u64, words_for};
+use minos_region::{Offset, Region, View};
+use minos_sync::{
+    ReadWord, Word,
+    words::{append_to, load_u64, words_for},
+};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Words before the key.
@@ -75,20 +78,20 @@ pub struct ItemState {
 
 impl ItemState {
     #[inline]
-    pub(crate) fn load(region: &Region, item: Offset, now: Seconds) -> Self {
+    pub(crate) fn load(region: &View, item: Offset, now: Seconds) -> Self {
         Self::of(region.array(item), now)
     }
 
     /// The header in these words.
     #[inline]
-    pub(crate) fn of(words: &[AtomicU64; HEADER_WORDS], now: Seconds) -> Self {
+    pub(crate) fn of(words: &[impl Word; HEADER_WORDS], now: Seconds) -> Self {
         // Relaxed: read under the lock, or checked with a version afterwards.
-        let [cas, life, shape] = words.each_ref().map(|word| word.load(Relaxed));
-        Self { cas, life, shape, now }
+        let [cas, life, shape] = words;
+        Self { cas: cas.load(Relaxed), life: life.load(Relaxed), shape: shape.load(Relaxed), now }
     }
 
     /// As [`ItemState::load`], for a place that may be garbage: `None` if it lies outside.
-    pub(crate) fn try_load(region: &Region, item: Offset, now: Seconds) -> Option<Self> {
+    pub(crate) fn try_load(region: &View, item: Offset, now: Seconds) -> Option<Self> {
         region.try_words(item, HEADER_WORDS).map(|_| Self::load(region, item, now))
     }
 
@@ -209,9 +212,11 @@ impl ItemState {
     /// True if this access should be recorded with a write.
     #[inline]
     pub(crate) fn is_access_due(&self) -> bool {
-        let age_s = self.access_age_s();
-        // Just below the modulus: the item was read by a worker whose clock is a little ahead.
-        !self.was_fetched() || (ACCESS_AGE_S..ACCESS_MASK - ACCESS_AGE_S).contains(&age_s)
+        match self.shape & (FETCHED | WHOLE) {
+            // Just below the modulus: the item was read by a worker whose clock is a little ahead.
+            FETCHED => (ACCESS_AGE_S..ACCESS_MASK - ACCESS_AGE_S).contains(&self.access_age_s()),
+            bits => bits & FETCHED == 0,
+        }
     }
 
     /// The shape after an access now.
@@ -281,7 +286,7 @@ pub(crate) fn body(item: Offset) -> Offset {
 #[derive(Clone, Copy, Debug)]
 pub struct ItemView<'a> {
     state: ItemState,
-    words: &'a [AtomicU64],
+    words: &'a [ReadWord],
     /// Byte of `words` at which the value begins.
     at: usize,
     /// The slot that led here.
@@ -290,7 +295,7 @@ pub struct ItemView<'a> {
 
 impl<'a> ItemView<'a> {
     #[inline]
-    pub(crate) fn new(state: ItemState, words: &'a [AtomicU64], at: usize, slot: Slot) -> Self {
+    pub(crate) fn new(state: ItemState, words: &'a [ReadWord], at: usize, slot: Slot) -> Self {
         Self { state, words, at, slot }
     }
 

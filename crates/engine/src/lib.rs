@@ -194,6 +194,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! [`ReadOnly`] maps such a table read only, in this process or another, and reads it beside its writers.
+//!
 //! # Errors
 //!
 //! Creating a table fails with [`CreateError`]: the configuration is not possible, the memory is not
@@ -222,6 +224,8 @@ mod entry;
 pub mod extents;
 mod gather;
 mod generation;
+mod hashing;
+mod holding;
 mod index;
 mod inline;
 mod item;
@@ -240,12 +244,15 @@ mod plan;
 pub mod position;
 mod progress;
 mod read;
+mod read_only;
+mod reader;
 mod relink;
 mod reservation;
 mod restart;
 mod saved;
 mod settled;
 mod slot;
+mod state;
 mod stats;
 mod store;
 mod store_mode;
@@ -269,6 +276,7 @@ pub use mode::Mode;
 pub use owner::Owner;
 pub use partition::OutOfMemory;
 pub use pinned::Pinned;
+pub use read_only::{Answer, ReadOnly};
 pub use reservation::Reservation;
 pub use restart::{CloseError, OpenError, Opening};
 pub use stats::{ClassStats, StoreStats};

@@ -178,7 +178,7 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn has_key(region: &Region, item: Offset, key: &[u8]) -> bool {
     let words = region.words(item, HEADER_WORDS + words::words_for(key.len()));
     words.split_first_chunk().is_some_and(|(header, body)| {

@@ -44,8 +44,8 @@ mod tests;
 mod walk;
 
 use crate::position::{Position, PositionBits};
-use minos_region::{Offset, Region};
-use minos_sync::horizon;
+use minos_region::{Offset, Region, View};
+use minos_sync::{ReadWord, horizon};
 use std::{
     marker::PhantomData,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -146,8 +146,8 @@ impl<B: PositionBits> Log<B> {
     /// Bytes read there without a lock are valid only if [`Log::is_there`] holds afterwards. For any position
     /// from a racing reader, the offset is one of this log, or that of a word near the region's beginning.
     #[inline]
-    pub fn locate(&self, region: &Region, position: Position<B>) -> Option<Offset> {
-        let head = Position::from_words(horizon::look(self.word(region, HEAD)));
+    pub fn locate(&self, region: &View, position: Position<B>) -> Option<Offset> {
+        let head = Position::from_words(horizon::look(self.seen(region, HEAD)));
         if position.is_before(head) { None } else { Some(self.place(region, position)) }
     }
 
@@ -155,15 +155,15 @@ impl<B: PositionBits> Log<B> {
     ///
     /// With `--cfg minos_no_version_check` the answer is always yes, as that of `version::still`.
     #[inline]
-    pub fn is_there(&self, region: &Region, position: Position<B>) -> bool {
-        let head = Position::from_words(horizon::look_again(self.word(region, HEAD)));
+    pub fn is_there(&self, region: &View, position: Position<B>) -> bool {
+        let head = Position::from_words(horizon::look_again(self.seen(region, HEAD)));
         !position.is_before(head) || cfg!(minos_no_version_check)
     }
 
     /// True if an entry is in the older half of a log that evicts, or soon will; false if it was evicted.
     /// Reinserting only the entries read there approximates LRU (MICA §4.3.1).
     #[inline]
-    pub fn is_closer_to_head(&self, region: &Region, position: Position<B>) -> bool {
+    pub fn is_closer_to_head(&self, region: &View, position: Position<B>) -> bool {
         if !self.is_moving(region) {
             return false;
         }
@@ -174,7 +174,7 @@ impl<B: PositionBits> Log<B> {
     /// True if an entry of a log that evicts, or soon will, is in an older segment than the one being filled.
     /// Reinserting every entry read there is LRU (MICA §4.3.1), as whole segments are evicted.
     #[inline]
-    pub fn is_before_tail_segment(&self, region: &Region, position: Position<B>) -> bool {
+    pub fn is_before_tail_segment(&self, region: &View, position: Position<B>) -> bool {
         if !self.is_moving(region) {
             return false;
         }
@@ -186,13 +186,13 @@ impl<B: PositionBits> Log<B> {
     ///
     /// Of the slots of one bucket, the oldest entry, dangling or not, is the farthest from the tail.
     #[inline]
-    pub fn distance_from_tail(&self, region: &Region, position: Position<B>) -> u64 {
+    pub fn distance_from_tail(&self, region: &View, position: Position<B>) -> u64 {
         self.position(region, TAIL).distance_from(position)
     }
 
     /// Room of an entry for updates in place: the words requested when it was appended.
     #[inline]
-    pub fn entry_words(&self, region: &Region, payload: Offset) -> u64 {
+    pub fn entry_words(&self, region: &View, payload: Offset) -> u64 {
         Tag(region.word(payload.minus(1)).load(Relaxed)).words()
     }
 
@@ -233,31 +233,37 @@ impl<B: PositionBits> Log<B> {
     }
 
     /// How many segments the log holds.
-    pub fn segments(&self, region: &Region) -> u64 {
+    pub fn segments(&self, region: &View) -> u64 {
         self.position(region, END).distance_from(self.position(region, FIRST)) >> self.segment_bits
     }
 
     /// Where each segment that the log holds begins, the oldest first.
-    pub fn segment_starts<'a>(&self, region: &'a Region) -> impl Iterator<Item = Offset> + use<'a, B> {
+    pub fn segment_starts<'a>(&self, region: &'a View) -> impl Iterator<Item = Offset> + use<'a, B> {
         let (log, first) = (*self, self.position(region, FIRST));
         (0..self.segments(region)).map(move |at| log.place(region, first.plus(at << log.segment_bits)))
     }
 
     /// Words from the head to the tail: live and dead entries, and unused words at segments' ends.
-    pub fn used_words(&self, region: &Region) -> u64 {
+    pub fn used_words(&self, region: &View) -> u64 {
         self.position(region, TAIL).distance_from(self.position(region, HEAD))
     }
 
     /// True if the log evicts, or soon will. While much memory is free, moving entries would only fill it.
     #[inline]
-    fn is_moving(&self, region: &Region) -> bool {
-        self.word(region, MOVING).load(Relaxed) != 0
+    fn is_moving(&self, region: &View) -> bool {
+        self.seen(region, MOVING).load(Relaxed) != 0
     }
 
     /// How many segments were evicted since the log was made.
     #[inline]
-    pub fn segments_evicted(&self, region: &Region) -> u64 {
-        self.word(region, SEGMENTS_EVICTED).load(Relaxed)
+    pub fn segments_evicted(&self, region: &View) -> u64 {
+        self.seen(region, SEGMENTS_EVICTED).load(Relaxed)
+    }
+
+    /// True if the head has moved since the last [`Log::scan_share`].
+    #[inline]
+    pub fn is_scan_due(&self, region: &View) -> bool {
+        self.position(region, HEAD) != self.position(region, SCANNED)
     }
 
     /// The number of buckets, of an index of `buckets`, to free of dangling
@@ -267,10 +273,10 @@ impl<B: PositionBits> Log<B> {
     /// that no slot dangles until its position wraps around, even if slots move to buckets that this pass has
     /// already scanned. The remainder of the division is kept for the next call.
     pub fn scan_share(&self, region: &Region, buckets: u64) -> u64 {
-        let (head, scanned) = (self.position(region, HEAD), self.position(region, SCANNED));
-        if head == scanned {
+        if !self.is_scan_due(region) {
             return 0;
         }
+        let (head, scanned) = (self.position(region, HEAD), self.position(region, SCANNED));
         let rest = self.word(region, SCAN_REST);
         // 38 bits times 32 bits and more.
         let due = u128::from(head.distance_from(scanned)) * u128::from(buckets);
@@ -282,17 +288,17 @@ impl<B: PositionBits> Log<B> {
 
     /// The offset of a position, by the segment table.
     #[inline]
-    fn place(&self, region: &Region, position: Position<B>) -> Offset {
+    fn place(&self, region: &View, position: Position<B>) -> Offset {
         // Relaxed: an entry of the table changes only after the head has moved past its old segment, so that
         // a reader that sees the new value finds the entry evicted. The table entry was written before the
         // slot that refers to the segment, and the slot's version orders the two.
-        let start = self.table_word(region, position).load(Relaxed);
+        let start = region.word(self.table_place(position)).load(Relaxed);
         Offset::from_words(start + self.in_segment(position))
     }
 
     #[inline]
-    fn table_word<'a>(&self, region: &'a Region, position: Position<B>) -> &'a AtomicU64 {
-        self.word(region, TABLE + (position.words() >> self.segment_bits & self.table_mask))
+    fn table_place(&self, position: Position<B>) -> Offset {
+        self.start.plus(TABLE + (position.words() >> self.segment_bits & self.table_mask))
     }
 
     /// Words from the beginning of its segment.
@@ -301,16 +307,22 @@ impl<B: PositionBits> Log<B> {
         position.words() & (self.segment_words() - 1)
     }
 
-    /// A word of this log by its place in the table above.
+    /// A word of this log by its place in the table above, as readers see it.
+    #[inline]
+    fn seen<'a>(&self, region: &'a View, at: u64) -> &'a ReadWord {
+        region.word(self.start.plus(at))
+    }
+
+    /// A word of this log for its writer.
     #[inline]
     fn word<'a>(&self, region: &'a Region, at: u64) -> &'a AtomicU64 {
         region.word(self.start.plus(at))
     }
 
     #[inline]
-    fn position(&self, region: &Region, at: u64) -> Position<B> {
+    fn position(&self, region: &View, at: u64) -> Position<B> {
         // Relaxed: readers use head and end as hints only; all other words are the writer's.
-        Position::from_words(self.word(region, at).load(Relaxed))
+        Position::from_words(self.seen(region, at).load(Relaxed))
     }
 
     #[inline]

@@ -76,9 +76,10 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
         let is_same = (state.key_bytes(), state.value_bytes()) == (key.len(), value.len())
             && state.is_live(self.partition.index.generation(region))
             && eq_key(body, key);
-        is_same.then(|| {
-            let item = Inline { header, body, state, slot };
-            self.write_over(candidate.version, &item, value, &put.meta, now)
-        })
+        if !is_same {
+            return None;
+        }
+        let item = Inline { header, body, state, slot };
+        Some(self.write_over(region.writable(candidate.version)?, &item, value, &put.meta, now))
     }
 }

@@ -1,6 +1,6 @@
 //! One partition: an index, the space of its items, and a writer.
 
-use crate::{counts::Counts, index::Index, places::Places, progress::Progress, saved::Saved, slot::Slot};
+use crate::{counts::Counts, index::Index, progress::Progress, saved::Saved, slot::Slot, state::State};
 use minos_base::Seconds;
 use minos_sync::{Access, PinTable};
 use std::sync::atomic::AtomicU64;
@@ -13,7 +13,7 @@ pub struct OutOfMemory;
 /// A partition's state shared by readers and writers. It fills cache lines of its own.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(crate) struct Partition<M: Places, A: Access> {
+pub(crate) struct Partition<M: State, A: Access> {
     pub(crate) number: usize,
     pub(crate) index: Index,
     pub(crate) space: M::Space,
@@ -32,7 +32,7 @@ pub(crate) struct Partition<M: Places, A: Access> {
 
 /// The state of a partition that only its writer uses.
 #[derive(Debug)]
-pub(crate) struct Writer<M: Places> {
+pub(crate) struct Writer<M: State> {
     pub(crate) room: M::Room,
     pub(crate) sweep: Progress,
     /// The next CAS unique; every partition counts in steps of their number.
@@ -47,7 +47,7 @@ pub(crate) struct Writer<M: Places> {
     pub(crate) now: Seconds,
 }
 
-impl<M: Places> Writer<M> {
+impl<M: State> Writer<M> {
     pub(crate) fn new(room: M::Room, partition: usize, partitions: usize) -> Self {
         Self {
             room,

@@ -1,7 +1,7 @@
-//! The parts in which the modes differ, and the types with which they answer.
+//! The writer's parts in which the modes differ, and the types with which they answer.
 
 use crate::{
-    config::StoreConfig, item::ItemState, partition::Partition, places::Places, slot::Slot,
+    config::StoreConfig, holding::Holding, item::ItemState, partition::Partition, slot::Slot,
     stats::StoreStats, store::Engine, writing::Writing,
 };
 use minos_base::SizeClass;
@@ -26,8 +26,8 @@ pub(crate) enum Linked {
     Full,
 }
 
-/// The parts in which the modes differ.
-pub(crate) trait Parts: Places {
+/// The writer's parts in which the modes differ.
+pub(crate) trait Parts: Holding {
     /// Items per two buckets at which the index grows.
     const ITEMS_PER_TWO_BUCKETS: u64;
 
@@ -97,32 +97,6 @@ pub(crate) trait Parts: Places {
     /// True if the large value of a linked item is still there.
     fn has_large_value<A: Access>(engine: &Engine<Self, A>, item: Offset, state: &ItemState) -> bool;
 
-    /// True if header and key of an item with a large value lie in memory that is lent
-    /// out as plain bytes once it is free.
-    const LARGE_HEADERS_ARE_LENT: bool;
-
-    /// Runs `look` on header and key of an item with a large value while its memory cannot be reused; `None`
-    /// if `is_linked` is false, because the item is gone.
-    fn look_at_large<A: Access, R>(
-        partition: &Partition<Self, A>,
-        is_linked: impl FnOnce() -> bool,
-        look: impl FnOnce() -> R,
-    ) -> Option<R>;
-
-    /// Claims the large value of an item, if `is_linked` still holds under the lock of the pins.
-    fn pin<A: Access>(
-        engine: &Engine<Self, A>,
-        partition: &Partition<Self, A>,
-        item: (Offset, &ItemState),
-        is_linked: impl FnOnce() -> bool,
-    ) -> Pinning<Self::Pin>;
-
-    /// Ends a claim.
-    fn unpin<A: Access>(engine: &Engine<Self, A>, partition: &Partition<Self, A>, pin: &Self::Pin);
-
-    /// True if a read of this slot should move the item away from the point of eviction.
-    fn is_move_due<A: Access>(engine: &Engine<Self, A>, space: &Self::Space, link: u64) -> bool;
-
     /// Moves an item away from the point of eviction.
     fn move_away<A: Access>(writing: &mut Writing<'_, Self, A>, place: crate::chain::Place);
 
@@ -153,23 +127,4 @@ pub(crate) trait Parts: Places {
 pub(crate) struct RoomStats {
     pub(crate) free_words: u64,
     pub(crate) largest_free_words: u64,
-}
-
-/// The result of a pin request.
-pub(crate) enum Pinning<P> {
-    /// It is pinned.
-    Pinned(Claim<P>),
-    /// The item is no longer linked.
-    Disturbed,
-    /// Its value was evicted.
-    Gone,
-}
-
-/// A large value that stays where it is, until the pin is taken back.
-#[derive(Debug)]
-pub(crate) struct Claim<P> {
-    pub(crate) pin: P,
-    /// The value begins at byte `at` from here.
-    pub(crate) start: Offset,
-    pub(crate) at: usize,
 }

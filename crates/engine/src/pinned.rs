@@ -3,10 +3,10 @@
 use crate::{
     candidate::Attempt,
     claims::claim_of_writer,
-    item::ItemState,
+    holding::Claim,
+    item::{ItemState, ItemView},
     mode::Mode,
     partition::Partition,
-    parts::{Claim, Pinning},
     settled::inline_value,
     store::Engine,
     writing::Writing,
@@ -93,27 +93,22 @@ impl<M: Mode, A: Access> Engine<M, A> {
         now: Seconds,
     ) -> Attempt<Pinned<M, A>> {
         self.candidate(partition, hash, key, now).and_then(|(candidate, state)| {
-            if let Some(unfit) = self.unfit(partition, &candidate, &state) {
-                return unfit;
-            }
-            let hold = if self.is_inline(state.value_bytes() as u64) {
-                let mut value = Vec::new();
-                self.view(&candidate, state).copy_value_to(&mut value);
-                if !self.is_linked(partition, &candidate) {
-                    return Attempt::Disturbed;
-                }
-                Hold::Copy(value.into())
+            let reader = self.reader(partition);
+            let hold = if reader.is_large(candidate.slot) {
+                self.claim(partition, &candidate, &state).and_then(|claim| Attempt::Found(Hold::Pin(claim)))
             } else {
-                let is_linked = || self.is_linked(partition, &candidate);
-                match M::pin(self, partition, (candidate.item, &state), is_linked) {
-                    Pinning::Pinned(claim) => Hold::Pin(claim),
-                    Pinning::Disturbed => return Attempt::Disturbed,
-                    Pinning::Gone => return Attempt::Missing,
-                }
+                let copy = &mut |item: &ItemView<'_>| {
+                    let mut value = Vec::new();
+                    item.copy_value_to(&mut value);
+                    Hold::Copy(value.into())
+                };
+                reader.finish(&candidate, state, copy)
             };
-            self.note_read(partition, (hash, key), &state, &candidate, now);
-            // The reported state is that before this access, as in a read.
-            Attempt::Found(Pinned { engine: Arc::clone(self), hash, state, hold })
+            hold.and_then(|hold| {
+                self.note_read(partition, (hash, key), &state, &candidate, now);
+                // The reported state is that before this access, as in a read.
+                Attempt::Found(Pinned { engine: Arc::clone(self), hash, state, hold })
+            })
         })
     }
 }

@@ -1,7 +1,6 @@
-//! The part of a mode that readers need: where items lie, and the types of a partition's state.
+//! The part of a mode that readers need: where items lie.
 
-use minos_region::{Offset, Region};
-use minos_sync::Access;
+use minos_region::{Geometry, Offset, View};
 use std::fmt::Debug;
 
 /// The places of items in a mode.
@@ -9,18 +8,12 @@ pub(crate) trait Places: Debug + Send + Sync + Sized + 'static {
     /// The places of a partition's items, as readers need them.
     type Space: Copy + Debug + Send + Sync;
 
-    /// The writer's own state for a partition's items.
-    type Room: Debug + Send;
-
-    /// State shared by all partitions.
-    type Common<A: Access>: Debug + Send;
-
-    /// A reader's claim on a large value.
-    type Pin: Debug + Send;
+    /// The space at `start` of a region whose arenas have `arena_words`; `None` if there is none.
+    fn space_at(region: &View, start: Offset, geometry: &Geometry, arena_words: u64) -> Option<Self::Space>;
 
     /// Where the item of a slot is; `None` if it was evicted.
-    fn locate(space: &Self::Space, region: &Region, link: u64) -> Option<Offset>;
+    fn locate(space: &Self::Space, region: &View, link: u64) -> Option<Offset>;
 
     /// True if the item that [`Places::locate`] found is still there, so that bytes read meanwhile are valid.
-    fn is_there(space: &Self::Space, region: &Region, link: u64) -> bool;
+    fn is_there(space: &Self::Space, region: &View, link: u64) -> bool;
 }

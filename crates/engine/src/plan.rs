@@ -4,9 +4,11 @@ use crate::{
     config::{CreateError, MEMORY_BYTES_MAX, StoreConfig},
     index::{BUCKET_WORDS, Index, Segments},
     mode::Mode,
+    places::Places,
+    reader::Contents,
     saved::{SAVED_WORDS, Saved},
 };
-use minos_region::{Geometry, MapError, Memory, Offset};
+use minos_region::{Geometry, Image, MapError, Memory, Offset};
 use minos_sync::Access;
 
 /// The memory layout for a configuration.
@@ -55,6 +57,14 @@ impl Plan {
         Ok(Self { geometry, segments, space_words })
     }
 
+    /// For an existing region; `None` if it has no room for what a table needs.
+    pub(crate) fn of(geometry: Geometry) -> Option<Self> {
+        let partitions = Some(geometry.partitions).filter(|partitions| partitions.is_power_of_two())?;
+        let segments = Segments::new(geometry.memory_bytes, partitions);
+        let space_words = geometry.partition_words.checked_sub(segments.index_words() + SAVED_WORDS)?;
+        Some(Self { geometry, segments, space_words })
+    }
+
     /// New memory for it.
     ///
     /// # Errors
@@ -79,7 +89,7 @@ impl Plan {
             let start = memory.partition_start(number);
             let index = Index::create(memory, start, self.segments)?;
             let (space, room) = M::create_space(memory, config, self.space_start(start), number)?;
-            Some(Part { index, space, room, saved: self.saved(start) })
+            Some(Part { index, space, room, saved: self.saved_at(start) })
         };
         (0..self.partitions()).map(part).collect::<Option<_>>().ok_or_else(|| self.too_small())
     }
@@ -94,14 +104,26 @@ impl Plan {
             let start = memory.partition_start(number);
             let index = Index::find(memory.region(), start, self.segments)?;
             let (space, room) = M::find_space(memory, config, self.space_start(start), number)?;
-            Some(Part { index, space, room, saved: self.saved(start) })
+            Some(Part { index, space, room, saved: self.saved_at(start) })
+        };
+        (0..self.partitions()).map(part).collect()
+    }
+
+    /// Where each partition of a region in use keeps its index and its items; `None` if there is no table.
+    pub(crate) fn look<M: Places>(&self, image: &Image) -> Option<Box<[Contents<M>]>> {
+        let part = |number| {
+            let start = image.partition_start(number);
+            let index = Index::find(image.view(), start, self.segments)?;
+            let start = self.space_start(start);
+            let space = M::space_at(image.view(), start, &self.geometry, image.arena_words())?;
+            Some(Contents { index, space })
         };
         (0..self.partitions()).map(part).collect()
     }
 
     /// The saved words of the whole table; they lie with its first partition.
     pub(crate) fn saved_of_table<A: Access>(&self, memory: &Memory<A>) -> Saved {
-        self.saved(memory.partition_start(0))
+        self.saved_at(memory.partition_start(0))
     }
 
     fn partitions(&self) -> usize {
@@ -112,7 +134,8 @@ impl Plan {
         start.plus(self.segments.index_words())
     }
 
-    fn saved(&self, start: Offset) -> Saved {
+    /// The saved words of the partition that begins at `start`.
+    pub(crate) fn saved_at(&self, start: Offset) -> Saved {
         Saved::at(self.space_start(start).plus(self.space_words))
     }
 

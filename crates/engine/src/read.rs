@@ -1,22 +1,18 @@
-//! Reads: without a lock, bounded, then under it (MICA §4.3.2).
+//! Reads by the owner: a [`Reader`]'s, bounded, then under the writer's lock, with what is recorded of them.
 
 use crate::{
-    candidate::{Attempt, Candidate, bucket_words},
-    chain::{WALK_BUCKETS, following},
+    candidate::{Attempt, Candidate},
     claims::HeldClaim,
-    item::{HEADER_WORDS, ItemState, ItemView, body},
+    holding::{Claim, Pinning},
+    item::{ItemState, ItemView},
     mode::Mode,
     partition::Partition,
-    parts::Pinning,
+    reader::Reader,
     slot::Slot,
     store::Engine,
-    turns::ATTEMPTS_MAX,
-    versions::{self},
 };
 use minos_base::{KeyHash, Seconds, SizeClass};
-use minos_region::{Offset, Region};
-use minos_sync::{Access, tags, words};
-use std::sync::atomic::Ordering::Relaxed;
+use minos_sync::Access;
 
 impl<M: Mode, A: Access> Engine<M, A> {
     /// Reads the live item with this key; `None` if there is none.
@@ -43,7 +39,10 @@ impl<M: Mode, A: Access> Engine<M, A> {
         mut f: impl FnMut(&ItemView<'_>) -> R,
     ) -> Option<R> {
         let partition = self.partition(hash);
-        partition.undisturbed(|| self.attempt(partition, hash, key, now, &mut f))
+        partition.undisturbed(|| {
+            let candidate = self.candidate(partition, hash, key, now);
+            candidate.and_then(|candidate| self.finish(partition, (hash, key), candidate, now, &mut f))
+        })
     }
 
     /// The size class of the value with this key, from the index alone: the item is not touched.
@@ -53,49 +52,24 @@ impl<M: Mode, A: Access> Engine<M, A> {
     /// longer than a table makes without colliding keys.
     #[inline]
     pub fn size_class(&self, hash: KeyHash) -> Option<SizeClass> {
-        self.tag_match(hash).and_then(Slot::class)
+        self.reader_of(hash).tag_match(hash).and_then(Slot::class)
+    }
+
+    /// Stage 1 of a lookup: asks for the cache line of the key's bucket (MICA §4.3.2).
+    #[inline]
+    pub fn prefetch_bucket(&self, hash: KeyHash) {
+        self.reader_of(hash).prefetch_bucket(hash);
     }
 
     /// Stage 2 of a lookup: asks for the cache line of the key's item, whose bucket should be near by now.
     #[inline]
     pub fn prefetch_item(&self, hash: KeyHash) {
-        let region = self.memory().region();
-        let partition = self.partition(hash);
-        // No version check: prefetching a line is harmless whatever the slot holds.
-        let head = partition.index.bucket_of(region, partition.index.buckets(region), hash);
-        if let Some(slot) = chain_tag_match(region, head, hash.tag()) {
-            self.prefetch_slot(partition, slot);
-        }
-    }
-
-    /// Asks for the lines of the item of a slot.
-    #[inline]
-    pub(crate) fn prefetch_slot(&self, partition: &Partition<M, A>, slot: Slot) {
-        let region = self.memory().region();
-        if let Some(item) = M::locate(&partition.space, region, slot.link()) {
-            self.prefetch_lines(item);
-        }
-    }
-
-    /// Prefetches the lines of an item: header and key, and often the value, lie on one or two.
-    #[inline]
-    pub(crate) fn prefetch_lines(&self, item: Offset) {
-        let region = self.memory().region();
-        region.prefetch(item);
-        region.prefetch(item.plus(HEADER_WORDS as u64 + 1));
+        self.reader_of(hash).prefetch_item(hash);
     }
 
     #[inline]
-    fn attempt<R>(
-        &self,
-        partition: &Partition<M, A>,
-        hash: KeyHash,
-        key: &[u8],
-        now: Seconds,
-        f: &mut impl FnMut(&ItemView<'_>) -> R,
-    ) -> Attempt<R> {
-        let candidate = self.candidate(partition, hash, key, now);
-        candidate.and_then(|candidate| self.finish(partition, hash, key, candidate, now, f))
+    fn reader_of(&self, hash: KeyHash) -> Reader<'_, M, A> {
+        self.reader(self.partition(hash))
     }
 
     /// The linked item with this key.
@@ -107,38 +81,10 @@ impl<M: Mode, A: Access> Engine<M, A> {
         key: &[u8],
         now: Seconds,
     ) -> Attempt<(Candidate<'a>, ItemState)> {
-        let region = self.memory().region();
-        let index = &partition.index;
-        let buckets = index.buckets(region);
-        let mut bucket = bucket_words(region, index.bucket_of(region, buckets, hash));
-        let version = &bucket[0];
-        let Some(seen) = versions::begin_read::<A>(version) else { return Attempt::Disturbed };
-        let mut next = following(u64::from(seen.payload()) << 32);
-        loop {
-            for word in tags::matching(bucket, hash.tag()) {
-                let (slot, cell) = (Slot(bucket[word].load(Relaxed)), &bucket[word]);
-                let Some(item) = M::locate(&partition.space, region, slot.link()) else { continue };
-                let candidate = Candidate { version, seen, slot, cell, item };
-                if let Some(state) = self.header_for(partition, &candidate, key, now) {
-                    return Attempt::Found((candidate, state));
-                }
-            }
-            // An unchanged chain has an end; a walk that races with a split may continue into other chains.
-            if !versions::still::<A>(version, seen) {
-                return Attempt::Disturbed;
-            }
-            let Some(spare) = next else {
-                // The key may have moved to a new bucket while this one was searched.
-                let is_sure = !A::IS_SHARED || index.buckets(region) == buckets;
-                return if is_sure { Attempt::Missing } else { Attempt::Disturbed };
-            };
-            bucket = bucket_words(region, spare);
-            next = following(bucket[0].load(Relaxed));
-        }
+        self.reader(partition).find(hash, |candidate| self.header_for(partition, candidate, key, now))
     }
 
-    /// The header of a candidate, if its key is this one; both may be garbage until it is known that the
-    /// candidate [`Self::is_linked`].
+    /// As [`Reader::header_for`], with care for large items.
     #[inline]
     pub(crate) fn header_for(
         &self,
@@ -147,13 +93,11 @@ impl<M: Mode, A: Access> Engine<M, A> {
         key: &[u8],
         now: Seconds,
     ) -> Option<ItemState> {
-        if A::IS_SHARED
-            && M::LARGE_HEADERS_ARE_LENT
-            && candidate.slot.class_index() > self.inline_class_max.index()
-        {
-            return self.header_of_large(partition, candidate, key, now);
+        let reader = self.reader(partition);
+        if A::IS_SHARED && M::LARGE_HEADERS_ARE_LENT && reader.is_large(candidate.slot) {
+            return self.header_of_large(partition, *candidate, key, now);
         }
-        self.garbage_or_header(candidate, key, now)
+        reader.header_for(candidate, key, now)
     }
 
     /// The same where memory may be lent out as plain bytes once the item is unlinked: a late reader without
@@ -162,133 +106,76 @@ impl<M: Mode, A: Access> Engine<M, A> {
     fn header_of_large(
         &self,
         partition: &Partition<M, A>,
-        candidate: &Candidate<'_>,
+        candidate: Candidate<'_>,
         key: &[u8],
         now: Seconds,
     ) -> Option<ItemState> {
-        let is_linked = || self.is_linked(partition, candidate);
-        M::look_at_large(partition, is_linked, || self.garbage_or_header(candidate, key, now))?
+        let reader = self.reader(partition);
+        let is_linked = || reader.is_linked(&candidate);
+        M::look_at_large(partition, is_linked, || reader.header_for(&candidate, key, now))?
     }
 
-    #[inline]
-    fn garbage_or_header(&self, candidate: &Candidate<'_>, key: &[u8], now: Seconds) -> Option<ItemState> {
-        let key_words = words::words_for(key.len());
-        // One check that all words lie within the region; they need not if the slot was being written.
-        let words = self.memory().region().try_words(candidate.item, HEADER_WORDS + key_words)?;
-        let (header, body) = words.split_first_chunk()?;
-        let state = ItemState::of(header, now);
-        (state.key_bytes() == key.len() && words::eq_key(body, key)).then_some(state)
-    }
-
-    /// True if all words read of a candidate are still consistent.
-    #[inline]
-    pub(crate) fn is_linked(&self, partition: &Partition<M, A>, candidate: &Candidate<'_>) -> bool {
-        // Without other threads, nothing can have changed meanwhile.
-        !A::IS_SHARED
-            || versions::still::<A>(candidate.version, candidate.seen)
-                && M::is_there(&partition.space, self.memory().region(), candidate.slot.link())
-    }
-
-    /// Calls `f` with a candidate that has the right key, and checks afterwards that no writer interfered.
+    /// Calls `f` with a candidate that has the right key, checks that no writer interfered, and records the
+    /// read.
     #[inline]
     pub(crate) fn finish<R>(
         &self,
         partition: &Partition<M, A>,
-        hash: KeyHash,
-        key: &[u8],
+        (hash, key): (KeyHash, &[u8]),
         (candidate, state): (Candidate<'_>, ItemState),
         now: Seconds,
         f: &mut impl FnMut(&ItemView<'_>) -> R,
     ) -> Attempt<R> {
-        if let Some(unfit) = self.unfit(partition, &candidate, &state) {
-            return unfit;
+        let reader = self.reader(partition);
+        if reader.is_large(candidate.slot) {
+            return self.read_large(partition, (hash, key), now, f);
         }
-        if candidate.slot.class_index() > self.inline_class_max.index() {
-            return self.finish_large(partition, hash, key, now, (state, candidate), f);
+        let result = reader.finish(&candidate, state, f);
+        if let Attempt::Found(_) = result {
+            self.note_read(partition, (hash, key), &state, &candidate, now);
         }
-        let result = f(&self.view(&candidate, state));
-        if !self.is_linked(partition, &candidate) {
-            return Attempt::Disturbed;
-        }
-        self.note_read(partition, (hash, key), &state, &candidate, now);
-        Attempt::Found(result)
+        result
     }
 
-    /// The reason why a candidate must not be used; on `None` its header is valid, so its
-    /// lengths are those of a linked item.
-    #[inline]
-    pub(crate) fn unfit<T>(
+    /// One attempt for a value that is large. Looks for the item again, so that what was found already need
+    /// not be kept for this in a read of a small one.
+    #[cold]
+    fn read_large<R>(
+        &self,
+        partition: &Partition<M, A>,
+        (hash, key): (KeyHash, &[u8]),
+        now: Seconds,
+        f: &mut impl FnMut(&ItemView<'_>) -> R,
+    ) -> Attempt<R> {
+        self.candidate(partition, hash, key, now).and_then(|(candidate, state)| {
+            self.claim(partition, &candidate, &state).and_then(|claim| {
+                let claim = HeldClaim { engine: self, partition, claim };
+                let result = f(&claim.view(state, candidate.slot));
+                drop(claim);
+                self.note_read(partition, (hash, key), &state, &candidate, now);
+                Attempt::Found(result)
+            })
+        })
+    }
+
+    /// Claims the large value of a candidate.
+    pub(crate) fn claim(
         &self,
         partition: &Partition<M, A>,
         candidate: &Candidate<'_>,
         state: &ItemState,
-    ) -> Option<Attempt<T>> {
-        if !self.is_linked(partition, candidate) {
-            return Some(Attempt::Disturbed);
+    ) -> Attempt<Claim<M::Pin>> {
+        let reader = self.reader(partition);
+        if let Some(unfit) = reader.unfit(candidate, state) {
+            return unfit;
         }
-        (!state.is_live(partition.index.generation(self.memory().region()))).then_some(Attempt::Missing)
-    }
-
-    /// A candidate whose value lies beside its key.
-    #[inline]
-    pub(crate) fn view(&self, candidate: &Candidate<'_>, state: ItemState) -> ItemView<'_> {
-        let words = self.memory().region().words(body(candidate.item), state.body_words());
-        ItemView::new(state, words, state.key_bytes(), candidate.slot)
-    }
-
-    #[cold]
-    fn finish_large<R>(
-        &self,
-        partition: &Partition<M, A>,
-        hash: KeyHash,
-        key: &[u8],
-        now: Seconds,
-        (state, candidate): (ItemState, Candidate<'_>),
-        f: &mut impl FnMut(&ItemView<'_>) -> R,
-    ) -> Attempt<R> {
-        let is_linked = || self.is_linked(partition, &candidate);
-        let claim = match M::pin(self, partition, (candidate.item, &state), is_linked) {
-            Pinning::Pinned(claim) => HeldClaim { engine: self, partition, claim },
-            Pinning::Disturbed => return Attempt::Disturbed,
-            Pinning::Gone => return Attempt::Missing,
-        };
-        let result = f(&claim.view(state, candidate.slot));
-        drop(claim);
-        self.note_read(partition, (hash, key), &state, &candidate, now);
-        Attempt::Found(result)
-    }
-
-    /// The first slot with the tag of `hash`.
-    #[inline]
-    fn tag_match(&self, hash: KeyHash) -> Option<Slot> {
-        let region = self.memory().region();
-        let index = &self.partition(hash).index;
-        for _ in 0..ATTEMPTS_MAX {
-            let buckets = index.buckets(region);
-            let head = index.bucket_of(region, buckets, hash);
-            let version = region.word(head);
-            let Some(seen) = versions::begin_read::<A>(version) else {
-                std::hint::spin_loop();
-                continue;
-            };
-            let slot = chain_tag_match(region, head, hash.tag());
-            if versions::still::<A>(version, seen) && (slot.is_some() || index.buckets(region) == buckets) {
-                return slot;
-            }
+        if !reader.is_large(candidate.slot) {
+            return Attempt::Disturbed;
         }
-        None
-    }
-}
-
-/// The first slot with this tag, if it lies within the buckets that may be walked without a version check.
-#[inline]
-fn chain_tag_match(region: &Region, head: Offset, tag: u16) -> Option<Slot> {
-    let mut bucket = bucket_words(region, head);
-    for _ in 0..WALK_BUCKETS {
-        if let Some(word) = tags::matching(bucket, tag).first() {
-            return Some(Slot(bucket[word].load(Relaxed)));
+        match M::pin(self, partition, (candidate.item, state), || reader.is_linked(candidate)) {
+            Pinning::Pinned(claim) => Attempt::Found(claim),
+            Pinning::Disturbed => Attempt::Disturbed,
+            Pinning::Gone => Attempt::Missing,
         }
-        bucket = bucket_words(region, following(bucket[0].load(Relaxed))?);
     }
-    None
 }

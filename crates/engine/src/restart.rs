@@ -29,8 +29,9 @@ use findings::Survey;
 use minos_base::KeyHash;
 use minos_region::{Backing, Memory, Offset, Opened};
 use minos_sync::{Access, AnyWriter, Crew};
+pub(crate) use outcome::named;
+use outcome::report;
 pub use outcome::{CloseError, OpenError, Opening};
-use outcome::{named, report};
 use std::{
     path::Path,
     sync::{

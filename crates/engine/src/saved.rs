@@ -10,7 +10,8 @@
 //! Words 0 to 3 are the table's, and only those of the first partition are used; they are right at any time.
 //! The others are written when the table is closed.
 
-use minos_region::{Offset, Region};
+use minos_base::SizeClass;
+use minos_region::{Offset, Region, View};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Words that a partition has for this.
@@ -29,6 +30,25 @@ pub(crate) const SCANNED: u64 = 9;
 pub(crate) const KEPT: u64 = 1;
 /// One thread alone has written, without versions.
 pub(crate) const NOT_KEPT: u64 = 2;
+
+/// The shift of the shard bits in the word that describes how keys and values lie.
+const SHARD_SHIFT: u32 = 32;
+
+/// How keys and values lie: the bits of the hash before a partition's number, and the largest class of values
+/// that lie beside their keys.
+pub(crate) fn shape_of(shard_bits: u32, inline_class_max: SizeClass) -> u64 {
+    u64::from(shard_bits) << SHARD_SHIFT | inline_class_max.index() as u64
+}
+
+/// The first part of a [`shape_of`].
+pub(crate) fn shard_bits_of(shape: u64) -> u32 {
+    (shape >> SHARD_SHIFT) as u32
+}
+
+/// The second part of a [`shape_of`]; `None` if there is no such class.
+pub(crate) fn inline_class_of(shape: u64) -> Option<SizeClass> {
+    SizeClass::from_index((shape & u64::from(u32::MAX)) as usize)
+}
 
 /// Where the saved words of a partition lie.
 #[derive(Clone, Copy, Debug)]
@@ -52,13 +72,18 @@ impl Saved {
     }
 
     /// True if a table was created here completely.
-    pub(crate) fn has_shape(self, region: &Region) -> bool {
-        self.word(region, VERSIONS).load(Relaxed) != 0
+    pub(crate) fn has_shape(self, region: &View) -> bool {
+        self.seen(region, VERSIONS) != 0
     }
 
     /// True if the versions show which chains were being written.
-    pub(crate) fn has_versions(self, region: &Region) -> bool {
-        self.word(region, VERSIONS).load(Relaxed) == KEPT
+    pub(crate) fn has_versions(self, region: &View) -> bool {
+        self.seen(region, VERSIONS) == KEPT
+    }
+
+    /// The present value of a word.
+    pub(crate) fn seen(self, region: &View, at: u64) -> u64 {
+        region.word(self.start.plus(at)).load(Relaxed)
     }
 
     pub(crate) fn word(self, region: &Region, at: u64) -> &AtomicU64 {

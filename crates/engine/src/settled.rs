@@ -9,9 +9,9 @@ use minos_region::{Offset, Region};
 use minos_sync::Access;
 
 use crate::{
+    holding::Claim,
     item::{ItemState, body},
     mode::Mode,
-    parts::Claim,
     writing::Writing,
 };
 

@@ -1,10 +1,12 @@
 //! The table: partitions over one memory.
 
-use crate::{buffers::Buffers, partition::Partition, places::Places, saved::Saved};
-use minos_base::{KeyHash, SizeClass, hash_key};
+use crate::{
+    buffers::Buffers, hashing::Hashing, partition::Partition, reader::Reader, saved::Saved, state::State,
+};
+use minos_base::{KeyHash, SizeClass};
 use minos_region::Memory;
 use minos_sync::{Access, Crcw};
-use std::sync::Arc;
+use std::{marker::PhantomData, sync::Arc};
 
 /// A key-value table in one memory region (MICA §4).
 ///
@@ -27,12 +29,10 @@ use std::sync::Arc;
 /// ```
 #[derive(Debug)]
 #[expect(private_bounds, reason = "the modes, which are public, are all there is")]
-pub struct Engine<M: Places, A: Access = Crcw> {
+pub struct Engine<M: State, A: Access = Crcw> {
     pub(crate) memory: Memory<A>,
     pub(crate) partitions: Box<[Partition<M, A>]>,
-    pub(crate) partition_shift: u32,
-    pub(crate) hash_seed: u64,
-    pub(crate) hash_mask: u64,
+    pub(crate) hashing: Hashing,
     pub(crate) inline_class_max: SizeClass,
     pub(crate) value_bytes_max: u64,
     pub(crate) chain_buckets_max: usize,
@@ -42,12 +42,12 @@ pub struct Engine<M: Places, A: Access = Crcw> {
 }
 
 #[expect(private_bounds, reason = "the modes, which are public, are all there is")]
-impl<M: Places, A: Access> Engine<M, A> {
+impl<M: State, A: Access> Engine<M, A> {
     /// The hash of a key, which every other call takes. Keep it and its seed from clients: a client that
     /// knows them can choose keys of one chain.
     #[inline]
     pub fn hash(&self, key: &[u8]) -> KeyHash {
-        KeyHash(hash_key(key, self.hash_seed).0 & self.hash_mask)
+        self.hashing.hash(key)
     }
 
     /// Number of partitions.
@@ -58,7 +58,7 @@ impl<M: Places, A: Access> Engine<M, A> {
     /// The number of the partition of a key.
     #[inline]
     pub fn partition_of(&self, hash: KeyHash) -> usize {
-        hash.partition(self.partition_shift) & (self.partitions.len() - 1)
+        self.hashing.partition_of(hash, self.partitions.len())
     }
 
     /// Largest value that may be stored, in bytes.
@@ -84,18 +84,22 @@ impl<M: Places, A: Access> Engine<M, A> {
         self.memory.region().backing_text()
     }
 
-    /// Stage 1 of a lookup: asks for the cache line of the key's bucket (MICA §4.3.2).
-    #[inline]
-    pub fn prefetch_bucket(&self, hash: KeyHash) {
-        let region = self.memory.region();
-        let index = &self.partition(hash).index;
-        region.prefetch(index.bucket_of(region, index.buckets(region), hash));
-    }
-
     /// True if values of `value_bytes` lie beside their key and are read without a lock.
     #[inline]
     pub(crate) fn is_inline(&self, value_bytes: u64) -> bool {
         SizeClass::of(value_bytes) <= self.inline_class_max
+    }
+
+    /// A partition as its readers see it.
+    #[inline(always)]
+    pub(crate) fn reader<'a>(&'a self, partition: &'a Partition<M, A>) -> Reader<'a, M, A> {
+        Reader {
+            region: self.memory.region(),
+            index: &partition.index,
+            space: &partition.space,
+            inline_class_max: self.inline_class_max,
+            access: PhantomData,
+        }
     }
 
     #[inline]

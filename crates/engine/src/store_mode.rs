@@ -3,19 +3,21 @@
 use crate::{
     chain,
     config::StoreConfig,
+    holding::{Claim, Holding, Pinning},
     item::{HEADER_WORDS, ItemState, body, item_words},
     mode::Mode,
     partition::Partition,
-    parts::{Claim, Linked, Parts, Pinning, Placed, RoomStats},
+    parts::{Linked, Parts, Placed, RoomStats},
     places::Places,
     relink::{self, Unappended},
     slot::Slot,
+    state::State,
     stats::StoreStats,
     store::Engine,
     writing::Writing,
 };
 use minos_base::SizeClass;
-use minos_region::{Heap, Memory, Offset, Region, Settled};
+use minos_region::{Geometry, Heap, Memory, Offset, Settled, View};
 use minos_sync::{
     Access, Lock, Pin, PinTable, Unpinned,
     words::{copy_in, words_for},
@@ -35,18 +37,65 @@ impl Mode for StoreMode {
 
 impl Places for StoreMode {
     type Space = ();
-    type Room = Heap;
-    type Common<A: Access> = ();
-    type Pin = Pin;
+
+    fn space_at(_: &View, _: Offset, _: &Geometry, _: u64) -> Option<()> {
+        Some(())
+    }
 
     #[inline]
-    fn locate((): &(), _: &Region, link: u64) -> Option<Offset> {
+    fn locate((): &(), _: &View, link: u64) -> Option<Offset> {
         Some(Offset::from_words(link))
     }
 
     #[inline]
-    fn is_there((): &(), _: &Region, _: u64) -> bool {
+    fn is_there((): &(), _: &View, _: u64) -> bool {
         true
+    }
+}
+
+impl State for StoreMode {
+    type Room = Heap;
+    type Common<A: Access> = ();
+    type Pin = Pin;
+}
+
+impl Holding for StoreMode {
+    const LARGE_HEADERS_ARE_LENT: bool = true;
+
+    fn look_at_large<A: Access, R>(
+        partition: &Partition<Self, A>,
+        is_linked: impl FnOnce() -> bool,
+        look: impl FnOnce() -> R,
+    ) -> Option<R> {
+        // Header, key and value are one chunk, which is retired under this lock.
+        let _pins = partition.pins.lock();
+        is_linked().then(look)
+    }
+
+    fn pin<A: Access>(
+        _: &Engine<Self, A>,
+        partition: &Partition<Self, A>,
+        (item, state): (Offset, &ItemState),
+        is_linked: impl FnOnce() -> bool,
+    ) -> Pinning<Pin> {
+        let mut pins = partition.pins.lock();
+        if !is_linked() {
+            return Pinning::Disturbed;
+        }
+        let pin = pins.pin(item.words());
+        Pinning::Pinned(Claim { pin, start: body(item), at: state.key_bytes() })
+    }
+
+    fn unpin<A: Access>(engine: &Engine<Self, A>, partition: &Partition<Self, A>, pin: &Pin) {
+        let unpinned = partition.pins.lock().unpin(pin);
+        if unpinned == Unpinned::Retired {
+            engine.memory().free_settled(Offset::from_words(pin.chunk()));
+        }
+    }
+
+    #[inline]
+    fn is_move_due<A: Access>(_: &Engine<Self, A>, (): &(), _: u64) -> bool {
+        false
     }
 }
 
@@ -151,39 +200,6 @@ impl Parts for StoreMode {
         true
     }
 
-    const LARGE_HEADERS_ARE_LENT: bool = true;
-
-    fn look_at_large<A: Access, R>(
-        partition: &Partition<Self, A>,
-        is_linked: impl FnOnce() -> bool,
-        look: impl FnOnce() -> R,
-    ) -> Option<R> {
-        // Header, key and value are one chunk, which is retired under this lock.
-        let _pins = partition.pins.lock();
-        is_linked().then(look)
-    }
-
-    fn pin<A: Access>(
-        _: &Engine<Self, A>,
-        partition: &Partition<Self, A>,
-        (item, state): (Offset, &ItemState),
-        is_linked: impl FnOnce() -> bool,
-    ) -> Pinning<Pin> {
-        let mut pins = partition.pins.lock();
-        if !is_linked() {
-            return Pinning::Disturbed;
-        }
-        let pin = pins.pin(item.words());
-        Pinning::Pinned(Claim { pin, start: body(item), at: state.key_bytes() })
-    }
-
-    fn unpin<A: Access>(engine: &Engine<Self, A>, partition: &Partition<Self, A>, pin: &Pin) {
-        let unpinned = partition.pins.lock().unpin(pin);
-        if unpinned == Unpinned::Retired {
-            engine.memory().free_settled(Offset::from_words(pin.chunk()));
-        }
-    }
-
     fn room_stats<A: Access>(engine: &Engine<Self, A>, partition: &Partition<Self, A>) -> RoomStats {
         let memory = engine.memory();
         match A::wait_if_open(&partition.writer) {
@@ -217,11 +233,6 @@ impl Parts for StoreMode {
             }
         }
         Ok(chunks)
-    }
-
-    #[inline]
-    fn is_move_due<A: Access>(_: &Engine<Self, A>, (): &(), _: u64) -> bool {
-        false
     }
 
     fn move_away<A: Access>(_: &mut Writing<'_, Self, A>, _: chain::Place) {}

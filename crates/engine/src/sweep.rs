@@ -103,7 +103,7 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
         region.prefetch(index.bucket(region, last.min(bucket + 2 * AHEAD_BUCKETS)));
         let head = index.bucket(region, last.min(bucket + AHEAD_BUCKETS));
         for word in &bucket_words(region, head)[1..] {
-            self.engine.prefetch_slot(self.partition, Slot(word.load(Relaxed)));
+            self.engine.reader(self.partition).prefetch_slot(Slot(word.load(Relaxed)));
         }
     }
 

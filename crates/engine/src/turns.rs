@@ -1,13 +1,10 @@
 //! The number of a reader's attempts, and its result if writers interfere with all of them.
 
-use crate::{candidate::Attempt, partition::Partition, places::Places};
+use crate::{candidate::Attempt, partition::Partition, reader::ATTEMPTS_MAX, state::State};
 use minos_sync::Access;
 use std::{sync::atomic::Ordering::Relaxed, thread, time::Duration};
 
-/// Read attempts before the reader waits for the writer's lock, where there is one.
-pub(crate) const ATTEMPTS_MAX: u32 = 16;
-
-/// Read attempts after that, where there is no lock.
+/// Read attempts after the first [`ATTEMPTS_MAX`], where there is no lock.
 const TURNS_MAX: u32 = 1 << 10;
 
 /// The first of these, between which the reader only yields: the owner may still be running.
@@ -17,7 +14,7 @@ const TURNS_YIELDING: u32 = 64;
 /// longer than that is considered dead.
 const PAUSE: Duration = Duration::from_millis(1);
 
-impl<M: Places, A: Access> Partition<M, A> {
+impl<M: State, A: Access> Partition<M, A> {
     /// Repeats a lock-free read that writers may disturb, then waits for the writer's lock. `None` also if a
     /// writer does not finish, which is counted.
     #[inline]

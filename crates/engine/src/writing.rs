@@ -2,7 +2,7 @@
 
 use crate::{
     partition::{Partition, Writer},
-    places::Places,
+    state::State,
     store::Engine,
 };
 use minos_base::KeyHash;
@@ -11,13 +11,13 @@ use minos_sync::{Access, AnyWriter};
 
 /// A partition while its writer is at work.
 #[derive(Debug)]
-pub(crate) struct Writing<'a, M: Places, A: Access> {
+pub(crate) struct Writing<'a, M: State, A: Access> {
     pub(crate) engine: &'a Engine<M, A>,
     pub(crate) partition: &'a Partition<M, A>,
     pub(crate) writer: A::Guard<'a, Writer<M>>,
 }
 
-impl<'a, M: Places, A: Access> Writing<'a, M, A> {
+impl<'a, M: State, A: Access> Writing<'a, M, A> {
     #[inline]
     pub(crate) fn region(&self) -> &'a Region {
         self.engine.memory().region()
@@ -25,7 +25,7 @@ impl<'a, M: Places, A: Access> Writing<'a, M, A> {
 }
 
 #[expect(private_bounds, reason = "the modes, which are public, are all there is")]
-impl<M: Places, A: AnyWriter> Engine<M, A> {
+impl<M: State, A: AnyWriter> Engine<M, A> {
     /// The writer of the partition of `hash`, when it is the caller's turn.
     #[inline]
     pub(crate) fn writing(&self, hash: KeyHash) -> Writing<'_, M, A> {

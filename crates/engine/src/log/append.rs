@@ -140,7 +140,7 @@ impl<B: PositionBits> Log<B> {
     fn add(&self, region: &Region, segment: Offset) {
         let end = self.position(region, END);
         // Relaxed: see `Log::place`.
-        self.table_word(region, end).store(segment.words(), Relaxed);
+        region.word(self.table_place(end)).store(segment.words(), Relaxed);
         self.set(region, END, end.plus(self.segment_words()));
     }
 

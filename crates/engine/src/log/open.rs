@@ -2,7 +2,7 @@
 
 use super::{END, FIRST, GEOMETRY, HEAD, Log, TAIL, WALKED};
 use crate::position::{Position, PositionBits};
-use minos_region::{Offset, Region};
+use minos_region::{Offset, Region, View};
 use std::sync::atomic::Ordering::Relaxed;
 
 impl<B: PositionBits> Log<B> {
@@ -14,9 +14,17 @@ impl<B: PositionBits> Log<B> {
     /// # Panics
     /// As [`Log::create`], and if the words do not lie within the region.
     pub fn open(region: &Region, start: Offset, segment_words: u64, table_len: u64) -> Option<Self> {
+        let log = Self::find(region, start, segment_words, table_len)?;
+        (log.is_in_order(region) && log.is_within(region)).then_some(log)
+    }
+
+    /// As [`Log::open`], for readers: the log's writer may be at work, so only its constant words are checked.
+    ///
+    /// # Panics
+    /// As [`Log::open`].
+    pub fn find(region: &View, start: Offset, segment_words: u64, table_len: u64) -> Option<Self> {
         let log = Self::at(start, segment_words, table_len);
-        let has_geometry = log.word(region, GEOMETRY).load(Relaxed) == log.geometry();
-        (has_geometry && log.is_in_order(region) && log.is_within(region)).then_some(log)
+        (log.seen(region, GEOMETRY).load(Relaxed) == log.geometry()).then_some(log)
     }
 
     /// The oldest position that is alive.
@@ -43,7 +51,7 @@ impl<B: PositionBits> Log<B> {
     fn is_within(&self, region: &Region) -> bool {
         let first = self.position(region, FIRST);
         (0..self.segments(region)).all(|at| {
-            let start = self.table_word(region, first.plus(at << self.segment_bits)).load(Relaxed);
+            let start = region.word(self.table_place(first.plus(at << self.segment_bits))).load(Relaxed);
             start.checked_add(self.segment_words()).is_some_and(|end| end <= region.len_words())
         })
     }

@@ -17,7 +17,7 @@ fn a_log_is_found_again_and_what_is_none_is_refused() {
     assert!(open(64, 8).is_some());
     assert!(open(128, 8).is_none() && open(64, 4).is_none());
     assert!(Log::<Narrow>::open(&region, Offset::from_words(0), 64, 8).is_none());
-    let table = checked.log.table_word(&region, checked.log.position(&region, HEAD));
+    let table = region.word(checked.log.table_place(checked.log.position(&region, HEAD)));
     for word in
         [HEAD, FIRST, END, TAIL, WALKED].map(|at| checked.log.word(&region, at)).into_iter().chain([table])
     {

@@ -83,7 +83,7 @@ pub enum CloseError {
 }
 
 /// Replaces the region's layout numbers by the names of modes.
-pub(super) fn named(error: minos_region::OpenError) -> OpenError {
+pub(crate) fn named(error: minos_region::OpenError) -> OpenError {
     match error {
         minos_region::OpenError::Differs { what: "engine layout", found, expected } => {
             let [found, expected] = [found, expected].map(layout_name);

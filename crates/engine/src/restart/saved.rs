@@ -5,16 +5,16 @@ use crate::{
     mode::Mode,
     progress::Progress,
     restart::OpenError,
-    saved::{CAS_NEXT, HASH_MASK, ITEMS, KEPT, NOT_KEPT, SCANNED, SHAPE, SWEEP, Saved, VERSIONS},
+    saved::{
+        CAS_NEXT, HASH_MASK, ITEMS, KEPT, NOT_KEPT, SCANNED, SHAPE, SWEEP, Saved, VERSIONS, inline_class_of,
+        shape_of, shard_bits_of,
+    },
     store::Engine,
     writing::Writing,
 };
 use minos_base::SizeClass;
 use minos_sync::Access;
 use std::sync::atomic::Ordering::{Relaxed, Release};
-
-/// The shift of the shard bits in the word that describes how keys and values lie.
-const SHARD_SHIFT: u32 = 32;
 
 impl Saved {
     /// Writes the table's shape. To be called once the table is complete, before anything is stored.
@@ -34,10 +34,9 @@ impl Saved {
     ) -> Result<(), OpenError> {
         let word = |at| self.word(engine.memory().region(), at).load(Relaxed);
         let (found, expected) = (word(SHAPE), shape(engine, config));
-        let class = |word: u64| SizeClass::from_index((word & u64::from(u32::MAX)) as usize);
-        let inline_bytes_max = |word| class(word).map_or(0, SizeClass::bytes_max);
+        let inline_bytes_max = |shape| inline_class_of(shape).map_or(0, SizeClass::bytes_max);
         let pairs = [
-            ("shard bits", found >> SHARD_SHIFT, expected >> SHARD_SHIFT),
+            ("shard bits", shard_bits_of(found).into(), shard_bits_of(expected).into()),
             (
                 "bytes of the largest value beside its key",
                 inline_bytes_max(found),
@@ -89,5 +88,5 @@ impl Saved {
 
 /// Which values lie beside their keys, and which bits of the hash choose the partition.
 fn shape<M: Mode, A: Access>(engine: &Engine<M, A>, config: &StoreConfig) -> u64 {
-    u64::from(config.shard_bits) << SHARD_SHIFT | engine.inline_class_max.index() as u64
+    shape_of(config.shard_bits, engine.inline_class_max)
 }

@@ -137,7 +137,7 @@ impl Survey {
         found.places.clear();
         found.places.extend(chain::places(region, head));
         for place in &found.places {
-            writing.engine.prefetch_slot(partition, place.slot(region));
+            writing.engine.reader(partition).prefetch_slot(place.slot(region));
         }
         // From the last to the first: the item that fills a gap was checked before.
         for at in (0..found.places.len()).rev() {

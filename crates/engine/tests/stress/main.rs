@@ -8,6 +8,7 @@
 //! ```
 
 mod cache;
+mod read_only;
 mod store;
 mod values;
 mod writers;

@@ -1,0 +1,188 @@
+//! Lock-free reads of one partition, from words that are only loaded (MICA §4.3.2).
+//!
+//! A [`Reader`] needs a region's [`View`], and where the index and the items lie: nothing of the writer, and no
+//! word to store. The engine reads through it, and so can another process that maps the region read only. Its
+//! caller retries, counts, records accesses and pins large values, if it may.
+
+mod stage;
+pub(crate) mod walk;
+
+use crate::{
+    candidate::{Attempt, Candidate, bucket_words},
+    chain::{WALK_BUCKETS, following},
+    index::Index,
+    item::{HEADER_WORDS, ItemState, ItemView, body},
+    places::Places,
+    slot::Slot,
+    versions,
+};
+use minos_base::{KeyHash, Seconds, SizeClass};
+use minos_region::{Offset, View};
+use minos_sync::{Access, tags, words};
+use std::{marker::PhantomData, sync::atomic::Ordering::Relaxed};
+
+/// Attempts of a read before its caller does something else: waits for the writer, or asks it.
+pub(crate) const ATTEMPTS_MAX: u32 = 16;
+
+/// One partition as its readers see it.
+pub(crate) struct Reader<'a, M: Places, A: Access> {
+    pub(crate) region: &'a View,
+    pub(crate) index: &'a Index,
+    pub(crate) space: &'a M::Space,
+    /// Values of larger classes may move or go while they are read, unless their owner is asked to keep them.
+    pub(crate) inline_class_max: SizeClass,
+    pub(crate) access: PhantomData<A>,
+}
+
+/// Where the index and the items of a partition lie.
+#[derive(Debug)]
+pub(crate) struct Contents<M: Places> {
+    pub(crate) index: Index,
+    pub(crate) space: M::Space,
+}
+
+impl<M: Places, A: Access> Clone for Reader<'_, M, A> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M: Places, A: Access> Copy for Reader<'_, M, A> {}
+
+impl<'a, M: Places, A: Access> Reader<'a, M, A> {
+    /// The first bucket of the chain of `hash`.
+    #[inline(always)]
+    pub(crate) fn head(self, hash: KeyHash) -> Offset {
+        self.index.bucket_of(self.region, self.index.buckets(self.region), hash)
+    }
+
+    /// True if a value lies apart from its key, or may be written as plain bytes once it is unlinked.
+    #[inline(always)]
+    pub(crate) fn is_large(self, slot: Slot) -> bool {
+        slot.class_index() > self.inline_class_max.index()
+    }
+
+    /// The linked item with this key. `header` is [`Reader::header_for`], or takes more care with large items.
+    #[inline(always)]
+    pub(crate) fn find(
+        self,
+        hash: KeyHash,
+        header: impl Fn(&Candidate<'a>) -> Option<ItemState>,
+    ) -> Attempt<(Candidate<'a>, ItemState)> {
+        let buckets = self.index.buckets(self.region);
+        let mut bucket = bucket_words(self.region, self.index.bucket_of(self.region, buckets, hash));
+        let version = &bucket[0];
+        let Some(seen) = versions::begin_read::<A>(version) else { return Attempt::Disturbed };
+        let mut first = u64::from(seen.payload()) << 32;
+        loop {
+            for word in tags::matching(bucket, hash.tag()) {
+                let (slot, cell) = (Slot(bucket[word].load(Relaxed)), &bucket[word]);
+                let Some(item) = M::locate(self.space, self.region, slot.link()) else { continue };
+                let candidate = Candidate { version, seen, slot, cell, item };
+                if let Some(state) = header(&candidate) {
+                    return Attempt::Found((candidate, state));
+                }
+            }
+            // An unchanged chain has an end; a walk that races with a split may continue into other chains.
+            if !versions::still::<A>(version, seen) {
+                return Attempt::Disturbed;
+            }
+            let Some(spare) = following(first) else {
+                // The key may have moved to a new bucket while this one was searched.
+                let is_sure = !A::IS_SHARED || self.index.buckets(self.region) == buckets;
+                return if is_sure { Attempt::Missing } else { Attempt::Disturbed };
+            };
+            bucket = bucket_words(self.region, spare);
+            first = bucket[0].load(Relaxed);
+        }
+    }
+
+    /// The header of a candidate, if its key is this one; both may be garbage until it is known that the
+    /// candidate [`Reader::is_linked`].
+    #[inline(always)]
+    pub(crate) fn header_for(self, candidate: &Candidate<'_>, key: &[u8], now: Seconds) -> Option<ItemState> {
+        let key_words = words::words_for(key.len());
+        // One check that all words lie within the region; they need not if the slot was being written.
+        let words = self.region.try_words(candidate.item, HEADER_WORDS + key_words)?;
+        let (header, body) = words.split_first_chunk()?;
+        let state = ItemState::of(header, now);
+        (state.key_bytes() == key.len() && words::eq_key(body, key)).then_some(state)
+    }
+
+    /// True if all words read of a candidate are still consistent.
+    #[inline(always)]
+    pub(crate) fn is_linked(self, candidate: &Candidate<'_>) -> bool {
+        // Without other threads, nothing can have changed meanwhile.
+        !A::IS_SHARED
+            || versions::still::<A>(candidate.version, candidate.seen)
+                && M::is_there(self.space, self.region, candidate.slot.link())
+    }
+
+    /// The reason why a candidate must not be used; on `None` its header is valid, so its
+    /// lengths are those of a linked item.
+    #[inline(always)]
+    pub(crate) fn unfit<T>(self, candidate: &Candidate<'_>, state: &ItemState) -> Option<Attempt<T>> {
+        if !self.is_linked(candidate) {
+            return Some(Attempt::Disturbed);
+        }
+        (!state.is_live(self.index.generation(self.region))).then_some(Attempt::Missing)
+    }
+
+    /// A candidate whose value lies beside its key.
+    #[inline(always)]
+    pub(crate) fn item(self, candidate: &Candidate<'_>, state: ItemState) -> ItemView<'a> {
+        let words = self.region.words(body(candidate.item), state.body_words());
+        ItemView::new(state, words, state.key_bytes(), candidate.slot)
+    }
+
+    /// Calls `f` with a candidate that has the right key and is not large, and checks afterwards that no
+    /// writer interfered.
+    #[inline(always)]
+    pub(crate) fn finish<R>(
+        self,
+        candidate: &Candidate<'_>,
+        state: ItemState,
+        f: &mut impl FnMut(&ItemView<'_>) -> R,
+    ) -> Attempt<R> {
+        if let Some(unfit) = self.unfit(candidate, &state) {
+            return unfit;
+        }
+        let result = f(&self.item(candidate, state));
+        if self.is_linked(candidate) { Attempt::Found(result) } else { Attempt::Disturbed }
+    }
+
+    /// The first slot with the tag of `hash`; `None` also if writers interfere with every attempt.
+    #[inline(always)]
+    pub(crate) fn tag_match(self, hash: KeyHash) -> Option<Slot> {
+        for _ in 0..ATTEMPTS_MAX {
+            let buckets = self.index.buckets(self.region);
+            let head = self.index.bucket_of(self.region, buckets, hash);
+            let version = self.region.word(head);
+            let Some(seen) = versions::begin_read::<A>(version) else {
+                std::hint::spin_loop();
+                continue;
+            };
+            let slot = self.chain_tag_match(head, hash.tag());
+            if versions::still::<A>(version, seen)
+                && (slot.is_some() || self.index.buckets(self.region) == buckets)
+            {
+                return slot;
+            }
+        }
+        None
+    }
+
+    /// The first slot with this tag, if it lies within the buckets that may be walked without a version check.
+    #[inline(always)]
+    fn chain_tag_match(self, head: Offset, tag: u16) -> Option<Slot> {
+        let mut bucket = bucket_words(self.region, head);
+        for _ in 0..WALK_BUCKETS {
+            if let Some(word) = tags::matching(bucket, tag).first() {
+                return Some(Slot(bucket[word].load(Relaxed)));
+            }
+            bucket = bucket_words(self.region, following(bucket[0].load(Relaxed))?);
+        }
+        None
+    }
+}

@@ -1,0 +1,255 @@
+//! A table that is mapped to be read only answers as a model does, and changes no word of the region.
+
+use minos_base::KeyHash;
+use minos_engine::{
+    Answer, Backing, CacheMode, Crcw, Engine, Erew, ItemMeta, Mode, OpenError, ReadOnly, StoreConfig,
+    StoreMode,
+};
+use proptest::{collection::vec, prelude::*};
+use std::{
+    collections::HashMap,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+use tempfile::TempDir;
+
+const KEYS: u16 = 64;
+const FILL_KEYS: u16 = 3000;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Set {
+        key: u16,
+        len: usize,
+        ttl: u32,
+    },
+    Delete {
+        key: u16,
+    },
+    Touch {
+        key: u16,
+        ttl: u32,
+    },
+    Fill {
+        from: u16,
+        count: u16,
+    },
+    Sweep {
+        buckets: usize,
+    },
+    Flush,
+    Pass {
+        seconds: u32,
+    },
+    /// The owner reads, and records that.
+    Read {
+        key: u16,
+    },
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let key = 0..KEYS;
+    let len = prop_oneof![6 => 0usize..200, 2 => 3900usize..4300, 1 => 10_000usize..60_000];
+    let ttl = prop_oneof![3 => Just(0u32), 1 => 1u32..20];
+    let op = prop_oneof![
+        12 => (key.clone(), len, ttl.clone()).prop_map(|(key, len, ttl)| Op::Set { key, len, ttl }),
+        3 => key.clone().prop_map(|key| Op::Delete { key }),
+        2 => (key.clone(), ttl).prop_map(|(key, ttl)| Op::Touch { key, ttl }),
+        1 => (KEYS..FILL_KEYS, 1u16..400).prop_map(|(from, count)| Op::Fill { from, count }),
+        2 => (1usize..80).prop_map(|buckets| Op::Sweep { buckets }),
+        1 => Just(Op::Flush),
+        2 => (1u32..5).prop_map(|seconds| Op::Pass { seconds }),
+        3 => key.prop_map(|key| Op::Read { key }),
+    ];
+    vec(op, 1..120)
+}
+
+/// Keys of different lengths, some a prefix of others.
+fn key_bytes(key: u16) -> Vec<u8> {
+    vec![b'k'; usize::from(key) * 5 % 248].into_iter().chain(key.to_be_bytes()).collect()
+}
+
+fn value(step: u64, len: usize) -> Vec<u8> {
+    (0..len).map(|at| (step.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (at % 8 * 8)) as u8 ^ at as u8).collect()
+}
+
+#[derive(Clone)]
+struct Expected {
+    value: Vec<u8>,
+    cas: u64,
+    flags: u32,
+    expiry: u32,
+}
+
+/// An engine, the same region mapped again, and what both should hold.
+struct Pair<M: Mode> {
+    engine: Engine<M, Crcw>,
+    table: ReadOnly<M>,
+    path: PathBuf,
+    model: HashMap<u16, Expected>,
+    now: u32,
+    step: u64,
+    _dir: TempDir,
+}
+
+fn table_on_file(dir: &TempDir) -> (StoreConfig, PathBuf) {
+    let path = dir.path().join("table");
+    let backing = Backing::File(path.clone());
+    // So much memory that the cache evicts nothing.
+    (StoreConfig { backing, partitions: Some(2), ..StoreConfig::new(16 << 20) }, path)
+}
+
+impl<M: Mode> Pair<M> {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (config, path) = table_on_file(&dir);
+        let engine = Engine::open(&config).unwrap().0;
+        let table = ReadOnly::open(&path).unwrap();
+        Self { engine, table, path, model: HashMap::new(), now: 5, step: 0, _dir: dir }
+    }
+
+    fn hash(&self, key: u16) -> (KeyHash, Vec<u8>) {
+        let key = key_bytes(key);
+        assert_eq!(self.engine.hash(&key), self.table.hash(&key));
+        (self.engine.hash(&key), key)
+    }
+
+    fn expiry(&self, ttl: u32) -> u32 {
+        if ttl == 0 { 0 } else { self.now + ttl }
+    }
+
+    fn set(&mut self, key: u16, len: usize, ttl: u32) {
+        self.step += 1;
+        let (hash, bytes) = self.hash(key);
+        let (value, flags, expiry) = (value(self.step, len), self.step as u32, self.expiry(ttl));
+        let meta = ItemMeta { flags, expiry, ..ItemMeta::default() };
+        let cas = self.engine.entry(hash, &bytes, self.now).insert(&[&value], meta).unwrap();
+        self.model.insert(key, Expected { value, cas, flags, expiry });
+    }
+
+    fn apply(&mut self, op: &Op) {
+        match *op {
+            Op::Set { key, len, ttl } => self.set(key, len, ttl),
+            Op::Delete { key } => {
+                let (hash, bytes) = self.hash(key);
+                let removed = self.engine.entry(hash, &bytes, self.now).remove();
+                assert_eq!(removed, self.model.remove(&key).is_some());
+            }
+            Op::Touch { key, ttl } => {
+                let (hash, bytes) = self.hash(key);
+                let expiry = self.expiry(ttl);
+                self.engine.entry(hash, &bytes, self.now).set_expiry(expiry);
+                if let Some(item) = self.model.get_mut(&key) {
+                    item.expiry = expiry;
+                }
+            }
+            Op::Fill { from, count } => {
+                (from..from.saturating_add(count).min(FILL_KEYS)).for_each(|key| self.set(key, 9, 0));
+            }
+            Op::Sweep { buckets } => {
+                for partition in 0..self.engine.partitions() {
+                    self.engine.sweep(partition, buckets, self.now);
+                }
+            }
+            Op::Flush => {
+                self.engine.flush();
+                self.model.clear();
+            }
+            Op::Pass { seconds } => self.now += seconds,
+            Op::Read { key } => {
+                let (hash, bytes) = self.hash(key);
+                self.engine.read(hash, &bytes, self.now, |_| ());
+            }
+        }
+        let now = self.now;
+        self.model.retain(|_, item| item.expiry == 0 || item.expiry > now);
+    }
+
+    /// Compares every key with the model.
+    fn compare(&self) {
+        for key in 0..FILL_KEYS {
+            let (hash, bytes) = self.hash(key);
+            let mut value = Vec::new();
+            let answer = self.table.read(hash, &bytes, self.now, |item| {
+                value.clear();
+                item.copy_value_to(&mut value);
+                (item.cas(), item.flags(), item.expiry())
+            });
+            match (self.model.get(&key), answer) {
+                (None, Answer::Missing) => {}
+                (Some(item), Answer::Found(found)) => {
+                    assert_eq!((item.cas, item.flags, item.expiry), found, "{key}");
+                    assert!(value == item.value, "{key}");
+                }
+                (Some(item), Answer::AskOwner) => assert!(item.value.len() > 4096, "{key}"),
+                (item, answer) => panic!("{key}: {:?} instead of {:?}", answer, item.map(|item| item.cas)),
+            }
+        }
+    }
+}
+
+fn answers_as_the_model<M: Mode>(ops: &[Op]) {
+    let mut pair = Pair::<M>::new();
+    for (at, op) in ops.iter().enumerate() {
+        pair.apply(op);
+        if at % 40 == 39 {
+            pair.compare();
+        }
+    }
+    let before = fs::read(&pair.path).unwrap();
+    pair.compare();
+    assert!(fs::read(&pair.path).unwrap() == before, "a read has changed the region");
+    pair.engine.check().unwrap();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn a_store_that_is_read_only_answers_as_a_model(ops in ops()) {
+        answers_as_the_model::<StoreMode>(&ops);
+    }
+
+    #[test]
+    fn a_cache_that_is_read_only_answers_as_a_model(ops in ops()) {
+        answers_as_the_model::<CacheMode>(&ops);
+    }
+}
+
+/// The variable that has the test below read the table at its value, in a process of its own.
+const CHILD: &str = "MINOS_READ_ONLY_TABLE";
+
+#[test]
+fn another_process_reads_what_this_one_writes() {
+    const KEY: &[u8] = b"shared";
+    if let Some(path) = std::env::var_os(CHILD) {
+        let table = ReadOnly::<CacheMode>::open(Path::new(&path)).unwrap();
+        let answer = table.read(table.hash(KEY), KEY, 5, |item| item.value_u64());
+        assert_eq!((answer, table.clock_base()), (Answer::Found(Some(77)), 1234));
+        return;
+    }
+    let mut pair = Pair::<CacheMode>::new();
+    pair.engine.set_clock_base(1234);
+    pair.apply(&Op::Fill { from: KEYS, count: 900 });
+    let mut entry = pair.engine.entry(pair.engine.hash(KEY), KEY, 5);
+    entry.insert(&[&77u64.to_le_bytes()], ItemMeta::default()).unwrap();
+    drop(entry);
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "another_process_reads_what_this_one_writes", "--nocapture"])
+        .env(CHILD, &pair.path)
+        .output()
+        .unwrap();
+    assert!(child.status.success(), "{child:?}");
+}
+
+#[test]
+fn a_table_that_cannot_be_read_beside_its_writer_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (config, path) = table_on_file(&dir);
+    assert!(matches!(ReadOnly::<StoreMode>::open(&path), Err(OpenError::Region(_))));
+    let (engine, _) = Engine::<StoreMode, Erew>::open(&config).unwrap();
+    assert!(matches!(ReadOnly::<StoreMode>::open(&path), Err(OpenError::Unreliable { .. })));
+    assert!(matches!(ReadOnly::<CacheMode>::open(&path), Err(OpenError::Layout { .. })));
+    drop(engine);
+}
