@@ -4,7 +4,7 @@ use minos_base::{Exptime, SizeClass};
 use minos_engine::{Get, Mode, Pinned, Staged};
 use minos_proto::memcache::{compose, text};
 
-use super::Lookup;
+use super::lookup::Lookup;
 use crate::ops::{self, Context, Facts, Next, Placement, Read, Work};
 
 /// The result for one key of a request.

@@ -5,7 +5,12 @@ use minos_base::limits::BURST_MAX;
 use minos_engine::{Mode, Pinned};
 use minos_proto::memcache::{Command, GetMany, Reply, Resume, Tokens, text};
 
-use super::{Executed, Lookup, MemcacheSession, executed::Unread, get};
+use super::{
+    executed::{Executed, Unread},
+    get,
+    lookup::Lookup,
+    session::MemcacheSession,
+};
 use crate::ops::{Context, Next, Placement, Work};
 use get::Found;
 

@@ -4,7 +4,7 @@ use minos_base::{Exptime, SizeClass};
 use minos_engine::{Entry, Get, ItemMeta, ItemView, Mode, Staged};
 use minos_proto::memcache::{self as protocol, MetaFlags, OPAQUE_BYTES_MAX, compose, text};
 
-use super::{Lookup, meta_facts};
+use super::{facts::meta_facts, lookup::Lookup};
 use crate::ops::{Context, Facts, Next, Placement, Read, Work};
 
 /// An `mg` and the combined meaning of its flags.

@@ -5,7 +5,7 @@ use minos_base::limits::BURST_MAX;
 use minos_engine::{Engine, Mode};
 use minos_proto::memcache::{Command, Malformed, Parsed, Request, Value, parse, parse_resumed};
 
-use super::{Lookup, MemcacheSession, execute, executed::Unread};
+use super::{execute::execute, executed::Unread, lookup::Lookup, session::MemcacheSession};
 use crate::ops::{Context, Next, Placement};
 
 /// A parsed command of a burst, the lookup of its key, and its end in the input.

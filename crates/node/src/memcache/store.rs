@@ -5,8 +5,8 @@ use minos_engine::Mode;
 use minos_proto::memcache::{Reply, Store, Value, text};
 
 use super::{
-    Executed, MemcacheSession,
-    executed::Unread,
+    executed::{Executed, Unread},
+    session::MemcacheSession,
     stored::{answer_later, respond},
 };
 use crate::ops::{self, Context, LargeStore, Next, PendingStore, Placement, StoreOperation, Stored, Work};

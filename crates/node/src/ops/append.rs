@@ -4,7 +4,7 @@ use minos_base::{KeyHash, StoreKind};
 use minos_engine::{Concat, ConcatError, Mode, Side};
 
 use super::{
-    Context,
+    context::Context,
     store_operation::{StoreOperation, Stored},
 };
 

@@ -3,7 +3,7 @@
 use minos_base::number;
 use minos_engine::{Entry, ItemMeta, Mode};
 
-use super::{Context, facts::Facts};
+use super::{context::Context, facts::Facts};
 
 /// Longest value, in bytes, that is read as a number: 20 digits, and blanks that a client may put around
 /// them.

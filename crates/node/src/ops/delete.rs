@@ -3,7 +3,7 @@
 use minos_base::Exptime;
 use minos_engine::{Entry, Mode};
 
-use super::Context;
+use super::context::Context;
 
 /// A deletion without its key.
 #[derive(Clone, Copy, Debug)]

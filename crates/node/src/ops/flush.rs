@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use minos_base::{Exptime, Seconds};
 use minos_engine::{Engine, Mode};
 
-use super::Context;
+use super::context::Context;
 
 /// Drops all items, now or at a later time.
 ///

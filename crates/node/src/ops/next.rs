@@ -2,7 +2,7 @@
 
 use minos_engine::Mode;
 
-use super::Work;
+use super::work::Work;
 
 /// How the service of a connection goes on.
 pub(crate) enum Next<M: Mode> {

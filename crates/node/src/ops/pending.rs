@@ -4,7 +4,9 @@ use minos_base::KeyHash;
 use minos_engine::{Joining, Mode, Reservation};
 
 use super::{
-    Context, append, store,
+    append,
+    context::Context,
+    store,
     store_operation::{StoreOperation, Stored},
 };
 

@@ -3,7 +3,7 @@
 use minos_base::SizeClass;
 use minos_engine::{Get, ItemView, Mode, Staged};
 
-use super::{Context, facts::Facts};
+use super::{context::Context, facts::Facts};
 
 /// The result of an optimistic read.
 pub(crate) enum Read {

@@ -5,7 +5,7 @@ use std::fmt::{self, Display};
 use minos_base::{SizeClass, StatsGroup};
 use minos_engine::{ClassStats, Engine, Mode, StoreStats};
 
-use super::Admin;
+use super::context::Admin;
 
 /// Emits all statistics of `group`, or resets the counters.
 pub(crate) fn report<M: Mode>(engine: &Engine<M>, admin: &dyn Admin, group: StatsGroup, emit: Emit<'_>) {

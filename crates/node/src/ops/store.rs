@@ -4,7 +4,8 @@ use minos_base::{KeyHash, SizeClass, StoreKind};
 use minos_engine::{Entry, ItemMeta, Mode, OutOfMemory, Reservation};
 
 use super::{
-    Context, append,
+    append,
+    context::Context,
     facts::Facts,
     store_operation::{StoreOperation, Stored},
 };

@@ -3,7 +3,7 @@
 use minos_base::Exptime;
 use minos_engine::{Entry, Mode};
 
-use super::{Context, facts::Facts};
+use super::{context::Context, facts::Facts};
 
 /// Changes an item's expiry and returns the old one; `None` if there is no item.
 pub(crate) fn touch<M: Mode, P>(

@@ -4,7 +4,12 @@
 use minos_base::SizeClass;
 use minos_engine::{Mode, Pinned};
 
-use super::{Context, PendingStore, Step, StoreOperation, Stored, receiving::ReceivePermit};
+use super::{
+    context::Context,
+    pending::{PendingStore, Step},
+    receiving::ReceivePermit,
+    store_operation::{StoreOperation, Stored},
+};
 
 /// The work that a large request leaves.
 pub(crate) enum Work<M: Mode> {

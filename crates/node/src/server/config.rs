@@ -4,9 +4,12 @@ use std::{fmt, str::FromStr, sync::Arc, time::Duration};
 
 use minos_base::{Clock, VALUE_BYTES_MAX, limits};
 use minos_net::Address;
-use minos_sched::{ConfigError, ControlConfig, Options, Standby};
+use minos_sched::{ControlConfig, Options, Standby};
+
+mod bounds;
 
 use super::verbosity::Verbosity;
+use bounds::bound;
 pub use minos_sched::{Design, LargeOrder};
 
 /// Bytes reserved for the longest reply composed at once: a copied value and the line before it.
@@ -144,39 +147,6 @@ impl ServerConfig {
     }
 }
 
-/// A value that is out of its bounds.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum InvalidOption {
-    /// The value of an option.
-    #[error("{option}: {value} is not allowed; it must be between {min} and {max}")]
-    OutOfBounds {
-        /// Its name on the command line.
-        option: &'static str,
-        /// The value given.
-        value: u64,
-        /// The smallest value allowed.
-        min: u64,
-        /// The largest value allowed.
-        max: u64,
-    },
-    /// An option of the policy.
-    #[error(transparent)]
-    Control(ConfigError),
-    /// Only the simulator has the design.
-    #[error(
-        "--dispatch {0} is only simulated: see minos sim dispatch --dispatch {0}; a server runs one of {served}",
-        served = Design::SERVED.map(Design::name).join(", ")
-    )]
-    OnlySimulated(Design),
-}
-
-fn bound(option: &'static str, value: u64, min: u64, max: u64) -> Result<(), InvalidOption> {
-    if (min..=max).contains(&value) {
-        return Ok(());
-    }
-    Err(InvalidOption::OutOfBounds { option, value, min, max })
-}
-
 /// Declares an option with a few named values: the enum, its parser and its names.
 macro_rules! choice {
     ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal,)* }) => {
@@ -213,6 +183,7 @@ macro_rules! choice {
 // After the macro that it uses.
 mod native;
 
+pub use bounds::InvalidOption;
 pub use native::{AccessAdvice, NativeConfig, SESSIONS_PER_SOURCE, TRANSFERS_PER_WORKER};
 
 /// A design and its parameter.

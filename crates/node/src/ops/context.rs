@@ -1,0 +1,79 @@
+//! The environment in which operations are executed.
+
+use std::{fmt::Display, sync::Arc};
+
+use minos_base::{Clock, Seconds, SizeClass, StatsGroup};
+use minos_engine::{Engine, Mode};
+use minos_sched::WorkerId;
+
+use super::{
+    counters::{Counters, Totals},
+    prefixes::Prefixes,
+    receiving::ReceivePermit,
+};
+
+/// Decides where a request is served, by the size of its value (Minos §3.1).
+pub trait Placement {
+    /// Counts a request for a value of `class` in the size histogram; true if this worker serves it from the
+    /// transmit buffer. Called once a request.
+    fn is_here(&mut self, class: SizeClass) -> bool;
+
+    /// Like `is_here`, without counting: for a request that was counted or will be.
+    fn serves(&self, class: SizeClass) -> bool;
+
+    /// The large worker whose size range holds `class`; `None` if the class is small or served where it
+    /// arrives.
+    fn home(&self, class: SizeClass) -> Option<WorkerId>;
+}
+
+/// The part of a server that executing commands needs.
+pub(crate) trait Admin {
+    /// The counters of all workers since the last reset.
+    fn totals(&self) -> Totals;
+
+    /// The counts by prefix, if they are kept.
+    fn prefixes(&self) -> Option<&Prefixes>;
+
+    /// Sets the counters to zero.
+    fn reset(&self);
+
+    /// Emits the server's own statistics of `group`, besides those of commands and store.
+    fn stats(&self, group: StatsGroup, emit: &mut dyn FnMut(&str, &dyn Display));
+
+    /// Sets the log level.
+    fn set_verbosity(&self, level: u32);
+
+    /// Expires everything stored at `due` on the store's clock; 0 cancels an earlier call.
+    fn flush_at(&self, due: Seconds);
+
+    /// True if a client may stop the server.
+    fn allows_shutdown(&self) -> bool;
+
+    /// Stops the server; a graceful stop lets transfers in progress end.
+    fn shut_down(&self, graceful: bool);
+
+    /// Lists open connections from number `from` on in `tx`, until it has `bytes_max` bytes. Returns the
+    /// number to continue from, or `None` at the end.
+    fn list_connections(&self, from: u64, tx: &mut Vec<u8>, bytes_max: usize) -> Option<u64>;
+
+    /// Takes memory for an arriving value of `bytes`; `None` if too much is in use.
+    fn admit(&self, bytes: u64) -> Option<ReceivePermit>;
+}
+
+/// The environment in which a worker executes commands.
+pub(crate) struct Context<'a, M: Mode, P> {
+    /// The store.
+    pub(crate) store: &'a Arc<Engine<M>>,
+    /// The store's clock.
+    pub(crate) clock: &'a Clock,
+    /// The clock's time, read once a burst.
+    pub(crate) now: Seconds,
+    /// The worker's counters.
+    pub(crate) counters: &'a Counters,
+    /// Decides where requests are served.
+    pub(crate) placement: &'a mut P,
+    /// The server.
+    pub(crate) admin: &'a dyn Admin,
+    /// The counts by prefix, if they are kept.
+    pub(crate) prefixes: Option<&'a Prefixes>,
+}
