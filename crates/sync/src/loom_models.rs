@@ -152,7 +152,7 @@ fn reuse_by_another_thread<L: FreeChunk>() {
                 });
             })
         };
-        if let Some(seen) = version::begin_read(&version) {
+        if let Some(seen) = version::begin_read(&*version) {
             let value = chunk.load(Ordering::Relaxed);
             if seen_before_unlinking(&version, seen) {
                 assert_eq!(value, 1, "stale");
