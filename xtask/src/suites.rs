@@ -67,14 +67,14 @@ pub(crate) fn product(totals: &mut Totals) -> anyhow::Result<()> {
     run_tests(&mut cargo_apart("product", "", &arguments), totals)
 }
 
-/// What is left out of a build, and the tests that must notice.
+/// Parts left out of a build, and the tests that must notice.
 const CONTROLS: [(&str, &[&str]); 2] = [
     // Readers do not look whether a writer came between.
     ("minos_no_version_check", &["--workspace", "--test", "stress"]),
     // Workers do not give lent connections back.
     ("minos_no_hand_back", &["--workspace", "--test", "role_changes", ROLE_CHANGES_CONTROL]),
 ];
-/// What needs connections to come home.
+/// The test that needs connections to be returned.
 const ROLE_CHANGES_CONTROL: &str = "every_request_is_answered_once_and_in_order";
 
 /// Builds from which something is left out on purpose: each of the tests that are there for it must fail.
@@ -140,7 +140,7 @@ fn server_tests(folder: &str) -> Command {
     command
 }
 
-/// What ThreadSanitizer is to let be: it takes one file, the reasons stand in several.
+/// Suppressions for ThreadSanitizer, which takes one file; the reasons stand in several.
 fn suppressions() -> anyhow::Result<PathBuf> {
     let mut text = String::new();
     for name in ["crates/engine/tsan.supp", "xtask/tsan-server.supp"] {

@@ -26,8 +26,10 @@ pub(crate) fn flush<M: Mode, P>(cx: &Context<'_, M, P>, delay: Exptime) {
 /// `due` to zero, which means never.
 pub(crate) fn flush_if_due<M: Mode>(due: &AtomicU32, store: &Engine<M>, now: Seconds) {
     // Relaxed: a thread that sees the new time late flushes late, within the same second.
-    let wish = due.load(Ordering::Relaxed);
-    if wish != 0 && wish <= now && due.compare_exchange(wish, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    let due_s = due.load(Ordering::Relaxed);
+    if due_s != 0
+        && due_s <= now
+        && due.compare_exchange(due_s, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     {
         store.flush();
     }

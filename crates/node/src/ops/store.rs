@@ -11,7 +11,7 @@ use super::{
 };
 
 /// The consequence of the stored item for a store.
-enum Verdict {
+enum Decision {
     /// The value is stored in an item with these properties.
     Put(ItemMeta),
     /// The value is not stored.
@@ -25,32 +25,32 @@ impl StoreOperation {
     }
 
     /// Decides by the stored item whether to store, and counts comparisons. Joins are decided elsewhere.
-    fn judge<M: Mode, P>(&self, cx: &Context<'_, M, P>, old: Option<Facts>) -> Verdict {
+    fn decide<M: Mode, P>(&self, cx: &Context<'_, M, P>, old: Option<Facts>) -> Decision {
         use StoreKind::{Add, Append, Compare, Prepend, Replace, Set};
         match (self.kind, old) {
-            (Set, _) | (Add, None) | (Replace, Some(_)) => Verdict::Put(self.fresh(cx)),
-            (Add | Append | Prepend, _) | (Replace, None) => Verdict::Refused(Stored::Unmet),
+            (Set, _) | (Add, None) | (Replace, Some(_)) => Decision::Put(self.fresh(cx)),
+            (Add | Append | Prepend, _) | (Replace, None) => Decision::Refused(Stored::Unmet),
             (Compare, Some(old)) => self.compare(cx, old),
             (Compare, None) => {
                 cx.counters.cas_misses.count();
-                Verdict::Refused(Stored::Missing)
+                Decision::Refused(Stored::Missing)
             }
         }
     }
 
-    fn compare<M: Mode, P>(&self, cx: &Context<'_, M, P>, old: Facts) -> Verdict {
+    fn compare<M: Mode, P>(&self, cx: &Context<'_, M, P>, old: Facts) -> Decision {
         if self.unique != 0 && self.unique == old.cas {
             cx.counters.cas_hits.count();
-            return Verdict::Put(self.fresh(cx));
+            return Decision::Put(self.fresh(cx));
         }
         if self.invalidate && self.unique != 0 && self.unique < old.cas {
             // The client's CAS unique is older than the item's: the value is stored, but marked stale.
             cx.counters.cas_hits.count();
             let (expiry, win_sent) = (old.expiry, old.win_sent);
-            return Verdict::Put(ItemMeta { expiry, win_sent, stale: true, ..self.fresh(cx) });
+            return Decision::Put(ItemMeta { expiry, win_sent, stale: true, ..self.fresh(cx) });
         }
         cx.counters.cas_badval.count();
-        Verdict::Refused(Stored::OtherCas)
+        Decision::Refused(Stored::OtherCas)
     }
 
     fn fresh<M: Mode, P>(&self, cx: &Context<'_, M, P>) -> ItemMeta {
@@ -83,9 +83,9 @@ pub(crate) fn store<M: Mode, P>(
         return append::join(cx, operation, hash, key, value);
     }
     let mut entry = cx.store.entry(hash, key, cx.now);
-    match operation.judge(cx, operation.old(&entry)) {
-        Verdict::Put(meta) => settle(cx, entry.insert(&[value], meta)),
-        Verdict::Refused(stored) => stored,
+    match operation.decide(cx, operation.old(&entry)) {
+        Decision::Put(meta) => settle(cx, entry.insert(&[value], meta)),
+        Decision::Refused(stored) => stored,
     }
 }
 
@@ -125,9 +125,9 @@ pub(super) fn commit<M: Mode, P>(
     }
     reservation.settle();
     let mut entry = cx.store.entry(hash, key, cx.now);
-    match operation.judge(cx, operation.old(&entry)) {
-        Verdict::Put(meta) => settle(cx, entry.commit(reservation, meta)),
-        Verdict::Refused(stored) => {
+    match operation.decide(cx, operation.old(&entry)) {
+        Decision::Put(meta) => settle(cx, entry.commit(reservation, meta)),
+        Decision::Refused(stored) => {
             // The reservation frees its memory under the same lock.
             drop(entry);
             stored
