@@ -33,8 +33,6 @@ fn start(io: &impl Io, (workers, poll): (usize, PollMode), secret: Option<&Secre
     config.memcached = vec!["127.0.0.1:0".parse().unwrap()];
     config.native = Some(NativeConfig {
         secrets: secret.into_iter().cloned().collect(),
-        // A grant that is lost while another worker becomes large is given again only after this time.
-        transfer_timeout: Duration::from_millis(50),
         ..NativeConfig::new(SocketAddr::from(([127, 0, 0, 1], 0)))
     });
     config.poll = poll;

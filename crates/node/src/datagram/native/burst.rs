@@ -191,14 +191,14 @@ where
     }
 
     fn fragment(&mut self, to: &AnswerTo, header: &Header, datagram: &[u8]) -> Result<(), Malformed> {
-        let around = around(&self.cx, self.shared, self.now);
+        let around = around(&self.cx, self.shared, (self.id, self.now));
         let body = header.body(datagram);
         self.transfers.fragment(&around, to, header.flags, body, self.outlet.close())
     }
 
     /// Copies a slice of at most `bytes_max` bytes of a large value that has arrived.
     pub(super) fn advance(&mut self, bytes_max: usize) {
-        let around = around(&self.cx, self.shared, self.now);
+        let around = around(&self.cx, self.shared, (self.id, self.now));
         self.transfers.advance(&around, bytes_max, self.outlet.close());
     }
 
@@ -314,7 +314,7 @@ where
 pub(super) fn around<'a, 'b, M: Mode, P>(
     cx: &'a Context<'b, M, P>,
     shared: &'a NativeShared<M>,
-    now: Instant,
+    (worker, now): (WorkerId, Instant),
 ) -> Around<'a, 'b, M, P> {
-    Around { cx, sessions: &shared.sessions, now, is_draining: shared.is_draining() }
+    Around { cx, sessions: &shared.sessions, worker, now, is_draining: shared.is_draining() }
 }

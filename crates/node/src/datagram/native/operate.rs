@@ -11,6 +11,7 @@ use super::{
     AnswerTo, Begin, Egress, Job, Outcome,
     burst::{Burst, around},
     change, statistics,
+    transfers::BegunAt,
 };
 use crate::ops::{self, Facts, Placement, Read};
 
@@ -207,9 +208,14 @@ where
         if stage == Stage::Arrived && self.goes_elsewhere(to, operation, class, true) {
             return;
         }
-        let around = around(&self.cx, self.shared, self.now);
+        let around = around(&self.cx, self.shared, (self.id, self.now));
         if operation.flags.contains(OpFlags::DEFERRED) {
-            return self.transfers.begin(&around, to, operation, store, self.outlet.close());
+            let begun = self.transfers.begin(&around, to, operation, store, self.outlet.close());
+            if let Err(BegunAt(worker)) = begun {
+                // That worker answers it, unless its copy has ended and one was begun elsewhere meanwhile.
+                self.hand_operation(worker, to, operation);
+            }
+            return;
         }
         let takes_long =
             store.joins() && value_bytes > 0 && self.cx.store.joins_large(operation.hash, value_bytes);
@@ -238,7 +244,7 @@ where
     /// Executes an operation unless it was, or may have been, executed before.
     fn change_once(&mut self, to: &AnswerTo, operation: &Operation<'_>) -> Outcome {
         let sessions = &self.shared.sessions;
-        let refused = match sessions.begin(to.header.session, operation.detail.once, self.now) {
+        let refused = match sessions.begin(to.header.session, operation.detail.once, self.id, self.now) {
             Begin::Execute(ticket) => {
                 let outcome = change::apply(&self.cx, operation);
                 ticket.finish(outcome);
@@ -248,7 +254,7 @@ where
                 self.metrics.once_repeated.count();
                 return outcome;
             }
-            Begin::InProgress => Status::InProgress,
+            Begin::InProgress(_) => Status::InProgress,
             Begin::TooOld => Status::TooOld,
             Begin::Unknown => Status::NoSession,
         };

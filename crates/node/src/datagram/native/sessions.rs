@@ -23,6 +23,7 @@ use std::{
 };
 
 use minos_proto::native::{self, Status};
+use minos_sched::WorkerId;
 
 use table::Table;
 use window::Seen;
@@ -117,8 +118,8 @@ pub enum Begin {
     Execute(Ticket),
     /// It was executed, with this outcome.
     Done(Outcome),
-    /// Another copy is being executed.
-    InProgress,
+    /// This worker is executing another copy.
+    InProgress(WorkerId),
     /// Its number is too far behind the newest one to know if it was executed.
     TooOld,
     /// There is no such session.
@@ -193,9 +194,9 @@ impl Sessions {
         self.table.open(peer, nonce, now)
     }
 
-    /// Begins operation `once` of `session`.
+    /// Begins operation `once` of `session` at `worker`.
     #[inline]
-    pub fn begin(&self, session: u64, once: u32, now: Instant) -> Begin {
+    pub fn begin(&self, session: u64, once: u32, worker: WorkerId, now: Instant) -> Begin {
         let mut shard = self.table.shard(session);
         let (found, totals) = shard.find(session);
         let Some(found) = found else {
@@ -205,7 +206,7 @@ impl Sessions {
         found.used = now;
         // Relaxed: it is set before any operation begins.
         let is_forgetful = self.table.is_forgetful.load(Ordering::Relaxed);
-        let seen = if is_forgetful { Seen::Fresh } else { found.once.begin(once) };
+        let seen = if is_forgetful { Seen::Fresh } else { found.once.begin(once, worker) };
         match seen {
             Seen::Fresh => {
                 found.in_progress += 1;
@@ -216,9 +217,9 @@ impl Sessions {
                 totals.repeated += 1;
                 Begin::Done(outcome)
             }
-            Seen::InProgress => {
+            Seen::InProgress(worker) => {
                 totals.repeated_early += 1;
-                Begin::InProgress
+                Begin::InProgress(worker)
             }
             Seen::TooOld => {
                 totals.too_old += 1;

@@ -10,7 +10,14 @@ use rand::RngExt as _;
 
 use minos_sync::SpinLock;
 
-use super::{table::LOOKS_MAX, window::OnceWindow, *};
+use super::{
+    table::{LOOKS_MAX, Session},
+    window::OnceWindow,
+    *,
+};
+
+const FIRST: WorkerId = WorkerId(1);
+const OTHER: WorkerId = WorkerId(2);
 
 fn peer(text: &str) -> SocketAddr {
     text.parse().unwrap()
@@ -42,18 +49,24 @@ fn done(begin: Begin) -> Outcome {
 fn an_operation_is_free_then_under_way_then_done() {
     let (sessions, now) = (Sessions::new(SessionsConfig::default(), &[5; 16]), Instant::now());
     let id = sessions.open(peer("10.0.0.1:1"), 1, now).unwrap();
-    let ticket = execute(sessions.begin(id, 7, now));
+    let ticket = execute(sessions.begin(id, 7, FIRST, now));
     assert_eq!((ticket.session(), ticket.once()), (id, 7));
-    assert!(matches!(sessions.begin(id, 7, now), Begin::InProgress));
+    assert!(matches!(sessions.begin(id, 7, FIRST, now), Begin::InProgress(FIRST)));
     drop(ticket);
-    let ticket = execute(sessions.begin(id, 7, now));
+    let ticket = execute(sessions.begin(id, 7, OTHER, now));
+    assert!(matches!(sessions.begin(id, 7, FIRST, now), Begin::InProgress(OTHER)));
     ticket.finish(outcome(9));
-    assert_eq!(done(sessions.begin(id, 7, now)), outcome(9));
-    assert!(matches!(sessions.begin(id ^ 1 << 40, 7, now), Begin::Unknown));
-    assert!(matches!(sessions.begin(0, 7, now), Begin::Unknown));
+    assert_eq!(done(sessions.begin(id, 7, FIRST, now)), outcome(9));
+    assert!(matches!(sessions.begin(id ^ 1 << 40, 7, FIRST, now), Begin::Unknown));
+    assert!(matches!(sessions.begin(0, 7, FIRST, now), Begin::Unknown));
     let totals = sessions.totals();
     assert_eq!((totals.open, totals.opened, totals.in_progress), (1, 1, 0));
-    assert_eq!((totals.repeated, totals.repeated_early, totals.unknown), (1, 1, 2));
+    assert_eq!((totals.repeated, totals.repeated_early, totals.unknown), (1, 2, 2));
+}
+
+#[test]
+fn a_session_takes_at_most_five_kilobytes() {
+    assert!(size_of::<Session>() <= 5_000);
 }
 
 #[test]
@@ -61,11 +74,11 @@ fn a_table_that_forgets_executes_again() {
     let (sessions, now) = (sessions(1, 1), Instant::now());
     sessions.forget_outcomes();
     let id = sessions.open(peer("10.0.0.1:1"), 1, now).unwrap();
-    let first = execute(sessions.begin(id, 7, now));
-    let second = execute(sessions.begin(id, 7, now));
+    let first = execute(sessions.begin(id, 7, FIRST, now));
+    let second = execute(sessions.begin(id, 7, FIRST, now));
     first.finish(outcome(1));
     second.finish(outcome(2));
-    execute(sessions.begin(id, 7, now)).finish(outcome(3));
+    execute(sessions.begin(id, 7, FIRST, now)).finish(outcome(3));
     assert_eq!(sessions.totals().in_progress, 0);
 }
 
@@ -73,43 +86,39 @@ fn a_table_that_forgets_executes_again() {
 fn what_falls_out_of_the_window_is_too_old() {
     let (sessions, now) = (sessions(1, 1), Instant::now());
     let id = sessions.open(peer("10.0.0.1:1"), 1, now).unwrap();
-    let slow = execute(sessions.begin(id, 0, now));
-    let last = execute(sessions.begin(id, ONCE_WINDOW - 1, now));
-    assert!(matches!(sessions.begin(id, 0, now), Begin::InProgress));
-    let beyond = execute(sessions.begin(id, ONCE_WINDOW, now));
-    assert!(matches!(sessions.begin(id, 0, now), Begin::TooOld));
+    let slow = execute(sessions.begin(id, 0, FIRST, now));
+    let last = execute(sessions.begin(id, ONCE_WINDOW - 1, FIRST, now));
+    assert!(matches!(sessions.begin(id, 0, FIRST, now), Begin::InProgress(FIRST)));
+    let beyond = execute(sessions.begin(id, ONCE_WINDOW, FIRST, now));
+    assert!(matches!(sessions.begin(id, 0, FIRST, now), Begin::TooOld));
     // Its place is another number's now, which must not get its outcome.
     slow.finish(outcome(1));
-    assert!(matches!(sessions.begin(id, ONCE_WINDOW, now), Begin::InProgress));
+    assert!(matches!(sessions.begin(id, ONCE_WINDOW, FIRST, now), Begin::InProgress(FIRST)));
     beyond.finish(outcome(2));
     last.finish(outcome(3));
-    assert_eq!(done(sessions.begin(id, ONCE_WINDOW - 1, now)), outcome(3));
-    drop(execute(sessions.begin(id, u32::MAX, now)));
-    assert!(matches!(sessions.begin(id, ONCE_WINDOW, now), Begin::TooOld));
+    assert_eq!(done(sessions.begin(id, ONCE_WINDOW - 1, FIRST, now)), outcome(3));
+    drop(execute(sessions.begin(id, u32::MAX, FIRST, now)));
+    assert!(matches!(sessions.begin(id, ONCE_WINDOW, FIRST, now), Begin::TooOld));
     assert_eq!(sessions.totals().in_progress, 0);
 }
 
 /// Remembers every number for ever, and what the newest one was.
 #[derive(Default)]
 struct Model {
-    known: BTreeMap<u32, Option<Outcome>>,
+    /// The state that a copy of each number finds.
+    known: BTreeMap<u32, Seen>,
     newest: u32,
 }
 
 impl Model {
-    fn begin(&mut self, once: u32) -> Seen {
+    fn begin(&mut self, once: u32, worker: WorkerId) -> Seen {
         self.newest = self.newest.max(once);
         if self.newest - once >= ONCE_WINDOW {
             return Seen::TooOld;
         }
-        match self.known.get(&once) {
-            None => {
-                self.known.insert(once, None);
-                Seen::Fresh
-            }
-            Some(None) => Seen::InProgress,
-            Some(&Some(outcome)) => Seen::Done(outcome),
-        }
+        let found = self.known.get(&once).copied();
+        self.known.entry(once).or_insert(Seen::InProgress(worker));
+        found.unwrap_or(Seen::Fresh)
     }
 }
 
@@ -125,8 +134,9 @@ fn a_window_agrees_with_a_memory_of_everything() {
                 1..5 => model.newest.saturating_add(1),
                 _ => model.newest.saturating_sub(rng.random_range(0..ONCE_WINDOW + 20)),
             };
-            let seen = window.begin(once);
-            assert_eq!(seen, model.begin(once), "seed {seed}, step {step}, number {once}");
+            let worker = WorkerId(rng.random_range(0..4));
+            let seen = window.begin(once, worker);
+            assert_eq!(seen, model.begin(once, worker), "seed {seed}, step {step}, number {once}");
             if seen == Seen::Fresh {
                 under_way.push(once);
             }
@@ -134,7 +144,7 @@ fn a_window_agrees_with_a_memory_of_everything() {
                 let once = under_way.swap_remove(rng.random_range(0..under_way.len()));
                 if rng.random_bool(0.8) {
                     window.end(once, Some(outcome(step)));
-                    model.known.insert(once, Some(outcome(step)));
+                    model.known.insert(once, Seen::Done(outcome(step)));
                 } else {
                     window.end(once, None);
                     model.known.remove(&once);
@@ -150,13 +160,13 @@ fn the_least_recently_used_idle_session_makes_room() {
     let at = |seconds| start + Duration::from_secs(seconds);
     let open = |host: u64, seconds| sessions.open(peer(&format!("10.0.0.{host}:1")), host, at(seconds));
     let ids: Vec<_> = (1..4).map(|host| open(host, host).unwrap()).collect();
-    let busy = execute(sessions.begin(ids[0], 0, at(4)));
-    drop(execute(sessions.begin(ids[1], 0, at(5))));
+    let busy = execute(sessions.begin(ids[0], 0, FIRST, at(4)));
+    drop(execute(sessions.begin(ids[1], 0, FIRST, at(5))));
     // The first was idle for longer than the third, but has an operation in progress.
-    let busy_too = execute(sessions.begin(ids[2], 0, at(3)));
+    let busy_too = execute(sessions.begin(ids[2], 0, FIRST, at(3)));
     let fourth = open(4, 6).unwrap();
     assert_eq!(ids.iter().map(|&id| sessions.is_known(id)).collect::<Vec<_>>(), [true, false, true]);
-    let busy_last = execute(sessions.begin(fourth, 0, at(7)));
+    let busy_last = execute(sessions.begin(fourth, 0, FIRST, at(7)));
     assert_eq!(open(5, 8), Err(SessionsBusy));
     for ticket in [busy, busy_too, busy_last] {
         ticket.finish(outcome(0));
@@ -208,7 +218,7 @@ fn a_session_in_use_stays_in_a_full_table() {
     let at = |step: u64| start + Duration::from_millis(step);
     let kept = sessions.open(peer("10.0.0.1:1"), 0, start).unwrap();
     for step in 0..5000 {
-        drop(execute(sessions.begin(kept, step as u32, at(step))));
+        drop(execute(sessions.begin(kept, step as u32, FIRST, at(step))));
         let address = std::net::Ipv4Addr::from_bits(0x0a01_0000 + step as u32);
         sessions.open(SocketAddr::from((address, 1)), 0, at(step)).unwrap();
     }
@@ -254,7 +264,7 @@ struct Table(Sessions, u64, Instant);
 
 impl Referee for Table {
     fn run(&self, once: u32, operation: &mut dyn FnMut()) -> bool {
-        match self.0.begin(self.1, once, self.2) {
+        match self.0.begin(self.1, once, FIRST, self.2) {
             Begin::Execute(ticket) => {
                 operation();
                 ticket.finish(outcome(u64::from(once)));
@@ -264,7 +274,7 @@ impl Referee for Table {
                 assert_eq!(done, outcome(u64::from(once)));
                 true
             }
-            Begin::InProgress => false,
+            Begin::InProgress(_) => false,
             other => panic!("{other:?}"),
         }
     }
@@ -340,10 +350,10 @@ fn threads_that_open_and_use_sessions_lose_no_ticket() {
                     let Ok(id) = sessions.open(SocketAddr::from(([10, 0, 0, 1], me)), nonce, now) else {
                         continue;
                     };
-                    if let Begin::Execute(ticket) = sessions.begin(id, 0, now) {
+                    if let Begin::Execute(ticket) = sessions.begin(id, 0, FIRST, now) {
                         assert!(sessions.is_known(id));
                         thread::yield_now();
-                        assert!(matches!(sessions.begin(id, 0, now), Begin::InProgress));
+                        assert!(matches!(sessions.begin(id, 0, FIRST, now), Begin::InProgress(FIRST)));
                         ticket.finish(outcome(nonce));
                     }
                 }

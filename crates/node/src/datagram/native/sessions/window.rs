@@ -1,5 +1,7 @@
 //! A session's record of its operations.
 
+use minos_sched::WorkerId;
+
 use super::{ONCE_WINDOW, Outcome};
 
 /// The last [`ONCE_WINDOW`] numbers up to the newest one. They may come in any order.
@@ -14,7 +16,8 @@ pub(super) struct OnceWindow {
 #[derive(Clone, Copy, Debug)]
 enum Entry {
     Free,
-    InProgress,
+    /// The worker that executes it.
+    InProgress(WorkerId),
     Done(Outcome),
 }
 
@@ -23,7 +26,8 @@ enum Entry {
 pub(super) enum Seen {
     /// It was new, and is in progress from now on.
     Fresh,
-    InProgress,
+    /// This worker executes it.
+    InProgress(WorkerId),
     Done(Outcome),
     /// It is behind the window.
     TooOld,
@@ -36,9 +40,9 @@ impl Default for OnceWindow {
 }
 
 impl OnceWindow {
-    /// Begins a number, which is in progress from now on if it was new. A number above the window moves the
-    /// window; numbers that fall out of it, even in progress, are too old from then on.
-    pub(super) fn begin(&mut self, once: u32) -> Seen {
+    /// Begins a number, which is in progress at `worker` from now on if it was new. A number above the window
+    /// moves the window; numbers that fall out of it, even in progress, are too old from then on.
+    pub(super) fn begin(&mut self, once: u32, worker: WorkerId) -> Seen {
         let number = u64::from(once);
         if number >= self.next {
             self.move_to(number);
@@ -46,10 +50,10 @@ impl OnceWindow {
         let Some(entry) = self.entry(once) else { return Seen::TooOld };
         match *entry {
             Entry::Free => {
-                *entry = Entry::InProgress;
+                *entry = Entry::InProgress(worker);
                 Seen::Fresh
             }
-            Entry::InProgress => Seen::InProgress,
+            Entry::InProgress(worker) => Seen::InProgress(worker),
             Entry::Done(outcome) => Seen::Done(outcome),
         }
     }

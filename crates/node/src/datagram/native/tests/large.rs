@@ -4,12 +4,13 @@ use std::net::SocketAddr;
 
 use minos_base::{SizeClass, limits::SLICE_BYTES};
 use minos_proto::native::{
-    AckHead, AckState, Composer, DataHead, Detail, FragmentHead, FragmentRange, Grant, HEADER_BYTES, Header,
-    Kind, OpFlags, Opcode, Operation, Status, push_ranges, replies,
+    AckHead, AckState, Composer, DataHead, Detail, Flags, FragmentHead, FragmentRange, Grant, HEADER_BYTES,
+    Header, Kind, OpFlags, Opcode, Operation, Status, push_ranges, replies,
 };
 use minos_sched::WorkerId;
 
 use super::site::{Answer, Client, Site, Train, config, sealed_config};
+use crate::{datagram::native::SizeLimit, server::config::NativeConfig};
 
 fn value(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at * 7 / 3) as u8).collect()
@@ -231,6 +232,83 @@ fn a_store_that_is_given_up_leaves_nothing() {
     assert_eq!(client.ask_one(&mut site, client.get(b"key")).status, Status::NotFound);
 }
 
+/// A site whose worker 2 serves large values, and a client with a small value under `key`, whose CAS unique
+/// is returned.
+fn site_with_large_worker(config: &NativeConfig) -> (Site, Client, u64) {
+    let mut site = Site::new(config, 3);
+    site.placement = SizeLimit { class_max: SizeClass::of(5000), large_worker: Some(WorkerId(2)) };
+    let mut client = Client::with_session(&mut site);
+    let cas = client.ask_one(&mut site, client.put(b"key", b"old")).cas;
+    (site, client, cas)
+}
+
+fn keeps_its_worker(config: &NativeConfig, opcode: Opcode, plan: Option<WorkerId>) {
+    let (mut site, mut client, cas) = site_with_large_worker(config);
+    let value = value(50_000);
+    let key: &[u8] = if opcode == Opcode::Add { b"new" } else { b"key" };
+    let put = deferred(&client, key, value.len(), 1);
+    let store = Operation { opcode, detail: Detail { operand: cas, ..put.detail }, ..put };
+    let lost = client.ask_one(&mut site, store);
+    site.placement.large_worker = plan;
+    for queue in 0..3 {
+        client.header.queue = queue;
+        assert_eq!(client.ask_one(&mut site, store), lost, "{opcode:?} under {plan:?} at {queue}");
+    }
+    let grant = Grant::parse(&lost.value).unwrap();
+    assert_eq!((lost.status, grant.queue), (Status::Granted, 5));
+    let messages = fragments(&mut client, &grant, &value, &[]);
+    let (acks, records) = answers(&site.deliver(5, &messages));
+    assert_eq!((acks.last(), records[0].status), (Some(&AckState::Done), Status::Ok));
+    assert_eq!(client.ask_one(&mut site, store).cas, records[0].cas, "it has happened once");
+    assert!(site.workers.iter().all(|worker| worker.transfers_open() == 0));
+}
+
+#[test]
+fn a_lost_grant_is_given_again_after_large_values_have_moved() {
+    let stores =
+        [Opcode::Put, Opcode::Add, Opcode::Replace, Opcode::Append, Opcode::Prepend, Opcode::Compare];
+    for config in [config(), sealed_config()] {
+        for plan in [Some(WorkerId(1)), Some(WorkerId(0)), None] {
+            stores.into_iter().for_each(|opcode| keeps_its_worker(&config, opcode, plan));
+        }
+    }
+}
+
+#[test]
+fn nobody_else_is_led_to_the_worker_of_a_store() {
+    for config in [config(), sealed_config()] {
+        let (mut site, mut client, _) = site_with_large_worker(&config);
+        let store = deferred(&client, b"key", 50_000, 1);
+        let first = Grant::parse(&client.ask_one(&mut site, store).value).unwrap();
+        site.placement.large_worker = Some(WorkerId(1));
+        let session = client.header.session;
+        client.peer.set_port(40_001);
+        client.say_hello(&mut site, Flags::OPEN).unwrap();
+        client.say_hello(&mut site, Flags::OPEN).unwrap();
+        assert_ne!(client.header.session, session);
+        let own = Grant::parse(&client.ask_one(&mut site, store).value).unwrap();
+        assert_eq!((first.queue, own.queue), (5, 4), "the number is another session's");
+        client.header.session = session;
+        let answer = client.ask_one(&mut site, store);
+        assert_eq!(
+            (answer.status, &answer.value[..]),
+            (Status::InProgress, &b""[..]),
+            "the grant is not told"
+        );
+    }
+}
+
+#[test]
+fn a_store_whose_worker_is_crowded_is_busy() {
+    let (mut site, mut client, _) = site_with_large_worker(&config());
+    let store = deferred(&client, b"key", 50_000, 1);
+    let granted = client.ask_one(&mut site, store);
+    (site.placement.large_worker, site.ring_capacity) = (None, 0);
+    assert_eq!(client.ask_one(&mut site, store).status, Status::Busy);
+    site.ring_capacity = 1;
+    assert_eq!(client.ask_one(&mut site, store), granted);
+}
+
 #[test]
 fn a_fragment_without_sense_is_refused() {
     let mut site = Site::new(&config(), 1);
@@ -247,7 +325,7 @@ impl Client {
         self.header.sequence += 1;
         let mut flags = self.marks();
         if wants_ack {
-            flags |= minos_proto::native::Flags::ACK_WANTED;
+            flags |= Flags::ACK_WANTED;
         }
         let mut out = Vec::new();
         let mut composer = Composer::begin(&mut out, Header { kind, flags, ..self.header }, 60_000);

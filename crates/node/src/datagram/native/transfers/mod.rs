@@ -28,9 +28,10 @@ use minos_proto::native::{
     Flags, FragmentHead, FragmentRange, Grant, Malformed, OpFlags, Opcode, Operation, Ranges, ReplyRecord,
     Status,
 };
+use minos_sched::WorkerId;
 use siphasher::sip::SipHasher24;
 
-use super::{AnswerTo, Egress, Seals, Sessions, change::ended};
+use super::{AnswerTo, Egress, Outcome, Seals, Sessions, change::ended};
 use crate::{
     ops::{Context, Facts, StoreOperation},
     server::config::TRANSFERS_PER_WORKER,
@@ -44,7 +45,7 @@ use answers::{bytes_of, source};
 use budget::Budget;
 use data::DataSender;
 use slot::{Asked, Ended, Slot, State};
-use stores::slot_of;
+use stores::{NotBegun, slot_of};
 
 /// The bounds of one worker's transfers, and its identity.
 #[derive(Clone, Debug)]
@@ -70,10 +71,16 @@ pub(crate) struct TransfersConfig {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NoRoom;
 
+/// Another worker has begun the store under the same number. Only that worker knows the grant, whatever the
+/// plan says now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BegunAt(pub(crate) WorkerId);
+
 /// The environment that a worker gives its transfers for one call.
 pub(crate) struct Around<'a, 'c, M: Mode, P> {
     pub(crate) cx: &'a Context<'c, M, P>,
     pub(crate) sessions: &'a Sessions,
+    pub(crate) worker: WorkerId,
     pub(crate) now: Instant,
     /// True if the server is stopping: no transfer may begin.
     pub(crate) is_draining: bool,
@@ -194,6 +201,9 @@ impl<M: Mode> Transfers<M> {
     }
 
     /// Begins a store whose value comes in fragments, or confirms that it has begun.
+    ///
+    /// # Errors
+    /// Another worker has begun it and must answer.
     pub(crate) fn begin<P>(
         &mut self,
         around: &Around<'_, '_, M, P>,
@@ -201,7 +211,7 @@ impl<M: Mode> Transfers<M> {
         operation: &Operation<'_>,
         store: StoreOperation,
         egress: &mut impl Egress,
-    ) {
+    ) -> Result<(), BegunAt> {
         self.activity += 1;
         let asked = Asked::of(to.header.session, operation);
         let again =
@@ -216,11 +226,13 @@ impl<M: Mode> Transfers<M> {
                 let record = ReplyRecord { value: &grant, ..asked.reply(&ended(Status::Granted)) };
                 self.reply(to, &record, egress);
             }
-            Err(outcome) => {
+            Err(NotBegun::InProgress(worker)) if worker != around.worker => return Err(BegunAt(worker)),
+            Err(not_begun) => {
                 self.counters.stores_refused.count();
-                self.reply(to, &asked.reply(&outcome), egress);
+                self.reply(to, &asked.reply(&not_begun.outcome()), egress);
             }
         }
+        Ok(())
     }
 
     /// Executes a store whose value is in `operation`, in slices.
@@ -244,8 +256,10 @@ impl<M: Mode> Transfers<M> {
                     self.tell_end(at, egress);
                 }
             }
-            Err(outcome) if matches!(outcome.status, Status::Busy | Status::NoMemory) => return Err(NoRoom),
-            Err(outcome) => self.reply(to, &asked.reply(&outcome), egress),
+            Err(NotBegun::Ended(Outcome { status: Status::Busy | Status::NoMemory, .. })) => {
+                return Err(NoRoom);
+            }
+            Err(not_begun) => self.reply(to, &asked.reply(&not_begun.outcome()), egress),
         }
         Ok(())
     }

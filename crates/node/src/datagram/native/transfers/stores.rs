@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use minos_engine::Mode;
 use minos_proto::native::{FRAGMENT_HEAD_BYTES, Fragments, Grant, Malformed, OpFlags, Status};
+use minos_sched::WorkerId;
 
 use super::{
     Around, Transfers,
@@ -21,9 +22,26 @@ use crate::{
     server::config::TRANSFERS_PER_WORKER,
 };
 
+/// The reason why a store may not begin.
+pub(super) enum NotBegun {
+    /// It ends with this outcome.
+    Ended(Outcome),
+    /// This worker has begun it.
+    InProgress(WorkerId),
+}
+
+impl NotBegun {
+    /// The outcome to tell the client.
+    pub(super) fn outcome(self) -> Outcome {
+        match self {
+            Self::Ended(outcome) => outcome,
+            Self::InProgress(_) => ended(Status::InProgress),
+        }
+    }
+}
+
 impl<M: Mode> Transfers<M> {
-    /// Decides whether a store may begin, and gives it a slot. The error is the outcome of a store that may
-    /// not.
+    /// Decides whether a store may begin, and gives it a slot.
     pub(super) fn begin_new<P>(
         &mut self,
         around: &Around<'_, '_, M, P>,
@@ -31,20 +49,22 @@ impl<M: Mode> Transfers<M> {
         asked: Asked,
         key: &[u8],
         store: StoreOperation,
-    ) -> Result<Grant, Outcome> {
+    ) -> Result<Grant, NotBegun> {
         let ticket = if asked.flags.contains(OpFlags::ONCE) {
-            match around.sessions.begin(asked.session, asked.detail.once, around.now) {
+            match around.sessions.begin(asked.session, asked.detail.once, around.worker, around.now) {
                 Begin::Execute(ticket) => Some(ticket),
-                Begin::Done(outcome) => return Err(outcome),
-                Begin::InProgress => return Err(ended(Status::InProgress)),
-                Begin::TooOld => return Err(ended(Status::TooOld)),
-                Begin::Unknown => return Err(ended(Status::NoSession)),
+                Begin::Done(outcome) => return Err(NotBegun::Ended(outcome)),
+                Begin::InProgress(worker) => return Err(NotBegun::InProgress(worker)),
+                Begin::TooOld => return Err(NotBegun::Ended(ended(Status::TooOld))),
+                Begin::Unknown => return Err(NotBegun::Ended(ended(Status::NoSession))),
             }
         } else {
             None
         };
         // If the store is not admitted, its ticket is dropped, so a retry may be.
-        let grant = self.admit(around, to, asked, (key, store, ticket)).map_err(ended)?;
+        let grant = self
+            .admit(around, to, asked, (key, store, ticket))
+            .map_err(|status| NotBegun::Ended(ended(status)))?;
         self.counters.stores_begun.count();
         Ok(grant)
     }

@@ -15,6 +15,8 @@ use crate::{
     ops::counters::Counters,
 };
 
+const WORKER: WorkerId = WorkerId(3);
+
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 const SECRET: &str = "7:00112233445566778899aabbccddeeff0123456789abcdeffedcba9876543210";
@@ -154,8 +156,13 @@ impl Bench {
             admin: &Nobody,
             prefixes: None,
         };
-        let around =
-            Around { cx: &cx, sessions: &self.sessions, now: self.now, is_draining: self.is_draining };
+        let around = Around {
+            cx: &cx,
+            sessions: &self.sessions,
+            worker: WORKER,
+            now: self.now,
+            is_draining: self.is_draining,
+        };
         run(&mut self.transfers, &around, &mut self.sent)
     }
 
@@ -175,7 +182,8 @@ impl Bench {
             invalidate: false,
             key_is_base64: false,
         };
-        self.call(|transfers, around, sent| transfers.begin(around, to, asked, store, sent));
+        let begun = self.call(|transfers, around, sent| transfers.begin(around, to, asked, store, sent));
+        begun.expect("no other worker begins stores");
         self.answer()
     }
 
