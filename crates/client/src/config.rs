@@ -63,6 +63,7 @@ pub struct Config {
     pub(crate) batch_delay: Duration,
     pub(crate) queue_by: QueueBy,
     pub(crate) once_for: OnceFor,
+    pub(crate) open_loop: bool,
     pub(crate) secret: Option<SealKeys>,
 }
 
@@ -81,6 +82,7 @@ impl Default for Config {
             batch_delay: Duration::ZERO,
             queue_by: QueueBy::default(),
             once_for: OnceFor::default(),
+            open_loop: false,
             secret: None,
         }
     }
@@ -163,6 +165,14 @@ impl Config {
     #[must_use]
     pub fn once_for(self, once_for: OnceFor) -> Self {
         Self { once_for, ..self }
+    }
+
+    /// For load generators: each request is sent once and at once, however many are unanswered and whatever
+    /// limit the server asks for. A request without an answer ends with the time-out, one that a busy server
+    /// refuses with [`Error::Busy`]. Transfers of large values are repaired as usual. Default off.
+    #[must_use]
+    pub fn open_loop(self, is_open: bool) -> Self {
+        Self { open_loop: is_open, ..self }
     }
 
     /// A secret shared with the server, as `minos secret` prints it: every datagram then carries a tag that

@@ -11,6 +11,8 @@ use crate::config::OnceFor;
 pub enum Verb {
     /// Read a value.
     Get,
+    /// Read a value and return its length only.
+    Size,
     /// Check that the server answers.
     Ping,
     /// Store a value.
@@ -44,7 +46,7 @@ pub enum Verb {
 impl Verb {
     pub(crate) const fn opcode(self) -> Opcode {
         match self {
-            Self::Get => Opcode::Get,
+            Self::Get | Self::Size => Opcode::Get,
             Self::Ping => Opcode::Noop,
             Self::Put => Opcode::Put,
             Self::Add => Opcode::Add,
@@ -69,12 +71,17 @@ impl Verb {
 
     /// True if it may change an item.
     pub const fn writes(self) -> bool {
-        !matches!(self, Self::Get | Self::Ping | Self::Stats)
+        !matches!(self, Self::Get | Self::Size | Self::Ping | Self::Stats)
     }
 
     /// True if its answer carries a value.
     pub(crate) const fn reads_value(self) -> bool {
-        matches!(self, Self::Get | Self::GetTouch)
+        matches!(self, Self::Get | Self::Size | Self::GetTouch)
+    }
+
+    /// True if the caller gets the value.
+    pub(crate) const fn keeps_value(self) -> bool {
+        self.reads_value() && !matches!(self, Self::Size)
     }
 
     /// True if executing it twice does no harm.
@@ -197,7 +204,7 @@ pub enum Outcome {
     },
     /// A number was added or subtracted.
     Number {
-        /// The new number.
+        /// The new number, or the bytes of the value.
         number: u64,
         /// The item's new CAS unique.
         cas: u64,

@@ -115,6 +115,7 @@ impl Core {
     /// Begins to fetch the large value that a grant or a fragment describes, unless its fetch is under way.
     fn on_found(&mut self, id: OpId, found: &Found, sequence: u64, now_ns: u64) {
         let Some(operation) = self.operations.get(id) else { return };
+        let keeps = operation.request.verb.keeps_value();
         match &operation.phase {
             _ if !operation.request.verb.reads_value() => return,
             Phase::Fetching(fetch) if fetch.is_of(found.cas, found.fragments) => return,
@@ -138,7 +139,7 @@ impl Core {
         let mut fetch = Fetch::new(found, window, sequence);
         let has_turn = self.fetches.take();
         if has_turn {
-            fetch.activate(true);
+            fetch.activate(keeps, true);
         } else {
             self.fetches.wait(id);
         }
@@ -190,8 +191,12 @@ impl Core {
                 self.queue_transfer(id);
             }
             Arrived::Whole => {
-                let value = Value { bytes: fetch.take_value(), flags: fetch.item_flags, cas: fetch.cas };
-                self.finish(id, Ok(Outcome::Value(value)), now_ns);
+                let (flags, cas, number) = (fetch.item_flags, fetch.cas, fetch.value_bytes);
+                let outcome = match operation.request.verb.keeps_value() {
+                    true => Outcome::Value(Value { bytes: fetch.take_value(), flags, cas }),
+                    false => Outcome::Number { number, cas },
+                };
+                self.finish(id, Ok(outcome), now_ns);
             }
         }
     }

@@ -165,7 +165,10 @@ impl Core {
             return 0;
         }
         composer.finish_with(self.config.seal());
-        let lost_at_ns = now_ns.saturating_add(self.round_trip.wait_ns(attempts, &mut self.dice));
+        let lost_at_ns = match self.config.open_loop {
+            true => u64::MAX,
+            false => now_ns.saturating_add(self.round_trip.wait_ns(attempts, &mut self.dice)),
+        };
         self.flight.depart(at, sequence, lost_at_ns);
         self.wake_at(lost_at_ns);
         self.out.len() - start
@@ -174,6 +177,9 @@ impl Core {
     /// The number of requests that may be sent before another one is answered; the server asks for at most
     /// `asked` in flight.
     fn flight_room(&self, asked: u32) -> usize {
+        if self.config.open_loop {
+            return usize::MAX;
+        }
         let asked = usize::try_from(asked).unwrap_or(usize::MAX).max(1);
         self.config.in_flight_max.min(asked).saturating_sub(self.flight.len())
     }

@@ -73,12 +73,12 @@ impl Core {
     /// Gives a free turn to the fetch that has waited longest.
     fn begin_next_fetch(&mut self, now_ns: u64) {
         while let Some(id) = self.fetches.next() {
-            let phase = self.operations.get_mut(id).map(|operation| &mut operation.phase);
-            let Some(Phase::Fetching(fetch)) = phase else { continue };
+            let Some(operation) = self.operations.get_mut(id) else { continue };
+            let Phase::Fetching(fetch) = &mut operation.phase else { continue };
             if fetch.is_active || !self.fetches.take() {
                 continue;
             }
-            fetch.activate(false);
+            fetch.activate(operation.request.verb.keeps_value(), false);
             self.note_progress(id, now_ns);
             self.queue_transfer(id);
         }

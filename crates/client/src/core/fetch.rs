@@ -12,6 +12,7 @@ const WORD_BITS: u32 = u64::BITS;
 /// fragments are requested again one by one.
 #[derive(Debug)]
 pub(super) struct Fetch {
+    /// Empty if the caller wants the length only.
     value: Vec<u8>,
     pub(super) value_bytes: u64,
     fragments: Fragments,
@@ -82,12 +83,13 @@ impl Fetch {
         }
     }
 
-    /// Begins the fetch. `first_window_comes`: the server is sending the first window.
-    pub(super) fn activate(&mut self, first_window_comes: bool) {
+    /// Begins the fetch. `keeps`: the caller gets the bytes. `first_window_comes`: the server is sending the
+    /// first window.
+    pub(super) fn activate(&mut self, keeps: bool, first_window_comes: bool) {
         self.is_active = true;
         // The system maps zeroed pages on their first use, so this costs nothing before the bytes arrive. The
         // caller of `new` has checked the size.
-        self.value = vec![0; self.value_bytes as usize];
+        self.value = if keeps { vec![0; self.value_bytes as usize] } else { Vec::new() };
         self.have = vec![0; self.count.div_ceil(WORD_BITS) as usize];
         self.asked = if first_window_comes { self.window.min(self.count) } else { 0 };
     }
@@ -116,7 +118,9 @@ impl Fetch {
         if self.have[word] & bit != 0 || range.len() != data.len() {
             return Arrived::Useless;
         }
-        self.value[range].copy_from_slice(data);
+        if let Some(room) = self.value.get_mut(range) {
+            room.copy_from_slice(data);
+        }
         self.have[word] |= bit;
         self.have_count += 1;
         self.asked = self.asked.max(head.index + 1);
@@ -207,7 +211,7 @@ mod tests {
         let DataHead { value_bytes, cas, item_flags, .. } = head(0, count);
         let fragments = head(0, count).fragments().unwrap();
         let mut fetch = Fetch::new(&Found { fragments, value_bytes, cas, item_flags }, window, 1);
-        fetch.activate(true);
+        fetch.activate(true, true);
         fetch
     }
 

@@ -30,12 +30,13 @@ pub(super) fn outcome_of(
 fn success_of(verb: Verb, record: &ReplyRecord<'_>, value_bytes_max: u64) -> Result<Outcome, Error> {
     let cas = record.cas;
     match verb {
-        Verb::Get | Verb::GetTouch if record.value.len() as u64 > value_bytes_max => {
+        _ if verb.reads_value() && record.value.len() as u64 > value_bytes_max => {
             Err(Error::TooLarge { bytes_max: value_bytes_max })
         }
         Verb::Get | Verb::GetTouch => {
             Ok(Outcome::Value(Value { bytes: record.value.to_vec(), flags: record.item_flags, cas }))
         }
+        Verb::Size => Ok(Outcome::Number { number: record.value.len() as u64, cas }),
         Verb::Incr | Verb::Decr => match <[u8; 8]>::try_from(record.value) {
             Ok(bytes) => Ok(Outcome::Number { number: u64::from_le_bytes(bytes), cas }),
             Err(_) => Err(Error::Protocol("a number that does not have 8 bytes")),
@@ -62,6 +63,7 @@ mod tests {
         assert_eq!(outcome_of(Verb::Get, &found, 8), Ok(Outcome::Value(value)));
         assert_eq!(outcome_of(Verb::Get, &found, 7), Err(Error::TooLarge { bytes_max: 7 }));
         assert_eq!(outcome_of(Verb::Put, &found, 7), Ok(Outcome::Done { cas: 9 }));
+        assert_eq!(outcome_of(Verb::Size, &found, 8), Ok(Outcome::Number { number: 8, cas: 9 }));
         let number = 258u64.to_le_bytes();
         let counted = record(Status::Ok, &number);
         assert_eq!(outcome_of(Verb::Incr, &counted, 7), Ok(Outcome::Number { number: 258, cas: 9 }));

@@ -49,6 +49,7 @@ impl Core {
             Reason::Malformed if operation.strikes >= STRIKES_MAX => {
                 self.finish(id, Err(Error::BadRequest), now_ns);
             }
+            Reason::Busy if self.config.open_loop => self.finish(id, Err(Error::Busy), now_ns),
             Reason::Busy | Reason::Unknown(_) => self.rest(id, now_ns),
             _ => self.assign(id, now_ns, 0),
         }

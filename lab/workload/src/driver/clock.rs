@@ -18,6 +18,11 @@ impl RunClock {
         clock
     }
 
+    /// When it starts, on the monotonic clock.
+    pub(super) fn start_ns(&self) -> u64 {
+        self.start_ns
+    }
+
     pub(super) fn now_ns(&self) -> u64 {
         monotonic_ns().saturating_sub(self.start_ns)
     }

@@ -14,9 +14,8 @@ mod target;
 mod thread;
 
 pub use cpu::server_pid;
+pub use minos_client::QueueBy;
 pub use recorder::ErrorKind;
 pub use report::{DriverShare, LatencyReport, LoadReport, Quantiles, Report};
-pub use run::{
-    Arrivals, DUE_SLEEP_MIN, DatagramOptions, Moment, Pace, QueueBy, RunConfig, RunError, load, run,
-};
+pub use run::{Arrivals, DUE_SLEEP_MIN, DatagramOptions, Moment, Pace, RunConfig, RunError, load, run};
 pub use target::{ParseTargetError, Place, Target, TargetProtocol};

@@ -2,6 +2,8 @@
 
 use std::{io, ops::Range, time::Duration};
 
+use minos_client::QueueBy;
+
 use super::{
     clock::monotonic_ns,
     cpu::ThreadTimes,
@@ -59,20 +61,6 @@ impl Default for DatagramOptions {
     fn default() -> Self {
         Self { timeout: Duration::from_millis(500), queue_by: QueueBy::Access }
     }
-}
-
-/// The server queue to which a request is sent. The request always names the queue that is to execute it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QueueBy {
-    /// As the server's access mode requires (MICA §4.2.1): the key's queue for operations that only its owner
-    /// may execute, else one at random.
-    Access,
-    /// One at random.
-    Random,
-    /// The key's.
-    Key,
-    /// The queue after the one that is to execute it, so that the server must hand it over.
-    Wrong,
 }
 
 /// When requests are sent.

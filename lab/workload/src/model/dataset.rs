@@ -77,6 +77,9 @@ impl Dataset {
 
     fn drawn_bytes(&self, group: &Group, item: u64) -> u64 {
         let SizeRange { min, max } = group.value_bytes;
+        if min == max {
+            return min;
+        }
         let span = u128::from(max - min) + 1;
         // The high half of a product maps the hash onto the span without bias worth mentioning.
         min + ((u128::from(self.item_hash(item)) * span) >> 64) as u64
@@ -127,6 +130,20 @@ impl Dataset {
         }
     }
 
+    /// True if a value of this length can be the item's.
+    pub(crate) fn is_length(&self, item: u64, value_bytes: u64) -> bool {
+        matches!(self.items, Items::Traced(_)) || self.value_bytes(item) == value_bytes
+    }
+
+    /// True if such checks compare bytes, not only lengths.
+    pub(crate) fn looks_at_bytes(&self, contents: bool) -> bool {
+        match &self.items {
+            Items::Files(_) => true,
+            Items::Drawn(_) => contents,
+            Items::Traced(_) => false,
+        }
+    }
+
     /// A value of another size than the item's own, for traces.
     pub(crate) fn body_of_bytes(&self, item: u64, value_bytes: u64) -> Body {
         self.block.body(mix(self.item_hash(item)), value_bytes)
@@ -139,6 +156,9 @@ impl Dataset {
 
 /// The group that holds `item`; inserted items belong to the last.
 fn group_of(groups: &[Group], item: u64) -> &Group {
+    if let [only] = groups {
+        return only;
+    }
     let after = groups.partition_point(|group| group.first <= item);
     &groups[after.saturating_sub(1)]
 }

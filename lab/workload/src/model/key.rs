@@ -8,10 +8,12 @@ pub(super) const KEY_BYTES_MIN: usize = 4;
 
 /// Appends the key of item `index`, `key_bytes` long: its number to the base of 64, padded in front.
 pub(super) fn write_key(index: u64, key_bytes: usize, out: &mut Vec<u8>) {
-    for place in (0..key_bytes).rev() {
-        // Beyond 64 bits there is only padding.
-        let digit = if place < 11 { (index >> (6 * place)) & 63 } else { 0 };
-        out.push(DIGITS[digit as usize]);
+    let begin = out.len();
+    out.resize(begin + key_bytes, DIGITS[0]);
+    let mut rest = index;
+    for byte in out[begin..].iter_mut().rev() {
+        *byte = DIGITS[(rest & 63) as usize];
+        rest >>= 6;
     }
 }
 

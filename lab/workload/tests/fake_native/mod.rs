@@ -13,8 +13,8 @@ use minos_base::hash_key;
 use minos_net::udp::{UdpOptions, UdpPort};
 use minos_proto::native::{
     Access, AckHead, AckState, Composer, DataHead, Flags, FragmentHead, FragmentRange, GRANT_BYTES, Grant,
-    Header, Kind, OpFlags, Opcode, Operation, Ranges, ReplyRecord, Status, Welcome, WelcomeFlags, operations,
-    push_ranges,
+    Header, Hello, Kind, OpFlags, Opcode, Operation, Ranges, ReplyRecord, Status, Welcome, WelcomeFlags,
+    operations, push_ranges,
 };
 
 const SEED: u64 = 77;
@@ -74,7 +74,8 @@ impl Worker {
     fn serve(&mut self, datagram: &[u8], peer: SocketAddr) {
         let header = Header::parse(datagram).unwrap();
         if header.kind == Kind::Hello {
-            return self.welcome(&header, peer);
+            let hello = Hello::parse(header.body(datagram)).unwrap();
+            return self.welcome(&header, hello.nonce, peer);
         }
         assert_eq!((header.cookie, header.geometry), (COOKIE, GEOMETRY));
         match header.kind {
@@ -116,9 +117,9 @@ impl Worker {
         self.answer(header, Kind::Reply, peer, |composer| assert!(composer.push_reply(record)));
     }
 
-    fn welcome(&mut self, header: &Header, peer: SocketAddr) {
+    fn welcome(&mut self, header: &Header, nonce: u64, peer: SocketAddr) {
         let welcome = Welcome {
-            nonce: 0,
+            nonce,
             boot: 1,
             cookie: COOKIE,
             direction_seed: SEED,
@@ -148,6 +149,7 @@ impl Worker {
         let value = self.items.lock().unwrap().get(key).cloned();
         let is_deferred = operation.flags.contains(OpFlags::DEFERRED);
         match (opcode, value) {
+            (Opcode::Noop, _) => self.reply(header, &ReplyRecord::bare(opcode, Status::Ok, request), peer),
             (Opcode::Put, _) if is_deferred => self.grant(header, operation, peer),
             (Opcode::Put, _) => {
                 self.items.lock().unwrap().insert(key.to_vec(), operation.value.to_vec());

@@ -5,7 +5,7 @@ use minos_proto::native::{Kind, Status};
 use rand::RngExt;
 
 use super::{Fate, OpId, STEPS_MAX, World, bytes_of, get, put, sealed_server};
-use crate::{Config, Error, Outcome};
+use crate::{Config, Error, Outcome, Request, Verb};
 
 fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|index| (index * 7 + index / 251) as u8).collect()
@@ -61,6 +61,34 @@ fn what_is_lost_of_large_values_is_sent_again() {
         assert!(bytes_of(&world.results[&read]) == pattern(60_000), "seed {seed}");
         assert!(world.server.items[&b"b"[..]].0 == pattern(50_000), "seed {seed}");
     }
+}
+
+#[test]
+fn in_open_loop_what_is_lost_of_a_transfer_is_sent_again() {
+    for seed in 0..10 {
+        let mut world = World::new(Config::new().open_loop(true));
+        world.server.put(b"a", pattern(60_000));
+        world.call(get("x")).unwrap();
+        let (stored, read) = (world.submit(put("b", pattern(50_000))), world.submit(get("a")));
+        let mut fate = lossy(seed);
+        world.run(|is_answer, datagram| {
+            let is_fragment = [Kind::Data as u8, Kind::Fragment as u8].contains(&datagram[3]);
+            if is_fragment { fate(is_answer, datagram) } else { Fate::Arrives }
+        });
+        assert!(matches!(world.results[&stored], Ok(Outcome::Done { .. })), "seed {seed}");
+        assert!(bytes_of(&world.results[&read]) == pattern(60_000), "seed {seed}");
+    }
+}
+
+#[test]
+fn bytes_are_counted_without_being_kept() {
+    for bytes in [0, 900, 60_000] {
+        let mut world = World::new(Config::new());
+        let cas = world.server.put(b"a", pattern(bytes));
+        let size = world.call(Request::new(Verb::Size, "a"));
+        assert_eq!(size, Ok(Outcome::Number { number: bytes as u64, cas }));
+    }
+    assert_eq!(World::new(Config::new()).call(Request::new(Verb::Size, "a")), Ok(Outcome::Missing));
 }
 
 #[test]

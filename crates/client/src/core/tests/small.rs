@@ -131,6 +131,52 @@ fn without_once_numbers_a_store_is_executed_again() {
 }
 
 #[test]
+fn in_open_loop_each_request_is_sent_once_and_at_once() {
+    let answered = |config: Config| {
+        let mut world = World::new(config);
+        world.server.welcome.in_flight = 1;
+        world.call(put("a", "x")).unwrap();
+        let ids: Vec<_> = (0..3).map(|_| world.submit(get("a"))).collect();
+        let mut sent = 0;
+        world.run(|is_answer, datagram| {
+            sent += u32::from(kind(datagram) == Kind::Request as u8);
+            if is_answer { Fate::Arrives } else { Fate::Lost }
+        });
+        (sent, ids.into_iter().map(|id| world.results.remove(&id).unwrap()).collect::<Vec<_>>())
+    };
+    let late = Err(Error::TimedOut { was_sent: true });
+    let config = Config::new().queue_by(QueueBy::Key);
+    assert_eq!(answered(config.clone().open_loop(true)), (1, vec![late.clone(), late.clone(), late]));
+    // The control: whoever may send again does.
+    assert!(answered(config).0 > 1);
+}
+
+#[test]
+fn in_open_loop_nothing_waits_for_what_is_unanswered() {
+    for (open_loop, datagrams) in [(true, 3), (false, 1)] {
+        let mut world = World::new(Config::new().queue_by(QueueBy::Key).open_loop(open_loop));
+        world.server.welcome.in_flight = 1;
+        world.call(put("a", "x")).unwrap();
+        let mut sent = 0;
+        for tag in 1..=3 {
+            world.submit(get("a").tag(tag));
+            sent += world.sent().len();
+        }
+        assert_eq!(sent, datagrams);
+    }
+}
+
+#[test]
+fn in_open_loop_a_busy_server_is_left_alone() {
+    let mut world = World::new(Config::new().open_loop(true));
+    world.call(put("a", "x")).unwrap();
+    world.server.refuses = Some(Reason::Busy);
+    let begun_ns = world.now_ns;
+    assert_eq!(world.call(get("a")), Err(Error::Busy));
+    assert!(world.now_ns - begun_ns < 1_000_000, "no second try");
+}
+
+#[test]
 fn tags_and_keys_come_back() {
     let mut world = World::new(Config::new());
     world.core.submit(get("a").tag(8), world.now_ns).unwrap();

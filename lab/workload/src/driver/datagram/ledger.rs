@@ -31,14 +31,25 @@ pub(super) struct Asked {
     pub(super) item: u64,
     /// Bytes to store; `None` for the item's own size.
     value_bytes: Option<u64>,
-    pub(super) is_open: bool,
 }
 
-/// Slot and index of an outstanding operation.
+/// Slot and index of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) slot: u32,
     pub(super) index: u32,
+}
+
+impl Place {
+    /// The place as one number.
+    pub(super) fn tag(self) -> u64 {
+        u64::from(self.slot) << 32 | u64::from(self.index)
+    }
+
+    /// The place with this number.
+    pub(super) fn of(tag: u64) -> Self {
+        Self { slot: (tag >> 32) as u32, index: tag as u32 }
+    }
 }
 
 /// The outcome of an operation.
@@ -48,6 +59,8 @@ pub(super) enum Outcome {
     /// The key was not found.
     Missed,
     Failed(ErrorKind),
+    /// There was no answer in time.
+    Lost,
 }
 
 /// A request.
@@ -64,6 +77,7 @@ struct Request {
     open: u32,
     missed: u32,
     failure: Option<ErrorKind>,
+    is_lost: bool,
 }
 
 /// Time at which to check a request for a time-out.
@@ -129,21 +143,20 @@ impl<'a> Ledger<'a> {
         request.class = if is_large { Class::Large } else { Class::Small };
         request.operations.clear();
         request.operations.extend(operations.iter().map(Asked::of));
-        (request.open, request.missed, request.failure) = (operations.len() as u32, 0, None);
-        let at_ns = at.now_ns + self.timeout_ns;
-        self.deadlines.push_back(Deadline { at_ns, slot, serial: self.serials });
+        (request.open, request.missed) = (operations.len() as u32, 0);
+        (request.failure, request.is_lost) = (None, false);
         slot
+    }
+
+    /// Notes that the request in `slot` was sent; [`Self::next_overdue`] returns it if no answer comes in time.
+    pub(super) fn await_answer(&mut self, slot: u32, now_ns: u64) {
+        let serial = self.requests[slot as usize].serial;
+        self.deadlines.push_back(Deadline { at_ns: now_ns + self.timeout_ns, slot, serial });
     }
 
     /// The serial of the request in `slot`; earlier requests there had others.
     pub(super) fn serial(&self, slot: u32) -> u64 {
         self.requests[slot as usize].serial
-    }
-
-    /// The slot of the outstanding request with this serial. Scans all slots.
-    pub(super) fn slot_of(&self, serial: u64) -> Option<u32> {
-        let at = self.requests.iter().position(|request| request.serial == serial && serial != 0)?;
-        Some(at as u32)
     }
 
     /// The number of operations of the request in `slot`, answered ones included.
@@ -155,28 +168,20 @@ impl<'a> Ledger<'a> {
         self.requests[place.slot as usize].operations[place.index as usize]
     }
 
-    /// A number that is unique among outstanding operations.
-    pub(super) fn number(&self, place: Place) -> u32 {
-        place.slot.wrapping_mul(self.terms.width).wrapping_add(place.index)
-    }
-
-    /// The operation with this number in the request with this serial, if it is outstanding.
-    pub(super) fn find(&self, number: u32, serial: u64) -> Option<Place> {
-        let place = match self.terms.width {
-            1 => Place { slot: number, index: 0 },
-            width => Place { slot: number / width, index: number % width },
-        };
-        let request = self.requests.get(place.slot as usize).filter(|request| request.serial == serial)?;
-        let is_open = request.operations.get(place.index as usize)?.is_open;
-        (is_open && serial != 0).then_some(place)
-    }
-
     /// The value to store for an operation.
     pub(super) fn body(&self, asked: &Asked) -> std::io::Result<Body> {
         match asked.value_bytes {
             Some(value_bytes) => Ok(self.dataset.body_of_bytes(asked.item, value_bytes)),
             None => self.dataset.body(asked.item),
         }
+    }
+
+    /// The value to store for an operation, in one piece.
+    pub(super) fn value(&self, asked: &Asked) -> std::io::Result<Vec<u8>> {
+        let body = self.body(asked)?;
+        let mut value = Vec::with_capacity(body.value_bytes() as usize);
+        body.append_to(&mut value);
+        Ok(value)
     }
 
     /// Bytes of the value to store for an operation.
@@ -194,15 +199,13 @@ impl<'a> Ledger<'a> {
         if check.is_right() { Outcome::Done } else { Outcome::Failed(ErrorKind::Mismatch) }
     }
 
-    /// True if the bytes of an item's value are checked, not only its length.
-    pub(super) fn needs_bytes(&self, item: u64) -> bool {
-        self.dataset.check(item, self.terms.contents).needs_bytes()
-    }
-
     /// The outcome of a GET that found a value of this length, whose bytes are not checked.
     pub(super) fn judge_length(&self, item: u64, value_bytes: u64) -> Outcome {
-        let is_length = self.dataset.check(item, self.terms.contents).is_length(value_bytes);
-        if is_length { Outcome::Done } else { Outcome::Failed(ErrorKind::Mismatch) }
+        if self.dataset.is_length(item, value_bytes) {
+            Outcome::Done
+        } else {
+            Outcome::Failed(ErrorKind::Mismatch)
+        }
     }
 
     /// Restarts the time-out of a request after a partial answer.
@@ -225,7 +228,6 @@ impl<'a> Ledger<'a> {
     ) {
         let request = &mut self.requests[place.slot as usize];
         let operation = &mut request.operations[place.index as usize];
-        operation.is_open = false;
         if operation.kind == OpKind::Insert {
             self.inserts_answered.push(operation.item);
         }
@@ -233,6 +235,7 @@ impl<'a> Ledger<'a> {
             Outcome::Done => {}
             Outcome::Missed => request.missed += 1,
             Outcome::Failed(kind) => request.failure = request.failure.or(Some(kind)),
+            Outcome::Lost => request.is_lost = true,
         }
         request.open -= 1;
         if request.open == 0 {
@@ -288,11 +291,15 @@ impl Request {
             open: 0,
             missed: 0,
             failure: None,
+            is_lost: false,
         }
     }
 
-    /// Records the result of a request whose operations are all answered.
+    /// Records the result of a request whose operations have all ended.
     fn close(&self, arrived_ns: u64, recorder: &mut Recorder) {
+        if self.is_lost {
+            return recorder.lost(self.intended_ns);
+        }
         if recorder.is_measured(self.intended_ns) {
             recorder.unstamped += 1;
         }
@@ -310,7 +317,7 @@ impl Request {
 impl Asked {
     fn of(operation: &Op) -> Self {
         let Op { kind, item, value_bytes } = *operation;
-        Self { kind, item, value_bytes, is_open: true }
+        Self { kind, item, value_bytes }
     }
 }
 

@@ -244,6 +244,7 @@ impl<'a> Link<'a> for MemcachedLink<'a> {
 
     fn ask(&mut self, operations: &[Op], at: Moment, recorder: &mut Recorder) {
         let slot = self.ledger.open(operations, at);
+        self.ledger.await_answer(slot, at.now_ns);
         self.compose(slot, at.now_ns, recorder);
     }
 

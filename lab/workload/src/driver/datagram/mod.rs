@@ -36,6 +36,9 @@ pub(super) trait Link<'a>: Send {
     /// The socket, to wait for.
     fn socket(&self) -> BorrowedFd<'_>;
 
+    /// Called when the clock of the run is known.
+    fn begin(&mut self, _clock: &RunClock) {}
+
     /// The outstanding requests.
     fn ledger(&self) -> &Ledger<'a>;
 

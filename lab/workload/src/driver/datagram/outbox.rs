@@ -50,6 +50,17 @@ impl Outbox {
         self.datagrams.push(Datagram { peer, begin, end: self.bytes.len() });
     }
 
+    /// Adds a finished train for `peer`, which leaves with the next [`Outbox::send`] or before.
+    pub(super) fn push_train(
+        &mut self,
+        port: &UdpPort,
+        peer: SocketAddr,
+        bytes: &[u8],
+        segment_bytes: usize,
+    ) {
+        push(&mut self.burst, port, peer, bytes, segment_bytes);
+    }
+
     /// Sends all datagrams, those for one peer in trains of equal segments.
     pub(super) fn send(&mut self, port: &UdpPort) {
         let peer = self.datagrams.first().map(|datagram| datagram.peer);
@@ -69,11 +80,7 @@ impl Outbox {
                     self.padded.resize(segment_bytes, 0);
                     bytes = &self.padded;
                 }
-                // An empty burst takes any datagram.
-                if !self.burst.push(datagram.peer, bytes, segment_bytes) {
-                    self.burst.send(port);
-                    let _ = self.burst.push(datagram.peer, bytes, segment_bytes);
-                }
+                push(&mut self.burst, port, datagram.peer, bytes, segment_bytes);
             }
             rest = behind;
         }
@@ -83,6 +90,14 @@ impl Outbox {
         }
         self.bytes.clear();
         self.datagrams.clear();
+    }
+}
+
+/// Adds a train to a burst. Sends a full burst first; an empty one takes any train.
+fn push(burst: &mut TransmitBurst, port: &UdpPort, peer: SocketAddr, bytes: &[u8], segment_bytes: usize) {
+    if !burst.push(peer, bytes, segment_bytes) {
+        burst.send(port);
+        let _ = burst.push(peer, bytes, segment_bytes);
     }
 }
 

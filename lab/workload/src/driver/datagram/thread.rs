@@ -37,10 +37,11 @@ pub(in crate::driver) struct DatagramThread<'a, L> {
 impl<'a, L: Link<'a>> DatagramThread<'a, L> {
     pub(in crate::driver) fn new(
         schedule: Schedule<'a>,
-        links: Vec<L>,
+        mut links: Vec<L>,
         recorder: Recorder,
     ) -> io::Result<Self> {
-        for (number, link) in links.iter().enumerate() {
+        for (number, link) in links.iter_mut().enumerate() {
+            link.begin(&schedule.clock);
             schedule.watch(link.socket(), number)?;
         }
         let mut feed_of = vec![0; links.len()];

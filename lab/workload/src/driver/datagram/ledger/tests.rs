@@ -17,6 +17,12 @@ fn at(now_ns: u64) -> Moment {
     Moment { intended_ns: now_ns, now_ns }
 }
 
+fn sent(ledger: &mut Ledger<'_>, item: u64, now_ns: u64) -> u32 {
+    let slot = ledger.open(&[get(item)], at(now_ns));
+    ledger.await_answer(slot, now_ns);
+    slot
+}
+
 #[test]
 fn a_request_is_answered_when_all_its_operations_are() {
     let workload = workload();
@@ -26,17 +32,29 @@ fn a_request_is_answered_when_all_its_operations_are() {
     let serial = ledger.serial(slot);
     for index in [2, 0, 1] {
         assert_eq!(recorder.completed_in_window, 0);
-        let number = ledger.number(Place { slot, index });
-        let place = ledger.find(number, serial).unwrap();
         let outcome = if index == 0 { Outcome::Missed } else { Outcome::Done };
-        ledger.settle(place, outcome, 50, &mut recorder);
-        assert_eq!(ledger.find(number, serial), None, "an answer counts once");
+        ledger.settle(Place { slot, index }, outcome, 50, &mut recorder);
     }
     assert_eq!((recorder.completed_in_window, recorder.operations_in_window), (1, 3));
     assert_eq!((recorder.keys_missed, ledger.len()), (1, 0));
     let again = ledger.open(&[get(1)], at(60));
     assert_eq!(again, slot);
-    assert_eq!(ledger.find(ledger.number(Place { slot, index: 0 }), serial), None, "a late answer");
+    assert_ne!(ledger.serial(again), serial, "a late answer is to another request");
+}
+
+#[test]
+fn one_lost_operation_loses_its_request() {
+    let workload = workload();
+    let mut recorder = Recorder::new(0..1000);
+    let mut ledger = Ledger::new(&workload.dataset, TERMS);
+    let slot = ledger.open(&[get(1), get(2), get(3)], at(10));
+    for (index, outcome) in
+        [Outcome::Done, Outcome::Lost, Outcome::Failed(ErrorKind::Busy)].into_iter().enumerate()
+    {
+        ledger.settle(Place { slot, index: index as u32 }, outcome, 50, &mut recorder);
+    }
+    assert_eq!((recorder.lost, recorder.completed_in_window, ledger.len()), (1, 0, 0));
+    assert!(recorder.errors.is_empty() && recorder.unstamped == 0);
 }
 
 #[test]
@@ -44,8 +62,8 @@ fn what_is_not_answered_is_lost_once() {
     let workload = workload();
     let mut recorder = Recorder::new(0..1000);
     let mut ledger = Ledger::new(&workload.dataset, TERMS);
-    let slot = ledger.open(&[get(1)], at(10));
-    let late = ledger.open(&[get(2)], at(20));
+    let slot = sent(&mut ledger, 1, 10);
+    let late = sent(&mut ledger, 2, 20);
     ledger.hear(late, 50);
     assert_eq!(ledger.next_overdue(109, &mut recorder), None);
     assert_eq!((recorder.lost, ledger.len()), (0, 2));
@@ -61,7 +79,7 @@ fn what_may_be_repeated_is() {
     let workload = workload();
     let mut recorder = Recorder::new(0..1000);
     let mut ledger = Ledger::new(&workload.dataset, Terms { repeats: 1, ..TERMS });
-    let slot = ledger.open(&[get(1)], at(0));
+    let slot = sent(&mut ledger, 1, 0);
     assert_eq!(ledger.next_overdue(100, &mut recorder), Some(slot));
     assert_eq!(ledger.next_overdue(100, &mut recorder), None);
     assert_eq!((ledger.next_overdue(200, &mut recorder), recorder.lost), (None, 1));
