@@ -3,7 +3,7 @@
 use crate::{
     heap::{ARENA, Heap, LOG, USED, mark, tag_of},
     memory::Memory,
-    region::Offset,
+    offset::Offset,
 };
 use minos_sync::Access;
 use std::sync::atomic::{

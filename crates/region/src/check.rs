@@ -9,7 +9,8 @@ use crate::{
     },
     layout::Layout,
     memory::Memory,
-    region::{Offset, Region},
+    offset::Offset,
+    region::Region,
 };
 use minos_sync::{Access, Lock};
 use std::{collections::HashSet, ops::Range, sync::atomic::Ordering::Relaxed};

@@ -1,6 +1,6 @@
 //! Memory that one owner may write as plain bytes.
 
-use crate::region::{Offset, Region};
+use crate::{offset::Offset, region::Region};
 use minos_sync::words::WORD_BYTES;
 
 /// A chunk that no other thread can reach: a large value is received into it.

@@ -9,7 +9,8 @@
 
 use crate::{
     layout::{Geometry, HEADER_WORDS},
-    region::{Offset, Region},
+    offset::Offset,
+    region::Region,
 };
 use minos_sync::words::WORD_BYTES;
 use std::sync::atomic::{

@@ -13,7 +13,8 @@
 
 use crate::{
     class::{CLASSES, class_of, is_exact},
-    region::{Offset, Region},
+    offset::Offset,
+    region::Region,
 };
 use std::sync::atomic::{
     Ordering::{Relaxed, Release},

@@ -5,8 +5,8 @@ use crate::{
     file::RegionFile,
     header,
     layout::{Geometry, Layout},
+    offset::Offset,
     open::{OpenError, damaged, file_error, identify},
-    region::Offset,
     view::View,
 };
 use minos_sync::words::WORD_BYTES;

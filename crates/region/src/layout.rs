@@ -3,7 +3,8 @@
 use crate::{
     backing::MapError,
     heap::STATE_WORDS,
-    region::{Offset, Region},
+    offset::Offset,
+    region::Region,
     shared_map::{SharedMap, UNIT_WORDS},
     sums::Sums,
 };

@@ -7,7 +7,8 @@ use crate::{
     header::{Header, IN_USE},
     heap::{Freed, Heap, HeapStats, NESTED, tag_of},
     layout::{Geometry, LINE_SLACK_WORDS, Layout, align_to_line, reserve_state, root_state},
-    region::{Offset, Region},
+    offset::Offset,
+    region::Region,
 };
 use minos_sync::{Access, Crcw, Lock, words::WORD_BYTES};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -12,7 +12,8 @@ use crate::{
     heap::{ARENA, BEFORE_USED, CHUNK_WORDS_MIN, END, FIRST, Heap, LOG, STATE_WORDS, USED, put_tag},
     layout::{reserve_state, root_state},
     memory::Memory,
-    region::{Offset, Region},
+    offset::Offset,
+    region::Region,
 };
 use minos_sync::Access;
 use std::{ops::Range, sync::atomic::Ordering::Relaxed};

@@ -1,7 +1,8 @@
-//! One mapped range of memory, seen as words, and the offsets that point into it.
+//! One mapped range of memory, seen as words.
 
 use crate::{
     backing::{Backing, MapError, Mapping},
+    offset::{OFFSET_BITS, Offset},
     view::View,
 };
 use minos_sync::{ReadWord, words::WORD_BYTES};
@@ -14,47 +15,11 @@ use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-/// Bits of an [`Offset`]: 2 TiB in words of eight bytes.
-pub const OFFSET_BITS: u32 = 38;
-
 /// Of the next region.
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
 
 /// The smallest page there is, in bytes.
 const PAGE_BYTES: usize = 4 << 10;
-
-/// A place in a region, in words of eight bytes from its beginning.
-///
-/// Everything in a region refers to other parts of it by offset, so that the region can be mapped
-/// at another address, or by another process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Offset(u64);
-
-impl Offset {
-    /// The offset of `words`; bits beyond [`OFFSET_BITS`] are cut off.
-    #[inline]
-    pub const fn from_words(words: u64) -> Self {
-        Self(words & ((1 << OFFSET_BITS) - 1))
-    }
-
-    /// Words from the beginning of the region.
-    #[inline]
-    pub const fn words(self) -> u64 {
-        self.0
-    }
-
-    /// The place `words` further.
-    #[inline]
-    pub const fn plus(self, words: u64) -> Self {
-        Self(self.0 + words)
-    }
-
-    /// The place `words` before.
-    #[inline]
-    pub const fn minus(self, words: u64) -> Self {
-        Self(self.0 - words)
-    }
-}
 
 /// A mapped range of zeroed memory: a [`View`] whose words can also be stored.
 ///
@@ -154,14 +119,14 @@ impl Region {
     /// If they do not lie within the region.
     #[inline]
     pub fn words(&self, offset: Offset, count: usize) -> &[AtomicU64] {
-        &self.all()[offset.0 as usize..][..count]
+        &self.all()[offset.words() as usize..][..count]
     }
 
     /// As [`Region::words`], for a place that a reader without a lock has read and that may be garbage:
     /// `None` if they do not lie within the region.
     #[inline]
     pub fn try_words(&self, offset: Offset, count: usize) -> Option<&[AtomicU64]> {
-        self.all().get(offset.0 as usize..)?.get(..count)
+        self.all().get(offset.words() as usize..)?.get(..count)
     }
 
     /// As [`Region::words`], for a number of words that is known beforehand.
@@ -170,14 +135,14 @@ impl Region {
     /// If they do not lie within the region.
     #[inline]
     pub fn array<const COUNT: usize>(&self, offset: Offset) -> &[AtomicU64; COUNT] {
-        self.all()[offset.0 as usize..].first_chunk().expect("within the region")
+        self.all()[offset.words() as usize..].first_chunk().expect("within the region")
     }
 
     /// As [`Region::array`], for a place that a reader without a lock has read and that may be garbage:
     /// `None` if the words do not lie within the region.
     #[inline]
     pub fn try_array<const COUNT: usize>(&self, offset: Offset) -> Option<&[AtomicU64; COUNT]> {
-        self.all().get(offset.0 as usize..)?.first_chunk()
+        self.all().get(offset.words() as usize..)?.first_chunk()
     }
 
     /// The word at `offset`.
@@ -186,7 +151,7 @@ impl Region {
     /// If it does not lie within the region.
     #[inline]
     pub fn word(&self, offset: Offset) -> &AtomicU64 {
-        &self.all()[offset.0 as usize]
+        &self.all()[offset.words() as usize]
     }
 
     /// The same words, to be loaded only.

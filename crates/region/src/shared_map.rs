@@ -1,6 +1,6 @@
 //! Which memory lock-free readers may ever have seen.
 
-use crate::region::{Offset, Region};
+use crate::{offset::Offset, region::Region};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Words of memory for which one bit stands: 512 bytes, so that the map takes 1/4096 of the region.

@@ -3,12 +3,7 @@
 //! There is one for each block of 64 KiB, so that several threads can read a large region. A block in the
 //! middle of a free chunk has none: it is not read before it is written again.
 
-use crate::{
-    check::tags,
-    heap::USED,
-    layout::Layout,
-    region::{Offset, Region},
-};
+use crate::{check::tags, heap::USED, layout::Layout, offset::Offset, region::Region};
 use minos_sync::words::WORD_BYTES;
 use std::{
     ops::Range,

@@ -1,6 +1,6 @@
 //! The words of a region as its readers see them: they can be loaded and not stored.
 
-use crate::region::Offset;
+use crate::offset::Offset;
 use minos_sync::{ReadWord, prefetch};
 use std::{fmt, ptr::NonNull, slice};
 
