@@ -11,8 +11,9 @@ use minos_sync::{SpinGuard, SpinLock};
 use siphasher::sip::SipHasher24;
 
 use super::{
-    super::replay::ReplayWindow, SESSIONS_MAX, SHARDS, SLOT_BITS, SessionTotals, SessionsBusy,
-    SessionsConfig, window::OnceWindow,
+    super::replay::ReplayWindow,
+    terms::{SESSIONS_MAX, SHARDS, SLOT_BITS, SessionTotals, SessionsBusy, SessionsConfig},
+    window::OnceWindow,
 };
 
 /// Attempts to find a slot before opening is given up because the sessions checked are in use.

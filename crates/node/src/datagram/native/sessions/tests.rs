@@ -6,12 +6,14 @@ use std::{
 };
 
 use minos_base::seeded;
+use minos_proto::native::Status;
 use rand::RngExt as _;
 
 use minos_sync::SpinLock;
 
 use super::{
     table::{LOOKS_MAX, Session},
+    terms::ONCE_WINDOW,
     window::OnceWindow,
     *,
 };

@@ -2,7 +2,7 @@
 
 use minos_sched::WorkerId;
 
-use super::{ONCE_WINDOW, Outcome};
+use super::terms::{ONCE_WINDOW, Outcome};
 
 /// The last [`ONCE_WINDOW`] numbers up to the newest one. They may come in any order.
 #[derive(Debug)]

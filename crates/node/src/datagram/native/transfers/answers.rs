@@ -10,9 +10,10 @@ use minos_proto::native::{
 };
 
 use super::{
-    Transfers, data,
+    data,
     data::Source,
     slot::{Ended, State},
+    state::Transfers,
 };
 use crate::{
     datagram::native::{AnswerTo, Egress},

@@ -8,7 +8,7 @@ use minos_proto::native::{
     TRAIN_SEGMENTS_MAX,
 };
 
-use super::{AnswerTo, Egress};
+use crate::datagram::native::{AnswerTo, Egress};
 
 /// Bytes before those of a fragment.
 pub(super) const HEAD_BYTES: usize = HEADER_BYTES + DATA_HEAD_BYTES;

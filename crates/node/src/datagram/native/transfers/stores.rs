@@ -7,10 +7,10 @@ use minos_proto::native::{FRAGMENT_HEAD_BYTES, Fragments, Grant, Malformed, OpFl
 use minos_sched::WorkerId;
 
 use super::{
-    Around, Transfers,
     answers::fragment_bytes,
     received::Received,
     slot::{Arriving, Asked, Ended, Slot, State},
+    state::{Around, Transfers},
 };
 use crate::{
     datagram::native::{

@@ -1,18 +1,29 @@
 //! Large transfers without sockets: sent datagrams are recorded, and time is simulated.
 
-use std::{io::IoSlice, net::SocketAddr, ops::Range};
+use std::{
+    io::IoSlice,
+    net::SocketAddr,
+    ops::Range,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use minos_base::{Clock, Exptime, SizeClass, StoreKind};
 use minos_engine::{Engine, Get, StoreConfig, StoreMode};
 use minos_proto::native::{
-    AckHead, AckState, DataHead, Detail, FRAGMENT_HEAD_BYTES, Grant, Header, Kind, OpFlags, RANGES_MAX,
-    SealKeys, Secret, replies,
+    AckHead, AckState, DataHead, Detail, FRAGMENT_HEAD_BYTES, Flags, FragmentHead, FragmentRange, Grant,
+    Header, Kind, Malformed, OpFlags, Opcode, Operation, RANGES_MAX, SealKeys, Secret, Status, replies,
 };
+
+use minos_sched::WorkerId;
+use siphasher::sip::SipHasher24;
 
 use super::*;
 use crate::{
-    datagram::native::{SizeLimit, sessions::SessionsConfig, standalone::Nobody},
-    ops::counters::Counters,
+    datagram::native::{
+        AnswerTo, Egress, Seals, Sessions, SizeLimit, sessions::SessionsConfig, standalone::Nobody,
+    },
+    ops::{Context, StoreOperation, counters::Counters},
 };
 
 const WORKER: WorkerId = WorkerId(3);
