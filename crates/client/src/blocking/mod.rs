@@ -6,7 +6,7 @@ mod steps;
 mod tests;
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::VecDeque,
     net::SocketAddr,
     os::fd::AsFd,
     time::{Duration, Instant},
@@ -24,6 +24,27 @@ use crate::{
 
 /// Longest wait without a look at the clock.
 const WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// An operation of a call.
+enum Asked {
+    Unfinished(OpId),
+    Ended(Result<Outcome, Error>),
+}
+
+impl Asked {
+    /// True if it is unfinished and has this id.
+    fn is(&self, id: OpId) -> bool {
+        matches!(self, Self::Unfinished(own) if *own == id)
+    }
+
+    /// Its result; `error` if it has none.
+    fn result(self, error: &Error) -> Result<Outcome, Error> {
+        match self {
+            Self::Unfinished(_) => Err(error.clone()),
+            Self::Ended(result) => result,
+        }
+    }
+}
 
 /// A client whose calls wait for their answers.
 ///
@@ -90,28 +111,39 @@ impl Client {
     /// Executes many operations at once, in as few datagrams as possible: explicit vectors (vector interfaces
     /// §6.2). Results are in the order of the requests; the order of execution is unspecified.
     pub fn call_many(&mut self, requests: impl IntoIterator<Item = Request>) -> Vec<Result<Outcome, Error>> {
-        let mut results = Vec::new();
-        let mut unfinished = HashMap::new();
+        let mut asked = Vec::new();
+        let mut left = 0;
         let timeout = self.timeout;
         let mut requests = requests.into_iter().map(|request| request.timeout_or(timeout));
         let mut next = requests.next();
-        while next.is_some() || !unfinished.is_empty() {
-            next = self.submit_all(next, &mut requests, &mut results, &mut unfinished);
+        while next.is_some() || left > 0 {
+            let before = asked.len();
+            next = self.submit_all(next, &mut requests, &mut asked);
+            left += asked.len() - before;
             if let Err(error) = self.advance() {
-                results.iter_mut().for_each(|result| {
-                    result.get_or_insert(Err(error.clone()));
-                });
-                results.extend(next.into_iter().chain(requests).map(|_| Some(Err(error.clone()))));
-                break;
+                let unsent = next.into_iter().chain(requests).map(|_| Err(error.clone()));
+                let results = asked.into_iter().map(|asked| asked.result(&error));
+                return results.chain(unsent).collect();
             }
-            while let Some(completion) = self.wire.core.poll_completion() {
-                match unfinished.remove(&completion.id) {
-                    Some(index) => results[index] = Some(completion.result),
-                    None => self.ended.push_back(completion),
+            left -= self.take_completions(&mut asked);
+        }
+        asked.into_iter().map(|asked| asked.result(&Error::Closed)).collect()
+    }
+
+    /// Takes all completions. Returns the number of those that belong to a call.
+    fn take_completions(&mut self, asked: &mut [Asked]) -> usize {
+        let mut count = 0;
+        while let Some(completion) = self.wire.core.poll_completion() {
+            // A started operation may have any tag.
+            match usize::try_from(completion.tag).ok().and_then(|index| asked.get_mut(index)) {
+                Some(asked) if asked.is(completion.id) => {
+                    *asked = Asked::Ended(completion.result);
+                    count += 1;
                 }
+                _ => self.ended.push_back(completion),
             }
         }
-        results.into_iter().map(|result| result.unwrap_or(Err(Error::Closed))).collect()
+        count
     }
 
     /// Sets the time-out of further calls, for requests without one of their own; `None` stands for
@@ -130,20 +162,18 @@ impl Client {
         self.wire.core.counters()
     }
 
-    /// Submits requests while there is room. Returns the first one without room.
+    /// Submits requests while there is room, with their index as tag. Returns the first one without room.
     fn submit_all(
         &mut self,
         mut next: Option<Request>,
         requests: &mut impl Iterator<Item = Request>,
-        results: &mut Vec<Option<Result<Outcome, Error>>>,
-        unfinished: &mut HashMap<OpId, usize>,
+        asked: &mut Vec<Asked>,
     ) -> Option<Request> {
         let now_ns = self.wire.now_ns();
         while let Some(request) = next {
-            match self.wire.core.submit(request, now_ns) {
+            match self.wire.core.submit(request.tag(asked.len() as u64), now_ns) {
                 Ok(id) => {
-                    unfinished.insert(id, results.len());
-                    results.push(None);
+                    asked.push(Asked::Unfinished(id));
                     next = requests.next();
                 }
                 Err(Full(request)) => return Some(request),
