@@ -1,0 +1,168 @@
+//! A device: opened once, shared by its lanes.
+
+use std::{
+    fmt, io,
+    os::fd::BorrowedFd,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use crate::{
+    Geometry, Lane, LaneOptions, MemoryOptions,
+    backend::{Backend, Done, Job},
+    buffer::Pool,
+    geometry::Room,
+    memory::{MemoryLane, MemoryMedium},
+};
+
+/// A device. Clones are the same device, which closes with the last of them and of its lanes.
+#[derive(Clone, Debug)]
+pub struct Device {
+    shared: Arc<Shared>,
+}
+
+/// How a device transfers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Driver {
+    /// By io_uring, with a ring a lane.
+    Ring,
+    /// By threads that block in pread and pwrite.
+    Threads,
+    /// Within this process's memory.
+    Memory,
+}
+
+impl Driver {
+    /// Its name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ring => "io_uring",
+            Self::Threads => "threads",
+            Self::Memory => "memory",
+        }
+    }
+}
+
+impl fmt::Display for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Parts of a device that its lanes share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) geometry: Geometry,
+    pub(crate) room: Room,
+    pub(crate) read_only: bool,
+    pub(crate) medium: Medium,
+    pub(crate) opened: Instant,
+    /// Lanes handed out.
+    lanes: AtomicUsize,
+}
+
+/// The bytes of a device.
+#[derive(Debug)]
+pub(crate) enum Medium {
+    Memory(MemoryMedium),
+}
+
+impl Medium {
+    pub(crate) fn memory(&self) -> Option<&MemoryMedium> {
+        match self {
+            Self::Memory(memory) => Some(memory),
+        }
+    }
+}
+
+impl Device {
+    /// A device in memory.
+    ///
+    /// # Panics
+    /// The block size is no power of two of at least 512, or nothing may be in flight.
+    pub fn in_memory(options: &MemoryOptions) -> Self {
+        let MemoryOptions { block_bytes, in_flight_max, capacity_bytes, .. } = *options;
+        assert!(block_bytes.is_power_of_two() && block_bytes >= 512 && in_flight_max > 0);
+        let geometry = Geometry::new(block_bytes, capacity_bytes, in_flight_max);
+        Self::new(geometry, Medium::Memory(MemoryMedium::new(options)), false)
+    }
+
+    fn new(geometry: Geometry, medium: Medium, read_only: bool) -> Self {
+        let (room, opened, lanes) = (Room::default(), Instant::now(), AtomicUsize::new(0));
+        Self { shared: Arc::new(Shared { geometry, room, read_only, medium, opened, lanes }) }
+    }
+
+    /// Its shape.
+    pub fn geometry(&self) -> &Geometry {
+        &self.shared.geometry
+    }
+
+    /// How it transfers.
+    pub fn driver(&self) -> Driver {
+        match &self.shared.medium {
+            Medium::Memory(_) => Driver::Memory,
+        }
+    }
+
+    /// A new lane. Options beyond their bounds are brought within them.
+    ///
+    /// # Errors
+    /// No descriptor, no thread or no memory is left.
+    pub fn lane(&self, options: &LaneOptions) -> io::Result<Lane> {
+        let options = options.clamped();
+        let pool = Pool::new(options.pool_bytes, self.shared.geometry.block_bytes);
+        let number = self.shared.lanes.fetch_add(1, Relaxed);
+        let backend = match &self.shared.medium {
+            Medium::Memory(_) => InnerLane::Memory(MemoryLane::open(&self.shared, number)?),
+        };
+        Ok(Lane::new(backend, Arc::clone(&self.shared), pool, options.depth))
+    }
+}
+
+/// The lane of an implementation. An enum and no trait object, so that the choice is a branch that is always right.
+#[derive(Debug)]
+pub(crate) enum InnerLane {
+    Memory(MemoryLane),
+}
+
+/// Calls the same method of whichever implementation it is.
+macro_rules! each {
+    ($lane:expr, $inner:ident => $call:expr) => {
+        match $lane {
+            InnerLane::Memory($inner) => $call,
+        }
+    };
+}
+
+impl Backend for InnerLane {
+    fn start(&mut self, job: Job) {
+        each!(self, lane => lane.start(job))
+    }
+
+    fn submit(&mut self) -> io::Result<()> {
+        each!(self, lane => lane.submit())
+    }
+
+    fn wait(&mut self, least: usize, timeout: Duration) -> io::Result<()> {
+        each!(self, lane => lane.wait(least, timeout))
+    }
+
+    fn reap(&mut self, done: &mut Vec<Done>) -> io::Result<()> {
+        each!(self, lane => lane.reap(done))
+    }
+
+    fn prepare(&mut self) -> io::Result<()> {
+        each!(self, lane => lane.prepare())
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        each!(self, lane => lane.descriptor())
+    }
+
+    fn abandon(&mut self) {
+        each!(self, lane => lane.abandon())
+    }
+}
