@@ -25,7 +25,7 @@ const HUGE_TESTS: &str = "65536";
 /// would have other features, and be built once more.
 const SERVER_TESTS: [&str; 7] =
     ["test", "--workspace", "--test", "limits", "--test", "linearizability", "--no-fail-fast"];
-const FUZZ_TARGETS: [&str; 7] = [
+const FUZZ_TARGETS: [&str; 8] = [
     "memcache_parse",
     "memcache_execute",
     "memcache_reply",
@@ -33,6 +33,7 @@ const FUZZ_TARGETS: [&str; 7] = [
     "native_request",
     "native_reply",
     "native_serve",
+    "flash_format",
 ];
 /// Instrumentation that libFuzzer steers by, as cargo-fuzz would set it.
 const FUZZ_FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \

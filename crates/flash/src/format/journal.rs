@@ -1,0 +1,109 @@
+//! The use of every segment.
+
+use super::{
+    Fault, Life, Seal,
+    bytes::{put, u32_at, u64_at},
+};
+
+const MARK: u64 = u64::from_le_bytes(*b"MinosFlJ");
+const HEAD_BYTES: usize = 48;
+const ENTRY_BYTES: usize = 8;
+
+/// The use of a segment as recovery must know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// Holds nothing.
+    Free,
+    /// Reserved, open or sealed: it may hold records of this life.
+    Live(Life),
+    /// The device failed here; never used again.
+    Bad,
+}
+
+/// A snapshot of the table, written whole. The valid one with the highest number is in force.
+///
+/// ```text
+/// 0   checksum of all that follows, seeded with the place
+/// 8   mark "MinosFlJ"   16  table          24  number
+/// 32  next life         36  least life     40  segments   44  zeros
+/// 48  for each segment: life (4), use (1: 0 free, 1 live, 2 bad), zeros (3)
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Journal {
+    /// The table.
+    pub table: u64,
+    /// Counts journals of this table.
+    pub number: u64,
+    /// No segment has had this life or a later one.
+    pub next_life: Life,
+    /// Segments of earlier lives are dead (`flush_all`).
+    pub least_life: Life,
+    /// The segments.
+    pub uses: Vec<Use>,
+}
+
+impl Journal {
+    /// Bytes of the journal of so many segments.
+    pub fn bytes(segments: u32) -> usize {
+        HEAD_BYTES + segments as usize * ENTRY_BYTES
+    }
+
+    /// Composes the copy that lies at byte `at` of the device, `len` bytes long.
+    pub fn encode(&self, seal: Seal, at: u64, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        put(&mut bytes, 8, &MARK.to_le_bytes());
+        put(&mut bytes, 16, &self.table.to_le_bytes());
+        put(&mut bytes, 24, &self.number.to_le_bytes());
+        put(&mut bytes, 32, &self.next_life.0.to_le_bytes());
+        put(&mut bytes, 36, &self.least_life.0.to_le_bytes());
+        put(&mut bytes, 40, &(self.uses.len() as u32).to_le_bytes());
+        for (segment, used) in self.uses.iter().enumerate() {
+            let (life, code) = match used {
+                Use::Free => (Life::NONE, 0),
+                Use::Live(life) => (*life, 1),
+                Use::Bad => (Life::NONE, 2),
+            };
+            let at = HEAD_BYTES + segment * ENTRY_BYTES;
+            put(&mut bytes, at, &life.0.to_le_bytes());
+            bytes[at + 4] = code;
+        }
+        let sum = seal.sum(Life::NONE, at, &bytes[8..]);
+        put(&mut bytes, 0, &sum.to_le_bytes());
+        bytes
+    }
+
+    /// Reads the copy that lies at byte `at` of the device; `bytes` are all of it.
+    pub fn decode(bytes: &[u8], seal: Seal, at: u64) -> Result<Self, Fault> {
+        if bytes.len() < HEAD_BYTES {
+            return Err(Fault::Short { len: bytes.len(), needed: HEAD_BYTES });
+        }
+        if u64_at(bytes, 8) != MARK {
+            return Err(Fault::Mark(u64_at(bytes, 8)));
+        }
+        if seal.sum(Life::NONE, at, &bytes[8..]) != u64_at(bytes, 0) {
+            return Err(Fault::Checksum);
+        }
+        let segments = u32_at(bytes, 40) as usize;
+        let entries = bytes[HEAD_BYTES..].chunks_exact(ENTRY_BYTES);
+        if segments > entries.len() {
+            return Err(Fault::Length(segments as u64));
+        }
+        let uses = entries.take(segments).map(decode_use).collect::<Result<_, _>>()?;
+        Ok(Self {
+            table: u64_at(bytes, 16),
+            number: u64_at(bytes, 24),
+            next_life: Life(u32_at(bytes, 32)),
+            least_life: Life(u32_at(bytes, 36)),
+            uses,
+        })
+    }
+}
+
+fn decode_use(entry: &[u8]) -> Result<Use, Fault> {
+    match entry[4] {
+        0 => Ok(Use::Free),
+        1 => Ok(Use::Live(Life(u32_at(entry, 0)))),
+        2 => Ok(Use::Bad),
+        other => Err(Fault::Use(other)),
+    }
+}

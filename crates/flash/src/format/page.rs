@@ -1,0 +1,143 @@
+//! Pages of a segment, and the records in them.
+
+use super::{
+    Fault, Kind, Life, RECORD_HEADER_BYTES, Record, RecordHeader, Seal, Span,
+    bytes::{put, u16_at, u32_at, u64_at},
+    record::end_of,
+};
+use minos_base::KeyHash;
+
+/// Bytes of a page: the unit of reads.
+pub const PAGE_BYTES: usize = 4096;
+/// Bytes of the stamp at the beginning of a page.
+pub const STAMP_BYTES: usize = 16;
+
+/// The beginning of a page.
+///
+/// ```text
+/// 0   checksum of the next 8 bytes, seeded with life and place
+/// 8   life   12  number of the page in its segment   14  offset of the first record that begins here, 0 = none
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// The segment's life.
+    pub life: Life,
+    /// The page's number in its segment.
+    pub page: u16,
+    /// The offset of the first record that begins in the page; 0 if none does.
+    pub first: u16,
+}
+
+impl Stamp {
+    /// Composes the stamp of the page at byte `at` of the device.
+    pub fn encode(&self, seal: Seal, at: u64, page: &mut [u8]) {
+        put(page, 8, &self.life.0.to_le_bytes());
+        put(page, 12, &self.page.to_le_bytes());
+        put(page, 14, &self.first.to_le_bytes());
+        let sum = seal.sum(self.life, at, &page[8..STAMP_BYTES]);
+        put(page, 0, &sum.to_le_bytes());
+    }
+
+    /// Reads the stamp of the page at byte `at` of the device.
+    pub fn decode(page: &[u8], seal: Seal, at: u64) -> Result<Self, Fault> {
+        let stamp = page.get(..STAMP_BYTES).ok_or(Fault::Short { len: page.len(), needed: STAMP_BYTES })?;
+        let life = Life(u32_at(stamp, 8));
+        if seal.sum(life, at, &stamp[8..]) != u64_at(stamp, 0) {
+            return Err(Fault::Checksum);
+        }
+        let first = u16_at(stamp, 14);
+        if first != 0 && !(STAMP_BYTES..PAGE_BYTES).contains(&usize::from(first)) {
+            return Err(Fault::Length(u64::from(first)));
+        }
+        Ok(Self { life, page: u16_at(stamp, 12), first })
+    }
+}
+
+/// Consecutive pages of one segment, read from the device.
+#[derive(Clone, Copy, Debug)]
+pub struct Pages<'a> {
+    bytes: &'a [u8],
+    at: u64,
+    life: Life,
+    seal: Seal,
+}
+
+impl<'a> Pages<'a> {
+    /// The pages that were read from byte `at` of the device, in a segment that had this life at that time.
+    pub fn new(bytes: &'a [u8], at: u64, life: Life, seal: Seal) -> Self {
+        Self { bytes: &bytes[..bytes.len() - bytes.len() % PAGE_BYTES], at, life, seal }
+    }
+
+    /// Number of pages.
+    pub fn count(&self) -> usize {
+        self.bytes.len() / PAGE_BYTES
+    }
+
+    /// The stamp of a page, if it is one of this life.
+    pub fn stamp(&self, page: usize) -> Result<Stamp, Fault> {
+        let begin = page * PAGE_BYTES;
+        let bytes = self.bytes.get(begin..).ok_or(Fault::Length(begin as u64))?;
+        let stamp = Stamp::decode(bytes, self.seal, self.at + begin as u64)?;
+        if stamp.life != self.life {
+            return Err(Fault::Life(stamp.life.0));
+        }
+        Ok(stamp)
+    }
+
+    /// The newest record of `key` that begins in the first page, verified. `None`: no record there has the key.
+    ///
+    /// The pages need to reach to the end of that record only. If they end within the last record of the first
+    /// page, and the key was not found before that, the result is [`Fault::Length`]: read on.
+    pub fn find(&self, hash: KeyHash, key: &[u8]) -> Result<Option<Record<'a>>, Fault> {
+        let mut newest: Option<Record<'a>> = None;
+        let mut at = usize::from(self.stamp(0)?.first);
+        while at < PAGE_BYTES {
+            let (record, end) = match self.unverified(at) {
+                Ok(Some(next)) => next,
+                Ok(None) => break,
+                Err(Fault::Length(_)) if newest.is_some() => break,
+                Err(fault) => return Err(fault),
+            };
+            // A record of this hash that does not verify hides what it was: an older one is no answer.
+            if record.header.hash == hash {
+                let is_ours = self.verify(record)?.key.equals(key) || record.header.kind == Kind::Tombstone;
+                let is_newest = newest.is_none_or(|it| it.header.sequence <= record.header.sequence);
+                newest = if is_ours && is_newest { Some(record) } else { newest };
+            }
+            at = end;
+        }
+        Ok(newest.filter(|record| record.header.kind == Kind::Item))
+    }
+
+    /// The verified record at `offset`, and the offset behind it. `None`: no more begins in that page.
+    pub fn record(&self, offset: usize) -> Result<Option<(Record<'a>, usize)>, Fault> {
+        let Some((record, end)) = self.unverified(offset)? else { return Ok(None) };
+        Ok(Some((self.verify(record)?, end)))
+    }
+
+    fn unverified(&self, offset: usize) -> Result<Option<(Record<'a>, usize)>, Fault> {
+        let (page, within) = (offset / PAGE_BYTES, offset % PAGE_BYTES);
+        if within < STAMP_BYTES || PAGE_BYTES - within < RECORD_HEADER_BYTES || page >= self.count() {
+            return Ok(None);
+        }
+        let Some(header) = RecordHeader::decode(&self.bytes[offset..])? else { return Ok(None) };
+        let end = end_of(offset as u64, header.bytes());
+        if end > self.bytes.len() as u64 {
+            return Err(Fault::Length(header.bytes()));
+        }
+        let span = |skip, len| Span::new(self.bytes, offset, skip, len);
+        let key = span(RECORD_HEADER_BYTES, usize::from(header.key_bytes));
+        let value = span(RECORD_HEADER_BYTES + key.len(), header.value_bytes as usize);
+        Ok(Some((Record { header, key, value, offset }, end as usize)))
+    }
+
+    fn verify(&self, record: Record<'a>) -> Result<Record<'a>, Fault> {
+        let covered = Span::new(self.bytes, record.offset, 8, record.header.bytes() as usize - 8);
+        let at = self.at + record.offset as u64;
+        let sum = match covered.contiguous() {
+            Some(bytes) => self.seal.sum(self.life, at, bytes),
+            None => self.seal.sum_of_pieces(self.life, at, covered.pieces()),
+        };
+        if sum == record.header.checksum { Ok(record) } else { Err(Fault::Checksum) }
+    }
+}

@@ -1,0 +1,260 @@
+//! Records and the rule by which they cross pages.
+
+use super::{
+    Fault, Life, PAGE_BYTES, STAMP_BYTES, Seal,
+    bytes::{put, u32_at, u64_at},
+};
+use minos_base::{KeyHash, Seconds};
+
+/// Bytes of a record before its key.
+pub const RECORD_HEADER_BYTES: usize = 42;
+/// Records begin at multiples of this.
+const ALIGN: u64 = 8;
+/// A page's bytes without its stamp.
+const BODY_BYTES: u64 = (PAGE_BYTES - STAMP_BYTES) as u64;
+/// A record that fits a page crosses into the next one only if more than this would be lost.
+const LOSS_MAX: u64 = PAGE_BYTES as u64 / 8;
+/// A larger record crosses anyway; its header does not.
+const ROOM_MIN: u64 = (RECORD_HEADER_BYTES as u64).next_multiple_of(ALIGN);
+
+/// Kinds of records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// A key with its value.
+    Item = 1,
+    /// The key's records up to this sequence are dead.
+    Tombstone = 2,
+}
+
+/// The beginning of a record.
+///
+/// ```text
+/// 0   checksum of the rest with key and value, seeded with life and place
+/// 8   key hash        16  sequence: the CAS unique
+/// 24  expiry          28  client flags        32  value bytes
+/// 36  life of the segment with the record that this one replaces, 0 = none
+/// 40  key bytes       41  kind (2 bits: 0 = no more records in this page), marks (6 bits)
+/// 42  key, value, zeros up to a multiple of 8
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordHeader {
+    /// The checksum.
+    pub checksum: u64,
+    /// The key's hash.
+    pub hash: KeyHash,
+    /// The CAS unique; of a key's records the one with the highest counts.
+    pub sequence: u64,
+    /// When it expires, on the store's clock; 0 is never.
+    pub expiry: Seconds,
+    /// Client flags.
+    pub flags: u32,
+    /// Bytes of the value.
+    pub value_bytes: u32,
+    /// The life in which the record lies that this one replaces.
+    pub replaces: Life,
+    /// Bytes of the key.
+    pub key_bytes: u8,
+    /// Its kind.
+    pub kind: Kind,
+    /// Marks of the item (stale, encoded key), 6 bits.
+    pub marks: u8,
+}
+
+impl RecordHeader {
+    /// Bytes of the record without the rounding.
+    #[inline]
+    pub fn bytes(&self) -> u64 {
+        RECORD_HEADER_BYTES as u64 + u64::from(self.key_bytes) + u64::from(self.value_bytes)
+    }
+
+    /// All but the checksum.
+    fn encode(&self) -> [u8; RECORD_HEADER_BYTES] {
+        let mut bytes = [0; RECORD_HEADER_BYTES];
+        put(&mut bytes, 8, &self.hash.0.to_le_bytes());
+        put(&mut bytes, 16, &self.sequence.to_le_bytes());
+        put(&mut bytes, 24, &self.expiry.to_le_bytes());
+        put(&mut bytes, 28, &self.flags.to_le_bytes());
+        put(&mut bytes, 32, &self.value_bytes.to_le_bytes());
+        put(&mut bytes, 36, &self.replaces.0.to_le_bytes());
+        bytes[40] = self.key_bytes;
+        bytes[41] = self.kind as u8 | self.marks << 2;
+        bytes
+    }
+
+    /// Reads a header that no checksum has confirmed. `None`: zeros, no more records.
+    pub(super) fn decode(bytes: &[u8]) -> Result<Option<Self>, Fault> {
+        let header = bytes
+            .get(..RECORD_HEADER_BYTES)
+            .ok_or(Fault::Short { len: bytes.len(), needed: RECORD_HEADER_BYTES })?;
+        let kind = match header[41] & 3 {
+            0 if header.iter().all(|&byte| byte == 0) => return Ok(None),
+            1 => Kind::Item,
+            2 => Kind::Tombstone,
+            other => return Err(Fault::Kind(other)),
+        };
+        Ok(Some(Self {
+            checksum: u64_at(header, 0),
+            hash: KeyHash(u64_at(header, 8)),
+            sequence: u64_at(header, 16),
+            expiry: u32_at(header, 24),
+            flags: u32_at(header, 28),
+            value_bytes: u32_at(header, 32),
+            replaces: Life(u32_at(header, 36)),
+            key_bytes: header[40],
+            kind,
+            marks: header[41] >> 2,
+        }))
+    }
+
+    /// Writes the record into `pages`, of which the first lies at byte `base` of the device, at `offset`.
+    ///
+    /// `pages` reach to its end. Stamps are left as they are.
+    pub fn write(
+        &self,
+        parts: [&[u8]; 2],
+        pages: &mut [u8],
+        base: u64,
+        offset: usize,
+        (life, seal): (Life, Seal),
+    ) {
+        let mut header = self.encode();
+        let [key, value] = parts;
+        let end = [&header, key, value].into_iter().fold(offset, |at, part| scatter(pages, at, part));
+        let at = base + offset as u64;
+        let sum = if end <= (offset / PAGE_BYTES + 1) * PAGE_BYTES {
+            seal.sum(life, at, &pages[offset + 8..end])
+        } else {
+            seal.sum_of_pieces(life, at, [&header[8..], key, value].into_iter())
+        };
+        put(&mut header, 0, &sum.to_le_bytes());
+        put(pages, offset, &header[..8]);
+    }
+}
+
+/// Copies `bytes` to `at` and on, around the stamps. Returns the offset behind them.
+fn scatter(pages: &mut [u8], mut at: usize, mut bytes: &[u8]) -> usize {
+    while !bytes.is_empty() {
+        if at.is_multiple_of(PAGE_BYTES) {
+            at += STAMP_BYTES;
+        }
+        let (now, later) = bytes.split_at(bytes.len().min(PAGE_BYTES - at % PAGE_BYTES));
+        put(pages, at, now);
+        (at, bytes) = (at + now.len(), later);
+    }
+    at
+}
+
+/// The offset at which a record of `bytes` begins if `next` is the first free one.
+pub fn position_of(next: u64, bytes: u64) -> u64 {
+    let next = next.next_multiple_of(ALIGN);
+    let page = next - next % PAGE_BYTES as u64;
+    let next = next.max(page + STAMP_BYTES as u64);
+    let room = page + PAGE_BYTES as u64 - next;
+    let is_split = bytes > room && if bytes <= BODY_BYTES { room > LOSS_MAX } else { room >= ROOM_MIN };
+    if bytes <= room || is_split { next } else { page + (PAGE_BYTES + STAMP_BYTES) as u64 }
+}
+
+/// The offset behind a record of `bytes` that begins at `offset`, rounded up.
+#[inline]
+pub fn end_of(offset: u64, bytes: u64) -> u64 {
+    let bytes = bytes.next_multiple_of(ALIGN);
+    let room = PAGE_BYTES as u64 - offset % PAGE_BYTES as u64;
+    if bytes <= room {
+        return offset + bytes;
+    }
+    let rest = bytes - room;
+    offset + bytes + rest.div_ceil(BODY_BYTES) * STAMP_BYTES as u64
+}
+
+/// Pages that a record of `bytes` at `offset` reaches into.
+pub fn pages_of(offset: u64, bytes: u64) -> u64 {
+    let page = PAGE_BYTES as u64;
+    (end_of(offset, bytes) - 1) / page - offset / page + 1
+}
+
+/// A record in pages that were read.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a> {
+    /// Its header.
+    pub header: RecordHeader,
+    /// Its key.
+    pub key: Span<'a>,
+    /// Its value.
+    pub value: Span<'a>,
+    /// Its offset in the pages.
+    pub offset: usize,
+}
+
+/// Bytes of a record, without the stamps between them.
+#[derive(Clone, Copy, Debug)]
+pub struct Span<'a> {
+    pages: &'a [u8],
+    begin: usize,
+    len: usize,
+}
+
+impl<'a> Span<'a> {
+    /// The `len` bytes from the `skip`th on of what begins at `offset`.
+    pub(super) fn new(pages: &'a [u8], offset: usize, skip: usize, len: usize) -> Self {
+        let room = PAGE_BYTES - offset % PAGE_BYTES;
+        let begin = match skip.checked_sub(room) {
+            None => offset + skip,
+            Some(rest) => offset + skip + (rest / BODY_BYTES as usize + 1) * STAMP_BYTES,
+        };
+        Self { pages, begin, len }
+    }
+
+    /// Number of bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The bytes in one piece, if no stamp is between them.
+    pub fn contiguous(&self) -> Option<&'a [u8]> {
+        if self.is_empty() {
+            return Some(&[]);
+        }
+        let end = self.begin + self.len;
+        (end <= (self.begin / PAGE_BYTES + 1) * PAGE_BYTES).then(|| &self.pages[self.begin..end])
+    }
+
+    /// The bytes, a piece a page.
+    pub fn pieces(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let (pages, mut at, mut left) = (self.pages, self.begin, self.len);
+        std::iter::from_fn(move || {
+            if left == 0 {
+                return None;
+            }
+            let len = left.min(PAGE_BYTES - at % PAGE_BYTES);
+            let piece = &pages[at..at + len];
+            (at, left) = (at + len + STAMP_BYTES, left - len);
+            Some(piece)
+        })
+    }
+
+    /// True if these are the bytes.
+    pub fn equals(&self, bytes: &[u8]) -> bool {
+        let mut rest = bytes;
+        let starts = |piece: &[u8]| match rest.strip_prefix(piece) {
+            Some(behind) => {
+                rest = behind;
+                true
+            }
+            None => false,
+        };
+        self.len == bytes.len() && self.pieces().all(starts)
+    }
+
+    /// A copy in one piece.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.len);
+        self.pieces().for_each(|piece| bytes.extend_from_slice(piece));
+        bytes
+    }
+}

@@ -1,0 +1,68 @@
+//! How much to read for a record.
+
+use super::PAGE_BYTES;
+
+/// Steps of 256 bytes, for records within one page.
+const STEPS: u64 = 16;
+const STEP_BYTES: u64 = PAGE_BYTES as u64 / STEPS;
+/// Records that reach into more pages than this have a rounded number.
+const EXACT_PAGES: u64 = 64;
+/// The first code of those.
+const ROUNDED: u64 = STEPS + EXACT_PAGES - 1;
+
+/// A record's rough length, from which the number of pages to read follows.
+///
+/// ```text
+/// 0..16     within one page, in steps of 256 bytes
+/// 16..79    2 to 64 pages
+/// 79..191   more, by eighths of powers of two, rounded up
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RoughLength(u8);
+
+impl RoughLength {
+    /// Number of codes.
+    pub const COUNT: usize = 191;
+
+    /// For a record of `bytes` that reaches into `pages` pages.
+    pub fn of(bytes: u64, pages: u64) -> Self {
+        if pages <= 1 {
+            return Self((bytes.div_ceil(STEP_BYTES).clamp(1, STEPS) - 1) as u8);
+        }
+        if pages <= EXACT_PAGES {
+            return Self((STEPS + pages - 2) as u8);
+        }
+        let doublings = u64::from(((pages - 1) / EXACT_PAGES).ilog2());
+        let eighth = (pages - 1 - (EXACT_PAGES << doublings)) >> (doublings + 3);
+        Self((ROUNDED + doublings * 8 + eighth).min(Self::COUNT as u64 - 1) as u8)
+    }
+
+    /// The length with this code, if there is one.
+    pub fn from_code(code: u8) -> Option<Self> {
+        (usize::from(code) < Self::COUNT).then_some(Self(code))
+    }
+
+    /// Its number among all lengths.
+    pub fn code(self) -> u8 {
+        self.0
+    }
+
+    /// Pages to read.
+    pub fn pages(self) -> u64 {
+        let code = u64::from(self.0);
+        if code < STEPS {
+            return 1;
+        }
+        if code < ROUNDED {
+            return code - STEPS + 2;
+        }
+        let (doublings, eighth) = ((code - ROUNDED) / 8, (code - ROUNDED) % 8);
+        (EXACT_PAGES + (eighth + 1) * (EXACT_PAGES / 8)) << doublings
+    }
+
+    /// No record of this length has more bytes.
+    pub fn bytes_max(self) -> u64 {
+        let code = u64::from(self.0);
+        if code < STEPS { (code + 1) * STEP_BYTES } else { self.pages() * PAGE_BYTES as u64 }
+    }
+}

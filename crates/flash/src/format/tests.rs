@@ -1,0 +1,275 @@
+//! Every structure comes back, and any byte that changed is found out.
+
+use super::*;
+use crate::switches::{Safeguard, without};
+use minos_base::KeyHash;
+use proptest::prelude::*;
+
+const LIFE: Life = Life(77);
+const AT: u64 = 40 * PAGE_BYTES as u64;
+
+fn seal() -> Seal {
+    Seal::new(0x1234_5678_9abc_def0)
+}
+
+fn header(key: &[u8], value: &[u8], sequence: u64) -> RecordHeader {
+    RecordHeader {
+        checksum: 0,
+        hash: KeyHash(u64::from(key[0])),
+        sequence,
+        expiry: 5,
+        flags: 6,
+        value_bytes: value.len() as u32,
+        replaces: Life(3),
+        key_bytes: key.len() as u8,
+        kind: Kind::Item,
+        marks: 0x2a,
+    }
+}
+
+/// Pages at [`AT`] with these records, stamped.
+fn pages(records: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
+    let (mut bytes, mut at, mut firsts) = (Vec::new(), 0u64, Vec::new());
+    for (sequence, (key, value)) in records.iter().enumerate() {
+        let header = header(key, value, sequence as u64);
+        at = position_of(at, header.bytes());
+        let end = end_of(at, header.bytes());
+        bytes.resize(end.next_multiple_of(PAGE_BYTES as u64) as usize, 0);
+        firsts.resize(bytes.len() / PAGE_BYTES, 0);
+        let first = &mut firsts[at as usize / PAGE_BYTES];
+        *first = if *first == 0 { at as usize % PAGE_BYTES } else { *first };
+        header.write([key, value], &mut bytes, AT, at as usize, (LIFE, seal()));
+        at = end;
+    }
+    for (page, first) in firsts.into_iter().enumerate() {
+        let stamp = Stamp { life: LIFE, page: page as u16, first: first as u16 };
+        let begin = page * PAGE_BYTES;
+        stamp.encode(seal(), AT + begin as u64, &mut bytes[begin..begin + PAGE_BYTES]);
+    }
+    bytes
+}
+
+/// All records, as a scan of pages would find them.
+fn scan(bytes: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let pages = Pages::new(bytes, AT, LIFE, seal());
+    let mut found = Vec::new();
+    for page in 0..pages.count() {
+        let Ok(stamp) = pages.stamp(page) else { continue };
+        let mut at = page * PAGE_BYTES + usize::from(stamp.first);
+        while at / PAGE_BYTES == page {
+            let Ok(Some((record, end))) = pages.record(at) else { break };
+            found.push((record.key.to_vec(), record.value.to_vec()));
+            at = end;
+        }
+    }
+    found
+}
+
+fn records() -> impl Strategy<Value = Vec<(Vec<u8>, Vec<u8>)>> {
+    let size = prop_oneof![0usize..200, 900usize..1200, 3900usize..4200, 0usize..20_000];
+    let record = (proptest::collection::vec(any::<u8>(), 1..=250), size, any::<u8>());
+    let record = record.prop_map(|(key, size, fill)| (key, vec![fill; size]));
+    proptest::collection::vec(record, 1..12)
+}
+
+/// Flips one byte and expects `decode` to refuse.
+fn flip(bytes: &[u8], at: usize, by: u8, mut is_refused: impl FnMut(&[u8]) -> bool) -> bool {
+    let mut changed = bytes.to_vec();
+    changed[at] ^= by;
+    is_refused(&changed)
+}
+
+fn layout() -> Layout {
+    Layout::new(64 << 10, 20).unwrap()
+}
+
+fn superblock() -> Superblock {
+    Superblock { table: 1, seed: 2, hash_seed: 3, clock_zero_unix_s: 4, layout: layout() }
+}
+
+fn journal(uses: Vec<Use>) -> Journal {
+    Journal { table: 9, number: 8, next_life: Life(100), least_life: Life(2), uses }
+}
+
+fn footer_block(count: u32) -> Vec<u8> {
+    let mut entries = Vec::new();
+    for number in 0..count {
+        footer(number).encode(&mut entries);
+    }
+    let trailer = Trailer { table: 1, segment: 2, life: LIFE, count, stream: Stream::Compacted };
+    write_footers(entries, trailer, seal(), AT)
+}
+
+fn footer(number: u32) -> Footer {
+    Footer {
+        hash: KeyHash(u64::from(number) << 32),
+        sequence: u64::from(number) + 1,
+        expiry: number,
+        replaces: Life(number),
+        offset: number * 8,
+        length: (!number.is_multiple_of(3)).then(|| RoughLength::of(1000, u64::from(number))),
+    }
+}
+
+proptest! {
+    #[test]
+    fn records_come_back_whole_and_by_key(records in records()) {
+        let bytes = pages(&records);
+        prop_assert_eq!(scan(&bytes), records.clone());
+        let mut at = 0;
+        for (sequence, (key, value)) in records.iter().enumerate() {
+            let length = header(key, value, 0).bytes();
+            at = position_of(at, length);
+            let page = at as usize / PAGE_BYTES;
+            let rough = RoughLength::of(length, pages_of(at, length));
+            let read = &bytes[page * PAGE_BYTES..][..rough.pages() as usize * PAGE_BYTES];
+            let read = Pages::new(read, AT + (page * PAGE_BYTES) as u64, LIFE, seal());
+            // A cut record behind it in the last page is not looked at.
+            let found = read.find(KeyHash(u64::from(key[0])), key);
+            if let Ok(Some(found)) = found {
+                prop_assert!(found.header.sequence >= sequence as u64);
+                prop_assert!(found.key.equals(key));
+            } else {
+                prop_assert!(false, "{key:?} is not found: {found:?}");
+            }
+            at = end_of(at, length);
+        }
+    }
+
+    #[test]
+    fn any_changed_byte_of_pages_hides_records_but_invents_none(
+        records in records(), at: prop::sample::Index, by in 1u8..,
+    ) {
+        let mut bytes = pages(&records);
+        let at = at.index(bytes.len());
+        bytes[at] ^= by;
+        let found = scan(&bytes);
+        prop_assert!(found.iter().all(|record| records.contains(record)));
+        for (key, _) in &records {
+            let read = Pages::new(&bytes, AT, LIFE, seal());
+            if let Ok(Some(record)) = read.find(KeyHash(u64::from(key[0])), key) {
+                prop_assert!(records.contains(&(record.key.to_vec(), record.value.to_vec())));
+            }
+        }
+    }
+
+    #[test]
+    fn the_crossing_rule_holds(next in 0u64..100_000, bytes in 42u64..20_000) {
+        let at = position_of(next, bytes);
+        let (within, room) = (at % 4096, 4096 - at % 4096);
+        prop_assert!(at >= next && at.is_multiple_of(8) && within >= STAMP_BYTES as u64);
+        prop_assert!(room >= RECORD_HEADER_BYTES as u64);
+        if bytes <= 4080 && bytes > room {
+            prop_assert!(room > 512);
+        }
+        // A record that needs one page only may lose an eighth of a page, no more.
+        prop_assert!(at - next <= 512 + 8 + STAMP_BYTES as u64);
+    }
+
+    #[test]
+    fn a_superblock_refuses_any_change(at in 0..PAGE_BYTES, by in 1u8..) {
+        let page = superblock().encode();
+        prop_assert_eq!(Superblock::decode(&page), Ok(superblock()));
+        prop_assert!(flip(&page, at, by, |bytes| Superblock::decode(bytes).is_err()));
+    }
+
+    #[test]
+    fn a_header_refuses_any_change(at in 0..PAGE_BYTES, by in 1u8..) {
+        let header = SegmentHeader { table: 1, segment: 2, life: LIFE, stream: Stream::ShortLived };
+        let mut page = vec![0; PAGE_BYTES];
+        header.encode(seal(), AT, &mut page);
+        prop_assert_eq!(SegmentHeader::decode(&page, seal(), AT), Ok(header));
+        prop_assert!(flip(&page, at, by, |bytes| SegmentHeader::decode(bytes, seal(), AT).is_err()));
+    }
+
+    #[test]
+    fn a_stamp_refuses_any_change(at in 0..STAMP_BYTES, by in 1u8.., first in 2u16..500) {
+        let stamp = Stamp { life: LIFE, page: 5, first: first * 8 };
+        let mut page = vec![0; PAGE_BYTES];
+        stamp.encode(seal(), AT, &mut page);
+        prop_assert_eq!(Stamp::decode(&page, seal(), AT), Ok(stamp));
+        prop_assert!(flip(&page, at, by, |bytes| Stamp::decode(bytes, seal(), AT).is_err()));
+    }
+
+    #[test]
+    fn a_journal_refuses_any_change(count in 0usize..900, at: prop::sample::Index, by in 1u8..) {
+        let used = |number| match number % 3 {
+            0 => Use::Free,
+            1 => Use::Live(Life(number as u32)),
+            _ => Use::Bad,
+        };
+        let journal = journal((0..count).map(used).collect());
+        let bytes = journal.encode(seal(), AT, Journal::bytes(count as u32).next_multiple_of(PAGE_BYTES));
+        prop_assert_eq!(&Journal::decode(&bytes, seal(), AT), &Ok(journal));
+        let at = at.index(bytes.len());
+        prop_assert!(flip(&bytes, at, by, |bytes| Journal::decode(bytes, seal(), AT).is_err()));
+    }
+
+    #[test]
+    fn footers_refuse_any_change(count in 0u32..400, at: prop::sample::Index, by in 1u8..) {
+        let block = footer_block(count);
+        let footers = Footers::decode(&block, seal(), AT).unwrap();
+        prop_assert_eq!(footers.iter().collect::<Vec<_>>(), (0..count).map(footer).collect::<Vec<_>>());
+        let at = at.index(block.len());
+        prop_assert!(flip(&block, at, by, |bytes| Footers::decode(bytes, seal(), AT).is_err()));
+    }
+
+    #[test]
+    fn arbitrary_bytes_are_refused_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..9000), at in 0u64..1 << 20) {
+        prop_assert!(Superblock::decode(&bytes).is_err());
+        prop_assert!(Journal::decode(&bytes, seal(), at).is_err());
+        prop_assert!(SegmentHeader::decode(&bytes, seal(), at).is_err());
+        prop_assert!(Footers::decode(&bytes, seal(), at).is_err());
+        let pages = Pages::new(&bytes, at, LIFE, seal());
+        for offset in (0..bytes.len()).step_by(8) {
+            prop_assert!(!matches!(pages.record(offset), Ok(Some(_))));
+        }
+    }
+}
+
+/// The same record in an earlier life, read as one of this life.
+fn accepts_a_stale_record() -> bool {
+    let bytes = pages(&[(b"key".to_vec(), b"old".to_vec())]);
+    Pages::new(&bytes, AT, Life(78), seal()).record(STAMP_BYTES).is_ok()
+}
+
+#[test]
+fn a_stale_record_is_refused_and_control_without_the_seed_accepts_it() {
+    assert!(!accepts_a_stale_record());
+    assert!(without(Some(Safeguard::Seed), accepts_a_stale_record));
+}
+
+#[test]
+fn a_misdirected_page_is_refused() {
+    let bytes = pages(&[(b"key".to_vec(), b"value".to_vec())]);
+    let elsewhere = Pages::new(&bytes, AT + PAGE_BYTES as u64, LIFE, seal());
+    assert_eq!(elsewhere.stamp(0), Err(Fault::Checksum));
+    assert_eq!(elsewhere.record(STAMP_BYTES).unwrap_err(), Fault::Checksum);
+}
+
+#[test]
+fn errors_are_precise() {
+    assert_eq!(Superblock::decode(&[0; 10]), Err(Fault::Short { len: 10, needed: PAGE_BYTES }));
+    assert_eq!(Superblock::decode(&[0; PAGE_BYTES]), Err(Fault::Mark(0)));
+    let bytes = pages(&[(b"key".to_vec(), b"value".to_vec())]);
+    assert_eq!(Pages::new(&bytes, AT, Life(78), seal()).stamp(0), Err(Fault::Life(77)));
+    assert_eq!(Layout::new(5000, 20), Err(LayoutError::SegmentBytes(5000)));
+    let text = Layout::fitting(1 << 20, Layout::SEGMENT_BYTES).unwrap_err().to_string();
+    assert_eq!(text, "1048576 bytes hold fewer than 8 segments of 16777216 bytes");
+}
+
+#[test]
+fn the_parts_of_a_device_do_not_overlap() {
+    let layout = Layout::fitting(4 << 30, Layout::SEGMENT_BYTES).unwrap();
+    assert!(layout.device_bytes() <= 4 << 30 && layout.segments() == 255);
+    let mut parts: Vec<(u64, u64)> =
+        (0..2).map(|copy| (layout.superblock_at(copy), PAGE_BYTES as u64)).collect();
+    for (number, copy) in [(4, 0), (5, 0), (4, 1), (5, 1)] {
+        parts.push((layout.journal_at(number, copy), layout.journal_bytes()));
+    }
+    parts.extend((0..255).map(|segment| (layout.segment_at(segment), Layout::SEGMENT_BYTES.into())));
+    assert!(parts.windows(2).all(|pair| pair[0].0 + pair[0].1 == pair[1].0));
+    assert_eq!(layout.segment_of(layout.segment_at(3) + 5), Some((3, 5)));
+    assert_eq!(layout.segment_of(layout.device_bytes()), None);
+    assert_eq!(layout.segment_of(0), None);
+}

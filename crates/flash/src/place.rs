@@ -1,0 +1,139 @@
+//! A place on flash in the 64 bits of an index slot.
+
+use crate::format::RoughLength;
+use minos_base::{KeyHash, SizeClass};
+
+/// Bits of a page's number: 4 TiB a table.
+const PAGE_BITS: u32 = 30;
+/// Bits of the hash beside it.
+const GROWTH_BITS: u32 = 8;
+const LINK_BITS: u32 = PAGE_BITS + GROWTH_BITS;
+const TAG_SHIFT: u32 = LINK_BITS + SizeClass::BITS;
+const _: () = assert!(TAG_SHIFT + 16 == 64);
+/// Codes of a size class that no item in memory has mean a rough length on flash.
+const _: () = assert!(SizeClass::COUNT + RoughLength::COUNT == 1 << SizeClass::BITS);
+
+/// A slot that names a page on flash.
+///
+/// ```text
+/// tag (16) | 833 + rough length (10) | more bits of the hash (8) | page on the device (30)
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlashSlot {
+    /// The key's tag.
+    pub tag: u16,
+    /// The record's length.
+    pub length: RoughLength,
+    /// From [`growth_bits`].
+    pub growth: u8,
+    /// The page in which the record begins.
+    pub page: u32,
+}
+
+impl FlashSlot {
+    /// The slot's 64 bits; `None` if the page is beyond 4 TiB.
+    pub fn encode(self) -> Option<u64> {
+        if self.page >> PAGE_BITS != 0 {
+            return None;
+        }
+        let class = (SizeClass::COUNT + usize::from(self.length.code())) as u64;
+        let link = u64::from(self.growth) << PAGE_BITS | u64::from(self.page);
+        Some(u64::from(self.tag) << TAG_SHIFT | class << LINK_BITS | link)
+    }
+
+    /// Reads a slot; `None` if it is empty or names an item in memory.
+    pub fn decode(slot: u64) -> Option<Self> {
+        let class = (slot >> LINK_BITS) as usize & ((1 << SizeClass::BITS) - 1);
+        let code = u8::try_from(class.checked_sub(SizeClass::COUNT)?).ok()?;
+        Some(Self {
+            tag: (slot >> TAG_SHIFT) as u16,
+            length: RoughLength::from_code(code)?,
+            growth: (slot >> PAGE_BITS) as u8,
+            page: slot as u32 & ((1 << PAGE_BITS) - 1),
+        })
+    }
+
+    /// The bit of the hash that the split of a table of `1 << level` to `2 << level` buckets decides by.
+    ///
+    /// Right while `level` is less than 8 above the level at which the slot was made.
+    pub fn growth_bit(self, level: u32) -> bool {
+        self.growth >> (level % GROWTH_BITS) & 1 == 1
+    }
+
+    /// True if the key may have this hash, in a table of `1 << level` buckets and more, now and when the slot
+    /// was made.
+    pub fn may_be(self, hash: KeyHash, level: u32) -> bool {
+        self.tag == hash.tag() && self.growth == growth_bits(hash, level)
+    }
+}
+
+/// The 8 bits of a hash that decide the next splits of a table of `1 << level` buckets.
+///
+/// The bit for level `l` lies at `l % 8`, so that a slot need not say at which level it was made.
+pub fn growth_bits(hash: KeyHash, level: u32) -> u8 {
+    let bits = u64::from(hash.bucket_bits());
+    (level..level + GROWTH_BITS).fold(0, |all, at| all | ((bits >> at & 1) as u8) << (at % GROWTH_BITS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_slot_comes_back(
+            tag in 1u16..,
+            code in 0u8..RoughLength::COUNT as u8,
+            growth: u8,
+            page in 0u32..1 << PAGE_BITS,
+        ) {
+            let slot = FlashSlot { tag, length: RoughLength::from_code(code).unwrap(), growth, page };
+            let bits = slot.encode().unwrap();
+            prop_assert_eq!(FlashSlot::decode(bits), Some(slot));
+            prop_assert!(bits != 0);
+        }
+
+        #[test]
+        fn slots_of_memory_are_no_places(tag: u16, value_bytes in 0..=1u64 << 30, link in 0u64..1 << LINK_BITS) {
+            let class = SizeClass::of(value_bytes).index() as u64;
+            prop_assert_eq!(FlashSlot::decode(u64::from(tag) << TAG_SHIFT | class << LINK_BITS | link), None);
+        }
+
+        #[test]
+        fn splits_are_decided_for_eight_doublings(hash: u64, made in 0u32..20, later in 0u32..GROWTH_BITS) {
+            let hash = KeyHash(hash);
+            let length = RoughLength::of(100, 1);
+            let slot = FlashSlot { tag: hash.tag(), length, growth: growth_bits(hash, made), page: 7 };
+            let level = made + later;
+            prop_assert_eq!(slot.growth_bit(level), hash.bucket_bits() >> level & 1 == 1);
+            prop_assert!(slot.may_be(hash, made));
+        }
+
+        #[test]
+        fn enough_pages_are_read(bytes in 1u64..1 << 32, pages in 1u64..1 << 20) {
+            let length = RoughLength::of(bytes, pages);
+            prop_assert!(pages <= length.pages() && length.pages() <= pages.max(8) * 9 / 8 + 1);
+            prop_assert_eq!(RoughLength::from_code(length.code()), Some(length));
+            prop_assert!(pages > 1 || bytes > 4096 || bytes <= length.bytes_max());
+        }
+    }
+
+    #[test]
+    fn a_page_beyond_four_tebibytes_has_no_slot() {
+        let length = RoughLength::of(1, 1);
+        let slot = |page| FlashSlot { tag: 1, length, growth: 0xff, page }.encode();
+        assert!(slot((1 << PAGE_BITS) - 1).is_some());
+        assert_eq!(slot(1 << PAGE_BITS), None);
+    }
+
+    #[test]
+    fn lengths_grow_with_their_codes() {
+        let lengths: Vec<_> = (0..=u8::MAX).map_while(RoughLength::from_code).collect();
+        assert_eq!(lengths.len(), RoughLength::COUNT);
+        assert!(lengths.windows(2).all(|pair| pair[0].bytes_max() < pair[1].bytes_max()));
+        for length in &lengths[16..] {
+            assert_eq!(RoughLength::of(1, length.pages()), *length);
+        }
+    }
+}
