@@ -40,8 +40,8 @@ use crate::{
         counters::Counters,
         receiving::{self, Receiving},
     },
-    tcp::{listener::StreamListener, queue::RxQueue, session::Protocol},
-    worker::{Worker, large_set::LargeSet, metrics::Metrics, patience::Terms, rings::WorkerShared},
+    tcp::{listener::StreamListener, patience::Terms, queue::RxQueue, session::Protocol},
+    worker::{Worker, large_set::LargeSet, metrics::Metrics, rings::WorkerShared},
 };
 
 /// A running server. Dropping it stops it and waits.

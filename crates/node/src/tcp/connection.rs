@@ -18,7 +18,8 @@ pub(crate) struct Connection {
     pub(crate) token: Token,
     /// Bytes received and not consumed yet: the front of an incomplete request.
     pub(crate) input: Buffer,
-    /// Replies that the socket did not take yet. No request is executed while there are any.
+    /// Replies not sent yet, because the socket took no more or a large value follows them. No request is
+    /// executed while there are any.
     pub(crate) output: Buffer,
     /// Its peer has sent the last bytes, says the poller.
     pub(crate) hangup: bool,

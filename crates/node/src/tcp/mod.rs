@@ -3,6 +3,7 @@
 
 pub(crate) mod connection;
 pub(crate) mod listener;
+pub(crate) mod patience;
 pub(crate) mod queue;
 pub(crate) mod registry;
 #[cfg(test)]

@@ -13,11 +13,14 @@ use minos_net::{Interest, Io, Kernel, Poller, PortOptions, Progress, Ready, Toke
 use minos_sched::{Threshold, WorkerId};
 use rand::{RngExt as _, SeedableRng as _, rngs::SmallRng};
 
-use super::{connection::Connection, queue::Arrival, registry::Entry, session::Protocol, stream::Stream};
+use super::{
+    connection::Connection, patience::Terms, queue::Arrival, registry::Entry, session::Protocol,
+    stream::Stream,
+};
 use crate::{
     ServerConfig,
     server::{operator, plan_cell::InForce, shared::Shared, start::share},
-    worker::{Worker, large_set::LargeSet, patience::Terms},
+    worker::{Worker, large_set::LargeSet},
 };
 
 /// A stream that plays one client.

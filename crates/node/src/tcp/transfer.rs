@@ -6,7 +6,7 @@ use minos_base::SizeClass;
 use minos_engine::Mode;
 use minos_net::{Interest, Progress};
 
-use super::connection::Connection;
+use super::{connection::Connection, patience::Patience};
 use crate::ops::{LargeStore, Work};
 
 /// A connection and the large value that is sent or received on it. Workers hand over the whole transfer, so
@@ -18,6 +18,8 @@ pub(crate) struct Transfer<M: Mode> {
     pub(crate) work: Work<M>,
     /// Bytes sent or received on the socket.
     pub(crate) moved_bytes: u64,
+    /// The time that it has waited for its client, on whatever worker.
+    pub(crate) patience: Patience,
 }
 
 /// The result of a slice.
@@ -61,7 +63,7 @@ impl<M: Mode> Transfer<M> {
 
     /// Moves at most `limit_bytes`.
     pub(crate) fn advance(&mut self, limit_bytes: usize) -> Slice {
-        let Self { connection, work, moved_bytes } = self;
+        let Self { connection, work, moved_bytes, .. } = self;
         match work {
             Work::Send { item, tail, sent_bytes } => {
                 send(connection, (item.value(), tail), sent_bytes, limit_bytes, moved_bytes)

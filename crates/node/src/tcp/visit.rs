@@ -6,7 +6,9 @@ use minos_base::limits::BURST_MAX;
 use minos_engine::Mode;
 use minos_net::{Io, Progress};
 
-use super::{connection::Connection, queue::Arrival, session::Session, transfer::Transfer};
+use super::{
+    connection::Connection, patience::Patience, queue::Arrival, session::Session, transfer::Transfer,
+};
 use crate::{
     memcache,
     ops::{Context, Next},
@@ -41,8 +43,9 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             Next::Close => Arrival::Ended(connection),
             Next::Away(work) => {
                 // The replies so far are sent together with the value.
-                connection.output.append(&self.transmit_buffer);
-                self.pass_or_serve(Box::new(Transfer { connection, work, moved_bytes: 0 }));
+                self.keep_replies(&mut connection, &self.transmit_buffer);
+                let patience = Patience::new(self.now);
+                self.pass_or_serve(Box::new(Transfer { connection, work, moved_bytes: 0, patience }));
                 return None;
             }
         })
@@ -173,15 +176,15 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         self.mine().counters.bytes_written.add(bytes.len() as u64);
         match connection.stream.send(bytes) {
             Progress::Bytes(sent) if sent == bytes.len() => return Next::Continue,
-            Progress::Bytes(sent) => self.keep(connection, &bytes[sent..]),
-            Progress::Blocked => self.keep(connection, bytes),
+            Progress::Bytes(sent) => self.keep_replies(connection, &bytes[sent..]),
+            Progress::Blocked => self.keep_replies(connection, bytes),
             Progress::Closed => return Next::Close,
         }
         Next::Blocked
     }
 
     /// Keeps replies until the socket takes them.
-    fn keep(&self, connection: &mut Connection, bytes: &[u8]) {
+    fn keep_replies(&self, connection: &mut Connection, bytes: &[u8]) {
         connection.output.append(bytes);
         self.mine().metrics.kept_bytes_max.raise(connection.output.bytes().len() as u64);
     }

@@ -80,8 +80,8 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
 
     /// Takes work out of an RX queue, unless another worker holds its lock, and serves it or passes it on.
     ///
-    /// The lock is released before anything is served, so that a preempted worker stops nobody: connections
-    /// not yet served wait in this worker's `lent` ring, from which helpers take them.
+    /// The lock is released before anything is served, so that a preempted worker stops nobody: all but the
+    /// first connection wait in this worker's `lent` ring, from which helpers take them.
     fn take_from(&mut self, queue: usize, quota: Quota) -> bool {
         let shared = self.shared;
         let Some(mut state) = shared.queues[queue].state.try_lock() else { return false };
@@ -102,9 +102,9 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         visits > 0 || admitted || arrived
     }
 
-    /// Takes connections that have something to do out of a queue, into this worker's ring. Returns their
+    /// Takes connections that have something to do out of a queue, for this worker or its ring. Returns their
     /// number.
-    fn take_connections(&self, state: &mut QueueState<I>, queue: usize, connections_max: usize) -> usize {
+    fn take_connections(&mut self, state: &mut QueueState<I>, queue: usize, connections_max: usize) -> usize {
         if let Err(error) = state.gather(connections_max) {
             tracing::error!(%error, queue, "cannot poll");
             self.shared.stop.request();
@@ -112,8 +112,10 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         let ready = std::mem::take(&mut state.ready);
         for &event in &ready {
             let Some(connection) = state.lend(event) else { continue };
-            if let Err(refused) = self.keep_lent(connection) {
-                state.take_back(refused);
+            if self.placement.enqueues() {
+                self.enqueue(connection, state);
+            } else {
+                self.keep(connection);
             }
         }
         let visits = ready.len();
@@ -121,31 +123,39 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         visits
     }
 
-    /// Puts a lent connection into the ring in which it waits for its visit. Returns the connection if the
-    /// ring is full.
-    fn keep_lent(&self, connection: Box<Connection>) -> Result<(), Box<Connection>> {
-        if !self.placement.enqueues() {
-            // The ring has room for every connection of one poll.
-            return self.mine().lent.push(connection);
-        }
+    /// Puts a connection into the ring in which it waits for its visit, or back into its queue if the ring is
+    /// full.
+    fn enqueue(&self, connection: Box<Connection>, state: &mut QueueState<I>) {
         match self.put_waiting(RingItem::Connection(connection)) {
-            Ok(()) => Ok(()),
+            Ok(()) => {}
             Err(RingItem::Connection(connection)) => {
                 self.mine().metrics.ring_full.add(1);
-                Err(connection)
+                state.take_back(connection);
             }
             Err(_) => unreachable!("a full ring gives back what it was given"),
+        }
+    }
+
+    /// Keeps a connection for its visit: the first for this worker, which visits it at once, and the others
+    /// for whoever comes first.
+    fn keep(&mut self, connection: Box<Connection>) {
+        if self.taken.is_empty() {
+            return self.taken.push(connection);
+        }
+        // A helper that is preempted while it takes a connection can make the ring look full.
+        if let Err(refused) = self.mine().lent.push(connection) {
+            self.taken.push(refused);
         }
     }
 
     /// Serves the connections that this worker has taken out of a queue, as far as no helper takes them.
     fn serve_lent(&mut self, requests_max: usize) {
         let lent = &self.mine().lent;
-        if lent.len() > 1 {
+        if !lent.is_empty() {
             let borrowers = self.placement.assignment().borrowed_by[self.id.index()];
             self.shared.wake_sleepers(borrowers, self.id.index() + 1, 1);
         }
-        while let Some(connection) = lent.pop() {
+        while let Some(connection) = self.taken.pop().or_else(|| lent.pop()) {
             self.visit_and_return(connection, requests_max);
         }
     }
@@ -157,7 +167,9 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         }
         let Some(connection) = self.shared.worker(lender).lent.pop() else { return false };
         self.mine().metrics.lent_taken.add(1);
+        let home = connection.home;
         self.visit_and_return(connection, quota.requests);
+        self.pass_on(home);
         true
     }
 
@@ -182,10 +194,6 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         let Some(mut state) = queue.state.try_lock() else { return self.send_home(home, arrival) };
         state.take_in(arrival);
         queue.note_left_over(&mut state);
-        drop(state);
-        if home != self.id.index() {
-            self.pass_on(home);
-        }
     }
 
     /// Wakes one sleeping helper of a queue.

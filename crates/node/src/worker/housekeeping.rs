@@ -6,7 +6,8 @@ use minos_base::Seconds;
 use minos_engine::Mode;
 use minos_net::Io;
 
-use super::{Worker, patience::Late};
+use super::Worker;
+use crate::tcp::patience::Late;
 
 /// Time between two slices of housekeeping.
 const HOUSEKEEPING_EVERY: Duration = Duration::from_millis(5);

@@ -91,7 +91,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     /// store that still has to copy bytes comes back as a transfer.
     fn complete(&mut self, transfer: Transfer<M>) -> Option<Box<Transfer<M>>> {
         self.count_moved(&transfer);
-        let Transfer { mut connection, work, .. } = transfer;
+        let Transfer { mut connection, work, patience, .. } = transfer;
         let next = match work {
             Work::Send { .. } => Next::Continue,
             Work::Receive { store, .. } | Work::Finish { store } => {
@@ -99,7 +99,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                 let (cx, tx) = self.context();
                 if let Some(store) = store.finish(&cx, tx) {
                     let work = Work::Finish { store };
-                    return Some(Box::new(Transfer { connection, work, moved_bytes: 0 }));
+                    return Some(Box::new(Transfer { connection, work, moved_bytes: 0, patience }));
                 }
                 self.send_behind(&mut connection)
             }

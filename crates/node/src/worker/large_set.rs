@@ -9,8 +9,10 @@ use minos_engine::Mode;
 use minos_net::{Poller, Ready, Token, Wait};
 use minos_sched::LargeOrder;
 
-use super::patience::{Late, Patience, Terms};
-use crate::tcp::transfer::{Slice, Transfer};
+use crate::tcp::{
+    patience::{Late, Terms},
+    transfer::{Slice, Transfer},
+};
 
 /// Transfers in progress on one worker: at most one a connection.
 pub(crate) struct LargeSet<M: Mode, P> {
@@ -30,7 +32,6 @@ struct Entry<M: Mode> {
     transfer: Box<Transfer<M>>,
     remaining_bytes: usize,
     waits_since: Instant,
-    patience: Patience,
     watched: bool,
 }
 
@@ -74,13 +75,7 @@ impl<M: Mode, P: Poller> LargeSet<M, P> {
     /// Adds a transfer.
     pub(crate) fn insert(&mut self, transfer: Box<Transfer<M>>, now: Instant) {
         let remaining_bytes = transfer.remaining_bytes();
-        let entry = Entry {
-            transfer,
-            remaining_bytes,
-            waits_since: now,
-            patience: Patience::new(now),
-            watched: false,
-        };
+        let entry = Entry { transfer, remaining_bytes, waits_since: now, watched: false };
         let index = self.free.pop().unwrap_or_else(|| {
             self.entries.push(None);
             self.entries.len() - 1
@@ -104,7 +99,7 @@ impl<M: Mode, P: Poller> LargeSet<M, P> {
                 && !self.runnable.contains(&index)
             {
                 entry.waits_since = now;
-                entry.patience.ready(now);
+                entry.transfer.patience.ready(now);
                 self.runnable.push(index);
             }
         }
@@ -120,7 +115,7 @@ impl<M: Mode, P: Poller> LargeSet<M, P> {
             Slice::Moved(moved) => {
                 entry.remaining_bytes -= moved.min(entry.remaining_bytes);
                 entry.waits_since = now;
-                entry.patience.moved(moved, &self.terms, now);
+                entry.transfer.patience.moved(moved, &self.terms, now);
                 None
             }
             Slice::Blocked => {
@@ -132,6 +127,12 @@ impl<M: Mode, P: Poller> LargeSet<M, P> {
         }
     }
 
+    /// The transfer that [`take_runnable`](Self::take_runnable) takes out.
+    pub(crate) fn last_runnable(&self) -> Option<&Transfer<M>> {
+        let entry = self.entries[*self.runnable.last()?].as_ref()?;
+        Some(&entry.transfer)
+    }
+
     /// Takes out a transfer that could be served now, if there is one.
     pub(crate) fn take_runnable(&mut self) -> Option<Box<Transfer<M>>> {
         let index = self.runnable.pop()?;
@@ -141,7 +142,7 @@ impl<M: Mode, P: Poller> LargeSet<M, P> {
     /// Removes a transfer whose client is late under the terms, if there is one.
     pub(crate) fn take_late(&mut self, now: Instant) -> Option<(Box<Transfer<M>>, Late)> {
         let terms = self.terms;
-        let late = |entry: &Option<Entry<M>>| entry.as_ref()?.patience.late(&terms, now);
+        let late = |entry: &Option<Entry<M>>| entry.as_ref()?.transfer.patience.late(&terms, now);
         let mut late =
             self.entries.iter().enumerate().filter_map(|(index, entry)| Some((index, late(entry)?)));
         let (index, how) = late.next()?;
@@ -174,7 +175,7 @@ impl<M: Mode, P: Poller> LargeSet<M, P> {
     /// Watches the socket of `index` for readiness; a transfer whose socket cannot be watched ends.
     fn watch(&mut self, index: usize, now: Instant) -> Option<Ended<M>> {
         let entry = self.entries[index].as_mut()?;
-        entry.patience.blocked(now);
+        entry.transfer.patience.blocked(now);
         if entry.watched {
             return None;
         }

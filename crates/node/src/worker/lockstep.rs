@@ -9,11 +9,14 @@ use minos_net::{Accepted, Address, Kernel, Listener};
 use minos_sched::{LargeOrder, SizeHistogram, Threshold};
 use minos_testkit::turns::{self, Event, Recorded};
 
-use super::{patience::Terms, *};
+use super::*;
 use crate::{
     ServerConfig,
     server::{operator, plan_cell::InForce, start::share},
-    tcp::{connection::Connection, queue::Arrival, registry::Entry, session::Protocol, stream::Stream},
+    tcp::{
+        connection::Connection, patience::Terms, queue::Arrival, registry::Entry, session::Protocol,
+        stream::Stream,
+    },
 };
 
 /// Bytes and counts of small and large values in the plan. Under the paper's design two of three workers are
@@ -35,7 +38,7 @@ fn config(recorded: &Recorded) -> ServerConfig {
 }
 
 /// The shared state of a server that holds both values.
-fn shared(config: ServerConfig) -> Arc<Shared<StoreMode, Kernel>> {
+pub(super) fn shared(config: ServerConfig) -> Arc<Shared<StoreMode, Kernel>> {
     let choice = config.choice();
     let mut policy = operator::policy(choice, &config).unwrap();
     let mut requests = SizeHistogram::new();
@@ -51,10 +54,22 @@ fn shared(config: ServerConfig) -> Arc<Shared<StoreMode, Kernel>> {
     share(&Kernel, config, store, InForce::of(choice, &policy)).unwrap()
 }
 
+/// Worker `index`. Its clients may wait a minute, and owe `rate_min` bytes a second.
+pub(super) fn worker(
+    shared: &Shared<StoreMode, Kernel>,
+    index: usize,
+    rate_min: u64,
+) -> Worker<'_, StoreMode, Kernel> {
+    let minute = Duration::from_secs(60);
+    let terms = Terms { wait_max: minute, rate_min };
+    let large = LargeSet::new(Kernel.poller().unwrap(), LargeOrder::Fifo, minute, terms);
+    Worker::new(shared, WorkerId(index as u16), large)
+}
+
 /// Connects `requests` clients to RX queue `queue`; the server has accepted their connections.
-fn clients(shared: &Shared<StoreMode, Kernel>, queue: usize, requests: usize) -> Vec<UnixStream> {
-    let name = format!("minos-lockstep-{}-{queue}", std::process::id());
-    let path = std::env::temp_dir().join(name);
+pub(super) fn clients(shared: &Shared<StoreMode, Kernel>, queue: usize, requests: usize) -> Vec<UnixStream> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("minos.sock");
     let listener = Listener::bind(&Address::Unix(path.clone())).unwrap();
     let connect = |_| {
         let client = UnixStream::connect(&path).unwrap();
@@ -90,13 +105,7 @@ fn arrivals_at(recorded: &Recorded, wanted: usize) -> usize {
 fn each_step_is_as_recorded() {
     for recorded in turns::recorded() {
         let shared = shared(config(&recorded));
-        let terms = Terms { wait_max: Duration::from_secs(60), rate_min: 0 };
-        let worker = |index| {
-            let poller = Kernel.poller().unwrap();
-            let large = LargeSet::new(poller, LargeOrder::Fifo, Duration::from_secs(60), terms);
-            Worker::new(&shared, WorkerId(index as u16), large)
-        };
-        let mut workers: Vec<_> = (0..WORKERS).map(worker).collect();
+        let mut workers: Vec<_> = (0..WORKERS).map(|index| worker(&shared, index, 0)).collect();
         let clients: Vec<_> =
             (0..WORKERS).map(|queue| clients(&shared, queue, arrivals_at(&recorded, queue))).collect();
         let mut unused: Vec<_> = clients.iter().map(|clients| clients.iter()).collect();

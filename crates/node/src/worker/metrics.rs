@@ -34,7 +34,7 @@ metrics! {
     visits_elsewhere,
     /// Large requests handed to a worker's ring.
     handed_over,
-    /// Times that a full ring left a large request at its source.
+    /// Times that a full ring left a connection in its queue, or a large request with this worker.
     ring_full,
     /// Large requests taken from this worker's ring.
     large_taken,

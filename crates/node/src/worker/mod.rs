@@ -9,10 +9,11 @@ pub(crate) mod large_set;
 #[cfg(test)]
 mod lockstep;
 pub(crate) mod metrics;
-pub(crate) mod patience;
 pub(crate) mod placement;
 pub(crate) mod rings;
 mod sleep;
+#[cfg(test)]
+mod tests;
 mod waiting;
 
 use std::{
@@ -21,7 +22,10 @@ use std::{
 };
 
 use arrayvec::ArrayVec;
-use minos_base::{Seconds, limits::LONG_TURN};
+use minos_base::{
+    Seconds,
+    limits::{BURST_MAX, LONG_TURN},
+};
 use minos_engine::Mode;
 use minos_net::{Io, Port, Wait, wait_readable};
 use minos_sched::{Role, Seen, Step, WorkerId, is_due};
@@ -29,6 +33,7 @@ use minos_sched::{Role, Seen, Step, WorkerId, is_due};
 use crate::{
     datagram::{datagrams::Datagrams, native::NativeWorker},
     server::shared::Shared,
+    tcp::connection::Connection,
 };
 use idle::Idle;
 use large_set::LargeSet;
@@ -78,6 +83,8 @@ pub(crate) struct Worker<'s, M: Mode, I: Io> {
     pub(crate) housekeeping: Housekeeping,
     /// Where the next round over other workers' queues and rings begins, so that none always comes first.
     pub(crate) round: usize,
+    /// Connections that this worker visits next, because no ring holds them. Empty between polls.
+    pub(crate) taken: ArrayVec<Box<Connection>, BURST_MAX>,
     /// Receive buffer of a visit.
     pub(crate) receive_buffer: Box<[u8]>,
     pub(crate) transmit_buffer: Vec<u8>,
@@ -97,6 +104,7 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
             now_s: shared.clock.seconds_at(now),
             housekeeping: Housekeeping::new(now, id),
             round: id.index(),
+            taken: ArrayVec::new(),
             receive_buffer: vec![0; RECEIVE_BYTES].into_boxed_slice(),
             transmit_buffer: Vec::new(),
             id,

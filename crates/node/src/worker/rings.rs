@@ -46,8 +46,8 @@ pub(crate) struct WorkerShared<M: Mode> {
     /// Work that several workers drain: the rings of SHO and HKH+WS (Minos §5.2), and those of large workers
     /// that serve each other's ranges.
     pub(crate) waiting: Ring<RingItem<M>>,
-    /// Connections taken in the current poll of an RX queue and not yet served. Helpers may take them. Empty
-    /// between polls.
+    /// Connections taken in the current poll of an RX queue and not yet served, but for the first. Helpers may
+    /// take them. Empty between polls.
     pub(crate) lent: Ring<Box<Connection>>,
     /// Number of the plan in force for this worker.
     pub(crate) plan_version: AtomicU64,

@@ -4,6 +4,7 @@ use minos_base::limits::BURST_MAX;
 use minos_engine::Mode;
 use minos_net::Io;
 use minos_sched::{WorkerId, WorkerSet};
+use minos_sync::Ring;
 
 use super::{Worker, rings::RingItem};
 use crate::{
@@ -63,7 +64,13 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     /// Serves an item, or adds it to the large set. The answers to jobs wait for [`Worker::answer_jobs`].
     fn serve_item(&mut self, item: RingItem<M>) {
         match item {
-            RingItem::Connection(connection) => self.visit_and_return(connection, VISIT_REQUESTS_MAX),
+            RingItem::Connection(connection) => {
+                let home = connection.home;
+                self.visit_and_return(connection, VISIT_REQUESTS_MAX);
+                if home != self.id.index() {
+                    self.pass_on(home);
+                }
+            }
             RingItem::Message(message) => self.serve_message(&message),
             RingItem::Transfer(transfer) => {
                 self.mine().metrics.large_taken.add(1);
@@ -112,19 +119,17 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     /// Hands runnable transfers that belong to other workers back to them; true if it handed any over.
     pub(crate) fn give_back(&mut self) -> bool {
         let mut gave = false;
-        while let Some(transfer) = self.large.take_runnable() {
-            let home = self.placement.home(transfer.class()).filter(|&home| home != self.id);
-            let refused = match home {
-                Some(home) => self.give(home, transfer).err(),
-                None => Some(transfer),
-            };
-            if let Some(transfer) = refused {
-                self.large.insert(transfer, self.now);
-                break;
+        loop {
+            let placement = &self.placement;
+            let home = self.large.last_runnable().and_then(|transfer| placement.home(transfer.class()));
+            let Some(home) = home.filter(|&home| home != self.id && self.has_room(home)) else { return gave };
+            let Some(transfer) = self.large.take_runnable() else { return gave };
+            if let Err(refused) = self.give(home, transfer) {
+                self.large.insert(refused, self.now);
+                return gave;
             }
             gave = true;
         }
-        gave
     }
 
     /// Hands a large request to the worker for its size, or serves it here.
@@ -140,9 +145,8 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     /// Hands a large request to the worker for its size: into its own ring, or into its shared ring if other
     /// workers drain that too. Returns the request if the ring is full.
     fn give(&self, worker: WorkerId, transfer: Box<Transfer<M>>) -> Result<(), Box<Transfer<M>>> {
-        let (target, metrics) = (self.shared.worker(worker), &self.mine().metrics);
-        let others = self.placement.assignment().drained_by[worker.index()].without(worker);
-        let ring = if others.is_empty() { &target.ring } else { &target.waiting };
+        let metrics = &self.mine().metrics;
+        let (ring, others) = self.ring_for(worker);
         match ring.push(RingItem::Transfer(transfer)) {
             Ok(()) => {}
             Err(RingItem::Transfer(transfer)) => {
@@ -154,5 +158,17 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         metrics.handed_over.add(1);
         self.shared.wake_sleepers(others.with(worker).without(self.id), worker.index(), 1);
         Ok(())
+    }
+
+    fn has_room(&self, worker: WorkerId) -> bool {
+        let (ring, _) = self.ring_for(worker);
+        ring.len() < ring.capacity()
+    }
+
+    /// The ring for large requests of `worker`, and the other workers that drain it.
+    fn ring_for(&self, worker: WorkerId) -> (&Ring<RingItem<M>>, WorkerSet) {
+        let target = self.shared.worker(worker);
+        let others = self.placement.assignment().drained_by[worker.index()].without(worker);
+        (if others.is_empty() { &target.ring } else { &target.waiting }, others)
     }
 }
