@@ -24,10 +24,16 @@ pub(super) type Train = (SocketAddr, usize);
 
 impl Core {
     /// Composes the next train, which counts as sent; `None` if there is nothing to send.
+    #[inline]
     pub fn poll_transmit(&mut self, now_ns: u64) -> Option<Transmit<'_>> {
-        if self.operations.is_empty() {
+        let is_idle = self.lanes.is_empty() && self.transfers_due.is_empty();
+        if self.operations.is_empty() || (is_idle && !self.link.is_hello_due(now_ns)) {
             return None;
         }
+        self.compose(now_ns)
+    }
+
+    fn compose(&mut self, now_ns: u64) -> Option<Transmit<'_>> {
         self.out.clear();
         let mut train = None;
         if self.link.is_hello_due(now_ns) {
@@ -136,28 +142,26 @@ impl Core {
         let start = self.out.len();
         let header = self.header(Kind::Request, queue, now_ns);
         let (sequence, is_sealed) = (header.sequence, self.is_sealed());
+        let Some(mut lanes) = self.lanes.open(queue) else { return 0 };
         let at = self.flight.take_place();
         let mut attempts = u32::MAX;
         let mut composer = Composer::begin(&mut self.out, header, limit_bytes);
-        for lane in [Some(queue), None] {
-            let Some(mut lane) = self.lanes.open(lane) else { continue };
-            while let Some(id) = lane.front() {
-                let operation = self.operations.get_mut(id);
-                let Some(operation) = operation.filter(|it| matches!(it.phase, Phase::Ready)) else {
-                    lane.pop(0);
-                    continue;
-                };
-                let record = record(id, operation, is_deferred(operation, limit_bytes, is_sealed));
-                if !composer.push_operation(&record) {
-                    break;
-                }
-                lane.pop(record.bytes());
-                operation.attempts += 1;
-                attempts = attempts.min(operation.attempts);
-                operation.note_sent(sequence);
-                operation.phase = Phase::Sent { sequence, at };
-                self.flight.add(at, id);
+        while let Some(id) = lanes.front() {
+            let operation = self.operations.get_mut(id);
+            let Some(operation) = operation.filter(|it| matches!(it.phase, Phase::Ready)) else {
+                lanes.pop(0);
+                continue;
+            };
+            let record = record(id, operation, is_deferred(operation, limit_bytes, is_sealed));
+            if !composer.push_operation(&record) {
+                break;
             }
+            lanes.pop(record.bytes());
+            operation.attempts += 1;
+            attempts = attempts.min(operation.attempts);
+            operation.note_sent(sequence);
+            operation.phase = Phase::Sent { sequence, at };
+            self.flight.add(at, id);
         }
         if composer.count() == 0 {
             self.flight.give_back(at);

@@ -27,23 +27,24 @@ impl Lane {
     }
 }
 
-/// A lane of which operations are being sent.
-pub(super) struct OpenLane<'a> {
-    lane: &'a mut Lane,
+/// The lanes of which operations are being sent: that of a queue, and behind it the one for any queue.
+pub(super) struct OpenLanes<'a> {
+    own: &'a mut Lane,
+    any: &'a mut Lane,
     waiting: &'a mut usize,
 }
 
-impl OpenLane<'_> {
+impl OpenLanes<'_> {
     /// The first operation.
     #[inline]
     pub(super) fn front(&self) -> Option<OpId> {
-        self.lane.ids.front().copied()
+        self.own.ids.front().or_else(|| self.any.ids.front()).copied()
     }
 
     /// Takes the first operation, whose record has `record_bytes`; 0 if it was not sent.
     #[inline]
     pub(super) fn pop(&mut self, record_bytes: usize) {
-        let Lane { ids, bytes, .. } = &mut *self.lane;
+        let Lane { ids, bytes, .. } = if self.own.is_empty() { &mut *self.any } else { &mut *self.own };
         if ids.pop_front().is_some() {
             *self.waiting -= 1;
         }
@@ -74,6 +75,7 @@ impl Lanes {
     }
 
     /// True if no lane holds an operation.
+    #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.waiting == 0
     }
@@ -93,11 +95,11 @@ impl Lanes {
         }
     }
 
-    /// The lane of `queue`, or the one for any queue, to take operations from.
+    /// The lane of `queue` and the one for any queue, to take operations from.
     #[inline]
-    pub(super) fn open(&mut self, queue: Option<u16>) -> Option<OpenLane<'_>> {
-        let at = self.place(queue);
-        Some(OpenLane { lane: self.lanes.get_mut(at)?, waiting: &mut self.waiting })
+    pub(super) fn open(&mut self, queue: u16) -> Option<OpenLanes<'_>> {
+        let (any, lanes) = self.lanes.split_last_mut()?;
+        Some(OpenLanes { own: lanes.get_mut(usize::from(queue))?, any, waiting: &mut self.waiting })
     }
 
     fn is_lane_empty(&self, queue: Option<u16>) -> bool {
@@ -112,10 +114,11 @@ impl Lanes {
     /// The next lane in turn that is due or fills a datagram; `Some(None)` is the lane for any queue.
     pub(super) fn due(&mut self, now_ns: u64, full_bytes: usize) -> Option<Option<u16>> {
         let count = self.lanes.len();
-        let found = (self.next..count).chain(0..self.next).find(|&at| {
-            let lane = &self.lanes[at];
+        let is_due = |at: &usize| {
+            let lane = &self.lanes[*at];
             !lane.is_empty() && (lane.due_ns <= now_ns || lane.bytes >= full_bytes)
-        })?;
+        };
+        let found = (self.next..count).find(is_due).or_else(|| (0..self.next).find(is_due))?;
         let is_last = found + 1 == count;
         self.next = if is_last { 0 } else { found + 1 };
         Some((!is_last).then_some(found as u16))
@@ -159,12 +162,17 @@ mod tests {
         assert_eq!(lanes.due(10, 40), Some(None));
         lanes.flush();
         assert_eq!(lanes.due(0, 1000), Some(Some(1)));
-        let mut lane = lanes.open(Some(1)).unwrap();
+        let mut lane = lanes.open(1).unwrap();
         assert_eq!(lane.front(), Some(OpId(1)));
         lane.pop(40);
-        assert_eq!(lane.front(), None);
+        assert_eq!(lane.front(), Some(OpId(2)), "the one for any queue is next");
         assert_eq!(lanes.due(0, 1000), Some(None));
         assert!(!lanes.is_done(0) && !lanes.is_empty());
+        let mut lane = lanes.open(0).unwrap();
+        lane.pop(40);
+        assert_eq!(lane.front(), None);
+        assert!(lanes.is_done(0) && lanes.open(2).is_none());
+        lanes.push(None, OpId(3), 40, 10);
         lanes.clear();
         assert!(lanes.is_done(0) && lanes.is_empty());
         assert_eq!(lanes.due(u64::MAX, 0), None);

@@ -87,6 +87,7 @@ impl Link {
     }
 
     /// True if a Hello is needed, now or at its retry time.
+    #[inline]
     pub(super) fn needs_hello(&self, now_ns: u64) -> bool {
         self.cookie == 0
             || self.directory.is_none()
@@ -100,11 +101,13 @@ impl Link {
         self.cookie != 0 && self.wants_session()
     }
 
+    #[inline]
     fn wants_session(&self) -> bool {
         self.session_wanted && self.session.is_none()
     }
 
     /// True if a Hello must be sent now.
+    #[inline]
     pub(super) fn is_hello_due(&self, now_ns: u64) -> bool {
         self.needs_hello(now_ns) && self.asked.is_none_or(|asked| now_ns >= asked.again_at_ns)
     }

@@ -165,6 +165,7 @@ impl Operations {
         self.live
     }
 
+    #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.live == 0
     }

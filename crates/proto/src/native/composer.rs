@@ -1,8 +1,8 @@
 //! Datagrams, record by record, at the end of a buffer.
 
 use super::{
-    DATAGRAM_BYTES_MAX, Flags, HEADER_BYTES, Header, Opcode, Operation, RECORD_ALIGN, REPLY_HEAD_BYTES,
-    ReplyRecord, SealKey, Status, TAG_BYTES, padded,
+    DATAGRAM_BYTES_MAX, Flags, HEADER_BYTES, Header, Opcode, Operation, REPLY_HEAD_BYTES, ReplyRecord,
+    SealKey, Status, TAG_BYTES, padded,
 };
 
 /// The outcome of an operation, returned by the function that writes its value: see [`Composer::reply_with`].
@@ -40,6 +40,7 @@ pub struct Composer<'b> {
 impl<'b> Composer<'b> {
     /// Begins a datagram of at most `limit_bytes`, which is at least a header and a tag, at the end of `out`.
     /// Keeps room for the tag if `header` has the sealed flag. Ignores the header's length and count.
+    #[inline]
     pub fn begin(out: &'b mut Vec<u8>, header: Header, limit_bytes: usize) -> Self {
         debug_assert!(limit_bytes >= HEADER_BYTES + TAG_BYTES);
         let start = out.len();
@@ -89,8 +90,12 @@ impl<'b> Composer<'b> {
             self.out.extend_from_slice(&operation.detail_bytes());
         }
         self.out.extend_from_slice(operation.key);
-        self.out.extend_from_slice(operation.value_here());
-        self.out.extend_from_slice(&[0; RECORD_ALIGN][..end - self.out.len()]);
+        if operation.opcode.is_long() {
+            self.out.extend_from_slice(operation.value_here());
+        }
+        if self.out.len() < end {
+            self.out.resize(end, 0);
+        }
         self.header.count += 1;
         true
     }
@@ -153,6 +158,7 @@ impl<'b> Composer<'b> {
     }
 
     /// Ends the datagram without a seal, and returns its length in bytes. Clears the header's sealed flag.
+    #[inline]
     pub fn finish(mut self) -> usize {
         self.header.flags = self.header.flags.without(Flags::SEALED);
         self.header.secret = 0;
@@ -172,6 +178,7 @@ impl<'b> Composer<'b> {
     }
 
     /// Ends the datagram: with a tag if there is a key.
+    #[inline]
     pub fn finish_with(self, key: Option<&SealKey>) -> usize {
         match key {
             Some(key) => self.seal(key),
@@ -179,6 +186,7 @@ impl<'b> Composer<'b> {
         }
     }
 
+    #[inline]
     fn write_header(&mut self, tag_bytes: usize) -> usize {
         let length = self.bytes() + tag_bytes;
         self.header.length = length as u16;
