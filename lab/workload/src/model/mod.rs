@@ -11,6 +11,7 @@ mod spec;
 mod trace;
 mod value;
 mod workload;
+mod zipf;
 
 pub use named::{Shape, named_workloads};
 pub use ops::Ops;

@@ -1,9 +1,8 @@
 //! Which item of a group is asked for.
 
 use rand::{Rng, RngExt};
-use rand_distr::{Distribution, Zipf};
 
-use super::spec::Popularity;
+use super::{spec::Popularity, zipf::Zipf};
 
 /// Draws positions within a group.
 #[derive(Clone, Debug)]
@@ -15,12 +14,12 @@ pub(super) struct Picker {
 #[derive(Clone, Debug)]
 enum Kind {
     Uniform,
-    /// Exact, by rejection; a stride above 1 spreads the ranks over the group.
+    /// A stride above 1 spreads the ranks over the group.
     Zipf {
-        ranks: Zipf<f64>,
+        ranks: Zipf,
         stride: u64,
     },
-    Latest(Zipf<f64>),
+    Latest(Zipf),
 }
 
 /// Items that the requesting thread has added to a group since the load.
@@ -38,8 +37,8 @@ impl Picker {
     ///
     /// # Errors
     /// Says what is wrong with the exponent.
-    pub(super) fn new(count: u64, popularity: Popularity) -> Result<Self, rand_distr::ZipfError> {
-        let ranks = |theta| Zipf::new(count as f64, theta);
+    pub(super) fn new(count: u64, popularity: Popularity) -> Result<Self, String> {
+        let ranks = |theta| Zipf::new(count, theta);
         let kind = match popularity {
             Popularity::Uniform => Kind::Uniform,
             Popularity::Zipf(theta) => Kind::Zipf { ranks: ranks(theta)?, stride: 1 },
@@ -53,24 +52,19 @@ impl Picker {
     pub(super) fn pick(&self, rng: &mut impl Rng, inserted: Inserted) -> u64 {
         match &self.kind {
             Kind::Uniform => rng.random_range(0..self.count),
-            Kind::Zipf { ranks, stride: 1 } => self.rank(ranks, rng),
+            Kind::Zipf { ranks, stride: 1 } => ranks.draw(rng) - 1,
             Kind::Zipf { ranks, stride } => {
-                let spread = u128::from(self.rank(ranks, rng)) * u128::from(*stride);
+                let spread = u128::from(ranks.draw(rng) - 1) * u128::from(*stride);
                 (spread % u128::from(self.count)) as u64
             }
             Kind::Latest(ranks) => {
-                let age = self.rank(ranks, rng);
+                let age = ranks.draw(rng) - 1;
                 match inserted.answered.checked_sub(age + 1) {
                     Some(number) => self.count + inserted.thread + inserted.threads * number,
                     None => self.count - 1 - (age - inserted.answered),
                 }
             }
         }
-    }
-
-    /// A rank from 0.
-    fn rank(&self, ranks: &Zipf<f64>, rng: &mut impl Rng) -> u64 {
-        (ranks.sample(rng) as u64).clamp(1, self.count) - 1
     }
 }
 

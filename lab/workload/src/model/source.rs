@@ -182,7 +182,7 @@ impl Drawn<'_> {
     }
 
     fn draw(&mut self) -> Op {
-        let kind = if self.rng.random_bool(self.mix.get_ratio) {
+        let kind = if self.mix.gets.sample(&mut self.rng) {
             OpKind::Get
         } else {
             match self.mix.writes {
@@ -196,6 +196,9 @@ impl Drawn<'_> {
     }
 
     fn pick(&mut self) -> u64 {
+        if let [(_, first, picker)] = &self.mix.choices[..] {
+            return first + picker.pick(&mut self.rng, self.inserted);
+        }
         let at: f64 = self.rng.random();
         let found = self.mix.choices.iter().find(|(end, ..)| at < *end).or(self.mix.choices.last());
         let Some((_, first, picker)) = found else { return 0 };

@@ -7,6 +7,7 @@ use std::{
 };
 
 use minos_base::{VALUE_BYTES_MAX, limits::KEY_BYTES_MAX};
+use rand::distr::Bernoulli;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -67,7 +68,8 @@ pub(super) enum Requests {
 /// How requests are drawn.
 #[derive(Debug)]
 pub(super) struct Mix {
-    pub(super) get_ratio: f64,
+    /// True for a GET.
+    pub(super) gets: Bernoulli,
     pub(super) writes: Writes,
     /// For each group: the upper end of its part of the interval from 0 to 1, its first item and its picker.
     pub(super) choices: Vec<(f64, u64, Picker)>,
@@ -158,14 +160,10 @@ impl Workload {
             return Err(WorkloadError::Malformed { path: folder.to_owned(), message });
         }
         let popularity = shape.zipf.map_or(Popularity::Uniform, Popularity::ScrambledZipf);
-        let picker = Picker::new(items.len() as u64, popularity).map_err(|error| {
-            WorkloadError::Impossible { workload: name.to_owned(), message: error.to_string() }
-        })?;
-        let mix = Mix {
-            get_ratio: shape.get_ratio.unwrap_or(1.0),
-            writes: Writes::Update,
-            choices: vec![(1.0, 0, picker)],
-        };
+        let impossible = |message| WorkloadError::Impossible { workload: name.to_owned(), message };
+        let picker = Picker::new(items.len() as u64, popularity).map_err(impossible)?;
+        let gets = gets(shape.get_ratio.unwrap_or(1.0)).map_err(impossible)?;
+        let mix = Mix { gets, writes: Writes::Update, choices: vec![(1.0, 0, picker)] };
         let stream = Stream { rate: None, connections: None, requests: Requests::Drawn(mix) };
         let dataset = Dataset::new(seed, Items::Files(items), shape.large_threshold);
         Ok(Self { name: name.to_owned(), seed, dataset, streams: vec![stream] })
@@ -240,10 +238,14 @@ fn mix_of(stream: &StreamSpec, firsts: &[u64]) -> Result<Mix, String> {
     let mut choices = Vec::new();
     for (group, &first) in stream.groups.iter().zip(firsts) {
         end += group.weight / total;
-        let picker = Picker::new(group.keys, group.popularity).map_err(|error| error.to_string())?;
+        let picker = Picker::new(group.keys, group.popularity)?;
         choices.push((end, first, picker));
     }
-    Ok(Mix { get_ratio: stream.get_ratio, writes: stream.writes, choices })
+    Ok(Mix { gets: gets(stream.get_ratio)?, writes: stream.writes, choices })
+}
+
+fn gets(ratio: f64) -> Result<Bernoulli, String> {
+    Bernoulli::new(ratio).map_err(|_| format!("get_ratio is {ratio}, not from 0 to 1"))
 }
 
 fn check_spec(spec: &WorkloadSpec) -> Result<(), String> {
@@ -268,9 +270,6 @@ fn check_stream(stream: &StreamSpec, keys: u64) -> Result<(), String> {
     let total: f64 = stream.groups.iter().map(|group| group.weight).sum();
     if !(total.is_finite() && total > 0.0) {
         return Err("the weights of its groups must be positive in sum".to_owned());
-    }
-    if !(0.0..=1.0).contains(&stream.get_ratio) {
-        return Err(format!("get_ratio is {}, not from 0 to 1", stream.get_ratio));
     }
     if stream.rate.is_some_and(|rate| !(rate.is_finite() && rate > 0.0)) {
         return Err("rate must be above 0".to_owned());
@@ -361,7 +360,7 @@ mod tests {
             (group("colour = 1"), "unknown field"),
             (group("key_bytes = 3"), "key_bytes is 3"),
             (group("weight = -1.0"), "positive in sum"),
-            (group("popularity = { zipf = -1.0 }"), "s < 0"),
+            (group("popularity = { zipf = -1.0 }"), "exponent of a popularity"),
             (group("[[stream.group]]\nkeys = 0\nvalue_bytes = { min = 1, max = 1 }"), "no keys"),
             (group("[[stream.group]]\nkeys = 1\nvalue_bytes = { min = 2, max = 1 }"), "not an interval"),
             (format!("{}{}", group("popularity = { latest = 0.99 }\n"), group("")), "can grow"),

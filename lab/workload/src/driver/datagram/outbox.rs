@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use minos_net::udp::{TRAIN_BYTES_MAX, TRAIN_SEGMENTS_MAX, TransmitBurst, UdpPort};
+use minos_net::udp::{BURST_MESSAGES, TRAIN_BYTES_MAX, TRAIN_SEGMENTS_MAX, TransmitBurst, UdpPort};
 
 /// Maximum ratio of the lengths in a padded train. A datagram beyond it begins the next train.
 const PADDED_TO_MAX: usize = 4;
@@ -29,14 +29,12 @@ pub(super) struct Outbox {
     bytes: Vec<u8>,
     datagrams: Vec<Datagram>,
     burst: TransmitBurst,
-    padded: Vec<u8>,
 }
 
 impl Outbox {
     /// Creates an empty outbox. `pads`: the protocol allows zeros behind a datagram.
     pub(super) fn new(pads: bool) -> Self {
-        let burst = TransmitBurst::new();
-        Self { pads, bytes: Vec::new(), datagrams: Vec::new(), burst, padded: Vec::new() }
+        Self { pads, bytes: Vec::new(), datagrams: Vec::new(), burst: TransmitBurst::new() }
     }
 
     /// The buffer to append the next datagram to; call [`Outbox::end_datagram`] after it.
@@ -58,7 +56,11 @@ impl Outbox {
         bytes: &[u8],
         segment_bytes: usize,
     ) {
-        push(&mut self.burst, port, peer, bytes, segment_bytes);
+        if !self.burst.push(peer, bytes, segment_bytes) {
+            self.burst.send(port);
+            // An empty one takes any train.
+            let _ = self.burst.push(peer, bytes, segment_bytes);
+        }
     }
 
     /// Sends all datagrams, those for one peer in trains of equal segments.
@@ -72,16 +74,19 @@ impl Outbox {
         while !rest.is_empty() {
             let (count, segment_bytes) = train(rest, self.pads);
             let (train, behind) = rest.split_at(count);
-            for (number, datagram) in train.iter().enumerate() {
-                let mut bytes = &self.bytes[datagram.begin..datagram.end];
-                if number + 1 < count && bytes.len() < segment_bytes {
-                    self.padded.clear();
-                    self.padded.extend_from_slice(bytes);
-                    self.padded.resize(segment_bytes, 0);
-                    bytes = &self.padded;
-                }
-                push(&mut self.burst, port, datagram.peer, bytes, segment_bytes);
+            if self.burst.len() == BURST_MESSAGES {
+                self.burst.send(port);
             }
+            let buffer = self.burst.buffer();
+            let begin = buffer.len();
+            for (number, datagram) in train.iter().enumerate() {
+                // Pads the datagram before.
+                buffer.resize(begin + number * segment_bytes, 0);
+                buffer.extend_from_slice(&self.bytes[datagram.begin..datagram.end]);
+            }
+            let range = begin..buffer.len();
+            // There is room for a train, and it is no longer than one may be.
+            let _ = self.burst.queue(train[0].peer, range, segment_bytes);
             rest = behind;
         }
         if !self.burst.is_empty() {
@@ -90,14 +95,6 @@ impl Outbox {
         }
         self.bytes.clear();
         self.datagrams.clear();
-    }
-}
-
-/// Adds a train to a burst. Sends a full burst first; an empty one takes any train.
-fn push(burst: &mut TransmitBurst, port: &UdpPort, peer: SocketAddr, bytes: &[u8], segment_bytes: usize) {
-    if !burst.push(peer, bytes, segment_bytes) {
-        burst.send(port);
-        let _ = burst.push(peer, bytes, segment_bytes);
     }
 }
 
@@ -120,12 +117,32 @@ fn train(datagrams: &[Datagram], pads: bool) -> (usize, usize) {
 
 #[cfg(test)]
 mod tests {
-    use minos_net::udp::{ReceiveBurst, UdpOptions};
+    use std::{os::fd::AsFd, time::Duration};
+
+    use minos_net::{
+        Wait,
+        udp::{ReceiveBurst, UdpOptions},
+        wait_readable,
+    };
 
     use super::*;
 
     fn port() -> UdpPort {
         UdpPort::bind("127.0.0.1:0".parse().unwrap(), &UdpOptions::default()).unwrap()
+    }
+
+    /// The next `count` datagrams; fewer if no more come.
+    fn arrived(port: &UdpPort, count: usize) -> Vec<Vec<u8>> {
+        let (mut burst, mut arrived) = (ReceiveBurst::new(), Vec::new());
+        while arrived.len() < count
+            && wait_readable(&[port.as_fd()], Wait::For(Duration::from_secs(5))).unwrap()
+        {
+            port.receive(&mut burst).unwrap();
+            for message in burst.messages() {
+                arrived.extend(message.segments().map(<[u8]>::to_vec));
+            }
+        }
+        arrived
     }
 
     #[test]
@@ -140,17 +157,25 @@ mod tests {
             outbox.end_datagram(other.address());
         }
         outbox.send(&near);
-        let (mut burst, mut arrived) = (ReceiveBurst::new(), Vec::new());
-        while arrived.len() < lengths.len() {
-            far.receive(&mut burst).unwrap();
-            for message in burst.messages() {
-                arrived.extend(message.segments().map(<[u8]>::to_vec));
-            }
-        }
+        let arrived = arrived(&far, lengths.len());
+        assert_eq!(arrived.len(), lengths.len());
         for (number, (datagram, length)) in arrived.iter().zip(lengths).enumerate() {
             assert!(datagram[..length].iter().all(|&byte| usize::from(byte) == number + 1));
             assert!(datagram[length..].iter().all(|&byte| byte == 0) && datagram.len() <= length * 2);
         }
+    }
+
+    #[test]
+    fn more_trains_leave_than_a_burst_holds() {
+        let (near, far) = (port(), port());
+        let mut outbox = Outbox::new(true);
+        let lengths: Vec<usize> = (0..2 * BURST_MESSAGES + 6).map(|number| [10, 300][number % 2]).collect();
+        for length in &lengths {
+            outbox.room().extend(std::iter::repeat_n(1, *length));
+            outbox.end_datagram(far.address());
+        }
+        outbox.send(&near);
+        assert!(arrived(&far, lengths.len()).iter().map(Vec::len).eq(lengths));
     }
 
     #[test]
