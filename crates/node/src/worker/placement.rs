@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use minos_base::SizeClass;
-use minos_sched::{Assignment, Design, Duty, Placing, Plan, Profiler, Role, SharedHistogram, WorkerId};
+use minos_sched::{Assignment, Design, Duty, Place, Placing, Plan, Profiler, Role, SharedHistogram, WorkerId};
 
 use crate::{
     ops::Placement,
@@ -129,7 +129,7 @@ impl WorkerPlacement {
     /// Off the small path: one of this worker's own large values that is small enough to copy gains nothing
     /// from the large set. Serving it takes less than a slice.
     fn serves_large(&self, class: SizeClass) -> bool {
-        class <= self.copied_max && self.plan().worker_for(class) == Some(self.duty.worker)
+        class <= self.copied_max && self.home(class) == Some(self.duty.worker)
     }
 }
 
@@ -149,6 +149,10 @@ impl Placement for WorkerPlacement {
 
     #[inline]
     fn home(&self, class: SizeClass) -> Option<WorkerId> {
-        self.plan().worker_for(class)
+        match self.duty.place(self.plan(), class) {
+            // A request out of a ring that workers share has come where it is served.
+            Place::Ring(worker) if !self.enqueues() => Some(worker),
+            Place::Ring(_) | Place::Here => None,
+        }
     }
 }
