@@ -62,6 +62,11 @@ impl Pool {
         Arc::new(Self { memory, layout, block_bytes, free })
     }
 
+    /// The whole memory.
+    pub(crate) fn memory(&self) -> (NonNull<u8>, usize) {
+        (self.memory, self.layout.size())
+    }
+
     /// Takes a buffer of at least one byte. Its bytes are what the last owner left.
     ///
     /// One thread at a time may call this: two could take the same blocks. [`crate::Lane`] is that thread.
@@ -149,6 +154,11 @@ impl Buffer {
     pub(crate) fn address(&self) -> *mut u8 {
         // SAFETY: `first` is a block of the pool.
         unsafe { self.pool.memory.as_ptr().add(self.first * self.pool.block_bytes) }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn pool(&self) -> std::sync::Weak<Pool> {
+        Arc::downgrade(&self.pool)
     }
 
     /// True if it is of this pool.

@@ -2,7 +2,8 @@
 
 use std::{
     fmt, io,
-    os::fd::BorrowedFd,
+    os::fd::{BorrowedFd, OwnedFd},
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -11,9 +12,10 @@ use std::{
 };
 
 use crate::{
-    Geometry, Lane, LaneOptions, MemoryOptions,
+    FileOptions, Geometry, Lane, LaneOptions, MemoryOptions, OpenError,
     backend::{Backend, Done, Job},
     buffer::Pool,
+    file::{self, FileMedium, RingLane, ThreadLane},
     geometry::Room,
     memory::{MemoryLane, MemoryMedium},
 };
@@ -52,6 +54,18 @@ impl fmt::Display for Driver {
     }
 }
 
+/// How a device was opened, for the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// How it transfers.
+    pub driver: Driver,
+    /// The reason for threads instead of io_uring.
+    pub why_threads: Option<String>,
+    /// The reason for transfers through the page cache, if it is not bypassed. A flush makes writes durable all the
+    /// same.
+    pub why_buffered: Option<String>,
+}
+
 /// Parts of a device that its lanes share.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -60,13 +74,14 @@ pub(crate) struct Shared {
     pub(crate) read_only: bool,
     pub(crate) medium: Medium,
     pub(crate) opened: Instant,
-    /// Lanes handed out.
+    /// Lanes handed out, for the engine that each uses.
     lanes: AtomicUsize,
 }
 
 /// The bytes of a device.
 #[derive(Debug)]
 pub(crate) enum Medium {
+    File(FileMedium),
     Memory(MemoryMedium),
 }
 
@@ -74,11 +89,28 @@ impl Medium {
     pub(crate) fn memory(&self) -> Option<&MemoryMedium> {
         match self {
             Self::Memory(memory) => Some(memory),
+            Self::File(_) => None,
+        }
+    }
+
+    pub(crate) fn fd(&self) -> Option<&OwnedFd> {
+        match self {
+            Self::File(file) => Some(&file.fd),
+            Self::Memory(_) => None,
         }
     }
 }
 
 impl Device {
+    /// Opens a file or block device, and locks it against other processes until the last clone and lane are dropped.
+    ///
+    /// # Errors
+    /// It is missing, in use, too small, or refused by the operating system.
+    pub fn open(path: &Path, options: &FileOptions) -> Result<Self, OpenError> {
+        let (geometry, medium) = file::open(path, options)?;
+        Ok(Self::new(geometry, Medium::File(medium), options.read_only))
+    }
+
     /// A device in memory.
     ///
     /// # Panics
@@ -90,7 +122,7 @@ impl Device {
         Self::new(geometry, Medium::Memory(MemoryMedium::new(options)), false)
     }
 
-    fn new(geometry: Geometry, medium: Medium, read_only: bool) -> Self {
+    pub(crate) fn new(geometry: Geometry, medium: Medium, read_only: bool) -> Self {
         let (room, opened, lanes) = (Room::default(), Instant::now(), AtomicUsize::new(0));
         Self { shared: Arc::new(Shared { geometry, room, read_only, medium, opened, lanes }) }
     }
@@ -100,10 +132,11 @@ impl Device {
         &self.shared.geometry
     }
 
-    /// How it transfers.
-    pub fn driver(&self) -> Driver {
+    /// How it was opened.
+    pub fn facts(&self) -> Facts {
         match &self.shared.medium {
-            Medium::Memory(_) => Driver::Memory,
+            Medium::File(file) => file.facts.clone(),
+            Medium::Memory(_) => Facts { driver: Driver::Memory, why_threads: None, why_buffered: None },
         }
     }
 
@@ -114,9 +147,15 @@ impl Device {
     pub fn lane(&self, options: &LaneOptions) -> io::Result<Lane> {
         let options = options.clamped();
         let pool = Pool::new(options.pool_bytes, self.shared.geometry.block_bytes);
-        let number = self.shared.lanes.fetch_add(1, Relaxed);
         let backend = match &self.shared.medium {
-            Medium::Memory(_) => InnerLane::Memory(MemoryLane::open(&self.shared, number)?),
+            Medium::File(file) if file.facts.driver == Driver::Ring => {
+                InnerLane::Ring(Box::new(RingLane::open(&self.shared, &file.fd, &pool, options.depth)?))
+            }
+            Medium::File(_) => InnerLane::Threads(ThreadLane::open(&self.shared, options.threads)?),
+            Medium::Memory(_) => {
+                let number = self.shared.lanes.fetch_add(1, Relaxed);
+                InnerLane::Memory(MemoryLane::open(&self.shared, number)?)
+            }
         };
         Ok(Lane::new(backend, Arc::clone(&self.shared), pool, options.depth))
     }
@@ -125,6 +164,8 @@ impl Device {
 /// The lane of an implementation. An enum and no trait object, so that the choice is a branch that is always right.
 #[derive(Debug)]
 pub(crate) enum InnerLane {
+    Ring(Box<RingLane>),
+    Threads(ThreadLane),
     Memory(MemoryLane),
 }
 
@@ -132,6 +173,8 @@ pub(crate) enum InnerLane {
 macro_rules! each {
     ($lane:expr, $inner:ident => $call:expr) => {
         match $lane {
+            InnerLane::Ring($inner) => $call,
+            InnerLane::Threads($inner) => $call,
             InnerLane::Memory($inner) => $call,
         }
     };

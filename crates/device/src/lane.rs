@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Longest time that a dropped lane waits for its requests in flight.
-const DROP_WAIT: Duration = Duration::from_secs(5);
+const DROP_WAIT: Duration = if cfg!(test) { Duration::from_millis(10) } else { Duration::from_secs(5) };
 /// Longest single wait.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
 

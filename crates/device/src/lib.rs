@@ -41,13 +41,15 @@
 mod backend;
 mod buffer;
 mod device;
+mod file;
 mod geometry;
 mod lane;
 mod memory;
 mod request;
 
 pub use buffer::{Buffer, Exhausted};
-pub use device::{Device, Driver};
+pub use device::{Device, Driver, Facts};
+pub use file::{DriverChoice, FileOptions, OpenError};
 pub use geometry::Geometry;
 pub use lane::{Lane, LaneCounts, LaneOptions};
 pub use memory::{MemoryOptions, ServiceTime};

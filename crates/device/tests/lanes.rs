@@ -2,15 +2,11 @@
 
 mod common;
 
-use common::{BLOCK, CAPACITY, LONG, all, memory, read, results, run, write};
-use minos_device::{Device, Error, Lane, LaneOptions, Request, ServiceTime};
+use common::{BLOCK, CAPACITY, LONG, all, lane, memory, read, results, run, write};
+use minos_device::{Error, Lane, LaneOptions, Request, ServiceTime};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 const PAGE: u64 = BLOCK as u64;
-
-fn lane(device: &Device) -> Lane {
-    device.lane(&LaneOptions { depth: 16, pool_bytes: 64 * BLOCK, threads: 4 }).unwrap()
-}
 
 #[test]
 fn a_vector_is_written_and_read() {
@@ -133,6 +129,14 @@ fn an_empty_pool_is_a_clear_error() {
     assert_eq!(lane.buffer(2 * BLOCK).unwrap().len(), 2 * BLOCK);
 }
 
+/// Sleeps on a lane's descriptor; returns true if it became readable.
+fn sleep(lane: &Lane, seconds: i64) -> bool {
+    let timeout = Timespec { tv_sec: seconds, tv_nsec: 0 };
+    // A signal of the kernel to this thread ends the sleep too.
+    poll(&mut [PollFd::from_borrowed_fd(lane.descriptor(), PollFlags::IN)], Some(&timeout))
+        .is_ok_and(|n| n > 0)
+}
+
 #[test]
 fn a_sleeper_is_woken() {
     for sample in all() {
@@ -144,13 +148,12 @@ fn a_sleeper_is_woken() {
             while ended.len() < 2 {
                 lane.prepare().unwrap();
                 if lane.complete(&mut ended).unwrap() == 0 {
-                    let hour = Timespec { tv_sec: 3600, tv_nsec: 0 };
-                    // A signal of the kernel to this thread ends the sleep too.
-                    let _ =
-                        poll(&mut [PollFd::from_borrowed_fd(lane.descriptor(), PollFlags::IN)], Some(&hour));
+                    sleep(&lane, 60);
                 }
             }
         }
+        lane.prepare().unwrap();
+        assert!(!sleep(&lane, 0), "{}: an idle lane lets its owner sleep", sample.name);
     }
 }
 

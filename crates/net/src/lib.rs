@@ -1,4 +1,4 @@
-//! Transports: TCP and Unix stream sockets on epoll, datagrams in trains, and file reads in batches.
+//! Transports: TCP and Unix stream sockets on epoll, and datagrams in trains.
 //!
 //! Nothing here knows a protocol or a store. A [`Poller`] reports which sockets are
 //! ready; its caller owns the connections.
@@ -10,7 +10,6 @@ mod io;
 mod listener;
 mod poller;
 mod port;
-mod ring;
 mod socket;
 pub mod timestamp;
 pub mod udp;
@@ -24,7 +23,6 @@ pub use io::{Io, Kernel};
 pub use listener::{Accepted, Listener};
 pub use poller::{Interest, Poller, Ready, Token, Wait};
 pub use port::{Port, PortFacts, PortOptions};
-pub use ring::{Completion, Ring};
 pub use socket::{Progress, Socket};
 pub use wait::{Readable, WAIT_MAX, wait_readable, wait_which};
 pub use waker::Waker;

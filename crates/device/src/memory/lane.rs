@@ -67,11 +67,11 @@ impl MemoryLane {
         (bytes as u64, Done { slot, buffer, result: Ok(bytes) })
     }
 
-    /// Lets the timer go off when `count` jobs have ended.
+    /// Lets the timer go off when `count` jobs have ended, or never if there is none.
     fn arm(&self, count: usize) -> io::Result<()> {
-        let Some(at) = count.min(self.executed.len()).checked_sub(1) else { return Ok(()) };
-        // A time of zero would disarm it.
-        let left_ns = self.executed[at].0.saturating_sub(self.now_ns()).max(1);
+        let ends_ns = count.min(self.executed.len()).checked_sub(1).map(|at| self.executed[at].0);
+        // A time of zero disarms it.
+        let left_ns = ends_ns.map_or(0, |end_ns| end_ns.saturating_sub(self.now_ns()).max(1));
         let it_value = timespec(Duration::from_nanos(left_ns));
         let once = Itimerspec { it_interval: timespec(Duration::ZERO), it_value };
         timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once)?;

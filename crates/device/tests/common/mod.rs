@@ -1,8 +1,14 @@
 //! Devices of every kind, for tests that hold for all of them.
 
-use std::time::Duration;
+#![allow(dead_code, reason = "no test file uses all of it")]
 
-use minos_device::{Completion, Device, Error, Lane, MemoryOptions, Request, ServiceTime};
+use std::{path::Path, time::Duration};
+
+use minos_device::{
+    Completion, Device, DriverChoice, Error, FileOptions, Lane, LaneOptions, MemoryOptions, Request,
+    ServiceTime,
+};
+use tempfile::TempDir;
 
 pub(crate) const BLOCK: usize = 4096;
 pub(crate) const CAPACITY: u64 = 1 << 20;
@@ -13,6 +19,26 @@ pub(crate) const LONG: Duration = Duration::from_secs(60);
 pub(crate) struct Sample {
     pub(crate) name: &'static str,
     pub(crate) device: Device,
+    _folder: Option<TempDir>,
+}
+
+/// Creates a file of [`CAPACITY`] bytes.
+pub(crate) const CREATE: FileOptions = FileOptions {
+    size_bytes: Some(CAPACITY),
+    create: true,
+    prefill: false,
+    read_only: false,
+    block_bytes: BLOCK as u32,
+    in_flight_max: Some(16),
+    driver: DriverChoice::Auto,
+};
+
+pub(crate) fn open(path: &Path, driver: DriverChoice) -> Device {
+    Device::open(path, &FileOptions { driver, ..CREATE }).unwrap()
+}
+
+pub(crate) fn lane(device: &Device) -> Lane {
+    device.lane(&LaneOptions { depth: 16, pool_bytes: 64 * BLOCK, threads: 4 }).unwrap()
 }
 
 pub(crate) fn memory(service_time: Option<ServiceTime>) -> Device {
@@ -27,10 +53,16 @@ pub(crate) fn memory(service_time: Option<ServiceTime>) -> Device {
 
 /// A device of each kind, of [`CAPACITY`] bytes and with 16 requests in flight.
 pub(crate) fn all() -> Vec<Sample> {
-    let sample = |name, device| Sample { name, device };
+    let in_memory = |name, time| Sample { name, device: memory(time), _folder: None };
+    let on_file = |name, driver| {
+        let folder = tempfile::tempdir().unwrap();
+        Sample { name, device: open(&folder.path().join("device"), driver), _folder: Some(folder) }
+    };
     vec![
-        sample("memory", memory(None)),
-        sample("memory with service times", memory(Some(ServiceTime::of_the_paper()))),
+        in_memory("memory", None),
+        in_memory("memory with service times", Some(ServiceTime::of_the_paper())),
+        on_file("io_uring", DriverChoice::Ring),
+        on_file("threads", DriverChoice::Threads),
     ]
 }
 

@@ -1,0 +1,275 @@
+//! Opening a file or block device as a device.
+
+use std::{
+    io,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+};
+
+use io_uring::IoUring;
+use rustix::{
+    fs::{self, AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom, Stat, StatxFlags},
+    io::Errno,
+};
+
+use super::{FileMedium, queue::Queue, ring};
+use crate::{Driver, Facts, Geometry, buffer::Pool};
+
+/// Bytes of a write that fills a new file.
+const FILL_BYTES: usize = 1 << 20;
+
+/// How a file or block device is opened. Nothing that exists is ever truncated, extended or formatted: only a file that
+/// is missing or empty gets blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileOptions {
+    /// Bytes to use, from the front; by default all there are. Needed to create a file.
+    pub size_bytes: Option<u64>,
+    /// Creates the file if it is missing, or gives an empty one its size.
+    pub create: bool,
+    /// Writes zeros over a file that was created, so that no later write has to turn reserved blocks into written
+    /// ones, which costs the kernel a thread and a journal entry each.
+    pub prefill: bool,
+    /// Refuses writes, and opens the file so.
+    pub read_only: bool,
+    /// A power of two of at least 512.
+    pub block_bytes: u32,
+    /// Requests in flight; by default three quarters of what the kernel's queue holds.
+    pub in_flight_max: Option<u32>,
+    /// How to transfer.
+    pub driver: DriverChoice,
+}
+
+/// The choice of a [`Driver`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DriverChoice {
+    /// io_uring, or threads where the kernel refuses that. [`Facts`] has the reason.
+    #[default]
+    Auto,
+    /// io_uring only.
+    Ring,
+    /// Threads only.
+    Threads,
+}
+
+impl Default for FileOptions {
+    fn default() -> Self {
+        Self {
+            size_bytes: None,
+            create: false,
+            prefill: false,
+            read_only: false,
+            block_bytes: 4096,
+            in_flight_max: None,
+            driver: DriverChoice::Auto,
+        }
+    }
+}
+
+/// A file or block device that cannot be opened as a device.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// There is no such file, and none is to be created.
+    #[error("{path} does not exist")]
+    Missing {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It is a directory, a socket or the like.
+    #[error("{path} is neither a file nor a block device")]
+    NotADevice {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Another process, or this one, has it open as a device, or it is mounted.
+    #[error("{path} is in use")]
+    InUse {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It has fewer bytes than are to be used.
+    #[error("{path} has {have} bytes and needs {wanted}")]
+    TooSmall {
+        /// The file.
+        path: PathBuf,
+        /// Its bytes.
+        have: u64,
+        /// The bytes to be used, at least a block.
+        wanted: u64,
+    },
+    /// The block size is no power of two of at least 512, or smaller than the device transfers.
+    #[error("{path} does not transfer blocks of {block_bytes} bytes; the least is {least}")]
+    BlockSize {
+        /// The file.
+        path: PathBuf,
+        /// The block size asked for.
+        block_bytes: u32,
+        /// The least that it takes.
+        least: u32,
+    },
+    /// io_uring alone was asked for.
+    #[error("io_uring is refused: {source}")]
+    NoRing {
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// The operating system refused.
+    #[error("cannot {action} {path}: {source}")]
+    System {
+        /// The attempted action.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: Errno,
+    },
+}
+
+/// Opens a file or block device.
+pub(crate) fn open(path: &Path, options: &FileOptions) -> Result<(Geometry, FileMedium), OpenError> {
+    let opening = Opening { path, options };
+    opening.check_block_size(512)?;
+    let (fd, stat) = opening.open()?;
+    opening.lock(&fd)?;
+    let size = opening.size(&fd, &stat)?;
+    let why_buffered = opening.go_direct(&fd)?;
+    let (driver, why_threads) = opening.driver()?;
+    let is_block = FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice;
+    let queue = Queue::of(if is_block { stat.st_rdev } else { stat.st_dev });
+    let in_flight_max = options.in_flight_max.unwrap_or_else(|| queue.in_flight_max()).max(1);
+    let mut geometry = Geometry::new(options.block_bytes, size, in_flight_max);
+    geometry.request_bytes_max = queue.request_bytes_max.max(options.block_bytes);
+    Ok((geometry, FileMedium { fd, facts: Facts { driver, why_threads, why_buffered } }))
+}
+
+struct Opening<'a> {
+    path: &'a Path,
+    options: &'a FileOptions,
+}
+
+impl Opening<'_> {
+    fn path(&self) -> PathBuf {
+        self.path.to_owned()
+    }
+
+    fn failed(&self, action: &'static str) -> impl Fn(Errno) -> OpenError {
+        move |source| OpenError::System { action, path: self.path(), source }
+    }
+
+    fn check_block_size(&self, least: u32) -> Result<(), OpenError> {
+        let block_bytes = self.options.block_bytes;
+        if block_bytes.is_power_of_two() && block_bytes >= least {
+            return Ok(());
+        }
+        Err(OpenError::BlockSize { path: self.path(), block_bytes, least })
+    }
+
+    /// Opens it, buffered at first: a file system without direct transfers would refuse after it had created the file.
+    fn open(&self) -> Result<(OwnedFd, Stat), OpenError> {
+        // Looked at before it is opened: opening some kinds has effects.
+        let mut flags = OFlags::CLOEXEC | if self.options.read_only { OFlags::RDONLY } else { OFlags::RDWR };
+        match fs::stat(self.path).map(|stat| FileType::from_raw_mode(stat.st_mode)) {
+            Ok(FileType::RegularFile) => {}
+            // The kernel refuses one that is mounted.
+            Ok(FileType::BlockDevice) => flags |= OFlags::EXCL,
+            Ok(_) => return Err(OpenError::NotADevice { path: self.path() }),
+            Err(Errno::NOENT) if self.options.create && self.options.size_bytes.is_some() => {
+                flags |= OFlags::CREATE | OFlags::EXCL;
+            }
+            Err(Errno::NOENT) => return Err(OpenError::Missing { path: self.path() }),
+            Err(error) => return Err(self.failed("look at")(error)),
+        }
+        let fd = fs::open(self.path, flags, Mode::RUSR | Mode::WUSR).map_err(|error| match error {
+            Errno::BUSY => OpenError::InUse { path: self.path() },
+            error => self.failed("open")(error),
+        })?;
+        let stat = fs::fstat(&fd).map_err(self.failed("look at"))?;
+        Ok((fd, stat))
+    }
+
+    fn lock(&self, fd: &OwnedFd) -> Result<(), OpenError> {
+        fs::flock(fd, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
+            Errno::WOULDBLOCK => OpenError::InUse { path: self.path() },
+            error => self.failed("lock")(error),
+        })
+    }
+
+    /// The bytes to use. A file that is empty gets them first.
+    fn size(&self, fd: &OwnedFd, stat: &Stat) -> Result<u64, OpenError> {
+        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        let end = || fs::seek(fd, SeekFrom::End(0)).map_err(self.failed("measure"));
+        if let Some(size) = self.options.size_bytes
+            && is_file
+            && self.options.create
+            && !self.options.read_only
+            && end()? == 0
+        {
+            self.allocate(fd, size).inspect_err(|_| {
+                // It was empty and is ours: what was reserved in vain is given back.
+                let _ = fs::ftruncate(fd, 0);
+            })?;
+        }
+        let have = end()?;
+        let wanted = self.options.size_bytes.unwrap_or(have).max(u64::from(self.options.block_bytes));
+        if have < wanted {
+            return Err(OpenError::TooSmall { path: self.path(), have, wanted });
+        }
+        Ok(wanted)
+    }
+
+    fn allocate(&self, fd: &OwnedFd, size: u64) -> Result<(), OpenError> {
+        match fs::fallocate(fd, FallocateFlags::empty(), 0, size) {
+            // This file system reserves nothing; the file is sparse.
+            Err(Errno::OPNOTSUPP) => fs::ftruncate(fd, size).map_err(self.failed("extend"))?,
+            result => result.map_err(self.failed("reserve the blocks of"))?,
+        }
+        if self.options.prefill {
+            let zeros = vec![0; FILL_BYTES];
+            let mut at = 0;
+            while at < size {
+                let len = (size - at).min(FILL_BYTES as u64) as usize;
+                at += rustix::io::pwrite(fd, &zeros[..len], at).map_err(self.failed("fill"))? as u64;
+            }
+        }
+        fs::fsync(fd).map_err(self.failed("fill"))
+    }
+
+    /// Turns the page cache off; returns the reason where that is refused.
+    fn go_direct(&self, fd: &OwnedFd) -> Result<Option<String>, OpenError> {
+        let flags = fs::fcntl_getfl(fd).map_err(self.failed("look at"))?;
+        if let Err(error) = fs::fcntl_setfl(fd, flags | OFlags::DIRECT) {
+            return Ok(Some(format!("the file system refuses O_DIRECT: {error}")));
+        }
+        let buffer = &mut *Pool::new(self.options.block_bytes as usize, self.options.block_bytes)
+            .take(1)
+            .expect("a new pool has a free block");
+        match rustix::io::pread(fd, buffer, 0) {
+            Ok(_) => Ok(None),
+            Err(Errno::INVAL) => {
+                if let Some(least) = direct_alignment(fd).filter(|&least| least > self.options.block_bytes) {
+                    self.check_block_size(least)?;
+                }
+                fs::fcntl_setfl(fd, flags).map_err(self.failed("look at"))?;
+                Ok(Some("the file system refuses direct reads".to_owned()))
+            }
+            Err(error) => Err(self.failed("read")(error)),
+        }
+    }
+
+    fn driver(&self) -> Result<(Driver, Option<String>), OpenError> {
+        let refused = match self.options.driver {
+            DriverChoice::Threads => return Ok((Driver::Threads, Some("threads were asked for".to_owned()))),
+            DriverChoice::Auto | DriverChoice::Ring => ring::build(1).map(|_: IoUring| ()).err(),
+        };
+        match (refused, self.options.driver) {
+            (None, _) => Ok((Driver::Ring, None)),
+            (Some(source), DriverChoice::Ring) => Err(OpenError::NoRing { source }),
+            (Some(source), _) => Ok((Driver::Threads, Some(format!("io_uring is refused: {source}")))),
+        }
+    }
+}
+
+/// The least direct transfer, if the kernel tells.
+fn direct_alignment(fd: &OwnedFd) -> Option<u32> {
+    let statx = fs::statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
+    (statx.stx_dio_offset_align > 0).then_some(statx.stx_dio_offset_align)
+}

@@ -1,0 +1,207 @@
+//! Files as devices.
+
+mod common;
+
+use std::{
+    fs::{self, File},
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    path::Path,
+    thread,
+};
+
+use common::{BLOCK, CAPACITY, CREATE, lane, open, read, results, run, write};
+use minos_device::{Device, Driver, DriverChoice, Error, FileOptions, OpenError};
+
+const PAGE: u64 = BLOCK as u64;
+const EXISTING: FileOptions = FileOptions { create: false, size_bytes: None, ..CREATE };
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+fn refusal(path: &Path, options: FileOptions) -> OpenError {
+    Device::open(path, &options).unwrap_err()
+}
+
+#[test]
+fn a_device_is_open_once() {
+    let folder = folder();
+    let path = folder.path().join("device");
+    let device = open(&path, DriverChoice::Auto);
+    assert!(matches!(refusal(&path, CREATE), OpenError::InUse { .. }));
+    let lane = lane(&device);
+    drop(device);
+    assert!(matches!(refusal(&path, CREATE), OpenError::InUse { .. }), "a lane keeps it open");
+    drop(lane);
+    open(&path, DriverChoice::Auto);
+}
+
+#[test]
+fn a_missing_file_is_created_only_if_asked() {
+    let folder = folder();
+    let path = folder.path().join("device");
+    for options in [EXISTING, FileOptions { size_bytes: None, ..CREATE }] {
+        let error = refusal(&path, options);
+        assert!(matches!(error, OpenError::Missing { .. }), "{error}");
+        assert!(!path.exists());
+    }
+    Device::open(&path, &CREATE).unwrap();
+    let metadata = fs::metadata(&path).unwrap();
+    assert_eq!((metadata.len(), metadata.permissions().mode() & 0o777), (CAPACITY, 0o600));
+    assert!(metadata.blocks() * 512 >= CAPACITY, "its blocks are reserved");
+}
+
+#[test]
+fn a_filled_file_reads_as_zeros() {
+    let folder = folder();
+    let device =
+        Device::open(&folder.path().join("device"), &FileOptions { prefill: true, ..CREATE }).unwrap();
+    let mut lane = lane(&device);
+    let vector = vec![read(&mut lane, 0, 4), read(&mut lane, CAPACITY - PAGE, 1)];
+    for ended in run(&mut lane, vector) {
+        assert!(ended.result.is_ok() && ended.buffer.unwrap().iter().all(|&byte| byte == 0));
+    }
+}
+
+#[test]
+fn bytes_of_others_are_left_alone() {
+    let folder = folder();
+    let path = folder.path().join("letter");
+    let text = b"dear device\n".repeat(1000);
+    fs::write(&path, &text).unwrap();
+    let error = refusal(&path, CREATE);
+    assert!(matches!(error, OpenError::TooSmall { have: 12_000, wanted: CAPACITY, .. }), "{error}");
+    // All of it that is whole blocks.
+    let device = Device::open(&path, &EXISTING).unwrap();
+    assert_eq!(device.geometry().capacity_bytes, 2 * PAGE);
+    drop(device);
+    // Only its front.
+    let device = Device::open(&path, &FileOptions { size_bytes: Some(PAGE), ..EXISTING }).unwrap();
+    let mut lane = lane(&device);
+    let vector = vec![write(&mut lane, 0, 1, 1), write(&mut lane, PAGE, 1, 1)];
+    assert_eq!(results(&run(&mut lane, vector)), [(0, Ok(())), (PAGE, Err(Error::OutOfRange))]);
+    let after = fs::read(&path).unwrap();
+    assert!(after[..BLOCK].iter().all(|&byte| byte == 1) && after[BLOCK..] == text[BLOCK..]);
+}
+
+#[test]
+fn an_empty_file_gets_its_size_only_if_asked() {
+    let folder = folder();
+    let path = folder.path().join("device");
+    File::create(&path).unwrap();
+    for options in [EXISTING, FileOptions { read_only: true, ..CREATE }] {
+        let error = refusal(&path, options);
+        assert!(matches!(error, OpenError::TooSmall { have: 0, .. }), "{error}");
+    }
+    assert_eq!(Device::open(&path, &CREATE).unwrap().geometry().capacity_bytes, CAPACITY);
+}
+
+#[test]
+fn a_file_system_without_room_leaves_an_empty_file() {
+    let folder = folder();
+    let path = folder.path().join("device");
+    let error = refusal(&path, FileOptions { size_bytes: Some(1 << 60), ..CREATE });
+    assert!(matches!(error, OpenError::System { .. }), "{error}");
+    assert_eq!(fs::metadata(&path).unwrap().len(), 0);
+}
+
+#[test]
+fn other_kinds_of_files_and_block_sizes_are_refused() {
+    let folder = folder();
+    for path in [folder.path(), Path::new("/dev/null")] {
+        assert!(matches!(refusal(path, CREATE), OpenError::NotADevice { .. }));
+    }
+    let path = folder.path().join("device");
+    for block_bytes in [0, 256, 1000] {
+        let error = refusal(&path, FileOptions { block_bytes, ..CREATE });
+        assert!(matches!(error, OpenError::BlockSize { least: 512, .. }), "{error}");
+    }
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_device_to_read_only_refuses_writes() {
+    let folder = folder();
+    let path = folder.path().join("device");
+    fs::write(&path, vec![7; BLOCK]).unwrap();
+    for driver in [DriverChoice::Ring, DriverChoice::Threads] {
+        let options = FileOptions { read_only: true, driver, ..EXISTING };
+        let device = Device::open(&path, &options).unwrap();
+        let mut lane = lane(&device);
+        let vector = vec![write(&mut lane, 0, 1, 1), minos_device::Request::flush(1)];
+        assert_eq!(results(&run(&mut lane, vector)), [(0, Err(Error::ReadOnly)), (1, Err(Error::ReadOnly))]);
+        let vector = vec![read(&mut lane, 0, 1)];
+        assert_eq!(run(&mut lane, vector)[0].buffer.as_ref().unwrap()[..], [7; BLOCK]);
+    }
+    assert_eq!(fs::read(&path).unwrap(), vec![7; BLOCK]);
+}
+
+#[test]
+fn a_file_that_became_short_is_told() {
+    for driver in [DriverChoice::Ring, DriverChoice::Threads] {
+        let folder = folder();
+        let path = folder.path().join("device");
+        let device = open(&path, driver);
+        let mut lane = lane(&device);
+        File::options().write(true).open(&path).unwrap().set_len(PAGE + 100).unwrap();
+        let vector = vec![read(&mut lane, 0, 1), read(&mut lane, PAGE, 1), read(&mut lane, 2 * PAGE, 1)];
+        let expected = [
+            (0, Ok(())),
+            (PAGE, Err(Error::Short { bytes: 100 })),
+            (2 * PAGE, Err(Error::Short { bytes: 0 })),
+        ];
+        assert_eq!(results(&run(&mut lane, vector)), expected);
+    }
+}
+
+#[test]
+fn the_driver_is_a_choice_and_told() {
+    let folder = folder();
+    let path = folder.path().join("device");
+    let facts = open(&path, DriverChoice::Auto).facts();
+    assert_eq!((facts.driver, facts.why_threads), (Driver::Ring, None));
+    let facts = open(&path, DriverChoice::Threads).facts();
+    assert_eq!(
+        (facts.driver, facts.why_threads.as_deref()),
+        (Driver::Threads, Some("threads were asked for"))
+    );
+}
+
+#[test]
+fn threads_take_over_where_io_uring_is_refused() {
+    let folder = folder();
+    let path = folder.path().join("device");
+    // The filter holds for the thread that installs it and those that it spawns.
+    let refused = thread::spawn(move || {
+        refuse_io_uring();
+        let error = refusal(&path, FileOptions { driver: DriverChoice::Ring, ..CREATE });
+        assert!(matches!(error, OpenError::NoRing { .. }), "{error}");
+        let device = open(&path, DriverChoice::Auto);
+        let mut lane = lane(&device);
+        let vector = vec![write(&mut lane, PAGE, 1, 3)];
+        assert!(run(&mut lane, vector)[0].result.is_ok());
+        device.facts()
+    });
+    let facts = refused.join().unwrap();
+    assert_eq!(facts.driver, Driver::Threads);
+    let reason = facts.why_threads.unwrap();
+    assert!(reason.contains("Operation not permitted"), "{reason}");
+}
+
+/// Lets this thread's calls of io_uring_setup fail, as Docker's filter does.
+fn refuse_io_uring() {
+    const NUMBER_OFFSET: u32 = 0;
+    let statement = |code: u32, k: u32, jt: u8, jf: u8| libc::sock_filter { code: code as u16, jt, jf, k };
+    let mut filter = [
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, NUMBER_OFFSET, 0, 0),
+        statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, libc::SYS_io_uring_setup as u32, 0, 1),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32, 0, 0),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0, 0),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: the program outlives the call, which copies it, and lets all other calls pass.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program), 0);
+    }
+}
