@@ -169,7 +169,8 @@ impl Config {
 
     /// For load generators: each request is sent once and at once, however many are unanswered and whatever
     /// limit the server asks for. A request without an answer ends with the time-out, one that a busy server
-    /// refuses with [`Error::Busy`]. Transfers of large values are repaired as usual. Default off.
+    /// refuses with [`Error::Busy`]. Operations that wait for a transfer, a session or a busy worker are tried
+    /// again as usual. Default off.
     #[must_use]
     pub fn open_loop(self, is_open: bool) -> Self {
         Self { open_loop: is_open, ..self }

@@ -177,6 +177,15 @@ fn in_open_loop_a_busy_server_is_left_alone() {
 }
 
 #[test]
+fn in_open_loop_what_a_busy_worker_has_not_begun_is_tried_again() {
+    let mut world = World::new(Config::new().open_loop(true));
+    world.server.statuses = vec![Status::Busy, Status::InProgress];
+    assert_eq!(world.call(get("a")), Ok(Outcome::Missing));
+    world.server.statuses = vec![Status::Busy; 10_000];
+    assert_eq!(world.call(get("a")), Err(Error::Busy), "until it times out");
+}
+
+#[test]
 fn tags_and_keys_come_back() {
     let mut world = World::new(Config::new());
     world.core.submit(get("a").tag(8), world.now_ns).unwrap();
