@@ -11,6 +11,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+#[cfg(feature = "faulty")]
+use crate::faulty::{FaultyLane, FaultyMedium};
 use crate::{
     FileOptions, Geometry, Lane, LaneOptions, MemoryOptions, OpenError,
     backend::{Backend, Done, Job},
@@ -35,6 +37,9 @@ pub enum Driver {
     Threads,
     /// Within this process's memory.
     Memory,
+    /// By a faulty twin, for tests.
+    #[cfg(feature = "faulty")]
+    Faulty,
 }
 
 impl Driver {
@@ -44,6 +49,8 @@ impl Driver {
             Self::Ring => "io_uring",
             Self::Threads => "threads",
             Self::Memory => "memory",
+            #[cfg(feature = "faulty")]
+            Self::Faulty => "faulty twin",
         }
     }
 }
@@ -83,20 +90,22 @@ pub(crate) struct Shared {
 pub(crate) enum Medium {
     File(FileMedium),
     Memory(MemoryMedium),
+    #[cfg(feature = "faulty")]
+    Faulty(FaultyMedium),
 }
 
 impl Medium {
     pub(crate) fn memory(&self) -> Option<&MemoryMedium> {
         match self {
             Self::Memory(memory) => Some(memory),
-            Self::File(_) => None,
+            _ => None,
         }
     }
 
     pub(crate) fn fd(&self) -> Option<&OwnedFd> {
         match self {
             Self::File(file) => Some(&file.fd),
-            Self::Memory(_) => None,
+            _ => None,
         }
     }
 }
@@ -137,6 +146,8 @@ impl Device {
         match &self.shared.medium {
             Medium::File(file) => file.facts.clone(),
             Medium::Memory(_) => Facts { driver: Driver::Memory, why_threads: None, why_buffered: None },
+            #[cfg(feature = "faulty")]
+            Medium::Faulty(_) => Facts { driver: Driver::Faulty, why_threads: None, why_buffered: None },
         }
     }
 
@@ -156,6 +167,8 @@ impl Device {
                 let number = self.shared.lanes.fetch_add(1, Relaxed);
                 InnerLane::Memory(MemoryLane::open(&self.shared, number)?)
             }
+            #[cfg(feature = "faulty")]
+            Medium::Faulty(twin) => InnerLane::Faulty(FaultyLane::open(twin)?),
         };
         Ok(Lane::new(backend, Arc::clone(&self.shared), pool, options.depth))
     }
@@ -167,6 +180,8 @@ pub(crate) enum InnerLane {
     Ring(Box<RingLane>),
     Threads(ThreadLane),
     Memory(MemoryLane),
+    #[cfg(feature = "faulty")]
+    Faulty(FaultyLane),
 }
 
 /// Calls the same method of whichever implementation it is.
@@ -176,6 +191,8 @@ macro_rules! each {
             InnerLane::Ring($inner) => $call,
             InnerLane::Threads($inner) => $call,
             InnerLane::Memory($inner) => $call,
+            #[cfg(feature = "faulty")]
+            InnerLane::Faulty($inner) => $call,
         }
     };
 }
@@ -207,5 +224,40 @@ impl Backend for InnerLane {
 
     fn abandon(&mut self) {
         each!(self, lane => lane.abandon())
+    }
+}
+
+/// Transfers at once and without a lane, for the faulty twin.
+#[cfg(feature = "faulty")]
+impl Device {
+    pub(crate) fn read_now(&self, offset: u64, bytes: &mut [u8]) -> rustix::io::Result<()> {
+        match &self.shared.medium {
+            Medium::Memory(memory) => memory.read(offset, bytes),
+            Medium::File(file) => {
+                let buffer = &mut *self.aligned(bytes.len());
+                rustix::io::pread(&file.fd, &mut *buffer, offset)?;
+                bytes.copy_from_slice(buffer);
+            }
+            Medium::Faulty(_) => unreachable!("a faulty twin wraps a device that has no faults of its own"),
+        }
+        Ok(())
+    }
+
+    pub(crate) fn write_now(&self, offset: u64, bytes: &[u8]) -> rustix::io::Result<()> {
+        match &self.shared.medium {
+            Medium::Memory(memory) => memory.write(offset, bytes),
+            Medium::File(file) => {
+                let mut buffer = self.aligned(bytes.len());
+                buffer.copy_from_slice(bytes);
+                rustix::io::pwrite(&file.fd, &buffer, offset)?;
+            }
+            Medium::Faulty(_) => unreachable!("a faulty twin wraps a device that has no faults of its own"),
+        }
+        Ok(())
+    }
+
+    fn aligned(&self, bytes: usize) -> crate::Buffer {
+        let pool = Pool::new(bytes, self.shared.geometry.block_bytes);
+        pool.take(bytes).expect("a new pool is free")
     }
 }

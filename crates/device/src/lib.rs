@@ -41,6 +41,8 @@
 mod backend;
 mod buffer;
 mod device;
+#[cfg(feature = "faulty")]
+pub mod faulty;
 mod file;
 mod geometry;
 mod lane;

@@ -7,6 +7,7 @@ use std::{path::Path, time::Duration};
 use minos_device::{
     Completion, Device, DriverChoice, Error, FileOptions, Lane, LaneOptions, MemoryOptions, Request,
     ServiceTime,
+    faulty::{Faults, Twin},
 };
 use tempfile::TempDir;
 
@@ -63,6 +64,11 @@ pub(crate) fn all() -> Vec<Sample> {
         in_memory("memory with service times", Some(ServiceTime::of_the_paper())),
         on_file("io_uring", DriverChoice::Ring),
         on_file("threads", DriverChoice::Threads),
+        Sample {
+            name: "faulty twin without faults",
+            device: Twin::over(memory(None), Faults::none(), 1).device(),
+            _folder: None,
+        },
     ]
 }
 
