@@ -360,7 +360,7 @@ impl<B: PositionBits> Holding for CacheMode<B> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn is_move_due<A: Access>(engine: &Engine<Self, A>, log: &Log<B>, link: u64) -> bool {
         let region = engine.memory().region();
         match engine.common.eviction {

@@ -117,7 +117,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
 
     /// Calls `f` with a candidate that has the right key, checks that no writer interfered, and records the
     /// read.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn finish<R>(
         &self,
         partition: &Partition<M, A>,

@@ -250,7 +250,7 @@ impl<'a> Operation<'a> {
 impl<'a> Record<'a> for Operation<'a> {
     const KIND: Kind = Kind::Request;
 
-    #[inline]
+    #[inline(always)]
     fn parse(records: &'a [u8]) -> Result<(Self, &'a [u8]), Malformed> {
         let (short, behind) = head::<SHORT_HEAD_BYTES>(records, Malformed::Record)?;
         let opcode = Opcode::from_byte(short[0]);

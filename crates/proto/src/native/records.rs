@@ -34,7 +34,7 @@ impl<'a, R: Record<'a>> Records<'a, R> {
 impl<'a, R: Record<'a>> Iterator for Records<'a, R> {
     type Item = Result<R, Malformed>;
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
         self.left = self.left.checked_sub(1)?;
         Some(match R::parse(self.records) {
