@@ -71,6 +71,14 @@ pub struct Facts {
     /// The reason for transfers through the page cache, if it is not bypassed. A flush makes writes durable all the
     /// same.
     pub why_buffered: Option<String>,
+    /// The file was missing or empty, and has got its blocks now.
+    pub was_created: bool,
+}
+
+impl Facts {
+    fn without_file(driver: Driver) -> Self {
+        Self { driver, why_threads: None, why_buffered: None, was_created: false }
+    }
 }
 
 /// Parts of a device that its lanes share.
@@ -145,9 +153,9 @@ impl Device {
     pub fn facts(&self) -> Facts {
         match &self.shared.medium {
             Medium::File(file) => file.facts.clone(),
-            Medium::Memory(_) => Facts { driver: Driver::Memory, why_threads: None, why_buffered: None },
+            Medium::Memory(_) => Facts::without_file(Driver::Memory),
             #[cfg(feature = "faulty")]
-            Medium::Faulty(_) => Facts { driver: Driver::Faulty, why_threads: None, why_buffered: None },
+            Medium::Faulty(_) => Facts::without_file(Driver::Faulty),
         }
     }
 

@@ -93,7 +93,10 @@ fn an_empty_file_gets_its_size_only_if_asked() {
         let error = refusal(&path, options);
         assert!(matches!(error, OpenError::TooSmall { have: 0, .. }), "{error}");
     }
-    assert_eq!(Device::open(&path, &CREATE).unwrap().geometry().capacity_bytes, CAPACITY);
+    let device = Device::open(&path, &CREATE).unwrap();
+    assert!(device.geometry().capacity_bytes == CAPACITY && device.facts().was_created);
+    drop(device);
+    assert!(!Device::open(&path, &CREATE).unwrap().facts().was_created);
 }
 
 #[test]

@@ -28,6 +28,7 @@ const ALLOWED: [(&str, &[&str]); 22] = [
         &[
             "base",
             "client",
+            "device",
             "engine",
             "net",
             "node",

@@ -130,7 +130,8 @@ pub(crate) fn open(path: &Path, options: &FileOptions) -> Result<(Geometry, File
     opening.check_block_size(512)?;
     let (fd, stat) = opening.open()?;
     opening.lock(&fd)?;
-    let size = opening.size(&fd, &stat)?;
+    let was_created = opening.create(&fd, &stat)?;
+    let size = opening.size(&fd)?;
     let why_buffered = opening.go_direct(&fd)?;
     let (driver, why_threads) = opening.driver()?;
     let is_block = FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice;
@@ -138,7 +139,7 @@ pub(crate) fn open(path: &Path, options: &FileOptions) -> Result<(Geometry, File
     let in_flight_max = options.in_flight_max.unwrap_or_else(|| queue.in_flight_max()).max(1);
     let mut geometry = Geometry::new(options.block_bytes, size, in_flight_max);
     geometry.request_bytes_max = queue.request_bytes_max.max(options.block_bytes);
-    Ok((geometry, FileMedium { fd, facts: Facts { driver, why_threads, why_buffered } }))
+    Ok((geometry, FileMedium { fd, facts: Facts { driver, why_threads, why_buffered, was_created } }))
 }
 
 struct Opening<'a> {
@@ -193,27 +194,33 @@ impl Opening<'_> {
         })
     }
 
-    /// The bytes to use. A file that is empty gets them first.
-    fn size(&self, fd: &OwnedFd, stat: &Stat) -> Result<u64, OpenError> {
+    /// Gives a file that is empty its blocks, if it may; returns true if it did.
+    fn create(&self, fd: &OwnedFd, stat: &Stat) -> Result<bool, OpenError> {
         let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        let end = || fs::seek(fd, SeekFrom::End(0)).map_err(self.failed("measure"));
-        if let Some(size) = self.options.size_bytes
-            && is_file
-            && self.options.create
-            && !self.options.read_only
-            && end()? == 0
-        {
-            self.allocate(fd, size).inspect_err(|_| {
-                // It was empty and is ours: what was reserved in vain is given back.
-                let _ = fs::ftruncate(fd, 0);
-            })?;
+        let may = is_file && self.options.create && !self.options.read_only;
+        let Some(size) = self.options.size_bytes.filter(|_| may) else { return Ok(false) };
+        if self.end(fd)? > 0 {
+            return Ok(false);
         }
-        let have = end()?;
+        self.allocate(fd, size).inspect_err(|_| {
+            // It was empty and is ours: what was reserved in vain is given back.
+            let _ = fs::ftruncate(fd, 0);
+        })?;
+        Ok(true)
+    }
+
+    /// The bytes to use.
+    fn size(&self, fd: &OwnedFd) -> Result<u64, OpenError> {
+        let have = self.end(fd)?;
         let wanted = self.options.size_bytes.unwrap_or(have).max(u64::from(self.options.block_bytes));
         if have < wanted {
             return Err(OpenError::TooSmall { path: self.path(), have, wanted });
         }
         Ok(wanted)
+    }
+
+    fn end(&self, fd: &OwnedFd) -> Result<u64, OpenError> {
+        fs::seek(fd, SeekFrom::End(0)).map_err(self.failed("measure"))
     }
 
     fn allocate(&self, fd: &OwnedFd, size: u64) -> Result<(), OpenError> {

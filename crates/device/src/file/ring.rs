@@ -190,7 +190,12 @@ mod tests {
     /// A device whose reads never end.
     fn endless() -> (Device, UnixStream) {
         let (near, far) = UnixStream::pair().unwrap();
-        let facts = crate::Facts { driver: crate::Driver::Ring, why_threads: None, why_buffered: None };
+        let facts = crate::Facts {
+            driver: crate::Driver::Ring,
+            why_threads: None,
+            why_buffered: None,
+            was_created: true,
+        };
         let medium = Medium::File(crate::file::FileMedium { fd: near.into(), facts });
         (Device::new(Geometry::new(4096, 1 << 20, 8), medium, false), far)
     }

@@ -6,6 +6,7 @@ mod connection;
 mod cpu;
 mod crew;
 mod datagram;
+mod latencies;
 mod recorder;
 mod report;
 mod run;
@@ -14,6 +15,7 @@ mod target;
 mod thread;
 
 pub use cpu::server_pid;
+pub use latencies::Latencies;
 pub use minos_client::QueueBy;
 pub use recorder::ErrorKind;
 pub use report::{DriverShare, LatencyReport, LoadReport, Quantiles, Report};

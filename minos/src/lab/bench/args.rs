@@ -12,6 +12,7 @@ use minos_workload::{
 use crate::time::parse_time;
 
 use super::{
+    device::DeviceArgs,
     inproc::InprocArgs,
     numbers::{Rate, RateRange, parse_exponent, parse_percent, parse_rate, parse_rate_range, parse_share},
     target::BenchTarget,
@@ -21,11 +22,12 @@ use super::{
 #[derive(Args, Debug)]
 pub(crate) struct BenchArgs {
     /// The server: minos://HOST:PORT, memcached://HOST:PORT, resp://HOST:PORT, memcached+unix:///PATH,
-    /// memcached+udp://HOST:PORT; or a table within this process: inproc://cache, inproc://store.
+    /// memcached+udp://HOST:PORT; or a table within this process: inproc://cache, inproc://store; or a file, block
+    /// device or modelled memory: device:PATH, device:memory.
     #[arg(long, value_name = "URL")]
     pub(super) target: BenchTarget,
 
-    /// Requests per second, such as 20k, or max: closed loop [default: 20k; noise: 40k].
+    /// Requests per second, such as 20k, or max: closed loop [default: 20k; noise: 40k; device: max].
     #[arg(long, value_name = "OPS", value_parser = parse_rate)]
     rate: Option<Rate>,
 
@@ -83,7 +85,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "SIZE")]
     large_threshold: Option<SizeText>,
 
-    /// Share of GETs, 0 to 1.
+    /// Share of GETs, or of reads from a device, 0 to 1.
     #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     get_ratio: Option<f64>,
 
@@ -154,6 +156,9 @@ pub(crate) struct BenchArgs {
 
     #[command(flatten)]
     pub(super) inproc: InprocArgs,
+
+    #[command(flatten)]
+    pub(super) device: DeviceArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -183,8 +188,15 @@ impl BenchArgs {
     /// # Errors
     /// Names the option.
     pub(super) fn check(&self) -> Result<()> {
-        if let (BenchTarget::Server(_), Some(option)) = (&self.target, self.inproc.first_given()) {
+        if let Some(option) = self.inproc.first_given()
+            && !matches!(self.target, BenchTarget::InProcess(_))
+        {
             bail!("{option} goes with --target inproc://cache or inproc://store only");
+        }
+        if let Some(option) = self.device.first_given()
+            && !matches!(self.target, BenchTarget::Device(_))
+        {
+            bail!("{option} goes with --target device:PATH or device:memory only");
         }
         self.check_target()?;
         if self.pipeline.is_some() && matches!(self.rate, Some(Rate::PerSecond(_))) {
@@ -197,7 +209,7 @@ impl BenchArgs {
     fn check_target(&self) -> Result<()> {
         let target = match &self.target {
             BenchTarget::Server(target) => Some(target),
-            BenchTarget::InProcess(_) => None,
+            BenchTarget::InProcess(_) | BenchTarget::Device(_) => None,
         };
         if self.queue_by.is_some() && target.is_none_or(|target| target.protocol != TargetProtocol::Minos) {
             bail!("--queue-by goes with --target minos:// only: nothing else has queues to choose from");
@@ -293,6 +305,51 @@ impl BenchArgs {
             Some((option, _, reason)) => bail!("{option} does not go with --target inproc://{reason}"),
             None => Ok(()),
         }
+    }
+
+    /// Rejects options that do not apply to a device.
+    ///
+    /// # Errors
+    /// Names the option.
+    pub(super) fn check_device(&self) -> Result<()> {
+        let others_only = [
+            ("--pipeline", self.pipeline.is_some(), ": --depth is the number of requests in flight"),
+            ("--multiget", self.multiget.is_some(), ": --width is the number of requests of a vector"),
+            ("--keys", self.keys.is_some(), ": --device-size is its extent"),
+            ("--large-keys", self.large_keys.is_some(), ""),
+            ("--zipf", self.zipf.is_some(), ": all places are equally popular"),
+            ("--sweep", self.sweep.is_some(), ""),
+            ("--vs", self.vs.is_some(), ""),
+            ("--load", self.load, ""),
+            ("--load-only", self.load_only, ""),
+            ("--server-pid", self.server_pid.is_some(), ""),
+        ];
+        match others_only.iter().find(|(_, is_given, _)| *is_given) {
+            Some((option, _, reason)) => bail!("{option} does not go with --target device:{reason}"),
+            None => Ok(()),
+        }
+    }
+
+    /// Requests a second, unless it is a closed loop.
+    pub(super) fn fixed_rate(&self) -> Option<f64> {
+        match self.rate {
+            Some(Rate::PerSecond(rate)) => Some(rate),
+            None | Some(Rate::Max) => None,
+        }
+    }
+
+    /// Share of reads from a device.
+    pub(super) fn read_share(&self) -> f64 {
+        self.get_ratio.unwrap_or(1.0)
+    }
+
+    /// True if an open loop spins.
+    pub(super) fn spins(&self) -> bool {
+        self.pace == PaceArg::Spin
+    }
+
+    pub(super) fn drain_time(&self) -> Duration {
+        self.drain
     }
 
     /// Driver threads.

@@ -1,7 +1,8 @@
 //! `minos bench`: drives a server and prints the latencies of small and large requests; or drives a table
-//! within this process and prints its operations per second.
+//! within this process and prints its operations per second; or reads and writes a device.
 
 mod args;
+mod device;
 mod inproc;
 mod numbers;
 mod output;
@@ -31,6 +32,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     match &args.target {
         BenchTarget::Server(target) => drive(args, target),
         BenchTarget::InProcess(table) => inproc::run(args, *table),
+        BenchTarget::Device(target) => device::run(args, target),
     }
 }
 

@@ -1,8 +1,10 @@
-//! The target of a measurement: a server, or a table within this process.
+//! The target of a measurement: a server, a table within this process, or a device.
 
 use std::{fmt, str::FromStr};
 
 use minos_workload::Target;
+
+use super::device::DeviceTarget;
 
 /// The value of `--target`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,6 +13,8 @@ pub(super) enum BenchTarget {
     Server(Target),
     /// A table in the memory of this process: `inproc://cache` or `inproc://store`.
     InProcess(Table),
+    /// A device: `device:PATH` or `device:memory`.
+    Device(DeviceTarget),
 }
 
 /// The modes of a table.
@@ -26,12 +30,20 @@ impl FromStr for BenchTarget {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix("device:") {
+            Some("") => return Err("expected device:PATH or device:memory".to_owned()),
+            Some("memory") => return Ok(Self::Device(DeviceTarget::Memory)),
+            Some(path) => return Ok(Self::Device(DeviceTarget::Path(path.into()))),
+            None => {}
+        }
         match text.strip_prefix("inproc://") {
             Some("" | "cache") => Ok(Self::InProcess(Table::Cache)),
             Some("store") => Ok(Self::InProcess(Table::Store)),
             Some(_) => Err("expected inproc://cache or inproc://store".to_owned()),
             None => text.parse().map(Self::Server).map_err(|error: minos_workload::ParseTargetError| {
-                format!("{error}; or inproc://cache or inproc://store, a table in this process")
+                format!(
+                    "{error}; or inproc://cache or inproc://store, a table in this process; or device:PATH"
+                )
             }),
         }
     }
@@ -56,6 +68,10 @@ mod tests {
             assert_eq!(table.to_string().parse(), Ok(BenchTarget::InProcess(table)));
         }
         assert_eq!("inproc://".parse(), Ok(BenchTarget::InProcess(Table::Cache)));
+        for text in ["device:memory", "device:/dev/vdb"] {
+            let Ok(BenchTarget::Device(device)) = text.parse() else { panic!("{text}") };
+            assert_eq!(device.to_string(), text);
+        }
         let server = "memcached://127.0.0.1:11211";
         assert_eq!(server.parse(), server.parse().map(BenchTarget::Server).map_err(|_| String::new()));
     }

@@ -1,0 +1,79 @@
+//! The options of `minos bench --target device:...`.
+
+use clap::{Args, ValueEnum};
+use minos_base::SizeText;
+use minos_device::DriverChoice;
+
+/// Options of a device.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "With --target device:PATH or device:memory")]
+pub(in crate::lab::bench) struct DeviceArgs {
+    /// Bytes of a request, a power of two [default: 4k].
+    #[arg(long, value_name = "SIZE")]
+    block: Option<SizeText>,
+
+    /// Requests of a vector, submitted together [default: 1].
+    #[arg(long, value_name = "W", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    width: Option<u32>,
+
+    /// Requests of each thread in flight [default: 32, or the width].
+    #[arg(long, value_name = "D", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    depth: Option<u32>,
+
+    /// Bytes to use from the front; a missing file is created with so many [default: all; device:memory: 64m].
+    #[arg(long, value_name = "SIZE")]
+    pub(super) device_size: Option<SizeText>,
+
+    /// Write to a file or block device that exists, which destroys its contents.
+    #[arg(long)]
+    pub(super) device_write: bool,
+
+    /// How to transfer [default: auto].
+    #[arg(long, value_enum, value_name = "DRIVER")]
+    driver: Option<DriverArg>,
+}
+
+/// Drivers of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum DriverArg {
+    /// io_uring, or threads where the kernel refuses that
+    Auto,
+    /// io_uring only
+    Ring,
+    /// Threads that block
+    Threads,
+}
+
+impl DeviceArgs {
+    /// The first option given that applies to a device only.
+    pub(in crate::lab::bench) fn first_given(&self) -> Option<&'static str> {
+        let given = [
+            ("--block", self.block.is_some()),
+            ("--width", self.width.is_some()),
+            ("--depth", self.depth.is_some()),
+            ("--device-size", self.device_size.is_some()),
+            ("--device-write", self.device_write),
+            ("--driver", self.driver.is_some()),
+        ];
+        given.into_iter().find(|(_, is_given)| *is_given).map(|(name, _)| name)
+    }
+
+    /// Bytes of a request.
+    pub(super) fn request_bytes(&self) -> u64 {
+        self.block.map_or(4096, |size| size.0)
+    }
+
+    /// Requests of a vector, and requests in flight.
+    pub(super) fn width_and_depth(&self) -> (usize, usize) {
+        let width = self.width.unwrap_or(1);
+        (width as usize, self.depth.unwrap_or(width.max(32)) as usize)
+    }
+
+    pub(super) fn driver_choice(&self) -> DriverChoice {
+        match self.driver {
+            None | Some(DriverArg::Auto) => DriverChoice::Auto,
+            Some(DriverArg::Ring) => DriverChoice::Ring,
+            Some(DriverArg::Threads) => DriverChoice::Threads,
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! `minos bench --target device:PATH`: random reads and writes of a file, a block device or modelled memory, in vectors
+//! of every width and depth (SoCC'12 §4.1).
+
+mod args;
+mod driver;
+mod report;
+
+use std::{
+    fmt,
+    path::PathBuf,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use minos_base::seeded_stream;
+use minos_device::{Device, FileOptions, MemoryOptions, ServiceTime};
+
+pub(super) use args::DeviceArgs;
+
+use super::{BenchArgs, emit, emit_json};
+use driver::{Driver, Tally, Window, Work};
+use report::{DeviceReport, Times};
+
+/// Blocks of the device in memory, as in the paper.
+const MEMORY_BLOCK_BYTES: u32 = 512;
+/// Requests in flight of the device in memory.
+const MEMORY_IN_FLIGHT_MAX: u32 = 4096;
+
+/// A device to measure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum DeviceTarget {
+    /// A file or block device.
+    Path(PathBuf),
+    /// Memory with the service times of the paper's device.
+    Memory,
+}
+
+impl fmt::Display for DeviceTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path(path) => write!(f, "device:{}", path.display()),
+            Self::Memory => f.write_str("device:memory"),
+        }
+    }
+}
+
+/// The parameters of a run.
+struct Plan<'a> {
+    target: &'a DeviceTarget,
+    work: Work,
+    window: Window,
+    threads: usize,
+    /// Requests a second of all threads; without it a closed loop.
+    rate: Option<f64>,
+    cpus: &'a [usize],
+    seed: u64,
+}
+
+/// Runs the benchmark and prints the report.
+///
+/// # Errors
+/// The options contradict each other, the device cannot be opened, or nothing was completed.
+pub(super) fn run(args: &BenchArgs, target: &DeviceTarget) -> Result<()> {
+    args.check_device()?;
+    let request_bytes = args.device.request_bytes();
+    ensure!(
+        request_bytes.is_power_of_two() && (512..=64 << 20).contains(&request_bytes),
+        "--block {request_bytes}: a power of two from 512 to 64m"
+    );
+    let (width, depth) = args.device.width_and_depth();
+    ensure!(width <= depth, "--width {width} is more than --depth {depth}, the requests in flight");
+    let device = open(args, target, request_bytes)?;
+    ensure!(
+        device.geometry().capacity_bytes >= request_bytes,
+        "{target} has no room for one request of {request_bytes} bytes"
+    );
+    let (threads, rate) = (args.thread_count(), args.fixed_rate());
+    let vectors_per_s = rate.map(|rate| rate / (threads * width) as f64);
+    let (read_share, spins) = (args.read_share(), args.spins());
+    let request_bytes = request_bytes as usize;
+    let work = Work { request_bytes, width, depth, read_share, vectors_per_s, spins };
+    let (warmup, duration, drain) = (args.warmup_time(), args.measured_time(), args.drain_time());
+    let window = Window { begin: Instant::now(), warmup, duration, drain };
+    let plan = Plan { target, work, window, threads, rate, cpus: args.cpus(), seed: args.seed };
+    let (tallies, spent) = plan.run(&device)?;
+    let report = DeviceReport::of(&plan, &device, &tallies, spent);
+    if args.json {
+        emit_json(&report)?;
+    } else {
+        emit(&report.to_string())?;
+    }
+    ensure!(report.common.completed > 0, "{target} completed nothing as it should");
+    Ok(())
+}
+
+/// Opens the device, to read only unless there are writes.
+fn open(args: &BenchArgs, target: &DeviceTarget, request_bytes: u64) -> Result<Device> {
+    let size_bytes = args.device.device_size.map(|size| size.0);
+    let DeviceTarget::Path(path) = target else {
+        let defaults = MemoryOptions::default();
+        return Ok(Device::in_memory(&MemoryOptions {
+            capacity_bytes: size_bytes.unwrap_or(defaults.capacity_bytes),
+            block_bytes: MEMORY_BLOCK_BYTES,
+            in_flight_max: MEMORY_IN_FLIGHT_MAX,
+            service_time: Some(ServiceTime::of_the_paper()),
+        }));
+    };
+    let writes = args.read_share() < 1.0;
+    let options = FileOptions {
+        size_bytes,
+        create: true,
+        prefill: true,
+        read_only: path.exists() && !writes,
+        block_bytes: request_bytes.min(4096) as u32,
+        in_flight_max: None,
+        driver: args.device.driver_choice(),
+    };
+    let device = Device::open(path, &options).with_context(|| match size_bytes {
+        None if !path.exists() => format!("{target}: --device-size creates it"),
+        _ => target.to_string(),
+    })?;
+    if writes && !device.facts().was_created && !args.device.device_write {
+        bail!("{target} exists: --device-write lets writes destroy its contents; --get-ratio 1 only reads");
+    }
+    Ok(device)
+}
+
+impl Plan<'_> {
+    /// Runs all threads; returns their results and the processor time of the window.
+    fn run(&self, device: &Device) -> Result<(Vec<Tally>, Times)> {
+        thread::scope(|scope| {
+            let threads: Vec<_> = (0..self.threads)
+                .map(|number| {
+                    scope.spawn(move || {
+                        self.pin(number)?;
+                        let rng = seeded_stream(self.seed, number as u64);
+                        Driver::new(device, self.work, self.window, rng)?.run()
+                    })
+                })
+                .collect();
+            let at = |offset: Duration| {
+                thread::sleep((self.window.begin + offset).saturating_duration_since(Instant::now()));
+                minos_net::processor_time()
+            };
+            let (before, after) = (at(self.window.warmup), at(self.window.warmup + self.window.duration));
+            let tallies = threads.into_iter().map(|thread| thread.join().expect("no thread panics"));
+            let tallies = tallies.collect::<Result<_>>()?;
+            Ok((tallies, (after.0.saturating_sub(before.0), after.1.saturating_sub(before.1))))
+        })
+    }
+
+    fn pin(&self, thread: usize) -> Result<()> {
+        let Some(cpu) = self.cpus.get(thread % self.cpus.len().max(1)) else { return Ok(()) };
+        minos_net::pin_to(*cpu).with_context(|| format!("--pin {cpu}"))
+    }
+}
