@@ -99,8 +99,8 @@ enum Task {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
-    /// Run servers and clients of the native protocol on a simulated network with all kinds of faults, in
-    /// virtual time
+    /// Run servers and clients of the native protocol on a simulated network with all kinds of faults, and
+    /// the log on flash on such a disk, in virtual time
     Simulate {
         /// Number of runs
         #[arg(long, default_value_t = 10_000)]
@@ -109,7 +109,8 @@ enum Task {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
-    /// Compare with memcached on new random sequences, and change roles under load, for a given time
+    /// Compare with memcached on new random sequences, change roles under load, and crash the log on flash,
+    /// for a given time
     Soak {
         /// Duration in minutes
         #[arg(long, default_value_t = 10)]

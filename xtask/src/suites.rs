@@ -206,12 +206,20 @@ pub(crate) fn kill(rounds: u64, seed: u64, totals: &mut Totals) -> anyhow::Resul
     run_tests(&mut tests, totals)
 }
 
-/// Runs of the native protocol over a network in virtual time, from `seed` on.
+/// Runs of the native protocol over a network in virtual time, and of the log on flash, from `seed` on.
 pub(crate) fn simulate(seeds: u64, seed: u64, totals: &mut Totals) -> anyhow::Result<()> {
     let mut tests = cargo(&["test", "--release", "-p", "minos-node", "--test", "native_simulation"]);
     tests.args(["--", "--nocapture"]);
     tests.env("MINOS_SIMULATION_SEEDS", seeds.to_string()).env("MINOS_SIMULATION_SEED", seed.to_string());
-    run_tests(&mut tests, totals)
+    run_tests(&mut tests, totals)?;
+    run_tests(&mut flash_simulation(seeds, seed), totals)
+}
+
+/// A log on a disk that loses power, fails and lies.
+fn flash_simulation(seeds: u64, seed: u64) -> Command {
+    let mut tests = cargo(&["test", "--release", "-p", "minos-flash", "--lib", "simulation"]);
+    tests.env("MINOS_FLASH_SEEDS", seeds.to_string()).env("MINOS_FLASH_SEED", seed.to_string());
+    tests
 }
 
 /// Sequences that were never tried before, against memcached, and role changes under load, until the time is over.
@@ -231,6 +239,7 @@ pub(crate) fn soak(minutes: u64, totals: &mut Totals) -> anyhow::Result<()> {
         tests.env("MINOS_ROLE_CHANGES_SEED", seed.to_string());
         tests.env("MINOS_ROLE_CHANGES_SEEDS", ROLE_CHANGES_SEEDS.to_string());
         run_tests(&mut tests, totals)?;
+        run_tests(&mut flash_simulation(SEQUENCES, seed), totals)?;
         seed += SEQUENCES;
     }
     println!("{totals}");

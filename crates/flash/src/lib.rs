@@ -5,11 +5,24 @@
 //!
 //! - [`format`](mod@format): every structure on the device, encoded and decoded, with precise errors.
 //! - [`FlashSlot`]: a place on flash as a slot of the memory index holds it.
+//! - [`create`] makes a table, [`Recovery`] finds its records, [`Newest`] keeps those that count.
+//! - [`Log`]: appends, flushes, compaction.
 
 #![forbid(unsafe_code)]
 
+mod create;
 pub mod format;
+mod gather;
+mod log;
 mod place;
+mod recovery;
+#[cfg(test)]
+mod simulation;
 mod switches;
+mod work;
 
+pub use create::create;
+pub use log::{Counters, Event, Found, Index, Log, Options, Place, Policy, Put, Refusal, Standing};
 pub use place::{FlashSlot, growth_bits};
+pub use recovery::{Newest, NotOurs, Recovered, Recovery, Step};
+pub use work::{DeviceFailed, Outcome, Work, WorkId};

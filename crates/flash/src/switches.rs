@@ -5,6 +5,12 @@
 pub(crate) enum Safeguard {
     /// Checksums depend on life and place.
     Seed,
+    /// Writes are made durable.
+    Flush,
+    /// A segment is used again only after the lanes have passed.
+    Epoch,
+    /// Deleted and overwritten records stay dead after a crash.
+    Tombstones,
 }
 
 /// True unless a test of this thread turned the safeguard off.

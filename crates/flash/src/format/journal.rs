@@ -18,6 +18,10 @@ pub enum Use {
     Live(Life),
     /// The device failed here; never used again.
     Bad,
+    /// As live, but its records have begun to move out: it ends before any other segment does.
+    Leaving(Life),
+    /// As leaving; the device failed here.
+    Failing(Life),
 }
 
 /// A snapshot of the table, written whole. The valid one with the highest number is in force.
@@ -26,7 +30,7 @@ pub enum Use {
 /// 0   checksum of all that follows, seeded with the place
 /// 8   mark "MinosFlJ"   16  table          24  number
 /// 32  next life         36  least life     40  segments   44  zeros
-/// 48  for each segment: life (4), use (1: 0 free, 1 live, 2 bad), zeros (3)
+/// 48  for each segment: life (4), use (1: 0 free, 1 live, 2 bad, 3 leaving, 4 failing), zeros (3)
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Journal {
@@ -62,6 +66,8 @@ impl Journal {
                 Use::Free => (Life::NONE, 0),
                 Use::Live(life) => (*life, 1),
                 Use::Bad => (Life::NONE, 2),
+                Use::Leaving(life) => (*life, 3),
+                Use::Failing(life) => (*life, 4),
             };
             let at = HEAD_BYTES + segment * ENTRY_BYTES;
             put(&mut bytes, at, &life.0.to_le_bytes());
@@ -104,6 +110,8 @@ fn decode_use(entry: &[u8]) -> Result<Use, Fault> {
         0 => Ok(Use::Free),
         1 => Ok(Use::Live(Life(u32_at(entry, 0)))),
         2 => Ok(Use::Bad),
+        3 => Ok(Use::Leaving(Life(u32_at(entry, 0)))),
+        4 => Ok(Use::Failing(Life(u32_at(entry, 0)))),
         other => Err(Fault::Use(other)),
     }
 }

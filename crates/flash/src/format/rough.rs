@@ -2,20 +2,23 @@
 
 use super::PAGE_BYTES;
 
-/// Steps of 256 bytes, for records within one page.
+/// Steps of 256 bytes, for records no longer than a page.
 const STEPS: u64 = 16;
 const STEP_BYTES: u64 = PAGE_BYTES as u64 / STEPS;
-/// Records that reach into more pages than this have a rounded number.
+/// The first code of longer records.
+const LONG: u64 = 2 * STEPS;
+/// Longer records that reach into more pages than this have a rounded number.
 const EXACT_PAGES: u64 = 64;
 /// The first code of those.
-const ROUNDED: u64 = STEPS + EXACT_PAGES - 1;
+const ROUNDED: u64 = LONG + EXACT_PAGES - 1;
 
 /// A record's rough length, from which the number of pages to read follows.
 ///
 /// ```text
 /// 0..16     within one page, in steps of 256 bytes
-/// 16..79    2 to 64 pages
-/// 79..191   more, by eighths of powers of two, rounded up
+/// 16..32    as long, but reaching into a second page
+/// 32..95    longer than a page: 2 to 64 pages
+/// 95..191   more, by eighths of powers of two, rounded up
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RoughLength(u8);
@@ -26,15 +29,18 @@ impl RoughLength {
 
     /// For a record of `bytes` that reaches into `pages` pages.
     pub fn of(bytes: u64, pages: u64) -> Self {
-        if pages <= 1 {
-            return Self((bytes.div_ceil(STEP_BYTES).clamp(1, STEPS) - 1) as u8);
-        }
-        if pages <= EXACT_PAGES {
-            return Self((STEPS + pages - 2) as u8);
-        }
-        let doublings = u64::from(((pages - 1) / EXACT_PAGES).ilog2());
-        let eighth = (pages - 1 - (EXACT_PAGES << doublings)) >> (doublings + 3);
-        Self((ROUNDED + doublings * 8 + eighth).min(Self::COUNT as u64 - 1) as u8)
+        let step = bytes.div_ceil(STEP_BYTES).clamp(1, STEPS) - 1;
+        let code = match pages {
+            0 | 1 => step,
+            2 if bytes <= PAGE_BYTES as u64 => STEPS + step,
+            2..=EXACT_PAGES => LONG + pages - 2,
+            _ => {
+                let doublings = u64::from(((pages - 1) / EXACT_PAGES).ilog2());
+                let eighth = (pages - 1 - (EXACT_PAGES << doublings)) >> (doublings + 3);
+                ROUNDED + doublings * 8 + eighth
+            }
+        };
+        Self(code.min(Self::COUNT as u64 - 1) as u8)
     }
 
     /// The length with this code, if there is one.
@@ -49,20 +55,26 @@ impl RoughLength {
 
     /// Pages to read.
     pub fn pages(self) -> u64 {
-        let code = u64::from(self.0);
-        if code < STEPS {
-            return 1;
+        match u64::from(self.0) {
+            code if code < STEPS => 1,
+            code if code < LONG => 2,
+            code if code < ROUNDED => code - LONG + 2,
+            code => {
+                let (doublings, eighth) = ((code - ROUNDED) / 8, (code - ROUNDED) % 8);
+                (EXACT_PAGES + (eighth + 1) * (EXACT_PAGES / 8)) << doublings
+            }
         }
-        if code < ROUNDED {
-            return code - STEPS + 2;
-        }
-        let (doublings, eighth) = ((code - ROUNDED) / 8, (code - ROUNDED) % 8);
-        (EXACT_PAGES + (eighth + 1) * (EXACT_PAGES / 8)) << doublings
     }
 
     /// No record of this length has more bytes.
     pub fn bytes_max(self) -> u64 {
         let code = u64::from(self.0);
-        if code < STEPS { (code + 1) * STEP_BYTES } else { self.pages() * PAGE_BYTES as u64 }
+        if code < LONG { (code % STEPS + 1) * STEP_BYTES } else { self.pages() * PAGE_BYTES as u64 }
+    }
+
+    /// Bytes of a record of this length, about.
+    pub fn bytes_typical(self) -> u64 {
+        let code = u64::from(self.0);
+        if code < LONG { self.bytes_max() - STEP_BYTES / 2 } else { (self.pages() - 1) * PAGE_BYTES as u64 }
     }
 }

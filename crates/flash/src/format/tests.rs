@@ -193,9 +193,11 @@ proptest! {
 
     #[test]
     fn a_journal_refuses_any_change(count in 0usize..900, at: prop::sample::Index, by in 1u8..) {
-        let used = |number| match number % 3 {
+        let used = |number| match number % 5 {
             0 => Use::Free,
             1 => Use::Live(Life(number as u32)),
+            2 => Use::Leaving(Life(number as u32)),
+            3 => Use::Failing(Life(number as u32)),
             _ => Use::Bad,
         };
         let journal = journal((0..count).map(used).collect());

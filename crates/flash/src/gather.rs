@@ -1,0 +1,110 @@
+//! Reads of long runs, of which unreadable pages stay zero.
+
+use crate::{
+    format::PAGE_BYTES,
+    work::{Names, Outcome, Work, WorkId},
+};
+
+/// Most bytes of one read.
+const READ_BYTES_MAX: usize = 1 << 20;
+
+/// A run of pages that is being read. A read that failed is halved, down to single pages.
+#[derive(Debug)]
+pub(crate) struct Gather {
+    pub(crate) at: u64,
+    /// All of them when it is done.
+    pub(crate) bytes: Vec<u8>,
+    len: usize,
+    waiting: Vec<(WorkId, usize, usize)>,
+    /// Pages that could not be read.
+    pub(crate) failed_pages: usize,
+}
+
+impl Gather {
+    /// Asks for `len` bytes from `at` on.
+    pub(crate) fn start(at: u64, len: usize, names: &mut Names, jobs: &mut Vec<(WorkId, Work)>) -> Self {
+        let mut gather = Self { at, bytes: Vec::new(), len, waiting: Vec::new(), failed_pages: 0 };
+        for begin in (0..len).step_by(READ_BYTES_MAX) {
+            gather.ask(begin, READ_BYTES_MAX.min(len - begin), names, jobs);
+        }
+        gather
+    }
+
+    fn ask(&mut self, begin: usize, len: usize, names: &mut Names, jobs: &mut Vec<(WorkId, Work)>) {
+        let id = names.next();
+        self.waiting.push((id, begin, len));
+        jobs.push((id, Work::Read { at: self.at + begin as u64, len }));
+    }
+
+    /// Takes a result, and its bytes. Returns false if it is not of this run.
+    pub(crate) fn done(
+        &mut self,
+        id: WorkId,
+        outcome: &mut Outcome,
+        names: &mut Names,
+        jobs: &mut Vec<(WorkId, Work)>,
+    ) -> bool {
+        let Some(position) = self.waiting.iter().position(|(waiting, ..)| *waiting == id) else {
+            return false;
+        };
+        let (_, begin, len) = self.waiting.swap_remove(position);
+        match outcome {
+            // A run in one piece is not copied.
+            Ok(bytes) if bytes.len() == self.len => self.bytes = std::mem::take(bytes),
+            Ok(bytes) if bytes.len() == len => self.whole()[begin..begin + len].copy_from_slice(bytes),
+            _ if len <= PAGE_BYTES => {
+                self.whole();
+                self.failed_pages += 1;
+            }
+            _ => {
+                let half = (len / 2).next_multiple_of(PAGE_BYTES);
+                self.ask(begin, half, names, jobs);
+                self.ask(begin + half, len - half, names, jobs);
+            }
+        }
+        true
+    }
+
+    fn whole(&mut self) -> &mut Vec<u8> {
+        self.bytes.resize(self.len, 0);
+        &mut self.bytes
+    }
+
+    /// True if all is there that can be read.
+    pub(crate) fn is_done(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Bytes of the run.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::work::DeviceFailed;
+
+    #[test]
+    fn only_the_pages_that_fail_are_missing() {
+        let (mut names, mut jobs) = (Names::default(), Vec::new());
+        const PAGES: usize = 600;
+        const BAD: [u64; 2] = [5, 511];
+        let mut gather = Gather::start(0, PAGES * PAGE_BYTES, &mut names, &mut jobs);
+        let mut reads = 0;
+        while let Some((id, work)) = jobs.pop() {
+            let Work::Read { at, len } = work else { panic!("{work:?}") };
+            let mut pages = at / PAGE_BYTES as u64..(at + len as u64) / PAGE_BYTES as u64;
+            let mut outcome =
+                if pages.any(|page| BAD.contains(&page)) { Err(DeviceFailed) } else { Ok(vec![7; len]) };
+            assert!(gather.done(id, &mut outcome, &mut names, &mut jobs));
+            reads += 1;
+        }
+        assert!(gather.is_done() && gather.failed_pages == BAD.len() && reads < 50, "{reads}");
+        for (page, bytes) in gather.bytes.chunks(PAGE_BYTES).enumerate() {
+            assert_eq!(bytes[0] == 7, !BAD.contains(&(page as u64)), "{page}");
+        }
+        assert!(!gather.done(WorkId(1), &mut Err(DeviceFailed), &mut names, &mut jobs));
+    }
+}

@@ -1,0 +1,216 @@
+//! Appends to streams.
+
+use super::{
+    Log, Policy,
+    flow::Entry,
+    packer::{Packer, header_of},
+    segments::State,
+};
+use crate::{
+    format::{Kind, Life, PAGE_BYTES, RecordHeader, RoughLength, Stream},
+    switches::{Safeguard, is_on},
+};
+use minos_base::{KeyHash, Seconds, limits::KEY_BYTES_MAX};
+use thiserror::Error;
+
+/// Segments that only compaction may open, so that it always ends.
+const KEPT_FOR_COMPACTION: usize = 2;
+
+/// The place of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The page on the device in which it begins.
+    pub page: u32,
+    /// Its length.
+    pub length: RoughLength,
+}
+
+/// An item to append.
+#[derive(Clone, Copy, Debug)]
+pub struct Put<'a> {
+    /// The key's hash under the table's seed.
+    pub hash: KeyHash,
+    /// The key.
+    pub key: &'a [u8],
+    /// The value.
+    pub value: &'a [u8],
+    /// The CAS unique, higher than that of any earlier record of the key.
+    pub sequence: u64,
+    /// When it expires; 0 is never.
+    pub expiry: Seconds,
+    /// Client flags.
+    pub flags: u32,
+    /// Marks of the item, 6 bits.
+    pub marks: u8,
+    /// The place of the record that this one replaces, also one that is not yet written.
+    pub replaces: Option<Place>,
+    /// Names the append in events; not 0.
+    pub token: u64,
+}
+
+/// The reason why nothing was appended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Refusal {
+    /// The record is too large.
+    #[error("a record of {bytes} bytes is larger than {max}")]
+    TooLarge {
+        /// Bytes of the record.
+        bytes: u64,
+        /// Most bytes of a record.
+        max: u64,
+    },
+    /// No segment is ready yet: try again after some work is done.
+    #[error("no segment is ready yet")]
+    Busy,
+    /// The store has too little room for the record.
+    #[error("the device is full")]
+    Full,
+    /// A flush or the journal failed.
+    #[error("the device failed; nothing more is written")]
+    ReadOnly,
+}
+
+/// A record, before it is packed.
+pub(super) struct Parcel<'a> {
+    pub(super) header: RecordHeader,
+    pub(super) key: &'a [u8],
+    pub(super) value: &'a [u8],
+    pub(super) token: u64,
+    /// The page that compaction moves it out of.
+    pub(super) from: Option<u32>,
+}
+
+impl Log {
+    /// Appends an item. It counts as written at [`super::Event::Written`], as durable at
+    /// [`super::Event::Durable`]; its place is known at once.
+    pub fn append(&mut self, stream: Stream, put: &Put<'_>) -> Result<Place, Refusal> {
+        let bytes = (put.key.len() + put.value.len()) as u64;
+        let max = self.layout.record_bytes_max();
+        if bytes > max || put.key.len() > KEY_BYTES_MAX {
+            return Err(Refusal::TooLarge { bytes, max });
+        }
+        if let Policy::Store { utilisation_percent_max } = self.options.policy {
+            let capacity = self.capacity_bytes();
+            let old = put.replaces.map_or(0, |place| place.length.bytes_typical());
+            if self.segments.live_bytes() + bytes > capacity / 100 * u64::from(utilisation_percent_max) + old
+            {
+                return Err(Refusal::Full);
+            }
+        }
+        let header = RecordHeader {
+            checksum: 0,
+            hash: put.hash,
+            sequence: put.sequence,
+            expiry: put.expiry,
+            flags: put.flags,
+            value_bytes: put.value.len() as u32,
+            replaces: self.life_replaced(put.replaces),
+            key_bytes: put.key.len() as u8,
+            kind: Kind::Item,
+            marks: put.marks,
+        };
+        let parcel = Parcel { header, key: put.key, value: put.value, token: put.token, from: None };
+        let place = self.pack(stream, &parcel)?;
+        put.replaces.into_iter().for_each(|place| self.retire(place));
+        self.counters.appended_bytes += bytes;
+        self.counters.appended_record_bytes += header.bytes();
+        if let Policy::Cache { reinsert_percent } = self.options.policy {
+            let saved_max = u64::from(self.layout.segment_bytes());
+            let earned = header.bytes() * u64::from(reinsert_percent) / 100;
+            self.reinsertion = (self.reinsertion + earned).min(saved_max);
+        }
+        Ok(place)
+    }
+
+    /// Appends a tombstone for a deleted record. Returns false if none is needed: the record cannot come back.
+    pub fn delete(
+        &mut self,
+        hash: KeyHash,
+        sequence: u64,
+        replaces: Place,
+        token: u64,
+    ) -> Result<bool, Refusal> {
+        let life = self.life_replaced(Some(replaces));
+        if life != Life::NONE && is_on(Safeguard::Tombstones) {
+            self.pack(Stream::New, &Parcel::tombstone(hash, sequence, life, token))?;
+        }
+        self.retire(replaces);
+        Ok(life != Life::NONE && is_on(Safeguard::Tombstones))
+    }
+
+    fn life_replaced(&self, place: Option<Place>) -> Life {
+        place.and_then(|place| self.segments.life_of_page(place.page)).unwrap_or(Life::NONE)
+    }
+
+    /// Packs a record into the open segment of `stream`.
+    pub(super) fn pack(&mut self, stream: Stream, parcel: &Parcel<'_>) -> Result<Place, Refusal> {
+        if self.is_read_only {
+            return Err(Refusal::ReadOnly);
+        }
+        // A segment that is full is closed, and the next one has room.
+        for _ in 0..2 {
+            match self.open_if_none(stream) {
+                // Compaction waits for what failed to be appended again, and must not keep its room from that.
+                Err(Refusal::Busy) if self.unanswered > 0 && stream != Stream::Compacted => {
+                    return self.pack(Stream::Compacted, parcel);
+                }
+                opened => opened?,
+            }
+            let Some(packer) = &mut self.packers[stream as usize] else { break };
+            let number = packer.segment();
+            let Some(packed) = packer.push(&parcel.header, parcel.key, parcel.value) else {
+                self.close(stream);
+                continue;
+            };
+            let is_chunk = packer.waiting() >= self.options.chunk_bytes;
+            let at = self.layout.segment_at(number) + u64::from(packed.offset);
+            let place = Place { page: (at / PAGE_BYTES as u64) as u32, length: packed.length };
+            let RecordHeader { hash, sequence, kind, .. } = parcel.header;
+            let entry = Entry { token: parcel.token, hash, sequence, place, from: parcel.from };
+            self.flow.waiting[stream as usize].push(entry);
+            if kind == Kind::Item {
+                self.segments.learn(parcel.header.bytes(), packed.length);
+                self.segments.credit(number, packed.length);
+            }
+            if is_chunk {
+                self.submit(stream);
+            }
+            return Ok(place);
+        }
+        Err(Refusal::Busy)
+    }
+
+    fn open_if_none(&mut self, stream: Stream) -> Result<(), Refusal> {
+        if self.packers[stream as usize].is_some() {
+            return Ok(());
+        }
+        let is_kept = stream != Stream::Compacted && self.segments.available() <= KEPT_FOR_COMPACTION;
+        if is_kept {
+            return Err(Refusal::Busy);
+        }
+        let number = self.segments.open(stream).ok_or(Refusal::Busy)?;
+        let header = header_of(self.table, number, self.segments.get(number).life, stream);
+        self.packers[stream as usize] = Some(Packer::open(header, self.seal, self.layout));
+        debug_assert_eq!(self.segments.get(number).state, State::Open);
+        Ok(())
+    }
+}
+
+impl<'a> Parcel<'a> {
+    /// Keeps the key's records up to `sequence` dead while those of life `replaces` could come back.
+    pub(super) fn tombstone(hash: KeyHash, sequence: u64, replaces: Life, token: u64) -> Self {
+        let header = RecordHeader {
+            checksum: 0,
+            hash,
+            sequence,
+            expiry: 0,
+            flags: 0,
+            value_bytes: 0,
+            replaces,
+            key_bytes: 0,
+            kind: Kind::Tombstone,
+            marks: 0,
+        };
+        Self { header, key: &[], value: &[], token, from: None }
+    }
+}

@@ -1,0 +1,299 @@
+//! Compaction: live records move out of a segment, or drop out of a cache; what they kept dead stays dead.
+
+use super::{
+    Event, Index, Log, Place, Policy, Standing,
+    append::Parcel,
+    victim::{Phase, Run, Victim},
+};
+use crate::{
+    format::{Footer, Kind, Life, Pages, Stream},
+    switches::{Safeguard, is_on},
+};
+use minos_base::KeyHash;
+
+/// With fewer segments available than this, compaction knows no rate.
+const URGENT: usize = 4;
+
+/// The decision about a record of the victim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Dead,
+    Drop,
+    Move,
+}
+
+/// The result of an attempt to move a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Moved {
+    Done,
+    /// No segment is ready.
+    Busy,
+    /// The record was not read.
+    Unread,
+}
+
+/// A tombstone that is yet to be packed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Carried {
+    hash: KeyHash,
+    sequence: u64,
+    replaces: Life,
+}
+
+/// A tombstone that waits for what superseded the dead record.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Disowned {
+    /// Batches before this one are settled first.
+    before: u64,
+    /// Failed batches when that was asked for.
+    failures: u64,
+    carried: Carried,
+}
+
+impl Log {
+    /// Compacts a little.
+    pub(super) fn compact(&mut self, now_us: u64, index: &mut impl Index) {
+        self.carry_disowned();
+        self.pack_carried();
+        let available = self.segments.available();
+        let may_move = available < URGENT || self.bucket.is_open(now_us);
+        let Some(mut victim) = self.victim.take() else {
+            let first = self.segments.first_to_end();
+            let is_wanted = available < self.options.available_min || !first.is_empty();
+            if is_wanted && let Some(number) = self.choose_victim(&first) {
+                self.victim = Some(self.start(number));
+            }
+            return;
+        };
+        if may_move && matches!(victim.phase, Phase::Moving) {
+            self.decide(&mut victim, index);
+        }
+        if matches!(&victim.phase, Phase::Reading(run) if run.gather.is_done()) {
+            self.move_run(&mut victim, index);
+        }
+        match victim.phase {
+            Phase::Settling(before) if self.flow.is_settled_before(before) => self.settled(victim),
+            _ => self.victim = Some(victim),
+        }
+    }
+
+    /// Decides about records until some are to be read, or all are decided.
+    fn decide(&mut self, victim: &mut Victim, index: &mut impl Index) {
+        while victim.next < victim.footers.len() {
+            if !self.carried.is_empty() {
+                return;
+            }
+            let fate = self.fate(victim, victim.next, index);
+            if fate == Fate::Move {
+                // After a crash both copies of a record are there: the journal says which goes first.
+                if !self.segments.get(victim.number).is_leaving {
+                    self.flow.is_journal_old |= !victim.is_leaving;
+                    victim.is_leaving = true;
+                    return;
+                }
+                let run = self.run_of(victim, index);
+                self.bucket.take(run.gather.len() as u64);
+                victim.phase = Phase::Reading(run);
+                return;
+            }
+            self.leave(victim, fate, index);
+        }
+        let waits = self.unanswered > 0 || !self.carried.is_empty() || !self.disowned.is_empty();
+        if victim.moves == 0 && !waits {
+            self.flush();
+            victim.phase = Phase::Settling(self.flow.next_batch);
+        } else {
+            self.commit();
+        }
+    }
+
+    fn fate(&mut self, victim: &Victim, at: usize, index: &mut impl Index) -> Fate {
+        let footer = &victim.footers[at];
+        let Some(place) = self.place_of(victim.number, footer) else { return Fate::Dead };
+        // The index knows a page: of the key's records there it means the newest.
+        let behind = victim.footers[at + 1..].iter();
+        let mut in_page = behind.take_while(|it| self.page_of(victim.number, it.offset) == place.page);
+        if in_page.any(|it| it.hash == footer.hash && it.sequence >= footer.sequence) {
+            return Fate::Dead;
+        }
+        let standing = index.standing(footer.hash, footer.sequence, place.page);
+        let is_kept = match self.options.policy {
+            Policy::Store { .. } => true,
+            Policy::Cache { .. } => {
+                standing == Standing::Read && place.length.bytes_typical() <= self.reinsertion
+            }
+        };
+        match standing {
+            Standing::Dead => Fate::Dead,
+            _ if is_kept => Fate::Move,
+            _ => Fate::Drop,
+        }
+    }
+
+    /// Leaves a record where it is.
+    fn leave(&mut self, victim: &mut Victim, fate: Fate, index: &mut impl Index) {
+        let footer = victim.footers[victim.next];
+        if fate == Fate::Drop {
+            self.counters.dropped_records += 1;
+            index.forget(footer.hash, footer.sequence, self.page_of(victim.number, footer.offset));
+        }
+        self.keep_dead(victim, &footer);
+        victim.next += 1;
+    }
+
+    /// The record may be what keeps an older one dead. It may have a copy that lives, so that it is itself spared.
+    fn keep_dead(&mut self, victim: &Victim, footer: &Footer) {
+        if self.segments.is_alive(footer.replaces) && footer.replaces != victim.life {
+            let is_item = footer.kind() == Kind::Item;
+            let sequence = footer.sequence.saturating_sub(u64::from(is_item));
+            self.carry(footer.hash, sequence, footer.replaces);
+        }
+    }
+
+    /// Begins to read the record of `victim.next` and those close behind it that are to move as well.
+    fn run_of(&mut self, victim: &Victim, index: &mut impl Index) -> Run {
+        let mut run = victim.span_of(victim.next);
+        let mut last = victim.next;
+        for at in victim.next + 1..victim.footers.len() {
+            let Some(span) = victim.joined(&run, at) else { break };
+            if self.fate(victim, at, index) == Fate::Move {
+                (run, last) = (span, at);
+            }
+        }
+        self.read_run(victim.number, run, last)
+    }
+
+    /// Moves the records of a run that was read.
+    fn move_run(&mut self, victim: &mut Victim, index: &mut impl Index) {
+        let Phase::Reading(run) = std::mem::replace(&mut victim.phase, Phase::Moving) else { return };
+        while victim.next <= run.last && self.carried.is_empty() {
+            let fate = self.fate(victim, victim.next, index);
+            let moved = if fate == Fate::Move { self.move_one(victim, &run, index) } else { Moved::Done };
+            match moved {
+                Moved::Unread => return,
+                Moved::Busy => break,
+                Moved::Done if fate == Fate::Move => victim.next += 1,
+                Moved::Done => self.leave(victim, fate, index),
+            }
+        }
+        if victim.next <= run.last {
+            victim.phase = Phase::Reading(run);
+        }
+    }
+
+    fn move_one(&mut self, victim: &mut Victim, run: &Run, index: &mut impl Index) -> Moved {
+        let footer = victim.footers[victim.next];
+        let from = self.page_of(victim.number, footer.offset);
+        let begin = run.gather.at - self.layout.segment_at(victim.number);
+        let span = victim.span_of(victim.next);
+        if span.start < begin || span.end > begin + run.gather.bytes.len() as u64 {
+            return Moved::Unread;
+        }
+        let pages = Pages::new(&run.gather.bytes, run.gather.at, victim.life, self.seal);
+        let record = match pages.record((u64::from(footer.offset) - begin) as usize) {
+            Ok(Some((record, _))) if record.header.sequence == footer.sequence => record,
+            _ => {
+                self.lost(victim, &footer, from, index);
+                return Moved::Done;
+            }
+        };
+        let mut header = record.header;
+        if !self.segments.is_alive(header.replaces) || header.replaces == victim.life {
+            header.replaces = Life::NONE;
+        }
+        let (key, value) = (record.key.to_vec(), record.value.to_vec());
+        let parcel = Parcel { header, key: &key, value: &value, token: 0, from: Some(from) };
+        if self.pack(Stream::Compacted, &parcel).is_err() {
+            return Moved::Busy;
+        }
+        victim.moves += 1;
+        self.counters.moved_bytes += header.bytes();
+        self.reinsertion = self.reinsertion.saturating_sub(header.bytes());
+        Moved::Done
+    }
+
+    /// A live record cannot be read.
+    fn lost(&mut self, victim: &Victim, footer: &Footer, page: u32, index: &mut impl Index) {
+        self.counters.lost_records += 1;
+        self.events.push(Event::Lost { hash: footer.hash, sequence: footer.sequence });
+        index.forget(footer.hash, footer.sequence, page);
+        self.keep_dead(victim, footer);
+    }
+
+    /// All that the victim's records were moved to or replaced by is durable.
+    fn settled(&mut self, victim: Victim) {
+        if self.flow.failures != victim.failures || self.is_read_only {
+            self.victim = Some(self.start(victim.number));
+            return;
+        }
+        self.segments.empty(victim.number);
+        self.flow.is_journal_old = true;
+        self.counters.compacted_segments += 1;
+    }
+
+    /// A move out of page `from` was written or failed.
+    pub(super) fn move_ended(&mut self, from: u32) {
+        let number = self.segments.segment_of_page(from);
+        if let Some(victim) = self.victim.as_mut().filter(|victim| Some(victim.number) == number) {
+            victim.moves = victim.moves.saturating_sub(1);
+        }
+    }
+
+    /// Keeps records of `hash` up to `sequence` dead while those of life `replaces` could come back.
+    pub(super) fn carry(&mut self, hash: KeyHash, sequence: u64, replaces: Life) {
+        if is_on(Safeguard::Tombstones) {
+            self.counters.carried_tombstones += 1;
+            self.carried.push_back(Carried { hash, sequence, replaces });
+            self.pack_carried();
+        }
+    }
+
+    /// A failed append was superseded: keeps the record that it replaced dead.
+    pub fn disown(&mut self, hash: KeyHash, sequence: u64, replaces: Place) {
+        if let Some(replaces) = self.segments.life_of_page(replaces.page) {
+            self.carry_later(Carried { hash, sequence, replaces });
+        }
+    }
+
+    /// A failed append was appended again or disowned. Until all are, no segment ends.
+    pub fn answered(&mut self) {
+        self.unanswered = self.unanswered.saturating_sub(1);
+    }
+
+    /// Packs a tombstone when the record that superseded the dead one is durable, which was appended already.
+    fn carry_later(&mut self, carried: Carried) {
+        self.flush();
+        let before = self.flow.next_batch;
+        self.disowned.push_back(Disowned { before, failures: self.flow.failures, carried });
+    }
+
+    fn carry_disowned(&mut self) {
+        while self.unanswered == 0
+            && let Some(&Disowned { before, failures, carried }) = self.disowned.front()
+            && self.flow.is_settled_before(before)
+        {
+            self.disowned.pop_front();
+            if failures == self.flow.failures {
+                self.carry(carried.hash, carried.sequence, carried.replaces);
+            } else {
+                self.carry_later(carried);
+            }
+        }
+    }
+
+    /// A record was moved to a segment of life `copied`, and superseded meanwhile: what superseded it does not
+    /// know of the copy.
+    pub(super) fn bury(&mut self, hash: KeyHash, sequence: u64, copied: Life) {
+        self.carry_later(Carried { hash, sequence, replaces: copied });
+    }
+
+    fn pack_carried(&mut self) {
+        while let Some(&Carried { hash, sequence, replaces }) = self.carried.front() {
+            let parcel = Parcel::tombstone(hash, sequence, replaces, 0);
+            if self.pack(Stream::Compacted, &parcel).is_err() {
+                return;
+            }
+            self.carried.pop_front();
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Packs records into the pages of an open segment.
+
+use crate::{
+    format::{
+        Footer, Kind, Layout, Life, PAGE_BYTES, RecordHeader, RoughLength, Seal, SegmentHeader, Stamp,
+        Stream, Trailer, end_of, footer_block_bytes, pages_of, position_of, write_footers,
+    },
+    work::Work,
+};
+
+/// Most bytes of one write.
+const WRITE_BYTES_MAX: usize = 1 << 20;
+
+/// An open segment: pages not yet handed out as writes, and the footers of all its records.
+#[derive(Debug)]
+pub(super) struct Packer {
+    header: SegmentHeader,
+    seal: Seal,
+    layout: Layout,
+    /// Whole pages from `pages_at` on, an offset in the segment.
+    pages: Vec<u8>,
+    pages_at: u64,
+    /// The first record of each of these pages.
+    firsts: Vec<u16>,
+    /// The next free offset in the segment.
+    next: u64,
+    footers: Vec<u8>,
+    count: u32,
+}
+
+/// The place of a record within its segment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Packed {
+    pub(super) offset: u32,
+    pub(super) length: RoughLength,
+}
+
+impl Packer {
+    pub(super) fn open(header: SegmentHeader, seal: Seal, layout: Layout) -> Self {
+        let mut pages = vec![0; PAGE_BYTES];
+        header.encode(seal, layout.segment_at(header.segment), &mut pages);
+        let page = PAGE_BYTES as u64;
+        let (footers, firsts) = (Vec::new(), vec![0]);
+        Self { header, seal, layout, pages, pages_at: 0, firsts, next: page, footers, count: 0 }
+    }
+
+    pub(super) fn segment(&self) -> u32 {
+        self.header.segment
+    }
+
+    pub(super) fn life(&self) -> Life {
+        self.header.life
+    }
+
+    /// Bytes that wait to be written.
+    pub(super) fn waiting(&self) -> usize {
+        if self.count == 0 { 0 } else { self.pages.len() }
+    }
+
+    /// Adds a record; `None` if the segment is full.
+    pub(super) fn push(&mut self, header: &RecordHeader, key: &[u8], value: &[u8]) -> Option<Packed> {
+        let bytes = header.bytes();
+        let at = position_of(self.next, bytes);
+        let end = end_of(at, bytes);
+        if end + footer_block_bytes(self.count + 1) > u64::from(self.layout.segment_bytes()) {
+            return None;
+        }
+        self.pages.resize((end.next_multiple_of(PAGE_BYTES as u64) - self.pages_at) as usize, 0);
+        self.firsts.resize(self.pages.len() / PAGE_BYTES, 0);
+        let offset = (at - self.pages_at) as usize;
+        let first = &mut self.firsts[offset / PAGE_BYTES];
+        if *first == 0 {
+            *first = (offset % PAGE_BYTES) as u16;
+        }
+        let base = self.layout.segment_at(self.segment()) + self.pages_at;
+        let life = self.life();
+        header.write([key, value], &mut self.pages, base, offset, (life, self.seal));
+        let length = RoughLength::of(bytes, pages_of(at, bytes));
+        let footer = Footer {
+            hash: header.hash,
+            sequence: header.sequence,
+            expiry: header.expiry,
+            replaces: header.replaces,
+            offset: at as u32,
+            length: (header.kind == Kind::Item).then_some(length),
+        };
+        footer.encode(&mut self.footers);
+        self.count += 1;
+        self.next = end;
+        Some(Packed { offset: at as u32, length })
+    }
+
+    /// The waiting pages as writes. What follows begins in a new page: a page is written once.
+    pub(super) fn take(&mut self) -> Vec<Work> {
+        let begin = self.layout.segment_at(self.segment()) + self.pages_at;
+        for (page, &first) in self.firsts.iter().enumerate() {
+            let number = self.pages_at / PAGE_BYTES as u64 + page as u64;
+            if number > 0 {
+                let stamp = Stamp { life: self.life(), page: number as u16, first };
+                let at = page * PAGE_BYTES;
+                stamp.encode(self.seal, begin + at as u64, &mut self.pages[at..at + PAGE_BYTES]);
+            }
+        }
+        self.pages_at += self.pages.len() as u64;
+        self.next = self.pages_at;
+        self.firsts.clear();
+        let pages = std::mem::take(&mut self.pages);
+        writes(begin, pages)
+    }
+
+    /// The footers of the segment, to be written when all its records are durable.
+    pub(super) fn into_footers(self) -> (u32, Vec<u8>) {
+        (self.count, self.footers)
+    }
+}
+
+/// The write of a segment's footers.
+pub(super) fn footer_write(
+    (count, entries): (u32, Vec<u8>),
+    header: SegmentHeader,
+    seal: Seal,
+    layout: Layout,
+) -> Work {
+    let SegmentHeader { table, segment, life, stream } = header;
+    let end = layout.segment_at(segment) + u64::from(layout.segment_bytes());
+    let bytes = write_footers(entries, Trailer { table, segment, life, count, stream }, seal, end);
+    Work::Write { at: end - bytes.len() as u64, bytes }
+}
+
+/// Writes of bounded size.
+fn writes(at: u64, bytes: Vec<u8>) -> Vec<Work> {
+    if bytes.len() <= WRITE_BYTES_MAX {
+        return vec![Work::Write { at, bytes }];
+    }
+    let parts = bytes.chunks(WRITE_BYTES_MAX).enumerate();
+    parts
+        .map(|(number, part)| Work::Write {
+            at: at + (number * WRITE_BYTES_MAX) as u64,
+            bytes: part.to_vec(),
+        })
+        .collect()
+}
+
+/// The header of a new segment.
+pub(super) fn header_of(table: u64, segment: u32, life: Life, stream: Stream) -> SegmentHeader {
+    SegmentHeader { table, segment, life, stream }
+}

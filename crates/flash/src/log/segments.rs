@@ -1,0 +1,316 @@
+//! The state of every segment.
+
+use crate::{
+    format::{Journal, Layout, Life, PAGE_BYTES, RoughLength, Stream, Use},
+    switches::{Safeguard, is_on},
+};
+use std::collections::HashSet;
+
+/// The state of a segment, in the order in which it passes through them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Holds nothing, also after a crash, and no lane reads it.
+    Free,
+    /// Has a life that the durable journal does not know.
+    Promised,
+    /// May be opened.
+    Reserved,
+    /// Records are added.
+    Open,
+    /// Full; its records are not all durable, or its footers not yet written.
+    Full,
+    /// Only read.
+    Sealed,
+    /// Its records are dead or moved; the durable journal does not know.
+    Emptied,
+    /// Its life has ended durably; lanes may still read.
+    Cooling,
+    /// Never used again.
+    Bad,
+}
+
+const STATES: usize = State::Bad as usize + 1;
+
+/// One segment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Segment {
+    pub(super) state: State,
+    pub(super) life: Life,
+    pub(super) stream: Stream,
+    /// Batches that are not durable.
+    pub(super) unsettled: u32,
+    /// Bytes of live records by their rough lengths.
+    pub(super) live_bytes: u64,
+    /// Number of footers at its end; `None`: its pages must be scanned.
+    pub(super) footers: Option<u32>,
+    /// The device failed here.
+    pub(super) is_failing: bool,
+    /// Its records move out, and the durable journal knows.
+    pub(super) is_leaving: bool,
+    /// Something in it does not verify: its live records are to move out.
+    is_given_up: bool,
+    /// The epoch in which it was emptied.
+    emptied: u64,
+}
+
+impl Segment {
+    fn new(state: State, life: Life) -> Self {
+        let stream = Stream::New;
+        Self {
+            state,
+            life,
+            stream,
+            unsettled: 0,
+            live_bytes: 0,
+            footers: None,
+            is_failing: false,
+            is_leaving: false,
+            is_given_up: false,
+            emptied: 0,
+        }
+    }
+}
+
+/// All segments of a table.
+#[derive(Debug)]
+pub(super) struct Segments {
+    pub(super) layout: Layout,
+    pub(super) list: Vec<Segment>,
+    pub(super) next_life: Life,
+    pub(super) least_life: Life,
+    /// Counts emptied segments, for the lanes.
+    pub(super) epoch: u64,
+    /// Lives whose records would come back after a crash.
+    alive: HashSet<Life>,
+    counts: [usize; STATES],
+    /// Bytes of live records by their rough lengths.
+    live_bytes: u64,
+    /// Bytes of appended records, and the same by their rough lengths.
+    exact: u64,
+    rough: u64,
+    has_failed: bool,
+}
+
+impl Segments {
+    /// As the journal says; each live segment is sealed.
+    pub(super) fn of(layout: Layout, journal: &Journal) -> Self {
+        let segment = |used: &Use| match *used {
+            Use::Free => Segment::new(State::Free, Life::NONE),
+            Use::Live(life) | Use::Leaving(life) | Use::Failing(life) if life < journal.least_life => {
+                Segment::new(State::Emptied, life)
+            }
+            Use::Live(life) => Segment::new(State::Sealed, life),
+            Use::Leaving(life) => Segment { is_leaving: true, ..Segment::new(State::Sealed, life) },
+            Use::Failing(life) => Segment { is_failing: true, ..Segment::new(State::Sealed, life) },
+            Use::Bad => Segment::new(State::Bad, Life::NONE),
+        };
+        let list: Vec<_> = journal.uses.iter().map(segment).collect();
+        let alive = list.iter().map(|segment| segment.life).filter(|life| *life != Life::NONE).collect();
+        let mut counts = [0; STATES];
+        list.iter().for_each(|segment| counts[segment.state as usize] += 1);
+        let (next_life, least_life) = (journal.next_life, journal.least_life);
+        Self {
+            layout,
+            list,
+            next_life,
+            least_life,
+            epoch: 1,
+            alive,
+            counts,
+            live_bytes: 0,
+            exact: 0,
+            rough: 0,
+            has_failed: true,
+        }
+    }
+
+    pub(super) fn get(&self, number: u32) -> &Segment {
+        &self.list[number as usize]
+    }
+
+    pub(super) fn get_mut(&mut self, number: u32) -> &mut Segment {
+        &mut self.list[number as usize]
+    }
+
+    pub(super) fn set_state(&mut self, number: u32, state: State) {
+        let segment = &mut self.list[number as usize];
+        self.counts[segment.state as usize] -= 1;
+        self.counts[state as usize] += 1;
+        segment.state = state;
+    }
+
+    /// The numbers of the segments in this state.
+    pub(super) fn in_state(&self, state: State) -> impl Iterator<Item = u32> + use<> {
+        let numbers = self.list.iter().enumerate().filter(|(_, segment)| segment.state == state);
+        numbers.map(|(number, _)| number as u32).collect::<Vec<_>>().into_iter()
+    }
+
+    /// The journal's view.
+    pub(super) fn uses(&self, leaving: Option<u32>) -> Vec<Use> {
+        let used = |(number, segment): (usize, &Segment)| match segment.state {
+            State::Free | State::Cooling | State::Emptied if segment.is_failing => Use::Bad,
+            State::Free | State::Cooling | State::Emptied => Use::Free,
+            State::Bad => Use::Bad,
+            _ if segment.is_failing => Use::Failing(segment.life),
+            _ if segment.is_leaving || leaving == Some(number as u32) => Use::Leaving(segment.life),
+            _ => Use::Live(segment.life),
+        };
+        self.list.iter().enumerate().map(used).collect()
+    }
+
+    /// The device failed in this segment.
+    pub(super) fn fail(&mut self, number: u32) {
+        self.get_mut(number).is_failing = true;
+        self.has_failed = true;
+    }
+
+    /// Something in this segment does not verify.
+    pub(super) fn give_up(&mut self, number: u32) {
+        self.get_mut(number).is_given_up = true;
+        self.has_failed = true;
+    }
+
+    /// Segments that end before any other does, also those that are not sealed yet.
+    pub(super) fn first_to_end(&mut self) -> Vec<u32> {
+        if !self.has_failed {
+            return Vec::new();
+        }
+        let is_first = |segment: &Segment| segment.is_leaving || segment.is_failing || segment.is_given_up;
+        let states = [State::Open, State::Full, State::Sealed].into_iter();
+        let first: Vec<u32> = states.flat_map(|state| self.in_state(state)).collect();
+        let first: Vec<u32> = first.into_iter().filter(|&number| is_first(self.get(number))).collect();
+        self.has_failed = !first.is_empty();
+        first
+    }
+
+    pub(super) fn count(&self, state: State) -> usize {
+        self.counts[state as usize]
+    }
+
+    /// Segments that may be opened now or after a journal.
+    pub(super) fn available(&self) -> usize {
+        [State::Free, State::Promised, State::Reserved].into_iter().map(|state| self.count(state)).sum()
+    }
+
+    /// Gives lives to free segments until `wanted` are promised or reserved. Returns true if any got one.
+    pub(super) fn promise(&mut self, wanted: usize) -> bool {
+        let missing = wanted.saturating_sub(self.count(State::Promised) + self.count(State::Reserved));
+        let free: Vec<_> = self.in_state(State::Free).take(missing).collect();
+        for &number in &free {
+            *self.get_mut(number) = Segment::new(State::Free, self.next_life);
+            self.alive.insert(self.next_life);
+            self.next_life.0 += 1;
+            self.set_state(number, State::Promised);
+        }
+        !free.is_empty()
+    }
+
+    /// Opens the reserved segment with the lowest life.
+    pub(super) fn open(&mut self, stream: Stream) -> Option<u32> {
+        let number = self.in_state(State::Reserved).min_by_key(|&number| self.get(number).life)?;
+        self.set_state(number, State::Open);
+        self.get_mut(number).stream = stream;
+        Some(number)
+    }
+
+    /// The journal that was made when `snapshot` held is durable.
+    pub(super) fn journaled(&mut self, snapshot: &[Use]) {
+        for (number, used) in snapshot.iter().enumerate() {
+            let segment = self.list[number];
+            if matches!(used, Use::Leaving(life) | Use::Failing(life) if *life == segment.life) {
+                self.list[number].is_leaving = true;
+            }
+            let next = match (segment.state, used) {
+                (State::Promised, Use::Live(life) | Use::Failing(life)) if *life == segment.life => {
+                    State::Reserved
+                }
+                (State::Emptied, Use::Free) => State::Cooling,
+                (State::Emptied, Use::Bad) => State::Bad,
+                _ => continue,
+            };
+            if next != State::Reserved {
+                self.alive.remove(&segment.life);
+            }
+            self.set_state(number as u32, next);
+        }
+    }
+
+    /// The segment's records are dead or moved, and no slot names it.
+    pub(super) fn empty(&mut self, number: u32) {
+        self.set_state(number, State::Emptied);
+        let epoch = self.epoch;
+        let segment = self.get_mut(number);
+        let live_bytes = std::mem::take(&mut segment.live_bytes);
+        segment.emptied = epoch;
+        self.live_bytes -= live_bytes;
+        self.epoch += 1;
+    }
+
+    /// No lane reads what it looked up before `epoch`.
+    pub(super) fn lanes_at(&mut self, epoch: u64) {
+        if self.count(State::Cooling) == 0 {
+            return;
+        }
+        for number in self.in_state(State::Cooling) {
+            let segment = *self.get(number);
+            if segment.unsettled == 0 && (segment.emptied < epoch || !is_on(Safeguard::Epoch)) {
+                *self.get_mut(number) = Segment::new(State::Cooling, Life::NONE);
+                self.set_state(number, State::Free);
+            }
+        }
+    }
+
+    /// The life of the segment with this page, if its records would come back after a crash.
+    pub(super) fn life_of_page(&self, page: u32) -> Option<Life> {
+        let life = self.get(self.segment_of_page(page)?).life;
+        self.is_alive(life).then_some(life)
+    }
+
+    pub(super) fn segment_of_page(&self, page: u32) -> Option<u32> {
+        let at = u64::from(page) * PAGE_BYTES as u64;
+        self.layout.segment_of(at).map(|(segment, _)| segment)
+    }
+
+    /// True if records of this life would come back after a crash.
+    pub(super) fn is_alive(&self, life: Life) -> bool {
+        self.alive.contains(&life)
+    }
+
+    /// A record of `bytes` with this rough length was appended.
+    pub(super) fn learn(&mut self, bytes: u64, length: RoughLength) {
+        if self.rough >> 40 != 0 {
+            (self.exact, self.rough) = (self.exact / 2, self.rough / 2);
+        }
+        self.exact += bytes;
+        self.rough += length.bytes_typical();
+    }
+
+    /// Bytes behind a sum of rough lengths, as records are nowadays.
+    pub(super) fn exact(&self, rough_bytes: u64) -> u64 {
+        if self.rough == 0 {
+            return rough_bytes;
+        }
+        (u128::from(rough_bytes) * u128::from(self.exact) / u128::from(self.rough)) as u64
+    }
+
+    /// A record became live.
+    pub(super) fn credit(&mut self, number: u32, length: RoughLength) {
+        let bytes = length.bytes_typical();
+        let segment = self.get_mut(number);
+        segment.live_bytes += bytes;
+        self.live_bytes += bytes;
+    }
+
+    /// A record died.
+    pub(super) fn debit(&mut self, number: u32, length: RoughLength) {
+        let segment = self.get_mut(number);
+        let bytes = length.bytes_typical().min(segment.live_bytes);
+        segment.live_bytes -= bytes;
+        self.live_bytes -= bytes;
+    }
+
+    /// Bytes of all live records, about.
+    pub(super) fn live_bytes(&self) -> u64 {
+        self.exact(self.live_bytes)
+    }
+}

@@ -1,0 +1,9 @@
+//! Recovery: from the journal and the footers to the records that count.
+
+mod machine;
+mod newest;
+mod scan;
+
+pub use machine::{NotOurs, Recovered, Recovery, Step};
+pub use newest::Newest;
+pub(crate) use scan::scan;

@@ -1,0 +1,319 @@
+//! Reads superblock, journal, and the segments that the journal names.
+
+use super::scan;
+use crate::{
+    format::{
+        Fault, Footer, Footers, Journal, Layout, Life, PAGE_BYTES, Seal, Superblock, Trailer, Use,
+        footer_block_bytes,
+    },
+    gather::Gather,
+    log::Found,
+    work::{Names, Outcome, Work, WorkId},
+};
+use std::collections::VecDeque;
+use thiserror::Error;
+
+/// Segments whose footers are read at the same time.
+const WIDTH: usize = 16;
+const COPIES: u64 = 2;
+
+/// The reason why there is no table to recover.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum NotOurs {
+    /// Neither superblock is one.
+    #[error("no table: {0}")]
+    Superblock(Fault),
+    /// No copy of the journal is one of this table.
+    #[error("the table's journal is lost: {0}")]
+    Journal(Fault),
+    /// The device failed to flush.
+    #[error("the device failed")]
+    Device,
+}
+
+/// A segment that may hold records.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub(crate) segment: u32,
+    /// Number of its footers.
+    pub(crate) count: u32,
+    /// The footers, if the segment has none at its end.
+    pub(crate) unsealed: Option<Vec<u8>>,
+    pub(crate) is_failing: bool,
+}
+
+/// A table's state after recovery.
+#[derive(Debug)]
+pub struct Recovered {
+    pub(crate) journal: Journal,
+    pub(crate) kept: Vec<Kept>,
+}
+
+/// The progress of recovery.
+#[derive(Debug)]
+pub enum Step {
+    /// Work is under way.
+    Working,
+    /// All is read and durable.
+    Done(Box<(Superblock, Recovered)>),
+    /// There is nothing to recover.
+    Failed(NotOurs),
+}
+
+#[derive(Debug)]
+enum Phase {
+    Superblocks,
+    Journals,
+    Segments,
+    Flush(WorkId),
+    End,
+}
+
+/// A segment that is being read.
+#[derive(Debug)]
+struct Task {
+    segment: u32,
+    life: Life,
+    kind: Kind,
+    gather: Gather,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Trailer,
+    Footers,
+    Pages,
+}
+
+/// Recovers a table.
+#[derive(Debug)]
+pub struct Recovery {
+    names: Names,
+    phase: Phase,
+    heads: Vec<Gather>,
+    superblock: Option<Superblock>,
+    journal: Option<Journal>,
+    /// Live segments not yet begun.
+    waiting: VecDeque<(u32, Life)>,
+    /// Those without footers, read whole and one after another.
+    unsealed: VecDeque<(u32, Life)>,
+    tasks: Vec<Task>,
+    kept: Vec<Kept>,
+    jobs: Vec<(WorkId, Work)>,
+}
+
+impl Recovery {
+    /// Begins with the superblocks.
+    pub fn new() -> Self {
+        let (mut names, mut jobs) = (Names::default(), Vec::new());
+        let page = PAGE_BYTES as u64;
+        let heads = (0..COPIES).map(|copy| Gather::start(copy * page, PAGE_BYTES, &mut names, &mut jobs));
+        let heads = heads.collect();
+        Self {
+            names,
+            phase: Phase::Superblocks,
+            heads,
+            superblock: None,
+            journal: None,
+            waiting: VecDeque::new(),
+            unsealed: VecDeque::new(),
+            tasks: Vec::new(),
+            kept: Vec::new(),
+            jobs,
+        }
+    }
+
+    /// Asks for work.
+    pub fn poll(&mut self, jobs: &mut Vec<(WorkId, Work)>) {
+        jobs.append(&mut self.jobs);
+    }
+
+    /// The result of a piece of work. Every record that a segment holds is given to `out`.
+    pub fn done(&mut self, id: WorkId, mut outcome: Outcome, out: &mut impl FnMut(&Found)) -> Step {
+        match self.phase {
+            Phase::Superblocks | Phase::Journals => {
+                let (names, jobs) = (&mut self.names, &mut self.jobs);
+                self.heads.iter_mut().any(|head| head.done(id, &mut outcome, names, jobs));
+                if !self.heads.iter().all(Gather::is_done) {
+                    return Step::Working;
+                }
+                let read = match self.phase {
+                    Phase::Superblocks => self.read_superblock(),
+                    _ => self.read_journal(),
+                };
+                read.map_or_else(Step::Failed, |()| Step::Working)
+            }
+            Phase::Segments => {
+                self.segment_done(id, &mut outcome, out);
+                Step::Working
+            }
+            Phase::Flush(flush) if flush == id => self.end(outcome.is_ok()),
+            Phase::Flush(_) | Phase::End => Step::Working,
+        }
+    }
+
+    fn end(&mut self, is_ok: bool) -> Step {
+        self.phase = Phase::End;
+        match (self.superblock, self.journal.take()) {
+            (Some(superblock), Some(journal)) if is_ok => {
+                let kept = std::mem::take(&mut self.kept);
+                Step::Done(Box::new((superblock, Recovered { journal, kept })))
+            }
+            _ => Step::Failed(NotOurs::Device),
+        }
+    }
+
+    fn read_superblock(&mut self) -> Result<(), NotOurs> {
+        let heads = std::mem::take(&mut self.heads);
+        let superblock = first_ok(heads.iter().map(|head| Superblock::decode(&head.bytes)));
+        let superblock = superblock.map_err(NotOurs::Superblock)?;
+        let layout = superblock.layout;
+        let len = layout.journal_bytes() as usize;
+        for (number, copy) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
+            let at = layout.journal_at(number, copy);
+            self.heads.push(Gather::start(at, len, &mut self.names, &mut self.jobs));
+        }
+        (self.superblock, self.phase) = (Some(superblock), Phase::Journals);
+        Ok(())
+    }
+
+    fn read_journal(&mut self) -> Result<(), NotOurs> {
+        let Some(superblock) = self.superblock else { return Err(NotOurs::Device) };
+        let seal = Seal::new(superblock.seed);
+        let read = |head: &Gather| {
+            let journal = Journal::decode(&head.bytes, seal, head.at)?;
+            if journal.table != superblock.table {
+                return Err(Fault::Table(journal.table));
+            }
+            let is_whole = journal.uses.len() == superblock.layout.segments() as usize;
+            if is_whole { Ok(journal) } else { Err(Fault::Length(journal.uses.len() as u64)) }
+        };
+        let journals: Vec<_> = self.heads.drain(..).map(|head| read(&head)).collect();
+        let newest = journals.iter().flatten().max_by_key(|journal| journal.number).cloned();
+        let journal = match newest {
+            Some(journal) => journal,
+            None => first_ok(journals.into_iter()).map_err(NotOurs::Journal)?,
+        };
+        for (segment, used) in journal.uses.iter().enumerate() {
+            if let Use::Live(life) | Use::Leaving(life) | Use::Failing(life) = *used
+                && life >= journal.least_life
+            {
+                self.waiting.push_back((segment as u32, life));
+            }
+        }
+        (self.journal, self.phase) = (Some(journal), Phase::Segments);
+        self.begin_tasks(superblock.layout);
+        Ok(())
+    }
+
+    /// Keeps the device busy, or ends with a flush: what is served from now on survives a power loss.
+    fn begin_tasks(&mut self, layout: Layout) {
+        let segment_bytes = u64::from(layout.segment_bytes());
+        while self.tasks.len() < WIDTH
+            && let Some((segment, life)) = self.waiting.pop_front()
+        {
+            let at = layout.segment_at(segment) + segment_bytes - PAGE_BYTES as u64;
+            let gather = Gather::start(at, PAGE_BYTES, &mut self.names, &mut self.jobs);
+            self.tasks.push(Task { segment, life, kind: Kind::Trailer, gather });
+        }
+        if self.tasks.iter().all(|task| task.kind != Kind::Pages)
+            && let Some((segment, life)) = self.unsealed.pop_front()
+        {
+            let at = layout.segment_at(segment);
+            let gather = Gather::start(at, segment_bytes as usize, &mut self.names, &mut self.jobs);
+            self.tasks.push(Task { segment, life, kind: Kind::Pages, gather });
+        }
+        if self.tasks.is_empty() {
+            let id = self.names.next();
+            self.jobs.push((id, Work::Flush));
+            self.phase = Phase::Flush(id);
+        }
+    }
+
+    fn segment_done(&mut self, id: WorkId, outcome: &mut Outcome, out: &mut impl FnMut(&Found)) {
+        let Some(Superblock { layout, seed, .. }) = self.superblock else { return };
+        let (names, jobs) = (&mut self.names, &mut self.jobs);
+        let mut tasks = self.tasks.iter_mut();
+        let Some(number) = tasks.position(|task| task.gather.done(id, outcome, names, jobs)) else { return };
+        if !self.tasks[number].gather.is_done() {
+            return;
+        }
+        let task = self.tasks.swap_remove(number);
+        let seal = Seal::new(seed);
+        let end = layout.segment_at(task.segment) + u64::from(layout.segment_bytes());
+        match task.kind {
+            Kind::Trailer => self.trailer_read(task, layout, seal, end, out),
+            Kind::Footers => self.footers_read(task, layout, seal, end, out),
+            Kind::Pages => self.pages_read(task, layout, seal, out),
+        }
+        self.begin_tasks(layout);
+    }
+
+    /// Reads the rest of the footers; all of them may be in the last page.
+    fn trailer_read(
+        &mut self,
+        task: Task,
+        layout: Layout,
+        seal: Seal,
+        end: u64,
+        out: &mut impl FnMut(&Found),
+    ) {
+        let trailer = Trailer::decode(&task.gather.bytes).ok().filter(|it| it.life == task.life);
+        let len = trailer.map_or(0, |trailer| footer_block_bytes(trailer.count));
+        if len == 0 || len > u64::from(layout.segment_bytes()) {
+            return self.unsealed.push_back((task.segment, task.life));
+        }
+        if len == PAGE_BYTES as u64 {
+            return self.footers_read(task, layout, seal, end, out);
+        }
+        let gather = Gather::start(end - len, len as usize, &mut self.names, &mut self.jobs);
+        self.tasks.push(Task { kind: Kind::Footers, gather, ..task });
+    }
+
+    fn footers_read(
+        &mut self,
+        task: Task,
+        layout: Layout,
+        seal: Seal,
+        end: u64,
+        out: &mut impl FnMut(&Found),
+    ) {
+        let Ok(footers) = Footers::decode(&task.gather.bytes, seal, end) else {
+            return self.unsealed.push_back((task.segment, task.life));
+        };
+        let begin = layout.segment_at(task.segment);
+        footers.iter().for_each(|footer| out(&found(begin, &footer)));
+        let (segment, count) = (task.segment, footers.trailer.count);
+        self.kept.push(Kept { segment, count, unsealed: None, is_failing: false });
+    }
+
+    fn pages_read(&mut self, task: Task, layout: Layout, seal: Seal, out: &mut impl FnMut(&Found)) {
+        let footers = scan(&task.gather.bytes, task.gather.at, task.life, seal);
+        let mut entries = Vec::new();
+        for footer in &footers {
+            out(&found(layout.segment_at(task.segment), footer));
+            footer.encode(&mut entries);
+        }
+        let is_failing = task.gather.failed_pages > 0;
+        let (segment, count) = (task.segment, footers.len() as u32);
+        self.kept.push(Kept { segment, count, unsealed: Some(entries), is_failing });
+    }
+}
+
+impl Default for Recovery {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn found(begin: u64, footer: &Footer) -> Found {
+    let page = ((begin + u64::from(footer.offset)) / PAGE_BYTES as u64) as u32;
+    let Footer { hash, sequence, expiry, length, .. } = *footer;
+    Found { hash, sequence, expiry, page, length }
+}
+
+/// The first that is right, or the first error.
+fn first_ok<T>(mut results: impl Iterator<Item = Result<T, Fault>>) -> Result<T, Fault> {
+    let first = results.next().unwrap_or(Err(Fault::Checksum));
+    first.or_else(|fault| results.find_map(Result::ok).ok_or(fault))
+}

@@ -1,0 +1,52 @@
+//! The scrubber finds rot before a reader does.
+
+use super::amplification::{Bench, Load};
+use crate::{
+    format::PAGE_BYTES,
+    log::{Event, Policy},
+};
+
+fn bench(keys: u64) -> Bench {
+    let policy = Policy::Store { utilisation_percent_max: 85 };
+    let load =
+        Load { policy, segment_bytes: 256 << 10, segments: 32, keys, value_bytes: 1000, read_percent: 0 };
+    let mut bench = Bench::new(&load);
+    for key in 0..keys {
+        bench.put(key, key + 1, &[7; 1000]);
+        bench.drive();
+    }
+    bench.log.flush();
+    bench
+}
+
+#[test]
+fn a_segment_with_rot_is_given_up_and_its_other_records_are_kept() {
+    const KEYS: u64 = 2000;
+    let mut bench = bench(KEYS);
+    let rotten = minos_base::hash_key(&77u64.to_le_bytes(), 3);
+    let (sequence, place) = bench.table.table.slots[&rotten.0];
+    // In the middle of its page: in this record, or in one beside it.
+    bench.disk.rot(u64::from(place.page) * PAGE_BYTES as u64 + 600);
+    (0..20_000).for_each(|_| bench.drive());
+    let counters = bench.log.counters();
+    assert!(counters.scrub_faults >= 1 && counters.scrubbed_segments > 10, "{counters:?}");
+    assert_eq!(counters.lost_records, 1, "{counters:?}");
+    let lost: Vec<Event> =
+        bench.events.iter().filter(|event| matches!(event, Event::Lost { .. })).copied().collect();
+    let [Event::Lost { hash, .. }] = lost[..] else { panic!("{lost:?}") };
+    assert_eq!(bench.table.table.slots.len() as u64, KEYS - 1);
+    assert!(!bench.table.table.slots.contains_key(&hash.0));
+    assert!(sequence == 78 && counters.compacted_segments == 1, "{counters:?}");
+}
+
+#[test]
+fn a_sound_log_is_read_round_and_round_within_its_rate() {
+    let mut bench = bench(500);
+    let before = bench.log.counters();
+    // Twenty seconds at a mebibyte a second.
+    (0..20_000).for_each(|_| bench.drive());
+    let after = bench.log.counters();
+    assert_eq!((after.scrub_faults, after.lost_records), (0, 0), "{after:?}");
+    let read_bytes = after.read_bytes - before.read_bytes;
+    assert!((8 << 20..=24 << 20).contains(&read_bytes), "{read_bytes}");
+}

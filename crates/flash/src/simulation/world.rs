@@ -1,0 +1,283 @@
+//! One run: a store, its clients, the disk, and crashes.
+
+use super::{
+    clients::Lookup,
+    crashes::recover,
+    disk::{Disk, Faults},
+    index::{Pending, Table},
+    model::Model,
+};
+use crate::{
+    create,
+    format::{Layout, Superblock},
+    log::{Event, Log, Options, Policy},
+    work::{Work, WorkId},
+};
+use minos_base::{KeyHash, seeded};
+use rand::{RngExt, rngs::StdRng};
+use std::collections::HashMap;
+
+/// The kind of a run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    pub(super) policy: Policy,
+    /// In 1000.
+    pub(super) failed_writes: u32,
+    /// Reads in 1000 from which on a page is bad; such a run has no crashes.
+    pub(super) failed_reads: u32,
+    /// In 1000.
+    pub(super) failed_flushes: u32,
+    /// Reads that are wrong, in 1000; such a run has no crashes.
+    pub(super) lies: u32,
+    pub(super) slow_reads: bool,
+}
+
+impl Plan {
+    pub(super) fn of(policy: Policy) -> Self {
+        let (failed_writes, failed_reads, failed_flushes) = (0, 0, 0);
+        Self { policy, failed_writes, failed_reads, failed_flushes, lies: 0, slow_reads: false }
+    }
+
+    pub(super) fn is_cache(&self) -> bool {
+        matches!(self.policy, Policy::Cache { .. })
+    }
+}
+
+/// What happened in a run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally {
+    pub(super) crashes: u64,
+    pub(super) reads: u64,
+    pub(super) refused_reads: u64,
+    pub(super) compacted: u64,
+    pub(super) dropped: u64,
+    pub(super) moved_bytes: u64,
+    pub(super) tombstones: u64,
+    pub(super) failed_writes: u64,
+    pub(super) bad_segments: u64,
+    pub(super) emptied: u64,
+    pub(super) lost: u64,
+    pub(super) read_only: u64,
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, other: &Self) {
+        self.crashes += other.crashes;
+        self.reads += other.reads;
+        self.refused_reads += other.refused_reads;
+        self.compacted += other.compacted;
+        self.dropped += other.dropped;
+        self.moved_bytes += other.moved_bytes;
+        self.tombstones += other.tombstones;
+        self.failed_writes += other.failed_writes;
+        self.bad_segments += other.bad_segments;
+        self.emptied += other.emptied;
+        self.lost += other.lost;
+        self.read_only += other.read_only;
+    }
+}
+
+pub(super) struct World {
+    pub(super) plan: Plan,
+    pub(super) random: StdRng,
+    pub(super) disk: Disk,
+    pub(super) superblock: Superblock,
+    pub(super) log: Log,
+    pub(super) table: Table,
+    pub(super) model: Model,
+    pub(super) keys: u64,
+    pub(super) sequence: u64,
+    pub(super) appends: HashMap<u64, (u64, Pending)>,
+    /// Keys that were deleted by a flush of all that is not durable.
+    pub(super) emptying: Vec<(u64, u64)>,
+    pub(super) retries: Vec<u64>,
+    pub(super) lookups: Vec<Lookup>,
+    pub(super) tally: Tally,
+    pub(super) now_us: u64,
+}
+
+const STEPS: u64 = 900;
+
+impl World {
+    pub(super) fn new(seed: u64, plan: Plan) -> Self {
+        let mut random = seeded(seed);
+        let layout = Layout::new(64 << 10, random.random_range(12..24)).unwrap();
+        let superblock =
+            Superblock { table: seed, seed: seed ^ 0xabcd, hash_seed: 1, clock_zero_unix_s: 0, layout };
+        let mut disk = Disk::new(layout.device_bytes(), seeded(seed ^ 1 << 40));
+        let mut number = 0;
+        for step in create(&superblock) {
+            let mut jobs: Vec<(WorkId, Work)> = step.into_iter().map(|work| (WorkId(0), work)).collect();
+            number += jobs.len();
+            disk.submit(&mut jobs);
+            while disk.complete_one().is_some() {}
+        }
+        assert_eq!(number, 8);
+        let (log, newest) = recover(&mut disk, &superblock, options(plan, &superblock.layout));
+        assert_eq!(newest.live().count(), 0);
+        let Plan { failed_writes, failed_reads, failed_flushes, lies, .. } = plan;
+        disk.faults = Faults { failed_writes, wrong_reads: lies, failed_reads, failed_flushes };
+        let keys = random.random_range(4..80);
+        Self {
+            plan,
+            random,
+            disk,
+            superblock,
+            log,
+            table: Table::default(),
+            model: Model::default(),
+            keys,
+            sequence: 0,
+            appends: HashMap::new(),
+            emptying: Vec::new(),
+            retries: Vec::new(),
+            lookups: Vec::new(),
+            tally: Tally::default(),
+            now_us: 0,
+        }
+    }
+
+    pub(super) fn run(mut self) -> Result<Tally, String> {
+        for _ in 0..STEPS {
+            self.step()?;
+        }
+        self.quiesce()?;
+        for key in self.model.keys() {
+            self.begin_read(key);
+        }
+        while !self.lookups.is_empty() {
+            self.end_read(0)?;
+        }
+        self.take_counters();
+        Ok(self.tally)
+    }
+
+    fn step(&mut self) -> Result<(), String> {
+        self.now_us += 1000;
+        let key = self.random.random_range(0..self.keys);
+        match self.random.random_range(0..1000) {
+            0..500 => self.put(key),
+            500..600 => self.delete(key),
+            600..750 => self.begin_read(key),
+            750..830 => self.log.flush(),
+            830..850 => self.log.commit(),
+            850..858 if self.plan.lies + self.plan.failed_reads == 0 => self.crash()?,
+            860..862 => self.empty_all(),
+            _ => {}
+        }
+        if !self.lookups.is_empty() && self.random.random_bool(if self.plan.slow_reads { 0.02 } else { 0.3 })
+        {
+            let number = self.random.random_range(0..self.lookups.len());
+            self.end_read(number)?;
+        }
+        for _ in 0..self.random.random_range(0..4) {
+            self.drive();
+        }
+        // Nothing but a restart helps then.
+        if self.log.is_read_only() { self.crash() } else { Ok(()) }
+    }
+
+    /// Some work, and the news of it.
+    fn drive(&mut self) {
+        let lanes_at = self.lookups.iter().map(|lookup| lookup.epoch).min().unwrap_or(u64::MAX);
+        let mut jobs = Vec::new();
+        self.log.poll(self.now_us, lanes_at, &mut self.table, &mut jobs);
+        self.disk.submit(&mut jobs);
+        if let Some((id, outcome)) = self.disk.complete_one() {
+            self.log.done(id, outcome, &mut self.table);
+        }
+        let events: Vec<Event> = self.log.events().collect();
+        events.into_iter().for_each(|event| self.take(event));
+        for (hash, sequence) in std::mem::take(&mut self.table.forgotten) {
+            let key = self.model.keys().into_iter().find(|&key| super::world::hash(key).0 == hash);
+            if let Some(key) = key.filter(|&key| self.model.sequence(key) == sequence) {
+                self.model.add(key, sequence, None);
+                // Gone for now; after a crash it may be back.
+                self.model.mark(key, sequence, |_| ());
+            }
+        }
+        for key in std::mem::take(&mut self.retries) {
+            self.retry(key);
+        }
+    }
+
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Written { token, place } => {
+                let Some(&(key, append)) = self.appends.get(&token) else { return };
+                self.model.mark(key, append.sequence, |op| op.is_written = true);
+                let slot = hash(key).0;
+                if self.table.pending.get(&slot).is_some_and(|pending| pending.token == token) {
+                    self.table.pending.remove(&slot);
+                    match append.value_bytes {
+                        Some(_) => self.table.slots.insert(slot, (append.sequence, place)),
+                        None => self.table.slots.remove(&slot),
+                    };
+                }
+            }
+            Event::Durable { token } => {
+                if let Some((key, append)) = self.appends.remove(&token) {
+                    self.model.mark(key, append.sequence, |op| op.is_durable = true);
+                }
+            }
+            Event::Failed { token } => self.append_failed(token),
+            Event::Emptied => {
+                for (key, sequence) in std::mem::take(&mut self.emptying) {
+                    self.model.mark(key, sequence, |op| (op.is_written, op.is_durable) = (true, true));
+                }
+            }
+            Event::Lost { hash, sequence } => {
+                self.tally.lost += 1;
+                assert!(self.plan.lies + self.plan.failed_reads > 0, "{hash:?} {sequence} is lost");
+            }
+            Event::ReadOnly => self.tally.read_only += 1,
+        }
+    }
+
+    /// Lets all work end. A machine that stays busy without work is stuck.
+    fn quiesce(&mut self) -> Result<(), String> {
+        self.log.flush();
+        for _ in 0..100_000 {
+            self.now_us += 100_000;
+            self.drive();
+            self.log.flush();
+            let is_empty = self.table.pending.is_empty() && self.emptying.is_empty();
+            if is_empty && self.disk.is_idle() {
+                return Ok(());
+            }
+            if self.log.is_read_only() {
+                return Ok(());
+            }
+        }
+        Err(format!("stuck with {:?}, {:?}", self.table.pending, self.log))
+    }
+
+    pub(super) fn take_counters(&mut self) {
+        let counters = self.log.counters();
+        self.tally.compacted += counters.compacted_segments;
+        self.tally.dropped += counters.dropped_records;
+        self.tally.moved_bytes += counters.moved_bytes;
+        self.tally.tombstones += counters.carried_tombstones;
+        self.tally.failed_writes += counters.failed_writes;
+        self.tally.bad_segments += self.log.bad_segments() as u64;
+    }
+}
+
+pub(super) fn options(plan: Plan, layout: &Layout) -> Options {
+    let chunk_bytes = 12 << 10;
+    Options { chunk_bytes, reserve_ahead: 3, available_min: 6, ..Options::of(plan.policy, layout) }
+}
+
+pub(super) fn hash(key: u64) -> KeyHash {
+    minos_base::hash_key(&key.to_le_bytes(), 1)
+}
+
+pub(super) fn key_name(key: u64) -> Vec<u8> {
+    format!("key-{key}").into_bytes()
+}
+
+/// The bytes of a value follow from key, sequence and size.
+pub(super) fn value_of(key: u64, sequence: u64, bytes: usize) -> Vec<u8> {
+    let seed = (key << 32 ^ sequence).to_le_bytes();
+    (0..bytes).map(|at| seed[at % 8] ^ (at / 8) as u8).collect()
+}
