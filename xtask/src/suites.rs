@@ -17,8 +17,9 @@ use crate::{
 
 /// Sanitizers need a target of their own, so that build scripts are spared.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
-/// The crates with unsafe code below the server, and the store.
-const UNSAFE_CRATES: [&str; 6] = ["-p", "minos-sync", "-p", "minos-region", "-p", "minos-engine"];
+/// The crates with unsafe code below the server, the store, and devices.
+const UNSAFE_CRATES: [&str; 8] =
+    ["-p", "minos-sync", "-p", "minos-region", "-p", "minos-engine", "-p", "minos-device"];
 /// In the names of tests that would touch gigabytes of what a sanitizer keeps beside the memory.
 const HUGE_TESTS: &str = "65536";
 /// The server's tests that need nothing but the server. Named within the workspace, because with `-p` dependencies
@@ -159,9 +160,9 @@ pub(crate) fn asan(totals: &mut Totals) -> anyhow::Result<()> {
         command.env("RUSTC_BOOTSTRAP", "1");
         command
     };
-    let engine = ["model", "operations", "restart", "sizes", "staged", "stress"];
-    let engine: Vec<_> = engine.into_iter().flat_map(|test| ["--test", test]).collect();
-    let tests = [&["--lib"], &engine[..], &["--", "--skip", HUGE_TESTS]].concat();
+    let targets = ["model", "operations", "restart", "sizes", "staged", "stress", "lanes"];
+    let targets: Vec<_> = targets.into_iter().flat_map(|test| ["--test", test]).collect();
+    let tests = [&["--lib"], &targets[..], &["--", "--skip", HUGE_TESTS]].concat();
     let crates = [&["test", "--target", TARGET], &UNSAFE_CRATES[..], &tests];
     run_tests(&mut cargo(&crates.concat()), totals)?;
     run(&mut cargo(&server_build()))?;

@@ -144,6 +144,11 @@ impl Device {
         Self { shared: Arc::new(Shared { geometry, room, read_only, medium, opened, lanes }) }
     }
 
+    #[cfg(test)]
+    pub(crate) fn shared(&self) -> Arc<Shared> {
+        Arc::clone(&self.shared)
+    }
+
     /// Its shape.
     pub fn geometry(&self) -> &Geometry {
         &self.shared.geometry

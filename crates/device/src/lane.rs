@@ -468,3 +468,28 @@ impl Grant {
         Some(weight)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Device, MemoryOptions, ServiceTime};
+
+    #[test]
+    fn nothing_ends_before_its_service_time_and_a_drop_does_not_wait_for_ever() {
+        let hour = Duration::from_secs(3600);
+        let slow = ServiceTime { latency: hour, ..ServiceTime::of_the_paper() };
+        let options =
+            MemoryOptions { in_flight_max: 2, service_time: Some(slow), ..MemoryOptions::default() };
+        let device = Device::in_memory(&options);
+        let mut lane = device.lane(&LaneOptions::default()).unwrap();
+        let mut vector = vec![Request::read(0, 0, lane.buffer(4096).unwrap())];
+        let mut ended = Vec::new();
+        lane.submit_and_wait(&mut vector, 1, Duration::from_millis(1), &mut ended).unwrap();
+        assert_eq!((ended.len(), lane.in_flight()), (0, 1));
+        drop(lane);
+        // Its room is free again.
+        let mut lane = device.lane(&LaneOptions::default()).unwrap();
+        let mut vector = vec![Request::read(0, 0, lane.buffer(4096).unwrap())];
+        assert_eq!(lane.submit(&mut vector).unwrap(), 1);
+    }
+}

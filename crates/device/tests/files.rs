@@ -40,11 +40,15 @@ fn a_device_is_open_once() {
 fn a_missing_file_is_created_only_if_asked() {
     let folder = folder();
     let path = folder.path().join("device");
-    for options in [EXISTING, FileOptions { size_bytes: None, ..CREATE }] {
+    let to_read = FileOptions { read_only: true, ..CREATE };
+    for options in [EXISTING, to_read, FileOptions { size_bytes: None, ..CREATE }] {
         let error = refusal(&path, options);
         assert!(matches!(error, OpenError::Missing { .. }), "{error}");
         assert!(!path.exists());
     }
+    let error = refusal(&path, FileOptions { size_bytes: Some(100), ..CREATE });
+    assert!(matches!(error, OpenError::TooSmall { have: 100, wanted: PAGE, .. }), "{error}");
+    assert!(!path.exists());
     Device::open(&path, &CREATE).unwrap();
     let metadata = fs::metadata(&path).unwrap();
     assert_eq!((metadata.len(), metadata.permissions().mode() & 0o777), (CAPACITY, 0o600));

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{BLOCK, CAPACITY, LONG, all, lane, memory, read, results, run, write};
-use minos_device::{Error, Lane, LaneOptions, Request, ServiceTime};
+use minos_device::{Error, Lane, LaneOptions, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 const PAGE: u64 = BLOCK as u64;
@@ -173,19 +173,6 @@ fn a_dropped_lane_waits_for_its_requests() {
             assert!(ended.buffer.unwrap().iter().all(|&byte| byte == 5), "{}", sample.name);
         }
     }
-}
-
-#[test]
-fn nothing_ends_before_its_service_time() {
-    let slow = ServiceTime { latency: LONG, ..ServiceTime::of_the_paper() };
-    let device = memory(Some(slow));
-    let mut lane = lane(&device);
-    let mut vector = vec![read(&mut lane, 0, 1)];
-    let mut ended = Vec::new();
-    lane.submit_and_wait(&mut vector, 1, std::time::Duration::from_millis(1), &mut ended).unwrap();
-    assert_eq!((ended.len(), lane.in_flight()), (0, 1));
-    // Without the wait of a drop: nothing can come.
-    std::mem::forget(lane);
 }
 
 #[test]

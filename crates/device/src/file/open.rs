@@ -8,8 +8,11 @@ use std::{
 
 use io_uring::IoUring;
 use rustix::{
-    fs::{self, AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom, Stat, StatxFlags},
-    io::Errno,
+    fs::{
+        self, Advice, AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom, Stat,
+        StatxFlags,
+    },
+    io::{Errno, retry_on_intr},
 };
 
 use super::{FileMedium, queue::Queue, ring};
@@ -128,6 +131,7 @@ pub enum OpenError {
 pub(crate) fn open(path: &Path, options: &FileOptions) -> Result<(Geometry, FileMedium), OpenError> {
     let opening = Opening { path, options };
     opening.check_block_size(512)?;
+    opening.check_size()?;
     let (fd, stat) = opening.open()?;
     opening.lock(&fd)?;
     let was_created = opening.create(&fd, &stat)?;
@@ -148,6 +152,11 @@ struct Opening<'a> {
 }
 
 impl Opening<'_> {
+    /// True if a file that is missing or empty may get blocks.
+    fn may_create(&self) -> bool {
+        self.options.create && self.options.size_bytes.is_some() && !self.options.read_only
+    }
+
     fn path(&self) -> PathBuf {
         self.path.to_owned()
     }
@@ -164,6 +173,15 @@ impl Opening<'_> {
         Err(OpenError::BlockSize { path: self.path(), block_bytes, least })
     }
 
+    /// Before a file of fewer bytes than a block is created.
+    fn check_size(&self) -> Result<(), OpenError> {
+        let least = u64::from(self.options.block_bytes);
+        match self.options.size_bytes.filter(|&size| size < least) {
+            Some(have) => Err(OpenError::TooSmall { path: self.path(), have, wanted: least }),
+            None => Ok(()),
+        }
+    }
+
     /// Opens it, buffered at first: a file system without direct transfers would refuse after it had created the file.
     fn open(&self) -> Result<(OwnedFd, Stat), OpenError> {
         // Looked at before it is opened: opening some kinds has effects.
@@ -173,7 +191,7 @@ impl Opening<'_> {
             // The kernel refuses one that is mounted.
             Ok(FileType::BlockDevice) => flags |= OFlags::EXCL,
             Ok(_) => return Err(OpenError::NotADevice { path: self.path() }),
-            Err(Errno::NOENT) if self.options.create && self.options.size_bytes.is_some() => {
+            Err(Errno::NOENT) if self.may_create() => {
                 flags |= OFlags::CREATE | OFlags::EXCL;
             }
             Err(Errno::NOENT) => return Err(OpenError::Missing { path: self.path() }),
@@ -197,8 +215,9 @@ impl Opening<'_> {
     /// Gives a file that is empty its blocks, if it may; returns true if it did.
     fn create(&self, fd: &OwnedFd, stat: &Stat) -> Result<bool, OpenError> {
         let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        let may = is_file && self.options.create && !self.options.read_only;
-        let Some(size) = self.options.size_bytes.filter(|_| may) else { return Ok(false) };
+        let Some(size) = self.options.size_bytes.filter(|_| is_file && self.may_create()) else {
+            return Ok(false);
+        };
         if self.end(fd)? > 0 {
             return Ok(false);
         }
@@ -234,10 +253,26 @@ impl Opening<'_> {
             let mut at = 0;
             while at < size {
                 let len = (size - at).min(FILL_BYTES as u64) as usize;
-                at += rustix::io::pwrite(fd, &zeros[..len], at).map_err(self.failed("fill"))? as u64;
+                let filled = retry_on_intr(|| rustix::io::pwrite(fd, &zeros[..len], at));
+                at += filled.map_err(self.failed("fill"))? as u64;
             }
         }
-        fs::fsync(fd).map_err(self.failed("fill"))
+        fs::fsync(fd).map_err(self.failed("fill"))?;
+        // Direct transfers would look for these pages. It is only advice.
+        let _ = fs::fadvise(fd, 0, None, Advice::DontNeed);
+        self.keep_name()
+    }
+
+    /// Makes the name of a new file durable.
+    fn keep_name(&self) -> Result<(), OpenError> {
+        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new("."));
+        let flags = OFlags::CLOEXEC | OFlags::RDONLY | OFlags::DIRECTORY;
+        match fs::open(folder, flags, Mode::empty()).and_then(fs::fsync) {
+            // This file system has no such thing.
+            Ok(()) | Err(Errno::INVAL) => Ok(()),
+            Err(error) => Err(self.failed("make durable the name of")(error)),
+        }
     }
 
     /// Turns the page cache off; returns the reason where that is refused.

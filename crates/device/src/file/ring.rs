@@ -45,7 +45,7 @@ pub(crate) struct RingLane {
     /// Jobs that the kernel has, or will get with the next submit.
     in_flight: usize,
     /// The kernel has the pool mapped already.
-    pub(crate) is_registered: bool,
+    is_registered: bool,
     _pool: Arc<Pool>,
     _shared: Arc<Shared>,
 }
@@ -161,8 +161,11 @@ impl Backend for RingLane {
 
 impl Drop for RingLane {
     fn drop(&mut self) {
-        // The kernel closes a ring later, in a thread of its own. Until then the file would stay locked.
-        let _ = self.ring.submitter().unregister_files();
+        // The kernel closes a ring later, in a thread of its own. Until then the file would stay locked. With requests
+        // that were abandoned it should, and some kernels would wait for them here.
+        if self.in_flight == 0 {
+            let _ = self.ring.submitter().unregister_files();
+        }
     }
 }
 
@@ -182,10 +185,19 @@ fn accepted(result: io::Result<usize>) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::{os::unix::net::UnixStream, sync::Weak};
+    use std::{
+        os::unix::net::UnixStream,
+        sync::{Mutex, Weak},
+    };
 
     use super::*;
-    use crate::{Completion, Device, Geometry, LaneOptions, Request, device::Medium};
+    use crate::{
+        Completion, Device, Geometry, Lane, LaneOptions, Request,
+        device::{InnerLane, Medium},
+    };
+
+    /// Memory that was leaked on purpose, so that a leak detector sees that it is known.
+    static KEPT: Mutex<Vec<Arc<Pool>>> = Mutex::new(Vec::new());
 
     /// A device whose reads never end.
     fn endless() -> (Device, UnixStream) {
@@ -202,18 +214,48 @@ mod tests {
 
     #[test]
     fn requests_that_do_not_end_are_given_up_and_their_memory_stays() {
-        let (device, _far) = endless();
+        let (device, far) = endless();
         let mut lane = device.lane(&LaneOptions::default()).unwrap();
         let buffer = lane.buffer(4096).unwrap();
         let pool: Weak<Pool> = buffer.pool();
         assert_eq!(lane.submit(&mut vec![Request::read(0, 0, buffer)]).unwrap(), 1);
         drop(lane);
         assert_eq!(pool.strong_count(), 1, "the kernel may still write there");
+        KEPT.lock().unwrap().extend(pool.upgrade());
         // Their places are free again.
         let mut lane = device.lane(&LaneOptions::default()).unwrap();
         let mut vector: Vec<_> =
             (0..7).map(|tag| Request::read(tag, 0, lane.buffer(4096).unwrap())).collect();
         assert_eq!(lane.submit(&mut vector).unwrap(), 7);
+        // The end of the stream ends these.
+        drop(far);
+    }
+
+    #[test]
+    fn a_pool_need_not_be_registered() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(1 << 20).unwrap();
+        let facts = crate::Facts {
+            driver: crate::Driver::Ring,
+            why_threads: None,
+            why_buffered: None,
+            was_created: true,
+        };
+        let medium = Medium::File(crate::file::FileMedium { fd: file.into(), facts });
+        let shared = Device::new(Geometry::new(4096, 1 << 20, 8), medium, false).shared();
+        let pool = Pool::new(1 << 20, 4096);
+        let mut ring = RingLane::open(&shared, shared.medium.fd().unwrap(), &pool, 4).unwrap();
+        assert!(ring.is_registered);
+        ring.is_registered = false;
+        let mut lane = Lane::new(InnerLane::Ring(Box::new(ring)), shared, pool, 4);
+        let (mut written, read) = (lane.buffer(8192).unwrap(), lane.buffer(8192).unwrap());
+        written.fill(5);
+        for request in [Request::write(0, 4096, written), Request::flush(1), Request::read(2, 4096, read)] {
+            let mut ended = Vec::new();
+            lane.submit_and_wait(&mut vec![request], 1, Duration::from_secs(60), &mut ended).unwrap();
+            assert_eq!(ended[0].result, Ok(()));
+            assert!(ended[0].buffer.iter().flat_map(|buffer| buffer.iter()).all(|&byte| byte == 5));
+        }
     }
 
     #[test]
