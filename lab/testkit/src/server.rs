@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{self, Write},
-    net::{Ipv4Addr, SocketAddr, TcpStream},
+    net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket},
     ops::Range,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
@@ -232,7 +232,14 @@ fn free_address() -> io::Result<SocketAddr> {
         let port = PORTS.start + (next % PORTS.len() as u32) as u16;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         match TcpStream::connect(address) {
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(address),
+            // memcached may take datagrams at the same port, and ends without it after it has listened.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                match UdpSocket::bind(address) {
+                    Ok(_) => return Ok(address),
+                    Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+                    Err(error) => return Err(error),
+                }
+            }
             // Another process listens there, or is too busy to answer.
             _ => {}
         }
@@ -271,6 +278,16 @@ mod tests {
             Server::start(Path::new("sh"), |_, _| texts(&["-c", "echo no luck; exit 3"])).unwrap_err();
         assert!(matches!(error, StartError::Ended { .. }));
         assert!(error.to_string().contains("no luck"), "{error}");
+    }
+
+    #[test]
+    fn a_port_is_free_for_datagrams_too() {
+        let last = free_address().unwrap().port();
+        let held: Vec<_> = (last + 1..last + 21)
+            .filter_map(|port| UdpSocket::bind((Ipv4Addr::LOCALHOST, port)).ok())
+            .collect();
+        let free = free_address().unwrap();
+        assert!(held.iter().all(|held| held.local_addr().unwrap() != free), "{free}");
     }
 
     #[test]
