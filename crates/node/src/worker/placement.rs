@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use minos_base::SizeClass;
-use minos_sched::{Assignment, Design, Duty, Place, Placing, Plan, Profiler, Role, SharedHistogram, WorkerId};
+use minos_sched::{
+    Assignment, Design, Duty, Place, Placing, Plan, Profiler, Role, SharedHistogram, WorkerId,
+};
 
 use crate::{
     ops::Placement,
