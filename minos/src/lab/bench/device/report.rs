@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
-use comfy_table::Cell;
+use comfy_table::{Cell, Table};
 use minos_device::{Device, Facts, Geometry};
 use minos_workload::{DriverShare, Latencies, LatencyReport, Quantiles, Report};
 use serde::Serialize;
@@ -132,22 +132,31 @@ fn rounded(value: f64) -> f64 {
 impl fmt::Display for DeviceReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { common, device } = self;
+        let Figures { request_bytes, driver, width, depth, threads, .. } = device;
+        let cache = if device.direct { "" } else { ", buffered" };
         writeln!(
             f,
-            "random {} bytes on {}, {}{}, width {}, depth {}, {} threads, {} s, seed {}",
-            device.request_bytes,
-            common.target,
-            device.driver,
-            if device.direct { "" } else { ", buffered" },
-            device.width,
-            device.depth,
-            device.threads,
-            common.duration_s,
-            common.seed
+            "random {request_bytes} bytes on {}, {driver}{cache}, width {width}, depth {depth}, {threads} threads, \
+             {} s, seed {}",
+            common.target, common.duration_s, common.seed
         )?;
         for reason in [&device.why_threads, &device.why_buffered].into_iter().flatten() {
             writeln!(f, "{reason}")?;
         }
+        self.write_rates(f)?;
+        write!(f, "\n{}", latencies(&common.latency_us.all))?;
+        let lags = &common.driver.send_lag_us;
+        if lags.count > 0 {
+            let (p50, p99) = (micros(lags.p50), micros(lags.p99));
+            write!(f, "\nof that the driver: submitted late by p50 {p50} p99 {p99} us")?;
+        }
+        Ok(())
+    }
+}
+
+impl DeviceReport {
+    fn write_rates(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { common, device } = self;
         let share = 100.0 * device.reads as f64 / common.completed.max(1) as f64;
         write!(
             f,
@@ -176,23 +185,16 @@ impl fmt::Display for DeviceReport {
                 device.refused, device.in_flight_max
             )?;
         }
-        let mut table =
-            numbers_table(&["latency, us", "p50", "p90", "p99", "p99.9", "p99.99", "max", "count"]);
-        let Quantiles { p50, p90, p99, p999, p9999, max, count, .. } = common.latency_us.all;
-        let mut cells = vec![Cell::new("all")];
-        cells.extend([p50, p90, p99, p999, p9999, max].map(|us| number(micros(us))));
-        cells.push(number(count.to_string()));
-        table.add_row(cells);
-        write!(f, "\n{table}")?;
-        let lags = &common.driver.send_lag_us;
-        if lags.count > 0 {
-            write!(
-                f,
-                "\nof that the driver: submitted late by p50 {} p99 {} us",
-                micros(lags.p50),
-                micros(lags.p99)
-            )?;
-        }
         Ok(())
     }
+}
+
+fn latencies(all: &Quantiles) -> Table {
+    let mut table = numbers_table(&["latency, us", "p50", "p90", "p99", "p99.9", "p99.99", "max", "count"]);
+    let Quantiles { p50, p90, p99, p999, p9999, max, count, .. } = *all;
+    let mut cells = vec![Cell::new("all")];
+    cells.extend([p50, p90, p99, p999, p9999, max].map(|us| number(micros(us))));
+    cells.push(number(count.to_string()));
+    table.add_row(cells);
+    table
 }
