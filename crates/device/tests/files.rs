@@ -109,6 +109,7 @@ fn a_file_system_without_room_leaves_an_empty_file() {
     let path = folder.path().join("device");
     let error = refusal(&path, FileOptions { size_bytes: Some(1 << 60), ..CREATE });
     assert!(matches!(error, OpenError::System { .. }), "{error}");
+    assert!(std::error::Error::source(&error).is_none(), "the text has the reason already");
     assert_eq!(fs::metadata(&path).unwrap().len(), 0);
 }
 

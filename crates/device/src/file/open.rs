@@ -110,20 +110,20 @@ pub enum OpenError {
         least: u32,
     },
     /// io_uring alone was asked for.
-    #[error("io_uring is refused: {source}")]
+    #[error("io_uring is refused: {reason}")]
     NoRing {
         /// The kernel's reason.
-        source: io::Error,
+        reason: io::Error,
     },
     /// The operating system refused.
-    #[error("cannot {action} {path}: {source}")]
+    #[error("cannot {action} {path}: {reason}")]
     System {
         /// The attempted action.
         action: &'static str,
         /// The file.
         path: PathBuf,
         /// The operating system's reason.
-        source: Errno,
+        reason: Errno,
     },
 }
 
@@ -162,7 +162,7 @@ impl Opening<'_> {
     }
 
     fn failed(&self, action: &'static str) -> impl Fn(Errno) -> OpenError {
-        move |source| OpenError::System { action, path: self.path(), source }
+        move |reason| OpenError::System { action, path: self.path(), reason }
     }
 
     fn check_block_size(&self, least: u32) -> Result<(), OpenError> {
@@ -304,8 +304,8 @@ impl Opening<'_> {
         };
         match (refused, self.options.driver) {
             (None, _) => Ok((Driver::Ring, None)),
-            (Some(source), DriverChoice::Ring) => Err(OpenError::NoRing { source }),
-            (Some(source), _) => Ok((Driver::Threads, Some(format!("io_uring is refused: {source}")))),
+            (Some(reason), DriverChoice::Ring) => Err(OpenError::NoRing { reason }),
+            (Some(reason), _) => Ok((Driver::Threads, Some(format!("io_uring is refused: {reason}")))),
         }
     }
 }
