@@ -6,8 +6,8 @@ use libfuzzer_sys::fuzz_target;
 use minos_flash::{
     FlashSlot,
     format::{
-        FOOTER_BYTES, Footers, Journal, Life, PAGE_BYTES, Pages, Seal, SegmentHeader, Stamp, Superblock,
-        write_footers,
+        FOOTER_BYTES, Footers, Journal, Kind, Life, PAGE_BYTES, Pages, RECORD_HEADER_BYTES, Record, Seal,
+        SegmentHeader, Stamp, Superblock, write_footers,
     },
 };
 
@@ -68,15 +68,36 @@ fn check_pages(bytes: &[u8], seal: Seal, at: u64) {
         let stamp = Stamp { life, page: number as u16, first: 16 };
         stamp.encode(seal, at + (number * PAGE_BYTES) as u64, page);
     }
+    if let Some(record) = bytes.get_mut(16..PAGE_BYTES) {
+        // A first record whose header is right, and which is right as a whole if it ends in the page.
+        let check = seal.sum(life, at + 16, &record[8..42]) as u32;
+        record[42..46].copy_from_slice(&check.to_le_bytes());
+        let value_bytes = u32::from_le_bytes([record[32], record[33], record[34], record[35]]) as usize;
+        let len = RECORD_HEADER_BYTES + usize::from(record[40]) + value_bytes;
+        if len <= record.len() {
+            let sum = seal.sum(life, at + 16, &record[8..len]);
+            record[..8].copy_from_slice(&sum.to_le_bytes());
+        }
+    }
     let pages = Pages::new(&bytes, at, life, seal);
     for offset in (0..bytes.len()).step_by(8) {
         if let Ok(Some((record, end))) = pages.record(offset) {
             assert!(offset < end && end <= bytes.len());
             assert_eq!(record.value.to_vec().len(), record.value.len());
             assert_eq!(record.key.pieces().map(<[u8]>::len).sum::<usize>(), record.key.len());
-            assert!(pages.find(record.header.hash, &record.key.to_vec()).is_ok() || offset >= PAGE_BYTES);
+            let found = pages.find(record.header.hash, &record.key.to_vec());
+            assert!(
+                offset != 16
+                    || found.is_err()
+                    || found.is_ok_and(|found| found.is_some())
+                    || is_tombstone(&record)
+            );
         }
     }
+}
+
+fn is_tombstone(record: &Record<'_>) -> bool {
+    record.header.kind == Kind::Tombstone
 }
 
 fn check_footers(bytes: &[u8], seal: Seal) {

@@ -115,12 +115,14 @@ impl<'a> Pages<'a> {
         Ok(Some((self.verify(record)?, end)))
     }
 
+    /// A record of which the header alone is verified.
     fn unverified(&self, offset: usize) -> Result<Option<(Record<'a>, usize)>, Fault> {
         let (page, within) = (offset / PAGE_BYTES, offset % PAGE_BYTES);
         if within < STAMP_BYTES || PAGE_BYTES - within < RECORD_HEADER_BYTES || page >= self.count() {
             return Ok(None);
         }
-        let Some(header) = RecordHeader::decode(&self.bytes[offset..])? else { return Ok(None) };
+        let (at, sealed) = (self.at + offset as u64, (self.life, self.seal));
+        let Some(header) = RecordHeader::decode(&self.bytes[offset..], at, sealed)? else { return Ok(None) };
         let end = end_of(offset as u64, header.bytes());
         if end > self.bytes.len() as u64 {
             return Err(Fault::Length(header.bytes()));

@@ -7,7 +7,9 @@ use super::{
 use minos_base::{KeyHash, Seconds};
 
 /// Bytes of a record before its key.
-pub const RECORD_HEADER_BYTES: usize = 42;
+pub const RECORD_HEADER_BYTES: usize = 46;
+/// Where the check of the header lies in it.
+const CHECK: usize = 42;
 /// Records begin at multiples of this.
 const ALIGN: u64 = 8;
 /// A page's bytes without its stamp.
@@ -35,7 +37,8 @@ pub enum Kind {
 /// 24  expiry          28  client flags        32  value bytes
 /// 36  life of the segment with the record that this one replaces, 0 = none
 /// 40  key bytes       41  kind (2 bits: 0 = no more records in this page), marks (6 bits)
-/// 42  key, value, zeros up to a multiple of 8
+/// 42  checksum of the bytes from 8 to here, its low half, seeded likewise
+/// 46  key, value, zeros up to a multiple of 8
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordHeader {
@@ -68,8 +71,8 @@ impl RecordHeader {
         RECORD_HEADER_BYTES as u64 + u64::from(self.key_bytes) + u64::from(self.value_bytes)
     }
 
-    /// All but the checksum.
-    fn encode(&self) -> [u8; RECORD_HEADER_BYTES] {
+    /// All but the checksum of the record.
+    fn encode(&self, at: u64, (life, seal): (Life, Seal)) -> [u8; RECORD_HEADER_BYTES] {
         let mut bytes = [0; RECORD_HEADER_BYTES];
         put(&mut bytes, 8, &self.hash.0.to_le_bytes());
         put(&mut bytes, 16, &self.sequence.to_le_bytes());
@@ -79,11 +82,15 @@ impl RecordHeader {
         put(&mut bytes, 36, &self.replaces.0.to_le_bytes());
         bytes[40] = self.key_bytes;
         bytes[41] = self.kind as u8 | self.marks << 2;
+        let check = seal.sum(life, at, &bytes[8..CHECK]) as u32;
+        put(&mut bytes, CHECK, &check.to_le_bytes());
         bytes
     }
 
-    /// Reads a header that no checksum has confirmed. `None`: zeros, no more records.
-    pub(super) fn decode(bytes: &[u8]) -> Result<Option<Self>, Fault> {
+    /// Reads the header at byte `at` of the device. `None`: zeros, no more records.
+    ///
+    /// It is verified by itself, so that a reader can walk over records that it does not verify.
+    pub(super) fn decode(bytes: &[u8], at: u64, (life, seal): (Life, Seal)) -> Result<Option<Self>, Fault> {
         let header = bytes
             .get(..RECORD_HEADER_BYTES)
             .ok_or(Fault::Short { len: bytes.len(), needed: RECORD_HEADER_BYTES })?;
@@ -93,6 +100,9 @@ impl RecordHeader {
             2 => Kind::Tombstone,
             other => return Err(Fault::Kind(other)),
         };
+        if seal.sum(life, at, &header[8..CHECK]) as u32 != u32_at(header, CHECK) {
+            return Err(Fault::Checksum);
+        }
         Ok(Some(Self {
             checksum: u64_at(header, 0),
             hash: KeyHash(u64_at(header, 8)),
@@ -118,10 +128,10 @@ impl RecordHeader {
         offset: usize,
         (life, seal): (Life, Seal),
     ) {
-        let mut header = self.encode();
+        let at = base + offset as u64;
+        let mut header = self.encode(at, (life, seal));
         let [key, value] = parts;
         let end = [&header, key, value].into_iter().fold(offset, |at, part| scatter(pages, at, part));
-        let at = base + offset as u64;
         let sum = if end <= (offset / PAGE_BYTES + 1) * PAGE_BYTES {
             seal.sum(life, at, &pages[offset + 8..end])
         } else {

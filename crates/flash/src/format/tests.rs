@@ -154,7 +154,7 @@ proptest! {
     }
 
     #[test]
-    fn the_crossing_rule_holds(next in 0u64..100_000, bytes in 42u64..20_000) {
+    fn the_crossing_rule_holds(next in 0u64..100_000, bytes in 46u64..20_000) {
         let at = position_of(next, bytes);
         let (within, room) = (at % 4096, 4096 - at % 4096);
         prop_assert!(at >= next && at.is_multiple_of(8) && within >= STAMP_BYTES as u64);

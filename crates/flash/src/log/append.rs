@@ -89,7 +89,10 @@ impl Log {
         if bytes > max || put.key.len() > KEY_BYTES_MAX {
             return Err(Refusal::TooLarge { bytes, max });
         }
-        if let Policy::Store { utilisation_percent_max } = self.options.policy {
+        // What failed was admitted before.
+        if let Policy::Store { utilisation_percent_max } = self.options.policy
+            && self.unanswered == 0
+        {
             let capacity = self.capacity_bytes();
             let old = put.replaces.map_or(0, |place| place.length.bytes_typical());
             if self.segments.live_bytes() + bytes > capacity / 100 * u64::from(utilisation_percent_max) + old

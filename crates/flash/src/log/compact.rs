@@ -43,11 +43,10 @@ pub(super) struct Carried {
 /// A tombstone that waits for what superseded the dead record.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Disowned {
-    /// Batches before this one are settled first.
-    before: u64,
-    /// Failed batches when that was asked for.
-    failures: u64,
     carried: Carried,
+    /// Batches before this one are settled first, if no more than so many fail until then. `None`: it is not
+    /// known yet, because failed appends are unanswered.
+    after: Option<(u64, u64)>,
 }
 
 impl Log {
@@ -260,24 +259,28 @@ impl Log {
         self.unanswered = self.unanswered.saturating_sub(1);
     }
 
-    /// Packs a tombstone when the record that superseded the dead one is durable, which was appended already.
+    /// Packs a tombstone when the record that superseded the dead one is durable, which was appended already
+    /// unless it failed.
     fn carry_later(&mut self, carried: Carried) {
-        self.flush();
-        let before = self.flow.next_batch;
-        self.disowned.push_back(Disowned { before, failures: self.flow.failures, carried });
+        self.disowned.push_back(Disowned { carried, after: None });
     }
 
     fn carry_disowned(&mut self) {
-        while self.unanswered == 0
-            && let Some(&Disowned { before, failures, carried }) = self.disowned.front()
-            && self.flow.is_settled_before(before)
-        {
-            self.disowned.pop_front();
-            if failures == self.flow.failures {
-                self.carry(carried.hash, carried.sequence, carried.replaces);
-            } else {
-                self.carry_later(carried);
-            }
+        for _ in 0..self.disowned.len() {
+            let Some(Disowned { carried, after }) = self.disowned.pop_front() else { return };
+            let failures = self.flow.failures;
+            let after = match after.filter(|(_, known)| *known == failures) {
+                Some((before, _)) if self.flow.is_settled_before(before) => {
+                    self.carry(carried.hash, carried.sequence, carried.replaces);
+                    continue;
+                }
+                None if self.unanswered == 0 => {
+                    self.flush();
+                    Some((self.flow.next_batch, failures))
+                }
+                after => after,
+            };
+            self.disowned.push_back(Disowned { carried, after });
         }
     }
 
