@@ -7,6 +7,8 @@ mod flow;
 mod packer;
 mod scrub;
 mod segments;
+#[cfg(test)]
+mod tests;
 mod upkeep;
 mod victim;
 

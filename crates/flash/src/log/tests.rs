@@ -1,0 +1,242 @@
+//! The order of what the log asks for.
+
+use super::*;
+use crate::{
+    create,
+    format::{FOOTER_BYTES, PAGE_BYTES},
+    recovery::{Newest, Recovery, Step},
+};
+use std::collections::HashMap;
+
+/// All is live.
+struct All;
+
+impl Index for All {
+    fn standing(&mut self, _: KeyHash, _: u64, _: u32) -> Standing {
+        Standing::Live
+    }
+
+    fn relink(&mut self, _: KeyHash, _: u64, _: u32, _: Place) -> bool {
+        true
+    }
+
+    fn forget(&mut self, _: KeyHash, _: u64, _: u32) {}
+}
+
+/// A log on pages that a test looks at.
+struct Site {
+    log: Log,
+    pages: HashMap<u64, Vec<u8>>,
+    superblock: Superblock,
+}
+
+const STORE: Policy = Policy::Store { utilisation_percent_max: 85 };
+
+impl Site {
+    fn new(segment_bytes: u32, segments: u32) -> Self {
+        let layout = Layout::new(segment_bytes, segments).unwrap();
+        let superblock = Superblock { table: 1, seed: 2, hash_seed: 3, clock_zero_unix_s: 0, layout };
+        let mut pages = HashMap::new();
+        create(&superblock).into_iter().flatten().for_each(|work| drop(execute(&mut pages, work)));
+        let log = resume(&mut pages, &superblock).0;
+        let mut site = Self { log, pages, superblock };
+        site.settle();
+        site
+    }
+
+    /// The next work, not done.
+    fn ask(&mut self) -> Vec<(WorkId, Work)> {
+        let mut jobs = Vec::new();
+        self.log.poll(0, u64::MAX, &mut All, &mut jobs);
+        jobs
+    }
+
+    fn execute(&mut self, jobs: Vec<(WorkId, Work)>) {
+        for (id, work) in jobs {
+            let outcome = execute(&mut self.pages, work);
+            self.log.done(id, outcome, &mut All);
+        }
+    }
+
+    /// Does all work.
+    fn settle(&mut self) {
+        for _ in 0..50 {
+            let jobs = self.ask();
+            self.execute(jobs);
+        }
+    }
+
+    fn put(&mut self, stream: Stream, sequence: u64, bytes: usize) -> Result<Place, Refusal> {
+        let (key, value) = (sequence.to_le_bytes(), vec![1; bytes]);
+        let put = Put {
+            hash: KeyHash(sequence),
+            key: &key,
+            value: &value,
+            sequence,
+            expiry: 0,
+            flags: 0,
+            marks: 0,
+            replaces: None,
+            token: sequence,
+        };
+        self.log.append(stream, &put)
+    }
+
+    /// Place and length of the writes to segments.
+    fn writes(&self, jobs: &[(WorkId, Work)]) -> Vec<(u64, usize)> {
+        let write = |(_, work): &(WorkId, Work)| match work {
+            Work::Write { at, bytes } => Some((*at, bytes.len())),
+            _ => None,
+        };
+        let first = self.superblock.layout.segment_at(0);
+        jobs.iter().filter_map(write).filter(|(at, _)| *at >= first).collect()
+    }
+
+    fn events(&mut self) -> Vec<Event> {
+        self.log.events().collect()
+    }
+}
+
+fn execute(pages: &mut HashMap<u64, Vec<u8>>, work: Work) -> Outcome {
+    let page = PAGE_BYTES as u64;
+    match work {
+        Work::Write { at, bytes } => {
+            let parts = bytes.chunks(PAGE_BYTES).enumerate();
+            pages.extend(parts.map(|(number, bytes)| (at / page + number as u64, bytes.to_vec())));
+            Ok(Vec::new())
+        }
+        Work::Read { at, len } => {
+            let numbers = at / page..(at + len as u64) / page;
+            let empty = vec![0; PAGE_BYTES];
+            Ok(numbers.flat_map(|number| pages.get(&number).unwrap_or(&empty).clone()).collect())
+        }
+        Work::Flush => Ok(Vec::new()),
+    }
+}
+
+fn resume(pages: &mut HashMap<u64, Vec<u8>>, superblock: &Superblock) -> (Log, Newest) {
+    let (mut recovery, mut newest, mut jobs) = (Recovery::new(), Newest::default(), Vec::new());
+    loop {
+        recovery.poll(&mut jobs);
+        let (id, work) = jobs.remove(0);
+        match recovery.done(id, execute(pages, work), &mut |found: &Found| newest.add(found)) {
+            Step::Done(done) => {
+                let options = Options { scrub_bytes_s: 0, ..Options::of(STORE, &superblock.layout) };
+                return (Log::resume(superblock, options, done.1), newest);
+            }
+            Step::Working => {}
+            Step::Failed(reason) => panic!("{reason}"),
+        }
+    }
+}
+
+#[test]
+fn the_chunks_of_all_streams_are_written_as_one_vector() {
+    let mut site = Site::new(1 << 20, 32);
+    for (sequence, stream) in Stream::ALL.into_iter().enumerate() {
+        site.put(stream, sequence as u64 + 1, 9000).unwrap();
+    }
+    let jobs = site.ask();
+    assert!(site.writes(&jobs).is_empty());
+    site.execute(jobs);
+    site.settle();
+    site.log.commit();
+    let jobs = site.ask();
+    let lengths: Vec<usize> = site.writes(&jobs).into_iter().map(|(_, len)| len).collect();
+    // The header page and three pages each.
+    assert_eq!((jobs.len(), lengths), (3, vec![16 << 10; 3]));
+}
+
+#[test]
+fn a_record_is_written_after_its_write_and_durable_after_the_flush_that_followed() {
+    let mut site = Site::new(1 << 20, 32);
+    let place = site.put(Stream::New, 1, 100).unwrap();
+    site.log.flush();
+    let jobs = site.ask();
+    assert_eq!(site.writes(&jobs).len(), 1);
+    assert_eq!(site.events(), []);
+    site.execute(jobs);
+    assert_eq!(site.events(), [Event::Written { token: 1, place }]);
+    // Written after the flush was asked for.
+    let flush = site.ask();
+    assert!(matches!(flush[..], [(_, Work::Flush)]), "{flush:?}");
+    site.put(Stream::New, 2, 100).unwrap();
+    site.log.commit();
+    let later = site.ask();
+    site.execute(later);
+    site.events();
+    site.execute(flush);
+    assert_eq!(site.events(), [Event::Durable { token: 1 }]);
+}
+
+#[test]
+fn footers_are_written_when_all_records_are_durable() {
+    let mut site = Site::new(64 << 10, 32);
+    let mut count = 0;
+    while site.put(Stream::New, count + 1, 1000).is_ok() && count < 60 {
+        count += 1;
+    }
+    // A segment is full and the next one open.
+    let jobs = site.ask();
+    let first = site.superblock.layout.segment_at(0);
+    let end = |at: u64| (at - first) % (64 << 10);
+    let is_footers = |(at, len): &(u64, usize)| end(*at + *len as u64) == 0;
+    assert!(!site.writes(&jobs).iter().any(is_footers), "{:?}", site.writes(&jobs));
+    site.execute(jobs);
+    let flush = site.ask();
+    assert!(matches!(flush[..], [(_, Work::Flush)]), "{flush:?}");
+    site.execute(flush);
+    let footers = site.ask();
+    let footers = site.writes(&footers);
+    assert!(footers.iter().any(is_footers), "{footers:?}");
+    let bytes: usize = footers.iter().filter(|it| is_footers(it)).map(|it| it.1).sum();
+    assert!(bytes < 60 * FOOTER_BYTES + 2 * PAGE_BYTES, "{bytes}");
+}
+
+#[test]
+fn records_beyond_the_limits_are_refused_by_name() {
+    let mut site = Site::new(64 << 10, 32);
+    let max = site.superblock.layout.record_bytes_max();
+    assert!(site.put(Stream::New, 1, max as usize - 8).is_ok());
+    let refusal = site.put(Stream::New, 2, max as usize - 7).unwrap_err();
+    assert_eq!(refusal, Refusal::TooLarge { bytes: max + 1, max });
+    assert_eq!(refusal.to_string(), "a record of 32769 bytes is larger than 32768");
+    let mut sequence = 3;
+    let refusal = loop {
+        match site.put(Stream::New, sequence, 20_000) {
+            Ok(_) => sequence += 1,
+            Err(Refusal::Busy) => site.settle(),
+            Err(refusal) => break refusal,
+        }
+    };
+    assert_eq!(refusal, Refusal::Full);
+    // It keeps what it has.
+    site.log.flush();
+    site.settle();
+    let (_, newest) = resume(&mut site.pages, &site.superblock);
+    assert_eq!(newest.live().count() as u64, sequence - 2);
+}
+
+#[test]
+fn a_log_at_rest_asks_for_nothing() {
+    let mut site = Site::new(1 << 20, 32);
+    site.put(Stream::New, 1, 100).unwrap();
+    site.log.flush();
+    site.settle();
+    for _ in 0..10 {
+        assert_eq!(site.ask(), []);
+    }
+}
+
+#[test]
+fn a_device_that_is_no_table_is_not_ours() {
+    let mut recovery = Recovery::new();
+    let (mut jobs, mut pages) = (Vec::new(), HashMap::new());
+    recovery.poll(&mut jobs);
+    let mut last = None;
+    for (id, work) in jobs {
+        last = Some(recovery.done(id, execute(&mut pages, work), &mut |_: &Found| ()));
+    }
+    let Some(Step::Failed(reason)) = last else { panic!("{last:?}") };
+    assert_eq!(reason.to_string(), "no table: the mark 0x0000000000000000 is not that of this structure");
+}
