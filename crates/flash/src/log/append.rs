@@ -162,6 +162,8 @@ impl Log {
             let Some(packer) = &mut self.packers[stream as usize] else { break };
             let number = packer.segment();
             let Some(packed) = packer.push(&parcel.header, parcel.key, parcel.value) else {
+                let record_bytes = packer.record_bytes();
+                self.segments.learn_full(record_bytes);
                 self.close(stream);
                 continue;
             };

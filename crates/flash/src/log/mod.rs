@@ -29,9 +29,6 @@ use std::collections::VecDeque;
 use upkeep::Emptying;
 use victim::Victim;
 
-/// Bytes of records in a full segment: the rest are footers, stamps, and lost ends of pages.
-const FULL_PERCENT: u64 = 96;
-
 /// Decisions about what to keep when segments run out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
@@ -313,8 +310,7 @@ impl Log {
     pub fn capacity_bytes(&self) -> u64 {
         let kept_free = self.options.available_min + Stream::ALL.len();
         let segments = u64::from(self.layout.segments()).saturating_sub(kept_free as u64).max(1);
-        let full = u64::from(self.layout.segment_bytes()) / 100 * FULL_PERCENT;
-        segments.saturating_sub(self.segments.count(State::Bad) as u64) * full
+        segments.saturating_sub(self.segments.count(State::Bad) as u64) * self.segments.full_bytes
     }
 
     /// Live bytes, about.

@@ -26,6 +26,8 @@ pub(super) struct Packer {
     next: u64,
     footers: Vec<u8>,
     count: u32,
+    /// Bytes of its records.
+    record_bytes: u64,
 }
 
 /// The place of a record within its segment.
@@ -41,7 +43,8 @@ impl Packer {
         header.encode(seal, layout.segment_at(header.segment), &mut pages);
         let page = PAGE_BYTES as u64;
         let (footers, firsts) = (Vec::new(), vec![0]);
-        Self { header, seal, layout, pages, pages_at: 0, firsts, next: page, footers, count: 0 }
+        let (pages_at, count, record_bytes) = (0, 0, 0);
+        Self { header, seal, layout, pages, pages_at, firsts, next: page, footers, count, record_bytes }
     }
 
     pub(super) fn segment(&self) -> u32 {
@@ -50,6 +53,11 @@ impl Packer {
 
     pub(super) fn life(&self) -> Life {
         self.header.life
+    }
+
+    /// Bytes of the records that it took.
+    pub(super) fn record_bytes(&self) -> u64 {
+        self.record_bytes
     }
 
     /// Bytes that wait to be written.
@@ -86,6 +94,7 @@ impl Packer {
         };
         footer.encode(&mut self.footers);
         self.count += 1;
+        self.record_bytes += bytes;
         self.next = end;
         Some(Packed { offset: at as u32, length })
     }

@@ -29,6 +29,9 @@ pub(super) enum State {
     Bad,
 }
 
+/// Share of a segment that records fill, before any was filled.
+const FULL_PERCENT: u64 = 96;
+
 const STATES: usize = State::Bad as usize + 1;
 
 /// One segment.
@@ -88,6 +91,8 @@ pub(super) struct Segments {
     /// Bytes of appended records, and the same by their rough lengths.
     exact: u64,
     rough: u64,
+    /// Bytes of records in a full segment: the rest are footers, stamps, and lost ends of pages.
+    pub(super) full_bytes: u64,
     has_failed: bool,
 }
 
@@ -109,6 +114,7 @@ impl Segments {
         let mut counts = [0; STATES];
         list.iter().for_each(|segment| counts[segment.state as usize] += 1);
         let (next_life, least_life) = (journal.next_life, journal.least_life);
+        let full_bytes = u64::from(layout.segment_bytes()) / 100 * FULL_PERCENT;
         Self {
             layout,
             list,
@@ -120,6 +126,7 @@ impl Segments {
             live_bytes: 0,
             exact: 0,
             rough: 0,
+            full_bytes,
             has_failed: true,
         }
     }
@@ -283,6 +290,12 @@ impl Segments {
         }
         self.exact += bytes;
         self.rough += length.bytes_typical();
+    }
+
+    /// A segment took records of so many bytes, and no more.
+    pub(super) fn learn_full(&mut self, record_bytes: u64) {
+        const WEIGHT: u64 = 8;
+        self.full_bytes = (self.full_bytes * (WEIGHT - 1) + record_bytes) / WEIGHT;
     }
 
     /// Bytes behind a sum of rough lengths, as records are nowadays.

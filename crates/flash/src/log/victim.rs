@@ -1,6 +1,6 @@
 //! The segment that is being compacted.
 
-use super::{FULL_PERCENT, Log, Place, Policy, segments::State};
+use super::{Log, Place, Policy, segments::State};
 use crate::{
     format::{Footer, Footers, Life, PAGE_BYTES, footer_block_bytes},
     gather::Gather,
@@ -161,9 +161,9 @@ impl Log {
     /// Free bytes won, times age, over the cost to read all and write the live ones.
     fn benefit(&self, number: u32) -> f64 {
         let segment = self.segments.get(number);
-        let live = self.segments.exact(segment.live_bytes) as f64 / f64::from(self.layout.segment_bytes());
+        let live = self.segments.exact(segment.live_bytes) as f64 / self.segments.full_bytes as f64;
         let age = f64::from(self.segments.next_life.0 - segment.life.0);
-        (FULL_PERCENT as f64 / 100.0 - live).max(0.0) * age / (1.0 + live)
+        (1.0 - live).max(0.0) * age / (1.0 + live)
     }
 
     /// The page of a record at this offset in a segment.
