@@ -286,7 +286,7 @@ impl Log {
 
     /// A record was moved to a segment of life `copied`, and superseded meanwhile: what superseded it does not
     /// know of the copy.
-    pub(super) fn bury(&mut self, hash: KeyHash, sequence: u64, copied: Life) {
+    pub(crate) fn bury(&mut self, hash: KeyHash, sequence: u64, copied: Life) {
         self.carry_later(Carried { hash, sequence, replaces: copied });
     }
 

@@ -337,4 +337,8 @@ pub struct Found {
     pub page: u32,
     /// Its length; `None` for a tombstone.
     pub length: Option<RoughLength>,
+    /// The life of its segment.
+    pub life: Life,
+    /// Records move out of its segment: there may be a copy elsewhere. Those come first.
+    pub is_leaving: bool,
 }

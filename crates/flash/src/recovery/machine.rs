@@ -75,6 +75,7 @@ struct Task {
     segment: u32,
     life: Life,
     kind: Kind,
+    is_leaving: bool,
     gather: Gather,
 }
 
@@ -93,10 +94,12 @@ pub struct Recovery {
     heads: Vec<Gather>,
     superblock: Option<Superblock>,
     journal: Option<Journal>,
+    /// Segments that records move out of; read before all others.
+    leaving: VecDeque<(u32, Life)>,
     /// Live segments not yet begun.
     waiting: VecDeque<(u32, Life)>,
     /// Those without footers, read whole and one after another.
-    unsealed: VecDeque<(u32, Life)>,
+    unsealed: VecDeque<(u32, Life, bool)>,
     tasks: Vec<Task>,
     kept: Vec<Kept>,
     jobs: Vec<(WorkId, Work)>,
@@ -115,6 +118,7 @@ impl Recovery {
             heads,
             superblock: None,
             journal: None,
+            leaving: VecDeque::new(),
             waiting: VecDeque::new(),
             unsealed: VecDeque::new(),
             tasks: Vec::new(),
@@ -195,10 +199,13 @@ impl Recovery {
             None => first_ok(journals.into_iter()).map_err(NotOurs::Journal)?,
         };
         for (segment, used) in journal.uses.iter().enumerate() {
-            if let Use::Live(life) | Use::Leaving(life) | Use::Failing(life) = *used
-                && life >= journal.least_life
-            {
-                self.waiting.push_back((segment as u32, life));
+            let (queue, life) = match *used {
+                Use::Live(life) => (&mut self.waiting, life),
+                Use::Leaving(life) | Use::Failing(life) => (&mut self.leaving, life),
+                Use::Free | Use::Bad => continue,
+            };
+            if life >= journal.least_life {
+                queue.push_back((segment as u32, life));
             }
         }
         (self.journal, self.phase) = (Some(journal), Phase::Segments);
@@ -210,24 +217,36 @@ impl Recovery {
     fn begin_tasks(&mut self, layout: Layout) {
         let segment_bytes = u64::from(layout.segment_bytes());
         while self.tasks.len() < WIDTH
-            && let Some((segment, life)) = self.waiting.pop_front()
+            && let Some((segment, life, is_leaving)) = self.next_segment()
         {
             let at = layout.segment_at(segment) + segment_bytes - PAGE_BYTES as u64;
             let gather = Gather::start(at, PAGE_BYTES, &mut self.names, &mut self.jobs);
-            self.tasks.push(Task { segment, life, kind: Kind::Trailer, gather });
+            self.tasks.push(Task { segment, life, kind: Kind::Trailer, is_leaving, gather });
         }
         if self.tasks.iter().all(|task| task.kind != Kind::Pages)
-            && let Some((segment, life)) = self.unsealed.pop_front()
+            && let Some((segment, life, is_leaving)) = self.unsealed.pop_front()
         {
             let at = layout.segment_at(segment);
             let gather = Gather::start(at, segment_bytes as usize, &mut self.names, &mut self.jobs);
-            self.tasks.push(Task { segment, life, kind: Kind::Pages, gather });
+            self.tasks.push(Task { segment, life, kind: Kind::Pages, is_leaving, gather });
         }
         if self.tasks.is_empty() {
             let id = self.names.next();
             self.jobs.push((id, Work::Flush));
             self.phase = Phase::Flush(id);
         }
+    }
+
+    /// The next segment to read: all that are leaving are read to the end before the others.
+    fn next_segment(&mut self) -> Option<(u32, Life, bool)> {
+        if let Some((segment, life)) = self.leaving.pop_front() {
+            return Some((segment, life, true));
+        }
+        let is_first = self.tasks.iter().any(|task| task.is_leaving);
+        if is_first || self.unsealed.iter().any(|(_, _, is_leaving)| *is_leaving) {
+            return None;
+        }
+        self.waiting.pop_front().map(|(segment, life)| (segment, life, false))
     }
 
     fn segment_done(&mut self, id: WorkId, outcome: &mut Outcome, out: &mut impl FnMut(&Found)) {
@@ -261,7 +280,7 @@ impl Recovery {
         let trailer = Trailer::decode(&task.gather.bytes).ok().filter(|it| it.life == task.life);
         let len = trailer.map_or(0, |trailer| footer_block_bytes(trailer.count));
         if len == 0 || len > u64::from(layout.segment_bytes()) {
-            return self.unsealed.push_back((task.segment, task.life));
+            return self.unsealed.push_back((task.segment, task.life, task.is_leaving));
         }
         if len == PAGE_BYTES as u64 {
             return self.footers_read(task, layout, seal, end, out);
@@ -279,10 +298,11 @@ impl Recovery {
         out: &mut impl FnMut(&Found),
     ) {
         let Ok(footers) = Footers::decode(&task.gather.bytes, seal, end) else {
-            return self.unsealed.push_back((task.segment, task.life));
+            return self.unsealed.push_back((task.segment, task.life, task.is_leaving));
         };
         let begin = layout.segment_at(task.segment);
-        footers.iter().for_each(|footer| out(&found(begin, &footer)));
+        let of = (task.life, task.is_leaving);
+        footers.iter().for_each(|footer| out(&found(begin, &footer, of)));
         let (segment, count) = (task.segment, footers.trailer.count);
         self.kept.push(Kept { segment, count, unsealed: None, is_failing: false });
     }
@@ -291,7 +311,7 @@ impl Recovery {
         let footers = scan(&task.gather.bytes, task.gather.at, task.life, seal);
         let mut entries = Vec::new();
         for footer in &footers {
-            out(&found(layout.segment_at(task.segment), footer));
+            out(&found(layout.segment_at(task.segment), footer, (task.life, task.is_leaving)));
             footer.encode(&mut entries);
         }
         let is_failing = task.gather.failed_pages > 0;
@@ -306,10 +326,10 @@ impl Default for Recovery {
     }
 }
 
-fn found(begin: u64, footer: &Footer) -> Found {
+fn found(begin: u64, footer: &Footer, (life, is_leaving): (Life, bool)) -> Found {
     let page = ((begin + u64::from(footer.offset)) / PAGE_BYTES as u64) as u32;
     let Footer { hash, sequence, expiry, length, .. } = *footer;
-    Found { hash, sequence, expiry, page, length }
+    Found { hash, sequence, expiry, page, length, life, is_leaving }
 }
 
 /// The first that is right, or the first error.

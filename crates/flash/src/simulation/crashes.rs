@@ -30,8 +30,8 @@ impl World {
         self.appends.clear();
         self.emptying.clear();
         self.retries.clear();
+        newest.settle(&mut self.log);
         for (hash, sequence, _, place) in newest.live() {
-            self.log.credit(place);
             self.table.slots.insert(hash.0, (sequence, place));
         }
         self.sequence = self.sequence.max(newest.sequence_max());
