@@ -50,6 +50,11 @@ fn all_pass(plan: Plan, usual: u64) -> world::Tally {
     sum
 }
 
+/// A test with its usual seeds must have met what it is about; a repeated seed need not.
+fn has_met(is_met: bool) -> bool {
+    is_met || std::env::var_os("MINOS_FLASH_SEEDS").is_some()
+}
+
 /// A control: without the safeguard, one of these seeds fails.
 fn must_fail(plan: Plan, off: Safeguard) {
     const SEEDS: u64 = 400;
@@ -64,40 +69,40 @@ fn must_fail(plan: Plan, off: Safeguard) {
 #[test]
 fn a_store_survives_power_losses_and_kills() {
     let tally = all_pass(Plan::of(STORE), 150);
-    assert!(tally.crashes > 100 && tally.compacted > 100 && tally.reads > 1000, "{tally:?}");
+    assert!(has_met(tally.crashes > 100 && tally.compacted > 100 && tally.reads > 1000), "{tally:?}");
 }
 
 #[test]
 fn a_cache_survives_power_losses_and_kills() {
     let tally = all_pass(Plan::of(CACHE), 150);
-    assert!(tally.crashes > 100 && tally.compacted > 100 && tally.dropped > 100, "{tally:?}");
+    assert!(has_met(tally.crashes > 100 && tally.compacted > 100 && tally.dropped > 100), "{tally:?}");
 }
 
 #[test]
 fn failed_writes_lose_nothing() {
     let tally = all_pass(Plan { failed_writes: 5, ..Plan::of(STORE) }, 100);
-    assert!(tally.failed_writes > 20 && tally.bad_segments > 5, "{tally:?}");
+    assert!(has_met(tally.failed_writes > 20 && tally.bad_segments > 5), "{tally:?}");
     all_pass(Plan { failed_writes: 5, ..Plan::of(CACHE) }, 50);
 }
 
 #[test]
 fn a_failed_flush_ends_writing_and_loses_nothing() {
     let tally = all_pass(Plan { failed_flushes: 10, ..Plan::of(STORE) }, 60);
-    assert!(tally.read_only > 20, "{tally:?}");
+    assert!(has_met(tally.read_only > 20), "{tally:?}");
 }
 
 #[test]
 fn failed_reads_lose_records_by_name_only() {
     let mut tally = all_pass(Plan { failed_reads: 30, ..Plan::of(STORE) }, 60);
     tally.add(&all_pass(Plan { failed_reads: 30, ..Plan::of(CACHE) }, 60));
-    assert!(tally.lost > 3 && tally.bad_segments > 10, "{tally:?}");
+    assert!(has_met(tally.lost > 3 && tally.bad_segments > 10), "{tally:?}");
 }
 
 #[test]
 fn rot_and_lies_of_the_device_are_misses_and_never_wrong_values() {
     for policy in [STORE, CACHE] {
         let tally = all_pass(Plan { lies: 10, ..Plan::of(policy) }, 60);
-        assert!(tally.refused_reads > 10, "{tally:?}");
+        assert!(has_met(tally.refused_reads > 10), "{tally:?}");
     }
 }
 
