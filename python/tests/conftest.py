@@ -27,7 +27,8 @@ class Server:
         program = os.environ.get("MINOS_TEST_SERVER") or shutil.which("minos")
         assert program, "name the server's program in MINOS_TEST_SERVER"
         places = ["--native", "127.0.0.1:0", "--memcached", f"unix:{folder}/socket-{len(os.listdir(str(folder)))}"]
-        small = ["--workers", "2", "--memory", "64m", "--poll", "sleep"]
+        # A cache may evict from a full bucket.
+        small = ["--workers", "2", "--memory", "64m", "--engine", "store", "--poll", "sleep"]
         self.log = os.path.join(str(folder), f"log-{len(os.listdir(str(folder)))}")
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(
