@@ -2,40 +2,18 @@
 
 #![cfg(feature = "lab")]
 
-use std::{
-    fs,
-    path::Path,
-    process::{Command, Output},
-};
+#[path = "common/brief_bench.rs"]
+mod brief_bench;
 
-use serde_json::Value;
+use std::{fs, path::Path};
 
-fn bench(target: &str, arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_minos"));
-    command.args(["bench", "--target", target, "--duration", "50ms", "--warmup", "10ms"]).args(arguments);
-    command.env("RUST_LOG", "warn").output().unwrap()
-}
+use brief_bench::{BriefBench, number};
 
-/// The JSON output of a run that must succeed.
-fn json(target: &str, arguments: &[&str]) -> Value {
-    let output = bench(target, &[arguments, &["--json"]].concat());
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
-}
-
-fn refusal(target: &str, arguments: &[&str]) -> String {
-    let output = bench(target, arguments);
-    assert!(!output.status.success(), "{target} {arguments:?}");
-    assert!(output.stdout.is_empty(), "{target} {arguments:?}");
-    String::from_utf8(output.stderr).unwrap()
-}
+/// A short run.
+const BENCH: BriefBench = BriefBench { options: &[["--duration", "50ms"], ["--warmup", "10ms"]] };
 
 fn target(path: &Path) -> String {
     format!("device:{}", path.display())
-}
-
-fn number(report: &Value, name: &str) -> f64 {
-    report[name].as_f64().unwrap_or_else(|| panic!("{name}: {report}"))
 }
 
 #[test]
@@ -44,7 +22,7 @@ fn vectors_of_every_width_and_depth_are_measured_on_every_driver() {
     let path = folder.path().join("device");
     for (width, depth, driver) in [("1", "1", "ring"), ("8", "32", "ring"), ("4", "8", "threads")] {
         let arguments = ["--device-size", "4m", "--width", width, "--depth", depth, "--driver", driver];
-        let report = json(&target(&path), &arguments);
+        let report = BENCH.json(&target(&path), &arguments);
         let device = &report["device"];
         assert!(number(&report, "completed") > 0.0 && number(device, "iops") > 0.0, "{report}");
         assert_eq!(
@@ -67,24 +45,24 @@ fn vectors_of_every_width_and_depth_are_measured_on_every_driver() {
 fn writes_need_a_file_of_ones_own_or_an_explicit_word() {
     let folder = tempfile::tempdir().unwrap();
     let (made, kept) = (folder.path().join("made"), folder.path().join("kept"));
-    let report = json(&target(&made), &["--device-size", "1m", "--get-ratio", "0.5", "--threads", "2"]);
+    let report = BENCH.json(&target(&made), &["--device-size", "1m", "--get-ratio", "0.5", "--threads", "2"]);
     let device = &report["device"];
     assert!(number(device, "reads") > 0.0 && number(device, "writes") > 0.0, "{report}");
 
     let bytes = vec![7; 1 << 20];
     fs::write(&kept, &bytes).unwrap();
-    let text = refusal(&target(&kept), &["--get-ratio", "0.5"]);
+    let text = BENCH.refusal(&target(&kept), &["--get-ratio", "0.5"]);
     assert!(text.contains("--device-write"), "{text}");
-    json(&target(&kept), &[]);
+    BENCH.json(&target(&kept), &[]);
     assert!(fs::read(&kept).unwrap() == bytes, "a file of others was written to");
-    json(&target(&kept), &["--get-ratio", "0", "--device-write", "--block", "16k"]);
+    BENCH.json(&target(&kept), &["--get-ratio", "0", "--device-write", "--block", "16k"]);
     assert!(fs::read(&kept).unwrap() != bytes);
 }
 
 #[test]
 fn an_open_loop_keeps_its_rate_in_modelled_memory() {
     let report =
-        json("device:memory", &["--rate", "2k", "--width", "4", "--block", "512", "--pace", "sleep"]);
+        BENCH.json("device:memory", &["--rate", "2k", "--width", "4", "--block", "512", "--pace", "sleep"]);
     assert_eq!((number(&report, "offered_rps"), number(&report, "errors")), (2000.0, 0.0));
     assert!(number(&report["latency_us"]["all"], "p50") >= 10.0, "it has the paper's service time: {report}");
     assert!(number(&report["driver"]["send_lag_us"], "count") > 0.0, "{report}");
@@ -92,7 +70,7 @@ fn an_open_loop_keeps_its_rate_in_modelled_memory() {
 
 #[test]
 fn people_get_a_table() {
-    let output = bench("device:memory", &["--block", "512"]);
+    let output = BENCH.run("device:memory", &["--block", "512"]);
     assert!(output.status.success());
     let text = String::from_utf8(output.stdout).unwrap();
     for part in
@@ -117,7 +95,7 @@ fn what_cannot_be_done_is_said() {
         ("inproc://store", &["--width", "8"], "--width goes with --target device:PATH"),
         ("memcached://127.0.0.1:1", &["--device-write"], "--device-write goes with --target device:PATH"),
     ] {
-        let text = refusal(target, arguments);
+        let text = BENCH.refusal(target, arguments);
         assert!(text.contains(message), "{target} {arguments:?}: {text}");
     }
     assert!(!folder.path().join("missing").exists());

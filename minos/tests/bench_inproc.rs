@@ -2,44 +2,21 @@
 
 #![cfg(feature = "lab")]
 
-use std::process::{Command, Output};
+#[path = "common/brief_bench.rs"]
+mod brief_bench;
 
-use serde_json::Value;
+use brief_bench::{BriefBench, number};
 
 /// A small and short run, unless a test overrides it.
-const BRIEF: [[&str; 2]; 4] =
-    [["--workload", "mica-tiny"], ["--keys", "5000"], ["--duration", "50ms"], ["--warmup", "10ms"]];
-
-fn bench(target: &str, arguments: &[&str]) -> Output {
-    let brief = BRIEF.iter().filter(|[option, _]| !arguments.contains(option));
-    let mut command = Command::new(env!("CARGO_BIN_EXE_minos"));
-    command.args(["bench", "--target", target]).args(arguments).args(brief.flatten());
-    command.env("RUST_LOG", "warn").output().unwrap()
-}
-
-/// The JSON output of a run that must succeed.
-fn json(target: &str, arguments: &[&str]) -> Value {
-    let output = bench(target, &[arguments, &["--json"]].concat());
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
-}
-
-fn refusal(target: &str, arguments: &[&str]) -> String {
-    let output = bench(target, arguments);
-    assert!(!output.status.success(), "{target} {arguments:?}");
-    assert!(output.stdout.is_empty(), "{target} {arguments:?}");
-    String::from_utf8(output.stderr).unwrap()
-}
-
-fn number(report: &Value, name: &str) -> f64 {
-    report[name].as_f64().unwrap_or_else(|| panic!("{name}: {report}"))
-}
+const BENCH: BriefBench = BriefBench {
+    options: &[["--workload", "mica-tiny"], ["--keys", "5000"], ["--duration", "50ms"], ["--warmup", "10ms"]],
+};
 
 #[test]
 fn every_mode_and_access_mode_keeps_what_it_was_given() {
     for (target, mode) in [("inproc://store", "store"), ("inproc://cache", "cache"), ("inproc://", "cache")] {
         for access in ["erew", "crew", "crcw"] {
-            let report = json(target, &["--access", access, "--threads", "2", "--partitions", "4"]);
+            let report = BENCH.json(target, &["--access", access, "--threads", "2", "--partitions", "4"]);
             let engine = &report["engine"];
             assert_eq!((&engine["mode"], &engine["access"]), (&mode.into(), &access.into()));
             assert_eq!((&report["errors"], &report["lost"]), (&0.into(), &0.into()), "{report}");
@@ -54,7 +31,7 @@ fn every_mode_and_access_mode_keeps_what_it_was_given() {
 
 #[test]
 fn json_has_the_shape_that_scripts_rely_on() {
-    let report = json("inproc://store", &["--multiget", "8", "--seed", "7"]);
+    let report = BENCH.json("inproc://store", &["--multiget", "8", "--seed", "7"]);
     assert!(number(&report, "offered_rps") > 0.0);
     assert_eq!(report["offered_rps"], report["achieved_rps"]);
     assert_eq!((&report["target"], &report["seed"]), (&"inproc://store".into(), &7.into()));
@@ -71,28 +48,29 @@ fn json_has_the_shape_that_scripts_rely_on() {
 
 #[test]
 fn options_keep_their_meaning() {
-    let report = json("inproc://", &["--get-ratio", "0", "--zipf", "0", "--hash", "inline"]);
+    let report = BENCH.json("inproc://", &["--get-ratio", "0", "--zipf", "0", "--hash", "inline"]);
     assert_eq!((&report["engine"]["gets"], &report["engine"]["hash"]), (&0.into(), &"inline".into()));
     let options =
         ["--get-ratio", "1", "--prefetch-depth", "1", "--multiget", "1", "--backing", "small-pages"];
-    let report = json("inproc://store", &options);
+    let report = BENCH.json("inproc://store", &options);
     let engine = &report["engine"];
     assert_eq!(engine["gets"], report["completed"]);
     assert_eq!((&engine["prefetch_depth"], &engine["burst"]), (&1.into(), &1.into()));
     assert!(engine["backing"].as_str().unwrap().contains("4 KiB"), "{engine}");
     // Keys of two sizes, and values of many, some of them too large for the log.
     let mixed = ["--workload", "etc", "--large-keys", "20", "--large-percent", "5", "--multiget", "40"];
-    assert_eq!(json("inproc://", &mixed)["errors"], 0);
-    assert_eq!(json("inproc://store", &mixed)["errors"], 0);
+    assert_eq!(BENCH.json("inproc://", &mixed)["errors"], 0);
+    assert_eq!(BENCH.json("inproc://store", &mixed)["errors"], 0);
 }
 
 #[test]
 fn a_cache_without_room_loses_items_and_no_more() {
-    let full = json("inproc://", &["--keys", "200000", "--memory", "4m", "--evict", "fifo", "--zipf", "0"]);
+    let full =
+        BENCH.json("inproc://", &["--keys", "200000", "--memory", "4m", "--evict", "fifo", "--zipf", "0"]);
     let engine = &full["engine"];
     assert!((0.05..0.9).contains(&number(engine, "hit_ratio")), "{full}");
     assert!(number(&engine["stats"], "evictions_log") > 0.0 && full["errors"] == 0, "{full}");
-    let text = refusal("inproc://store", &["--keys", "200000", "--memory", "4m"]);
+    let text = BENCH.refusal("inproc://store", &["--keys", "200000", "--memory", "4m"]);
     assert!(text.contains("--memory 4m: there is no room for"), "{text}");
 }
 
@@ -113,14 +91,14 @@ fn what_cannot_be_done_is_said() {
         ("inproc://tree", &[], "inproc://store"),
         ("memcached://127.0.0.1:1", &["--access", "erew"], "--access goes with --target inproc://"),
     ] {
-        let text = refusal(target, arguments);
+        let text = BENCH.refusal(target, arguments);
         assert!(text.contains(message), "{target} {arguments:?}: {text}");
     }
 }
 
 #[test]
 fn people_get_a_table() {
-    let output = bench("inproc://store", &[]);
+    let output = BENCH.run("inproc://store", &[]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success());
     for part in ["mica-tiny on inproc://store, crew", "Mops/s in all", "hits 100.000 %", "5000 items"] {
