@@ -9,6 +9,7 @@ use anyhow::Result;
 use minos_device::{Buffer, Completion, Device, Error, Lane, LaneOptions, Request};
 use minos_workload::Latencies;
 use rand::{Rng as _, RngExt as _, rngs::StdRng};
+use rand_distr::{Distribution as _, Exp1};
 
 /// The work of each thread.
 #[derive(Clone, Copy, Debug)]
@@ -144,8 +145,8 @@ impl Driver {
                 self.tally.lags.record_ns(now_ns - due_ns);
             }
             self.draw_vector(due_ns);
-            let gap_s = -(1.0 - self.rng.random::<f64>()).ln() / vectors_per_s;
-            self.next_ns += (gap_s * 1e9) as u64;
+            let gap: f64 = Exp1.sample(&mut self.rng);
+            self.next_ns += (gap * 1e9 / vectors_per_s) as u64;
         }
         self.lane.submit(&mut self.vector)?;
         let left_ns = if self.work.spins { 0 } else { self.next_ns.saturating_sub(self.now_ns()) };
