@@ -165,9 +165,11 @@ impl Part {
     fn of(segments: &Line, bytes: &Line) -> Self {
         let packet = PACKET_BYTES as f64;
         let all = segments.slope.at_least(0.0);
-        let byte = if bytes.slope.value * packet < all.value { bytes.slope } else { all * (1.0 / packet) };
-        let byte = byte.at_least(0.0);
-        Self { segment: (all - byte * packet).at_least(0.0), byte }
+        if bytes.slope.value * packet >= all.value {
+            return Self { segment: Figure::exact(0.0), byte: all * (1.0 / packet) };
+        }
+        let byte = bytes.slope.at_least(0.0);
+        Self { segment: all - byte * packet, byte }
     }
 }
 
@@ -377,6 +379,14 @@ mod tests {
             assert!((part.byte.value - byte_left_ns).abs() < 1e-12, "{segment_ns} {byte_ns}");
             let sum_ns = part.segment.value + part.byte.value * packet;
             assert!((sum_ns - f64::max(segment_ns, 0.0)).abs() < 1e-9, "{segment_ns} {byte_ns}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_segment_when_its_bytes_take_all() {
+        for tenths in 1..5000 {
+            let all = f64::from(tenths) / 10.0;
+            assert_eq!(Part::of(&line(all), &line(all)).segment, Figure::exact(0.0), "{all}");
         }
     }
 
