@@ -6,10 +6,12 @@
 
 mod clock;
 mod exptime;
+mod flash_slot;
 mod hash;
 pub mod limits;
 pub mod number;
 mod random;
+mod rough_length;
 mod size_class;
 mod size_text;
 mod stats_group;
@@ -17,8 +19,10 @@ mod store_kind;
 
 pub use clock::{Clock, Seconds};
 pub use exptime::Exptime;
+pub use flash_slot::{FlashPlace, FlashSlot, growth_bits};
 pub use hash::{KeyHash, hash_key};
 pub use random::{seeded, seeded_stream};
+pub use rough_length::{FLASH_PAGE_BYTES, RoughLength};
 pub use size_class::{SizeClass, VALUE_BYTES_MAX};
 pub use size_text::{ParseSizeError, SizeText};
 pub use stats_group::StatsGroup;

@@ -4,7 +4,6 @@
 //! in `docs/flash.md`.
 //!
 //! - [`format`](mod@format): every structure on the device, encoded and decoded, with precise errors.
-//! - [`FlashSlot`]: a place on flash as a slot of the memory index holds it.
 //! - [`create`] makes a table, [`Recovery`] finds its records, [`Newest`] keeps those that count.
 //! - [`Log`]: appends, flushes, compaction.
 
@@ -14,7 +13,6 @@ mod create;
 pub mod format;
 mod gather;
 mod log;
-mod place;
 mod recovery;
 #[cfg(test)]
 mod simulation;
@@ -23,6 +21,5 @@ mod work;
 
 pub use create::create;
 pub use log::{Counters, Event, Found, Index, Log, Options, Place, Policy, Put, Refusal, Standing};
-pub use place::{FlashSlot, growth_bits};
 pub use recovery::{Newest, NotOurs, Recovered, Recovery, Step};
 pub use work::{DeviceFailed, Outcome, Work, WorkId};

@@ -7,7 +7,6 @@ mod journal;
 mod layout;
 mod page;
 mod record;
-mod rough;
 mod seal;
 mod superblock;
 #[cfg(test)]
@@ -17,9 +16,9 @@ pub use footer::{FOOTER_BYTES, Footer, Footers, TRAILER_BYTES, Trailer, footer_b
 pub use header::SegmentHeader;
 pub use journal::{Journal, Use};
 pub use layout::{Layout, LayoutError};
+pub use minos_base::RoughLength;
 pub use page::{PAGE_BYTES, Pages, STAMP_BYTES, Stamp};
 pub use record::{Kind, RECORD_HEADER_BYTES, Record, RecordHeader, Span, end_of, pages_of, position_of};
-pub use rough::RoughLength;
 pub use seal::Seal;
 pub use superblock::Superblock;
 

@@ -8,7 +8,7 @@ use super::{
 use minos_base::KeyHash;
 
 /// Bytes of a page: the unit of reads.
-pub const PAGE_BYTES: usize = 4096;
+pub const PAGE_BYTES: usize = minos_base::FLASH_PAGE_BYTES;
 /// Bytes of the stamp at the beginning of a page.
 pub const STAMP_BYTES: usize = 16;
 

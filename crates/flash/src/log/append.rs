@@ -7,23 +7,15 @@ use super::{
     segments::State,
 };
 use crate::{
-    format::{Kind, Life, PAGE_BYTES, RecordHeader, RoughLength, Stream},
+    format::{Kind, Life, PAGE_BYTES, RecordHeader, Stream},
     switches::{Safeguard, is_on},
 };
+pub use minos_base::FlashPlace as Place;
 use minos_base::{KeyHash, Seconds, limits::KEY_BYTES_MAX};
 use thiserror::Error;
 
 /// Segments that only compaction may open, so that it always ends.
 const KEPT_FOR_COMPACTION: usize = 2;
-
-/// The place of a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// The page on the device in which it begins.
-    pub page: u32,
-    /// Its length.
-    pub length: RoughLength,
-}
 
 /// An item to append.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,6 @@
 //! A place on flash in the 64 bits of an index slot.
 
-use crate::format::RoughLength;
-use minos_base::{KeyHash, SizeClass};
+use crate::{KeyHash, RoughLength, SizeClass};
 
 /// Bits of a page's number: 4 TiB a table.
 const PAGE_BITS: u32 = 30;
@@ -13,12 +12,21 @@ const _: () = assert!(TAG_SHIFT + 16 == 64);
 /// Codes of a size class that no item in memory has mean a rough length on flash.
 const _: () = assert!(SizeClass::COUNT + RoughLength::COUNT == 1 << SizeClass::BITS);
 
+/// The place of a record on flash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FlashPlace {
+    /// The page on the device in which it begins.
+    pub page: u32,
+    /// Its length.
+    pub length: RoughLength,
+}
+
 /// A slot that names a page on flash.
 ///
 /// ```text
 /// tag (16) | 833 + rough length (10) | more bits of the hash (8) | page on the device (30)
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FlashSlot {
     /// The key's tag.
     pub tag: u16,
@@ -51,6 +59,11 @@ impl FlashSlot {
             growth: (slot >> PAGE_BITS) as u8,
             page: slot as u32 & ((1 << PAGE_BITS) - 1),
         })
+    }
+
+    /// The place of its record.
+    pub fn place(self) -> FlashPlace {
+        FlashPlace { page: self.page, length: self.length }
     }
 
     /// The bit of the hash that the split of a table of `1 << level` to `2 << level` buckets decides by.

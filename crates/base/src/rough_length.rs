@@ -1,10 +1,11 @@
 //! How much to read for a record.
 
-use super::PAGE_BYTES;
+/// Bytes of a page on flash.
+pub const FLASH_PAGE_BYTES: usize = 4096;
 
 /// Steps of 256 bytes, for records no longer than a page.
 const STEPS: u64 = 16;
-const STEP_BYTES: u64 = PAGE_BYTES as u64 / STEPS;
+const STEP_BYTES: u64 = FLASH_PAGE_BYTES as u64 / STEPS;
 /// The first code of longer records.
 const LONG: u64 = 2 * STEPS;
 /// Longer records that reach into more pages than this have a rounded number.
@@ -32,7 +33,7 @@ impl RoughLength {
         let step = bytes.div_ceil(STEP_BYTES).clamp(1, STEPS) - 1;
         let code = match pages {
             0 | 1 => step,
-            2 if bytes <= PAGE_BYTES as u64 => STEPS + step,
+            2 if bytes <= FLASH_PAGE_BYTES as u64 => STEPS + step,
             2..=EXACT_PAGES => LONG + pages - 2,
             _ => {
                 let doublings = u64::from(((pages - 1) / EXACT_PAGES).ilog2());
@@ -69,12 +70,16 @@ impl RoughLength {
     /// No record of this length has more bytes.
     pub fn bytes_max(self) -> u64 {
         let code = u64::from(self.0);
-        if code < LONG { (code % STEPS + 1) * STEP_BYTES } else { self.pages() * PAGE_BYTES as u64 }
+        if code < LONG { (code % STEPS + 1) * STEP_BYTES } else { self.pages() * FLASH_PAGE_BYTES as u64 }
     }
 
     /// Bytes of a record of this length, about.
     pub fn bytes_typical(self) -> u64 {
         let code = u64::from(self.0);
-        if code < LONG { self.bytes_max() - STEP_BYTES / 2 } else { (self.pages() - 1) * PAGE_BYTES as u64 }
+        if code < LONG {
+            self.bytes_max() - STEP_BYTES / 2
+        } else {
+            (self.pages() - 1) * FLASH_PAGE_BYTES as u64
+        }
     }
 }
