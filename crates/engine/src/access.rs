@@ -55,7 +55,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
         let Some(_writer) = A::try_enter(&partition.writer) else { return };
         let region = self.memory().region();
         let is_linked =
-            cell.load(Relaxed) == slot.0 && M::locate(&partition.space, region, slot.link()) == Some(item);
+            cell.load(Relaxed) == slot.0 && M::locate(&partition.space, region, slot) == Some(item);
         if is_linked {
             let state = ItemState::load(region, item, now);
             note_access(region, item, &state, now);

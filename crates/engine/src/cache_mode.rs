@@ -17,9 +17,9 @@ use crate::{
     extents::{ExtentId, ExtentPin, Extents},
     holding::{Claim, Holding, Pinning},
     item::{HEADER_WORDS, ItemState, body, item_words},
-    log::{Log, LogEntry, Segments},
+    log::{Log, LogEntry, Segments, Twin},
     mode::Mode,
-    partition::Partition,
+    partition::{OutOfMemory, Partition},
     parts::{Linked, Parts, Placed, RoomStats},
     places::Places,
     position::{Position, PositionBits, Wide},
@@ -29,9 +29,10 @@ use crate::{
     state::State,
     stats::StoreStats,
     store::Engine,
+    tiered::{MemoryOnly, Tier},
     writing::Writing,
 };
-use minos_base::{SizeClass, limits::KEY_BYTES_MAX};
+use minos_base::{KeyHash, SizeClass, limits::KEY_BYTES_MAX};
 use minos_region::{Arena, Geometry, Memory, Offset, Region, Settled, View};
 use minos_sync::{
     Access, Lock,
@@ -40,10 +41,13 @@ use minos_sync::{
 use std::{collections::HashMap, marker::PhantomData, sync::atomic::Ordering::Relaxed};
 
 /// Evicts items when the memory is full, as [`Eviction`] selects (MICA §4.3.1, §4.3.2).
+pub type CacheMode<B = Wide> = LogMode<B, MemoryOnly>;
+
+/// Items in logs of their partitions: [`CacheMode`], and [`crate::TieredMode`].
 ///
-/// `B` is the width of the positions in a log.
+/// `B` is the width of the positions in a log, `T` the tier below memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CacheMode<B: PositionBits = Wide>(PhantomData<B>);
+pub struct LogMode<B: PositionBits, T>(PhantomData<(B, T)>);
 
 /// Cache lines of a bucket: 21 slots, where those of MICA have 15 (MICA §4.3.2). All but the first are only
 /// there while it is needed.
@@ -74,8 +78,8 @@ const SEGMENT_BITS_MAX: u32 = 17;
 /// Segments of the smallest size that narrow positions can distinguish, as a power of two.
 const SEGMENTS_NARROW_BITS: u32 = 5;
 
-impl<B: PositionBits> Mode for CacheMode<B> {
-    const NAME: &'static str = "cache";
+impl<B: PositionBits, T: Tier> Mode for LogMode<B, T> {
+    const NAME: &'static str = T::NAME;
 }
 
 /// State shared by all partitions of a cache.
@@ -84,6 +88,8 @@ pub(crate) struct CacheCommon<A: Access> {
     /// Locked for large values only, and always after a partition's writer.
     large: A::Lock<LargeValues>,
     eviction: Eviction,
+    /// Large values are refused rather than evicted.
+    keeps_large: bool,
 }
 
 /// The large values of all partitions.
@@ -115,12 +121,20 @@ impl LargeValues {
 }
 
 /// The writer's own state in a cache's partition, beside its log.
-#[derive(Debug, Default)]
-pub(crate) struct CacheRoom {
+#[derive(Debug)]
+pub(crate) struct LogRoom<T: Tier> {
     /// An entry on its way to the tail.
     moving: Vec<u64>,
     /// Next bucket to be freed of slots that dangle.
     pub(crate) scanned: u64,
+    /// Its way to flash.
+    pub(crate) tier: T::Room,
+}
+
+impl<T: Tier> LogRoom<T> {
+    pub(crate) fn new(config: &StoreConfig) -> Self {
+        Self { moving: Vec::new(), scanned: 0, tier: T::room(config) }
+    }
 }
 
 /// Takes segments for one partition from the shared memory.
@@ -131,6 +145,8 @@ struct Arenas<'a, A: Access> {
     share_words: u64,
     /// Words that the log has.
     words: u64,
+    may_evict: bool,
+    may_evict_large: bool,
 }
 
 impl<A: Access> Segments for Arenas<'_, A> {
@@ -140,7 +156,7 @@ impl<A: Access> Segments for Arenas<'_, A> {
                 self.words += self.words();
                 return Some(arena.start());
             }
-            if self.words >= self.share_words {
+            if self.words >= self.share_words || !self.may_evict_large {
                 return None;
             }
             let evicted = {
@@ -165,12 +181,18 @@ impl<A: Access> Segments for Arenas<'_, A> {
         let free_words = self.memory.stats().free_words - self.memory.reserve_stats().free_words;
         free_words * 8 < self.memory.geometry().memory_bytes / SCARCE_PART
     }
+
+    #[inline]
+    fn may_evict(&self) -> bool {
+        self.may_evict
+    }
 }
 
 /// The writer's access to segments, with the counters of the entries lost meanwhile.
-fn arenas<'a, B: PositionBits, A: Access>(
-    engine: &'a Engine<CacheMode<B>, A>,
-    partition: &Partition<CacheMode<B>, A>,
+fn arenas<'a, B: PositionBits, T: Tier, A: Access>(
+    engine: &'a Engine<LogMode<B, T>, A>,
+    partition: &Partition<LogMode<B, T>, A>,
+    room: &T::Room,
 ) -> Arenas<'a, A> {
     let memory = engine.memory();
     let log = &partition.space;
@@ -180,13 +202,15 @@ fn arenas<'a, B: PositionBits, A: Access>(
         large: &engine.common.large,
         share_words: (geometry.memory_bytes - geometry.settled_bytes) / 8 / geometry.partitions,
         words: log.segments(memory.region()) * log.segment_words(),
+        may_evict: T::may_evict(room, log, memory.region()),
+        may_evict_large: !engine.common.keeps_large,
     }
 }
 
 /// Counts an entry evicted from its log, and frees its extent.
-fn lost<B: PositionBits, A: Access>(
-    engine: &Engine<CacheMode<B>, A>,
-    partition: &Partition<CacheMode<B>, A>,
+fn lost<B: PositionBits, T: Tier, A: Access>(
+    engine: &Engine<LogMode<B, T>, A>,
+    partition: &Partition<LogMode<B, T>, A>,
     now: u32,
     entry: &LogEntry<B>,
 ) {
@@ -208,8 +232,8 @@ fn lost<B: PositionBits, A: Access>(
 }
 
 /// Frees the extent of an unlinked item; false if it was evicted before.
-fn release_extent<B: PositionBits, A: Access>(
-    engine: &Engine<CacheMode<B>, A>,
+fn release_extent<B: PositionBits, T: Tier, A: Access>(
+    engine: &Engine<LogMode<B, T>, A>,
     item: Offset,
     state: &ItemState,
 ) -> bool {
@@ -239,8 +263,8 @@ fn extent_of(region: &View, item: Offset, state: &ItemState) -> ExtentId {
 }
 
 /// The mark in the first word of an extent.
-fn extent_mark<B: PositionBits, A: Access>(
-    engine: &Engine<CacheMode<B>, A>,
+fn extent_mark<B: PositionBits, T: Tier, A: Access>(
+    engine: &Engine<LogMode<B, T>, A>,
     id: ExtentId,
     key: &[u8],
 ) -> u64 {
@@ -248,8 +272,8 @@ fn extent_mark<B: PositionBits, A: Access>(
 }
 
 /// Adds an extent, and writes down on both sides that the item with this key has it.
-fn put_extent<B: PositionBits, A: Access>(
-    engine: &Engine<CacheMode<B>, A>,
+fn put_extent<B: PositionBits, T: Tier, A: Access>(
+    engine: &Engine<LogMode<B, T>, A>,
     words: Offset,
     (chunk, value_bytes): (Offset, u64),
     key: &[u8],
@@ -267,8 +291,8 @@ fn put_extent<B: PositionBits, A: Access>(
 }
 
 /// The large value of an item stored by another process; `None` if it was evicted.
-pub(crate) fn whole_extent<B: PositionBits, A: Access>(
-    writing: &Writing<'_, CacheMode<B>, A>,
+pub(crate) fn whole_extent<B: PositionBits, T: Tier, A: Access>(
+    writing: &Writing<'_, LogMode<B, T>, A>,
     item: Offset,
     state: &ItemState,
 ) -> Option<Offset> {
@@ -284,8 +308,8 @@ pub(crate) fn whole_extent<B: PositionBits, A: Access>(
 }
 
 /// Adds the large value of an item that another process has stored, as the youngest.
-pub(crate) fn adopt_extent<B: PositionBits, A: Access>(
-    writing: &Writing<'_, CacheMode<B>, A>,
+pub(crate) fn adopt_extent<B: PositionBits, T: Tier, A: Access>(
+    writing: &Writing<'_, LogMode<B, T>, A>,
     item: Offset,
     state: &ItemState,
 ) {
@@ -299,7 +323,9 @@ pub(crate) fn position<B: PositionBits>(link: u64) -> Position<B> {
     Position::from_words(link)
 }
 
-impl<B: PositionBits> Places for CacheMode<B> {
+impl<B: PositionBits, T: Tier> Places for LogMode<B, T> {
+    const IS_TIERED: bool = T::IS_TIERED;
+
     type Space = Log<B>;
 
     fn space_at(region: &View, start: Offset, geometry: &Geometry, arena_words: u64) -> Option<Log<B>> {
@@ -308,8 +334,11 @@ impl<B: PositionBits> Places for CacheMode<B> {
     }
 
     #[inline]
-    fn locate(log: &Log<B>, region: &View, link: u64) -> Option<Offset> {
-        log.locate(region, position(link))
+    fn locate(log: &Log<B>, region: &View, slot: Slot) -> Option<Offset> {
+        if T::IS_TIERED && slot.is_on_flash() {
+            return None;
+        }
+        log.locate(region, position(slot.link()))
     }
 
     #[inline]
@@ -318,13 +347,13 @@ impl<B: PositionBits> Places for CacheMode<B> {
     }
 }
 
-impl<B: PositionBits> State for CacheMode<B> {
-    type Room = CacheRoom;
+impl<B: PositionBits, T: Tier> State for LogMode<B, T> {
+    type Room = LogRoom<T>;
     type Common<A: Access> = CacheCommon<A>;
     type Pin = ExtentPin;
 }
 
-impl<B: PositionBits> Holding for CacheMode<B> {
+impl<B: PositionBits, T: Tier> Holding for LogMode<B, T> {
     // They lie in the log, which is never lent out.
     const LARGE_HEADERS_ARE_LENT: bool = false;
 
@@ -371,9 +400,9 @@ impl<B: PositionBits> Holding for CacheMode<B> {
     }
 }
 
-impl<B: PositionBits> Parts for CacheMode<B> {
-    const ITEMS_PER_TWO_BUCKETS: u64 = 9;
-    const LAYOUT: u64 = u64::from_le_bytes(*b"cache 2\0") | (B::BITS as u64) << 56;
+impl<B: PositionBits, T: Tier> Parts for LogMode<B, T> {
+    const ITEMS_PER_TWO_BUCKETS: u64 = T::ITEMS_PER_TWO_BUCKETS;
+    const LAYOUT: u64 = T::LAYOUT | (B::BITS as u64) << 56;
     const LOSES_SILENTLY: bool = true;
 
     fn space_words(config: &StoreConfig, partitions: u64) -> u64 {
@@ -394,7 +423,11 @@ impl<B: PositionBits> Parts for CacheMode<B> {
     }
 
     fn common<A: Access>(config: &StoreConfig) -> CacheCommon<A> {
-        CacheCommon { large: A::Lock::new(LargeValues::default()), eviction: config.eviction }
+        CacheCommon {
+            large: A::Lock::new(LargeValues::default()),
+            eviction: config.eviction,
+            keeps_large: T::IS_TIERED && config.tier.is_lossless,
+        }
     }
 
     fn create_space<A: Access>(
@@ -402,25 +435,59 @@ impl<B: PositionBits> Parts for CacheMode<B> {
         config: &StoreConfig,
         start: Offset,
         _: usize,
-    ) -> Option<(Log<B>, CacheRoom)> {
+    ) -> Option<(Log<B>, LogRoom<T>)> {
         let partitions = memory.geometry().partitions;
         let table_len = table_len::<B>(config.memory_bytes, partitions);
         let log = Log::create(memory.region(), start, memory.arena_words(), table_len);
         let large = A::Lock::new(LargeValues::default());
-        let mut arenas = Arenas { memory, large: &large, share_words: 0, words: 0 };
+        let mut arenas = Arenas {
+            memory,
+            large: &large,
+            share_words: 0,
+            words: 0,
+            may_evict: true,
+            may_evict_large: true,
+        };
         for _ in 0..SEGMENTS_MIN {
             log.extend(memory.region(), &mut arenas);
         }
-        (log.segments(memory.region()) > 0).then(|| (log, CacheRoom::default()))
+        (log.segments(memory.region()) > 0).then(|| (log, LogRoom::new(config)))
     }
 
     fn allocate<A: Access>(writing: &mut Writing<'_, Self, A>, words: u64) -> Option<Placed> {
-        let (engine, partition, now) = (writing.engine, writing.partition, writing.writer.now);
-        let mut arenas = arenas(engine, partition);
-        let mut on_evicted = |entry: LogEntry<B>| lost(engine, partition, now, &entry);
-        let (position, item) =
-            partition.space.append(writing.region(), &mut arenas, words, &mut on_evicted)?;
-        Some(Placed { item, link: position.words() })
+        if T::IS_TIERED {
+            T::prepare(writing, words);
+            if let Some(placed) = append(writing, words) {
+                return Some(placed);
+            }
+            return if T::make_way(writing) { append(writing, words) } else { None };
+        }
+        append(writing, words)
+    }
+
+    #[inline(always)]
+    fn changes<A: Access>(writing: &mut Writing<'_, Self, A>, slot: Slot) {
+        T::changes(writing, slot);
+    }
+
+    #[inline(always)]
+    fn shadow<A: Access>(writing: &mut Writing<'_, Self, A>, hash: KeyHash) -> Result<(), OutOfMemory> {
+        T::shadow(writing, hash)
+    }
+
+    #[inline(always)]
+    fn leaves<A: Access>(writing: &mut Writing<'_, Self, A>, place: Place) -> Option<Place> {
+        T::leaves(writing, place)
+    }
+
+    #[inline(always)]
+    fn is_kept<A: Access>(writing: &Writing<'_, Self, A>, place: Place) -> bool {
+        T::is_kept(writing, place)
+    }
+
+    #[inline(always)]
+    fn flushes<A: Access>(writing: &mut Writing<'_, Self, A>) {
+        T::flushes(writing);
     }
 
     fn abandon<A: Access>(writing: &mut Writing<'_, Self, A>, placed: Placed) {
@@ -436,6 +503,9 @@ impl<B: PositionBits> Parts for CacheMode<B> {
 
     fn retire<A: Access>(writing: &mut Writing<'_, Self, A>, slot: Slot, item: Offset) {
         let (region, partition) = (writing.region(), writing.partition);
+        if T::IS_TIERED {
+            T::retires(writing, slot);
+        }
         if slot.class_index() > writing.engine.inline_class_max.index() {
             let state = ItemState::load(region, item, 0);
             release_extent(writing.engine, item, &state);
@@ -458,8 +528,13 @@ impl<B: PositionBits> Parts for CacheMode<B> {
     fn append<A: Access>(writing: &mut Writing<'_, Self, A>, head: Offset, slot: Slot) -> Linked {
         let region = writing.region();
         let index = &writing.partition.index;
-        if let Ok(place) = relink::append(writing.engine.memory(), index, head, slot, LINES_MAX) {
+        let lines_max = if T::IS_TIERED { writing.engine.chain_buckets_max } else { LINES_MAX };
+        if let Ok(place) = relink::append(writing.engine.memory(), index, head, slot, lines_max) {
             return Linked::Done(place);
+        }
+        if T::IS_TIERED {
+            writing.partition.counts.chain_refusals.add(1);
+            return Linked::Full;
         }
         let log = &writing.partition.space;
         let age = |place: &Place| {
@@ -469,7 +544,7 @@ impl<B: PositionBits> Parts for CacheMode<B> {
         let Some(place) = chain::places(region, head).max_by_key(age) else { return Linked::Full };
         let oldest = place.slot(region);
         relink::replace::<A>(region, place, slot);
-        if Self::locate(log, region, oldest.link()).is_some() {
+        if Self::locate(log, region, oldest).is_some() {
             writing.partition.counts.evicted_index.add(1);
             writing.retire(oldest);
         }
@@ -478,7 +553,10 @@ impl<B: PositionBits> Parts for CacheMode<B> {
 
     fn make_room<A: Access>(writing: &mut Writing<'_, Self, A>) -> bool {
         let (engine, partition, now) = (writing.engine, writing.partition, writing.writer.now);
-        let mut arenas = arenas(engine, partition);
+        if T::IS_TIERED && !T::may_evict(&writing.writer.room.tier, &partition.space, writing.region()) {
+            T::make_way(writing);
+        }
+        let mut arenas = arenas(engine, partition, &writing.writer.room.tier);
         let mut on_evicted = |entry: LogEntry<B>| lost(engine, partition, now, &entry);
         partition.space.segments(writing.region()) > SEGMENTS_MIN as u64
             && partition.space.release_head(writing.region(), &mut arenas, &mut on_evicted)
@@ -489,6 +567,9 @@ impl<B: PositionBits> Parts for CacheMode<B> {
         loop {
             if let Some(settled) = engine.memory().allocate_settled(words) {
                 return Some(settled);
+            }
+            if engine.common.keeps_large {
+                return None;
             }
             let evicted = engine.common.large.lock().evict_oldest(engine.memory().region(), |_| true)?;
             engine.memory().free_settled(evicted);
@@ -575,6 +656,11 @@ impl<B: PositionBits> Parts for CacheMode<B> {
         let Some(item) = log.locate(region, position(old.link())) else { return };
         let state = ItemState::load(region, item, 0);
         let words = Self::words_beside(state.key_bytes(), state.value_bytes() as u64, writing.engine);
+        let copy = if T::IS_TIERED { log.copy_of(region, item) } else { Twin::None };
+        if let Twin::Begun(_) = copy {
+            // It leaves anyway.
+            return;
+        }
         // Making room may evict the item itself: it is copied before, and dead so that it is not counted.
         let mut moving = std::mem::take(&mut writing.writer.room.moving);
         moving.clear();
@@ -587,6 +673,13 @@ impl<B: PositionBits> Parts for CacheMode<B> {
             }
             if !writing.engine.is_inline(state.value_bytes() as u64) {
                 log.own_extent(region, placed.item);
+            }
+            let mut place = place;
+            if T::IS_TIERED {
+                log.set_copy(region, placed.item, copy);
+                // Making room may have moved the slot.
+                let moved = chain::places(region, place.head).find(|place| place.slot(region) == old);
+                place = moved.unwrap_or(place);
             }
             relink::replace::<A>(region, place, old.with_link(placed.link));
             partition.counts.reinserted.add(1);
@@ -608,7 +701,8 @@ impl<B: PositionBits> Parts for CacheMode<B> {
     #[inline]
     fn settle_debts<A: Access>(writing: &mut Writing<'_, Self, A>) {
         let (region, partition) = (writing.region(), writing.partition);
-        if !partition.space.is_scan_due(region) {
+        // Above flash, slots leave before their items do.
+        if T::IS_TIERED || !partition.space.is_scan_due(region) {
             return;
         }
         let buckets = partition.index.buckets(region);
@@ -618,15 +712,31 @@ impl<B: PositionBits> Parts for CacheMode<B> {
     }
 }
 
+/// Room at the tail of the log.
+#[inline]
+fn append<B: PositionBits, T: Tier, A: Access>(
+    writing: &mut Writing<'_, LogMode<B, T>, A>,
+    words: u64,
+) -> Option<Placed> {
+    let (engine, partition, now) = (writing.engine, writing.partition, writing.writer.now);
+    let mut arenas = arenas(engine, partition, &writing.writer.room.tier);
+    let mut on_evicted = |entry: LogEntry<B>| lost(engine, partition, now, &entry);
+    let (position, item) = partition.space.append(writing.region(), &mut arenas, words, &mut on_evicted)?;
+    Some(Placed { item, link: position.words() })
+}
+
 /// Takes the slots out of the next bucket whose items were evicted: before their positions come round.
 #[cold]
-fn scan_bucket<B: PositionBits, A: Access>(writing: &mut Writing<'_, CacheMode<B>, A>, buckets: u64) {
+fn scan_bucket<B: PositionBits, T: Tier, A: Access>(
+    writing: &mut Writing<'_, LogMode<B, T>, A>,
+    buckets: u64,
+) {
     let (region, partition) = (writing.region(), writing.partition);
     let number = writing.writer.room.scanned;
     writing.writer.room.scanned = (number + 1) % buckets;
     let head = partition.index.bucket(region, number);
     let dangles =
-        |place: &Place| CacheMode::locate(&partition.space, region, place.slot(region).link()).is_none();
+        |place: &Place| LogMode::<B, T>::locate(&partition.space, region, place.slot(region)).is_none();
     // The slot that fills a gap may be unchecked: start again.
     while let Some(place) = chain::places(region, head).find(dangles) {
         relink::remove::<A>(region, &partition.index, place);

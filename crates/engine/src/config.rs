@@ -34,6 +34,23 @@ pub enum Eviction {
     Lru,
 }
 
+/// The way between memory and flash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TierConfig {
+    /// True if no item may be lost: what does not fit is refused, and memory waits for flash.
+    pub is_lossless: bool,
+    /// Most items of a partition whose copies are on their way to flash.
+    pub tickets_max: usize,
+    /// Most tombstones of a partition that wait to be written.
+    pub tombstones_max: usize,
+}
+
+impl Default for TierConfig {
+    fn default() -> Self {
+        Self { is_lossless: false, tickets_max: 1 << 14, tombstones_max: 1 << 16 }
+    }
+}
+
 /// How to make a [`crate::Engine`].
 #[derive(Clone, Debug)]
 pub struct StoreConfig {
@@ -67,6 +84,8 @@ pub struct StoreConfig {
     /// Operations of a burst whose cache misses overlap, from 1 to
     /// [`BURST_MAX`]; with 1 nothing is prefetched.
     pub prefetch_depth: usize,
+    /// The way to flash, of a table above one.
+    pub tier: TierConfig,
     /// Highest bits of the key hash that chose this table among several, and that this table ignores: 0
     /// unless each of 2^n threads has a table of its own. Together with the partition's bits at most 16.
     pub shard_bits: u32,
@@ -90,6 +109,7 @@ impl StoreConfig {
             buffer_bytes_max: None,
             chain_buckets_max: CHAIN_BUCKETS_MAX,
             prefetch_depth: BURST_MAX,
+            tier: TierConfig::default(),
             shard_bits: 0,
             hash_mask: u64::MAX,
         }

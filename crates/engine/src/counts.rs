@@ -43,7 +43,24 @@ pub(crate) struct Counts {
     pub(crate) evicted_index: Counter,
     /// Items that were moved to the tail of the log when they were read.
     pub(crate) reinserted: Counter,
+    /// Slots that name records on flash.
+    pub(crate) cold: Counter,
+    pub(crate) tier: TierCounts,
     pub(crate) by_class: Box<[ClassCounts]>,
+}
+
+/// Counts of the way between memory and flash.
+#[derive(Debug, Default)]
+pub(crate) struct TierCounts {
+    pub(crate) written: Counter,
+    pub(crate) put_back: Counter,
+    pub(crate) unwritten: Counter,
+    pub(crate) superseded: Counter,
+    pub(crate) promoted: Counter,
+    pub(crate) dropped: Counter,
+    pub(crate) unsplit: Counter,
+    pub(crate) tombstones: Counter,
+    pub(crate) tombstones_lost: Counter,
 }
 
 /// Counts of the items of one size class.
@@ -74,6 +91,8 @@ impl Default for Counts {
             evicted_log: Counter::default(),
             evicted_index: Counter::default(),
             reinserted: Counter::default(),
+            cold: Counter::default(),
+            tier: TierCounts::default(),
             by_class: (0..SizeClass::COUNT).map(|_| ClassCounts::default()).collect(),
         }
     }

@@ -240,6 +240,7 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
             return self.insert(&[&old[..at], bytes, &old[end..]], state.meta_with(cas));
         }
         let words = self.words(body(item), state.key_bytes() + state.value_bytes());
+        self.changes();
         self.versioned(|region| {
             copy_in(words, state.key_bytes() + at, bytes);
             state.with_cas(cas).store(region, item);
@@ -274,6 +275,10 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
         self.hash
     }
 
+    pub(crate) fn key(&self) -> &'a [u8] {
+        self.key
+    }
+
     pub(crate) fn key_bytes(&self) -> usize {
         self.key.len()
     }
@@ -285,6 +290,10 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
     pub(crate) fn refuse(&mut self, value_bytes: u64) -> Result<u64, OutOfMemory> {
         self.writing.partition.counts.refuse(value_bytes);
         Err(OutOfMemory)
+    }
+
+    pub(crate) fn writing(&self) -> &Writing<'a, M, A> {
+        &self.writing
     }
 
     pub(crate) fn scratch(&mut self) -> &mut Vec<u8> {
@@ -339,6 +348,7 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
         let new = ItemState::new(meta, cas, sizes.0, sizes.1, generation, self.now);
         let slot = Slot::new(self.hash, sizes.1, found.slot.link());
         let words = self.words(body(found.item), sizes.0 + sizes.1 as usize);
+        M::changes(&mut self.writing, found.slot);
         self.versioned(|region| {
             copy_parts(words, sizes.0, value);
             new.store(region, found.item);
@@ -353,6 +363,10 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
 
     fn link(&mut self, placed: Placed, meta: &ItemMeta, sizes: (usize, u64)) -> Result<u64, OutOfMemory> {
         let cas = self.writing.describe(placed.item, meta, sizes, self.now);
+        if M::IS_TIERED {
+            // Making room may have moved or removed slots, and a dead item may have stayed.
+            self.found = self.writing.find(self.hash, self.key);
+        }
         match self.writing.link(self.hash, placed, self.found.map(|found| found.place)) {
             Ok(found) => {
                 self.found = Some(found);
@@ -379,8 +393,19 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
     /// Changes the header of the item, if there is one.
     fn rewrite(&mut self, change: impl FnOnce(&mut ItemState)) {
         let Some((item, mut state)) = self.current() else { return };
+        let before = state;
         change(&mut state);
+        if !state.is_same_record(&before) {
+            self.changes();
+        }
         self.versioned(|region| state.store(region, item));
+    }
+
+    /// The contents of the item are about to change.
+    fn changes(&mut self) {
+        if let Some(found) = self.found {
+            M::changes(&mut self.writing, found.slot);
+        }
     }
 
     /// Runs `write` under the chain's version, so that concurrent readers retry.

@@ -3,6 +3,7 @@
 //! ```text
 //! word 0    number of buckets       word 1    flush generation
 //! word 2    first free spare bucket, as a line number, 0 = none
+//! word 3    level of the table when the first slot on flash was made, plus 1
 //! word 8    segment table
 //! ```
 //!
@@ -14,9 +15,12 @@ use crate::generation::Generation;
 use minos_base::KeyHash;
 use minos_region::{Memory, Offset, Region, View};
 use minos_sync::{Access, ReadWord};
-use std::sync::atomic::{
-    AtomicU64,
-    Ordering::{Acquire, Relaxed, Release},
+use std::{
+    ops::RangeInclusive,
+    sync::atomic::{
+        AtomicU64,
+        Ordering::{Acquire, Relaxed, Release},
+    },
 };
 
 /// Words of a bucket: one cache line (MICA §4.3.2).
@@ -37,6 +41,7 @@ const SEGMENTS_PER_SHARE: u64 = 64;
 const BUCKETS: u64 = 0;
 const GENERATION: u64 = 1;
 pub(crate) const FREE_SPARE: u64 = 2;
+const FIRST_LEVEL: u64 = 3;
 const SEGMENTS: u64 = 8;
 
 /// How an index is cut into segments; the same for all partitions of a store.
@@ -124,6 +129,20 @@ impl Index {
 
     pub(crate) fn set_generation(&self, region: &Region, generation: Generation) {
         self.word(region, GENERATION).store(generation.to_word(), Relaxed);
+    }
+
+    /// The levels at which the slots on flash were made, at most; level `n` is from `1 << n` buckets on.
+    pub(crate) fn levels(&self, region: &View, buckets: u64) -> RangeInclusive<u32> {
+        let (first, level) = (self.seen(region, FIRST_LEVEL).load(Relaxed), buckets.ilog2());
+        (first as u32).checked_sub(1).unwrap_or(level).min(level)..=level
+    }
+
+    /// Remembers the present level, at which a slot on flash is made.
+    pub(crate) fn remember_level(&self, region: &Region) {
+        let first = self.word(region, FIRST_LEVEL);
+        if first.load(Relaxed) == 0 {
+            first.store(u64::from(self.buckets(region).ilog2()) + 1, Relaxed);
+        }
     }
 
     /// A word of this index by its place in the table above, as readers see it.

@@ -2,8 +2,8 @@
 
 use crate::{
     item::{HEADER_WORDS, ItemMeta, ItemState},
+    parts::Parts,
     slot::Slot,
-    state::State,
     versions::Unfinished,
     writing::Writing,
 };
@@ -20,7 +20,7 @@ pub(crate) struct Inline<'a> {
     pub(crate) slot: Slot,
 }
 
-impl<M: State, A: Access> Writing<'_, M, A> {
+impl<M: Parts, A: Access> Writing<'_, M, A> {
     /// Writes a value of the same length over that of a small item, under the version of its chain.
     // A call would cost an overwrite an eighth more instructions.
     #[inline(always)]
@@ -35,6 +35,9 @@ impl<M: State, A: Access> Writing<'_, M, A> {
         let cas = meta.cas.unwrap_or_else(|| self.writer.next_cas());
         let generation = self.partition.index.generation(self.region());
         let new = item.state.renewed(meta, cas, generation, now);
+        if M::IS_TIERED {
+            M::changes(self, item.slot);
+        }
         let unfinished = Unfinished::begin::<A>(version);
         // First, so that it need not be kept while the value is copied.
         new.store_in(item.header);

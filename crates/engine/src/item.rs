@@ -165,6 +165,13 @@ impl ItemState {
         Self { life: life(expiry, self.flags(), self.has_encoded_key()), ..self }
     }
 
+    /// True if it differs from `other`, of the same key and value, in nothing that a record on flash has.
+    #[inline]
+    pub(crate) fn is_same_record(&self, other: &Self) -> bool {
+        let marks = STALE | WIN_SENT;
+        self.cas == other.cas && self.life == other.life && (self.shape ^ other.shape) & marks == 0
+    }
+
     /// True if it is marked as stale.
     pub fn is_stale(&self) -> bool {
         self.shape & STALE != 0

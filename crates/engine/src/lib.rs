@@ -7,6 +7,7 @@
 //! |---|---|---|---|
 //! | [`Store`] | a new item is refused, the old value stays | gets longer | as others, read under a pin |
 //! | [`Cache`] | the oldest items go, see [`Eviction`] | its oldest entry goes | in an order of their own |
+//! | [`Tiered`] | the oldest items go to flash | gets longer | as a cache's |
 //!
 //! | access mode | who reads | who writes | made by |
 //! |---|---|---|---|
@@ -69,6 +70,39 @@
 //! assert!(is_there(9_999) && !is_there(0));
 //! let stats = cache.stats();
 //! assert_eq!(stats.items + stats.evictions(), 10_000);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Above flash
+//!
+//! The caller does the I/O: it copies what is due, says when it is written, and reads what is cold.
+//!
+//! ```
+//! use minos_base::{FlashPlace, RoughLength};
+//! use minos_engine::{Choice, Cold, ItemMeta, Lookup, Promotion, StoreConfig, Tiered, Written};
+//!
+//! let table: Tiered = Tiered::create(&StoreConfig { partitions: Some(1), ..StoreConfig::new(1 << 20) })?;
+//! let (key, now) = (b"language".as_slice(), 2);
+//! let hash = table.hash(key);
+//! table.entry(hash, key, now).insert(&[b"Rust"], ItemMeta::default())?;
+//!
+//! // The maintenance thread copies items ahead of the head of a log. Here, all of them.
+//! let mut copy = None;
+//! table.walk_all(0, 100, now, |due| {
+//!     copy = Some((due.ticket, due.value.to_vec(), due.sequence, due.state.cas()));
+//!     Choice::Write
+//! });
+//! let (ticket, value, sequence, cas) = copy.ok_or("nothing is due")?;
+//! let place = FlashPlace { page: 8, length: RoughLength::of(60, 1) };
+//! assert_eq!(table.written(&ticket, place), Written::Linked);
+//!
+//! // The item has left memory. Its record is read, and comes back.
+//! let Lookup::Cold(seen) = table.find_cold(hash, key, now) else { return Err("not on flash".into()) };
+//! assert_eq!(seen[0].page, 8);
+//! let meta = ItemMeta { cas: Some(cas), ..ItemMeta::default() };
+//! let record = Cold { slot: seen[0], seen: &seen, sequence, value: &value, meta };
+//! assert_eq!(table.promote(hash, key, &record, now)?, Promotion::Promoted);
+//! assert_eq!(table.find_cold(hash, key, now), Lookup::Hot);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -257,16 +291,17 @@ mod stats;
 mod store;
 mod store_mode;
 mod sweep;
+mod tiered;
 mod turns;
 mod versions;
 mod visit;
 mod writing;
 
 pub use burst::{Delete, Get, Put};
-pub use cache_mode::CacheMode;
+pub use cache_mode::{CacheMode, LogMode};
 pub use candidate::Staged;
 pub use concat::{Concat, ConcatError, Joining, Side};
-pub use config::{CHAIN_BUCKETS_MAX, CreateError, Eviction, StoreConfig};
+pub use config::{CHAIN_BUCKETS_MAX, CreateError, Eviction, StoreConfig, TierConfig};
 pub use create::{Cache, Store};
 pub use entry::{Entry, Item};
 pub use item::{ItemMeta, ItemState, ItemView};
@@ -283,3 +318,7 @@ pub use stats::{ClassStats, StoreStats};
 pub use store::Engine;
 pub use store_mode::StoreMode;
 pub use sweep::Swept;
+pub use tiered::{
+    Candidates, Choice, Cold, Due, Flash, Lookup, MemoryOnly, Need, Promotion, Standing, Ticket, TierStats,
+    Tiered, TieredMode, Tombstone, Tombstones, Walked, Written,
+};

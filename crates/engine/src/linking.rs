@@ -40,7 +40,7 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
             let words = bucket_words(region, bucket);
             for word in tags::matching(words, hash.tag()) {
                 let slot = Slot(words[word].load(Relaxed));
-                if let Some(item) = M::locate(&self.partition.space, region, slot.link())
+                if let Some(item) = M::locate(&self.partition.space, region, slot)
                     && has_key(region, item, key)
                 {
                     return Some(Found { place: Place { head, bucket, word }, slot, item });
@@ -58,7 +58,7 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
         // The slot itself, so that its item was not evicted and the index has not grown over it.
         let word =
             bucket_words(region, head).iter().skip(1).position(|word| word.load(Relaxed) == slot.0)? + 1;
-        let is_there = M::locate(&self.partition.space, region, slot.link()) == Some(item);
+        let is_there = M::locate(&self.partition.space, region, slot) == Some(item);
         (is_there && has_key(region, item, key)).then_some(Found {
             place: Place { head, bucket: head, word },
             slot,
@@ -105,6 +105,7 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
                 place
             }
             None => {
+                M::shadow(self, hash)?;
                 self.grow_if_due();
                 match M::append(self, self.head(hash), slot) {
                     Linked::Done(place) => place,
@@ -118,6 +119,13 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
 
     /// Removes an item from the index; frees its memory once no reader uses it.
     pub(crate) fn unlink(&mut self, place: Place) {
+        if let Some(place) = M::leaves(self, place) {
+            self.unlink_alone(place);
+        }
+    }
+
+    /// As [`Writing::unlink`], whatever else there is of its key.
+    pub(crate) fn unlink_alone(&mut self, place: Place) {
         let slot = place.slot(self.region());
         relink::remove::<A>(self.region(), &self.partition.index, place);
         self.retire(slot);
@@ -126,18 +134,23 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
     /// Uncounts an unlinked item and frees its memory. Does nothing if it
     /// was evicted: eviction has done both.
     pub(crate) fn retire(&mut self, slot: Slot) {
-        let Some(item) = M::locate(&self.partition.space, self.region(), slot.link()) else { return };
+        let Some(item) = M::locate(&self.partition.space, self.region(), slot) else { return };
         let state = ItemState::load(self.region(), item, 0);
         self.partition.counts.remove(&state);
         M::retire(self, slot, item);
     }
 
     /// Splits one chain if there are more items than the buckets are meant for.
-    fn grow_if_due(&mut self) {
+    pub(crate) fn grow_if_due(&mut self) {
         let (region, partition) = (self.region(), self.partition);
         let index = &partition.index;
         let buckets = index.buckets(region);
-        if partition.counts.items() * 2 < buckets * M::ITEMS_PER_TWO_BUCKETS {
+        let items = partition.counts.items() + if M::IS_TIERED { partition.counts.cold.value() } else { 0 };
+        if items * 2 < buckets * M::ITEMS_PER_TWO_BUCKETS {
+            return;
+        }
+        if M::IS_TIERED && self.is_past_growth(buckets) {
+            partition.counts.tier.unsplit.add(1);
             return;
         }
         if self.writer.growth_pause > 0 {
@@ -158,7 +171,7 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
         let region = self.region();
         let Partition { index, space, counts, .. } = self.partition;
         let old = index.split_source(region);
-        let item = |slot: Slot| M::locate(space, region, slot.link());
+        let item = |slot: Slot| M::locate(space, region, slot);
         // All misses at once, then the hashing: a split costs about one miss, not one an item.
         let slots = || chain::places(region, old).map(|place| place.slot(region));
         slots().filter_map(item).for_each(|item| region.prefetch(item));
@@ -166,7 +179,11 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
         let mut splitting = mem::take(&mut self.writer.splitting);
         let moves = |slot| Some((slot, Index::moves(buckets, engine.hash(key_of(self, item(slot)?)))));
         splitting.clear();
-        splitting.extend(slots().filter_map(moves));
+        if M::IS_TIERED {
+            self.deal(buckets, slots(), &mut splitting);
+        } else {
+            splitting.extend(slots().filter_map(moves));
+        }
         relink::split::<A>(region, index, old, new, &splitting);
         self.writer.splitting = splitting;
         counts.splits.add(1);

@@ -30,6 +30,7 @@
 //! those of [`minos_sync::horizon`], and hold if each writer entered by taking a lock of `minos_sync`. Its
 //! statements about one segment hold for everything before the head.
 
+mod ahead;
 mod append;
 #[cfg(test)]
 mod checked;
@@ -51,6 +52,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 use tag::Tag;
+pub use tag::Twin;
 
 const HEAD: u64 = 0;
 const FIRST: u64 = 1;
@@ -80,6 +82,12 @@ pub trait Segments {
 
     /// True if few segments are left, so that the log will soon have to evict.
     fn is_scarce(&self) -> bool;
+
+    /// True if the log may evict its oldest segment.
+    #[inline]
+    fn may_evict(&self) -> bool {
+        true
+    }
 }
 
 /// An entry of a log, as it is reported when it is lost or listed.

@@ -2,7 +2,8 @@
 
 use crate::{parts::Parts, restart::reopen::Reopen};
 
-/// The behaviour of a table when its memory is full: [`crate::StoreMode`] or [`crate::CacheMode`].
+/// The behaviour of a table when its memory is full: [`crate::StoreMode`], [`crate::CacheMode`] or
+/// [`crate::TieredMode`].
 #[expect(private_bounds, reason = "there are no other modes than those of this crate")]
 pub trait Mode: Parts + Reopen {
     /// Its name on the command line.

@@ -63,7 +63,7 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
         // buckets: a spare bucket may have joined another chain.
         let is_linked = candidate.cell.load(Relaxed) == slot.0
             && candidate.is_in_first_bucket()
-            && M::locate(space, region, slot.link()) == Some(candidate.item);
+            && M::locate(space, region, slot) == Some(candidate.item);
         let is_small = slot.class_index() <= self.engine.inline_class_max.index();
         if !is_linked || !is_small || M::is_move_due(self.engine, space, slot.link()) {
             return None;

@@ -1,10 +1,16 @@
 //! The writer's parts in which the modes differ, and the types with which they answer.
 
 use crate::{
-    config::StoreConfig, holding::Holding, item::ItemState, partition::Partition, slot::Slot,
-    stats::StoreStats, store::Engine, writing::Writing,
+    config::StoreConfig,
+    holding::Holding,
+    item::ItemState,
+    partition::{OutOfMemory, Partition},
+    slot::Slot,
+    stats::StoreStats,
+    store::Engine,
+    writing::Writing,
 };
-use minos_base::SizeClass;
+use minos_base::{KeyHash, SizeClass};
 use minos_region::{Memory, Offset, Settled};
 use minos_sync::Access;
 use std::collections::HashMap;
@@ -45,6 +51,40 @@ pub(crate) trait Parts: Holding {
 
     /// Largest value that lies beside its key, and is read without a lock.
     fn inline_class_max<A: Access>(config: &StoreConfig, memory: &Memory<A>) -> SizeClass;
+
+    /// The contents of a linked item are about to change in its place. Before they do, in case the process is
+    /// killed between.
+    #[inline(always)]
+    fn changes<A: Access>(_: &mut Writing<'_, Self, A>, _: Slot) {}
+
+    /// A key that has no item in memory is about to get one.
+    ///
+    /// # Errors
+    /// There is no room for what must be remembered.
+    #[inline(always)]
+    fn shadow<A: Access>(_: &mut Writing<'_, Self, A>, _: KeyHash) -> Result<(), OutOfMemory> {
+        Ok(())
+    }
+
+    /// The item at this place is about to be unlinked, and its key has no other in memory. Returns where
+    /// it is then; `None` if it stays, dead, because it hides records on flash.
+    #[inline(always)]
+    fn leaves<A: Access>(
+        _: &mut Writing<'_, Self, A>,
+        place: crate::chain::Place,
+    ) -> Option<crate::chain::Place> {
+        Some(place)
+    }
+
+    /// True if a dead item must stay where it is.
+    #[inline(always)]
+    fn is_kept<A: Access>(_: &Writing<'_, Self, A>, _: crate::chain::Place) -> bool {
+        false
+    }
+
+    /// Everything stored so far is dead.
+    #[inline(always)]
+    fn flushes<A: Access>(_: &mut Writing<'_, Self, A>) {}
 
     /// The initial shared state of all partitions.
     fn common<A: Access>(config: &StoreConfig) -> Self::Common<A>;

@@ -1,5 +1,6 @@
 //! The part of a mode that readers need: where items lie.
 
+use crate::slot::Slot;
 use minos_region::{Geometry, Offset, View};
 use std::fmt::Debug;
 
@@ -8,11 +9,14 @@ pub(crate) trait Places: Debug + Send + Sync + Sized + 'static {
     /// The places of a partition's items, as readers need them.
     type Space: Copy + Debug + Send + Sync;
 
+    /// True if slots may name records on flash.
+    const IS_TIERED: bool = false;
+
     /// The space at `start` of a region whose arenas have `arena_words`; `None` if there is none.
     fn space_at(region: &View, start: Offset, geometry: &Geometry, arena_words: u64) -> Option<Self::Space>;
 
-    /// Where the item of a slot is; `None` if it was evicted.
-    fn locate(space: &Self::Space, region: &View, link: u64) -> Option<Offset>;
+    /// Where the item of a slot is; `None` if it was evicted, or lies on flash.
+    fn locate(space: &Self::Space, region: &View, slot: Slot) -> Option<Offset>;
 
     /// True if the item that [`Places::locate`] found is still there, so that bytes read meanwhile are valid.
     fn is_there(space: &Self::Space, region: &View, link: u64) -> bool;

@@ -78,7 +78,7 @@ impl<'a, M: Places, A: Access> Reader<'a, M, A> {
         loop {
             for word in tags::matching(bucket, hash.tag()) {
                 let (slot, cell) = (Slot(bucket[word].load(Relaxed)), &bucket[word]);
-                let Some(item) = M::locate(self.space, self.region, slot.link()) else { continue };
+                let Some(item) = M::locate(self.space, self.region, slot) else { continue };
                 let candidate = Candidate { version, seen, slot, cell, item };
                 if let Some(state) = header(&candidate) {
                     return Attempt::Found((candidate, state));

@@ -6,7 +6,7 @@ use minos_region::OFFSET_BITS;
 /// A word of a bucket: tag (16) | size class (10) | link (38); zero is empty.
 ///
 /// The link is the item's place in words: from the beginning of the region in store mode, a position in the
-/// partition's log in cache mode.
+/// partition's log in cache mode. Classes that no value has mean *on flash*: see [`minos_base::FlashSlot`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot(pub(crate) u64);
 
@@ -36,6 +36,12 @@ impl Slot {
     #[inline]
     pub(crate) fn class_index(self) -> usize {
         (self.0 >> OFFSET_BITS) as usize & ((1 << SizeClass::BITS) - 1)
+    }
+
+    /// True if it names a record on flash. An empty slot does not.
+    #[inline]
+    pub(crate) fn is_on_flash(self) -> bool {
+        self.class_index() >= SizeClass::COUNT
     }
 
     pub(crate) fn class(self) -> Option<SizeClass> {

@@ -43,8 +43,8 @@ impl Places for StoreMode {
     }
 
     #[inline]
-    fn locate((): &(), _: &View, link: u64) -> Option<Offset> {
-        Some(Offset::from_words(link))
+    fn locate((): &(), _: &View, slot: Slot) -> Option<Offset> {
+        Some(Offset::from_words(slot.link()))
     }
 
     #[inline]

@@ -65,6 +65,7 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
         let next = index.generation(region).next(self.writer.sweep.clean_generation);
         index.set_generation(region, next);
         let buckets = 1 + index.buckets(region) / FLUSHES_A_PASS;
+        M::flushes(self);
         // At time zero no item counts as expired.
         self.sweep_slice(buckets as usize, 0);
     }
@@ -112,13 +113,11 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
         let counts = &partition.counts;
         let (expired, flushed) = (counts.expired.value(), counts.flushed.value());
         // Another slot fills the gap of a removed one, and must be checked too.
-        while let Some(place) =
-            chain::places(region, head).find(|place| self.is_reclaimable(place.slot(region), now))
-        {
+        while let Some(place) = chain::places(region, head).find(|place| self.is_reclaimable(*place, now)) {
             self.reclaim_if_dead(place, now);
         }
         for place in chain::places(region, head) {
-            if let Some(item) = M::locate(&partition.space, region, place.slot(region).link()) {
+            if let Some(item) = M::locate(&partition.space, region, place.slot(region)) {
                 counts.see(&ItemState::load(region, item, now));
             }
         }
@@ -127,9 +126,13 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
     }
 
     /// True if a slot's item was evicted or is dead.
-    fn is_reclaimable(&self, slot: Slot, now: Seconds) -> bool {
-        M::locate(&self.partition.space, self.region(), slot.link())
-            .is_none_or(|item| self.is_dead(slot, item, now))
+    fn is_reclaimable(&self, place: Place, now: Seconds) -> bool {
+        let slot = place.slot(self.region());
+        if M::IS_TIERED && slot.is_on_flash() {
+            return false;
+        }
+        M::locate(&self.partition.space, self.region(), slot)
+            .is_none_or(|item| self.is_dead(slot, item, now) && !M::is_kept(self, place))
     }
 
     /// True if an item has expired, was flushed, or has lost its large value.
@@ -146,7 +149,10 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
     pub(crate) fn reclaim_if_dead(&mut self, place: Place, now: Seconds) -> bool {
         let (region, partition) = (self.region(), self.partition);
         let slot = place.slot(region);
-        let Some(item) = M::locate(&partition.space, region, slot.link()) else {
+        if M::IS_TIERED && (slot.is_on_flash() || M::is_kept(self, place)) {
+            return false;
+        }
+        let Some(item) = M::locate(&partition.space, region, slot) else {
             // It was counted when it was evicted.
             relink::remove::<A>(region, &partition.index, place);
             return true;

@@ -44,7 +44,7 @@ impl<B: PositionBits> Log<B> {
         self.walk(region, (words + 1) * WALK_RATE, on_evicted);
         if self.room(region) <= words {
             self.advance(region, segments, on_evicted)?;
-        } else if self.should_prepare(region) && !self.extend(region, segments) {
+        } else if self.should_prepare(region) && !self.extend(region, segments) && segments.may_evict() {
             self.evict_segment(region);
         }
         let tail = self.position(region, TAIL);
@@ -67,7 +67,9 @@ impl<B: PositionBits> Log<B> {
         if self.segments(region) <= 1 {
             return false;
         }
-        let segment = self.cut_unused(region).unwrap_or_else(|| self.cut_oldest(region, on_evicted));
+        let may_cut = self.may_cut(region, segments);
+        let oldest = || may_cut.then(|| self.cut_oldest(region, on_evicted));
+        let Some(segment) = self.cut_unused(region).or_else(oldest) else { return false };
         segments.give_back(segment);
         true
     }
@@ -103,7 +105,7 @@ impl<B: PositionBits> Log<B> {
             return Some(());
         }
         if self.has_reusable(region) || !self.extend(region, segments) {
-            if self.segments(region) == 0 {
+            if self.segments(region) == 0 || !self.may_cut(region, segments) {
                 return None;
             }
             let segment = self.cut_oldest(region, on_evicted);
@@ -153,6 +155,12 @@ impl<B: PositionBits> Log<B> {
         let last = end.minus(self.segment_words());
         self.set(region, END, last);
         Some(self.place(region, last))
+    }
+
+    /// True if the first segment was evicted, or may be.
+    #[inline]
+    fn may_cut(&self, region: &Region, segments: &impl Segments) -> bool {
+        segments.may_evict() || self.position(region, FIRST) != self.position(region, HEAD)
     }
 
     /// Removes the first segment, which is evicted and walked. The caller knows that there is one.

@@ -1,18 +1,33 @@
 //! The word before every entry: its length and state.
 //!
 //! ```text
-//! payload words (56) | unused (4) | filler (1) | owns an extent (1) | dead (1) | used (1)
+//! copy (38) | payload words (18) | unused (3) | being copied (1) | filler (1) | owns an extent (1) | dead (1) | used (1)
 //! ```
 //!
 //! A word of zero is no tag, so that memory never written is not mistaken for entries. A filler closes a
-//! segment: its words are the rest of the segment behind it.
+//! segment: its words are the rest of the segment behind it. The copy is what a lower tier keeps of the entry.
 
 const USED: u64 = 1;
 const DEAD: u64 = 1 << 1;
 const EXTENT: u64 = 1 << 2;
 const FILLER: u64 = 1 << 3;
-const FLAGS: u64 = USED | DEAD | EXTENT | FILLER;
+const COPYING: u64 = 1 << 4;
+const FLAGS: u64 = USED | DEAD | EXTENT | FILLER | COPYING;
 const WORDS_SHIFT: u32 = 8;
+/// More than any segment has.
+const WORDS_BITS: u32 = 18;
+const COPY_SHIFT: u32 = WORDS_SHIFT + WORDS_BITS;
+
+/// What is known of an entry's copy in a lower tier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Twin {
+    /// There is none.
+    None,
+    /// It is being made, under this number of 38 bits.
+    Begun(u64),
+    /// It is the same as the entry; its place in 38 bits, not 0.
+    Same(u64),
+}
 
 /// One tag, as it stands in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,9 +76,26 @@ impl Tag {
         self.0 & EXTENT != 0
     }
 
+    pub(super) fn copy(self) -> Twin {
+        match (self.0 >> COPY_SHIFT, self.0 & COPYING != 0) {
+            (number, true) => Twin::Begun(number),
+            (0, false) => Twin::None,
+            (place, false) => Twin::Same(place),
+        }
+    }
+
+    pub(super) fn with_copy(self, copy: Twin) -> Self {
+        let rest = self.0 & ((1 << COPY_SHIFT) - 1) & !COPYING;
+        Self(match copy {
+            Twin::None => rest,
+            Twin::Begun(number) => rest | number << COPY_SHIFT | COPYING,
+            Twin::Same(place) => rest | place << COPY_SHIFT,
+        })
+    }
+
     #[inline]
     pub(super) fn words(self) -> u64 {
-        self.0 >> WORDS_SHIFT
+        self.0 >> WORDS_SHIFT & ((1 << WORDS_BITS) - 1)
     }
 
     /// Decodes the tag; `room` is the number of words left in the segment, including the tag.
@@ -94,6 +126,17 @@ mod tests {
         assert_eq!((tag.words(), tag.is_dead(), tag.owns_extent()), (7, true, true));
         assert_eq!(tag.kind(8), Kind::Entry(7));
         assert_eq!((Tag::filler(1).kind(1), Tag::filler(9).kind(9)), (Kind::Filler, Kind::Filler));
+    }
+
+    #[test]
+    fn a_copy_is_kept_beside_the_rest() {
+        let tag = Tag::entry(9).with_extent();
+        let last = (1 << 38) - 1;
+        for copy in [Twin::Begun(0), Twin::Same(last), Twin::Begun(last), Twin::Same(1), Twin::None] {
+            let with = tag.with_copy(Twin::Same(77)).with_copy(copy);
+            assert_eq!((with.copy(), with.kind(10), with.owns_extent()), (copy, Kind::Entry(9), true));
+        }
+        assert_eq!(tag.with_copy(Twin::Same(7)).with_copy(Twin::None), tag);
     }
 
     #[test]

@@ -63,7 +63,12 @@ impl<B: PositionBits> Log<B> {
     ///
     /// An invalid tag ends the segment, so that a damaged file cannot lead the walk out of the segment.
     #[inline]
-    fn step(&self, region: &Region, at: Position<B>, f: &mut impl FnMut(LogEntry<B>)) -> (Kind, Position<B>) {
+    pub(super) fn step(
+        &self,
+        region: &Region,
+        at: Position<B>,
+        f: &mut impl FnMut(LogEntry<B>),
+    ) -> (Kind, Position<B>) {
         let place = self.place(region, at);
         let room = self.segment_words() - self.in_segment(at);
         let tag = Tag(region.word(place).load(Relaxed));

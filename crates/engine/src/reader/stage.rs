@@ -35,7 +35,7 @@ impl<'a, M: Places, A: Access> Reader<'a, M, A> {
     /// Asks for the lines of the item of a slot.
     #[inline(always)]
     pub(crate) fn prefetch_slot(self, slot: Slot) {
-        if let Some(item) = M::locate(self.space, self.region, slot.link()) {
+        if let Some(item) = M::locate(self.space, self.region, slot) {
             self.prefetch_lines(item);
         }
     }
@@ -55,7 +55,7 @@ impl<'a, M: Places, A: Access> Reader<'a, M, A> {
         let word = tags::matching(bucket, hash.tag()).first().unwrap_or(0);
         let candidate = versions::begin_read::<A>(version).filter(|_| word > 0).and_then(|seen| {
             let (slot, cell) = (Slot(bucket[word].load(Relaxed)), &bucket[word]);
-            let item = M::locate(self.space, self.region, slot.link())?;
+            let item = M::locate(self.space, self.region, slot)?;
             Some(Candidate { version, seen, slot, cell, item })
         });
         match candidate {
@@ -82,7 +82,7 @@ impl<'a, M: Places, A: Access> Reader<'a, M, A> {
         let bucket = self.region.try_array(following(version.load(Relaxed))?)?;
         let cell = &bucket[tags::matching(bucket, hash.tag()).first()?];
         let slot = Slot(cell.load(Relaxed));
-        let item = M::locate(self.space, self.region, slot.link())?;
+        let item = M::locate(self.space, self.region, slot)?;
         self.prefetch_lines(item);
         Some(Candidate { version, seen, slot, cell, item })
     }
@@ -91,7 +91,7 @@ impl<'a, M: Places, A: Access> Reader<'a, M, A> {
     /// the same thread has deleted, replaced or evicted the item since it was staged.
     #[inline(always)]
     pub(crate) fn may_be_linked(self, candidate: &Candidate<'_>) -> bool {
-        let is_there = || M::locate(self.space, self.region, candidate.slot.link()).is_some();
+        let is_there = || M::locate(self.space, self.region, candidate.slot).is_some();
         A::IS_SHARED || candidate.cell.load(Relaxed) == candidate.slot.0 && is_there()
     }
 }

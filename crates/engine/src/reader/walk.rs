@@ -31,7 +31,7 @@ impl<M: Places, A: Access> Reader<'_, M, A> {
                 return Attempt::Disturbed;
             }
             let slot = place.slot(self.region);
-            let Some(item) = M::locate(self.space, self.region, slot.link()) else { continue };
+            let Some(item) = M::locate(self.space, self.region, slot) else { continue };
             // An impossible item is being written, which the final check detects; otherwise it is left out.
             let Some(state) = self.copy_key(item, now, &mut copy.keys) else { continue };
             // Items evicted while their key was copied are left out.

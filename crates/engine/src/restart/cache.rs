@@ -2,12 +2,13 @@
 
 use super::{findings::Survey, reopen::Reopen};
 use crate::{
-    cache_mode::{CacheMode, CacheRoom, EXTENT_HEAD_WORDS, adopt_extent, position, table_len, whole_extent},
+    cache_mode::{EXTENT_HEAD_WORDS, LogMode, LogRoom, adopt_extent, position, table_len, whole_extent},
     config::StoreConfig,
     item::ItemState,
     log::{Log, LogEntry},
     position::{Position, PositionBits},
     slot::Slot,
+    tiered::Tier,
     writing::Writing,
 };
 use minos_region::{ChunkKind, Memory, Offset};
@@ -47,7 +48,7 @@ impl<B: PositionBits> Entries<B> {
     }
 }
 
-impl<B: PositionBits> Reopen for CacheMode<B> {
+impl<B: PositionBits, T: Tier> Reopen for LogMode<B, T> {
     type Entries = Entries<B>;
 
     fn find_space<A: Access>(
@@ -55,17 +56,17 @@ impl<B: PositionBits> Reopen for CacheMode<B> {
         config: &StoreConfig,
         start: Offset,
         _: usize,
-    ) -> Option<(Log<B>, CacheRoom)> {
+    ) -> Option<(Log<B>, LogRoom<T>)> {
         let table_len = table_len::<B>(config.memory_bytes, memory.geometry().partitions);
         let log = Log::open(memory.region(), start, memory.arena_words(), table_len)?;
-        Some((log, CacheRoom::default()))
+        Some((log, LogRoom::new(config)))
     }
 
-    fn scanned(room: &CacheRoom) -> u64 {
+    fn scanned(room: &LogRoom<T>) -> u64 {
         room.scanned
     }
 
-    fn set_scanned(room: &mut CacheRoom, bucket: u64) {
+    fn set_scanned(room: &mut LogRoom<T>, bucket: u64) {
         room.scanned = bucket;
     }
 

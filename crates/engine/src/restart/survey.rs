@@ -33,6 +33,8 @@ const FREE_SLOT: u64 = u64::from_le_bytes(*b"a spare.");
 enum Verdict {
     /// An item that belongs there.
     Item(ItemState),
+    /// A record on flash: its key is not known here.
+    Cold,
     /// Nothing: the item was evicted or dropped.
     Nothing,
     /// An inconsistency.
@@ -148,6 +150,10 @@ impl Survey {
                     partition.counts.add_again(&state);
                     continue;
                 }
+                Verdict::Cold => {
+                    partition.counts.cold.add(1);
+                    continue;
+                }
                 // The running table frees dangling slots by scans, whose
                 // progress is known only if it was closed.
                 Verdict::Nothing if self.is_closed => continue,
@@ -170,7 +176,10 @@ impl Survey {
     ) -> Verdict {
         let (region, partition) = (writing.region(), writing.partition);
         let slot = place.slot(region);
-        let Some(item) = M::locate(&partition.space, region, slot.link()) else { return Verdict::Nothing };
+        if M::IS_TIERED && slot.is_on_flash() {
+            return Verdict::Cold;
+        }
+        let Some(item) = M::locate(&partition.space, region, slot) else { return Verdict::Nothing };
         let room = M::room_words(&found.entries, writing, slot.link(), item);
         let state = match header(writing, slot, item, room) {
             Ok(state) => state,

@@ -1,0 +1,81 @@
+//! What happens while flash is behind: a table that may lose items gives up the oldest.
+
+use super::{tier::Flash, walk::Way};
+use crate::{
+    cache_mode::LogMode,
+    chain::Place,
+    item::ItemState,
+    log::Twin,
+    position::{Position, PositionBits},
+    settled::key_of,
+    writing::Writing,
+};
+use minos_sync::Access;
+
+/// Words that are settled for each word appended while flash is behind.
+const RATE: u64 = 4;
+
+impl<B: PositionBits, A: Access> Writing<'_, LogMode<B, Flash>, A> {
+    /// Loses an item for lack of room, with everything older of its key.
+    pub(super) fn evict_unwritten(&mut self, place: Place) {
+        let Some((_, item)) = self.item_at(place.slot(self.region())) else { return };
+        let counts = &self.partition.counts;
+        counts.evict(&ItemState::load(self.region(), item, 0));
+        counts.tier.unwritten.add(1);
+        self.unlink(place);
+    }
+
+    /// Flash is behind: settles a part of the oldest segment before an append of `words`.
+    pub(super) fn prepare_eviction(&mut self, words: u64) {
+        let (region, log) = (self.region(), self.partition.space);
+        if self.writer.room.tier.config.is_lossless || !log.is_near_the_end(region) {
+            return;
+        }
+        let end = self.oldest_end();
+        if !self.ahead().is_before(end) {
+            return;
+        }
+        let goal = self.ahead().plus((words + 1) * RATE);
+        self.walk((usize::MAX, if goal.is_before(end) { goal } else { end }), Way::Leave, None);
+    }
+
+    /// Settles the oldest segment, items that are on their way too; false if nothing may be lost.
+    pub(super) fn settle_oldest(&mut self) -> bool {
+        if self.writer.room.tier.config.is_lossless {
+            return false;
+        }
+        let end = self.oldest_end();
+        self.walk((usize::MAX, end), Way::Leave, None);
+        let (region, log) = (self.region(), self.partition.space);
+        for (position, number) in self.writer.room.tier.give_up(log.head_segment(region)) {
+            let position = Position::from_words(position);
+            let is_begun = |item| log.copy_of(region, item) == number.map_or(Twin::None, Twin::Begun);
+            if log.locate(region, position).is_some_and(is_begun) {
+                self.give_up(position);
+            }
+        }
+        true
+    }
+
+    /// The end of the oldest segment, as far as it is in use.
+    fn oldest_end(&self) -> Position<B> {
+        let (region, log) = (self.region(), self.partition.space);
+        let (end, tail) = (log.head_end(region, 1), log.tail(region));
+        if end.is_before(tail) { end } else { tail }
+    }
+
+    /// Loses the item of an entry, if it is alive.
+    fn give_up(&mut self, position: Position<B>) {
+        let (region, log) = (self.region(), self.partition.space);
+        if position != log.not_before_head(region, Some(position)) {
+            return;
+        }
+        let entry = log.entry_at(region, position.minus(1)).0.filter(|entry| !entry.is_dead);
+        if let Some(entry) = entry {
+            let hash = self.engine.hash(key_of(self, entry.payload));
+            if let Some(place) = self.place_at(hash, position) {
+                self.evict_unwritten(place);
+            }
+        }
+    }
+}

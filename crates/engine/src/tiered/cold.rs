@@ -1,0 +1,241 @@
+//! Slots on flash in the chains of a partition, for its writer.
+
+use super::{
+    CANDIDATES_MAX, SEEN_MAX,
+    switches::{Safeguard, is_on},
+    tier::Flash,
+    tombstone::Tombstone,
+};
+use crate::{
+    cache_mode::LogMode,
+    chain::{self, Place},
+    item::ItemState,
+    log::Twin,
+    partition::OutOfMemory,
+    places::Places,
+    position::{Position, PositionBits},
+    relink,
+    saved::FLUSHED,
+    settled::key_of,
+    slot::Slot,
+    versions,
+    writing::Writing,
+};
+use minos_base::{FlashPlace, FlashSlot, KeyHash, RoughLength, growth_bits};
+use minos_region::Offset;
+use minos_sync::Access;
+use std::{ops::RangeInclusive, sync::atomic::Ordering::Relaxed};
+
+/// The expiry of an item that is dead, and stays in memory to hide records on flash.
+const LONG_AGO: u32 = 1;
+
+/// Bits of a page in the place that a tag holds.
+const PAGE_BITS: u32 = 30;
+
+/// A place as the tag of an entry holds it; never 0, because page 0 is the superblock's.
+pub(super) fn twin_of(place: FlashPlace) -> Twin {
+    Twin::Same(u64::from(place.length.code()) << PAGE_BITS | u64::from(place.page))
+}
+
+/// The inverse of [`twin_of`].
+pub(super) fn place_of_twin(word: u64) -> Option<FlashPlace> {
+    let length = RoughLength::from_code((word >> PAGE_BITS) as u8)?;
+    Some(FlashPlace { page: word as u32 & ((1 << PAGE_BITS) - 1), length })
+}
+
+/// True if a copy was on its way.
+fn copy_was_begun(copy: Twin) -> bool {
+    matches!(copy, Twin::Begun(_))
+}
+
+/// True if a slot may be one of a key with this hash, made at one of these levels.
+///
+/// The bits that a slot holds beyond those of the present level, or the bits of its bucket instead.
+pub(super) fn may_be(slot: FlashSlot, hash: KeyHash, mut levels: RangeInclusive<u32>) -> bool {
+    slot.tag == hash.tag() && levels.any(|level| slot.growth == growth_bits(hash, level))
+}
+
+impl<B: PositionBits, A: Access> Writing<'_, LogMode<B, Flash>, A> {
+    /// The slots on flash that may be those of a key with this hash.
+    pub(super) fn cold_places(
+        &self,
+        hash: KeyHash,
+    ) -> impl Iterator<Item = (Place, FlashSlot)> + use<'_, B, A> {
+        let (region, index) = (self.region(), &self.partition.index);
+        let levels = index.levels(region, index.buckets(region));
+        chain::places(region, self.head(hash)).filter_map(move |place| {
+            let slot = FlashSlot::decode(place.slot(region).0)?;
+            may_be(slot, hash, levels.clone()).then_some((place, slot))
+        })
+    }
+
+    /// Where the slot of a live entry is.
+    pub(super) fn place_at(&self, hash: KeyHash, position: Position<B>) -> Option<Place> {
+        let region = self.region();
+        chain::places(region, self.head(hash)).find(|place| {
+            let slot = place.slot(region);
+            !slot.is_on_flash() && slot.link() == position.words()
+        })
+    }
+
+    /// The hash of the item of a slot in memory, and the item.
+    pub(super) fn item_at(&self, slot: Slot) -> Option<(KeyHash, Offset)> {
+        let item = LogMode::<B, Flash>::locate(&self.partition.space, self.region(), slot)?;
+        Some((self.engine.hash(key_of(self, item)), item))
+    }
+
+    /// The slot for a record of a key, made now; `None` if its page is beyond what slots can name.
+    pub(super) fn slot_for(&self, hash: KeyHash, place: FlashPlace) -> Option<Slot> {
+        let (region, index) = (self.region(), &self.partition.index);
+        let growth = growth_bits(hash, index.buckets(region).ilog2());
+        let slot = FlashSlot { tag: hash.tag(), length: place.length, growth, page: place.page };
+        slot.encode().map(Slot)
+    }
+
+    /// Takes a slot on flash out of its chain.
+    pub(super) fn remove_cold(&mut self, place: Place) {
+        relink::remove::<A>(self.region(), &self.partition.index, place);
+        self.partition.counts.cold.add(1u64.wrapping_neg());
+    }
+
+    /// A tombstone becomes due.
+    pub(super) fn bury(&mut self, hash: KeyHash, place: FlashPlace, is_forgotten: bool) {
+        let sequence = self.writer.next_cas();
+        self.bury_at(hash, sequence, place, is_forgotten);
+    }
+
+    /// A tombstone with this sequence becomes due.
+    pub(super) fn bury_at(&mut self, hash: KeyHash, sequence: u64, place: FlashPlace, is_forgotten: bool) {
+        if !is_on(Safeguard::Tombstones) {
+            return;
+        }
+        let counts = &self.partition.counts.tier;
+        let room = &mut self.writer.room.tier;
+        counts.tombstones.add(1);
+        if room.config.is_lossless || room.tombstones.len() < room.config.tombstones_max {
+            room.tombstones.push(Tombstone { hash, sequence, place, is_forgotten });
+        } else {
+            counts.tombstones_lost.add(1);
+            room.tombstones.give_up(place.page);
+        }
+    }
+
+    /// The item of a slot changes, or goes unless it stays: its copy on flash is no longer the same.
+    pub(super) fn part_from_copy(&mut self, slot: Slot, stays: bool) {
+        let (region, log) = (self.region(), self.partition.space);
+        let Some(item) = LogMode::<B, Flash>::locate(&log, region, slot) else { return };
+        let copy = log.copy_of(region, item);
+        if copy == Twin::None || !is_on(Safeguard::Written) {
+            return;
+        }
+        log.set_copy(region, item, Twin::None);
+        if let Twin::Same(word) = copy {
+            let hash = self.engine.hash(key_of(self, item));
+            place_of_twin(word).into_iter().for_each(|place| self.bury(hash, place, true));
+        }
+        // A walk has passed it.
+        let position = Position::from_words(slot.link());
+        let is_passed = |copied: Position<B>| position.is_before(copied);
+        if stays && (copy_was_begun(copy) || self.writer.room.tier.copied().is_some_and(is_passed)) {
+            let segment = log.segment_of(position);
+            self.writer.room.tier.settle_again(slot.link(), segment);
+        }
+    }
+
+    /// A key gets an item in memory, which hides records that may be its own: after a power loss they must
+    /// not come back.
+    pub(super) fn hide_candidates(&mut self, hash: KeyHash) -> Result<(), OutOfMemory> {
+        let config = self.writer.room.tier.config;
+        if config.is_lossless && self.writer.room.tier.tombstones.len() >= config.tombstones_max {
+            return Err(OutOfMemory);
+        }
+        let hidden: arrayvec::ArrayVec<_, SEEN_MAX> =
+            self.cold_places(hash).map(|(_, slot)| slot.place()).take(SEEN_MAX).collect();
+        for place in hidden {
+            self.bury(hash, place, false);
+        }
+        Ok(())
+    }
+
+    /// Forgets all records that may be those of a key with this hash, which has no others from now on.
+    pub(super) fn forget_candidates(&mut self, hash: KeyHash) {
+        let sequence = self.writer.next_cas();
+        self.forget_others(hash, sequence);
+    }
+
+    /// Forgets all records that may be those of a key with this hash; those up to `sequence` are dead.
+    pub(super) fn forget_others(&mut self, hash: KeyHash, sequence: u64) {
+        loop {
+            let next = self.cold_places(hash).next();
+            let Some((place, slot)) = next else { return };
+            self.remove_cold(place);
+            self.partition.counts.tier.dropped.add(1);
+            self.bury_at(hash, sequence, slot.place(), true);
+        }
+    }
+
+    /// True if the item at a place hides records that may be older ones of its key, which must not be lost
+    /// if they are another key's.
+    pub(super) fn is_hiding(&self, place: Place) -> bool {
+        let (region, slot) = (self.region(), place.slot(self.region()));
+        if !self.writer.room.tier.config.is_lossless {
+            return false;
+        }
+        let Some((hash, item)) = self.item_at(slot) else { return false };
+        let state = ItemState::load(region, item, 0);
+        !state.is_flushed(self.partition.index.generation(region)) && self.cold_places(hash).next().is_some()
+    }
+
+    /// The item at a place is about to be unlinked; where it is then, `None` if it stays.
+    pub(super) fn leave(&mut self, place: Place) -> Option<Place> {
+        let (region, slot) = (self.region(), place.slot(self.region()));
+        let Some((hash, item)) = self.item_at(slot) else { return Some(place) };
+        let state = ItemState::load(region, item, 0);
+        if state.is_flushed(self.partition.index.generation(region)) {
+            // Nothing older is alive either.
+            return Some(place);
+        }
+        if !self.is_hiding(place) {
+            self.forget_candidates(hash);
+            let position = Position::from_words(slot.link());
+            return self.place_at(hash, position);
+        }
+        self.part_from_copy(slot, true);
+        versions::write::<A>(region.word(place.head), || state.expiring(LONG_AGO).store(region, item));
+        None
+    }
+
+    /// The item at `place` leaves memory: its slot names its record, which is written. False if too many
+    /// records have its hash bits.
+    pub(super) fn flip(&mut self, place: Place, hash: KeyHash, to: FlashPlace) -> bool {
+        let region = self.region();
+        let memory = place.slot(region);
+        if self.cold_places(hash).count() >= CANDIDATES_MAX {
+            if self.writer.room.tier.config.is_lossless {
+                return false;
+            }
+            self.forget_others(hash, 0);
+        }
+        let Some(place) = self.place_at(hash, Position::from_words(memory.link())) else { return false };
+        self.partition.index.remember_level(region);
+        let Some(cold) = self.slot_for(hash, to) else { return false };
+        if let Some((_, item)) = self.item_at(memory) {
+            self.partition.space.set_copy(region, item, Twin::None);
+        }
+        relink::replace::<A>(region, place, cold);
+        self.partition.counts.cold.add(1);
+        self.retire(memory);
+        true
+    }
+
+    /// Everything stored so far is dead, records on flash too.
+    pub(super) fn flush_flash(&mut self) {
+        let sequence = self.writer.next_cas();
+        self.partition.saved.word(self.region(), FLUSHED).store(sequence, Relaxed);
+    }
+
+    /// The records up to this sequence were flushed.
+    pub(super) fn flushed_sequence(&self) -> u64 {
+        self.partition.saved.seen(self.region(), FLUSHED)
+    }
+}

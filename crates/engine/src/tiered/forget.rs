@@ -1,0 +1,257 @@
+//! Slots on flash that are adopted, moved and forgotten.
+
+use super::{
+    CANDIDATES_MAX, SEEN_MAX,
+    cold::{place_of_twin, twin_of},
+    tier::Flash,
+    tombstone::Tombstones,
+};
+use crate::{
+    cache_mode::LogMode,
+    chain::{self, Place},
+    item::ItemState,
+    log::Twin,
+    partition::OutOfMemory,
+    parts::{Linked, Parts},
+    places::Places,
+    position::PositionBits,
+    relink,
+    store::Engine,
+    writing::Writing,
+};
+use minos_base::{FlashPlace, FlashSlot, KeyHash, Seconds};
+use minos_region::Offset;
+use minos_sync::{Access, AnyWriter};
+
+/// What a record on flash is to the index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// No slot and no item names it: it is dead.
+    Dead,
+    /// A slot names it, or an item in memory that is the same.
+    Named,
+    /// An item in memory that was read names it.
+    Read,
+}
+
+/// Who names a record.
+enum Namer {
+    Slot(Place),
+    Item(Offset),
+}
+
+impl<B: PositionBits, A: AnyWriter> Engine<LogMode<B, Flash>, A> {
+    /// A record that recovery found: the one with the highest sequence of its hash. Its slot is added, unless
+    /// the index, which outlived the process, names it already.
+    ///
+    /// # Errors
+    /// There is no room in the index, or too many records have these hash bits.
+    pub fn adopt(&self, hash: KeyHash, place: FlashPlace, sequence: u64) -> Result<(), OutOfMemory> {
+        self.writing(hash).adopt(hash, place, sequence)
+    }
+
+    /// Later sequences and CAS uniques of all partitions are higher than this one, that of a dead record.
+    pub fn pass_sequence(&self, sequence: u64) {
+        for partition in 0..self.partitions() {
+            self.writing_at(partition).pass_sequence(sequence);
+        }
+    }
+
+    /// Forgets a record that turned out to be dead; false if the index did not name it.
+    ///
+    /// With the sequence of an older record of this key a tombstone becomes due: what killed the record may not
+    /// outlive it, if compaction has moved it since.
+    pub fn drop_cold(&self, hash: KeyHash, slot: FlashSlot, older: Option<u64>) -> bool {
+        let mut writing = self.writing(hash);
+        let place = writing.cold_places(hash).find(|(_, other)| *other == slot).map(|(place, _)| place);
+        if let Some(place) = place {
+            writing.forget(place);
+            older.into_iter().for_each(|sequence| writing.bury_at(hash, sequence, slot.place(), true));
+        }
+        place.is_some()
+    }
+
+    /// What the record of `hash` in `page` is to the index, which forgets it if memory has a newer item.
+    pub fn standing(&self, hash: KeyHash, page: u32) -> Standing {
+        let mut writing = self.writing(hash);
+        match writing.namer(hash, page) {
+            None => Standing::Dead,
+            Some(Namer::Slot(place)) if writing.has_item(hash) => {
+                writing.forget(place);
+                Standing::Dead
+            }
+            Some(Namer::Slot(_)) => Standing::Named,
+            Some(Namer::Item(item)) => {
+                let state = ItemState::load(writing.region(), item, 0);
+                if state.was_fetched() { Standing::Read } else { Standing::Named }
+            }
+        }
+    }
+
+    /// Names the new place of the record of `hash` in `page`; false if the index does not name that.
+    pub fn move_cold(&self, hash: KeyHash, page: u32, to: FlashPlace) -> bool {
+        let mut writing = self.writing(hash);
+        let region = writing.region();
+        match writing.namer(hash, page) {
+            None => false,
+            Some(Namer::Item(item)) => {
+                writing.partition.space.set_copy(region, item, twin_of(to));
+                true
+            }
+            Some(Namer::Slot(place)) => match writing.slot_for(hash, to) {
+                Some(slot) => {
+                    relink::replace::<A>(region, place, slot);
+                    true
+                }
+                None => {
+                    writing.forget(place);
+                    false
+                }
+            },
+        }
+    }
+
+    /// Forgets the record of `hash` in `page`, which flash gave up; false if the index does not name it.
+    pub fn forget_cold(&self, hash: KeyHash, page: u32) -> bool {
+        let mut writing = self.writing(hash);
+        match writing.namer(hash, page) {
+            None => return false,
+            Some(Namer::Item(item)) => {
+                writing.partition.space.set_copy(writing.region(), item, Twin::None);
+            }
+            Some(Namer::Slot(place)) => writing.forget(place),
+        }
+        true
+    }
+
+    /// Forgets the records in pages that flash gave up, in up to `buckets_max` chains of a partition from
+    /// `cursor` on, which is 0 at first. Returns the next cursor, `None` after the last chain.
+    ///
+    /// # Panics
+    /// If there is no such partition.
+    pub fn forget_pages(
+        &self,
+        partition: usize,
+        cursor: u64,
+        buckets_max: usize,
+        is_gone: impl Fn(u32) -> bool,
+    ) -> Option<u64> {
+        let mut writing = self.writing_at(partition);
+        let buckets = writing.partition.index.buckets(writing.region());
+        let end = buckets.min(cursor.saturating_add(buckets_max as u64));
+        (cursor..end).for_each(|number| writing.forget_chain(number, &is_gone));
+        (end < buckets).then_some(end)
+    }
+
+    /// A dead item hides records that may be older ones of its key. The caller has read `seen`, dropped those
+    /// of this key ([`Engine::drop_cold`]), and found that the others are other keys'. Returns true if that
+    /// freed the item.
+    pub fn resolve(&self, hash: KeyHash, key: &[u8], seen: &[FlashSlot], now: Seconds) -> bool {
+        let mut writing = self.writing(hash);
+        let Some(found) = writing.find(hash, key) else { return false };
+        let is_known = writing.cold_places(hash).all(|(_, slot)| seen.contains(&slot));
+        let is_free = is_known && writing.is_dead(found.slot, found.item, now);
+        if is_free {
+            writing.unlink_alone(found.place);
+        }
+        is_free
+    }
+
+    /// Tombstones of a partition that are due, at most `max`.
+    ///
+    /// # Panics
+    /// If there is no such partition.
+    pub fn take_tombstones(&self, partition: usize, max: usize) -> Tombstones {
+        self.writing_at(partition).writer.room.tier.tombstones.take(max)
+    }
+
+    /// The records of a partition up to this sequence were flushed.
+    ///
+    /// # Panics
+    /// If there is no such partition.
+    pub fn flushed_up_to(&self, partition: usize) -> u64 {
+        self.writing_at(partition).flushed_sequence()
+    }
+}
+
+impl<B: PositionBits, A: Access> Writing<'_, LogMode<B, Flash>, A> {
+    fn adopt(&mut self, hash: KeyHash, place: FlashPlace, sequence: u64) -> Result<(), OutOfMemory> {
+        self.pass_sequence(sequence);
+        if self.namer(hash, place.page).is_some() {
+            return Ok(());
+        }
+        let (count, is_lossless) = (self.cold_places(hash).count(), self.writer.room.tier.config.is_lossless);
+        if is_lossless && count >= SEEN_MAX {
+            return Err(OutOfMemory);
+        }
+        if !is_lossless && count >= CANDIDATES_MAX {
+            self.forget_others(hash, 0);
+        }
+        self.grow_if_due();
+        self.partition.index.remember_level(self.region());
+        let slot = self.slot_for(hash, place).ok_or(OutOfMemory)?;
+        match LogMode::<B, Flash>::append(self, self.head(hash), slot) {
+            Linked::Done(_) => {
+                self.partition.counts.cold.add(1);
+                Ok(())
+            }
+            Linked::Full => Err(OutOfMemory),
+        }
+    }
+
+    fn pass_sequence(&mut self, sequence: u64) {
+        let (step, number) = (self.writer.cas_step, self.partition.number as u64);
+        if self.writer.cas_next <= sequence {
+            self.writer.cas_next = (sequence / step + 1) * step + number;
+        }
+    }
+
+    /// Who names the record of `hash` in `page`.
+    fn namer(&self, hash: KeyHash, page: u32) -> Option<Namer> {
+        let (region, log) = (self.region(), self.partition.space);
+        if let Some((place, _)) = self.cold_places(hash).find(|(_, slot)| slot.page == page) {
+            return Some(Namer::Slot(place));
+        }
+        chain::places(region, self.head(hash)).find_map(|place| {
+            let slot = place.slot(region);
+            let item =
+                LogMode::<B, Flash>::locate(&log, region, slot).filter(|_| slot.has_tag(hash.tag()))?;
+            match log.copy_of(region, item) {
+                Twin::Same(word) if place_of_twin(word)?.page == page => Some(Namer::Item(item)),
+                _ => None,
+            }
+        })
+    }
+
+    /// True if memory has an item with this hash, dead or alive.
+    fn has_item(&self, hash: KeyHash) -> bool {
+        let region = self.region();
+        let slots = chain::places(region, self.head(hash)).map(|place| place.slot(region));
+        let mut items = slots.filter(|slot| slot.has_tag(hash.tag())).filter_map(|slot| self.item_at(slot));
+        items.any(|(own, _)| own == hash)
+    }
+
+    fn forget(&mut self, place: Place) {
+        self.remove_cold(place);
+        self.partition.counts.tier.dropped.add(1);
+    }
+
+    fn forget_chain(&mut self, number: u64, is_gone: &impl Fn(u32) -> bool) {
+        let (region, log) = (self.region(), self.partition.space);
+        let head = self.partition.index.bucket(region, number);
+        let is_gone_slot =
+            |place: &Place| FlashSlot::decode(place.slot(region).0).is_some_and(|slot| is_gone(slot.page));
+        // The slot that fills a gap may be unchecked: start again.
+        while let Some(place) = chain::places(region, head).find(is_gone_slot) {
+            self.forget(place);
+        }
+        for place in chain::places(region, head) {
+            let Some(item) = LogMode::<B, Flash>::locate(&log, region, place.slot(region)) else { continue };
+            if let Twin::Same(word) = log.copy_of(region, item)
+                && place_of_twin(word).is_some_and(|place| is_gone(place.page))
+            {
+                log.set_copy(region, item, Twin::None);
+            }
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Lookups that find items in memory, or the records on flash that may be theirs.
+
+use super::{
+    SEEN_MAX,
+    cold::may_be,
+    switches::{Safeguard, is_on},
+    tier::Flash,
+};
+use crate::{
+    cache_mode::LogMode,
+    candidate::{Attempt, Candidate, bucket_words},
+    chain::following,
+    entry::Entry,
+    item::ItemState,
+    parts::Parts,
+    places::Places,
+    position::PositionBits,
+    reader::Reader,
+    slot::Slot,
+    store::Engine,
+    versions,
+};
+use arrayvec::ArrayVec;
+use minos_base::{FlashSlot, KeyHash, Seconds};
+use minos_region::Offset;
+use minos_sync::{Access, tags};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Records that may be those of a key.
+///
+/// A bucket takes in no more than four of one hash. Splits may let a few others look as if they had it too.
+pub type Candidates = ArrayVec<FlashSlot, SEEN_MAX>;
+
+/// The place of a key's item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lookup {
+    /// In memory.
+    Hot,
+    /// On flash, if one of these records has the key. The one with the highest sequence counts.
+    Cold(Candidates),
+    /// Nowhere.
+    Missing,
+}
+
+impl<B: PositionBits, A: Access> Engine<LogMode<B, Flash>, A> {
+    /// Finds out where the live item of a key is. No lock is taken.
+    ///
+    /// The answer is that of one moment: a record is never changed, and its page is not used again before the
+    /// reader's epoch has passed, so that reading it later gives the value of that moment.
+    pub fn find_cold(&self, hash: KeyHash, key: &[u8], now: Seconds) -> Lookup {
+        let partition = self.partition(hash);
+        let reader = self.reader(partition);
+        let has_value = |item, state: &ItemState| LogMode::<B, Flash>::has_large_value(self, item, state);
+        partition.undisturbed(|| reader.look(hash, key, now, has_value)).unwrap_or(Lookup::Missing)
+    }
+}
+
+impl<B: PositionBits, A: Access> Entry<'_, LogMode<B, Flash>, A> {
+    /// The records that may be those of this key, if memory has no item of it. What needs the old item must not
+    /// go on unless there are none: bring it to memory, and try again.
+    pub fn candidates(&self) -> Candidates {
+        let (writing, hash) = (self.writing(), self.hash());
+        if writing.find(hash, self.key()).is_some() {
+            return Candidates::new();
+        }
+        writing.cold_places(hash).map(|(_, slot)| slot).take(SEEN_MAX).collect()
+    }
+}
+
+impl<B: PositionBits, A: Access> Reader<'_, LogMode<B, Flash>, A> {
+    fn look(
+        self,
+        hash: KeyHash,
+        key: &[u8],
+        now: Seconds,
+        has_value: impl Fn(Offset, &ItemState) -> bool,
+    ) -> Attempt<Lookup> {
+        let (region, index) = (self.region, self.index);
+        let buckets = index.buckets(region);
+        let levels = index.levels(region, buckets);
+        let mut bucket = bucket_words(region, index.bucket_of(region, buckets, hash));
+        let version = &bucket[0];
+        let Some(seen) = versions::begin_read::<A>(version) else { return Attempt::Disturbed };
+        let mut first = u64::from(seen.payload()) << 32;
+        let mut slots = Candidates::new();
+        loop {
+            for word in tags::matching(bucket, hash.tag()) {
+                let (slot, cell) = (Slot(bucket[word].load(Relaxed)), &bucket[word]);
+                if let Some(cold) = FlashSlot::decode(slot.0) {
+                    if may_be(cold, hash, levels.clone()) {
+                        // More than there is room for are no longer one bucket's.
+                        let _ = slots.try_push(cold);
+                    }
+                    continue;
+                }
+                let Some(item) = LogMode::<B, Flash>::locate(self.space, region, slot) else { continue };
+                let candidate = Candidate { version, seen, slot, cell, item };
+                if let Some(answer) = self.in_memory(&candidate, key, now, &has_value) {
+                    return answer;
+                }
+            }
+            if !versions::still::<A>(version, seen) {
+                return Attempt::Disturbed;
+            }
+            let Some(spare) = following(first) else {
+                let is_sure = !A::IS_SHARED || index.buckets(region) == buckets;
+                return match (is_sure, slots.is_empty()) {
+                    (false, _) => Attempt::Disturbed,
+                    (true, true) => Attempt::Missing,
+                    (true, false) => Attempt::Found(Lookup::Cold(slots)),
+                };
+            };
+            bucket = bucket_words(region, spare);
+            first = bucket[0].load(Relaxed);
+        }
+    }
+
+    /// The answer, if a candidate in memory has this key: it hides what is on flash.
+    fn in_memory(
+        self,
+        candidate: &Candidate<'_>,
+        key: &[u8],
+        now: Seconds,
+        has_value: &impl Fn(Offset, &ItemState) -> bool,
+    ) -> Option<Attempt<Lookup>> {
+        let state = self.header_for(candidate, key, now).filter(|_| is_on(Safeguard::Memory))?;
+        let is_whole = || !self.is_large(candidate.slot) || has_value(candidate.item, &state);
+        Some(match self.unfit(candidate, &state) {
+            Some(unfit) => unfit,
+            None if is_whole() => Attempt::Found(Lookup::Hot),
+            None => Attempt::Missing,
+        })
+    }
+}

@@ -1,0 +1,177 @@
+//! The writer's own state of a partition above flash.
+
+use super::tombstone::Queue;
+use crate::{
+    config::TierConfig,
+    position::{Position, PositionBits},
+};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Tickets are numbered modulo this: as many bits as a tag has for a copy.
+const NUMBERS: u64 = 1 << 38;
+
+/// The writer's own state of a partition above flash. Nothing of it outlives the process: an item whose copy
+/// was on its way is still in memory.
+#[derive(Debug)]
+pub(crate) struct FlashRoom {
+    pub(super) config: TierConfig,
+    /// Words up to which the log was walked so that its entries leave.
+    ahead: Option<u64>,
+    /// Words up to which it was walked so that its entries have copies.
+    copied: Option<u64>,
+    /// Copies on their way, the oldest first.
+    open: VecDeque<Open>,
+    /// Positions and segments of entries that were walked over and changed since: to be settled again.
+    again: VecDeque<(u64, u64)>,
+    /// Of both, how many are not settled, by segment.
+    by_segment: BTreeMap<u64, usize>,
+    /// The number of the next ticket.
+    next: u64,
+    pub(super) tombstones: Queue,
+}
+
+/// A copy on its way.
+#[derive(Debug)]
+struct Open {
+    position: u64,
+    segment: u64,
+    is_settled: bool,
+}
+
+impl FlashRoom {
+    pub(super) fn new(config: TierConfig) -> Self {
+        Self {
+            config,
+            ahead: None,
+            copied: None,
+            open: VecDeque::new(),
+            again: VecDeque::new(),
+            by_segment: BTreeMap::new(),
+            next: 0,
+            tombstones: Queue::default(),
+        }
+    }
+
+    /// The position up to which the log was walked.
+    pub(super) fn ahead<B: PositionBits>(&self) -> Option<Position<B>> {
+        self.ahead.map(Position::from_words)
+    }
+
+    pub(super) fn set_ahead<B: PositionBits>(&mut self, ahead: Position<B>) {
+        self.ahead = Some(ahead.words());
+    }
+
+    /// The position up to which the log was walked for copies.
+    pub(super) fn copied<B: PositionBits>(&self) -> Option<Position<B>> {
+        self.copied.map(Position::from_words)
+    }
+
+    pub(super) fn set_copied<B: PositionBits>(&mut self, copied: Position<B>) {
+        self.copied = Some(copied.words());
+    }
+
+    /// True if no entry of this segment, which was walked over, has yet to leave memory.
+    pub(super) fn is_settled(&self, segment: u64) -> bool {
+        !self.by_segment.contains_key(&segment)
+    }
+
+    /// True if no more copies may be on their way.
+    pub(super) fn is_full(&self) -> bool {
+        self.open.len() >= self.config.tickets_max
+    }
+
+    pub(super) fn open_tickets(&self) -> usize {
+        self.open.iter().filter(|open| !open.is_settled).count()
+    }
+
+    /// The number that the next ticket will have.
+    pub(super) fn next_number(&self) -> u64 {
+        self.next
+    }
+
+    /// Gives a ticket out for an entry of this segment.
+    pub(super) fn open<B: PositionBits>(&mut self, position: Position<B>, segment: u64) {
+        self.open.push_back(Open { position: position.words(), segment, is_settled: false });
+        *self.by_segment.entry(segment).or_default() += 1;
+        self.next = (self.next + 1) % NUMBERS;
+    }
+
+    /// True if the copy with this number is on its way, of this entry. An earlier process may have left the
+    /// number with another one.
+    pub(super) fn is_open(&self, number: u64, position: u64) -> bool {
+        let open = self.at(number).map(|at| &self.open[at]);
+        open.is_some_and(|open| !open.is_settled && open.position == position)
+    }
+
+    /// The copy with this number is no longer on its way.
+    pub(super) fn settle(&mut self, number: u64) {
+        if let Some(at) = self.at(number) {
+            self.settle_at(at);
+        }
+        while self.open.front().is_some_and(|open| open.is_settled) {
+            self.open.pop_front();
+        }
+    }
+
+    /// An entry of this segment changed that was walked over.
+    pub(super) fn settle_again(&mut self, position: u64, segment: u64) {
+        self.again.push_back((position, segment));
+        *self.by_segment.entry(segment).or_default() += 1;
+    }
+
+    /// The position of the next entry that is to be settled again.
+    pub(super) fn next_again(&self) -> Option<u64> {
+        self.again.front().map(|(position, _)| *position)
+    }
+
+    /// The next entry that is to be settled again is settled.
+    pub(super) fn end_again(&mut self) {
+        if let Some((_, segment)) = self.again.pop_front() {
+            self.count_out(segment);
+        }
+    }
+
+    /// Gives up all that keeps a segment from being settled: the positions, and the numbers of copies.
+    pub(super) fn give_up(&mut self, segment: u64) -> Vec<(u64, Option<u64>)> {
+        let (own, others) = self.again.iter().partition(|(_, other)| *other == segment);
+        self.again = others;
+        let own: VecDeque<(u64, u64)> = own;
+        own.iter().for_each(|(_, segment)| self.count_out(*segment));
+        let mut given_up: Vec<_> = own.into_iter().map(|(position, _)| (position, None)).collect();
+        for at in 0..self.open.len() {
+            let Open { position, segment: own, is_settled } = self.open[at];
+            if own == segment && !is_settled {
+                let back = (self.open.len() - at) as u64;
+                given_up.push((position, Some((self.next + NUMBERS - back) % NUMBERS)));
+                self.settle_at(at);
+            }
+        }
+        while self.open.front().is_some_and(|open| open.is_settled) {
+            self.open.pop_front();
+        }
+        given_up
+    }
+
+    fn settle_at(&mut self, at: usize) {
+        let open = &mut self.open[at];
+        let segment = open.segment;
+        if !std::mem::replace(&mut open.is_settled, true) {
+            self.count_out(segment);
+        }
+    }
+
+    fn count_out(&mut self, segment: u64) {
+        if let Some(count) = self.by_segment.get_mut(&segment) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_segment.remove(&segment);
+            }
+        }
+    }
+
+    /// Where the copy with this number is in the queue.
+    fn at(&self, number: u64) -> Option<usize> {
+        let back = ((self.next + NUMBERS - number) % NUMBERS) as usize;
+        self.open.len().checked_sub(back).filter(|_| back > 0)
+    }
+}

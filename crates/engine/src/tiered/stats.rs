@@ -1,0 +1,58 @@
+//! Counts of the way between memory and flash.
+
+use super::tier::Flash;
+use crate::{cache_mode::LogMode, position::PositionBits, store::Engine};
+use minos_sync::AnyWriter;
+
+/// Counts of the way between memory and flash, summed over all partitions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TierStats {
+    /// Slots that name records on flash.
+    pub cold: u64,
+    /// Copies on their way.
+    pub tickets: u64,
+    /// Tombstones that wait to be written.
+    pub tombstones_waiting: u64,
+    /// Items whose copies were written, and that had not changed.
+    pub written: u64,
+    /// Items whose slots were turned back to the records that they came from: nothing was written.
+    pub put_back: u64,
+    /// Items that were given up unwritten.
+    pub unwritten: u64,
+    /// Copies whose items had changed when they were written.
+    pub superseded: u64,
+    /// Records that came back to memory.
+    pub promoted: u64,
+    /// Slots that were forgotten because their records were dead, or could not be told from dead ones.
+    pub dropped: u64,
+    /// Insertions that did not grow the index, because slots on flash have too few bits of their hashes.
+    pub unsplit: u64,
+    /// Tombstones that became due.
+    pub tombstones: u64,
+    /// Tombstones for which there was no room.
+    pub tombstones_lost: u64,
+}
+
+impl<B: PositionBits, A: AnyWriter> Engine<LogMode<B, Flash>, A> {
+    /// Counts of the way between memory and flash. Takes each partition's lock for a moment.
+    pub fn tier_stats(&self) -> TierStats {
+        let mut stats = TierStats::default();
+        for number in 0..self.partitions() {
+            let writing = self.writing_at(number);
+            let (counts, room) = (&writing.partition.counts, &writing.writer.room.tier);
+            stats.cold += counts.cold.value();
+            stats.tickets += room.open_tickets() as u64;
+            stats.tombstones_waiting += room.tombstones.len() as u64;
+            stats.written += counts.tier.written.value();
+            stats.put_back += counts.tier.put_back.value();
+            stats.unwritten += counts.tier.unwritten.value();
+            stats.superseded += counts.tier.superseded.value();
+            stats.promoted += counts.tier.promoted.value();
+            stats.dropped += counts.tier.dropped.value();
+            stats.unsplit += counts.tier.unsplit.value();
+            stats.tombstones += counts.tier.tombstones.value();
+            stats.tombstones_lost += counts.tier.tombstones_lost.value();
+        }
+        stats
+    }
+}

@@ -1,0 +1,46 @@
+//! Safeguards that a test turns off to see its checks fail. A product build has none of these branches.
+
+/// A safeguard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Safeguard {
+    /// A written copy counts only if its item is unchanged.
+    Written,
+    /// A record comes back only if the index still names it, and nothing newer.
+    Promotion,
+    /// An item in memory hides records on flash.
+    Memory,
+    /// Deleted and replaced records stay dead after a power loss.
+    Tombstones,
+}
+
+/// True unless a test of this thread turned the safeguard off.
+#[cfg(not(test))]
+#[inline(always)]
+pub(super) fn is_on(_: Safeguard) -> bool {
+    true
+}
+
+#[cfg(test)]
+pub(super) use tests::{is_on, without};
+
+#[cfg(test)]
+mod tests {
+    use super::Safeguard;
+    use std::cell::Cell;
+
+    thread_local! {
+        static OFF: Cell<Option<Safeguard>> = const { Cell::new(None) };
+    }
+
+    pub(in super::super) fn is_on(safeguard: Safeguard) -> bool {
+        OFF.get() != Some(safeguard)
+    }
+
+    /// Runs `work` with one safeguard off.
+    pub(in super::super) fn without<R>(safeguard: Option<Safeguard>, work: impl FnOnce() -> R) -> R {
+        let before = OFF.replace(safeguard);
+        let result = work();
+        OFF.set(before);
+        result
+    }
+}

@@ -1,0 +1,342 @@
+//! Growth, bounds, and the bytes of the index.
+
+use super::{Choice, Cold, Lookup, Need, Promotion, Standing, Ticket, Tiered, Written};
+use crate::{
+    chain,
+    config::{StoreConfig, TierConfig},
+    index::BUCKET_WORDS,
+    item::ItemMeta,
+    partition::OutOfMemory,
+};
+use minos_base::{FlashPlace, KeyHash, RoughLength};
+use minos_region::Backing;
+use minos_sync::Crcw;
+
+/// A table of one partition, so that a test need not know which one.
+fn config(memory_bytes: u64) -> StoreConfig {
+    StoreConfig { partitions: Some(1), ..StoreConfig::new(memory_bytes) }
+}
+
+fn lossless(memory_bytes: u64) -> StoreConfig {
+    let tier = TierConfig { is_lossless: true, ..TierConfig::default() };
+    StoreConfig { tier, ..config(memory_bytes) }
+}
+
+fn key(number: u32) -> [u8; 4] {
+    number.to_le_bytes()
+}
+
+fn place(page: u32) -> FlashPlace {
+    FlashPlace { page, length: RoughLength::of(1100, 1) }
+}
+
+fn store(table: &Tiered, number: u32, bytes: usize) -> Result<u64, OutOfMemory> {
+    let key = key(number);
+    let value = vec![number as u8; bytes];
+    table.entry(table.hash(&key), &key, 5).insert(&[&value], ItemMeta::default())
+}
+
+fn look(table: &Tiered, number: u32) -> Lookup {
+    table.find_cold(table.hash(&key(number)), &key(number), 5)
+}
+
+/// The pages in which the item of a key may be.
+fn pages(table: &Tiered, number: u32) -> Vec<u32> {
+    match look(table, number) {
+        Lookup::Cold(slots) => slots.iter().map(|slot| slot.page).collect(),
+        Lookup::Hot | Lookup::Missing => Vec::new(),
+    }
+}
+
+/// Copies everything that is due; the tickets, with the numbers of the keys.
+fn copy_all(table: &Tiered) -> Vec<(Ticket, u32)> {
+    let mut tickets = Vec::new();
+    table.walk_all(0, usize::MAX, 5, |due| {
+        assert_eq!(due.need, Need::Copy);
+        tickets.push((due.ticket, u32::from_le_bytes(*due.key.first_chunk().unwrap())));
+        Choice::Write
+    });
+    tickets
+}
+
+/// Stores keys up to `end` and brings them to flash, each to the page of its number, plus one.
+fn cold(config: &StoreConfig, end: u32) -> Tiered {
+    let table = Tiered::create(config).unwrap();
+    for number in 0..end {
+        store(&table, number, 100).unwrap();
+    }
+    for (ticket, number) in copy_all(&table) {
+        assert_eq!(table.written(&ticket, place(number + 1)), Written::Linked);
+    }
+    table
+}
+
+fn adopted(memory_bytes: u64, items: u32) -> Tiered {
+    let table = Tiered::create(&config(memory_bytes)).unwrap();
+    for number in 0..items {
+        table.adopt(table.hash(&key(number)), place(number + 1), u64::from(number) + 1).unwrap();
+    }
+    table
+}
+
+#[test]
+fn an_item_on_flash_takes_less_than_fifteen_bytes_of_the_index() {
+    // Between powers of two, where some buckets are split and others are not.
+    for items in [400_000, 500_000, 600_000, 700_000] {
+        let table = Tiered::create(&config(64 << 20)).unwrap();
+        // The index has its size already when memory is full for the first time.
+        for number in 0..50_000 {
+            store(&table, number, 8).unwrap();
+        }
+        for number in 50_000..items {
+            table.adopt(table.hash(&key(number)), place(number + 1), 1).unwrap();
+        }
+        let (region, index) = (table.memory().region(), table.partition_list()[0].index);
+        let buckets = index.buckets(region);
+        let lines = |number| chain::buckets(region, index.bucket(region, number)).count();
+        let lines: usize = (0..buckets).map(lines).sum();
+        let bytes = (lines * BUCKET_WORDS * 8) as f64 / f64::from(items);
+        println!("{items} items: {bytes:.2} B of index an item, {buckets} buckets");
+        assert!(bytes <= 14.5, "{bytes}");
+    }
+}
+
+#[test]
+fn an_index_grows_by_eight_doublings_without_reading_the_device() {
+    let items = 150_000;
+    let table = adopted(64 << 20, items);
+    let stats = table.stats();
+    assert_eq!(stats.buckets, 64 << 8, "from 64 buckets");
+    assert!(table.tier_stats().unsplit > 0);
+    for number in 0..items {
+        assert!(pages(&table, number).contains(&(number + 1)), "{number}");
+    }
+    table.check().unwrap();
+}
+
+#[test]
+fn an_item_that_comes_back_and_leaves_unchanged_is_not_written_again() {
+    let table = cold(&config(4 << 20), 1000);
+    assert_eq!((table.stats().items, table.tier_stats().cold), (0, 1000));
+    let (hash, key) = (table.hash(&key(7)), key(7));
+    let Lookup::Cold(seen) = look(&table, 7) else { panic!("not cold") };
+    let meta = ItemMeta { cas: Some(77), flags: 3, ..ItemMeta::default() };
+    let record = Cold { slot: seen[0], seen: &seen, sequence: 9, value: b"value", meta };
+    assert_eq!(table.promote(hash, &key, &record, 5), Ok(Promotion::Promoted));
+    assert_eq!(table.promote(hash, &key, &record, 5), Ok(Promotion::Present));
+    assert_eq!(look(&table, 7), Lookup::Hot);
+    assert_eq!(table.standing(hash, 8), Standing::Named);
+    assert_eq!(table.read(hash, &key, 5, |item| (item.cas(), item.flags())), Some((77, 3)));
+    assert!(copy_all(&table).is_empty());
+    assert_eq!((pages(&table, 7), table.tier_stats().put_back), (vec![8], 1));
+    assert!(table.take_tombstones(0, 9).list.is_empty());
+    table.check().unwrap();
+}
+
+#[test]
+fn an_item_that_changes_parts_from_its_record() {
+    let table = cold(&config(4 << 20), 10);
+    let (hash, key) = (table.hash(&key(7)), key(7));
+    let Lookup::Cold(seen) = look(&table, 7) else { panic!("not cold") };
+    let record = Cold { slot: seen[0], seen: &seen, sequence: 9, value: b"value", meta: ItemMeta::default() };
+    table.promote(hash, &key, &record, 5).unwrap();
+    table.entry(hash, &key, 5).mark_fetched(6);
+    assert_eq!((table.standing(hash, 8), table.take_tombstones(0, 9).list.len()), (Standing::Read, 0));
+    table.entry(hash, &key, 5).set_expiry(50);
+    let tombstones = table.take_tombstones(0, 9).list;
+    assert_eq!(tombstones.iter().map(|due| (due.hash, due.place)).collect::<Vec<_>>(), [(hash, place(8))]);
+    assert_eq!(table.standing(hash, 8), Standing::Dead);
+    assert_eq!(copy_all(&table).len(), 1);
+}
+
+#[test]
+fn an_item_with_a_copy_stays_in_memory_until_its_room_is_needed() {
+    let table = Tiered::create(&config(4 << 20)).unwrap();
+    for number in 0..3 {
+        store(&table, number, 100).unwrap();
+    }
+    let copy_new = || {
+        let mut due = Vec::new();
+        table.copy_new(0, 100, 5, |item| {
+            due.push(item.ticket);
+            Choice::Write
+        });
+        due
+    };
+    for (at, ticket) in copy_new().iter().enumerate() {
+        assert_eq!(table.written(ticket, place(at as u32 + 1)), Written::Linked);
+    }
+    assert!((0..3).all(|number| look(&table, number) == Lookup::Hot));
+    // What changes is due again, and only that.
+    store(&table, 1, 100).unwrap();
+    let again = copy_new();
+    assert_eq!((again.len(), copy_new().len()), (1, 0));
+    assert_eq!(table.written(&again[0], place(4)), Written::Linked);
+    assert_eq!((copy_all(&table).len(), table.tier_stats().put_back), (0, 3));
+    assert_eq!((pages(&table, 0), pages(&table, 1)), (vec![1], vec![4]));
+    table.check().unwrap();
+}
+
+#[test]
+fn a_copy_of_an_item_that_changed_meanwhile_does_not_count() {
+    let table = Tiered::create(&config(4 << 20)).unwrap();
+    for number in 0..4 {
+        store(&table, number, 100).unwrap();
+    }
+    let tickets = copy_all(&table);
+    // Written over in its place, replaced by a longer one, deleted, and unchanged.
+    store(&table, 0, 100).unwrap();
+    store(&table, 1, 300).unwrap();
+    assert!(table.entry(table.hash(&key(2)), &key(2), 5).remove());
+    let result = |at: usize| table.written(&tickets[at].0, place(at as u32 + 1));
+    let results = [0, 1, 2, 3].map(result);
+    let lost = Written::Superseded;
+    assert_eq!(results, [lost, lost, lost, Written::Linked]);
+    assert_eq!(table.take_tombstones(0, 9).list.len(), 3);
+    assert_eq!([0, 1, 2].map(|number| look(&table, number)), [Lookup::Hot, Lookup::Hot, Lookup::Missing]);
+    // The one that was written over lies behind the walk, and is due again.
+    let again: Vec<_> = copy_all(&table).into_iter().map(|(_, number)| number).collect();
+    assert_eq!(again, [0, 1]);
+    table.check().unwrap();
+}
+
+#[test]
+fn a_store_over_a_key_on_flash_reads_nothing_and_loses_nobody() {
+    let all = StoreConfig { hash_mask: 0xffff_ffc0_0000_0000, ..lossless(4 << 20) };
+    let table = cold(&all, 3);
+    store(&table, 1, 50).unwrap();
+    assert_eq!(look(&table, 1), Lookup::Hot);
+    assert_eq!((pages(&table, 0), pages(&table, 2)), (vec![1, 2, 3], vec![1, 2, 3]));
+    // It hides records that may be its own: after a power loss they must stay dead.
+    let tombstones = table.take_tombstones(0, 9).list;
+    assert!(tombstones.iter().all(|due| due.hash == table.hash(&key(1)) && !due.is_forgotten));
+    assert_eq!(tombstones.len(), 3);
+    // Deleted, it stays as long as one of them may be its own.
+    let (hash, key) = (table.hash(&key(1)), key(1));
+    assert!(table.entry(hash, &key, 5).remove());
+    assert_eq!(look(&table, 1), Lookup::Missing);
+    let mut doubts = None;
+    table.walk_all(0, 9, 5, |due| {
+        doubts = Some((due.need, due.doubts.clone()));
+        Choice::Later
+    });
+    let (need, seen) = doubts.unwrap();
+    assert_eq!((need, seen.len()), (Need::Resolution, 3));
+    assert!(table.drop_cold(hash, seen[1], Some(1)) && !table.drop_cold(hash, seen[1], None));
+    assert!(table.resolve(hash, &key, &seen, 5));
+    assert_eq!((table.stats().items, pages(&table, 0)), (0, vec![1, 3]));
+    table.check().unwrap();
+}
+
+#[test]
+fn a_cache_whose_flash_is_behind_gives_items_up_and_counts_them() {
+    let table = Tiered::create(&config(1 << 20)).unwrap();
+    for number in 0..10_000 {
+        store(&table, number, 500).unwrap();
+    }
+    let (stats, tier) = (table.stats(), table.tier_stats());
+    assert_eq!(stats.items + tier.unwritten, 10_000);
+    assert_eq!((stats.evictions_log, tier.written), (tier.unwritten, 0));
+    table.check().unwrap();
+}
+
+#[test]
+fn a_table_that_may_lose_nothing_refuses_until_flash_has_caught_up() {
+    let table = Tiered::create(&lossless(1 << 20)).unwrap();
+    let stored = (0..10_000).take_while(|&number| store(&table, number, 500).is_ok()).count() as u32;
+    assert!((500..10_000).contains(&stored), "{stored}");
+    assert!((0..stored).all(|number| look(&table, number) == Lookup::Hot));
+    for (ticket, number) in copy_all(&table) {
+        assert_eq!(table.written(&ticket, place(number + 1)), Written::Linked);
+    }
+    assert!((stored..stored + 500).all(|number| store(&table, number, 500).is_ok()));
+    assert!((0..stored).all(|number| pages(&table, number) == [number + 1]));
+    table.check().unwrap();
+}
+
+#[test]
+fn copies_on_their_way_are_bounded() {
+    let tier = TierConfig { tickets_max: 10, ..TierConfig::default() };
+    let table = Tiered::create(&StoreConfig { tier, ..config(4 << 20) }).unwrap();
+    for number in 0..50 {
+        store(&table, number, 100).unwrap();
+    }
+    let tickets = copy_all(&table);
+    assert_eq!((tickets.len(), copy_all(&table).len()), (10, 0));
+    table.written(&tickets[0].0, place(1));
+    assert_eq!(copy_all(&table).len(), 1);
+}
+
+#[test]
+fn tombstones_are_bounded() {
+    let bounded = |is_lossless| {
+        let tier = TierConfig { is_lossless, tombstones_max: 5, ..TierConfig::default() };
+        cold(&StoreConfig { tier, ..config(4 << 20) }, 20)
+    };
+    let cache = bounded(false);
+    assert!((0..20).all(|number| store(&cache, number, 10).is_ok()));
+    assert_eq!((cache.tier_stats().tombstones_waiting, cache.tier_stats().tombstones_lost), (5, 15));
+    let due = cache.take_tombstones(0, 3);
+    assert_eq!((due.list.len(), due.areas.len()), (3, 1));
+    assert_eq!(due.areas[0], 0..4096);
+    assert!(cache.take_tombstones(0, 9).areas.is_empty());
+    let durable = bounded(true);
+    let stored = (0..20).map(|number| store(&durable, number, 10));
+    assert_eq!(stored.filter(Result::is_ok).count(), 5);
+    durable.take_tombstones(0, 9);
+    assert!(store(&durable, 10, 10).is_ok());
+}
+
+#[test]
+fn a_flush_and_an_expiry_hold_for_records_too() {
+    let table = cold(&config(4 << 20), 3);
+    let promoted = |number: u32, sequence, expiry| {
+        let (hash, key) = (table.hash(&key(number)), key(number));
+        let Lookup::Cold(seen) = look(&table, number) else { return Ok(Promotion::Present) };
+        let meta = ItemMeta { expiry, ..ItemMeta::default() };
+        table.promote(hash, &key, &Cold { slot: seen[0], seen: &seen, sequence, value: b"", meta }, 5)
+    };
+    assert_eq!(promoted(0, 1, 5), Ok(Promotion::Dead));
+    assert_eq!(look(&table, 0), Lookup::Missing);
+    table.flush();
+    assert_eq!(promoted(1, table.flushed_up_to(0), 0), Ok(Promotion::Dead));
+    assert_eq!(promoted(2, table.flushed_up_to(0) + 1, 0), Ok(Promotion::Promoted));
+    table.check().unwrap();
+}
+
+#[test]
+fn compaction_moves_and_forgets_records_wherever_they_are_named() {
+    let table = cold(&config(4 << 20), 3);
+    let hashes = [0, 1, 2].map(|number| table.hash(&key(number)));
+    let Lookup::Cold(seen) = look(&table, 1) else { panic!("not cold") };
+    let record = Cold { slot: seen[0], seen: &seen, sequence: 9, value: b"", meta: ItemMeta::default() };
+    table.promote(hashes[1], &key(1), &record, 5).unwrap();
+    for at in [0, 1] {
+        assert!(table.move_cold(hashes[at], at as u32 + 1, place(at as u32 + 100)));
+        assert!(!table.move_cold(hashes[at], at as u32 + 1, place(999)));
+    }
+    assert_eq!((pages(&table, 0), table.standing(hashes[1], 101)), (vec![100], Standing::Named));
+    assert!(table.forget_cold(hashes[2], 3) && !table.forget_cold(hashes[2], 3));
+    assert_eq!(table.forget_pages(0, 0, usize::MAX, |page| page >= 100), None);
+    assert_eq!((look(&table, 0), look(&table, 1)), (Lookup::Missing, Lookup::Hot));
+    assert_eq!(table.standing(hashes[1], 101), Standing::Dead);
+    assert_eq!(table.tier_stats().cold, 0);
+    table.check().unwrap();
+}
+
+#[test]
+fn slots_on_flash_outlive_the_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let backing = Backing::File(folder.path().join("region"));
+    let config = StoreConfig { backing, ..config(4 << 20) };
+    let (table, _) = Tiered::<Crcw>::open(&config).unwrap();
+    for number in 0..10 {
+        table.adopt(table.hash(&key(number)), place(number + 1), 1).unwrap();
+    }
+    let hashes: Vec<KeyHash> = (0..10).map(|number| table.hash(&key(number))).collect();
+    table.close().unwrap();
+    let (table, opening) = Tiered::<Crcw>::open(&config).unwrap();
+    assert_eq!(opening, crate::Opening::Warm { items: 0 });
+    assert!((0..10).all(|number| table.standing(hashes[number], number as u32 + 1) == Standing::Named));
+    table.check().unwrap();
+}

@@ -1,0 +1,115 @@
+//! What becomes of an item when its copy was written.
+
+use super::{
+    cold::twin_of,
+    switches::{Safeguard, is_on},
+    tier::Flash,
+    walk::Ticket,
+};
+use crate::{
+    cache_mode::LogMode,
+    chain::Place,
+    item::ItemState,
+    log::Twin,
+    position::{Position, PositionBits},
+    store::Engine,
+    writing::Writing,
+};
+use minos_base::FlashPlace;
+use minos_sync::{Access, AnyWriter};
+
+/// The result of a written copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// The index names the record: the item has left memory, or remembers it.
+    Linked,
+    /// The item was changed, deleted or given up meanwhile. The record is dead, and a tombstone is due.
+    Superseded,
+    /// Too many records have the hash bits of this key. In a table that may lose nothing: find out which of
+    /// them are this key's ([`Engine::drop_cold`]), and try again with the same ticket.
+    Crowded,
+}
+
+impl<B: PositionBits, A: AnyWriter> Engine<LogMode<B, Flash>, A> {
+    /// The copy of an item is on flash: its slot names the record from now on, if the item is unchanged.
+    pub fn written(&self, ticket: &Ticket, place: FlashPlace) -> Written {
+        self.writing_at(ticket.partition).written(ticket, place)
+    }
+
+    /// The copy of an item could not be written. A table that may lose items gives up one that leaves memory,
+    /// and comes back to another; a table that may lose nothing keeps the ticket, and false says that the copy
+    /// must be written again.
+    pub fn failed(&self, ticket: &Ticket) -> bool {
+        self.writing_at(ticket.partition).failed(ticket)
+    }
+}
+
+impl<B: PositionBits, A: Access> Writing<'_, LogMode<B, Flash>, A> {
+    fn written(&mut self, ticket: &Ticket, to: FlashPlace) -> Written {
+        let counts = &self.partition.counts.tier;
+        match self.copied(ticket) {
+            Some(place) => {
+                let position = Position::from_words(ticket.position);
+                if !position.is_before(self.ahead()) {
+                    self.remember_copy(position, to);
+                } else if !self.flip(place, ticket.hash, to) {
+                    return Written::Crowded;
+                }
+                counts.written.add(1);
+                self.writer.room.tier.settle(ticket.number);
+                Written::Linked
+            }
+            None => {
+                counts.superseded.add(1);
+                self.writer.room.tier.settle(ticket.number);
+                self.bury_at(ticket.hash, ticket.sequence, to, true);
+                Written::Superseded
+            }
+        }
+    }
+
+    /// The item of an entry that does not leave yet has a copy.
+    fn remember_copy(&self, position: Position<B>, to: FlashPlace) {
+        let (region, log) = (self.region(), self.partition.space);
+        if let Some(item) = log.locate(region, position) {
+            log.set_copy(region, item, twin_of(to));
+        }
+    }
+
+    fn failed(&mut self, ticket: &Ticket) -> bool {
+        let Some(place) = self.copied(ticket) else {
+            self.writer.room.tier.settle(ticket.number);
+            return true;
+        };
+        if self.writer.room.tier.config.is_lossless {
+            return false;
+        }
+        self.writer.room.tier.settle(ticket.number);
+        if Position::from_words(ticket.position).is_before(self.ahead()) {
+            self.evict_unwritten(place);
+        } else {
+            self.part_from_copy(place.slot(self.region()), true);
+        }
+        true
+    }
+
+    /// Where the slot is of the item that was copied under this ticket, if it is unchanged.
+    fn copied(&self, ticket: &Ticket) -> Option<Place> {
+        let (region, log) = (self.region(), self.partition.space);
+        if !is_on(Safeguard::Written) {
+            return crate::chain::places(region, self.head(ticket.hash)).find(|place| {
+                let slot = place.slot(region);
+                !slot.is_on_flash() && slot.has_tag(ticket.hash.tag())
+            });
+        }
+        if !self.writer.room.tier.is_open(ticket.number, ticket.position) {
+            return None;
+        }
+        let position = Position::from_words(ticket.position);
+        let item = log.locate(region, position)?;
+        let place = self.place_at(ticket.hash, position)?;
+        let state = ItemState::load(region, item, 0);
+        let is_same = log.copy_of(region, item) == Twin::Begun(ticket.number);
+        (is_same && !state.is_flushed(self.partition.index.generation(region))).then_some(place)
+    }
+}
