@@ -24,5 +24,5 @@ pub use listener::{Accepted, Listener};
 pub use poller::{Interest, Poller, Ready, Token, Wait};
 pub use port::{Port, PortFacts, PortOptions};
 pub use socket::{Progress, Socket};
-pub use wait::{Readable, WAIT_MAX, wait_readable, wait_which};
+pub use wait::{Readable, WAIT_MAX, WaitSet, wait_readable};
 pub use waker::Waker;

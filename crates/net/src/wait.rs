@@ -33,32 +33,48 @@ impl Readable {
     }
 }
 
-/// Waits until one of `descriptors`, at most [`WAIT_MAX`], is readable; returns the readable ones.
-///
-/// # Errors
-/// Only errors that make waiting impossible; after a signal none is readable.
-pub fn wait_which(descriptors: &[BorrowedFd<'_>], wait: Wait) -> io::Result<Readable> {
-    debug_assert!(descriptors.len() <= WAIT_MAX);
-    let entries = descriptors.iter().take(WAIT_MAX).map(|fd| PollFd::new(fd, PollFlags::IN));
-    let mut entries: ArrayVec<_, WAIT_MAX> = entries.collect();
-    let mut readable = Readable::default();
-    match poll(&mut entries, Some(&timespec(wait))) {
-        Ok(_) => {}
-        Err(Errno::INTR) => return Ok(readable),
-        Err(error) => return Err(error.into()),
-    }
-    for (position, entry) in entries.iter().enumerate() {
-        readable.bits[position / 64] |= u64::from(!entry.revents().is_empty()) << (position % 64);
-    }
-    Ok(readable)
+/// The descriptors of one wait, at most [`WAIT_MAX`].
+#[derive(Default)]
+pub struct WaitSet<'fd> {
+    entries: ArrayVec<PollFd<'fd>, WAIT_MAX>,
 }
 
-/// As [`wait_which`]; returns true if any is readable.
+impl<'fd> WaitSet<'fd> {
+    /// Adds a descriptor; its position is the number of those added before it.
+    ///
+    /// # Panics
+    /// If there are [`WAIT_MAX`] already.
+    #[inline]
+    pub fn add(&mut self, descriptor: BorrowedFd<'fd>) {
+        self.entries.push(PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
+    }
+
+    /// Waits until one of the descriptors is readable; returns the readable ones.
+    ///
+    /// # Errors
+    /// Only errors that make waiting impossible; after a signal none is readable.
+    pub fn wait(&mut self, wait: Wait) -> io::Result<Readable> {
+        let mut readable = Readable::default();
+        match poll(&mut self.entries, Some(&timespec(wait))) {
+            Ok(_) => {}
+            Err(Errno::INTR) => return Ok(readable),
+            Err(error) => return Err(error.into()),
+        }
+        for (position, entry) in self.entries.iter().enumerate() {
+            readable.bits[position / 64] |= u64::from(!entry.revents().is_empty()) << (position % 64);
+        }
+        Ok(readable)
+    }
+}
+
+/// Waits until one of `descriptors`, at most [`WAIT_MAX`], is readable; returns true if any is.
 ///
 /// # Errors
-/// As [`wait_which`].
+/// As [`WaitSet::wait`].
 pub fn wait_readable(descriptors: &[BorrowedFd<'_>], wait: Wait) -> io::Result<bool> {
-    wait_which(descriptors, wait).map(|readable| !readable.is_empty())
+    let mut set = WaitSet::default();
+    descriptors.iter().for_each(|&descriptor| set.add(descriptor));
+    set.wait(wait).map(|readable| !readable.is_empty())
 }
 
 #[cfg(test)]
@@ -70,12 +86,13 @@ mod tests {
     #[test]
     fn says_which_are_readable() {
         let pipes: Vec<_> = (0..70).map(|_| std::io::pipe().unwrap()).collect();
-        let descriptors: Vec<_> = pipes.iter().map(|(reader, _)| reader.as_fd()).collect();
-        assert!(wait_which(&descriptors, Wait::No).unwrap().is_empty());
+        let mut set = WaitSet::default();
+        pipes.iter().for_each(|(reader, _)| set.add(reader.as_fd()));
+        assert!(set.wait(Wait::No).unwrap().is_empty());
         for written in [3, 64, 69] {
             (&pipes[written].1).write_all(b"x").unwrap();
         }
-        let readable = wait_which(&descriptors, Wait::No).unwrap();
+        let readable = set.wait(Wait::No).unwrap();
         let found: Vec<_> = (0..WAIT_MAX).filter(|&position| readable.contains(position)).collect();
         assert_eq!(found, [3, 64, 69]);
     }

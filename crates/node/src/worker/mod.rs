@@ -44,13 +44,6 @@ use rings::WorkerShared;
 /// that must be copied because they came with its head.
 const RECEIVE_BYTES: usize = 16 << 10;
 
-/// A turn of the loop.
-struct Turn {
-    began: Instant,
-    /// True if the turn found work.
-    worked: bool,
-}
-
 /// Schedule of the background work.
 pub(crate) struct Housekeeping {
     next: Instant,
@@ -115,32 +108,40 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
     /// Runs turns until the server stops.
     pub(crate) fn run(mut self) {
         self.note_plan();
-        let mut last = None;
+        self.read_clock();
         while !self.shared.stop.is_requested() {
-            self.read_clock();
-            self.count_turn(last.take());
             if self.placement.refresh(&self.shared.plan) {
                 self.note_plan();
             }
+            let began = self.now;
             let worked = self.turn();
             self.keep_house();
-            last = Some(Turn { began: self.now, worked });
-            if worked {
-                if self.idle.worked(self.now) && !self.has_slices() {
-                    // Connections returned in this turn may be for other workers to poll.
-                    self.pass_on(self.id.index());
+            self.read_clock();
+            self.count_turn(began, worked);
+            if self.may_sleep(began, worked) {
+                let asleep = self.now;
+                if self.sleep() {
                     self.read_clock();
-                    self.count_turn(last.take());
-                    self.sleep();
+                    self.idle.slept(self.now.saturating_duration_since(asleep));
                 }
-            } else if self.idle.may_sleep(self.now) {
-                last = None;
-                self.sleep();
-            } else {
+            } else if !worked {
                 std::hint::spin_loop();
             }
         }
         self.finish();
+    }
+
+    /// True if the worker may sleep after a turn.
+    fn may_sleep(&mut self, began: Instant, worked: bool) -> bool {
+        if !worked {
+            return self.idle.may_sleep(began);
+        }
+        let may_sleep = self.idle.worked(began) && !self.has_slices();
+        if may_sleep {
+            // Connections returned in this turn may be for other workers to poll.
+            self.pass_on(self.id.index());
+        }
+        may_sleep
     }
 
     /// One turn of the loop; true if there was work.
@@ -196,8 +197,7 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
     }
 
     /// Counts the time of a turn that has just ended.
-    fn count_turn(&self, turn: Option<Turn>) {
-        let Some(Turn { began, worked }) = turn else { return };
+    fn count_turn(&self, began: Instant, worked: bool) {
         let (time, metrics) = (self.now.saturating_duration_since(began), &self.mine().metrics);
         if worked {
             metrics.busy_ns.add(time.as_nanos() as u64);

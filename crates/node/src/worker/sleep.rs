@@ -1,13 +1,9 @@
 //! How a worker sleeps: what wakes it, and when it may not sleep.
 
-use std::{
-    os::fd::{AsFd, BorrowedFd},
-    time::{Duration, Instant},
-};
+use std::{os::fd::AsFd, time::Duration};
 
-use arrayvec::ArrayVec;
 use minos_engine::Mode;
-use minos_net::{Io, Readable, WAIT_MAX, Wait, wait_which};
+use minos_net::{Io, Readable, Wait, WaitSet};
 use minos_sched::{WorkerId, WorkerSet};
 
 use super::Worker;
@@ -20,18 +16,17 @@ const WAKER_POSITION: usize = 0;
 const TRANSFERS_POSITION: usize = 1;
 
 impl<M: Mode, I: Io> Worker<'_, M, I> {
-    /// Sleeps until there is work in the queues and rings of this worker.
-    pub(crate) fn sleep(&mut self) {
+    /// Sleeps until there is work in the queues and rings of this worker; false if there was some already.
+    pub(crate) fn sleep(&mut self) -> bool {
         let (shared, mine) = (self.shared, self.mine());
         mine.waker.prepare();
         let mut readable = Readable::default();
         let watched = self.watched_queues();
-        if self.may_sleep_on(watched) {
+        let sleeps = self.may_sleep_on(watched);
+        if sleeps {
             mine.metrics.sleeps.add(1);
-            let begun = Instant::now();
             // The poll of the queue meets the same error and handles it.
-            readable = wait_which(&self.sleep_descriptors(watched), Wait::For(SLEEP_MAX)).unwrap_or_default();
-            self.idle.slept(begun.elapsed());
+            readable = self.wake_ups(watched).wait(Wait::For(SLEEP_MAX)).unwrap_or_default();
         }
         mine.waker.awake();
         // A worker that saw this one asleep may write to the waker only after the sleep has ended. Then the
@@ -42,6 +37,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         if shared.native.is_some() && readable.contains(TRANSFERS_POSITION) {
             self.poll_transfers(true);
         }
+        sleeps
     }
 
     /// True if there is no work that no descriptor would report.
@@ -75,15 +71,20 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     }
 
     /// The descriptors that become readable when there is work for this worker.
-    fn sleep_descriptors(&self, watched: WorkerSet) -> ArrayVec<BorrowedFd<'_>, WAIT_MAX> {
-        let shared = self.shared;
-        let mut descriptors = ArrayVec::new();
-        descriptors.push(self.mine().waker.as_fd());
-        // At `TRANSFERS_POSITION`, if the server has such a port.
-        descriptors.extend(self.port_descriptor(self.transfer_queue()));
-        descriptors.push(self.large.descriptor());
-        descriptors.extend(watched.iter().map(|queue| shared.queues[queue.index()].descriptor.as_fd()));
-        descriptors.extend(watched.iter().filter_map(|queue| self.port_descriptor(queue.index())));
-        descriptors
+    fn wake_ups(&self, watched: WorkerSet) -> WaitSet<'_> {
+        let mut wake_ups = WaitSet::default();
+        wake_ups.add(self.mine().waker.as_fd());
+        if let Some(port) = self.port_descriptor(self.transfer_queue()) {
+            // At `TRANSFERS_POSITION`.
+            wake_ups.add(port);
+        }
+        wake_ups.add(self.large.descriptor());
+        for queue in watched.iter() {
+            wake_ups.add(self.shared.queues[queue.index()].descriptor.as_fd());
+            if let Some(port) = self.port_descriptor(queue.index()) {
+                wake_ups.add(port);
+            }
+        }
+        wake_ups
     }
 }

@@ -81,8 +81,11 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     }
 
     fn take_waiting(&mut self, first: WorkerSet, then: WorkerSet) -> Option<RingItem<M>> {
-        let mut rings = first.iter_from(self.round).chain(then.iter_from(self.round));
-        let (ring, item) = rings.find_map(|ring| Some((ring, self.shared.worker(ring).waiting.pop()?)))?;
+        let shared = self.shared;
+        let pop = |rings: WorkerSet| {
+            rings.iter_from(self.round).find_map(|ring| Some((ring, shared.worker(ring).waiting.pop()?)))
+        };
+        let (ring, item) = pop(first).or_else(|| pop(then))?;
         let metrics = &self.mine().metrics;
         metrics.queued_taken.add(1);
         if ring != self.id {
