@@ -31,8 +31,10 @@ pub struct Device {
 /// How a device transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driver {
-    /// By io_uring, with a ring a lane.
+    /// By io_uring, with a ring a lane. Completions are handled when the lane's thread asks for them (Linux 6.1).
     Ring,
+    /// By io_uring, with a ring a lane. Completions are handled whenever the lane's thread is in the kernel (Linux 5.19).
+    CooperativeRing,
     /// By threads that block in pread and pwrite.
     Threads,
     /// Within this process's memory.
@@ -47,6 +49,7 @@ impl Driver {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ring => "io_uring",
+            Self::CooperativeRing => "io_uring (cooperative)",
             Self::Threads => "threads",
             Self::Memory => "memory",
             #[cfg(feature = "faulty")]
@@ -144,11 +147,6 @@ impl Device {
         Self { shared: Arc::new(Shared { geometry, room, read_only, medium, opened, lanes }) }
     }
 
-    #[cfg(test)]
-    pub(crate) fn shared(&self) -> Arc<Shared> {
-        Arc::clone(&self.shared)
-    }
-
     /// Its shape.
     pub fn geometry(&self) -> &Geometry {
         &self.shared.geometry
@@ -167,15 +165,23 @@ impl Device {
     /// A new lane. Options beyond their bounds are brought within them.
     ///
     /// # Errors
-    /// No descriptor, no thread or no memory is left.
+    /// No descriptor, no thread or no memory is left, or the kernel does not map a pool that must be registered.
     pub fn lane(&self, options: &LaneOptions) -> io::Result<Lane> {
         let options = options.clamped();
         let pool = Pool::new(options.pool_bytes, self.shared.geometry.block_bytes);
         let backend = match &self.shared.medium {
-            Medium::File(file) if file.facts.driver == Driver::Ring => {
-                InnerLane::Ring(Box::new(RingLane::open(&self.shared, &file.fd, &pool, options.depth)?))
+            Medium::File(file) if file.facts.driver == Driver::Threads => {
+                InnerLane::Threads(ThreadLane::open(&self.shared, options.threads)?)
             }
-            Medium::File(_) => InnerLane::Threads(ThreadLane::open(&self.shared, options.threads)?),
+            Medium::File(file) => {
+                let lane = RingLane::open(&self.shared, file, &pool, options.depth)?;
+                if let Some(why) = lane.why_unregistered().filter(|_| options.must_register) {
+                    return Err(io::Error::other(format!(
+                        "the kernel does not register a lane's buffers: {why}"
+                    )));
+                }
+                InnerLane::Ring(Box::new(lane))
+            }
             Medium::Memory(_) => {
                 let number = self.shared.lanes.fetch_add(1, Relaxed);
                 InnerLane::Memory(MemoryLane::open(&self.shared, number)?)
@@ -208,6 +214,15 @@ macro_rules! each {
             InnerLane::Faulty($inner) => $call,
         }
     };
+}
+
+impl InnerLane {
+    pub(crate) fn why_unregistered(&self) -> Option<&str> {
+        match self {
+            Self::Ring(lane) => lane.why_unregistered(),
+            _ => None,
+        }
+    }
 }
 
 impl Backend for InnerLane {

@@ -29,6 +29,9 @@ pub struct LaneOptions {
     pub pool_bytes: usize,
     /// Threads of a lane without io_uring, which is the number of requests that proceed at a time.
     pub threads: u16,
+    /// Refuses to open a lane by io_uring whose pool the kernel does not map once for all: mapping it with each request
+    /// takes more time.
+    pub must_register: bool,
 }
 
 impl LaneOptions {
@@ -43,13 +46,14 @@ impl LaneOptions {
             depth: self.depth.clamp(1, Self::DEPTH_MAX),
             pool_bytes: self.pool_bytes.min(Self::POOL_BYTES_MAX),
             threads: self.threads.clamp(1, 256),
+            ..self
         }
     }
 }
 
 impl Default for LaneOptions {
     fn default() -> Self {
-        Self { depth: 128, pool_bytes: 4 << 20, threads: 16 }
+        Self { depth: 128, pool_bytes: 4 << 20, threads: 16, must_register: false }
     }
 }
 
@@ -76,7 +80,8 @@ pub struct LaneCounts {
     pub failed: u64,
 }
 
-/// A lane: a ring of its own and a pool of buffers of its own. One thread owns it.
+/// A lane: a ring of its own and a pool of buffers of its own. The thread that first submits, waits or prepares owns it
+/// and drops it: with io_uring, calls of other threads fail from then on.
 ///
 /// A thread that sleeps between requests does as with a waker: it calls [`Lane::prepare`], then
 /// [`Lane::complete`] once more, and sleeps until [`Lane::descriptor`] is readable only if that brought nothing.
@@ -256,6 +261,12 @@ impl Lane {
     /// readable without that.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.backend.descriptor()
+    }
+
+    /// The kernel's reason to map this lane's buffers with each request, if it does not map its pool once for all.
+    /// Mostly RLIMIT_MEMLOCK is too low.
+    pub fn why_unregistered(&self) -> Option<&str> {
+        self.backend.why_unregistered()
     }
 
     /// Counters of this lane.

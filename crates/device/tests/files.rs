@@ -10,7 +10,7 @@ use std::{
 };
 
 use common::{BLOCK, CAPACITY, CREATE, lane, open, read, results, run, write};
-use minos_device::{Device, Driver, DriverChoice, Error, FileOptions, OpenError};
+use minos_device::{Device, Driver, DriverChoice, Error, FileOptions, LaneOptions, OpenError};
 
 const PAGE: u64 = BLOCK as u64;
 const EXISTING: FileOptions = FileOptions { create: false, size_bytes: None, ..CREATE };
@@ -132,7 +132,7 @@ fn a_device_to_read_only_refuses_writes() {
     let folder = folder();
     let path = folder.path().join("device");
     fs::write(&path, vec![7; BLOCK]).unwrap();
-    for driver in [DriverChoice::Ring, DriverChoice::Threads] {
+    for driver in [DriverChoice::Ring, DriverChoice::CooperativeRing, DriverChoice::Threads] {
         let options = FileOptions { read_only: true, driver, ..EXISTING };
         let device = Device::open(&path, &options).unwrap();
         let mut lane = lane(&device);
@@ -146,7 +146,7 @@ fn a_device_to_read_only_refuses_writes() {
 
 #[test]
 fn a_file_that_became_short_is_told() {
-    for driver in [DriverChoice::Ring, DriverChoice::Threads] {
+    for driver in [DriverChoice::Ring, DriverChoice::CooperativeRing, DriverChoice::Threads] {
         let folder = folder();
         let path = folder.path().join("device");
         let device = open(&path, driver);
@@ -167,7 +167,10 @@ fn the_driver_is_a_choice_and_told() {
     let folder = folder();
     let path = folder.path().join("device");
     let facts = open(&path, DriverChoice::Auto).facts();
-    assert_eq!((facts.driver, facts.why_threads), (Driver::Ring, None));
+    // Depends on the kernel.
+    assert!(matches!(facts.driver, Driver::Ring | Driver::CooperativeRing) && facts.why_threads.is_none());
+    let facts = open(&path, DriverChoice::CooperativeRing).facts();
+    assert_eq!((facts.driver, facts.why_threads), (Driver::CooperativeRing, None));
     let facts = open(&path, DriverChoice::Threads).facts();
     assert_eq!(
         (facts.driver, facts.why_threads.as_deref()),
@@ -181,9 +184,11 @@ fn threads_take_over_where_io_uring_is_refused() {
     let path = folder.path().join("device");
     // The filter holds for the thread that installs it and those that it spawns.
     let refused = thread::spawn(move || {
-        refuse_io_uring();
-        let error = refusal(&path, FileOptions { driver: DriverChoice::Ring, ..CREATE });
-        assert!(matches!(error, OpenError::NoRing { .. }), "{error}");
+        refuse(libc::SYS_io_uring_setup, None, libc::EPERM);
+        for driver in [DriverChoice::Ring, DriverChoice::CooperativeRing] {
+            let error = refusal(&path, FileOptions { driver, ..CREATE });
+            assert!(matches!(error, OpenError::NoRing { .. }), "{error}");
+        }
         let device = open(&path, DriverChoice::Auto);
         let mut lane = lane(&device);
         let vector = vec![write(&mut lane, PAGE, 1, 3)];
@@ -196,15 +201,52 @@ fn threads_take_over_where_io_uring_is_refused() {
     assert!(reason.contains("Operation not permitted"), "{reason}");
 }
 
-/// Lets this thread's calls of io_uring_setup fail, as Docker's filter does.
-fn refuse_io_uring() {
+#[test]
+fn a_pool_that_is_not_registered_is_told_or_refused() {
+    const REGISTER_BUFFERS: u32 = 0;
+    let folder = folder();
+    let path = folder.path().join("device");
+    let refused = thread::spawn(move || {
+        let device = open(&path, DriverChoice::Ring);
+        assert_eq!(lane(&device).why_unregistered(), None);
+        refuse(libc::SYS_io_uring_register, Some(REGISTER_BUFFERS), libc::ENOMEM);
+        let must = LaneOptions { must_register: true, ..LaneOptions::default() };
+        let error = device.lane(&must).unwrap_err().to_string();
+        assert!(error.contains("does not register") && error.contains("allocate memory"), "{error}");
+        let mut lane = lane(&device);
+        let why = lane.why_unregistered().unwrap();
+        assert!(why.contains("Cannot allocate memory"), "{why}");
+        // It works all the same.
+        let vector = vec![write(&mut lane, PAGE, 2, 3)];
+        assert!(run(&mut lane, vector)[0].result.is_ok());
+        let vector = vec![read(&mut lane, PAGE, 2)];
+        assert!(run(&mut lane, vector)[0].buffer.as_ref().unwrap().iter().all(|&byte| byte == 3));
+        drop(lane);
+        // Threads need no registration.
+        drop(device);
+        assert!(open(&path, DriverChoice::Threads).lane(&must).is_ok());
+    });
+    refused.join().unwrap();
+}
+
+/// Lets this thread's calls of `call`, or those with `operation` as their second argument, fail with `error`, as the
+/// filters of containers do.
+fn refuse(call: i64, operation: Option<u32>, error: i32) {
     const NUMBER_OFFSET: u32 = 0;
+    const SECOND_ARGUMENT_OFFSET: u32 = 24;
+    const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+    const EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    const END: u32 = libc::BPF_RET | libc::BPF_K;
     let statement = |code: u32, k: u32, jt: u8, jf: u8| libc::sock_filter { code: code as u16, jt, jf, k };
+    // Compares a word with itself if any operation is meant.
+    let (offset, wanted) = operation.map_or((NUMBER_OFFSET, call as u32), |it| (SECOND_ARGUMENT_OFFSET, it));
     let mut filter = [
-        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, NUMBER_OFFSET, 0, 0),
-        statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, libc::SYS_io_uring_setup as u32, 0, 1),
-        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32, 0, 0),
-        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0, 0),
+        statement(LOAD, NUMBER_OFFSET, 0, 0),
+        statement(EQUAL, call as u32, 0, 3),
+        statement(LOAD, offset, 0, 0),
+        statement(EQUAL, wanted, 0, 1),
+        statement(END, libc::SECCOMP_RET_ERRNO | error as u32, 0, 0),
+        statement(END, libc::SECCOMP_RET_ALLOW, 0, 0),
     ];
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
     // SAFETY: the program outlives the call, which copies it, and lets all other calls pass.

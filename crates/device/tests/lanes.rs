@@ -2,8 +2,12 @@
 
 mod common;
 
-use common::{BLOCK, CAPACITY, LONG, all, lane, memory, read, results, run, write};
+use std::{thread, time::Instant};
+
+use common::{BLOCK, CAPACITY, LONG, Sample, all, lane, memory, read, results, run, write};
+use minos_base::seeded_stream;
 use minos_device::{Error, Lane, LaneOptions, Request};
+use rand::RngExt as _;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 const PAGE: u64 = BLOCK as u64;
@@ -154,6 +158,51 @@ fn a_sleeper_is_woken() {
         }
         lane.prepare().unwrap();
         assert!(!sleep(&lane, 0), "{}: an idle lane lets its owner sleep", sample.name);
+    }
+}
+
+/// Vectors after each of which a thread sleeps with [`sleep`] until all of it has ended.
+const SLEEPS: u64 = 1500;
+
+#[test]
+fn no_wake_up_is_lost() {
+    for sample in all() {
+        // Two sleepers, so that a thread loses its processor between any two steps.
+        thread::scope(|scope| {
+            for seed in 0..2 {
+                let sample = &sample;
+                scope.spawn(move || sleep_often(sample, seed));
+            }
+        });
+    }
+}
+
+/// Submits vectors and sleeps, with more or less time between the two.
+fn sleep_often(sample: &Sample, seed: u64) {
+    let mut rng = seeded_stream(seed, 0);
+    let mut lane = lane(&sample.device);
+    let mut ended = Vec::new();
+    for _ in 0..SLEEPS {
+        let mut vector: Vec<_> =
+            (0..rng.random_range(1..8)).map(|page| read(&mut lane, page * PAGE, 1)).collect();
+        if rng.random_bool(0.1) {
+            vector.push(write(&mut lane, 200 * PAGE, 1, 1));
+            vector.push(Request::flush(1));
+        }
+        lane.submit(&mut vector).unwrap();
+        (0..rng.random_range(0..2000)).for_each(|_| std::hint::spin_loop());
+        while lane.in_flight() > 0 {
+            lane.prepare().unwrap();
+            (0..rng.random_range(0..200)).for_each(|_| std::hint::spin_loop());
+            if lane.complete(&mut ended).unwrap() == 0 {
+                let since = Instant::now();
+                let was_woken = sleep(&lane, LONG.as_secs() as i64);
+                assert!(was_woken || since.elapsed() < LONG, "{}: a wake-up was lost", sample.name);
+            }
+        }
+        // Of the requests that found no room.
+        drop(vector);
+        ended.clear();
     }
 }
 

@@ -6,7 +6,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use io_uring::IoUring;
 use rustix::{
     fs::{
         self, Advice, AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom, Stat,
@@ -50,6 +49,8 @@ pub enum DriverChoice {
     Auto,
     /// io_uring only.
     Ring,
+    /// io_uring only, as on kernels before Linux 6.1.
+    CooperativeRing,
     /// Threads only.
     Threads,
 }
@@ -298,14 +299,20 @@ impl Opening<'_> {
     }
 
     fn driver(&self) -> Result<(Driver, Option<String>), OpenError> {
-        let refused = match self.options.driver {
+        let ring = match self.options.driver {
             DriverChoice::Threads => return Ok((Driver::Threads, Some("threads were asked for".to_owned()))),
-            DriverChoice::Auto | DriverChoice::Ring => ring::build(1).map(|_: IoUring| ()).err(),
+            DriverChoice::Auto | DriverChoice::Ring => ring::best(),
+            DriverChoice::CooperativeRing => {
+                let driver = Driver::CooperativeRing;
+                ring::build(driver, 1).map(|_| driver)
+            }
         };
-        match (refused, self.options.driver) {
-            (None, _) => Ok((Driver::Ring, None)),
-            (Some(reason), DriverChoice::Ring) => Err(OpenError::NoRing { reason }),
-            (Some(reason), _) => Ok((Driver::Threads, Some(format!("io_uring is refused: {reason}")))),
+        match (ring, self.options.driver) {
+            (Ok(driver), _) => Ok((driver, None)),
+            (Err(reason), DriverChoice::Auto) => {
+                Ok((Driver::Threads, Some(format!("io_uring is refused: {reason}"))))
+            }
+            (Err(reason), _) => Err(OpenError::NoRing { reason }),
         }
     }
 }

@@ -1,8 +1,24 @@
 //! Transfers by io_uring, with a ring a lane.
+//!
+//! # No wake-up is lost
+//!
+//! A deferring ring's own descriptor does not become readable while completions wait for the lane's thread, so that a
+//! sleeper polls an eventfd. The kernel, for each completion: (1) adds its work to the ring's list; if the list was
+//! empty, it (2) sets `IORING_SQ_TASKRUN` and then (3) adds to the eventfd. Posted completions add to it as well. The
+//! owner (a) reads the eventfd, (b) looks for posted completions, (c) if there is none and the flag is set, enters the
+//! kernel with `GETEVENTS`, which runs the list, and looks again; (d) sleeps only if that brought nothing.
+//!
+//! - If (3) precedes (a), the owner sees the flag, because the eventfd's lock orders both: (c) runs the work, and (b)
+//!   finds completions that an earlier run has posted.
+//! - If (3) follows (a), nobody reads the eventfd before (d), which finds it readable.
+//! - Work added to a list that was not empty has no (2) and (3) of its own. The work in front of it has, and leaves the
+//!   list together with it.
+//!
+//! A kernel that runs only part of the list sets the flag again; (c) is repeated until it is clear or something ended.
 
 use std::{
     io,
-    os::fd::{AsRawFd, BorrowedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
     sync::Arc,
     time::Duration,
 };
@@ -11,13 +27,18 @@ use io_uring::{
     IoUring, opcode, squeue,
     types::{Fixed, FsyncFlags, SubmitArgs, Timespec},
 };
-use rustix::{fd::OwnedFd, io::Errno};
+use rustix::{
+    event::{EventfdFlags, eventfd},
+    fd::OwnedFd,
+    io::Errno,
+};
 
 use crate::{
-    Buffer,
+    Buffer, Driver,
     backend::{Backend, Done, Job, Work},
     buffer::Pool,
     device::Shared,
+    file::FileMedium,
 };
 
 /// Calls after which a kernel that is short of memory is given up.
@@ -26,14 +47,35 @@ const ATTEMPTS_MAX: u32 = 1000;
 const FILE: Fixed = Fixed(0);
 const POOL: u16 = 0;
 
-/// Completions come when this thread enters the kernel anyway, not by interrupting it (Linux 5.19).
-pub(super) fn build(depth: u32) -> io::Result<IoUring> {
-    let ring =
-        IoUring::builder().setup_coop_taskrun().setup_taskrun_flag().setup_submit_all().build(depth)?;
+/// A ring of `driver`, which is one of the two by io_uring.
+pub(super) fn build(driver: Driver, depth: u32) -> io::Result<IoUring> {
+    let mut builder = IoUring::builder();
+    builder.setup_submit_all().setup_taskrun_flag();
+    match driver {
+        // Disabled until its owner is known: the kernel would take the thread that opens the lane for it.
+        Driver::Ring => builder.setup_single_issuer().setup_defer_taskrun().setup_r_disabled(),
+        _ => builder.setup_coop_taskrun(),
+    };
+    let ring = builder.build(depth)?;
     if !ring.params().is_feature_ext_arg() {
         return Err(io::Error::from(Errno::NOSYS));
     }
     Ok(ring)
+}
+
+/// The best driver by io_uring that the kernel has.
+pub(super) fn best() -> io::Result<Driver> {
+    best_of(|driver| build(driver, 1).map(|_: IoUring| ()))
+}
+
+fn best_of(build: impl Fn(Driver) -> io::Result<()>) -> io::Result<Driver> {
+    match build(Driver::Ring) {
+        // It does not know the flags.
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {
+            build(Driver::CooperativeRing).map(|()| Driver::CooperativeRing)
+        }
+        built => built.map(|()| Driver::Ring),
+    }
 }
 
 /// A lane by io_uring.
@@ -44,36 +86,60 @@ pub(crate) struct RingLane {
     buffers: Vec<Option<Buffer>>,
     /// Jobs that the kernel has, or will get with the next submit.
     in_flight: usize,
-    /// The kernel has the pool mapped already.
-    is_registered: bool,
+    /// A thread owns the ring.
+    is_enabled: bool,
+    /// The kernel maps the pool with each request, for this reason.
+    why_unregistered: Option<String>,
+    /// Readable when a job has ended for an owner that sleeps.
+    wake: OwnedFd,
+    /// The ring adds to `wake`, which busy lanes are spared.
+    is_watched: bool,
     _pool: Arc<Pool>,
     _shared: Arc<Shared>,
 }
 
 impl RingLane {
-    pub(crate) fn open(shared: &Arc<Shared>, fd: &OwnedFd, pool: &Arc<Pool>, depth: u32) -> io::Result<Self> {
-        let ring = build(depth)?;
-        ring.submitter().register_files(&[fd.as_raw_fd()])?;
+    pub(crate) fn open(
+        shared: &Arc<Shared>,
+        file: &FileMedium,
+        pool: &Arc<Pool>,
+        depth: u32,
+    ) -> io::Result<Self> {
+        let ring = build(file.facts.driver, depth)?;
+        ring.submitter().register_files(&[file.fd.as_raw_fd()])?;
         let (address, bytes) = pool.memory();
         let iovec = libc::iovec { iov_base: address.as_ptr().cast(), iov_len: bytes };
         // SAFETY: the memory stays until the pool is dropped, which is after the ring.
         let registered = unsafe { ring.submitter().register_buffers(&[iovec]) };
-        if let Err(error) = &registered {
-            tracing::info!(%error, bytes, "the kernel maps buffers with each request: is RLIMIT_MEMLOCK too low?");
-        }
         Ok(Self {
+            is_enabled: !ring.params().is_setup_single_issuer(),
             ring,
             buffers: (0..depth).map(|_| None).collect(),
             in_flight: 0,
-            is_registered: registered.is_ok(),
+            why_unregistered: registered.err().map(|error| error.to_string()),
+            wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            is_watched: false,
             _pool: Arc::clone(pool),
             _shared: Arc::clone(shared),
         })
     }
 
+    pub(crate) fn why_unregistered(&self) -> Option<&str> {
+        self.why_unregistered.as_deref()
+    }
+
+    /// Makes this thread the ring's owner, unless it has one.
+    fn enable(&mut self) -> io::Result<()> {
+        if !self.is_enabled {
+            self.ring.submitter().register_enable_rings()?;
+            self.is_enabled = true;
+        }
+        Ok(())
+    }
+
     fn read(&self, offset: u64, buffer: &mut Buffer) -> squeue::Entry {
         let (address, bytes) = (buffer.address(), buffer.len() as u32);
-        if self.is_registered {
+        if self.why_unregistered.is_none() {
             return opcode::ReadFixed::new(FILE, address, bytes, POOL).offset(offset).build();
         }
         opcode::Read::new(FILE, address, bytes).offset(offset).build()
@@ -81,7 +147,7 @@ impl RingLane {
 
     fn write(&self, offset: u64, buffer: &Buffer) -> squeue::Entry {
         let (address, bytes) = (buffer.address(), buffer.len() as u32);
-        if self.is_registered {
+        if self.why_unregistered.is_none() {
             return opcode::WriteFixed::new(FILE, address, bytes, POOL).offset(offset).build();
         }
         opcode::Write::new(FILE, address, bytes).offset(offset).build()
@@ -119,6 +185,7 @@ impl Backend for RingLane {
     }
 
     fn submit(&mut self) -> io::Result<()> {
+        self.enable()?;
         for _ in 0..ATTEMPTS_MAX {
             if self.ring.submission().is_empty() {
                 return Ok(());
@@ -129,6 +196,7 @@ impl Backend for RingLane {
     }
 
     fn wait(&mut self, least: usize, timeout: Duration) -> io::Result<()> {
+        self.enable()?;
         let timeout = Timespec::from(timeout);
         let arguments = SubmitArgs::new().timespec(&timeout);
         accepted(self.ring.submitter().submit_with_args(least.min(self.in_flight), &arguments))?;
@@ -137,21 +205,31 @@ impl Backend for RingLane {
 
     fn reap(&mut self, done: &mut Vec<Done>) -> io::Result<()> {
         self.take_posted(done);
-        // Completions that wait for this thread to enter the kernel.
-        if done.is_empty() && self.in_flight > 0 && self.ring.submission().taskrun() {
+        for _ in 0..ATTEMPTS_MAX {
+            // Completions that wait for this thread to enter the kernel; the crate adds `GETEVENTS` for the flag.
+            if !done.is_empty() || self.in_flight == 0 || !self.ring.submission().taskrun() {
+                return Ok(());
+            }
             accepted(self.ring.submit())?;
             self.take_posted(done);
         }
-        Ok(())
+        Err(Errno::AGAIN.into())
     }
 
     fn prepare(&mut self) -> io::Result<()> {
-        Ok(())
+        self.enable()?;
+        if !self.is_watched {
+            self.ring.submitter().register_eventfd(self.wake.as_raw_fd()).map_err(explained)?;
+            self.is_watched = true;
+        }
+        match rustix::io::read(&self.wake, &mut [0; 8]) {
+            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {
-        // SAFETY: the ring keeps its descriptor open as long as it is borrowed.
-        unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }
+        self.wake.as_fd()
     }
 
     fn abandon(&mut self) {
@@ -177,9 +255,20 @@ impl std::fmt::Debug for RingLane {
 
 /// Maps the result of a call; an interrupted one is not an error, because the next call repeats it.
 fn accepted(result: io::Result<usize>) -> io::Result<()> {
-    match result.map_err(|error| Errno::from_io_error(&error)) {
-        Ok(_) | Err(Some(Errno::INTR | Errno::TIME | Errno::BUSY | Errno::AGAIN)) => Ok(()),
-        Err(error) => Err(error.unwrap_or(Errno::IO).into()),
+    match result {
+        Err(error) => match Errno::from_io_error(&error) {
+            Some(Errno::INTR | Errno::TIME | Errno::BUSY | Errno::AGAIN) => Ok(()),
+            _ => Err(explained(error)),
+        },
+        Ok(_) => Ok(()),
+    }
+}
+
+/// The kernel's answer to a thread that is not the owner says no more than "File exists".
+fn explained(error: io::Error) -> io::Error {
+    match Errno::from_io_error(&error) {
+        Some(Errno::EXIST) => io::Error::other("a lane is used by the thread alone that first used it"),
+        _ => error,
     }
 }
 
@@ -191,10 +280,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::{
-        Completion, Device, Geometry, Lane, LaneOptions, Request,
-        device::{InnerLane, Medium},
-    };
+    use crate::{Completion, Device, Geometry, LaneOptions, Request, device::Medium};
 
     /// Memory that was leaked on purpose, so that a leak detector sees that it is known.
     static KEPT: Mutex<Vec<Arc<Pool>>> = Mutex::new(Vec::new());
@@ -202,14 +288,40 @@ mod tests {
     /// A device whose reads never end.
     fn endless() -> (Device, UnixStream) {
         let (near, far) = UnixStream::pair().unwrap();
-        let facts = crate::Facts {
-            driver: crate::Driver::Ring,
-            why_threads: None,
-            why_buffered: None,
-            was_created: true,
-        };
-        let medium = Medium::File(crate::file::FileMedium { fd: near.into(), facts });
+        let facts =
+            crate::Facts { driver: Driver::Ring, why_threads: None, why_buffered: None, was_created: true };
+        let medium = Medium::File(FileMedium { fd: near.into(), facts });
         (Device::new(Geometry::new(4096, 1 << 20, 8), medium, false), far)
+    }
+
+    #[test]
+    fn a_kernel_without_the_flags_gets_the_ring_that_it_knows() {
+        let all = |_| Ok(());
+        let old = |driver| if driver == Driver::Ring { Err(Errno::INVAL.into()) } else { Ok(()) };
+        let none = |driver| {
+            assert_eq!(driver, Driver::Ring, "a ring that is forbidden is not asked for twice");
+            Err(Errno::PERM.into())
+        };
+        assert_eq!((best_of(all).unwrap(), best_of(old).unwrap()), (Driver::Ring, Driver::CooperativeRing));
+        assert_eq!(best_of(none).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+    }
+
+    #[test]
+    fn a_lane_is_of_the_thread_that_first_used_it() {
+        let (device, far) = endless();
+        let mut lane = device.lane(&LaneOptions::default()).unwrap();
+        // Moved before it is used.
+        let mut lane = std::thread::spawn(move || {
+            let mut vector = vec![Request::read(0, 0, lane.buffer(4096).unwrap())];
+            lane.submit(&mut vector).unwrap();
+            drop(far);
+            lane.wait(1, Duration::from_secs(60), &mut Vec::new()).unwrap();
+            lane
+        })
+        .join()
+        .unwrap();
+        let error = lane.prepare().unwrap_err();
+        assert!(error.to_string().contains("the thread alone that first used it"), "{error}");
     }
 
     #[test]
@@ -229,33 +341,6 @@ mod tests {
         assert_eq!(lane.submit(&mut vector).unwrap(), 7);
         // The end of the stream ends these.
         drop(far);
-    }
-
-    #[test]
-    fn a_pool_need_not_be_registered() {
-        let file = tempfile::tempfile().unwrap();
-        file.set_len(1 << 20).unwrap();
-        let facts = crate::Facts {
-            driver: crate::Driver::Ring,
-            why_threads: None,
-            why_buffered: None,
-            was_created: true,
-        };
-        let medium = Medium::File(crate::file::FileMedium { fd: file.into(), facts });
-        let shared = Device::new(Geometry::new(4096, 1 << 20, 8), medium, false).shared();
-        let pool = Pool::new(1 << 20, 4096);
-        let mut ring = RingLane::open(&shared, shared.medium.fd().unwrap(), &pool, 4).unwrap();
-        assert!(ring.is_registered);
-        ring.is_registered = false;
-        let mut lane = Lane::new(InnerLane::Ring(Box::new(ring)), shared, pool, 4);
-        let (mut written, read) = (lane.buffer(8192).unwrap(), lane.buffer(8192).unwrap());
-        written.fill(5);
-        for request in [Request::write(0, 4096, written), Request::flush(1), Request::read(2, 4096, read)] {
-            let mut ended = Vec::new();
-            lane.submit_and_wait(&mut vec![request], 1, Duration::from_secs(60), &mut ended).unwrap();
-            assert_eq!(ended[0].result, Ok(()));
-            assert!(ended[0].buffer.iter().flat_map(|buffer| buffer.iter()).all(|&byte| byte == 5));
-        }
     }
 
     #[test]

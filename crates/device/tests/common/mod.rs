@@ -39,7 +39,9 @@ pub(crate) fn open(path: &Path, driver: DriverChoice) -> Device {
 }
 
 pub(crate) fn lane(device: &Device) -> Lane {
-    device.lane(&LaneOptions { depth: 16, pool_bytes: 64 * BLOCK, threads: 4 }).unwrap()
+    device
+        .lane(&LaneOptions { depth: 16, pool_bytes: 64 * BLOCK, threads: 4, ..LaneOptions::default() })
+        .unwrap()
 }
 
 pub(crate) fn memory(service_time: Option<ServiceTime>) -> Device {
@@ -63,6 +65,7 @@ pub(crate) fn all() -> Vec<Sample> {
         in_memory("memory", None),
         in_memory("memory with service times", Some(ServiceTime::of_the_paper())),
         on_file("io_uring", DriverChoice::Ring),
+        on_file("io_uring (cooperative)", DriverChoice::CooperativeRing),
         on_file("threads", DriverChoice::Threads),
         Sample {
             name: "faulty twin without faults",

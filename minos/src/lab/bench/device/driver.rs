@@ -78,8 +78,13 @@ impl Driver {
     pub(super) fn new(device: &Device, work: Work, window: Window, mut rng: StdRng) -> Result<Self> {
         let Work { request_bytes, depth, .. } = work;
         let pool_bytes = depth * request_bytes;
-        let mut lane =
-            device.lane(&LaneOptions { depth: depth as u32, pool_bytes, threads: depth.min(256) as u16 })?;
+        let threads = depth.min(256) as u16;
+        let mut lane = device.lane(&LaneOptions {
+            depth: depth as u32,
+            pool_bytes,
+            threads,
+            ..LaneOptions::default()
+        })?;
         let mut free = Vec::with_capacity(depth);
         for tag in 0..depth as u64 {
             let mut buffer = lane.buffer(request_bytes)?;
