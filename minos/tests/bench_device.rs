@@ -12,6 +12,15 @@ use brief_bench::{BriefBench, number};
 /// A short run.
 const BENCH: BriefBench = BriefBench { options: &[["--duration", "50ms"], ["--warmup", "10ms"]] };
 
+/// The name in reports of a driver that was asked for.
+fn name(driver: &str) -> &str {
+    match driver {
+        "ring" => "io_uring",
+        "cooperative-ring" => "io_uring (cooperative)",
+        other => other,
+    }
+}
+
 fn target(path: &Path) -> String {
     format!("device:{}", path.display())
 }
@@ -20,7 +29,8 @@ fn target(path: &Path) -> String {
 fn vectors_of_every_width_and_depth_are_measured_on_every_driver() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("device");
-    for (width, depth, driver) in [("1", "1", "ring"), ("8", "32", "ring"), ("4", "8", "threads")] {
+    for (width, depth, driver) in [("1", "1", "ring"), ("8", "32", "cooperative-ring"), ("4", "8", "threads")]
+    {
         let arguments = ["--device-size", "4m", "--width", width, "--depth", depth, "--driver", driver];
         let report = BENCH.json(&target(&path), &arguments);
         let device = &report["device"];
@@ -29,7 +39,8 @@ fn vectors_of_every_width_and_depth_are_measured_on_every_driver() {
             (&report["errors"], &report["lost"], &device["writes"]),
             (&0.into(), &0.into(), &0.into())
         );
-        assert_eq!(device["driver"], if driver == "ring" { "io_uring" } else { "threads" });
+        assert_eq!(device["driver"], name(driver));
+        assert_eq!(device["unregistered_lanes"], 0, "{report}");
         assert_eq!((&device["capacity_bytes"], &device["request_bytes"]), (&(4 << 20).into(), &4096.into()));
         assert!(number(device, "cpu_us_per_request") > 0.0, "{report}");
         let latency = &report["latency_us"]["all"];
@@ -57,6 +68,25 @@ fn writes_need_a_file_of_ones_own_or_an_explicit_word() {
     assert!(fs::read(&kept).unwrap() == bytes, "a file of others was written to");
     BENCH.json(&target(&kept), &["--get-ratio", "0", "--device-write", "--block", "16k"]);
     assert!(fs::read(&kept).unwrap() != bytes);
+}
+
+#[test]
+fn flushes_follow_writes_and_count_by_themselves() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = target(&folder.path().join("made"));
+    let arguments = ["--device-size", "1m", "--get-ratio", "0", "--depth", "4", "--width", "2"];
+    let report = BENCH.json(&made, &[&arguments[..], &["--flush-every", "3"]].concat());
+    let device = &report["device"];
+    let (writes, flushes) = (number(device, "writes"), number(device, "flushes"));
+    assert_eq!(number(&report, "completed"), writes);
+    // Each end of the window may lie between writes and their flush, and cuts off what is in flight.
+    assert!(flushes > 0.0 && (writes - 3.0 * flushes).abs() <= 2.0 * (3.0 + 4.0), "{report}");
+    assert!(number(&device["flush_latency_us"], "p50") > 0.0, "{report}");
+    let output = BENCH.run(
+        &target(&folder.path().join("other")),
+        &[&arguments[..], &["--flush-every", "1", "--must-register"]].concat(),
+    );
+    assert!(String::from_utf8(output.stdout).unwrap().contains("flushes"));
 }
 
 #[test]
@@ -90,8 +120,10 @@ fn what_cannot_be_done_is_said() {
         ("device:", &[], "device:PATH"),
         ("device:memory", &["--width", "8", "--depth", "4"], "--width 8 is more than --depth 4"),
         ("device:memory", &["--block", "3k"], "a power of two"),
+        ("device:memory", &["--flush-every", "1"], "--flush-every needs writes"),
         ("device:memory", &["--pipeline", "4"], "--pipeline does not go with --target device:"),
         ("device:memory", &["--access", "erew"], "--access goes with --target inproc://"),
+        ("inproc://store", &["--must-register"], "--must-register goes with --target device:PATH"),
         ("inproc://store", &["--width", "8"], "--width goes with --target device:PATH"),
         ("memcached://127.0.0.1:1", &["--device-write"], "--device-write goes with --target device:PATH"),
     ] {

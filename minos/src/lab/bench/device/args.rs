@@ -28,6 +28,14 @@ pub(in crate::lab::bench) struct DeviceArgs {
     #[arg(long)]
     pub(super) device_write: bool,
 
+    /// A flush after each N writes of a thread. It takes a place in flight and counts by itself.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) flush_every: Option<u32>,
+
+    /// Refuse to measure buffers that io_uring maps with each request, as with too low an RLIMIT_MEMLOCK.
+    #[arg(long)]
+    pub(super) must_register: bool,
+
     /// How to transfer [default: auto].
     #[arg(long, value_enum, value_name = "DRIVER")]
     driver: Option<DriverArg>,
@@ -40,6 +48,8 @@ enum DriverArg {
     Auto,
     /// io_uring only
     Ring,
+    /// io_uring only, as on kernels before Linux 6.1
+    CooperativeRing,
     /// Threads that block
     Threads,
 }
@@ -53,6 +63,8 @@ impl DeviceArgs {
             ("--depth", self.depth.is_some()),
             ("--device-size", self.device_size.is_some()),
             ("--device-write", self.device_write),
+            ("--flush-every", self.flush_every.is_some()),
+            ("--must-register", self.must_register),
             ("--driver", self.driver.is_some()),
         ];
         given.into_iter().find(|(_, is_given)| *is_given).map(|(name, _)| name)
@@ -73,6 +85,7 @@ impl DeviceArgs {
         match self.driver {
             None | Some(DriverArg::Auto) => DriverChoice::Auto,
             Some(DriverArg::Ring) => DriverChoice::Ring,
+            Some(DriverArg::CooperativeRing) => DriverChoice::CooperativeRing,
             Some(DriverArg::Threads) => DriverChoice::Threads,
         }
     }

@@ -78,8 +78,11 @@ pub(super) fn run(args: &BenchArgs, target: &DeviceTarget) -> Result<()> {
     let (threads, rate) = (args.thread_count(), args.fixed_rate());
     let vectors_per_s = rate.map(|rate| rate / (threads * width) as f64);
     let (read_share, spins) = (args.read_share(), args.spins());
+    let (flush_every, must_register) = (args.device.flush_every, args.device.must_register);
+    ensure!(flush_every.is_none() || read_share < 1.0, "--flush-every needs writes: --get-ratio below 1");
     let request_bytes = request_bytes as usize;
-    let work = Work { request_bytes, width, depth, read_share, vectors_per_s, spins };
+    let work =
+        Work { request_bytes, width, depth, read_share, flush_every, vectors_per_s, spins, must_register };
     let (warmup, duration, drain) = (args.warmup_time(), args.measured_time(), args.drain_time());
     let window = Window { begin: Instant::now(), warmup, duration, drain };
     let plan = Plan { target, work, window, threads, rate, cpus: args.cpus(), seed: args.seed };

@@ -27,6 +27,9 @@ struct Figures {
     direct: bool,
     why_threads: Option<String>,
     why_buffered: Option<String>,
+    /// Lanes whose buffers the kernel maps with each request, and the reason.
+    unregistered_lanes: usize,
+    why_unregistered: Option<String>,
     capacity_bytes: u64,
     in_flight_max: u32,
     request_bytes: usize,
@@ -37,6 +40,9 @@ struct Figures {
     mb_per_s: f64,
     reads: u64,
     writes: u64,
+    /// Not among the requests.
+    flushes: u64,
+    flush_latency_us: Quantiles,
     vectors: u64,
     /// Requests that found the device full and were submitted again.
     refused: u64,
@@ -64,6 +70,8 @@ impl DeviceReport {
             direct: why_buffered.is_none(),
             why_threads,
             why_buffered,
+            unregistered_lanes: tallies.iter().filter(|tally| tally.why_unregistered.is_some()).count(),
+            why_unregistered: tallies.iter().find_map(|tally| tally.why_unregistered.clone()),
             capacity_bytes,
             in_flight_max,
             request_bytes: plan.work.request_bytes,
@@ -74,6 +82,8 @@ impl DeviceReport {
             mb_per_s: rounded(iops * plan.work.request_bytes as f64 / 1e6),
             reads: sum(|tally| tally.reads),
             writes: sum(|tally| tally.writes),
+            flushes: sum(|tally| tally.flushes),
+            flush_latency_us: flush_latencies(tallies),
             vectors: sum(|tally| tally.vectors),
             refused: sum(|tally| tally.refused),
             cpu_us_per_request: cpu_us,
@@ -125,6 +135,12 @@ fn common(plan: &Plan<'_>, tallies: &[Tally]) -> Report {
     }
 }
 
+fn flush_latencies(tallies: &[Tally]) -> Quantiles {
+    let mut latencies = Latencies::new();
+    tallies.iter().for_each(|tally| latencies.merge(&tally.flush_latencies));
+    latencies.quantiles()
+}
+
 fn rounded(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }
@@ -143,8 +159,12 @@ impl fmt::Display for DeviceReport {
         for reason in [&device.why_threads, &device.why_buffered].into_iter().flatten() {
             writeln!(f, "{reason}")?;
         }
+        if let Some(why) = &device.why_unregistered {
+            let lanes = device.unregistered_lanes;
+            writeln!(f, "{lanes} lanes map their buffers with each request: {why}")?;
+        }
         self.write_rates(f)?;
-        write!(f, "\n{}", latencies(&common.latency_us.all))?;
+        write!(f, "\n{}", latencies(&common.latency_us.all, &device.flush_latency_us))?;
         let lags = &common.driver.send_lag_us;
         if lags.count > 0 {
             let (p50, p99) = (micros(lags.p50), micros(lags.p99));
@@ -189,12 +209,15 @@ impl DeviceReport {
     }
 }
 
-fn latencies(all: &Quantiles) -> Table {
+fn latencies(all: &Quantiles, flushes: &Quantiles) -> Table {
     let mut table = numbers_table(&["latency, us", "p50", "p90", "p99", "p99.9", "p99.99", "max", "count"]);
-    let Quantiles { p50, p90, p99, p999, p9999, max, count, .. } = *all;
-    let mut cells = vec![Cell::new("all")];
-    cells.extend([p50, p90, p99, p999, p9999, max].map(|us| number(micros(us))));
-    cells.push(number(count.to_string()));
-    table.add_row(cells);
+    let rows = [("all", all), ("flushes", flushes)];
+    for (name, row) in rows.into_iter().filter(|(name, row)| *name == "all" || row.count > 0) {
+        let Quantiles { p50, p90, p99, p999, p9999, max, count, .. } = *row;
+        let mut cells = vec![Cell::new(name)];
+        cells.extend([p50, p90, p99, p999, p9999, max].map(|us| number(micros(us))));
+        cells.push(number(count.to_string()));
+        table.add_row(cells);
+    }
     table
 }
