@@ -4,11 +4,12 @@ use std::{
     collections::VecDeque,
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     thread::{self, JoinHandle},
     time::Duration,
 };
 
+use parking_lot::{Condvar, Mutex};
 use rustix::{
     event::{EventfdFlags, eventfd},
     io::{pread, pwrite, retry_on_intr},
@@ -28,7 +29,8 @@ pub(crate) struct ThreadLane {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// The lane's owner and its threads meet here.
+/// The lane's owner and its threads meet here. Not the standard library's locks: ThreadSanitizer does not see those
+/// change hands, and would see races in all that they guard.
 #[derive(Debug)]
 struct Queues {
     jobs: Mutex<Jobs>,
@@ -79,7 +81,7 @@ impl Queues {
         let fd = shared.medium.fd().expect("a lane by threads belongs to a file");
         while let Some(job) = self.next() {
             let ended = execute(fd, job);
-            let mut lane = lock(&self.ended);
+            let mut lane = self.ended.lock();
             lane.done.push(ended);
             if std::mem::take(&mut lane.is_watched) {
                 lane.is_raised = true;
@@ -92,9 +94,9 @@ impl Queues {
     }
 
     fn next(&self) -> Option<Job> {
-        let is_idle = |jobs: &mut Jobs| jobs.queue.is_empty() && !jobs.is_closed;
-        let jobs = self.has_jobs.wait_while(lock(&self.jobs), is_idle);
-        jobs.unwrap_or_else(PoisonError::into_inner).queue.pop_front()
+        let mut jobs = self.jobs.lock();
+        self.has_jobs.wait_while(&mut jobs, |jobs| jobs.queue.is_empty() && !jobs.is_closed);
+        jobs.queue.pop_front()
     }
 }
 
@@ -121,24 +123,24 @@ impl Backend for ThreadLane {
 
     fn submit(&mut self) -> io::Result<()> {
         let queued = self.queued.len();
-        lock(&self.queues.jobs).queue.extend(self.queued.drain(..));
-        match queued {
-            0 => {}
-            1 => self.queues.has_jobs.notify_one(),
-            _ => self.queues.has_jobs.notify_all(),
+        self.queues.jobs.lock().queue.extend(self.queued.drain(..));
+        if queued == 1 {
+            self.queues.has_jobs.notify_one();
+        } else if queued > 1 {
+            self.queues.has_jobs.notify_all();
         }
         Ok(())
     }
 
     fn wait(&mut self, least: usize, timeout: Duration) -> io::Result<()> {
         self.submit()?;
-        let is_short = |ended: &mut Ended| ended.done.len() < least;
-        drop(self.queues.has_ended.wait_timeout_while(lock(&self.queues.ended), timeout, is_short));
+        let mut ended = self.queues.ended.lock();
+        self.queues.has_ended.wait_while_for(&mut ended, |ended| ended.done.len() < least, timeout);
         Ok(())
     }
 
     fn reap(&mut self, done: &mut Vec<Done>) -> io::Result<()> {
-        let mut ended = lock(&self.queues.ended);
+        let mut ended = self.queues.ended.lock();
         if ended.done.is_empty() {
             // Still watched: the owner sleeps next.
             return Ok(());
@@ -152,7 +154,7 @@ impl Backend for ThreadLane {
     }
 
     fn prepare(&mut self) -> io::Result<()> {
-        lock(&self.queues.ended).is_watched = true;
+        self.queues.ended.lock().is_watched = true;
         Ok(())
     }
 
@@ -168,14 +170,10 @@ impl Backend for ThreadLane {
 
 impl Drop for ThreadLane {
     fn drop(&mut self) {
-        lock(&self.queues.jobs).is_closed = true;
+        self.queues.jobs.lock().is_closed = true;
         self.queues.has_jobs.notify_all();
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
