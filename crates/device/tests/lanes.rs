@@ -169,10 +169,13 @@ fn no_wake_up_is_lost() {
     for sample in all() {
         // Two sleepers, so that a thread loses its processor between any two steps.
         thread::scope(|scope| {
-            for seed in 0..2 {
-                let sample = &sample;
-                scope.spawn(move || sleep_often(sample, seed));
-            }
+            let sleepers = [0, 1].map(|seed| {
+                scope.spawn({
+                    let sample = &sample;
+                    move || sleep_often(sample, seed)
+                })
+            });
+            sleepers.into_iter().for_each(|sleeper| sleeper.join().unwrap());
         });
     }
 }

@@ -3,13 +3,14 @@
 use std::{
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::{FaultyMedium, State, lock};
+use super::{FaultyMedium, State};
 use crate::backend::{Backend, Done, Job, Work};
 
 /// A lane of a faulty twin. Each call of `reap` is a moment in its time.
@@ -44,7 +45,7 @@ impl Backend for FaultyLane {
     }
 
     fn submit(&mut self) -> io::Result<()> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         self.pending.extend(self.queued.drain(..).map(|job| (state.delay(), job)));
         Ok(())
     }
@@ -54,7 +55,7 @@ impl Backend for FaultyLane {
     }
 
     fn reap(&mut self, done: &mut Vec<Done>) -> io::Result<()> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let mut due: Vec<_> = self.pending.extract_if(.., |(polls, _)| *polls == 0).collect();
         self.pending.iter_mut().for_each(|(polls, _)| *polls -= 1);
         for (_, Job { slot, mut work }) in state.choose(&mut due) {

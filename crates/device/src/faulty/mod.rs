@@ -6,9 +6,10 @@
 mod lane;
 mod state;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 pub(crate) use lane::FaultyLane;
+use parking_lot::Mutex;
 pub(crate) use state::State;
 
 use crate::{Device, device::Medium};
@@ -91,7 +92,7 @@ impl Twin {
     /// The device with its faults. After a power loss the power is back, and what was lost is lost; devices and lanes
     /// handed out before that stay gone.
     pub fn device(&self) -> Device {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.turn_on();
         let geometry = *state.geometry();
         let medium = FaultyMedium { epoch: state.epoch(), state: Arc::clone(&self.state) };
@@ -101,37 +102,37 @@ impl Twin {
 
     /// Other faults from now on.
     pub fn set_faults(&self, faults: Faults) {
-        lock(&self.state).faults = faults;
+        self.state.lock().faults = faults;
     }
 
     /// How often each fault has happened.
     pub fn counts(&self) -> FaultCounts {
-        lock(&self.state).counts
+        self.state.lock().counts
     }
 
     /// Blocks stored so far.
     pub fn blocks_stored(&self) -> u64 {
-        lock(&self.state).blocks_stored
+        self.state.lock().blocks_stored
     }
 
     /// The power fails now. Each block written since the last flush keeps any one of its states since then.
     pub fn cut_power(&self) {
-        lock(&self.state).cut_power();
+        self.state.lock().cut_power();
     }
 
     /// The power fails when so many more blocks are stored, within a write perhaps.
     pub fn cut_power_after(&self, blocks: u64) {
-        lock(&self.state).cut_after(blocks);
+        self.state.lock().cut_after(blocks);
     }
 
     /// The bytes as a read without faults would find them.
     pub fn peek(&self, offset: u64, bytes: usize) -> Vec<u8> {
-        lock(&self.state).peek(offset, bytes)
+        self.state.lock().peek(offset, bytes)
     }
 
     /// Changes bytes behind everyone's back, durably.
     pub fn poke(&self, offset: u64, bytes: &[u8]) {
-        lock(&self.state).poke(offset, bytes);
+        self.state.lock().poke(offset, bytes);
     }
 }
 
@@ -141,8 +142,4 @@ pub(crate) struct FaultyMedium {
     state: Arc<Mutex<State>>,
     /// The device is gone when the state's differs.
     epoch: u64,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

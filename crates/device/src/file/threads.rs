@@ -29,8 +29,7 @@ pub(crate) struct ThreadLane {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// The lane's owner and its threads meet here. Not the standard library's locks: ThreadSanitizer does not see those
-/// change hands, and would see races in all that they guard.
+/// The lane's owner and its threads meet here.
 #[derive(Debug)]
 struct Queues {
     jobs: Mutex<Jobs>,

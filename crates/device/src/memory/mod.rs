@@ -3,11 +3,10 @@
 mod engines;
 mod lane;
 
-use std::sync::{Mutex, PoisonError};
-
 use engines::Engines;
 pub use engines::ServiceTime;
 pub(crate) use lane::MemoryLane;
+use parking_lot::Mutex;
 
 /// Bytes under one lock.
 const STRIPE_BYTES: usize = 256 << 10;
@@ -56,7 +55,7 @@ impl MemoryMedium {
         while !bytes.is_empty() {
             let (stripe, at, len) = place(offset, bytes.len());
             let (here, rest) = bytes.split_at_mut(len);
-            let stripe = self.stripes[stripe].lock().unwrap_or_else(PoisonError::into_inner);
+            let stripe = self.stripes[stripe].lock();
             if stripe.is_empty() {
                 here.fill(0)
             } else {
@@ -71,7 +70,7 @@ impl MemoryMedium {
         let mut offset = offset;
         while !bytes.is_empty() {
             let (stripe, at, len) = place(offset, bytes.len());
-            let mut stripe = self.stripes[stripe].lock().unwrap_or_else(PoisonError::into_inner);
+            let mut stripe = self.stripes[stripe].lock();
             if stripe.is_empty() {
                 *stripe = vec![0; STRIPE_BYTES].into_boxed_slice();
             }
