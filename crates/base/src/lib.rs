@@ -16,6 +16,7 @@ mod size_class;
 mod size_text;
 mod stats_group;
 mod store_kind;
+mod tombstone;
 
 pub use clock::{Clock, Seconds};
 pub use exptime::Exptime;
@@ -27,3 +28,4 @@ pub use size_class::{SizeClass, VALUE_BYTES_MAX};
 pub use size_text::{ParseSizeError, SizeText};
 pub use stats_group::StatsGroup;
 pub use store_kind::StoreKind;
+pub use tombstone::{Tombstone, may_look_alike};

@@ -11,6 +11,8 @@ pub(crate) enum Safeguard {
     Epoch,
     /// Deleted and overwritten records stay dead after a crash.
     Tombstones,
+    /// So does a record that was forgotten with another key's.
+    Places,
 }
 
 /// True unless a test of this thread turned the safeguard off.

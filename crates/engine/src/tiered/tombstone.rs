@@ -1,6 +1,6 @@
-//! Tombstones: what must be written so that records stay dead after a power loss.
+//! Tombstones that are due.
 
-use minos_base::{FlashPlace, KeyHash};
+pub use minos_base::Tombstone;
 use std::{
     collections::{BTreeSet, VecDeque},
     ops::Range,
@@ -8,21 +8,6 @@ use std::{
 
 /// Pages of an area that is given up where there was no room for a tombstone: 16 MiB.
 const AREA_PAGES: u32 = 4096;
-
-/// The records of a hash up to a sequence are dead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tombstone {
-    /// The key's hash.
-    pub hash: KeyHash,
-    /// Not lower than those of the dead records, lower than those of later ones. 0: only the record at the place
-    /// is dead.
-    pub sequence: u64,
-    /// The record for which it is due.
-    pub place: FlashPlace,
-    /// True if the index forgot that record, so that its bytes are dead, whatever its hash: in a table that may
-    /// lose items it may be another key's of the same hash bits. Otherwise the index names it still.
-    pub is_forgotten: bool,
-}
 
 /// Tombstones that are due.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

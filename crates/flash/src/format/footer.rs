@@ -23,7 +23,8 @@ const TOMBSTONE: u8 = 0xff;
 /// One record of a segment.
 ///
 /// ```text
-/// 0   key hash   8  sequence   16  expiry   20  life of the record that it replaces
+/// 0   key hash   8  sequence   16  expiry; of a tombstone, page of the record that is dead whatever its hash
+/// 20  life of the record that it replaces
 /// 24  offset in the segment in 8 bytes (24 bits), rough length (8 bits; 255: tombstone)
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +33,7 @@ pub struct Footer {
     pub hash: KeyHash,
     /// Its sequence.
     pub sequence: u64,
-    /// When it expires; 0 is never.
+    /// When it expires; 0 is never. Of a tombstone, the page in [`Footer::buries`].
     pub expiry: Seconds,
     /// The life in which the record lies that this one replaces.
     pub replaces: Life,
@@ -46,6 +47,12 @@ impl Footer {
     /// The record's kind.
     pub fn kind(&self) -> Kind {
         if self.length.is_some() { Kind::Item } else { Kind::Tombstone }
+    }
+
+    /// The place of the record that a tombstone buries, whatever its hash: page and life.
+    #[inline]
+    pub fn buries(&self) -> Option<(u32, Life)> {
+        (self.length.is_none() && self.expiry != 0).then_some((self.expiry, self.replaces))
     }
 
     /// Appends the entry.

@@ -25,7 +25,7 @@ const ROOM_MIN: u64 = (RECORD_HEADER_BYTES as u64).next_multiple_of(ALIGN);
 pub enum Kind {
     /// A key with its value.
     Item = 1,
-    /// The key's records up to this sequence are dead.
+    /// The key's records up to this sequence are dead, and those of a page whose slots look like its own.
     Tombstone = 2,
 }
 
@@ -34,7 +34,8 @@ pub enum Kind {
 /// ```text
 /// 0   checksum of the rest with key and value, seeded with life and place
 /// 8   key hash        16  sequence: the CAS unique
-/// 24  expiry          28  client flags        32  value bytes
+/// 24  expiry; of a tombstone, page of the record that is dead whatever its hash, 0 = none
+/// 28  client flags    32  value bytes
 /// 36  life of the segment with the record that this one replaces, 0 = none
 /// 40  key bytes       41  kind (2 bits: 0 = no more records in this page), marks (6 bits)
 /// 42  checksum of the bytes from 8 to here, its low half, seeded likewise
@@ -48,7 +49,7 @@ pub struct RecordHeader {
     pub hash: KeyHash,
     /// The CAS unique; of a key's records the one with the highest counts.
     pub sequence: u64,
-    /// When it expires, on the store's clock; 0 is never.
+    /// When it expires, on the store's clock; 0 is never. Of a tombstone, a page.
     pub expiry: Seconds,
     /// Client flags.
     pub flags: u32,

@@ -2,6 +2,7 @@
 
 use super::{
     Log, Policy,
+    compact::Carried,
     flow::Entry,
     packer::{Packer, header_of},
     segments::State,
@@ -11,7 +12,8 @@ use crate::{
     switches::{Safeguard, is_on},
 };
 pub use minos_base::FlashPlace as Place;
-use minos_base::{KeyHash, Seconds, limits::KEY_BYTES_MAX};
+use minos_base::{KeyHash, Seconds, Tombstone, limits::KEY_BYTES_MAX};
+use std::ops::Range;
 use thiserror::Error;
 
 /// Segments that only compaction may open, so that it always ends.
@@ -117,20 +119,40 @@ impl Log {
         Ok(place)
     }
 
-    /// Appends a tombstone for a deleted record. Returns false if none is needed: the record cannot come back.
-    pub fn delete(
-        &mut self,
-        hash: KeyHash,
-        sequence: u64,
-        replaces: Place,
-        token: u64,
-    ) -> Result<bool, Refusal> {
-        let life = self.life_replaced(Some(replaces));
-        if life != Life::NONE && is_on(Safeguard::Tombstones) {
-            self.pack(Stream::New, &Parcel::tombstone(hash, sequence, life, token))?;
+    /// Appends a tombstone. Returns false if none is needed: the record at its place cannot come back.
+    ///
+    /// To be called before the next [`Log::poll`] after the index forgot the record: later another life may have
+    /// its page.
+    pub fn bury(&mut self, tombstone: &Tombstone, token: u64) -> Result<bool, Refusal> {
+        let Tombstone { hash, sequence, place, is_forgotten } = *tombstone;
+        let replaces = self.life_replaced(Some(place));
+        let is_needed = replaces != Life::NONE && is_on(Safeguard::Tombstones);
+        if is_needed {
+            // A store has read what it forgets, so that hash and sequence say it all.
+            let may_be_another = sequence == 0 || matches!(self.options.policy, Policy::Cache { .. });
+            let page = if is_forgotten && may_be_another { place.page } else { 0 };
+            let carried = Carried { hash, sequence, replaces, page };
+            self.pack(Stream::New, &Parcel::tombstone(&carried, token))?;
         }
-        self.retire(replaces);
-        Ok(life != Life::NONE && is_on(Safeguard::Tombstones))
+        if is_forgotten {
+            self.retire(place);
+        }
+        Ok(is_needed)
+    }
+
+    /// Records in these pages are dead, and there was no room for their tombstones: their segments end as soon
+    /// as they are full. What the index still names there moves out.
+    pub fn give_up(&mut self, pages: Range<u32>) {
+        self.flush();
+        let states = [State::Open, State::Full, State::Sealed].into_iter();
+        let used: Vec<u32> = states.flat_map(|state| self.segments.in_state(state)).collect();
+        let segment_pages = self.layout.segment_bytes() / PAGE_BYTES as u32;
+        for number in used {
+            let begin = self.page_of(number, 0);
+            if begin < pages.end && pages.start < begin + segment_pages {
+                self.segments.give_up(number);
+            }
+        }
     }
 
     fn life_replaced(&self, place: Option<Place>) -> Life {
@@ -194,13 +216,14 @@ impl Log {
 }
 
 impl<'a> Parcel<'a> {
-    /// Keeps the key's records up to `sequence` dead while those of life `replaces` could come back.
-    pub(super) fn tombstone(hash: KeyHash, sequence: u64, replaces: Life, token: u64) -> Self {
+    /// Keeps dead what a tombstone kills.
+    pub(super) fn tombstone(carried: &Carried, token: u64) -> Self {
+        let Carried { hash, sequence, replaces, page } = *carried;
         let header = RecordHeader {
             checksum: 0,
             hash,
             sequence,
-            expiry: 0,
+            expiry: page,
             flags: 0,
             value_bytes: 0,
             replaces,

@@ -35,9 +35,11 @@ enum Moved {
 /// A tombstone that is yet to be packed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Carried {
-    hash: KeyHash,
-    sequence: u64,
-    replaces: Life,
+    pub(super) hash: KeyHash,
+    pub(super) sequence: u64,
+    pub(super) replaces: Life,
+    /// The page in that life whose records are dead if they look alike; 0: none.
+    pub(super) page: u32,
 }
 
 /// A tombstone that waits for what superseded the dead record.
@@ -145,7 +147,8 @@ impl Log {
         if self.segments.is_alive(footer.replaces) && footer.replaces != victim.life {
             let is_item = footer.kind() == Kind::Item;
             let sequence = footer.sequence.saturating_sub(u64::from(is_item));
-            self.carry(footer.hash, sequence, footer.replaces);
+            let page = footer.buries().map_or(0, |(page, _)| page);
+            self.carry(Carried { hash: footer.hash, sequence, replaces: footer.replaces, page });
         }
     }
 
@@ -238,11 +241,11 @@ impl Log {
         }
     }
 
-    /// Keeps records of `hash` up to `sequence` dead while those of life `replaces` could come back.
-    pub(super) fn carry(&mut self, hash: KeyHash, sequence: u64, replaces: Life) {
+    /// Keeps dead what a tombstone kills, while records of that life could come back.
+    pub(super) fn carry(&mut self, carried: Carried) {
         if is_on(Safeguard::Tombstones) {
             self.counters.carried_tombstones += 1;
-            self.carried.push_back(Carried { hash, sequence, replaces });
+            self.carried.push_back(carried);
             self.pack_carried();
         }
     }
@@ -250,7 +253,7 @@ impl Log {
     /// A failed append was superseded: keeps the record that it replaced dead.
     pub fn disown(&mut self, hash: KeyHash, sequence: u64, replaces: Place) {
         if let Some(replaces) = self.segments.life_of_page(replaces.page) {
-            self.carry_later(Carried { hash, sequence, replaces });
+            self.carry_later(Carried { hash, sequence, replaces, page: 0 });
         }
     }
 
@@ -271,7 +274,7 @@ impl Log {
             let failures = self.flow.failures;
             let after = match after.filter(|(_, known)| *known == failures) {
                 Some((before, _)) if self.flow.is_settled_before(before) => {
-                    self.carry(carried.hash, carried.sequence, carried.replaces);
+                    self.carry(carried);
                     continue;
                 }
                 None if self.unanswered == 0 => {
@@ -286,13 +289,13 @@ impl Log {
 
     /// A record was moved to a segment of life `copied`, and superseded meanwhile: what superseded it does not
     /// know of the copy.
-    pub(crate) fn bury(&mut self, hash: KeyHash, sequence: u64, copied: Life) {
-        self.carry_later(Carried { hash, sequence, replaces: copied });
+    pub(crate) fn bury_copy(&mut self, hash: KeyHash, sequence: u64, copied: Life) {
+        self.carry_later(Carried { hash, sequence, replaces: copied, page: 0 });
     }
 
     fn pack_carried(&mut self) {
-        while let Some(&Carried { hash, sequence, replaces }) = self.carried.front() {
-            let parcel = Parcel::tombstone(hash, sequence, replaces, 0);
+        while let Some(carried) = self.carried.front() {
+            let parcel = Parcel::tombstone(carried, 0);
             if self.pack(Stream::Compacted, &parcel).is_err() {
                 return;
             }

@@ -227,7 +227,7 @@ impl Log {
         if !index.relink(hash, sequence, from, place) {
             // The key was overwritten or deleted meanwhile: its killer does not know of this copy.
             self.segments.debit(segment, place.length);
-            self.bury(hash, sequence, self.segments.get(segment).life);
+            self.bury_copy(hash, sequence, self.segments.get(segment).life);
         }
     }
 

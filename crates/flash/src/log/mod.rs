@@ -331,8 +331,10 @@ pub struct Found {
     pub hash: KeyHash,
     /// Its sequence; the highest of a hash counts, of equal ones a tombstone.
     pub sequence: u64,
-    /// When it expires; 0 is never.
+    /// When it expires; 0 is never. Of a tombstone, nothing.
     pub expiry: Seconds,
+    /// The page and life in which a tombstone buries what looks alike, whatever its hash.
+    pub buries: Option<(u32, Life)>,
     /// The page in which it begins.
     pub page: u32,
     /// Its length; `None` for a tombstone.

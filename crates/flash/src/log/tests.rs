@@ -6,6 +6,7 @@ use crate::{
     format::{FOOTER_BYTES, PAGE_BYTES},
     recovery::{Newest, Recovery, Step},
 };
+use minos_base::Tombstone;
 use std::collections::HashMap;
 
 /// All is live.
@@ -28,18 +29,24 @@ struct Site {
     log: Log,
     pages: HashMap<u64, Vec<u8>>,
     superblock: Superblock,
+    now_us: u64,
 }
 
 const STORE: Policy = Policy::Store { utilisation_percent_max: 85 };
+const CACHE: Policy = Policy::Cache { reinsert_percent: 20 };
 
 impl Site {
     fn new(segment_bytes: u32, segments: u32) -> Self {
+        Self::of(STORE, segment_bytes, segments)
+    }
+
+    fn of(policy: Policy, segment_bytes: u32, segments: u32) -> Self {
         let layout = Layout::new(segment_bytes, segments).unwrap();
         let superblock = Superblock { table: 1, seed: 2, hash_seed: 3, clock_zero_unix_s: 0, layout };
         let mut pages = HashMap::new();
         create(&superblock).into_iter().flatten().for_each(|work| drop(execute(&mut pages, work)));
-        let log = resume(&mut pages, &superblock).0;
-        let mut site = Self { log, pages, superblock };
+        let log = resume(&mut pages, &superblock, policy).0;
+        let mut site = Self { log, pages, superblock, now_us: 0 };
         site.settle();
         site
     }
@@ -47,7 +54,8 @@ impl Site {
     /// The next work, not done.
     fn ask(&mut self) -> Vec<(WorkId, Work)> {
         let mut jobs = Vec::new();
-        self.log.poll(0, u64::MAX, &mut All, &mut jobs);
+        self.now_us += 1000;
+        self.log.poll(self.now_us, u64::MAX, &mut All, &mut jobs);
         jobs
     }
 
@@ -67,9 +75,19 @@ impl Site {
     }
 
     fn put(&mut self, stream: Stream, sequence: u64, bytes: usize) -> Result<Place, Refusal> {
+        self.put_hash(stream, KeyHash(sequence), sequence, bytes)
+    }
+
+    fn put_hash(
+        &mut self,
+        stream: Stream,
+        hash: KeyHash,
+        sequence: u64,
+        bytes: usize,
+    ) -> Result<Place, Refusal> {
         let (key, value) = (sequence.to_le_bytes(), vec![1; bytes]);
         let put = Put {
-            hash: KeyHash(sequence),
+            hash,
             key: &key,
             value: &value,
             sequence,
@@ -114,14 +132,14 @@ fn execute(pages: &mut HashMap<u64, Vec<u8>>, work: Work) -> Outcome {
     }
 }
 
-fn resume(pages: &mut HashMap<u64, Vec<u8>>, superblock: &Superblock) -> (Log, Newest) {
+fn resume(pages: &mut HashMap<u64, Vec<u8>>, superblock: &Superblock, policy: Policy) -> (Log, Newest) {
     let (mut recovery, mut newest, mut jobs) = (Recovery::new(), Newest::default(), Vec::new());
     loop {
         recovery.poll(&mut jobs);
         let (id, work) = jobs.remove(0);
         match recovery.done(id, execute(pages, work), &mut |found: &Found| newest.add(found)) {
             Step::Done(done) => {
-                let options = Options { scrub_bytes_s: 0, ..Options::of(STORE, &superblock.layout) };
+                let options = Options { scrub_bytes_s: 0, ..Options::of(policy, &superblock.layout) };
                 return (Log::resume(superblock, options, done.1), newest);
             }
             Step::Working => {}
@@ -213,7 +231,7 @@ fn records_beyond_the_limits_are_refused_by_name() {
     // It keeps what it has.
     site.log.flush();
     site.settle();
-    let (_, newest) = resume(&mut site.pages, &site.superblock);
+    let (_, newest) = resume(&mut site.pages, &site.superblock, STORE);
     assert_eq!(newest.live().count() as u64, sequence - 2);
 }
 
@@ -239,4 +257,65 @@ fn a_device_that_is_no_table_is_not_ours() {
     }
     let Some(Step::Failed(reason)) = last else { panic!("{last:?}") };
     assert_eq!(reason.to_string(), "no table: the mark 0x0000000000000000 is not that of this structure");
+}
+
+/// Two keys whose slots look alike, and one whose slot does not.
+const ALIKE: [KeyHash; 3] = [KeyHash(0x77), KeyHash(1 << 40 | 0x77), KeyHash(1 << 20 | 0x77)];
+
+/// The hashes that live after a crash, where a tombstone of the first was written for the place of the second.
+fn live_after(policy: Policy, sequence: u64, is_forgotten: bool) -> Vec<KeyHash> {
+    let mut site = Site::of(policy, 1 << 20, 32);
+    let mut places = Vec::new();
+    for (number, hash) in (1..).zip(ALIKE) {
+        places.push(site.put_hash(Stream::New, hash, number, 100).unwrap());
+        // Each in a page of its own.
+        site.log.commit();
+    }
+    let before = site.log.live_bytes();
+    let tombstone = Tombstone { hash: ALIKE[0], sequence, place: places[1], is_forgotten };
+    assert_eq!(site.log.bury(&tombstone, 9), Ok(true));
+    assert_eq!(site.log.live_bytes() < before, is_forgotten);
+    site.log.flush();
+    site.settle();
+    let (_, newest) = resume(&mut site.pages, &site.superblock, policy);
+    let mut live: Vec<KeyHash> = newest.live().map(|(hash, ..)| hash).collect();
+    live.sort();
+    live
+}
+
+#[test]
+fn a_tombstone_of_a_cache_kills_at_its_place_whatever_the_hash() {
+    assert_eq!(live_after(CACHE, 10, true), [ALIKE[2]]);
+}
+
+#[test]
+fn a_tombstone_without_a_sequence_kills_at_its_place_only() {
+    assert_eq!(live_after(CACHE, 0, true), [ALIKE[0], ALIKE[2]]);
+    assert_eq!(live_after(STORE, 0, true), [ALIKE[0], ALIKE[2]]);
+}
+
+#[test]
+fn a_tombstone_kills_nothing_else_at_its_place() {
+    // The index names the other one still.
+    assert_eq!(live_after(CACHE, 10, false), [ALIKE[2], ALIKE[1]]);
+    // A store has read whose record it forgets.
+    assert_eq!(live_after(STORE, 10, true), [ALIKE[2], ALIKE[1]]);
+}
+
+#[test]
+fn segments_that_are_given_up_end() {
+    let mut site = Site::of(CACHE, 64 << 10, 32);
+    let place = site.put(Stream::New, 1, 1000).unwrap();
+    for sequence in 2..200 {
+        while site.put(Stream::New, sequence, 1000).is_err() {
+            site.settle();
+        }
+    }
+    site.log.flush();
+    site.settle();
+    assert_eq!(site.log.counters().compacted_segments, 0);
+    site.log.give_up(place.page..place.page + 1);
+    site.settle();
+    assert_eq!(site.log.counters().compacted_segments, 1);
+    assert_eq!(site.log.life_of(place.page), Life::NONE);
 }

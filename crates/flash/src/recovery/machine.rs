@@ -329,7 +329,7 @@ impl Default for Recovery {
 fn found(begin: u64, footer: &Footer, (life, is_leaving): (Life, bool)) -> Found {
     let page = ((begin + u64::from(footer.offset)) / PAGE_BYTES as u64) as u32;
     let Footer { hash, sequence, expiry, length, .. } = *footer;
-    Found { hash, sequence, expiry, page, length, life, is_leaving }
+    Found { hash, sequence, expiry, buries: footer.buries(), page, length, life, is_leaving }
 }
 
 /// The first that is right, or the first error.

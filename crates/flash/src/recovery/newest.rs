@@ -3,10 +3,11 @@
 use crate::{
     format::Life,
     log::{Found, Log, Place},
+    switches::{Safeguard, is_on},
 };
-use minos_base::{KeyHash, Seconds};
+use minos_base::{KeyHash, Seconds, may_look_alike};
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     hash::{BuildHasherDefault, Hasher},
 };
 
@@ -16,10 +17,12 @@ use std::{
 #[derive(Debug, Default)]
 pub struct Newest {
     winners: HashMap<u64, Winner, BuildHasherDefault<Mixed>>,
-    /// Records in segments that were being emptied.
-    leaving: HashSet<(u64, u64)>,
+    /// Pages of the records, by hash and sequence, in segments that were being emptied.
+    leaving: HashMap<(u64, u64), (u32, Life)>,
     /// Copies of those elsewhere.
     copies: Vec<(KeyHash, u64, Life)>,
+    /// Pages in which records are dead if they look alike.
+    buried: HashMap<(u32, Life), Vec<KeyHash>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +30,7 @@ struct Winner {
     sequence: u64,
     place: Option<Place>,
     expiry: Seconds,
+    life: Life,
 }
 
 impl Newest {
@@ -40,7 +44,7 @@ impl Newest {
     #[inline]
     pub fn add(&mut self, found: &Found) {
         let place = found.length.map(|length| Place { page: found.page, length });
-        let winner = Winner { sequence: found.sequence, place, expiry: found.expiry };
+        let winner = Winner { sequence: found.sequence, place, expiry: found.expiry, life: found.life };
         let held = self.winners.entry(found.hash.0).or_insert(winner);
         // Of equal items the later one: a copy rather than the record that was being moved.
         let is_equal = found.sequence == held.sequence && (place.is_none() || held.place.is_some());
@@ -48,9 +52,12 @@ impl Newest {
             *held = winner;
         }
         if found.is_leaving {
-            self.leaving.insert((found.hash.0, found.sequence));
-        } else if !self.leaving.is_empty() && self.leaving.contains(&(found.hash.0, found.sequence)) {
+            self.leaving.insert((found.hash.0, found.sequence), (found.page, found.life));
+        } else if !self.leaving.is_empty() && self.leaving.contains_key(&(found.hash.0, found.sequence)) {
             self.copies.push((found.hash, found.sequence, found.life));
+        }
+        if let Some(buried) = found.buries.filter(|_| is_on(Safeguard::Places)) {
+            self.buried.entry(buried).or_default().push(found.hash);
         }
     }
 
@@ -59,9 +66,9 @@ impl Newest {
         self.live().for_each(|(_, _, _, place)| log.credit(place));
         for &(hash, sequence, life) in &self.copies {
             let winner = self.winners.get(&hash.0);
-            if winner.is_some_and(|winner| winner.sequence > sequence) {
-                // Superseded between its copy and the crash: what superseded it does not know of the copy.
-                log.bury(hash, sequence, life);
+            if winner.is_some_and(|winner| winner.sequence > sequence || self.is_buried(hash, winner)) {
+                // It died between its copy and the crash: what killed it does not know of the copy.
+                log.bury_copy(hash, sequence, life);
             }
         }
     }
@@ -69,9 +76,20 @@ impl Newest {
     /// The live records: hash, sequence, expiry, place.
     pub fn live(&self) -> impl Iterator<Item = (KeyHash, u64, Seconds, Place)> + '_ {
         let live = |(&hash, winner): (&u64, &Winner)| {
-            Some((KeyHash(hash), winner.sequence, winner.expiry, winner.place?))
+            let place = winner.place.filter(|_| !self.is_buried(KeyHash(hash), winner))?;
+            Some((KeyHash(hash), winner.sequence, winner.expiry, place))
         };
         self.winners.iter().filter_map(live)
+    }
+
+    /// True if the winner of a hash is dead at its place, or where a copy of it was left.
+    fn is_buried(&self, hash: KeyHash, winner: &Winner) -> bool {
+        let alike = |at: &(u32, Life)| {
+            self.buried.get(at).is_some_and(|hashes| hashes.iter().any(|&other| may_look_alike(hash, other)))
+        };
+        let own = winner.place.map(|place| (place.page, winner.life));
+        let left = || self.leaving.get(&(hash.0, winner.sequence));
+        !self.buried.is_empty() && (own.as_ref().is_some_and(alike) || left().is_some_and(alike))
     }
 
     /// The highest sequence of all records, dead ones too.

@@ -2,12 +2,13 @@
 
 use super::{
     index::{Pending, Table},
-    world::{World, hash, key_name, value_of},
+    world::{World, hash, key_name, twin_of, value_of},
 };
 use crate::{
     format::{Life, PAGE_BYTES, Pages, Seal, Stream},
     log::{Place, Put, Refusal},
 };
+use minos_base::Tombstone;
 use rand::RngExt;
 
 /// A read under way.
@@ -18,6 +19,11 @@ pub(super) struct Lookup {
     pub(super) place: Place,
     pub(super) life: Life,
     pub(super) epoch: u64,
+}
+
+/// The tombstone of a key's record.
+fn tombstone(key: u64, sequence: u64, place: Place) -> Tombstone {
+    Tombstone { hash: hash(key), sequence, place, is_forgotten: true }
 }
 
 impl World {
@@ -78,7 +84,7 @@ impl World {
         let Some(old) = old else { return };
         let sequence = self.sequence + 1;
         let token = sequence << 8;
-        let Ok(is_needed) = self.log.delete(hash(key), sequence, old, token) else { return };
+        let Ok(is_needed) = self.log.bury(&tombstone(key, sequence, old), token) else { return };
         self.sequence = sequence;
         self.supersede(key, held);
         self.model.add(key, sequence, None);
@@ -94,10 +100,59 @@ impl World {
         }
     }
 
+    /// The index forgets the written record of the key whose slot looks like this one's, as a cache may that
+    /// does not read what it forgets.
+    pub(super) fn forget_twin(&mut self, key: u64) {
+        let twin = twin_of(key);
+        let slot = hash(twin).0;
+        if self.table.pending.contains_key(&slot) {
+            return;
+        }
+        let Some((_, place)) = self.table.slots.remove(&slot) else { return };
+        self.sequence += 1;
+        self.model.add(twin, self.sequence, None);
+        self.tally.twins += 1;
+        let tombstone = Tombstone { sequence: 0, ..tombstone(key, 0, place) };
+        self.bury_twin((twin, self.sequence, tombstone));
+    }
+
+    /// Appends the tombstone of a twin, now or later.
+    fn bury_twin(&mut self, twin: (u64, u64, Tombstone)) {
+        self.sequence += 1;
+        let token = self.sequence << 8;
+        match self.log.bury(&twin.2, token) {
+            Ok(true) => drop(self.twins.insert(token, twin)),
+            Ok(false) => self.twin_is_durable(twin),
+            Err(_) => self.unburied.push((false, twin)),
+        }
+    }
+
+    pub(super) fn twin_is_durable(&mut self, (twin, sequence, _): (u64, u64, Tombstone)) {
+        self.model.mark(twin, sequence, |op| (op.is_written, op.is_durable) = (true, true));
+    }
+
+    /// Appends the tombstones of twins for which there was no room, or that failed.
+    pub(super) fn bury_twins(&mut self) {
+        for (has_failed, twin) in std::mem::take(&mut self.unburied) {
+            let left = self.unburied.len();
+            self.bury_twin(twin);
+            if self.unburied.len() > left {
+                self.unburied[left].0 = has_failed;
+            } else if has_failed {
+                self.log.answered();
+            }
+        }
+    }
+
     pub(super) fn empty_all(&mut self) {
         self.sequence += 1;
         self.table = Table::default();
         self.retries.clear();
+        for (_, twin) in
+            self.twins.drain().chain(std::mem::take(&mut self.unburied).into_iter().map(|it| (0, it.1)))
+        {
+            self.emptying.push((twin.0, twin.1));
+        }
         self.log.empty_all();
         for key in self.model.keys() {
             self.model.add(key, self.sequence, None);
@@ -107,6 +162,9 @@ impl World {
     }
 
     pub(super) fn append_failed(&mut self, token: u64) {
+        if let Some(twin) = self.twins.remove(&token) {
+            return self.unburied.push((true, twin));
+        }
         let Some((key, append)) = self.appends.remove(&token) else { return };
         match self.table.pending.get_mut(&hash(key).0) {
             Some(pending) if pending.token == token => {
@@ -129,7 +187,7 @@ impl World {
             (Some(bytes), old) => {
                 self.append(key, held.sequence, bytes, old, token).map(|place| held.place = Some(place))
             }
-            (None, Some(old)) => self.log.delete(hash(key), held.sequence, old, token).map(|_| ()),
+            (None, Some(old)) => self.log.bury(&tombstone(key, held.sequence, old), token).map(|_| ()),
             (None, None) => Ok(()),
         };
         if done.is_err() {

@@ -30,6 +30,8 @@ impl World {
         self.appends.clear();
         self.emptying.clear();
         self.retries.clear();
+        self.twins.clear();
+        self.unburied.clear();
         newest.settle(&mut self.log);
         for (hash, sequence, _, place) in newest.live() {
             self.table.slots.insert(hash.0, (sequence, place));

@@ -13,7 +13,7 @@ use crate::{
     log::{Event, Log, Options, Policy},
     work::{Work, WorkId},
 };
-use minos_base::{KeyHash, seeded};
+use minos_base::{KeyHash, Tombstone, seeded};
 use rand::{RngExt, rngs::StdRng};
 use std::collections::HashMap;
 
@@ -58,6 +58,7 @@ pub(super) struct Tally {
     pub(super) emptied: u64,
     pub(super) lost: u64,
     pub(super) read_only: u64,
+    pub(super) twins: u64,
 }
 
 impl Tally {
@@ -74,6 +75,7 @@ impl Tally {
         self.emptied += other.emptied;
         self.lost += other.lost;
         self.read_only += other.read_only;
+        self.twins += other.twins;
     }
 }
 
@@ -91,6 +93,10 @@ pub(super) struct World {
     /// Keys that were deleted by a flush of all that is not durable.
     pub(super) emptying: Vec<(u64, u64)>,
     pub(super) retries: Vec<u64>,
+    /// Tombstones of twins on their way, by token: key, its sequence in the model.
+    pub(super) twins: HashMap<u64, (u64, u64, Tombstone)>,
+    /// Those to be appended, again if they failed.
+    pub(super) unburied: Vec<(bool, (u64, u64, Tombstone))>,
     pub(super) lookups: Vec<Lookup>,
     pub(super) tally: Tally,
     pub(super) now_us: u64,
@@ -131,6 +137,8 @@ impl World {
             appends: HashMap::new(),
             emptying: Vec::new(),
             retries: Vec::new(),
+            twins: HashMap::new(),
+            unburied: Vec::new(),
             lookups: Vec::new(),
             tally: Tally::default(),
             now_us: 0,
@@ -163,6 +171,7 @@ impl World {
             830..850 => self.log.commit(),
             850..858 if self.plan.lies + self.plan.failed_reads == 0 => self.crash()?,
             860..862 => self.empty_all(),
+            870..910 if self.plan.is_cache() && self.plan.lies == 0 => self.forget_twin(key),
             _ => {}
         }
         if !self.lookups.is_empty() && self.random.random_bool(if self.plan.slow_reads { 0.02 } else { 0.3 })
@@ -179,6 +188,7 @@ impl World {
 
     /// Some work, and the news of it.
     fn drive(&mut self) {
+        self.bury_twins();
         let lanes_at = self.lookups.iter().map(|lookup| lookup.epoch).min().unwrap_or(u64::MAX);
         let mut jobs = Vec::new();
         self.log.poll(self.now_us, lanes_at, &mut self.table, &mut jobs);
@@ -203,6 +213,10 @@ impl World {
 
     fn take(&mut self, event: Event) {
         match event {
+            Event::Written { token, .. } if self.twins.contains_key(&token) => {
+                let (twin, sequence, _) = self.twins[&token];
+                self.model.mark(twin, sequence, |op| op.is_written = true);
+            }
             Event::Written { token, place } => {
                 let Some(&(key, append)) = self.appends.get(&token) else { return };
                 self.model.mark(key, append.sequence, |op| op.is_written = true);
@@ -216,6 +230,9 @@ impl World {
                 }
             }
             Event::Durable { token } => {
+                if let Some(twin) = self.twins.remove(&token) {
+                    return self.twin_is_durable(twin);
+                }
                 if let Some((key, append)) = self.appends.remove(&token) {
                     self.model.mark(key, append.sequence, |op| op.is_durable = true);
                 }
@@ -241,7 +258,8 @@ impl World {
             self.now_us += 100_000;
             self.drive();
             self.log.flush();
-            let is_empty = self.table.pending.is_empty() && self.emptying.is_empty();
+            let is_empty =
+                self.table.pending.is_empty() && self.emptying.is_empty() && self.unburied.is_empty();
             if is_empty && self.disk.is_idle() {
                 return Ok(());
             }
@@ -268,8 +286,15 @@ pub(super) fn options(plan: Plan, layout: &Layout) -> Options {
     Options { chunk_bytes, reserve_ahead: 3, available_min: 6, ..Options::of(plan.policy, layout) }
 }
 
+/// The slots of a key and its twin look alike.
 pub(super) fn hash(key: u64) -> KeyHash {
-    minos_base::hash_key(&key.to_le_bytes(), 1)
+    let hash = minos_base::hash_key(&(key / 2).to_le_bytes(), 1);
+    KeyHash(hash.0 ^ (key % 2) << 44)
+}
+
+/// The key whose slot looks like that of this one.
+pub(super) fn twin_of(key: u64) -> u64 {
+    key ^ 1
 }
 
 pub(super) fn key_name(key: u64) -> Vec<u8> {
