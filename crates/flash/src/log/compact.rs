@@ -18,6 +18,7 @@ const URGENT: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Dead,
+    Expired,
     Drop,
     Move,
 }
@@ -111,13 +112,7 @@ impl Log {
     fn fate(&mut self, victim: &Victim, at: usize, index: &mut impl Index) -> Fate {
         let footer = &victim.footers[at];
         let Some(place) = self.place_of(victim.number, footer) else { return Fate::Dead };
-        // The index knows a page: of the key's records there it means the newest.
-        let behind = victim.footers[at + 1..].iter();
-        let mut in_page = behind.take_while(|it| self.page_of(victim.number, it.offset) == place.page);
-        if in_page.any(|it| it.hash == footer.hash && it.sequence >= footer.sequence) {
-            return Fate::Dead;
-        }
-        let standing = index.standing(footer.hash, footer.sequence, place.page);
+        let standing = self.standing(victim, at, index);
         let is_kept = match self.options.policy {
             Policy::Store { .. } => true,
             Policy::Cache { .. } => {
@@ -126,16 +121,45 @@ impl Log {
         };
         match standing {
             Standing::Dead => Fate::Dead,
+            _ if footer.expiry != 0 && footer.expiry <= index.now() => Fate::Expired,
             _ if is_kept => Fate::Move,
             _ => Fate::Drop,
+        }
+    }
+
+    /// The standing of a segment's record.
+    fn standing(&self, victim: &Victim, at: usize, index: &mut impl Index) -> Standing {
+        let footer = &victim.footers[at];
+        let page = self.page_of(victim.number, footer.offset);
+        // The index knows a page: of the key's records there it means the newest.
+        let behind = victim.footers[at + 1..].iter();
+        let mut in_page = behind.take_while(|it| self.page_of(victim.number, it.offset) == page);
+        if in_page.any(|it| it.hash == footer.hash && it.sequence >= footer.sequence) {
+            return Standing::Dead;
+        }
+        index.standing(footer.hash, footer.sequence, page)
+    }
+
+    /// Makes the index forget the records of a segment that have expired.
+    pub(super) fn drop_expired(&mut self, victim: &Victim, index: &mut impl Index) {
+        let now = index.now();
+        for (at, footer) in victim.footers.iter().enumerate() {
+            let Some(place) = self.place_of(victim.number, footer) else { continue };
+            let has_expired = footer.expiry != 0 && footer.expiry <= now;
+            if has_expired && self.standing(victim, at, index) != Standing::Dead {
+                self.counters.expired_records += 1;
+                index.forget(footer.hash, footer.sequence, place.page);
+                self.segments.debit(victim.number, place.length);
+            }
         }
     }
 
     /// Leaves a record where it is.
     fn leave(&mut self, victim: &mut Victim, fate: Fate, index: &mut impl Index) {
         let footer = victim.footers[victim.next];
-        if fate == Fate::Drop {
-            self.counters.dropped_records += 1;
+        if matches!(fate, Fate::Drop | Fate::Expired) {
+            self.counters.dropped_records += u64::from(fate == Fate::Drop);
+            self.counters.expired_records += u64::from(fate == Fate::Expired);
             index.forget(footer.hash, footer.sequence, self.page_of(victim.number, footer.offset));
         }
         self.keep_dead(victim, &footer);

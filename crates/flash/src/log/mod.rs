@@ -96,7 +96,12 @@ pub trait Index {
     /// Names the record's new place, unless it is no longer the one in page `from`. Returns true if it did.
     fn relink(&mut self, hash: KeyHash, sequence: u64, from: u32, to: Place) -> bool;
 
-    /// Forgets the record in `page`, which a cache drops or the device lost.
+    /// The time on the clock of expiries, past which records are dropped; 0: none is.
+    fn now(&self) -> Seconds {
+        0
+    }
+
+    /// Forgets the record in `page`, which expired, a cache drops, or the device lost.
     fn forget(&mut self, hash: KeyHash, sequence: u64, page: u32);
 }
 
@@ -157,6 +162,8 @@ pub struct Counters {
     pub lost_records: u64,
     /// Live records that a cache dropped.
     pub dropped_records: u64,
+    /// Records that had expired when compaction or scrubber came by, and that the index still named.
+    pub expired_records: u64,
     /// Writes that failed.
     pub failed_writes: u64,
     /// Segments that the scrubber read to the end.
@@ -234,7 +241,7 @@ impl Log {
         self.segments.lanes_at(lanes_at);
         if !self.is_read_only {
             self.compact(now_us, index);
-            self.scrub(now_us);
+            self.scrub(now_us, index);
             self.upkeep();
         }
         for (_, work) in &self.flow.jobs {

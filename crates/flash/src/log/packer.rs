@@ -7,6 +7,7 @@ use crate::{
     },
     work::Work,
 };
+use minos_base::{KeyHash, may_look_alike};
 
 /// Most bytes of one write.
 const WRITE_BYTES_MAX: usize = 1 << 20;
@@ -24,6 +25,9 @@ pub(super) struct Packer {
     firsts: Vec<u16>,
     /// The next free offset in the segment.
     next: u64,
+    /// Hashes of the items that begin in this page of the segment, the last one.
+    neighbours: Vec<KeyHash>,
+    last_page: u64,
     footers: Vec<u8>,
     count: u32,
     /// Bytes of its records.
@@ -42,9 +46,20 @@ impl Packer {
         let mut pages = vec![0; PAGE_BYTES];
         header.encode(seal, layout.segment_at(header.segment), &mut pages);
         let page = PAGE_BYTES as u64;
-        let (footers, firsts) = (Vec::new(), vec![0]);
-        let (pages_at, count, record_bytes) = (0, 0, 0);
-        Self { header, seal, layout, pages, pages_at, firsts, next: page, footers, count, record_bytes }
+        Self {
+            header,
+            seal,
+            layout,
+            pages,
+            pages_at: 0,
+            firsts: vec![0],
+            next: page,
+            neighbours: Vec::new(),
+            last_page: 0,
+            footers: Vec::new(),
+            count: 0,
+            record_bytes: 0,
+        }
     }
 
     pub(super) fn segment(&self) -> u32 {
@@ -68,7 +83,7 @@ impl Packer {
     /// Adds a record; `None` if the segment is full.
     pub(super) fn push(&mut self, header: &RecordHeader, key: &[u8], value: &[u8]) -> Option<Packed> {
         let bytes = header.bytes();
-        let at = position_of(self.next, bytes);
+        let at = self.position_of(header);
         let end = end_of(at, bytes);
         if end + footer_block_bytes(self.count + 1) > u64::from(self.layout.segment_bytes()) {
             return None;
@@ -93,10 +108,29 @@ impl Packer {
             length: (header.kind == Kind::Item).then_some(length),
         };
         footer.encode(&mut self.footers);
+        if header.kind == Kind::Item {
+            if page_of(at) != self.last_page {
+                self.neighbours.clear();
+                self.last_page = page_of(at);
+            }
+            self.neighbours.push(header.hash);
+        }
         self.count += 1;
         self.record_bytes += bytes;
         self.next = end;
         Some(Packed { offset: at as u32, length })
+    }
+
+    /// The offset at which a record begins. Not in the page of another key's whose slot may look like its own: a
+    /// slot and a tombstone name one of them only.
+    fn position_of(&self, header: &RecordHeader) -> u64 {
+        let at = position_of(self.next, header.bytes());
+        let is_alike = |other: &KeyHash| *other != header.hash && may_look_alike(*other, header.hash);
+        let may_collide = header.kind == Kind::Item && page_of(at) == self.last_page;
+        if may_collide && self.neighbours.iter().any(is_alike) {
+            return position_of((page_of(at) + 1) * PAGE_BYTES as u64, header.bytes());
+        }
+        at
     }
 
     /// The waiting pages as writes. What follows begins in a new page: a page is written once.
@@ -121,6 +155,10 @@ impl Packer {
     pub(super) fn into_footers(self) -> (u32, Vec<u8>) {
         (self.count, self.footers)
     }
+}
+
+fn page_of(offset: u64) -> u64 {
+    offset / PAGE_BYTES as u64
 }
 
 /// The write of a segment's footers.

@@ -1,7 +1,7 @@
-//! The scrubber: reads every sealed segment in turn and gives up those that do not verify.
+//! The scrubber: reads every sealed segment in turn, gives up those that do not verify, and drops what expired.
 
 use super::{
-    Log,
+    Index, Log,
     bucket::Bucket,
     segments::State,
     victim::{Phase, Run, Victim},
@@ -23,7 +23,7 @@ impl Scrubber {
 
 impl Log {
     /// Reads and verifies a little.
-    pub(super) fn scrub(&mut self, now_us: u64) {
+    pub(super) fn scrub(&mut self, now_us: u64, index: &mut impl Index) {
         if !self.scrubber.bucket.is_open(now_us) {
             return;
         }
@@ -39,6 +39,9 @@ impl Log {
             if scrubbed.next == scrubbed.footers.len() {
                 self.counters.scrubbed_segments += 1;
                 return;
+            }
+            if scrubbed.next == 0 {
+                self.drop_expired(&scrubbed, index);
             }
             scrubbed.phase = Phase::Reading(self.run_of_all(&scrubbed));
         }

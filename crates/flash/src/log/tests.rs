@@ -268,8 +268,6 @@ fn live_after(policy: Policy, sequence: u64, is_forgotten: bool) -> Vec<KeyHash>
     let mut places = Vec::new();
     for (number, hash) in (1..).zip(ALIKE) {
         places.push(site.put_hash(Stream::New, hash, number, 100).unwrap());
-        // Each in a page of its own.
-        site.log.commit();
     }
     let before = site.log.live_bytes();
     let tombstone = Tombstone { hash: ALIKE[0], sequence, place: places[1], is_forgotten };
@@ -281,6 +279,23 @@ fn live_after(policy: Policy, sequence: u64, is_forgotten: bool) -> Vec<KeyHash>
     let mut live: Vec<KeyHash> = newest.live().map(|(hash, ..)| hash).collect();
     live.sort();
     live
+}
+
+#[test]
+fn records_whose_slots_may_look_alike_begin_in_different_pages() {
+    let mut site = Site::new(1 << 20, 32);
+    let hashes = [ALIKE[0], ALIKE[2], ALIKE[0], ALIKE[1], ALIKE[1], ALIKE[2]];
+    let mut page = |(number, hash)| site.put_hash(Stream::New, hash, number, 100).unwrap().page;
+    let pages: Vec<u32> = (1..).zip(hashes).map(&mut page).collect();
+    let first = pages[0];
+    assert_eq!(pages, [first, first, first, first + 1, first + 1, first + 1]);
+    // A page that was written is behind it.
+    site.log.flush();
+    site.settle();
+    assert_eq!(site.put_hash(Stream::New, ALIKE[0], 9, 100).unwrap().page, first + 2);
+    let found: Vec<KeyHash> =
+        resume(&mut site.pages, &site.superblock, STORE).1.live().map(|it| it.0).collect();
+    assert_eq!(found.len(), 3);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::{
     recovery::{Newest, Recovery, Step},
     work::{Work, WorkId},
 };
-use minos_base::{KeyHash, seeded};
+use minos_base::{KeyHash, Seconds, seeded};
 use rand::{RngExt, rngs::StdRng};
 use std::time::Instant;
 
@@ -31,6 +31,8 @@ pub(super) struct Bench {
     pub(super) events: Vec<Event>,
     now_us: u64,
     random: StdRng,
+    /// Of what is put.
+    pub(super) expiry: Seconds,
 }
 
 /// An index that names records as soon as they are appended; nothing fails here.
@@ -38,9 +40,14 @@ pub(super) struct Bench {
 pub(super) struct Slots {
     pub(super) table: Table,
     read_percent: u64,
+    pub(super) now: Seconds,
 }
 
 impl Index for Slots {
+    fn now(&self) -> Seconds {
+        self.now
+    }
+
     fn standing(&mut self, hash: KeyHash, sequence: u64, page: u32) -> crate::log::Standing {
         let standing = self.table.standing(hash, sequence, page);
         let was_read = sequence % 100 < self.read_percent;
@@ -72,7 +79,7 @@ impl Bench {
         let (log, _) = recover(&mut disk, &superblock, options);
         let table = Slots { read_percent: load.read_percent, ..Slots::default() };
         let events = Vec::new();
-        Self { log, disk, superblock, table, events, now_us: 0, random: seeded(7) }
+        Self { log, disk, superblock, table, events, now_us: 0, random: seeded(7), expiry: 0 }
     }
 
     pub(super) fn drive(&mut self) {
@@ -96,7 +103,7 @@ impl Bench {
                 key: name.as_bytes(),
                 value,
                 sequence,
-                expiry: 0,
+                expiry: self.expiry,
                 flags: 0,
                 marks: 0,
                 replaces,

@@ -109,7 +109,7 @@ fn rot_and_lies_of_the_device_are_misses_and_never_wrong_values() {
 
 #[test]
 fn control_without_the_checksum_seed_a_stale_value_is_read() {
-    must_fail(Plan { lies: 30, ..Plan::of(CACHE) }, Safeguard::Seed);
+    must_fail(Plan { lies: 100, ..Plan::of(CACHE) }, Safeguard::Seed);
 }
 
 #[test]

@@ -5,12 +5,19 @@ use crate::{
     format::PAGE_BYTES,
     log::{Event, Policy},
 };
+use minos_base::Seconds;
 
 fn bench(keys: u64) -> Bench {
+    bench_until(keys, 0)
+}
+
+/// A full log of records with this expiry.
+fn bench_until(keys: u64, expiry: Seconds) -> Bench {
     let policy = Policy::Store { utilisation_percent_max: 85 };
     let load =
         Load { policy, segment_bytes: 256 << 10, segments: 32, keys, value_bytes: 1000, read_percent: 0 };
     let mut bench = Bench::new(&load);
+    bench.expiry = expiry;
     for key in 0..keys {
         bench.put(key, key + 1, &[7; 1000]);
         bench.drive();
@@ -49,4 +56,41 @@ fn a_sound_log_is_read_round_and_round_within_its_rate() {
     assert_eq!((after.scrub_faults, after.lost_records), (0, 0), "{after:?}");
     let read_bytes = after.read_bytes - before.read_bytes;
     assert!((8 << 20..=24 << 20).contains(&read_bytes), "{read_bytes}");
+}
+
+#[test]
+fn what_expired_leaves_index_and_log_when_the_scrubber_comes_by() {
+    const KEYS: u64 = 4000;
+    let mut bench = bench_until(KEYS, 10);
+    bench.table.now = 9;
+    (0..10_000).for_each(|_| bench.drive());
+    assert_eq!((bench.table.table.slots.len() as u64, bench.log.counters().expired_records), (KEYS, 0));
+    bench.table.now = 10;
+    (0..20_000).for_each(|_| bench.drive());
+    // Those in the segments that are open are left.
+    let (left, counters) = (bench.table.table.slots.len() as u64, bench.log.counters());
+    assert!(left < KEYS / 16 && counters.expired_records == KEYS - left, "{left}, {counters:?}");
+    assert_eq!((counters.lost_records, counters.moved_bytes), (0, 0), "{counters:?}");
+    // There is room again for as many.
+    for key in KEYS..2 * KEYS {
+        bench.put(key, key + 1, &[7; 1000]);
+        bench.drive();
+    }
+}
+
+#[test]
+fn compaction_does_not_move_what_expired() {
+    let mut bench = bench_until(4000, 10);
+    bench.table.now = 10;
+    bench.expiry = 0;
+    // Overwrites of every other key make segments worth compacting before the scrubber comes by.
+    for number in 0..4000 {
+        bench.put(number % 2000 * 2 + 1, 10_000 + number, &[7; 1000]);
+        if number % 32 == 0 {
+            bench.drive();
+        }
+    }
+    let counters = bench.log.counters();
+    assert!(counters.compacted_segments > 3 && counters.expired_records > 300, "{counters:?}");
+    assert_eq!(counters.moved_bytes, 0, "{counters:?}");
 }
