@@ -486,17 +486,21 @@ impl<B: PositionBits, T: Tier> Parts for LogMode<B, T> {
     }
 
     #[inline(always)]
+    fn goes_back<A: Access>(writing: &mut Writing<'_, Self, A>, place: Place) -> bool {
+        T::goes_back(writing, place)
+    }
+
+    #[inline(always)]
     fn flushes<A: Access>(writing: &mut Writing<'_, Self, A>) {
         T::flushes(writing);
     }
 
     fn abandon<A: Access>(writing: &mut Writing<'_, Self, A>, placed: Placed) {
-        let (region, large) = (writing.region(), &writing.engine.common.large);
+        let region = writing.region();
         let state = ItemState::load(region, placed.item, 0);
         if !writing.engine.is_inline(state.value_bytes() as u64) {
-            // The chunk stays the caller's; only the name for it goes.
-            let id = extent_of(region, placed.item, &state);
-            let _ = large.lock().extents.release(id);
+            // Unless another partition has evicted it meanwhile.
+            release_extent(writing.engine, placed.item, &state);
         }
         writing.partition.space.kill(region, position(placed.link));
     }

@@ -1,7 +1,7 @@
 //! Counts of one partition, kept by its writer.
 
 use crate::{item::ItemState, slot::Slot};
-use minos_base::SizeClass;
+use minos_base::{FlashSlot, SizeClass};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A count that one thread at a time raises, and any thread reads.
@@ -43,8 +43,9 @@ pub(crate) struct Counts {
     pub(crate) evicted_index: Counter,
     /// Items that were moved to the tail of the log when they were read.
     pub(crate) reinserted: Counter,
-    /// Slots that name records on flash.
+    /// Slots that name records on flash, and bytes of these records, about.
     pub(crate) cold: Counter,
+    pub(crate) cold_bytes: Counter,
     pub(crate) tier: TierCounts,
     pub(crate) by_class: Box<[ClassCounts]>,
 }
@@ -59,6 +60,7 @@ pub(crate) struct TierCounts {
     pub(crate) promoted: Counter,
     pub(crate) dropped: Counter,
     pub(crate) unsplit: Counter,
+    pub(crate) unadopted: Counter,
     pub(crate) tombstones: Counter,
     pub(crate) tombstones_lost: Counter,
 }
@@ -92,6 +94,7 @@ impl Default for Counts {
             evicted_index: Counter::default(),
             reinserted: Counter::default(),
             cold: Counter::default(),
+            cold_bytes: Counter::default(),
             tier: TierCounts::default(),
             by_class: (0..SizeClass::COUNT).map(|_| ClassCounts::default()).collect(),
         }
@@ -114,6 +117,18 @@ impl Counts {
     /// An item was linked that was stored before.
     pub(crate) fn add_again(&self, state: &ItemState) {
         self.count(state, 1);
+    }
+
+    /// A slot was linked that names a record on flash.
+    pub(crate) fn add_cold(&self, slot: Slot) {
+        self.cold.add(1);
+        self.cold_bytes.add(record_bytes(slot));
+    }
+
+    /// A slot that names a record on flash is no longer linked.
+    pub(crate) fn remove_cold(&self, slot: Slot) {
+        self.cold.add(1u64.wrapping_neg());
+        self.cold_bytes.add(record_bytes(slot).wrapping_neg());
     }
 
     /// An item is no longer linked.
@@ -172,10 +187,12 @@ impl Counts {
         }
     }
 
-    /// The counts that [`crate::check`] compares: items, bytes of keys, bytes of values, items by class.
-    pub(crate) fn tally(&self) -> (u64, u64, u64, Vec<u64>) {
+    /// The counts that [`crate::check`] compares: items, bytes of keys, of values; slots on flash, bytes of their
+    /// records; items by class.
+    pub(crate) fn tally(&self) -> ([u64; 5], Vec<u64>) {
         let by_class = self.by_class.iter().map(|class| class.items.value()).collect();
-        (self.items(), self.key_bytes.value(), self.value_bytes.value(), by_class)
+        let sums = [&self.items, &self.key_bytes, &self.value_bytes, &self.cold, &self.cold_bytes];
+        (sums.map(Counter::value), by_class)
     }
 
     /// Adds `items` like this one; wraps around, so that it can subtract
@@ -195,4 +212,9 @@ impl Counts {
     fn class(&self, state: &ItemState) -> &ClassCounts {
         &self.by_class[SizeClass::of(state.value_bytes() as u64).index()]
     }
+}
+
+/// Bytes of the record that a slot names, about.
+fn record_bytes(slot: Slot) -> u64 {
+    FlashSlot::decode(slot.0).map_or(0, |slot| slot.length.bytes_typical())
 }

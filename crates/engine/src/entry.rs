@@ -254,7 +254,7 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
         Pinned::of_writer(engine, &self.writing, self.hash, item, state)
     }
 
-    /// Links the item whose large value lies in `chunk`, which stays the caller's if that fails.
+    /// Links the item whose large value lies in `chunk`, which is freed if that fails.
     pub(crate) fn link_large(
         &mut self,
         chunk: Offset,
@@ -262,6 +262,7 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
         value_bytes: u64,
     ) -> Result<u64, OutOfMemory> {
         let Some(placed) = M::place_large(&mut self.writing, chunk, self.key, value_bytes) else {
+            self.writing.engine.memory().free_settled(chunk);
             return self.refuse(value_bytes);
         };
         let linked = self.link(placed, meta, (self.key.len(), value_bytes));
@@ -311,11 +312,7 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
         let chunk = settled.into_chunk();
         let at = M::large_value_at(sizes.0);
         copy_parts(self.words(chunk, at + sizes.1 as usize), at, value);
-        let linked = self.link_large(chunk, &meta, sizes.1);
-        if linked.is_err() {
-            engine.memory().free_settled(chunk);
-        }
-        linked
+        self.link_large(chunk, &meta, sizes.1)
     }
 
     /// Writes a value of the same length over that of a small item, under the bucket's version.

@@ -3,7 +3,7 @@
 //! ```text
 //! word 0    number of buckets       word 1    flush generation
 //! word 2    first free spare bucket, as a line number, 0 = none
-//! word 3    level of the table when the first slot on flash was made, plus 1
+//! word 3    level of the table when the oldest slots on flash were made, at most, plus 1
 //! word 8    segment table
 //! ```
 //!
@@ -137,10 +137,10 @@ impl Index {
         (first as u32).checked_sub(1).unwrap_or(level).min(level)..=level
     }
 
-    /// Remembers the present level, at which a slot on flash is made.
-    pub(crate) fn remember_level(&self, region: &Region) {
+    /// Remembers the present level, at which a slot on flash is made: the only one, or one of several.
+    pub(crate) fn remember_level(&self, region: &Region, is_only: bool) {
         let first = self.word(region, FIRST_LEVEL);
-        if first.load(Relaxed) == 0 {
+        if is_only || first.load(Relaxed) == 0 {
             first.store(u64::from(self.buckets(region).ilog2()) + 1, Relaxed);
         }
     }

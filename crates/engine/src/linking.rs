@@ -166,6 +166,18 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
         }
     }
 
+    /// Splits one chain if there are fewer buckets than for so many items, and room for another; false if not.
+    pub(crate) fn grow_for(&mut self, items: u64) -> bool {
+        let (region, index) = (self.region(), &self.partition.index);
+        let buckets = index.buckets(region);
+        if items * 2 < buckets * M::ITEMS_PER_TWO_BUCKETS || self.is_past_growth(buckets) {
+            return false;
+        }
+        let new = index.prepare(self.engine.memory());
+        new.into_iter().for_each(|new| self.split(buckets, new));
+        new.is_some()
+    }
+
     /// Deals the slots of the next chain to it and to the bucket `new`.
     fn split(&mut self, buckets: u64, new: Offset) {
         let region = self.region();

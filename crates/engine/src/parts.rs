@@ -82,6 +82,12 @@ pub(crate) trait Parts: Holding {
         false
     }
 
+    /// An item in memory that is dead may live elsewhere: true if its slot names that from now on.
+    #[inline(always)]
+    fn goes_back<A: Access>(_: &mut Writing<'_, Self, A>, _: crate::chain::Place) -> bool {
+        false
+    }
+
     /// Everything stored so far is dead.
     #[inline(always)]
     fn flushes<A: Access>(_: &mut Writing<'_, Self, A>) {}
@@ -100,7 +106,7 @@ pub(crate) trait Parts: Holding {
     /// Memory for an item whose value lies beside its key.
     fn allocate<A: Access>(writing: &mut Writing<'_, Self, A>, words: u64) -> Option<Placed>;
 
-    /// Frees memory that was never linked, except the chunk of a large value. The header is written.
+    /// Frees memory that was never linked, the chunk of a large value too. The header is written.
     fn abandon<A: Access>(writing: &mut Writing<'_, Self, A>, placed: Placed);
 
     /// Frees the memory of an unlinked item. The counts no longer include it.
@@ -126,7 +132,8 @@ pub(crate) trait Parts: Holding {
     /// Byte of such a chunk at which the value begins.
     fn large_value_at(key_bytes: usize) -> usize;
 
-    /// Memory for the item whose large value lies in `chunk`. The key is written.
+    /// Memory for the item whose large value lies in `chunk`, which stays the caller's if there is none. The key is
+    /// written.
     fn place_large<A: Access>(
         writing: &mut Writing<'_, Self, A>,
         chunk: Offset,

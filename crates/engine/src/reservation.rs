@@ -163,11 +163,8 @@ impl<M: Mode, A: Access> Entry<'_, M, A> {
             Some(Space::Shared { chunk, .. }) => *chunk,
             None => return Err(OutOfMemory),
         };
-        let linked = self.link_large(chunk, &meta, reservation.value_bytes);
-        if linked.is_ok() {
-            // The item owns the memory now.
-            reservation.space = None;
-        }
-        linked
+        // The memory is no longer the reservation's, whatever becomes of it.
+        reservation.space = None;
+        self.link_large(chunk, &meta, reservation.value_bytes)
     }
 }

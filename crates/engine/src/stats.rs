@@ -49,6 +49,10 @@ pub struct StoreStats {
     pub items: u64,
     /// Items ever stored.
     pub items_stored: u64,
+    /// Slots that name records on flash; a few of these are hidden by items in memory, or dead.
+    pub cold_items: u64,
+    /// Bytes of these records with their headers, by rough lengths.
+    pub cold_bytes: u64,
     /// Bytes of all keys.
     pub key_bytes: u64,
     /// Bytes of all values.
@@ -143,6 +147,8 @@ fn per(bytes: u64, count: u64) -> f64 {
 impl StoreStats {
     pub(crate) fn add_counts(&mut self, counts: &Counts) {
         self.items += counts.items();
+        self.cold_items += counts.cold.value();
+        self.cold_bytes += counts.cold_bytes.value();
         for class in &counts.by_class {
             self.items_stored += class.stored.value();
             self.out_of_memory += class.refused.load(Relaxed);

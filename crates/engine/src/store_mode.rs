@@ -133,11 +133,7 @@ impl Parts for StoreMode {
     }
 
     fn abandon<A: Access>(writing: &mut Writing<'_, Self, A>, placed: Placed) {
-        let state = ItemState::load(writing.region(), placed.item, 0);
-        // The chunk around a large value stays the caller's.
-        if writing.engine.is_inline(state.value_bytes() as u64) {
-            writing.engine.memory().free(&mut writing.writer.room, placed.item);
-        }
+        writing.engine.memory().free(&mut writing.writer.room, placed.item);
     }
 
     fn retire<A: Access>(writing: &mut Writing<'_, Self, A>, slot: Slot, item: Offset) {

@@ -145,7 +145,7 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
                 && !M::has_large_value(self.engine, item, &state)
     }
 
-    /// Unlinks an item that is expired, flushed or evicted; returns true if it was.
+    /// Unlinks an item that is expired, flushed or evicted, or has lost its large value; returns true if it was.
     pub(crate) fn reclaim_if_dead(&mut self, place: Place, now: Seconds) -> bool {
         let (region, partition) = (self.region(), self.partition);
         let slot = place.slot(region);
@@ -159,6 +159,9 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
         };
         if !self.is_dead(slot, item, now) {
             return false;
+        }
+        if M::goes_back(self, place) {
+            return true;
         }
         let state = ItemState::load(region, item, now);
         if state.is_flushed(partition.index.generation(region)) {

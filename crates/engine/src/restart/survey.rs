@@ -151,7 +151,7 @@ impl Survey {
                     continue;
                 }
                 Verdict::Cold => {
-                    partition.counts.cold.add(1);
+                    partition.counts.add_cold(place.slot(region));
                     continue;
                 }
                 // The running table frees dangling slots by scans, whose

@@ -92,10 +92,17 @@ impl<B: PositionBits, A: Access> Writing<'_, LogMode<B, Flash>, A> {
         slot.encode().map(Slot)
     }
 
+    /// A slot on flash is made at the present level of the index.
+    pub(super) fn remember_level(&self) {
+        let is_only = self.partition.counts.cold.value() == 0;
+        self.partition.index.remember_level(self.region(), is_only);
+    }
+
     /// Takes a slot on flash out of its chain.
     pub(super) fn remove_cold(&mut self, place: Place) {
+        let slot = place.slot(self.region());
         relink::remove::<A>(self.region(), &self.partition.index, place);
-        self.partition.counts.cold.add(1u64.wrapping_neg());
+        self.partition.counts.remove_cold(slot);
     }
 
     /// A tombstone becomes due.
@@ -217,15 +224,27 @@ impl<B: PositionBits, A: Access> Writing<'_, LogMode<B, Flash>, A> {
             self.forget_others(hash, 0);
         }
         let Some(place) = self.place_at(hash, Position::from_words(memory.link())) else { return false };
-        self.partition.index.remember_level(region);
+        self.remember_level();
         let Some(cold) = self.slot_for(hash, to) else { return false };
         if let Some((_, item)) = self.item_at(memory) {
             self.partition.space.set_copy(region, item, Twin::None);
         }
         relink::replace::<A>(region, place, cold);
-        self.partition.counts.cold.add(1);
+        self.partition.counts.add_cold(cold);
         self.retire(memory);
         true
+    }
+
+    /// An item whose large value was evicted leaves memory, if its record is the same.
+    pub(super) fn go_back(&mut self, place: Place) -> bool {
+        let (region, slot) = (self.region(), place.slot(self.region()));
+        let Some((hash, item)) = self.item_at(slot) else { return false };
+        let state = ItemState::load(region, item, self.writer.now);
+        let Twin::Same(word) = self.partition.space.copy_of(region, item) else { return false };
+        let is_live = state.is_live(self.partition.index.generation(region));
+        let is_back = is_live && place_of_twin(word).is_some_and(|to| self.flip(place, hash, to));
+        self.partition.counts.tier.put_back.add(u64::from(is_back));
+        is_back
     }
 
     /// Everything stored so far is dead, records on flash too.

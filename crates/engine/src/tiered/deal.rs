@@ -14,7 +14,7 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
     /// may be.
     pub(crate) fn is_past_growth(&self, buckets: u64) -> bool {
         let levels = self.partition.index.levels(self.region(), buckets);
-        buckets.ilog2() >= *levels.start() + DOUBLINGS
+        self.partition.counts.cold.value() > 0 && buckets.ilog2() >= *levels.start() + DOUBLINGS
     }
 
     /// Deals the slots of the chain that is split: true for those that go to the new bucket. A slot on flash

@@ -45,9 +45,22 @@ impl<B: PositionBits, A: AnyWriter> Engine<LogMode<B, Flash>, A> {
     /// the index, which outlived the process, names it already.
     ///
     /// # Errors
-    /// There is no room in the index, or too many records have these hash bits.
+    /// There is no room in the index, or it names eight other records with these hash bits. The record stays where
+    /// it is, unnamed, and is counted (`unadopted`): compaction takes it for dead.
     pub fn adopt(&self, hash: KeyHash, place: FlashPlace, sequence: u64) -> Result<(), OutOfMemory> {
-        self.writing(hash).adopt(hash, place, sequence)
+        let mut writing = self.writing(hash);
+        let adopted = writing.adopt(hash, place, sequence);
+        writing.partition.counts.tier.unadopted.add(u64::from(adopted.is_err()));
+        adopted
+    }
+
+    /// So many records will be adopted: lets the index grow to their number before, because a slot on flash says
+    /// where it goes in so many splits only.
+    pub fn expect_cold(&self, records: u64) {
+        for partition in 0..self.partitions() {
+            let mut writing = self.writing_at(partition);
+            while writing.grow_for(records.div_ceil(self.partitions() as u64)) {}
+        }
     }
 
     /// Later sequences and CAS uniques of all partitions are higher than this one, that of a dead record.
@@ -100,7 +113,9 @@ impl<B: PositionBits, A: AnyWriter> Engine<LogMode<B, Flash>, A> {
             }
             Some(Namer::Slot(place)) => match writing.slot_for(hash, to) {
                 Some(slot) => {
+                    writing.partition.counts.remove_cold(place.slot(region));
                     relink::replace::<A>(region, place, slot);
+                    writing.partition.counts.add_cold(slot);
                     true
                 }
                 None => {
@@ -188,11 +203,11 @@ impl<B: PositionBits, A: Access> Writing<'_, LogMode<B, Flash>, A> {
             self.forget_others(hash, 0);
         }
         self.grow_if_due();
-        self.partition.index.remember_level(self.region());
+        self.remember_level();
         let slot = self.slot_for(hash, place).ok_or(OutOfMemory)?;
         match LogMode::<B, Flash>::append(self, self.head(hash), slot) {
             Linked::Done(_) => {
-                self.partition.counts.cold.add(1);
+                self.partition.counts.add_cold(slot);
                 Ok(())
             }
             Linked::Full => Err(OutOfMemory),

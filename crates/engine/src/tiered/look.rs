@@ -2,7 +2,7 @@
 
 use super::{
     SEEN_MAX,
-    cold::may_be,
+    cold::{may_be, place_of_twin},
     switches::{Safeguard, is_on},
     tier::Flash,
 };
@@ -12,6 +12,7 @@ use crate::{
     chain::following,
     entry::Entry,
     item::ItemState,
+    log::Twin,
     parts::Parts,
     places::Places,
     position::PositionBits,
@@ -21,7 +22,7 @@ use crate::{
     versions,
 };
 use arrayvec::ArrayVec;
-use minos_base::{FlashSlot, KeyHash, Seconds};
+use minos_base::{FlashPlace, FlashSlot, KeyHash, Seconds, growth_bits};
 use minos_region::Offset;
 use minos_sync::{Access, tags};
 use std::sync::atomic::Ordering::Relaxed;
@@ -95,7 +96,7 @@ impl<B: PositionBits, A: Access> Reader<'_, LogMode<B, Flash>, A> {
                 }
                 let Some(item) = LogMode::<B, Flash>::locate(self.space, region, slot) else { continue };
                 let candidate = Candidate { version, seen, slot, cell, item };
-                if let Some(answer) = self.in_memory(&candidate, key, now, &has_value) {
+                if let Some(answer) = self.in_memory(&candidate, (hash, key), now, &has_value) {
                     return answer;
                 }
             }
@@ -119,7 +120,7 @@ impl<B: PositionBits, A: Access> Reader<'_, LogMode<B, Flash>, A> {
     fn in_memory(
         self,
         candidate: &Candidate<'_>,
-        key: &[u8],
+        (hash, key): (KeyHash, &[u8]),
         now: Seconds,
         has_value: &impl Fn(Offset, &ItemState) -> bool,
     ) -> Option<Attempt<Lookup>> {
@@ -128,7 +129,22 @@ impl<B: PositionBits, A: Access> Reader<'_, LogMode<B, Flash>, A> {
         Some(match self.unfit(candidate, &state) {
             Some(unfit) => unfit,
             None if is_whole() => Attempt::Found(Lookup::Hot),
-            None => Attempt::Missing,
+            None => self.record_of(candidate, hash),
         })
+    }
+
+    /// The record of an item that has lost its large value, if it has one: promotion finds its slot there.
+    fn record_of(self, candidate: &Candidate<'_>, hash: KeyHash) -> Attempt<Lookup> {
+        let Twin::Same(word) = self.space.copy_of(self.region, candidate.item) else {
+            return Attempt::Missing;
+        };
+        let Some(FlashPlace { page, length }) = place_of_twin(word) else { return Attempt::Missing };
+        let growth = growth_bits(hash, self.index.buckets(self.region).ilog2());
+        let slot = FlashSlot { tag: hash.tag(), length, growth, page };
+        if self.is_linked(candidate) {
+            Attempt::Found(Lookup::Cold(Candidates::from_iter([slot])))
+        } else {
+            Attempt::Disturbed
+        }
     }
 }

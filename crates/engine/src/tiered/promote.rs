@@ -81,7 +81,8 @@ impl<B: PositionBits, A: Access> Writing<'_, LogMode<B, Flash>, A> {
         let is_checked = is_on(Safeguard::Promotion);
         if let Some(there) = self.find(hash, key) {
             let is_dead = self.is_dead(there.slot, there.item, now);
-            if !is_dead || is_checked {
+            let is_back = is_dead && self.go_back(there.place);
+            if !is_back && (!is_dead || is_checked) {
                 return Ok(Promotion::Present);
             }
         }
@@ -124,9 +125,10 @@ impl<B: PositionBits, A: Access> Writing<'_, LogMode<B, Flash>, A> {
         };
         let region = self.region();
         self.partition.space.set_copy(region, placed.item, twin_of(cold.slot.place()));
+        let cold_slot = place.slot(region);
         relink::replace::<A>(region, place, slot);
         let counts = &self.partition.counts;
-        counts.cold.add(1u64.wrapping_neg());
+        counts.remove_cold(cold_slot);
         counts.add_again(&ItemState::load(region, placed.item, 0));
         counts.tier.promoted.add(1);
         Ok(Promotion::Promoted)

@@ -9,6 +9,8 @@ use minos_sync::AnyWriter;
 pub struct TierStats {
     /// Slots that name records on flash.
     pub cold: u64,
+    /// Bytes of these records with their headers, by rough lengths.
+    pub cold_bytes: u64,
     /// Copies on their way.
     pub tickets: u64,
     /// Tombstones that wait to be written.
@@ -27,6 +29,8 @@ pub struct TierStats {
     pub dropped: u64,
     /// Insertions that did not grow the index, because slots on flash have too few bits of their hashes.
     pub unsplit: u64,
+    /// Records that recovery found and the index had no room for.
+    pub unadopted: u64,
     /// Tombstones that became due.
     pub tombstones: u64,
     /// Tombstones for which there was no room.
@@ -41,6 +45,7 @@ impl<B: PositionBits, A: AnyWriter> Engine<LogMode<B, Flash>, A> {
             let writing = self.writing_at(number);
             let (counts, room) = (&writing.partition.counts, &writing.writer.room.tier);
             stats.cold += counts.cold.value();
+            stats.cold_bytes += counts.cold_bytes.value();
             stats.tickets += room.open_tickets() as u64;
             stats.tombstones_waiting += room.tombstones.len() as u64;
             stats.written += counts.tier.written.value();
@@ -50,6 +55,7 @@ impl<B: PositionBits, A: AnyWriter> Engine<LogMode<B, Flash>, A> {
             stats.promoted += counts.tier.promoted.value();
             stats.dropped += counts.tier.dropped.value();
             stats.unsplit += counts.tier.unsplit.value();
+            stats.unadopted += counts.tier.unadopted.value();
             stats.tombstones += counts.tier.tombstones.value();
             stats.tombstones_lost += counts.tier.tombstones_lost.value();
         }

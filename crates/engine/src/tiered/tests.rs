@@ -11,6 +11,7 @@ use crate::{
 use minos_base::{FlashPlace, KeyHash, RoughLength};
 use minos_region::Backing;
 use minos_sync::Crcw;
+use std::thread;
 
 /// A table of one partition, so that a test need not know which one.
 fn config(memory_bytes: u64) -> StoreConfig {
@@ -339,4 +340,124 @@ fn slots_on_flash_outlive_the_process() {
     assert_eq!(opening, crate::Opening::Warm { items: 0 });
     assert!((0..10).all(|number| table.standing(hashes[number], number as u32 + 1) == Standing::Named));
     table.check().unwrap();
+}
+
+#[test]
+fn a_large_value_that_finds_no_place_is_freed_once() {
+    // All keys of a partition are in one bucket, which is full.
+    let config = StoreConfig {
+        partitions: Some(2),
+        hash_mask: 1 << 63 | 0xffff,
+        chain_buckets_max: 1,
+        value_bytes_max: 500_000,
+        ..StoreConfig::new(1 << 20)
+    };
+    let table = Tiered::<Crcw>::create(&config).unwrap();
+    let partition = |number: u32| table.hash(&key(number)).0 >> 63;
+    let full: Vec<u32> = (0..).filter(|&number| partition(number) == 0).take(8).collect();
+    assert!(full[..7].iter().all(|&number| store(&table, number, 10).is_ok()));
+    let other = (0..).find(|&number| partition(number) == 1).unwrap();
+    // Memory has room for one of the two, so that each evicts the other.
+    let mut refused = 0;
+    thread::scope(|scope| {
+        let fails = || (0..3000).for_each(|_| refused += u32::from(store(&table, full[7], 480_000).is_err()));
+        scope.spawn(fails);
+        scope.spawn(|| (0..3000).for_each(|_| _ = store(&table, other, 480_000)));
+    });
+    store(&table, other, 480_000).unwrap();
+    assert_eq!((refused, table.stats().items), (3000, 8));
+    table.check().unwrap();
+}
+
+/// A table with one large item, which has the same record in page 1.
+fn large_and_clean() -> Tiered {
+    let table = Tiered::create(&StoreConfig { value_bytes_max: 1 << 20, ..config(1 << 20) }).unwrap();
+    table.adopt(table.hash(&key(0)), place(1), 1).unwrap();
+    promote_large(&table);
+    assert_eq!(look(&table, 0), Lookup::Hot);
+    table
+}
+
+fn promote_large(table: &Tiered) {
+    let Lookup::Cold(seen) = look(table, 0) else { panic!("not cold") };
+    let (value, meta) = (vec![5; 250_000], ItemMeta::default());
+    let record = Cold { slot: seen[0], seen: &seen, sequence: 1, value: &value, meta };
+    assert_eq!(table.promote(table.hash(&key(0)), &key(0), &record, 5), Ok(Promotion::Promoted));
+}
+
+#[test]
+fn an_item_whose_large_value_was_evicted_is_read_from_its_record() {
+    let table = large_and_clean();
+    store(&table, 1, 600_000).unwrap();
+    assert_eq!(table.stats().evictions_large, 1);
+    assert_eq!(pages(&table, 0), [1]);
+    promote_large(&table);
+    assert_eq!((look(&table, 0), table.take_tombstones(0, 9).list.len()), (Lookup::Hot, 0));
+    table.check().unwrap();
+}
+
+#[test]
+fn an_item_whose_large_value_was_evicted_keeps_its_record_whoever_comes_by() {
+    let comes_by: [fn(&Tiered); 3] = [
+        |table| assert_eq!(table.entry(table.hash(&key(0)), &key(0), 5).candidates().len(), 1),
+        |table| assert!(table.sweep(0, usize::MAX, 5).pass_ended),
+        |table| assert_eq!(copy_all(table).len(), 1),
+    ];
+    for come_by in comes_by {
+        let table = large_and_clean();
+        store(&table, 1, 600_000).unwrap();
+        come_by(&table);
+        assert_eq!((pages(&table, 0), table.tier_stats().cold), (vec![1], 1));
+        assert!(table.take_tombstones(0, 9).list.is_empty());
+        table.check().unwrap();
+    }
+}
+
+#[test]
+fn an_index_that_expects_records_grows_before_they_are_adopted() {
+    let items = 150_000;
+    let table = Tiered::create(&config(64 << 20)).unwrap();
+    table.expect_cold(u64::from(items));
+    for number in 0..items {
+        table.adopt(table.hash(&key(number)), place(number + 1), 1).unwrap();
+    }
+    assert_eq!(table.tier_stats().unsplit, 0);
+    assert!(table.stats().chain_buckets_max < 8, "{:?}", table.stats());
+    assert!((0..items).all(|number| pages(&table, number).contains(&(number + 1))));
+    table.check().unwrap();
+}
+
+#[test]
+fn an_index_without_slots_on_flash_grows_without_a_bound() {
+    let table = adopted(64 << 20, 120_000);
+    assert!(table.tier_stats().unsplit > 0);
+    assert_eq!(table.forget_pages(0, 0, usize::MAX, |_| true), None);
+    let before = table.tier_stats().unsplit;
+    for number in 0..150_000 {
+        table.adopt(table.hash(&key(number)), place(number + 1), 1).unwrap();
+    }
+    assert_eq!(table.tier_stats().unsplit, before);
+    assert!((0..150_000).all(|number| pages(&table, number).contains(&(number + 1))));
+    table.check().unwrap();
+}
+
+#[test]
+fn a_ninth_record_of_equal_hash_bits_is_counted() {
+    let all = StoreConfig { hash_mask: 0xffff_ffc0_0000_0000, ..lossless(4 << 20) };
+    let table: Tiered = Tiered::create(&all).unwrap();
+    let adopt = |number| table.adopt(table.hash(&key(number)), place(number + 1), 1);
+    assert!((0..8).all(|number| adopt(number).is_ok()));
+    assert_eq!((adopt(8), table.tier_stats().unadopted), (Err(OutOfMemory), 1));
+}
+
+#[test]
+fn records_on_flash_are_counted_with_their_bytes() {
+    let table = cold(&config(4 << 20), 10);
+    let bytes = place(1).length.bytes_typical();
+    let counted = || (table.stats().cold_items, table.stats().cold_bytes);
+    assert_eq!((counted(), table.stats().items), ((10, 10 * bytes), 0));
+    let longer = RoughLength::of(3000, 1);
+    assert!(table.move_cold(table.hash(&key(1)), 2, FlashPlace { page: 90, length: longer }));
+    assert!(table.forget_cold(table.hash(&key(2)), 3));
+    assert_eq!(counted(), (9, 8 * bytes + longer.bytes_typical()));
 }

@@ -75,6 +75,11 @@ pub(crate) trait Tier: Copy + Debug + Eq + Send + Sync + 'static {
     }
 
     #[inline(always)]
+    fn goes_back<B: PositionBits, A: Access>(_: &mut Writing<'_, LogMode<B, Self>, A>, _: Place) -> bool {
+        false
+    }
+
+    #[inline(always)]
     fn flushes<B: PositionBits, A: Access>(_: &mut Writing<'_, LogMode<B, Self>, A>) {}
 }
 
@@ -147,6 +152,13 @@ impl Tier for Flash {
 
     fn is_kept<B: PositionBits, A: Access>(writing: &Writing<'_, LogMode<B, Self>, A>, place: Place) -> bool {
         writing.is_hiding(place)
+    }
+
+    fn goes_back<B: PositionBits, A: Access>(
+        writing: &mut Writing<'_, LogMode<B, Self>, A>,
+        place: Place,
+    ) -> bool {
+        writing.go_back(place)
     }
 
     fn flushes<B: PositionBits, A: Access>(writing: &mut Writing<'_, LogMode<B, Self>, A>) {

@@ -36,7 +36,7 @@ fn general(stats: &StoreStats, emit: Emit<'_>) {
     emit("get_flushed", &stats.flushed_reclaimed);
     emit("hash_bytes", &stats.index_bytes);
     emit("bytes", &stats.used_bytes.saturating_sub(stats.index_bytes));
-    emit("curr_items", &stats.items);
+    emit("curr_items", &(stats.items + stats.cold_items));
     emit("evictions", &stats.evictions());
     emit("reclaimed", &(stats.expired_reclaimed + stats.flushed_reclaimed));
 }
