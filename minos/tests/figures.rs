@@ -24,7 +24,7 @@ fn printed(paper: &str, out: &Path, options: &[&str]) -> String {
 #[test]
 fn a_figure_is_three_files_and_made_once() {
     let folder = tempfile::tempdir().unwrap();
-    let (out, brief) = (folder.path(), ["--trials", "20"]);
+    let (out, brief) = (folder.path(), ["--figure", "13", "--trials", "20"]);
     assert!(printed("vector", out, &brief).contains(": 1 drawn, "));
     let csv = fs::read_to_string(out.join("vector-13.csv")).unwrap();
     assert!(csv.starts_with("# simulated; minos "), "{csv}");
@@ -34,16 +34,20 @@ fn a_figure_is_three_files_and_made_once() {
 
     // Existing files are kept, unless they have other parameters or are incomplete.
     assert!(printed("vector", out, &brief).contains(": 0 drawn, "));
-    assert!(printed("vector", out, &["--trials", "20", "--force"]).contains(": 1 drawn, "));
-    assert!(printed("vector", out, &["--trials", "20", "--seed", "2"]).contains(": 1 drawn, "));
+    assert!(printed("vector", out, &["--figure", "13", "--trials", "20", "--force"]).contains(": 1 drawn, "));
+    assert!(
+        printed("vector", out, &["--figure", "13", "--trials", "20", "--seed", "2"]).contains(": 1 drawn, ")
+    );
     fs::remove_file(out.join("vector-13.svg")).unwrap();
-    assert!(printed("vector", out, &["--trials", "20", "--seed", "2"]).contains(": 1 drawn, "));
+    assert!(
+        printed("vector", out, &["--figure", "13", "--trials", "20", "--seed", "2"]).contains(": 1 drawn, ")
+    );
 }
 
 #[test]
 fn a_missing_png_is_made_of_the_svg() {
     let folder = tempfile::tempdir().unwrap();
-    let (out, brief) = (folder.path(), ["--trials", "20"]);
+    let (out, brief) = (folder.path(), ["--figure", "13", "--trials", "20"]);
     printed("vector", out, &brief);
     let (csv, png) = (out.join("vector-13.csv"), out.join("vector-13.png"));
     let pixels = fs::read(&png).unwrap();
@@ -59,11 +63,34 @@ fn a_missing_png_is_made_of_the_svg() {
 fn seeds_give_the_same_files_again() {
     let files = || {
         let folder = tempfile::tempdir().unwrap();
-        printed("vector", folder.path(), &["--trials", "20"]);
+        printed("vector", folder.path(), &["--figure", "13", "--trials", "20"]);
         ["csv", "svg", "png"]
             .map(|kind| fs::read(folder.path().join("vector-13").with_extension(kind)).unwrap())
     };
     assert!(files() == files());
+}
+
+#[test]
+fn figures_of_devices_say_what_was_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    for (figure, evidence) in [("5", "measured on a modelled device"), ("6-file", "measured")] {
+        let name = format!("vector-{figure}");
+        let text = printed("vector", folder.path(), &["--figure", figure, "--window", "5ms"]);
+        assert!(text.contains(&format!(", {evidence}: 1 drawn, ")), "{text}");
+        let csv = folder.path().join(format!("{name}.csv"));
+        let first = fs::read_to_string(&csv).unwrap();
+        assert!(
+            first.starts_with(&format!("# {evidence}; minos ")) && first.contains("; window 5ms; seed 1\n")
+        );
+        let rows = rows(&csv);
+        // Threads, depth, and four kinds of requests by time and by processor time.
+        assert_eq!((rows.len(), rows[0].len()), (4 * 4, 2 + 2 * 4));
+        // A short window can be empty, but not all of them.
+        let most = |at: usize| rows.iter().filter_map(|row| row[at].parse().ok()).fold(0.0, f64::max);
+        assert!((2..10).all(|at| most(at) > 0.0), "{rows:?}");
+    }
+    // The file that was measured is gone.
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 6);
 }
 
 /// The rows of a CSV file, without parameters and column names.
@@ -116,7 +143,7 @@ fn what_cannot_be_is_refused_by_name() {
     for (paper, options, expected) in [
         ("mica", &[][..], "the figures of mica are not there yet"),
         ("dynamo", &[], "rackout"),
-        ("vector", &["--trials", "0"], "trials: 0 is not allowed"),
+        ("vector", &["--figure", "13", "--trials", "0"], "trials: 0 is not allowed"),
         ("rackout", &["--keys", "0"], "keys: 0 is not allowed"),
         ("vector", &["--figure", "14"], "figure: there is no \"14\""),
         ("minos", &["--figure", "2", "--arrivals", "10"], "arrivals: 50 is not allowed"),

@@ -2,7 +2,7 @@
 //! within this process and prints its operations per second; or reads and writes a device.
 
 mod args;
-mod device;
+pub(in crate::lab) mod device;
 mod inproc;
 mod numbers;
 mod output;

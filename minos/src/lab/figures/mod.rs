@@ -2,6 +2,7 @@
 
 mod chart;
 mod csv;
+mod devices;
 mod minos;
 mod plots;
 mod table;
@@ -13,6 +14,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     slice,
+    time::Duration,
 };
 
 use anyhow::{Context, Result, bail};
@@ -29,7 +31,7 @@ use self::{
     plots::{Evidence, PLOTS, Paper, Plot},
     table::Table,
 };
-use crate::lab::bench::emit;
+use crate::{lab::bench::emit, time::parse_time};
 
 /// Draw the figures of the papers: SVG, PNG and CSV of each.
 ///
@@ -69,6 +71,10 @@ pub(crate) struct FiguresArgs {
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     trials: u32,
 
+    /// Measured time of each point of the vector paper's figures on devices
+    #[arg(long, value_name = "TIME", default_value = "300ms", value_parser = parse_time)]
+    window: Duration,
+
     /// Minos: costs: kernel-bypass, sockets, or a file; the figures for costs other than kernel-bypass are
     /// named after them
     #[arg(long, value_name = "NAME|FILE", default_value = minos::COSTS)]
@@ -83,7 +89,7 @@ pub(crate) struct FiguresArgs {
 enum Papers {
     /// RackOut (TOCS 2019)
     Rackout,
-    /// Using vector interfaces (SoCC'12), its simulated figures
+    /// Using vector interfaces (SoCC'12), figures 4 to 6 and 13
     Vector,
     /// Size-aware sharding (NSDI'19)
     Minos,
@@ -121,7 +127,11 @@ pub(crate) fn run(args: &FiguresArgs) -> Result<()> {
     let mut jobs = Vec::new();
     for paper in papers {
         match paper {
-            Paper::Rackout | Paper::Vector => jobs.extend(args.racks(*paper, &racks)),
+            Paper::Rackout => jobs.extend(args.racks(*paper, &racks)),
+            Paper::Vector => {
+                jobs.extend(args.devices(&bar));
+                jobs.extend(args.racks(*paper, &racks));
+            }
             Paper::Minos => jobs.extend(args.servers(&servers)?),
         }
     }
@@ -185,6 +195,18 @@ impl FiguresArgs {
                 .into())
             }),
         })
+    }
+
+    /// The figures of devices.
+    fn devices<'a>(&'a self, bar: &'a ProgressBar) -> [Job<'a>; 2] {
+        let study = devices::Study { window: self.window, seed: self.seed, folder: &self.out, bar };
+        let job = |plots: &'static [Plot], make: fn(&devices::Study<'a>) -> Result<Table>| Job {
+            plots,
+            suffix: String::new(),
+            parameters: parameters(plots[0].evidence, &study.parameters()),
+            make: Box::new(move || make(&study)),
+        };
+        [job(&devices::MODELLED, devices::Study::modelled), job(&devices::MEASURED, devices::Study::measured)]
     }
 
     /// The figures of Minos; with other costs, only those that depend on the costs.

@@ -36,6 +36,8 @@ impl Paper {
 pub(super) enum Evidence {
     /// Measured on the machine where the figure was made.
     Measured,
+    /// Measured there, on a device in memory with the paper's service times.
+    Modelled,
     /// Computed by a simulator or from a model.
     Simulated,
 }
@@ -44,6 +46,7 @@ impl fmt::Display for Evidence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Measured => "measured",
+            Self::Modelled => "measured on a modelled device",
             Self::Simulated => "simulated",
         })
     }
@@ -126,8 +129,8 @@ impl Plot {
         self
     }
 
-    pub(super) const fn measured(mut self) -> Self {
-        self.evidence = Evidence::Measured;
+    pub(super) const fn evidence(mut self, evidence: Evidence) -> Self {
+        self.evidence = evidence;
         self
     }
 }

@@ -45,14 +45,82 @@ impl fmt::Display for DeviceTarget {
     }
 }
 
+/// A closed loop of requests of one kind, for a figure.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::lab) struct Point {
+    pub(in crate::lab) threads: usize,
+    /// Requests in flight of each thread.
+    pub(in crate::lab) depth: usize,
+    /// Requests of a vector.
+    pub(in crate::lab) width: usize,
+    /// Bytes of a request.
+    pub(in crate::lab) request_bytes: usize,
+    pub(in crate::lab) writes: bool,
+    pub(in crate::lab) duration: Duration,
+    pub(in crate::lab) seed: u64,
+}
+
+/// The results of a [`Point`].
+#[derive(Clone, Copy, Debug)]
+pub(in crate::lab) struct Measured {
+    pub(in crate::lab) iops: f64,
+    /// Requests by a second of processor time, the driver's included.
+    pub(in crate::lab) iops_per_core: f64,
+}
+
+/// Measures one point, after a warm-up of a fourth of its time.
+///
+/// # Errors
+/// A lane cannot be opened, or a request failed.
+pub(in crate::lab) fn measure(device: &Device, point: &Point) -> Result<Measured> {
+    let Point { threads, depth, width, request_bytes, writes, duration, seed } = *point;
+    let read_share = if writes { 0.0 } else { 1.0 };
+    let work = Work {
+        request_bytes,
+        width,
+        depth,
+        read_share,
+        flush_every: None,
+        vectors_per_s: None,
+        spins: false,
+        must_register: false,
+    };
+    let (begin, warmup, drain) = (Instant::now(), duration / 4, Duration::from_secs(10));
+    let window = Window { begin, warmup, duration, drain };
+    let load = Load { work, window, threads, cpus: &[], seed };
+    let (tallies, (user, system)) = load.run(device)?;
+    let errors: u64 = tallies.iter().flat_map(|tally| tally.errors.values()).sum();
+    ensure!(errors == 0, "{errors} requests failed at {point:?}");
+    let completed = tallies.iter().map(|tally| tally.reads + tally.writes).sum::<u64>() as f64;
+    let core_s = (user + system).as_secs_f64();
+    let iops_per_core = if core_s > 0.0 { completed / core_s } else { f64::NAN };
+    Ok(Measured { iops: completed / duration.as_secs_f64(), iops_per_core })
+}
+
+/// The device in memory, with the service times of the paper.
+pub(in crate::lab) fn modelled(capacity_bytes: Option<u64>) -> Device {
+    let defaults = MemoryOptions::default();
+    Device::in_memory(&MemoryOptions {
+        capacity_bytes: capacity_bytes.unwrap_or(defaults.capacity_bytes),
+        block_bytes: MEMORY_BLOCK_BYTES,
+        in_flight_max: MEMORY_IN_FLIGHT_MAX,
+        service_time: Some(ServiceTime::of_the_paper()),
+    })
+}
+
 /// The parameters of a run.
 struct Plan<'a> {
     target: &'a DeviceTarget,
+    load: Load<'a>,
+    /// Requests a second of all threads; without it a closed loop.
+    rate: Option<f64>,
+}
+
+/// The threads of a run.
+struct Load<'a> {
     work: Work,
     window: Window,
     threads: usize,
-    /// Requests a second of all threads; without it a closed loop.
-    rate: Option<f64>,
     cpus: &'a [usize],
     seed: u64,
 }
@@ -85,8 +153,9 @@ pub(super) fn run(args: &BenchArgs, target: &DeviceTarget) -> Result<()> {
         Work { request_bytes, width, depth, read_share, flush_every, vectors_per_s, spins, must_register };
     let (warmup, duration, drain) = (args.warmup_time(), args.measured_time(), args.drain_time());
     let window = Window { begin: Instant::now(), warmup, duration, drain };
-    let plan = Plan { target, work, window, threads, rate, cpus: args.cpus(), seed: args.seed };
-    let (tallies, spent) = plan.run(&device)?;
+    let load = Load { work, window, threads, cpus: args.cpus(), seed: args.seed };
+    let plan = Plan { target, load, rate };
+    let (tallies, spent) = plan.load.run(&device)?;
     let report = DeviceReport::of(&plan, &device, &tallies, spent);
     if args.json {
         emit_json(&report)?;
@@ -101,13 +170,7 @@ pub(super) fn run(args: &BenchArgs, target: &DeviceTarget) -> Result<()> {
 fn open(args: &BenchArgs, target: &DeviceTarget, request_bytes: u64) -> Result<Device> {
     let size_bytes = args.device.device_size.map(|size| size.0);
     let DeviceTarget::Path(path) = target else {
-        let defaults = MemoryOptions::default();
-        return Ok(Device::in_memory(&MemoryOptions {
-            capacity_bytes: size_bytes.unwrap_or(defaults.capacity_bytes),
-            block_bytes: MEMORY_BLOCK_BYTES,
-            in_flight_max: MEMORY_IN_FLIGHT_MAX,
-            service_time: Some(ServiceTime::of_the_paper()),
-        }));
+        return Ok(modelled(size_bytes));
     };
     let writes = args.read_share() < 1.0;
     let options = FileOptions {
@@ -129,7 +192,7 @@ fn open(args: &BenchArgs, target: &DeviceTarget, request_bytes: u64) -> Result<D
     Ok(device)
 }
 
-impl Plan<'_> {
+impl Load<'_> {
     /// Runs all threads; returns their results and the processor time of the window.
     fn run(&self, device: &Device) -> Result<(Vec<Tally>, Times)> {
         thread::scope(|scope| {

@@ -74,12 +74,12 @@ impl DeviceReport {
             why_unregistered: tallies.iter().find_map(|tally| tally.why_unregistered.clone()),
             capacity_bytes,
             in_flight_max,
-            request_bytes: plan.work.request_bytes,
-            width: plan.work.width,
-            depth: plan.work.depth,
-            threads: plan.threads,
+            request_bytes: plan.load.work.request_bytes,
+            width: plan.load.work.width,
+            depth: plan.load.work.depth,
+            threads: plan.load.threads,
             iops,
-            mb_per_s: rounded(iops * plan.work.request_bytes as f64 / 1e6),
+            mb_per_s: rounded(iops * plan.load.work.request_bytes as f64 / 1e6),
             reads: sum(|tally| tally.reads),
             writes: sum(|tally| tally.writes),
             flushes: sum(|tally| tally.flushes),
@@ -106,7 +106,7 @@ fn common(plan: &Plan<'_>, tallies: &[Tally]) -> Report {
             *errors_by_kind.entry(kind.clone()).or_default() += count;
         }
     }
-    let achieved_rps = (completed as f64 / plan.window.duration.as_secs_f64()).round();
+    let achieved_rps = (completed as f64 / plan.load.window.duration.as_secs_f64()).round();
     let all = latencies.quantiles();
     Report {
         offered_rps: plan.rate.unwrap_or(achieved_rps),
@@ -128,10 +128,10 @@ fn common(plan: &Plan<'_>, tallies: &[Tally]) -> Report {
             sending: None,
             long_turns: None,
         },
-        duration_s: plan.window.duration.as_secs_f64(),
+        duration_s: plan.load.window.duration.as_secs_f64(),
         target: plan.target.to_string(),
         workload: "random".to_owned(),
-        seed: plan.seed,
+        seed: plan.load.seed,
     }
 }
 

@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use super::{
     super::{
-        plots::{Paper, Plot, Scale},
+        plots::{Evidence, Paper, Plot, Scale},
         table::{Cell, Table},
     },
     Study,
@@ -12,7 +12,7 @@ use super::{
 use crate::lab::calibrate::service_times;
 
 pub(super) const PLOT: Plot =
-    Plot::new(Paper::Minos, "1", ("value bytes", Scale::Log10), &["us"]).log_y().measured();
+    Plot::new(Paper::Minos, "1", ("value bytes", Scale::Log10), &["us"]).log_y().evidence(Evidence::Measured);
 
 /// The worker's part of a GET, from the datagram that arrived to the composed datagrams.
 pub(super) fn figure_1(study: &Study<'_>) -> Result<Table> {
