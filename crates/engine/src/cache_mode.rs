@@ -23,7 +23,7 @@ use crate::{
     parts::{Linked, Parts, Placed, RoomStats},
     places::Places,
     position::{Position, PositionBits, Wide},
-    relink,
+    relink::{self, Unappended},
     settled::key_of,
     slot::Slot,
     state::State,
@@ -533,7 +533,13 @@ impl<B: PositionBits, T: Tier> Parts for LogMode<B, T> {
         let region = writing.region();
         let index = &writing.partition.index;
         let lines_max = if T::IS_TIERED { writing.engine.chain_buckets_max } else { LINES_MAX };
-        if let Ok(place) = relink::append(writing.engine.memory(), index, head, slot, lines_max) {
+        let append = || relink::append(writing.engine.memory(), index, head, slot, lines_max);
+        let appended = match append() {
+            // A slot on flash is worth more than the oldest segment in memory.
+            Err(Unappended::NoMemory) if T::IS_TIERED && Self::make_room(writing) => append(),
+            appended => appended,
+        };
+        if let Ok(place) = appended {
             return Linked::Done(place);
         }
         if T::IS_TIERED {

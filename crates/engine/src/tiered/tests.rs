@@ -461,3 +461,23 @@ fn records_on_flash_are_counted_with_their_bytes() {
     assert!(table.forget_cold(table.hash(&key(2)), 3));
     assert_eq!(counted(), (9, 8 * bytes + longer.bytes_typical()));
 }
+
+#[test]
+fn a_longer_chain_takes_its_memory_from_the_log() {
+    const ITEMS: u32 = 12_000;
+    for config in [config(1 << 20), lossless(1 << 20)] {
+        let table = Tiered::create(&config).unwrap();
+        for number in 0..ITEMS {
+            let mut copied = Vec::new();
+            table.walk_ahead(0, usize::MAX, 5, |due| {
+                copied.push((due.ticket, u32::from_le_bytes(*due.key.first_chunk().unwrap())));
+                Choice::Write
+            });
+            for (ticket, number) in copied {
+                assert_eq!(table.written(&ticket, place(number + 1)), Written::Linked);
+            }
+            assert!(store(&table, number, 500).is_ok(), "{number}: {:?}", table.stats());
+        }
+        table.check().unwrap();
+    }
+}
