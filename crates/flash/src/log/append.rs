@@ -132,7 +132,12 @@ impl Log {
             let may_be_another = sequence == 0 || matches!(self.options.policy, Policy::Cache { .. });
             let page = if is_forgotten && may_be_another { place.page } else { 0 };
             let carried = Carried { hash, sequence, replaces, page };
-            self.pack(Stream::New, &Parcel::tombstone(&carried, token))?;
+            let parcel = Parcel::tombstone(&carried, token);
+            match self.pack(Stream::New, &parcel) {
+                // Compaction may wait for what waits for this.
+                Err(Refusal::Busy) => self.pack(Stream::Compacted, &parcel)?,
+                packed => packed?,
+            };
         }
         if is_forgotten {
             self.retire(place);
@@ -176,8 +181,8 @@ impl Log {
             let Some(packer) = &mut self.packers[stream as usize] else { break };
             let number = packer.segment();
             let Some(packed) = packer.push(&parcel.header, parcel.key, parcel.value) else {
-                let record_bytes = packer.record_bytes();
-                self.segments.learn_full(record_bytes);
+                let taken_bytes = packer.taken_bytes();
+                self.segments.learn_full(taken_bytes);
                 self.close(stream);
                 continue;
             };
@@ -187,12 +192,13 @@ impl Log {
             let RecordHeader { hash, sequence, kind, .. } = parcel.header;
             let entry = Entry { token: parcel.token, hash, sequence, place, from: parcel.from };
             self.flow.waiting[stream as usize].push(entry);
+            self.is_compacted_shared |= stream == Stream::Compacted && parcel.token != 0;
             if kind == Kind::Item {
                 self.segments.learn(parcel.header.bytes(), packed.length);
                 self.segments.credit(number, packed.length);
             }
             if is_chunk {
-                self.submit(stream);
+                self.submit(stream, false);
             }
             return Ok(place);
         }

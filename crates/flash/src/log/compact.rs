@@ -74,7 +74,11 @@ impl Log {
             self.move_run(&mut victim, index);
         }
         match victim.phase {
-            Phase::Settling(before) if self.flow.is_settled_before(before) => self.settled(victim),
+            Phase::Settling { before, group }
+                if self.flow.is_settled_before(before) && self.groups.done > group =>
+            {
+                self.settled(victim)
+            }
             _ => self.victim = Some(victim),
         }
     }
@@ -102,10 +106,10 @@ impl Log {
         }
         let waits = self.unanswered > 0 || !self.carried.is_empty() || !self.disowned.is_empty();
         if victim.moves == 0 && !waits {
-            self.flush();
-            victim.phase = Phase::Settling(self.flow.next_batch);
+            self.flush_all();
+            victim.phase = Phase::Settling { before: self.flow.next_batch, group: self.groups.begun };
         } else {
-            self.commit();
+            self.commit_all();
         }
     }
 
@@ -302,7 +306,7 @@ impl Log {
                     continue;
                 }
                 None if self.unanswered == 0 => {
-                    self.flush();
+                    self.flush_all();
                     Some((self.flow.next_batch, failures))
                 }
                 after => after,

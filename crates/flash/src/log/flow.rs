@@ -126,18 +126,35 @@ impl Log {
         self.flow.flush_before = self.flow.next_batch;
     }
 
-    /// Hands out all packed records as writes: several streams in one vector.
+    /// Hands out all appends as writes: several streams in one vector. What compaction moves waits for a chunk of
+    /// its own: written with each commit it would take as many pages as it had before.
     pub fn commit(&mut self) {
-        Stream::ALL.into_iter().for_each(|stream| self.submit(stream));
+        self.submit(Stream::New, true);
+        self.submit(Stream::ShortLived, true);
+        if self.is_compacted_shared {
+            self.submit(Stream::Compacted, true);
+        }
     }
 
-    pub(super) fn submit(&mut self, stream: Stream) {
+    /// As [`Log::flush`], with what compaction moved.
+    pub(super) fn flush_all(&mut self) {
+        self.commit_all();
+        self.flow.flush_before = self.flow.next_batch;
+    }
+
+    pub(super) fn commit_all(&mut self) {
+        Stream::ALL.into_iter().for_each(|stream| self.submit(stream, false));
+    }
+
+    /// Hands out the waiting pages of a stream. `is_early` if the owner could not wait for a chunk.
+    pub(super) fn submit(&mut self, stream: Stream, is_early: bool) {
         let Some(packer) = &mut self.packers[stream as usize] else { return };
         if packer.waiting() == 0 {
             return;
         }
+        self.is_compacted_shared &= stream != Stream::Compacted;
         let entries = std::mem::take(&mut self.flow.waiting[stream as usize]);
-        let (segment, works) = (packer.segment(), packer.take());
+        let (segment, works) = (packer.segment(), packer.take(is_early));
         self.segments.get_mut(segment).unsettled += 1;
         self.flow.send(segment, works, entries, None);
     }

@@ -197,7 +197,17 @@ pub struct Log {
     /// Failed appends that the owner has not answered.
     unanswered: u64,
     emptying: Emptying,
+    groups: Groups,
+    /// Appends wait in the stream of compaction.
+    is_compacted_shared: bool,
     is_read_only: bool,
+}
+
+/// Groups of appends by which the owner makes durable what superseded dead records.
+#[derive(Clone, Copy, Debug)]
+struct Groups {
+    begun: u64,
+    done: u64,
 }
 
 impl Log {
@@ -224,6 +234,8 @@ impl Log {
             disowned: VecDeque::new(),
             unanswered: 0,
             emptying: Emptying::No,
+            groups: Groups { begun: 0, done: u64::MAX },
+            is_compacted_shared: false,
             is_read_only: false,
         };
         log.adopt(recovered);
@@ -278,6 +290,27 @@ impl Log {
     pub fn life_of(&self, page: u32) -> Life {
         let segment = self.segments.segment_of_page(page);
         segment.map_or(Life::NONE, |number| self.segments.get(number).life)
+    }
+
+    /// Rises when segments get lives that [`Log::life_of`] has not told before.
+    pub fn lives_given(&self) -> u32 {
+        self.segments.next_life.0
+    }
+
+    /// The owner has begun the group `begun` of appends, and made durable all up to `done`: a segment ends only when
+    /// a group is done that began after its records were found dead or moved. Where the index calls a record dead
+    /// before its successor is appended, a power loss would take both. An owner without groups calls this never.
+    pub fn groups(&mut self, begun: u64, done: u64) {
+        self.groups = Groups { begun, done };
+    }
+
+    /// True if a segment waits for a group to begin and to be done.
+    pub fn waits_for_group(&self) -> bool {
+        let settling = |victim: &Victim| match victim.phase {
+            victim::Phase::Settling { group, .. } => self.groups.done <= group,
+            _ => false,
+        };
+        self.victim.as_ref().is_some_and(settling)
     }
 
     /// The index names this record, found by recovery.

@@ -30,8 +30,8 @@ pub(super) struct Packer {
     last_page: u64,
     footers: Vec<u8>,
     count: u32,
-    /// Bytes of its records.
-    record_bytes: u64,
+    /// Bytes of its records, and of the ends of pages that were written early: compaction wins those back.
+    taken_bytes: u64,
 }
 
 /// The place of a record within its segment.
@@ -58,7 +58,7 @@ impl Packer {
             last_page: 0,
             footers: Vec::new(),
             count: 0,
-            record_bytes: 0,
+            taken_bytes: 0,
         }
     }
 
@@ -70,9 +70,9 @@ impl Packer {
         self.header.life
     }
 
-    /// Bytes of the records that it took.
-    pub(super) fn record_bytes(&self) -> u64 {
-        self.record_bytes
+    /// Bytes of the records that it took, or would have taken if its pages had been filled.
+    pub(super) fn taken_bytes(&self) -> u64 {
+        self.taken_bytes
     }
 
     /// Bytes that wait to be written.
@@ -116,7 +116,7 @@ impl Packer {
             self.neighbours.push(header.hash);
         }
         self.count += 1;
-        self.record_bytes += bytes;
+        self.taken_bytes += bytes;
         self.next = end;
         Some(Packed { offset: at as u32, length })
     }
@@ -134,7 +134,7 @@ impl Packer {
     }
 
     /// The waiting pages as writes. What follows begins in a new page: a page is written once.
-    pub(super) fn take(&mut self) -> Vec<Work> {
+    pub(super) fn take(&mut self, is_early: bool) -> Vec<Work> {
         let begin = self.layout.segment_at(self.segment()) + self.pages_at;
         for (page, &first) in self.firsts.iter().enumerate() {
             let number = self.pages_at / PAGE_BYTES as u64 + page as u64;
@@ -145,6 +145,9 @@ impl Packer {
             }
         }
         self.pages_at += self.pages.len() as u64;
+        if is_early {
+            self.taken_bytes += self.pages_at.saturating_sub(self.next);
+        }
         self.next = self.pages_at;
         self.firsts.clear();
         let pages = std::mem::take(&mut self.pages);

@@ -25,7 +25,7 @@ pub(super) struct Closing {
 impl Log {
     /// Makes all records dead, also after a crash: [`Event::Emptied`] follows. The index is empty already.
     pub fn empty_all(&mut self) {
-        self.commit();
+        self.commit_all();
         self.flow.flush_before = self.flow.next_batch;
         self.packers = [None, None, None];
         self.closing.clear();
@@ -66,7 +66,7 @@ impl Log {
 
     /// The open segment of `stream` takes no more.
     pub(super) fn close(&mut self, stream: Stream) {
-        self.submit(stream);
+        self.submit(stream, false);
         let Some(packer) = self.packers[stream as usize].take() else { return };
         let segment = packer.segment();
         self.segments.set_state(segment, State::Full);

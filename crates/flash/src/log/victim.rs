@@ -42,8 +42,8 @@ pub(super) enum Phase {
     Moving,
     /// Reads records to move.
     Reading(Run),
-    /// Waits until everything before this batch is durable.
-    Settling(u64),
+    /// Waits until everything before this batch is durable, and a later group of the owner's.
+    Settling { before: u64, group: u64 },
 }
 
 /// Live records that lie close together, from the victim's next footer to the last one.
