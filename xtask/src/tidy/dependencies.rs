@@ -3,7 +3,7 @@
 use super::SourceFile;
 
 /// The crates of ours that each crate may depend on. Tests may depend on anything.
-const ALLOWED: [(&str, &[&str]); 22] = [
+const ALLOWED: [(&str, &[&str]); 23] = [
     ("base", &[]),
     ("sync", &["base"]),
     ("region", &["base", "sync"]),
@@ -13,6 +13,7 @@ const ALLOWED: [(&str, &[&str]); 22] = [
     ("proto", &["base"]),
     ("net", &["base", "sync"]),
     ("device", &["base"]),
+    ("tier", &["base", "device", "engine", "flash"]),
     ("node", &["base", "sync", "region", "engine", "sched", "proto", "net"]),
     ("client", &["base", "net", "proto"]),
     ("c", &["client"]),

@@ -1,0 +1,258 @@
+//! Vectors of reads of the records that may be those of keys.
+
+use crate::{epochs::Seat, stats::ReadCounts, tier::Tier};
+use arrayvec::ArrayVec;
+use minos_base::{FLASH_PAGE_BYTES, FlashSlot, KeyHash};
+use minos_device::{Buffer, Completion, Error, Lane, LaneOptions, Request};
+use minos_engine::Candidates;
+use minos_flash::format::{Fault, Life, Pages, Record};
+use std::{io, sync::Arc, time::Duration};
+use thiserror::Error;
+
+/// The reason why it is not known if a record is the key's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum ReadError {
+    /// The device failed.
+    #[error("the device failed to read")]
+    Device,
+    /// The bytes are not those that were written.
+    #[error("a record on the device does not verify")]
+    Rot,
+    /// The device is gone.
+    #[error("the device is gone")]
+    Gone,
+    /// The record is larger than the lane's pool of buffers.
+    #[error("a record is larger than the buffers of its reader")]
+    TooLarge,
+}
+
+/// No buffer is free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Busy;
+
+/// Bits of a request's tag that name the record within its fetch.
+const RECORD_BITS: u32 = 4;
+
+/// A record that may be the key's.
+#[derive(Debug)]
+struct Piece {
+    slot: FlashSlot,
+    life: Life,
+    read: Result<Option<Buffer>, ReadError>,
+}
+
+/// A key whose records are read.
+#[derive(Debug)]
+pub(crate) struct Fetch {
+    pub(crate) tag: u64,
+    pub(crate) hash: KeyHash,
+    pub(crate) key: Vec<u8>,
+    pub(crate) seen: Candidates,
+    pieces: ArrayVec<Piece, { 1 << RECORD_BITS }>,
+    epoch: u64,
+    left: usize,
+}
+
+/// The finding about a record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Verdict<'a> {
+    /// The newest of the key in its page.
+    Ours(Record<'a>),
+    /// No record there has the key.
+    Other,
+    Failed(ReadError),
+}
+
+impl Fetch {
+    /// The findings about all records, in the order of the slots.
+    pub(crate) fn verdicts<'a>(&'a self, tier: &'a Tier) -> impl Iterator<Item = (FlashSlot, Verdict<'a>)> {
+        self.pieces.iter().map(|piece| (piece.slot, self.verdict(piece, tier)))
+    }
+
+    fn verdict<'a>(&'a self, piece: &'a Piece, tier: &Tier) -> Verdict<'a> {
+        let bytes = match &piece.read {
+            Ok(Some(buffer)) => buffer,
+            Ok(None) => return Verdict::Failed(ReadError::Device),
+            Err(error) => return Verdict::Failed(*error),
+        };
+        let at = u64::from(piece.slot.page) * FLASH_PAGE_BYTES as u64;
+        match Pages::new(bytes, at, piece.life, tier.seal).find(self.hash, &self.key) {
+            Ok(Some(record)) => Verdict::Ours(record),
+            // The last record of the page is longer than the one that the slot names.
+            Ok(None) | Err(Fault::Length(_)) => Verdict::Other,
+            Err(_) => Verdict::Failed(ReadError::Rot),
+        }
+    }
+}
+
+/// Reads records through a lane of its own.
+#[derive(Debug)]
+pub(crate) struct Fetcher {
+    tier: Arc<Tier>,
+    lane: Lane,
+    seat: Seat,
+    /// Keys under way, by number.
+    fetches: Vec<Option<Fetch>>,
+    free: Vec<usize>,
+    staged: Vec<Request>,
+    completions: Vec<Completion>,
+    /// Keys of which nothing could be read.
+    ready: Vec<usize>,
+    /// Counts since they were last taken.
+    pub(crate) counts: ReadCounts,
+}
+
+impl Fetcher {
+    pub(crate) fn new(tier: Arc<Tier>, options: &LaneOptions) -> io::Result<Self> {
+        let lane = tier.device.lane(options)?;
+        let seat = tier.epochs.seat();
+        Ok(Self {
+            tier,
+            lane,
+            seat,
+            fetches: Vec::new(),
+            free: Vec::new(),
+            staged: Vec::new(),
+            completions: Vec::new(),
+            ready: Vec::new(),
+            counts: ReadCounts::default(),
+        })
+    }
+
+    pub(crate) fn lane(&mut self) -> &mut Lane {
+        &mut self.lane
+    }
+
+    /// Number of keys under way.
+    pub(crate) fn under_way(&self) -> usize {
+        self.fetches.len() - self.free.len()
+    }
+
+    /// Begins a look-up: until it is left or started, what it finds stays.
+    pub(crate) fn enter(&mut self) -> u64 {
+        self.seat.enter()
+    }
+
+    pub(crate) fn leave(&mut self, epoch: u64) {
+        self.seat.leave(epoch);
+    }
+
+    /// Reads the records that a look-up of this epoch found; the epoch ends with the reads, also if this fails.
+    pub(crate) fn start(
+        &mut self,
+        (tag, epoch): (u64, u64),
+        (hash, key): (KeyHash, &[u8]),
+        seen: &Candidates,
+    ) -> Result<(), Busy> {
+        let number = self.free.pop().unwrap_or(self.fetches.len());
+        let staged = self.staged.len();
+        let mut pieces = ArrayVec::new();
+        for slot in seen {
+            let bytes = self.bytes_of(*slot);
+            let read = match self.lane.buffer(bytes) {
+                Ok(buffer) => {
+                    let at = u64::from(slot.page) * FLASH_PAGE_BYTES as u64;
+                    let name = (number as u64) << RECORD_BITS | pieces.len() as u64;
+                    self.staged.push(Request::read(name, at, buffer));
+                    Ok(None)
+                }
+                Err(_) if self.under_way_beside(number) == 0 && staged == self.staged.len() => {
+                    Err(ReadError::TooLarge)
+                }
+                Err(_) => {
+                    self.staged.truncate(staged);
+                    self.give_up(number, epoch);
+                    return Err(Busy);
+                }
+            };
+            pieces.push(Piece { slot: *slot, life: self.tier.life_of(slot.page), read });
+        }
+        let left = self.staged.len() - staged;
+        let read_bytes = (seen.iter().map(|slot| self.bytes_of(*slot) as u64)).sum::<u64>();
+        self.counts.read_records += seen.len() as u64;
+        self.counts.read_bytes += read_bytes;
+        if left == 0 {
+            self.ready.push(number);
+        }
+        let fetch = Fetch { tag, hash, key: key.to_vec(), seen: seen.clone(), pieces, epoch, left };
+        if number == self.fetches.len() {
+            self.fetches.push(Some(fetch));
+        } else {
+            self.fetches[number] = Some(fetch);
+        }
+        Ok(())
+    }
+
+    /// Keys under way, but for one that is about to be.
+    fn under_way_beside(&self, number: usize) -> usize {
+        self.under_way() - usize::from(number < self.fetches.len())
+    }
+
+    fn give_up(&mut self, number: usize, epoch: u64) {
+        if number < self.fetches.len() {
+            self.free.push(number);
+        }
+        self.seat.leave(epoch);
+    }
+
+    fn bytes_of(&self, slot: FlashSlot) -> usize {
+        let at = u64::from(slot.page) * FLASH_PAGE_BYTES as u64;
+        let room = self.tier.layout().device_bytes().saturating_sub(at);
+        (slot.length.pages() * FLASH_PAGE_BYTES as u64).min(room) as usize
+    }
+
+    /// Submits what was started as one vector. What the device does not take stays for the next call.
+    pub(crate) fn submit(&mut self) -> io::Result<()> {
+        if !self.staged.is_empty() {
+            let taken = self.lane.submit(&mut self.staged)?;
+            self.counts.read_vectors += u64::from(taken > 0);
+        }
+        Ok(())
+    }
+
+    /// Waits until a read has ended, or the time is over.
+    pub(crate) fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+        let mut completions = std::mem::take(&mut self.completions);
+        let waited = self.lane.wait(1, timeout, &mut completions);
+        self.completions = completions;
+        waited.map(|_| ())
+    }
+
+    /// Gives out the keys whose reads have ended; returns how many.
+    pub(crate) fn poll(&mut self, mut f: impl FnMut(&Fetch, &mut ReadCounts)) -> io::Result<usize> {
+        self.lane.complete(&mut self.completions)?;
+        let mut ended = 0;
+        for Completion { tag, buffer, result } in std::mem::take(&mut self.completions) {
+            let (number, at) = ((tag >> RECORD_BITS) as usize, (tag & ((1 << RECORD_BITS) - 1)) as usize);
+            let Some(fetch) = self.fetches.get_mut(number).and_then(Option::as_mut) else { continue };
+            fetch.pieces[at].read = result.map(|()| buffer).map_err(ReadError::from);
+            fetch.left -= 1;
+            if fetch.left == 0 {
+                ended += 1;
+                self.end(number, &mut f);
+            }
+        }
+        for number in std::mem::take(&mut self.ready) {
+            ended += 1;
+            self.end(number, &mut f);
+        }
+        Ok(ended)
+    }
+
+    fn end(&mut self, number: usize, f: &mut impl FnMut(&Fetch, &mut ReadCounts)) {
+        if let Some(fetch) = self.fetches[number].take() {
+            f(&fetch, &mut self.counts);
+            self.seat.leave(fetch.epoch);
+            self.free.push(number);
+        }
+    }
+}
+
+impl From<Error> for ReadError {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Gone => Self::Gone,
+            _ => Self::Device,
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! The memory index, as the log's compaction needs it.
+
+use minos_base::{KeyHash, Seconds};
+use minos_engine::{Standing as Named, Tiered};
+use minos_flash::{Index, Place, Standing};
+
+/// The index of an engine, at a time of the store's clock.
+pub(crate) struct Names<'a> {
+    pub(crate) engine: &'a Tiered,
+    pub(crate) now: Seconds,
+}
+
+impl Index for Names<'_> {
+    fn standing(&mut self, hash: KeyHash, _sequence: u64, page: u32) -> Standing {
+        match self.engine.standing(hash, page) {
+            Named::Dead => Standing::Dead,
+            Named::Named => Standing::Live,
+            Named::Read => Standing::Read,
+        }
+    }
+
+    fn relink(&mut self, hash: KeyHash, _sequence: u64, from: u32, to: Place) -> bool {
+        self.engine.move_cold(hash, from, to)
+    }
+
+    fn now(&self) -> Seconds {
+        self.now
+    }
+
+    fn forget(&mut self, hash: KeyHash, _sequence: u64, page: u32) {
+        self.engine.forget_cold(hash, page);
+    }
+}

@@ -1,0 +1,110 @@
+//! Tombstones on their way from the engine to the log.
+
+use super::{Keeper, Now};
+use minos_flash::Tombstone;
+use std::collections::VecDeque;
+
+/// Most tombstones that are taken from a partition in a turn.
+const TAKEN_MAX: usize = 256;
+/// More than these are not taken: the engine keeps them, and refuses stores when it has too many.
+const WAITING_MAX: usize = 1 << 16;
+
+/// Tombstones wait longer than items for others to be written with: a page for each would fill the device.
+const LINGER_US: u64 = 100_000;
+
+/// Tombstones that wait.
+#[derive(Debug, Default)]
+pub(crate) struct Graves {
+    /// For the next group.
+    held: Vec<Tombstone>,
+    /// To be appended.
+    due: VecDeque<Tombstone>,
+}
+
+impl Graves {
+    pub(crate) fn len(&self) -> usize {
+        self.held.len() + self.due.len()
+    }
+
+    pub(crate) fn has_held(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    pub(crate) fn has_due(&self) -> bool {
+        !self.due.is_empty()
+    }
+
+    /// True if a group should take them soon.
+    pub(crate) fn is_full(&self) -> bool {
+        self.held.len() >= WAITING_MAX / 2
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.held.clear();
+        self.due.clear();
+    }
+
+    /// The tombstones of a group, to be released when its copies are durable.
+    pub(crate) fn take_held(&mut self) -> Vec<Tombstone> {
+        std::mem::take(&mut self.held)
+    }
+
+    pub(crate) fn release(&mut self, tombstones: Vec<Tombstone>) {
+        self.due.extend(tombstones);
+    }
+}
+
+impl Keeper {
+    /// Takes tombstones that have become due.
+    pub(super) fn take_deaths(&mut self) -> bool {
+        let mut did = false;
+        for partition in 0..self.tier.engine.partitions() {
+            if self.graves.len() >= WAITING_MAX {
+                break;
+            }
+            did |= self.take_deaths_of(partition, TAKEN_MAX);
+        }
+        did
+    }
+
+    /// Takes all tombstones that are due.
+    pub(super) fn take_all_deaths(&mut self) {
+        for partition in 0..self.tier.engine.partitions() {
+            self.take_deaths_of(partition, usize::MAX);
+        }
+    }
+
+    fn take_deaths_of(&mut self, partition: usize, max: usize) -> bool {
+        let engine = &self.tier.engine;
+        let tombstones = engine.take_tombstones(partition, max);
+        let did = !tombstones.list.is_empty();
+        if self.tier.options.holds_deaths() {
+            self.graves.held.extend(tombstones.list);
+        } else {
+            self.graves.due.extend(tombstones.list);
+        }
+        for area in tombstones.areas {
+            for partition in 0..engine.partitions() {
+                engine.forget_pages(partition, 0, usize::MAX, |page| area.contains(&page));
+            }
+            self.log.give_up(area);
+            self.counts.given_up += 1;
+        }
+        did
+    }
+
+    /// Appends tombstones that are due.
+    pub(super) fn bury(&mut self, now: Now) -> bool {
+        let mut did = false;
+        for _ in 0..TAKEN_MAX {
+            let Some(tombstone) = self.graves.due.front().copied() else { break };
+            if !self.bury_one(&tombstone) {
+                break;
+            }
+            self.graves.due.pop_front();
+            self.buffered_us.get_or_insert(now.us + LINGER_US);
+            did = true;
+        }
+        did
+    }
+}

@@ -1,0 +1,264 @@
+//! The keeper: brings items to the log, and the log's work to the device.
+
+mod examine;
+mod flights;
+mod graves;
+mod group;
+mod hands;
+mod walk;
+
+use crate::{index::Names, stats::KeeperCounts, syncs::SyncId, tier::Tier};
+use examine::Examiner;
+use flights::Flights;
+use graves::Graves;
+use group::Group;
+pub(crate) use hands::Hands;
+use minos_base::Seconds;
+use minos_device::Lane;
+use minos_flash::{Event, Log, Tombstone};
+use std::{fmt, io, sync::Arc, time::Duration};
+
+/// Longest sleep of a keeper to whom nobody calls.
+const IDLE: Duration = Duration::from_millis(20);
+/// Longest sleep while something is under way.
+const UNDER_WAY: Duration = Duration::from_millis(5);
+
+/// The time of a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    /// Microseconds of a clock that only rises.
+    pub us: u64,
+    /// Seconds of the store's clock.
+    pub seconds: Seconds,
+}
+
+/// The result of a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// Something was done: more may be due at once.
+    pub did: bool,
+    /// Otherwise, the longest time to sleep.
+    pub rest: Duration,
+}
+
+/// Owns the log and the lane that writes. One thread calls [`Keeper::turn`].
+pub struct Keeper {
+    tier: Arc<Tier>,
+    log: Log,
+    hands: Hands,
+    flights: Flights,
+    graves: Graves,
+    group: Group,
+    examiner: Examiner,
+    /// When the first item came into the buffers that are not handed out.
+    buffered_us: Option<u64>,
+    /// Lives that readers know.
+    lives_shown: u32,
+    emptying: Option<SyncId>,
+    counts: KeeperCounts,
+}
+
+impl fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { flights, graves, group, .. } = self;
+        f.debug_struct("Keeper")
+            .field("flights", &flights.len())
+            .field("graves", &graves.len())
+            .field("group", group)
+            .field("stats", &self.tier.stats())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Keeper {
+    pub(crate) fn new(tier: Arc<Tier>, log: Log, lane: Lane) -> io::Result<Self> {
+        let examiner = Examiner::new(&tier)?;
+        tier.publish_lives(&log);
+        tier.epochs.publish(log.epoch());
+        let mut keeper = Self {
+            lives_shown: log.lives_given(),
+            tier,
+            log,
+            hands: Hands::new(lane),
+            flights: Flights::default(),
+            graves: Graves::default(),
+            group: Group::default(),
+            examiner,
+            buffered_us: None,
+            emptying: None,
+            counts: KeeperCounts::default(),
+        };
+        if keeper.tier.options.holds_deaths() {
+            keeper.log.groups(0, 0);
+        }
+        Ok(keeper)
+    }
+
+    /// Tombstones that recovery found to be due.
+    pub(crate) fn bury_first(&mut self, tombstones: Vec<Tombstone>) {
+        self.graves.release(tombstones);
+    }
+
+    /// The tier.
+    pub fn tier(&self) -> &Arc<Tier> {
+        &self.tier
+    }
+
+    /// Does a bounded piece of what is due. It does not block.
+    ///
+    /// # Errors
+    /// Only errors that make a lane unusable.
+    pub fn turn(&mut self, now: Now) -> io::Result<Turn> {
+        let mut did = self.take_completions(now)?;
+        did |= self.take_events();
+        did |= self.take_findings(now)?;
+        did |= self.empty_if_asked();
+        did |= self.append_again();
+        did |= self.take_deaths();
+        did |= self.bury(now);
+        did |= self.walk_ahead(now);
+        did |= self.advance_group(now);
+        did |= self.examine()?;
+        self.commit_if_due(now);
+        did |= self.hand_out(now)?;
+        did |= self.take_events();
+        self.tier.kept.add(&std::mem::take(&mut self.counts));
+        self.tier.publish_room(&self.log);
+        self.tier.publish(&self.log, self.hands.lane.counts());
+        Ok(Turn { did, rest: self.rest(now) })
+    }
+
+    /// Sleeps until a request has ended, or the time of a turn is over.
+    ///
+    /// # Errors
+    /// Only errors that make the lane unusable.
+    pub fn rest_for(&mut self, turn: &Turn) -> io::Result<()> {
+        if turn.did {
+            return Ok(());
+        }
+        if self.hands.lane.in_flight() > 0 {
+            return self.hands.wait(turn.rest);
+        }
+        std::thread::park_timeout(turn.rest);
+        Ok(())
+    }
+
+    /// The lane, to sleep on.
+    pub fn lane(&mut self) -> &mut Lane {
+        &mut self.hands.lane
+    }
+
+    /// True if nothing is on its way to the device.
+    pub fn is_idle(&self) -> bool {
+        let is_waiting = self.graves.has_due() || self.buffered_us.is_some();
+        self.hands.is_idle() && self.flights.are_written() && self.group.is_idle() && !is_waiting
+    }
+
+    fn rest(&self, now: Now) -> Duration {
+        if !self.is_idle() || self.examiner.is_busy() {
+            return UNDER_WAY;
+        }
+        self.group.due_in(&self.tier.options, now).map_or(IDLE, |due| due.min(IDLE))
+    }
+
+    fn take_completions(&mut self, now: Now) -> io::Result<bool> {
+        let (log, mut names) = (&mut self.log, Names { engine: &self.tier.engine, now: now.seconds });
+        let taken = self.hands.take(|id, outcome| log.done(id, outcome, &mut names))?;
+        Ok(taken > 0)
+    }
+
+    /// The log's news.
+    fn take_events(&mut self) -> bool {
+        let events: Vec<Event> = self.log.events().collect();
+        for event in &events {
+            match *event {
+                Event::Written { token, place } => self.written(token, place),
+                Event::Durable { token } => self.flights.durable(token),
+                Event::Failed { token } => self.flights.failed(token),
+                Event::Lost { .. } => self.counts.lost += 1,
+                Event::Emptied => self.emptied(),
+                Event::ReadOnly => self.tier.syncs.end(),
+            }
+        }
+        !events.is_empty()
+    }
+
+    /// Hands out what waits in buffers for too long.
+    fn commit_if_due(&mut self, now: Now) {
+        let linger_us = self.tier.options.linger_us;
+        if self.buffered_us.is_some_and(|since| now.us >= since + linger_us) {
+            self.commit();
+        }
+    }
+
+    fn commit(&mut self) {
+        self.log.commit();
+        self.buffered_us = None;
+    }
+
+    /// Makes durable what was appended.
+    fn flush(&mut self) {
+        self.log.flush();
+        self.buffered_us = None;
+    }
+
+    fn hand_out(&mut self, now: Now) -> io::Result<bool> {
+        // The index no longer names what was emptied in earlier epochs.
+        self.tier.epochs.publish(self.log.epoch());
+        let passed = self.tier.epochs.passed();
+        let mut names = Names { engine: &self.tier.engine, now: now.seconds };
+        self.log.poll(now.us, passed, &mut names, self.hands.jobs());
+        if self.lives_shown != self.log.lives_given() {
+            self.lives_shown = self.log.lives_given();
+            self.tier.publish_lives(&self.log);
+        }
+        self.hands.submit()
+    }
+
+    /// Serves a `flush_all`: the index forgets everything, then the log does.
+    fn empty_if_asked(&mut self) -> bool {
+        let Some(id) = self.tier.syncs.newest_empty().filter(|id| self.emptying.is_none_or(|it| it < *id))
+        else {
+            return false;
+        };
+        let engine = Arc::clone(&self.tier.engine);
+        engine.flush();
+        const BUCKETS: usize = 1024;
+        for partition in 0..engine.partitions() {
+            let mut cursor = Some(0);
+            while let Some(at) = cursor {
+                cursor = engine.forget_pages(partition, at, BUCKETS, |_| true);
+            }
+            engine.take_tombstones(partition, usize::MAX);
+        }
+        self.graves.clear();
+        self.log.empty_all();
+        for ticket in self.flights.give_up_failed() {
+            engine.failed(&ticket);
+        }
+        self.emptying = Some(id);
+        self.counts.flushed_all += 1;
+        true
+    }
+
+    fn emptied(&mut self) {
+        if let Some(id) = self.emptying.take() {
+            self.tier.syncs.serve_empty(id);
+        }
+    }
+
+    /// Appends a tombstone; false if the log takes none now.
+    fn bury_one(&mut self, tombstone: &Tombstone) -> bool {
+        let token = self.flights.next_token();
+        match self.log.bury(tombstone, token) {
+            Ok(true) => {
+                self.counts.tombstones_written += 1;
+                self.flights.bury(token, *tombstone);
+                true
+            }
+            // It cannot come back, or nothing more is written.
+            Ok(false) | Err(minos_flash::Refusal::ReadOnly) => true,
+            Err(_) => false,
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Items that leave memory, or get copies.
+
+use super::{
+    Keeper, Now,
+    examine::Doubt,
+    flights::{Flights, Kept},
+};
+use crate::{
+    options::{Admission, Options},
+    payload,
+    stats::KeeperCounts,
+};
+use minos_base::Seconds;
+use minos_engine::{Choice, Due, Need, Walked};
+use minos_flash::{Log, Refusal, format::Stream};
+
+/// Items that expire within so many seconds go to a stream of their own.
+const SHORT_LIVED_S: Seconds = 3600;
+
+/// Copies items into the log, under the lock of their partition.
+struct Copyist<'a> {
+    log: &'a mut Log,
+    flights: &'a mut Flights,
+    doubts: &'a mut Vec<Doubt>,
+    counts: &'a mut KeeperCounts,
+    options: &'a Options,
+    now: Seconds,
+    is_behind: bool,
+}
+
+impl Copyist<'_> {
+    fn choose(&mut self, due: &Due<'_>, is_leaving: bool) -> Choice {
+        if due.need != Need::Copy {
+            self.doubts.push(Doubt::of(due));
+            return Choice::Later;
+        }
+        if self.flights.bytes() >= self.options.bytes_in_flight_max {
+            self.is_behind = true;
+            return Choice::Later;
+        }
+        let is_admitted = self.options.is_lossless
+            || !is_leaving
+            || self.options.admission == Admission::All
+            || due.state.was_fetched();
+        if !is_admitted {
+            self.counts.not_admitted += 1;
+            return Choice::Evict;
+        }
+        self.copy(due)
+    }
+
+    fn copy(&mut self, due: &Due<'_>) -> Choice {
+        let mut payload = Vec::new();
+        payload::write(&mut payload, due.state.cas(), due.value);
+        let expiry = due.state.expiry();
+        let is_short = expiry != 0 && expiry.saturating_sub(self.now) < SHORT_LIVED_S;
+        let kept = Kept {
+            stream: if is_short { Stream::ShortLived } else { Stream::New },
+            hash: due.hash,
+            key: due.key.into(),
+            payload: payload.into(),
+            sequence: due.sequence,
+            expiry,
+            flags: due.state.flags(),
+            marks: payload::marks_of(&due.state),
+        };
+        let token = self.flights.next_token();
+        match kept.append(self.log, token) {
+            Ok(_) => {
+                let bytes = due.key.len() + due.value.len();
+                let kept = self.options.is_lossless.then(|| Box::new(kept));
+                self.flights.copy(token, due.ticket, bytes, kept);
+                Choice::Write
+            }
+            Err(Refusal::TooLarge { .. }) => {
+                self.counts.too_large += 1;
+                Choice::Evict
+            }
+            Err(refusal) => {
+                self.is_behind = true;
+                self.counts.log_busy += u64::from(refusal == Refusal::Busy);
+                self.counts.log_full += u64::from(refusal == Refusal::Full);
+                Choice::Later
+            }
+        }
+    }
+}
+
+impl Keeper {
+    /// Copies items that are about to leave memory.
+    pub(super) fn walk_ahead(&mut self, now: Now) -> bool {
+        let mut did = false;
+        for partition in 0..self.tier.engine.partitions() {
+            did |= self.walk(partition, true, now).entries > 0;
+        }
+        did
+    }
+
+    /// Walks over some entries of a partition.
+    pub(super) fn walk(&mut self, partition: usize, is_leaving: bool, now: Now) -> Walked {
+        let mut doubts = Vec::new();
+        let (engine, options) = (&self.tier.engine, &self.tier.options);
+        let before = self.flights.bytes();
+        let mut copyist = Copyist {
+            log: &mut self.log,
+            flights: &mut self.flights,
+            doubts: &mut doubts,
+            counts: &mut self.counts,
+            options,
+            now: now.seconds,
+            is_behind: false,
+        };
+        let choose = |due: &Due<'_>| copyist.choose(due, is_leaving);
+        let walked = if is_leaving {
+            engine.walk_ahead(partition, options.entries_a_turn, now.seconds, choose)
+        } else {
+            engine.copy_new(partition, options.entries_a_turn, now.seconds, choose)
+        };
+        // The engine may have ended the walk itself: too many copies are on their way.
+        let is_behind = copyist.is_behind || !walked.is_done && walked.entries < options.entries_a_turn;
+        if self.flights.bytes() != before {
+            self.buffered_us = Some(self.buffered_us.map_or(now.us, |since| since.min(now.us)));
+        }
+        if is_behind && self.buffered_us.is_some() {
+            // The walk waits for what is in the buffers.
+            self.commit();
+        }
+        doubts.into_iter().for_each(|doubt| self.examiner.ask(doubt));
+        walked
+    }
+}

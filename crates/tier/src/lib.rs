@@ -1,0 +1,54 @@
+//! Joins the engine above flash, the log on flash and a device (Vector Interfaces §3, §4).
+//!
+//! The engine's index names what is in memory and what is on flash, the log's machines say what to write and read, and a
+//! device executes vectors. This crate moves items and bytes between the three.
+//!
+//! - A [`Tier`] is shared by all threads. Stores go to its engine at once.
+//! - One [`Keeper`] writes: [`Keeper::turn`] does a bounded piece of everything that is due and never blocks. A thread
+//!   calls it in a loop; a test calls it by hand.
+//! - Each thread that reads owns a [`Reader`] with a lane of its own: a vector of keys becomes one vector of reads.
+//! - A [`TieredStore`] does both sides of `get_many` and `put_many` for programs that embed the store.
+//!
+//! # Order
+//!
+//! - **A slot names a record only after its write** ([`minos_flash::Event::Written`]).
+//! - **A record is read in the life that its segment had at the look-up.** A reader announces the log's epoch before it
+//!   looks a key up and withdraws it when its reads have ended; the log uses a segment again only when all readers have
+//!   passed. A look-up and its reads belong to one thread, so that no epoch is handed over.
+//! - **A store writes a tombstone only after what killed the record is durable**, and a segment ends only after such a
+//!   group: a power loss between the two would take the old value and the new one. So a group copies all new items,
+//!   flushes, writes the tombstones that were due when it began, and flushes again. A cache writes them at once: it
+//!   may miss, but must not return what was replaced.
+//! - **An acknowledgement waits for a group** ([`Tier::sync`]); one group serves all who asked before it began.
+//!
+//! # Errors
+//!
+//! A read that fails is told apart from a miss ([`ReadError`]) and counted. A cache makes a miss of it; a store
+//! must not, because the record that could not be read may be the newest of its key. Where one of several records
+//! of a key's hash bits cannot be read, the answer is an error, even if another has the key.
+
+#![forbid(unsafe_code)]
+
+mod epochs;
+mod fetch;
+mod index;
+mod keeper;
+mod open;
+mod options;
+mod payload;
+mod reader;
+mod stats;
+mod store;
+mod syncs;
+mod tier;
+
+pub use fetch::ReadError;
+pub use keeper::{Keeper, Now, Turn};
+pub use open::{Contents, Format, FormatError, Memory, OpenError, Recovered, format, inspect, open};
+pub use options::{Admission, Durability, Options};
+pub use payload::Value;
+pub use reader::{Answer, Found, Reader, Sought};
+pub use stats::{KeeperCounts, LogState, ReadCounts, Stats};
+pub use store::{Entry, StoreError, TieredStore};
+pub use syncs::{ReadOnly, SyncId};
+pub use tier::Tier;

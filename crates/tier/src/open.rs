@@ -1,0 +1,324 @@
+//! Makes tables on devices, and opens them.
+
+use crate::{
+    keeper::{Hands, Keeper},
+    options::Options,
+    payload::HEAD_BYTES,
+    tier::Tier,
+};
+use minos_base::{Seconds, limits::KEY_BYTES_MAX};
+use minos_device::{Device, LaneOptions};
+use minos_engine::{Standing, Tiered};
+use minos_flash::{
+    DeviceFailed, Found, Log, Newest, NotOurs, Outcome, Recovery, Step, Tombstone, Work, WorkId, create,
+    format::{Fault, Layout, LayoutError, PAGE_BYTES, Superblock},
+};
+use std::{
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use thiserror::Error;
+
+/// Longest time without any answer of the device.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The contents of a device, as its first pages tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contents {
+    /// A table.
+    Table(Superblock),
+    /// Zeros.
+    Empty,
+    /// A table that this program cannot read: damaged, or of another version.
+    Unreadable(Fault),
+    /// Something that is not ours.
+    Foreign,
+}
+
+/// A table to be made. All numbers but the size should be random, and the seeds be kept secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Format {
+    /// Names the table.
+    pub table: u64,
+    /// Seed of checksums.
+    pub seed: u64,
+    /// Seed of key hashes, which the engine must have as well.
+    pub hash_seed: u64,
+    /// The second since 1970 that the store's clock counts from.
+    pub clock_zero_unix_s: u64,
+    /// Bytes of a segment, [`Layout::SEGMENT_BYTES`] as a rule.
+    pub segment_bytes: u32,
+}
+
+/// The reason why no table was made.
+#[derive(Debug, Error)]
+pub enum FormatError {
+    /// There is something on the device that is not ours.
+    #[error("the device holds something that is not a table of ours; it is left as it is")]
+    Foreign,
+    /// There is a table of another version.
+    #[error("the device holds a table that this program does not know: {0}")]
+    Unreadable(Fault),
+    /// The sizes are not possible.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// The device failed, or cannot be used.
+    #[error(transparent)]
+    Device(#[from] OpenError),
+}
+
+/// The reason why a table was not opened.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// There is no table, or none that can be read.
+    #[error(transparent)]
+    NotOurs(#[from] NotOurs),
+    /// The engine could not be made.
+    #[error("the engine: {0}")]
+    Engine(Box<dyn std::error::Error + Send + Sync>),
+    /// The engine takes values that no record holds.
+    #[error("values of {bytes} bytes find no room in a record, whose largest has {max}")]
+    ValueTooLarge {
+        /// The engine's largest value.
+        bytes: u64,
+        /// Most bytes of a value in a record.
+        max: u64,
+    },
+    /// A store's engine has no room in its index for what the device holds.
+    #[error("the index has no room for {missing} of the records on the device: it needs more memory")]
+    IndexFull {
+        /// Records that found no room.
+        missing: u64,
+    },
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceFailed),
+    /// The device cannot be used.
+    #[error("the device cannot be used: {0}")]
+    Lane(#[from] io::Error),
+}
+
+/// The engine's memory when its table is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memory {
+    /// New and empty.
+    Empty,
+    /// Outlived the process with its index.
+    Kept,
+}
+
+/// The result of recovery.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// Live records that the index names now.
+    pub records: u64,
+    /// Records and tombstones that were found.
+    pub found: u64,
+    /// Records that have expired.
+    pub expired: u64,
+    /// Records for which a cache's index had no room.
+    pub crowded: u64,
+    /// Records that the index, which outlived the process, knows to be dead.
+    pub dead: u64,
+    /// The time that it took.
+    pub took: Duration,
+}
+
+/// Looks at a device.
+///
+/// # Errors
+/// The device fails or cannot be used.
+pub fn inspect(device: &Device) -> Result<Contents, OpenError> {
+    let mut driver = Driver::new(device, &LaneOptions { pool_bytes: 1 << 20, ..LaneOptions::default() })?;
+    let reads = [0, PAGE_BYTES as u64].map(|at| Work::Read { at, len: PAGE_BYTES });
+    let pages = driver.run_all(reads.into())?;
+    let decoded: Vec<_> = pages.iter().map(|page| Superblock::decode(page)).collect();
+    if let Some(superblock) = decoded.iter().flatten().next() {
+        return Ok(Contents::Table(*superblock));
+    }
+    let fault = decoded.iter().filter_map(|it| it.as_ref().err()).find(|it| !matches!(it, Fault::Mark(_)));
+    if let Some(fault) = fault {
+        return Ok(Contents::Unreadable(*fault));
+    }
+    let is_empty = pages.iter().flatten().all(|byte| *byte == 0);
+    Ok(if is_empty { Contents::Empty } else { Contents::Foreign })
+}
+
+/// Makes an empty table on a device that is empty or holds a table of ours, which is lost. Only to be called where the
+/// user asked for it.
+///
+/// # Errors
+/// The device holds something else, is too small, or fails.
+pub fn format(device: &Device, format: &Format) -> Result<Superblock, FormatError> {
+    match inspect(device)? {
+        Contents::Table(_) | Contents::Empty => {}
+        // A damaged one was ours.
+        Contents::Unreadable(Fault::Checksum) => {}
+        Contents::Unreadable(fault) => return Err(FormatError::Unreadable(fault)),
+        Contents::Foreign => return Err(FormatError::Foreign),
+    }
+    let layout = Layout::fitting(device.geometry().capacity_bytes, format.segment_bytes)?;
+    let Format { table, seed, hash_seed, clock_zero_unix_s, .. } = *format;
+    let superblock = Superblock { table, seed, hash_seed, clock_zero_unix_s, layout };
+    let pool_bytes = (8 * layout.journal_bytes() as usize).max(1 << 20);
+    let mut driver = Driver::new(device, &LaneOptions { pool_bytes, ..LaneOptions::default() })
+        .map_err(OpenError::from)?;
+    for step in create(&superblock) {
+        driver.run_all(step)?;
+    }
+    Ok(superblock)
+}
+
+/// Opens the table on a device: `engine` makes the engine, whose hash seed must be the superblock's, and says whether its
+/// memory was kept. Nothing is formatted.
+///
+/// # Errors
+/// There is no table, the engine does not fit, or the device fails.
+pub fn open<E>(
+    device: &Device,
+    options: &Options,
+    now: Seconds,
+    engine: impl FnOnce(&Superblock) -> Result<(Arc<Tiered>, Memory), E>,
+) -> Result<(Arc<Tier>, Keeper, Recovered), OpenError>
+where
+    E: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let begun = Instant::now();
+    let mut options = *options;
+    let pool_bytes = options.write_lane.pool_bytes.max(2 << 20);
+    let mut driver = Driver::new(device, &LaneOptions { pool_bytes, ..options.write_lane })?;
+    let mut newest = Newest::default();
+    let mut recovered = Recovered::default();
+    let (superblock, found) = recover(&mut driver, |found| {
+        recovered.found += 1;
+        newest.add(found);
+    })?;
+    let layout = superblock.layout;
+    let (engine, memory) = engine(&superblock).map_err(|error| OpenError::Engine(error.into()))?;
+    check_value(&engine, &layout)?;
+    let mut log = Log::resume(&superblock, log_options(&options, &engine, &layout), found);
+    newest.settle(&mut log);
+    let dead = adopt(&engine, &newest, (memory, now), &mut log, &mut recovered);
+    if options.is_lossless && recovered.crowded > 0 {
+        return Err(OpenError::IndexFull { missing: recovered.crowded });
+    }
+    drop(driver);
+    // Footers are written at once, records are read at once.
+    let half = layout.segment_bytes() as usize / 2;
+    options.write_lane.pool_bytes = options.write_lane.pool_bytes.max(2 * half).max(4 << 20);
+    options.read_lane.pool_bytes = options.read_lane.pool_bytes.max(half * 5 / 4);
+    let lane = device.lane(&options.write_lane)?;
+    let tier = Arc::new(Tier::new(engine, device.clone(), superblock, options));
+    let mut keeper = Keeper::new(Arc::clone(&tier), log, lane)?;
+    keeper.bury_first(dead);
+    recovered.took = begun.elapsed();
+    Ok((tier, keeper, recovered))
+}
+
+/// Where compaction waits for groups, it begins while there is room for a group of all that memory holds.
+fn log_options(options: &Options, engine: &Tiered, layout: &Layout) -> minos_flash::Options {
+    let mut log = options.log.unwrap_or(minos_flash::Options::of(options.policy(), layout));
+    if options.holds_deaths() {
+        let of_memory = engine.memory_limit().div_ceil(u64::from(layout.segment_bytes())) as usize;
+        log.available_min += of_memory.min(layout.segments() as usize / 4);
+    }
+    log
+}
+
+/// The largest value must find room in a record.
+fn check_value(engine: &Tiered, layout: &Layout) -> Result<(), OpenError> {
+    let max = layout.record_bytes_max().saturating_sub((KEY_BYTES_MAX + HEAD_BYTES) as u64);
+    let bytes = engine.value_bytes_max();
+    if bytes > max { Err(OpenError::ValueTooLarge { bytes, max }) } else { Ok(()) }
+}
+
+/// The index names the live records. Returns tombstones for those that a kept memory knows to be dead.
+fn adopt(
+    engine: &Tiered,
+    newest: &Newest,
+    (memory, now): (Memory, Seconds),
+    log: &mut Log,
+    recovered: &mut Recovered,
+) -> Vec<Tombstone> {
+    let mut dead = Vec::new();
+    if memory == Memory::Empty {
+        engine.expect_cold(newest.live().count() as u64);
+    }
+    for (hash, sequence, expiry, place) in newest.live() {
+        let is_expired = expiry != 0 && expiry <= now;
+        if memory == Memory::Kept {
+            if engine.standing(hash, place.page) == Standing::Dead {
+                recovered.dead += 1;
+                dead.push(Tombstone { hash, sequence, place, is_forgotten: true });
+            } else {
+                recovered.records += 1;
+            }
+        } else if is_expired {
+            recovered.expired += 1;
+            log.debit(place);
+        } else if engine.adopt(hash, place, sequence).is_ok() {
+            recovered.records += 1;
+        } else {
+            recovered.crowded += 1;
+            log.debit(place);
+        }
+    }
+    engine.pass_sequence(newest.sequence_max());
+    dead
+}
+
+fn recover(
+    driver: &mut Driver,
+    mut out: impl FnMut(&Found),
+) -> Result<(Superblock, minos_flash::Recovered), OpenError> {
+    let mut recovery = Recovery::new();
+    let mut step = Step::Working;
+    loop {
+        recovery.poll(driver.0.jobs());
+        driver.run(|id, outcome| {
+            if matches!(step, Step::Working) {
+                step = recovery.done(id, outcome, &mut out);
+            }
+        })?;
+        match step {
+            Step::Working => {}
+            Step::Done(done) => return Ok(*done),
+            Step::Failed(reason) => return Err(reason.into()),
+        }
+    }
+}
+
+/// Executes work before anybody is served: it waits.
+struct Driver(Hands);
+
+impl Driver {
+    fn new(device: &Device, options: &LaneOptions) -> io::Result<Self> {
+        Ok(Self(Hands::new(device.lane(options)?)))
+    }
+
+    /// Submits what there is, and waits for some results.
+    fn run(&mut self, mut f: impl FnMut(WorkId, Outcome)) -> Result<(), OpenError> {
+        let begun = Instant::now();
+        while begun.elapsed() < PATIENCE {
+            self.0.submit()?;
+            if self.0.take(&mut f)? > 0 {
+                return Ok(());
+            }
+            self.0.wait(Duration::from_millis(100))?;
+        }
+        Err(DeviceFailed.into())
+    }
+
+    /// Executes independent pieces of work; the bytes that were read.
+    fn run_all(&mut self, works: Vec<Work>) -> Result<Vec<Vec<u8>>, OpenError> {
+        let mut results = vec![None; works.len()];
+        let jobs = works.into_iter().enumerate();
+        self.0.jobs().extend(jobs.map(|(number, work)| (WorkId(number as u64), work)));
+        while results.iter().any(Option::is_none) {
+            self.run(|id, outcome| results[id.0 as usize] = Some(outcome))?;
+        }
+        let results: Result<Vec<_>, DeviceFailed> = results.into_iter().flatten().collect();
+        Ok(results?)
+    }
+}

@@ -1,0 +1,221 @@
+//! Reads of keys, from memory or from flash.
+
+use crate::{
+    fetch::{Busy, Fetch, Fetcher, ReadError, Verdict},
+    payload::{Value, meta_of},
+    stats::ReadCounts,
+    tier::Tier,
+};
+use minos_base::{FlashSlot, KeyHash, Seconds};
+use minos_device::Lane;
+use minos_engine::{Cold, ItemMeta, Lookup, OutOfMemory, Promotion};
+use minos_flash::format::Record;
+use std::{io, sync::Arc, time::Duration};
+
+/// The place where a key is looked for next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sought {
+    /// In memory: read it from the engine.
+    Hot,
+    /// On flash, if it is anywhere: [`Reader::poll`] will answer.
+    Cold,
+    /// It is nowhere.
+    Missing,
+    /// No buffer is free: submit and poll, then try again.
+    Busy,
+}
+
+/// An item that was found on flash.
+#[derive(Debug)]
+pub struct Found<'a> {
+    tier: &'a Tier,
+    fetch: &'a Fetch,
+    slot: FlashSlot,
+    /// The record's sequence.
+    sequence: u64,
+    /// Its value, in the reader's buffer.
+    pub value: Value<'a>,
+    /// Flags, expiry, CAS unique, marks.
+    pub meta: ItemMeta,
+}
+
+impl Found<'_> {
+    /// Deletes the item on flash, without a way through memory; false if it is no longer there alone, because it
+    /// came to memory or was deleted.
+    pub fn delete(&self) -> bool {
+        self.tier.engine.drop_cold(self.fetch.hash, self.slot, Some(self.sequence))
+    }
+
+    /// Takes the item into memory, where the engine has it from then on unless it has changed meanwhile.
+    ///
+    /// # Errors
+    /// There is no room in memory.
+    pub fn promote(&self, now: Seconds) -> Result<Promotion, OutOfMemory> {
+        let mut copy = Vec::new();
+        let value = self.value.whole(&mut copy);
+        let Fetch { hash, key, seen, .. } = self.fetch;
+        let cold = Cold { slot: self.slot, seen, sequence: self.sequence, value, meta: self.meta };
+        self.tier.engine.promote(*hash, key, &cold, now)
+    }
+}
+
+/// The answer about a key.
+#[derive(Debug)]
+pub struct Answer<'a> {
+    /// As the caller named it.
+    pub tag: u64,
+    /// The key's hash.
+    pub hash: KeyHash,
+    /// The key.
+    pub key: &'a [u8],
+    /// The item as it was at the moment of the look-up; `None`: there was none. A cache makes a miss of an error.
+    pub result: Result<Option<Found<'a>>, ReadError>,
+}
+
+/// Reads vectors of keys. One thread owns it, with a lane and buffers of its own.
+///
+/// [`Reader::seek`] looks a key up, [`Reader::submit`] hands all reads to the device in one system call, and
+/// [`Reader::poll`] gives out answers.
+#[derive(Debug)]
+pub struct Reader {
+    tier: Arc<Tier>,
+    fetcher: Fetcher,
+}
+
+impl Reader {
+    pub(crate) fn new(tier: Arc<Tier>) -> io::Result<Self> {
+        let fetcher = Fetcher::new(Arc::clone(&tier), &tier.options.read_lane)?;
+        Ok(Self { tier, fetcher })
+    }
+
+    /// The tier.
+    pub fn tier(&self) -> &Arc<Tier> {
+        &self.tier
+    }
+
+    /// The lane, to sleep on.
+    pub fn lane(&mut self) -> &mut Lane {
+        self.fetcher.lane()
+    }
+
+    /// Keys under way.
+    pub fn under_way(&self) -> usize {
+        self.fetcher.under_way()
+    }
+
+    /// Looks a key up, and prepares the reads of the records that may be its own.
+    pub fn seek(&mut self, tag: u64, hash: KeyHash, key: &[u8], now: Seconds) -> Sought {
+        let epoch = self.fetcher.enter();
+        let slots = match self.tier.engine.find_cold(hash, key, now) {
+            Lookup::Cold(slots) => slots,
+            other => {
+                self.fetcher.leave(epoch);
+                return if other == Lookup::Hot { Sought::Hot } else { Sought::Missing };
+            }
+        };
+        match self.fetcher.start((tag, epoch), (hash, key), &slots) {
+            Ok(()) => {
+                self.fetcher.counts.read_keys += 1;
+                Sought::Cold
+            }
+            Err(Busy) => {
+                self.fetcher.counts.read_waited += 1;
+                Sought::Busy
+            }
+        }
+    }
+
+    /// Submits all prepared reads as one vector. What the device does not take stays for the next call.
+    ///
+    /// # Errors
+    /// Only errors that make the lane unusable.
+    pub fn submit(&mut self) -> io::Result<()> {
+        self.fetcher.submit()
+    }
+
+    /// Waits until a read has ended or the time is over.
+    ///
+    /// # Errors
+    /// Only errors that make the lane unusable.
+    pub fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+        self.fetcher.wait(timeout)
+    }
+
+    /// Gives out the answers that have come; returns how many.
+    ///
+    /// # Errors
+    /// Only errors that make the lane unusable.
+    pub fn poll(&mut self, now: Seconds, mut f: impl FnMut(Answer<'_>)) -> io::Result<usize> {
+        let tier = &self.tier;
+        let ended = self.fetcher.poll(|fetch, counts| {
+            let result = settle(tier, fetch, now, counts);
+            f(Answer { tag: fetch.tag, hash: fetch.hash, key: &fetch.key, result });
+        });
+        tier.reads.add(&std::mem::take(&mut self.fetcher.counts));
+        ended
+    }
+}
+
+/// The newest record of a key, if it is alive. Older ones are forgotten.
+fn settle<'a>(
+    tier: &'a Tier,
+    fetch: &'a Fetch,
+    now: Seconds,
+    counts: &mut ReadCounts,
+) -> Result<Option<Found<'a>>, ReadError> {
+    let mut best: Option<(FlashSlot, Record<'a>)> = None;
+    let mut failure = None;
+    for (slot, verdict) in fetch.verdicts(tier) {
+        match verdict {
+            Verdict::Ours(record) => {
+                let is_newer = |best: &(_, Record<'_>)| best.1.header.sequence < record.header.sequence;
+                let older = if best.as_ref().is_none_or(is_newer) {
+                    best.replace((slot, record))
+                } else {
+                    Some((slot, record))
+                };
+                // Two slots that name one page have found the same record.
+                let twin = |slot: FlashSlot| best.as_ref().is_some_and(|(best, _)| best.page == slot.page);
+                if let Some((slot, record)) = older.filter(|(slot, _)| !twin(*slot)) {
+                    counts.read_older += 1;
+                    tier.engine.drop_cold(fetch.hash, slot, Some(record.header.sequence));
+                }
+            }
+            Verdict::Other => counts.read_others += 1,
+            Verdict::Failed(error) => failure = Some(error),
+        }
+    }
+    // A record that cannot be read may be newer than one that can.
+    if let Some(error) = failure {
+        match error {
+            ReadError::Rot => counts.read_rotten += 1,
+            ReadError::Gone => counts.read_gone += 1,
+            ReadError::Device | ReadError::TooLarge => counts.read_failed += 1,
+        }
+        return Err(error);
+    }
+    Ok(best.and_then(|(slot, record)| alive(tier, fetch, (slot, record), now, counts)).or_else(|| {
+        counts.read_missed += 1;
+        None
+    }))
+}
+
+/// The item of a record, unless it was flushed or has expired.
+fn alive<'a>(
+    tier: &'a Tier,
+    fetch: &'a Fetch,
+    (slot, record): (FlashSlot, Record<'a>),
+    now: Seconds,
+    counts: &mut ReadCounts,
+) -> Option<Found<'a>> {
+    let (sequence, expiry) = (record.header.sequence, record.header.expiry);
+    let is_flushed = sequence <= tier.engine.flushed_up_to(tier.engine.partition_of(fetch.hash));
+    if is_flushed || (expiry != 0 && expiry <= now) {
+        counts.read_dead += 1;
+        tier.engine.drop_cold(fetch.hash, slot, Some(sequence));
+        return None;
+    }
+    let (cas, value) = Value::of(record.value)?;
+    counts.read_found += 1;
+    Some(Found { tier, fetch, slot, sequence, value, meta: meta_of(&record.header, cas) })
+}

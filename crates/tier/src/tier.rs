@@ -1,0 +1,199 @@
+//! The part that the keeper and all readers share.
+
+use crate::{
+    epochs::Epochs,
+    options::Options,
+    reader::Reader,
+    stats::{LogState, SharedKeeperCounts, SharedReadCounts, Stats},
+    syncs::{ReadOnly, SyncId, Syncs},
+};
+use minos_base::FLASH_PAGE_BYTES;
+use minos_device::{Device, LaneCounts};
+use minos_engine::Tiered;
+use minos_flash::{
+    Log,
+    format::{Layout, Life, Seal, Superblock},
+};
+use parking_lot::Mutex;
+use std::{
+    fmt, io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+/// Share of the log that live records and what memory holds may fill; the log itself takes a little more.
+const STORED_PERCENT_MAX: u64 = 80;
+
+/// Bytes of a record beside key and value, and its share of what a page loses.
+const RECORD_BYTES: u64 = 80;
+
+/// An engine above a log on a device. Threads read through [`Reader`]s; one [`crate::Keeper`] writes.
+pub struct Tier {
+    pub(crate) engine: Arc<Tiered>,
+    pub(crate) device: Device,
+    pub(crate) superblock: Superblock,
+    pub(crate) seal: Seal,
+    pub(crate) options: Options,
+    /// The life of each segment that a slot may name.
+    lives: Box<[AtomicU32]>,
+    pub(crate) epochs: Arc<Epochs>,
+    pub(crate) reads: SharedReadCounts,
+    pub(crate) kept: SharedKeeperCounts,
+    pub(crate) syncs: Syncs,
+    published: Mutex<Published>,
+    is_full: AtomicBool,
+}
+
+/// The keeper's own counts, as others see them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Published {
+    log: minos_flash::Counters,
+    lane: LaneCounts,
+    state: LogState,
+}
+
+impl fmt::Debug for Tier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { superblock, options, .. } = self;
+        f.debug_struct("Tier")
+            .field("superblock", superblock)
+            .field("options", options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Tier {
+    pub(crate) fn new(engine: Arc<Tiered>, device: Device, superblock: Superblock, options: Options) -> Self {
+        let segments = superblock.layout.segments() as usize;
+        Self {
+            engine,
+            device,
+            superblock,
+            seal: Seal::new(superblock.seed),
+            options,
+            lives: (0..segments).map(|_| AtomicU32::new(Life::NONE.0)).collect(),
+            epochs: Arc::default(),
+            reads: SharedReadCounts::default(),
+            kept: SharedKeeperCounts::default(),
+            syncs: Syncs::default(),
+            published: Mutex::default(),
+            is_full: AtomicBool::new(false),
+        }
+    }
+
+    /// The engine. Stores go there at once; what leaves its memory is the keeper's.
+    pub fn engine(&self) -> &Arc<Tiered> {
+        &self.engine
+    }
+
+    /// The table's identity.
+    pub fn superblock(&self) -> &Superblock {
+        &self.superblock
+    }
+
+    /// A reader with a lane of its own, for one thread.
+    ///
+    /// # Errors
+    /// No descriptor, no thread or no memory is left.
+    pub fn reader(self: &Arc<Self>) -> io::Result<Reader> {
+        Reader::new(Arc::clone(self))
+    }
+
+    /// Asks the keeper that everything stored before become durable.
+    pub fn sync(&self) -> SyncId {
+        self.syncs.request()
+    }
+
+    /// True if everything before the request is durable.
+    ///
+    /// # Errors
+    /// It never will be.
+    pub fn is_synced(&self, id: SyncId) -> Result<bool, ReadOnly> {
+        self.syncs.is_done(id)
+    }
+
+    /// Waits until everything before the request is durable; false if the time is over first. A keeper must run.
+    ///
+    /// # Errors
+    /// It never will be.
+    pub fn wait_synced(&self, id: SyncId, timeout: Duration) -> Result<bool, ReadOnly> {
+        self.syncs.wait(id, timeout)
+    }
+
+    /// Asks the keeper to remove everything, also from the device: `flush_all`.
+    pub fn empty(&self) -> SyncId {
+        self.syncs.request_empty()
+    }
+
+    /// True if everything is removed, and stays so after a power loss.
+    ///
+    /// # Errors
+    /// It never will be.
+    pub fn is_emptied(&self, id: SyncId) -> Result<bool, ReadOnly> {
+        self.syncs.is_empty_done(id)
+    }
+
+    /// All counters. Takes each partition's lock for a moment.
+    pub fn stats(&self) -> Stats {
+        let engine = self.engine.tier_stats();
+        let (reads, keeper) = (self.reads.values(), self.kept.values());
+        let Published { log, lane, state } = *self.published.lock();
+        Stats { engine, log, reads, keeper, lane, state }
+    }
+
+    /// True if the device of a store has no room for more than memory holds already: new items are to be refused.
+    pub fn is_full(&self) -> bool {
+        // Relaxed: a store that comes a moment too late finds room in memory.
+        self.is_full.load(Relaxed)
+    }
+
+    /// Tells who stores if there is room, where everything must become durable.
+    pub(crate) fn publish_room(&self, log: &Log) {
+        if !self.options.holds_deaths() {
+            return;
+        }
+        let limit = log.capacity_bytes() / 100 * STORED_PERCENT_MAX;
+        let live = log.live_bytes();
+        let in_memory = || {
+            let stats = self.engine.stats();
+            stats.key_bytes + stats.value_bytes + stats.items * RECORD_BYTES
+        };
+        let is_full = live > limit / 2 && live + in_memory() > limit;
+        self.is_full.store(is_full, Relaxed);
+    }
+
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.superblock.layout
+    }
+
+    /// The life in which to verify a page that the index names. The caller's epoch keeps it from changing.
+    pub(crate) fn life_of(&self, page: u32) -> Life {
+        let segment = self.layout().segment_of(u64::from(page) * FLASH_PAGE_BYTES as u64);
+        // Relaxed: the slot was read after its life had been stored.
+        segment.map_or(Life::NONE, |(number, _)| Life(self.lives[number as usize].load(Relaxed)))
+    }
+
+    /// Shows the lives of all segments, before any slot names a record of them.
+    pub(crate) fn publish_lives(&self, log: &Log) {
+        for (number, life) in self.lives.iter().enumerate() {
+            let page = self.layout().segment_at(number as u32) / FLASH_PAGE_BYTES as u64;
+            // Relaxed: a slot is published with a release, and read with an acquire.
+            life.store(log.life_of(page as u32).0, Relaxed);
+        }
+    }
+
+    pub(crate) fn publish(&self, log: &Log, lane: LaneCounts) {
+        let state = LogState {
+            capacity_bytes: log.capacity_bytes(),
+            live_bytes: log.live_bytes(),
+            available_segments: log.available_segments() as u64,
+            bad_segments: log.bad_segments() as u64,
+            is_read_only: log.is_read_only(),
+        };
+        let published = Published { log: log.counters(), lane, state };
+        *self.published.lock() = published;
+    }
+}

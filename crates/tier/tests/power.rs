@@ -1,0 +1,396 @@
+//! Power losses, kills and faults of the device, against a model.
+
+mod common;
+
+use common::{NOW, Rig, TURNS_MAX, key, value};
+use minos_device::{
+    Device, MemoryOptions,
+    faulty::{Faults, Twin},
+};
+use minos_engine::{Backing, StoreConfig, Tiered};
+use minos_tier::{Durability, Memory, Options, ReadError};
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+use std::{collections::HashMap, sync::Arc};
+
+const KEYS: u32 = 600;
+const FILL: u32 = 2500;
+
+fn twin(faults: Faults, seed: u64) -> Twin {
+    let options = MemoryOptions { capacity_bytes: 8 << 20, ..MemoryOptions::default() };
+    let twin = Twin::over(Device::in_memory(&options), Faults::none(), seed);
+    minos_tier::format(&twin.device(), &common::format()).unwrap();
+    twin.set_faults(faults);
+    twin
+}
+
+/// The versions that a key may have: the last is the newest, the first the one at the last sync.
+type Versions = Vec<Option<u32>>;
+
+struct World {
+    rig: Rig,
+    twin: Twin,
+    options: Options,
+    random: StdRng,
+    model: HashMap<u32, Versions>,
+    version: u32,
+    /// A sync is only pretended: for the control.
+    pretends: bool,
+}
+
+impl World {
+    fn new(options: Options, seed: u64) -> Self {
+        let twin = twin(Faults::none(), seed);
+        let rig = Rig::open(&twin.device(), options).unwrap();
+        let random = StdRng::seed_from_u64(seed);
+        Self { rig, twin, options, random, model: HashMap::new(), version: 0, pretends: false }
+    }
+
+    fn step(&mut self) -> Result<(), String> {
+        let number = self.random.random_range(0..KEYS);
+        match self.random.random_range(0..1000) {
+            0..450 => self.put(number),
+            450..600 => self.delete(number),
+            600..900 => self.check(number)?,
+            900..990 => drop((0..8).map(|_| self.rig.turn()).count()),
+            990..997 => self.sync(),
+            _ => self.lose_power()?,
+        }
+        self.rig.turn();
+        Ok(())
+    }
+
+    fn versions(&mut self, number: u32) -> &mut Versions {
+        self.model.entry(number).or_insert_with(|| vec![None])
+    }
+
+    fn put(&mut self, number: u32) {
+        self.version += 1;
+        let version = self.version;
+        if self.rig.put(&key(number), &value(number, version)) {
+            self.versions(number).push(Some(version));
+        }
+    }
+
+    fn delete(&mut self, number: u32) {
+        for _ in 0..200 {
+            match self.rig.store.delete(&key(number), NOW) {
+                Ok(_) => {
+                    self.versions(number).push(None);
+                    return;
+                }
+                Err(_) => drop(self.rig.turn()),
+            }
+        }
+    }
+
+    /// The key has its newest version.
+    fn check(&mut self, number: u32) -> Result<(), String> {
+        let got = self.rig.get(&key(number)).map_err(|error| format!("key {number}: {error}"))?;
+        let newest = *self.versions(number).last().expect("a version");
+        if got == newest.map(|version| value(number, version)) {
+            return Ok(());
+        }
+        Err(format!("key {number} is not {newest:?}, but there: {}", got.is_some()))
+    }
+
+    fn sync(&mut self) {
+        if !self.pretends {
+            self.rig.sync();
+        }
+        for versions in self.model.values_mut() {
+            versions.drain(..versions.len() - 1);
+        }
+    }
+
+    fn lose_power(&mut self) -> Result<(), String> {
+        self.twin.cut_power();
+        self.rig = Rig::open(&self.twin.device(), self.options).map_err(|error| error.to_string())?;
+        let mut numbers: Vec<u32> = self.model.keys().copied().collect();
+        numbers.sort_unstable();
+        for number in numbers {
+            let got = self.rig.get(&key(number)).map_err(|error| format!("key {number}: {error}"))?;
+            let versions = self.model.remove(&number).expect("a key of the model");
+            let is_it = |version: &&Option<u32>| version.map(|it| value(number, it)) == got;
+            let Some(kept) = versions.iter().rev().find(is_it) else {
+                return Err(format!(
+                    "after a power loss key {number} is none of {versions:?}, but {:?}",
+                    got.map(|it| it.len())
+                ));
+            };
+            self.model.insert(number, vec![*kept]);
+            self.rig.turn();
+        }
+        self.rig.tier.engine().check()
+    }
+}
+
+fn seeds() -> std::ops::Range<u64> {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let first = number("MINOS_TIER_SEED").unwrap_or(0);
+    first..first + number("MINOS_TIER_SEEDS").unwrap_or(6)
+}
+
+fn run(options: Options, seed: u64, pretends: bool) -> Result<(), String> {
+    let mut world = World::new(options, seed);
+    world.pretends = pretends;
+    for _ in 0..4000 {
+        world.step()?;
+    }
+    world.sync();
+    world.lose_power()?;
+    let numbers: Vec<u32> = world.model.keys().copied().collect();
+    numbers.into_iter().try_for_each(|number| world.check(number))
+}
+
+#[test]
+fn a_store_keeps_what_it_acknowledged_when_the_power_fails() {
+    for seed in seeds() {
+        for durability in [Durability::Flush, Durability::Interval(20)] {
+            let result = run(Options::store(durability), seed, false);
+            assert!(result.is_ok(), "MINOS_TIER_SEED={seed} {durability:?}: {result:?}");
+        }
+    }
+}
+
+#[test]
+fn control_without_the_sync_acknowledged_writes_are_lost() {
+    let violation = (0..20).find_map(|seed| run(Options::store(Durability::Flush), seed, true).err());
+    assert!(violation.is_some(), "nothing was synced, and nothing was lost");
+}
+
+#[test]
+fn control_without_held_tombstones_a_power_loss_takes_old_and_new_value() {
+    let violation = (0..20).find_map(|seed| run(Options::store(Durability::None), seed, false).err());
+    assert!(violation.is_some(), "tombstones were written at once, and nothing was lost");
+}
+
+#[test]
+fn a_store_by_the_clock_loses_no_more_than_its_interval() {
+    let twin = twin(Faults::none(), 1);
+    let options = Options::store(Durability::Interval(50));
+    let mut rig = Rig::open(&twin.device(), options).unwrap();
+    for number in 0..FILL {
+        assert!(rig.put(&key(number), &value(number, 0)));
+    }
+    // A turn is a millisecond here. An interval begins and ends, with the time that its writes take.
+    for _ in 0..400 {
+        rig.turn();
+    }
+    twin.cut_power();
+    let mut rig = Rig::open(&twin.device(), options).unwrap();
+    for number in 0..FILL {
+        assert_eq!(rig.get(&key(number)), Ok(Some(value(number, 0))), "{number}");
+        rig.turn();
+    }
+}
+
+/// The engine of a rig in a file, which outlives a kill.
+fn kept_engine(
+    path: &std::path::Path,
+    is_new: bool,
+) -> impl Fn(&StoreConfig) -> Result<(Arc<Tiered>, Memory), minos_engine::OpenError> {
+    let path = path.to_owned();
+    move |config| {
+        let config = StoreConfig { backing: Backing::File(path.clone()), ..config.clone() };
+        let memory = if is_new { Memory::Empty } else { Memory::Kept };
+        Tiered::open(&config).map(|(engine, _)| (Arc::new(engine), memory))
+    }
+}
+
+#[test]
+fn a_kill_loses_nothing_where_memory_is_a_file() {
+    for durability in [Durability::None, Durability::Flush] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("region");
+        let options = Options::store(durability);
+        let twin = twin(Faults { slow: 0.5, slow_polls_max: 6, ..Faults::none() }, 3);
+        let mut rig = Rig::open_with(&twin.device(), options, kept_engine(&path, true)).unwrap();
+        let mut model = HashMap::new();
+        let mut random = StdRng::seed_from_u64(5);
+        for round in 0..6 {
+            for version in 0..1500 {
+                let number = random.random_range(0..FILL);
+                if random.random_bool(0.8) {
+                    assert!(
+                        rig.put(&key(number), &value(number, version + 10_000 * round)),
+                        "{round} {version} {:?} {:?}",
+                        rig.keeper,
+                        rig.tier.engine().stats()
+                    );
+                    model.insert(number, version + 10_000 * round);
+                } else if rig.store.delete(&key(number), NOW).is_ok() {
+                    model.remove(&number);
+                }
+            }
+            // Requests in flight are completed or not; nobody is told. The device keeps what was completed.
+            drop(rig);
+            rig = Rig::open_with(&twin.device(), options, kept_engine(&path, false)).unwrap();
+            assert!(rig.recovered.records > 0, "{:?}", rig.recovered);
+            for number in 0..FILL {
+                let expected = model.get(&number).map(|version| value(number, *version));
+                assert_eq!(rig.get(&key(number)), Ok(expected), "{number}");
+                rig.turn();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_full_device_refuses_and_keeps_what_it_has() {
+    for durability in [Durability::None, Durability::Flush, Durability::Interval(10)] {
+        let mut rig = Rig::new(Options::store(durability));
+        let mut stored = 0;
+        // Twice what the device holds.
+        while stored < 25_000 && rig.put(&key(stored), &value(stored, 0)) {
+            stored += 1;
+        }
+        assert!((4000..20_000).contains(&stored), "{stored}: {:?}", rig.keeper);
+        rig.store = rig.store.promoting(false);
+        for number in 0..stored {
+            assert_eq!(rig.get(&key(number)), Ok(Some(value(number, 0))), "{number}");
+        }
+        // Deleting makes room again.
+        for number in 0..stored / 2 {
+            for attempt in 0.. {
+                if rig.store.delete(&key(number), NOW).is_ok() {
+                    break;
+                }
+                assert!(attempt < 1000, "{number}: {:?}", rig.keeper);
+                rig.turn();
+            }
+            rig.turn();
+        }
+        for number in 0..stored / 4 {
+            assert!(rig.put(&key(number), &value(number, 1)), "{number}: {:?}", rig.keeper);
+        }
+        if durability != Durability::None {
+            rig.sync();
+        }
+    }
+}
+
+#[test]
+fn a_record_that_rots_is_an_error_of_a_store_and_a_miss_of_a_cache() {
+    for is_lossless in [true, false] {
+        let options = if is_lossless { Options::store(Durability::None) } else { Options::cache() };
+        let twin = twin(Faults::none(), 4);
+        let mut rig = Rig::open(&twin.device(), options).unwrap();
+        for number in 0..FILL {
+            assert!(rig.put(&key(number), &value(number, 0)));
+        }
+        rig.drive();
+        rig.store = rig.store.promoting(false);
+        let cold: Vec<u32> = (0..FILL).filter(|&number| rig.is_cold(&key(number))).collect();
+        twin.set_faults(Faults { rot: 1.0, ..Faults::none() });
+        let mut failed = 0;
+        for &number in &cold {
+            match rig.get(&key(number)) {
+                Ok(Some(got)) => assert_eq!(got, value(number, 0)),
+                Ok(None) => failed += u32::from(!is_lossless),
+                Err(error) => {
+                    assert!(is_lossless && error == ReadError::Rot);
+                    failed += 1;
+                }
+            }
+        }
+        let reads = rig.tier.stats().reads;
+        assert!(failed > 50 && reads.read_rotten == u64::from(failed), "{failed} {reads:?}");
+    }
+}
+
+#[test]
+fn a_device_that_fails_or_goes_is_told_apart() {
+    let twin = twin(Faults::none(), 4);
+    let mut rig = Rig::open(&twin.device(), Options::store(Durability::Flush)).unwrap();
+    for number in 0..FILL {
+        assert!(rig.put(&key(number), &value(number, 0)));
+    }
+    rig.drive();
+    rig.store = rig.store.promoting(false);
+    let cold = (0..FILL).find(|&number| rig.is_cold(&key(number))).unwrap();
+    let hot = (0..FILL).find(|&number| !rig.is_cold(&key(number))).unwrap();
+    twin.set_faults(Faults { eio: 1.0, ..Faults::none() });
+    assert_eq!(rig.get(&key(cold)), Err(ReadError::Device));
+    twin.set_faults(Faults::none());
+    assert_eq!(rig.get(&key(cold)), Ok(Some(value(cold, 0))));
+    twin.cut_power();
+    assert_eq!(rig.get(&key(cold)), Err(ReadError::Gone));
+    assert_eq!(rig.get(&key(hot)), Ok(Some(value(hot, 0))), "memory serves on");
+    // What cannot become durable is not acknowledged.
+    rig.put(b"new", b"value");
+    let id = rig.tier.sync();
+    let answer = (0..TURNS_MAX).find_map(|_| {
+        rig.turn();
+        rig.tier.is_synced(id).err()
+    });
+    assert!(answer.is_some());
+    let stats = rig.tier.stats();
+    assert!(
+        stats.state.is_read_only && stats.reads.read_gone > 0 && stats.reads.read_failed > 0,
+        "{stats:?}"
+    );
+}
+
+#[test]
+fn failed_writes_lose_nothing() {
+    for seed in seeds() {
+        let twin = twin(Faults { eio: 0.02, short: 0.01, ..Faults::none() }, seed);
+        let options = Options::store(Durability::Flush);
+        let mut rig = Rig::open(&twin.device(), options).unwrap();
+        let mut model = HashMap::new();
+        let mut random = StdRng::seed_from_u64(seed);
+        for version in 0..3000 {
+            let number = random.random_range(0..FILL);
+            if rig.put(&key(number), &value(number, version)) {
+                model.insert(number, version);
+            }
+        }
+        twin.set_faults(Faults::none());
+        let stats = rig.tier.stats();
+        assert!(stats.keeper.appends_again > 0, "{stats:?}");
+        if !stats.state.is_read_only {
+            rig.sync();
+            twin.cut_power();
+            rig = Rig::open(&twin.device(), options).unwrap();
+        }
+        for (&number, &version) in &model {
+            assert_eq!(rig.get(&key(number)), Ok(Some(value(number, version))), "{seed} {number}");
+            rig.turn();
+        }
+    }
+}
+
+#[test]
+fn a_cache_never_returns_what_was_replaced() {
+    for seed in seeds() {
+        let twin = twin(Faults::none(), seed);
+        let options = Options::cache();
+        let mut rig = Rig::open(&twin.device(), options).unwrap();
+        let mut model = HashMap::new();
+        let mut random = StdRng::seed_from_u64(seed);
+        for version in 0..8000 {
+            let number = random.random_range(0..FILL);
+            if random.random_bool(0.8) {
+                assert!(
+                    rig.put(&key(number), &value(number, version)),
+                    "{version} {:?} {:?}",
+                    rig.keeper,
+                    rig.tier.engine().stats()
+                );
+                model.insert(number, version);
+            } else if rig.store.delete(&key(number), NOW).is_ok() {
+                model.remove(&number);
+            }
+            let number = random.random_range(0..FILL);
+            let got = rig.get(&key(number)).unwrap();
+            let expected = model.get(&number).map(|version| value(number, *version));
+            assert!(got.is_none() || got == expected, "{seed} {number}");
+            if version % 2000 == 1999 {
+                // After a power loss, neither deleted nor replaced values come back that were so at a sync.
+                rig.sync();
+                twin.cut_power();
+                rig = Rig::open(&twin.device(), options).unwrap();
+            }
+        }
+    }
+}

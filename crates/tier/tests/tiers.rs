@@ -1,0 +1,225 @@
+//! Items go to flash, come back, are replaced and deleted.
+
+mod common;
+
+use common::{NOW, Rig, device, format, key, value};
+use minos_device::Device;
+use minos_engine::{ItemMeta, StoreConfig, Tiered};
+use minos_tier::{Contents, Durability, FormatError, Memory, OpenError, Options};
+use std::sync::Arc;
+
+/// About three times what memory holds.
+const KEYS: u32 = 4000;
+
+fn both() -> [Options; 2] {
+    [Options::cache(), Options::store(Durability::None)]
+}
+
+fn fill(rig: &mut Rig, keys: u32, version: u32) {
+    for number in 0..keys {
+        assert!(rig.put(&key(number), &value(number, version)), "{number}");
+    }
+    rig.drive();
+}
+
+#[test]
+fn items_that_leave_memory_are_found_on_flash() {
+    for options in both() {
+        let mut rig = Rig::new(options);
+        fill(&mut rig, KEYS, 0);
+        assert!(rig.tier.stats().engine.cold > u64::from(KEYS / 3), "{:?}", rig.tier.stats());
+        for number in 0..KEYS {
+            assert_eq!(rig.get(&key(number)), Ok(Some(value(number, 0))), "{number}");
+            rig.turn();
+        }
+        assert_eq!(rig.get(b"another"), Ok(None));
+        let stats = rig.tier.stats();
+        assert_eq!((stats.engine.unwritten, stats.reads.read_missed), (0, 0), "{stats:?}");
+        assert!(stats.engine.promoted > 1000 && stats.engine.put_back > 0, "{stats:?}");
+        rig.tier.engine().check().unwrap();
+    }
+}
+
+#[test]
+fn one_vector_finds_keys_in_memory_on_flash_and_nowhere() {
+    let mut rig = Rig::new(Options::cache());
+    fill(&mut rig, KEYS, 0);
+    rig.store = rig.store.promoting(false);
+    let keys: Vec<Vec<u8>> =
+        (0..400).map(|at| if at % 4 == 3 { key(KEYS + at) } else { key(at * 10) }).collect();
+    let names: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+    let cold = keys.iter().enumerate().filter(|(at, key)| at % 4 != 3 && rig.is_cold(key)).count();
+    assert!((50..290).contains(&cold), "{cold}");
+    let mut seen = vec![0; keys.len()];
+    rig.store
+        .get_many(&names, NOW, |at, got| {
+            seen[at] += 1;
+            let expected = (at % 4 != 3).then(|| value(at as u32 * 10, 0));
+            assert_eq!(got, Ok(expected.as_deref()), "{at}");
+        })
+        .unwrap();
+    assert!(seen.iter().all(|&times| times == 1));
+    let reads = rig.tier.stats().reads;
+    assert_eq!((reads.read_keys, reads.read_found), (cold as u64, cold as u64), "{reads:?}");
+    assert!(reads.read_vectors < 20, "{reads:?}");
+}
+
+#[test]
+fn flags_expiry_cas_and_marks_outlive_the_way() {
+    let mut rig = Rig::new(Options::store(Durability::None));
+    let meta = ItemMeta { flags: 77, expiry: 1000, stale: true, win_sent: true, ..ItemMeta::default() };
+    assert!(rig.put_with(b"kept", b"value", meta));
+    let engine = Arc::clone(rig.tier.engine());
+    let hash = engine.hash(b"kept");
+    let before = engine.read(hash, b"kept", NOW, |item| item.cas()).unwrap();
+    fill(&mut rig, KEYS, 0);
+    assert!(rig.is_cold(b"kept"));
+    assert!(rig.store.fetch(b"kept", NOW).unwrap());
+    let after = engine.read(hash, b"kept", NOW, |item| {
+        (item.cas(), item.flags(), item.expiry(), item.is_stale(), item.is_win_sent())
+    });
+    assert_eq!(after, Some((before, 77, 1000, true, true)));
+}
+
+#[test]
+fn what_was_replaced_or_deleted_on_flash_is_not_found() {
+    for options in both() {
+        let mut rig = Rig::new(options);
+        fill(&mut rig, KEYS, 0);
+        let cold: Vec<u32> = (0..KEYS).filter(|&number| rig.is_cold(&key(number))).collect();
+        for (at, &number) in cold.iter().enumerate() {
+            if at % 3 == 0 {
+                assert!(rig.put(&key(number), &value(number, 1)));
+            } else if at % 3 == 1 {
+                let deleted = loop {
+                    match rig.store.delete(&key(number), NOW) {
+                        Ok(deleted) => break deleted,
+                        Err(_) => drop(rig.turn()),
+                    }
+                };
+                assert!(deleted, "{number}");
+            }
+            rig.turn();
+        }
+        rig.drive();
+        for (at, &number) in cold.iter().enumerate() {
+            let expected = [Some(value(number, 1)), None, Some(value(number, 0))][at % 3].clone();
+            assert_eq!(rig.get(&key(number)), Ok(expected), "{number}");
+            rig.turn();
+        }
+        let stats = rig.tier.stats();
+        assert!(stats.keeper.tombstones_written > 1000, "{stats:?}");
+        rig.tier.engine().check().unwrap();
+    }
+}
+
+#[test]
+fn an_item_that_has_expired_on_flash_is_not_found() {
+    let mut rig = Rig::new(Options::cache());
+    assert!(rig.put_with(b"short", b"value", ItemMeta { expiry: NOW + 10, ..ItemMeta::default() }));
+    fill(&mut rig, KEYS, 0);
+    assert!(rig.is_cold(b"short"));
+    rig.store = rig.store.promoting(false);
+    assert_eq!(rig.get(b"short"), Ok(Some(b"value".to_vec())));
+    rig.now.seconds = NOW + 10;
+    assert_eq!(rig.get(b"short"), Ok(None));
+    assert_eq!(rig.tier.stats().reads.read_dead, 1);
+}
+
+#[test]
+fn everything_can_be_removed_and_stays_so() {
+    for options in both() {
+        let device = device(8 << 20);
+        minos_tier::format(&device, &format()).unwrap();
+        let mut rig = Rig::open(&device, options).unwrap();
+        fill(&mut rig, KEYS, 0);
+        let id = rig.tier.empty();
+        while !rig.tier.is_emptied(id).unwrap() {
+            rig.turn();
+        }
+        assert!((0..KEYS).all(|number| rig.get(&key(number)) == Ok(None)));
+        assert!(rig.put(b"after", b"it"));
+        rig.sync();
+        drop(rig);
+        let mut rig = Rig::open(&device, options).unwrap();
+        assert_eq!((rig.recovered.records, rig.get(b"after")), (1, Ok(Some(b"it".to_vec()))));
+    }
+}
+
+#[test]
+fn a_cache_keeps_writing_when_the_device_is_full() {
+    let device = device(8 << 20);
+    minos_tier::format(&device, &format()).unwrap();
+    let engine = |config: &StoreConfig| {
+        let config = StoreConfig { memory_bytes: 4 << 20, ..config.clone() };
+        Tiered::create(&config).map(|it| (Arc::new(it), Memory::Empty))
+    };
+    let mut rig = Rig::open_with(&device, Options::cache(), engine).unwrap();
+    // Four times what the device holds.
+    const MANY: u32 = 60_000;
+    for number in 0..MANY {
+        assert!(rig.put(&key(number), &value(number, 0)), "{number} {:?}", rig.tier.engine().stats());
+    }
+    rig.drive();
+    rig.store = rig.store.promoting(false);
+    let mut found = 0;
+    for number in 0..MANY {
+        match rig.get(&key(number)) {
+            Ok(Some(got)) => {
+                assert_eq!(got, value(number, 0), "{number}");
+                found += 1;
+            }
+            other => assert_eq!(other, Ok(None)),
+        }
+    }
+    let stats = rig.tier.stats();
+    assert!(found > 10_000 && stats.log.dropped_records > 10_000, "{found} {stats:?}");
+    rig.tier.engine().check().unwrap();
+}
+
+#[test]
+fn a_clean_table_is_opened_with_everything() {
+    for options in [Options::store(Durability::None), Options::store(Durability::Flush)] {
+        let device = device(8 << 20);
+        minos_tier::format(&device, &format()).unwrap();
+        let mut rig = Rig::open(&device, options).unwrap();
+        fill(&mut rig, KEYS, 0);
+        fill(&mut rig, KEYS / 4, 1);
+        rig.sync();
+        drop(rig);
+        let mut rig = Rig::open(&device, options).unwrap();
+        assert_eq!(rig.recovered.records, u64::from(KEYS), "{:?}", rig.recovered);
+        for number in 0..KEYS {
+            let version = u32::from(number < KEYS / 4);
+            assert_eq!(rig.get(&key(number)), Ok(Some(value(number, version))), "{number}");
+            rig.turn();
+        }
+    }
+}
+
+#[test]
+fn nothing_is_formatted_that_is_not_ours() {
+    let options = Options::cache();
+    let device = device(8 << 20);
+    assert_eq!(minos_tier::inspect(&device).unwrap(), Contents::Empty);
+    assert!(matches!(Rig::open(&device, options), Err(OpenError::NotOurs(_))));
+    let superblock = minos_tier::format(&device, &format()).unwrap();
+    assert_eq!(minos_tier::inspect(&device).unwrap(), Contents::Table(superblock));
+    // One of ours may be made anew.
+    minos_tier::format(&device, &format()).unwrap();
+
+    let foreign = common::device(8 << 20);
+    write(&foreign, 4096, 0x53);
+    assert_eq!(minos_tier::inspect(&foreign).unwrap(), Contents::Foreign);
+    assert!(matches!(minos_tier::format(&foreign, &format()), Err(FormatError::Foreign)));
+    assert!(matches!(Rig::open(&foreign, options), Err(OpenError::NotOurs(_))));
+    assert_eq!(minos_tier::inspect(&foreign).unwrap(), Contents::Foreign, "it is as it was");
+}
+
+fn write(device: &Device, offset: u64, byte: u8) {
+    let mut lane = device.lane(&minos_device::LaneOptions::default()).unwrap();
+    let mut buffer = lane.buffer(4096).unwrap();
+    buffer.fill(byte);
+    let mut vector = vec![minos_device::Request::write(0, offset, buffer)];
+    lane.submit_and_wait(&mut vector, 1, std::time::Duration::from_secs(10), &mut Vec::new()).unwrap();
+}
