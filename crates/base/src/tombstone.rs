@@ -6,6 +6,9 @@ use crate::{FlashPlace, KeyHash};
 const COMMON_BUCKET_BITS: u32 = (1 << 6) - 1;
 
 /// The records of a hash up to a sequence are dead.
+///
+/// In a table that may lose nothing it is written when the item of this hash that memory held at that time is durable
+/// or gone: a power loss between the two would take the old value with the new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tombstone {
     /// The key's hash.
@@ -17,8 +20,7 @@ pub struct Tombstone {
     pub place: FlashPlace,
     /// True if the index forgot that record, so that its bytes are dead, whatever its hash: in a table that may
     /// lose items it may be another key's whose slot looks the same. Otherwise the index names it still, and
-    /// hides it behind an item in memory: a table that may lose nothing makes the item durable first, because
-    /// a power loss between the two would take both.
+    /// an item in memory hides it.
     pub is_forgotten: bool,
 }
 

@@ -3,11 +3,12 @@
 use super::{
     super::{
         look::Lookup,
+        tombstone::Tombstone,
         walk::{Choice, Due, Need, Ticket},
         written::Written,
     },
     flash::Record,
-    world::World,
+    world::{FILL_KEYS, World, key_bytes},
 };
 use minos_base::{FlashPlace, FlashSlot};
 use rand::RngExt;
@@ -102,9 +103,23 @@ impl World {
         }
     }
 
+    /// Writes a tombstone; in a table that may lose nothing, not while what is newer is in memory alone.
+    pub(super) fn bury(&mut self, tombstone: Tombstone) {
+        let is_hot = |key: u16| {
+            let (hash, bytes) = (self.hash(key), key_bytes(key));
+            hash == tombstone.hash && self.engine.find_cold(hash, &bytes, self.now) == Lookup::Hot
+        };
+        if self.is_lossless() && (0..FILL_KEYS).any(is_hot) {
+            self.held.push(tombstone);
+        } else {
+            self.flash.tombstones.push(tombstone);
+        }
+    }
+
     pub(super) fn drain(&mut self) {
-        let tombstones = self.engine.take_tombstones(0, usize::MAX);
-        self.flash.tombstones.extend(tombstones.list);
+        let mut tombstones = std::mem::take(&mut self.held);
+        tombstones.extend(self.engine.take_tombstones(0, usize::MAX).list);
+        tombstones.into_iter().for_each(|tombstone| self.bury(tombstone));
     }
 
     /// Flash gives up some of the oldest pages, in a cache.

@@ -35,13 +35,12 @@ impl World {
             }
         }
         self.drain();
-        let is_durable = is_done && self.is_lossless();
-        self.history = if is_durable {
-            BTreeMap::new()
-        } else {
+        if !self.is_lossless() {
             let either = |(&key, item): (&u16, &Expected)| (key, vec![Some(item.clone()), None]);
-            self.model.iter().map(either).collect()
-        };
+            self.history = self.model.iter().map(either).collect();
+        } else if is_done {
+            self.history = BTreeMap::new();
+        }
     }
 
     /// Memory is lost, and what was on its way may be.
@@ -68,7 +67,7 @@ impl World {
             if self.engine.standing(record.hash, page) == Standing::Dead {
                 let (hash, sequence) = (record.hash, record.sequence);
                 let place = place_of(page, &record);
-                self.flash.tombstones.push(Tombstone { hash, sequence, place, is_forgotten: true });
+                self.bury(Tombstone { hash, sequence, place, is_forgotten: true });
             }
         }
         (0..FILL_KEYS).try_for_each(|key| self.read(key, false))?;
@@ -77,6 +76,7 @@ impl World {
 
     /// Copies on their way arrive, or do not; nobody is told.
     fn end_flights(&mut self) {
+        self.held.clear();
         for flight in std::mem::take(&mut self.flights) {
             if self.rng.random_range(0..2u32) == 0 {
                 self.flash.records.remove(&flight.place.page);

@@ -4,6 +4,7 @@ use super::{
     super::{
         look::Lookup,
         promote::{Cold, Promotion},
+        tombstone::Tombstone,
     },
     Table,
     flash::{Flash, Record},
@@ -32,6 +33,8 @@ pub(super) struct World {
     pub(super) engine: Table,
     pub(super) flash: Flash,
     pub(super) flights: Vec<Flight>,
+    /// Tombstones of a table that may lose nothing, whose keys have newer items in memory alone.
+    pub(super) held: Vec<Tombstone>,
     pub(super) model: BTreeMap<u16, Expected>,
     /// The values that a key may have after a power loss; those of other keys are in the model.
     pub(super) history: BTreeMap<u16, Vec<Option<Expected>>>,
@@ -54,6 +57,7 @@ impl World {
             config,
             flash: Flash::default(),
             flights: Vec::new(),
+            held: Vec::new(),
             model: BTreeMap::new(),
             history: BTreeMap::new(),
             now: 5,
@@ -110,7 +114,10 @@ impl World {
     fn put(&mut self, key: u16, expected: Option<Expected>) {
         let before = self.model.get(&key).cloned();
         let history = self.history.entry(key).or_insert_with(|| vec![before]);
-        history.extend([expected.clone(), None]);
+        history.push(expected.clone());
+        if !self.config.tier.is_lossless {
+            history.push(None);
+        }
         match expected {
             Some(expected) => self.model.insert(key, expected),
             None => self.model.remove(&key),
