@@ -28,4 +28,4 @@ pub use size_class::{SizeClass, VALUE_BYTES_MAX};
 pub use size_text::{ParseSizeError, SizeText};
 pub use stats_group::StatsGroup;
 pub use store_kind::StoreKind;
-pub use tombstone::{Tombstone, may_look_alike};
+pub use tombstone::{ALIKE_BUCKET_BITS, Tombstone, may_look_alike};

@@ -3,7 +3,7 @@
 use crate::{FlashPlace, KeyHash};
 
 /// Bits of a bucket's number that keys have in common if a slot may be either's: no index has fewer.
-const COMMON_BUCKET_BITS: u32 = (1 << 6) - 1;
+pub const ALIKE_BUCKET_BITS: u32 = 6;
 
 /// The records of a hash up to a sequence are dead.
 ///
@@ -27,5 +27,6 @@ pub struct Tombstone {
 /// True if a slot that names a record of the one hash may look like a slot of the other.
 #[inline]
 pub fn may_look_alike(one: KeyHash, other: KeyHash) -> bool {
-    one.tag() == other.tag() && (one.bucket_bits() ^ other.bucket_bits()) & COMMON_BUCKET_BITS == 0
+    let common = (1 << ALIKE_BUCKET_BITS) - 1;
+    one.tag() == other.tag() && (one.bucket_bits() ^ other.bucket_bits()) & common == 0
 }

@@ -12,7 +12,7 @@
 //! reader that computed a bucket from an old count finds a bucket there.
 
 use crate::generation::Generation;
-use minos_base::KeyHash;
+use minos_base::{ALIKE_BUCKET_BITS, KeyHash};
 use minos_region::{Memory, Offset, Region, View};
 use minos_sync::{Access, ReadWord};
 use std::{
@@ -34,6 +34,8 @@ const BUCKETS_MAX: u64 = 1 << 32;
 /// Buckets of a segment: from a page to an arena.
 const SEGMENT_BITS_MIN: u32 = 6;
 const SEGMENT_BITS_MAX: u32 = 14;
+/// The log on flash parts the records of keys that any index may take for each other.
+const _: () = assert!(SEGMENT_BITS_MIN >= ALIKE_BUCKET_BITS);
 
 /// Segments for which there would be room in the share of a partition, about.
 const SEGMENTS_PER_SHARE: u64 = 64;
