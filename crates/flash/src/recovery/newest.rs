@@ -18,7 +18,7 @@ use std::{
 pub struct Newest {
     winners: HashMap<u64, Winner, BuildHasherDefault<Mixed>>,
     /// Pages of the records, by hash and sequence, in segments that were being emptied.
-    leaving: HashMap<(u64, u64), (u32, Life)>,
+    leaving: HashMap<(u64, u64), Vec<(u32, Life)>>,
     /// Copies of those elsewhere.
     copies: Vec<(KeyHash, u64, Life)>,
     /// Pages in which records are dead if they look alike.
@@ -52,7 +52,8 @@ impl Newest {
             *held = winner;
         }
         if found.is_leaving {
-            self.leaving.insert((found.hash.0, found.sequence), (found.page, found.life));
+            let places = self.leaving.entry((found.hash.0, found.sequence)).or_default();
+            places.push((found.page, found.life));
         } else if !self.leaving.is_empty() && self.leaving.contains_key(&(found.hash.0, found.sequence)) {
             self.copies.push((found.hash, found.sequence, found.life));
         }
@@ -69,6 +70,17 @@ impl Newest {
             if winner.is_some_and(|winner| winner.sequence > sequence || self.is_buried(hash, winner)) {
                 // It died between its copy and the crash: what killed it does not know of the copy.
                 log.bury_copy(hash, sequence, life);
+            }
+        }
+        self.bury_all_copies(log);
+    }
+
+    /// Keeps dead all copies of what is dead at one of their places, which may end first.
+    fn bury_all_copies(&self, log: &mut Log) {
+        for (&(hash, sequence), places) in self.leaving.iter().filter(|_| !self.buried.is_empty()) {
+            let winner = self.winners.get(&hash).filter(|winner| winner.sequence == sequence);
+            if winner.is_some_and(|winner| self.is_buried(KeyHash(hash), winner)) {
+                places.iter().for_each(|&(_, life)| log.bury_copy(KeyHash(hash), sequence, life));
             }
         }
     }
@@ -88,8 +100,8 @@ impl Newest {
             self.buried.get(at).is_some_and(|hashes| hashes.iter().any(|&other| may_look_alike(hash, other)))
         };
         let own = winner.place.map(|place| (place.page, winner.life));
-        let left = || self.leaving.get(&(hash.0, winner.sequence));
-        !self.buried.is_empty() && (own.as_ref().is_some_and(alike) || left().is_some_and(alike))
+        let left = || self.leaving.get(&(hash.0, winner.sequence)).into_iter().flatten();
+        !self.buried.is_empty() && (own.as_ref().is_some_and(alike) || left().any(alike))
     }
 
     /// The highest sequence of all records, dead ones too.
@@ -113,5 +125,51 @@ impl Hasher for Mixed {
 
     fn write_u64(&mut self, value: u64) {
         self.0 = value;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::RoughLength;
+
+    #[test]
+    fn a_record_that_is_dead_at_one_place_is_dead_at_all_whatever_is_found_first() {
+        let (hash, other) = (KeyHash(0x77), KeyHash(1 << 40 | 0x77));
+        let item = |page, life, is_leaving| Found {
+            hash,
+            sequence: 5,
+            expiry: 0,
+            buries: None,
+            page,
+            length: Some(RoughLength::of(100, 1)),
+            life: Life(life),
+            is_leaving,
+        };
+        let tombstone = |page, life| Found {
+            hash: other,
+            sequence: 0,
+            buries: Some((page, Life(life))),
+            length: None,
+            ..item(9, 3, false)
+        };
+        let live = |found: &[Found]| {
+            let mut newest = Newest::default();
+            found.iter().for_each(|found| newest.add(found));
+            newest.live().count()
+        };
+        // Moved out of a leaving segment, into one that fails or does not.
+        for is_failing in [true, false] {
+            let copies = [item(1, 1, true), item(2, 2, is_failing)];
+            for (page, life) in [(1, 1), (2, 2)] {
+                let [first, second] = copies;
+                assert_eq!(live(&[first, second, tombstone(page, life)]), 0, "{page}");
+                assert_eq!(live(&[tombstone(page, life), first, second]), 0, "{page}");
+                if is_failing {
+                    assert_eq!(live(&[second, first, tombstone(page, life)]), 0, "{page}");
+                }
+            }
+            assert_eq!(live(&[copies[0], copies[1], tombstone(1, 2)]), 1);
+        }
     }
 }
