@@ -44,6 +44,7 @@ mod tier;
 
 pub use fetch::ReadError;
 pub use keeper::{Keeper, Now, Turn};
+pub use minos_flash::format::Superblock;
 pub use open::{Contents, Format, FormatError, Memory, OpenError, Recovered, format, inspect, open};
 pub use options::{Admission, Durability, Options};
 pub use payload::Value;

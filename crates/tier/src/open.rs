@@ -60,6 +60,9 @@ pub enum FormatError {
     /// There is a table of another version.
     #[error("the device holds a table that this program does not know: {0}")]
     Unreadable(Fault),
+    /// The device holds a table with the same seed, whose pages would be taken for the new one's.
+    #[error("the device holds a table with the same seed")]
+    SameSeed,
     /// The sizes are not possible.
     #[error(transparent)]
     Layout(#[from] LayoutError),
@@ -152,6 +155,7 @@ pub fn inspect(device: &Device) -> Result<Contents, OpenError> {
 /// The device holds something else, is too small, or fails.
 pub fn format(device: &Device, format: &Format) -> Result<Superblock, FormatError> {
     match inspect(device)? {
+        Contents::Table(old) if old.seed == format.seed => return Err(FormatError::SameSeed),
         Contents::Table(_) | Contents::Empty => {}
         // A damaged one was ours.
         Contents::Unreadable(Fault::Checksum) => {}

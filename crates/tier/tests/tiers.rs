@@ -5,7 +5,7 @@ mod common;
 use common::{NOW, Rig, device, format, key, value};
 use minos_device::Device;
 use minos_engine::{ItemMeta, StoreConfig, Tiered};
-use minos_tier::{Contents, Durability, FormatError, Memory, OpenError, Options};
+use minos_tier::{Contents, Durability, Format, FormatError, Memory, OpenError, Options};
 use std::sync::Arc;
 
 /// About three times what memory holds.
@@ -205,8 +205,9 @@ fn nothing_is_formatted_that_is_not_ours() {
     assert!(matches!(Rig::open(&device, options), Err(OpenError::NotOurs(_))));
     let superblock = minos_tier::format(&device, &format()).unwrap();
     assert_eq!(minos_tier::inspect(&device).unwrap(), Contents::Table(superblock));
-    // One of ours may be made anew.
-    minos_tier::format(&device, &format()).unwrap();
+    // One of ours may be made anew, but its pages must not be taken for the new one's.
+    assert!(matches!(minos_tier::format(&device, &format()), Err(FormatError::SameSeed)));
+    minos_tier::format(&device, &Format { seed: 7, ..format() }).unwrap();
 
     let foreign = common::device(8 << 20);
     write(&foreign, 4096, 0x53);

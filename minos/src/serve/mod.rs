@@ -14,7 +14,7 @@ use signal_hook::{consts::TERM_SIGNALS, iterator::Signals};
 
 pub(crate) use options::ServeOptions;
 #[cfg(feature = "lab")]
-pub(crate) use options::{Evict, Order, Switch, parse_backing};
+pub(crate) use options::{Evict, Order, Switch, parse_backing, random_seed};
 
 use crate::admin::Reserved;
 use options::{AccessMode, EngineKind};

@@ -383,7 +383,7 @@ impl ServeOptions {
 }
 
 /// An unpredictable seed, so that nobody can choose keys that all fall into one bucket.
-fn random_seed() -> u64 {
+pub(crate) fn random_seed() -> u64 {
     // The standard library's defence against the same attack.
     std::collections::hash_map::RandomState::new().build_hasher().finish()
 }

@@ -39,6 +39,7 @@ const ALLOWED: [(&str, &[&str]); 23] = [
             "sched",
             "sim",
             "sync",
+            "tier",
             "workload",
         ],
     ),

@@ -23,7 +23,7 @@ use super::{
 pub(crate) struct BenchArgs {
     /// The server: minos://HOST:PORT, memcached://HOST:PORT, resp://HOST:PORT, memcached+unix:///PATH,
     /// memcached+udp://HOST:PORT; or a table within this process: inproc://cache, inproc://store; or a file, block
-    /// device or modelled memory: device:PATH, device:memory.
+    /// device or modelled memory: device:PATH, device:memory; a store above one: tier:PATH, tier:memory.
     #[arg(long, value_name = "URL")]
     pub(super) target: BenchTarget,
 
@@ -194,9 +194,9 @@ impl BenchArgs {
             bail!("{option} goes with --target inproc://cache or inproc://store only");
         }
         if let Some(option) = self.device.first_given()
-            && !matches!(self.target, BenchTarget::Device(_))
+            && !matches!(self.target, BenchTarget::Device(_) | BenchTarget::Tier(_))
         {
-            bail!("{option} goes with --target device:PATH or device:memory only");
+            bail!("{option} goes with --target device:PATH or device:memory only, or with tier:");
         }
         self.check_target()?;
         if self.pipeline.is_some() && matches!(self.rate, Some(Rate::PerSecond(_))) {
@@ -209,7 +209,7 @@ impl BenchArgs {
     fn check_target(&self) -> Result<()> {
         let target = match &self.target {
             BenchTarget::Server(target) => Some(target),
-            BenchTarget::InProcess(_) | BenchTarget::Device(_) => None,
+            BenchTarget::InProcess(_) | BenchTarget::Device(_) | BenchTarget::Tier(_) => None,
         };
         if self.queue_by.is_some() && target.is_none_or(|target| target.protocol != TargetProtocol::Minos) {
             bail!("--queue-by goes with --target minos:// only: nothing else has queues to choose from");
@@ -328,6 +328,34 @@ impl BenchArgs {
             Some((option, _, reason)) => bail!("{option} does not go with --target device:{reason}"),
             None => Ok(()),
         }
+    }
+
+    /// Rejects options that do not apply to a store above a device.
+    ///
+    /// # Errors
+    /// Names the option.
+    pub(super) fn check_tier(&self) -> Result<()> {
+        let others_only = [
+            ("--rate", self.fixed_rate().is_some()),
+            ("--pipeline", self.pipeline.is_some()),
+            ("--multiget", self.multiget.is_some()),
+            ("--large-keys", self.large_keys.is_some()),
+            ("--zipf", self.zipf.is_some()),
+            ("--sweep", self.sweep.is_some()),
+            ("--vs", self.vs.is_some()),
+            ("--load", self.load),
+            ("--load-only", self.load_only),
+            ("--server-pid", self.server_pid.is_some()),
+        ];
+        match others_only.iter().find(|(_, is_given)| *is_given) {
+            Some((option, _)) => bail!("{option} does not go with --target tier:"),
+            None => Ok(()),
+        }
+    }
+
+    /// Items of a store above a device.
+    pub(super) fn tier_keys(&self) -> u64 {
+        self.keys.unwrap_or(1 << 20)
     }
 
     /// Requests a second, unless it is a closed loop.

@@ -11,6 +11,7 @@ mod progress;
 mod sweep;
 mod table;
 mod target;
+mod tier;
 mod versus;
 
 use anyhow::{Context, Result, bail};
@@ -33,6 +34,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
         BenchTarget::Server(target) => drive(args, target),
         BenchTarget::InProcess(table) => inproc::run(args, *table),
         BenchTarget::Device(target) => device::run(args, target),
+        BenchTarget::Tier(target) => tier::run(args, target),
     }
 }
 

@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use minos_workload::Target;
 
-use super::device::DeviceTarget;
+use super::{device::DeviceTarget, tier::TierTarget};
 
 /// The value of `--target`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub(super) enum BenchTarget {
     InProcess(Table),
     /// A device: `device:PATH` or `device:memory`.
     Device(DeviceTarget),
+    /// A store above a device, in this process: `tier:PATH` or `tier:memory`.
+    Tier(TierTarget),
 }
 
 /// The modes of a table.
@@ -30,11 +32,16 @@ impl FromStr for BenchTarget {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text.strip_prefix("device:") {
-            Some("") => return Err("expected device:PATH or device:memory".to_owned()),
-            Some("memory") => return Ok(Self::Device(DeviceTarget::Memory)),
-            Some(path) => return Ok(Self::Device(DeviceTarget::Path(path.into()))),
-            None => {}
+        let device = |name: &str| match name {
+            "memory" => DeviceTarget::Memory,
+            path => DeviceTarget::Path(path.into()),
+        };
+        match text.split_once(':') {
+            Some(("device", "")) => return Err("expected device:PATH or device:memory".to_owned()),
+            Some(("tier", "")) => return Err("expected tier:PATH or tier:memory".to_owned()),
+            Some(("device", name)) => return Ok(Self::Device(device(name))),
+            Some(("tier", name)) => return Ok(Self::Tier(TierTarget(device(name)))),
+            _ => {}
         }
         match text.strip_prefix("inproc://") {
             Some("" | "cache") => Ok(Self::InProcess(Table::Cache)),
@@ -42,7 +49,7 @@ impl FromStr for BenchTarget {
             Some(_) => Err("expected inproc://cache or inproc://store".to_owned()),
             None => text.parse().map(Self::Server).map_err(|error: minos_workload::ParseTargetError| {
                 format!(
-                    "{error}; or inproc://cache or inproc://store, a table in this process; or device:PATH"
+                    "{error}; or inproc://cache or inproc://store, a table in this process; or device:PATH or tier:PATH"
                 )
             }),
         }
@@ -71,6 +78,10 @@ mod tests {
         for text in ["device:memory", "device:/dev/vdb"] {
             let Ok(BenchTarget::Device(device)) = text.parse() else { panic!("{text}") };
             assert_eq!(device.to_string(), text);
+        }
+        for text in ["tier:memory", "tier:/dev/vdb"] {
+            let Ok(BenchTarget::Tier(tier)) = text.parse() else { panic!("{text}") };
+            assert_eq!(tier.to_string(), text);
         }
         let server = "memcached://127.0.0.1:11211";
         assert_eq!(server.parse(), server.parse().map(BenchTarget::Server).map_err(|_| String::new()));

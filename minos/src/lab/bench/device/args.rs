@@ -6,9 +6,9 @@ use minos_device::DriverChoice;
 
 /// Options of a device.
 #[derive(Args, Debug)]
-#[command(next_help_heading = "With --target device:PATH or device:memory")]
+#[command(next_help_heading = "With --target device:PATH, device:memory, tier:PATH or tier:memory")]
 pub(in crate::lab::bench) struct DeviceArgs {
-    /// Bytes of a request, a power of two [default: 4k].
+    /// Bytes of a request, a power of two; with tier:, of a value [default: 4k; tier: 1k].
     #[arg(long, value_name = "SIZE")]
     block: Option<SizeText>,
 
@@ -20,13 +20,14 @@ pub(in crate::lab::bench) struct DeviceArgs {
     #[arg(long, value_name = "D", value_parser = clap::value_parser!(u32).range(1..=4096))]
     depth: Option<u32>,
 
-    /// Bytes to use from the front; a missing file is created with so many [default: all; device:memory: 64m].
+    /// Bytes to use from the front; a missing file is created with so many [default: all; device:memory: 64m;
+    /// tier: room for all items].
     #[arg(long, value_name = "SIZE")]
-    pub(super) device_size: Option<SizeText>,
+    pub(in crate::lab::bench) device_size: Option<SizeText>,
 
     /// Write to a file or block device that exists, which destroys its contents.
     #[arg(long)]
-    pub(super) device_write: bool,
+    pub(in crate::lab::bench) device_write: bool,
 
     /// A flush after each N writes of a thread. It takes a place in flight and counts by itself.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -75,13 +76,18 @@ impl DeviceArgs {
         self.block.map_or(4096, |size| size.0)
     }
 
+    /// Bytes of a value above a device.
+    pub(in crate::lab::bench) fn value_bytes(&self) -> u64 {
+        self.block.map_or(1024, |size| size.0)
+    }
+
     /// Requests of a vector, and requests in flight.
-    pub(super) fn width_and_depth(&self) -> (usize, usize) {
+    pub(in crate::lab::bench) fn width_and_depth(&self) -> (usize, usize) {
         let width = self.width.unwrap_or(1);
         (width as usize, self.depth.unwrap_or(width.max(32)) as usize)
     }
 
-    pub(super) fn driver_choice(&self) -> DriverChoice {
+    pub(in crate::lab::bench) fn driver_choice(&self) -> DriverChoice {
         match self.driver {
             None | Some(DriverArg::Auto) => DriverChoice::Auto,
             Some(DriverArg::Ring) => DriverChoice::Ring,
