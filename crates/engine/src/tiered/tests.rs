@@ -466,17 +466,20 @@ fn records_on_flash_are_counted_with_their_bytes() {
 fn a_longer_chain_takes_its_memory_from_the_log() {
     const ITEMS: u32 = 12_000;
     for config in [config(1 << 20), lossless(1 << 20)] {
-        let table = Tiered::create(&config).unwrap();
+        let table = Tiered::create(&StoreConfig { partitions: Some(2), ..config }).unwrap();
         for number in 0..ITEMS {
             let mut copied = Vec::new();
-            table.walk_ahead(0, usize::MAX, 5, |due| {
-                copied.push((due.ticket, u32::from_le_bytes(*due.key.first_chunk().unwrap())));
-                Choice::Write
-            });
+            for partition in 0..2 {
+                table.walk_ahead(partition, 64, 5, |due| {
+                    copied.push((due.ticket, u32::from_le_bytes(*due.key.first_chunk().unwrap())));
+                    Choice::Write
+                });
+            }
             for (ticket, number) in copied {
                 assert_eq!(table.written(&ticket, place(number + 1)), Written::Linked);
             }
-            assert!(store(&table, number, 500).is_ok(), "{number}: {:?}", table.stats());
+            let stored = store(&table, number, 100 + number as usize * 37 % 900);
+            assert!(stored.is_ok(), "{number}: {:?}", table.stats());
         }
         table.check().unwrap();
     }
