@@ -19,6 +19,8 @@ pub enum StatsGroup {
     Reset,
     /// The inputs and decisions of the size-aware policy.
     Minos,
+    /// The tier below memory.
+    Flash,
 }
 
 impl StatsGroup {
@@ -33,6 +35,7 @@ impl StatsGroup {
             b"conns" => Self::Connections,
             b"reset" => Self::Reset,
             b"minos" => Self::Minos,
+            b"flash" => Self::Flash,
             _ => return None,
         })
     }

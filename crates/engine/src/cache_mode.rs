@@ -14,6 +14,7 @@
 use crate::{
     chain::{self, Place},
     config::{Eviction, StoreConfig},
+    entry::Entry,
     extents::{ExtentId, ExtentPin, Extents},
     holding::{Claim, Holding, Pinning},
     item::{HEADER_WORDS, ItemState, body, item_words},
@@ -29,10 +30,10 @@ use crate::{
     state::State,
     stats::StoreStats,
     store::Engine,
-    tiered::{MemoryOnly, Tier},
+    tiered::{Candidates, Lookup, MemoryOnly, Tier},
     writing::Writing,
 };
-use minos_base::{KeyHash, SizeClass, limits::KEY_BYTES_MAX};
+use minos_base::{KeyHash, Seconds, SizeClass, limits::KEY_BYTES_MAX};
 use minos_region::{Arena, Geometry, Memory, Offset, Region, Settled, View};
 use minos_sync::{
     Access, Lock,
@@ -80,6 +81,16 @@ const SEGMENTS_NARROW_BITS: u32 = 5;
 
 impl<B: PositionBits, T: Tier> Mode for LogMode<B, T> {
     const NAME: &'static str = T::NAME;
+
+    #[inline(always)]
+    fn look_again<A: Access>(engine: &Engine<Self, A>, hash: KeyHash, key: &[u8], now: Seconds) -> Lookup {
+        T::look_again(engine, hash, key, now)
+    }
+
+    #[inline(always)]
+    fn candidates<A: Access>(entry: &Entry<'_, Self, A>) -> Candidates {
+        T::candidates(entry)
+    }
 }
 
 /// State shared by all partitions of a cache.

@@ -1,6 +1,15 @@
 //! The modes of a table as types (MICA §4.3): a mode decides how a table handles full memory.
 
-use crate::{parts::Parts, restart::reopen::Reopen};
+use crate::{
+    entry::Entry,
+    parts::Parts,
+    places::Places,
+    restart::reopen::Reopen,
+    store::Engine,
+    tiered::{Candidates, Lookup},
+};
+use minos_base::{KeyHash, Seconds};
+use minos_sync::Access;
 
 /// The behaviour of a table when its memory is full: [`crate::StoreMode`], [`crate::CacheMode`] or
 /// [`crate::TieredMode`].
@@ -8,4 +17,19 @@ use crate::{parts::Parts, restart::reopen::Reopen};
 pub trait Mode: Parts + Reopen {
     /// Its name on the command line.
     const NAME: &'static str;
+
+    /// True if items may be on flash.
+    const HAS_FLASH: bool = <Self as Places>::IS_TIERED;
+
+    /// The place of a key's item that was not found in memory: on flash, or meanwhile in memory, or nowhere.
+    #[inline(always)]
+    fn look_again<A: Access>(_: &Engine<Self, A>, _: KeyHash, _: &[u8], _: Seconds) -> Lookup {
+        Lookup::Missing
+    }
+
+    /// The records on flash that may be the key's of this entry, if memory has no item of it.
+    #[inline(always)]
+    fn candidates<A: Access>(_: &Entry<'_, Self, A>) -> Candidates {
+        Candidates::new()
+    }
 }

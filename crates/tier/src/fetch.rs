@@ -6,7 +6,7 @@ use minos_base::{FLASH_PAGE_BYTES, FlashSlot, KeyHash};
 use minos_device::{Buffer, Completion, Error, Lane, LaneOptions, Request};
 use minos_engine::Candidates;
 use minos_flash::format::{Fault, Life, Pages, Record};
-use std::{io, sync::Arc, time::Duration};
+use std::{io, os::fd::BorrowedFd, sync::Arc, time::Duration};
 use thiserror::Error;
 
 /// The reason why it is not known if a record is the key's.
@@ -121,6 +121,10 @@ impl Fetcher {
 
     pub(crate) fn lane(&mut self) -> &mut Lane {
         &mut self.lane
+    }
+
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.lane.descriptor()
     }
 
     /// Number of keys under way.

@@ -51,6 +51,11 @@ pub struct Format {
     pub segment_bytes: u32,
 }
 
+impl Format {
+    /// The usual bytes of a segment.
+    pub const SEGMENT_BYTES: u32 = Layout::SEGMENT_BYTES;
+}
+
 /// The reason why no table was made.
 #[derive(Debug, Error)]
 pub enum FormatError {

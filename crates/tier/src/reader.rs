@@ -8,9 +8,9 @@ use crate::{
 };
 use minos_base::{FlashSlot, KeyHash, Seconds};
 use minos_device::Lane;
-use minos_engine::{Cold, ItemMeta, Lookup, OutOfMemory, Promotion};
+use minos_engine::{Candidates, Cold, ItemMeta, Lookup, OutOfMemory, Promotion};
 use minos_flash::format::Record;
-use std::{io, sync::Arc, time::Duration};
+use std::{io, os::fd::BorrowedFd, sync::Arc, time::Duration};
 
 /// The place where a key is looked for next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +68,8 @@ pub struct Answer<'a> {
     pub hash: KeyHash,
     /// The key.
     pub key: &'a [u8],
+    /// The records that were read.
+    pub seen: &'a Candidates,
     /// The item as it was at the moment of the look-up; `None`: there was none. A cache makes a miss of an error.
     pub result: Result<Option<Found<'a>>, ReadError>,
 }
@@ -96,6 +98,11 @@ impl Reader {
     /// The lane, to sleep on.
     pub fn lane(&mut self) -> &mut Lane {
         self.fetcher.lane()
+    }
+
+    /// The lane's descriptor. Call `prepare` on the lane before a sleep.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.fetcher.descriptor()
     }
 
     /// Keys under way.
@@ -149,7 +156,7 @@ impl Reader {
         let tier = &self.tier;
         let ended = self.fetcher.poll(|fetch, counts| {
             let result = settle(tier, fetch, now, counts);
-            f(Answer { tag: fetch.tag, hash: fetch.hash, key: &fetch.key, result });
+            f(Answer { tag: fetch.tag, hash: fetch.hash, key: &fetch.key, seen: &fetch.seen, result });
         });
         tier.reads.add(&std::mem::take(&mut self.fetcher.counts));
         ended

@@ -89,6 +89,11 @@ impl Tier {
         &self.engine
     }
 
+    /// True for a store, which loses nothing and refuses.
+    pub fn is_lossless(&self) -> bool {
+        self.options.is_lossless
+    }
+
     /// The table's identity.
     pub fn superblock(&self) -> &Superblock {
         &self.superblock

@@ -44,7 +44,7 @@ const COUNTERS: &[&str] = &[
 /// Shows all metrics.
 pub(super) fn show(endpoint: &Endpoint) -> Reply {
     let mut families = Families::default();
-    for group in [StatsGroup::General, StatsGroup::Minos] {
+    for group in [StatsGroup::General, StatsGroup::Minos, StatsGroup::Flash] {
         endpoint.operator.stats(group, &mut |name, value| families.add(name, &value.to_string()));
     }
     endpoint.counters.all().for_each(|(name, value)| families.add(name, &value.to_string()));

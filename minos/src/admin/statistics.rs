@@ -16,7 +16,7 @@ pub(super) const GENERAL: &str = "general";
 const ADMIN: &str = "admin";
 
 /// The groups of the server by their name in the path.
-const GROUPS: [(&str, StatsGroup); 7] = [
+const GROUPS: [(&str, StatsGroup); 8] = [
     (GENERAL, StatsGroup::General),
     ("settings", StatsGroup::Settings),
     ("connections", StatsGroup::Connections),
@@ -24,6 +24,7 @@ const GROUPS: [(&str, StatsGroup); 7] = [
     ("slabs", StatsGroup::Slabs),
     ("sizes", StatsGroup::Sizes),
     ("minos", StatsGroup::Minos),
+    ("flash", StatsGroup::Flash),
 ];
 
 /// Shows the statistics of a group.

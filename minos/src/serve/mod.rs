@@ -2,6 +2,7 @@
 
 mod available;
 mod config_file;
+mod flash;
 mod memory;
 mod native;
 mod options;
@@ -9,7 +10,7 @@ mod options;
 use std::{io::Write, sync::Arc};
 
 use minos_engine::{CacheMode, Engine, Mode, StoreConfig, StoreMode};
-use minos_node::{Server, ServerConfig, Stop, Verbosity};
+use minos_node::{Server, ServerConfig, StartError, Stop, Verbosity};
 use signal_hook::{consts::TERM_SIGNALS, iterator::Signals};
 
 pub(crate) use options::ServeOptions;
@@ -17,6 +18,7 @@ pub(crate) use options::ServeOptions;
 pub(crate) use options::{Evict, Order, Switch, parse_backing, random_seed};
 
 use crate::admin::Reserved;
+use flash::FlashPath;
 use options::{AccessMode, EngineKind};
 
 /// Starts a server and serves until a signal or a client asks it to stop.
@@ -36,6 +38,9 @@ pub(crate) fn run(options: &ServeOptions, verbosity: Arc<Verbosity>) -> anyhow::
         }
         AccessMode::Erew => tracing::warn!("a client may err about the queue: partitions are locked (crcw)"),
     }
+    if let Some(flash) = &options.flash.flash {
+        return serve_above_flash(&options, flash, server_config, &store_config);
+    }
     match options.engine {
         EngineKind::Cache => serve::<CacheMode>(&options, server_config, &store_config),
         EngineKind::Store => serve::<StoreMode>(&options, server_config, &store_config),
@@ -53,20 +58,43 @@ where
 {
     let (store, clock) = memory::open::<M>(options, store_config)?;
     server_config.clock = clock;
+    serve_until_stopped(options, server_config, |config| Server::start(config, Arc::clone(&store)))?;
+    memory::close(options, store)?;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Serves a table whose items leave memory for flash.
+fn serve_above_flash(
+    options: &ServeOptions,
+    flash: &FlashPath,
+    mut server_config: ServerConfig,
+    store_config: &StoreConfig,
+) -> anyhow::Result<()> {
+    let (keeper, clock) = options.flash.open(flash, options.engine, store_config)?;
+    server_config.clock = clock;
+    serve_until_stopped(options, server_config, |config| Server::start_above_flash(config, keeper))?;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Starts a server, and waits until a signal or a client has stopped it.
+fn serve_until_stopped(
+    options: &ServeOptions,
+    mut config: ServerConfig,
+    start: impl FnOnce(ServerConfig) -> Result<Server, StartError>,
+) -> anyhow::Result<()> {
     // Set up before any client can find the server and stop it.
     let signals = Signals::new(TERM_SIGNALS)?;
     let admin = Reserved::take(&options.admin)?;
     let admin_address = admin.as_ref().map(|admin| admin.address().to_string());
-    server_config.store_settings.extend(admin_address.clone().map(|address| ("admin", address)));
-    let server = Server::start(server_config, Arc::clone(&store))?;
+    config.store_settings.extend(admin_address.clone().map(|address| ("admin", address)));
+    let server = start(config)?;
     stop_on_signals(signals, server.stop())?;
-    let admin = admin.map(|admin| admin.serve(server.operator())).transpose()?;
+    // It holds a reference to the store, and ends with this function.
+    let _admin = admin.map(|admin| admin.serve(server.operator())).transpose()?;
     announce(&server, options, admin_address.as_deref())?;
     server.join()?;
-    // It holds a reference to the store.
-    drop(admin);
-    memory::close(options, store)?;
-    tracing::info!("stopped");
     Ok(())
 }
 

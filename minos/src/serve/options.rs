@@ -9,6 +9,7 @@ use std::{
 
 use super::{
     available::{Available, memory_default},
+    flash::FlashOptions,
     native::NativeOptions,
 };
 use crate::{admin::AdminOptions, time::parse_time};
@@ -159,6 +160,8 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_time, help_heading = "Limits")]
     pub(crate) stop_timeout: Duration,
 
+    #[command(flatten)]
+    pub(crate) flash: FlashOptions,
     #[command(flatten)]
     pub(crate) native: NativeOptions,
     #[command(flatten)]

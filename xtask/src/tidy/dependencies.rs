@@ -14,7 +14,7 @@ const ALLOWED: [(&str, &[&str]); 23] = [
     ("net", &["base", "sync"]),
     ("device", &["base"]),
     ("tier", &["base", "device", "engine", "flash"]),
-    ("node", &["base", "sync", "region", "engine", "sched", "proto", "net"]),
+    ("node", &["base", "sync", "region", "engine", "sched", "proto", "net", "tier"]),
     ("client", &["base", "net", "proto"]),
     ("c", &["client"]),
     ("python", &["client"]),

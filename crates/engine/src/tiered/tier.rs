@@ -1,11 +1,14 @@
 //! The tier below memory as a type, so that a cache without one has no code for it.
 
-use super::room::FlashRoom;
-use crate::{
-    cache_mode::LogMode, chain::Place, config::StoreConfig, log::Log, partition::OutOfMemory,
-    position::PositionBits, slot::Slot, writing::Writing,
+use super::{
+    look::{Candidates, Lookup},
+    room::FlashRoom,
 };
-use minos_base::KeyHash;
+use crate::{
+    cache_mode::LogMode, chain::Place, config::StoreConfig, entry::Entry, log::Log, partition::OutOfMemory,
+    position::PositionBits, slot::Slot, store::Engine, writing::Writing,
+};
+use minos_base::{KeyHash, Seconds};
 use minos_region::Region;
 use minos_sync::Access;
 use std::fmt::Debug;
@@ -81,6 +84,21 @@ pub(crate) trait Tier: Copy + Debug + Eq + Send + Sync + 'static {
 
     #[inline(always)]
     fn flushes<B: PositionBits, A: Access>(_: &mut Writing<'_, LogMode<B, Self>, A>) {}
+
+    #[inline(always)]
+    fn look_again<B: PositionBits, A: Access>(
+        _: &Engine<LogMode<B, Self>, A>,
+        _: KeyHash,
+        _: &[u8],
+        _: Seconds,
+    ) -> Lookup {
+        Lookup::Missing
+    }
+
+    #[inline(always)]
+    fn candidates<B: PositionBits, A: Access>(_: &Entry<'_, LogMode<B, Self>, A>) -> Candidates {
+        Candidates::new()
+    }
 }
 
 /// Nothing is below memory.
@@ -163,5 +181,18 @@ impl Tier for Flash {
 
     fn flushes<B: PositionBits, A: Access>(writing: &mut Writing<'_, LogMode<B, Self>, A>) {
         writing.flush_flash();
+    }
+
+    fn look_again<B: PositionBits, A: Access>(
+        engine: &Engine<LogMode<B, Self>, A>,
+        hash: KeyHash,
+        key: &[u8],
+        now: Seconds,
+    ) -> Lookup {
+        engine.find_cold(hash, key, now)
+    }
+
+    fn candidates<B: PositionBits, A: Access>(entry: &Entry<'_, LogMode<B, Self>, A>) -> Candidates {
+        entry.candidates()
     }
 }

@@ -30,7 +30,10 @@ pub(super) fn execute<M: Mode, P>(
         unique: request.unique,
         initial: request.vivify.map(|wanted| wanted.initial),
     };
-    let mut entry = cx.store.entry(hash, key, cx.now);
+    let mut entry = match ops::entry(cx, hash, key) {
+        Ok(entry) => entry,
+        Err(cold) => return Executed::cold(cold, hash, key, tx),
+    };
     let counted = ops::count(cx, &operation, &mut entry);
     match reply {
         Reply::Meta { flags, quiet } => {

@@ -6,7 +6,7 @@ use minos_proto::memcache::compose::{self, DebugFacts};
 use minos_proto::memcache::text;
 
 use super::executed::Executed;
-use crate::ops::{Context, Facts};
+use crate::ops::{self, Context, Facts};
 
 /// Bytes of an item besides its key and value: the heap's tag and the header.
 const ITEM_HEAD_BYTES: u64 = 32;
@@ -18,11 +18,11 @@ pub(super) fn execute<M: Mode, P>(
     key: &[u8],
     tx: &mut Vec<u8>,
 ) -> Executed<M> {
-    cx.counters.cmd_meta.count();
-    let found = {
-        let entry = cx.store.entry(hash, key, cx.now);
-        entry.item().map(|item| Facts::from(&*item))
+    let found = match ops::entry(cx, hash, key) {
+        Ok(entry) => entry.item().map(|item| Facts::from(&*item)),
+        Err(cold) => return Executed::cold(cold, hash, key, tx),
     };
+    cx.counters.cmd_meta.count();
     let Some(item) = found else {
         tx.extend_from_slice(text::META_MISS);
         return Executed::DONE;

@@ -18,9 +18,9 @@ pub(super) fn execute<M: Mode, P>(
 ) -> Executed<M> {
     let operation =
         DeleteOperation { unique: request.unique, invalidate: request.invalidate, exptime: request.touch };
-    let deleted = {
-        let mut entry = cx.store.entry(hash, key, cx.now);
-        ops::delete(cx, &operation, &mut entry)
+    let deleted = match ops::entry(cx, hash, key) {
+        Ok(mut entry) => ops::delete(cx, &operation, &mut entry),
+        Err(cold) => return Executed::cold(cold, hash, key, tx),
     };
     respond(&deleted, request, key, reply, tx);
     Executed::DONE

@@ -13,7 +13,7 @@ use super::{
     session::MemcacheSession,
     store, touch,
 };
-use crate::ops::{self, Context, Next, Placement, Prefixes};
+use crate::ops::{self, Context, Fetch, Next, Placement, Prefixes};
 
 /// Executes `command` as [`execute_uncounted`] does, and counts it by prefix if that is on.
 #[inline]
@@ -95,7 +95,9 @@ fn administrate<M: Mode, P>(
     let is_silent = command.reply.is_silent();
     let reply = match command.request {
         Request::FlushAll { delay } => {
-            ops::flush(cx, delay);
+            if let Some(emptying) = ops::flush(cx, delay) {
+                return Executed::then(Next::Fetch(Box::new(Fetch::of_emptying(emptying))));
+            }
             text::OK
         }
         Request::Stats(StatsGroup::Connections) => {

@@ -1,8 +1,10 @@
 //! The result of executing a command.
 
+use minos_base::KeyHash;
 use minos_engine::Mode;
+use minos_proto::memcache::text;
 
-use crate::ops::Next;
+use crate::ops::{Cold, Context, Failed, Fetch, Next};
 
 /// The result of a command.
 pub(crate) struct Executed<M: Mode> {
@@ -26,8 +28,39 @@ impl<M: Mode> Executed<M> {
     /// The command is executed, and its reply, if there is one, is in the transmit buffer.
     pub(super) const DONE: Self = Self { next: Next::Continue, unread: Unread::Nothing };
 
-    /// The command has used all of its input.
+    /// The command has used all of its input; but one whose item is fetched is executed again.
+    #[inline]
     pub(super) fn then(next: Next<M>) -> Self {
-        Self { next, unread: Unread::Nothing }
+        let is_fetch = M::HAS_FLASH && matches!(next, Next::Fetch(_));
+        Self { next, unread: if is_fetch { Unread::All } else { Unread::Nothing } }
+    }
+
+    /// The command waits for room in memory, and is executed again.
+    pub(super) fn wait<P>(cx: &Context<'_, M, P>) -> Self {
+        Self::then(Next::Fetch(Box::new(Fetch::of_room(cx))))
+    }
+
+    /// The command needs an item that may be on flash.
+    pub(super) fn cold(cold: Cold, hash: KeyHash, key: &[u8], tx: &mut Vec<u8>) -> Self {
+        Self::then(next_of(cold, hash, key, tx))
+    }
+}
+
+/// How a connection goes on whose command needs an item that may be on flash. A fetch that failed is answered.
+pub(super) fn next_of<M: Mode>(cold: Cold, hash: KeyHash, key: &[u8], tx: &mut Vec<u8>) -> Next<M> {
+    match cold {
+        Cold::Unknown(class) => Next::Fetch(Box::new(Fetch::of(hash, key, class))),
+        Cold::Failed(failed) => {
+            tx.extend_from_slice(failed_text(failed));
+            Next::Continue
+        }
+    }
+}
+
+/// The reply to a command whose item could not be fetched.
+pub(super) fn failed_text(failed: Failed) -> &'static [u8] {
+    match failed {
+        Failed::Unreadable => text::FLASH_UNREADABLE,
+        Failed::NoMemory => text::NO_MEMORY_FETCHING,
     }
 }

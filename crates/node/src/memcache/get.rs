@@ -4,8 +4,8 @@ use minos_base::{Exptime, SizeClass};
 use minos_engine::{Get, Mode, Pinned, Staged};
 use minos_proto::memcache::{compose, text};
 
-use super::lookup::Lookup;
-use crate::ops::{self, Context, Facts, Next, Placement, Read, Work};
+use super::{executed::next_of, lookup::Lookup};
+use crate::ops::{self, Cold, Context, Facts, Next, Placement, Read, Work};
 
 /// The result for one key of a request.
 pub(super) enum Found<M: Mode> {
@@ -15,6 +15,8 @@ pub(super) enum Found<M: Mode> {
     Copied,
     /// The transmit buffer holds the head line; the value is to be sent from here.
     Pinned(Pinned<M>),
+    /// It may be on flash. Nothing was counted.
+    Cold(Cold),
 }
 
 /// Answers a request for one key.
@@ -31,6 +33,7 @@ pub(super) fn execute<M: Mode, P: Placement>(
         Found::Missing => tx.extend_from_slice(text::END),
         Found::Copied => tx.extend_from_slice(text::VALUE_END),
         Found::Pinned(item) => return Next::Away(Work::send(item, text::VALUE_END)),
+        Found::Cold(cold) => return next_of(cold, lookup.hash, key, tx),
     }
     Next::Continue
 }
@@ -49,11 +52,17 @@ pub(super) fn find<M: Mode, P: Placement>(
     match touch {
         None => {
             let found = fetch(cx, &lookup, &head, tx);
+            if matches!(found, Found::Cold(_)) {
+                return found;
+            }
             ops::count_get(cx, !matches!(found, Found::Missing));
             found
         }
         Some(exptime) => {
             let found = touch_and_fetch(cx, &head, exptime, tx);
+            if matches!(found, Found::Cold(_)) {
+                return found;
+            }
             ops::count_touch(cx, !matches!(found, Found::Missing));
             found
         }
@@ -71,6 +80,12 @@ impl Head<'_> {
     fn compose(&self, item: &Facts, tx: &mut Vec<u8>) {
         let cas = self.with_cas.then_some(item.cas);
         compose::value_head(tx, self.get.key, item.flags, item.value_bytes, cas);
+    }
+
+    /// The result for a key that was not found in memory.
+    #[inline]
+    fn missing<M: Mode, P>(&self, cx: &Context<'_, M, P>) -> Found<M> {
+        ops::cold(cx, self.get.hash, self.get.key).map_or(Found::Missing, Found::Cold)
     }
 
     /// Copies an item of at most `class` to the reply; without a class, returns only its size.
@@ -100,7 +115,7 @@ fn fetch<M: Mode, P: Placement>(
         return pin(cx, head, tx);
     }
     match head.read(cx, &staged, class, tx) {
-        Read::Missing => Found::Missing,
+        Read::Missing => head.missing(cx),
         Read::Copied => Found::Copied,
         Read::Longer(longer) => {
             // A size that the bucket did not tell is counted now.
@@ -121,7 +136,7 @@ fn fetch_longer<M: Mode, P: Placement>(
     tx: &mut Vec<u8>,
 ) -> Found<M> {
     match head.read(cx, staged, Some(class), tx) {
-        Read::Missing => Found::Missing,
+        Read::Missing => head.missing(cx),
         Read::Copied => Found::Copied,
         Read::Longer(_) => pin(cx, head, tx),
     }
@@ -129,7 +144,9 @@ fn fetch_longer<M: Mode, P: Placement>(
 
 /// Pins an item that is too large to copy; one that turns out to be small is copied.
 fn pin<M: Mode, P: Placement>(cx: &Context<'_, M, P>, head: &Head<'_>, tx: &mut Vec<u8>) -> Found<M> {
-    let Some(item) = cx.store.pin(head.get.hash, head.get.key, cx.now) else { return Found::Missing };
+    let Some(item) = cx.store.pin(head.get.hash, head.get.key, cx.now) else {
+        return head.missing(cx);
+    };
     let facts = Facts::from(&*item);
     head.compose(&facts, tx);
     if cx.placement.serves(SizeClass::of(facts.value_bytes)) {
@@ -148,7 +165,10 @@ fn touch_and_fetch<M: Mode, P: Placement>(
     tx: &mut Vec<u8>,
 ) -> Found<M> {
     let start = tx.len();
-    let mut entry = cx.store.entry(head.get.hash, head.get.key, cx.now);
+    let mut entry = match ops::entry(cx, head.get.hash, head.get.key) {
+        Ok(entry) => entry,
+        Err(cold) => return Found::Cold(cold),
+    };
     let Some(facts) = ops::touch(cx, &mut entry, exptime) else { return Found::Missing };
     head.compose(&facts, tx);
     let is_here = cx.placement.is_here(SizeClass::of(facts.value_bytes));

@@ -1,23 +1,28 @@
 //! `get`, `gets`, `gat` and `gats` of several keys.
 
 use arrayvec::ArrayVec;
-use minos_base::limits::BURST_MAX;
+use minos_base::{SizeClass, limits::BURST_MAX};
 use minos_engine::{Mode, Pinned};
 use minos_proto::memcache::{Command, GetMany, Reply, Resume, Tokens, text};
 
 use super::{
-    executed::{Executed, Unread},
+    executed::{Executed, Unread, failed_text},
     get,
     lookup::Lookup,
     session::MemcacheSession,
 };
-use crate::ops::{Context, Next, Placement, Work};
+use crate::ops::{Cold, Context, Failed, Fetch, Next, Placement, Work};
 use get::Found;
+
+/// Most keys of a line that are fetched at once. They are to be in memory together.
+const FETCH_KEYS_MAX: usize = 128;
 
 /// A key and the keys behind it.
 struct Wanted<'a> {
     key: &'a [u8],
     lookup: Lookup<'a>,
+    /// The keys from this one on.
+    from: Tokens<'a>,
     following: Tokens<'a>,
 }
 
@@ -44,8 +49,16 @@ pub(super) fn execute<M: Mode, P: Placement>(
         let group = gather(cx, &mut keys);
         *requests_left = requests_left.saturating_sub(group.len());
         if let Some((stop, following)) = line.answer(cx, &group, session.replies_bytes_max, tx) {
-            let Stop::Pinned(item) = stop else {
-                return pause(session, resume(following), Next::Yield);
+            let item = match stop {
+                Stop::Pinned(item) => item,
+                Stop::Full => return pause(session, resume(following), Next::Yield),
+                Stop::Cold(fetch) => {
+                    return pause(session, resume(following), Next::Fetch(fetch));
+                }
+                Stop::Failed(failed) => {
+                    tx.extend_from_slice(failed_text(failed));
+                    return Executed::DONE;
+                }
             };
             if following.clone().next().is_none() {
                 return Executed::then(Next::Away(Work::send(item, text::VALUE_END)));
@@ -75,6 +88,10 @@ enum Stop<M: Mode> {
     Pinned(Pinned<M>),
     /// The transmit buffer is full, and there are more keys.
     Full,
+    /// The items of these keys may be on flash.
+    Cold(Box<Fetch<M>>),
+    /// An item on flash could not be read.
+    Failed(Failed),
 }
 
 /// The properties that all keys of a line share.
@@ -96,6 +113,13 @@ impl Line<'_> {
         for wanted in group {
             let start = tx.len();
             let found = get::find(cx, wanted.lookup, wanted.key, self.request.touch, self.with_cas, tx);
+            match found {
+                Found::Cold(Cold::Unknown(class)) => {
+                    return Some((Stop::Cold(fetch(cx, wanted, class)), wanted.from));
+                }
+                Found::Cold(Cold::Failed(failed)) => return Some((Stop::Failed(failed), wanted.from)),
+                _ => {}
+            }
             if let Some(prefixes) = cx.prefixes {
                 prefixes.count_get(wanted.key, !matches!(found, Found::Missing));
             }
@@ -107,6 +131,7 @@ impl Line<'_> {
                 Found::Missing => {}
                 Found::Copied => tx.extend_from_slice(text::LINE_END),
                 Found::Pinned(item) => return Some((Stop::Pinned(item), wanted.following)),
+                Found::Cold(_) => {}
             }
             if tx.len() >= replies_bytes_max && wanted.following.clone().next().is_some() {
                 return Some((Stop::Full, wanted.following));
@@ -116,17 +141,27 @@ impl Line<'_> {
     }
 }
 
+/// The fetch of a key and of those behind it in its line: the vector of the client becomes one of the device
+/// (Vector Interfaces §4.1).
+fn fetch<M: Mode, P>(cx: &Context<'_, M, P>, wanted: &Wanted<'_>, class: SizeClass) -> Box<Fetch<M>> {
+    let mut fetch = Fetch::of(wanted.lookup.hash, wanted.key, class);
+    for key in wanted.following.take(FETCH_KEYS_MAX - 1) {
+        fetch.add(cx.store.hash(key), key);
+    }
+    Box::new(fetch)
+}
+
 /// Takes the next keys and looks them up in their prefetched buckets, so that the cache misses overlap (MICA
 /// §4.3.2).
 fn gather<'a, M: Mode, P>(cx: &Context<'a, M, P>, keys: &mut Tokens<'a>) -> ArrayVec<Wanted<'a>, BURST_MAX> {
     let store = cx.store;
     let mut group = ArrayVec::new();
-    while !group.is_full()
-        && let Some(key) = keys.next()
-    {
+    while !group.is_full() {
+        let from = *keys;
+        let Some(key) = keys.next() else { break };
         let lookup = Lookup::of_key(store, key);
         store.prefetch_bucket(lookup.hash);
-        group.push(Wanted { key, lookup, following: *keys });
+        group.push(Wanted { key, lookup, from, following: *keys });
     }
     for Wanted { lookup, .. } in &mut group {
         lookup.staged = Some(store.stage(lookup.hash));

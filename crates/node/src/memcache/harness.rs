@@ -13,7 +13,7 @@ use minos_sched::WorkerId;
 use crate::memcache::{MemcacheSession, serve};
 use crate::ops::counters::{Counters, Totals};
 use crate::ops::receiving::{ReceivePermit, Receiving};
-use crate::ops::{Admin, Context, LargeStore, Next, Placement, Prefixes, Work, flush_if_due};
+use crate::ops::{Admin, Context, Finished, LargeStore, Next, Placement, Prefixes, Work, flush_if_due};
 use crate::tcp::visit::VISIT_REQUESTS_MAX;
 
 /// Serves values up to a class, and records the classes it is asked about.
@@ -176,7 +176,7 @@ impl<M: Mode> Session<M> {
 
     /// Sends `bytes` and returns the replies to all complete commands.
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) -> Vec<u8> {
-        flush_if_due(&self.desk.flush_due_s, &self.store, self.now);
+        flush_if_due(&self.desk.flush_due_s, (&self.store, &self.desk), self.now);
         self.input.extend_from_slice(bytes.as_ref());
         while !self.is_closed && self.step() {}
         std::mem::take(&mut self.output)
@@ -205,6 +205,7 @@ impl<M: Mode> Session<M> {
             placement: &mut self.placement,
             admin: &self.desk,
             prefixes: self.desk.prefixes.enabled(),
+            fetched: None,
         };
         let mut replies = Vec::new();
         let (consumed, next) = serve(&mut cx, &mut self.state, &input, &mut { self.keys_max }, &mut replies);
@@ -232,6 +233,7 @@ impl<M: Mode> Session<M> {
                 self.arriving = Some((store, received_bytes));
             }
             Next::Away(Work::Finish { store }) => self.finish(store),
+            Next::Fetch(_) => unreachable!("there is no flash"),
         }
     }
 
@@ -259,8 +261,9 @@ impl<M: Mode> Session<M> {
             placement: &mut self.placement,
             admin: &self.desk,
             prefixes: None,
+            fetched: None,
         };
-        while let Some(unfinished) = store.finish(&cx, &mut self.output) {
+        while let Finished::Copy(unfinished) = store.finish(&cx, &mut self.output) {
             store = unfinished;
             while store.copy(SLICE_BYTES) > 0 {
                 self.slices += 1;

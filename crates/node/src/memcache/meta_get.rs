@@ -4,8 +4,8 @@ use minos_base::{Exptime, SizeClass};
 use minos_engine::{Entry, Get, ItemMeta, ItemView, Mode, Staged};
 use minos_proto::memcache::{self as protocol, MetaFlags, OPAQUE_BYTES_MAX, compose, text};
 
-use super::{facts::meta_facts, lookup::Lookup};
-use crate::ops::{Context, Facts, Next, Placement, Read, Work};
+use super::{executed::next_of, facts::meta_facts, lookup::Lookup};
+use crate::ops::{self, Context, Facts, Next, Placement, Read, Work};
 
 /// An `mg` and the combined meaning of its flags.
 pub(super) struct MetaGet<'a> {
@@ -83,7 +83,10 @@ impl<'a> MetaGet<'a> {
                 tx.extend_from_slice(text::LINE_END);
                 Next::Continue
             }
-            Some(Read::Missing) => self.miss(cx, tx),
+            Some(Read::Missing) => match ops::cold(cx, self.lookup.hash, self.key) {
+                Some(cold) => next_of(cold, self.lookup.hash, self.key, tx),
+                None => self.miss(cx, tx),
+            },
             Some(Read::Longer(_)) | None => self.with_entry(cx, tx),
         }
     }
@@ -136,7 +139,10 @@ impl<'a> MetaGet<'a> {
     /// Answers under the partition's lock.
     fn with_entry<M: Mode, P: Placement>(&self, cx: &mut Context<'_, M, P>, tx: &mut Vec<u8>) -> Next<M> {
         let start = tx.len();
-        let mut entry = cx.store.entry(self.lookup.hash, self.key, cx.now);
+        let mut entry = match ops::entry(cx, self.lookup.hash, self.key) {
+            Ok(entry) => entry,
+            Err(cold) => return next_of(cold, self.lookup.hash, self.key, tx),
+        };
         let facts = match self.answer(cx, &mut entry, tx) {
             Answer::Composed(facts) => facts,
             Answer::Missing => {

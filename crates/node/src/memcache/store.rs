@@ -49,8 +49,13 @@ pub(super) fn execute<M: Mode, P: Placement>(
             }
         }
         Value::Whole(value) if cx.placement.is_here(class) => {
-            cx.counters.cmd_set.count();
             let stored = ops::store(cx, &operation, hash, key, value);
+            match stored {
+                Stored::Cold(cold) => return Executed::cold(cold, hash, key, tx),
+                Stored::NoMemory if ops::may_wait(cx) => return Executed::wait(cx),
+                _ => {}
+            }
+            cx.counters.cmd_set.count();
             respond(&stored, &operation, key, reply, tx);
             Executed::DONE
         }
@@ -136,7 +141,9 @@ impl Large<'_> {
         tx: &mut Vec<u8>,
     ) -> Executed<M> {
         let drops = self.operation.kind == StoreKind::Set || matches!(self.reply, Reply::Meta { .. });
-        ops::drop_for_too_large(cx, drops, self.hash, self.key);
+        if let Err(cold) = ops::drop_for_too_large(cx, drops, self.hash, self.key) {
+            return Executed::cold(cold, self.hash, self.key, tx);
+        }
         if !self.reply.is_silent() {
             tx.extend_from_slice(text::TOO_LARGE);
         }

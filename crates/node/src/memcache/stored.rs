@@ -2,7 +2,8 @@
 
 use minos_proto::memcache::{MetaFlags, Reply, compose, text};
 
-use crate::ops::{AnswerStore, LargeStored, StoreOperation, Stored};
+use super::executed::failed_text;
+use crate::ops::{AnswerStore, Cold, LargeStored, StoreOperation, Stored};
 
 /// The reply to a large store, as a function of its result. It owns the flags that `reply` borrows.
 pub(super) fn answer_later(reply: Reply<'_>) -> AnswerStore {
@@ -56,12 +57,21 @@ pub(super) fn respond(
         Stored::OtherCas => (b"EX", 0),
         Stored::Missing => (b"NF", 0),
         Stored::NoMemory => return tx.extend_from_slice(text::NO_MEMORY_STORING),
+        Stored::Cold(cold) => return tx.extend_from_slice(cold_text(*cold)),
     };
     tx.extend_from_slice(code);
     for flag in flags.iter() {
         compose::meta_store_flag(tx, flag, cas, key, operation.key_is_base64);
     }
     tx.extend_from_slice(text::LINE_END);
+}
+
+/// The reply to a large store whose item was not in memory when it ended.
+fn cold_text(cold: Cold) -> &'static [u8] {
+    match cold {
+        Cold::Failed(failed) => failed_text(failed),
+        Cold::Unknown(_) => text::NO_MEMORY_FETCHING,
+    }
 }
 
 fn classic_text(stored: &Stored) -> &'static [u8] {
@@ -71,5 +81,6 @@ fn classic_text(stored: &Stored) -> &'static [u8] {
         Stored::OtherCas => text::EXISTS,
         Stored::Missing => text::NOT_FOUND,
         Stored::NoMemory => text::NO_MEMORY_STORING,
+        Stored::Cold(cold) => cold_text(*cold),
     }
 }

@@ -16,7 +16,10 @@ pub(super) fn execute<M: Mode, P>(
     reply: Reply<'_>,
     tx: &mut Vec<u8>,
 ) -> Executed<M> {
-    let touched = ops::touch(cx, &mut cx.store.entry(hash, key, cx.now), request.exptime).is_some();
+    let touched = match ops::entry(cx, hash, key) {
+        Ok(mut entry) => ops::touch(cx, &mut entry, request.exptime).is_some(),
+        Err(cold) => return Executed::cold(cold, hash, key, tx),
+    };
     ops::count_touch(cx, touched);
     if !reply.is_silent() {
         tx.extend_from_slice(if touched { text::TOUCHED } else { text::NOT_FOUND });

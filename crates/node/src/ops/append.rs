@@ -4,6 +4,7 @@ use minos_base::{KeyHash, StoreKind};
 use minos_engine::{Concat, ConcatError, Mode, Side};
 
 use super::{
+    cold::cold,
     context::Context,
     store_operation::{StoreOperation, Stored},
 };
@@ -16,7 +17,7 @@ pub(super) fn join<M: Mode, P>(
     key: &[u8],
     part: &[u8],
 ) -> Stored {
-    settle(cx, cx.store.concat(hash, key, cx.now, &concat(operation, part)))
+    settle(cx, (hash, key), cx.store.concat(hash, key, cx.now, &concat(operation, part)))
 }
 
 /// The join that a store asks for.
@@ -30,14 +31,18 @@ pub(super) fn concat<'a>(operation: &StoreOperation, part: &'a [u8]) -> Concat<'
 }
 
 /// Counts the result of a join.
-pub(super) fn settle<M: Mode, P>(cx: &Context<'_, M, P>, attempt: Result<u64, ConcatError>) -> Stored {
+pub(super) fn settle<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    (hash, key): (KeyHash, &[u8]),
+    attempt: Result<u64, ConcatError>,
+) -> Stored {
     match attempt {
         Ok(cas) => {
             cx.counters.total_items.count();
             Stored::Done(cas)
         }
         Err(ConcatError::Changed) => Stored::OtherCas,
-        Err(ConcatError::Missing) => Stored::Unmet,
+        Err(ConcatError::Missing) => cold(cx, hash, key).map_or(Stored::Unmet, Stored::Cold),
         // A join without room for the whole value is, in memcached, a condition that did not hold.
         Err(ConcatError::TooLarge | ConcatError::OutOfMemory(_)) => {
             cx.counters.store_no_memory.count();

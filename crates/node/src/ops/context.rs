@@ -5,8 +5,10 @@ use std::{fmt::Display, sync::Arc};
 use minos_base::{Clock, Seconds, SizeClass, StatsGroup};
 use minos_engine::{Engine, Mode};
 use minos_sched::WorkerId;
+use minos_tier::SyncId;
 
 use super::{
+    cold::Fetched,
     counters::{Counters, Totals},
     prefixes::Prefixes,
     receiving::ReceivePermit,
@@ -39,6 +41,21 @@ pub(crate) trait Admin {
 
     /// Emits the server's own statistics of `group`, besides those of commands and store.
     fn stats(&self, group: StatsGroup, emit: &mut dyn FnMut(&str, &dyn Display));
+
+    /// True if a full memory is about to pass items to flash, so that waiting helps.
+    fn awaits_flash(&self) -> bool {
+        false
+    }
+
+    /// Begins to remove everything from memory and flash; `None` if there is no flash.
+    fn empty_flash(&self) -> Option<SyncId> {
+        None
+    }
+
+    /// True if that has ended.
+    fn is_emptied(&self, _: SyncId) -> bool {
+        true
+    }
 
     /// Sets the log level.
     fn set_verbosity(&self, level: u32);
@@ -76,4 +93,6 @@ pub(crate) struct Context<'a, M: Mode, P> {
     pub(crate) admin: &'a dyn Admin,
     /// The counts by prefix, if they are kept.
     pub(crate) prefixes: Option<&'a Prefixes>,
+    /// The keys that a fetch for these requests did not bring to memory.
+    pub(crate) fetched: Option<&'a Fetched>,
 }

@@ -4,6 +4,7 @@
 
 mod append;
 mod arithmetic;
+mod cold;
 mod context;
 pub(crate) mod counters;
 mod delete;
@@ -21,6 +22,7 @@ mod touch;
 mod work;
 
 pub(crate) use arithmetic::{CountOperation, Counted, Failure, count};
+pub(crate) use cold::{Cold, Failed, Fetch, Fetched, FlashAnswer, cold, entry, may_wait};
 pub use context::Placement;
 pub(crate) use context::{Admin, Context};
 pub(crate) use delete::{DeleteOperation, Deleted, delete};
@@ -34,4 +36,4 @@ pub(crate) use report::report;
 pub(crate) use store::{drop_for_too_large, item_class, store};
 pub(crate) use store_operation::{StoreOperation, Stored};
 pub(crate) use touch::{count_touch, touch};
-pub(crate) use work::{AnswerStore, LargeStore, LargeStored, Work};
+pub(crate) use work::{AnswerStore, Finished, LargeStore, LargeStored, Work};

@@ -2,7 +2,7 @@
 
 use minos_engine::Mode;
 
-use super::work::Work;
+use super::{cold::Fetch, work::Work};
 
 /// How the service of a connection goes on.
 pub(crate) enum Next<M: Mode> {
@@ -21,4 +21,6 @@ pub(crate) enum Next<M: Mode> {
     Close,
     /// With a large request, at the worker for its size.
     Away(Work<M>),
+    /// When items that may be on flash are in memory, or known not to exist.
+    Fetch(Box<Fetch<M>>),
 }

@@ -1,10 +1,10 @@
 //! A store whose value lies in the memory of the item that it will be.
 
-use minos_base::KeyHash;
+use minos_base::{KeyHash, SizeClass};
 use minos_engine::{Joining, Mode, Reservation};
 
 use super::{
-    append,
+    append, cold,
     context::Context,
     store,
     store_operation::{StoreOperation, Stored},
@@ -36,6 +36,8 @@ pub(crate) enum Step {
     Commit,
     /// [`PendingStore::end`], with this result.
     Over(Stored),
+    /// The item that the store depends on is to be fetched; ask again then.
+    Fetch(SizeClass),
 }
 
 impl<M: Mode> PendingStore<M> {
@@ -52,6 +54,11 @@ impl<M: Mode> PendingStore<M> {
     /// The key of the value.
     pub(crate) fn key(&self) -> &[u8] {
         &self.key
+    }
+
+    /// The key's hash.
+    pub(crate) fn hash(&self) -> KeyHash {
+        self.hash
     }
 
     /// The operation of the store.
@@ -79,6 +86,11 @@ impl<M: Mode> PendingStore<M> {
 
     /// Determines the next step. A join calls `admit` with the bytes of memory it needs.
     pub(crate) fn next_step<P>(&mut self, cx: &Context<'_, M, P>, admit: impl FnOnce(u64) -> bool) -> Step {
+        if self.operation.depends()
+            && let Some(class) = cold::record_class(cx, self.hash, &self.key)
+        {
+            return Step::Fetch(class);
+        }
         match self.operation.joins() {
             true => self.join(cx, admit),
             false if self.reservation.is_settled() => Step::Commit,
@@ -94,7 +106,7 @@ impl<M: Mode> PendingStore<M> {
         if let Some(joining) = self.joining.take()
             && let Some(joined) = joining.finish(cx.store, &self.key, cx.now, &concat)
         {
-            return Step::Over(append::settle(cx, joined));
+            return Step::Over(append::settle(cx, (self.hash, &self.key), joined));
         }
         if self.join_attempts == JOIN_ATTEMPTS_MAX || !cx.store.joins_large(self.hash, part_bytes) {
             return Step::Commit;
@@ -109,7 +121,7 @@ impl<M: Mode> PendingStore<M> {
                 self.joining = Some(joining);
                 Step::Copy
             }
-            Err(error) => Step::Over(append::settle(cx, Err(error))),
+            Err(error) => Step::Over(append::settle(cx, (self.hash, &self.key), Err(error))),
         }
     }
 
@@ -118,7 +130,9 @@ impl<M: Mode> PendingStore<M> {
         let Self { reservation, hash, key, operation, .. } = self;
         let stored = match step {
             Step::Over(stored) => stored,
-            Step::Copy | Step::Commit => store::commit(cx, &operation, hash, &key, reservation),
+            Step::Copy | Step::Fetch(_) | Step::Commit => {
+                store::commit(cx, &operation, hash, &key, reservation)
+            }
         };
         (stored, operation, key)
     }

@@ -5,6 +5,7 @@ use minos_engine::{Entry, ItemMeta, Mode, OutOfMemory, Reservation};
 
 use super::{
     append,
+    cold::{Cold, entry},
     context::Context,
     facts::Facts,
     store_operation::{StoreOperation, Stored},
@@ -82,11 +83,25 @@ pub(crate) fn store<M: Mode, P>(
     if operation.joins() {
         return append::join(cx, operation, hash, key, value);
     }
-    let mut entry = cx.store.entry(hash, key, cx.now);
+    let mut entry = match entry_for(cx, operation, hash, key) {
+        Ok(entry) => entry,
+        Err(cold) => return Stored::Cold(cold),
+    };
     match operation.decide(cx, operation.old(&entry)) {
         Decision::Put(meta) => settle(cx, entry.insert(&[value], meta)),
         Decision::Refused(stored) => stored,
     }
+}
+
+/// The entry for a store. A store that does not depend on the old item does not need it in memory.
+#[inline]
+fn entry_for<'a, M: Mode, P>(
+    cx: &Context<'a, M, P>,
+    operation: &StoreOperation,
+    hash: KeyHash,
+    key: &'a [u8],
+) -> Result<Entry<'a, M>, Cold> {
+    if operation.depends() { entry(cx, hash, key) } else { Ok(cx.store.entry(hash, key, cx.now)) }
 }
 
 /// Counts the result of a store.
@@ -105,11 +120,17 @@ fn settle<M: Mode, P>(cx: &Context<'_, M, P>, attempt: Result<u64, OutOfMemory>)
 
 /// Counts a value that is too large. The stored item is dropped, because the client that wanted to replace it
 /// would otherwise read an old value; memcached does so for `set` and for any `ms`.
-pub(crate) fn drop_for_too_large<M: Mode, P>(cx: &Context<'_, M, P>, drops: bool, hash: KeyHash, key: &[u8]) {
-    cx.counters.store_too_large.count();
+pub(crate) fn drop_for_too_large<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    drops: bool,
+    hash: KeyHash,
+    key: &[u8],
+) -> Result<(), Cold> {
     if drops {
-        cx.store.entry(hash, key, cx.now).remove();
+        entry(cx, hash, key)?.remove();
     }
+    cx.counters.store_too_large.count();
+    Ok(())
 }
 
 /// Stores the value in `reservation`, of any size, without copying it under the partition's lock.
@@ -124,7 +145,11 @@ pub(super) fn commit<M: Mode, P>(
         return append::join(cx, operation, hash, key, reservation.value_mut());
     }
     reservation.settle();
-    let mut entry = cx.store.entry(hash, key, cx.now);
+    let mut entry = match entry_for(cx, operation, hash, key) {
+        Ok(entry) => entry,
+        // It left memory a moment ago, in spite of the look before.
+        Err(cold) => return Stored::Cold(cold),
+    };
     match operation.decide(cx, operation.old(&entry)) {
         Decision::Put(meta) => settle(cx, entry.commit(reservation, meta)),
         Decision::Refused(stored) => {

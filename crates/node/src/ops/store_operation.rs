@@ -2,6 +2,8 @@
 
 use minos_base::{Exptime, StoreKind};
 
+use super::cold::Cold;
+
 /// A store without its value and its key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StoreOperation {
@@ -31,9 +33,16 @@ pub(crate) enum Stored {
     Missing,
     /// There is no room.
     NoMemory,
+    /// The item that it depends on may be on flash; nothing was done.
+    Cold(Cold),
 }
 
 impl StoreOperation {
+    /// True if the store depends on the stored item.
+    pub(crate) fn depends(&self) -> bool {
+        self.kind != StoreKind::Set
+    }
+
     /// True if the value is joined with the stored one.
     pub(crate) fn joins(&self) -> bool {
         matches!(self.kind, StoreKind::Append | StoreKind::Prepend)

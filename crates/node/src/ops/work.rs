@@ -5,6 +5,7 @@ use minos_base::SizeClass;
 use minos_engine::{Mode, Pinned};
 
 use super::{
+    cold::Fetch,
     context::Context,
     pending::{PendingStore, Step},
     receiving::ReceivePermit,
@@ -34,6 +35,16 @@ impl<M: Mode> Work<M> {
             Self::Receive { store, .. } | Self::Finish { store } => store.class,
         }
     }
+}
+
+/// How the end of a large store turned out.
+pub(crate) enum Finished<M: Mode> {
+    /// The reply is composed.
+    Answered,
+    /// Bytes must be copied first.
+    Copy(Box<LargeStore<M>>),
+    /// The item that it depends on is to be fetched first.
+    Fetch(Box<Fetch<M>>),
 }
 
 /// Composes the protocol's reply to a store: its result, and its operation and key again.
@@ -103,18 +114,13 @@ impl<M: Mode> LargeStore<M> {
         self.pending.copy(limit_bytes)
     }
 
-    /// Stores the received value and appends the reply to `tx`. If bytes must be copied first, returns the
-    /// store instead.
-    pub(crate) fn finish<P>(
-        mut self: Box<Self>,
-        cx: &Context<'_, M, P>,
-        tx: &mut Vec<u8>,
-    ) -> Option<Box<Self>> {
+    /// Stores the received value and appends the reply to `tx`, unless something is to be done first.
+    pub(crate) fn finish<P>(mut self: Box<Self>, cx: &Context<'_, M, P>, tx: &mut Vec<u8>) -> Finished<M> {
         if self.line_end != *b"\r\n" {
             cx.counters.cmd_set.count();
             let Self { pending, answer, .. } = *self;
             answer(LargeStored::NoLineEnd, pending.operation(), pending.key(), tx);
-            return None;
+            return Finished::Answered;
         }
         let permit = &mut self.permit;
         let step = self.pending.next_step(cx, |bytes| {
@@ -123,13 +129,18 @@ impl<M: Mode> LargeStore<M> {
             *permit = cx.admin.admit(bytes);
             permit.is_some()
         });
-        if matches!(step, Step::Copy) {
-            return Some(self);
+        match step {
+            Step::Copy => return Finished::Copy(self),
+            Step::Fetch(class) => {
+                let fetch = Fetch::of(self.pending.hash(), self.pending.key(), class);
+                return Finished::Fetch(Box::new(Fetch { then: Some(self), ..fetch }));
+            }
+            Step::Commit | Step::Over(_) => {}
         }
         cx.counters.cmd_set.count();
         let Self { pending, answer, .. } = *self;
         let (stored, operation, key) = pending.end(cx, step);
         answer(LargeStored::Ended(stored), &operation, &key, tx);
-        None
+        Finished::Answered
     }
 }

@@ -11,6 +11,7 @@ use minos_engine::{Access, CacheMode, Crcw, Mode};
 use minos_net::{Address, Io, Poller};
 use minos_proto::memcache::compose;
 use minos_sched::Role;
+use minos_tier::SyncId;
 
 use super::shared::Shared;
 use crate::ops::{Admin, DELIMITER, Prefixes, counters::Totals, receiving::ReceivePermit};
@@ -45,8 +46,26 @@ impl<M: Mode, I: Io> Admin for Shared<M, I> {
             StatsGroup::Settings => self.settings(emit),
             StatsGroup::Connections => self.connections(emit),
             StatsGroup::Minos => self.policy(emit),
+            StatsGroup::Flash => {
+                if let Some(tier) = &self.tier {
+                    tier.stats().each(|name, value| emit(name, &value));
+                }
+            }
             _ => {}
         }
+    }
+
+    fn awaits_flash(&self) -> bool {
+        self.tier.as_ref().is_some_and(|tier| tier.is_lossless() && !tier.is_full())
+    }
+
+    fn empty_flash(&self) -> Option<SyncId> {
+        Some(self.tier.as_ref()?.empty())
+    }
+
+    fn is_emptied(&self, emptying: SyncId) -> bool {
+        // A log that is read only takes nothing more, and the engine forgets its items all the same.
+        self.tier.as_ref().is_none_or(|tier| tier.is_emptied(emptying).unwrap_or(true))
     }
 
     fn set_verbosity(&self, level: u32) {

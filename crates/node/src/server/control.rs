@@ -60,7 +60,8 @@ impl<M: Mode, I: Io> Control<M, I> {
                 self.end_epoch();
                 self.epoch_end = now + self.shared.config.epoch;
             }
-            flush_if_due(&self.shared.flush_due_s, &self.shared.store, self.shared.clock.seconds());
+            let shared = &*self.shared;
+            flush_if_due(&shared.flush_due_s, (&shared.store, shared), shared.clock.seconds());
             self.sleep(now);
         }
         self.listeners.clear();

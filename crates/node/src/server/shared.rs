@@ -12,6 +12,7 @@ use minos_base::Clock;
 use minos_engine::{Engine, Mode};
 use minos_net::Io;
 use minos_sched::{Assignment, WorkerId, WorkerSet};
+use minos_tier::Tier;
 
 use super::{config::ServerConfig, mailbox::Mailbox, plan_cell::PlanCell, stop::Stop};
 use crate::{
@@ -43,6 +44,8 @@ pub(crate) struct Shared<M: Mode, I: Io> {
     pub(crate) native: Option<NativeSide<M, I::Port>>,
     /// The memory for values that are still arriving over streams.
     pub(crate) receiving: Arc<Receiving>,
+    /// The tier below the store's memory, if there is one.
+    pub(crate) tier: Option<Arc<Tier>>,
     /// Requests to the control thread.
     pub(crate) mailbox: Mailbox,
 }

@@ -9,16 +9,17 @@ use std::{
         atomic::{AtomicU32, AtomicU64},
     },
     thread::{self, JoinHandle},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
-use minos_base::limits::BURST_MAX;
+use minos_base::{Clock, limits::BURST_MAX};
 #[cfg(debug_assertions)]
 use minos_engine::{CacheMode, StoreMode};
 use minos_engine::{Engine, Mode};
 use minos_net::{Address, Io, Kernel, Waker, allowed_cpus, pin_to};
 use minos_sched::{EpochCounts, SharedHistogram, WorkerId};
 use minos_sync::Ring;
+use minos_tier::{Keeper, Now, Tier};
 
 use super::{
     config::{InvalidOption, ServerConfig},
@@ -41,7 +42,7 @@ use crate::{
         receiving::{self, Receiving},
     },
     tcp::{listener::StreamListener, patience::Terms, queue::RxQueue, session::Protocol},
-    worker::{Worker, large_set::LargeSet, metrics::Metrics, rings::WorkerShared},
+    worker::{Worker, fetches::Fetches, large_set::LargeSet, metrics::Metrics, rings::WorkerShared},
 };
 
 /// A running server. Dropping it stops it and waits.
@@ -78,6 +79,9 @@ pub enum StartError {
         /// The kernel's error.
         error: io::Error,
     },
+    /// The native protocol does not reach items on flash.
+    #[error("--native is not served above --flash yet")]
+    NativeAboveFlash,
     /// There are too many addresses.
     #[error("{0} addresses to listen on are too many; at most {LISTENERS_MAX} are allowed")]
     TooManyListeners(usize),
@@ -112,6 +116,24 @@ impl Server {
         Self::start_over(&Kernel, config, store)
     }
 
+    /// Starts a server whose items leave memory for flash. Its own thread runs `keeper`.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn start_above_flash(config: ServerConfig, keeper: Keeper) -> Result<Self, StartError> {
+        if config.native.is_some() {
+            return Err(StartError::NativeAboveFlash);
+        }
+        let tier = Arc::clone(keeper.tier());
+        let (clock, patience) = (config.clock, config.stop_timeout);
+        let mut server = Self::start_with(&Kernel, config, (Arc::clone(tier.engine()), Some(tier)))?;
+        let stop = Arc::clone(&server.stop);
+        server.spawn("minos-keeper".to_owned(), move || {
+            keep(keeper, clock, &stop, patience);
+        })?;
+        Ok(server)
+    }
+
     /// As [`start`](Self::start), over the transports that `io` opens.
     ///
     /// # Errors
@@ -125,12 +147,23 @@ impl Server {
     where
         Engine<M>: Sync,
     {
+        Self::start_with(io, config, (store, None))
+    }
+
+    fn start_with<M: Mode, I: Io>(
+        io: &I,
+        config: ServerConfig,
+        (store, tier): (Arc<Engine<M>>, Option<Arc<Tier>>),
+    ) -> Result<Self, StartError>
+    where
+        Engine<M>: Sync,
+    {
         config.check()?;
         let choice = config.choice();
         let policy = operator::policy(choice, &config)?;
         let listeners = listen(&config.memcached, Protocol::Memcache)?;
         let addresses = listeners.iter().map(|each| each.listener.address().clone()).collect();
-        let shared = share(io, config, store, InForce::of(choice, &policy))?;
+        let shared = share(io, config, (store, tier), InForce::of(choice, &policy))?;
         let stop = Arc::clone(&shared.stop);
         let native_address = shared.native.as_ref().map(|side| side.ports.address());
         let operator = Operator::new(&shared);
@@ -189,10 +222,11 @@ impl Server {
             let large = LargeSet::new(io.poller()?, config.large_order, config.large_wait_max, terms);
             // With fewer processors than workers, the kernel places the threads better.
             let cpu = cpus.get(index).copied().filter(|_| cpus.len() >= shared.workers.len());
+            let fetches = shared.tier.as_ref().map(Fetches::of).transpose()?;
             let shared = Arc::clone(shared);
             self.spawn(format!("minos-worker-{index}"), move || {
                 pin(cpu);
-                Worker::<M, I>::new(&shared, WorkerId(index as u16), large).run();
+                Worker::<M, I>::new(&shared, WorkerId(index as u16), large, fetches).run();
             })?;
         }
         Ok(())
@@ -239,7 +273,7 @@ fn listen(addresses: &[Address], protocol: Protocol) -> Result<Vec<StreamListene
 pub(crate) fn share<M: Mode, I: Io>(
     io: &I,
     config: ServerConfig,
-    store: Arc<Engine<M>>,
+    (store, tier): (Arc<Engine<M>>, Option<Arc<Tier>>),
     in_force: InForce,
 ) -> Result<Arc<Shared<M, I>>, StartError> {
     let native = native_side(io, &config, &store)?;
@@ -264,6 +298,7 @@ pub(crate) fn share<M: Mode, I: Io>(
         prefixes: Prefixes::new(config.detail_prefixes_max),
         native,
         receiving: Arc::new(Receiving::new(receive_bytes_max)),
+        tier,
         mailbox: Mailbox::new()?,
         config,
     };
@@ -308,6 +343,31 @@ fn native_side<M: Mode, I: Io>(
     };
     let core = NativeShared::new(Arc::clone(store), config.clock, native, &setting);
     Ok(Some(NativeSide { core: Arc::new(core), ports }))
+}
+
+/// Runs the keeper until the server is stopped. Then it makes everything durable, if that takes no longer than
+/// `patience`.
+fn keep(mut keeper: Keeper, clock: Clock, stop: &Stop, patience: Duration) {
+    let began = Instant::now();
+    let mut last = None;
+    loop {
+        let now = Now { us: began.elapsed().as_micros() as u64, seconds: clock.seconds() };
+        let turned = keeper.turn(now).and_then(|turn| keeper.rest_for(&turn));
+        if let Err(error) = turned {
+            tracing::error!(%error, "the lane that writes to flash is unusable");
+            return stop.request();
+        }
+        if !stop.is_requested() {
+            continue;
+        }
+        let (sync, since) = *last.get_or_insert_with(|| (keeper.tier().sync(), Instant::now()));
+        if stop.is_at_once() || keeper.tier().is_synced(sync) != Ok(false) {
+            return;
+        }
+        if since.elapsed() > patience {
+            return tracing::warn!("stopped before everything in memory was on flash");
+        }
+    }
 }
 
 fn pin(cpu: Option<usize>) {

@@ -2,6 +2,8 @@
 
 use minos_net::Token;
 
+use crate::ops::Fetched;
+
 use super::{registry::Registration, session::Session, stream::Stream};
 
 /// One client connection.
@@ -29,6 +31,8 @@ pub(crate) struct Connection {
     pub(crate) watches_writable: bool,
     /// Bytes that `input` needs before it can hold a whole request.
     pub(crate) wanted_bytes: usize,
+    /// The keys that a fetch for its next requests did not bring to memory.
+    pub(crate) fetched: Option<Box<Fetched>>,
     /// Its registration as an open connection, held as long as it lives.
     pub(crate) registration: Registration,
 }
@@ -47,6 +51,7 @@ impl Connection {
             closing: false,
             watches_writable: false,
             wanted_bytes: 0,
+            fetched: None,
             registration,
         }
     }

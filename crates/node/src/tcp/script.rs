@@ -151,7 +151,7 @@ fn shared() -> Arc<Shared<StoreMode, Scripted>> {
     let choice = config.choice();
     let policy = operator::policy(choice, &config).unwrap();
     let store = Arc::new(Engine::<StoreMode>::create(&StoreConfig::new(16 << 20)).unwrap());
-    share(&Scripted, config, store, InForce::of(choice, &policy)).unwrap()
+    share(&Scripted, config, (store, None), InForce::of(choice, &policy)).unwrap()
 }
 
 /// Serves a client that sends `sends` on a stream of `seed`. Returns the replies, and whether the server has
@@ -174,7 +174,7 @@ fn serve(sends: &[u8], seed: u64, calls_max: usize, loses: bool) -> (Vec<u8>, bo
     let terms = Terms { wait_max: Duration::from_secs(60), rate_min: 0 };
     let config = &shared.config;
     let large = LargeSet::new(Scripted.poller().unwrap(), config.large_order, config.large_wait_max, terms);
-    let mut worker = Worker::new(&shared, WorkerId(0), large);
+    let mut worker = Worker::new(&shared, WorkerId(0), large, None);
     // A turn in which nothing moves may be one in which every call was blocked, so it takes many to be sure.
     let mut still = 0;
     while still < 200 && shared.connections.current() > 0 {

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     memcache,
     ops::{Context, Next},
-    worker::{Worker, placement::WorkerPlacement},
+    worker::{Worker, fetches::Awaiting, placement::WorkerPlacement},
 };
 
 /// Requests of one connection served in one visit, so that a pipelining client does not delay the others.
@@ -46,6 +46,10 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                 self.keep_replies(&mut connection, &self.transmit_buffer);
                 let patience = Patience::new(self.now);
                 self.pass_or_serve(Box::new(Transfer { connection, work, moved_bytes: 0, patience }));
+                return None;
+            }
+            Next::Fetch(fetch) => {
+                self.pass_or_fetch(Box::new(Awaiting { connection, fetch }));
                 return None;
             }
         })
@@ -132,7 +136,9 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                     self.refuse_binary(connection);
                     return (input.len(), Next::Close);
                 }
+                let fetched = if M::HAS_FLASH { connection.fetched.take() } else { None };
                 let (mut cx, tx) = self.context();
+                cx.fetched = fetched.as_deref();
                 memcache::serve(&mut cx, session, input, requests_left, tx)
             }
         }
@@ -152,6 +158,10 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         match next {
             // The replies are sent together with the value.
             Next::Away(_) => return next,
+            // The replies so far need not wait for flash.
+            Next::Fetch(_) => {
+                return if matches!(self.send(connection), Next::Close) { Next::Close } else { next };
+            }
             Next::Close => connection.closing = true,
             Next::NeedMore { wanted_bytes } => connection.wanted_bytes = wanted_bytes,
             Next::Continue | Next::Yield | Next::Blocked => {}
@@ -214,6 +224,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             placement: &mut self.placement,
             admin: shared,
             prefixes: shared.prefixes.enabled(),
+            fetched: None,
         };
         (context, &mut self.transmit_buffer)
     }

@@ -5,10 +5,14 @@ use std::time::Instant;
 use minos_engine::Mode;
 use minos_net::Io;
 
-use super::{Worker, large_set::Ended};
+use super::{
+    Worker,
+    fetches::{Awaiting, Fetches},
+    large_set::Ended,
+};
 use crate::{
     datagram::datagrams::Datagrams,
-    ops::{Next, Work},
+    ops::{Finished, Next, Work},
     tcp::{
         queue::Arrival,
         transfer::{Slice, Transfer},
@@ -21,7 +25,8 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         let received = self.poll_transfers(false);
         let copied = self.copy_slice();
         let moved = self.serve_large();
-        received || copied || moved
+        let fetched = M::HAS_FLASH && self.serve_fetches();
+        received || copied || moved || fetched
     }
 
     /// Serves one slice of a large transfer: as much as fits between two polls of the RX queues.
@@ -50,7 +55,9 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
 
     /// True if the next slice of a large request could be served at once.
     pub(super) fn has_slices(&self) -> bool {
-        self.large.is_runnable() || self.datagrams.as_ref().is_some_and(Datagrams::is_copying)
+        self.large.is_runnable()
+            || self.datagrams.as_ref().is_some_and(Datagrams::is_copying)
+            || (M::HAS_FLASH && self.fetches.as_ref().is_some_and(Fetches::is_runnable))
     }
 
     /// Bytes of a large request that this worker serves between two looks at its RX queues.
@@ -96,12 +103,20 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             Work::Send { .. } => Next::Continue,
             Work::Receive { store, .. } | Work::Finish { store } => {
                 self.transmit_buffer.clear();
-                let (cx, tx) = self.context();
-                if let Some(store) = store.finish(&cx, tx) {
-                    let work = Work::Finish { store };
-                    return Some(Box::new(Transfer { connection, work, moved_bytes: 0, patience }));
+                let fetched = connection.fetched.take();
+                let (mut cx, tx) = self.context();
+                cx.fetched = fetched.as_deref();
+                match store.finish(&cx, tx) {
+                    Finished::Answered => self.send_behind(&mut connection),
+                    Finished::Copy(store) => {
+                        let work = Work::Finish { store };
+                        return Some(Box::new(Transfer { connection, work, moved_bytes: 0, patience }));
+                    }
+                    Finished::Fetch(fetch) => {
+                        self.pass_or_fetch(Box::new(Awaiting { connection, fetch }));
+                        return None;
+                    }
                 }
-                self.send_behind(&mut connection)
             }
         };
         self.mine().metrics.large_completed.add(1);

@@ -51,7 +51,7 @@ pub(super) fn shared(config: ServerConfig) -> Arc<Shared<StoreMode, Kernel>> {
         let value = vec![b'v'; bytes as usize];
         store.entry(store.hash(key), key, 1).insert(&[&value], ItemMeta::default()).unwrap();
     }
-    share(&Kernel, config, store, InForce::of(choice, &policy)).unwrap()
+    share(&Kernel, config, (store, None), InForce::of(choice, &policy)).unwrap()
 }
 
 /// Worker `index`. Its clients may wait a minute, and owe `rate_min` bytes a second.
@@ -63,7 +63,7 @@ pub(super) fn worker(
     let minute = Duration::from_secs(60);
     let terms = Terms { wait_max: minute, rate_min };
     let large = LargeSet::new(Kernel.poller().unwrap(), LargeOrder::Fifo, minute, terms);
-    Worker::new(shared, WorkerId(index as u16), large)
+    Worker::new(shared, WorkerId(index as u16), large, None)
 }
 
 /// Connects `requests` clients to RX queue `queue`; the server has accepted their connections.

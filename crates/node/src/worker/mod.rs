@@ -2,6 +2,7 @@
 //! of large values, helps other workers, does background work and sleeps.
 
 mod arrivals;
+pub(crate) mod fetches;
 mod housekeeping;
 mod idle;
 mod large;
@@ -35,6 +36,7 @@ use crate::{
     server::shared::Shared,
     tcp::connection::Connection,
 };
+use fetches::Fetches;
 use idle::Idle;
 use large_set::LargeSet;
 use placement::WorkerPlacement;
@@ -67,6 +69,8 @@ pub(crate) struct Worker<'s, M: Mode, I: Io> {
     pub(crate) id: WorkerId,
     pub(crate) placement: WorkerPlacement,
     pub(crate) large: LargeSet<M, I::Poller>,
+    /// Requests that wait for items from flash, if the store is above one.
+    pub(crate) fetches: Option<Fetches<M>>,
     /// The worker's part of the native protocol, if that is served.
     pub(crate) datagrams: Option<Datagrams<'s, M, I::Port>>,
     pub(crate) idle: Idle,
@@ -84,13 +88,19 @@ pub(crate) struct Worker<'s, M: Mode, I: Io> {
 }
 
 impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
-    pub(crate) fn new(shared: &'s Shared<M, I>, id: WorkerId, large: LargeSet<M, I::Poller>) -> Self {
+    pub(crate) fn new(
+        shared: &'s Shared<M, I>,
+        id: WorkerId,
+        large: LargeSet<M, I::Poller>,
+        fetches: Option<Fetches<M>>,
+    ) -> Self {
         let now = Instant::now();
         let config = &shared.config;
         let histogram = Arc::clone(&shared.workers[id.index()].histogram);
         Self {
             placement: WorkerPlacement::new(&shared.plan, id, histogram, config.control.sample_one_in),
             large,
+            fetches,
             datagrams: datagrams(shared, id),
             idle: Idle::new(config.poll, config.spin_max),
             now,
@@ -226,8 +236,10 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
             while self.serve_waiting() {}
             self.poll_transfers(true);
             while self.copy_slice() {}
+            self.serve_fetches();
             self.tick_datagrams();
-            if (self.large.len() == 0 && self.mine().ring.is_empty() && !self.has_transfers())
+            let awaits = self.fetches.as_ref().is_some_and(|fetches| !fetches.is_empty());
+            if (self.large.len() == 0 && !awaits && self.mine().ring.is_empty() && !self.has_transfers())
                 || deadline.is_some_and(|deadline| self.now >= deadline)
                 || self.shared.stop.is_at_once()
             {

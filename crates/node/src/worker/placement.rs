@@ -128,6 +128,13 @@ impl WorkerPlacement {
         self.design() != self.design_before
     }
 
+    /// The worker that fetches an item of about `class` from flash: one for large requests, because a fetch
+    /// takes longer than any small request may.
+    pub(crate) fn fetcher(&self, class: SizeClass) -> Option<WorkerId> {
+        let least = SizeClass::of(self.plan().threshold.bytes_max().saturating_add(1));
+        self.home(class.max(least))
+    }
+
     /// Off the small path: one of this worker's own large values that is small enough to copy gains nothing
     /// from the large set. Serving it takes less than a slice.
     fn serves_large(&self, class: SizeClass) -> bool {

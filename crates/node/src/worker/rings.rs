@@ -10,7 +10,7 @@ use minos_net::Waker;
 use minos_sched::SharedHistogram;
 use minos_sync::Ring;
 
-use super::metrics::Metrics;
+use super::{fetches::Awaiting, metrics::Metrics};
 use crate::{
     datagram::native::Job,
     ops::counters::Counters,
@@ -25,6 +25,8 @@ pub(crate) enum RingItem<M: Mode> {
     Message(Message),
     /// A connection with a large request.
     Transfer(Box<Transfer<M>>),
+    /// A connection whose requests need items from flash.
+    Fetch(Box<Awaiting<M>>),
     /// A datagram that names another queue, or a large request out of one.
     Job(Job),
 }

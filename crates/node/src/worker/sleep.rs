@@ -6,7 +6,7 @@ use minos_engine::Mode;
 use minos_net::{Io, Readable, Wait, WaitSet};
 use minos_sched::{WorkerId, WorkerSet};
 
-use super::Worker;
+use super::{Worker, fetches::Fetches};
 
 /// Longest sleep, and so the longest delay of background work.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
@@ -20,13 +20,14 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     pub(crate) fn sleep(&mut self) -> bool {
         let (shared, mine) = (self.shared, self.mine());
         mine.waker.prepare();
+        let is_watched = self.fetches.as_mut().is_none_or(Fetches::prepare_sleep);
         let mut readable = Readable::default();
         let watched = self.watched_queues();
-        let sleeps = self.may_sleep_on(watched);
+        let sleeps = is_watched && self.may_sleep_on(watched);
         if sleeps {
             mine.metrics.sleeps.add(1);
             // The poll of the queue meets the same error and handles it.
-            readable = self.wake_ups(watched).wait(Wait::For(SLEEP_MAX)).unwrap_or_default();
+            readable = self.wake_ups(watched).wait(Wait::For(self.sleep_max())).unwrap_or_default();
         }
         mine.waker.awake();
         // A worker that saw this one asleep may write to the waker only after the sleep has ended. Then the
@@ -38,6 +39,10 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             self.poll_transfers(true);
         }
         sleeps
+    }
+
+    fn sleep_max(&self) -> Duration {
+        self.fetches.as_ref().and_then(Fetches::sleep_max).unwrap_or(SLEEP_MAX)
     }
 
     /// True if there is no work that no descriptor would report.
@@ -79,6 +84,9 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             wake_ups.add(port);
         }
         wake_ups.add(self.large.descriptor());
+        if let Some(fetches) = &self.fetches {
+            wake_ups.add(fetches.descriptor());
+        }
         for queue in watched.iter() {
             wake_ups.add(self.shared.queues[queue.index()].descriptor.as_fd());
             if let Some(port) = self.port_descriptor(queue.index()) {

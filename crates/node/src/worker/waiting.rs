@@ -6,7 +6,7 @@ use minos_net::Io;
 use minos_sched::{WorkerId, WorkerSet};
 use minos_sync::Ring;
 
-use super::{Worker, rings::RingItem};
+use super::{Worker, fetches::Awaiting, rings::RingItem};
 use crate::{
     ops::Placement,
     tcp::{queue::Arrival, transfer::Transfer, visit::VISIT_REQUESTS_MAX},
@@ -72,6 +72,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                 }
             }
             RingItem::Message(message) => self.serve_message(&message),
+            RingItem::Fetch(awaiting) => self.begin_fetch(awaiting),
             RingItem::Transfer(transfer) => {
                 self.mine().metrics.large_taken.add(1);
                 self.large.insert(transfer, self.now);
@@ -145,18 +146,34 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         }
     }
 
-    /// Hands a large request to the worker for its size: into its own ring, or into its shared ring if other
-    /// workers drain that too. Returns the request if the ring is full.
+    /// Hands a request that needs items from flash to the worker that fetches them, or fetches them here.
+    pub(crate) fn pass_or_fetch(&mut self, awaiting: Box<Awaiting<M>>) {
+        let worker = self.placement.fetcher(awaiting.fetch.class).filter(|&worker| worker != self.id);
+        let Some(worker) = worker else { return self.begin_fetch(awaiting) };
+        match self.push_to(worker, RingItem::Fetch(awaiting)) {
+            Err(RingItem::Fetch(refused)) => self.begin_fetch(refused),
+            Err(_) => unreachable!("a full ring gives back what it was given"),
+            Ok(()) => {}
+        }
+    }
+
+    /// Hands a large request to the worker for its size. Returns the request if the ring is full.
     fn give(&self, worker: WorkerId, transfer: Box<Transfer<M>>) -> Result<(), Box<Transfer<M>>> {
+        match self.push_to(worker, RingItem::Transfer(transfer)) {
+            Ok(()) => Ok(()),
+            Err(RingItem::Transfer(transfer)) => Err(transfer),
+            Err(_) => unreachable!("a full ring gives back what it was given"),
+        }
+    }
+
+    /// Pushes work into the ring of `worker` alone, or into its shared ring if other workers drain that too,
+    /// and wakes one of them. Returns the item if the ring is full.
+    fn push_to(&self, worker: WorkerId, item: RingItem<M>) -> Result<(), RingItem<M>> {
         let metrics = &self.mine().metrics;
         let (ring, others) = self.ring_for(worker);
-        match ring.push(RingItem::Transfer(transfer)) {
-            Ok(()) => {}
-            Err(RingItem::Transfer(transfer)) => {
-                metrics.ring_full.add(1);
-                return Err(transfer);
-            }
-            Err(_) => unreachable!("a full ring gives back what it was given"),
+        if let Err(refused) = ring.push(item) {
+            metrics.ring_full.add(1);
+            return Err(refused);
         }
         metrics.handed_over.add(1);
         self.shared.wake_sleepers(others.with(worker).without(self.id), worker.index(), 1);

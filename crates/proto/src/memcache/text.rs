@@ -57,6 +57,8 @@ texts! {
     TOO_LARGE = "SERVER_ERROR object too large for cache", "A value is larger than the server allows.";
     NO_MEMORY_STORING = "SERVER_ERROR out of memory storing object", "There is no room for a value.";
     NO_MEMORY = "SERVER_ERROR out of memory", "There is no room for a number that grew.";
+    NO_MEMORY_FETCHING = "SERVER_ERROR out of memory reading flash", "There is no room for an item from flash.";
+    FLASH_UNREADABLE = "SERVER_ERROR cannot read flash", "An item on flash cannot be read.";
     NO_MEMORY_VIVIFYING = "SERVER_ERROR Out of memory allocating new item",
         "There is no room for a number.";
 

@@ -61,6 +61,8 @@ pub(super) fn stored_status(stored: &Stored) -> (Status, u64) {
         Stored::OtherCas => (Status::Exists, 0),
         Stored::Missing => (Status::NotFound, 0),
         Stored::NoMemory => (Status::NoMemory, 0),
+        // No server above flash speaks this protocol.
+        Stored::Cold(_) => (Status::Busy, 0),
     }
 }
 

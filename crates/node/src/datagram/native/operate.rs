@@ -201,8 +201,10 @@ where
         let store = change::store_operation(operation);
         let value_bytes = u64::from(operation.detail.value_bytes);
         if value_bytes > self.shared.value_bytes_max {
-            ops::drop_for_too_large(&self.cx, operation.opcode == Opcode::Put, operation.hash, operation.key);
-            return self.reply_bare(to, operation, Status::TooLarge);
+            let drops = operation.opcode == Opcode::Put;
+            let dropped = ops::drop_for_too_large(&self.cx, drops, operation.hash, operation.key);
+            let status = if dropped.is_ok() { Status::TooLarge } else { Status::Busy };
+            return self.reply_bare(to, operation, status);
         }
         let class = ops::item_class(&self.cx, &store, operation.hash, value_bytes);
         if stage == Stage::Arrived && self.goes_elsewhere(to, operation, class, true) {

@@ -159,6 +159,7 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
             placement: turn.placement,
             admin: self.admin,
             prefixes: None,
+            fetched: None,
         };
         Burst {
             shared,

@@ -166,6 +166,7 @@ impl Bench {
             placement: &mut placement,
             admin: &Nobody,
             prefixes: None,
+            fetched: None,
         };
         let around = Around {
             cx: &cx,

@@ -1,0 +1,190 @@
+//! Items on flash: a request that needs one is executed again when it is in memory.
+
+use minos_base::{KeyHash, SizeClass};
+use minos_engine::{Candidates, Entry, Lookup, Mode};
+use minos_tier::SyncId;
+
+use super::{context::Context, work::LargeStore};
+
+/// Times that a request waits for room in memory, each until flash has had a moment to take items.
+const WAITS_MAX: u32 = 1000;
+
+/// Why an operation on a key cannot go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cold {
+    /// Its item may be on flash, in a record of about this class: fetch it.
+    Unknown(SizeClass),
+    /// It could not be fetched.
+    Failed(Failed),
+}
+
+/// Why an item could not be fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failed {
+    /// The device or what it holds is broken.
+    Unreadable,
+    /// There is no room for it in memory.
+    NoMemory,
+}
+
+/// Keys whose items are brought to memory before their request goes on.
+pub(crate) struct Fetch<M: Mode> {
+    pub(crate) keys: Vec<(KeyHash, Box<[u8]>)>,
+    /// Class of the first key's record, as far as the index knows it.
+    pub(crate) class: SizeClass,
+    /// The large store that ends then, if it is not a request still to be executed.
+    pub(crate) then: Option<Box<LargeStore<M>>>,
+    /// Times that the request waited for room.
+    pub(crate) waits: u32,
+    /// The emptying of flash that the request waits for.
+    pub(crate) emptying: Option<SyncId>,
+}
+
+impl<M: Mode> Fetch<M> {
+    /// Fetches one key.
+    pub(crate) fn of(hash: KeyHash, key: &[u8], class: SizeClass) -> Self {
+        Self { keys: vec![(hash, key.into())], class, then: None, waits: 0, emptying: None }
+    }
+
+    /// Fetches nothing, but waits for room.
+    pub(crate) fn of_room<P>(cx: &Context<'_, M, P>) -> Self {
+        let waits = cx.fetched.map_or(0, |fetched| fetched.waits) + 1;
+        Self { waits, ..Self::of_nothing() }
+    }
+
+    /// Fetches nothing, but waits until flash is empty.
+    pub(crate) fn of_emptying(emptying: SyncId) -> Self {
+        Self { emptying: Some(emptying), ..Self::of_nothing() }
+    }
+
+    fn of_nothing() -> Self {
+        Self { keys: Vec::new(), class: SizeClass::of(0), then: None, waits: 0, emptying: None }
+    }
+
+    /// Fetches another key along.
+    pub(crate) fn add(&mut self, hash: KeyHash, key: &[u8]) {
+        self.keys.push((hash, key.into()));
+    }
+}
+
+/// The keys that a fetch did not bring to memory.
+pub(crate) struct Fetched {
+    known: Vec<Known>,
+    /// Times that the request waited for room.
+    waits: u32,
+    /// The emptying of flash that the request waits for.
+    pub(super) emptying: Option<SyncId>,
+}
+
+struct Known {
+    hash: KeyHash,
+    key: Box<[u8]>,
+    answer: FlashAnswer,
+}
+
+/// The answer of flash about a key whose item did not come to memory.
+#[derive(Clone, Debug)]
+pub(crate) enum FlashAnswer {
+    /// None of these records is the key's.
+    NoneOf(Candidates),
+    /// Flash is broken, and a cache makes a miss of that.
+    Lost,
+    /// It is not known.
+    Failed(Failed),
+}
+
+impl Fetched {
+    /// No keys yet of this fetch.
+    pub(crate) fn by<M: Mode>(fetch: &Fetch<M>) -> Self {
+        Self { known: Vec::new(), waits: fetch.waits, emptying: fetch.emptying }
+    }
+
+    /// Notes the answer about a key.
+    pub(crate) fn note(&mut self, hash: KeyHash, key: &[u8], answer: FlashAnswer) {
+        self.known.push(Known { hash, key: key.into(), answer });
+    }
+
+    /// The answer about a key that may have these records: `None` if none of them is its own.
+    fn judge(&self, hash: KeyHash, key: &[u8], candidates: &Candidates) -> Option<Cold> {
+        let known = self.known.iter().find(|known| known.hash == hash && *known.key == *key);
+        match known.map(|known| &known.answer) {
+            Some(FlashAnswer::NoneOf(seen)) if candidates.iter().all(|slot| seen.contains(slot)) => None,
+            Some(FlashAnswer::Lost) => None,
+            Some(FlashAnswer::Failed(failed)) => Some(Cold::Failed(*failed)),
+            Some(FlashAnswer::NoneOf(_)) | None => Some(Cold::Unknown(class_of(candidates))),
+        }
+    }
+}
+
+/// The class of the longest of these records, head and key included.
+fn class_of(candidates: &Candidates) -> SizeClass {
+    let pages = candidates.iter().map(|slot| slot.length.bytes_max()).max();
+    SizeClass::of(pages.unwrap_or(0))
+}
+
+/// True if a store that found no room should wait for some: flash may be about to take items.
+pub(crate) fn may_wait<M: Mode, P>(cx: &Context<'_, M, P>) -> bool {
+    M::HAS_FLASH && cx.admin.awaits_flash() && cx.fetched.is_none_or(|fetched| fetched.waits < WAITS_MAX)
+}
+
+/// The entry of a key. An error if its item may be on flash: nobody may take it for missing.
+pub(crate) fn entry<'a, M: Mode, P>(
+    cx: &Context<'a, M, P>,
+    hash: KeyHash,
+    key: &'a [u8],
+) -> Result<Entry<'a, M>, Cold> {
+    let entry = cx.store.entry(hash, key, cx.now);
+    if M::HAS_FLASH {
+        let candidates = M::candidates(&entry);
+        if !candidates.is_empty()
+            && let Some(cold) = judge(cx, hash, key, &candidates)
+        {
+            return Err(cold);
+        }
+    }
+    Ok(entry)
+}
+
+/// Why a key that was not found in memory is not missing; `None` if it is.
+#[inline]
+pub(crate) fn cold<M: Mode, P>(cx: &Context<'_, M, P>, hash: KeyHash, key: &[u8]) -> Option<Cold> {
+    if !M::HAS_FLASH {
+        return None;
+    }
+    match M::look_again(cx.store, hash, key, cx.now) {
+        Lookup::Missing => None,
+        // It has just come: the fetch finds it there.
+        Lookup::Hot => Some(Cold::Unknown(SizeClass::of(0))),
+        Lookup::Cold(candidates) => judge(cx, hash, key, &candidates),
+    }
+}
+
+/// The class of the record that may be a key's, if memory has no item of it.
+pub(super) fn record_class<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    hash: KeyHash,
+    key: &[u8],
+) -> Option<SizeClass> {
+    if !M::HAS_FLASH {
+        return None;
+    }
+    match M::look_again(cx.store, hash, key, cx.now) {
+        Lookup::Cold(candidates) => match judge(cx, hash, key, &candidates) {
+            Some(Cold::Unknown(class)) => Some(class),
+            Some(Cold::Failed(_)) | None => None,
+        },
+        Lookup::Hot | Lookup::Missing => None,
+    }
+}
+
+fn judge<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    hash: KeyHash,
+    key: &[u8],
+    candidates: &Candidates,
+) -> Option<Cold> {
+    match cx.fetched {
+        Some(fetched) => fetched.judge(hash, key, candidates),
+        None => Some(Cold::Unknown(class_of(candidates))),
+    }
+}

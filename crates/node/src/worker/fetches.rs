@@ -1,0 +1,285 @@
+//! Requests that wait for items from flash. A worker reads the items of all of them through its own lane, as
+//! many with one submission as are due (Vector Interfaces §4.2).
+
+use std::{
+    collections::VecDeque,
+    io,
+    os::fd::BorrowedFd,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use minos_base::Seconds;
+use minos_engine::{Mode, OutOfMemory};
+use minos_net::Io;
+use minos_tier::{Answer, Reader, Sought, Tier};
+
+use super::Worker;
+use crate::{
+    ops::{Failed, Fetch, Fetched, FlashAnswer, Work},
+    tcp::{connection::Connection, patience::Patience, transfer::Transfer, visit::VISIT_REQUESTS_MAX},
+};
+
+/// Bits of a read's tag that name the key within its request.
+const KEY_BITS: u32 = 16;
+
+/// Time until an item that found no room in memory is tried again.
+const RETRY: Duration = Duration::from_millis(1);
+/// Times that it is tried.
+const WAITS_MAX: u32 = 1000;
+
+/// A connection whose requests need items from flash.
+pub(crate) struct Awaiting<M: Mode> {
+    pub(crate) connection: Box<Connection>,
+    pub(crate) fetch: Box<Fetch<M>>,
+}
+
+/// A request under way.
+struct UnderWay<M: Mode> {
+    awaiting: Box<Awaiting<M>>,
+    /// Keys without an answer.
+    left: usize,
+    /// Times that it waited for room in memory.
+    waits: u32,
+    fetched: Box<Fetched>,
+}
+
+/// Requests of one worker that wait for items from flash.
+pub(crate) struct Fetches<M: Mode> {
+    reader: Reader,
+    /// True if a key that cannot be read is an error, false if it is a miss.
+    is_lossless: bool,
+    under_way: Vec<Option<UnderWay<M>>>,
+    free: Vec<usize>,
+    /// Keys for which the reader had no room, the oldest first: numbers of the request and the key.
+    held_up: VecDeque<(usize, usize)>,
+    /// Requests with all answers.
+    ready: VecDeque<usize>,
+    /// Keys whose items found no room in memory, and requests that wait for room.
+    parked: Vec<(usize, Option<usize>)>,
+    /// When those are tried again.
+    retry: Option<Instant>,
+}
+
+impl<M: Mode> Fetches<M> {
+    /// No requests, and a lane to `tier`.
+    pub(crate) fn of(tier: &Arc<Tier>) -> io::Result<Self> {
+        Ok(Self {
+            reader: tier.reader()?,
+            is_lossless: tier.is_lossless(),
+            under_way: Vec::new(),
+            free: Vec::new(),
+            held_up: VecDeque::new(),
+            ready: VecDeque::new(),
+            parked: Vec::new(),
+            retry: None,
+        })
+    }
+
+    /// True if no request waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.under_way.len() == self.free.len()
+    }
+
+    /// True if there is work that the descriptor does not report.
+    pub(crate) fn is_runnable(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// The descriptor that is readable when a read has ended.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.reader.descriptor()
+    }
+
+    /// Announces a sleep on the descriptor; false if the worker must not sleep.
+    pub(crate) fn prepare_sleep(&mut self) -> bool {
+        !self.is_runnable() && (self.is_empty() || self.reader.lane().prepare().is_ok())
+    }
+
+    /// Takes a request in; its reads are submitted by [`advance`](Self::advance).
+    fn begin(&mut self, awaiting: Box<Awaiting<M>>, (now, now_s): (Instant, Seconds)) {
+        let (left, waits) = (awaiting.fetch.keys.len(), awaiting.fetch.waits);
+        let fetched = Box::new(Fetched::by(&awaiting.fetch));
+        let entry = UnderWay { awaiting, left, waits, fetched };
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.under_way.push(None);
+            self.under_way.len() - 1
+        });
+        self.under_way[number] = Some(entry);
+        if left == 0 {
+            self.park((number, None), now);
+        }
+        for at in 0..left {
+            // Those held up before come first.
+            if !self.held_up.is_empty() || !self.seek(number, at, now_s) {
+                self.held_up.push_back((number, at));
+            }
+        }
+    }
+
+    /// Looks a key up and prepares its reads; false if there is no room for them.
+    fn seek(&mut self, number: usize, at: usize, now: Seconds) -> bool {
+        let Some(entry) = &self.under_way[number] else { return true };
+        let (hash, key) = &entry.awaiting.fetch.keys[at];
+        let tag = (number as u64) << KEY_BITS | at as u64;
+        match self.reader.seek(tag, *hash, key, now) {
+            Sought::Cold => {}
+            Sought::Hot | Sought::Missing => self.answered(number),
+            Sought::Busy => return false,
+        }
+        true
+    }
+
+    fn answered(&mut self, number: usize) {
+        let Some(entry) = &mut self.under_way[number] else { return };
+        entry.left -= 1;
+        if entry.left == 0 {
+            self.ready.push_back(number);
+        }
+    }
+
+    fn park(&mut self, parked: (usize, Option<usize>), now: Instant) {
+        self.parked.push(parked);
+        self.retry.get_or_insert(now + RETRY);
+    }
+
+    /// Tries again what found no room a moment ago.
+    fn try_again(&mut self, now: Instant) {
+        if self.retry.is_none_or(|retry| now < retry) {
+            return;
+        }
+        self.retry = None;
+        for (number, at) in std::mem::take(&mut self.parked) {
+            match at {
+                Some(at) => self.held_up.push_back((number, at)),
+                None => self.ready.push_back(number),
+            }
+        }
+    }
+
+    /// Submits the reads that are due, and takes the answers that have come.
+    fn advance(&mut self, (now, now_s): (Instant, Seconds)) -> io::Result<bool> {
+        self.try_again(now);
+        while let Some(&(number, at)) = self.held_up.front()
+            && self.seek(number, at, now_s)
+        {
+            self.held_up.pop_front();
+        }
+        self.reader.submit()?;
+        let (under_way, is_lossless) = (&mut self.under_way, self.is_lossless);
+        let (mut answered, mut crowded) = (Vec::new(), Vec::new());
+        self.reader.poll(now_s, |answer| {
+            let (number, at) =
+                ((answer.tag >> KEY_BITS) as usize, answer.tag as usize & ((1 << KEY_BITS) - 1));
+            let Some(Some(entry)) = under_way.get_mut(number) else { return };
+            let taken = take(&answer, &mut entry.fetched, is_lossless, now_s);
+            if taken.is_err() && entry.waits < WAITS_MAX {
+                entry.waits += 1;
+                return crowded.push((number, Some(at)));
+            }
+            if taken.is_err() {
+                entry.fetched.note(answer.hash, answer.key, FlashAnswer::Failed(Failed::NoMemory));
+            }
+            answered.push(number);
+        })?;
+        crowded.into_iter().for_each(|parked| self.park(parked, now));
+        answered.iter().for_each(|&number| self.answered(number));
+        Ok(!answered.is_empty())
+    }
+
+    /// Longest sleep of the worker, if something is to be tried again.
+    pub(crate) fn sleep_max(&self) -> Option<Duration> {
+        self.retry.map(|_| RETRY)
+    }
+
+    /// Takes out a request that has all answers.
+    fn take_ready(&mut self) -> Option<(Box<Awaiting<M>>, Box<Fetched>)> {
+        let number = self.ready.pop_front()?;
+        let entry = self.under_way[number].take()?;
+        self.free.push(number);
+        Some((entry.awaiting, entry.fetched))
+    }
+
+    /// Ends all requests, because the lane is unusable.
+    fn fail(&mut self) {
+        self.held_up.clear();
+        self.ready.clear();
+        self.parked.clear();
+        for (number, entry) in self.under_way.iter_mut().enumerate() {
+            let Some(entry) = entry else { continue };
+            for (hash, key) in &entry.awaiting.fetch.keys {
+                entry.fetched.note(*hash, key, broken(self.is_lossless));
+            }
+            self.ready.push_back(number);
+        }
+    }
+}
+
+/// The answer about a key that cannot be read.
+fn broken(is_lossless: bool) -> FlashAnswer {
+    if is_lossless { FlashAnswer::Failed(Failed::Unreadable) } else { FlashAnswer::Lost }
+}
+
+/// Takes an item into memory, or notes why it does not come. An error if there is no room for it.
+fn take(
+    answer: &Answer<'_>,
+    fetched: &mut Fetched,
+    is_lossless: bool,
+    now: Seconds,
+) -> Result<(), OutOfMemory> {
+    let noted = match &answer.result {
+        // Whatever has changed meanwhile, the request looks again.
+        Ok(Some(found)) => return found.promote(now).map(|_| ()),
+        Ok(None) => FlashAnswer::NoneOf(answer.seen.clone()),
+        Err(_) => broken(is_lossless),
+    };
+    fetched.note(answer.hash, answer.key, noted);
+    Ok(())
+}
+
+impl<M: Mode, I: Io> Worker<'_, M, I> {
+    /// Takes in a request that needs items from flash.
+    pub(crate) fn begin_fetch(&mut self, awaiting: Box<Awaiting<M>>) {
+        let now = (self.now, self.now_s);
+        match &mut self.fetches {
+            Some(fetches) => fetches.begin(awaiting, now),
+            None => unreachable!("no index of a store in memory names a record on flash"),
+        }
+    }
+
+    /// Reads items from flash for the requests that wait for them, and goes on with those that have all; true if
+    /// there was work.
+    pub(super) fn serve_fetches(&mut self) -> bool {
+        let now = (self.now, self.now_s);
+        let Some(fetches) = &mut self.fetches else { return false };
+        if fetches.is_empty() {
+            return false;
+        }
+        let mut found = fetches.advance(now).unwrap_or_else(|error| {
+            tracing::error!(%error, "a lane to the flash device is unusable");
+            fetches.fail();
+            true
+        });
+        while let Some((awaiting, fetched)) = self.fetches.as_mut().and_then(Fetches::take_ready) {
+            self.go_on(*awaiting, fetched);
+            found = true;
+        }
+        found
+    }
+
+    /// Goes on with a request whose items have come.
+    fn go_on(&mut self, awaiting: Awaiting<M>, fetched: Box<Fetched>) {
+        let Awaiting { mut connection, fetch } = awaiting;
+        connection.fetched = Some(fetched);
+        if let Some(store) = fetch.then {
+            let (work, patience) = (Work::Finish { store }, Patience::new(self.now));
+            let transfer = Transfer { connection, work, moved_bytes: 0, patience };
+            return self.large.insert(Box::new(transfer), self.now);
+        }
+        let home = connection.home;
+        self.visit_and_return(connection, VISIT_REQUESTS_MAX);
+        if home != self.id.index() {
+            self.pass_on(home);
+        }
+    }
+}

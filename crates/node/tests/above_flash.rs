@@ -1,0 +1,266 @@
+//! A server whose items leave memory for flash: every command behaves on a cold item as on a hot one.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
+    sync::Arc,
+    time::Duration,
+};
+
+use minos_device::{Device, MemoryOptions};
+use minos_engine::{StoreConfig, TierConfig, Tiered};
+use minos_net::Address;
+use minos_node::{Server, ServerConfig};
+use minos_sched::Threshold;
+use minos_tier::{Durability, Format, Memory, Options, Tier};
+
+/// Longer than any reply takes.
+const PATIENCE: Duration = Duration::from_secs(30);
+const VALUE_BYTES: usize = 1000;
+/// Four times what memory holds.
+const KEYS: usize = 6000;
+
+struct Rig {
+    server: Server,
+    tier: Arc<Tier>,
+}
+
+impl Rig {
+    fn start(workers: usize, options: &Options) -> Self {
+        let device =
+            Device::in_memory(&MemoryOptions { capacity_bytes: 32 << 20, ..MemoryOptions::default() });
+        let format =
+            Format { table: 1, seed: 2, hash_seed: 3, clock_zero_unix_s: 0, segment_bytes: 256 << 10 };
+        minos_tier::format(&device, &format).unwrap();
+        let mut config = ServerConfig::new(workers);
+        config.memcached = vec!["127.0.0.1:0".parse().unwrap()];
+        config.pin = false;
+        config.control.threshold = Threshold::Static(4 << 10);
+        config.value_bytes_max = 64 << 10;
+        let tier = TierConfig { is_lossless: options.is_lossless, ..TierConfig::default() };
+        let store = StoreConfig { value_bytes_max: 64 << 10, tier, ..StoreConfig::new(2 << 20) };
+        let (tier, keeper, _) = minos_tier::open(&device, options, config.clock.seconds(), |superblock| {
+            let store = StoreConfig { hash_seed: superblock.hash_seed, ..store };
+            Tiered::create(&store).map(|engine| (Arc::new(engine), Memory::Empty))
+        })
+        .unwrap();
+        Self { server: Server::start_above_flash(config, keeper).unwrap(), tier }
+    }
+
+    fn connect(&self) -> Client {
+        let Address::Tcp(address) = self.server.addresses()[0].clone() else { panic!("no TCP address") };
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Client { stream: BufReader::new(stream) }
+    }
+}
+
+struct Client {
+    stream: BufReader<TcpStream>,
+}
+
+fn value(key: usize) -> Vec<u8> {
+    let mut value = format!("{key:08}").into_bytes();
+    value.resize(VALUE_BYTES, b'v');
+    value
+}
+
+impl Client {
+    fn say(&mut self, request: &str) -> String {
+        self.stream.get_mut().write_all(request.as_bytes()).unwrap();
+        self.line()
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stream.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    /// Stores a value, again and again while there is no room.
+    fn set(&mut self, key: &str, value: &[u8]) {
+        let request = [format!("set {key} 7 0 {}\r\n", value.len()).as_bytes(), value, b"\r\n"].concat();
+        loop {
+            self.stream.get_mut().write_all(&request).unwrap();
+            match self.line().as_str() {
+                "STORED" => return,
+                "SERVER_ERROR out of memory storing object" => {}
+                other => panic!("{key}: {other}"),
+            }
+        }
+    }
+
+    fn fill(&mut self) {
+        (0..KEYS).for_each(|key| self.set(&format!("key{key}"), &value(key)));
+    }
+
+    /// The values in a reply, with their keys.
+    fn values(&mut self) -> Vec<(String, Vec<u8>)> {
+        let mut values = Vec::new();
+        loop {
+            let line = self.line();
+            if line == "END" {
+                return values;
+            }
+            let words: Vec<&str> = line.split(' ').collect();
+            assert_eq!((words[0], words[2]), ("VALUE", "7"), "{line}");
+            let mut value = vec![0; words[3].parse::<usize>().unwrap() + 2];
+            self.stream.read_exact(&mut value).unwrap();
+            value.truncate(value.len() - 2);
+            values.push((words[1].to_owned(), value));
+        }
+    }
+
+    fn get(&mut self, key: &str) -> Option<Vec<u8>> {
+        self.stream.get_mut().write_all(format!("get {key}\r\n").as_bytes()).unwrap();
+        self.values().pop().map(|(_, value)| value)
+    }
+
+    /// Reads others, until none of the first keys can be in memory any more.
+    fn chill(&mut self) {
+        for key in KEYS / 2..KEYS {
+            assert_eq!(self.get(&format!("key{key}")), Some(value(key)));
+        }
+    }
+}
+
+fn store() -> Options {
+    Options::store(Durability::None)
+}
+
+#[test]
+fn all_that_was_stored_is_read_again() {
+    for workers in [1, 2] {
+        let rig = Rig::start(workers, &store());
+        let mut client = rig.connect();
+        client.fill();
+        for key in 0..KEYS {
+            assert_eq!(client.get(&format!("key{key}")), Some(value(key)), "{key}");
+        }
+        assert_eq!(client.get("nobody"), None);
+        assert!(rig.tier.stats().reads.read_found > KEYS as u64 / 2, "{:?}", rig.tier.stats());
+    }
+}
+
+#[test]
+fn a_line_of_keys_is_answered_in_its_order() {
+    let rig = Rig::start(2, &store());
+    let mut client = rig.connect();
+    client.fill();
+    let vectors = rig.tier.stats().reads.read_vectors;
+    for first in (0..KEYS / 2).step_by(100) {
+        // Every third key is new in memory, every fifth does not exist.
+        let keys: Vec<usize> = (first..first + 100).collect();
+        for key in keys.iter().filter(|&key| key % 3 == 0) {
+            client.set(&format!("key{key}"), &value(*key));
+        }
+        let names =
+            keys.iter().map(|key| if key % 5 == 0 { format!(" no{key}") } else { format!(" key{key}") });
+        let line = format!("get{}\r\n", names.collect::<String>());
+        client.stream.get_mut().write_all(line.as_bytes()).unwrap();
+        let expected: Vec<_> =
+            keys.iter().filter(|&key| key % 5 != 0).map(|&key| (format!("key{key}"), value(key))).collect();
+        assert_eq!(client.values(), expected);
+    }
+    let reads = rig.tier.stats().reads;
+    let width = reads.read_records / (reads.read_vectors - vectors).max(1);
+    assert!(width >= 8, "records a vector: {width}");
+}
+
+#[test]
+fn pipelined_reads_of_cold_items_keep_their_order() {
+    let rig = Rig::start(2, &store());
+    let mut client = rig.connect();
+    client.fill();
+    client.chill();
+    let requests: String = (0..KEYS / 4).map(|key| format!("get key{key}\r\nget none\r\n")).collect();
+    client.stream.get_mut().write_all(requests.as_bytes()).unwrap();
+    for key in 0..KEYS / 4 {
+        assert_eq!(client.values(), [(format!("key{key}"), value(key))]);
+        assert_eq!(client.values(), []);
+    }
+}
+
+#[test]
+fn commands_treat_cold_items_as_hot_ones() {
+    let rig = Rig::start(2, &store());
+    let mut client = rig.connect();
+    client.set("number", b"41");
+    client.fill();
+    client.chill();
+    let found = rig.tier.stats().reads.read_found;
+    assert_eq!(client.say("incr number 1\r\n"), "42");
+    assert_eq!(client.say("add key1 0 0 1\r\nx\r\n"), "NOT_STORED");
+    assert_eq!(client.say("replace key2 7 0 3\r\nnew\r\n"), "STORED");
+    assert_eq!(client.get("key2").unwrap(), b"new");
+    assert_eq!(client.say("append key3 0 0 3\r\nend\r\n"), "STORED");
+    assert_eq!(client.get("key3").unwrap(), [&value(3)[..], b"end"].concat());
+    assert_eq!(client.say("prepend key4 0 0 3\r\nend\r\n"), "STORED");
+    assert_eq!(client.say("delete key5\r\n"), "DELETED");
+    assert_eq!(client.get("key5"), None);
+    assert_eq!(client.say("delete key5\r\n"), "NOT_FOUND");
+    assert_eq!(client.say("add key5 7 0 5\r\nagain\r\n"), "STORED");
+    assert_eq!(client.say("touch key6 0\r\n"), "TOUCHED");
+    assert_eq!(client.say("cas key7 0 0 1 1\r\nx\r\n"), "EXISTS");
+    assert_eq!(client.say("gat 0 key8\r\n"), format!("VALUE key8 7 {VALUE_BYTES}"));
+    client.stream.read_exact(&mut vec![0; VALUE_BYTES + 2]).unwrap();
+    assert_eq!(client.line(), "END");
+    assert_eq!(client.say("mg key9 s t f\r\n"), format!("HD s{VALUE_BYTES} t-1 f7"));
+    assert_eq!(client.say("md key10\r\n"), "HD");
+    assert_eq!(client.say("mg key10 v\r\n"), "EN");
+    assert_eq!(client.say("ms key11 3 MA\r\nend\r\n"), "HD");
+    assert!(client.say("me key12\r\n").starts_with("ME key12 "));
+    assert!(rig.tier.stats().reads.read_found >= found + 12, "they were cold");
+    client.chill();
+    assert_eq!(client.get("key5").unwrap(), b"again");
+    assert_eq!(client.get("number").unwrap(), b"42");
+    assert_eq!(client.get("key10"), None);
+}
+
+#[test]
+fn a_flush_takes_what_was_there_and_nothing_later() {
+    let rig = Rig::start(2, &store());
+    let mut client = rig.connect();
+    client.fill();
+    assert_eq!(client.say("flush_all\r\n"), "OK");
+    client.set("key1", b"new");
+    for key in 0..KEYS {
+        let expected = (key == 1).then(|| b"new".to_vec());
+        assert_eq!(client.get(&format!("key{key}")), expected, "{key}");
+    }
+}
+
+#[test]
+fn large_stores_that_depend_on_a_cold_item_are_decided_by_it() {
+    let rig = Rig::start(2, &store());
+    let mut client = rig.connect();
+    client.fill();
+    client.chill();
+    let large = vec![b'L'; 20 << 10];
+    let mut store = |command: &str, key: &str| {
+        let head = format!("{command} {key} 7 0 {}\r\n", large.len());
+        client.stream.get_mut().write_all(&[head.as_bytes(), &large, b"\r\n"].concat()).unwrap();
+        client.line()
+    };
+    assert_eq!(store("add", "key20"), "NOT_STORED");
+    assert_eq!(store("add", "nobody"), "STORED");
+    assert_eq!(store("replace", "key21"), "STORED");
+    assert_eq!(store("append", "key22"), "STORED");
+    assert_eq!(client.get("key20"), Some(value(20)));
+    assert_eq!(client.get("key21"), Some(large.clone()));
+    assert_eq!(client.get("key22"), Some([&value(22)[..], &large].concat()));
+}
+
+#[test]
+fn a_cache_misses_or_says_the_truth() {
+    let rig = Rig::start(2, &Options::cache());
+    let mut client = rig.connect();
+    client.fill();
+    for key in 0..KEYS {
+        let read = client.get(&format!("key{key}"));
+        assert!(read.is_none_or(|read| read == value(key)), "{key}");
+    }
+    // How many depends on the time that the keeper gets.
+    assert!(rig.tier.stats().reads.read_found > 0, "{:?}", rig.tier.stats());
+}

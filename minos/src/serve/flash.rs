@@ -1,0 +1,201 @@
+//! The options of flash below the memory, and the table on it.
+
+use std::{
+    path::{Path, PathBuf},
+    str::FromStr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail};
+use clap::{Args, ValueEnum};
+use minos_base::{Clock, SizeText};
+use minos_device::{Device, FileOptions, OpenError};
+use minos_engine::{StoreConfig, TierConfig, Tiered};
+use minos_tier::{Contents, Durability, Format, Keeper, Memory, Options};
+
+use super::options::{EngineKind, random_seed};
+use crate::time::parse_time;
+
+/// Longest time to wait for a device that another server has just left.
+const RELEASE_MAX: Duration = Duration::from_secs(2);
+
+/// Segments of a small device.
+const SEGMENTS_MIN: u64 = 64;
+const SEGMENT_BYTES_MIN: u32 = 64 << 10;
+
+/// The options of `minos serve` for flash.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Flash")]
+pub(crate) struct FlashOptions {
+    /// File or block device below the memory, for items that leave it; a missing file is made, with this size
+    #[arg(long, value_name = "PATH[:SIZE]", conflicts_with = "region")]
+    pub(crate) flash: Option<FlashPath>,
+    /// Make an empty table there. An old one is lost; anything else is left as it is
+    #[arg(long, requires = "flash")]
+    flash_format: bool,
+    /// When a change survives a power loss: once its item has left memory (none), after some time (interval)
+    #[arg(long, value_enum, default_value_t = Promise::None, requires = "flash")]
+    durability: Promise,
+    /// That time, with --durability interval
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time, requires = "flash")]
+    durability_interval: Duration,
+}
+
+/// A path, and the size of the file to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FlashPath {
+    path: PathBuf,
+    size_bytes: Option<u64>,
+}
+
+impl FromStr for FlashPath {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let sized =
+            text.rsplit_once(':').and_then(|(path, size)| Some((path, size.parse::<SizeText>().ok()?)));
+        let (path, size_bytes) = sized.map_or((text, None), |(path, size)| (path, Some(size.0)));
+        if path.is_empty() {
+            return Err("expected PATH or PATH:SIZE".to_owned());
+        }
+        Ok(Self { path: path.into(), size_bytes })
+    }
+}
+
+/// What a power loss leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Promise {
+    /// Items that have left memory.
+    None,
+    /// Everything but the changes of the last interval.
+    Interval,
+    /// Everything that was acknowledged (not there yet).
+    Flush,
+}
+
+impl FlashOptions {
+    /// Opens the table on `flash`, or makes one, under an engine of `config`. Also returns the clock by which
+    /// items expire.
+    ///
+    /// # Errors
+    /// The device cannot be used, holds something else, or is too small.
+    pub(super) fn open(
+        &self,
+        flash: &FlashPath,
+        engine: EngineKind,
+        config: &StoreConfig,
+    ) -> anyhow::Result<(Keeper, Clock)> {
+        let name = format!("--flash {}", flash.path.display());
+        let file = FileOptions { size_bytes: flash.size_bytes, create: true, ..FileOptions::default() };
+        let device = open_soon(&flash.path, &file).with_context(|| name.clone())?;
+        self.format_if_due(&device).with_context(|| name.clone())?;
+        let options = self.tier_options(engine)?;
+        let mut clock = Clock::new();
+        let config = StoreConfig {
+            tier: TierConfig { is_lossless: options.is_lossless, ..config.tier },
+            ..config.clone()
+        };
+        let now = minos_tier::inspect(&device).with_context(|| name.clone())?;
+        if let Contents::Table(superblock) = now {
+            clock = Clock::with_zero_at(superblock.clock_zero_unix_s);
+        }
+        let opened = minos_tier::open(&device, &options, clock.seconds(), |superblock| {
+            let config = StoreConfig { hash_seed: superblock.hash_seed, ..config };
+            Tiered::create(&config).map(|engine| (Arc::new(engine), Memory::Empty))
+        });
+        let (_, keeper, recovered) = opened.with_context(|| name.clone())?;
+        let facts = device.facts();
+        tracing::info!(
+            driver = %facts.driver,
+            records = recovered.records,
+            expired = recovered.expired,
+            crowded = recovered.crowded,
+            took_ms = recovered.took.as_millis() as u64,
+            "{name}"
+        );
+        for reason in facts.why_threads.iter().chain(&facts.why_buffered) {
+            tracing::warn!("{name}: {reason}");
+        }
+        Ok((keeper, clock))
+    }
+
+    /// Makes a table where the user asks for one, or in a file that is new.
+    fn format_if_due(&self, device: &Device) -> anyhow::Result<()> {
+        if !self.flash_format && !device.facts().was_created {
+            return match minos_tier::inspect(device)? {
+                Contents::Empty => bail!("there is no table; --flash-format makes one"),
+                Contents::Foreign => bail!("it holds something that is not a table of this program"),
+                // Opening says what is wrong with it.
+                Contents::Table(_) | Contents::Unreadable(_) => Ok(()),
+            };
+        }
+        let format = Format {
+            table: random_seed(),
+            seed: random_seed(),
+            hash_seed: random_seed(),
+            clock_zero_unix_s: Clock::new().zero_unix_s(),
+            segment_bytes: segment_bytes(device.geometry().capacity_bytes),
+        };
+        minos_tier::format(device, &format)?;
+        tracing::info!("made an empty table");
+        Ok(())
+    }
+
+    fn tier_options(&self, engine: EngineKind) -> anyhow::Result<Options> {
+        let durability = match self.durability {
+            Promise::None => Durability::None,
+            Promise::Interval => Durability::Interval(self.durability_interval.as_millis() as u64),
+            Promise::Flush => {
+                bail!("--durability flush: replies do not wait for the device yet; use interval")
+            }
+        };
+        Ok(match engine {
+            EngineKind::Cache => Options { durability, ..Options::cache() },
+            EngineKind::Store => Options::store(durability),
+        })
+    }
+}
+
+/// Opens a device. The kernel may hold one for a moment after its server was killed, until the ring has ended.
+fn open_soon(path: &Path, options: &FileOptions) -> Result<Device, OpenError> {
+    let begun = Instant::now();
+    loop {
+        match Device::open(path, options) {
+            Err(OpenError::InUse { .. }) if begun.elapsed() < RELEASE_MAX => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            opened => return opened,
+        }
+    }
+}
+
+/// Bytes of a segment on a device: the usual ones, or fewer, so that compaction has enough to choose from.
+fn segment_bytes(capacity_bytes: u64) -> u32 {
+    let share = (capacity_bytes / SEGMENTS_MIN).max(1).ilog2();
+    (1u32 << share.min(Format::SEGMENT_BYTES.ilog2())).max(SEGMENT_BYTES_MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_device_has_small_segments() {
+        for (capacity_bytes, bytes) in
+            [(0, 64 << 10), (64 << 20, 1 << 20), (100 << 20, 1 << 20), (1 << 40, 16 << 20)]
+        {
+            assert_eq!(segment_bytes(capacity_bytes), bytes);
+        }
+    }
+
+    #[test]
+    fn a_path_may_name_a_size() {
+        let parse =
+            |text: &str| text.parse::<FlashPath>().map(|it| (it.path.display().to_string(), it.size_bytes));
+        assert_eq!(parse("/dev/x"), Ok(("/dev/x".to_owned(), None)));
+        assert_eq!(parse("a:b"), Ok(("a:b".to_owned(), None)));
+        assert_eq!(parse("a:4g"), Ok(("a".to_owned(), Some(4 << 30))));
+        assert!(parse(":4g").is_err());
+    }
+}
