@@ -39,7 +39,11 @@ use minos_sync::{
     Access, Lock,
     words::{copy_in, words_for},
 };
-use std::{collections::HashMap, marker::PhantomData, sync::atomic::Ordering::Relaxed};
+use std::{
+    collections::HashMap,
+    marker::PhantomData,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
 
 /// Evicts items when the memory is full, as [`Eviction`] selects (MICA §4.3.1, §4.3.2).
 pub type CacheMode<B = Wide> = LogMode<B, MemoryOnly>;
@@ -74,6 +78,9 @@ const SEGMENTS_PER_SHARE: u64 = 128;
 /// frequently read items are not in the first segment to be evicted.
 const SCARCE_PART: u64 = 8;
 
+/// Large values leave for flash once less than this fraction (1/4) of the reserve for them is free.
+const LARGE_SCARCE_PART: u64 = 4;
+
 /// The largest segment, in words, as a power of two.
 const SEGMENT_BITS_MAX: u32 = 17;
 /// Segments of the smallest size that narrow positions can distinguish, as a power of two.
@@ -101,6 +108,24 @@ pub(crate) struct CacheCommon<A: Access> {
     eviction: Eviction,
     /// Large values are refused rather than evicted.
     keeps_large: bool,
+    /// Words of the largest value that found no room lately.
+    large_wanted: AtomicU64,
+}
+
+impl<A: Access> CacheCommon<A> {
+    /// True if large values should leave memory: one was refused, or little room is left.
+    pub(crate) fn wants_room(&self, memory: &Memory<A>) -> bool {
+        let (all, reserve) = (memory.stats(), memory.reserve_stats());
+        // Relaxed: a hint, read again soon.
+        let wanted = self.large_wanted.load(Relaxed);
+        if wanted > all.largest_free_words {
+            return true;
+        }
+        if wanted > 0 {
+            self.large_wanted.store(0, Relaxed);
+        }
+        all.free_words < (reserve.free_words + reserve.used_words) / LARGE_SCARCE_PART
+    }
 }
 
 /// The large values of all partitions.
@@ -438,6 +463,7 @@ impl<B: PositionBits, T: Tier> Parts for LogMode<B, T> {
             large: A::Lock::new(LargeValues::default()),
             eviction: config.eviction,
             keeps_large: T::IS_TIERED && config.tier.is_lossless,
+            large_wanted: AtomicU64::new(0),
         }
     }
 
@@ -590,6 +616,7 @@ impl<B: PositionBits, T: Tier> Parts for LogMode<B, T> {
                 return Some(settled);
             }
             if engine.common.keeps_large {
+                engine.common.large_wanted.fetch_max(words, Relaxed);
                 return None;
             }
             let evicted = engine.common.large.lock().evict_oldest(engine.memory().region(), |_| true)?;

@@ -97,7 +97,8 @@ pub struct Walked {
 }
 
 impl<B: PositionBits, A: AnyWriter> Engine<LogMode<B, Flash>, A> {
-    /// Walks over at most `entries_max` entries of a partition ahead of the head of its log, if that is full.
+    /// Walks over at most `entries_max` entries of a partition ahead of the head of its log, if that is full; and
+    /// further, if large values need room.
     ///
     /// `choose` is called under the partition's lock for the items that have no copy on flash: it copies what
     /// it wants to write, and must not use the table.
@@ -111,13 +112,18 @@ impl<B: PositionBits, A: AnyWriter> Engine<LogMode<B, Flash>, A> {
         now: Seconds,
         mut choose: impl FnMut(&Due<'_>) -> Choice,
     ) -> Walked {
+        let wants_room = self.common.wants_room(self.memory());
         let mut writing = self.writing_at(partition);
         let (region, log) = (writing.region(), writing.partition.space);
-        if !log.is_full(region) {
+        if !log.is_full(region) && !wants_room {
             return Walked { is_done: true, ..Walked::default() };
         }
         let (near, tail) = (log.head_end(region, AHEAD_SEGMENTS), log.tail_segment(region));
-        let end = if near.is_before(tail) { near } else { tail };
+        let end = match wants_room {
+            true => log.tail(region),
+            false if near.is_before(tail) => near,
+            false => tail,
+        };
         writing.writer.now = now;
         writing.walk((entries_max, end), Way::Leave, Some(&mut choose))
     }
