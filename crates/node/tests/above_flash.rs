@@ -174,11 +174,31 @@ fn pipelined_reads_of_cold_items_keep_their_order() {
     let mut client = rig.connect();
     client.fill();
     client.chill();
+    let reads = rig.tier.stats().reads;
     let requests: String = (0..KEYS / 4).map(|key| format!("get key{key}\r\nget none\r\n")).collect();
     client.stream.get_mut().write_all(requests.as_bytes()).unwrap();
     for key in 0..KEYS / 4 {
         assert_eq!(client.values(), [(format!("key{key}"), value(key))]);
         assert_eq!(client.values(), []);
+    }
+    let after = rig.tier.stats().reads;
+    let width = (after.read_records - reads.read_records) / (after.read_vectors - reads.read_vectors).max(1);
+    assert!(width >= 4, "records a vector: {width}");
+}
+
+#[test]
+fn a_line_of_more_than_fits_memory_is_answered() {
+    let rig = Rig::start(2, &store());
+    let mut client = rig.connect();
+    let large = |key: usize| [format!("{key:08}").as_bytes(), &[b'l'; 20 << 10]].concat();
+    (0..120).for_each(|key| client.set(&format!("large{key}"), &large(key)));
+    client.fill();
+    let line = (0..120).map(|key| format!(" large{key}")).collect::<String>();
+    client.stream.get_mut().write_all(format!("get{line}\r\n").as_bytes()).unwrap();
+    let values = client.values();
+    assert_eq!(values.len(), 120);
+    for (key, (name, value)) in values.into_iter().enumerate() {
+        assert!(name == format!("large{key}") && value == large(key), "{key}");
     }
 }
 

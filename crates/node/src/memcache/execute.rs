@@ -27,7 +27,9 @@ pub(super) fn execute<M: Mode, P: Placement>(
 ) -> Executed<M> {
     let hits = cx.counters.get_hits.value();
     let executed = execute_uncounted(cx, session, command, lookup, requests_left, tx);
-    if let Some(prefixes) = cx.prefixes {
+    if let Some(prefixes) = cx.prefixes
+        && !matches!(executed.next, Next::Fetch(_))
+    {
         count_by_prefix(prefixes, &command.request, cx.counters.get_hits.value() > hits);
     }
     executed

@@ -14,9 +14,6 @@ use super::{
 use crate::ops::{Cold, Context, Failed, Fetch, Next, Placement, Work};
 use get::Found;
 
-/// Most keys of a line that are fetched at once. They are to be in memory together.
-const FETCH_KEYS_MAX: usize = 128;
-
 /// A key and the keys behind it.
 struct Wanted<'a> {
     key: &'a [u8],
@@ -144,11 +141,8 @@ impl Line<'_> {
 /// The fetch of a key and of those behind it in its line: the vector of the client becomes one of the device
 /// (Vector Interfaces §4.1).
 fn fetch<M: Mode, P>(cx: &Context<'_, M, P>, wanted: &Wanted<'_>, class: SizeClass) -> Box<Fetch<M>> {
-    let mut fetch = Fetch::of(wanted.lookup.hash, wanted.key, class);
-    for key in wanted.following.take(FETCH_KEYS_MAX - 1) {
-        fetch.add(cx.store.hash(key), key);
-    }
-    Box::new(fetch)
+    let others = wanted.following.map(|key| (cx.store.hash(key), key));
+    Box::new(Fetch::of(wanted.lookup.hash, wanted.key, class).with(cx, others))
 }
 
 /// Takes the next keys and looks them up in their prefetched buckets, so that the cache misses overlap (MICA

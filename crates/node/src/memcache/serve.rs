@@ -3,10 +3,10 @@
 use arrayvec::ArrayVec;
 use minos_base::limits::BURST_MAX;
 use minos_engine::{Engine, Mode};
-use minos_proto::memcache::{Command, Malformed, Parsed, Request, Value, parse, parse_resumed};
+use minos_proto::memcache::{Command, KeyBuffer, Malformed, Parsed, Request, Value, parse, parse_resumed};
 
 use super::{execute::execute, executed::Unread, lookup::Lookup, session::MemcacheSession};
-use crate::ops::{Context, Next, Placement};
+use crate::ops::{Context, Fetch, Next, Placement};
 
 /// A parsed command of a burst, the lookup of its key, and its end in the input.
 struct Pending<'a> {
@@ -78,6 +78,10 @@ fn serve_burst<M: Mode, P: Placement>(
             Next::NeedMore { wanted_bytes } => {
                 return (consumed, Next::NeedMore { wanted_bytes: command_bytes + wanted_bytes });
             }
+            Next::Fetch(fetch) => {
+                let behind = burst.iter().filter(|pending| pending.end > *end);
+                return (consumed, Next::Fetch(Box::new(along(cx, *fetch, behind))));
+            }
             next => return (consumed, next),
         }
     }
@@ -91,6 +95,23 @@ fn serve_burst<M: Mode, P: Placement>(
             (consumed + malformed.consumed, if malformed.close { Next::Close } else { Next::Continue })
         }
     }
+}
+
+/// Fetches the keys that are read behind a command along with its own.
+#[cold]
+fn along<'a, M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    fetch: Fetch<M>,
+    behind: impl Iterator<Item = &'a Pending<'a>>,
+) -> Fetch<M> {
+    let mut buffer = KeyBuffer::default();
+    let mut others = Vec::new();
+    for Pending { command, lookup, .. } in behind {
+        if let (Request::Get(get), Some(lookup)) = (&command.request, lookup) {
+            others.push((lookup.hash, Box::<[u8]>::from(get.key.bytes(&mut buffer))));
+        }
+    }
+    fetch.with(cx, others.iter().map(|(hash, key)| (*hash, &**key)))
 }
 
 /// Parses commands at the front of `input` and prefetches their index buckets.

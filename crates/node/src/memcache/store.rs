@@ -98,6 +98,9 @@ impl Large<'_> {
             }
         }
         let Ok(reservation) = cx.store.reserve(self.hash, self.key, value_bytes) else {
+            if ops::may_wait(cx) {
+                return Executed::wait(cx);
+            }
             return self.refuse(cx, session, value, tx);
         };
         let pending = PendingStore::new(reservation, self.hash, self.key, self.operation);

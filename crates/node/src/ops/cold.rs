@@ -1,5 +1,7 @@
 //! Items on flash: a request that needs one is executed again when it is in memory.
 
+use std::cell::Cell;
+
 use minos_base::{KeyHash, SizeClass};
 use minos_engine::{Candidates, Entry, Lookup, Mode};
 use minos_tier::SyncId;
@@ -8,6 +10,11 @@ use super::{context::Context, work::LargeStore};
 
 /// Times that a request waits for room in memory, each until flash has had a moment to take items.
 const WAITS_MAX: u32 = 1000;
+
+/// Most keys that are fetched at once for one connection.
+const FETCH_KEYS_MAX: usize = 128;
+/// The part of the memory that their items may take. They are to be there together.
+const FETCH_PART: u64 = 32;
 
 /// Why an operation on a key cannot go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,19 +68,40 @@ impl<M: Mode> Fetch<M> {
         Self { keys: Vec::new(), class: SizeClass::of(0), then: None, waits: 0, emptying: None }
     }
 
-    /// Fetches another key along.
-    pub(crate) fn add(&mut self, hash: KeyHash, key: &[u8]) {
-        self.keys.push((hash, key.into()));
+    /// Fetches other keys along, as far as there is room for their items. A key that has left memory again since it
+    /// was fetched is fetched alone: then it stays until its request is executed.
+    pub(crate) fn with<'k, P>(
+        mut self,
+        cx: &Context<'_, M, P>,
+        others: impl Iterator<Item = (KeyHash, &'k [u8])>,
+    ) -> Self {
+        let is_asked = |fetched: &Fetched| self.keys.iter().all(|key| fetched.asked.contains(key));
+        if self.keys.is_empty() || cx.fetched.is_some_and(is_asked) {
+            return self;
+        }
+        let mut room_bytes = cx.store.memory_limit() / FETCH_PART;
+        for (hash, key) in others {
+            let Lookup::Cold(candidates) = M::look_again(cx.store, hash, key, cx.now) else { continue };
+            let bytes = class_of(&candidates).bytes_max();
+            if self.keys.len() == FETCH_KEYS_MAX || bytes > room_bytes {
+                break;
+            }
+            room_bytes -= bytes;
+            self.keys.push((hash, key.into()));
+        }
+        self
     }
 }
 
 /// The keys that a fetch did not bring to memory.
 pub(crate) struct Fetched {
+    /// All keys of the fetch.
+    asked: Vec<(KeyHash, Box<[u8]>)>,
     known: Vec<Known>,
     /// Times that the request waited for room.
     waits: u32,
-    /// The emptying of flash that the request waits for.
-    pub(super) emptying: Option<SyncId>,
+    /// The emptying of flash that the first request waits for.
+    pub(super) emptying: Cell<Option<SyncId>>,
 }
 
 struct Known {
@@ -96,7 +124,12 @@ pub(crate) enum FlashAnswer {
 impl Fetched {
     /// No keys yet of this fetch.
     pub(crate) fn by<M: Mode>(fetch: &Fetch<M>) -> Self {
-        Self { known: Vec::new(), waits: fetch.waits, emptying: fetch.emptying }
+        Self { asked: Vec::new(), known: Vec::new(), waits: fetch.waits, emptying: Cell::new(fetch.emptying) }
+    }
+
+    /// Notes that the fetch of these keys has ended.
+    pub(crate) fn end(&mut self, asked: Vec<(KeyHash, Box<[u8]>)>) {
+        self.asked = asked;
     }
 
     /// Notes the answer about a key.

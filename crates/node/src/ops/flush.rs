@@ -15,7 +15,7 @@ use super::context::{Admin, Context};
 ///
 /// Above flash, returns the removal that the reply is to wait for.
 pub(crate) fn flush<M: Mode, P>(cx: &Context<'_, M, P>, delay: Exptime) -> Option<SyncId> {
-    if let Some(emptying) = cx.fetched.and_then(|fetched| fetched.emptying) {
+    if let Some(emptying) = cx.fetched.and_then(|fetched| fetched.emptying.take()) {
         return Some(emptying).filter(|&emptying| !cx.admin.is_emptied(emptying));
     }
     cx.counters.cmd_flush.count();

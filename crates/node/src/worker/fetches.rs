@@ -92,8 +92,12 @@ impl<M: Mode> Fetches<M> {
     }
 
     /// Announces a sleep on the descriptor; false if the worker must not sleep.
-    pub(crate) fn prepare_sleep(&mut self) -> bool {
-        !self.is_runnable() && (self.is_empty() || self.reader.lane().prepare().is_ok())
+    pub(crate) fn prepare_sleep(&mut self, now: (Instant, Seconds)) -> bool {
+        if self.is_empty() {
+            return true;
+        }
+        // The descriptor does not report what came before this.
+        self.reader.lane().prepare().is_ok() && self.advance(now).is_ok() && !self.is_runnable()
     }
 
     /// Takes a request in; its reads are submitted by [`advance`](Self::advance).
@@ -131,7 +135,8 @@ impl<M: Mode> Fetches<M> {
     }
 
     fn answered(&mut self, number: usize) {
-        let Some(entry) = &mut self.under_way[number] else { return };
+        // After a failure of the lane, a late answer may name a request that has ended.
+        let Some(entry) = self.under_way[number].as_mut().filter(|entry| entry.left > 0) else { return };
         entry.left -= 1;
         if entry.left == 0 {
             self.ready.push_back(number);
@@ -207,6 +212,7 @@ impl<M: Mode> Fetches<M> {
         self.parked.clear();
         for (number, entry) in self.under_way.iter_mut().enumerate() {
             let Some(entry) = entry else { continue };
+            entry.left = 0;
             for (hash, key) in &entry.awaiting.fetch.keys {
                 entry.fetched.note(*hash, key, broken(self.is_lossless));
             }
@@ -268,8 +274,9 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     }
 
     /// Goes on with a request whose items have come.
-    fn go_on(&mut self, awaiting: Awaiting<M>, fetched: Box<Fetched>) {
+    fn go_on(&mut self, awaiting: Awaiting<M>, mut fetched: Box<Fetched>) {
         let Awaiting { mut connection, fetch } = awaiting;
+        fetched.end(fetch.keys);
         connection.fetched = Some(fetched);
         if let Some(store) = fetch.then {
             let (work, patience) = (Work::Finish { store }, Patience::new(self.now));

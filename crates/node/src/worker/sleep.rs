@@ -20,7 +20,8 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     pub(crate) fn sleep(&mut self) -> bool {
         let (shared, mine) = (self.shared, self.mine());
         mine.waker.prepare();
-        let is_watched = self.fetches.as_mut().is_none_or(Fetches::prepare_sleep);
+        let now = (self.now, self.now_s);
+        let is_watched = self.fetches.as_mut().is_none_or(|fetches| fetches.prepare_sleep(now));
         let mut readable = Readable::default();
         let watched = self.watched_queues();
         let sleeps = is_watched && self.may_sleep_on(watched);
