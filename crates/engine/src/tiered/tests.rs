@@ -361,8 +361,12 @@ fn a_large_value_that_finds_no_place_is_freed_once() {
     let mut refused = 0;
     thread::scope(|scope| {
         let fails = || (0..3000).for_each(|_| refused += u32::from(store(&table, full[7], 480_000).is_err()));
-        scope.spawn(fails);
-        scope.spawn(|| (0..3000).for_each(|_| _ = store(&table, other, 480_000)));
+        let threads =
+            [scope.spawn(fails), scope.spawn(|| (0..3000).for_each(|_| _ = store(&table, other, 480_000)))];
+        // ThreadSanitizer does not see how handles that were dropped are handed over.
+        for thread in threads {
+            thread.join().unwrap();
+        }
     });
     store(&table, other, 480_000).unwrap();
     assert_eq!((refused, table.stats().items), (3000, 8));
