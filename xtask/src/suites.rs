@@ -119,7 +119,7 @@ pub(crate) fn tsan(totals: &mut Totals) -> anyhow::Result<()> {
     // Tests of one thread would take ten times as long, and have nothing to show here.
     let tests =
         ["--lib", "--test", "stress", "--test", "operations", "--test", "lanes", "--", "--test-threads=1"];
-    let skipped = [HUGE_TESTS, "tests::heap", "tests::rebuild", "tests::restart"];
+    let skipped = [HUGE_TESTS, "tests::heap", "tests::rebuild", "tests::restart", "tiered::model"];
     let skipped: Vec<_> = skipped.into_iter().flat_map(|name| ["--skip", name]).collect();
     let crates = [&["test", "--target", TARGET], &UNSAFE_CRATES[..], &tests, &skipped];
     run_tests(&mut cargo(&crates.concat()), totals)?;
