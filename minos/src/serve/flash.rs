@@ -12,7 +12,7 @@ use clap::{Args, ValueEnum};
 use minos_base::{Clock, SizeText};
 use minos_device::{Device, FileOptions, OpenError};
 use minos_engine::{StoreConfig, TierConfig, Tiered};
-use minos_tier::{Contents, Durability, Format, Keeper, Memory, Options};
+use minos_tier::{Contents, Durability, Format, Keeper, Memory, Options, Superblock};
 
 use super::options::{EngineKind, random_seed};
 use crate::time::parse_time;
@@ -89,17 +89,13 @@ impl FlashOptions {
         let name = format!("--flash {}", flash.path.display());
         let file = FileOptions { size_bytes: flash.size_bytes, create: true, ..FileOptions::default() };
         let device = open_soon(&flash.path, &file).with_context(|| name.clone())?;
-        self.format_if_due(&device).with_context(|| name.clone())?;
+        let table = self.table(&device).with_context(|| name.clone())?;
+        let clock = table.map_or_else(Clock::new, |table| Clock::with_zero_at(table.clock_zero_unix_s));
         let options = self.tier_options(engine)?;
-        let mut clock = Clock::new();
         let config = StoreConfig {
             tier: TierConfig { is_lossless: options.is_lossless, ..config.tier },
             ..config.clone()
         };
-        let now = minos_tier::inspect(&device).with_context(|| name.clone())?;
-        if let Contents::Table(superblock) = now {
-            clock = Clock::with_zero_at(superblock.clock_zero_unix_s);
-        }
         let opened = minos_tier::open(&device, &options, clock.seconds(), |superblock| {
             let config = StoreConfig { hash_seed: superblock.hash_seed, ..config };
             Tiered::create(&config).map(|engine| (Arc::new(engine), Memory::Empty))
@@ -120,14 +116,15 @@ impl FlashOptions {
         Ok((keeper, clock))
     }
 
-    /// Makes a table where the user asks for one, or in a file that is new.
-    fn format_if_due(&self, device: &Device) -> anyhow::Result<()> {
+    /// The table on the device; one is made where the user asks for it, or in a file that is new. `None` if it
+    /// cannot be read: opening it says why.
+    fn table(&self, device: &Device) -> anyhow::Result<Option<Superblock>> {
         if !self.flash_format && !device.facts().was_created {
             return match minos_tier::inspect(device)? {
                 Contents::Empty => bail!("there is no table; --flash-format makes one"),
                 Contents::Foreign => bail!("it holds something that is not a table of this program"),
-                // Opening says what is wrong with it.
-                Contents::Table(_) | Contents::Unreadable(_) => Ok(()),
+                Contents::Table(table) => Ok(Some(table)),
+                Contents::Unreadable(_) => Ok(None),
             };
         }
         let format = Format {
@@ -137,9 +134,9 @@ impl FlashOptions {
             clock_zero_unix_s: Clock::new().zero_unix_s(),
             segment_bytes: segment_bytes(device.geometry().capacity_bytes),
         };
-        minos_tier::format(device, &format)?;
+        let table = minos_tier::format(device, &format)?;
         tracing::info!("made an empty table");
-        Ok(())
+        Ok(Some(table))
     }
 
     fn tier_options(&self, engine: EngineKind) -> anyhow::Result<Options> {

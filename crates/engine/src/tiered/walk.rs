@@ -140,10 +140,7 @@ impl<B: PositionBits, A: AnyWriter> Engine<LogMode<B, Flash>, A> {
         now: Seconds,
         mut choose: impl FnMut(&Due<'_>) -> Choice,
     ) -> Walked {
-        let mut writing = self.writing_at(partition);
-        let end = writing.partition.space.tail(writing.region());
-        writing.writer.now = now;
-        writing.walk((entries_max, end), Way::Copy, Some(&mut choose))
+        self.walk_to_tail(partition, entries_max, now, Way::Copy, &mut choose)
     }
 
     /// As [`Engine::walk_ahead`], over everything stored so far, full or not. For tests.
@@ -158,10 +155,21 @@ impl<B: PositionBits, A: AnyWriter> Engine<LogMode<B, Flash>, A> {
         now: Seconds,
         mut choose: impl FnMut(&Due<'_>) -> Choice,
     ) -> Walked {
+        self.walk_to_tail(partition, entries_max, now, Way::Leave, &mut choose)
+    }
+
+    fn walk_to_tail(
+        &self,
+        partition: usize,
+        entries_max: usize,
+        now: Seconds,
+        way: Way,
+        choose: Choose<'_>,
+    ) -> Walked {
         let mut writing = self.writing_at(partition);
         let end = writing.partition.space.tail(writing.region());
         writing.writer.now = now;
-        writing.walk((entries_max, end), Way::Leave, Some(&mut choose))
+        writing.walk((entries_max, end), way, Some(choose))
     }
 }
 

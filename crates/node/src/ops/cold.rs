@@ -9,7 +9,7 @@ use minos_tier::SyncId;
 use super::{context::Context, work::LargeStore};
 
 /// Times that a request waits for room in memory, each until flash has had a moment to take items.
-const WAITS_MAX: u32 = 1000;
+pub(crate) const WAITS_MAX: u32 = 1000;
 
 /// Most keys that are fetched at once for one connection.
 const FETCH_KEYS_MAX: usize = 128;

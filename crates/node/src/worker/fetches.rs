@@ -16,7 +16,7 @@ use minos_tier::{Answer, Reader, Sought, Tier};
 
 use super::Worker;
 use crate::{
-    ops::{Failed, Fetch, Fetched, FlashAnswer, Work},
+    ops::{Failed, Fetch, Fetched, FlashAnswer, WAITS_MAX, Work},
     tcp::{connection::Connection, patience::Patience, transfer::Transfer, visit::VISIT_REQUESTS_MAX},
 };
 
@@ -25,9 +25,6 @@ const KEY_BITS: u32 = 16;
 
 /// Time until an item that found no room in memory is tried again.
 const RETRY: Duration = Duration::from_millis(1);
-/// Times that it is tried.
-const WAITS_MAX: u32 = 1000;
-
 /// A connection whose requests need items from flash.
 pub(crate) struct Awaiting<M: Mode> {
     pub(crate) connection: Box<Connection>,
