@@ -87,6 +87,7 @@ impl Site {
             value_bytes_max: VALUE_BYTES_MAX,
             entropy,
             start: now,
+            evicts_from_flash: false,
         };
         let shared = Arc::new(NativeShared::new(Arc::clone(&store), Clock::new(), &config, &setting));
         let worker = |id| NativeWorker::standalone(Arc::clone(&shared), WorkerId(id));

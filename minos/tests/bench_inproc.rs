@@ -58,7 +58,7 @@ fn options_keep_their_meaning() {
     assert_eq!((&engine["prefetch_depth"], &engine["burst"]), (&1.into(), &1.into()));
     assert!(engine["backing"].as_str().unwrap().contains("4 KiB"), "{engine}");
     // Keys of two sizes, and values of many, some of them too large for the log.
-    let mixed = ["--workload", "etc", "--large-keys", "20", "--large-percent", "5", "--multiget", "40"];
+    let mixed = ["--workload", "etc", "--large-keys", "20", "--large-percent", "1", "--multiget", "40"];
     assert_eq!(BENCH.json("inproc://", &mixed)["errors"], 0);
     assert_eq!(BENCH.json("inproc://store", &mixed)["errors"], 0);
 }

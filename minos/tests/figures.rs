@@ -93,6 +93,29 @@ fn figures_of_devices_say_what_was_measured() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 6);
 }
 
+#[test]
+fn figures_of_stores_have_all_widths() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = printed("vector", folder.path(), &["--figure", "8", "--window", "5ms"]);
+    assert!(text.contains(", measured on a modelled device: 1 drawn, "), "{text}");
+    let rows = rows(&folder.path().join("vector-8.csv"));
+    assert_eq!((rows.len(), rows[0].len()), (4 * 6, 5));
+    // A short window can be empty, but not all of them.
+    let most = |at: usize| rows.iter().filter_map(|row| row[at].parse().ok()).fold(0.0, f64::max);
+    assert!((2..5).all(|at| most(at) > 0.0), "{rows:?}");
+}
+
+#[test]
+fn figures_of_servers_have_direct_and_gathered_reads() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = printed("vector", folder.path(), &["--figure", "12", "--window", "20ms"]);
+    assert!(text.contains(", measured on a modelled device: 1 drawn, "), "{text}");
+    let rows = rows(&folder.path().join("vector-12.csv"));
+    assert_eq!((rows.len(), rows[0].len()), (6, 3));
+    let most = |at: usize| rows.iter().filter_map(|row| row[at].parse().ok()).fold(0.0, f64::max);
+    assert!(most(1) > 0.0 && most(2) > 0.0, "{rows:?}");
+}
+
 /// The rows of a CSV file, without parameters and column names.
 fn rows(path: &Path) -> Vec<Vec<String>> {
     let text = fs::read_to_string(path).unwrap();

@@ -9,13 +9,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{Wanted, connect};
+use common::{
+    Wanted, connect,
+    kills::{Promise, kill_and_check},
+};
 use minos_testkit::{Client, Server};
 use tempfile::TempDir;
 
 /// Three times what memory holds.
 const KEYS: u32 = 12_000;
 const VALUE_BYTES: usize = 1000;
+/// Requests in one write.
+const BURST: usize = 60;
 
 fn file() -> (TempDir, PathBuf) {
     let folder = TempDir::with_prefix("minos-flash-").unwrap();
@@ -24,9 +29,23 @@ fn file() -> (TempDir, PathBuf) {
 }
 
 fn serve(engine: &str, path: &Path) -> Server {
+    serve_with(engine, path, &[])
+}
+
+fn serve_with(engine: &str, path: &Path, others: &[&str]) -> Server {
     let (engine, flash) = (format!("--engine={engine}"), format!("--flash={}:64m", path.display()));
-    let minos_only: &[&str] = &[&engine, &flash, "--stop-timeout=60s"];
-    common::start(Wanted { memory: "4m", max_item_size: Some("64k"), minos_only, ..Wanted::default() })
+    let minos_only = [&[&*engine, &flash, "--stop-timeout=60s"], others].concat();
+    common::start(Wanted {
+        memory: "4m",
+        max_item_size: Some("64k"),
+        minos_only: &minos_only,
+        ..Wanted::default()
+    })
+}
+
+fn stop(mut server: Server) {
+    let status = server.terminate(Duration::from_secs(60)).unwrap();
+    assert!(status.is_some_and(|status| status.success()), "{}", server.log());
 }
 
 /// The output of a server that must not start.
@@ -43,21 +62,18 @@ fn value(key: u32) -> Vec<u8> {
 }
 
 fn fill(client: &mut Client) {
-    for key in 0..KEYS {
-        assert_eq!(client.set(&format!("key{key}"), &value(key)).unwrap(), "STORED");
+    let items: Vec<_> = (0..KEYS).map(|key| (format!("key{key}"), value(key))).collect();
+    for burst in items.chunks(BURST) {
+        assert!(client.set_many(burst).unwrap().iter().all(|line| line == "STORED"));
     }
 }
 
 /// How many keys are found; each has its value.
 fn found(client: &mut Client) -> u32 {
-    let found = (0..KEYS).filter(|&key| match client.get(&format!("key{key}")).unwrap() {
-        Some(found) => {
-            assert_eq!(found.value, value(key), "{key}");
-            true
-        }
-        None => false,
-    });
-    found.count() as u32
+    let keys: Vec<_> = (0..KEYS).map(|key| format!("key{key}")).collect();
+    let found = keys.chunks(BURST).flat_map(|burst| client.get_many(burst).unwrap());
+    let found = found.zip(0..).filter_map(|(found, key)| Some((key, found?)));
+    found.map(|(key, found)| assert_eq!(found.value, value(key), "{key}")).count() as u32
 }
 
 fn stat(client: &mut Client, name: &str) -> u64 {
@@ -101,6 +117,47 @@ fn a_cache_that_was_killed_keeps_what_was_on_flash() {
     assert!(found(&mut client) > 0, "{}", server.log());
 }
 
+/// The options of the servers in the README's walk, with a small device at `path`.
+fn walk(path: &Path) -> Vec<Vec<String>> {
+    let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md")).unwrap();
+    let path = path.display().to_string();
+    let commands = readme.lines().filter_map(|line| line.strip_prefix("minos serve --flash "));
+    let options = commands.map(|rest| {
+        let own = rest.split_whitespace().take_while(|word| !["&", "#"].contains(word));
+        let own = own.map(|word| word.replace("/tmp/minos.flash", &path).replace(":4g", ":64m"));
+        ["--flash".to_owned()].into_iter().chain(own).collect()
+    });
+    options.collect()
+}
+
+fn serve_as(options: &[String]) -> Server {
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    Server::minos(Path::new(env!("CARGO_BIN_EXE_minos")), &options).unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn the_readmes_walk_ends_with_a_hit() {
+    let (_folder, path) = file();
+    let [first, second] = &walk(&path)[..] else { panic!("the README has two servers above flash") };
+    let server = serve_as(first);
+    let mut client = connect(&server);
+    assert_eq!(client.set("greeting", b"hello").unwrap(), "STORED");
+    // A group may have begun before the item came; the second has not.
+    for round in 0..2 {
+        let (syncs, patience) = (stat(&mut client, "syncs"), Instant::now() + Duration::from_secs(60));
+        assert_eq!(client.set("more", round.to_string().as_bytes()).unwrap(), "STORED");
+        while stat(&mut client, "syncs") == syncs {
+            assert!(Instant::now() < patience, "nothing becomes durable: {}", server.log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+    // A dropped server is killed.
+    drop(server);
+    let server = serve_as(second);
+    let found = connect(&server).get("greeting").unwrap();
+    assert_eq!(found.map(|found| found.value), Some(b"hello".to_vec()), "{}", server.log());
+}
+
 #[test]
 fn nothing_foreign_is_written_over() {
     let (_folder, path) = file();
@@ -128,7 +185,36 @@ fn a_device_is_served_once() {
 fn what_is_not_there_yet_is_said() {
     let (_folder, path) = file();
     let flash = format!("--flash={}:64m", path.display());
-    assert!(refused(&[&flash, "--native=127.0.0.1:0"]).contains("--native is not served above --flash yet"));
-    assert!(refused(&[&flash, "--durability=flush"]).contains("--durability flush"));
+    let refusal = refused(&[&flash, "--durability=flush", "--native=127.0.0.1:0"]);
+    assert!(refusal.contains("--native is not served with --durability flush yet"), "{refusal}");
     assert!(refused(&["--flash-format"]).contains("--flash"));
+    assert!(refused(&[&flash, "--region=x"]).contains("--engine store"));
+}
+
+#[test]
+fn kills_lose_nothing_that_was_acknowledged() {
+    kill_and_check(Promise { durability: "flush", has_region: false }, 2, 1);
+    kill_and_check(Promise { durability: "none", has_region: true }, 2, 2);
+}
+
+#[test]
+fn a_region_belongs_to_the_last_server_of_its_table() {
+    let (folder, path) = file();
+    let region = format!("--region={}", folder.path().join("region").display());
+    for log in ["new", "warm: 1 items"] {
+        let server = serve_with("store", &path, &[&region]);
+        assert!(server.log().contains(log), "{}", server.log());
+        assert_eq!(connect(&server).set("key", b"old").unwrap(), "STORED");
+        stop(server);
+    }
+    let others = [&*region, "--engine=store", "--workers=2"];
+    let flash = format!("--flash={}:64m", folder.path().join("other").display());
+    let message = refused(&[&[&*flash], &others[..]].concat());
+    assert!(message.contains("another table"), "{message}");
+    let server = serve("store", &path);
+    assert_eq!(connect(&server).get("key").unwrap().unwrap().value, b"old");
+    stop(server);
+    let flash = format!("--flash={}", path.display());
+    let message = refused(&[&[&*flash], &others[..]].concat());
+    assert!(message.contains("used without this region"), "{message}");
 }

@@ -13,6 +13,8 @@ use rand::{Rng, RngExt};
 const MEMORY: &str = "8m";
 /// Several times as many as fit.
 const KEYS: u32 = 40_000;
+/// Requests in one write.
+const BURST: usize = 50;
 
 /// A value that contains its key and version.
 fn value(key: u32, version: u32, bytes: usize) -> Vec<u8> {
@@ -25,21 +27,23 @@ fn number(client: &mut Client, group: &str, name: &str) -> u64 {
 }
 
 /// Sets random keys, sometimes to a large value, and returns the last value of each.
-fn fill(client: &mut Client) -> HashMap<u32, Vec<u8>> {
+fn fill(client: &mut Client) -> Vec<(String, Vec<u8>)> {
     let mut random = seeded(29);
-    let mut last = HashMap::new();
-    for version in 0..KEYS {
+    let items = (0..KEYS).map(|version| {
         let key = random.random_range(0..KEYS);
         let bytes = match random.next_u32() % 500 {
             0 => 200_000,
             1..5 => 20_000,
             _ => random.random_range(10..900),
         };
-        let value = value(key, version, bytes);
-        assert_eq!(client.set(&format!("key{key}"), &value).unwrap(), "STORED");
-        last.insert(key, value);
+        (format!("key{key}"), value(key, version, bytes))
+    });
+    let items: Vec<_> = items.collect();
+    for burst in items.chunks(BURST) {
+        assert!(client.set_many(burst).unwrap().iter().all(|line| line == "STORED"));
     }
-    last
+    let last: HashMap<_, _> = items.into_iter().collect();
+    last.into_iter().collect()
 }
 
 #[test]
@@ -51,9 +55,11 @@ fn a_full_cache_serves_the_last_value_or_none() {
         let mut client = connect(&server);
         let last = fill(&mut client);
         let mut found = 0;
-        for (key, value) in &last {
-            if let Some(item) = client.get(&format!("key{key}")).unwrap() {
-                assert!(item.value == *value, "{evict}: key{key} has another value");
+        for burst in last.chunks(BURST) {
+            let keys: Vec<_> = burst.iter().map(|(key, _)| key.clone()).collect();
+            for ((key, value), item) in burst.iter().zip(client.get_many(&keys).unwrap()) {
+                let Some(item) = item else { continue };
+                assert!(item.value == *value, "{evict}: {key} has another value");
                 found += 1;
             }
         }

@@ -75,46 +75,53 @@ fn exptime(key: u32) -> u32 {
 }
 
 #[test]
-fn everything_is_there_again() {
-    for engine in MODES {
-        let (_folder, path) = region();
-        let server = serve(engine, &path);
-        let mut client = connect(&server);
-        for key in 0..KEYS {
-            let value = value(key, 0);
-            let line = format!("set key{key} {key} {} {}", exptime(key), value.len());
-            assert_eq!(client.store(&line, &value).unwrap(), "STORED");
-        }
-        let unique: Vec<u64> =
-            (0..KEYS).map(|key| client.get(&format!("key{key}")).unwrap().unwrap().cas).collect();
-        let stored = Instant::now();
-        assert_eq!(client.store(&format!("set passing 0 {PASSING_S} 1"), b"x").unwrap(), "STORED");
-        stop(server);
+fn everything_of_a_cache_is_there_again() {
+    everything_is_there_again("cache");
+}
 
-        let server = serve(engine, &path);
-        let log = server.log();
-        assert!(log.contains("warm: 10001 items"), "{log}");
-        let mut client = connect(&server);
-        for key in 0..KEYS {
-            let found = client.get(&format!("key{key}")).unwrap().expect("every item is there again");
-            assert!(found.value == value(key, 0), "key{key}");
-            assert_eq!((found.flags, found.cas), (key, unique[key as usize]), "key{key}");
-            let left_s = flag(&client.ask(&format!("mg key{key} t")).unwrap(), 't');
-            match exptime(key) {
-                0 => assert_eq!(left_s, -1),
-                // On a busy machine the test may take long.
-                exptime => assert!((i64::from(exptime) - 300..=i64::from(exptime)).contains(&left_s)),
-            }
-        }
-        // Servers count whole seconds.
-        let passed = Duration::from_millis(1000 * PASSING_S + 1100);
-        thread::sleep(passed.saturating_sub(stored.elapsed()));
-        assert_eq!(client.get("passing").unwrap(), None, "it outlived its time");
-        assert_eq!(client.set("new", b"value").unwrap(), "STORED");
-        let newest = client.get("new").unwrap().unwrap().cas;
-        assert!(!unique.contains(&newest), "a CAS unique comes twice");
-        assert_eq!(client.cas("key7", b"other", unique[7]).unwrap(), "STORED");
+#[test]
+fn everything_of_a_store_is_there_again() {
+    everything_is_there_again("store");
+}
+
+fn everything_is_there_again(engine: &str) {
+    let (_folder, path) = region();
+    let server = serve(engine, &path);
+    let mut client = connect(&server);
+    for key in 0..KEYS {
+        let value = value(key, 0);
+        let line = format!("set key{key} {key} {} {}", exptime(key), value.len());
+        assert_eq!(client.store(&line, &value).unwrap(), "STORED");
     }
+    let unique: Vec<u64> =
+        (0..KEYS).map(|key| client.get(&format!("key{key}")).unwrap().unwrap().cas).collect();
+    let stored = Instant::now();
+    assert_eq!(client.store(&format!("set passing 0 {PASSING_S} 1"), b"x").unwrap(), "STORED");
+    stop(server);
+
+    let server = serve(engine, &path);
+    let log = server.log();
+    assert!(log.contains("warm: 10001 items"), "{log}");
+    let mut client = connect(&server);
+    for key in 0..KEYS {
+        let found = client.get(&format!("key{key}")).unwrap().expect("every item is there again");
+        assert!(found.value == value(key, 0), "key{key}");
+        assert_eq!((found.flags, found.cas), (key, unique[key as usize]), "key{key}");
+        let left_s = flag(&client.ask(&format!("mg key{key} t")).unwrap(), 't');
+        match exptime(key) {
+            0 => assert_eq!(left_s, -1),
+            // On a busy machine the test may take long.
+            exptime => assert!((i64::from(exptime) - 300..=i64::from(exptime)).contains(&left_s)),
+        }
+    }
+    // Servers count whole seconds.
+    let passed = Duration::from_millis(1000 * PASSING_S + 1100);
+    thread::sleep(passed.saturating_sub(stored.elapsed()));
+    assert_eq!(client.get("passing").unwrap(), None, "it outlived its time");
+    assert_eq!(client.set("new", b"value").unwrap(), "STORED");
+    let newest = client.get("new").unwrap().unwrap().cas;
+    assert!(!unique.contains(&newest), "a CAS unique comes twice");
+    assert_eq!(client.cas("key7", b"other", unique[7]).unwrap(), "STORED");
 }
 
 #[test]

@@ -2,10 +2,11 @@
 
 use std::{
     env, fmt,
-    io::{self, BufRead, BufReader},
+    io::{self, BufRead, BufReader, Write},
     mem,
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    thread,
 };
 
 use anyhow::{Context, bail};
@@ -52,6 +53,33 @@ pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
 /// It could not be run, or failed.
 pub(crate) fn run_tests(command: &mut Command, totals: &mut Totals) -> anyhow::Result<()> {
     say(command);
+    run_tests_quietly(command, totals, &mut io::stdout())
+}
+
+/// Runs two `cargo test`s of one build at once, because many tests wait more than they work. Writes the output of the
+/// second to `out` after that of the first.
+///
+/// # Errors
+/// One could not be run, or failed.
+pub(crate) fn run_tests_at_once(
+    mut commands: [Command; 2],
+    totals: &mut Totals,
+    out: &mut impl Write,
+) -> anyhow::Result<()> {
+    let [first, second] = &mut commands;
+    let mut beside = Totals { times: totals.times.beside(), ..Totals::default() };
+    let mut output = Vec::new();
+    let (of_first, of_second) = thread::scope(|scope| {
+        let second = scope.spawn(|| run_tests_quietly(second, &mut beside, &mut output));
+        (run_tests_quietly(first, totals, out), second.join())
+    });
+    out.write_all(&output)?;
+    totals.add(beside);
+    of_first.and(of_second.unwrap_or_else(|_| bail!("the count of the tests panicked")))
+}
+
+/// Runs a `cargo test` and writes its output to `out`.
+fn run_tests_quietly(command: &mut Command, totals: &mut Totals, out: &mut impl Write) -> anyhow::Result<()> {
     // One pipe for both outputs, so that a failure follows the program that it belongs to.
     let (reader, writer) = io::pipe()?;
     command.stdout(writer.try_clone()?).stderr(writer);
@@ -62,7 +90,7 @@ pub(crate) fn run_tests(command: &mut Command, totals: &mut Totals) -> anyhow::R
     command.stdout(Stdio::null()).stderr(Stdio::null());
     for line in BufReader::new(reader).split(b'\n') {
         let line = String::from_utf8_lossy(&line?).into_owned();
-        println!("{line}");
+        writeln!(out, "{line}")?;
         totals.count(&line);
         totals.times.see(&line);
         totals.repeats.extend(failed.see(&line));
@@ -149,6 +177,14 @@ impl Totals {
         }
     }
 
+    /// Adds what was counted beside.
+    fn add(&mut self, beside: Self) {
+        self.passed += beside.passed;
+        self.failed += beside.failed;
+        self.repeats.extend(beside.repeats);
+        self.times.add(beside.times);
+    }
+
     /// Counts a check other than a cargo test as one test.
     pub(crate) fn count_check(&mut self, has_passed: bool) {
         self.passed += u64::from(has_passed);
@@ -185,6 +221,30 @@ mod tests {
         totals.count("test a::b ... ok");
         totals.count_check(true);
         assert_eq!(totals.to_string(), "16 passed, 3 failed");
+    }
+
+    #[test]
+    fn tests_that_run_at_once_are_all_counted() {
+        let command = |text: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", text]);
+            command
+        };
+        let passed = "echo 'test result: ok. 2 passed; 0 failed'";
+        let failed = "echo 'test result: FAILED. 3 passed; 1 failed'; exit 1";
+        for (commands, expected) in [
+            ([command(passed), command(failed)], "5 passed, 1 failed"),
+            ([command(failed), command(passed)], "5 passed, 1 failed"),
+        ] {
+            let mut totals = Totals::default();
+            let mut out = Vec::new();
+            assert!(run_tests_at_once(commands, &mut totals, &mut out).is_err());
+            assert_eq!(String::from_utf8(out).unwrap().lines().count(), 2);
+            assert_eq!(totals.to_string(), expected);
+        }
+        let mut totals = Totals::default();
+        run_tests_at_once([command(passed), command(passed)], &mut totals, &mut Vec::new()).unwrap();
+        assert_eq!(totals.to_string(), "4 passed, 0 failed");
     }
 
     #[test]

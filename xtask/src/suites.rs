@@ -70,14 +70,18 @@ pub(crate) fn product(totals: &mut Totals) -> anyhow::Result<()> {
 }
 
 /// Parts left out of a build, and the tests that must notice.
-const CONTROLS: [(&str, &[&str]); 2] = [
+const CONTROLS: [(&str, &[&str]); 3] = [
     // Readers do not look whether a writer came between.
     ("minos_no_version_check", &["--workspace", "--test", "stress"]),
     // Workers do not give lent connections back.
     ("minos_no_hand_back", &["--workspace", "--test", "role_changes", ROLE_CHANGES_CONTROL]),
+    // Changes are acknowledged before they are durable.
+    ("minos_no_hold", &["-p", "minos-node", "--test", "above_flash", HOLD_CONTROL]),
 ];
 /// The test that needs connections to be returned.
 const ROLE_CHANGES_CONTROL: &str = "every_request_is_answered_once_and_in_order";
+/// Those that lose power.
+const HOLD_CONTROL: &str = "survive_a_power_loss";
 
 /// Builds from which something is left out on purpose: each of the tests that are there for it must fail.
 pub(crate) fn control() -> anyhow::Result<()> {
@@ -117,12 +121,17 @@ pub(crate) fn tsan(totals: &mut Totals) -> anyhow::Result<()> {
         command
     };
     // Tests of one thread would take ten times as long, and have nothing to show here.
-    let tests =
-        ["--lib", "--test", "stress", "--test", "operations", "--test", "lanes", "--", "--test-threads=1"];
+    let tests = ["--lib", "--test", "stress", "--test", "lanes", "--", "--test-threads=1"];
     let skipped = [HUGE_TESTS, "tests::heap", "tests::rebuild", "tests::restart", "tiered::model"];
     let skipped: Vec<_> = skipped.into_iter().flat_map(|name| ["--skip", name]).collect();
     let crates = [&["test", "--target", TARGET], &UNSAFE_CRATES[..], &tests, &skipped];
     run_tests(&mut cargo(&crates.concat()), totals)?;
+    let operations = ["test", "--target", TARGET, "-p", "minos-engine", "--test", "quick", "operations::"];
+    run_tests(&mut cargo(&operations), totals)?;
+    // The tier has no unsafe code, but threads that agree on when a segment may be used again.
+    let tier =
+        ["test", "--target", TARGET, "-p", "minos-tier", "--test", "threads", "--", "--test-threads=1"];
+    run_tests(&mut cargo(&tier), totals)?;
     let race = ["test", "--target", TARGET, "-p", "minos-sync", "--lib", "control_a_race", "--", "--ignored"];
     let race = text(&output(&mut cargo(&race))?);
     ensure!(race.contains("ThreadSanitizer: data race"), "a race on purpose was not reported:\n{race}");
@@ -161,7 +170,7 @@ pub(crate) fn asan(totals: &mut Totals) -> anyhow::Result<()> {
         command.env("RUSTC_BOOTSTRAP", "1");
         command
     };
-    let targets = ["model", "operations", "restart", "sizes", "staged", "stress", "lanes"];
+    let targets = ["quick", "stress", "lanes"];
     let targets: Vec<_> = targets.into_iter().flat_map(|test| ["--test", test]).collect();
     let tests = [&["--lib"], &targets[..], &["--", "--skip", HUGE_TESTS]].concat();
     let crates = [&["test", "--target", TARGET], &UNSAFE_CRATES[..], &tests];

@@ -1,27 +1,32 @@
 //! The tests in two tiers: the quick ones, and the gate, which takes longer.
 
-use std::time::Instant;
+use std::{collections::BTreeSet, io, time::Instant};
 
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
 use crate::{
     clients,
-    command::{Totals, cargo, run_tests},
+    command::{Totals, cargo, run, run_tests, run_tests_at_once},
     instructions, setup,
     suites::{self, checked},
     tidy,
 };
 
-/// Test targets of the gate, by name: with them the quick tier would take longer than three minutes. A new
-/// target belongs to the quick tier.
-const LONG: [&str; 9] = [
+/// Test targets of the gate, by name: with them the quick tier would take longer than three minutes, or eight with its
+/// build. A new target belongs to the quick tier.
+const LONG: [&str; 14] = [
     "cache_model",
     "closed_forms",
     "designs",
+    "faulty_io",
+    "flash_kills",
     "kill",
     "large_requests",
+    "native_simulation",
     "over_time",
+    "power",
+    "programs",
     "stress",
     "studies",
     "transfers",
@@ -48,7 +53,7 @@ const QUICK: [Part; 3] = [
         name: "tests",
         shows: "the quick tests of all crates",
         repeat: "cargo xtask test",
-        run: |totals| run_tests(&mut cargo(&quick_tests(&test_targets()?)), totals),
+        run: run_quick_tests,
     },
     Part {
         name: "examples",
@@ -116,7 +121,7 @@ const GATE: [Part; 10] = [
 /// # Errors
 /// A test failed.
 pub(crate) fn test(totals: &mut Totals) -> anyhow::Result<()> {
-    run("test", &QUICK, totals)
+    run_all("test", &QUICK, totals)
 }
 
 /// Runs the gate: the parts that the quick tier leaves out.
@@ -124,11 +129,11 @@ pub(crate) fn test(totals: &mut Totals) -> anyhow::Result<()> {
 /// # Errors
 /// A test failed.
 pub(crate) fn gate(totals: &mut Totals) -> anyhow::Result<()> {
-    run("gate", &GATE, totals)
+    run_all("gate", &GATE, totals)
 }
 
 /// Runs all parts, even after a failure, so that one run shows every fault.
-fn run(tier: &str, parts: &[Part], totals: &mut Totals) -> anyhow::Result<()> {
+fn run_all(tier: &str, parts: &[Part], totals: &mut Totals) -> anyhow::Result<()> {
     setup::install()?;
     let begin = Instant::now();
     let mut took = Vec::new();
@@ -153,22 +158,49 @@ fn run(tier: &str, parts: &[Part], totals: &mut Totals) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The files of integration tests of all crates, by name.
-fn test_targets() -> anyhow::Result<Vec<String>> {
+/// A file of integration tests, by the name of its package and its own.
+type Target = (String, String);
+
+/// The files of integration tests of all crates.
+fn test_targets() -> anyhow::Result<Vec<Target>> {
     let output =
         cargo(&["metadata", "--no-deps", "--format-version=1"]).output().context("cannot run cargo")?;
     let metadata: Value = serde_json::from_slice(&output.stdout).context("cargo metadata")?;
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    let targets = list(&metadata["packages"]).into_iter().flat_map(|package| list(&package["targets"]));
-    let tests = targets.filter(|target| target["kind"][0] == "test");
-    Ok(tests.filter_map(|target| Some(target["name"].as_str()?.to_owned())).collect())
+    let name = |value: &Value| Some(value["name"].as_str()?.to_owned());
+    let of_package = |package: Value| {
+        let tests = list(&package["targets"]).into_iter().filter(|target| target["kind"][0] == "test");
+        let targets: Vec<_> = tests.filter_map(|target| Some((name(&package)?, name(&target)?))).collect();
+        targets
+    };
+    Ok(list(&metadata["packages"]).into_iter().flat_map(of_package).collect())
 }
 
-/// The arguments that run unit tests and all of `targets` that are not long.
-fn quick_tests(targets: &[String]) -> Vec<&str> {
-    let quick = targets.iter().map(String::as_str).filter(|target| !LONG.contains(target));
-    let chosen = ["test", "--workspace", "--no-fail-fast", "--lib", "--bins", "--examples"];
-    chosen.into_iter().chain(quick.flat_map(|name| ["--test", name])).collect()
+/// Builds the quick tests, then runs those of the program, which wait for servers, beside all others.
+fn run_quick_tests(totals: &mut Totals) -> anyhow::Result<()> {
+    let targets = test_targets()?;
+    let [others, program] = quick_tests(&targets);
+    let all = [&["test", "--workspace", "--no-run"], UNITS, &others, &program].concat();
+    run(&mut cargo(&all))?;
+    let tests = ["test", "--workspace", "--no-fail-fast"];
+    let others = [&tests, UNITS, &others].concat();
+    let commands = [cargo(&others), cargo(&[&tests[..], &program].concat())];
+    run_tests_at_once(commands, totals, &mut io::stdout())
+}
+
+/// The arguments that choose the tests within the sources.
+const UNITS: &[&str] = &["--lib", "--bins", "--examples"];
+
+/// The arguments that choose those of `targets` that are not long: the other crates', and the program's.
+fn quick_tests(targets: &[Target]) -> [Vec<&str>; 2] {
+    [false, true].map(|is_program| {
+        let quick = targets.iter().filter(|(package, target)| {
+            (package == "minos") == is_program && !LONG.contains(&target.as_str())
+        });
+        // Crates have targets of the same name.
+        let names: BTreeSet<_> = quick.map(|(_, target)| target.as_str()).collect();
+        names.into_iter().flat_map(|name| ["--test", name]).collect()
+    })
 }
 
 /// The arguments that run the long tests, with the features of the quick ones, so that nothing is built
@@ -189,18 +221,21 @@ mod tests {
     }
 
     #[test]
-    fn every_test_target_is_in_one_tier() {
+    fn every_test_target_is_run_once() {
         let targets = test_targets().unwrap();
         assert!(targets.len() > LONG.len());
-        let (quick, long) = (quick_tests(&targets), long_tests());
-        let (quick, long) = (named(&quick), named(&long));
-        for target in &targets {
-            let target = target.as_str();
-            assert!(quick.contains(&target) != long.contains(&target), "{target}");
+        let ([others, program], long) = (quick_tests(&targets), long_tests());
+        let (others, program, long) = (named(&others), named(&program), named(&long));
+        for (package, target) in &targets {
+            let (name, is_program) = (target.as_str(), package == "minos");
+            let quick = if is_program { &program } else { &others };
+            assert!(quick.contains(&name) != long.contains(&name), "{name}");
+            // Cargo runs every target of a name.
+            let has_name = |list: &[&str]| list.contains(&name);
+            assert!(!(has_name(&others) && has_name(&program)), "{name}");
         }
         for name in long {
-            // Cargo would run every target of this name.
-            assert_eq!(targets.iter().filter(|target| *target == name).count(), 1, "{name}");
+            assert_eq!(targets.iter().filter(|(_, target)| target == name).count(), 1, "{name}");
         }
     }
 }

@@ -55,6 +55,15 @@ impl Times {
         self.part = name;
     }
 
+    /// No times yet of the same part.
+    pub(crate) fn beside(&self) -> Self {
+        Self { part: self.part, ..Self::default() }
+    }
+
+    pub(crate) fn add(&mut self, beside: Self) {
+        self.tests.extend(beside.tests);
+    }
+
     /// Adds the time in a line of `cargo test`, if there is one.
     pub(crate) fn see(&mut self, line: &str) {
         if let Some(program) = program(line) {

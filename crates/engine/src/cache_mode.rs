@@ -36,13 +36,16 @@ use crate::{
 use minos_base::{KeyHash, Seconds, SizeClass, limits::KEY_BYTES_MAX};
 use minos_region::{Arena, Geometry, Memory, Offset, Region, Settled, View};
 use minos_sync::{
-    Access, Lock,
+    Access, Bell, Lock,
     words::{copy_in, words_for},
 };
 use std::{
     collections::HashMap,
     marker::PhantomData,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 /// Evicts items when the memory is full, as [`Eviction`] selects (MICA §4.3.1, §4.3.2).
@@ -95,6 +98,13 @@ impl<B: PositionBits, T: Tier> Mode for LogMode<B, T> {
     }
 
     #[inline(always)]
+    fn lacks_room<A: Access>(engine: &Engine<Self, A>, value_bytes: u64) -> bool {
+        T::IS_TIERED
+            && !engine.is_inline(value_bytes)
+            && engine.common.lacks_room(engine.memory(), value_bytes)
+    }
+
+    #[inline(always)]
     fn candidates<A: Access>(entry: &Entry<'_, Self, A>) -> Candidates {
         T::candidates(entry)
     }
@@ -110,15 +120,43 @@ pub(crate) struct CacheCommon<A: Access> {
     keeps_large: bool,
     /// Words of the largest value that found no room lately.
     large_wanted: AtomicU64,
+    /// Calls the thread that moves items to flash.
+    bell: OnceLock<Arc<Bell>>,
 }
 
 impl<A: Access> CacheCommon<A> {
+    /// There is work for the thread that moves items to flash.
+    pub(crate) fn ring(&self) {
+        self.bell.get().into_iter().for_each(|bell| bell.ring());
+    }
+
+    /// Rings this bell from now on, unless there is one.
+    pub(crate) fn call_by(&self, bell: Arc<Bell>) {
+        let _ = self.bell.set(bell);
+    }
+
+    /// True if there is no room for a large value; then it is asked for.
+    fn lacks_room(&self, memory: &Memory<A>, value_bytes: u64) -> bool {
+        let words = words_of_extent(value_bytes);
+        let lacks = memory.stats().largest_free_words < words;
+        if lacks {
+            self.ask_for_room(words);
+        }
+        lacks
+    }
+
+    fn ask_for_room(&self, words: u64) {
+        self.large_wanted.fetch_max(words, Relaxed);
+        self.ring();
+    }
+
     /// True if large values should leave memory: one was refused, or little room is left.
     pub(crate) fn wants_room(&self, memory: &Memory<A>) -> bool {
         let (all, reserve) = (memory.stats(), memory.reserve_stats());
         // Relaxed: a hint, read again soon.
         let wanted = self.large_wanted.load(Relaxed);
-        if wanted > all.largest_free_words {
+        // A chunk has a word beside its own.
+        if wanted >= all.largest_free_words {
             return true;
         }
         if wanted > 0 {
@@ -126,6 +164,11 @@ impl<A: Access> CacheCommon<A> {
         }
         all.free_words < (reserve.free_words + reserve.used_words) / LARGE_SCARCE_PART
     }
+}
+
+/// Words of the extent of a large value.
+fn words_of_extent(value_bytes: u64) -> u64 {
+    EXTENT_HEAD_WORDS + words_for(value_bytes as usize) as u64
 }
 
 /// The large values of all partitions.
@@ -464,6 +507,7 @@ impl<B: PositionBits, T: Tier> Parts for LogMode<B, T> {
             eviction: config.eviction,
             keeps_large: T::IS_TIERED && config.tier.is_lossless,
             large_wanted: AtomicU64::new(0),
+            bell: OnceLock::new(),
         }
     }
 
@@ -495,8 +539,10 @@ impl<B: PositionBits, T: Tier> Parts for LogMode<B, T> {
         if T::IS_TIERED {
             T::prepare(writing, words);
             if let Some(placed) = append(writing, words) {
+                T::appended(writing);
                 return Some(placed);
             }
+            writing.engine.common.ring();
             return if T::make_way(writing) { append(writing, words) } else { None };
         }
         append(writing, words)
@@ -610,13 +656,16 @@ impl<B: PositionBits, T: Tier> Parts for LogMode<B, T> {
     }
 
     fn take_large<A: Access>(engine: &Engine<Self, A>, _: usize, value_bytes: u64) -> Option<Settled> {
-        let words = EXTENT_HEAD_WORDS + words_for(value_bytes as usize) as u64;
+        let words = words_of_extent(value_bytes);
         loop {
             if let Some(settled) = engine.memory().allocate_settled(words) {
+                if T::IS_TIERED && engine.common.wants_room(engine.memory()) {
+                    engine.common.ring();
+                }
                 return Some(settled);
             }
             if engine.common.keeps_large {
-                engine.common.large_wanted.fetch_max(words, Relaxed);
+                engine.common.ask_for_room(words);
                 return None;
             }
             let evicted = engine.common.large.lock().evict_oldest(engine.memory().region(), |_| true)?;

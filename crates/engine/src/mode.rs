@@ -27,6 +27,12 @@ pub trait Mode: Parts + Reopen {
         Lookup::Missing
     }
 
+    /// True if a large value would find no room now without an eviction; flash is then asked to take items.
+    #[inline(always)]
+    fn lacks_room<A: Access>(_: &Engine<Self, A>, _value_bytes: u64) -> bool {
+        false
+    }
+
     /// The records on flash that may be the key's of this entry, if memory has no item of it.
     #[inline(always)]
     fn candidates<A: Access>(_: &Entry<'_, Self, A>) -> Candidates {

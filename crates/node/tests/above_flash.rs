@@ -1,5 +1,8 @@
 //! A server whose items leave memory for flash: every command behaves on a cold item as on a hot one.
 
+#[path = "above_flash/durable.rs"]
+mod durable;
+
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
@@ -7,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use minos_device::{Device, MemoryOptions};
+use minos_device::{Device, MemoryOptions, ServiceTime};
 use minos_engine::{StoreConfig, TierConfig, Tiered};
 use minos_net::Address;
 use minos_node::{Server, ServerConfig};
@@ -27,11 +30,18 @@ struct Rig {
 
 impl Rig {
     fn start(workers: usize, options: &Options) -> Self {
-        let device =
-            Device::in_memory(&MemoryOptions { capacity_bytes: 32 << 20, ..MemoryOptions::default() });
-        let format =
-            Format { table: 1, seed: 2, hash_seed: 3, clock_zero_unix_s: 0, segment_bytes: 256 << 10 };
-        minos_tier::format(&device, &format).unwrap();
+        let service_time = Some(ServiceTime::of_the_paper());
+        let device = Device::in_memory(&MemoryOptions {
+            capacity_bytes: 32 << 20,
+            service_time,
+            ..MemoryOptions::default()
+        });
+        minos_tier::format(&device, &format()).unwrap();
+        Self::on(&device, workers, options)
+    }
+
+    /// Above a device with a table.
+    fn on(device: &Device, workers: usize, options: &Options) -> Self {
         let mut config = ServerConfig::new(workers);
         config.memcached = vec!["127.0.0.1:0".parse().unwrap()];
         config.pin = false;
@@ -39,7 +49,7 @@ impl Rig {
         config.value_bytes_max = 64 << 10;
         let tier = TierConfig { is_lossless: options.is_lossless, ..TierConfig::default() };
         let store = StoreConfig { value_bytes_max: 64 << 10, tier, ..StoreConfig::new(2 << 20) };
-        let (tier, keeper, _) = minos_tier::open(&device, options, config.clock.seconds(), |superblock| {
+        let (tier, keeper, _) = minos_tier::open(device, options, config.clock.seconds(), |superblock| {
             let store = StoreConfig { hash_seed: superblock.hash_seed, ..store };
             Tiered::create(&store).map(|engine| (Arc::new(engine), Memory::Empty))
         })
@@ -56,6 +66,10 @@ impl Rig {
     }
 }
 
+fn format() -> Format {
+    Format { table: 1, seed: 2, hash_seed: 3, clock_zero_unix_s: 0, segment_bytes: 256 << 10 }
+}
+
 struct Client {
     stream: BufReader<TcpStream>,
 }
@@ -70,6 +84,37 @@ impl Client {
     fn say(&mut self, request: &str) -> String {
         self.stream.get_mut().write_all(request.as_bytes()).unwrap();
         self.line()
+    }
+
+    fn ask_nothing(&mut self, request: &[u8]) {
+        self.stream.get_mut().write_all(request).unwrap();
+    }
+
+    /// The reply, as far as the server is there.
+    fn ask(&mut self, request: &[u8]) -> Option<String> {
+        self.stream.get_mut().write_all(request).ok()?;
+        self.line_or_end()
+    }
+
+    /// The next line; `None` if the server has ended the connection.
+    fn line_or_end(&mut self) -> Option<String> {
+        let mut line = String::new();
+        self.stream.read_line(&mut line).ok()?;
+        Some(line.trim_end().to_owned()).filter(|line| !line.is_empty())
+    }
+
+    /// The sum of a counter over all workers.
+    fn stat(&mut self, group: &str, name: &str) -> u64 {
+        self.ask_nothing(format!("stats {group}\r\n").as_bytes());
+        let mut sum = 0;
+        loop {
+            let line = self.line();
+            match line.rsplit_once(' ') {
+                Some((named, value)) if named.ends_with(name) => sum += value.parse::<u64>().unwrap(),
+                Some(_) => {}
+                None => return sum,
+            }
+        }
     }
 
     fn line(&mut self) -> String {
@@ -89,6 +134,17 @@ impl Client {
                 other => panic!("{key}: {other}"),
             }
         }
+    }
+
+    /// The numbers of `stats minos`.
+    fn stats(&mut self) -> Vec<(String, u64)> {
+        self.stream.get_mut().write_all(b"stats minos\r\n").unwrap();
+        let lines: Vec<_> = std::iter::repeat_with(|| self.line()).take_while(|line| line != "END").collect();
+        let number = |line: &String| {
+            let (name, value) = line.strip_prefix("STAT ")?.split_once(' ')?;
+            Some((name.to_owned(), value.parse().ok()?))
+        };
+        lines.iter().filter_map(number).collect()
     }
 
     fn fill(&mut self) {
@@ -140,6 +196,15 @@ fn all_that_was_stored_is_read_again() {
         }
         assert_eq!(client.get("nobody"), None);
         assert!(rig.tier.stats().reads.read_found > KEYS as u64 / 2, "{:?}", rig.tier.stats());
+        let sum = |counter: &str, stats: &[(String, u64)]| -> u64 {
+            stats.iter().filter(|(name, _)| name.ends_with(counter)).map(|(_, value)| value).sum()
+        };
+        let stats = client.stats();
+        assert!(sum(":flash_keys", &stats) > KEYS as u64 / 2);
+        assert_eq!(sum(":flash_keys_small", &stats), 0, "no small worker reads flash");
+        std::thread::sleep(Duration::from_millis(300));
+        let sleeps = sum(":sleeps", &client.stats()) - sum(":sleeps", &stats);
+        assert!(sleeps < 100, "{sleeps} sleeps of idle workers");
     }
 }
 
@@ -283,4 +348,24 @@ fn a_cache_misses_or_says_the_truth() {
     }
     // How many depends on the time that the keeper gets.
     assert!(rig.tier.stats().reads.read_found > 0, "{:?}", rig.tier.stats());
+}
+
+#[test]
+fn a_burst_of_large_values_waits_for_flash() {
+    const BURST: usize = 300;
+    let rig = Rig::start(2, &Options::cache());
+    let mut client = rig.connect();
+    let large = |key: usize| [format!("{key:08}").as_bytes(), &[b'l'; 20 << 10]].concat();
+    let burst: Vec<u8> = (0..BURST)
+        .flat_map(|key| {
+            let value = large(key);
+            [format!("set large{key} 7 0 {}\r\n", value.len()).as_bytes(), &value, b"\r\n"].concat()
+        })
+        .collect();
+    client.ask_nothing(&burst);
+    (0..BURST).for_each(|key| assert_eq!(client.line(), "STORED", "{key}"));
+    let found = (0..BURST).filter(|&key| client.get(&format!("large{key}")) == Some(large(key))).count();
+    eprintln!("{found} of {BURST} found");
+    // Those that waited in vain have evicted others; on a slow machine there may be a few.
+    assert!(found >= BURST - BURST / 20, "{found}, {:?}", rig.tier.engine().stats());
 }

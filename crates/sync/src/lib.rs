@@ -6,6 +6,7 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod access;
+mod bell;
 mod facade;
 pub mod horizon;
 mod lock;
@@ -23,6 +24,7 @@ pub mod words;
 mod loom_models;
 
 pub use access::{Access, AnyWriter, Crcw, Crew, Erew, Lock};
+pub use bell::Bell;
 pub use lock::{SpinGuard, SpinLock};
 pub use owned::{OwnedCell, OwnedGuard, OwnerToken};
 pub use pins::{Pin, PinTable, Unpinned};

@@ -205,13 +205,32 @@ impl Fetcher {
         (slot.length.pages() * FLASH_PAGE_BYTES as u64).min(room) as usize
     }
 
-    /// Submits what was started as one vector. What the device does not take stays for the next call.
-    pub(crate) fn submit(&mut self) -> io::Result<()> {
-        if !self.staged.is_empty() {
-            let taken = self.lane.submit(&mut self.staged)?;
-            self.counts.read_vectors += u64::from(taken > 0);
+    /// Reads that were started and not submitted.
+    pub(crate) fn prepared(&self) -> usize {
+        self.staged.len()
+    }
+
+    /// Submits what was started as vectors of at most this width. What the device does not take stays for the next call.
+    pub(crate) fn submit(&mut self, width: usize) -> io::Result<()> {
+        while !self.staged.is_empty() {
+            let rest = self.staged.split_off(self.staged.len().min(width));
+            let submitted = self.lane.submit(&mut self.staged);
+            let is_full = !self.staged.is_empty();
+            self.staged.extend(rest);
+            self.count_vector(submitted?);
+            if is_full {
+                break;
+            }
         }
         Ok(())
+    }
+
+    fn count_vector(&mut self, width: usize) {
+        let counts = &mut self.counts;
+        counts.read_vectors += u64::from(width > 0);
+        counts.read_vectors_of_1 += u64::from(width == 1);
+        counts.read_vectors_of_8 += u64::from(width >= 8);
+        counts.read_vectors_of_32 += u64::from(width >= 32);
     }
 
     /// Waits until a read has ended, or the time is over.

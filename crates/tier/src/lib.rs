@@ -45,7 +45,9 @@ mod tier;
 pub use fetch::ReadError;
 pub use keeper::{Keeper, Now, Turn};
 pub use minos_flash::format::Superblock;
-pub use open::{Contents, Format, FormatError, Memory, OpenError, Recovered, format, inspect, open};
+pub use open::{
+    Contents, Format, FormatError, Memory, OpenError, Recovered, format, inspect, open, value_bytes_max,
+};
 pub use options::{Admission, Durability, Options};
 pub use payload::Value;
 pub use reader::{Answer, Found, Reader, Sought};

@@ -99,6 +99,14 @@ pub enum OpenError {
         /// Records that found no room.
         missing: u64,
     },
+    /// The engine's memory is that of another table.
+    #[error("the region belongs to another table than the one on the device")]
+    OtherRegion,
+    /// The table was changed since the engine's memory was last above it.
+    #[error(
+        "the table on the device was used without this region since: its items are old. Remove it to go on with the device alone"
+    )]
+    OldRegion,
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceFailed),
@@ -207,6 +215,7 @@ where
     let (engine, memory) = engine(&superblock).map_err(|error| OpenError::Engine(error.into()))?;
     check_value(&engine, &layout)?;
     let mut log = Log::resume(&superblock, log_options(&options, &engine, &layout), found);
+    check_region(&engine, &superblock, (memory, &log))?;
     newest.settle(&mut log);
     let dead = adopt(&engine, &newest, (memory, now), &mut log, &mut recovered);
     if options.is_lossless && recovered.crowded > 0 {
@@ -235,11 +244,32 @@ fn log_options(options: &Options, engine: &Tiered, layout: &Layout) -> minos_fla
     log
 }
 
+/// Bytes of the largest value that finds room in a record, whatever its key.
+pub fn value_bytes_max(layout: &Layout) -> u64 {
+    layout.record_bytes_max().saturating_sub((KEY_BYTES_MAX + HEAD_BYTES) as u64)
+}
+
 /// The largest value must find room in a record.
 fn check_value(engine: &Tiered, layout: &Layout) -> Result<(), OpenError> {
-    let max = layout.record_bytes_max().saturating_sub((KEY_BYTES_MAX + HEAD_BYTES) as u64);
+    let max = value_bytes_max(layout);
     let bytes = engine.value_bytes_max();
     if bytes > max { Err(OpenError::ValueTooLarge { bytes, max }) } else { Ok(()) }
+}
+
+/// Memory that outlived the process must be that of this table, and of its last session.
+fn check_region(
+    engine: &Tiered,
+    superblock: &Superblock,
+    (memory, log): (Memory, &Log),
+) -> Result<(), OpenError> {
+    if engine.hash_seed() != superblock.hash_seed {
+        return Err(OpenError::OtherRegion);
+    }
+    // Each session writes a journal.
+    if memory == Memory::Kept && engine.journal_known() < log.journal_number() {
+        return Err(OpenError::OldRegion);
+    }
+    Ok(())
 }
 
 /// The index names the live records. Returns tombstones for those that a kept memory knows to be dead.

@@ -8,7 +8,7 @@ use crate::{
 };
 use minos_base::{FlashSlot, KeyHash, Seconds};
 use minos_device::Lane;
-use minos_engine::{Candidates, Cold, ItemMeta, Lookup, OutOfMemory, Promotion};
+use minos_engine::{Candidates, Cold, ItemMeta, Lookup, Mode, OutOfMemory, Promotion, TieredMode};
 use minos_flash::format::Record;
 use std::{io, os::fd::BorrowedFd, sync::Arc, time::Duration};
 
@@ -44,6 +44,11 @@ impl Found<'_> {
     /// came to memory or was deleted.
     pub fn delete(&self) -> bool {
         self.tier.engine.drop_cold(self.fetch.hash, self.slot, Some(self.sequence))
+    }
+
+    /// True if there is no room for the item in memory without an eviction; flash is then asked to take others.
+    pub fn lacks_room(&self) -> bool {
+        TieredMode::lacks_room(&self.tier.engine, self.value.len() as u64)
     }
 
     /// Takes the item into memory, where the engine has it from then on unless it has changed meanwhile.
@@ -132,12 +137,25 @@ impl Reader {
         }
     }
 
+    /// Reads that are prepared and not submitted.
+    pub fn prepared(&self) -> usize {
+        self.fetcher.prepared()
+    }
+
     /// Submits all prepared reads as one vector. What the device does not take stays for the next call.
     ///
     /// # Errors
     /// Only errors that make the lane unusable.
     pub fn submit(&mut self) -> io::Result<()> {
-        self.fetcher.submit()
+        self.submit_at_most(usize::MAX)
+    }
+
+    /// Submits all prepared reads as vectors of at most this width.
+    ///
+    /// # Errors
+    /// Only errors that make the lane unusable.
+    pub fn submit_at_most(&mut self, width: usize) -> io::Result<()> {
+        self.fetcher.submit(width)
     }
 
     /// Waits until a read has ended or the time is over.

@@ -56,6 +56,12 @@ counters! {
         read_bytes,
         /// Vectors of reads that were submitted.
         read_vectors,
+        /// Those of one read.
+        read_vectors_of_1,
+        /// Those of 8 reads or more.
+        read_vectors_of_8,
+        /// Those of 32 reads or more.
+        read_vectors_of_32,
         /// Keys that were found.
         read_found,
         /// Keys that were not: the records were other keys'.

@@ -1,7 +1,13 @@
 //! Requests that everything stored so far become durable.
 
 use parking_lot::{Condvar, Mutex};
-use std::time::Duration;
+use std::{
+    sync::atomic::{
+        AtomicU64,
+        Ordering::{Acquire, Release},
+    },
+    time::Duration,
+};
 use thiserror::Error;
 
 /// Nothing more becomes durable: a flush or the journal of the device failed.
@@ -16,7 +22,6 @@ pub struct SyncId(u64);
 #[derive(Debug, Default)]
 struct State {
     requested: u64,
-    done: u64,
     empties_requested: u64,
     empties_done: u64,
     is_read_only: bool,
@@ -26,6 +31,8 @@ struct State {
 #[derive(Debug, Default)]
 pub(crate) struct Syncs {
     state: Mutex<State>,
+    /// The newest request that was served.
+    done: AtomicU64,
     changed: Condvar,
 }
 
@@ -43,8 +50,14 @@ impl Syncs {
     }
 
     pub(crate) fn is_done(&self, id: SyncId) -> Result<bool, ReadOnly> {
-        let state = self.state.lock();
-        answer(state.done >= id.0, &state)
+        let is_done = self.has_served(id);
+        // Most who ask find it served, and those who wait ask often.
+        if is_done { Ok(true) } else { answer(false, &self.state.lock()) }
+    }
+
+    fn has_served(&self, id: SyncId) -> bool {
+        // Acquire: what was made durable before is seen as such.
+        self.done.load(Acquire) >= id.0
     }
 
     pub(crate) fn is_empty_done(&self, id: SyncId) -> Result<bool, ReadOnly> {
@@ -54,16 +67,17 @@ impl Syncs {
 
     /// Waits until the request is served; false if the time is over first.
     pub(crate) fn wait(&self, id: SyncId, timeout: Duration) -> Result<bool, ReadOnly> {
-        let is_open = |state: &mut State| state.done < id.0 && !state.is_read_only;
+        let is_open = |state: &mut State| !self.has_served(id) && !state.is_read_only;
         let mut state = self.state.lock();
         self.changed.wait_while_for(&mut state, is_open, timeout);
-        answer(state.done >= id.0, &state)
+        answer(self.has_served(id), &state)
     }
 
     /// The newest request, if it is not served.
     pub(crate) fn newest(&self) -> Option<SyncId> {
         let state = self.state.lock();
-        (state.requested > state.done).then_some(SyncId(state.requested))
+        let newest = SyncId(state.requested);
+        (!self.has_served(newest)).then_some(newest)
     }
 
     pub(crate) fn newest_empty(&self) -> Option<SyncId> {
@@ -72,8 +86,9 @@ impl Syncs {
     }
 
     pub(crate) fn serve(&self, id: SyncId) {
-        let mut state = self.state.lock();
-        state.done = state.done.max(id.0);
+        // Under the lock, so that nobody begins to wait between the two.
+        let _state = self.state.lock();
+        self.done.fetch_max(id.0, Release);
         self.changed.notify_all();
     }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     epochs::Epochs,
-    options::Options,
+    options::{Durability, Options},
     reader::Reader,
     stats::{LogState, SharedKeeperCounts, SharedReadCounts, Stats},
     syncs::{ReadOnly, SyncId, Syncs},
@@ -14,6 +14,7 @@ use minos_flash::{
     Log,
     format::{Layout, Life, Seal, Superblock},
 };
+use minos_sync::Bell;
 use parking_lot::Mutex;
 use std::{
     fmt, io,
@@ -43,8 +44,11 @@ pub struct Tier {
     pub(crate) reads: SharedReadCounts,
     pub(crate) kept: SharedKeeperCounts,
     pub(crate) syncs: Syncs,
+    /// Calls the keeper.
+    pub(crate) bell: Arc<Bell>,
     published: Mutex<Published>,
     is_full: AtomicBool,
+    is_read_only: AtomicBool,
 }
 
 /// The keeper's own counts, as others see them.
@@ -68,6 +72,8 @@ impl fmt::Debug for Tier {
 impl Tier {
     pub(crate) fn new(engine: Arc<Tiered>, device: Device, superblock: Superblock, options: Options) -> Self {
         let segments = superblock.layout.segments() as usize;
+        let bell = Arc::<Bell>::default();
+        engine.call_by(Arc::clone(&bell));
         Self {
             engine,
             device,
@@ -79,8 +85,10 @@ impl Tier {
             reads: SharedReadCounts::default(),
             kept: SharedKeeperCounts::default(),
             syncs: Syncs::default(),
+            bell,
             published: Mutex::default(),
             is_full: AtomicBool::new(false),
+            is_read_only: AtomicBool::new(false),
         }
     }
 
@@ -107,9 +115,21 @@ impl Tier {
         Reader::new(Arc::clone(self))
     }
 
+    /// True if a change is to be acknowledged only when it is durable.
+    pub fn acknowledges_durable(&self) -> bool {
+        self.options.durability == Durability::Flush
+    }
+
+    /// Ends the sleep of the keeper, for whom there may be work.
+    pub fn call_keeper(&self) {
+        self.bell.ring();
+    }
+
     /// Asks the keeper that everything stored before become durable.
     pub fn sync(&self) -> SyncId {
-        self.syncs.request()
+        let id = self.syncs.request();
+        self.bell.ring();
+        id
     }
 
     /// True if everything before the request is durable.
@@ -130,7 +150,9 @@ impl Tier {
 
     /// Asks the keeper to remove everything, also from the device: `flush_all`.
     pub fn empty(&self) -> SyncId {
-        self.syncs.request_empty()
+        let id = self.syncs.request_empty();
+        self.bell.ring();
+        id
     }
 
     /// True if everything is removed, and stays so after a power loss.
@@ -156,7 +178,13 @@ impl Tier {
     }
 
     /// Tells who stores if there is room, where everything must become durable.
+    /// True if nothing more is written.
+    pub fn is_read_only(&self) -> bool {
+        self.is_read_only.load(Relaxed)
+    }
+
     pub(crate) fn publish_room(&self, log: &Log) {
+        self.is_read_only.store(log.is_read_only(), Relaxed);
         if !self.options.holds_deaths() {
             return;
         }

@@ -100,6 +100,25 @@ impl Client {
         self.line()
     }
 
+    /// Sends `set` for all items in one write and returns the server's lines.
+    pub fn set_many<V: AsRef<[u8]>>(&mut self, items: &[(String, V)]) -> io::Result<Vec<String>> {
+        let mut requests = Vec::new();
+        for (key, value) in items {
+            let value = value.as_ref();
+            requests.extend(format!("set {key} 0 0 {}\r\n", value.len()).into_bytes());
+            requests.extend([value, b"\r\n"].concat());
+        }
+        self.send(requests)?;
+        items.iter().map(|_| self.line()).collect()
+    }
+
+    /// Sends `gets` for each key, all in one write.
+    pub fn get_many(&mut self, keys: &[String]) -> io::Result<Vec<Option<Found>>> {
+        let requests: String = keys.iter().map(|key| format!("gets {key}\r\n")).collect();
+        self.send(requests)?;
+        keys.iter().map(|_| self.found()).collect()
+    }
+
     /// `gets` of one key.
     pub fn get(&mut self, key: &str) -> io::Result<Option<Found>> {
         self.send(format!("gets {key}\r\n"))?;

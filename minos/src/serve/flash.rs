@@ -7,11 +7,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use clap::{Args, ValueEnum};
 use minos_base::{Clock, SizeText};
 use minos_device::{Device, FileOptions, OpenError};
-use minos_engine::{StoreConfig, TierConfig, Tiered};
+use minos_engine::{Opening, StoreConfig, TierConfig, Tiered};
+use minos_node::config::{Gathering, VectorWidth};
 use minos_tier::{Contents, Durability, Format, Keeper, Memory, Options, Superblock};
 
 use super::options::{EngineKind, random_seed};
@@ -29,17 +30,25 @@ const SEGMENT_BYTES_MIN: u32 = 64 << 10;
 #[command(next_help_heading = "Flash")]
 pub(crate) struct FlashOptions {
     /// File or block device below the memory, for items that leave it; a missing file is made, with this size
-    #[arg(long, value_name = "PATH[:SIZE]", conflicts_with = "region")]
+    #[arg(long, value_name = "PATH[:SIZE]")]
     pub(crate) flash: Option<FlashPath>,
     /// Make an empty table there. An old one is lost; anything else is left as it is
     #[arg(long, requires = "flash")]
     flash_format: bool,
-    /// When a change survives a power loss: once its item has left memory (none), after some time (interval)
+    /// When a change survives a power loss: once its item has left memory (none), after some time (interval), before
+    /// it is acknowledged (flush)
     #[arg(long, value_enum, default_value_t = Promise::None, requires = "flash")]
     durability: Promise,
     /// That time, with --durability interval
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time, requires = "flash")]
     durability_interval: Duration,
+    /// Reads that a worker submits as one vector: those that wait, at least MIN or after --flash-delay, at most MAX; or
+    /// those of one request or datagram (direct)
+    #[arg(long, value_name = "MIN:MAX|direct", default_value = "1:1024", requires = "flash")]
+    flash_width: VectorWidth,
+    /// Time for which a read waits for others, if there are fewer
+    #[arg(long, value_name = "TIME", default_value = "20us", value_parser = parse_time, requires = "flash")]
+    flash_delay: Duration,
 }
 
 /// A path, and the size of the file to be made.
@@ -70,35 +79,51 @@ enum Promise {
     None,
     /// Everything but the changes of the last interval.
     Interval,
-    /// Everything that was acknowledged (not there yet).
+    /// Everything that was acknowledged.
     Flush,
 }
 
 impl FlashOptions {
+    /// How reads are gathered.
+    pub(super) fn gathering(&self) -> Gathering {
+        Gathering { width: self.flash_width, delay: self.flash_delay }
+    }
+
     /// Opens the table on `flash`, or makes one, under an engine of `config`. Also returns the clock by which
-    /// items expire.
+    /// items expire. Unless the largest value `is_fixed`, it is lowered to what a record has room for.
     ///
     /// # Errors
     /// The device cannot be used, holds something else, or is too small.
     pub(super) fn open(
         &self,
         flash: &FlashPath,
-        engine: EngineKind,
+        (engine, region): (EngineKind, Option<&Path>),
         config: &StoreConfig,
+        is_fixed: bool,
     ) -> anyhow::Result<(Keeper, Clock)> {
+        // A cache does not yet keep all that it must not return.
+        ensure!(
+            region.is_none() || engine == EngineKind::Store,
+            "--region above --flash needs --engine store"
+        );
         let name = format!("--flash {}", flash.path.display());
         let file = FileOptions { size_bytes: flash.size_bytes, create: true, ..FileOptions::default() };
         let device = open_soon(&flash.path, &file).with_context(|| name.clone())?;
         let table = self.table(&device).with_context(|| name.clone())?;
         let clock = table.map_or_else(Clock::new, |table| Clock::with_zero_at(table.clock_zero_unix_s));
-        let options = self.tier_options(engine)?;
+        let options = self.tier_options(engine);
         let config = StoreConfig {
             tier: TierConfig { is_lossless: options.is_lossless, ..config.tier },
             ..config.clone()
         };
         let opened = minos_tier::open(&device, &options, clock.seconds(), |superblock| {
-            let config = StoreConfig { hash_seed: superblock.hash_seed, ..config };
-            Tiered::create(&config).map(|engine| (Arc::new(engine), Memory::Empty))
+            let room = if is_fixed { u64::MAX } else { minos_tier::value_bytes_max(&superblock.layout) };
+            let value_bytes_max = config.value_bytes_max.min(room);
+            let config = StoreConfig { hash_seed: superblock.hash_seed, value_bytes_max, ..config };
+            match region {
+                Some(region) => memory_above(&config, region, options.durability),
+                None => Ok((Arc::new(Tiered::create(&config)?), Memory::Empty)),
+            }
         });
         let (_, keeper, recovered) = opened.with_context(|| name.clone())?;
         let facts = device.facts();
@@ -139,19 +164,38 @@ impl FlashOptions {
         Ok(Some(table))
     }
 
-    fn tier_options(&self, engine: EngineKind) -> anyhow::Result<Options> {
+    fn tier_options(&self, engine: EngineKind) -> Options {
         let durability = match self.durability {
             Promise::None => Durability::None,
             Promise::Interval => Durability::Interval(self.durability_interval.as_millis() as u64),
-            Promise::Flush => {
-                bail!("--durability flush: replies do not wait for the device yet; use interval")
-            }
+            Promise::Flush => Durability::Flush,
         };
-        Ok(match engine {
+        match engine {
             EngineKind::Cache => Options { durability, ..Options::cache() },
             EngineKind::Store => Options::store(durability),
-        })
+        }
     }
+}
+
+/// The engine above a table, and whether its memory outlived the last process.
+fn memory_above(
+    config: &StoreConfig,
+    region: &Path,
+    durability: Durability,
+) -> anyhow::Result<(Arc<Tiered>, Memory)> {
+    let (mut engine, opening) = Tiered::open(config)?;
+    let mut memory = Memory::Kept;
+    match opening {
+        Opening::Created | Opening::StartedEmpty { .. } => memory = Memory::Empty,
+        // What was dropped is on flash, and what is only in memory was not acknowledged.
+        Opening::Repaired { dropped: 1.., .. } if durability == Durability::Flush => {
+            drop(engine);
+            std::fs::remove_file(region)?;
+            (engine, memory) = (Tiered::open(config)?.0, Memory::Empty);
+        }
+        Opening::Repaired { .. } | Opening::Warm { .. } => {}
+    }
+    Ok((Arc::new(engine), memory))
 }
 
 /// Opens a device. The kernel may hold one for a moment after its server was killed, until the ring has ended.

@@ -71,9 +71,15 @@ fn serve_above_flash(
     mut server_config: ServerConfig,
     store_config: &StoreConfig,
 ) -> anyhow::Result<()> {
-    let (keeper, clock) = options.flash.open(flash, options.engine, store_config)?;
+    server_config.gathering = options.flash.gathering();
+    let is_fixed = options.max_item_size.is_some();
+    let above = (options.engine, options.region.as_deref());
+    let (keeper, clock) = options.flash.open(flash, above, store_config, is_fixed)?;
+    let store = Arc::clone(keeper.tier().engine());
     server_config.clock = clock;
+    server_config.value_bytes_max = keeper.tier().engine().value_bytes_max();
     serve_until_stopped(options, server_config, |config| Server::start_above_flash(config, keeper))?;
+    memory::close(options, store)?;
     tracing::info!("stopped");
     Ok(())
 }

@@ -42,6 +42,10 @@ pub(crate) struct NativeOptions {
     /// Part of that memory for one source address; one value always fits [default: a quarter]
     #[arg(long, value_name = "SIZE")]
     native_source_memory: Option<SizeText>,
+    /// Memory for operations that wait for flash, half of it for one source address [default: a sixteenth of
+    /// --memory]
+    #[arg(long, value_name = "SIZE")]
+    native_waiting_memory: Option<SizeText>,
     /// Bytes of large values that a worker sends in one burst, before it serves other requests
     #[arg(long, value_name = "SIZE", default_value = "4m")]
     native_send_burst: SizeText,
@@ -87,6 +91,7 @@ impl NativeOptions {
             transfers_per_source: self.native_transfers,
             transfer_memory_bytes: self.native_transfer_memory.map(|size| size.0),
             source_memory_bytes: self.native_source_memory.map(|size| size.0),
+            waiting_memory_bytes: self.native_waiting_memory.map(|size| size.0),
             send_burst_bytes: self.native_send_burst.0,
             send_client_bytes: self.native_send_client.0,
             transfer_timeout: self.native_transfer_timeout,

@@ -144,9 +144,9 @@ pub(crate) struct ServeOptions {
     /// Memory for large values that are still arriving from memcached clients [default: an eighth of --memory]
     #[arg(long, value_name = "SIZE", help_heading = "Limits")]
     pub(crate) receive_memory: Option<SizeText>,
-    /// Largest value, at most 1g
-    #[arg(long, value_name = "SIZE", default_value = "8m", help_heading = "Limits")]
-    pub(crate) max_item_size: SizeText,
+    /// Largest value, at most 1g [default: 8m, or as many as a segment of --flash has room for]
+    #[arg(long, value_name = "SIZE", help_heading = "Limits")]
+    pub(crate) max_item_size: Option<SizeText>,
     /// Bytes buffered for one connection in one direction
     #[arg(long, value_name = "SIZE", default_value = "256k", help_heading = "Limits")]
     pub(crate) max_buffer: SizeText,
@@ -186,6 +186,9 @@ pub(crate) struct ServeOptions {
 
 /// The default address for memcached clients.
 const MEMCACHED: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 11211);
+
+/// The default of the largest value.
+const VALUE_BYTES_MAX_DEFAULT: u64 = 8 << 20;
 
 /// An option that is on or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -342,13 +345,17 @@ impl ServeOptions {
         config.stall_timeout = self.stall_timeout;
         config.rate_min = self.min_rate.0;
         config.receive_memory_bytes = self.receive_memory.map(|size| size.0);
-        config.value_bytes_max = self.max_item_size.0;
+        config.value_bytes_max = self.value_bytes_max();
         config.buffer_bytes_max = self.max_buffer.0 as usize;
         config.detail_prefixes_max = self.detail_prefixes;
         config.allow_shutdown = self.allow_shutdown == Switch::On;
         config.stop_timeout = self.stop_timeout;
         config.store_settings = self.store_settings();
         config
+    }
+
+    fn value_bytes_max(&self) -> u64 {
+        self.max_item_size.map_or(VALUE_BYTES_MAX_DEFAULT, |size| size.0)
     }
 
     /// The entries of `stats settings` that only the options know.
@@ -374,7 +381,7 @@ impl ServeOptions {
         let mut config = StoreConfig::new(self.memory().0);
         config.partitions = self.partitions;
         config.backing = self.region.clone().map_or_else(|| self.backing.clone(), Backing::File);
-        config.value_bytes_max = self.max_item_size.0;
+        config.value_bytes_max = self.value_bytes_max();
         config.eviction = self.evict().into();
         config.large_bytes_min = self.large_reserve.map(|size| size.0);
         config.buffer_bytes_max = self.buffer_memory.map(|size| size.0);

@@ -6,6 +6,8 @@
 
 #![allow(dead_code, reason = "each test file uses its part of this")]
 
+pub(crate) mod kills;
+
 use std::path::{Path, PathBuf};
 
 use minos_testkit::{Client, Server};

@@ -42,6 +42,11 @@ impl Contestant {
         self.server.pid()
     }
 
+    /// Its output so far.
+    pub(crate) fn log(&self) -> String {
+        self.server.log()
+    }
+
     /// The plan in force; none for a server other than Minos.
     pub(crate) fn plan(&self) -> anyhow::Result<Option<Plan>> {
         if !self.is_minos {
@@ -68,6 +73,39 @@ pub(crate) fn minos(
     options: &[&str],
 ) -> anyhow::Result<Contestant> {
     minos_at(name, program, cpus, |address| [&["--memcached", address], options].concat().join(" "))
+}
+
+/// Minos above the flash device `file`, of which it makes a table if it is new.
+pub(crate) fn minos_above_flash(
+    program: &Path,
+    (cpus, memory_mib): (&str, u64),
+    file: &str,
+    options: &[&str],
+) -> anyhow::Result<Contestant> {
+    let server = bound(cpus, |port, _| {
+        let text = format!(
+            "serve --memcached 127.0.0.1:{port} --memory {memory_mib}m --flash {file} --max-item-size 512k"
+        );
+        let options = options.iter().map(|&option| option.to_owned());
+        let own = text.split(' ').map(str::to_owned).chain(options);
+        std::iter::once(program.display().to_string()).chain(own).collect()
+    })?;
+    Ok(Contestant { name: "Minos", scheme: "memcached", is_minos: true, server })
+}
+
+/// memcached whose values leave memory for `file`, with its size behind a colon.
+pub(crate) fn extstore(
+    (cpus, memory_mib): (&str, u64),
+    threads: u32,
+    file: &str,
+) -> anyhow::Result<Contestant> {
+    let server = bound(cpus, |port, _| {
+        let text = format!(
+            "memcached -l 127.0.0.1 -U 0 -u root -p {port} -t {threads} -m {memory_mib} -o ext_path={file}"
+        );
+        text.split(' ').map(str::to_owned).collect()
+    })?;
+    Ok(Contestant { name: "extstore", scheme: "memcached", is_minos: false, server })
 }
 
 /// Minos with `options`, whose native protocol has the same address as memcached's.

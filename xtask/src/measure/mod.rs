@@ -10,6 +10,7 @@ mod driver;
 mod engine;
 mod eviction;
 mod files;
+mod flash;
 mod memory;
 mod native;
 mod pauses;
@@ -31,23 +32,25 @@ use contestants::Contestant;
 pub(crate) use pauses::print as print_pauses;
 
 /// The figures, in the order in which they are measured.
-const FIGURES: [&str; 9] =
-    ["processor", "tails", "tails2", "memory", "files", "eviction", "engine", "native", "dispatch"];
+const FIGURES: [&str; 10] =
+    ["processor", "tails", "tails2", "memory", "files", "eviction", "engine", "native", "dispatch", "flash"];
+/// A figure that takes long, and is measured only by its name.
+const FLASH_RUN: &str = "flash-run";
 
 /// The figures to measure, and the length of measurements.
 #[derive(clap::Args, Debug)]
 pub(crate) struct MeasureOptions {
     /// The figures to measure
-    #[arg(default_values = FIGURES, value_parser = clap::builder::PossibleValuesParser::new(FIGURES))]
+    #[arg(default_values = FIGURES, value_parser = clap::builder::PossibleValuesParser::new(FIGURES.iter().chain([&FLASH_RUN])))]
     figures: Vec<String>,
     /// Rounds of each measurement [default: 5; tails: 10; engine: 3]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
-    /// Seconds of each measurement [default: 4; engine: 1]
+    /// Seconds of each measurement [default: 4; engine: 1; flash-run: 600 a server]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: Option<u32>,
-    /// Milliseconds of each measurement, for tails, native and dispatch [default: tails: 400; native: 500;
-    /// dispatch: 1000]
+    /// Milliseconds of each measurement, for tails, native, dispatch and flash [default: tails: 400; native: 500;
+    /// dispatch: 1000; flash: 1500]
     #[arg(long, value_parser = clap::value_parser!(u32).range(20..))]
     millis: Option<u32>,
     /// Over the native protocol instead of TCP, for dispatch
@@ -59,6 +62,15 @@ pub(crate) struct MeasureOptions {
     /// Without stealing between small workers' queues, for dispatch
     #[arg(long)]
     no_steal: bool,
+    /// MiB of items, for flash and flash-run
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(64..))]
+    mib: u64,
+    /// Folder on the disk to measure, for flash and flash-run; the files are removed again
+    #[arg(long, value_name = "DIR", default_value = "target")]
+    disk: PathBuf,
+    /// Only these parts, for flash
+    #[arg(long, value_parser = clap::builder::PossibleValuesParser::new(flash::PARTS))]
+    parts: Vec<String>,
     /// Items, for engine [default: as the data set says]
     #[arg(long)]
     keys: Option<u64>,
@@ -103,6 +115,16 @@ impl MeasureOptions {
         }
     }
 
+    fn flash_extent(&self, rounds: u32) -> flash::Extent {
+        flash::Extent {
+            rounds,
+            millis: self.millis.unwrap_or(1500),
+            mib: self.mib,
+            folder: self.disk.clone(),
+            parts: self.parts.clone(),
+        }
+    }
+
     /// Measures a figure whose page has several tables.
     fn page(&self, figure: &str, program: &Path, rounds: u32) -> anyhow::Result<Option<String>> {
         let extent = self.dispatch_extent(rounds);
@@ -112,6 +134,11 @@ impl MeasureOptions {
                 native::measure(program, &extent, &self.out)?
             }
             "dispatch" => dispatch::measure(program, &extent, &self.out)?,
+            "flash" => flash::measure(program, &self.flash_extent(rounds))?,
+            FLASH_RUN => {
+                let seconds = self.seconds.unwrap_or(600);
+                flash::run(program, &self.flash_extent(rounds), seconds, &self.out)?
+            }
             _ => return Ok(None),
         }))
     }

@@ -13,7 +13,7 @@ const ALLOWED: [(&str, &[&str]); 23] = [
     ("proto", &["base"]),
     ("net", &["base", "sync"]),
     ("device", &["base"]),
-    ("tier", &["base", "device", "engine", "flash"]),
+    ("tier", &["base", "device", "engine", "flash", "sync"]),
     ("node", &["base", "sync", "region", "engine", "sched", "proto", "net", "tier"]),
     ("client", &["base", "net", "proto"]),
     ("c", &["client"]),

@@ -7,7 +7,7 @@
 use minos_engine::Eviction;
 use minos_testkit::eviction::{Clock, Log, Lru, Reinsert};
 
-#[path = "../../tests/eviction/contest.rs"]
+#[path = "../../tests/quick/eviction/contest.rs"]
 mod contest;
 
 use contest::{Contest, segment_bytes};

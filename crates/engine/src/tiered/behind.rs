@@ -25,6 +25,16 @@ impl<B: PositionBits, A: Access> Writing<'_, LogMode<B, Flash>, A> {
         self.unlink(place);
     }
 
+    /// Calls the thread that walks ahead, if a full log has taken another segment: more is due to leave.
+    pub(super) fn ring_if_due(&mut self) {
+        let (region, log) = (self.region(), self.partition.space);
+        let is_full = log.is_full(region);
+        let tail = log.tail_segment(region).words();
+        if self.writer.room.tier.has_advanced(tail, is_full) && is_full {
+            self.engine.common.ring();
+        }
+    }
+
     /// Flash is behind: settles a part of the oldest segment before an append of `words`.
     pub(super) fn prepare_eviction(&mut self, words: u64) {
         let (region, log) = (self.region(), self.partition.space);

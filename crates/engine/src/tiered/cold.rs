@@ -125,6 +125,9 @@ impl<B: PositionBits, A: Access> Writing<'_, LogMode<B, Flash>, A> {
             counts.tombstones_lost.add(1);
             room.tombstones.give_up(place.page);
         }
+        if room.tombstones.len() <= 1 {
+            self.engine.common.ring();
+        }
     }
 
     /// The item of a slot changes, or goes unless it stays: its copy on flash is no longer the same.

@@ -18,6 +18,7 @@ mod cold;
 mod deal;
 mod forget;
 mod look;
+mod pairing;
 mod promote;
 mod room;
 mod stats;

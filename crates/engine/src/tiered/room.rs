@@ -27,6 +27,8 @@ pub(crate) struct FlashRoom {
     by_segment: BTreeMap<u64, usize>,
     /// The number of the next ticket.
     next: u64,
+    /// The tail segment when something was appended last, and if the log was full.
+    tail: (u64, bool),
     pub(super) tombstones: Queue,
 }
 
@@ -48,8 +50,14 @@ impl FlashRoom {
             again: VecDeque::new(),
             by_segment: BTreeMap::new(),
             next: 0,
+            tail: (0, false),
             tombstones: Queue::default(),
         }
+    }
+
+    /// True if the log has taken another segment since the last call, or has become full.
+    pub(super) fn has_advanced(&mut self, tail: u64, is_full: bool) -> bool {
+        std::mem::replace(&mut self.tail, (tail, is_full)) != (tail, is_full)
     }
 
     /// The position up to which the log was walked.

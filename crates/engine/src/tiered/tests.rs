@@ -373,6 +373,25 @@ fn a_large_value_that_finds_no_place_is_freed_once() {
     table.check().unwrap();
 }
 
+#[test]
+fn a_large_value_that_just_does_not_fit_is_made_room_for() {
+    let table = Tiered::create(&lossless(8 << 20)).unwrap();
+    let mut number = 0;
+    while table.stats().largest_free_bytes > 1 << 20 {
+        number += 1;
+        store(&table, number, 64 << 10).unwrap();
+    }
+    // Its mark and its words are as long as the largest chunk, which has a word beside them.
+    let bytes = table.stats().largest_free_bytes as usize - 8;
+    assert!(store(&table, 0, bytes).is_err());
+    let mut due = 0;
+    table.walk_ahead(0, usize::MAX, 5, |_| {
+        due += 1;
+        Choice::Later
+    });
+    assert_eq!(due, 1, "nothing leaves memory for it");
+}
+
 /// A table with one large item, which has the same record in page 1.
 fn large_and_clean() -> Tiered {
     let table = Tiered::create(&StoreConfig { value_bytes_max: 1 << 20, ..config(1 << 20) }).unwrap();

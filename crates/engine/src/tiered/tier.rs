@@ -43,6 +43,10 @@ pub(crate) trait Tier: Copy + Debug + Eq + Send + Sync + 'static {
     #[inline(always)]
     fn prepare<B: PositionBits, A: Access>(_: &mut Writing<'_, LogMode<B, Self>, A>, _: u64) {}
 
+    /// An entry was appended.
+    #[inline(always)]
+    fn appended<B: PositionBits, A: Access>(_: &mut Writing<'_, LogMode<B, Self>, A>) {}
+
     /// Settles the oldest segment; false if that is not possible.
     #[inline(always)]
     fn make_way<B: PositionBits, A: Access>(_: &mut Writing<'_, LogMode<B, Self>, A>) -> bool {
@@ -140,6 +144,10 @@ impl Tier for Flash {
 
     fn prepare<B: PositionBits, A: Access>(writing: &mut Writing<'_, LogMode<B, Self>, A>, words: u64) {
         writing.prepare_eviction(words);
+    }
+
+    fn appended<B: PositionBits, A: Access>(writing: &mut Writing<'_, LogMode<B, Self>, A>) {
+        writing.ring_if_due();
     }
 
     fn make_way<B: PositionBits, A: Access>(writing: &mut Writing<'_, LogMode<B, Self>, A>) -> bool {

@@ -13,7 +13,8 @@ use crate::{
     writing::Writing,
 };
 use minos_base::{KeyHash, Seconds};
-use minos_sync::{Access, AnyWriter};
+use minos_sync::{Access, AnyWriter, Bell};
+use std::sync::Arc;
 
 /// Segments that are settled ahead of the head of a full log.
 const AHEAD_SEGMENTS: u64 = 2;
@@ -97,6 +98,11 @@ pub struct Walked {
 }
 
 impl<B: PositionBits, A: AnyWriter> Engine<LogMode<B, Flash>, A> {
+    /// Rings this bell when there is more to do for the thread that moves items to flash. Only the first bell counts.
+    pub fn call_by(&self, bell: Arc<Bell>) {
+        self.common.call_by(bell);
+    }
+
     /// Walks over at most `entries_max` entries of a partition ahead of the head of its log, if that is full; and
     /// further, if large values need room.
     ///

@@ -239,6 +239,8 @@ impl Log {
             is_read_only: false,
         };
         log.adopt(recovered);
+        // Who has opened the table shows by its number.
+        log.flow.is_journal_old = true;
         log
     }
 
@@ -356,6 +358,16 @@ impl Log {
     /// Live bytes, about.
     pub fn live_bytes(&self) -> u64 {
         self.segments.live_bytes()
+    }
+
+    /// The number of the newest journal that was handed out.
+    pub fn journal_number(&self) -> u64 {
+        self.flow.journal_number
+    }
+
+    /// True while compaction has a segment in hand: it goes on as its rate allows.
+    pub fn is_compacting(&self) -> bool {
+        self.victim.is_some() && !self.is_read_only
     }
 
     /// True after a failed flush or journal: nothing more is written.

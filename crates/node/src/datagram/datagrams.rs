@@ -5,7 +5,11 @@ use std::time::{Duration, Instant};
 use minos_engine::Mode;
 use minos_net::Port;
 
-use super::{native::NativeWorker, outbound::Outbound};
+use super::{
+    native::{NativeWorker, Waiting},
+    outbound::Outbound,
+};
+use crate::ops::Fetch;
 
 /// A worker's state for serving datagrams.
 pub(crate) struct Datagrams<'s, M: Mode, P: Port> {
@@ -26,6 +30,11 @@ impl<'s, M: Mode, P: Port> Datagrams<'s, M, P> {
     /// True if a large value that has arrived is being copied.
     pub(crate) fn is_copying(&self) -> bool {
         self.native.is_copying()
+    }
+
+    /// Notes that this worker fetches for this work.
+    pub(crate) fn begin_waiting(&mut self, waiting: &mut Waiting, fetch: &mut Fetch<M>) {
+        self.native.begin_waiting(waiting, fetch);
     }
 
     /// Notes whether large transfers were active since the last call.

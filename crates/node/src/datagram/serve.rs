@@ -12,13 +12,15 @@ use minos_sched::{Role, WorkerId};
 
 use super::{
     datagrams::Datagrams,
-    native::{Job, NativeWorker, Turn},
+    native::{Job, NativeWorker, Turn, Waiting},
     outbound::PortEgress,
 };
 use crate::{
+    ops::Fetched,
     server::shared::Shared,
     worker::{
         Worker,
+        fetches::{Awaiting, Waiter},
         placement::WorkerPlacement,
         rings::{Message, RingItem},
     },
@@ -73,6 +75,7 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
         );
         egress.flush();
         datagrams.note_activity(now);
+        self.pass_waiting();
     }
 
     fn enqueue_messages(&mut self, queue: usize) {
@@ -95,6 +98,7 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
         let messages = [(message.peer, &*message.bytes, message.segment_bytes)];
         self.with_native(message.queue, |native, turn| native.on_messages(message.queue, messages, turn));
         self.send_answers(message.queue);
+        self.pass_waiting();
     }
 
     /// Receives fragments, and requests for more of a large value. Only this worker polls the port, because
@@ -119,6 +123,35 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
     /// Does a job that another worker handed over; its answers wait for [`Worker::answer_jobs`].
     pub(crate) fn do_job(&mut self, job: Job) {
         self.with_native(self.transfer_queue(), |native, turn| native.on_job(job, turn));
+        self.pass_waiting();
+    }
+
+    /// Passes the work of datagrams that needs items from flash to the worker that fetches them.
+    fn pass_waiting(&mut self) {
+        if !M::HAS_FLASH {
+            return;
+        }
+        while let Some((waiting, fetch)) =
+            self.datagrams.as_mut().and_then(|datagrams| datagrams.native.take_waiting())
+        {
+            // A store goes on where its value is. What needs no item from the device waits here, too.
+            let stays = matches!(waiting, Waiting::Store(_)) || fetch.keys.is_empty();
+            let awaiting = Box::new(Awaiting { waiter: Waiter::Datagrams(waiting), fetch });
+            if stays { self.begin_fetch(awaiting) } else { self.pass_or_fetch(awaiting) }
+        }
+    }
+
+    /// Goes on with work whose items have come; its answers wait for [`Worker::answer_jobs`].
+    pub(crate) fn go_on_waiting(&mut self, waiting: Waiting, fetched: &Fetched) {
+        self.with_native(self.transfer_queue(), |native, turn| native.go_on(waiting, fetched, turn));
+        self.pass_waiting();
+    }
+
+    /// Answers operations whose items no worker has room to fetch.
+    pub(crate) fn refuse_waiting(&mut self, waiting: &Waiting) {
+        let queue = self.transfer_queue();
+        self.with_native(queue, |native, turn| native.refuse_waiting(waiting, turn));
+        self.send_answers(queue);
     }
 
     /// Sends the answers to a burst of jobs.
@@ -135,6 +168,7 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
         let (begun, slice_bytes) = (Instant::now(), self.slice_bytes());
         self.with_native(self.transfer_queue(), |native, turn| native.advance(slice_bytes, turn));
         self.answer_jobs();
+        self.pass_waiting();
         self.count_large(begun);
         true
     }

@@ -2,9 +2,9 @@
 
 use minos_base::KeyHash;
 use minos_engine::Mode;
-use minos_proto::memcache::text;
+use minos_proto::memcache::{Request, text};
 
-use crate::ops::{Cold, Context, Failed, Fetch, Next};
+use crate::ops::{Cold, Context, Failed, Fetch, Next, Work};
 
 /// The result of a command.
 pub(crate) struct Executed<M: Mode> {
@@ -33,6 +33,16 @@ impl<M: Mode> Executed<M> {
     pub(super) fn then(next: Next<M>) -> Self {
         let is_fetch = M::HAS_FLASH && matches!(next, Next::Fetch(_));
         Self { next, unread: if is_fetch { Unread::All } else { Unread::Nothing } }
+    }
+
+    /// True if the command may have changed something: replies may have to wait for that. A command that goes on later
+    /// changes something then.
+    pub(super) fn has_changed(&self, request: &Request<'_>) -> bool {
+        match self.next {
+            Next::Fetch(_) => matches!(request, Request::GetMany(_)) && request.may_change(),
+            Next::Away(Work::Receive { .. } | Work::Finish { .. }) => false,
+            _ => request.may_change(),
+        }
     }
 
     /// The command waits for room in memory, and is executed again.

@@ -233,7 +233,7 @@ impl<M: Mode> Session<M> {
                 self.arriving = Some((store, received_bytes));
             }
             Next::Away(Work::Finish { store }) => self.finish(store),
-            Next::Fetch(_) => unreachable!("there is no flash"),
+            Next::Fetch(_) | Next::Durable(_) => unreachable!("there is no flash"),
         }
     }
 

@@ -65,6 +65,9 @@ fn serve_burst<M: Mode, P: Placement>(
     for Pending { command, lookup, end } in &burst {
         *requests_left = requests_left.saturating_sub(1);
         let executed = execute(cx, session, command, *lookup, requests_left, tx);
+        if M::HAS_FLASH {
+            session.has_changed |= executed.has_changed(&command.request);
+        }
         let command_bytes = end - consumed;
         consumed += match executed.unread {
             Unread::Nothing => command_bytes,

@@ -13,6 +13,8 @@ pub(crate) struct MemcacheSession {
     pub(super) resume: Option<Resume>,
     /// Where a partly sent `stats conns` continues: the number of a connection.
     pub(super) listed: Option<u64>,
+    /// A command since the last reply may have changed something, in a store above flash.
+    pub(crate) has_changed: bool,
     /// True once the client has sent anything.
     has_spoken: bool,
 }
@@ -20,7 +22,15 @@ pub(crate) struct MemcacheSession {
 impl MemcacheSession {
     /// The state of a connection that has not sent anything yet.
     pub(crate) fn new(limits: Limits, replies_bytes_max: usize) -> Self {
-        Self { limits, replies_bytes_max, swallow_bytes: 0, resume: None, listed: None, has_spoken: false }
+        Self {
+            limits,
+            replies_bytes_max,
+            swallow_bytes: 0,
+            resume: None,
+            listed: None,
+            has_changed: false,
+            has_spoken: false,
+        }
     }
 
     /// True if `input`, the first bytes of a connection, belongs to memcached's binary protocol.

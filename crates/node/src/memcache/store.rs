@@ -97,6 +97,9 @@ impl Large<'_> {
                 return self.refuse(cx, session, value, tx);
             }
         }
+        if ops::awaits_room(cx, value_bytes) {
+            return Executed::wait(cx);
+        }
         let Ok(reservation) = cx.store.reserve(self.hash, self.key, value_bytes) else {
             if ops::may_wait(cx) {
                 return Executed::wait(cx);

@@ -4,7 +4,7 @@ use minos_base::{KeyHash, StoreKind};
 use minos_engine::{Concat, ConcatError, Mode, Side};
 
 use super::{
-    cold::cold,
+    cold::{cold, may_wait},
     context::Context,
     store_operation::{StoreOperation, Stored},
 };
@@ -43,6 +43,7 @@ pub(super) fn settle<M: Mode, P>(
         }
         Err(ConcatError::Changed) => Stored::OtherCas,
         Err(ConcatError::Missing) => cold(cx, hash, key).map_or(Stored::Unmet, Stored::Cold),
+        Err(ConcatError::OutOfMemory(_)) if may_wait(cx) => Stored::NoMemory,
         // A join without room for the whole value is, in memcached, a condition that did not hold.
         Err(ConcatError::TooLarge | ConcatError::OutOfMemory(_)) => {
             cx.counters.store_no_memory.count();

@@ -11,6 +11,9 @@ use super::{context::Context, work::LargeStore};
 /// Times that a request waits for room in memory, each until flash has had a moment to take items.
 pub(crate) const WAITS_MAX: u32 = 1000;
 
+/// Times that a store in a cache waits so. Then it evicts what is not written.
+pub(crate) const CACHE_WAITS_MAX: u32 = 200;
+
 /// Most keys that are fetched at once for one connection.
 const FETCH_KEYS_MAX: usize = 128;
 /// The part of the memory that their items may take. They are to be there together.
@@ -45,12 +48,14 @@ pub(crate) struct Fetch<M: Mode> {
     pub(crate) waits: u32,
     /// The emptying of flash that the request waits for.
     pub(crate) emptying: Option<SyncId>,
+    /// Bytes of the keys' records, at most.
+    pub(super) bytes: u64,
 }
 
 impl<M: Mode> Fetch<M> {
     /// Fetches one key.
     pub(crate) fn of(hash: KeyHash, key: &[u8], class: SizeClass) -> Self {
-        Self { keys: vec![(hash, key.into())], class, then: None, waits: 0, emptying: None }
+        Self { keys: vec![(hash, key.into())], class, bytes: class.bytes_max(), ..Self::of_nothing() }
     }
 
     /// Fetches nothing, but waits for room.
@@ -65,7 +70,26 @@ impl<M: Mode> Fetch<M> {
     }
 
     fn of_nothing() -> Self {
-        Self { keys: Vec::new(), class: SizeClass::of(0), then: None, waits: 0, emptying: None }
+        Self { keys: Vec::new(), class: SizeClass::of(0), then: None, waits: 0, emptying: None, bytes: 0 }
+    }
+
+    /// Bytes of memory for the items that are fetched together.
+    pub(crate) fn room_bytes<P>(cx: &Context<'_, M, P>) -> u64 {
+        cx.store.memory_limit() / FETCH_PART
+    }
+
+    /// Fetches the keys of another fetch along.
+    ///
+    /// # Errors
+    /// That fetch, if it waits for something else, or there is no room for the items of both.
+    pub(crate) fn join(&mut self, other: Self, room_bytes: u64) -> Result<(), Self> {
+        let has_room = self.bytes + other.bytes <= room_bytes && self.keys.len() < FETCH_KEYS_MAX;
+        if self.keys.is_empty() || other.keys.is_empty() || !has_room {
+            return Err(other);
+        }
+        self.bytes += other.bytes;
+        self.keys.extend(other.keys);
+        Ok(())
     }
 
     /// Fetches other keys along, as far as there is room for their items. A key that has left memory again since it
@@ -79,7 +103,7 @@ impl<M: Mode> Fetch<M> {
         if self.keys.is_empty() || cx.fetched.is_some_and(is_asked) {
             return self;
         }
-        let mut room_bytes = cx.store.memory_limit() / FETCH_PART;
+        let mut room_bytes = Self::room_bytes(cx);
         for (hash, key) in others {
             let Lookup::Cold(candidates) = M::look_again(cx.store, hash, key, cx.now) else { continue };
             let bytes = class_of(&candidates).bytes_max();
@@ -157,7 +181,13 @@ fn class_of(candidates: &Candidates) -> SizeClass {
 
 /// True if a store that found no room should wait for some: flash may be about to take items.
 pub(crate) fn may_wait<M: Mode, P>(cx: &Context<'_, M, P>) -> bool {
-    M::HAS_FLASH && cx.admin.awaits_flash() && cx.fetched.is_none_or(|fetched| fetched.waits < WAITS_MAX)
+    M::HAS_FLASH && cx.fetched.map_or(0, |fetched| fetched.waits) < cx.admin.flash_waits_max()
+}
+
+/// True if a large store should wait until flash has taken items, instead of evicting some that are not written.
+#[inline]
+pub(crate) fn awaits_room<M: Mode, P>(cx: &Context<'_, M, P>, value_bytes: u64) -> bool {
+    M::lacks_room(cx.store, value_bytes) && may_wait(cx)
 }
 
 /// The entry of a key. An error if its item may be on flash: nobody may take it for missing.

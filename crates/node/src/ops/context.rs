@@ -42,9 +42,9 @@ pub(crate) trait Admin {
     /// Emits the server's own statistics of `group`, besides those of commands and store.
     fn stats(&self, group: StatsGroup, emit: &mut dyn FnMut(&str, &dyn Display));
 
-    /// True if a full memory is about to pass items to flash, so that waiting helps.
-    fn awaits_flash(&self) -> bool {
-        false
+    /// Times that a request waits for room, if a full memory is about to pass items to flash: each a moment.
+    fn flash_waits_max(&self) -> u32 {
+        0
     }
 
     /// Begins to remove everything from memory and flash; `None` if there is no flash.

@@ -22,7 +22,9 @@ mod touch;
 mod work;
 
 pub(crate) use arithmetic::{CountOperation, Counted, Failure, count};
-pub(crate) use cold::{Cold, Failed, Fetch, Fetched, FlashAnswer, WAITS_MAX, cold, entry, may_wait};
+pub(crate) use cold::{
+    CACHE_WAITS_MAX, Cold, Failed, Fetch, Fetched, FlashAnswer, WAITS_MAX, awaits_room, cold, entry, may_wait,
+};
 pub use context::Placement;
 pub(crate) use context::{Admin, Context};
 pub(crate) use delete::{DeleteOperation, Deleted, delete};

@@ -23,4 +23,6 @@ pub(crate) enum Next<M: Mode> {
     Away(Work<M>),
     /// When items that may be on flash are in memory, or known not to exist.
     Fetch(Box<Fetch<M>>),
+    /// As this says, when the changes so far are durable and the replies to them are sent.
+    Durable(Box<Next<M>>),
 }

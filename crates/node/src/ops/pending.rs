@@ -4,7 +4,8 @@ use minos_base::{KeyHash, SizeClass};
 use minos_engine::{Joining, Mode, Reservation};
 
 use super::{
-    append, cold,
+    append,
+    cold::{self, Cold},
     context::Context,
     store,
     store_operation::{StoreOperation, Stored},
@@ -38,6 +39,18 @@ pub(crate) enum Step {
     Over(Stored),
     /// The item that the store depends on is to be fetched; ask again then.
     Fetch(SizeClass),
+    /// There is no room until flash has taken items; ask again then.
+    Room,
+}
+
+/// The step after an attempt to join.
+fn after_join<M: Mode, P>(cx: &Context<'_, M, P>, stored: Stored) -> Step {
+    match stored {
+        // It left memory a moment ago, in spite of the look before.
+        Stored::Cold(Cold::Unknown(class)) => Step::Fetch(class),
+        Stored::NoMemory if cold::may_wait(cx) => Step::Room,
+        stored => Step::Over(stored),
+    }
 }
 
 impl<M: Mode> PendingStore<M> {
@@ -106,23 +119,30 @@ impl<M: Mode> PendingStore<M> {
         if let Some(joining) = self.joining.take()
             && let Some(joined) = joining.finish(cx.store, &self.key, cx.now, &concat)
         {
-            return Step::Over(append::settle(cx, (self.hash, &self.key), joined));
+            return after_join(cx, append::settle(cx, (self.hash, &self.key), joined));
         }
         if self.join_attempts == JOIN_ATTEMPTS_MAX || !cx.store.joins_large(self.hash, part_bytes) {
-            return Step::Commit;
+            return self.join_whole(cx);
         }
-        self.join_attempts += 1;
         let class = store::item_class(cx, &self.operation, self.hash, part_bytes);
         if !admit(part_bytes + class.bytes_max()) {
-            return Step::Commit;
+            return self.join_whole(cx);
         }
+        let concat = append::concat(&self.operation, self.reservation.value_mut());
         match cx.store.begin_concat(self.hash, &self.key, cx.now, &concat) {
             Ok(joining) => {
+                self.join_attempts += 1;
                 self.joining = Some(joining);
                 Step::Copy
             }
-            Err(error) => Step::Over(append::settle(cx, (self.hash, &self.key), Err(error))),
+            Err(error) => after_join(cx, append::settle(cx, (self.hash, &self.key), Err(error))),
         }
+    }
+
+    /// Joins the value in one piece.
+    fn join_whole<P>(&mut self, cx: &Context<'_, M, P>) -> Step {
+        let part = self.reservation.value_mut();
+        after_join(cx, append::join(cx, &self.operation, self.hash, &self.key, part))
     }
 
     /// Executes the last `step`. Returns the result of the store, the operation and its key.
@@ -130,7 +150,7 @@ impl<M: Mode> PendingStore<M> {
         let Self { reservation, hash, key, operation, .. } = self;
         let stored = match step {
             Step::Over(stored) => stored,
-            Step::Copy | Step::Fetch(_) | Step::Commit => {
+            Step::Copy | Step::Fetch(_) | Step::Room | Step::Commit => {
                 store::commit(cx, &operation, hash, &key, reservation)
             }
         };

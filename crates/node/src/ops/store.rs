@@ -5,7 +5,7 @@ use minos_engine::{Entry, ItemMeta, Mode, OutOfMemory, Reservation};
 
 use super::{
     append,
-    cold::{Cold, entry},
+    cold::{Cold, awaits_room, entry},
     context::Context,
     facts::Facts,
     store_operation::{StoreOperation, Stored},
@@ -80,6 +80,9 @@ pub(crate) fn store<M: Mode, P>(
     key: &[u8],
     value: &[u8],
 ) -> Stored {
+    if awaits_room(cx, value.len() as u64) {
+        return Stored::NoMemory;
+    }
     if operation.joins() {
         return append::join(cx, operation, hash, key, value);
     }
@@ -133,7 +136,7 @@ pub(crate) fn drop_for_too_large<M: Mode, P>(
     Ok(())
 }
 
-/// Stores the value in `reservation`, of any size, without copying it under the partition's lock.
+/// Stores the value in `reservation`, of any size, without copying it under the partition's lock. It is not joined.
 pub(super) fn commit<M: Mode, P>(
     cx: &Context<'_, M, P>,
     operation: &StoreOperation,
@@ -141,9 +144,6 @@ pub(super) fn commit<M: Mode, P>(
     key: &[u8],
     mut reservation: Reservation<M>,
 ) -> Stored {
-    if operation.joins() {
-        return append::join(cx, operation, hash, key, reservation.value_mut());
-    }
     reservation.settle();
     let mut entry = match entry_for(cx, operation, hash, key) {
         Ok(entry) => entry,

@@ -135,6 +135,10 @@ impl<M: Mode> LargeStore<M> {
                 let fetch = Fetch::of(self.pending.hash(), self.pending.key(), class);
                 return Finished::Fetch(Box::new(Fetch { then: Some(self), ..fetch }));
             }
+            Step::Room => {
+                let fetch = Fetch::of_room(cx);
+                return Finished::Fetch(Box::new(Fetch { then: Some(self), ..fetch }));
+            }
             Step::Commit | Step::Over(_) => {}
         }
         cx.counters.cmd_set.count();

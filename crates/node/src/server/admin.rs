@@ -14,7 +14,9 @@ use minos_sched::Role;
 use minos_tier::SyncId;
 
 use super::shared::Shared;
-use crate::ops::{Admin, DELIMITER, Prefixes, counters::Totals, receiving::ReceivePermit};
+use crate::ops::{
+    Admin, CACHE_WAITS_MAX, DELIMITER, Prefixes, WAITS_MAX, counters::Totals, receiving::ReceivePermit,
+};
 
 /// The counters of the native protocol in plain `stats`; `stats minos` has all.
 const NATIVE_GENERAL: [&str; 4] =
@@ -55,8 +57,12 @@ impl<M: Mode, I: Io> Admin for Shared<M, I> {
         }
     }
 
-    fn awaits_flash(&self) -> bool {
-        self.tier.as_ref().is_some_and(|tier| tier.is_lossless() && !tier.is_full())
+    fn flash_waits_max(&self) -> u32 {
+        match &self.tier {
+            Some(tier) if tier.is_lossless() && !tier.is_full() => WAITS_MAX,
+            Some(tier) if !tier.is_lossless() && !tier.is_read_only() => CACHE_WAITS_MAX,
+            _ => 0,
+        }
     }
 
     fn empty_flash(&self) -> Option<SyncId> {

@@ -73,6 +73,8 @@ pub struct ServerConfig {
     pub store_settings: Vec<(&'static str, String)>,
     /// The log level that clients set; the owner of the log reads it.
     pub verbosity: Arc<Verbosity>,
+    /// How reads from flash are gathered.
+    pub gathering: Gathering,
     /// The options of the native datagram protocol, if it is served.
     pub native: Option<NativeConfig>,
 }
@@ -107,6 +109,7 @@ impl ServerConfig {
             clock: Clock::new(),
             store_settings: Vec::new(),
             verbosity: Arc::default(),
+            gathering: Gathering::default(),
             native: None,
         }
     }
@@ -143,6 +146,7 @@ impl ServerConfig {
         bound("--ring-size", self.ring_capacity as u64, 2, 1 << 20)?;
         bound("--stall-timeout", self.stall_timeout.as_millis() as u64, 1, 1 << 40)?;
         bound("--epoch", self.epoch.as_millis() as u64, 1, 3_600_000)?;
+        self.gathering.check()?;
         self.native.as_ref().map_or(Ok(()), NativeConfig::check)
     }
 }
@@ -181,9 +185,11 @@ macro_rules! choice {
 }
 
 // After the macro that it uses.
+mod gathering;
 mod native;
 
 pub use bounds::InvalidOption;
+pub use gathering::{Gathering, VectorWidth};
 pub use native::{AccessAdvice, NativeConfig, SESSIONS_PER_SOURCE, TRANSFERS_PER_WORKER};
 
 /// A design and its parameter.

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU32, Ordering, fence},
+        atomic::{AtomicU32, AtomicUsize, Ordering, fence},
     },
     time::Instant,
 };
@@ -44,6 +44,8 @@ pub(crate) struct Shared<M: Mode, I: Io> {
     pub(crate) native: Option<NativeSide<M, I::Port>>,
     /// The memory for values that are still arriving over streams.
     pub(crate) receiving: Arc<Receiving>,
+    /// Workers that have not ended.
+    pub(crate) workers_left: AtomicUsize,
     /// The tier below the store's memory, if there is one.
     pub(crate) tier: Option<Arc<Tier>>,
     /// Requests to the control thread.
@@ -88,6 +90,13 @@ impl<M: Mode, I: Io> Shared<M, I> {
         let woken =
             workers.iter_from(start).filter(asleep).filter(|&worker| self.worker(worker).waker.wake());
         woken.take(count).for_each(drop);
+    }
+
+    /// A worker has ended: it changes nothing any more.
+    pub(crate) fn worker_ended(&self) {
+        // Release: after its last change.
+        self.workers_left.fetch_sub(1, Ordering::Release);
+        self.tier.iter().for_each(|tier| tier.call_keeper());
     }
 
     /// Wakes every worker.

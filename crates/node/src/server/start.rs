@@ -6,24 +6,25 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU32, AtomicU64},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize},
     },
     thread::{self, JoinHandle},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
-use minos_base::{Clock, limits::BURST_MAX};
+use minos_base::limits::BURST_MAX;
 #[cfg(debug_assertions)]
 use minos_engine::{CacheMode, StoreMode};
 use minos_engine::{Engine, Mode};
 use minos_net::{Address, Io, Kernel, Waker, allowed_cpus, pin_to};
 use minos_sched::{EpochCounts, SharedHistogram, WorkerId};
 use minos_sync::Ring;
-use minos_tier::{Keeper, Now, Tier};
+use minos_tier::{Keeper, Tier};
 
 use super::{
     config::{InvalidOption, ServerConfig},
     control::{Control, LISTENERS_MAX},
+    keeping::keep,
     mailbox::Mailbox,
     operator::{self, Operator},
     plan_cell::{InForce, PlanCell},
@@ -79,9 +80,9 @@ pub enum StartError {
         /// The kernel's error.
         error: io::Error,
     },
-    /// The native protocol does not reach items on flash.
-    #[error("--native is not served above --flash yet")]
-    NativeAboveFlash,
+    /// Replies of the native protocol do not wait until changes are durable.
+    #[error("--native is not served with --durability flush yet")]
+    NativeDoesNotHold,
     /// There are too many addresses.
     #[error("{0} addresses to listen on are too many; at most {LISTENERS_MAX} are allowed")]
     TooManyListeners(usize),
@@ -121,17 +122,11 @@ impl Server {
     /// # Errors
     /// See [`StartError`].
     pub fn start_above_flash(config: ServerConfig, keeper: Keeper) -> Result<Self, StartError> {
-        if config.native.is_some() {
-            return Err(StartError::NativeAboveFlash);
+        if config.native.is_some() && keeper.tier().acknowledges_durable() {
+            return Err(StartError::NativeDoesNotHold);
         }
-        let tier = Arc::clone(keeper.tier());
-        let (clock, patience) = (config.clock, config.stop_timeout);
-        let mut server = Self::start_with(&Kernel, config, (Arc::clone(tier.engine()), Some(tier)))?;
-        let stop = Arc::clone(&server.stop);
-        server.spawn("minos-keeper".to_owned(), move || {
-            keep(keeper, clock, &stop, patience);
-        })?;
-        Ok(server)
+        let store = Arc::clone(keeper.tier().engine());
+        Self::start_with(&Kernel, config, (store, Some(keeper)))
     }
 
     /// As [`start`](Self::start), over the transports that `io` opens.
@@ -153,7 +148,7 @@ impl Server {
     fn start_with<M: Mode, I: Io>(
         io: &I,
         config: ServerConfig,
-        (store, tier): (Arc<Engine<M>>, Option<Arc<Tier>>),
+        (store, keeper): (Arc<Engine<M>>, Option<Keeper>),
     ) -> Result<Self, StartError>
     where
         Engine<M>: Sync,
@@ -163,12 +158,17 @@ impl Server {
         let policy = operator::policy(choice, &config)?;
         let listeners = listen(&config.memcached, Protocol::Memcache)?;
         let addresses = listeners.iter().map(|each| each.listener.address().clone()).collect();
+        let tier = keeper.as_ref().map(|keeper| Arc::clone(keeper.tier()));
         let shared = share(io, config, (store, tier), InForce::of(choice, &policy))?;
         let stop = Arc::clone(&shared.stop);
         let native_address = shared.native.as_ref().map(|side| side.ports.address());
         let operator = Operator::new(&shared);
         let mut server = Self { stop, operator, addresses, native_address, threads: Vec::new() };
         server.spawn_workers(io, &shared)?;
+        if let Some(keeper) = keeper {
+            let shared = Arc::clone(&shared);
+            server.spawn("minos-keeper".to_owned(), move || keep(keeper, &shared))?;
+        }
         let control = Control {
             epoch_end: Instant::now() + shared.config.epoch,
             shared,
@@ -222,11 +222,13 @@ impl Server {
             let large = LargeSet::new(io.poller()?, config.large_order, config.large_wait_max, terms);
             // With fewer processors than workers, the kernel places the threads better.
             let cpu = cpus.get(index).copied().filter(|_| cpus.len() >= shared.workers.len());
-            let fetches = shared.tier.as_ref().map(Fetches::of).transpose()?;
+            let lane = |tier| Fetches::of(tier, config.gathering);
+            let fetches = shared.tier.as_ref().map(lane).transpose()?;
             let shared = Arc::clone(shared);
             self.spawn(format!("minos-worker-{index}"), move || {
                 pin(cpu);
                 Worker::<M, I>::new(&shared, WorkerId(index as u16), large, fetches).run();
+                shared.worker_ended();
             })?;
         }
         Ok(())
@@ -276,7 +278,7 @@ pub(crate) fn share<M: Mode, I: Io>(
     (store, tier): (Arc<Engine<M>>, Option<Arc<Tier>>),
     in_force: InForce,
 ) -> Result<Arc<Shared<M, I>>, StartError> {
-    let native = native_side(io, &config, &store)?;
+    let native = native_side(io, &config, (&store, tier.as_deref()))?;
     let (mut workers, mut queues) = (Vec::new(), Vec::new());
     for _ in 0..config.control.workers {
         queues.push(RxQueue::open(io.poller()?, config.connections_max)?);
@@ -285,6 +287,7 @@ pub(crate) fn share<M: Mode, I: Io>(
     let receive_bytes_max =
         config.receive_memory_bytes.unwrap_or(store.memory_limit() / receiving::MEMORY_PART);
     let shared = Shared {
+        workers_left: AtomicUsize::new(workers.len()),
         plan: Arc::new(PlanCell::new(in_force)),
         store,
         started: Instant::now(),
@@ -313,6 +316,7 @@ fn worker<M: Mode>(config: &ServerConfig) -> io::Result<WorkerShared<M>> {
         lent: Ring::new(BURST_MAX),
         plan_version: AtomicU64::new(0),
         waker: Waker::new()?,
+        holds: AtomicBool::new(false),
         histogram: Arc::new(SharedHistogram::new()),
         counters: Arc::new(Counters::default()),
         metrics: Metrics::default(),
@@ -323,7 +327,7 @@ fn worker<M: Mode>(config: &ServerConfig) -> io::Result<WorkerShared<M>> {
 fn native_side<M: Mode, I: Io>(
     io: &I,
     config: &ServerConfig,
-    store: &Arc<Engine<M>>,
+    (store, tier): (&Arc<Engine<M>>, Option<&Tier>),
 ) -> Result<Option<NativeSide<M, I::Port>>, StartError> {
     let Some(native) = &config.native else { return Ok(None) };
     let workers = config.control.workers;
@@ -338,36 +342,12 @@ fn native_side<M: Mode, I: Io>(
         queues: workers as u16,
         base_port: ports.address().port(),
         value_bytes_max: config.value_bytes_max,
+        evicts_from_flash: tier.is_some_and(|tier| !tier.is_lossless()),
         entropy,
         start: Instant::now(),
     };
     let core = NativeShared::new(Arc::clone(store), config.clock, native, &setting);
     Ok(Some(NativeSide { core: Arc::new(core), ports }))
-}
-
-/// Runs the keeper until the server is stopped. Then it makes everything durable, if that takes no longer than
-/// `patience`.
-fn keep(mut keeper: Keeper, clock: Clock, stop: &Stop, patience: Duration) {
-    let began = Instant::now();
-    let mut last = None;
-    loop {
-        let now = Now { us: began.elapsed().as_micros() as u64, seconds: clock.seconds() };
-        let turned = keeper.turn(now).and_then(|turn| keeper.rest_for(&turn));
-        if let Err(error) = turned {
-            tracing::error!(%error, "the lane that writes to flash is unusable");
-            return stop.request();
-        }
-        if !stop.is_requested() {
-            continue;
-        }
-        let (sync, since) = *last.get_or_insert_with(|| (keeper.tier().sync(), Instant::now()));
-        if stop.is_at_once() || keeper.tier().is_synced(sync) != Ok(false) {
-            return;
-        }
-        if since.elapsed() > patience {
-            return tracing::warn!("stopped before everything in memory was on flash");
-        }
-    }
 }
 
 fn pin(cpu: Option<usize>) {

@@ -98,6 +98,12 @@ impl Buffer {
     }
 }
 
+impl From<&[u8]> for Buffer {
+    fn from(bytes: &[u8]) -> Self {
+        Self { bytes: bytes.to_vec(), start: 0 }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

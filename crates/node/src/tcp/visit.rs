@@ -12,7 +12,11 @@ use super::{
 use crate::{
     memcache,
     ops::{Context, Next},
-    worker::{Worker, fetches::Awaiting, placement::WorkerPlacement},
+    worker::{
+        Worker,
+        fetches::{Awaiting, Waiter},
+        placement::WorkerPlacement,
+    },
 };
 
 /// Requests of one connection served in one visit, so that a pipelining client does not delay the others.
@@ -49,7 +53,13 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                 return None;
             }
             Next::Fetch(fetch) => {
-                self.pass_or_fetch(Box::new(Awaiting { connection, fetch }));
+                let waiter = Waiter::Connection(connection);
+                self.pass_or_fetch(Box::new(Awaiting { waiter, fetch }));
+                return None;
+            }
+            Next::Durable(next) => {
+                self.keep_replies(&mut connection, &self.transmit_buffer);
+                self.hold(connection, *next);
                 return None;
             }
         })
@@ -156,15 +166,22 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     fn reply(&mut self, connection: &mut Connection, next: Next<M>) -> Next<M> {
         connection.wanted_bytes = 0;
         match next {
+            Next::Close => connection.closing = true,
+            Next::NeedMore { wanted_bytes } => connection.wanted_bytes = wanted_bytes,
+            _ => {}
+        }
+        if self.must_hold(connection) {
+            self.mine().counters.bytes_written.add(self.transmit_buffer.len() as u64);
+            return Next::Durable(Box::new(next));
+        }
+        match next {
             // The replies are sent together with the value.
             Next::Away(_) => return next,
             // The replies so far need not wait for flash.
             Next::Fetch(_) => {
                 return if matches!(self.send(connection), Next::Close) { Next::Close } else { next };
             }
-            Next::Close => connection.closing = true,
-            Next::NeedMore { wanted_bytes } => connection.wanted_bytes = wanted_bytes,
-            Next::Continue | Next::Yield | Next::Blocked => {}
+            _ => {}
         }
         match self.send(connection) {
             Next::Continue => {}
@@ -175,6 +192,16 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             return Next::Close;
         }
         next
+    }
+
+    /// True if the replies must wait until the changes before them are durable. Those of commands without replies wait
+    /// for the next reply.
+    fn must_hold(&self, connection: &mut Connection) -> bool {
+        if !M::HAS_FLASH || self.transmit_buffer.is_empty() {
+            return false;
+        }
+        let Session::Memcache(session) = &mut connection.session;
+        std::mem::take(&mut session.has_changed) && self.holds_replies()
     }
 
     /// Sends the transmit buffer; bytes that the socket does not take stay with the connection.
@@ -231,7 +258,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
 }
 
 /// Sends replies that are left over.
-fn flush<M: Mode>(connection: &mut Connection) -> Next<M> {
+pub(crate) fn flush<M: Mode>(connection: &mut Connection) -> Next<M> {
     while !connection.output.is_empty() {
         match connection.stream.send(connection.output.bytes()) {
             Progress::Bytes(sent) => connection.output.consume(sent),

@@ -12,11 +12,14 @@ use std::{
 use minos_base::Seconds;
 use minos_engine::{Mode, OutOfMemory};
 use minos_net::Io;
+use minos_sched::Role;
 use minos_tier::{Answer, Reader, Sought, Tier};
 
-use super::Worker;
+use super::{Worker, gather::Gather};
 use crate::{
-    ops::{Failed, Fetch, Fetched, FlashAnswer, WAITS_MAX, Work},
+    datagram::native::Waiting,
+    ops::{CACHE_WAITS_MAX, Failed, Fetch, Fetched, FlashAnswer, WAITS_MAX, Work},
+    server::config::Gathering,
     tcp::{connection::Connection, patience::Patience, transfer::Transfer, visit::VISIT_REQUESTS_MAX},
 };
 
@@ -25,10 +28,19 @@ const KEY_BITS: u32 = 16;
 
 /// Time until an item that found no room in memory is tried again.
 const RETRY: Duration = Duration::from_millis(1);
-/// A connection whose requests need items from flash.
+
+/// Requests that need items from flash.
 pub(crate) struct Awaiting<M: Mode> {
-    pub(crate) connection: Box<Connection>,
+    pub(crate) waiter: Waiter,
     pub(crate) fetch: Box<Fetch<M>>,
+}
+
+/// Where those requests came from.
+pub(crate) enum Waiter {
+    /// A connection. Its next requests wait behind them.
+    Connection(Box<Connection>),
+    /// Datagrams.
+    Datagrams(Waiting),
 }
 
 /// A request under way.
@@ -44,6 +56,7 @@ struct UnderWay<M: Mode> {
 /// Requests of one worker that wait for items from flash.
 pub(crate) struct Fetches<M: Mode> {
     reader: Reader,
+    gather: Gather,
     /// True if a key that cannot be read is an error, false if it is a miss.
     is_lossless: bool,
     under_way: Vec<Option<UnderWay<M>>>,
@@ -60,9 +73,10 @@ pub(crate) struct Fetches<M: Mode> {
 
 impl<M: Mode> Fetches<M> {
     /// No requests, and a lane to `tier`.
-    pub(crate) fn of(tier: &Arc<Tier>) -> io::Result<Self> {
+    pub(crate) fn of(tier: &Arc<Tier>, gathering: Gathering) -> io::Result<Self> {
         Ok(Self {
             reader: tier.reader()?,
+            gather: Gather::new(gathering),
             is_lossless: tier.is_lossless(),
             under_way: Vec::new(),
             free: Vec::new(),
@@ -116,6 +130,10 @@ impl<M: Mode> Fetches<M> {
                 self.held_up.push_back((number, at));
             }
         }
+        if self.gather.is_direct() {
+            // After an error, the next call meets it again.
+            let _ = self.reader.submit();
+        }
     }
 
     /// Looks a key up and prepares its reads; false if there is no room for them.
@@ -167,14 +185,17 @@ impl<M: Mode> Fetches<M> {
         {
             self.held_up.pop_front();
         }
-        self.reader.submit()?;
+        if self.gather.is_due(self.reader.prepared(), now) {
+            self.reader.submit_at_most(self.gather.width_max())?;
+        }
         let (under_way, is_lossless) = (&mut self.under_way, self.is_lossless);
         let (mut answered, mut crowded) = (Vec::new(), Vec::new());
         self.reader.poll(now_s, |answer| {
             let (number, at) =
                 ((answer.tag >> KEY_BITS) as usize, answer.tag as usize & ((1 << KEY_BITS) - 1));
             let Some(Some(entry)) = under_way.get_mut(number) else { return };
-            let taken = take(&answer, &mut entry.fetched, is_lossless, now_s);
+            let may_evict = is_lossless || entry.waits >= CACHE_WAITS_MAX;
+            let taken = take(&answer, &mut entry.fetched, (is_lossless, may_evict), now_s);
             if taken.is_err() && entry.waits < WAITS_MAX {
                 entry.waits += 1;
                 return crowded.push((number, Some(at)));
@@ -191,7 +212,7 @@ impl<M: Mode> Fetches<M> {
 
     /// Longest sleep of the worker, if something is to be tried again.
     pub(crate) fn sleep_max(&self) -> Option<Duration> {
-        self.retry.map(|_| RETRY)
+        self.retry.map(|_| RETRY).into_iter().chain(self.gather.sleep_max()).min()
     }
 
     /// Takes out a request that has all answers.
@@ -227,10 +248,12 @@ fn broken(is_lossless: bool) -> FlashAnswer {
 fn take(
     answer: &Answer<'_>,
     fetched: &mut Fetched,
-    is_lossless: bool,
+    (is_lossless, may_evict): (bool, bool),
     now: Seconds,
 ) -> Result<(), OutOfMemory> {
     let noted = match &answer.result {
+        // Rather read again than lose an item that is not written.
+        Ok(Some(found)) if !may_evict && found.lacks_room() => return Err(OutOfMemory),
         // Whatever has changed meanwhile, the request looks again.
         Ok(Some(found)) => return found.promote(now).map(|_| ()),
         Ok(None) => FlashAnswer::NoneOf(answer.seen.clone()),
@@ -242,8 +265,18 @@ fn take(
 
 impl<M: Mode, I: Io> Worker<'_, M, I> {
     /// Takes in a request that needs items from flash.
-    pub(crate) fn begin_fetch(&mut self, awaiting: Box<Awaiting<M>>) {
-        let now = (self.now, self.now_s);
+    pub(crate) fn begin_fetch(&mut self, mut awaiting: Box<Awaiting<M>>) {
+        let Awaiting { waiter, fetch } = &mut *awaiting;
+        if let (Waiter::Datagrams(waiting), Some(datagrams)) = (waiter, &mut self.datagrams) {
+            datagrams.begin_waiting(waiting, fetch);
+            if waiting.is_empty() {
+                return;
+            }
+        }
+        let (now, keys) = ((self.now, self.now_s), awaiting.fetch.keys.len() as u64);
+        let metrics = &self.mine().metrics;
+        metrics.flash_keys.add(keys);
+        metrics.flash_keys_small.add(if self.role() == Role::Small { keys } else { 0 });
         match &mut self.fetches {
             Some(fetches) => fetches.begin(awaiting, now),
             None => unreachable!("no index of a store in memory names a record on flash"),
@@ -267,13 +300,20 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             self.go_on(*awaiting, fetched);
             found = true;
         }
+        if found {
+            self.answer_jobs();
+        }
         found
     }
 
     /// Goes on with a request whose items have come.
     fn go_on(&mut self, awaiting: Awaiting<M>, mut fetched: Box<Fetched>) {
-        let Awaiting { mut connection, fetch } = awaiting;
+        let Awaiting { waiter, fetch } = awaiting;
         fetched.end(fetch.keys);
+        let mut connection = match waiter {
+            Waiter::Connection(connection) => connection,
+            Waiter::Datagrams(waiting) => return self.go_on_waiting(waiting, &fetched),
+        };
         connection.fetched = Some(fetched);
         if let Some(store) = fetch.then {
             let (work, patience) = (Work::Finish { store }, Patience::new(self.now));

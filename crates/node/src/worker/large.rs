@@ -7,7 +7,7 @@ use minos_net::Io;
 
 use super::{
     Worker,
-    fetches::{Awaiting, Fetches},
+    fetches::{Awaiting, Fetches, Waiter},
     large_set::Ended,
 };
 use crate::{
@@ -107,13 +107,23 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                 let (mut cx, tx) = self.context();
                 cx.fetched = fetched.as_deref();
                 match store.finish(&cx, tx) {
+                    Finished::Answered if self.holds_replies() => {
+                        let replies = std::mem::take(&mut self.transmit_buffer);
+                        connection.output.append(&replies);
+                        self.mine().counters.bytes_written.add(replies.len() as u64);
+                        self.transmit_buffer = replies;
+                        self.mine().metrics.large_completed.add(1);
+                        self.hold(connection, Next::Yield);
+                        return None;
+                    }
                     Finished::Answered => self.send_behind(&mut connection),
                     Finished::Copy(store) => {
                         let work = Work::Finish { store };
                         return Some(Box::new(Transfer { connection, work, moved_bytes: 0, patience }));
                     }
                     Finished::Fetch(fetch) => {
-                        self.pass_or_fetch(Box::new(Awaiting { connection, fetch }));
+                        let waiter = Waiter::Connection(connection);
+                        self.pass_or_fetch(Box::new(Awaiting { waiter, fetch }));
                         return None;
                     }
                 }

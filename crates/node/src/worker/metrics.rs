@@ -70,6 +70,8 @@ metrics! {
     buffer_overflows,
     /// Connections closed because their client speaks memcached's binary protocol.
     binary_refused,
+    /// Times that replies waited until changes were durable.
+    replies_held,
     /// Most bytes of replies kept for a connection whose client did not take them.
     kept_bytes_max,
     /// Expired or flushed items reclaimed in the background.
@@ -82,6 +84,10 @@ metrics! {
     native_trains_too_long,
     /// Trains not sent because the network reported that the client cannot be reached.
     native_trains_refused,
+    /// Keys of requests for which this worker read flash.
+    flash_keys,
+    /// Those of `flash_keys` that came while the worker's role was small.
+    flash_keys_small,
     /// Times that a plan gave the worker another role than it had.
     role_changes,
     /// Times the worker went to sleep.

@@ -3,6 +3,8 @@
 
 mod arrivals;
 pub(crate) mod fetches;
+mod gather;
+mod held;
 mod housekeeping;
 mod idle;
 mod large;
@@ -37,6 +39,7 @@ use crate::{
     tcp::connection::Connection,
 };
 use fetches::Fetches;
+use held::HeldConnections;
 use idle::Idle;
 use large_set::LargeSet;
 use placement::WorkerPlacement;
@@ -71,6 +74,8 @@ pub(crate) struct Worker<'s, M: Mode, I: Io> {
     pub(crate) large: LargeSet<M, I::Poller>,
     /// Requests that wait for items from flash, if the store is above one.
     pub(crate) fetches: Option<Fetches<M>>,
+    /// Connections whose replies wait until changes are durable.
+    pub(crate) held: HeldConnections<M>,
     /// The worker's part of the native protocol, if that is served.
     pub(crate) datagrams: Option<Datagrams<'s, M, I::Port>>,
     pub(crate) idle: Idle,
@@ -101,6 +106,7 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
             placement: WorkerPlacement::new(&shared.plan, id, histogram, config.control.sample_one_in),
             large,
             fetches,
+            held: HeldConnections::new(),
             datagrams: datagrams(shared, id),
             idle: Idle::new(config.poll, config.spin_max),
             now,
@@ -156,7 +162,8 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
 
     /// One turn of the loop; true if there was work.
     pub(crate) fn turn(&mut self) -> bool {
-        self.turn_watched(|_, _| {})
+        let worked = self.turn_watched(|_, _| {});
+        (M::HAS_FLASH && self.release()) || worked
     }
 
     /// Like `turn`; calls `watch` with each step and whether it found work.
@@ -237,8 +244,10 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
             self.poll_transfers(true);
             while self.copy_slice() {}
             self.serve_fetches();
+            self.release();
             self.tick_datagrams();
-            let awaits = self.fetches.as_ref().is_some_and(|fetches| !fetches.is_empty());
+            let awaits =
+                !self.held.is_empty() || self.fetches.as_ref().is_some_and(|fetches| !fetches.is_empty());
             if (self.large.len() == 0 && !awaits && self.mine().ring.is_empty() && !self.has_transfers())
                 || deadline.is_some_and(|deadline| self.now >= deadline)
                 || self.shared.stop.is_at_once()

@@ -2,7 +2,10 @@
 
 use std::{
     net::SocketAddr,
-    sync::{Arc, atomic::AtomicU64},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64},
+    },
 };
 
 use minos_engine::Mode;
@@ -25,7 +28,7 @@ pub(crate) enum RingItem<M: Mode> {
     Message(Message),
     /// A connection with a large request.
     Transfer(Box<Transfer<M>>),
-    /// A connection whose requests need items from flash.
+    /// Requests that need items from flash.
     Fetch(Box<Awaiting<M>>),
     /// A datagram that names another queue, or a large request out of one.
     Job(Job),
@@ -54,6 +57,8 @@ pub(crate) struct WorkerShared<M: Mode> {
     /// Number of the plan in force for this worker.
     pub(crate) plan_version: AtomicU64,
     pub(crate) waker: Waker,
+    /// Connections of this worker wait until changes are durable.
+    pub(crate) holds: AtomicBool,
     pub(crate) histogram: Arc<SharedHistogram>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) metrics: Metrics,

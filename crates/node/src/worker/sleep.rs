@@ -24,7 +24,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         let is_watched = self.fetches.as_mut().is_none_or(|fetches| fetches.prepare_sleep(now));
         let mut readable = Readable::default();
         let watched = self.watched_queues();
-        let sleeps = is_watched && self.may_sleep_on(watched);
+        let sleeps = is_watched && !self.may_release() && self.may_sleep_on(watched);
         if sleeps {
             mine.metrics.sleeps.add(1);
             // The poll of the queue meets the same error and handles it.
@@ -85,7 +85,8 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             wake_ups.add(port);
         }
         wake_ups.add(self.large.descriptor());
-        if let Some(fetches) = &self.fetches {
+        // Without requests it reports old reads, again and again.
+        if let Some(fetches) = self.fetches.as_ref().filter(|fetches| !fetches.is_empty()) {
             wake_ups.add(fetches.descriptor());
         }
         for queue in watched.iter() {

@@ -6,7 +6,11 @@ use minos_net::Io;
 use minos_sched::{WorkerId, WorkerSet};
 use minos_sync::Ring;
 
-use super::{Worker, fetches::Awaiting, rings::RingItem};
+use super::{
+    Worker,
+    fetches::{Awaiting, Waiter},
+    rings::RingItem,
+};
 use crate::{
     ops::Placement,
     tcp::{queue::Arrival, transfer::Transfer, visit::VISIT_REQUESTS_MAX},
@@ -151,7 +155,10 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         let worker = self.placement.fetcher(awaiting.fetch.class).filter(|&worker| worker != self.id);
         let Some(worker) = worker else { return self.begin_fetch(awaiting) };
         match self.push_to(worker, RingItem::Fetch(awaiting)) {
-            Err(RingItem::Fetch(refused)) => self.begin_fetch(refused),
+            Err(RingItem::Fetch(refused)) => match refused.waiter {
+                Waiter::Connection(_) => self.begin_fetch(refused),
+                Waiter::Datagrams(waiting) => self.refuse_waiting(&waiting),
+            },
             Err(_) => unreachable!("a full ring gives back what it was given"),
             Ok(()) => {}
         }

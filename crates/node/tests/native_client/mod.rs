@@ -336,7 +336,7 @@ fn hello(socket: &UdpSocket, server: SocketAddr, keys: Option<&SealKeys>, header
 }
 
 /// The records of a reply, of which a refusal has none.
-fn records((header, datagram): &Datagram) -> Vec<Reply> {
+pub(crate) fn records((header, datagram): &Datagram) -> Vec<Reply> {
     assert_eq!(header.kind, Kind::Reply, "{:?}", Reason::from_count(header.count));
     let reply = |record: ReplyRecord<'_>| Reply {
         status: record.status,

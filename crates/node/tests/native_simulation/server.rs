@@ -107,15 +107,15 @@ impl<M: Mode> SimServer<M> {
             queues: scenario.workers,
             base_port: BASE_PORT,
             value_bytes_max: VALUE_BYTES_MAX,
+            evicts_from_flash: false,
             entropy: std::array::from_fn(|_| rng.random()),
             start: times.instant(now_ns),
         };
-        let config = native_config(scenario);
-        let shared = Arc::new(NativeShared::new(Arc::clone(&store), times.clock, &config, &setting));
+        let native = native_config(scenario);
+        let shared = Arc::new(NativeShared::new(Arc::clone(&store), times.clock, &native, &setting));
         if scenario.forgets_outcomes {
             shared.sessions().forget_outcomes();
         }
-        let count = usize::from(scenario.workers);
         let ids = || (0..scenario.workers).map(WorkerId);
         let threshold = SizeClass::of(scenario.threshold_bytes);
         let (large_worker, workers) = (WorkerId(scenario.workers - 1), scenario.workers);
@@ -125,8 +125,8 @@ impl<M: Mode> SimServer<M> {
             plans: ids().map(plan).collect(),
             rings: ids().map(|_| VecDeque::new()).collect(),
             ring_capacity: scenario.ring_capacity,
-            inboxes: vec![Inbox::new(); 2 * count],
-            turns_ns: vec![None; count],
+            inboxes: vec![Inbox::new(); 2 * usize::from(scenario.workers)],
+            turns_ns: vec![None; usize::from(scenario.workers)],
             tick_ns: now_ns + TICK_NS,
             changes_plans: scenario.changes_plans,
             times,

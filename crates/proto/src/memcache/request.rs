@@ -54,6 +54,20 @@ pub enum Request<'a> {
 }
 
 impl<'a> Request<'a> {
+    /// True if the request may change an item beyond the traces of an access.
+    pub fn may_change(&self) -> bool {
+        match self {
+            Self::Get(get) => get.touch.is_some() || get.vivify.is_some(),
+            Self::GetMany(many) => many.touch.is_some(),
+            Self::Store(_)
+            | Self::Arithmetic(_)
+            | Self::Delete(_)
+            | Self::Touch(_)
+            | Self::FlushAll { .. } => true,
+            _ => false,
+        }
+    }
+
     /// The key, or the first of several, so that its bucket can be fetched early.
     #[inline]
     pub fn key(&self) -> Option<Key<'a>> {

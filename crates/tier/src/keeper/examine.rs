@@ -103,7 +103,7 @@ impl Examiner {
                 }
             }
         }
-        self.fetcher.submit()?;
+        self.fetcher.submit(usize::MAX)?;
         Ok(did)
     }
 }

@@ -134,7 +134,10 @@ impl Keeper {
         self.group.phase = Phase::Idle;
         self.tell_log();
         self.counts.syncs += 1;
-        self.group.serves.take().into_iter().for_each(|id| self.tier.syncs.serve(id));
+        if let Some(id) = self.group.serves.take() {
+            self.tier.syncs.serve(id);
+            self.synced = true;
+        }
         true
     }
 

@@ -18,8 +18,8 @@ use minos_device::Lane;
 use minos_flash::{Event, Log, Tombstone};
 use std::{fmt, io, sync::Arc, time::Duration};
 
-/// Longest sleep of a keeper to whom nobody calls.
-const IDLE: Duration = Duration::from_millis(20);
+/// Longest sleep of a keeper to whom nobody calls: the scrubber goes on then.
+const IDLE: Duration = Duration::from_secs(1);
 /// Longest sleep while something is under way.
 const UNDER_WAY: Duration = Duration::from_millis(5);
 
@@ -39,6 +39,8 @@ pub struct Turn {
     pub did: bool,
     /// Otherwise, the longest time to sleep.
     pub rest: Duration,
+    /// Requests of [`Tier::sync`] were served, or never will be: those who wait for them may go on.
+    pub synced: bool,
 }
 
 /// Owns the log and the lane that writes. One thread calls [`Keeper::turn`].
@@ -54,7 +56,13 @@ pub struct Keeper {
     buffered_us: Option<u64>,
     /// Lives that readers know.
     lives_shown: u32,
+    /// Number of the newest journal that the engine knows of.
+    journal_known: u64,
     emptying: Option<SyncId>,
+    /// The walk ahead of a log waits for flash.
+    is_behind: bool,
+    /// Requests were served in this turn, or given up.
+    synced: bool,
     counts: KeeperCounts,
 }
 
@@ -73,10 +81,12 @@ impl fmt::Debug for Keeper {
 impl Keeper {
     pub(crate) fn new(tier: Arc<Tier>, log: Log, lane: Lane) -> io::Result<Self> {
         let examiner = Examiner::new(&tier)?;
+        tier.engine.know_journal(log.journal_number());
         tier.publish_lives(&log);
         tier.epochs.publish(log.epoch());
         let mut keeper = Self {
             lives_shown: log.lives_given(),
+            journal_known: log.journal_number(),
             tier,
             log,
             hands: Hands::new(lane),
@@ -86,6 +96,8 @@ impl Keeper {
             examiner,
             buffered_us: None,
             emptying: None,
+            is_behind: false,
+            synced: false,
             counts: KeeperCounts::default(),
         };
         if keeper.tier.options.holds_deaths() {
@@ -109,6 +121,7 @@ impl Keeper {
     /// # Errors
     /// Only errors that make a lane unusable.
     pub fn turn(&mut self, now: Now) -> io::Result<Turn> {
+        self.tier.bell.take();
         let mut did = self.take_completions(now)?;
         did |= self.take_events();
         did |= self.take_findings(now)?;
@@ -125,10 +138,11 @@ impl Keeper {
         self.tier.kept.add(&std::mem::take(&mut self.counts));
         self.tier.publish_room(&self.log);
         self.tier.publish(&self.log, self.hands.lane.counts());
-        Ok(Turn { did, rest: self.rest(now) })
+        let synced = std::mem::take(&mut self.synced);
+        Ok(Turn { did, rest: self.rest(now), synced })
     }
 
-    /// Sleeps until a request has ended, or the time of a turn is over.
+    /// Sleeps until a request has ended, somebody calls, or the time of a turn is over.
     ///
     /// # Errors
     /// Only errors that make the lane unusable.
@@ -139,7 +153,7 @@ impl Keeper {
         if self.hands.lane.in_flight() > 0 {
             return self.hands.wait(turn.rest);
         }
-        std::thread::park_timeout(turn.rest);
+        self.tier.bell.rest(turn.rest);
         Ok(())
     }
 
@@ -151,7 +165,8 @@ impl Keeper {
     /// True if nothing is on its way to the device.
     pub fn is_idle(&self) -> bool {
         let is_waiting = self.graves.has_due() || self.buffered_us.is_some();
-        self.hands.is_idle() && self.flights.are_written() && self.group.is_idle() && !is_waiting
+        let is_owed = self.is_behind || self.emptying.is_some() || self.log.is_compacting();
+        self.hands.is_idle() && self.flights.are_written() && self.group.is_idle() && !is_waiting && !is_owed
     }
 
     fn rest(&self, now: Now) -> Duration {
@@ -177,7 +192,10 @@ impl Keeper {
                 Event::Failed { token } => self.flights.failed(token),
                 Event::Lost { .. } => self.counts.lost += 1,
                 Event::Emptied => self.emptied(),
-                Event::ReadOnly => self.tier.syncs.end(),
+                Event::ReadOnly => {
+                    self.tier.syncs.end();
+                    self.synced = true;
+                }
             }
         }
         !events.is_empty()
@@ -208,11 +226,20 @@ impl Keeper {
         let passed = self.tier.epochs.passed();
         let mut names = Names { engine: &self.tier.engine, now: now.seconds };
         self.log.poll(now.us, passed, &mut names, self.hands.jobs());
+        self.know_journal();
         if self.lives_shown != self.log.lives_given() {
             self.lives_shown = self.log.lives_given();
             self.tier.publish_lives(&self.log);
         }
         self.hands.submit()
+    }
+
+    /// A region that outlives the process knows of a journal before that is on the device.
+    fn know_journal(&mut self) {
+        if self.journal_known != self.log.journal_number() {
+            self.journal_known = self.log.journal_number();
+            self.tier.engine.know_journal(self.journal_known);
+        }
     }
 
     /// Serves a `flush_all`: the index forgets everything, then the log does.
@@ -260,5 +287,12 @@ impl Keeper {
             Ok(false) | Err(minos_flash::Refusal::ReadOnly) => true,
             Err(_) => false,
         }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        // Nobody serves requests any more.
+        self.tier.syncs.end();
     }
 }

@@ -90,8 +90,11 @@ impl Keeper {
     /// Copies items that are about to leave memory.
     pub(super) fn walk_ahead(&mut self, now: Now) -> bool {
         let mut did = false;
+        self.is_behind = false;
         for partition in 0..self.tier.engine.partitions() {
-            did |= self.walk(partition, true, now).entries > 0;
+            let walked = self.walk(partition, true, now);
+            did |= walked.entries > 0;
+            self.is_behind |= !walked.is_done;
         }
         did
     }

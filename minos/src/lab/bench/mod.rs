@@ -11,7 +11,7 @@ mod progress;
 mod sweep;
 mod table;
 mod target;
-mod tier;
+pub(in crate::lab) mod tier;
 mod versus;
 
 use anyhow::{Context, Result, bail};

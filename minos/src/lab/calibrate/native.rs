@@ -110,6 +110,7 @@ impl NativeServer {
             queues: 1,
             base_port: NOBODY.port(),
             value_bytes_max: VALUE_BYTES_MAX,
+            evicts_from_flash: false,
             entropy: std::array::from_fn(|at| hash_key(&[at as u8], 1).0 as u8),
             start: now,
         };

@@ -67,17 +67,7 @@ impl Study<'_> {
     }
 
     pub(super) fn measured(&self) -> Result<Table> {
-        fs::create_dir_all(self.folder)?;
-        let path = self.folder.join(format!("vector-{}.device", process::id()));
-        let options = FileOptions {
-            size_bytes: Some(FILE_BYTES),
-            create: true,
-            prefill: true,
-            ..FileOptions::default()
-        };
-        let device = Device::open(&path, &options)?;
-        // Nobody needs its name, and nothing is left of an interrupted run.
-        fs::remove_file(&path)?;
+        let device = self.file(FILE_BYTES)?;
         let (facts, threads) = (device.facts(), std::thread::available_parallelism()?);
         let cache = facts.why_buffered.map_or(String::new(), |why| format!(", buffered: {why}"));
         let title = format!(
@@ -85,6 +75,18 @@ impl Study<'_> {
             facts.driver
         );
         Ok(Table { title, ..self.table(&device, FILE_REQUEST_BYTES)? })
+    }
+
+    /// A file that nobody else finds, in the folder of the figures.
+    pub(super) fn file(&self, size_bytes: u64) -> Result<Device> {
+        fs::create_dir_all(self.folder)?;
+        let path = self.folder.join(format!("vector-{}.device", process::id()));
+        let (size_bytes, prefill) = (Some(size_bytes), true);
+        let options = FileOptions { size_bytes, create: true, prefill, ..FileOptions::default() };
+        let device = Device::open(&path, &options)?;
+        // Nobody needs its name, and nothing is left of an interrupted run.
+        fs::remove_file(&path)?;
+        Ok(device)
     }
 
     fn table(&self, device: &Device, request_bytes: usize) -> Result<Table> {

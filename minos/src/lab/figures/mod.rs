@@ -5,6 +5,8 @@ mod csv;
 mod devices;
 mod minos;
 mod plots;
+mod servers;
+mod stores;
 mod table;
 
 use std::{
@@ -89,7 +91,7 @@ pub(crate) struct FiguresArgs {
 enum Papers {
     /// RackOut (TOCS 2019)
     Rackout,
-    /// Using vector interfaces (SoCC'12), figures 4 to 6 and 13
+    /// Using vector interfaces (SoCC'12), figures 4 to 13
     Vector,
     /// Size-aware sharding (NSDI'19)
     Minos,
@@ -197,8 +199,8 @@ impl FiguresArgs {
         })
     }
 
-    /// The figures of devices.
-    fn devices<'a>(&'a self, bar: &'a ProgressBar) -> [Job<'a>; 2] {
+    /// The figures of devices, of stores and of servers above them.
+    fn devices<'a>(&'a self, bar: &'a ProgressBar) -> [Job<'a>; 8] {
         let study = devices::Study { window: self.window, seed: self.seed, folder: &self.out, bar };
         let job = |plots: &'static [Plot], make: fn(&devices::Study<'a>) -> Result<Table>| Job {
             plots,
@@ -206,7 +208,16 @@ impl FiguresArgs {
             parameters: parameters(plots[0].evidence, &study.parameters()),
             make: Box::new(move || make(&study)),
         };
-        [job(&devices::MODELLED, devices::Study::modelled), job(&devices::MEASURED, devices::Study::measured)]
+        [
+            job(&devices::MODELLED, devices::Study::modelled),
+            job(&devices::MEASURED, devices::Study::measured),
+            job(&stores::MODELLED, stores::modelled),
+            job(&stores::MEASURED, stores::measured),
+            job(&servers::FIGURE_9, servers::figure_9),
+            job(&servers::FIGURE_10, servers::figure_10),
+            job(&servers::FIGURE_11, servers::figure_11),
+            job(&servers::FIGURE_12, servers::figure_12),
+        ]
     }
 
     /// The figures of Minos; with other costs, only those that depend on the costs.

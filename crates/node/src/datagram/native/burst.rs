@@ -16,7 +16,9 @@ use super::{
     counters::NativeCounters,
     job::HandedDatagram,
     outlet::Outlet,
-    transfers::{Around, Transfers},
+    sessions::Ticket,
+    transfers::{Around, Permit, Transfers},
+    waiting::Waits,
 };
 use crate::ops::{Context, Placement};
 
@@ -32,6 +34,11 @@ pub(super) struct Burst<'b, M: Mode, P, E, H> {
     pub(super) transfers: &'b mut Transfers<M>,
     pub(super) outlet: Outlet<'b, E>,
     pub(super) hand_off: &'b mut H,
+    pub(super) waits: &'b mut Waits<M>,
+    /// The ticket of the operation that goes on, if it is to be executed once.
+    pub(super) ticket: Option<Ticket>,
+    /// Its permit to wait.
+    pub(super) permit: Option<Permit>,
     /// The cookie checked last: the datagrams of a message have one source, and mostly one cookie.
     pub(super) last_cookie: Option<(SocketAddr, u64, Check)>,
     /// Datagrams that were admitted.

@@ -4,9 +4,12 @@ use minos_base::{Exptime, StoreKind};
 use minos_engine::Mode;
 use minos_proto::native::{OpFlags, Opcode, Operation, Status};
 
-use super::Outcome;
+use super::{
+    Outcome,
+    waiting::{Hindrance, failed_status},
+};
 use crate::ops::{
-    self, Context, CountOperation, Counted, DeleteOperation, Deleted, Failure, StoreOperation, Stored,
+    self, Cold, Context, CountOperation, Counted, DeleteOperation, Deleted, Failure, StoreOperation, Stored,
 };
 
 /// An outcome that holds only a status.
@@ -15,21 +18,27 @@ pub(super) fn ended(status: Status) -> Outcome {
 }
 
 /// Executes an operation that changes an item and carries all its data; counts as memcached does.
-pub(super) fn apply<M: Mode, P>(cx: &Context<'_, M, P>, operation: &Operation<'_>) -> Outcome {
+///
+/// # Errors
+/// It must wait for flash.
+pub(super) fn apply<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    operation: &Operation<'_>,
+) -> Result<Outcome, Hindrance> {
     if operation.flags.contains(OpFlags::DEFERRED) {
         // There is nothing else to wait for.
-        return ended(Status::BadRequest);
+        return Ok(ended(Status::BadRequest));
     }
     match operation.opcode {
         Opcode::Delete => delete(cx, operation),
         Opcode::Touch => touch(cx, operation),
         Opcode::Flush => {
-            ops::flush(cx, Exptime(operation.detail.ttl));
-            ended(Status::Ok)
+            let emptying = ops::flush(cx, Exptime(operation.detail.ttl));
+            emptying.map_or_else(|| Ok(ended(Status::Ok)), |emptying| Err(Hindrance::Emptying(emptying)))
         }
         Opcode::Incr | Opcode::Decr => count(cx, operation),
         opcode if opcode.is_store() => store(cx, operation),
-        _ => ended(Status::BadRequest),
+        _ => Ok(ended(Status::BadRequest)),
     }
 }
 
@@ -61,46 +70,51 @@ pub(super) fn stored_status(stored: &Stored) -> (Status, u64) {
         Stored::OtherCas => (Status::Exists, 0),
         Stored::Missing => (Status::NotFound, 0),
         Stored::NoMemory => (Status::NoMemory, 0),
-        // No server above flash speaks this protocol.
-        Stored::Cold(_) => (Status::Busy, 0),
+        // A large store whose item left memory once more.
+        Stored::Cold(Cold::Unknown(_)) => (Status::Busy, 0),
+        Stored::Cold(Cold::Failed(failed)) => (failed_status(failed), 0),
     }
 }
 
-fn store<M: Mode, P>(cx: &Context<'_, M, P>, operation: &Operation<'_>) -> Outcome {
-    cx.counters.cmd_set.count();
+fn store<M: Mode, P>(cx: &Context<'_, M, P>, operation: &Operation<'_>) -> Result<Outcome, Hindrance> {
     let wanted = store_operation(operation);
     let stored = ops::store(cx, &wanted, operation.hash, operation.key, operation.value);
+    match stored {
+        Stored::Cold(cold) => return Err(cold.into()),
+        Stored::NoMemory if ops::may_wait(cx) => return Err(Hindrance::Room),
+        _ => cx.counters.cmd_set.count(),
+    }
     let (status, cas) = stored_status(&stored);
     let item_flags = if status == Status::Ok && !wanted.joins() { wanted.flags } else { 0 };
-    Outcome { item_flags, cas, ..ended(status) }
+    Ok(Outcome { item_flags, cas, ..ended(status) })
 }
 
-fn delete<M: Mode, P>(cx: &Context<'_, M, P>, operation: &Operation<'_>) -> Outcome {
+fn delete<M: Mode, P>(cx: &Context<'_, M, P>, operation: &Operation<'_>) -> Result<Outcome, Hindrance> {
     let unique = Some(operation.detail.operand).filter(|&unique| unique != 0);
     let wanted = DeleteOperation { unique, invalidate: false, exptime: None };
-    let mut entry = cx.store.entry(operation.hash, operation.key, cx.now);
-    ended(match ops::delete(cx, &wanted, &mut entry) {
+    let mut entry = ops::entry(cx, operation.hash, operation.key)?;
+    Ok(ended(match ops::delete(cx, &wanted, &mut entry) {
         Deleted::Done => Status::Ok,
         Deleted::NotFound => Status::NotFound,
         Deleted::OtherCas => Status::Exists,
+    }))
+}
+
+fn touch<M: Mode, P>(cx: &Context<'_, M, P>, operation: &Operation<'_>) -> Result<Outcome, Hindrance> {
+    let mut entry = ops::entry(cx, operation.hash, operation.key)?;
+    let touched = ops::touch(cx, &mut entry, Exptime(operation.detail.ttl));
+    ops::count_touch(cx, touched.is_some());
+    Ok(match touched {
+        Some(facts) => Outcome { item_flags: facts.flags, cas: facts.cas, ..ended(Status::Ok) },
+        None => ended(Status::NotFound),
     })
 }
 
-fn touch<M: Mode, P>(cx: &Context<'_, M, P>, operation: &Operation<'_>) -> Outcome {
-    let mut entry = cx.store.entry(operation.hash, operation.key, cx.now);
-    let touched = ops::touch(cx, &mut entry, Exptime(operation.detail.ttl));
-    ops::count_touch(cx, touched.is_some());
-    match touched {
-        Some(facts) => Outcome { item_flags: facts.flags, cas: facts.cas, ..ended(Status::Ok) },
-        None => ended(Status::NotFound),
-    }
-}
-
 /// Counts up or down; an item created on a miss gets the operation's expiry.
-fn count<M: Mode, P>(cx: &Context<'_, M, P>, operation: &Operation<'_>) -> Outcome {
+fn count<M: Mode, P>(cx: &Context<'_, M, P>, operation: &Operation<'_>) -> Result<Outcome, Hindrance> {
     let exptime = Exptime(operation.detail.ttl);
     let initial = if operation.flags.contains(OpFlags::CREATE) {
-        let Ok(bytes) = operation.value.try_into() else { return ended(Status::BadRequest) };
+        let Ok(bytes) = operation.value.try_into() else { return Ok(ended(Status::BadRequest)) };
         Some(u64::from_le_bytes(bytes))
     } else {
         None
@@ -111,12 +125,12 @@ fn count<M: Mode, P>(cx: &Context<'_, M, P>, operation: &Operation<'_>) -> Outco
         unique: 0,
         initial,
     };
-    let mut entry = cx.store.entry(operation.hash, operation.key, cx.now);
+    let mut entry = ops::entry(cx, operation.hash, operation.key)?;
     let counted = ops::count(cx, &wanted, &mut entry);
     if matches!(counted, Counted::Vivified(..)) {
         entry.set_expiry(exptime.on(cx.clock, cx.now));
     }
-    match counted {
+    Ok(match counted {
         Counted::Value(number, facts) | Counted::Vivified(number, facts) => {
             Outcome { item_flags: facts.flags, cas: facts.cas, number: Some(number), ..ended(Status::Ok) }
         }
@@ -124,5 +138,5 @@ fn count<M: Mode, P>(cx: &Context<'_, M, P>, operation: &Operation<'_>) -> Outco
         Counted::OtherCas => ended(Status::Exists),
         Counted::Failed(Failure::NotANumber) => ended(Status::NotANumber),
         Counted::Failed(Failure::NoMemory | Failure::NoMemoryVivifying) => ended(Status::NoMemory),
-    }
+    })
 }

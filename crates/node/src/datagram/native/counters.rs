@@ -58,6 +58,12 @@ native_counters! {
     large_handed_over,
     /// Operations answered with BUSY because that worker's ring was full.
     large_ring_full,
+    /// Operations that waited for flash.
+    waits,
+    /// Operations answered with BUSY because too many waited.
+    waits_refused,
+    /// Copies of waiting operations, which were dropped.
+    waits_repeated,
     /// Operations to execute once that were answered from the stored outcome.
     once_repeated,
     /// Operations to execute once that were refused: no session, too old, or still in progress.

@@ -46,14 +46,17 @@ impl Job {
     }
 
     pub(super) fn operation(to: &AnswerTo, operation: &Operation<'_>) -> Self {
-        let Operation { opcode, flags, request, hash, key, detail, value } = *operation;
-        let (key_bytes, bytes) = (key.len(), [key, value].concat().into());
-        let handed = HandedOperation { to: *to, opcode, flags, request, hash, detail, key_bytes, bytes };
-        Self(Box::new(Work::Operation(handed)))
+        Self(Box::new(Work::Operation(HandedOperation::of(to, operation))))
     }
 }
 
 impl HandedOperation {
+    pub(super) fn of(to: &AnswerTo, operation: &Operation<'_>) -> Self {
+        let Operation { opcode, flags, request, hash, key, detail, value } = *operation;
+        let (key_bytes, bytes) = (key.len(), [key, value].concat().into());
+        Self { to: *to, opcode, flags, request, hash, detail, key_bytes, bytes }
+    }
+
     pub(super) fn operation(&self) -> Operation<'_> {
         let (key, value) = self.bytes.split_at(self.key_bytes);
         let Self { opcode, flags, request, hash, detail, .. } = *self;

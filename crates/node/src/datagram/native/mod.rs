@@ -23,6 +23,7 @@ mod shared;
 mod standalone;
 mod statistics;
 mod transfers;
+mod waiting;
 mod worker;
 
 #[cfg(test)]
@@ -40,3 +41,4 @@ pub(crate) use answer::AnswerTo;
 pub(crate) use cookies::{Check, Cookies};
 pub(crate) use seals::Seals;
 pub(crate) use sessions::{Acceptance, Begin, Outcome, Sessions, SessionsConfig};
+pub(crate) use waiting::Waiting;

@@ -10,10 +10,13 @@ use minos_sched::WorkerId;
 use super::{
     AnswerTo, Begin, Egress, Job, Outcome,
     burst::{Burst, around},
-    change, statistics,
-    transfers::BegunAt,
+    change,
+    sessions::Ticket,
+    statistics,
+    transfers::NotBegunHere,
+    waiting::Hindrance,
 };
-use crate::ops::{self, Facts, Placement, Read};
+use crate::ops::{self, Cold, Facts, Placement, Read};
 
 /// The place at which an operation is executed, given the size of its value.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -45,13 +48,27 @@ where
         self.execute_at(to, operation, Stage::Home);
     }
 
+    /// Executes an operation whose item was fetched. It stays here, where the answers of flash are known.
+    pub(super) fn execute_fetched(&mut self, to: &AnswerTo, operation: &Operation<'_>) {
+        if matches!(operation.opcode, Opcode::Get | Opcode::GetTouch)
+            && let Some(class) = self.cx.store.size_class(operation.hash)
+        {
+            // The index did not tell the size before.
+            self.cx.placement.is_here(class);
+        }
+        self.execute_at(to, operation, Stage::Home);
+    }
+
     fn execute_at(&mut self, to: &AnswerTo, operation: &Operation<'_>, stage: Stage) {
         match operation.opcode {
             Opcode::Get => self.read(to, operation, None, stage),
             Opcode::Noop => self.reply_bare(to, operation, Status::Ok),
             Opcode::GetTouch => self.read_and_touch(to, operation, stage),
             Opcode::Fetch => {
-                self.transfers.fetch(&self.cx, to, operation, self.now, self.outlet.close());
+                let sent = self.transfers.fetch(&self.cx, to, operation, self.now, self.outlet.close());
+                if let Err(cold) = sent {
+                    self.wait(to, operation, cold.into(), None);
+                }
             }
             Opcode::Stats => self.report(to, operation),
             Opcode::Unknown(_) => self.reply_bare(to, operation, Status::Unsupported),
@@ -92,7 +109,11 @@ where
             Some(class) => Some(class.bytes_max().min(fitting_bytes)),
             None => (stage == Stage::Home).then_some(fitting_bytes),
         };
-        let Read::Longer(longer) = self.copy(to, operation, staged, bytes_max) else { return };
+        let longer = match self.copy(to, operation, staged, bytes_max) {
+            Ok(Read::Longer(longer)) => longer,
+            Ok(_) => return,
+            Err(cold) => return self.wait(to, operation, cold.into(), None),
+        };
         if stage == Stage::Home {
             self.read_large(to, operation);
         } else if !self.goes_elsewhere(to, operation, longer, class.is_none()) {
@@ -103,6 +124,9 @@ where
 
     /// Copies a value of at most `bytes_max` bytes into a reply, or replies that there is no such item. For a
     /// longer value, or without a bound, only the size is returned.
+    ///
+    /// # Errors
+    /// The item may be on flash.
     #[inline]
     fn copy(
         &mut self,
@@ -110,7 +134,7 @@ where
         operation: &Operation<'_>,
         staged: &Staged<'_>,
         bytes_max: Option<u64>,
-    ) -> Read {
+    ) -> Result<Read, Cold> {
         let get = Get { hash: operation.hash, key: operation.key };
         // Only the fields that the record needs, so that no more of the item's header is unpacked.
         let said = Cell::new((0, 0));
@@ -119,7 +143,7 @@ where
             said.set((facts.flags, facts.cas));
             buffer.extend_from_slice(&[0; REPLY_HEAD_BYTES]);
         };
-        let mut read = Read::Missing;
+        let (mut read, mut cold) = (Read::Missing, None);
         self.outlet.reply_with(to, |buffer| {
             read = ops::read(cx, staged, &get, bytes_max, buffer, compose_head);
             let bare = |status| ReplyRecord::bare(operation.opcode, status, operation.request);
@@ -129,22 +153,34 @@ where
                     Some(ReplyRecord { item_flags, cas, ..bare(Status::Ok) })
                 }
                 Read::Missing => {
+                    cold = ops::cold(cx, get.hash, get.key);
+                    if cold.is_some() {
+                        return None;
+                    }
                     buffer.extend_from_slice(&[0; REPLY_HEAD_BYTES]);
                     Some(bare(Status::NotFound))
                 }
                 Read::Longer(_) => None,
             }
         });
+        if let Some(cold) = cold {
+            return Err(cold);
+        }
         if !matches!(read, Read::Longer(_)) {
             ops::count_get(&self.cx, matches!(read, Read::Copied));
         }
-        read
+        Ok(read)
     }
 
     /// Answers a GET whose value does not fit a datagram.
     #[cold]
     fn read_large(&mut self, to: &AnswerTo, operation: &Operation<'_>) {
         let pinned = self.cx.store.pin(operation.hash, operation.key, self.cx.now);
+        if pinned.is_none()
+            && let Some(cold) = ops::cold(&self.cx, operation.hash, operation.key)
+        {
+            return self.wait(to, operation, cold.into(), None);
+        }
         ops::count_get(&self.cx, pinned.is_some());
         match pinned {
             Some(item) => self.send_pinned(to, operation, &item),
@@ -174,7 +210,10 @@ where
             return;
         }
         let (cx, fitting_bytes) = (&self.cx, to.value_bytes_max());
-        let mut entry = cx.store.entry(operation.hash, operation.key, cx.now);
+        let mut entry = match ops::entry(cx, operation.hash, operation.key) {
+            Ok(entry) => entry,
+            Err(cold) => return self.wait(to, operation, cold.into(), None),
+        };
         let touched = ops::touch(cx, &mut entry, Exptime(operation.detail.ttl));
         ops::count_touch(cx, touched.is_some());
         let bare = |status| ReplyRecord::bare(operation.opcode, status, operation.request);
@@ -203,8 +242,10 @@ where
         if value_bytes > self.shared.value_bytes_max {
             let drops = operation.opcode == Opcode::Put;
             let dropped = ops::drop_for_too_large(&self.cx, drops, operation.hash, operation.key);
-            let status = if dropped.is_ok() { Status::TooLarge } else { Status::Busy };
-            return self.reply_bare(to, operation, status);
+            return match dropped {
+                Ok(()) => self.reply_bare(to, operation, Status::TooLarge),
+                Err(cold) => self.wait(to, operation, cold.into(), None),
+            };
         }
         let class = ops::item_class(&self.cx, &store, operation.hash, value_bytes);
         if stage == Stage::Arrived && self.goes_elsewhere(to, operation, class, true) {
@@ -213,14 +254,19 @@ where
         let around = around(&self.cx, self.shared, (self.id, self.now));
         if operation.flags.contains(OpFlags::DEFERRED) {
             let begun = self.transfers.begin(&around, to, operation, store, self.outlet.close());
-            if let Err(BegunAt(worker)) = begun {
+            return match begun {
+                Ok(()) => {}
                 // That worker answers it, unless its copy has ended and one was begun elsewhere meanwhile.
-                self.hand_operation(worker, to, operation);
-            }
-            return;
+                Err(NotBegunHere::BegunAt(worker)) => self.hand_operation(worker, to, operation),
+                Err(NotBegunHere::NoRoomYet) => self.wait(to, operation, Hindrance::Room, None),
+            };
         }
         let takes_long =
             store.joins() && value_bytes > 0 && self.cx.store.joins_large(operation.hash, value_bytes);
+        if takes_long {
+            // Nothing of it has begun, and the transfer takes a ticket of its own.
+            self.ticket = None;
+        }
         if takes_long
             && self.transfers.store_in_slices(&around, to, operation, store, self.outlet.close()).is_ok()
         {
@@ -231,10 +277,14 @@ where
 
     /// Executes an operation, once if the client asks for that, and replies with its outcome.
     fn change(&mut self, to: &AnswerTo, operation: &Operation<'_>) {
-        let outcome = if operation.flags.contains(OpFlags::ONCE) {
+        let applied = if operation.flags.contains(OpFlags::ONCE) {
             self.change_once(to, operation)
         } else {
-            change::apply(&self.cx, operation)
+            change::apply(&self.cx, operation).map_err(|hindrance| (hindrance, None))
+        };
+        let outcome = match applied {
+            Ok(outcome) => outcome,
+            Err((hindrance, ticket)) => return self.wait(to, operation, hindrance, ticket),
         };
         let Outcome { status, item_flags, cas, number } = outcome;
         let digits = number.map(u64::to_le_bytes);
@@ -243,25 +293,38 @@ where
         self.outlet.reply(to, &ReplyRecord { item_flags, cas, value, ..bare });
     }
 
-    /// Executes an operation unless it was, or may have been, executed before.
-    fn change_once(&mut self, to: &AnswerTo, operation: &Operation<'_>) -> Outcome {
+    /// Executes an operation unless it was, or may have been, executed before. One that must wait keeps its ticket,
+    /// so that copies are told that it is in progress.
+    fn change_once(
+        &mut self,
+        to: &AnswerTo,
+        operation: &Operation<'_>,
+    ) -> Result<Outcome, (Hindrance, Option<Ticket>)> {
         let sessions = &self.shared.sessions;
-        let refused = match sessions.begin(to.header.session, operation.detail.once, self.id, self.now) {
+        let begun = match self.ticket.take() {
+            Some(ticket) => Begin::Execute(ticket),
+            None => sessions.begin(to.header.session, operation.detail.once, self.id, self.now),
+        };
+        let refused = match begun {
             Begin::Execute(ticket) => {
-                let outcome = change::apply(&self.cx, operation);
-                ticket.finish(outcome);
-                return outcome;
+                return match change::apply(&self.cx, operation) {
+                    Ok(outcome) => {
+                        ticket.finish(outcome);
+                        Ok(outcome)
+                    }
+                    Err(hindrance) => Err((hindrance, Some(ticket))),
+                };
             }
             Begin::Done(outcome) => {
                 self.metrics.once_repeated.count();
-                return outcome;
+                return Ok(outcome);
             }
             Begin::InProgress(_) => Status::InProgress,
             Begin::TooOld => Status::TooOld,
             Begin::Unknown => Status::NoSession,
         };
         self.metrics.once_refused.count();
-        change::ended(refused)
+        Ok(change::ended(refused))
     }
 
     /// Hands an operation on a value of `class` to its large worker, if the plan names another worker than

@@ -32,6 +32,12 @@ const TRANSFER_MEMORY_PART: u64 = 16;
 /// Default part of that memory for one address.
 const SOURCE_MEMORY_PART: u64 = 4;
 
+/// Default part of the memory for operations that wait for flash.
+const WAITING_MEMORY_PART: u64 = 16;
+
+/// The part of that memory for one address.
+const WAITING_SOURCE_PART: u64 = 2;
+
 /// Bytes of [`NativeSetting::entropy`].
 pub const ENTROPY_BYTES: usize = 64;
 
@@ -44,6 +50,8 @@ pub struct NativeSetting {
     pub base_port: u16,
     /// Largest value a client may store, in bytes.
     pub value_bytes_max: u64,
+    /// True if items leave flash, too, for newer ones.
+    pub evicts_from_flash: bool,
     /// Secret random bytes.
     pub entropy: [u8; ENTROPY_BYTES],
     /// When the server starts.
@@ -68,6 +76,8 @@ pub struct NativeShared<M: Mode> {
     draining: AtomicBool,
     counters: Box<[NativeCounters]>,
     transfer_bounds: Arc<TransferBounds>,
+    /// The bounds on operations that wait for flash.
+    waiting_bounds: Arc<TransferBounds>,
     transfer_counters: Box<[Arc<TransferCounters>]>,
     transfer_key: [u8; 16],
 }
@@ -85,6 +95,12 @@ impl<M: Mode> NativeShared<M> {
             source_bytes_max: config.source_memory_bytes.unwrap_or(bytes_max / SOURCE_MEMORY_PART),
             source_max: config.transfers_per_source,
         };
+        let bytes_max = config.waiting_memory_bytes.unwrap_or(store.memory_limit() / WAITING_MEMORY_PART);
+        let waiting = TransferLimits {
+            bytes_max,
+            source_bytes_max: bytes_max / WAITING_SOURCE_PART,
+            source_max: usize::MAX,
+        };
         Self {
             clock,
             cookies: Cookies::new(&key(0), setting.start),
@@ -98,6 +114,7 @@ impl<M: Mode> NativeShared<M> {
             draining: AtomicBool::new(false),
             counters: (0..setting.queues).map(|_| NativeCounters::default()).collect(),
             transfer_bounds: Arc::new(TransferBounds::new(limits)),
+            waiting_bounds: Arc::new(TransferBounds::new(waiting)),
             transfer_counters: (0..setting.queues).map(|_| Arc::default()).collect(),
             transfer_key: key(4),
             store,
@@ -128,6 +145,7 @@ impl<M: Mode> NativeShared<M> {
             ("native_sessions_evicted", sessions.evicted),
             ("native_sessions_refused", sessions.refused),
             ("native_transfer_bytes", self.transfer_bytes()),
+            ("native_waits_bytes", self.waiting_bounds.bytes()),
         ]);
         totals
     }
@@ -153,6 +171,10 @@ impl<M: Mode> NativeShared<M> {
 
     pub(super) fn transfer_bounds(&self) -> Arc<TransferBounds> {
         Arc::clone(&self.transfer_bounds)
+    }
+
+    pub(super) fn waiting_bounds(&self) -> &Arc<TransferBounds> {
+        &self.waiting_bounds
     }
 
     /// The key that makes the names of transfers.
@@ -234,7 +256,7 @@ fn welcome<M: Mode>(
     setting: &NativeSetting,
     (boot, direction_seed): (u64, u64),
 ) -> Welcome {
-    let is_cache = M::NAME == <CacheMode as Mode>::NAME;
+    let is_cache = M::NAME == <CacheMode as Mode>::NAME || setting.evicts_from_flash;
     let flag = |is_set: bool, flag| if is_set { flag } else { WelcomeFlags::NONE };
     let access = match config.access {
         AccessAdvice::Crcw => Access::Crcw,

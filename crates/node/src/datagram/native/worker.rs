@@ -13,8 +13,9 @@ use super::{
     outlet::Outlet,
     standalone::Nobody,
     transfers::{BudgetBounds, Transfers, TransfersConfig},
+    waiting::{Waiting, Waits},
 };
-use crate::ops::{Admin, Context, Placement, counters::Counters};
+use crate::ops::{Admin, Context, Fetch, Fetched, Placement, counters::Counters};
 
 /// STATS answered in one burst. A report reads every partition, and its request is shorter than a GET.
 const REPORTS_MAX: u32 = 4;
@@ -41,6 +42,7 @@ pub struct NativeWorker<'s, M: Mode> {
     counters: Arc<Counters>,
     admin: &'s dyn Admin,
     transfers: Transfers<M>,
+    waits: Waits<M>,
     /// Holds a record that did not fit into a datagram.
     moved: Vec<u8>,
 }
@@ -67,7 +69,7 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
         };
         let transfers = Transfers::new(config, shared.transfer_bounds(), shared.transfer_counters(id));
         let moved = Vec::with_capacity(shared.config.datagram_bytes);
-        Self { shared, id, counters, admin, transfers, moved }
+        Self { shared, id, counters, admin, transfers, waits: Waits::new(), moved }
     }
 
     /// Worker `id` outside a server: it has counters of its own, and its statistics cover the store only.
@@ -138,6 +140,45 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
         self.burst(self.id.index(), turn).advance(bytes_max);
     }
 
+    /// Takes out work that waits for flash. Ask after each call that may execute operations.
+    pub(crate) fn take_waiting(&mut self) -> Option<(Waiting, Box<Fetch<M>>)> {
+        while let Some((name, fetch)) = self.transfers.take_cold() {
+            self.waits.add_store(name, fetch);
+        }
+        self.waits.take()
+    }
+
+    /// Notes that this worker fetches for this work; forgets copies of operations for which it already does.
+    pub(crate) fn begin_waiting(&mut self, waiting: &mut Waiting, fetch: &mut Fetch<M>) {
+        let repeated = self.waits.begin(waiting, fetch);
+        self.shared.counters_of(self.id.index()).waits_repeated.add(repeated as u64);
+    }
+
+    /// Goes on with work whose items have come, as far as `fetched` does not say otherwise.
+    pub(crate) fn go_on<P, E, H>(&mut self, waiting: Waiting, fetched: &Fetched, turn: Turn<'_, P, E, H>)
+    where
+        P: Placement,
+        E: Egress,
+        H: FnMut(WorkerId, Job) -> Result<(), Job>,
+    {
+        self.waits.end(&waiting);
+        let mut burst = self.burst(self.id.index(), turn);
+        burst.go_on(waiting, fetched);
+        burst.outlet.close();
+    }
+
+    /// Answers operations for which no worker can fetch.
+    pub(crate) fn refuse_waiting<P, E, H>(&mut self, waiting: &Waiting, turn: Turn<'_, P, E, H>)
+    where
+        P: Placement,
+        E: Egress,
+        H: FnMut(WorkerId, Job) -> Result<(), Job>,
+    {
+        let mut burst = self.burst(self.id.index(), turn);
+        burst.refuse_waiting(waiting);
+        burst.outlet.close();
+    }
+
     /// Gives up transfers that have been silent for too long. Call it now and then.
     pub fn on_tick(&mut self, now: Instant) {
         self.transfers.on_tick(now);
@@ -176,6 +217,9 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
                 (metrics, &self.counters),
             ),
             hand_off: turn.hand_off,
+            waits: &mut self.waits,
+            ticket: None,
+            permit: None,
             last_cookie: None,
             admitted: 0,
             reports_left: REPORTS_MAX,

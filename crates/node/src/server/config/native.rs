@@ -26,6 +26,9 @@ pub struct NativeConfig {
     /// Part of that memory for one source address; `None` means a quarter. There is always room for one
     /// value.
     pub source_memory_bytes: Option<u64>,
+    /// Memory in bytes for operations that wait for flash, half of it for one address; `None` means a sixteenth of
+    /// the store's.
+    pub waiting_memory_bytes: Option<u64>,
     /// Bytes of large values that a worker sends in one burst.
     pub send_burst_bytes: u64,
     /// Bytes of such a burst for one client.
@@ -58,6 +61,7 @@ impl NativeConfig {
             transfers_per_source: 8,
             transfer_memory_bytes: None,
             source_memory_bytes: None,
+            waiting_memory_bytes: None,
             send_burst_bytes: 4 << 20,
             send_client_bytes: 1 << 20,
             transfer_timeout: Duration::from_secs(5),

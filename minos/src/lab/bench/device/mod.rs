@@ -99,10 +99,15 @@ pub(in crate::lab) fn measure(device: &Device, point: &Point) -> Result<Measured
 
 /// The device in memory, with the service times of the paper.
 pub(in crate::lab) fn modelled(capacity_bytes: Option<u64>) -> Device {
-    let defaults = MemoryOptions::default();
+    let capacity_bytes = capacity_bytes.unwrap_or(MemoryOptions::default().capacity_bytes);
+    modelled_in_blocks(capacity_bytes, MEMORY_BLOCK_BYTES)
+}
+
+/// The same, whose service times are those of blocks of so many bytes.
+pub(in crate::lab) fn modelled_in_blocks(capacity_bytes: u64, block_bytes: u32) -> Device {
     Device::in_memory(&MemoryOptions {
-        capacity_bytes: capacity_bytes.unwrap_or(defaults.capacity_bytes),
-        block_bytes: MEMORY_BLOCK_BYTES,
+        capacity_bytes,
+        block_bytes,
         in_flight_max: MEMORY_IN_FLIGHT_MAX,
         service_time: Some(ServiceTime::of_the_paper()),
     })

@@ -20,6 +20,7 @@ use minos_base::seeded_stream;
 use minos_device::{Device, FileOptions};
 use minos_engine::{CreateError, StoreConfig, TierConfig, Tiered};
 use minos_tier::{Durability, Format, Keeper, Memory, Now, Options, Tier};
+use minos_workload::Latencies;
 
 use crate::serve::random_seed;
 
@@ -39,6 +40,8 @@ const FILL_PERCENT: u64 = 60;
 const INDEX_BYTES: u64 = 16;
 /// Memory beside the index.
 const MEMORY_BYTES: u64 = 32 << 20;
+/// Keys of a vector while a figure's items are stored.
+const LOAD_WIDTH: usize = 32;
 /// Longest time to make everything durable.
 const PATIENCE: Duration = Duration::from_secs(600);
 
@@ -63,6 +66,73 @@ struct Preparation {
     amplification: f64,
     recovery: Duration,
     records: u64,
+}
+
+/// Vectors of gets or of puts in a closed loop, for a figure.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::lab) struct StorePoint {
+    pub(in crate::lab) threads: usize,
+    /// Keys of a vector.
+    pub(in crate::lab) width: usize,
+    pub(in crate::lab) writes: bool,
+}
+
+/// The items of a figure's store, and the time of each of its points.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::lab) struct StoreStudy {
+    pub(in crate::lab) keys: u64,
+    pub(in crate::lab) value_bytes: usize,
+    pub(in crate::lab) duration: Duration,
+    pub(in crate::lab) seed: u64,
+}
+
+/// The results of a [`StorePoint`].
+#[derive(Clone, Copy, Debug)]
+pub(in crate::lab) struct StoreMeasured {
+    pub(in crate::lab) keys_per_s: f64,
+    /// The median of a vector, in microseconds.
+    pub(in crate::lab) p50_us: f64,
+}
+
+/// Stores the items of `study` on `device`, whose contents are lost, and measures each point.
+///
+/// # Errors
+/// The device is too small or fails, or an item is not found.
+pub(in crate::lab) fn measure_store(
+    device: &Device,
+    study: &StoreStudy,
+    points: &[StorePoint],
+) -> Result<Vec<StoreMeasured>> {
+    let StoreStudy { keys, value_bytes, duration, seed } = *study;
+    let target = TierTarget(DeviceTarget::Memory);
+    let plan = |point: &StorePoint| {
+        let read_share = if point.writes { 0.0 } else { 1.0 };
+        let work = Work { width: point.width, keys, value_bytes, read_share };
+        Plan {
+            target: &target,
+            work,
+            threads: point.threads,
+            warmup: duration / 4,
+            duration,
+            cpus: &[],
+            seed,
+        }
+    };
+    let first = plan(&StorePoint { threads: 1, width: LOAD_WIDTH, writes: true });
+    first.make_table(device)?;
+    let mut preparation = first.load(device)?;
+    let (tier, keeper) = first.open(device, &mut preparation)?;
+    let measure = |point: &StorePoint| {
+        let (tallies, _) = plan(point).measure(&tier)?;
+        let mut latencies = Latencies::new();
+        tallies.iter().for_each(|tally| latencies.merge(&tally.latencies));
+        let wrong: u64 = tallies.iter().map(|tally| tally.wrong).sum();
+        ensure!(wrong == 0, "{wrong} gets found nothing, or another key's value, at {point:?}");
+        let done: u64 = tallies.iter().map(|tally| tally.gets + tally.puts).sum();
+        let keys_per_s = done as f64 / duration.as_secs_f64();
+        Ok(StoreMeasured { keys_per_s, p50_us: latencies.quantiles().p50 })
+    };
+    with_keeper(keeper, || points.iter().map(measure).collect())
 }
 
 /// The parameters of a run.
@@ -147,13 +217,20 @@ impl Plan<'_> {
             DeviceTarget::Memory => modelled(Some(size_bytes)),
             DeviceTarget::Path(path) => self.open_file(args, path, size_bytes)?,
         };
+        self.make_table(&device)?;
+        Ok(device)
+    }
+
+    /// Makes an empty table on a device.
+    fn make_table(&self, device: &Device) -> Result<()> {
+        let size_bytes = device.geometry().capacity_bytes;
         // 64 segments at least, so that compaction has a choice.
         let segment_bytes = (size_bytes / 64).next_power_of_two().clamp(1 << 20, 16 << 20) as u32;
         // Another table's pages must not be taken for this one's.
         let [table, seed, hash_seed] = [(); 3].map(|()| random_seed());
         let format = Format { table, seed, hash_seed, clock_zero_unix_s: 0, segment_bytes };
-        minos_tier::format(&device, &format).with_context(|| self.target.to_string())?;
-        Ok(device)
+        minos_tier::format(device, &format).with_context(|| self.target.to_string())?;
+        Ok(())
     }
 
     fn open_file(&self, args: &BenchArgs, path: &Path, size_bytes: u64) -> Result<Device> {

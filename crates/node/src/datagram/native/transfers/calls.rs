@@ -11,12 +11,12 @@ use minos_proto::native::{
 use super::{
     answers::{bytes_of, source},
     slot::{Asked, Ended, State},
-    state::{Around, BegunAt, NoRoom, Transfers},
+    state::{Around, NoRoom, NotBegunHere, Transfers},
     stores::{NotBegun, slot_of},
 };
 use crate::{
     datagram::native::{AnswerTo, Egress, Outcome, change::ended},
-    ops::{Context, Facts, StoreOperation},
+    ops::{self, Cold, Context, Facts, StoreOperation},
 };
 
 impl<M: Mode> Transfers<M> {
@@ -54,6 +54,9 @@ impl<M: Mode> Transfers<M> {
 
     /// Sends the fragments that a FETCH requests, at most a window; or refuses if the burst's budget is used
     /// up.
+    ///
+    /// # Errors
+    /// The item may be on flash.
     pub(crate) fn fetch<P>(
         &mut self,
         cx: &Context<'_, M, P>,
@@ -61,19 +64,26 @@ impl<M: Mode> Transfers<M> {
         operation: &Operation<'_>,
         now: Instant,
         egress: &mut impl Egress,
-    ) {
+    ) -> Result<(), Cold> {
         let bare = |status| ReplyRecord::bare(operation.opcode, status, operation.request);
         let Ok(ranges) = Ranges::parse(operation.value) else {
-            return self.reply(to, &bare(Status::BadRequest), egress);
+            self.reply(to, &bare(Status::BadRequest), egress);
+            return Ok(());
         };
         self.activity += 1;
         self.counters.fetches.count();
         let found = cx.store.pin(operation.hash, operation.key, cx.now);
+        if found.is_none()
+            && let Some(cold) = ops::cold(cx, operation.hash, operation.key)
+        {
+            return Err(cold);
+        }
         let Some(item) = found.filter(|item| Facts::from(&**item).cas == operation.detail.operand) else {
             self.counters.fetches_gone.count();
-            return self.reply(to, &bare(Status::Gone), egress);
+            self.reply(to, &bare(Status::Gone), egress);
+            return Ok(());
         };
-        let Some(source) = source(to, operation.request, &item) else { return };
+        let Some(source) = source(to, operation.request, &item) else { return Ok(()) };
         let asked = ranges.clone().fold(0, |asked: u32, range| asked.saturating_add(range.count));
         if self.may_send(to, &source, asked, now) {
             self.send_window(to, &source, ranges, egress);
@@ -81,12 +91,13 @@ impl<M: Mode> Transfers<M> {
             self.counters.fetches_refused.count();
             self.reply(to, &bare(Status::Busy), egress);
         }
+        Ok(())
     }
 
     /// Begins a store whose value comes in fragments, or confirms that it has begun.
     ///
     /// # Errors
-    /// Another worker has begun it and must answer.
+    /// It was not answered.
     pub(crate) fn begin<P>(
         &mut self,
         around: &Around<'_, '_, M, P>,
@@ -94,7 +105,7 @@ impl<M: Mode> Transfers<M> {
         operation: &Operation<'_>,
         store: StoreOperation,
         egress: &mut impl Egress,
-    ) -> Result<(), BegunAt> {
+    ) -> Result<(), NotBegunHere> {
         self.activity += 1;
         let asked = Asked::of(to.header.session, operation);
         let again =
@@ -109,7 +120,10 @@ impl<M: Mode> Transfers<M> {
                 let record = ReplyRecord { value: &grant, ..asked.reply(&ended(Status::Granted)) };
                 self.reply(to, &record, egress);
             }
-            Err(NotBegun::InProgress(worker)) if worker != around.worker => return Err(BegunAt(worker)),
+            Err(NotBegun::InProgress(worker)) if worker != around.worker => {
+                return Err(NotBegunHere::BegunAt(worker));
+            }
+            Err(NotBegun::NoRoomYet) => return Err(NotBegunHere::NoRoomYet),
             Err(not_begun) => {
                 self.counters.stores_refused.count();
                 self.reply(to, &asked.reply(&not_begun.outcome()), egress);
@@ -139,7 +153,10 @@ impl<M: Mode> Transfers<M> {
                     self.tell_end(at, egress);
                 }
             }
-            Err(NotBegun::Ended(Outcome { status: Status::Busy | Status::NoMemory, .. })) => {
+            Err(
+                NotBegun::Ended(Outcome { status: Status::Busy | Status::NoMemory, .. })
+                | NotBegun::NoRoomYet,
+            ) => {
                 return Err(NoRoom);
             }
             Err(not_begun) => self.reply(to, &asked.reply(&not_begun.outcome()), egress),
@@ -160,6 +177,16 @@ impl<M: Mode> Transfers<M> {
         egress: &mut impl Egress,
     ) {
         if let Some(at) = self.copy_slice(around, bytes_max) {
+            self.tell_end(at, egress);
+        }
+    }
+
+    /// Goes on with a store whose item was fetched.
+    pub(crate) fn resume<P>(&mut self, name: u64, around: &Around<'_, '_, M, P>, egress: &mut impl Egress) {
+        let at = slot_of(name);
+        let is_there =
+            self.slots.get(at).and_then(Option::as_ref).is_some_and(|slot| slot.grant.transfer == name);
+        if is_there && self.proceed(at, around) {
             self.tell_end(at, egress);
         }
     }

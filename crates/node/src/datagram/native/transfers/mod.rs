@@ -19,7 +19,7 @@ mod stores;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use bounds::{TransferBounds, TransferLimits};
+pub(crate) use bounds::{Permit, TransferBounds, TransferLimits};
 pub(crate) use budget::BudgetBounds;
 pub(crate) use counters::TransferCounters;
-pub(crate) use state::{Around, BegunAt, Transfers, TransfersConfig};
+pub(crate) use state::{Around, NotBegunHere, Transfers, TransfersConfig};

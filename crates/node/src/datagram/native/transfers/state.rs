@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     datagram::native::{Seals, Sessions},
-    ops::Context,
+    ops::{Context, Fetch},
     server::config::TRANSFERS_PER_WORKER,
 };
 
@@ -47,10 +47,15 @@ pub(crate) struct TransfersConfig {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NoRoom;
 
-/// Another worker has begun the store under the same number. Only that worker knows the grant, whatever the
-/// plan says now.
+/// Why a store was neither begun nor answered.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct BegunAt(pub(crate) WorkerId);
+pub(crate) enum NotBegunHere {
+    /// Another worker has begun it under the same number. Only that worker knows the grant, whatever the plan says
+    /// now.
+    BegunAt(WorkerId),
+    /// There is no room for its value until flash has taken items.
+    NoRoomYet,
+}
 
 /// The environment that a worker gives its transfers for one call.
 pub(crate) struct Around<'a, 'c, M: Mode, P> {
@@ -71,6 +76,8 @@ pub(crate) struct Transfers<M: Mode> {
     pub(super) open: usize,
     /// Slots of stores whose value has arrived and is being copied, the next one first.
     pub(super) copying: VecDeque<usize>,
+    /// Names of stores whose value has arrived and that need an item from flash, and their fetches.
+    pub(super) cold: Vec<(u64, Fetch<M>)>,
     /// Stores begun so far.
     pub(super) begun: u64,
     /// Calls so far that suggest more of the same.
@@ -96,11 +103,17 @@ impl<M: Mode> Transfers<M> {
             slots: Vec::new(),
             open: 0,
             copying: VecDeque::with_capacity(TRANSFERS_PER_WORKER),
+            cold: Vec::new(),
             begun: 0,
             activity: 0,
             data: DataSender::new(),
             datagram: Vec::new(),
         }
+    }
+
+    /// Takes out the name of a store that needs an item from flash, and its fetch.
+    pub(crate) fn take_cold(&mut self) -> Option<(u64, Fetch<M>)> {
+        self.cold.pop()
     }
 
     /// Stores that are still arriving.

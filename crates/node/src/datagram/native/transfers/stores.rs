@@ -18,7 +18,7 @@ use crate::{
         change::{ended, stored_status},
         sessions::Ticket,
     },
-    ops::{PendingStore, Step, StoreOperation},
+    ops::{self, Fetch, PendingStore, Step, StoreOperation},
     server::config::TRANSFERS_PER_WORKER,
 };
 
@@ -28,6 +28,8 @@ pub(super) enum NotBegun {
     Ended(Outcome),
     /// This worker has begun it.
     InProgress(WorkerId),
+    /// There is no room for its value until flash has taken items.
+    NoRoomYet,
 }
 
 impl NotBegun {
@@ -36,6 +38,7 @@ impl NotBegun {
         match self {
             Self::Ended(outcome) => outcome,
             Self::InProgress(_) => ended(Status::InProgress),
+            Self::NoRoomYet => ended(Status::NoMemory),
         }
     }
 }
@@ -62,9 +65,7 @@ impl<M: Mode> Transfers<M> {
             None
         };
         // If the store is not admitted, its ticket is dropped, so a retry may be.
-        let grant = self
-            .admit(around, to, asked, (key, store, ticket))
-            .map_err(|status| NotBegun::Ended(ended(status)))?;
+        let grant = self.admit(around, to, asked, (key, store, ticket))?;
         self.counters.stores_begun.count();
         Ok(grant)
     }
@@ -76,25 +77,33 @@ impl<M: Mode> Transfers<M> {
         to: &AnswerTo,
         asked: Asked,
         (key, store, ticket): (&[u8], StoreOperation, Option<Ticket>),
-    ) -> Result<Grant, Status> {
+    ) -> Result<Grant, NotBegun> {
+        let refused = |status| NotBegun::Ended(ended(status));
         let value_bytes = u64::from(asked.detail.value_bytes);
         if value_bytes > self.config.value_bytes_max {
-            return Err(Status::TooLarge);
+            return Err(refused(Status::TooLarge));
         }
         let fragment_bytes = fragment_bytes(to, FRAGMENT_HEAD_BYTES);
-        let fragments = Fragments::of(value_bytes, fragment_bytes).map_err(|_| Status::BadRequest)?;
+        let fragments =
+            Fragments::of(value_bytes, fragment_bytes).map_err(|_| refused(Status::BadRequest))?;
         if fragments.count() == 0 {
-            return Err(Status::BadRequest);
+            return Err(refused(Status::BadRequest));
         }
         if around.is_draining {
-            return Err(Status::Busy);
+            return Err(refused(Status::Busy));
         }
-        let at = self.free_slot().ok_or(Status::Busy)?;
-        let permit = self.bounds.admit(to.peer.ip(), value_bytes).ok_or(Status::Busy)?;
+        let at = self.free_slot().ok_or_else(|| refused(Status::Busy))?;
+        let permit = self.bounds.admit(to.peer.ip(), value_bytes).ok_or_else(|| refused(Status::Busy))?;
+        if ops::awaits_room(around.cx, value_bytes) {
+            return Err(NotBegun::NoRoomYet);
+        }
         let reserved = around.cx.store.reserve(asked.hash, key, value_bytes);
         let Ok(reservation) = reserved else {
+            if ops::may_wait(around.cx) {
+                return Err(NotBegun::NoRoomYet);
+            }
             around.cx.counters.store_no_memory.count();
-            return Err(Status::NoMemory);
+            return Err(refused(Status::NoMemory));
         };
         let arriving = Arriving {
             pending: PendingStore::new(reservation, asked.hash, key, store),
@@ -183,7 +192,7 @@ impl<M: Mode> Transfers<M> {
     }
 
     /// Continues a store whose value has arrived. True if it has ended; if bytes must be copied first,
-    /// [`Transfers::advance`] does so.
+    /// [`Transfers::advance`] does so, and [`Transfers::resume`] goes on with one whose item is fetched.
     pub(super) fn proceed<P>(&mut self, at: usize, around: &Around<'_, '_, M, P>) -> bool {
         let Some(slot) = &mut self.slots[at] else { return true };
         let State::Open(arriving) = &mut slot.state else { return true };
@@ -194,12 +203,19 @@ impl<M: Mode> Transfers<M> {
             *permit = self.bounds.admit(slot.to.peer.ip(), bytes);
             permit.is_some()
         });
-        if matches!(step, Step::Copy) {
-            self.copying.push_back(at);
-            return false;
+        match step {
+            Step::Copy => self.copying.push_back(at),
+            Step::Fetch(class) => {
+                let fetch = Fetch::of(pending.hash(), pending.key(), class);
+                self.cold.push((slot.grant.transfer, fetch));
+            }
+            Step::Room => self.cold.push((slot.grant.transfer, Fetch::of_room(around.cx))),
+            Step::Commit | Step::Over(_) => {
+                self.conclude(at, around, step);
+                return true;
+            }
         }
-        self.conclude(at, around, step);
-        true
+        false
     }
 
     /// Copies a slice of at most `bytes_max` bytes for a store whose value has arrived. Returns its slot if
@@ -227,7 +243,8 @@ impl<M: Mode> Transfers<M> {
         let (status, cas) = stored_status(&stored);
         let item_flags = if status == Status::Ok && !store.joins() { store.flags } else { 0 };
         let outcome = Outcome { item_flags, cas, ..ended(status) };
-        if let Some(ticket) = ticket {
+        // A store that a bound has hindered may be tried again under its number.
+        if let Some(ticket) = ticket.filter(|_| status != Status::Busy) {
             ticket.finish(outcome);
         }
         self.counters.stores_completed.count();

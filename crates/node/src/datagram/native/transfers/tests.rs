@@ -153,6 +153,12 @@ impl Bench {
     }
 
     /// Calls the transfers with a worker's environment.
+    fn fetch(&mut self, to: &AnswerTo, fetch: &Operation<'_>) {
+        let sent =
+            self.call(|transfers, around, sent| transfers.fetch(around.cx, to, fetch, around.now, sent));
+        assert_eq!(sent, Ok(()), "nothing is on flash");
+    }
+
     fn call<R>(
         &mut self,
         run: impl FnOnce(&mut Transfers<StoreMode>, &Around<'_, '_, StoreMode, SizeLimit>, &mut Sent) -> R,
@@ -365,7 +371,7 @@ fn a_large_value_is_fetched_window_by_window() {
                 ..Operation::get(5, hash, b"key")
             };
             bench.pass(Duration::from_nanos(1));
-            bench.call(|transfers, around, sent| transfers.fetch(around.cx, &to, &fetch, around.now, sent));
+            bench.fetch(&to, &fetch);
             sent = bench.sent.take();
             assert!(!sent.is_empty() && sent.len() <= usize::from(grant.window));
         }
@@ -394,7 +400,7 @@ fn a_window_of_another_value_is_not_sent() {
             value: &ranges,
             ..Operation::get(9, asked.hash, b"key")
         };
-        bench.call(|transfers, around, sent| transfers.fetch(around.cx, &to, &fetch, around.now, sent));
+        bench.fetch(&to, &fetch);
         let sent = bench.sent.take();
         let data = sent.iter().filter(|(header, _)| header.kind == Kind::Data).count();
         assert_eq!((sent.len(), data), (1, expected), "{operand}");
@@ -490,7 +496,7 @@ fn one_client_does_not_fill_a_burst() {
     let get = Operation::get(9, hash, b"key");
     let fetch = Operation { opcode: Opcode::Fetch, detail, value: &ranges, ..get };
     let ask = |bench: &mut Bench| {
-        bench.call(|transfers, around, sent| transfers.fetch(around.cx, &to, &fetch, around.now, sent));
+        bench.fetch(&to, &fetch);
         bench.sent.take()
     };
     let sent = ask(&mut bench);

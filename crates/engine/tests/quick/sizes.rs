@@ -2,7 +2,7 @@
 //! huge one, in one partition or 65 536.
 //!
 //! Tests that take gigabytes run with `cargo test -p minos-engine --test
-//! sizes -- --ignored --test-threads=1`.
+//! quick sizes -- --ignored --test-threads=1`.
 
 use minos_engine::{
     AnyWriter, Backing, Cache, CacheMode, Crcw, CreateError, Engine, Erew, Get, ItemMeta, Mode, OutOfMemory,

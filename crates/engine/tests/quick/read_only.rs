@@ -236,7 +236,7 @@ fn another_process_reads_what_this_one_writes() {
     entry.insert(&[&77u64.to_le_bytes()], ItemMeta::default()).unwrap();
     drop(entry);
     let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "another_process_reads_what_this_one_writes", "--nocapture"])
+        .args(["--exact", "read_only::another_process_reads_what_this_one_writes", "--nocapture"])
         .env(CHILD, &pair.path)
         .output()
         .unwrap();

@@ -1,0 +1,14 @@
+//! The quick tests of the engine. One program has them all: each of its own would compile the engine's generic code
+//! once more.
+
+mod chains;
+mod eviction;
+mod flush;
+mod model;
+mod operations;
+mod read_only;
+mod reads_only;
+mod restart;
+mod sizes;
+mod staged;
+mod tiered;

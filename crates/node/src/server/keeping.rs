@@ -1,0 +1,66 @@
+//! The thread of the keeper, which moves items to flash.
+
+use std::{
+    sync::atomic::{
+        Ordering::{Acquire, Relaxed, SeqCst},
+        fence,
+    },
+    time::Instant,
+};
+
+use minos_engine::Mode;
+use minos_net::Io;
+use minos_tier::{Keeper, Now, SyncId};
+
+use super::shared::Shared;
+
+/// Runs the keeper until the server is stopped and its workers have ended. Then it makes everything durable, if that
+/// takes no longer than the time to stop.
+pub(super) fn keep<M: Mode, I: Io>(mut keeper: Keeper, shared: &Shared<M, I>) {
+    let began = Instant::now();
+    let (stop, patience) = (&shared.stop, shared.config.stop_timeout);
+    let mut stopped = None;
+    let mut last: Option<SyncId> = None;
+    loop {
+        let now = Now { us: began.elapsed().as_micros() as u64, seconds: shared.clock.seconds() };
+        let turned = keeper.turn(now).and_then(|turn| {
+            if turn.synced {
+                wake_holders(shared);
+            }
+            keeper.rest_for(&turn)
+        });
+        if let Err(error) = turned {
+            tracing::error!(%error, "the lane that writes to flash is unusable");
+            stop.request();
+            break;
+        }
+        if !stop.is_requested() {
+            continue;
+        }
+        let since = *stopped.get_or_insert_with(Instant::now);
+        if last.is_none() && shared.workers_left.load(Acquire) == 0 {
+            last = Some(keeper.tier().sync());
+        }
+        let is_done = last.is_some_and(|last| keeper.tier().is_synced(last) != Ok(false));
+        if stop.is_at_once() || is_done {
+            break;
+        }
+        // Workers that stop may take that long themselves.
+        if since.elapsed() > patience.saturating_mul(2) {
+            tracing::warn!("stopped before everything in memory was on flash");
+            break;
+        }
+    }
+    // Those who still wait are told that nothing more becomes durable.
+    drop(keeper);
+    wake_holders(shared);
+}
+
+/// Wakes the workers that wait for what became durable.
+fn wake_holders<M: Mode, I: Io>(shared: &Shared<M, I>) {
+    // A worker that does not see the news, which came before this, is seen to wait.
+    fence(SeqCst);
+    for worker in shared.workers.iter().filter(|worker| worker.holds.load(Relaxed)) {
+        worker.waker.wake();
+    }
+}

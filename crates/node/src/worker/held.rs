@@ -1,0 +1,116 @@
+//! Connections whose replies wait until the changes before them are durable.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
+
+use minos_base::limits::BURST_MAX;
+use minos_engine::Mode;
+use minos_net::Io;
+use minos_tier::{SyncId, Tier};
+
+use super::{
+    Worker,
+    fetches::{Awaiting, Waiter},
+};
+use crate::{
+    ops::Next,
+    tcp::{
+        connection::Connection,
+        patience::Patience,
+        queue::Arrival,
+        transfer::Transfer,
+        visit::{VISIT_REQUESTS_MAX, flush},
+    },
+};
+
+/// The reply instead of all that wait for a device that has failed. The connection ends with it: a client that had sent
+/// several requests cannot tell which of them it answers.
+const NOT_DURABLE: &[u8] = b"SERVER_ERROR flash failed: the change is not durable\r\n";
+
+/// A connection whose replies wait.
+pub(crate) struct Held<M: Mode> {
+    /// Holds the replies.
+    connection: Box<Connection>,
+    /// How its visit goes on.
+    next: Next<M>,
+    sync: SyncId,
+}
+
+/// The connections of one worker, in the order of their requests to the device.
+pub(crate) type HeldConnections<M> = VecDeque<Held<M>>;
+
+impl<M: Mode, I: Io> Worker<'_, M, I> {
+    /// True if replies wait for the changes before them; not in the build that serves as the control of their tests.
+    #[inline]
+    pub(crate) fn holds_replies(&self) -> bool {
+        let acknowledges_durable = |tier: &Arc<Tier>| tier.acknowledges_durable() && !cfg!(minos_no_hold);
+        M::HAS_FLASH && self.shared.tier.as_ref().is_some_and(acknowledges_durable)
+    }
+
+    /// Keeps a connection, which has its replies, until everything stored so far is durable.
+    pub(crate) fn hold(&mut self, connection: Box<Connection>, next: Next<M>) {
+        let Some(tier) = &self.shared.tier else { unreachable!("only replies above flash wait for it") };
+        let sync = tier.sync();
+        self.held.push_back(Held { connection, next, sync });
+        self.mine().metrics.replies_held.add(1);
+        self.mine().holds.store(true, Relaxed);
+    }
+
+    /// True if a connection need not wait any longer.
+    pub(super) fn may_release(&self) -> bool {
+        let (Some(first), Some(tier)) = (self.held.front(), &self.shared.tier) else { return false };
+        tier.is_synced(first.sync) != Ok(false)
+    }
+
+    /// Sends the replies of some connections that need not wait any longer; true if there were any.
+    pub(super) fn release(&mut self) -> bool {
+        let mut released = 0;
+        while released < BURST_MAX && self.may_release() {
+            let Some(Held { connection, next, sync }) = self.held.pop_front() else { break };
+            let synced = self.shared.tier.as_ref().map(|tier| tier.is_synced(sync));
+            if matches!(synced, Some(Ok(true))) {
+                self.go_on_with(connection, next);
+            } else {
+                self.refuse_held(connection);
+            }
+            released += 1;
+        }
+        if released > 0 && self.held.is_empty() {
+            self.mine().holds.store(false, Relaxed);
+        }
+        released > 0
+    }
+
+    /// Goes on with a connection where it was held.
+    fn go_on_with(&mut self, mut connection: Box<Connection>, next: Next<M>) {
+        match next {
+            // The replies are sent together with the value.
+            Next::Away(work) => {
+                let patience = Patience::new(self.now);
+                self.pass_or_serve(Box::new(Transfer { connection, work, moved_bytes: 0, patience }));
+            }
+            Next::Fetch(fetch) => {
+                // What the socket does not take goes before the next replies.
+                let _: Next<M> = flush(&mut connection);
+                let waiter = Waiter::Connection(connection);
+                self.pass_or_fetch(Box::new(Awaiting { waiter, fetch }));
+            }
+            _ => {
+                let home = connection.home;
+                self.visit_and_return(connection, VISIT_REQUESTS_MAX);
+                if home != self.id.index() {
+                    self.pass_on(home);
+                }
+            }
+        }
+    }
+
+    /// Nothing more becomes durable: answers so, and ends the connection.
+    fn refuse_held(&mut self, mut connection: Box<Connection>) {
+        connection.output = NOT_DURABLE.into();
+        let _: Next<M> = flush(&mut connection);
+        self.send_home(connection.home, Arrival::Ended(connection));
+    }
+}

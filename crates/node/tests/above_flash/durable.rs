@@ -1,0 +1,158 @@
+//! Replies that wait until changes are durable.
+
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    thread,
+    time::Duration,
+};
+
+use minos_device::{
+    Device, MemoryOptions,
+    faulty::{Faults, Twin},
+};
+
+use super::{Client, Options, Rig, format, value};
+use minos_tier::Durability;
+
+const CLIENTS: usize = 4;
+/// More than are made before the power fails: a server that acknowledges without the device ends here.
+const CHANGES_MAX: usize = 20_000;
+
+fn twin() -> Twin {
+    let options = MemoryOptions { capacity_bytes: 32 << 20, ..MemoryOptions::default() };
+    let twin = Twin::over(Device::in_memory(&options), Faults::none(), 7);
+    minos_tier::format(&twin.device(), &format()).unwrap();
+    twin
+}
+
+fn durable(is_store: bool) -> Options {
+    if is_store {
+        Options::store(Durability::Flush)
+    } else {
+        Options { durability: Durability::Flush, ..Options::cache() }
+    }
+}
+
+/// Stores and deletes keys of its own, until a reply is an error. The newest version of each key that was acknowledged,
+/// `None` if it was deleted, and the key whose change was not.
+type Acknowledged = (BTreeMap<String, Option<usize>>, Option<String>);
+
+fn change(mut client: Client, of: usize, acknowledged: &AtomicU64) -> Acknowledged {
+    let mut versions = BTreeMap::new();
+    for number in 0..CHANGES_MAX {
+        let key = format!("key{of}-{}", number % 40);
+        let is_deletion = number % 7 == 6;
+        let reply = if is_deletion {
+            client.ask(format!("delete {key}\r\n").as_bytes())
+        } else {
+            let value = value(number);
+            client.ask(&[format!("set {key} 7 0 {}\r\n", value.len()).as_bytes(), &value, b"\r\n"].concat())
+        };
+        match reply.as_deref() {
+            Some("STORED") => versions.insert(key, Some(number)),
+            Some("DELETED" | "NOT_FOUND") => versions.insert(key, None),
+            _ => return (versions, Some(key)),
+        };
+        acknowledged.fetch_add(1, Relaxed);
+    }
+    (versions, None)
+}
+
+/// The power fails while clients change items. What was acknowledged is there afterwards.
+fn survives(is_store: bool) {
+    let twin = twin();
+    let rig = Rig::on(&twin.device(), 2, &durable(is_store));
+    let acknowledged = AtomicU64::new(0);
+    let results: Vec<Acknowledged> = thread::scope(|scope| {
+        let clients = (0..CLIENTS).map(|of| {
+            let (client, acknowledged) = (rig.connect(), &acknowledged);
+            scope.spawn(move || change(client, of, acknowledged))
+        });
+        let clients: Vec<_> = clients.collect();
+        while acknowledged.load(Relaxed) < 400 && !clients.iter().any(|client| client.is_finished()) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        twin.cut_power();
+        clients.into_iter().map(|client| client.join().unwrap()).collect()
+    });
+    drop(rig);
+    assert!(acknowledged.load(Relaxed) >= 400, "an error before the power failed");
+    let rig = Rig::on(&twin.device(), 2, &durable(is_store));
+    let mut client = rig.connect();
+    for (versions, unknown) in results {
+        for (key, version) in versions.into_iter().filter(|(key, _)| Some(key) != unknown.as_ref()) {
+            assert_eq!(client.get(&key), version.map(value), "{key}");
+        }
+    }
+}
+
+#[test]
+fn acknowledged_changes_of_a_store_survive_a_power_loss() {
+    survives(true);
+}
+
+#[test]
+fn acknowledged_changes_of_a_cache_survive_a_power_loss() {
+    survives(false);
+}
+
+#[test]
+fn replies_that_wait_keep_their_order() {
+    for workers in [1, 2] {
+        let rig = Rig::on(&twin().device(), workers, &durable(true));
+        let mut client = rig.connect();
+        let large = "L".repeat(20 << 10);
+        let pipeline = format!(
+            "set a 7 0 1\r\n1\r\nget a\r\nset b 0 0 1 noreply\r\n2\r\nmn\r\nincr a 41\r\nget none\r\ntouch b 0\r\n\
+             set c 7 0 {length}\r\n{large}\r\nappend c 0 0 3\r\nend\r\ngat 0 a\r\nflush_all\r\nget a\r\n\
+             delete b\r\nms d 2 F7\r\nhi\r\nmg d v\r\n",
+            length = large.len()
+        );
+        client.ask_nothing(pipeline.as_bytes());
+        let expected = "STORED VALUE a 7 1|1|END|MN|42|END|TOUCHED|STORED|STORED|VALUE a 7 2|42|END|OK|END|NOT_FOUND|HD|VA 2|hi";
+        let expected = expected.replacen(' ', "|", 1);
+        let lines: Vec<String> = expected.split('|').map(|_| client.line()).collect();
+        assert_eq!(lines.join("|"), expected);
+        let held = client.stat("minos", "replies_held");
+        assert!(held > 0, "no reply waited");
+        let syncs = rig.tier.stats().keeper.syncs;
+        assert_eq!(client.get("d"), Some(b"hi".to_vec()), "a read after all that waits for nothing");
+        assert_eq!(rig.tier.stats().keeper.syncs, syncs);
+    }
+}
+
+#[test]
+fn a_device_that_fails_is_an_error_and_no_acknowledgement() {
+    let twin = twin();
+    let rig = Rig::on(&twin.device(), 2, &durable(true));
+    let mut client = rig.connect();
+    client.set("before", b"x");
+    twin.set_faults(Faults { flush_eio: 1.0, ..Faults::none() });
+    for _ in 0..2 {
+        let reply = client.ask(b"set a 7 0 1\r\n1\r\nget a\r\n");
+        assert_eq!(reply.as_deref(), Some("SERVER_ERROR flash failed: the change is not durable"));
+        assert_eq!(client.line_or_end(), None, "nothing behind it");
+        client = rig.connect();
+    }
+    assert_eq!(client.get("before"), Some(b"x".to_vec()));
+}
+
+#[test]
+fn a_stop_answers_those_who_wait() {
+    let twin = twin();
+    let rig = Rig::on(&twin.device(), 2, &durable(true));
+    let mut clients: Vec<Client> = (0..8).map(|_| rig.connect()).collect();
+    for (number, client) in clients.iter_mut().enumerate() {
+        client.ask_nothing(format!("set key{number} 7 0 1\r\n1\r\n").as_bytes());
+    }
+    // Those who are not answered were not heard.
+    rig.server.stop().request();
+    rig.server.join().unwrap();
+    let stored: Vec<bool> = clients.iter_mut().map(|client| client.line_or_end().is_some()).collect();
+    let rig = Rig::on(&twin.device(), 2, &durable(true));
+    let mut client = rig.connect();
+    for (number, is_stored) in stored.into_iter().enumerate() {
+        assert!(!is_stored || client.get(&format!("key{number}")).is_some(), "{number}");
+    }
+}

@@ -1,0 +1,38 @@
+//! A server above flash, on a device in memory.
+
+use std::sync::Arc;
+
+use minos_device::{Device, MemoryOptions};
+use minos_engine::{StoreConfig, TierConfig, Tiered};
+use minos_node::{Server, ServerConfig};
+use minos_tier::{Format, Memory, Options, Tier};
+
+pub(crate) struct Rig {
+    pub(crate) server: Server,
+    pub(crate) tier: Arc<Tier>,
+}
+
+impl Rig {
+    /// A server with that much memory above 128 segments of flash.
+    pub(crate) fn start(
+        (memory_bytes, segment_bytes): (u64, u32),
+        options: &Options,
+        mut config: ServerConfig,
+    ) -> Self {
+        let capacity_bytes = u64::from(segment_bytes) * 128;
+        let device = Device::in_memory(&MemoryOptions { capacity_bytes, ..MemoryOptions::default() });
+        let format = Format { table: 1, seed: 2, hash_seed: 3, clock_zero_unix_s: 0, segment_bytes };
+        minos_tier::format(&device, &format).unwrap();
+        config.memcached = vec!["127.0.0.1:0".parse().unwrap()];
+        config.pin = false;
+        let (value_bytes_max, is_lossless) = (config.value_bytes_max, options.is_lossless);
+        let tier = TierConfig { is_lossless, ..TierConfig::default() };
+        let store = StoreConfig { value_bytes_max, tier, ..StoreConfig::new(memory_bytes) };
+        let (tier, keeper, _) = minos_tier::open(&device, options, config.clock.seconds(), |superblock| {
+            let store = StoreConfig { hash_seed: superblock.hash_seed, ..store };
+            Tiered::create(&store).map(|engine| (Arc::new(engine), Memory::Empty))
+        })
+        .unwrap();
+        Self { server: Server::start_above_flash(config, keeper).unwrap(), tier }
+    }
+}

@@ -1,0 +1,30 @@
+//! `minos serve --flash` killed under load, often: nothing is wrong, comes back, or is lost that was promised.
+//! `MINOS_KILLS` says how often, of all promises together.
+
+mod common;
+
+use common::kills::{Promise, kill_and_check};
+
+/// Kills if nobody says how many.
+const KILLS: u64 = 200;
+
+const PROMISES: [Promise; 4] = [
+    Promise { durability: "flush", has_region: false },
+    Promise { durability: "flush", has_region: true },
+    Promise { durability: "none", has_region: true },
+    Promise { durability: "interval", has_region: true },
+];
+
+#[test]
+fn what_was_acknowledged_survives_kills() {
+    let kills = std::env::var("MINOS_KILLS").map_or(KILLS, |text| text.parse().expect("a number"));
+    for (seed, promise) in PROMISES.into_iter().enumerate() {
+        kill_and_check(promise, kills.div_ceil(PROMISES.len() as u64), seed as u64);
+    }
+}
+
+#[test]
+#[should_panic(expected = "instead of")]
+fn control_without_a_promise_acknowledged_changes_are_lost() {
+    kill_and_check(Promise { durability: "none", has_region: false }, 50, 0);
+}
