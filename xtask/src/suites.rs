@@ -5,6 +5,7 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::PathBuf,
     process::{Command, Output},
+    thread,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
@@ -121,21 +122,27 @@ pub(crate) fn tsan(totals: &mut Totals) -> anyhow::Result<()> {
         command
     };
     // Tests of one thread would take ten times as long, and have nothing to show here.
-    let tests = ["--lib", "--test", "stress", "--test", "lanes", "--", "--test-threads=1"];
+    let targets = ["--lib", "--test", "stress", "--test", "lanes"];
     let skipped = [HUGE_TESTS, "tests::heap", "tests::rebuild", "tests::restart", "tiered::model"];
     let skipped: Vec<_> = skipped.into_iter().flat_map(|name| ["--skip", name]).collect();
-    let crates = [&["test", "--target", TARGET], &UNSAFE_CRATES[..], &tests, &skipped];
-    run_tests(&mut cargo(&crates.concat()), totals)?;
+    let of_crates = [&["test", "--target", TARGET], &UNSAFE_CRATES[..], &targets].concat();
+    run(cargo(&of_crates).arg("--no-run"))?;
+    let one_by_one = ["--", "--test-threads=1"];
+    thread::scope(|scope| {
+        // Tests that run one by one leave a processor to the compiler.
+        let server = scope.spawn(|| run(&mut cargo(&server_build())));
+        let of_crates = [&of_crates[..], &one_by_one, &skipped].concat();
+        run_tests(&mut cargo(&of_crates), totals)?;
+        server.join().unwrap_or_else(|_| bail!("the build of the server panicked"))
+    })?;
     let operations = ["test", "--target", TARGET, "-p", "minos-engine", "--test", "quick", "operations::"];
     run_tests(&mut cargo(&operations), totals)?;
     // The tier has no unsafe code, but threads that agree on when a segment may be used again.
-    let tier =
-        ["test", "--target", TARGET, "-p", "minos-tier", "--test", "threads", "--", "--test-threads=1"];
-    run_tests(&mut cargo(&tier), totals)?;
+    let tier = ["test", "--target", TARGET, "-p", "minos-tier", "--test", "threads"];
+    run_tests(&mut cargo(&[&tier[..], &one_by_one].concat()), totals)?;
     let race = ["test", "--target", TARGET, "-p", "minos-sync", "--lib", "control_a_race", "--", "--ignored"];
     let race = text(&output(&mut cargo(&race))?);
     ensure!(race.contains("ThreadSanitizer: data race"), "a race on purpose was not reported:\n{race}");
-    run(&mut cargo(&server_build()))?;
     run_tests(server_tests("tsan").env("TSAN_OPTIONS", &options), totals)
 }
 

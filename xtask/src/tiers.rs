@@ -32,6 +32,9 @@ const LONG: [&str; 14] = [
     "transfers",
 ];
 
+/// The longest of them.
+const KILLS: &str = "flash_kills";
+
 /// A part of a tier.
 struct Part {
     name: &'static str,
@@ -68,7 +71,7 @@ const GATE: [Part; 10] = [
         name: "long",
         shows: "the long tests of all crates",
         repeat: "cargo xtask gate",
-        run: |totals| run_tests(&mut cargo(&long_tests()), totals),
+        run: run_long_tests,
     },
     Part {
         name: "namespaces",
@@ -180,13 +183,22 @@ fn test_targets() -> anyhow::Result<Vec<Target>> {
 fn run_quick_tests(totals: &mut Totals) -> anyhow::Result<()> {
     let targets = test_targets()?;
     let [others, program] = quick_tests(&targets);
-    let all = [&["test", "--workspace", "--no-run"], UNITS, &others, &program].concat();
-    run(&mut cargo(&all))?;
-    let tests = ["test", "--workspace", "--no-fail-fast"];
-    let others = [&tests, UNITS, &others].concat();
-    let commands = [cargo(&others), cargo(&[&tests[..], &program].concat())];
-    run_tests_at_once(commands, totals, &mut io::stdout())
+    build_and_run([[UNITS, &others].concat(), program], totals)
 }
+
+/// Builds the long tests, then runs [`KILLS`], which waits for servers, beside all others.
+fn run_long_tests(totals: &mut Totals) -> anyhow::Result<()> {
+    build_and_run(long_tests(), totals)
+}
+
+/// Builds what both arguments choose, then runs both at once. All of the workspace is built, so that its features, and
+/// so its libraries, are always the same.
+fn build_and_run(chosen: [Vec<&str>; 2], totals: &mut Totals) -> anyhow::Result<()> {
+    run(cargo(&[TESTS, &chosen.concat()].concat()).arg("--no-run"))?;
+    run_tests_at_once(chosen.map(|chosen| cargo(&[TESTS, &chosen].concat())), totals, &mut io::stdout())
+}
+
+const TESTS: &[&str] = &["test", "--workspace", "--no-fail-fast"];
 
 /// The arguments that choose the tests within the sources.
 const UNITS: &[&str] = &["--lib", "--bins", "--examples"];
@@ -203,11 +215,12 @@ fn quick_tests(targets: &[Target]) -> [Vec<&str>; 2] {
     })
 }
 
-/// The arguments that run the long tests, with the features of the quick ones, so that nothing is built
-/// twice.
-fn long_tests() -> Vec<&'static str> {
-    let chosen = ["test", "--workspace", "--no-fail-fast"];
-    chosen.into_iter().chain(LONG.into_iter().flat_map(|name| ["--test", name])).collect()
+/// The arguments that choose the long tests but [`KILLS`], and that one.
+fn long_tests() -> [Vec<&'static str>; 2] {
+    [false, true].map(|is_kills| {
+        let names = LONG.into_iter().filter(|name| (*name == KILLS) == is_kills);
+        names.flat_map(|name| ["--test", name]).collect()
+    })
 }
 
 #[cfg(test)]
@@ -224,7 +237,7 @@ mod tests {
     fn every_test_target_is_run_once() {
         let targets = test_targets().unwrap();
         assert!(targets.len() > LONG.len());
-        let ([others, program], long) = (quick_tests(&targets), long_tests());
+        let ([others, program], long) = (quick_tests(&targets), long_tests().concat());
         let (others, program, long) = (named(&others), named(&program), named(&long));
         for (package, target) in &targets {
             let (name, is_program) = (target.as_str(), package == "minos");

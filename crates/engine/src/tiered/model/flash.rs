@@ -3,7 +3,7 @@
 use super::super::tombstone::Tombstone;
 use crate::item::ItemMeta;
 use minos_base::{FlashPlace, KeyHash, RoughLength};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A record, one in each page.
 #[derive(Clone, Debug)]
@@ -38,12 +38,17 @@ impl Flash {
 
     /// The records that a recovery finds: of each hash the one with the highest sequence.
     pub(super) fn live(&self) -> Vec<(u32, Record)> {
+        let (mut buried, mut forgotten) = (BTreeMap::new(), BTreeSet::new());
+        for &Tombstone { hash, sequence, place, is_forgotten } in &self.tombstones {
+            let up_to = buried.entry(hash).or_insert(sequence);
+            *up_to = sequence.max(*up_to);
+            if is_forgotten {
+                forgotten.insert(place.page);
+            }
+        }
         let is_dead = |page: u32, record: &Record| {
-            let kills = |tombstone: &Tombstone| {
-                tombstone.hash == record.hash && tombstone.sequence >= record.sequence
-                    || tombstone.is_forgotten && tombstone.place.page == page
-            };
-            record.sequence <= self.flushed || self.tombstones.iter().any(kills)
+            let up_to = buried.get(&record.hash).copied().unwrap_or(0).max(self.flushed);
+            record.sequence <= up_to || forgotten.contains(&page)
         };
         let mut newest: BTreeMap<KeyHash, (u32, &Record)> = BTreeMap::new();
         for (&page, record) in self.records.iter().filter(|(_, record)| record.is_durable) {

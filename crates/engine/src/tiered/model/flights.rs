@@ -106,8 +106,8 @@ impl World {
     /// Writes a tombstone; in a table that may lose nothing, not while what is newer is in memory alone.
     pub(super) fn bury(&mut self, tombstone: Tombstone) {
         let is_hot = |key: u16| {
-            let (hash, bytes) = (self.hash(key), key_bytes(key));
-            hash == tombstone.hash && self.engine.find_cold(hash, &bytes, self.now) == Lookup::Hot
+            let hash = self.hash(key);
+            hash == tombstone.hash && self.engine.find_cold(hash, &key_bytes(key), self.now) == Lookup::Hot
         };
         if self.is_lossless() && (0..FILL_KEYS).any(is_hot) {
             self.held.push(tombstone);
