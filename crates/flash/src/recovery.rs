@@ -5,5 +5,5 @@ mod newest;
 mod scan;
 
 pub use machine::{NotOurs, Recovered, Recovery, Step};
-pub use newest::Newest;
+pub use newest::{Newest, Winners};
 pub(crate) use scan::scan;

@@ -10,7 +10,8 @@ use minos_base::{Seconds, limits::KEY_BYTES_MAX};
 use minos_device::{Device, LaneOptions};
 use minos_engine::{Standing, Tiered};
 use minos_flash::{
-    DeviceFailed, Found, Log, Newest, NotOurs, Outcome, Recovery, Step, Tombstone, Work, WorkId, create,
+    DeviceFailed, Found, Log, Newest, NotOurs, Outcome, Recovery, Step, Tombstone, Winners, Work, WorkId,
+    create,
     format::{Fault, Layout, LayoutError, PAGE_BYTES, Superblock},
 };
 use std::{
@@ -22,6 +23,8 @@ use thiserror::Error;
 
 /// Longest time without any answer of the device.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Records whose buckets are prefetched before they are adopted.
+const PREFETCHED: usize = 16;
 
 /// The contents of a device, as its first pages tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,8 +219,9 @@ where
     check_value(&engine, &layout)?;
     let mut log = Log::resume(&superblock, log_options(&options, &engine, &layout), found);
     check_region(&engine, &superblock, (memory, &log))?;
-    newest.settle(&mut log);
-    let dead = adopt(&engine, &newest, (memory, now), &mut log, &mut recovered);
+    let winners = newest.decide();
+    winners.settle(&mut log);
+    let dead = adopt(&engine, &winners, (memory, now), &mut log, &mut recovered);
     if options.is_lossless && recovered.crowded > 0 {
         return Err(OpenError::IndexFull { missing: recovered.crowded });
     }
@@ -275,16 +279,20 @@ fn check_region(
 /// The index names the live records. Returns tombstones for those that a kept memory knows to be dead.
 fn adopt(
     engine: &Tiered,
-    newest: &Newest,
+    winners: &Winners,
     (memory, now): (Memory, Seconds),
     log: &mut Log,
     recovered: &mut Recovered,
 ) -> Vec<Tombstone> {
     let mut dead = Vec::new();
     if memory == Memory::Empty {
-        engine.expect_cold(newest.live().count() as u64);
+        engine.expect_cold(winners.live().count() as u64);
     }
-    for (hash, sequence, expiry, place) in newest.live() {
+    let mut ahead = winners.live();
+    let mut prefetch = || ahead.next().into_iter().for_each(|(hash, ..)| engine.prefetch_bucket(hash));
+    (0..PREFETCHED).for_each(|_| prefetch());
+    for (hash, sequence, expiry, place) in winners.live() {
+        prefetch();
         let is_expired = expiry != 0 && expiry <= now;
         if memory == Memory::Kept {
             if engine.standing(hash, place.page) == Standing::Dead {
@@ -303,7 +311,7 @@ fn adopt(
             log.debit(place);
         }
     }
-    engine.pass_sequence(newest.sequence_max());
+    engine.pass_sequence(winners.sequence_max());
     dead
 }
 

@@ -41,8 +41,8 @@ enum Namer {
 }
 
 impl<B: PositionBits, A: AnyWriter> Engine<LogMode<B, Flash>, A> {
-    /// A record that recovery found: the one with the highest sequence of its hash. Its slot is added, unless
-    /// the index, which outlived the process, names it already.
+    /// A record that recovery found, for memory without items: the one with the highest sequence of its hash. Its slot
+    /// is added, unless the index names it already.
     ///
     /// # Errors
     /// There is no room in the index, or it names eight other records with these hash bits. The record stays where
@@ -192,10 +192,12 @@ impl<B: PositionBits, A: AnyWriter> Engine<LogMode<B, Flash>, A> {
 impl<B: PositionBits, A: Access> Writing<'_, LogMode<B, Flash>, A> {
     fn adopt(&mut self, hash: KeyHash, place: FlashPlace, sequence: u64) -> Result<(), OutOfMemory> {
         self.pass_sequence(sequence);
-        if self.namer(hash, place.page).is_some() {
+        let mut is_named = false;
+        let count = self.cold_places(hash).inspect(|(_, slot)| is_named |= slot.page == place.page).count();
+        if is_named {
             return Ok(());
         }
-        let (count, is_lossless) = (self.cold_places(hash).count(), self.writer.room.tier.config.is_lossless);
+        let is_lossless = self.writer.room.tier.config.is_lossless;
         if is_lossless && count >= SEEN_MAX {
             return Err(OutOfMemory);
         }

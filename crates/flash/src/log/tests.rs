@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     create,
     format::{FOOTER_BYTES, PAGE_BYTES},
-    recovery::{Newest, Recovery, Step},
+    recovery::{Newest, Recovery, Step, Winners},
 };
 use minos_base::Tombstone;
 use std::collections::HashMap;
@@ -132,7 +132,7 @@ fn execute(pages: &mut HashMap<u64, Vec<u8>>, work: Work) -> Outcome {
     }
 }
 
-fn resume(pages: &mut HashMap<u64, Vec<u8>>, superblock: &Superblock, policy: Policy) -> (Log, Newest) {
+fn resume(pages: &mut HashMap<u64, Vec<u8>>, superblock: &Superblock, policy: Policy) -> (Log, Winners) {
     let (mut recovery, mut newest, mut jobs) = (Recovery::new(), Newest::default(), Vec::new());
     loop {
         recovery.poll(&mut jobs);
@@ -140,7 +140,7 @@ fn resume(pages: &mut HashMap<u64, Vec<u8>>, superblock: &Superblock, policy: Po
         match recovery.done(id, execute(pages, work), &mut |found: &Found| newest.add(found)) {
             Step::Done(done) => {
                 let options = Options { scrub_bytes_s: 0, ..Options::of(policy, &superblock.layout) };
-                return (Log::resume(superblock, options, done.1), newest);
+                return (Log::resume(superblock, options, done.1), newest.decide());
             }
             Step::Working => {}
             Step::Failed(reason) => panic!("{reason}"),

@@ -1,7 +1,7 @@
 //! The record that counts for each key.
 
 use crate::{
-    format::Life,
+    format::{Life, RoughLength},
     log::{Found, Log, Place},
     switches::{Safeguard, is_on},
 };
@@ -11,63 +11,163 @@ use std::{
     hash::{BuildHasherDefault, Hasher},
 };
 
+/// Bits of a hash that choose a part, from the highest.
+const PART_BITS: u32 = 10;
+/// Records of a part that are collected before any is dropped.
+const PART_LEN_MIN: usize = 64;
+
 /// Collects what recovery finds; of each hash the highest sequence counts, of equal ones a tombstone.
 ///
-/// A table of its own, because a slot of the memory index has no sequence.
-#[derive(Debug, Default)]
+/// A table of its own, because a slot of the memory index has no sequence. Parts that are sorted, because a hash map
+/// of this size costs a cache miss for each record, and another in each pass.
+#[derive(Debug)]
 pub struct Newest {
-    winners: HashMap<u64, Winner, BuildHasherDefault<Mixed>>,
+    parts: Vec<Part>,
+    sequence_max: u64,
     /// Pages of the records, by hash and sequence, in segments that were being emptied.
-    leaving: HashMap<(u64, u64), Vec<(u32, Life)>>,
+    leaving: Leaving,
     /// Copies of those elsewhere.
     copies: Vec<(KeyHash, u64, Life)>,
     /// Pages in which records are dead if they look alike.
-    buried: HashMap<(u32, Life), Vec<KeyHash>>,
+    buried: Buried,
+}
+
+/// Places, by hash and sequence.
+type Leaving = HashMap<(u64, u64), Vec<(u32, Life)>, BuildHasherDefault<Mixed>>;
+/// Hashes, by place.
+type Buried = HashMap<(u32, Life), Vec<KeyHash>, BuildHasherDefault<Mixed>>;
+
+/// The record of each hash that counts.
+#[derive(Debug)]
+pub struct Winners(Newest);
+
+/// Records whose hashes begin with the same bits.
+#[derive(Debug, Default)]
+struct Part {
+    records: Vec<Winner>,
+    /// At this length records that do not count are dropped.
+    full: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Winner {
+    hash: KeyHash,
     sequence: u64,
-    place: Option<Place>,
-    expiry: Seconds,
+    page: u32,
     life: Life,
+    expiry: Seconds,
+    /// `None` for a tombstone.
+    length: Option<RoughLength>,
+    /// It is dead at its place, or where a copy of it was left.
+    is_buried: bool,
+}
+
+impl Part {
+    fn push(&mut self, winner: Winner) {
+        if self.records.len() >= self.full {
+            self.decide();
+            self.full = (2 * self.records.len()).max(PART_LEN_MIN);
+        }
+        self.records.push(winner);
+    }
+
+    /// Keeps one record of each hash, in the order of the hashes.
+    fn decide(&mut self) {
+        // Stable: of equal hashes, those found first stay first.
+        self.records.sort_by_key(|winner| winner.hash.0);
+        self.records.dedup_by(|next, held| {
+            let is_same = next.hash == held.hash;
+            if is_same && next.beats(held) {
+                *held = *next;
+            }
+            is_same
+        });
+    }
+}
+
+impl Winner {
+    /// True if it counts, found after `held`.
+    fn beats(&self, held: &Self) -> bool {
+        // Of equal items the later one: a copy rather than the record that was being moved.
+        let is_equal = self.sequence == held.sequence && (self.length.is_none() || held.length.is_some());
+        self.sequence > held.sequence || is_equal
+    }
+
+    fn bury_if_named(&mut self, buried: &Buried, leaving: &Leaving) {
+        let alike = |at: &(u32, Life)| {
+            buried.get(at).is_some_and(|hashes| hashes.iter().any(|&other| may_look_alike(self.hash, other)))
+        };
+        let own = self.length.map(|_| (self.page, self.life));
+        let left = || leaving.get(&(self.hash.0, self.sequence)).into_iter().flatten();
+        self.is_buried = own.as_ref().is_some_and(alike) || left().any(alike);
+    }
+
+    fn place(&self) -> Option<Place> {
+        self.length.filter(|_| !self.is_buried).map(|length| Place { page: self.page, length })
+    }
+}
+
+impl Default for Newest {
+    fn default() -> Self {
+        Self {
+            parts: (0..1 << PART_BITS).map(|_| Part::default()).collect(),
+            sequence_max: 0,
+            leaving: HashMap::default(),
+            copies: Vec::new(),
+            buried: HashMap::default(),
+        }
+    }
 }
 
 impl Newest {
-    /// Room for so many records.
-    pub fn with_capacity(records: usize) -> Self {
-        let winners = HashMap::with_capacity_and_hasher(records, BuildHasherDefault::default());
-        Self { winners, ..Self::default() }
-    }
-
     /// Adds a record.
     #[inline]
     pub fn add(&mut self, found: &Found) {
-        let place = found.length.map(|length| Place { page: found.page, length });
-        let winner = Winner { sequence: found.sequence, place, expiry: found.expiry, life: found.life };
-        let held = self.winners.entry(found.hash.0).or_insert(winner);
-        // Of equal items the later one: a copy rather than the record that was being moved.
-        let is_equal = found.sequence == held.sequence && (place.is_none() || held.place.is_some());
-        if found.sequence > held.sequence || is_equal {
-            *held = winner;
-        }
+        let Found { hash, sequence, expiry, page, length, life, .. } = *found;
+        self.parts[part_of(hash)].push(Winner {
+            hash,
+            sequence,
+            page,
+            life,
+            expiry,
+            length,
+            is_buried: false,
+        });
+        self.sequence_max = self.sequence_max.max(sequence);
         if found.is_leaving {
-            let places = self.leaving.entry((found.hash.0, found.sequence)).or_default();
-            places.push((found.page, found.life));
-        } else if !self.leaving.is_empty() && self.leaving.contains_key(&(found.hash.0, found.sequence)) {
-            self.copies.push((found.hash, found.sequence, found.life));
+            self.leaving.entry((hash.0, sequence)).or_default().push((page, life));
+        } else if !self.leaving.is_empty() && self.leaving.contains_key(&(hash.0, sequence)) {
+            self.copies.push((hash, sequence, life));
         }
         if let Some(buried) = found.buries.filter(|_| is_on(Safeguard::Places)) {
-            self.buried.entry(buried).or_default().push(found.hash);
+            self.buried.entry(buried).or_default().push(hash);
         }
     }
 
+    /// All is found.
+    pub fn decide(mut self) -> Winners {
+        let Self { parts, buried, leaving, .. } = &mut self;
+        for part in parts {
+            part.decide();
+            if !buried.is_empty() {
+                part.records.iter_mut().for_each(|winner| winner.bury_if_named(buried, leaving));
+            }
+        }
+        Winners(self)
+    }
+}
+
+fn part_of(hash: KeyHash) -> usize {
+    hash.partition(PART_BITS)
+}
+
+impl Winners {
     /// Tells a resumed log what is live. The index names the same records.
     pub fn settle(&self, log: &mut Log) {
         self.live().for_each(|(_, _, _, place)| log.credit(place));
-        for &(hash, sequence, life) in &self.copies {
-            let winner = self.winners.get(&hash.0);
-            if winner.is_some_and(|winner| winner.sequence > sequence || self.is_buried(hash, winner)) {
+        for &(hash, sequence, life) in &self.0.copies {
+            let winner = self.winner(hash);
+            if winner.is_some_and(|winner| winner.sequence > sequence || winner.is_buried) {
                 // It died between its copy and the crash: what killed it does not know of the copy.
                 log.bury_copy(hash, sequence, life);
             }
@@ -75,42 +175,38 @@ impl Newest {
         self.bury_all_copies(log);
     }
 
+    fn winner(&self, hash: KeyHash) -> Option<&Winner> {
+        let records = &self.0.parts[part_of(hash)].records;
+        records.binary_search_by_key(&hash.0, |winner| winner.hash.0).ok().map(|at| &records[at])
+    }
+
     /// Keeps dead all copies of what is dead at one of their places, which may end first.
     fn bury_all_copies(&self, log: &mut Log) {
-        for (&(hash, sequence), places) in self.leaving.iter().filter(|_| !self.buried.is_empty()) {
-            let winner = self.winners.get(&hash).filter(|winner| winner.sequence == sequence);
-            if winner.is_some_and(|winner| self.is_buried(KeyHash(hash), winner)) {
-                places.iter().for_each(|&(_, life)| log.bury_copy(KeyHash(hash), sequence, life));
+        for (&(hash, sequence), places) in self.0.leaving.iter().filter(|_| !self.0.buried.is_empty()) {
+            let hash = KeyHash(hash);
+            let winner = self.winner(hash).filter(|winner| winner.sequence == sequence);
+            if winner.is_some_and(|winner| winner.is_buried) {
+                places.iter().for_each(|&(_, life)| log.bury_copy(hash, sequence, life));
             }
         }
     }
 
     /// The live records: hash, sequence, expiry, place.
     pub fn live(&self) -> impl Iterator<Item = (KeyHash, u64, Seconds, Place)> + '_ {
-        let live = |(&hash, winner): (&u64, &Winner)| {
-            let place = winner.place.filter(|_| !self.is_buried(KeyHash(hash), winner))?;
-            Some((KeyHash(hash), winner.sequence, winner.expiry, place))
+        let live = |winner: &Winner| {
+            let place = winner.place()?;
+            Some((winner.hash, winner.sequence, winner.expiry, place))
         };
-        self.winners.iter().filter_map(live)
-    }
-
-    /// True if the winner of a hash is dead at its place, or where a copy of it was left.
-    fn is_buried(&self, hash: KeyHash, winner: &Winner) -> bool {
-        let alike = |at: &(u32, Life)| {
-            self.buried.get(at).is_some_and(|hashes| hashes.iter().any(|&other| may_look_alike(hash, other)))
-        };
-        let own = winner.place.map(|place| (place.page, winner.life));
-        let left = || self.leaving.get(&(hash.0, winner.sequence)).into_iter().flatten();
-        !self.buried.is_empty() && (own.as_ref().is_some_and(alike) || left().any(alike))
+        self.0.parts.iter().flat_map(|part| &part.records).filter_map(live)
     }
 
     /// The highest sequence of all records, dead ones too.
     pub fn sequence_max(&self) -> u64 {
-        self.winners.values().map(|winner| winner.sequence).max().unwrap_or(0)
+        self.0.sequence_max
     }
 }
 
-/// The hash of a key is a hash already.
+/// Mixes numbers, most of which are hashes already.
 #[derive(Debug, Default)]
 struct Mixed(u64);
 
@@ -120,18 +216,22 @@ impl Hasher for Mixed {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|&byte| self.0 = self.0.rotate_left(8) ^ u64::from(byte));
+        bytes.iter().for_each(|&byte| self.write_u64(byte.into()));
+    }
+
+    fn write_u32(&mut self, value: u32) {
+        self.write_u64(value.into());
     }
 
     fn write_u64(&mut self, value: u64) {
-        self.0 = value;
+        // The golden ratio, as in Fibonacci hashing.
+        self.0 = (self.0.rotate_left(32) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::RoughLength;
 
     #[test]
     fn a_record_that_is_dead_at_one_place_is_dead_at_all_whatever_is_found_first() {
@@ -156,7 +256,7 @@ mod tests {
         let live = |found: &[Found]| {
             let mut newest = Newest::default();
             found.iter().for_each(|found| newest.add(found));
-            newest.live().count()
+            newest.decide().live().count()
         };
         // Moved out of a leaving segment, into one that fails or does not.
         for is_failing in [true, false] {

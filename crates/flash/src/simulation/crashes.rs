@@ -8,7 +8,7 @@ use super::{
 use crate::{
     format::{PAGE_BYTES, Pages, Seal, Superblock},
     log::{Found, Log, Options},
-    recovery::{Newest, Recovery, Step},
+    recovery::{Newest, Recovery, Step, Winners},
 };
 use rand::RngExt;
 
@@ -64,7 +64,7 @@ impl World {
 }
 
 /// Recovers the table on the disk.
-pub(super) fn recover(disk: &mut Disk, superblock: &Superblock, options: Options) -> (Log, Newest) {
+pub(super) fn recover(disk: &mut Disk, superblock: &Superblock, options: Options) -> (Log, Winners) {
     let (mut recovery, mut newest, mut jobs) = (Recovery::new(), Newest::default(), Vec::new());
     loop {
         recovery.poll(&mut jobs);
@@ -74,7 +74,7 @@ pub(super) fn recover(disk: &mut Disk, superblock: &Superblock, options: Options
             Step::Working => {}
             Step::Done(done) => {
                 assert_eq!(done.0, *superblock);
-                return (Log::resume(superblock, options, done.1), newest);
+                return (Log::resume(superblock, options, done.1), newest.decide());
             }
             Step::Failed(reason) => panic!("{reason}"),
         }
