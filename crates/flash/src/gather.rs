@@ -7,17 +7,29 @@ use crate::{
 
 /// Most bytes of one read.
 const READ_BYTES_MAX: usize = 1 << 20;
+/// Reads of a page until it counts as unreadable: a device may fail once, and records are lost with a page.
+const PAGE_READS: u32 = 4;
 
-/// A run of pages that is being read. A read that failed is halved, down to single pages.
+/// A run of pages that is being read. A read that failed is halved, down to single pages, which are read again.
 #[derive(Debug)]
 pub(crate) struct Gather {
     pub(crate) at: u64,
     /// All of them when it is done.
     pub(crate) bytes: Vec<u8>,
     len: usize,
-    waiting: Vec<(WorkId, usize, usize)>,
+    waiting: Vec<Part>,
     /// Pages that could not be read.
     pub(crate) failed_pages: usize,
+}
+
+/// A read under way.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    id: WorkId,
+    begin: usize,
+    len: usize,
+    /// Reads of it that failed.
+    failures: u32,
 }
 
 impl Gather {
@@ -25,14 +37,20 @@ impl Gather {
     pub(crate) fn start(at: u64, len: usize, names: &mut Names, jobs: &mut Vec<(WorkId, Work)>) -> Self {
         let mut gather = Self { at, bytes: Vec::new(), len, waiting: Vec::new(), failed_pages: 0 };
         for begin in (0..len).step_by(READ_BYTES_MAX) {
-            gather.ask(begin, READ_BYTES_MAX.min(len - begin), names, jobs);
+            gather.ask((begin, READ_BYTES_MAX.min(len - begin)), 0, names, jobs);
         }
         gather
     }
 
-    fn ask(&mut self, begin: usize, len: usize, names: &mut Names, jobs: &mut Vec<(WorkId, Work)>) {
+    fn ask(
+        &mut self,
+        (begin, len): (usize, usize),
+        failures: u32,
+        names: &mut Names,
+        jobs: &mut Vec<(WorkId, Work)>,
+    ) {
         let id = names.next();
-        self.waiting.push((id, begin, len));
+        self.waiting.push(Part { id, begin, len, failures });
         jobs.push((id, Work::Read { at: self.at + begin as u64, len }));
     }
 
@@ -44,22 +62,25 @@ impl Gather {
         names: &mut Names,
         jobs: &mut Vec<(WorkId, Work)>,
     ) -> bool {
-        let Some(position) = self.waiting.iter().position(|(waiting, ..)| *waiting == id) else {
+        let Some(position) = self.waiting.iter().position(|part| part.id == id) else {
             return false;
         };
-        let (_, begin, len) = self.waiting.swap_remove(position);
+        let Part { begin, len, failures, .. } = self.waiting.swap_remove(position);
         match outcome {
             // A run in one piece is not copied.
             Ok(bytes) if bytes.len() == self.len => self.bytes = std::mem::take(bytes),
             Ok(bytes) if bytes.len() == len => self.whole()[begin..begin + len].copy_from_slice(bytes),
+            _ if len <= PAGE_BYTES && failures + 1 < PAGE_READS => {
+                self.ask((begin, len), failures + 1, names, jobs);
+            }
             _ if len <= PAGE_BYTES => {
                 self.whole();
                 self.failed_pages += 1;
             }
             _ => {
                 let half = (len / 2).next_multiple_of(PAGE_BYTES);
-                self.ask(begin, half, names, jobs);
-                self.ask(begin + half, len - half, names, jobs);
+                self.ask((begin, half), 0, names, jobs);
+                self.ask((begin + half, len - half), 0, names, jobs);
             }
         }
         true
@@ -106,5 +127,21 @@ mod tests {
             assert_eq!(bytes[0] == 7, !BAD.contains(&(page as u64)), "{page}");
         }
         assert!(!gather.done(WorkId(1), &mut Err(DeviceFailed), &mut names, &mut jobs));
+    }
+
+    #[test]
+    fn a_page_that_fails_now_and_then_is_read() {
+        for failures in [PAGE_READS - 1, PAGE_READS] {
+            let (mut names, mut jobs) = (Names::default(), Vec::new());
+            let mut gather = Gather::start(0, PAGE_BYTES, &mut names, &mut jobs);
+            let mut reads = 0;
+            while let Some((id, _)) = jobs.pop() {
+                reads += 1;
+                let mut outcome = if reads <= failures { Err(DeviceFailed) } else { Ok(vec![7; PAGE_BYTES]) };
+                assert!(gather.done(id, &mut outcome, &mut names, &mut jobs));
+            }
+            let is_lost = failures == PAGE_READS;
+            assert_eq!((gather.failed_pages, gather.bytes[0]), if is_lost { (1, 0) } else { (0, 7) });
+        }
     }
 }
