@@ -165,6 +165,39 @@ fn control_without_held_tombstones_a_power_loss_takes_old_and_new_value() {
 }
 
 #[test]
+fn what_was_replaced_and_then_deleted_stays_dead() {
+    // Their first copies lie among items that stay, so that their segment outlives all that killed them.
+    const STAY: u32 = 60;
+    const DELETED: u32 = 80;
+    const CHURN: u32 = 200;
+    let twin = twin(Faults::none(), 1);
+    let options = Options::store(Durability::Flush);
+    let mut rig = Rig::open(&twin.device(), options).unwrap();
+    let put_all = |rig: &mut Rig, numbers: std::ops::Range<u32>, version| {
+        for number in numbers {
+            assert!(rig.put(&key(number), &value(number, version)), "{number}");
+        }
+        rig.sync();
+    };
+    put_all(&mut rig, 0..DELETED, 0);
+    put_all(&mut rig, STAY..CHURN, 1);
+    for number in STAY..DELETED {
+        assert!(rig.store.delete(&key(number), NOW).unwrap());
+    }
+    for version in 2..200 {
+        put_all(&mut rig, DELETED..CHURN, version);
+    }
+    let stats = rig.tier.stats();
+    assert!(stats.log.compacted_segments > 20, "{stats:?}");
+    twin.cut_power();
+    let mut rig = Rig::open(&twin.device(), options).unwrap();
+    for number in 0..DELETED {
+        let expected = (number < STAY).then(|| value(number, 0));
+        assert_eq!(rig.get(&key(number)), Ok(expected), "{number}");
+    }
+}
+
+#[test]
 fn a_store_by_the_clock_loses_no_more_than_its_interval() {
     let twin = twin(Faults::none(), 1);
     let options = Options::store(Durability::Interval(50));

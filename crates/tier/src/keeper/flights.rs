@@ -19,12 +19,14 @@ pub(crate) struct Kept {
     pub(crate) expiry: Seconds,
     pub(crate) flags: u32,
     pub(crate) marks: u8,
+    /// The record that it supersedes, which needs no tombstone then.
+    pub(crate) replaces: Option<Place>,
 }
 
 impl Kept {
     pub(crate) fn append(&self, log: &mut Log, token: u64) -> Result<Place, Refusal> {
-        let Self { stream, hash, ref key, ref payload, sequence, expiry, flags, marks } = *self;
-        let put = Put { hash, key, value: payload, sequence, expiry, flags, marks, replaces: None, token };
+        let Self { stream, hash, ref key, ref payload, sequence, expiry, flags, marks, replaces } = *self;
+        let put = Put { hash, key, value: payload, sequence, expiry, flags, marks, replaces, token };
         log.append(stream, &put)
     }
 }
@@ -203,17 +205,22 @@ impl Keeper {
 /// Appends once more; false if there is nothing to append any more.
 fn again(freight: &Freight, tier: &Tier, log: &mut Log, token: u64) -> Result<bool, Refusal> {
     match freight {
-        Freight::Copy(_, Some(kept)) => kept.append(log, token).map(|_| true),
+        Freight::Copy(_, Some(kept)) => {
+            kept.append(log, token)?;
+            // Its bytes were counted out before.
+            kept.replaces.into_iter().for_each(|place| log.credit(place));
+            Ok(true)
+        }
         Freight::Copy(ticket, None) => {
             tier.engine.failed(ticket);
             Ok(false)
         }
         Freight::Grave(tombstone) => {
+            let is_needed = log.bury(tombstone, token)?;
             if tombstone.is_forgotten {
-                // Its bytes were counted out before.
                 log.credit(tombstone.place);
             }
-            log.bury(tombstone, token)
+            Ok(is_needed)
         }
     }
 }

@@ -1,8 +1,13 @@
 //! Tombstones on their way from the engine to the log.
 
 use super::{Keeper, Now};
+use minos_base::KeyHash;
 use minos_flash::Tombstone;
-use std::collections::VecDeque;
+use std::{
+    collections::{BTreeMap, VecDeque, btree_map::IntoValues},
+    iter::Chain,
+    vec::IntoIter,
+};
 
 /// Most tombstones that are taken from a partition in a turn.
 const TAKEN_MAX: usize = 256;
@@ -12,11 +17,54 @@ const WAITING_MAX: usize = 1 << 16;
 /// Tombstones wait longer than items for others to be written with: a page for each would fill the device.
 const LINGER_US: u64 = 100_000;
 
+/// Tombstones of a table that may lose nothing, until a group is durable.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    /// By hash, of a record that the index forgot: the copy of the item that superseded it may take its place.
+    forgotten: BTreeMap<u64, Tombstone>,
+    others: Vec<Tombstone>,
+}
+
+impl IntoIterator for Held {
+    type Item = Tombstone;
+    type IntoIter = Chain<IntoValues<u64, Tombstone>, IntoIter<Tombstone>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.forgotten.into_values().chain(self.others)
+    }
+}
+
+impl Held {
+    fn len(&self) -> usize {
+        self.forgotten.len() + self.others.len()
+    }
+
+    fn push(&mut self, tombstone: Tombstone) {
+        let older = if tombstone.is_forgotten && tombstone.sequence != 0 {
+            self.forgotten.insert(tombstone.hash.0, tombstone)
+        } else {
+            Some(tombstone)
+        };
+        self.others.extend(older);
+    }
+
+    /// The tombstone that is not needed if an item of this hash and sequence is appended in place of its record.
+    pub(super) fn superseded(&self, hash: KeyHash, sequence: u64) -> Option<Tombstone> {
+        self.forgotten.get(&hash.0).filter(|tombstone| tombstone.sequence < sequence).copied()
+    }
+
+    pub(super) fn remove(&mut self, tombstone: &Tombstone) {
+        if self.forgotten.get(&tombstone.hash.0) == Some(tombstone) {
+            self.forgotten.remove(&tombstone.hash.0);
+        }
+    }
+}
+
 /// Tombstones that wait.
 #[derive(Debug, Default)]
 pub(crate) struct Graves {
     /// For the next group.
-    held: Vec<Tombstone>,
+    pub(super) held: Held,
     /// To be appended.
     due: VecDeque<Tombstone>,
 }
@@ -27,7 +75,7 @@ impl Graves {
     }
 
     pub(crate) fn has_held(&self) -> bool {
-        !self.held.is_empty()
+        self.held.len() > 0
     }
 
     pub(crate) fn has_due(&self) -> bool {
@@ -40,16 +88,16 @@ impl Graves {
     }
 
     pub(crate) fn clear(&mut self) {
-        self.held.clear();
+        self.held = Held::default();
         self.due.clear();
     }
 
     /// The tombstones of a group, to be released when its copies are durable.
-    pub(crate) fn take_held(&mut self) -> Vec<Tombstone> {
+    pub(super) fn take_held(&mut self) -> Held {
         std::mem::take(&mut self.held)
     }
 
-    pub(crate) fn release(&mut self, tombstones: Vec<Tombstone>) {
+    pub(crate) fn release(&mut self, tombstones: impl IntoIterator<Item = Tombstone>) {
         self.due.extend(tombstones);
     }
 }
@@ -79,7 +127,7 @@ impl Keeper {
         let tombstones = engine.take_tombstones(partition, max);
         let did = !tombstones.list.is_empty();
         if self.tier.options.holds_deaths() {
-            self.graves.held.extend(tombstones.list);
+            tombstones.list.into_iter().for_each(|tombstone| self.graves.held.push(tombstone));
         } else {
             self.graves.due.extend(tombstones.list);
         }

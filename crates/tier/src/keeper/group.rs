@@ -1,11 +1,10 @@
 //! Groups: everything stored so far becomes durable, then the tombstones that were due.
 
-use super::{Keeper, Now};
+use super::{Keeper, Now, graves::Held};
 use crate::{
     options::{Durability, Options},
     syncs::SyncId,
 };
-use minos_flash::Tombstone;
 use std::{fmt, time::Duration};
 
 /// How far a group is.
@@ -35,15 +34,15 @@ pub(crate) struct Group {
     /// The newest request that it serves.
     serves: Option<SyncId>,
     /// The tombstones that were due when it began.
-    graves: Vec<Tombstone>,
+    pub(super) graves: Held,
     /// When the last one began.
     begun_us: Option<u64>,
 }
 
 impl fmt::Debug for Group {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { phase, number, serves, graves, .. } = self;
-        write!(f, "{phase:?} of {number} for {serves:?} with {} graves", graves.len())
+        let Self { phase, number, serves, .. } = self;
+        write!(f, "{phase:?} of {number} for {serves:?}")
     }
 }
 

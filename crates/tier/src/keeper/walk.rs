@@ -4,6 +4,7 @@ use super::{
     Keeper, Now,
     examine::Doubt,
     flights::{Flights, Kept},
+    graves::Held,
 };
 use crate::{
     options::{Admission, Options},
@@ -21,6 +22,8 @@ const SHORT_LIVED_S: Seconds = 3600;
 struct Copyist<'a> {
     log: &'a mut Log,
     flights: &'a mut Flights,
+    /// Tombstones of the group under way, and of the next.
+    held: [&'a mut Held; 2],
     doubts: &'a mut Vec<Doubt>,
     counts: &'a mut KeeperCounts,
     options: &'a Options,
@@ -54,6 +57,7 @@ impl Copyist<'_> {
         payload::write(&mut payload, due.state.cas(), due.value);
         let expiry = due.state.expiry();
         let is_short = expiry != 0 && expiry.saturating_sub(self.now) < SHORT_LIVED_S;
+        let superseded = self.held.iter().find_map(|held| held.superseded(due.hash, due.sequence));
         let kept = Kept {
             stream: if is_short { Stream::ShortLived } else { Stream::New },
             hash: due.hash,
@@ -63,10 +67,14 @@ impl Copyist<'_> {
             expiry,
             flags: due.state.flags(),
             marks: payload::marks_of(&due.state),
+            replaces: superseded.map(|tombstone| tombstone.place),
         };
         let token = self.flights.next_token();
         match kept.append(self.log, token) {
             Ok(_) => {
+                if let Some(tombstone) = superseded {
+                    self.held.iter_mut().for_each(|held| held.remove(&tombstone));
+                }
                 let bytes = due.key.len() + due.value.len();
                 let kept = self.options.is_lossless.then(|| Box::new(kept));
                 self.flights.copy(token, due.ticket, bytes, kept);
@@ -107,6 +115,7 @@ impl Keeper {
         let mut copyist = Copyist {
             log: &mut self.log,
             flights: &mut self.flights,
+            held: [&mut self.group.graves, &mut self.graves.held],
             doubts: &mut doubts,
             counts: &mut self.counts,
             options,
