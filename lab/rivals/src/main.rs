@@ -1,4 +1,5 @@
-//! Compares the Minos engine with other tables side by side, and with the machine's limit.
+//! Compares the Minos engine with other tables side by side, and with the machine's limit; by `flash` its store above
+//! flash with other stores.
 //!
 //! All contestants are loaded with the same items, then run the same operations in turn, round by round
 //! (A B C A B C). The output is medians and spreads over the rounds. See `README.md` beside this crate.
@@ -7,6 +8,7 @@
 
 mod contestant;
 mod contestants;
+mod flash;
 mod options;
 mod pages;
 mod probe;
@@ -16,12 +18,17 @@ mod workload;
 
 use clap::Parser;
 use contestant::{Contestant, Setup};
-use options::{Options, Preset};
+use options::{Command, Options, Preset};
 use report::{Cell, Report};
 use rounds::{Effort, measure};
 
 fn main() -> anyhow::Result<()> {
     let options = Options::parse();
+    match &options.command {
+        Some(Command::Flash(options)) => return flash::compare(options),
+        Some(Command::FlashPeer) => return flash::serve(),
+        None => {}
+    }
     let _reserved = options.hugetlb_bytes().map(pages::Reserved::reserve).transpose()?;
     let report = match options.preset {
         Preset::Tiny => compare::<8, 8>(&options),

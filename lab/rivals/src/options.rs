@@ -2,9 +2,10 @@
 
 use crate::{
     contestants::Family,
+    flash::FlashOptions,
     workload::{Mix, Popularity},
 };
-use clap::{Parser, ValueEnum, builder::RangedU64ValueParser};
+use clap::{Parser, Subcommand, ValueEnum, builder::RangedU64ValueParser};
 use minos_base::{SizeText, limits::BURST_MAX};
 use minos_engine::Backing;
 use std::path::PathBuf;
@@ -17,7 +18,11 @@ const HUGETLB_TABLE_BYTES: u64 = 128 << 20;
 
 /// Compares the Minos engine with other tables, side by side, and with the machine's limit
 #[derive(Debug, Parser)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Options {
+    /// Another comparison
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
     /// Sizes of keys and values, as in MICA §5.1: 8 + 8, 16 + 64, 128 + 1024 bytes
     #[arg(long, default_value = "tiny")]
     pub(crate) preset: Preset,
@@ -62,6 +67,16 @@ pub(crate) struct Options {
     /// Write the tables to this file too
     #[arg(long)]
     pub(crate) out: Option<PathBuf>,
+}
+
+/// Another comparison.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Compares stores and caches on flash
+    Flash(FlashOptions),
+    /// One contestant of `flash`, which takes jobs by standard input
+    #[command(hide = true)]
+    FlashPeer,
 }
 
 /// Sizes of keys and values.

@@ -13,6 +13,7 @@ use std::{
     fmt::Write as _,
     fs,
     io::{self, Write as _},
+    path::Path,
 };
 
 /// One contestant with one mix on a number of threads.
@@ -95,24 +96,16 @@ impl Report {
     /// # Errors
     /// It cannot be printed, or the file cannot be written.
     pub(crate) fn write(&self, options: &Options) -> anyhow::Result<()> {
-        let text = self.to_markdown();
-        let shown = if options.json { format!("{:#}", self.to_json()) } else { text.clone() };
-        // Not `println`, which panics on a closed pipe: the reserved pages would never be released.
-        writeln!(io::stdout(), "{shown}").context("standard output")?;
-        match &options.out {
-            Some(path) => fs::write(path, text).with_context(|| path.display().to_string()),
-            None => Ok(()),
-        }
+        let json = options.json.then(|| self.to_json());
+        emit(&self.to_markdown(), json.as_ref(), options.out.as_deref())
     }
 
     fn to_markdown(&self) -> String {
         let mut text = self.head.clone();
         for &threads in &self.threads {
             let count = if threads == 1 { "One thread".to_owned() } else { format!("{threads} threads") };
-            let _ = write!(
-                text,
-                "\n## {count}\n\nMillion operations a second: median (smallest..largest).\n\n"
-            );
+            let _ =
+                write!(text, "\n## {count}\n\nMillion operations a second: median (smallest..largest).\n\n");
             self.table(&mut text, threads, |cell| {
                 let (low, high) = cell.samples.spread();
                 let lost = 100.0 * (1.0 - cell.samples.hit_ratio());
@@ -166,6 +159,17 @@ impl Report {
     }
 }
 
+/// Prints a report, or its JSON, and writes it to a file if there is one.
+///
+/// # Errors
+/// It cannot be printed, or the file cannot be written.
+pub(crate) fn emit(text: &str, json: Option<&Value>, out: Option<&Path>) -> anyhow::Result<()> {
+    let shown = json.map_or_else(|| text.to_owned(), |json| format!("{json:#}"));
+    // Not `println`, which panics on a closed pipe: reserved pages would never be released.
+    writeln!(io::stdout(), "{shown}").context("standard output")?;
+    out.map_or(Ok(()), |path| fs::write(path, text).with_context(|| path.display().to_string()))
+}
+
 fn mix_text(mix: Mix) -> String {
     format!("{}, {} % GET", popularity_text(mix.popularity), mix.get_percent)
 }
@@ -177,7 +181,8 @@ fn popularity_text(popularity: Popularity) -> &'static str {
     }
 }
 
-fn processor() -> String {
+/// The processor's name.
+pub(crate) fn processor() -> String {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let of = |name: &str| {
         let line = text.lines().find(|line| line.starts_with(name));
@@ -186,7 +191,8 @@ fn processor() -> String {
     format!("{}, model {}", of("model name"), of("model\t"))
 }
 
-fn kernel() -> String {
+/// The kernel's version.
+pub(crate) fn kernel() -> String {
     fs::read_to_string("/proc/sys/kernel/osrelease")
         .map_or_else(|_| "unknown".to_owned(), |text| text.trim().into())
 }

@@ -4,6 +4,7 @@ use clap::ValueEnum;
 use minos_base::{KeyHash, hash_key, seeded_stream};
 use rand::{Rng, RngExt};
 use rand_distr::{Distribution, Zipf};
+use serde::{Deserialize, Serialize};
 
 /// Skew of the popularities, as in YCSB and in MICA §5.1.
 const ZIPF_EXPONENT: f64 = 0.99;
@@ -23,7 +24,7 @@ pub(crate) struct Op<const KEY: usize> {
 }
 
 /// The popularity of items.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub(crate) enum Popularity {
     /// The item of rank r is drawn in proportion to 1 / r^0.99.
     Zipf,
@@ -43,7 +44,7 @@ pub(crate) enum Routing {
 }
 
 /// A mix of operations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Mix {
     /// The popularity of items.
     pub(crate) popularity: Popularity,
@@ -125,20 +126,24 @@ pub(crate) fn operations<const KEY: usize>(
 }
 
 /// Draws ranks, the most popular one being 0.
-enum Ranks {
+pub(crate) enum Ranks {
+    /// Of a popularity that falls.
     Zipf(Zipf<f64>),
+    /// Of so many items that are equally popular.
     Uniform(u64),
 }
 
 impl Ranks {
-    fn new(popularity: Popularity, items: u64) -> Self {
+    /// Ranks of so many items.
+    pub(crate) fn new(popularity: Popularity, items: u64) -> Self {
         match (popularity, Zipf::new(items as f64, ZIPF_EXPONENT)) {
             (Popularity::Zipf, Ok(zipf)) => Self::Zipf(zipf),
             _ => Self::Uniform(items),
         }
     }
 
-    fn draw(&self, random: &mut impl Rng) -> u64 {
+    /// The next rank.
+    pub(crate) fn draw(&self, random: &mut impl Rng) -> u64 {
         match self {
             Self::Zipf(zipf) => zipf.sample(random) as u64 - 1,
             Self::Uniform(items) => random.random_range(0..*items),

@@ -43,7 +43,7 @@ const ALLOWED: [(&str, &[&str]); 23] = [
             "workload",
         ],
     ),
-    ("rivals", &["base", "engine", "region"]),
+    ("rivals", &["base", "device", "engine", "region", "tier"]),
     ("xtask", &["plot", "testkit"]),
 ];
 
