@@ -105,7 +105,7 @@ impl Client {
 
     /// The sum of a counter over all workers.
     fn stat(&mut self, group: &str, name: &str) -> u64 {
-        self.ask_nothing(format!("stats {group}\r\n").as_bytes());
+        self.ask_nothing(format!("stats{}{group}\r\n", if group.is_empty() { "" } else { " " }).as_bytes());
         let mut sum = 0;
         loop {
             let line = self.line();
@@ -301,6 +301,27 @@ fn commands_treat_cold_items_as_hot_ones() {
     assert_eq!(client.get("key5").unwrap(), b"again");
     assert_eq!(client.get("number").unwrap(), b"42");
     assert_eq!(client.get("key10"), None);
+}
+
+#[test]
+fn counts_that_need_a_longer_item_wait_for_room() {
+    /// More than memory holds of items as short as these.
+    const COUNTERS: usize = 40_000;
+    let rig = Rig::start(2, &store());
+    let mut client = rig.connect();
+    let longer = 10_000_000_000_000_000_000_u64;
+    for first in (0..COUNTERS).step_by(500) {
+        let counters = first..first + 500;
+        let made = counters.clone().map(|key| format!("ma count{key} N0 J7 v\r\n"));
+        let counted = counters.map(|key| format!("incr count{key} {longer}\r\n"));
+        client.ask_nothing(made.chain(counted).collect::<String>().as_bytes());
+        for _ in 0..500 {
+            assert_eq!((client.line().as_str(), client.line().as_str()), ("VA 1", "7"));
+        }
+        (0..500).for_each(|_| assert_eq!(client.line(), (longer + 7).to_string()));
+    }
+    let counted = client.stat("", " incr_hits");
+    assert_eq!(counted, COUNTERS as u64, "what waits is counted once");
 }
 
 #[test]

@@ -134,6 +134,29 @@ fn every_operation_treats_cold_items_as_hot_ones() {
 }
 
 #[test]
+fn counts_that_need_a_longer_item_wait_for_room() {
+    /// More than memory holds of items as short as these.
+    const COUNTERS: usize = 40_000;
+    const LONGER: u64 = 10_000_000_000_000_000_000;
+    let rig = start(&store_options(), |_| {});
+    let mut client = RawClient::connect(rig.server.native_address().unwrap(), None);
+    for first in (0..COUNTERS).step_by(WIDTH / 2) {
+        let keys = names(first..first + WIDTH / 2);
+        for (flags, sum) in [(OpFlags::CREATE, 7), (OpFlags::NONE, LONGER + 7)] {
+            let count = |key| {
+                let mut count = client.operation(Opcode::Incr, key, &[7, 0, 0, 0, 0, 0, 0, 0]);
+                count.detail.operand = LONGER;
+                Operation { flags, ..count }
+            };
+            let counts: Vec<_> = keys.iter().map(|key| key.as_bytes()).map(count).collect();
+            for reply in client.call_at(0, 0, &counts) {
+                assert_eq!((reply.status, &*reply.value), (Status::Ok, &sum.to_le_bytes()[..]));
+            }
+        }
+    }
+}
+
+#[test]
 fn a_vector_of_cold_keys_is_one_vector_of_reads() {
     let (rig, mut client) = filled();
     let before = rig.tier.stats().reads;

@@ -35,6 +35,9 @@ pub(super) fn execute<M: Mode, P>(
         Err(cold) => return Executed::cold(cold, hash, key, tx),
     };
     let counted = ops::count(cx, &operation, &mut entry);
+    if matches!(counted, Counted::NoRoomYet) {
+        return Executed::wait(cx);
+    }
     match reply {
         Reply::Meta { flags, quiet } => {
             let response = Response { cx, request, key, flags, quiet };
@@ -55,6 +58,8 @@ fn respond_classic(counted: &Counted, tx: &mut Vec<u8>) {
         Counted::Value(value, _) | Counted::Vivified(value, _) => compose::number_line(tx, *value),
         Counted::NotFound | Counted::OtherCas => tx.extend_from_slice(text::NOT_FOUND),
         Counted::Failed(failure) => tx.extend_from_slice(failure_text(*failure)),
+        // It is executed again.
+        Counted::NoRoomYet => {}
     }
 }
 
@@ -78,6 +83,7 @@ impl<M: Mode, P> Response<'_, '_, M, P> {
             Counted::NotFound => self.compose_missing(b"NF", tx),
             Counted::OtherCas => self.compose_missing(b"EX", tx),
             Counted::Failed(failure) => return tx.extend_from_slice(failure_text(failure)),
+            Counted::NoRoomYet => return,
         };
         if !complete {
             tx.truncate(start);

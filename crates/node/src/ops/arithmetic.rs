@@ -3,7 +3,7 @@
 use minos_base::number;
 use minos_engine::{Entry, ItemMeta, Mode};
 
-use super::{context::Context, facts::Facts};
+use super::{cold::may_wait, context::Context, facts::Facts};
 
 /// Longest value, in bytes, that is read as a number: 20 digits, and blanks that a client may put around
 /// them.
@@ -36,6 +36,8 @@ pub(crate) enum Counted {
     OtherCas,
     /// The count failed.
     Failed(Failure),
+    /// There is no room until flash has taken items: count again then. Nothing was counted.
+    NoRoomYet,
 }
 
 /// Why counting failed.
@@ -67,11 +69,12 @@ pub(crate) fn count<M: Mode, P>(
     } else {
         (old.value.wrapping_add(operation.delta), &counters.incr_hits)
     };
-    hits.count();
-    match write(cx, value, &old.facts, entry) {
-        Some(facts) => Counted::Value(value, facts),
-        None => Counted::Failed(Failure::NoMemory),
+    let written = write(cx, value, &old.facts, entry);
+    if written.is_none() && may_wait(cx) {
+        return Counted::NoRoomYet;
     }
+    hits.count();
+    written.map_or(Counted::Failed(Failure::NoMemory), |facts| Counted::Value(value, facts))
 }
 
 /// A stored number.
@@ -135,7 +138,8 @@ fn vivify<M: Mode, P>(
     let mut buffer = itoa::Buffer::new();
     let digits = buffer.format(initial).as_bytes();
     let Ok(cas) = entry.insert(&[digits], ItemMeta::default()) else {
-        return Counted::Failed(Failure::NoMemoryVivifying);
+        let failed = Counted::Failed(Failure::NoMemoryVivifying);
+        return if may_wait(cx) { Counted::NoRoomYet } else { failed };
     };
     cx.counters.total_items.count();
     let facts = Facts { value_bytes: digits.len() as u64, cas, last_access: cx.now, ..Facts::default() };

@@ -138,5 +138,6 @@ fn count<M: Mode, P>(cx: &Context<'_, M, P>, operation: &Operation<'_>) -> Resul
         Counted::OtherCas => ended(Status::Exists),
         Counted::Failed(Failure::NotANumber) => ended(Status::NotANumber),
         Counted::Failed(Failure::NoMemory | Failure::NoMemoryVivifying) => ended(Status::NoMemory),
+        Counted::NoRoomYet => return Err(Hindrance::Room),
     })
 }
