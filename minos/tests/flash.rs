@@ -13,6 +13,7 @@ use common::{
     Wanted, connect,
     kills::{Promise, kill_and_check},
 };
+use minos_client::{Config, StoreOptions, blocking};
 use minos_testkit::{Client, Server};
 use tempfile::TempDir;
 
@@ -185,10 +186,24 @@ fn a_device_is_served_once() {
 fn what_is_not_there_yet_is_said() {
     let (_folder, path) = file();
     let flash = format!("--flash={}:64m", path.display());
-    let refusal = refused(&[&flash, "--durability=flush", "--native=127.0.0.1:0"]);
-    assert!(refusal.contains("--native is not served with --durability flush yet"), "{refusal}");
     assert!(refused(&["--flash-format"]).contains("--flash"));
     assert!(refused(&[&flash, "--region=x"]).contains("--engine store"));
+}
+
+#[test]
+fn native_changes_that_were_acknowledged_survive_a_kill() {
+    for (durability, keeps) in [("--durability=flush", true), ("--durability=none", false)] {
+        let (_folder, path) = file();
+        let mut server = serve_with("store", &path, &[durability, "--native=127.0.0.1:0"]);
+        let native = server.native_address().unwrap().to_string();
+        let mut client = blocking::Client::connect(&native, Config::new()).unwrap();
+        let items: Vec<_> = (0..100).map(|key| (format!("key{key}"), value(key))).collect();
+        assert!(client.put_many(items, StoreOptions::default()).into_iter().all(|stored| stored.is_ok()));
+        // A dropped server is killed.
+        drop(server);
+        let server = serve("store", &path);
+        assert_eq!(found(&mut connect(&server)), if keeps { 100 } else { 0 }, "{}", server.log());
+    }
 }
 
 #[test]

@@ -71,13 +71,14 @@ pub(crate) fn product(totals: &mut Totals) -> anyhow::Result<()> {
 }
 
 /// Parts left out of a build, and the tests that must notice.
-const CONTROLS: [(&str, &[&str]); 3] = [
+const CONTROLS: [(&str, &[&str]); 4] = [
     // Readers do not look whether a writer came between.
     ("minos_no_version_check", &["--workspace", "--test", "stress"]),
     // Workers do not give lent connections back.
     ("minos_no_hand_back", &["--workspace", "--test", "role_changes", ROLE_CHANGES_CONTROL]),
     // Changes are acknowledged before they are durable.
     ("minos_no_hold", &["-p", "minos-node", "--test", "above_flash", HOLD_CONTROL]),
+    ("minos_no_hold", &["-p", "minos-node", "--test", "native_above_flash", HOLD_CONTROL]),
 ];
 /// The test that needs connections to be returned.
 const ROLE_CHANGES_CONTROL: &str = "every_request_is_answered_once_and_in_order";

@@ -14,9 +14,10 @@ pub enum Error {
         /// True if it was sent at least once, so that the server may have executed it, or still may.
         was_sent: bool,
     },
-    /// The server forgot the session after the operation was sent, for example by a restart: it was executed
+    /// The server forgot the session after the operation was sent, for example by a restart, or its flash failed before
+    /// the change was durable: it was executed
     /// once or not at all. Read the item to find out.
-    #[error("the server forgot the session: the operation was executed once or not at all")]
+    #[error("the server forgot the session or could not keep the change: it was executed once or not at all")]
     OutcomeUnknown,
     /// The key is empty, or longer than the server takes.
     #[error("a key has 1 to {bytes_max} bytes, this one has {bytes}")]

@@ -1,6 +1,8 @@
 //! The native protocol above flash: every operation behaves on a cold item as on a hot one, is executed once, and
 //! travels in vectors.
 
+#[path = "native_above_flash/durable.rs"]
+mod durable;
 mod flash_rig;
 mod native_client;
 
@@ -34,9 +36,12 @@ fn config(workers: usize) -> ServerConfig {
     config
 }
 
+fn native() -> NativeConfig {
+    NativeConfig::new(SocketAddr::from(([127, 0, 0, 1], 0)))
+}
+
 fn start(options: &Options, change: impl FnOnce(&mut ServerConfig)) -> Rig {
-    let native = NativeConfig::new(SocketAddr::from(([127, 0, 0, 1], 0)));
-    let mut config = ServerConfig { native: Some(native), ..config(2) };
+    let mut config = ServerConfig { native: Some(native()), ..config(2) };
     change(&mut config);
     Rig::start(MEMORY, options, config)
 }

@@ -414,7 +414,8 @@ fn numbers_of_codes_are_read_as_written() {
         assert_eq!(Reason::from_count(byte.into()).to_count(), u16::from(byte));
     }
     assert_eq!(Status::from_byte(17), Status::TimedOut);
-    assert_eq!(Status::from_byte(18), Status::Unknown(18));
+    assert_eq!(Status::from_byte(18), Status::NotDurable);
+    assert_eq!(Status::from_byte(19), Status::Unknown(19));
 }
 
 #[test]

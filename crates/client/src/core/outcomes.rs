@@ -22,6 +22,7 @@ pub(super) fn outcome_of(
         Status::NotANumber => Err(Error::NotANumber),
         Status::BadRequest => Err(Error::BadRequest),
         Status::Unsupported => Err(Error::Unsupported),
+        Status::NotDurable => Err(Error::OutcomeUnknown),
         _ => Err(Error::Protocol("a status that is not known")),
     }
 }
@@ -81,6 +82,7 @@ mod tests {
             assert_eq!(outcome_of(Verb::Compare, &record(status, b""), 7), Ok(outcome));
         }
         assert_eq!(outcome_of(Verb::Put, &record(Status::NoMemory, b""), 7), Err(Error::NoMemory));
+        assert_eq!(outcome_of(Verb::Put, &record(Status::NotDurable, b""), 7), Err(Error::OutcomeUnknown));
         assert!(outcome_of(Verb::Put, &record(Status::Unknown(99), b""), 7).is_err());
     }
 }

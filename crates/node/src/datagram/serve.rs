@@ -12,7 +12,7 @@ use minos_sched::{Role, WorkerId};
 
 use super::{
     datagrams::Datagrams,
-    native::{Job, NativeWorker, Turn, Waiting},
+    native::{Held, Job, NativeWorker, Turn, Waiting},
     outbound::PortEgress,
 };
 use crate::{
@@ -21,6 +21,7 @@ use crate::{
     worker::{
         Worker,
         fetches::{Awaiting, Waiter},
+        held::Holder,
         placement::WorkerPlacement,
         rings::{Message, RingItem},
     },
@@ -126,10 +127,15 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
         self.pass_waiting();
     }
 
-    /// Passes the work of datagrams that needs items from flash to the worker that fetches them.
+    /// Passes the work of datagrams that needs items from flash to the worker that fetches them, and keeps the answers
+    /// that wait until changes are durable.
     fn pass_waiting(&mut self) {
         if !M::HAS_FLASH {
             return;
+        }
+        let held = self.datagrams.as_mut().map_or_else(Vec::new, |datagrams| datagrams.native.take_held());
+        if !held.is_empty() {
+            self.hold(Holder::Answers(held));
         }
         while let Some((waiting, fetch)) =
             self.datagrams.as_mut().and_then(|datagrams| datagrams.native.take_waiting())
@@ -152,6 +158,12 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
         let queue = self.transfer_queue();
         self.with_native(queue, |native, turn| native.refuse_waiting(waiting, turn));
         self.send_answers(queue);
+    }
+
+    /// Composes answers that waited until changes were durable, or cannot become so; they wait for
+    /// [`Worker::answer_jobs`].
+    pub(crate) fn release_answers(&mut self, held: Vec<Held<M>>, is_durable: bool) {
+        self.with_native(self.transfer_queue(), |native, turn| native.release(held, is_durable, turn));
     }
 
     /// Sends the answers to a burst of jobs.

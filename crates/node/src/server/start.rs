@@ -43,7 +43,10 @@ use crate::{
         receiving::{self, Receiving},
     },
     tcp::{listener::StreamListener, patience::Terms, queue::RxQueue, session::Protocol},
-    worker::{Worker, fetches::Fetches, large_set::LargeSet, metrics::Metrics, rings::WorkerShared},
+    worker::{
+        Worker, fetches::Fetches, held::holds_replies, large_set::LargeSet, metrics::Metrics,
+        rings::WorkerShared,
+    },
 };
 
 /// A running server. Dropping it stops it and waits.
@@ -80,9 +83,6 @@ pub enum StartError {
         /// The kernel's error.
         error: io::Error,
     },
-    /// Replies of the native protocol do not wait until changes are durable.
-    #[error("--native is not served with --durability flush yet")]
-    NativeDoesNotHold,
     /// There are too many addresses.
     #[error("{0} addresses to listen on are too many; at most {LISTENERS_MAX} are allowed")]
     TooManyListeners(usize),
@@ -122,9 +122,6 @@ impl Server {
     /// # Errors
     /// See [`StartError`].
     pub fn start_above_flash(config: ServerConfig, keeper: Keeper) -> Result<Self, StartError> {
-        if config.native.is_some() && keeper.tier().acknowledges_durable() {
-            return Err(StartError::NativeDoesNotHold);
-        }
         let store = Arc::clone(keeper.tier().engine());
         Self::start_with(&Kernel, config, (store, Some(keeper)))
     }
@@ -343,6 +340,7 @@ fn native_side<M: Mode, I: Io>(
         base_port: ports.address().port(),
         value_bytes_max: config.value_bytes_max,
         evicts_from_flash: tier.is_some_and(|tier| !tier.is_lossless()),
+        holds_replies: tier.is_some_and(holds_replies),
         entropy,
         start: Instant::now(),
     };

@@ -15,6 +15,7 @@ use crate::{
     worker::{
         Worker,
         fetches::{Awaiting, Waiter},
+        held::Holder,
         placement::WorkerPlacement,
     },
 };
@@ -59,7 +60,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             }
             Next::Durable(next) => {
                 self.keep_replies(&mut connection, &self.transmit_buffer);
-                self.hold(connection, *next);
+                self.hold(Holder::Connection(connection, *next));
                 return None;
             }
         })

@@ -1,9 +1,6 @@
-//! Connections whose replies wait until the changes before them are durable.
+//! Connections and answers of datagrams that wait until the changes before them are durable.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, atomic::Ordering::Relaxed},
-};
+use std::{collections::VecDeque, sync::atomic::Ordering::Relaxed};
 
 use minos_base::limits::BURST_MAX;
 use minos_engine::Mode;
@@ -15,6 +12,7 @@ use super::{
     fetches::{Awaiting, Waiter},
 };
 use crate::{
+    datagram::native,
     ops::Next,
     tcp::{
         connection::Connection,
@@ -29,56 +27,63 @@ use crate::{
 /// several requests cannot tell which of them it answers.
 const NOT_DURABLE: &[u8] = b"SERVER_ERROR flash failed: the change is not durable\r\n";
 
-/// A connection whose replies wait.
-pub(crate) struct Held<M: Mode> {
-    /// Holds the replies.
-    connection: Box<Connection>,
-    /// How its visit goes on.
-    next: Next<M>,
-    sync: SyncId,
+/// What waits.
+pub(crate) enum Holder<M: Mode> {
+    /// A connection, which holds the replies, and how its visit goes on.
+    Connection(Box<Connection>, Next<M>),
+    /// Answers to the datagrams of one burst.
+    Answers(Vec<native::Held<M>>),
 }
 
-/// The connections of one worker, in the order of their requests to the device.
-pub(crate) type HeldConnections<M> = VecDeque<Held<M>>;
+/// All that waits at one worker, in the order of the requests to the device.
+pub(crate) type HeldReplies<M> = VecDeque<(Holder<M>, SyncId)>;
+
+/// True if replies wait for the changes before them; not in the build that serves as the control of their tests.
+pub(crate) fn holds_replies(tier: &Tier) -> bool {
+    tier.acknowledges_durable() && !cfg!(minos_no_hold)
+}
 
 impl<M: Mode, I: Io> Worker<'_, M, I> {
-    /// True if replies wait for the changes before them; not in the build that serves as the control of their tests.
+    /// True if replies wait for the changes before them.
     #[inline]
     pub(crate) fn holds_replies(&self) -> bool {
-        let acknowledges_durable = |tier: &Arc<Tier>| tier.acknowledges_durable() && !cfg!(minos_no_hold);
-        M::HAS_FLASH && self.shared.tier.as_ref().is_some_and(acknowledges_durable)
+        M::HAS_FLASH && self.shared.tier.as_deref().is_some_and(holds_replies)
     }
 
-    /// Keeps a connection, which has its replies, until everything stored so far is durable.
-    pub(crate) fn hold(&mut self, connection: Box<Connection>, next: Next<M>) {
+    /// Keeps replies until everything stored so far is durable.
+    pub(crate) fn hold(&mut self, holder: Holder<M>) {
         let Some(tier) = &self.shared.tier else { unreachable!("only replies above flash wait for it") };
-        let sync = tier.sync();
-        self.held.push_back(Held { connection, next, sync });
-        self.mine().metrics.replies_held.add(1);
+        self.mine().metrics.replies_held.add(match &holder {
+            Holder::Connection(..) => 1,
+            Holder::Answers(answers) => answers.len() as u64,
+        });
+        self.held.push_back((holder, tier.sync()));
         self.mine().holds.store(true, Relaxed);
     }
 
-    /// True if a connection need not wait any longer.
+    /// True if what waits for longest need not wait any longer.
     pub(super) fn may_release(&self) -> bool {
-        let (Some(first), Some(tier)) = (self.held.front(), &self.shared.tier) else { return false };
-        tier.is_synced(first.sync) != Ok(false)
+        let (Some((_, first)), Some(tier)) = (self.held.front(), &self.shared.tier) else { return false };
+        tier.is_synced(*first) != Ok(false)
     }
 
-    /// Sends the replies of some connections that need not wait any longer; true if there were any.
+    /// Sends some replies that need not wait any longer; true if there were any.
     pub(super) fn release(&mut self) -> bool {
         let mut released = 0;
         while released < BURST_MAX && self.may_release() {
-            let Some(Held { connection, next, sync }) = self.held.pop_front() else { break };
+            let Some((holder, sync)) = self.held.pop_front() else { break };
             let synced = self.shared.tier.as_ref().map(|tier| tier.is_synced(sync));
-            if matches!(synced, Some(Ok(true))) {
-                self.go_on_with(connection, next);
-            } else {
-                self.refuse_held(connection);
+            let is_durable = matches!(synced, Some(Ok(true)));
+            match holder {
+                Holder::Connection(connection, next) if is_durable => self.go_on_with(connection, next),
+                Holder::Connection(connection, _) => self.refuse_held(connection),
+                Holder::Answers(answers) => self.release_answers(answers, is_durable),
             }
             released += 1;
         }
-        if released > 0 && self.held.is_empty() {
-            self.mine().holds.store(false, Relaxed);
+        if released > 0 {
+            self.answer_jobs();
+            self.mine().holds.store(!self.held.is_empty(), Relaxed);
         }
         released > 0
     }

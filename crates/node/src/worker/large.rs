@@ -8,6 +8,7 @@ use minos_net::Io;
 use super::{
     Worker,
     fetches::{Awaiting, Fetches, Waiter},
+    held::Holder,
     large_set::Ended,
 };
 use crate::{
@@ -113,7 +114,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                         self.mine().counters.bytes_written.add(replies.len() as u64);
                         self.transmit_buffer = replies;
                         self.mine().metrics.large_completed.add(1);
-                        self.hold(connection, Next::Yield);
+                        self.hold(Holder::Connection(connection, Next::Yield));
                         return None;
                     }
                     Finished::Answered => self.send_behind(&mut connection),

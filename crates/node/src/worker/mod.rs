@@ -4,7 +4,7 @@
 mod arrivals;
 pub(crate) mod fetches;
 mod gather;
-mod held;
+pub(crate) mod held;
 mod housekeeping;
 mod idle;
 mod large;
@@ -39,7 +39,7 @@ use crate::{
     tcp::connection::Connection,
 };
 use fetches::Fetches;
-use held::HeldConnections;
+use held::HeldReplies;
 use idle::Idle;
 use large_set::LargeSet;
 use placement::WorkerPlacement;
@@ -74,8 +74,8 @@ pub(crate) struct Worker<'s, M: Mode, I: Io> {
     pub(crate) large: LargeSet<M, I::Poller>,
     /// Requests that wait for items from flash, if the store is above one.
     pub(crate) fetches: Option<Fetches<M>>,
-    /// Connections whose replies wait until changes are durable.
-    pub(crate) held: HeldConnections<M>,
+    /// Replies that wait until changes are durable.
+    pub(crate) held: HeldReplies<M>,
     /// The worker's part of the native protocol, if that is served.
     pub(crate) datagrams: Option<Datagrams<'s, M, I::Port>>,
     pub(crate) idle: Idle,
@@ -106,7 +106,7 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
             placement: WorkerPlacement::new(&shared.plan, id, histogram, config.control.sample_one_in),
             large,
             fetches,
-            held: HeldConnections::new(),
+            held: HeldReplies::new(),
             datagrams: datagrams(shared, id),
             idle: Idle::new(config.poll, config.spin_max),
             now,

@@ -15,7 +15,7 @@ use minos_base::{
 use minos_engine::{Engine, ItemMeta, Mode, StoreConfig};
 use minos_node::{
     config::{AccessAdvice, NativeConfig},
-    native::{Job, NativeSetting, NativeShared, NativeWorker, Turn},
+    native::{ENTROPY_BYTES, Job, NativeSetting, NativeShared, NativeWorker, Turn},
 };
 use minos_proto::native::TRAIN_BYTES_MAX;
 use minos_sched::WorkerId;
@@ -103,14 +103,7 @@ impl<M: Mode> SimServer<M> {
             ..StoreConfig::new(scenario.memory_bytes)
         };
         let store = Arc::new(Engine::<M>::create(&config).expect("that much memory can be had"));
-        let setting = NativeSetting {
-            queues: scenario.workers,
-            base_port: BASE_PORT,
-            value_bytes_max: VALUE_BYTES_MAX,
-            evicts_from_flash: false,
-            entropy: std::array::from_fn(|_| rng.random()),
-            start: times.instant(now_ns),
-        };
+        let setting = setting(scenario.workers, std::array::from_fn(|_| rng.random()), times.instant(now_ns));
         let native = native_config(scenario);
         let shared = Arc::new(NativeShared::new(Arc::clone(&store), times.clock, &native, &setting));
         if scenario.forgets_outcomes {
@@ -371,5 +364,17 @@ fn native_config(scenario: &Scenario) -> NativeConfig {
             AccessKind::Erew => AccessAdvice::Erew,
         },
         ..NativeConfig::new(address())
+    }
+}
+
+fn setting(queues: u16, entropy: [u8; ENTROPY_BYTES], start: Instant) -> NativeSetting {
+    NativeSetting {
+        queues,
+        base_port: BASE_PORT,
+        value_bytes_max: VALUE_BYTES_MAX,
+        evicts_from_flash: false,
+        holds_replies: false,
+        entropy,
+        start,
     }
 }

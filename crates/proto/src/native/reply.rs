@@ -49,13 +49,15 @@ pub enum Status {
     Gone,
     /// A transfer stood still for too long.
     TimedOut,
+    /// It was done, and flash failed before it was durable.
+    NotDurable,
     /// A status that this version does not know.
     Unknown(u8),
 }
 
 impl Status {
     /// Those that this version knows, in the order of their numbers.
-    const KNOWN: [Self; 18] = [
+    const KNOWN: [Self; 19] = [
         Self::Ok,
         Self::NotFound,
         Self::Exists,
@@ -74,6 +76,7 @@ impl Status {
         Self::InProgress,
         Self::Gone,
         Self::TimedOut,
+        Self::NotDurable,
     ];
 
     /// The status that is written as `byte`.
@@ -103,6 +106,7 @@ impl Status {
             Self::InProgress => 15,
             Self::Gone => 16,
             Self::TimedOut => 17,
+            Self::NotDurable => 18,
             Self::Unknown(other) => other,
         }
     }

@@ -323,5 +323,6 @@ pub(super) fn around<'a, 'b, M: Mode, P>(
     shared: &'a NativeShared<M>,
     (worker, now): (WorkerId, Instant),
 ) -> Around<'a, 'b, M, P> {
-    Around { cx, sessions: &shared.sessions, worker, now, is_draining: shared.is_draining() }
+    let (is_draining, holds_replies) = (shared.is_draining(), M::HAS_FLASH && shared.holds_replies);
+    Around { cx, sessions: &shared.sessions, worker, now, is_draining, holds_replies }
 }

@@ -13,6 +13,7 @@ mod change;
 pub mod cookies;
 mod counters;
 mod egress;
+mod held;
 mod job;
 mod operate;
 mod outlet;
@@ -39,6 +40,7 @@ pub use crate::ops::Placement;
 
 pub(crate) use answer::AnswerTo;
 pub(crate) use cookies::{Check, Cookies};
+pub(crate) use held::Held;
 pub(crate) use seals::Seals;
 pub(crate) use sessions::{Acceptance, Begin, Outcome, Sessions, SessionsConfig};
 pub(crate) use waiting::Waiting;

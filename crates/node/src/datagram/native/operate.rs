@@ -183,21 +183,21 @@ where
         }
         ops::count_get(&self.cx, pinned.is_some());
         match pinned {
-            Some(item) => self.send_pinned(to, operation, &item),
+            Some(item) => self.send_pinned(to, (operation.opcode, operation.request), &item),
             None => self.reply_bare(to, operation, Status::NotFound),
         }
     }
 
     /// Sends the value of an item, in a reply if it fits after all.
-    fn send_pinned(&mut self, to: &AnswerTo, operation: &Operation<'_>, item: &Pinned<M>) {
+    pub(super) fn send_pinned(&mut self, to: &AnswerTo, asked: (Opcode, u32), item: &Pinned<M>) {
         let value = item.value();
         if value.len() <= to.value_bytes_max() {
-            let bare = ReplyRecord::bare(operation.opcode, Status::Ok, operation.request);
+            let bare = ReplyRecord::bare(asked.0, Status::Ok, asked.1);
             let record = with_facts(bare, &Facts::from(&**item));
             return self.outlet.reply(to, &ReplyRecord { value, ..record });
         }
         let egress = self.outlet.close();
-        self.transfers.send_first(to, (operation.opcode, operation.request), item, self.now, egress);
+        self.transfers.send_first(to, asked, item, self.now, egress);
     }
 
     /// Changes an item's expiry and reads it, in one step: the new expiry may already have passed.
@@ -208,6 +208,9 @@ where
             && self.goes_elsewhere(to, operation, class, true)
         {
             return;
+        }
+        if self.holds() {
+            return self.touch_and_hold(to, operation);
         }
         let (cx, fitting_bytes) = (&self.cx, to.value_bytes_max());
         let mut entry = match ops::entry(cx, operation.hash, operation.key) {
@@ -230,7 +233,7 @@ where
         let pinned = entry.pin(cx.store);
         drop(entry);
         match pinned {
-            Some(item) => self.send_pinned(to, operation, &item),
+            Some(item) => self.send_pinned(to, (operation.opcode, operation.request), &item),
             None => self.outlet.reply(to, &bare(Status::NotFound)),
         }
     }
@@ -240,10 +243,13 @@ where
         let store = change::store_operation(operation);
         let value_bytes = u64::from(operation.detail.value_bytes);
         if value_bytes > self.shared.value_bytes_max {
+            if self.holds() && !self.may_hold(to, operation, 0) {
+                return;
+            }
             let drops = operation.opcode == Opcode::Put;
             let dropped = ops::drop_for_too_large(&self.cx, drops, operation.hash, operation.key);
             return match dropped {
-                Ok(()) => self.reply_bare(to, operation, Status::TooLarge),
+                Ok(()) => self.conclude(to, operation, change::ended(Status::TooLarge), None),
                 Err(cold) => self.wait(to, operation, cold.into(), None),
             };
         }
@@ -277,54 +283,49 @@ where
 
     /// Executes an operation, once if the client asks for that, and replies with its outcome.
     fn change(&mut self, to: &AnswerTo, operation: &Operation<'_>) {
-        let applied = if operation.flags.contains(OpFlags::ONCE) {
-            self.change_once(to, operation)
+        if self.holds() && !self.may_hold(to, operation, 0) {
+            return;
+        }
+        let ticket = if operation.flags.contains(OpFlags::ONCE) {
+            match self.begin_once(to, operation) {
+                Ok(ticket) => Some(ticket),
+                Err(outcome) => {
+                    self.permit = None;
+                    return self.reply_outcome(to, (operation.opcode, operation.request), &outcome);
+                }
+            }
         } else {
-            change::apply(&self.cx, operation).map_err(|hindrance| (hindrance, None))
+            None
         };
-        let outcome = match applied {
-            Ok(outcome) => outcome,
-            Err((hindrance, ticket)) => return self.wait(to, operation, hindrance, ticket),
-        };
-        let Outcome { status, item_flags, cas, number } = outcome;
-        let digits = number.map(u64::to_le_bytes);
-        let value = digits.as_ref().map_or(&[][..], |digits| digits);
-        let bare = ReplyRecord::bare(operation.opcode, status, operation.request);
-        self.outlet.reply(to, &ReplyRecord { item_flags, cas, value, ..bare });
+        match change::apply(&self.cx, operation) {
+            Ok(outcome) => self.conclude(to, operation, outcome, ticket),
+            // It keeps its ticket, so that copies are told that it is in progress.
+            Err(hindrance) => self.wait(to, operation, hindrance, ticket),
+        }
     }
 
-    /// Executes an operation unless it was, or may have been, executed before. One that must wait keeps its ticket,
-    /// so that copies are told that it is in progress.
-    fn change_once(
-        &mut self,
-        to: &AnswerTo,
-        operation: &Operation<'_>,
-    ) -> Result<Outcome, (Hindrance, Option<Ticket>)> {
+    /// The ticket of an operation to be executed once.
+    ///
+    /// # Errors
+    /// The answer to one that was, or may have been, executed before.
+    fn begin_once(&mut self, to: &AnswerTo, operation: &Operation<'_>) -> Result<Ticket, Outcome> {
         let sessions = &self.shared.sessions;
         let begun = match self.ticket.take() {
             Some(ticket) => Begin::Execute(ticket),
             None => sessions.begin(to.header.session, operation.detail.once, self.id, self.now),
         };
         let refused = match begun {
-            Begin::Execute(ticket) => {
-                return match change::apply(&self.cx, operation) {
-                    Ok(outcome) => {
-                        ticket.finish(outcome);
-                        Ok(outcome)
-                    }
-                    Err(hindrance) => Err((hindrance, Some(ticket))),
-                };
-            }
+            Begin::Execute(ticket) => return Ok(ticket),
             Begin::Done(outcome) => {
                 self.metrics.once_repeated.count();
-                return Ok(outcome);
+                return Err(outcome);
             }
             Begin::InProgress(_) => Status::InProgress,
             Begin::TooOld => Status::TooOld,
             Begin::Unknown => Status::NoSession,
         };
         self.metrics.once_refused.count();
-        Ok(change::ended(refused))
+        Err(change::ended(refused))
     }
 
     /// Hands an operation on a value of `class` to its large worker, if the plan names another worker than

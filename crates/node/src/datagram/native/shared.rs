@@ -52,6 +52,8 @@ pub struct NativeSetting {
     pub value_bytes_max: u64,
     /// True if items leave flash, too, for newer ones.
     pub evicts_from_flash: bool,
+    /// True if the answers to changes wait until these are durable.
+    pub holds_replies: bool,
     /// Secret random bytes.
     pub entropy: [u8; ENTROPY_BYTES],
     /// When the server starts.
@@ -69,6 +71,8 @@ pub struct NativeShared<M: Mode> {
     pub(super) config: NativeConfig,
     pub(super) queues: usize,
     pub(super) value_bytes_max: u64,
+    /// True if the answers to changes wait.
+    pub(super) holds_replies: bool,
     /// The part of a Welcome that is the same for all clients.
     welcome: Welcome,
     /// The upper half of a geometry: see [`NativeShared::geometry`].
@@ -109,6 +113,7 @@ impl<M: Mode> NativeShared<M> {
             config: config.clone(),
             queues: usize::from(setting.queues),
             value_bytes_max: setting.value_bytes_max.min(store.value_bytes_max()),
+            holds_replies: setting.holds_replies,
             fingerprint: fingerprint(&welcome),
             welcome,
             draining: AtomicBool::new(false),

@@ -18,6 +18,7 @@ use minos_tier::SyncId;
 use super::{
     AnswerTo, Egress, Job,
     burst::{Burst, around},
+    held::Held,
     job::HandedOperation,
     sessions::Ticket,
     transfers::Permit,
@@ -74,26 +75,54 @@ pub(crate) struct WaitingOperation {
 }
 
 /// Tells a copy of an operation: its client and session, its number and key.
-type Identity = (SocketAddr, u64, u32, KeyHash);
+pub(super) type Identity = (SocketAddr, u64, u32, KeyHash);
+
+pub(super) fn identity_of(to: &AnswerTo, operation: &Operation<'_>) -> Identity {
+    (to.peer, to.header.session, operation.request, operation.hash)
+}
 
 impl WaitingOperation {
     /// Its identity, unless its session tells copies.
     fn identity(&self) -> Option<Identity> {
-        let HandedOperation { to, .. } = &self.handed;
-        let Operation { request, hash, .. } = self.handed.operation();
-        self.ticket.is_none().then_some((to.peer, to.header.session, request, hash))
+        self.ticket.is_none().then(|| identity_of(&self.handed.to, &self.handed.operation()))
     }
 }
 
-/// One worker's waiting work that it has not passed on yet, and the operations that it fetches for.
+/// One worker's waiting work that it has not passed on yet, and the operations that it fetches for or has not
+/// answered.
 pub(super) struct Waits<M: Mode> {
     new: VecDeque<(Waiting, Box<Fetch<M>>)>,
+    /// Answers that wait.
+    held: Vec<Held<M>>,
     under_way: HashSet<Identity>,
 }
 
 impl<M: Mode> Waits<M> {
     pub(super) fn new() -> Self {
-        Self { new: VecDeque::new(), under_way: HashSet::new() }
+        Self { new: VecDeque::new(), held: Vec::new(), under_way: HashSet::new() }
+    }
+
+    /// True if this operation waits, or its answer does.
+    pub(super) fn is_under_way(&self, identity: &Identity) -> bool {
+        self.under_way.contains(identity)
+    }
+
+    /// Lets an answer wait.
+    pub(super) fn hold(&mut self, held: Held<M>) {
+        self.under_way.extend(held.identity());
+        self.held.push(held);
+    }
+
+    /// Takes out the answers that began to wait.
+    pub(super) fn take_held(&mut self) -> Vec<Held<M>> {
+        std::mem::take(&mut self.held)
+    }
+
+    /// Notes that answers wait no longer.
+    pub(super) fn end_held(&mut self, held: &[Held<M>]) {
+        for identity in held.iter().filter_map(Held::identity) {
+            self.under_way.remove(&identity);
+        }
     }
 
     /// Takes out work that waits.
@@ -172,17 +201,33 @@ where
             Hindrance::Emptying(emptying) => Fetch::of_emptying(emptying),
             Hindrance::Failed(failed) => return self.reply_bare(to, operation, failed_status(failed)),
         };
-        let bytes = OPERATION_BYTES + (2 * operation.key.len() + operation.value.len()) as u64;
-        let admit = || self.shared.waiting_bounds().admit(to.peer.ip(), bytes);
-        let Some(permit) = self.permit.take().or_else(admit) else {
-            self.metrics.waits_refused.count();
-            return self.reply_bare(to, operation, Status::Busy);
-        };
+        if !self.admit_wait(to, operation, operation.value.len()) {
+            return;
+        }
+        let Some(permit) = self.permit.take() else { return };
         self.metrics.waits.count();
         let handed = HandedOperation::of(to, operation);
         // One that left memory again is fetched alone: then it stays until it is executed.
         let room_bytes = if self.cx.fetched.is_some() { 0 } else { Fetch::room_bytes(&self.cx) };
         self.waits.add(WaitingOperation { handed, ticket, permit }, fetch, room_bytes);
+    }
+
+    /// Takes memory for an operation that waits, unless it has some. False if there is none, and it was answered.
+    pub(super) fn admit_wait(
+        &mut self,
+        to: &AnswerTo,
+        operation: &Operation<'_>,
+        value_bytes: usize,
+    ) -> bool {
+        if self.permit.is_none() {
+            let bytes = OPERATION_BYTES + (2 * operation.key.len() + value_bytes) as u64;
+            self.permit = self.shared.waiting_bounds().admit(to.peer.ip(), bytes);
+        }
+        if self.permit.is_none() {
+            self.metrics.waits_refused.count();
+            self.reply_bare(to, operation, Status::Busy);
+        }
+        self.permit.is_some()
     }
 
     /// Goes on with work whose items have come.

@@ -9,6 +9,7 @@ use siphasher::sip::SipHasher24;
 use super::{
     Egress, Job, NativeShared,
     burst::{Burst, Chunk},
+    held::Held,
     job::Work,
     outlet::Outlet,
     standalone::Nobody,
@@ -146,6 +147,26 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
             self.waits.add_store(name, fetch);
         }
         self.waits.take()
+    }
+
+    /// Takes out the answers that wait until everything so far is durable. Ask as for work that waits.
+    pub(crate) fn take_held(&mut self) -> Vec<Held<M>> {
+        let mut held = self.waits.take_held();
+        held.extend(self.transfers.take_held().map(Held::Store));
+        held
+    }
+
+    /// Sends answers that waited; unless everything became durable, with that news.
+    pub(crate) fn release<P, E, H>(&mut self, held: Vec<Held<M>>, is_durable: bool, turn: Turn<'_, P, E, H>)
+    where
+        P: Placement,
+        E: Egress,
+        H: FnMut(WorkerId, Job) -> Result<(), Job>,
+    {
+        self.waits.end_held(&held);
+        let mut burst = self.burst(self.id.index(), turn);
+        burst.release(held, is_durable);
+        burst.outlet.close();
     }
 
     /// Notes that this worker fetches for this work; forgets copies of operations for which it already does.

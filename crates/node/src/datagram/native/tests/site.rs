@@ -117,6 +117,7 @@ impl Site {
             base_port: 7000,
             value_bytes_max: 1 << 20,
             evicts_from_flash: false,
+            holds_replies: false,
             entropy: std::array::from_fn(|at| at as u8),
             start: now,
         };

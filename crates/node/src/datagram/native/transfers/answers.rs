@@ -31,6 +31,7 @@ impl<M: Mode> Transfers<M> {
                 missing.extend(arriving.received.missing().take(RANGES_MAX));
                 (arriving.received.count(), None)
             }
+            State::Held(fragments) => (*fragments, None),
             State::Ended(ended) => (ended.fragments, Some(*ended)),
         };
         let state = if ended.is_some() { AckState::Done } else { AckState::Open };

@@ -10,7 +10,7 @@ use minos_proto::native::{
 
 use super::{
     answers::{bytes_of, source},
-    slot::{Asked, Ended, State},
+    slot::{Asked, Ended, HeldStore, State},
     state::{Around, NoRoom, NotBegunHere, Transfers},
     stores::{NotBegun, slot_of},
 };
@@ -191,7 +191,20 @@ impl<M: Mode> Transfers<M> {
         }
     }
 
-    /// Sends a client the outcome of its store.
+    /// Tells the outcome of a store that has waited; it is `failed` if that is given.
+    pub(crate) fn release(
+        &mut self,
+        held: HeldStore,
+        failed: Option<Outcome>,
+        now: Instant,
+        egress: &mut impl Egress,
+    ) {
+        if let Some(at) = self.end_held(held, failed, now) {
+            self.tell_end(at, egress);
+        }
+    }
+
+    /// Sends a client the outcome of its store, unless that waits.
     fn tell_end(&mut self, at: usize, egress: &mut impl Egress) {
         let Some(slot) = &self.slots[at] else { return };
         let State::Ended(Ended { outcome, .. }) = slot.state else { return };

@@ -22,4 +22,5 @@ mod tests;
 pub(crate) use bounds::{Permit, TransferBounds, TransferLimits};
 pub(crate) use budget::BudgetBounds;
 pub(crate) use counters::TransferCounters;
+pub(crate) use slot::HeldStore;
 pub(crate) use state::{Around, NotBegunHere, Transfers, TransfersConfig};

@@ -39,6 +39,8 @@ pub(super) struct Asked {
 pub(super) enum State<M: Mode> {
     /// Fragments are missing, or bytes are still to be copied.
     Open(Box<Arriving<M>>),
+    /// The value of so many fragments is stored, and not durable yet.
+    Held(u32),
     /// The outcome, kept for a client that has not received it.
     Ended(Ended),
 }
@@ -61,6 +63,15 @@ pub(super) struct Arriving<M: Mode> {
 pub(super) struct Ended {
     pub(super) outcome: Outcome,
     pub(super) fragments: u32,
+}
+
+/// The outcome of a store that is not durable yet.
+pub(crate) struct HeldStore {
+    /// Its transfer.
+    pub(super) name: u64,
+    pub(super) outcome: Outcome,
+    /// The ticket of one to be executed once.
+    pub(super) ticket: Option<Ticket>,
 }
 
 impl Asked {

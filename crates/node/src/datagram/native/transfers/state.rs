@@ -15,7 +15,7 @@ use super::{
     budget::{Budget, BudgetBounds},
     counters::TransferCounters,
     data::DataSender,
-    slot::Slot,
+    slot::{HeldStore, Slot},
 };
 use crate::{
     datagram::native::{Seals, Sessions},
@@ -65,6 +65,8 @@ pub(crate) struct Around<'a, 'c, M: Mode, P> {
     pub(crate) now: Instant,
     /// True if the server is stopping: no transfer may begin.
     pub(crate) is_draining: bool,
+    /// True if the outcome of a store waits until it is durable.
+    pub(crate) holds_replies: bool,
 }
 
 /// The large transfers of one worker.
@@ -78,6 +80,8 @@ pub(crate) struct Transfers<M: Mode> {
     pub(super) copying: VecDeque<usize>,
     /// Names of stores whose value has arrived and that need an item from flash, and their fetches.
     pub(super) cold: Vec<(u64, Fetch<M>)>,
+    /// Outcomes that wait until their stores are durable.
+    pub(super) held: Vec<HeldStore>,
     /// Stores begun so far.
     pub(super) begun: u64,
     /// Calls so far that suggest more of the same.
@@ -104,6 +108,7 @@ impl<M: Mode> Transfers<M> {
             open: 0,
             copying: VecDeque::with_capacity(TRANSFERS_PER_WORKER),
             cold: Vec::new(),
+            held: Vec::new(),
             begun: 0,
             activity: 0,
             data: DataSender::new(),
@@ -114,6 +119,11 @@ impl<M: Mode> Transfers<M> {
     /// Takes out the name of a store that needs an item from flash, and its fetch.
     pub(crate) fn take_cold(&mut self) -> Option<(u64, Fetch<M>)> {
         self.cold.pop()
+    }
+
+    /// Takes out the outcomes that wait.
+    pub(crate) fn take_held(&mut self) -> impl Iterator<Item = HeldStore> {
+        self.held.drain(..)
     }
 
     /// Stores that are still arriving.

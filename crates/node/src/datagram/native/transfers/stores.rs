@@ -9,7 +9,7 @@ use minos_sched::WorkerId;
 use super::{
     answers::fragment_bytes,
     received::Received,
-    slot::{Arriving, Asked, Ended, Slot, State},
+    slot::{Arriving, Asked, Ended, HeldStore, Slot, State},
     state::{Around, Transfers},
 };
 use crate::{
@@ -244,13 +244,37 @@ impl<M: Mode> Transfers<M> {
         let item_flags = if status == Status::Ok && !store.joins() { store.flags } else { 0 };
         let outcome = Outcome { item_flags, cas, ..ended(status) };
         // A store that a bound has hindered may be tried again under its number.
-        if let Some(ticket) = ticket.filter(|_| status != Status::Busy) {
+        let ticket = ticket.filter(|_| status != Status::Busy);
+        self.counters.stores_completed.count();
+        let Some(slot) = &mut self.slots[at] else { return };
+        if around.holds_replies {
+            slot.state = State::Held(fragments.count());
+            self.held.push(HeldStore { name: slot.grant.transfer, outcome, ticket });
+            return;
+        }
+        slot.state = State::Ended(Ended { outcome, fragments: fragments.count() });
+        if let Some(ticket) = ticket {
             ticket.finish(outcome);
         }
-        self.counters.stores_completed.count();
-        if let Some(slot) = &mut self.slots[at] {
-            slot.state = State::Ended(Ended { outcome, fragments: fragments.count() });
+    }
+
+    /// Ends a store whose outcome has waited, if it is `failed` with that one; returns its slot.
+    pub(super) fn end_held(
+        &mut self,
+        held: HeldStore,
+        failed: Option<Outcome>,
+        now: Instant,
+    ) -> Option<usize> {
+        let HeldStore { name, outcome, ticket } = held;
+        let outcome = failed.unwrap_or(outcome);
+        if let Some(ticket) = ticket {
+            ticket.finish(outcome);
         }
+        // Nothing else ends a store whose outcome waits.
+        let (at, slot) = (slot_of(name), self.slots[slot_of(name)].as_mut()?);
+        let State::Held(fragments) = slot.state else { return None };
+        (slot.state, slot.touched) = (State::Ended(Ended { outcome, fragments }), now);
+        Some(at)
     }
 
     /// Ends a store that is arriving and returns its state.
@@ -262,8 +286,8 @@ impl<M: Mode> Transfers<M> {
                 self.open -= 1;
                 Some(arriving)
             }
-            ended @ State::Ended(_) => {
-                slot.state = ended;
+            over @ (State::Held(_) | State::Ended(_)) => {
+                slot.state = over;
                 None
             }
         }

@@ -180,6 +180,7 @@ impl Bench {
             worker: WORKER,
             now: self.now,
             is_draining: self.is_draining,
+            holds_replies: false,
         };
         run(&mut self.transfers, &around, &mut self.sent)
     }
