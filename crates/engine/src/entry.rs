@@ -261,10 +261,25 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
         meta: &ItemMeta,
         value_bytes: u64,
     ) -> Result<u64, OutOfMemory> {
-        let Some(placed) = M::place_large(&mut self.writing, chunk, self.key, value_bytes) else {
+        let Some(placed) = self.place_large(chunk, value_bytes) else {
             self.writing.engine.memory().free_settled(chunk);
             return self.refuse(value_bytes);
         };
+        self.link_placed(placed, meta, value_bytes)
+    }
+
+    /// Makes the item of a large value in `chunk`; `None` if there is no room for it.
+    pub(crate) fn place_large(&mut self, chunk: Offset, value_bytes: u64) -> Option<Placed> {
+        M::place_large(&mut self.writing, chunk, self.key, value_bytes)
+    }
+
+    /// Links an item with a large value, which is freed if that fails.
+    pub(crate) fn link_placed(
+        &mut self,
+        placed: Placed,
+        meta: &ItemMeta,
+        value_bytes: u64,
+    ) -> Result<u64, OutOfMemory> {
         let linked = self.link(placed, meta, (self.key.len(), value_bytes));
         if linked.is_err() {
             M::abandon(&mut self.writing, placed);

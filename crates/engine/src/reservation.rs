@@ -86,6 +86,11 @@ impl<M: Mode, A: Access> Reservation<M, A> {
         moved
     }
 
+    /// True if its memory is gone, because the index had no room for the item.
+    pub fn is_spent(&self) -> bool {
+        self.space.is_none()
+    }
+
     /// True if [`Reservation::settle`] has nothing left to do.
     pub fn is_settled(&self) -> bool {
         match &self.space {
@@ -153,18 +158,32 @@ impl<M: Mode, A: Access> Entry<'_, M, A> {
     /// # Panics
     /// If the reservation was made for another key or another table.
     pub fn commit(&mut self, mut reservation: Reservation<M, A>, meta: ItemMeta) -> Result<u64, OutOfMemory> {
+        self.try_commit(&mut reservation, meta)
+    }
+
+    /// As [`commit`](Self::commit), but a reservation for whose item there is no room yet stays as it is; see
+    /// [`Reservation::is_spent`].
+    ///
+    /// # Panics
+    /// As [`commit`](Self::commit).
+    pub fn try_commit(
+        &mut self,
+        reservation: &mut Reservation<M, A>,
+        meta: ItemMeta,
+    ) -> Result<u64, OutOfMemory> {
         let is_for = std::ptr::eq(&*reservation.engine, self.engine())
             && (reservation.hash, reservation.key_bytes) == (self.hash(), self.key_bytes());
         assert!(is_for, "reserved for another key");
         reservation.settle();
-        let chunk = match &reservation.space {
+        let (chunk, value_bytes) = match &reservation.space {
             Some(Space::Small(value)) => return self.insert(&[value], meta),
-            Some(Space::Exclusive(exclusive)) => exclusive.chunk(),
-            Some(Space::Shared { chunk, .. }) => *chunk,
+            Some(Space::Exclusive(exclusive)) => (exclusive.chunk(), reservation.value_bytes),
+            Some(Space::Shared { chunk, .. }) => (*chunk, reservation.value_bytes),
             None => return Err(OutOfMemory),
         };
-        // The memory is no longer the reservation's, whatever becomes of it.
+        let Some(placed) = self.place_large(chunk, value_bytes) else { return self.refuse(value_bytes) };
+        // The memory is no longer the reservation's, whatever becomes of the item.
         reservation.space = None;
-        self.link_large(chunk, &meta, reservation.value_bytes)
+        self.link_placed(placed, &meta, value_bytes)
     }
 }

@@ -20,6 +20,8 @@ use minos_tier::{Durability, Format, Memory, Options, Tier};
 /// Longer than any reply takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 const VALUE_BYTES: usize = 1000;
+/// Values up to here are small.
+const THRESHOLD_BYTES: u64 = 4 << 10;
 /// Four times what memory holds.
 const KEYS: usize = 6000;
 
@@ -30,6 +32,11 @@ struct Rig {
 
 impl Rig {
     fn start(workers: usize, options: &Options) -> Self {
+        Self::planned(workers, options, THRESHOLD_BYTES)
+    }
+
+    /// A server to which longer values are large.
+    fn planned(workers: usize, options: &Options, threshold_bytes: u64) -> Self {
         let service_time = Some(ServiceTime::of_the_paper());
         let device = Device::in_memory(&MemoryOptions {
             capacity_bytes: 32 << 20,
@@ -37,15 +44,19 @@ impl Rig {
             ..MemoryOptions::default()
         });
         minos_tier::format(&device, &format()).unwrap();
-        Self::on(&device, workers, options)
+        Self::with(&device, workers, options, threshold_bytes)
     }
 
     /// Above a device with a table.
     fn on(device: &Device, workers: usize, options: &Options) -> Self {
+        Self::with(device, workers, options, THRESHOLD_BYTES)
+    }
+
+    fn with(device: &Device, workers: usize, options: &Options, threshold_bytes: u64) -> Self {
         let mut config = ServerConfig::new(workers);
         config.memcached = vec!["127.0.0.1:0".parse().unwrap()];
         config.pin = false;
-        config.control.threshold = Threshold::Static(4 << 10);
+        config.control.threshold = Threshold::Static(threshold_bytes);
         config.value_bytes_max = 64 << 10;
         let tier = TierConfig { is_lossless: options.is_lossless, ..TierConfig::default() };
         let store = StoreConfig { value_bytes_max: 64 << 10, tier, ..StoreConfig::new(2 << 20) };
@@ -301,6 +312,26 @@ fn commands_treat_cold_items_as_hot_ones() {
     assert_eq!(client.get("key5").unwrap(), b"again");
     assert_eq!(client.get("number").unwrap(), b"42");
     assert_eq!(client.get("key10"), None);
+}
+
+#[test]
+fn small_items_that_the_plan_calls_large_wait_for_room() {
+    let rig = Rig::planned(4, &store(), 100);
+    let mut clients: Vec<Client> = (0..4).map(|_| rig.connect()).collect();
+    for first in (0..KEYS / 6).step_by(100) {
+        for (number, client) in clients.iter_mut().enumerate() {
+            let set = |key| {
+                let head = format!("set key{number}-{key} 7 0 {VALUE_BYTES}\r\n");
+                [head.as_bytes(), &value(key), b"\r\n"].concat()
+            };
+            client.ask_nothing(&(first..first + 100).flat_map(set).collect::<Vec<_>>());
+        }
+        for client in &mut clients {
+            (0..100).for_each(|_| assert_eq!(client.line(), "STORED"));
+        }
+    }
+    assert_eq!(clients[0].stat("", " store_no_memory"), 0);
+    assert!(clients[0].stat("minos", ":large_completed") > 0, "none was large");
 }
 
 #[test]

@@ -33,9 +33,7 @@ pub(crate) struct PendingStore<M: Mode> {
 pub(crate) enum Step {
     /// [`PendingStore::copy`] until nothing is left, then ask again.
     Copy,
-    /// [`PendingStore::end`], which links the value.
-    Commit,
-    /// [`PendingStore::end`], with this result.
+    /// The store has ended with this result.
     Over(Stored),
     /// The item that the store depends on is to be fetched; ask again then.
     Fetch(SizeClass),
@@ -43,8 +41,8 @@ pub(crate) enum Step {
     Room,
 }
 
-/// The step after an attempt to join.
-fn after_join<M: Mode, P>(cx: &Context<'_, M, P>, stored: Stored) -> Step {
+/// The step after an attempt to store.
+fn after<M: Mode, P>(cx: &Context<'_, M, P>, stored: Stored) -> Step {
     match stored {
         // It left memory a moment ago, in spite of the look before.
         Stored::Cold(Cold::Unknown(class)) => Step::Fetch(class),
@@ -106,9 +104,16 @@ impl<M: Mode> PendingStore<M> {
         }
         match self.operation.joins() {
             true => self.join(cx, admit),
-            false if self.reservation.is_settled() => Step::Commit,
+            false if self.reservation.is_settled() => self.commit(cx),
             false => Step::Copy,
         }
+    }
+
+    /// Links the value.
+    fn commit<P>(&mut self, cx: &Context<'_, M, P>) -> Step {
+        let stored = store::commit(cx, &self.operation, self.hash, &self.key, &mut self.reservation);
+        // Its memory went with an item for which the index has no room.
+        if self.reservation.is_spent() { Step::Over(stored) } else { after(cx, stored) }
     }
 
     /// Links the joined value, or begins a join in slices. The join is done in one piece if the value is
@@ -119,7 +124,7 @@ impl<M: Mode> PendingStore<M> {
         if let Some(joining) = self.joining.take()
             && let Some(joined) = joining.finish(cx.store, &self.key, cx.now, &concat)
         {
-            return after_join(cx, append::settle(cx, (self.hash, &self.key), joined));
+            return after(cx, append::settle(cx, (self.hash, &self.key), joined));
         }
         if self.join_attempts == JOIN_ATTEMPTS_MAX || !cx.store.joins_large(self.hash, part_bytes) {
             return self.join_whole(cx);
@@ -135,25 +140,18 @@ impl<M: Mode> PendingStore<M> {
                 self.joining = Some(joining);
                 Step::Copy
             }
-            Err(error) => after_join(cx, append::settle(cx, (self.hash, &self.key), Err(error))),
+            Err(error) => after(cx, append::settle(cx, (self.hash, &self.key), Err(error))),
         }
     }
 
     /// Joins the value in one piece.
     fn join_whole<P>(&mut self, cx: &Context<'_, M, P>) -> Step {
         let part = self.reservation.value_mut();
-        after_join(cx, append::join(cx, &self.operation, self.hash, &self.key, part))
+        after(cx, append::join(cx, &self.operation, self.hash, &self.key, part))
     }
 
-    /// Executes the last `step`. Returns the result of the store, the operation and its key.
-    pub(crate) fn end<P>(self, cx: &Context<'_, M, P>, step: Step) -> (Stored, StoreOperation, Box<[u8]>) {
-        let Self { reservation, hash, key, operation, .. } = self;
-        let stored = match step {
-            Step::Over(stored) => stored,
-            Step::Copy | Step::Fetch(_) | Step::Room | Step::Commit => {
-                store::commit(cx, &operation, hash, &key, reservation)
-            }
-        };
-        (stored, operation, key)
+    /// The operation and its key, once it is over.
+    pub(crate) fn end(self) -> (StoreOperation, Box<[u8]>) {
+        (self.operation, self.key)
     }
 }

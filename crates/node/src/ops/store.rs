@@ -5,7 +5,7 @@ use minos_engine::{Entry, ItemMeta, Mode, OutOfMemory, Reservation};
 
 use super::{
     append,
-    cold::{Cold, awaits_room, entry},
+    cold::{Cold, awaits_room, entry, may_wait},
     context::Context,
     facts::Facts,
     store_operation::{StoreOperation, Stored},
@@ -115,7 +115,9 @@ fn settle<M: Mode, P>(cx: &Context<'_, M, P>, attempt: Result<u64, OutOfMemory>)
             Stored::Done(cas)
         }
         Err(OutOfMemory) => {
-            cx.counters.store_no_memory.count();
+            if !may_wait(cx) {
+                cx.counters.store_no_memory.count();
+            }
             Stored::NoMemory
         }
     }
@@ -136,13 +138,14 @@ pub(crate) fn drop_for_too_large<M: Mode, P>(
     Ok(())
 }
 
-/// Stores the value in `reservation`, of any size, without copying it under the partition's lock. It is not joined.
+/// Stores the value in `reservation`, of any size, without copying it under the partition's lock. It is not joined. A
+/// value that is not stored yet, because of flash or for lack of room, stays there.
 pub(super) fn commit<M: Mode, P>(
     cx: &Context<'_, M, P>,
     operation: &StoreOperation,
     hash: KeyHash,
     key: &[u8],
-    mut reservation: Reservation<M>,
+    reservation: &mut Reservation<M>,
 ) -> Stored {
     reservation.settle();
     let mut entry = match entry_for(cx, operation, hash, key) {
@@ -151,11 +154,7 @@ pub(super) fn commit<M: Mode, P>(
         Err(cold) => return Stored::Cold(cold),
     };
     match operation.decide(cx, operation.old(&entry)) {
-        Decision::Put(meta) => settle(cx, entry.commit(reservation, meta)),
-        Decision::Refused(stored) => {
-            // The reservation frees its memory under the same lock.
-            drop(entry);
-            stored
-        }
+        Decision::Put(meta) => settle(cx, entry.try_commit(reservation, meta)),
+        Decision::Refused(stored) => stored,
     }
 }

@@ -129,7 +129,7 @@ impl<M: Mode> LargeStore<M> {
             *permit = cx.admin.admit(bytes);
             permit.is_some()
         });
-        match step {
+        let stored = match step {
             Step::Copy => return Finished::Copy(self),
             Step::Fetch(class) => {
                 let fetch = Fetch::of(self.pending.hash(), self.pending.key(), class);
@@ -139,11 +139,11 @@ impl<M: Mode> LargeStore<M> {
                 let fetch = Fetch::of_room(cx);
                 return Finished::Fetch(Box::new(Fetch { then: Some(self), ..fetch }));
             }
-            Step::Commit | Step::Over(_) => {}
-        }
+            Step::Over(stored) => stored,
+        };
         cx.counters.cmd_set.count();
         let Self { pending, answer, .. } = *self;
-        let (stored, operation, key) = pending.end(cx, step);
+        let (operation, key) = pending.end();
         answer(LargeStored::Ended(stored), &operation, &key, tx);
         Finished::Answered
     }

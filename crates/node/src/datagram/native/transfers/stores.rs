@@ -18,7 +18,7 @@ use crate::{
         change::{ended, stored_status},
         sessions::Ticket,
     },
-    ops::{self, Fetch, PendingStore, Step, StoreOperation},
+    ops::{self, Fetch, PendingStore, Step, StoreOperation, Stored},
     server::config::TRANSFERS_PER_WORKER,
 };
 
@@ -210,8 +210,8 @@ impl<M: Mode> Transfers<M> {
                 self.cold.push((slot.grant.transfer, fetch));
             }
             Step::Room => self.cold.push((slot.grant.transfer, Fetch::of_room(around.cx))),
-            Step::Commit | Step::Over(_) => {
-                self.conclude(at, around, step);
+            Step::Over(stored) => {
+                self.conclude(at, around, &stored);
                 return true;
             }
         }
@@ -232,15 +232,15 @@ impl<M: Mode> Transfers<M> {
         self.proceed(at, around).then_some(at)
     }
 
-    /// Ends a store with its last `step`.
-    fn conclude<P>(&mut self, at: usize, around: &Around<'_, '_, M, P>, step: Step) {
+    /// Ends a store with this result.
+    fn conclude<P>(&mut self, at: usize, around: &Around<'_, '_, M, P>, stored: &Stored) {
         let in_progress = Ended { outcome: ended(Status::InProgress), fragments: 0 };
         let Some(arriving) = self.end(at, in_progress, around.now) else { return };
         let Arriving { pending, fragments, ticket, permit, .. } = *arriving;
         around.cx.counters.cmd_set.count();
-        let (stored, store, _) = pending.end(around.cx, step);
+        let (store, _) = pending.end();
         drop(permit);
-        let (status, cas) = stored_status(&stored);
+        let (status, cas) = stored_status(stored);
         let item_flags = if status == Status::Ok && !store.joins() { store.flags } else { 0 };
         let outcome = Outcome { item_flags, cas, ..ended(status) };
         // A store that a bound has hindered may be tried again under its number.
