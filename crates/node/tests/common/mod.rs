@@ -13,7 +13,7 @@ use minos_node::{Server, ServerConfig};
 
 pub(crate) struct TestServer {
     pub(crate) server: Server,
-    pinned: Box<dyn Fn() -> u64 + Sync>,
+    pub(crate) pinned: Box<dyn Fn() -> u64 + Sync>,
 }
 
 impl TestServer {

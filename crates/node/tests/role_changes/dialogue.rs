@@ -14,6 +14,7 @@ use rand::{RngExt, rngs::StdRng};
 
 use crate::{
     PATIENCE,
+    items::Shape,
     progress::Progress,
     script::{Burst, Part, Reply, Script, SharedCall, Step, Uniques},
     value::{Piece, bytes_of},
@@ -36,6 +37,7 @@ const WAITS_STREAM: u64 = 2000;
 pub(crate) struct Setting<'a> {
     pub(crate) server: SocketAddr,
     pub(crate) seed: u64,
+    pub(crate) shape: Shape,
     pub(crate) ticks: &'a Ticks,
     pub(crate) progress: &'a Progress,
 }
@@ -76,8 +78,9 @@ fn say_all(
     bursts: usize,
     heard_of: &SyncSender<Vec<Step>>,
 ) {
-    for number in 0..=bursts {
-        let burst = if number < bursts { script.burst() } else { Script::goodbye() };
+    let filling = script.filling();
+    let usual = (0..=bursts).map(|number| if number < bursts { script.burst() } else { Script::goodbye() });
+    for burst in filling.into_iter().chain(usual) {
         // The expected replies are announced before any reply can come. After a failure there is no listener
         // left.
         if heard_of.send(burst.steps).is_err() {

@@ -6,15 +6,51 @@ use rand::{RngExt, rngs::StdRng};
 
 use crate::value::{Piece, length_of};
 
-/// Keys that have mostly small values, and those that have mostly large ones.
-const SMALL_KEYS: usize = 8;
-const LARGE_KEYS: usize = 4;
-/// All keys of a client.
-pub(crate) const KEYS: usize = SMALL_KEYS + LARGE_KEYS;
-/// The longest value stored.
-pub(crate) const VALUE_BYTES_MAX: usize = 1 << 20;
-/// Shortest large value: longer than values that are copied into replies.
-const LARGE_BYTES_MIN: usize = 64 << 10;
+/// Keys that a client fills at once.
+const FILLED_AT_ONCE: usize = 3;
+
+/// The keys of a client, and the sizes of their values.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    /// Keys that have mostly small values, and those that have mostly large ones.
+    pub(crate) small_keys: usize,
+    pub(crate) large_keys: usize,
+    /// The shortest large value: longer than values that are copied into replies.
+    pub(crate) large_bytes_min: usize,
+    /// The longest value stored.
+    pub(crate) value_bytes_max: usize,
+    /// True if each client begins with a store of each key.
+    pub(crate) fills: bool,
+}
+
+impl Shape {
+    pub(crate) const IN_MEMORY: Self = Self {
+        small_keys: 8,
+        large_keys: 4,
+        large_bytes_min: 64 << 10,
+        value_bytes_max: 1 << 20,
+        fills: false,
+    };
+    /// Many more bytes than the memory above flash holds.
+    pub(crate) const ON_FLASH: Self = Self {
+        small_keys: 32,
+        large_keys: 96,
+        large_bytes_min: 16 << 10,
+        value_bytes_max: 128 << 10,
+        fills: true,
+    };
+
+    /// All keys of a client.
+    pub(crate) fn keys(self) -> usize {
+        self.small_keys + self.large_keys
+    }
+
+    /// The keys that a client stores at first, some at a time.
+    pub(crate) fn filled(self) -> impl Iterator<Item = std::ops::Range<usize>> {
+        let keys = if self.fills { self.keys() } else { 0 };
+        (0..keys).step_by(FILLED_AT_ONCE).map(move |first| first..keys.min(first + FILLED_AT_ONCE))
+    }
+}
 
 /// The sizes that a client draws for a while. The sizes of all clients determine the roles in the next plan.
 #[derive(Clone, Copy, Debug)]
@@ -55,14 +91,15 @@ pub(crate) struct Item {
 /// The content of one client's keys. No other client writes them.
 pub(crate) struct Items {
     client: u32,
+    pub(crate) shape: Shape,
     items: BTreeMap<usize, Item>,
     writes: u64,
     pub(crate) sizes: Sizes,
 }
 
 impl Items {
-    pub(crate) fn new(client: u32) -> Self {
-        Self { client, items: BTreeMap::new(), writes: 0, sizes: Sizes::Mixed }
+    pub(crate) fn new(client: u32, shape: Shape) -> Self {
+        Self { client, shape, items: BTreeMap::new(), writes: 0, sizes: Sizes::Mixed }
     }
 
     /// A number for a write that no other write has.
@@ -72,21 +109,28 @@ impl Items {
     }
 
     pub(crate) fn key(&self, random: &mut StdRng) -> usize {
+        let (small_keys, keys) = (self.shape.small_keys, self.shape.keys());
         match self.sizes {
-            Sizes::Small => random.random_range(0..SMALL_KEYS),
-            Sizes::Mixed => random.random_range(0..KEYS),
-            Sizes::Large => random.random_range(SMALL_KEYS - 1..KEYS),
+            Sizes::Small => random.random_range(0..small_keys),
+            Sizes::Mixed => random.random_range(0..keys),
+            Sizes::Large => random.random_range(small_keys - 1..keys),
         }
     }
 
     /// A value to write, of the present sizes.
     pub(crate) fn piece(&mut self, random: &mut StdRng) -> Piece {
         let bytes = match (self.sizes, random.random_range(0..8)) {
-            (Sizes::Large, 1..) | (Sizes::Mixed, 0) => large_bytes(random),
-            (Sizes::Mixed, 1..4) => random.random_range(300..LARGE_BYTES_MIN),
+            (Sizes::Large, 1..) | (Sizes::Mixed, 0) => self.large_bytes(random),
+            (Sizes::Mixed, 1..4) => random.random_range(300..self.shape.large_bytes_min),
             _ => random.random_range(1..300),
         };
         Piece { write: self.next_write(), bytes }
+    }
+
+    /// A first value for `key`.
+    pub(crate) fn first_piece(&mut self, key: usize, random: &mut StdRng) -> Piece {
+        self.sizes = if key < self.shape.small_keys { Sizes::Small } else { Sizes::Large };
+        self.piece(random)
     }
 
     pub(crate) fn get(&self, key: usize) -> Option<&Item> {
@@ -110,12 +154,13 @@ impl Items {
 
     /// True if the value of `key` can grow by `bytes`.
     pub(crate) fn has_room(&self, key: usize, bytes: usize) -> bool {
-        self.get(key).is_none_or(|item| length_of(&item.pieces) + bytes <= VALUE_BYTES_MAX)
+        self.get(key).is_none_or(|item| length_of(&item.pieces) + bytes <= self.shape.value_bytes_max)
     }
-}
 
-/// From [`LARGE_BYTES_MIN`] to [`VALUE_BYTES_MAX`], smaller ones more often.
-fn large_bytes(random: &mut StdRng) -> usize {
-    let most = [128 << 10, 256 << 10, 512 << 10, VALUE_BYTES_MAX][random.random_range(0..4)];
-    random.random_range(LARGE_BYTES_MIN..=most)
+    /// A large size, smaller ones more often.
+    fn large_bytes(&self, random: &mut StdRng) -> usize {
+        let Shape { large_bytes_min, value_bytes_max, .. } = self.shape;
+        let most = value_bytes_max >> random.random_range(0..4);
+        random.random_range(large_bytes_min..=most)
+    }
 }

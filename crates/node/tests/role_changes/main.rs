@@ -4,44 +4,38 @@
 //! Each seed is a server and its clients. Every byte of every reply is known before: the content of a
 //! client's own keys depends on no other client. So a reply that is missing, comes twice or comes too early
 //! is found where it stands. Some order of the clients' calls must explain the replies about shared keys. In
-//! the end nothing may be held.
+//! the end nothing may be held. All that is so, too, for a server whose memory holds a part of the items that
+//! clients read and change, and flash the others.
 //!
 //! `MINOS_ROLE_CHANGES_SEEDS` sets the number of seeds, `MINOS_ROLE_CHANGES_SEED` the first one.
 //!
-//! The control is a build in which workers do not send lent connections home: it must fail.
+//! A control is a build in which workers do not send lent connections home: it must fail. Another one is a client with
+//! somebody else's keys.
 
 #[path = "../common/mod.rs"]
 mod common;
 mod dialogue;
+#[path = "../flash_rig/mod.rs"]
+mod flash_rig;
 mod flips;
+mod ground;
 mod items;
 mod progress;
 mod script;
 mod value;
 mod vectors;
 
-use std::{
-    env,
-    net::{Ipv4Addr, SocketAddr},
-    panic::resume_unwind,
-    thread,
-    time::Duration,
-};
+use std::{env, net::SocketAddr, panic::resume_unwind, thread, time::Duration};
 
 use common::TestServer;
 use dialogue::Setting;
 use flips::Flips;
+use ground::Ground;
 use minos_base::seeded_stream;
 use minos_client::QueueBy;
-use minos_engine::StoreMode;
 use minos_net::Address;
-use minos_node::{
-    ServerConfig,
-    config::{LargeOrder, NativeConfig, PollMode},
-};
 use minos_testkit::history::{Event, Ticks, Verdict, check};
 use progress::Progress;
-use rand::{RngExt, rngs::StdRng};
 
 /// Time after which a reply counts as lost. Long, because tests run on busy machines.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -63,50 +57,21 @@ const SWITCHES_MIN: u64 = 10;
 /// Streams of random numbers. Clients use the streams of their names.
 const SERVER_STREAM: u64 = 1 << 32;
 const FLIPS_STREAM: u64 = 2 << 32;
-/// More than all keys of all clients hold together.
-const MEMORY_BYTES: u64 = 512 << 20;
-
-/// A server that makes a plan every few milliseconds; its other options are random.
-fn start(random: &mut StdRng) -> TestServer {
-    let mut config = ServerConfig::new(WORKERS);
-    config.value_bytes_max = items::VALUE_BYTES_MAX as u64;
-    config.epoch = Duration::from_millis(random.random_range(1..=3));
-    config.control.alpha = 1.0;
-    config.control.percentile = [50.0, 70.0, 90.0][random.random_range(0..3)];
-    config.poll = [PollMode::Adaptive, PollMode::Sleep][random.random_range(0..2)];
-    config.large_order = [LargeOrder::Shortest, LargeOrder::Fifo][random.random_range(0..2)];
-    config.steal = random.random_ratio(1, 2);
-    config.ring_capacity = [2, 4, 1024][random.random_range(0..3)];
-    config.slice_bytes = [4 << 10, 64 << 10][random.random_range(0..2)];
-    config.native = Some(NativeConfig::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))));
-    // A failure must be reported at once.
-    config.stop_timeout = Duration::from_secs(1);
-    eprintln!(
-        "epochs of {:?}, percentile {}, {}, {:?}, steal {}, ring {}, slices of {}",
-        config.epoch,
-        config.control.percentile,
-        config.poll,
-        config.large_order,
-        config.steal,
-        config.ring_capacity,
-        config.slice_bytes
-    );
-    TestServer::with_memory::<StoreMode>(MEMORY_BYTES, config)
-}
-
-fn address(server: &TestServer) -> SocketAddr {
-    let Address::Tcp(address) = server.server.addresses()[0] else { panic!("no TCP address") };
-    address
-}
 
 fn number_from(name: &str, default: u64) -> u64 {
     env::var(name).map_or(default, |text| text.parse().expect(name))
 }
 
-/// The seeds of this run.
-fn seeds() -> std::ops::Range<u64> {
+/// The seeds of this run on `ground`.
+fn seeds(ground: Ground) -> std::ops::Range<u64> {
     let first = number_from("MINOS_ROLE_CHANGES_SEED", 1);
-    first..first + number_from("MINOS_ROLE_CHANGES_SEEDS", SEEDS_DEFAULT)
+    let default = if ground == Ground::Flash { SEEDS_DEFAULT / 2 } else { SEEDS_DEFAULT };
+    first..first + number_from("MINOS_ROLE_CHANGES_SEEDS", default)
+}
+
+fn address(server: &TestServer) -> SocketAddr {
+    let Address::Tcp(address) = server.server.addresses()[0] else { panic!("no TCP address") };
+    address
 }
 
 /// Runs all dialogues at once, beside connections that break off; returns the events of the shared keys.
@@ -123,30 +88,43 @@ fn hold_all(setting: Setting<'_>) -> Vec<Event> {
     })
 }
 
-#[test]
-fn every_request_is_answered_once_and_in_order() {
-    for seed in seeds() {
+/// Memcached clients on such a server, with each seed.
+fn answer_requests(ground: Ground) {
+    for seed in seeds(ground) {
         eprintln!("MINOS_ROLE_CHANGES_SEED={seed}");
-        let server = start(&mut seeded_stream(seed, SERVER_STREAM));
+        let (server, tier) = ground.start(&mut seeded_stream(seed, SERVER_STREAM));
         let (ticks, progress) = (Ticks::default(), Progress::default());
-        let setting = Setting { server: address(&server), seed, ticks: &ticks, progress: &progress };
+        let shape = ground.shape();
+        let setting = Setting { server: address(&server), seed, shape, ticks: &ticks, progress: &progress };
         let (history, flips) =
             Flips::during(&server, seeded_stream(seed, FLIPS_STREAM), || hold_all(setting));
         eprintln!("{flips:?}, {} calls on shared keys", history.len());
         assert!(flips.roles >= ROLES_MIN && flips.switches >= SWITCHES_MIN, "hardly anything changed");
         assert_eq!(check(&history, STATES_MAX), Verdict::Linearizable);
+        ground::assert_cold(tier.as_deref());
         flips::assert_nothing_is_held(&server);
     }
 }
 
 #[test]
-fn every_native_call_is_executed_once() {
-    for seed in seeds() {
+fn every_request_is_answered_once_and_in_order() {
+    answer_requests(Ground::Memory);
+}
+
+#[test]
+fn every_request_is_answered_once_and_in_order_above_flash() {
+    answer_requests(Ground::Flash);
+}
+
+/// Native clients on such a server, with each seed.
+fn execute_calls(ground: Ground) {
+    for seed in seeds(ground) {
         eprintln!("MINOS_ROLE_CHANGES_SEED={seed}");
-        let server = start(&mut seeded_stream(seed, SERVER_STREAM));
+        let (server, tier) = ground.start(&mut seeded_stream(seed, SERVER_STREAM));
         let native = server.server.native_address().unwrap();
         let (ticks, progress) = (Ticks::default(), Progress::default());
-        let setting = Setting { server: address(&server), seed, ticks: &ticks, progress: &progress };
+        let shape = ground.shape();
+        let setting = Setting { server: address(&server), seed, shape, ticks: &ticks, progress: &progress };
         let (mut tickets, flips) =
             Flips::during(&server, seeded_stream(seed, FLIPS_STREAM), || call_all(setting, native));
         eprintln!("{flips:?}");
@@ -156,8 +134,19 @@ fn every_native_call_is_executed_once() {
         assert_eq!(flips::statistic(&server, "native_stores_timed_out"), 0);
         // Each number once, and none left out: no increment was lost or executed twice.
         assert!(tickets.iter().copied().eq(0..(NATIVE.len() * VECTORS) as u64), "{tickets:?}");
+        ground::assert_cold(tier.as_deref());
         flips::assert_nothing_is_held(&server);
     }
+}
+
+#[test]
+fn every_native_call_is_executed_once() {
+    execute_calls(Ground::Memory);
+}
+
+#[test]
+fn every_native_call_is_executed_once_above_flash() {
+    execute_calls(Ground::Flash);
 }
 
 /// Runs all native clients at once; returns the numbers that the shared counter gave them.
@@ -168,4 +157,20 @@ fn call_all(setting: Setting<'_>, native: SocketAddr) -> Vec<u64> {
         let results: Vec<_> = clients.into_iter().map(|client| client.join()).collect();
         results.into_iter().flat_map(|result| result.unwrap_or_else(|panic| resume_unwind(panic))).collect()
     })
+}
+
+#[test]
+fn a_change_by_somebody_else_is_noticed() {
+    let ground = Ground::Flash;
+    let (server, _) = ground.start(&mut seeded_stream(1, SERVER_STREAM));
+    let native = server.server.native_address().unwrap();
+    let (ticks, progress, shape) = (Ticks::default(), Progress::default(), ground.shape());
+    let setting = Setting { server: address(&server), seed: 1, shape, ticks: &ticks, progress: &progress };
+    // Both believe that the keys are theirs alone.
+    let twins_fail = |run: &(dyn Fn() -> usize + Sync)| {
+        thread::scope(|scope| [scope.spawn(run), scope.spawn(run)].map(|twin| twin.join().is_err()))
+    };
+    let requests = twins_fail(&|| dialogue::hold(setting, 0, BURSTS, false).len());
+    let calls = twins_fail(&|| vectors::call_all(setting, native, 1, QueueBy::Access, VECTORS).len());
+    assert!(requests.contains(&true) && calls.contains(&true), "{requests:?} {calls:?}");
 }

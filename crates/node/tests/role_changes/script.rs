@@ -6,7 +6,7 @@ use rand::{RngExt, rngs::StdRng};
 
 use crate::{
     dialogue::Setting,
-    items::{Item, Items, Sizes, VALUE_BYTES_MAX},
+    items::{Item, Items, Sizes},
     value::{Piece, length_of},
 };
 
@@ -114,7 +114,7 @@ impl<'a> Script<'a> {
         Self {
             name,
             random,
-            items: Items::new(name),
+            items: Items::new(name, setting.shape),
             number: None,
             uniques,
             setting,
@@ -126,6 +126,23 @@ impl<'a> Script<'a> {
     /// The same script without writes that other clients see.
     pub(crate) fn aside(self) -> Self {
         Self { shares: false, ..self }
+    }
+
+    /// The first requests: stores of all keys, where there is to be more than memory holds.
+    pub(crate) fn filling(&mut self) -> Vec<Burst> {
+        let filled = self.items.shape.filled();
+        let fill = |keys: std::ops::Range<usize>| {
+            let mut burst = Burst::default();
+            for key in keys {
+                let piece = self.items.first_piece(key, &mut self.random);
+                self.items.put(key, piece);
+                let request = format!("set {} 0 0 {}", self.key_name(key), piece.bytes);
+                burst.say(&request, "STORED\r\n");
+                burst.value(piece);
+            }
+            burst
+        };
+        filled.map(fill).collect()
     }
 
     /// The next requests.
@@ -322,7 +339,7 @@ impl<'a> Script<'a> {
         let (key, name) = self.draw_key();
         // As in memcached: a client that cannot store the new value must not find the old one.
         self.items.delete(key);
-        let piece = Piece { write: self.items.next_write(), bytes: VALUE_BYTES_MAX + 1 };
+        let piece = Piece { write: self.items.next_write(), bytes: self.items.shape.value_bytes_max + 1 };
         let reply = "SERVER_ERROR object too large for cache\r\n";
         burst.say(&format!("set {name} 0 0 {}", piece.bytes), reply);
         burst.value(piece);

@@ -9,13 +9,14 @@ use rand::{RngExt, rngs::StdRng};
 use crate::{
     PATIENCE,
     dialogue::Setting,
-    items::{Items, KEYS, Sizes},
+    items::{Items, Sizes},
     value::bytes_of,
 };
 
 /// A counter that all clients share.
 const COUNTER: &str = "counter";
-/// Most calls in a vector of large values.
+/// Most calls in a vector, and in one of large values.
+const CALLS_MAX: usize = 12;
 const LARGE_CALLS_MAX: usize = 3;
 
 /// Time after which an unanswered request is sent again. A dropped request, as by a full ring, must not cost
@@ -70,10 +71,20 @@ pub(crate) fn call_all(
     let mut client = Client::connect(&server.to_string(), config).unwrap();
     let random = seeded_stream(setting.seed, u64::from(name));
     let (uniques, tickets) = (HashMap::new(), Vec::new());
-    let mut caller = Caller { name, random, items: Items::new(name), uniques, number: None, tickets };
-    for number in 0..vectors {
-        caller.items.sizes = Sizes::draw(&mut caller.random, setting.progress.tide());
-        let (requests, expected): (Vec<_>, Vec<_>) = caller.vector().into_iter().unzip();
+    let mut caller =
+        Caller { name, random, items: Items::new(name, setting.shape), uniques, number: None, tickets };
+    let mut filling = setting.shape.filled();
+    let mut number = 0;
+    while number < vectors {
+        let vector = match filling.next() {
+            Some(keys) => keys.map(|key| caller.fill(key)).collect(),
+            None => {
+                number += 1;
+                caller.items.sizes = Sizes::draw(&mut caller.random, setting.progress.tide());
+                caller.vector()
+            }
+        };
+        let (requests, expected): (Vec<_>, Vec<_>) = vector.into_iter().unzip();
         let results = client.call_many(requests.clone());
         for ((request, expected), result) in requests.iter().zip(expected).zip(results) {
             setting.progress.step();
@@ -89,9 +100,9 @@ pub(crate) fn call_all(
 impl Caller {
     /// Calls on different keys, because the order of their execution is not specified.
     fn vector(&mut self) -> Vec<(Request, Expected)> {
-        let calls_max = if matches!(self.items.sizes, Sizes::Large) { LARGE_CALLS_MAX } else { KEYS };
-        let first = self.items.key(&mut self.random);
-        let keys = (0..self.random.random_range(1..=calls_max)).map(|key| (first + key) % KEYS);
+        let calls_max = if matches!(self.items.sizes, Sizes::Large) { LARGE_CALLS_MAX } else { CALLS_MAX };
+        let (first, all) = (self.items.key(&mut self.random), self.items.shape.keys());
+        let keys = (0..self.random.random_range(1..=calls_max)).map(|key| (first + key) % all);
         let mut vector: Vec<_> = keys.map(|key| self.call(key)).collect();
         let count = |key: String, initial| Request {
             initial: Some(initial),
@@ -102,6 +113,13 @@ impl Caller {
         self.number = Some(number);
         vector.push((count(format!("number-{}", self.name), 7), Expected::Number(number)));
         vector
+    }
+
+    fn fill(&mut self, key: usize) -> (Request, Expected) {
+        let piece = self.items.first_piece(key, &mut self.random);
+        self.items.put(key, piece);
+        let stored = Expected::Stored { key, version: piece.write };
+        (self.request(Verb::Put, key).value(piece.to_bytes()), stored)
     }
 
     fn call(&mut self, key: usize) -> (Request, Expected) {
