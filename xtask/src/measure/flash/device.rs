@@ -14,11 +14,8 @@ use crate::measure::{driver, report::Report};
 
 /// Requests in flight, and the width of vectors.
 const CASES: [(u32, u32); 4] = [(32, 1), (32, 16), (64, 1), (64, 32)];
-const FIGURES: &[Figure] = &[
-    Figure { name: "reads/s", decimals: 0 },
-    Figure { name: "CPU us a read", decimals: 2 },
-    Figure { name: "p99 us", decimals: 0 },
-];
+const FIGURES: &[Figure] =
+    &[Figure { name: "reads/s", decimals: 0 }, Figure { name: "CPU us a read", decimals: 2 }];
 /// The name of fio's figure.
 const P99: &str = "99.000000";
 
@@ -55,7 +52,7 @@ pub(super) fn make(program: &Path, extent: &Extent, file: &str) -> anyhow::Resul
     ours(program, extent, file, CASES[0]).map(drop)
 }
 
-fn ours(program: &Path, extent: &Extent, file: &str, (depth, width): (u32, u32)) -> anyhow::Result<[f64; 3]> {
+fn ours(program: &Path, extent: &Extent, file: &str, (depth, width): (u32, u32)) -> anyhow::Result<[f64; 2]> {
     let mut command = Command::new(program);
     command.args(["bench", "--json", "--must-register", "--target", &format!("device:{file}")]);
     command.args(["--device-size", &format!("{}m", extent.mib)]);
@@ -63,10 +60,10 @@ fn ours(program: &Path, extent: &Extent, file: &str, (depth, width): (u32, u32))
     command.args(["--warmup", "300ms", "--duration", &format!("{}ms", extent.millis)]);
     let result = driver::json(command)?;
     let of_device = |name| number(&result, &["device", name]);
-    Ok([of_device("iops"), of_device("cpu_us_per_request"), number(&result, &["latency_us", "all", "p99"])])
+    Ok([of_device("iops"), of_device("cpu_us_per_request")])
 }
 
-fn fio(extent: &Extent, file: &str, (depth, width): (u32, u32)) -> anyhow::Result<[f64; 3]> {
+fn fio(extent: &Extent, file: &str, (depth, width): (u32, u32)) -> anyhow::Result<[f64; 2]> {
     let mut command = fio_command(extent, file);
     command.args(["--rw=randread", "--ioengine=io_uring", "--fixedbufs=1", "--registerfiles=1"]);
     command.args([&format!("--iodepth={depth}"), "--ramp_time=300ms"]);
@@ -78,8 +75,7 @@ fn fio(extent: &Extent, file: &str, (depth, width): (u32, u32)) -> anyhow::Resul
     let job = fio_job(command)?;
     let share = (number(&job, &["usr_cpu"]) + number(&job, &["sys_cpu"])) / 100.0;
     let cpu_us = share * number(&job, &["job_runtime"]) * 1e3 / number(&job, &["read", "total_ios"]);
-    let p99_ns = number(&job, &["read", "clat_ns", "percentile", P99]);
-    Ok([number(&job, &["read", "iops"]), cpu_us, p99_ns / 1e3])
+    Ok([number(&job, &["read", "iops"]), cpu_us])
 }
 
 /// fio on `file` for the time of a measurement.
