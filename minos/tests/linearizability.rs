@@ -1,5 +1,7 @@
 //! Linearizability: concurrent histories match some sequential order.
 
+#[path = "linearizability/above_flash.rs"]
+mod above_flash;
 mod common;
 
 use std::thread;
@@ -20,10 +22,14 @@ const STATES_MAX: usize = 2_000_000;
 /// Longer than the threshold before the first epoch: such values belong to the large worker.
 const LARGE_BYTES: usize = 100_000;
 
-/// A value that repeats the number of its write, so that a torn one is detected.
+/// A value of a random length.
 fn value_of(id: u64, random: &mut StdRng) -> Vec<u8> {
-    let length = if random.random_ratio(1, 4) { LARGE_BYTES } else { 16 };
-    format!("{id:08}").into_bytes().into_iter().cycle().take(length).collect()
+    value_with(id, if random.random_ratio(1, 4) { LARGE_BYTES } else { 16 })
+}
+
+/// A value that repeats the number of its write, so that a torn one is detected.
+fn value_with(id: u64, bytes: usize) -> Vec<u8> {
+    format!("{id:08}").into_bytes().into_iter().cycle().take(bytes).collect()
 }
 
 /// The write that stored a value.
@@ -139,16 +145,19 @@ fn concurrent_clients_see_one_order() {
     }
 }
 
-#[test]
-fn a_recorded_history_with_one_lie_is_rejected() {
-    let server = common::start_plain();
-    let mut history = record(&server, 9);
-    history.sort_by_key(|event| event.called);
-    // A read of the first of two values, long after the second was stored.
+/// The history, and a read of the first of two values, long after the second was stored.
+fn with_a_lie(mut history: Vec<Event>) -> Vec<Event> {
     let end = history.iter().map(|event| event.returned).max().unwrap();
     let tail = [Call::Set(1), Call::Set(2), Call::Get(Some(1))];
     for (at, call) in (end + 1..).step_by(2).zip(tail) {
-        history.push(Event { client: CLIENTS, key: 0, called: at, returned: at + 1, call });
+        history.push(Event { client: u32::MAX, key: 0, called: at, returned: at + 1, call });
     }
+    history
+}
+
+#[test]
+fn a_recorded_history_with_one_lie_is_rejected() {
+    let server = common::start_plain();
+    let history = with_a_lie(record(&server, 9));
     assert!(matches!(check(&history, STATES_MAX), Verdict::Violation { key: 0, .. }));
 }
