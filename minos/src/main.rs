@@ -10,6 +10,7 @@ mod lab;
 #[cfg(not(feature = "lab"))]
 #[path = "no_lab.rs"]
 mod lab;
+mod rate;
 mod secret;
 mod serve;
 mod time;

@@ -1,6 +1,8 @@
 //! The admin endpoint and `minos ctl`: their output, the switch of designs under load, and each bound.
 
 mod common;
+#[path = "ctl/flash.rs"]
+mod flash;
 
 use std::{
     collections::{HashMap, HashSet},

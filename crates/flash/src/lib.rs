@@ -20,7 +20,9 @@ mod switches;
 mod work;
 
 pub use create::create;
-pub use log::{Counters, Event, Found, Index, Log, Options, Place, Policy, Put, Refusal, Standing};
+pub use log::{
+    Counters, Event, Found, Index, Log, Options, Place, Policy, Put, Refusal, ScrubState, Standing, Usage,
+};
 pub use minos_base::{FlashSlot, Tombstone, growth_bits};
 pub use recovery::{Newest, NotOurs, Recovered, Recovery, Step, Winners};
 pub use work::{DeviceFailed, Outcome, Work, WorkId};

@@ -41,6 +41,7 @@ mod stats;
 mod store;
 mod syncs;
 mod tier;
+mod wishes;
 
 pub use fetch::ReadError;
 pub use keeper::{Keeper, Now, Turn};
@@ -55,3 +56,4 @@ pub use stats::{KeeperCounts, LogState, ReadCounts, Stats};
 pub use store::{Entry, StoreError, TieredStore};
 pub use syncs::{ReadOnly, SyncId};
 pub use tier::Tier;
+pub use wishes::{RATE_MAX, Wish, WishError};

@@ -241,6 +241,8 @@ where
 /// Where compaction waits for groups, it begins while there is room for a group of all that memory holds.
 fn log_options(options: &Options, engine: &Tiered, layout: &Layout) -> minos_flash::Options {
     let mut log = options.log.unwrap_or(minos_flash::Options::of(options.policy(), layout));
+    log.scrub_bytes_s = options.scrub_bytes_s.unwrap_or(log.scrub_bytes_s);
+    log.compaction_bytes_s = options.compaction_bytes_s.unwrap_or(log.compaction_bytes_s);
     if options.holds_deaths() {
         let of_memory = engine.memory_limit().div_ceil(u64::from(layout.segment_bytes())) as usize;
         log.available_min += of_memory.min(layout.segments() as usize / 4);

@@ -35,6 +35,10 @@ pub struct Options {
     pub admission: Admission,
     /// Sizes and rates of the log; `None`: the usual ones.
     pub log: Option<minos_flash::Options>,
+    /// Bytes a second that the scrubber reads; `None`: as `log` says.
+    pub scrub_bytes_s: Option<u64>,
+    /// Bytes a second that compaction moves unless segments run out; `None`: as `log` says.
+    pub compaction_bytes_s: Option<u64>,
     /// The keeper's lane. Its pool holds half a segment at least.
     pub write_lane: LaneOptions,
     /// The lane of each reader. Its pool holds one record of the largest size at least.
@@ -55,6 +59,8 @@ impl Options {
             durability: Durability::None,
             admission: Admission::All,
             log: None,
+            scrub_bytes_s: None,
+            compaction_bytes_s: None,
             write_lane: LaneOptions { depth: 64, pool_bytes: 8 << 20, ..LaneOptions::default() },
             read_lane: LaneOptions::default(),
             entries_a_turn: 64,

@@ -2,6 +2,7 @@
 
 use minos_device::LaneCounts;
 use minos_engine::TierStats;
+use minos_flash::{ScrubState, Usage};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Names a struct's counters once.
@@ -139,12 +140,42 @@ pub struct LogState {
     pub capacity_bytes: u64,
     /// Bytes of live records, about.
     pub live_bytes: u64,
+    /// Bytes of a segment.
+    pub segment_bytes: u64,
     /// Segments that can be opened at once or soon.
     pub available_segments: u64,
-    /// Segments that the device failed in for good.
-    pub bad_segments: u64,
+    /// Segments by use.
+    pub segments: Usage,
+    /// What the scrubber does.
+    pub scrub: ScrubState,
+    /// Bytes a second that compaction moves unless segments run out.
+    pub compaction_bytes_s: u64,
+    /// Compaction has a segment in hand.
+    pub is_compacting: bool,
     /// True if nothing more is written, because a flush or the journal failed.
     pub is_read_only: bool,
+}
+
+impl LogState {
+    fn each(&self, f: &mut impl FnMut(&'static str, u64)) {
+        let Self { segments, scrub, .. } = self;
+        let fields = [
+            ("flash_segment_bytes", self.segment_bytes),
+            ("flash_free_segments", segments.free as u64),
+            ("flash_reserved_segments", segments.reserved as u64),
+            ("flash_open_segments", segments.open as u64),
+            ("flash_closing_segments", segments.closing as u64),
+            ("flash_sealed_segments", segments.sealed as u64),
+            ("flash_ending_segments", segments.ending as u64),
+            ("flash_bad_segments", segments.bad as u64),
+            ("flash_scrub_rate", scrub.bytes_s),
+            ("flash_scrub_segment", u64::from(scrub.segment)),
+            ("flash_scrub_left", scrub.left.unwrap_or(0) as u64),
+            ("flash_compaction_rate", self.compaction_bytes_s),
+            ("flash_compacting", u64::from(self.is_compacting)),
+        ];
+        fields.into_iter().for_each(|(name, value)| f(name, value));
+    }
 }
 
 impl Stats {
@@ -176,16 +207,18 @@ impl Stats {
             ("flash_failed_writes", log.failed_writes),
             ("flash_scrubbed_segments", log.scrubbed_segments),
             ("flash_scrub_faults", log.scrub_faults),
+            ("flash_scrubs", log.sweeps),
+            ("flash_expired", log.expired_records),
             ("flash_capacity_bytes", state.capacity_bytes),
             ("flash_live_bytes", state.live_bytes),
             ("flash_available_segments", state.available_segments),
-            ("flash_bad_segments", state.bad_segments),
             ("flash_read_only", u64::from(state.is_read_only)),
             ("flash_write_vectors", lane.vectors),
             ("flash_device_refused", lane.refused),
             ("flash_device_failed", lane.failed),
         ];
         fields.into_iter().for_each(|(name, value)| f(name, value));
+        state.each(&mut f);
         self.reads.each(&mut f);
         self.keeper.each(&mut f);
     }

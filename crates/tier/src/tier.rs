@@ -6,6 +6,7 @@ use crate::{
     reader::Reader,
     stats::{LogState, SharedKeeperCounts, SharedReadCounts, Stats},
     syncs::{ReadOnly, SyncId, Syncs},
+    wishes::Wishes,
 };
 use minos_base::FLASH_PAGE_BYTES;
 use minos_device::{Device, LaneCounts};
@@ -44,6 +45,7 @@ pub struct Tier {
     pub(crate) reads: SharedReadCounts,
     pub(crate) kept: SharedKeeperCounts,
     pub(crate) syncs: Syncs,
+    pub(crate) wishes: Wishes,
     /// Calls the keeper.
     pub(crate) bell: Arc<Bell>,
     published: Mutex<Published>,
@@ -85,6 +87,7 @@ impl Tier {
             reads: SharedReadCounts::default(),
             kept: SharedKeeperCounts::default(),
             syncs: Syncs::default(),
+            wishes: Wishes::default(),
             bell,
             published: Mutex::default(),
             is_full: AtomicBool::new(false),
@@ -222,8 +225,12 @@ impl Tier {
         let state = LogState {
             capacity_bytes: log.capacity_bytes(),
             live_bytes: log.live_bytes(),
+            segment_bytes: u64::from(self.layout().segment_bytes()),
             available_segments: log.available_segments() as u64,
-            bad_segments: log.bad_segments() as u64,
+            segments: log.usage(),
+            scrub: log.scrub_state(),
+            compaction_bytes_s: log.compaction_rate(),
+            is_compacting: log.is_compacting(),
             is_read_only: log.is_read_only(),
         };
         let published = Published { log: log.counters(), lane, state };

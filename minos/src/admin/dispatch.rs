@@ -1,6 +1,5 @@
 //! `/dispatch`: the design in force, and the switch to another.
 
-use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::{StatusCode, body::Incoming};
 use minos_node::{
     StatsGroup, SwitchError,
@@ -8,19 +7,13 @@ use minos_node::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use tokio::{
-    task::spawn_blocking,
-    time::{Instant, timeout_at},
-};
+use tokio::{task::spawn_blocking, time::Instant};
 
 use super::{
-    Endpoint,
+    Endpoint, body,
     reply::{self, Reply},
     statistics,
 };
-
-/// Largest body of a request, in bytes.
-const BODY_BYTES_MAX: usize = 4 << 10;
 
 /// Prefixes of `stats minos` names that are not part of the design's decision.
 const OTHERS: [&str; 4] = ["worker:", "store_", "native_", "receiving_"];
@@ -57,19 +50,9 @@ pub(super) fn show(endpoint: &Endpoint) -> Reply {
 
 /// Switches to the design that `body` names, and shows the design in force afterwards.
 pub(super) async fn switch(body: Incoming, endpoint: &Endpoint, arrived_by: Instant) -> Reply {
-    let body = match timeout_at(arrived_by, Limited::new(body, BODY_BYTES_MAX).collect()).await {
-        Ok(Ok(body)) => body.to_bytes(),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => {
-            endpoint.counters.admin_body_too_large.count();
-            let text = format!("a body has at most {BODY_BYTES_MAX} bytes");
-            return reply::error(StatusCode::PAYLOAD_TOO_LARGE, &text);
-        }
-        Ok(Err(error)) => return reply::error(StatusCode::BAD_REQUEST, &error.to_string()),
-        Err(_) => {
-            endpoint.counters.admin_timeouts.count();
-            let text = "the body did not arrive in time; see --admin-timeout";
-            return reply::error(StatusCode::REQUEST_TIMEOUT, text);
-        }
+    let body = match body::read(body, endpoint, arrived_by).await {
+        Ok(body) => body,
+        Err(reply) => return reply,
     };
     match choice(&body, endpoint.operator.dispatch()) {
         Ok(choice) => switch_to(choice, endpoint).await,

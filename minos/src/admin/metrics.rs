@@ -21,7 +21,12 @@ const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Families whose values go up and down (gauges).
 #[rustfmt::skip]
 const GAUGES: &[&str] = &[
-    "accepting_conns", "bytes", "curr_connections", "curr_items", "epoch_requests", "hash_bytes", "large_workers", "limit_maxbytes",
+    "accepting_conns", "bytes", "curr_connections", "curr_items", "epoch_requests",
+    "flash_available_segments", "flash_bad_segments", "flash_capacity_bytes", "flash_closing_segments", "flash_compacting",
+    "flash_compaction_rate", "flash_ending_segments", "flash_free_segments", "flash_items", "flash_items_in_flight",
+    "flash_live_bytes", "flash_open_segments", "flash_read_only", "flash_reserved_segments", "flash_scrub_left",
+    "flash_scrub_rate", "flash_scrub_segment", "flash_sealed_segments", "flash_segment_bytes", "flash_tombstones_waiting",
+    "hash_bytes", "large_workers", "limit_maxbytes",
     "max_connections", "native_sessions", "native_transfer_bytes", "pid", "pointer_size", "range_bytes_max",
     "range_bytes_min", "range_cost", "receiving_bytes", "small_cost_share", "small_request_share", "small_workers",
     "standby", "store_buckets", "store_buffer_bytes", "store_bytes_per_item", "store_chain_buckets_max", "store_extent_bytes",
@@ -35,7 +40,7 @@ const GAUGES: &[&str] = &[
 #[rustfmt::skip]
 const COUNTERS: &[&str] = &[
     "accept_failures", "admin_", "bytes_read", "bytes_written", "cas_", "cmd_", "decr_", "delete_", "detail_",
-    "epoch", "evictions", "get_", "incr_", "listen_disabled_num", "native_", "receiving_refused", "reclaimed", "rejected_connections", "rusage_",
+    "epoch", "evictions", "flash_", "get_", "incr_", "listen_disabled_num", "native_", "read_", "receiving_refused", "reclaimed", "rejected_connections", "rusage_",
     "store_buffer_refusals", "store_chain_refusals", "store_evictions_", "store_expired_reclaimed", "store_flushed_reclaimed",
     "store_no_memory", "store_out_of_memory", "store_read_", "store_reinserted", "store_splits", "store_too_large",
     "total_connections", "total_items", "touch_", "worker_",

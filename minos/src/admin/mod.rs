@@ -5,9 +5,11 @@
 //! body, the time to send a request and to take the answer. A client that exceeds a bound gets an HTTP
 //! status, and is counted.
 
+mod body;
 mod connection;
 mod counters;
 mod dispatch;
+mod flash;
 mod listen;
 mod metrics;
 mod options;
@@ -64,7 +66,7 @@ impl Reserved {
         let listener = Listener::bind_private(address)
             .with_context(|| format!("--admin: cannot listen on {address}"))?;
         if !address.is_local() {
-            tracing::warn!(%address, "--admin: whoever can reach it can read statistics and switch the design");
+            tracing::warn!(%address, "--admin: whoever can reach it can read statistics and change how the server works");
         }
         Ok(Some(Self { listener, options: options.clone() }))
     }

@@ -4,7 +4,7 @@ use hyper::{Method, Request, StatusCode, body::Incoming};
 use tokio::time::Instant;
 
 use super::{
-    Endpoint, dispatch, metrics, origin,
+    Endpoint, dispatch, flash, metrics, origin,
     reply::{self, Reply},
     statistics,
 };
@@ -32,6 +32,11 @@ async fn route(request: Request<Incoming>, path: &str, endpoint: &Endpoint, arri
             dispatch::switch(request.into_body(), endpoint, arrived_by).await
         }
         "/dispatch" => reply::not_allowed("GET, PUT"),
+        "/flash" if is_get => flash::show(endpoint),
+        "/flash" if request.method() == Method::PUT => {
+            flash::change(request.into_body(), endpoint, arrived_by).await
+        }
+        "/flash" => reply::not_allowed("GET, PUT"),
         "/metrics" if is_get => metrics::show(endpoint),
         "/stats" if is_get => statistics::show(endpoint, statistics::GENERAL),
         "/metrics" | "/stats" => reply::not_allowed("GET"),
@@ -39,8 +44,9 @@ async fn route(request: Request<Incoming>, path: &str, endpoint: &Endpoint, arri
             Some(group) if is_get => statistics::show(endpoint, group),
             Some(_) => reply::not_allowed("GET"),
             None => {
-                let text =
-                    format!("there is no {path}; there are /stats, /stats/GROUP, /metrics and /dispatch");
+                let text = format!(
+                    "there is no {path}; there are /stats, /stats/GROUP, /metrics, /dispatch and /flash"
+                );
                 reply::error(StatusCode::NOT_FOUND, &text)
             }
         },

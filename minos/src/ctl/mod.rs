@@ -1,5 +1,6 @@
-//! `minos ctl`: a running server's design and statistics, by its admin endpoint.
+//! `minos ctl`: a running server's design, flash and statistics, by its admin endpoint.
 
+mod flash;
 mod http;
 
 use std::{
@@ -16,7 +17,7 @@ use serde_json::{Map, Value, json};
 use self::http::Answer;
 use crate::{client::show, time::parse_time};
 
-/// Show or switch the design of a running server, and show its statistics.
+/// Show or change the design and the flash of a running server, and show its statistics.
 ///
 /// The server is one that was started with --admin.
 #[derive(Args, Debug)]
@@ -45,9 +46,11 @@ enum Command {
         #[arg(long, value_name = "N", requires = "name")]
         handoff_workers: Option<usize>,
     },
+    /// Show the log on flash, or change what it does beside serving
+    Flash(flash::FlashArgs),
     /// Show statistics
     Stats {
-        /// Group: general, settings, connections, items, slabs, sizes, minos or admin
+        /// Group: general, settings, connections, items, slabs, sizes, minos, flash or admin
         #[arg(default_value = "general")]
         group: String,
     },
@@ -85,6 +88,10 @@ impl Command {
                 }
                 Question { method: Method::PUT, path: "/dispatch".to_owned(), body: wish.to_string() }
             }
+            Self::Flash(args) => match args.change() {
+                None => get("/flash".to_owned()),
+                Some(body) => Question { method: Method::PUT, path: "/flash".to_owned(), body },
+            },
             Self::Stats { group } => {
                 // Other characters could mean something else in a path, and no group has them in its name.
                 let is_name = group.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');

@@ -16,7 +16,7 @@ use minos_node::config::{Gathering, VectorWidth};
 use minos_tier::{Contents, Durability, Format, Keeper, Memory, Options, Superblock};
 
 use super::options::{EngineKind, random_seed};
-use crate::time::parse_time;
+use crate::{rate::parse_rate, time::parse_time};
 
 /// Longest time to wait for a device that another server has just left.
 const RELEASE_MAX: Duration = Duration::from_secs(2);
@@ -49,6 +49,12 @@ pub(crate) struct FlashOptions {
     /// Time for which a read waits for others, if there are fewer
     #[arg(long, value_name = "TIME", default_value = "20us", value_parser = parse_time, requires = "flash")]
     flash_delay: Duration,
+    /// Bytes a second that are read from flash to find what rots, round and round; 0: none
+    #[arg(long, value_name = "SIZE", default_value = "1m", value_parser = parse_rate, requires = "flash")]
+    scrub_rate: u64,
+    /// Bytes a second that compaction reads to move, unless segments run out; 0: none
+    #[arg(long, value_name = "SIZE", default_value = "64m", value_parser = parse_rate, requires = "flash")]
+    compaction_rate: u64,
 }
 
 /// A path, and the size of the file to be made.
@@ -170,9 +176,14 @@ impl FlashOptions {
             Promise::Interval => Durability::Interval(self.durability_interval.as_millis() as u64),
             Promise::Flush => Durability::Flush,
         };
-        match engine {
+        let usual = match engine {
             EngineKind::Cache => Options { durability, ..Options::cache() },
             EngineKind::Store => Options::store(durability),
+        };
+        Options {
+            scrub_bytes_s: Some(self.scrub_rate),
+            compaction_bytes_s: Some(self.compaction_rate),
+            ..usual
         }
     }
 }

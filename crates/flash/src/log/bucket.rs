@@ -16,6 +16,17 @@ impl Bucket {
         Self { bytes_s, tokens: 0, at_us: 0 }
     }
 
+    /// Another rate from now on.
+    pub(super) fn set_rate(&mut self, bytes_s: u64) {
+        self.bytes_s = bytes_s;
+        self.tokens = self.tokens.min((bytes_s * SAVED_S) as i64);
+    }
+
+    /// The rate.
+    pub(super) fn rate(&self) -> u64 {
+        self.bytes_s
+    }
+
     /// True if a piece may be taken at `now_us`.
     pub(super) fn is_open(&mut self, now_us: u64) -> bool {
         let passed_us = now_us.saturating_sub(self.at_us).min(SAVED_S * 1_000_000);
@@ -49,5 +60,15 @@ mod tests {
             }
         }
         assert!((9_900..=10_100).contains(&taken), "{taken}");
+    }
+
+    #[test]
+    fn another_rate_holds_at_once() {
+        let mut bucket = Bucket::new(1 << 40);
+        assert!(bucket.is_open(5_000_000));
+        bucket.set_rate(0);
+        assert!(!bucket.is_open(50_000_000), "nothing is left of what was saved");
+        bucket.set_rate(1000);
+        assert!(bucket.is_open(51_000_000));
     }
 }

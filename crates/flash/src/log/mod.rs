@@ -13,6 +13,8 @@ mod upkeep;
 mod victim;
 
 pub use append::{Place, Put, Refusal};
+pub use scrub::ScrubState;
+pub use segments::Usage;
 
 use crate::{
     format::{Layout, Life, RoughLength, Seal, Stream, Superblock},
@@ -170,6 +172,8 @@ pub struct Counters {
     pub scrubbed_segments: u64,
     /// Records that the scrubber could not verify.
     pub scrub_faults: u64,
+    /// Times that everything was read because somebody asked.
+    pub sweeps: u64,
 }
 
 /// A table's log. It asks for work in [`Log::poll`] and is told the results in [`Log::done`].
@@ -341,6 +345,21 @@ impl Log {
     /// Segments that can be opened at once or soon.
     pub fn available_segments(&self) -> usize {
         self.segments.available()
+    }
+
+    /// Number of segments in each use.
+    pub fn usage(&self) -> Usage {
+        self.segments.usage()
+    }
+
+    /// Bytes a second that compaction moves from now on unless segments run out; 0: none.
+    pub fn set_compaction_rate(&mut self, bytes_s: u64) {
+        self.bucket.set_rate(bytes_s);
+    }
+
+    /// Bytes a second that compaction moves unless segments run out.
+    pub fn compaction_rate(&self) -> u64 {
+        self.bucket.rate()
     }
 
     /// Segments that the device failed in for good.

@@ -6,22 +6,71 @@ use super::{
     segments::State,
     victim::{Phase, Run, Victim},
 };
-use crate::{format::Pages, gather::Gather};
+use crate::{
+    format::{Life, Pages},
+    gather::Gather,
+};
 
 /// The scrubber's way through the segments.
 #[derive(Debug)]
 pub(super) struct Scrubber {
     bucket: Bucket,
+    /// The rate between sweeps.
+    bytes_s: u64,
     next: u32,
+    /// Segments that the sweep under way has yet to read, the next one last.
+    sweep: Option<Vec<(u32, Life)>>,
 }
 
 impl Scrubber {
     pub(super) fn new(bytes_s: u64) -> Self {
-        Self { bucket: Bucket::new(bytes_s), next: 0 }
+        Self { bucket: Bucket::new(bytes_s), bytes_s, next: 0, sweep: None }
     }
 }
 
+/// What the scrubber does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScrubState {
+    /// Bytes a second that it reads now.
+    pub bytes_s: u64,
+    /// The segment that it reads next, or reads.
+    pub segment: u32,
+    /// Segments that a sweep under way has yet to read; `None`: it reads round and round.
+    pub left: Option<usize>,
+}
+
 impl Log {
+    /// Bytes a second that the scrubber reads from now on, or after the sweep under way; 0: none.
+    pub fn set_scrub_rate(&mut self, bytes_s: u64) {
+        self.scrubber.bytes_s = bytes_s;
+        if self.scrubber.sweep.is_none() {
+            self.scrubber.bucket.set_rate(bytes_s);
+        }
+    }
+
+    /// Reads and verifies everything that is sealed once, from now on, at this rate.
+    pub fn sweep(&mut self, bytes_s: u64) {
+        let sealed =
+            self.segments.in_state(State::Sealed).map(|number| (number, self.segments.get(number).life));
+        let mut left: Vec<_> = sealed.collect();
+        left.reverse();
+        self.scrubber.sweep = Some(left);
+        self.scrubber.bucket.set_rate(bytes_s);
+        self.scrubbed = None;
+    }
+
+    /// What the scrubber does.
+    pub fn scrub_state(&self) -> ScrubState {
+        let Scrubber { bucket, next, sweep, .. } = &self.scrubber;
+        let under_way = usize::from(self.scrubbed.is_some());
+        let segment = self.scrubbed.as_ref().map_or(*next, |scrubbed| scrubbed.number);
+        ScrubState {
+            bytes_s: bucket.rate(),
+            segment,
+            left: sweep.as_ref().map(|left| left.len() + under_way),
+        }
+    }
+
     /// Reads and verifies a little.
     pub(super) fn scrub(&mut self, now_us: u64, index: &mut impl Index) {
         if !self.scrubber.bucket.is_open(now_us) {
@@ -49,6 +98,15 @@ impl Log {
     }
 
     fn begin_scrub(&mut self) {
+        if let Some(left) = &mut self.scrubber.sweep {
+            let Some((number, life)) = left.pop() else { return self.end_sweep() };
+            let segment = self.segments.get(number);
+            // What was compacted meanwhile was read.
+            if segment.life == life && segment.state == State::Sealed {
+                self.scrubbed = Some(self.start(number));
+            }
+            return;
+        }
         let sealed = self.segments.in_state(State::Sealed);
         let sealed: Vec<u32> = sealed.filter(|&number| self.segments.get(number).unsettled == 0).collect();
         let next = sealed.iter().find(|&&number| number >= self.scrubber.next).or(sealed.first());
@@ -56,6 +114,12 @@ impl Log {
             self.scrubber.next = number + 1;
             self.scrubbed = Some(self.start(number));
         }
+    }
+
+    fn end_sweep(&mut self) {
+        self.scrubber.sweep = None;
+        self.scrubber.bucket.set_rate(self.scrubber.bytes_s);
+        self.counters.sweeps += 1;
     }
 
     /// Begins to read the next records, dead ones too.

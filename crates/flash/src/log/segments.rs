@@ -29,6 +29,25 @@ pub(super) enum State {
     Bad,
 }
 
+/// Number of segments in each use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Hold nothing.
+    pub free: usize,
+    /// Will be opened next.
+    pub reserved: usize,
+    /// Records are added.
+    pub open: usize,
+    /// Full, but not yet durable with their footers.
+    pub closing: usize,
+    /// Only read.
+    pub sealed: usize,
+    /// Hold nothing that counts, and are not yet free.
+    pub ending: usize,
+    /// Never used again: the device failed there.
+    pub bad: usize,
+}
+
 /// Share of a segment that records fill, before any was filled.
 const FULL_PERCENT: u64 = 96;
 
@@ -192,6 +211,18 @@ impl Segments {
 
     pub(super) fn count(&self, state: State) -> usize {
         self.counts[state as usize]
+    }
+
+    pub(super) fn usage(&self) -> Usage {
+        Usage {
+            free: self.count(State::Free),
+            reserved: self.count(State::Promised) + self.count(State::Reserved),
+            open: self.count(State::Open),
+            closing: self.count(State::Full),
+            sealed: self.count(State::Sealed),
+            ending: self.count(State::Emptied) + self.count(State::Cooling),
+            bad: self.count(State::Bad),
+        }
     }
 
     /// Segments that may be opened now or after a journal.

@@ -94,3 +94,29 @@ fn compaction_does_not_move_what_expired() {
     assert!(counters.compacted_segments > 3 && counters.expired_records > 300, "{counters:?}");
     assert_eq!(counters.moved_bytes, 0, "{counters:?}");
 }
+
+#[test]
+fn a_sweep_reads_everything_once_at_its_rate_and_finds_rot() {
+    let mut bench = bench(2000);
+    bench.log.set_scrub_rate(0);
+    // A scrubber at rest reads nothing.
+    let before = bench.log.counters();
+    (0..5000).for_each(|_| bench.drive());
+    assert_eq!(bench.log.counters().read_bytes, before.read_bytes);
+    let rotten = minos_base::hash_key(&77u64.to_le_bytes(), 3);
+    let (_, place) = bench.table.table.slots[&rotten.0];
+    bench.disk.rot(u64::from(place.page) * PAGE_BYTES as u64 + 600);
+    let sealed = bench.log.usage().sealed as u64;
+    bench.log.sweep(1 << 20);
+    // Half a second is not enough at a mebibyte a second for two mebibytes, four are.
+    (0..500).for_each(|_| bench.drive());
+    let left = bench.log.scrub_state().left.expect("a sweep is under way");
+    assert!(left > 0 && left < sealed as usize, "{left} of {sealed}");
+    (0..4000).for_each(|_| bench.drive());
+    let after = bench.log.counters();
+    let scrubbed = after.scrubbed_segments - before.scrubbed_segments;
+    assert_eq!((after.sweeps, scrubbed), (1, sealed), "{after:?}");
+    assert!(after.scrub_faults >= 1, "{after:?}");
+    let state = bench.log.scrub_state();
+    assert_eq!((state.left, state.bytes_s), (None, 0), "the rate is what it was");
+}

@@ -10,6 +10,7 @@ use minos_base::StatsGroup;
 use minos_engine::{Engine, Mode};
 use minos_net::Io;
 use minos_sched::Policy;
+use minos_tier::Tier;
 
 use super::{
     config::{DispatchChoice, InvalidOption, ServerConfig},
@@ -60,6 +61,11 @@ impl Operator {
             server.stats(group, emit);
         }
     }
+
+    /// Flash below the memory; `None` if there is none, or the server has stopped. The caller should drop it soon.
+    pub fn tier(&self) -> Option<Arc<Tier>> {
+        self.server.upgrade()?.tier()
+    }
 }
 
 impl fmt::Debug for Operator {
@@ -72,6 +78,7 @@ impl fmt::Debug for Operator {
 trait Operated: Send + Sync {
     fn switch(&self, to: DispatchChoice) -> Result<(), SwitchError>;
     fn stats(&self, group: StatsGroup, emit: &mut dyn FnMut(&str, &dyn Display));
+    fn tier(&self) -> Option<Arc<Tier>>;
 }
 
 impl<M: Mode, I: Io> Operated for Shared<M, I>
@@ -89,6 +96,10 @@ where
 
     fn stats(&self, group: StatsGroup, emit: &mut dyn FnMut(&str, &dyn Display)) {
         report(&self.store, self, group, emit);
+    }
+
+    fn tier(&self) -> Option<Arc<Tier>> {
+        self.tier.clone()
     }
 }
 

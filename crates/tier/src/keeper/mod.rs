@@ -122,6 +122,7 @@ impl Keeper {
     /// Only errors that make a lane unusable.
     pub fn turn(&mut self, now: Now) -> io::Result<Turn> {
         self.tier.bell.take();
+        let wished = self.tier.wishes.apply(&mut self.log);
         let mut did = self.take_completions(now)?;
         did |= self.take_events();
         did |= self.take_findings(now)?;
@@ -138,6 +139,7 @@ impl Keeper {
         self.tier.kept.add(&std::mem::take(&mut self.counts));
         self.tier.publish_room(&self.log);
         self.tier.publish(&self.log, self.hands.lane.counts());
+        wished.into_iter().for_each(|number| self.tier.wishes.done(number));
         let synced = std::mem::take(&mut self.synced);
         Ok(Turn { did, rest: self.rest(now), synced })
     }
@@ -170,7 +172,7 @@ impl Keeper {
     }
 
     fn rest(&self, now: Now) -> Duration {
-        if !self.is_idle() || self.examiner.is_busy() {
+        if !self.is_idle() || self.examiner.is_busy() || self.log.scrub_state().left.is_some() {
             return UNDER_WAY;
         }
         self.group.due_in(&self.tier.options, now).map_or(IDLE, |due| due.min(IDLE))
@@ -294,5 +296,6 @@ impl Drop for Keeper {
     fn drop(&mut self) {
         // Nobody serves requests any more.
         self.tier.syncs.end();
+        self.tier.wishes.end();
     }
 }

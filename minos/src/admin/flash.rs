@@ -1,0 +1,147 @@
+//! `/flash`: the log on the device, and the rates of its upkeep.
+
+use hyper::{StatusCode, body::Incoming};
+use minos_tier::{Stats, Tier, Wish, WishError};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use tokio::{task::spawn_blocking, time::Instant};
+
+use super::{
+    Endpoint, body,
+    reply::{self, Reply},
+};
+
+/// The body of a request to change something; rates are bytes a second.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Change {
+    /// Of the scrubber.
+    scrub_rate: Option<u64>,
+    /// Of compaction.
+    compaction_rate: Option<u64>,
+    /// Scrub everything once, at this rate.
+    scrub: Option<u64>,
+}
+
+/// Shows the log.
+pub(super) fn show(endpoint: &Endpoint) -> Reply {
+    match endpoint.operator.tier() {
+        Some(tier) => reply::json(StatusCode::OK, &view(&tier.stats())),
+        None => absent(),
+    }
+}
+
+/// Changes what `body` names, and shows the log afterwards.
+pub(super) async fn change(body: Incoming, endpoint: &Endpoint, arrived_by: Instant) -> Reply {
+    let body = match body::read(body, endpoint, arrived_by).await {
+        Ok(body) => body,
+        Err(reply) => return reply,
+    };
+    let Some(tier) = endpoint.operator.tier() else { return absent() };
+    let Change { scrub_rate, compaction_rate, scrub } = match serde_json::from_slice(&body) {
+        Ok(change) => change,
+        Err(error) => {
+            let expected = r#"{"scrub_rate": N, "compaction_rate": N, "scrub": N}"#;
+            return reply::error(StatusCode::BAD_REQUEST, &format!("expected some of {expected}: {error}"));
+        }
+    };
+    let wish = Wish { scrub_bytes_s: scrub_rate, compaction_bytes_s: compaction_rate, sweep_bytes_s: scrub };
+    wished(tier, wish).await
+}
+
+async fn wished(tier: Arc<Tier>, wish: Wish) -> Reply {
+    match spawn_blocking(move || tier.wish(wish).map(|()| tier.stats())).await {
+        Ok(Ok(stats)) => reply::json(StatusCode::OK, &view(&stats)),
+        Ok(Err(error)) => reply::error(status_of(error), &error.to_string()),
+        Err(error) => reply::error(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+    }
+}
+
+fn absent() -> Reply {
+    reply::error(StatusCode::NOT_FOUND, "there is no flash below the memory: the server runs without --flash")
+}
+
+fn status_of(error: WishError) -> StatusCode {
+    match error {
+        WishError::Rate(_) | WishError::NoRate => StatusCode::BAD_REQUEST,
+        WishError::ReadOnly => StatusCode::CONFLICT,
+        WishError::Ended | WishError::Slow => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}
+
+/// The state of the log, in groups. No name is in two of them.
+fn view(stats: &Stats) -> Value {
+    let Stats { engine, log, reads, state, .. } = stats;
+    let standing = match (reads.read_gone > 0, state.is_read_only) {
+        (true, _) => "failed",
+        (false, true) => "read-only",
+        (false, false) => "live",
+    };
+    let segments = state.segments;
+    json!({
+        "state": standing,
+        "segments": {
+            "segment_bytes": state.segment_bytes,
+            "free": segments.free, "reserved": segments.reserved, "open": segments.open,
+            "closing": segments.closing, "sealed": segments.sealed, "ending": segments.ending,
+            "bad": segments.bad,
+        },
+        "bytes": {
+            "capacity_bytes": state.capacity_bytes, "live_bytes": state.live_bytes,
+            "appended_bytes": log.appended_bytes, "written_bytes": log.written_bytes,
+            "write_amplification": ratio(log.written_bytes, log.appended_bytes),
+            "failed_writes": log.failed_writes,
+        },
+        "index": {
+            "items": engine.cold, "in_flight": engine.tickets,
+            "tombstones_waiting": engine.tombstones_waiting,
+            "evicted": log.dropped_records, "expired": log.expired_records, "lost": log.lost_records,
+        },
+        "scrub": {
+            "scrub_rate": state.scrub.bytes_s, "scrub_segment": state.scrub.segment,
+            "scrub_left": state.scrub.left, "scrubs": log.sweeps,
+            "scrubbed_segments": log.scrubbed_segments, "scrub_faults": log.scrub_faults,
+        },
+        "compaction": {
+            "compaction_rate": state.compaction_bytes_s, "compacting": state.is_compacting,
+            "moved_bytes": log.moved_bytes, "compacted_segments": log.compacted_segments,
+            "carried_tombstones": log.carried_tombstones,
+        },
+    })
+}
+
+/// How often a byte of an item was written, in thousandths; null before the first.
+fn ratio(written: u64, appended: u64) -> Option<f64> {
+    (appended > 0).then(|| (written as f64 / appended as f64 * 1000.0).round() / 1000.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn no_name_hides_another() {
+        let view = view(&Stats::default());
+        let groups = view.as_object().unwrap().values().filter_map(Value::as_object);
+        let names: Vec<&String> = groups.flat_map(|group| group.keys()).collect();
+        assert!(names.len() > 25, "{names:?}");
+        assert_eq!(names.iter().collect::<HashSet<_>>().len(), names.len(), "{names:?}");
+    }
+
+    #[test]
+    fn the_state_says_what_still_works() {
+        let mut stats = Stats::default();
+        assert_eq!(
+            (&view(&stats)["state"], &view(&stats)["bytes"]["write_amplification"]),
+            (&json!("live"), &Value::Null)
+        );
+        stats.state.is_read_only = true;
+        assert_eq!(view(&stats)["state"], "read-only");
+        stats.reads.read_gone = 1;
+        assert_eq!(view(&stats)["state"], "failed");
+        (stats.log.appended_bytes, stats.log.written_bytes) = (3, 4);
+        assert_eq!(view(&stats)["bytes"]["write_amplification"], 1.333);
+    }
+}
