@@ -21,7 +21,8 @@ mod work;
 
 pub use create::create;
 pub use log::{
-    Counters, Event, Found, Index, Log, Options, Place, Policy, Put, Refusal, ScrubState, Standing, Usage,
+    Counters, Event, Extent, Found, Image, Index, Log, Options, Place, Policy, Put, Refusal, ScrubState,
+    Standing, Usage,
 };
 pub use minos_base::{FlashSlot, Tombstone, growth_bits};
 pub use recovery::{Newest, NotOurs, Recovered, Recovery, Step, Winners};

@@ -13,6 +13,8 @@ pub(crate) enum Safeguard {
     Tombstones,
     /// So does a record that was forgotten with another key's.
     Places,
+    /// What is being copied is not used again.
+    Held,
 }
 
 /// True unless a test of this thread turned the safeguard off.

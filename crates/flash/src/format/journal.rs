@@ -52,6 +52,14 @@ impl Journal {
         HEAD_BYTES + segments as usize * ENTRY_BYTES
     }
 
+    /// The segments that may hold records, and the lives of these.
+    pub(crate) fn lives(&self) -> impl Iterator<Item = (u32, Life)> {
+        self.uses.iter().enumerate().filter_map(|(segment, used)| match *used {
+            Use::Live(life) | Use::Leaving(life) | Use::Failing(life) => Some((segment as u32, life)),
+            Use::Free | Use::Bad => None,
+        })
+    }
+
     /// Composes the copy that lies at byte `at` of the device, `len` bytes long.
     pub fn encode(&self, seal: Seal, at: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];

@@ -17,7 +17,7 @@ use std::ops::Range;
 use thiserror::Error;
 
 /// Segments that only compaction may open, so that it always ends.
-const KEPT_FOR_COMPACTION: usize = 2;
+pub(super) const KEPT_FOR_COMPACTION: usize = 2;
 
 /// An item to append.
 #[derive(Clone, Copy, Debug)]

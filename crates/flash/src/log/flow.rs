@@ -2,12 +2,15 @@
 
 use super::{Event, Index, Log, append::Place, packer::Packer};
 use crate::{
-    format::{Stream, Use},
+    format::{Journal, Stream},
     switches::{Safeguard, is_on},
     work::{Names, Work, WorkId},
 };
 use minos_base::KeyHash;
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    ops::Range,
+};
 
 /// The purpose of a piece of work.
 #[derive(Clone, Copy, Debug)]
@@ -38,15 +41,17 @@ pub(super) struct Batch {
     /// The footers of its segment, so many.
     pub(super) footers: Option<u32>,
     is_in_flush: bool,
+    /// The bytes of the device that it is written to.
+    pub(super) span: Range<u64>,
 }
 
 /// The way of a journal to the device.
 #[derive(Debug)]
 pub(super) enum Journaling {
     Idle,
-    Writing { left: usize, ok: usize, uses: Vec<Use> },
-    Written(Vec<Use>),
-    Flushing(Vec<Use>),
+    Writing { left: usize, ok: usize, journal: Journal },
+    Written(Journal),
+    Flushing(Journal),
 }
 
 #[derive(Debug)]
@@ -63,6 +68,9 @@ pub(super) struct Flow {
     pub(super) flush_before: u64,
     is_flushing: bool,
     pub(super) journaling: Journaling,
+    /// The newest journal that is durable.
+    pub(super) durable: Journal,
+    /// The number of the newest one that was handed out.
     pub(super) journal_number: u64,
     pub(super) is_journal_old: bool,
     /// Batches that failed so far.
@@ -70,7 +78,7 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    pub(super) fn new(journal_number: u64) -> Self {
+    pub(super) fn new(durable: Journal) -> Self {
         Self {
             jobs: Vec::new(),
             names: Names::default(),
@@ -81,7 +89,8 @@ impl Flow {
             flush_before: 0,
             is_flushing: false,
             journaling: Journaling::Idle,
-            journal_number,
+            journal_number: durable.number,
+            durable,
             is_journal_old: false,
             failures: 0,
         }
@@ -101,7 +110,9 @@ impl Flow {
         let number = self.next_batch;
         self.next_batch += 1;
         let writes_left = works.len();
-        let batch = Batch { segment, entries, writes_left, has_failed: false, footers, is_in_flush: false };
+        let span = span_of(&works);
+        let batch =
+            Batch { segment, entries, writes_left, has_failed: false, footers, is_in_flush: false, span };
         self.batches.insert(number, batch);
         works.into_iter().for_each(|work| self.ask(work, Purpose::Batch(number)));
     }
@@ -117,6 +128,15 @@ impl Flow {
         let is_waited_for = before.peek().is_some() && before.all(|(_, batch)| batch.writes_left == 0);
         !self.is_flushing && (is_waited_for || matches!(self.journaling, Journaling::Written(_)))
     }
+}
+
+/// The bytes that adjoining writes go to.
+fn span_of(works: &[Work]) -> Range<u64> {
+    let writes = works.iter().filter_map(|work| match work {
+        Work::Write { at, bytes } => Some(*at..*at + bytes.len() as u64),
+        Work::Read { .. } | Work::Flush => None,
+    });
+    writes.reduce(|all, next| all.start.min(next.start)..all.end.max(next.end)).unwrap_or_default()
 }
 
 impl Log {
@@ -155,7 +175,9 @@ impl Log {
         self.is_compacted_shared &= stream != Stream::Compacted;
         let entries = std::mem::take(&mut self.flow.waiting[stream as usize]);
         let (segment, works) = (packer.segment(), packer.take(is_early));
-        self.segments.get_mut(segment).unsettled += 1;
+        let end = packer.handed_out();
+        let opened = self.segments.get_mut(segment);
+        (opened.unsettled, opened.end) = (opened.unsettled + 1, end);
         self.flow.send(segment, works, entries, None);
     }
 
@@ -167,7 +189,7 @@ impl Log {
             batch.is_in_flush = true;
         }
         self.flow.journaling = match std::mem::replace(&mut self.flow.journaling, Journaling::Idle) {
-            Journaling::Written(uses) => Journaling::Flushing(uses),
+            Journaling::Written(journal) => Journaling::Flushing(journal),
             other => other,
         };
         self.flow.is_flushing = true;
@@ -196,10 +218,13 @@ impl Log {
             self.events.extend(tokens.map(|token| Event::Durable { token }));
             self.segments.get_mut(batch.segment).unsettled -= 1;
         }
-        if let Journaling::Flushing(uses) = &self.flow.journaling {
-            self.segments.journaled(uses);
-            self.flow.journaling = Journaling::Idle;
-            self.emptying_journaled();
+        match std::mem::replace(&mut self.flow.journaling, Journaling::Idle) {
+            Journaling::Flushing(journal) => {
+                self.segments.journaled(&journal.uses);
+                self.flow.durable = journal;
+                self.emptying_journaled();
+            }
+            other => self.flow.journaling = other,
         }
     }
 

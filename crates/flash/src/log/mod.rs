@@ -4,6 +4,7 @@ mod append;
 mod bucket;
 mod compact;
 mod flow;
+mod image;
 mod packer;
 mod scrub;
 mod segments;
@@ -13,6 +14,7 @@ mod upkeep;
 mod victim;
 
 pub use append::{Place, Put, Refusal};
+pub use image::{Extent, Image};
 pub use scrub::ScrubState;
 pub use segments::Usage;
 
@@ -225,7 +227,7 @@ impl Log {
             options,
             segments: Segments::of(layout, &recovered.journal),
             packers: [None, None, None],
-            flow: Flow::new(recovered.journal.number),
+            flow: Flow::new(recovered.journal.clone()),
             closing: Vec::new(),
             victim: None,
             bucket: Bucket::new(options.compaction_bytes_s),

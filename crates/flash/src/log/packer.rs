@@ -75,6 +75,11 @@ impl Packer {
         self.taken_bytes
     }
 
+    /// Bytes of the segment that were handed out as writes.
+    pub(super) fn handed_out(&self) -> u64 {
+        self.pages_at
+    }
+
     /// Bytes that wait to be written.
     pub(super) fn waiting(&self) -> usize {
         if self.count == 0 { 0 } else { self.pages.len() }

@@ -73,6 +73,10 @@ pub(super) struct Segment {
     is_given_up: bool,
     /// The epoch in which it was emptied.
     emptied: u64,
+    /// Bytes from its beginning that were handed out as pages, or all.
+    pub(super) end: u64,
+    /// Somebody copies what it holds: it is not used again.
+    pub(super) is_held: bool,
 }
 
 impl Segment {
@@ -89,6 +93,8 @@ impl Segment {
             is_leaving: false,
             is_given_up: false,
             emptied: 0,
+            end: u64::MAX,
+            is_held: false,
         }
     }
 }
@@ -235,7 +241,7 @@ impl Segments {
         let missing = wanted.saturating_sub(self.count(State::Promised) + self.count(State::Reserved));
         let free: Vec<_> = self.in_state(State::Free).take(missing).collect();
         for &number in &free {
-            *self.get_mut(number) = Segment::new(State::Free, self.next_life);
+            *self.get_mut(number) = Segment { end: 0, ..Segment::new(State::Free, self.next_life) };
             self.alive.insert(self.next_life);
             self.next_life.0 += 1;
             self.set_state(number, State::Promised);
@@ -291,7 +297,9 @@ impl Segments {
         }
         for number in self.in_state(State::Cooling) {
             let segment = *self.get(number);
-            if segment.unsettled == 0 && (segment.emptied < epoch || !is_on(Safeguard::Epoch)) {
+            let is_held = segment.is_held && is_on(Safeguard::Held);
+            let has_passed = segment.emptied < epoch || !is_on(Safeguard::Epoch);
+            if segment.unsettled == 0 && has_passed && !is_held {
                 *self.get_mut(number) = Segment::new(State::Cooling, Life::NONE);
                 self.set_state(number, State::Free);
             }

@@ -134,21 +134,24 @@ impl Log {
             let bytes = journal.encode(self.seal, at, self.layout.journal_bytes() as usize);
             self.flow.ask(Work::Write { at, bytes }, Purpose::Journal);
         }
-        self.flow.journaling =
-            Journaling::Writing { left: JOURNAL_COPIES as usize, ok: 0, uses: journal.uses };
+        self.flow.journaling = Journaling::Writing { left: JOURNAL_COPIES as usize, ok: 0, journal };
     }
 
     pub(super) fn journal_done(&mut self, is_ok: bool) {
-        let Journaling::Writing { left, ok, uses } = &mut self.flow.journaling else { return };
+        let Journaling::Writing { left, ok, .. } = &mut self.flow.journaling else { return };
         (*left, *ok) = (*left - 1, *ok + usize::from(is_ok));
-        if *left > 0 {
+        let (left, ok) = (*left, *ok);
+        if left > 0 {
             return;
         }
-        let (ok, uses) = (*ok, std::mem::take(uses));
         if ok == 0 {
             return self.end_writing();
         }
-        self.flow.journaling = Journaling::Written(uses);
+        if let Journaling::Writing { journal, .. } =
+            std::mem::replace(&mut self.flow.journaling, Journaling::Idle)
+        {
+            self.flow.journaling = Journaling::Written(journal);
+        }
     }
 
     /// A journal is durable.

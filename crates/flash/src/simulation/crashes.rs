@@ -32,6 +32,7 @@ impl World {
         self.retries.clear();
         self.twins.clear();
         self.unburied.clear();
+        self.copy = None;
         newest.settle(&mut self.log);
         for (hash, sequence, _, place) in newest.live() {
             self.table.slots.insert(hash.0, (sequence, place));
@@ -45,21 +46,29 @@ impl World {
         Ok(())
     }
 
-    /// The sequence and size of a key that recovery found.
-    pub(super) fn read_now(&mut self, key: u64) -> Result<Option<(u64, usize)>, String> {
-        let Some(&(sequence, place)) = self.table.slots.get(&hash(key).0) else { return Ok(None) };
-        let at = u64::from(place.page) * PAGE_BYTES as u64;
-        let bytes =
-            self.disk.read(at as usize, place.length.pages() as usize * PAGE_BYTES).unwrap_or_default();
-        let pages = Pages::new(&bytes, at, self.log.life_of(place.page), Seal::new(self.superblock.seed));
-        match pages.find(hash(key), &key_name(key)) {
-            Ok(Some(record)) => {
-                let held = (record.header.sequence, record.value.len());
-                let is_right = record.value.to_vec() == value_of(key, held.0, held.1) && held.0 == sequence;
-                if is_right { Ok(Some(held)) } else { Err(format!("key {key} is wrong after a crash")) }
-            }
-            other => Err(format!("key {key} cannot be read after a crash: {other:?}")),
+    fn read_now(&mut self, key: u64) -> Result<Option<(u64, usize)>, String> {
+        read_now(&mut self.disk, (&self.log, &self.table), self.superblock.seed, key)
+    }
+}
+
+/// The sequence and size of a key that recovery found.
+pub(super) fn read_now(
+    disk: &mut Disk,
+    (log, table): (&Log, &Table),
+    seed: u64,
+    key: u64,
+) -> Result<Option<(u64, usize)>, String> {
+    let Some(&(sequence, place)) = table.slots.get(&hash(key).0) else { return Ok(None) };
+    let at = u64::from(place.page) * PAGE_BYTES as u64;
+    let bytes = disk.read(at as usize, place.length.pages() as usize * PAGE_BYTES).unwrap_or_default();
+    let pages = Pages::new(&bytes, at, log.life_of(place.page), Seal::new(seed));
+    match pages.find(hash(key), &key_name(key)) {
+        Ok(Some(record)) => {
+            let held = (record.header.sequence, record.value.len());
+            let is_right = record.value.to_vec() == value_of(key, held.0, held.1) && held.0 == sequence;
+            if is_right { Ok(Some(held)) } else { Err(format!("key {key} is wrong after a crash")) }
         }
+        other => Err(format!("key {key} cannot be read after a crash: {other:?}")),
     }
 }
 

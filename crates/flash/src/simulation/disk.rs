@@ -54,6 +54,11 @@ impl Disk {
         }
     }
 
+    /// A disk with these bytes.
+    pub(super) fn holding(bytes: Vec<u8>, seed: u64) -> Self {
+        Self { durable: bytes.clone(), current: bytes, ..Self::new(0, minos_base::seeded(seed)) }
+    }
+
     pub(super) fn submit(&mut self, jobs: &mut Vec<(WorkId, Work)>) {
         for (id, work) in jobs.drain(..) {
             self.queue.push((id, work, self.writes));

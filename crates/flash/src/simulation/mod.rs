@@ -5,6 +5,7 @@
 
 mod amplification;
 mod clients;
+mod copies;
 mod crashes;
 mod disk;
 mod index;
@@ -130,4 +131,18 @@ fn control_without_tombstones_deleted_values_come_back() {
 #[test]
 fn control_without_places_what_was_forgotten_with_another_key_comes_back() {
     must_fail(Plan::of(CACHE), Safeguard::Places);
+}
+
+#[test]
+fn a_copy_is_what_a_power_loss_would_have_left_at_its_moment() {
+    let mut tally = all_pass(Plan { images: true, ..Plan::of(STORE) }, 150);
+    tally.add(&all_pass(Plan { images: true, ..Plan::of(CACHE) }, 150));
+    assert!(has_met(tally.images > 100 && tally.held_back > 100), "{tally:?}");
+    tally = all_pass(Plan { images: true, failed_writes: 5, ..Plan::of(STORE) }, 60);
+    assert!(has_met(tally.images > 20 && tally.failed_writes > 10), "{tally:?}");
+}
+
+#[test]
+fn control_without_holding_segments_a_copy_is_torn() {
+    must_fail(Plan { images: true, ..Plan::of(STORE) }, Safeguard::Held);
 }

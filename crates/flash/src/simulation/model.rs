@@ -13,7 +13,7 @@ pub(super) struct Op {
 }
 
 /// The operations of each key since its state was last certain.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Model(HashMap<u64, Vec<Op>>);
 
 impl Model {

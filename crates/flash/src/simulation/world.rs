@@ -2,6 +2,7 @@
 
 use super::{
     clients::Lookup,
+    copies::Copy,
     crashes::recover,
     disk::{Disk, Faults},
     index::{Pending, Table},
@@ -30,12 +31,22 @@ pub(super) struct Plan {
     /// Reads that are wrong, in 1000; such a run has no crashes.
     pub(super) lies: u32,
     pub(super) slow_reads: bool,
+    /// Images are copied while the store works.
+    pub(super) images: bool,
 }
 
 impl Plan {
     pub(super) fn of(policy: Policy) -> Self {
         let (failed_writes, failed_reads, failed_flushes) = (0, 0, 0);
-        Self { policy, failed_writes, failed_reads, failed_flushes, lies: 0, slow_reads: false }
+        Self {
+            policy,
+            failed_writes,
+            failed_reads,
+            failed_flushes,
+            lies: 0,
+            slow_reads: false,
+            images: false,
+        }
     }
 
     pub(super) fn is_cache(&self) -> bool {
@@ -59,6 +70,8 @@ pub(super) struct Tally {
     pub(super) lost: u64,
     pub(super) read_only: u64,
     pub(super) twins: u64,
+    pub(super) images: u64,
+    pub(super) held_back: u64,
 }
 
 impl Tally {
@@ -76,6 +89,8 @@ impl Tally {
         self.lost += other.lost;
         self.read_only += other.read_only;
         self.twins += other.twins;
+        self.images += other.images;
+        self.held_back += other.held_back;
     }
 }
 
@@ -98,6 +113,7 @@ pub(super) struct World {
     /// Those to be appended, again if they failed.
     pub(super) unburied: Vec<(bool, (u64, u64, Tombstone))>,
     pub(super) lookups: Vec<Lookup>,
+    pub(super) copy: Option<Copy>,
     pub(super) tally: Tally,
     pub(super) now_us: u64,
 }
@@ -140,6 +156,7 @@ impl World {
             twins: HashMap::new(),
             unburied: Vec::new(),
             lookups: Vec::new(),
+            copy: None,
             tally: Tally::default(),
             now_us: 0,
         }
@@ -171,6 +188,7 @@ impl World {
             830..850 => self.log.commit(),
             850..858 if self.plan.lies + self.plan.failed_reads == 0 => self.crash()?,
             860..862 => self.empty_all(),
+            862..870 if self.plan.images => self.begin_copy(),
             870..910 if self.plan.is_cache() && self.plan.lies == 0 => self.forget_twin(key),
             _ => {}
         }
@@ -182,6 +200,7 @@ impl World {
         for _ in 0..self.random.random_range(0..4) {
             self.drive();
         }
+        self.copy_some()?;
         // Nothing but a restart helps then.
         if self.log.is_read_only() { self.crash() } else { Ok(()) }
     }
