@@ -21,6 +21,13 @@
 //!   may miss, but must not return what was replaced.
 //! - **An acknowledgement waits for a group** ([`Tier::sync`]); one group serves all who asked before it began.
 //!
+//! # Snapshots
+//!
+//! [`Tier::snapshot`] copies the table to a file that can be served. The keeper makes durable what was stored before,
+//! takes an image of the log, and holds the image's segments back from use while a thread copies them. Segments that
+//! the log would use are copied first. If it lacks them for a second nevertheless, the copy is given up. Until the image is
+//! taken, a store without durability writes no tombstones either, and ends no segment without a group.
+//!
 //! # Errors
 //!
 //! A read that fails is told apart from a miss ([`ReadError`]) and counted. A cache makes a miss of it; a store
@@ -37,6 +44,7 @@ mod open;
 mod options;
 mod payload;
 mod reader;
+mod snapshot;
 mod stats;
 mod store;
 mod syncs;
@@ -52,6 +60,7 @@ pub use open::{
 pub use options::{Admission, Durability, Options};
 pub use payload::Value;
 pub use reader::{Answer, Found, Reader, Sought};
+pub use snapshot::{Snapshot, SnapshotCounts, SnapshotError, SnapshotPhase, SnapshotWish};
 pub use stats::{KeeperCounts, LogState, ReadCounts, Stats};
 pub use store::{Entry, StoreError, TieredStore};
 pub use syncs::{ReadOnly, SyncId};

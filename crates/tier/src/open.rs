@@ -110,6 +110,11 @@ pub enum OpenError {
         "the table on the device was used without this region since: its items are old. Remove it to go on with the device alone"
     )]
     OldRegion,
+    /// The table is older than the engine's memory: it is a copy, or the memory is that of one.
+    #[error(
+        "the table on the device is not the one that this region was last above: one of them is of a copy"
+    )]
+    RegionOfCopy,
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceFailed),
@@ -271,11 +276,13 @@ fn check_region(
     if engine.hash_seed() != superblock.hash_seed {
         return Err(OpenError::OtherRegion);
     }
-    // Each session writes a journal.
-    if memory == Memory::Kept && engine.journal_known() < log.journal_number() {
-        return Err(OpenError::OldRegion);
+    // Each session writes a journal, and memory knows of it a moment earlier.
+    let (known, durable) = (engine.journal_known(), log.journal_number());
+    match memory {
+        Memory::Kept if known < durable => Err(OpenError::OldRegion),
+        Memory::Kept if known > durable + 1 => Err(OpenError::RegionOfCopy),
+        Memory::Kept | Memory::Empty => Ok(()),
     }
-    Ok(())
 }
 
 /// The index names the live records. Returns tombstones for those that a kept memory knows to be dead.
@@ -338,11 +345,11 @@ fn recover(
     }
 }
 
-/// Executes work before anybody is served: it waits.
-struct Driver(Hands);
+/// Executes work, and waits for it.
+pub(crate) struct Driver(Hands);
 
 impl Driver {
-    fn new(device: &Device, options: &LaneOptions) -> io::Result<Self> {
+    pub(crate) fn new(device: &Device, options: &LaneOptions) -> io::Result<Self> {
         Ok(Self(Hands::new(device.lane(options)?)))
     }
 
@@ -360,7 +367,7 @@ impl Driver {
     }
 
     /// Executes independent pieces of work; the bytes that were read.
-    fn run_all(&mut self, works: Vec<Work>) -> Result<Vec<Vec<u8>>, OpenError> {
+    pub(crate) fn run_all(&mut self, works: Vec<Work>) -> Result<Vec<Vec<u8>>, OpenError> {
         let mut results = vec![None; works.len()];
         let jobs = works.into_iter().enumerate();
         self.0.jobs().extend(jobs.map(|(number, work)| (WorkId(number as u64), work)));

@@ -1,5 +1,6 @@
 //! Counters, by the names that `stats flash` prints.
 
+use crate::snapshot::SnapshotCounts;
 use minos_device::LaneCounts;
 use minos_engine::TierStats;
 use minos_flash::{ScrubState, Usage};
@@ -131,6 +132,8 @@ pub struct Stats {
     pub lane: LaneCounts,
     /// State of the log.
     pub state: LogState,
+    /// Of snapshots.
+    pub snapshots: SnapshotCounts,
 }
 
 /// The state of the log.
@@ -152,6 +155,8 @@ pub struct LogState {
     pub compaction_bytes_s: u64,
     /// Compaction has a segment in hand.
     pub is_compacting: bool,
+    /// Segments that would be free if no snapshot held them.
+    pub held_segments: u64,
     /// True if nothing more is written, because a flush or the journal failed.
     pub is_read_only: bool,
 }
@@ -173,6 +178,7 @@ impl LogState {
             ("flash_scrub_left", scrub.left.unwrap_or(0) as u64),
             ("flash_compaction_rate", self.compaction_bytes_s),
             ("flash_compacting", u64::from(self.is_compacting)),
+            ("flash_snapshot_held_segments", self.held_segments),
         ];
         fields.into_iter().for_each(|(name, value)| f(name, value));
     }
@@ -181,7 +187,7 @@ impl LogState {
 impl Stats {
     /// Calls `f` with each name and value.
     pub fn each(&self, mut f: impl FnMut(&'static str, u64)) {
-        let Self { engine, log, lane, state, .. } = self;
+        let Self { engine, log, lane, state, snapshots, .. } = self;
         let fields = [
             ("flash_items", engine.cold),
             ("flash_items_in_flight", engine.tickets),
@@ -213,6 +219,10 @@ impl Stats {
             ("flash_live_bytes", state.live_bytes),
             ("flash_available_segments", state.available_segments),
             ("flash_read_only", u64::from(state.is_read_only)),
+            ("flash_snapshots", snapshots.done),
+            ("flash_snapshots_failed", snapshots.failed),
+            ("flash_snapshots_given_up", snapshots.given_up),
+            ("flash_snapshot_bytes", snapshots.copied_bytes),
             ("flash_write_vectors", lane.vectors),
             ("flash_device_refused", lane.refused),
             ("flash_device_failed", lane.failed),

@@ -4,6 +4,7 @@ use crate::{
     epochs::Epochs,
     options::{Durability, Options},
     reader::Reader,
+    snapshot::Snapshots,
     stats::{LogState, SharedKeeperCounts, SharedReadCounts, Stats},
     syncs::{ReadOnly, SyncId, Syncs},
     wishes::Wishes,
@@ -46,6 +47,7 @@ pub struct Tier {
     pub(crate) kept: SharedKeeperCounts,
     pub(crate) syncs: Syncs,
     pub(crate) wishes: Wishes,
+    pub(crate) snapshots: Snapshots,
     /// Calls the keeper.
     pub(crate) bell: Arc<Bell>,
     published: Mutex<Published>,
@@ -88,6 +90,7 @@ impl Tier {
             kept: SharedKeeperCounts::default(),
             syncs: Syncs::default(),
             wishes: Wishes::default(),
+            snapshots: Snapshots::default(),
             bell,
             published: Mutex::default(),
             is_full: AtomicBool::new(false),
@@ -171,7 +174,8 @@ impl Tier {
         let engine = self.engine.tier_stats();
         let (reads, keeper) = (self.reads.values(), self.kept.values());
         let Published { log, lane, state } = *self.published.lock();
-        Stats { engine, log, reads, keeper, lane, state }
+        let snapshots = self.snapshots.counts();
+        Stats { engine, log, reads, keeper, lane, state, snapshots }
     }
 
     /// True if the device of a store has no room for more than memory holds already: new items are to be refused.
@@ -231,6 +235,7 @@ impl Tier {
             scrub: log.scrub_state(),
             compaction_bytes_s: log.compaction_rate(),
             is_compacting: log.is_compacting(),
+            held_segments: log.held_back() as u64,
             is_read_only: log.is_read_only(),
         };
         let published = Published { log: log.counters(), lane, state };

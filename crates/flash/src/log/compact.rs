@@ -61,7 +61,9 @@ impl Log {
         let may_move = available < URGENT || self.bucket.is_open(now_us);
         let Some(mut victim) = self.victim.take() else {
             let first = self.segments.first_to_end();
-            let is_wanted = available < self.options.available_min || !first.is_empty();
+            // More of what is held back is no gain.
+            let is_short = available + self.segments.held_back < self.options.available_min;
+            let is_wanted = is_short || !first.is_empty();
             if is_wanted && let Some(number) = self.choose_victim(&first) {
                 self.victim = Some(self.start(number));
             }

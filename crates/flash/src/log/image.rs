@@ -157,15 +157,33 @@ impl Log {
         self.segments.get_mut(segment).is_held = false;
     }
 
-    /// Segments that would be used again if they were not held.
-    pub fn held_back(&self) -> Vec<u32> {
+    /// Whatever was held is free to go.
+    pub fn release_all(&mut self) {
+        (0..self.layout.segments()).for_each(|segment| self.release(segment));
+    }
+
+    /// True if appends wait for segments.
+    pub fn lacks_segments(&self) -> bool {
+        self.segments.available() <= KEPT_FOR_COMPACTION
+    }
+
+    /// Number of segments that would be used again if they were not held.
+    pub fn held_back(&self) -> usize {
+        self.segments.held_back
+    }
+
+    /// Those segments.
+    pub fn wanted_back(&self) -> Vec<u32> {
+        if self.held_back() == 0 {
+            return Vec::new();
+        }
         let ended = self.segments.in_state(State::Cooling);
         ended.filter(|&number| self.segments.get(number).is_held).collect()
     }
 
     /// True if appends wait for segments that are held.
     pub fn lacks_what_is_held(&self) -> bool {
-        self.segments.available() <= KEPT_FOR_COMPACTION && !self.held_back().is_empty()
+        self.lacks_segments() && self.held_back() > 0
     }
 
     /// What of a segment is durable.
@@ -173,7 +191,8 @@ impl Log {
         let segment = self.segments.get(number);
         let begin = self.layout.segment_at(number);
         let bytes = u64::from(self.layout.segment_bytes());
-        let mut parts = vec![begin..begin + segment.end.min(bytes)];
+        let written = begin..begin + segment.end.min(bytes);
+        let mut parts: Vec<Range<u64>> = std::iter::once(written).filter(|part| !part.is_empty()).collect();
         // Footers that are not durable are no part.
         let footers = segment.footers.filter(|_| segment.state == State::Sealed && segment.unsettled == 0);
         if segment.end < bytes

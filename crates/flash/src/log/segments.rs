@@ -111,6 +111,8 @@ pub(super) struct Segments {
     /// Lives whose records would come back after a crash.
     alive: HashSet<Life>,
     counts: [usize; STATES],
+    /// Segments that would be free if nobody held them.
+    pub(super) held_back: usize,
     /// Bytes of live records by their rough lengths.
     live_bytes: u64,
     /// Bytes of appended records, and the same by their rough lengths.
@@ -148,6 +150,7 @@ impl Segments {
             epoch: 1,
             alive,
             counts,
+            held_back: 0,
             live_bytes: 0,
             exact: 0,
             rough: 0,
@@ -292,6 +295,7 @@ impl Segments {
 
     /// No lane reads what it looked up before `epoch`.
     pub(super) fn lanes_at(&mut self, epoch: u64) {
+        self.held_back = 0;
         if self.count(State::Cooling) == 0 {
             return;
         }
@@ -299,6 +303,7 @@ impl Segments {
             let segment = *self.get(number);
             let is_held = segment.is_held && is_on(Safeguard::Held);
             let has_passed = segment.emptied < epoch || !is_on(Safeguard::Epoch);
+            self.held_back += usize::from(is_held);
             if segment.unsettled == 0 && has_passed && !is_held {
                 *self.get_mut(number) = Segment::new(State::Cooling, Life::NONE);
                 self.set_state(number, State::Free);

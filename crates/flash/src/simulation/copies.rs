@@ -34,7 +34,7 @@ impl World {
 
     /// Copies a segment now and then; a copy that is complete is looked at.
     pub(super) fn copy_some(&mut self) -> Result<(), String> {
-        self.tally.held_back += u64::from(!self.log.held_back().is_empty());
+        self.tally.held_back += u64::from(self.log.held_back() > 0);
         if self.log.lacks_what_is_held() {
             self.give_copy_up();
         }

@@ -1,11 +1,14 @@
 //! The thread of the keeper, which moves items to flash.
 
 use std::{
-    sync::atomic::{
-        Ordering::{Acquire, Relaxed, SeqCst},
-        fence,
+    sync::{
+        Arc,
+        atomic::{
+            Ordering::{Acquire, Relaxed, SeqCst},
+            fence,
+        },
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use minos_engine::Mode;
@@ -13,6 +16,9 @@ use minos_net::Io;
 use minos_tier::{Keeper, Now, SyncId};
 
 use super::shared::Shared;
+
+/// Longest wait for a snapshot to end.
+const SNAPSHOT_MAX: Duration = Duration::from_secs(5);
 
 /// Runs the keeper until the server is stopped and its workers have ended. Then it makes everything durable, if that
 /// takes no longer than the time to stop.
@@ -52,8 +58,13 @@ pub(super) fn keep<M: Mode, I: Io>(mut keeper: Keeper, shared: &Shared<M, I>) {
         }
     }
     // Those who still wait are told that nothing more becomes durable.
+    let tier = Arc::clone(keeper.tier());
     drop(keeper);
     wake_holders(shared);
+    // A snapshot under way removes what it has written.
+    if !tier.wait_snapshot(SNAPSHOT_MAX) {
+        tracing::warn!("stopped before the unfinished snapshot was removed");
+    }
 }
 
 /// Wakes the workers that wait for what became durable.

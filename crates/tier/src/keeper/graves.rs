@@ -6,6 +6,7 @@ use minos_flash::Tombstone;
 use std::{
     collections::{BTreeMap, VecDeque, btree_map::IntoValues},
     iter::Chain,
+    sync::Arc,
     vec::IntoIter,
 };
 
@@ -123,10 +124,10 @@ impl Keeper {
     }
 
     fn take_deaths_of(&mut self, partition: usize, max: usize) -> bool {
-        let engine = &self.tier.engine;
+        let engine = Arc::clone(&self.tier.engine);
         let tombstones = engine.take_tombstones(partition, max);
         let did = !tombstones.list.is_empty();
-        if self.tier.options.holds_deaths() {
+        if self.holds_deaths() {
             tombstones.list.into_iter().for_each(|tombstone| self.graves.held.push(tombstone));
         } else {
             self.graves.due.extend(tombstones.list);

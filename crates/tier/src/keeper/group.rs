@@ -141,8 +141,8 @@ impl Keeper {
     }
 
     /// Tells the log which groups have begun and which are done.
-    fn tell_log(&mut self) {
-        if self.tier.options.holds_deaths() {
+    pub(super) fn tell_log(&mut self) {
+        if self.holds_deaths() {
             let is_done = self.group.is_idle();
             self.log.groups(self.group.number, self.group.number - u64::from(!is_done));
         }

@@ -5,6 +5,7 @@ mod flights;
 mod graves;
 mod group;
 mod hands;
+mod image;
 mod walk;
 
 use crate::{index::Names, stats::KeeperCounts, syncs::SyncId, tier::Tier};
@@ -13,6 +14,7 @@ use flights::Flights;
 use graves::Graves;
 use group::Group;
 pub(crate) use hands::Hands;
+use image::Imaging;
 use minos_base::Seconds;
 use minos_device::Lane;
 use minos_flash::{Event, Log, Tombstone};
@@ -59,6 +61,7 @@ pub struct Keeper {
     /// Number of the newest journal that the engine knows of.
     journal_known: u64,
     emptying: Option<SyncId>,
+    imaging: Imaging,
     /// The walk ahead of a log waits for flash.
     is_behind: bool,
     /// Requests were served in this turn, or given up.
@@ -96,6 +99,7 @@ impl Keeper {
             examiner,
             buffered_us: None,
             emptying: None,
+            imaging: Imaging::No,
             is_behind: false,
             synced: false,
             counts: KeeperCounts::default(),
@@ -132,6 +136,7 @@ impl Keeper {
         did |= self.bury(now);
         did |= self.walk_ahead(now);
         did |= self.advance_group(now);
+        did |= self.advance_image(now);
         did |= self.examine()?;
         self.commit_if_due(now);
         did |= self.hand_out(now)?;
@@ -297,5 +302,6 @@ impl Drop for Keeper {
         // Nobody serves requests any more.
         self.tier.syncs.end();
         self.tier.wishes.end();
+        self.tier.snapshots.end();
     }
 }
