@@ -3,6 +3,8 @@
 mod common;
 #[path = "ctl/flash.rs"]
 mod flash;
+#[path = "ctl/snapshot.rs"]
+mod snapshot;
 
 use std::{
     collections::{HashMap, HashSet},

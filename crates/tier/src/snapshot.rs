@@ -243,8 +243,11 @@ impl Snapshots {
 
     /// The next segment to copy: one that the log would use, if there is any.
     fn next(&self, left: &mut Vec<Extent>) -> Option<Extent> {
-        let state = self.state.lock();
-        let wanted = left.iter().rposition(|extent| state.wanted.contains(&extent.segment));
+        let wanted = self.state.lock().wanted.clone();
+        if wanted.is_empty() {
+            return left.pop();
+        }
+        let wanted = left.iter().rposition(|extent| wanted.contains(&extent.segment));
         wanted.map(|at| left.swap_remove(at)).or_else(|| left.pop())
     }
 
@@ -300,7 +303,12 @@ impl Tier {
         let (tier, bytes_s) = (Arc::clone(self), wish.bytes_s);
         let thread = std::thread::Builder::new().name("minos-snapshot".to_owned());
         let spawned = thread.spawn(move || {
+            let path = target.path().display().to_string();
             let result = tier.copy_to(target, bytes_s);
+            match &result {
+                Ok(()) => tracing::info!(path, "the snapshot is complete"),
+                Err(error) => tracing::warn!(path, %error, "there is no snapshot"),
+            }
             tier.snapshots.finish(result);
             tier.bell.ring();
         });

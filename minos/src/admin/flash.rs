@@ -58,7 +58,8 @@ async fn wished(tier: Arc<Tier>, wish: Wish) -> Reply {
     }
 }
 
-fn absent() -> Reply {
+/// The answer of a server without flash.
+pub(super) fn absent() -> Reply {
     reply::error(StatusCode::NOT_FOUND, "there is no flash below the memory: the server runs without --flash")
 }
 
@@ -72,7 +73,7 @@ fn status_of(error: WishError) -> StatusCode {
 
 /// The state of the log, in groups. No name is in two of them.
 fn view(stats: &Stats) -> Value {
-    let Stats { engine, log, reads, state, .. } = stats;
+    let Stats { engine, log, reads, state, snapshots, .. } = stats;
     let standing = match (reads.read_gone > 0, state.is_read_only) {
         (true, _) => "failed",
         (false, true) => "read-only",
@@ -107,6 +108,11 @@ fn view(stats: &Stats) -> Value {
             "compaction_rate": state.compaction_bytes_s, "compacting": state.is_compacting,
             "moved_bytes": log.moved_bytes, "compacted_segments": log.compacted_segments,
             "carried_tombstones": log.carried_tombstones,
+        },
+        "snapshots": {
+            "snapshots": snapshots.done, "snapshots_failed": snapshots.failed,
+            "snapshots_given_up": snapshots.given_up, "snapshot_bytes": snapshots.copied_bytes,
+            "held_segments": state.held_segments,
         },
     })
 }

@@ -25,7 +25,7 @@ const GAUGES: &[&str] = &[
     "flash_available_segments", "flash_bad_segments", "flash_capacity_bytes", "flash_closing_segments", "flash_compacting",
     "flash_compaction_rate", "flash_ending_segments", "flash_free_segments", "flash_items", "flash_items_in_flight",
     "flash_live_bytes", "flash_open_segments", "flash_read_only", "flash_reserved_segments", "flash_scrub_left",
-    "flash_scrub_rate", "flash_scrub_segment", "flash_sealed_segments", "flash_segment_bytes", "flash_tombstones_waiting",
+    "flash_scrub_rate", "flash_scrub_segment", "flash_sealed_segments", "flash_segment_bytes", "flash_snapshot_held_segments", "flash_tombstones_waiting",
     "hash_bytes", "large_workers", "limit_maxbytes",
     "max_connections", "native_sessions", "native_transfer_bytes", "pid", "pointer_size", "range_bytes_max",
     "range_bytes_min", "range_cost", "receiving_bytes", "small_cost_share", "small_request_share", "small_workers",

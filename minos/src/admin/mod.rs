@@ -16,6 +16,7 @@ mod options;
 mod origin;
 mod reply;
 mod routes;
+mod snapshot;
 mod statistics;
 
 use std::{io, thread, time::Duration};

@@ -1,6 +1,6 @@
 //! The options of the admin endpoint.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use anyhow::ensure;
 use clap::Args;
@@ -23,6 +23,9 @@ pub(crate) struct AdminOptions {
     /// Connections to the admin endpoint at a time
     #[arg(long, value_name = "N", default_value_t = 16)]
     pub(super) admin_connections: usize,
+    /// Folder in which `minos ctl snapshot` may make files [default: none; no snapshots]
+    #[arg(long, value_name = "DIR", requires = "admin", requires = "flash")]
+    pub(super) snapshot_folder: Option<PathBuf>,
     /// Time for a request to the admin endpoint to arrive, and for its answer to be read
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_time)]
     pub(super) admin_timeout: Duration,
@@ -43,6 +46,9 @@ impl AdminOptions {
             !self.admin_timeout.is_zero(),
             "--admin-timeout: a request takes some time; it must not be 0"
         );
+        if let Some(folder) = &self.snapshot_folder {
+            ensure!(folder.is_dir(), "--snapshot-folder {}: there is no such folder", folder.display());
+        }
         Ok(())
     }
 }

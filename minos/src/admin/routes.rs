@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use super::{
     Endpoint, dispatch, flash, metrics, origin,
     reply::{self, Reply},
-    statistics,
+    snapshot, statistics,
 };
 
 /// Answers a request, whose body has to arrive by `arrived_by`.
@@ -37,6 +37,11 @@ async fn route(request: Request<Incoming>, path: &str, endpoint: &Endpoint, arri
             flash::change(request.into_body(), endpoint, arrived_by).await
         }
         "/flash" => reply::not_allowed("GET, PUT"),
+        "/snapshot" if is_get => snapshot::show(endpoint),
+        "/snapshot" if request.method() == Method::POST => {
+            snapshot::begin(request.into_body(), endpoint, arrived_by).await
+        }
+        "/snapshot" => reply::not_allowed("GET, POST"),
         "/metrics" if is_get => metrics::show(endpoint),
         "/stats" if is_get => statistics::show(endpoint, statistics::GENERAL),
         "/metrics" | "/stats" => reply::not_allowed("GET"),
@@ -45,7 +50,7 @@ async fn route(request: Request<Incoming>, path: &str, endpoint: &Endpoint, arri
             Some(_) => reply::not_allowed("GET"),
             None => {
                 let text = format!(
-                    "there is no {path}; there are /stats, /stats/GROUP, /metrics, /dispatch and /flash"
+                    "there is no {path}; there are /stats, /stats/GROUP, /metrics, /dispatch, /flash and /snapshot"
                 );
                 reply::error(StatusCode::NOT_FOUND, &text)
             }

@@ -2,6 +2,7 @@
 
 mod flash;
 mod http;
+mod snapshot;
 
 use std::{
     io::{self, Write},
@@ -17,7 +18,7 @@ use serde_json::{Map, Value, json};
 use self::http::Answer;
 use crate::{client::show, time::parse_time};
 
-/// Show or change the design and the flash of a running server, and show its statistics.
+/// Show or change the design and the flash of a running server, copy the latter, and show statistics.
 ///
 /// The server is one that was started with --admin.
 #[derive(Args, Debug)]
@@ -48,6 +49,8 @@ enum Command {
     },
     /// Show the log on flash, or change what it does beside serving
     Flash(flash::FlashArgs),
+    /// Copy the table on flash to a new file on the server's machine, and wait for the end
+    Snapshot(snapshot::SnapshotArgs),
     /// Show statistics
     Stats {
         /// Group: general, settings, connections, items, slabs, sizes, minos, flash or admin
@@ -63,10 +66,19 @@ struct Question {
     body: String,
 }
 
+impl Question {
+    fn get(path: String) -> Self {
+        Self { method: Method::GET, path, body: String::new() }
+    }
+}
+
 /// Sends the request, and shows the server's answer.
 pub(crate) fn run(args: &CtlArgs) -> anyhow::Result<()> {
-    let answer = http::ask(&args.admin, args.timeout, args.command.question()?)?;
-    let object = object(&args.admin, &answer)?;
+    let ask = |question| object(&args.admin, &http::ask(&args.admin, args.timeout, question)?);
+    let object = match &args.command {
+        Command::Snapshot(wish) => wish.run(&ask, !args.json)?,
+        command => ask(command.question()?)?,
+    };
     if args.json {
         let text = serde_json::to_string_pretty(&object)?;
         show(|out| writeln!(out, "{text}"))?;
@@ -78,7 +90,7 @@ pub(crate) fn run(args: &CtlArgs) -> anyhow::Result<()> {
 
 impl Command {
     fn question(&self) -> anyhow::Result<Question> {
-        let get = |path: String| Question { method: Method::GET, path, body: String::new() };
+        let get = Question::get;
         Ok(match self {
             Self::Dispatch { name: None, .. } => get("/dispatch".to_owned()),
             Self::Dispatch { name: Some(name), handoff_workers } => {
@@ -92,6 +104,7 @@ impl Command {
                 None => get("/flash".to_owned()),
                 Some(body) => Question { method: Method::PUT, path: "/flash".to_owned(), body },
             },
+            Self::Snapshot(_) => get(snapshot::PATH.to_owned()),
             Self::Stats { group } => {
                 // Other characters could mean something else in a path, and no group has them in its name.
                 let is_name = group.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');

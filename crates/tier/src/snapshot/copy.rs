@@ -31,7 +31,8 @@ impl Tier {
     /// Waits for the image, and copies it.
     pub(super) fn copy_to(&self, target: Target, bytes_s: u64) -> Result<(), SnapshotError> {
         let image = self.snapshots.image()?;
-        target.resize(self.layout().device_bytes())?;
+        // As large as the device: the same `PATH:SIZE` serves both.
+        target.resize(self.device.geometry().capacity_bytes)?;
         image.head(&self.superblock).iter().try_for_each(|work| target.write(work))?;
         let options = LaneOptions { pool_bytes: WIDTH << 21, ..LaneOptions::default() };
         let mut driver =
