@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{NOW, Rig, TURNS_MAX, key, value};
+use common::{NOW, Rig, key, value};
 use minos_device::{
     Device, FileOptions, MemoryOptions,
     faulty::{Faults, Twin},
@@ -98,7 +98,11 @@ impl World {
                         self.change();
                     } else {
                         self.rig.turn();
-                        std::thread::sleep(Duration::from_millis(1));
+                        std::thread::sleep(Duration::from_millis(if state.available_segments > 2 {
+                            1
+                        } else {
+                            10
+                        }));
                     }
                 }
                 SnapshotPhase::Done => break,
@@ -112,6 +116,17 @@ impl World {
 
     fn path(&self) -> PathBuf {
         self.folder.path().join("copy")
+    }
+}
+
+/// Turns until it is so; a device may be slow.
+fn turn_until(rig: &mut Rig, mut is_so: impl FnMut(&Rig) -> bool) {
+    let deadline = Instant::now() + WITHIN;
+    while !is_so(rig) {
+        assert!(Instant::now() < deadline, "{:?} {:?}", rig.tier.last_snapshot(), rig.keeper);
+        if !rig.turn() {
+            std::thread::sleep(Duration::from_micros(100));
+        }
     }
 }
 
@@ -152,7 +167,8 @@ fn a_copy_of_a_store_is_served_with_what_was_acknowledged_before_it_began() {
         assert_eq!(checked, Ok(()), "{durability:?}");
         // It is a table like any other.
         assert!(copy.put(b"new", b"value"));
-        copy.sync();
+        let id = copy.tier.sync();
+        turn_until(&mut copy, |copy| copy.tier.is_synced(id).unwrap());
         drop(copy);
         let mut copy = open_copy(&world.path(), options).unwrap();
         assert_eq!(copy.get(b"new").unwrap().as_deref(), Some(&b"value"[..]));
@@ -225,15 +241,16 @@ fn a_copy_that_the_log_has_no_room_for_is_given_up() {
 /// The reason why a snapshot of this rig fails.
 fn failure(rig: &mut Rig, wish: &SnapshotWish) -> String {
     rig.tier.snapshot(wish).unwrap();
-    for _ in 0..TURNS_MAX {
-        rig.turn();
-        match rig.tier.last_snapshot().unwrap().phase {
-            SnapshotPhase::Failed(reason) => return reason,
-            SnapshotPhase::Done => panic!("it did not fail"),
-            _ => {}
+    let mut reason = None;
+    turn_until(rig, |rig| match rig.tier.last_snapshot().unwrap().phase {
+        SnapshotPhase::Failed(why) => {
+            reason = Some(why);
+            true
         }
-    }
-    panic!("it never ends: {:?}", rig.keeper);
+        SnapshotPhase::Done => panic!("it did not fail"),
+        SnapshotPhase::Syncing | SnapshotPhase::Copying => false,
+    });
+    reason.expect("a reason")
 }
 
 #[test]
@@ -306,11 +323,7 @@ fn a_region_fits_the_table_or_its_copy_but_not_both() {
     assert!(rig.put(b"key", b"value"));
     let wish = SnapshotWish { folder: folder.path().to_owned(), name: "copy".to_owned(), bytes_s: 0 };
     rig.tier.snapshot(&wish).unwrap();
-    let done = (0..TURNS_MAX).any(|_| {
-        rig.turn();
-        rig.tier.last_snapshot().unwrap().phase == SnapshotPhase::Done
-    });
-    assert!(done, "{:?}", rig.tier.last_snapshot());
+    turn_until(&mut rig, |rig| rig.tier.last_snapshot().unwrap().phase == SnapshotPhase::Done);
     drop(rig);
     let copy = Device::open(&folder.path().join("copy"), &FileOptions::default()).unwrap();
     let opened = Rig::open_with(&copy, options, above(region.clone(), Memory::Kept));

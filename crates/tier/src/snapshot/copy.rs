@@ -11,6 +11,9 @@ const READ_BYTES: u64 = 1 << 20;
 /// Reads that are submitted as one vector.
 const WIDTH: usize = 4;
 
+/// Bytes between two flushes, so that memory does not fill with what is not yet on the disk.
+const FLUSH_BYTES: u64 = 16 << 20;
+
 /// A rate of bytes.
 struct Pace {
     begun: Instant,
@@ -39,12 +42,17 @@ impl Tier {
             Driver::new(&self.device, &options).map_err(|error| SnapshotError::Read(error.into()))?;
         let mut pace = Pace { begun: Instant::now(), bytes_s, bytes: 0 };
         let mut left = image.extents;
-        let mut segment = Vec::new();
+        let (mut segment, mut unflushed) = (Vec::new(), 0);
         while let Some(extent) = self.snapshots.next(&mut left) {
             segment.clear();
             segment.resize(self.layout().segment_bytes() as usize, 0);
             self.read_segment(&mut driver, &extent, &mut pace, &mut segment)?;
             self.write_segment(&target, &extent, &segment)?;
+            unflushed += extent.bytes();
+            if unflushed >= FLUSH_BYTES {
+                target.flush()?;
+                unflushed = 0;
+            }
             self.snapshots.release(extent.segment);
             self.bell.ring();
         }
@@ -86,6 +94,6 @@ impl Tier {
             let (from, to) = ((part.start - begin) as usize, (part.end - begin) as usize);
             target.write_at(part.start, &segment[from..to])?;
         }
-        target.flush()
+        Ok(())
     }
 }

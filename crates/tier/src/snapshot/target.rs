@@ -59,7 +59,7 @@ impl Target {
         self.file.as_file().write_all_at(bytes, at).map_err(SnapshotError::Write)
     }
 
-    /// Brings what was written to the disk, so that memory does not fill with it.
+    /// Brings what was written to the disk.
     pub(super) fn flush(&self) -> Result<(), SnapshotError> {
         self.file.as_file().sync_all().map_err(SnapshotError::Write)
     }
