@@ -62,6 +62,9 @@ pub enum SnapshotError {
     /// What memory holds cannot become durable.
     #[error("the device failed; nothing more is written")]
     ReadOnly,
+    /// Somebody asked for its end.
+    #[error("cancelled")]
+    Cancelled,
     /// The server stops.
     #[error("the server is stopping")]
     Ended,
@@ -188,13 +191,15 @@ impl Snapshots {
         self.state.lock().wanted = segments;
     }
 
-    /// Ends the snapshot under way.
-    pub(crate) fn stop(&self, reason: SnapshotError) {
+    /// Ends the snapshot under way; false if there is none.
+    pub(crate) fn stop(&self, reason: SnapshotError) -> bool {
         let mut state = self.state.lock();
-        if !matches!(state.talk, Talk::Idle) {
+        let is_under_way = !matches!(state.talk, Talk::Idle);
+        if is_under_way {
             state.talk = Talk::Stopped(reason);
             self.changed.notify_all();
         }
+        is_under_way
     }
 
     /// No snapshot is made any more.
@@ -317,6 +322,13 @@ impl Tier {
         }
         self.bell.ring();
         Ok(self.last_snapshot().unwrap_or_default())
+    }
+
+    /// Ends the snapshot under way soon; false if there is none.
+    pub fn cancel_snapshot(&self) -> bool {
+        let was_under_way = self.snapshots.stop(SnapshotError::Cancelled);
+        self.bell.ring();
+        was_under_way
     }
 
     /// The snapshot under way, or the last one.

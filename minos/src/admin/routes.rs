@@ -41,7 +41,8 @@ async fn route(request: Request<Incoming>, path: &str, endpoint: &Endpoint, arri
         "/snapshot" if request.method() == Method::POST => {
             snapshot::begin(request.into_body(), endpoint, arrived_by).await
         }
-        "/snapshot" => reply::not_allowed("GET, POST"),
+        "/snapshot" if request.method() == Method::DELETE => snapshot::cancel(endpoint),
+        "/snapshot" => reply::not_allowed("GET, POST, DELETE"),
         "/metrics" if is_get => metrics::show(endpoint),
         "/stats" if is_get => statistics::show(endpoint, statistics::GENERAL),
         "/metrics" | "/stats" => reply::not_allowed("GET"),

@@ -29,6 +29,17 @@ pub(super) fn show(endpoint: &Endpoint) -> Reply {
     }
 }
 
+/// Ends the snapshot under way.
+pub(super) fn cancel(endpoint: &Endpoint) -> Reply {
+    match endpoint.operator.tier() {
+        Some(tier) if tier.cancel_snapshot() => {
+            reply::json(StatusCode::ACCEPTED, &view(tier.last_snapshot()))
+        }
+        Some(_) => reply::error(StatusCode::CONFLICT, "no snapshot is under way"),
+        None => flash::absent(),
+    }
+}
+
 /// Begins the snapshot that `body` names.
 pub(super) async fn begin(body: Incoming, endpoint: &Endpoint, arrived_by: Instant) -> Reply {
     let body = match body::read(body, endpoint, arrived_by).await {

@@ -26,6 +26,9 @@ const TELL_EVERY: Duration = Duration::from_secs(2);
 pub(super) struct SnapshotArgs {
     /// Name of the new file in the server's --snapshot-folder; without one, show the last snapshot
     name: Option<String>,
+    /// End the one under way
+    #[arg(long, conflicts_with = "name")]
+    cancel: bool,
     /// Bytes a second that are copied; 0: no bound
     #[arg(long, value_name = "SIZE", default_value = "64m", value_parser = parse_rate, requires = "name")]
     rate: u64,
@@ -41,7 +44,10 @@ impl SnapshotArgs {
         ask: &dyn Fn(Question) -> anyhow::Result<Map<String, Value>>,
         tells: bool,
     ) -> anyhow::Result<Map<String, Value>> {
-        let Some(name) = &self.name else { return ask(Question::get(PATH.to_owned())) };
+        let Some(name) = &self.name else {
+            let method = if self.cancel { Method::DELETE } else { Method::GET };
+            return ask(Question { method, ..Question::get(PATH.to_owned()) });
+        };
         let body = json!({ "name": name, "rate": self.rate }).to_string();
         let mut last = ask(Question { method: Method::POST, path: PATH.to_owned(), body })?;
         let (number, mut told) = (last.get("number").cloned(), Instant::now());

@@ -105,6 +105,27 @@ fn wrong_snapshots_are_refused() {
 }
 
 #[test]
+fn a_snapshot_can_be_cancelled_and_another_be_made() {
+    let folder = TempDir::new().unwrap();
+    let option = format!("--snapshot-folder={}", folder.path().display());
+    let (server, admin) = start_above(&folder, "flash", &[&option, "--durability=flush"]);
+    assert_eq!(connect(&server).set("key", &value(1, 0)).unwrap(), "STORED");
+    let error = complaint(&ctl(admin, &["snapshot", "--cancel"]));
+    assert!(error.contains("no snapshot is under way"), "{error}");
+    assert_eq!(begin(admin, r#"{"name": "copy", "rate": 1}"#).0, 202);
+    let deadline = Instant::now() + WITHIN;
+    while get(admin, "/snapshot")["copied_bytes"] == 0 {
+        assert!(Instant::now() < deadline, "nothing is copied: {}", get(admin, "/snapshot"));
+    }
+    shown(&ctl(admin, &["snapshot", "--cancel"]));
+    while get(admin, "/snapshot")["state"] != "failed" {
+        assert!(Instant::now() < deadline, "it goes on: {}", get(admin, "/snapshot"));
+    }
+    assert_eq!(get(admin, "/snapshot")["reason"], "cancelled");
+    assert!(shown(&ctl(admin, &["snapshot", "copy"])).contains("done"));
+}
+
+#[test]
 fn a_server_that_stops_leaves_no_half_copy() {
     let folder = TempDir::new().unwrap();
     let option = format!("--snapshot-folder={}", folder.path().display());
