@@ -114,6 +114,24 @@ fn what_was_replaced_or_deleted_on_flash_is_not_found() {
 }
 
 #[test]
+fn a_store_that_nobody_syncs_goes_on() {
+    let mut rig = Rig::new(Options::store(Durability::Flush));
+    for version in 0..24_000 {
+        let number = version * 7919 % 2003;
+        if version % 5 > 0 {
+            assert!(rig.put(&key(number), &value(number, version)), "{version}");
+        } else {
+            // A deletion is refused while too many tombstones wait.
+            drop(rig.store.delete(&key(number), NOW));
+            rig.turn();
+        }
+    }
+    rig.drive();
+    let stats = rig.tier.stats();
+    assert!(stats.log.compacted_segments > 0 && stats.keeper.syncs > 0, "{stats:?}");
+}
+
+#[test]
 fn an_item_that_has_expired_on_flash_is_not_found() {
     let mut rig = Rig::new(Options::cache());
     assert!(rig.put_with(b"short", b"value", ItemMeta { expiry: NOW + 10, ..ItemMeta::default() }));

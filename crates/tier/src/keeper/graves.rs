@@ -2,7 +2,7 @@
 
 use super::{Keeper, Now};
 use minos_base::KeyHash;
-use minos_flash::Tombstone;
+use minos_flash::{Tombstone, format::Layout};
 use std::{
     collections::{BTreeMap, VecDeque, btree_map::IntoValues},
     iter::Chain,
@@ -14,6 +14,9 @@ use std::{
 const TAKEN_MAX: usize = 256;
 /// More than these are not taken: the engine keeps them, and refuses stores when it has too many.
 const WAITING_MAX: usize = 1 << 16;
+
+/// Bytes of a tombstone in the log, with its share of a page's head.
+const TOMBSTONE_BYTES: usize = 64;
 
 /// Tombstones wait longer than items for others to be written with: a page for each would fill the device.
 const LINGER_US: u64 = 100_000;
@@ -62,15 +65,21 @@ impl Held {
 }
 
 /// Tombstones that wait.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Graves {
     /// For the next group.
     pub(super) held: Held,
+    held_max: usize,
     /// To be appended.
     due: VecDeque<Tombstone>,
 }
 
 impl Graves {
+    pub(crate) fn of(layout: &Layout) -> Self {
+        let held_max = (WAITING_MAX / 2).min(layout.segment_bytes() as usize / TOMBSTONE_BYTES);
+        Self { held: Held::default(), held_max, due: VecDeque::new() }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.held.len() + self.due.len()
     }
@@ -83,9 +92,10 @@ impl Graves {
         !self.due.is_empty()
     }
 
-    /// True if a group should take them soon.
+    /// True if a group should take them soon: they must find room in the segments kept for one, or the group never
+    /// ends, and compaction waits for it.
     pub(crate) fn is_full(&self) -> bool {
-        self.held.len() >= WAITING_MAX / 2
+        self.held.len() >= self.held_max
     }
 
     pub(crate) fn clear(&mut self) {

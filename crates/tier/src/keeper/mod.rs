@@ -90,11 +90,11 @@ impl Keeper {
         let mut keeper = Self {
             lives_shown: log.lives_given(),
             journal_known: log.journal_number(),
+            graves: Graves::of(&tier.superblock.layout),
             tier,
             log,
             hands: Hands::new(lane),
             flights: Flights::default(),
-            graves: Graves::default(),
             group: Group::default(),
             examiner,
             buffered_us: None,
