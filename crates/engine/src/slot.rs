@@ -33,6 +33,10 @@ impl Slot {
         self.0 >> TAG_SHIFT == u64::from(tag)
     }
 
+    pub(crate) fn tag(self) -> u16 {
+        (self.0 >> TAG_SHIFT) as u16
+    }
+
     #[inline]
     pub(crate) fn class_index(self) -> usize {
         (self.0 >> OFFSET_BITS) as usize & ((1 << SizeClass::BITS) - 1)

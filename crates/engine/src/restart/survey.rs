@@ -37,6 +37,8 @@ enum Verdict {
     Cold,
     /// Nothing: the item was evicted or dropped.
     Nothing,
+    /// An item that is dead, or whose value is gone: it hid older records of its key.
+    Dead,
     /// An inconsistency.
     Wrong(&'static str),
 }
@@ -48,6 +50,8 @@ struct Found<E> {
     /// Items of the current chain, with the hashes of their keys.
     chain: Vec<(KeyHash, Offset)>,
     places: Vec<Place>,
+    /// Slots of that chain that hid records.
+    hid: Vec<Slot>,
 }
 
 impl Survey {
@@ -63,7 +67,7 @@ impl Survey {
         let mut spares = self.chains(writing)?;
         self.free_spares(writing, &mut spares)?;
         let entries = M::entries(writing, self)?;
-        let mut found = Found { entries, cas_max: 0, chain: Vec::new(), places: Vec::new() };
+        let mut found = Found { entries, cas_max: 0, chain: Vec::new(), places: Vec::new(), hid: Vec::new() };
         for number in 0..index.buckets(region) {
             self.chain(writing, index.bucket(region, number), &mut found)?;
         }
@@ -144,6 +148,7 @@ impl Survey {
         // From the last to the first: the item that fills a gap was checked before.
         for at in (0..found.places.len()).rev() {
             let place = found.places[at];
+            let slot = place.slot(region);
             match self.judge(writing, place, found) {
                 Verdict::Item(state) => {
                     found.cas_max = found.cas_max.max(own_cas(state.cas()));
@@ -151,19 +156,24 @@ impl Survey {
                     continue;
                 }
                 Verdict::Cold => {
-                    partition.counts.add_cold(place.slot(region));
+                    partition.counts.add_cold(slot);
                     continue;
                 }
                 // The running table frees dangling slots by scans, whose
                 // progress is known only if it was closed.
                 Verdict::Nothing if self.is_closed => continue,
                 Verdict::Nothing => {}
+                Verdict::Dead => found.hid.push(slot),
                 Verdict::Wrong(what) => {
                     self.fault(what)?;
                     self.dropped += 1;
+                    found.hid.push(slot);
                 }
             }
             relink::remove::<A>(region, &partition.index, place);
+        }
+        if M::IS_TIERED {
+            found.hid.drain(..).for_each(|slot| forget_hidden(writing, head, slot));
         }
         Ok(())
     }
@@ -198,17 +208,28 @@ impl Survey {
         }
         if !self.is_closed && state.is_flushed(partition.index.generation(region)) {
             // The item is dead, and which generations may still be present is not known.
-            return Verdict::Nothing;
+            return Verdict::Dead;
         }
         match M::claim(&mut found.entries, writing, self, (slot, item, &state)) {
             Ok(true) => {}
-            Ok(false) if !self.is_closed => return Verdict::Nothing,
+            Ok(false) if !self.is_closed => return Verdict::Dead,
             // Closing a table removes items that have lost their value.
             Ok(false) => return Verdict::Wrong("a large value is not there"),
             Err(what) => return Verdict::Wrong(what),
         }
         found.chain.push((hash, item));
         Verdict::Item(state)
+    }
+}
+
+/// Forgets the records on flash that may be older ones of the key of an item that is no longer in its slot. Nothing
+/// tells their keys apart.
+fn forget_hidden<M: Mode, A: Access>(writing: &Writing<'_, M, A>, head: Offset, slot: Slot) {
+    let (region, partition) = (writing.region(), writing.partition);
+    let is_hidden = |other: Slot| other.is_on_flash() && other.has_tag(slot.tag());
+    while let Some(place) = chain::places(region, head).find(|place| is_hidden(place.slot(region))) {
+        partition.counts.remove_cold(place.slot(region));
+        relink::remove::<A>(region, &partition.index, place);
     }
 }
 

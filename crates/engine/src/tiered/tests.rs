@@ -343,6 +343,27 @@ fn slots_on_flash_outlive_the_process() {
 }
 
 #[test]
+fn a_repair_uncovers_no_record_that_was_overwritten() {
+    let folder = tempfile::tempdir().unwrap();
+    let backing = Backing::File(folder.path().join("region"));
+    let config = StoreConfig { backing, value_bytes_max: 1 << 20, ..config(1 << 20) };
+    let (table, _) = Tiered::<Crcw>::open(&config).unwrap();
+    for number in 0..3 {
+        table.adopt(table.hash(&key(number)), place(number + 1), 1).unwrap();
+    }
+    // The newer value is evicted, and its item hides the record.
+    store(&table, 0, 250_000).unwrap();
+    store(&table, 1, 600_000).unwrap();
+    assert_eq!((table.stats().evictions_large, pages(&table, 0)), (1, vec![]));
+    // Not closed.
+    drop(table);
+    let (table, opening) = Tiered::<Crcw>::open(&config).unwrap();
+    assert_eq!(opening, crate::Opening::Repaired { items: 1, dropped: 0 });
+    assert_eq!([pages(&table, 0), pages(&table, 2)], [vec![], vec![3]]);
+    table.check().unwrap();
+}
+
+#[test]
 fn a_large_value_that_finds_no_place_is_freed_once() {
     // All keys of a partition are in one bucket, which is full.
     let config = StoreConfig {
