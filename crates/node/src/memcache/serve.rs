@@ -41,8 +41,9 @@ pub(crate) fn serve<M: Mode, P: Placement>(
         }
         let (used, next) = serve_burst(cx, session, &input[consumed..], requests_left, tx);
         consumed += used;
-        if !matches!(next, Next::Continue) {
-            return (consumed, next);
+        match next {
+            Next::Continue => {}
+            next => return (consumed, next),
         }
         consumed += session.swallow(&input[consumed..]);
     }

@@ -96,8 +96,9 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                 self.receive_buffer = buffer;
                 next
             };
-            if !matches!(next, Next::Continue | Next::NeedMore { .. }) {
-                return next;
+            match next {
+                Next::Continue | Next::NeedMore { .. } => {}
+                next => return next,
             }
         }
     }
