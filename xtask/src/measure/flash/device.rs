@@ -23,8 +23,7 @@ pub(super) fn measure(program: &Path, extent: &Extent, disk: &Disk) -> anyhow::R
     let file = disk.file("device");
     let mut report = Report::new(
         "Reads of 4 KiB",
-        "O_DIRECT by io_uring, buffers and file registered, one thread, either processor; the ratio is to fio in the \
-         same round.",
+        "O_DIRECT by io_uring, buffers and file registered, one thread; ratios are to fio in the same round.",
         &columns(FIGURES),
     );
     make(program, extent, &file)?;

@@ -23,8 +23,8 @@ pub(super) fn measure(program: &Path, extent: &Extent, disk: &Disk) -> anyhow::R
     let workload = disk.workload("sets", &Items::new(KEYS, VALUE_BYTES), 0.0)?;
     let mut report = Report::new(
         "Durable stores of 4 KiB",
-        "Open loop. SETs with `--durability flush` on 16 connections in Poisson arrivals; fio writes evenly, one write and \
-         its fdatasync after another, and the 99th percentiles of both are added.",
+        "Open loop. SETs with `--durability flush`, 16 connections, Poisson arrivals; fio writes evenly, and the 99th \
+         percentiles of a write and its fdatasync are added.",
         &columns(FIGURES),
     );
     let file = disk.file("writes");

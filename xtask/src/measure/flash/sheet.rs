@@ -51,7 +51,7 @@ impl Sheet {
         }
         let [base, these] = [0, contestant].map(|number| &self.samples[number][figure]);
         let ratios: Vec<f64> = these.iter().zip(base).map(|(this, base)| this / base).collect();
-        if ratios.iter().any(|ratio| ratio.is_finite()) { cell(&sorted(&ratios), 2) } else { "-".to_owned() }
+        if ratios.iter().all(|ratio| ratio.is_finite()) { cell(&sorted(&ratios), 2) } else { "-".to_owned() }
     }
 
     /// Appends a row a contestant; `report` has the columns of [`columns`].
@@ -59,7 +59,8 @@ impl Sheet {
         for (contestant, name) in self.contestants.iter().enumerate() {
             let figures = (0..self.figures.len())
                 .flat_map(|figure| [self.cell(contestant, figure), self.ratio(contestant, figure)]);
-            report.rows.push([self.title.clone(), name.clone()].into_iter().chain(figures).collect());
+            let title = if contestant == 0 { self.title.clone() } else { String::new() };
+            report.rows.push([title, name.clone()].into_iter().chain(figures).collect());
         }
     }
 }
@@ -93,5 +94,6 @@ mod tests {
         sheet.add_to(&mut report);
         assert_eq!(report.rows[1][3], "0.90 (0.90..0.95)");
         assert_eq!(report.rows[0], ["case", "fio", "100 (100..200)", "1"]);
+        assert_eq!(report.rows[1][..2], ["", "Minos"]);
     }
 }
