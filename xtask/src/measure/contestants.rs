@@ -5,6 +5,7 @@ use std::{
     net::{Ipv4Addr, SocketAddr},
     path::Path,
     process::{Child, ChildStdout, Command, Stdio},
+    time::Duration,
 };
 
 use anyhow::{Context as _, bail};
@@ -14,6 +15,8 @@ use super::plan::Plan;
 
 /// Memory of each store, in MiB.
 const MEMORY_MIB: u32 = 2048;
+/// Longest time until a server has written what memory holds.
+const STOPPED_WITHIN: Duration = Duration::from_secs(60);
 
 /// A server under measurement, bound to the first processor.
 pub(crate) struct Contestant {
@@ -40,6 +43,18 @@ impl Contestant {
 
     pub(crate) fn pid(&self) -> u32 {
         self.server.pid()
+    }
+
+    /// The value of `minos bench --target` for the native protocol at a port of its own.
+    pub(crate) fn native_target(&mut self) -> anyhow::Result<String> {
+        Ok(format!("minos://{}", self.server.native_address()?))
+    }
+
+    /// Asks it to end, so that everything is on its device, and waits.
+    pub(crate) fn stop(mut self) -> anyhow::Result<()> {
+        let status = self.server.terminate(STOPPED_WITHIN)?.context("the server does not end")?;
+        anyhow::ensure!(status.success(), "the server ended with {status}:\n{}", self.log());
+        Ok(())
     }
 
     /// Its output so far.

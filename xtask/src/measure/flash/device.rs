@@ -62,7 +62,8 @@ fn ours(program: &Path, extent: &Extent, file: &str, (depth, width): (u32, u32))
     Ok([of_device("iops"), of_device("cpu_us_per_request")])
 }
 
-fn fio(extent: &Extent, file: &str, (depth, width): (u32, u32)) -> anyhow::Result<[f64; 2]> {
+/// Random reads of the first bytes of `file` by fio, and their processor time in microseconds.
+pub(super) fn fio(extent: &Extent, file: &str, (depth, width): (u32, u32)) -> anyhow::Result<[f64; 2]> {
     let mut command = fio_command(extent, file);
     command.args(["--rw=randread", "--ioengine=io_uring", "--fixedbufs=1", "--registerfiles=1"]);
     command.args([&format!("--iodepth={depth}"), "--ramp_time=300ms"]);

@@ -126,20 +126,27 @@ pub(super) fn bench(
     millis: u32,
     arguments: &[&str],
 ) -> anyhow::Result<Value> {
-    driver::json(bench_command(program, server, millis, &[arguments, &["--pin", "1"]].concat()))
+    bench_at(program, (&server.target(), server.pid()), millis, arguments)
+}
+
+/// The same of the server at `target` with this process.
+pub(super) fn bench_at(
+    program: &Path,
+    server: (&str, u32),
+    millis: u32,
+    arguments: &[&str],
+) -> anyhow::Result<Value> {
+    driver::json(command(program, server, millis, &[arguments, &["--pin", "1"]].concat()))
 }
 
 /// The same without a place for the driver's threads.
 pub(super) fn bench_command(program: &Path, server: &Contestant, millis: u32, arguments: &[&str]) -> Command {
+    command(program, (&server.target(), server.pid()), millis, arguments)
+}
+
+fn command(program: &Path, (target, pid): (&str, u32), millis: u32, arguments: &[&str]) -> Command {
     let mut command = Command::new(program);
-    command.args([
-        "bench",
-        "--json",
-        "--target",
-        &server.target(),
-        "--server-pid",
-        &server.pid().to_string(),
-    ]);
+    command.args(["bench", "--json", "--target", target, "--server-pid", &pid.to_string()]);
     command.args(["--warmup", &format!("{}ms", millis / 4), "--duration", &format!("{millis}ms")]);
     command.args(arguments);
     command

@@ -1,7 +1,8 @@
 //! Items on flash, beside memcached's extstore and fio on the same disk.
 //!
-//! Each part is a table: the device layer, a `get` of 64 cold keys, small requests beside cold reads, items found
-//! again, the index and recovery, idle servers, durable stores, and a long run over time.
+//! Each part is a table: the device layer, vectors of gets within a process, cold reads over the native protocol, a
+//! `get` of 64 cold keys, small requests beside cold reads, items found again, the index and recovery, idle servers,
+//! durable stores, and a long run over time.
 
 mod beside;
 mod client;
@@ -11,7 +12,9 @@ mod durable;
 mod machine;
 mod recovery;
 mod run;
+mod served;
 mod sheet;
+mod vectors;
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +22,8 @@ use super::report::Report;
 use machine::Disk;
 
 /// The parts, in the order in which they are measured.
-pub(super) const PARTS: [&str; 5] = ["device", "cold", "beside", "recovery", "durable"];
+pub(super) const PARTS: [&str; 8] =
+    ["device", "vectors", "served", "widths", "cold", "beside", "recovery", "durable"];
 
 /// Percent of the items' bytes that fit into memory.
 const MEMORY_PERCENT: u64 = 5;
@@ -73,6 +77,9 @@ pub(super) fn measure(program: &Path, extent: &Extent) -> anyhow::Result<String>
     {
         let sections: Vec<Report> = match *part {
             "device" => vec![device::measure(program, extent, &disk)?],
+            "vectors" => vec![vectors::measure(program, extent, &disk)?],
+            "served" => vec![served::beside_fio(program, extent, &disk)?],
+            "widths" => vec![served::widths(program, extent, &disk)?],
             "cold" => cold::measure(program, extent, &disk)?,
             "beside" => vec![beside::measure(program, extent, &disk)?],
             "recovery" => vec![recovery::measure(program, extent, &disk)?],

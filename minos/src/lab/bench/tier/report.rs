@@ -32,6 +32,8 @@ pub(super) struct TierReport {
     cpu_us_per_key: f64,
     /// Records read for each key.
     reads_per_key: f64,
+    /// Bytes read for each key.
+    read_bytes_per_key: f64,
     vector_us: Quantiles,
     load_s: f64,
     write_amplification: f64,
@@ -68,6 +70,7 @@ impl TierReport {
             refused: sum(|tally| tally.refused),
             cpu_us_per_key: rounded(spent.as_secs_f64() * 1e6 / done),
             reads_per_key: rounded(reads.read_records as f64 / reads.read_keys.max(1) as f64),
+            read_bytes_per_key: rounded(reads.read_bytes as f64 / reads.read_keys.max(1) as f64),
             vector_us: latencies.quantiles(),
             load_s: rounded(preparation.load.as_secs_f64()),
             write_amplification: rounded(preparation.amplification),
