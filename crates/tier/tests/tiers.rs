@@ -133,6 +133,26 @@ fn a_store_that_nobody_syncs_goes_on() {
     assert!(stats.log.compacted_segments > 0 && stats.keeper.syncs > 0, "{stats:?}");
 }
 
+/// Older records of the keys must go, though nobody reads them.
+#[test]
+fn cold_items_of_a_store_are_overwritten_without_end() {
+    const NUMBERS: u32 = 4000;
+    for durability in [Durability::None, Durability::Flush] {
+        let device = device(8 << 20);
+        minos_tier::format(&device, &format()).unwrap();
+        let mut rig = Rig::open(&device, Options::store(durability)).unwrap();
+        let mut random = StdRng::seed_from_u64(0);
+        for version in 0..8 * NUMBERS {
+            let number = if version < NUMBERS { version } else { random.random_range(0..NUMBERS) };
+            let value = [version as u8; 512];
+            assert!(rig.put(&key(number), &value), "{durability:?}, {version}: {:?}", rig.keeper);
+        }
+        rig.drive();
+        let stats = rig.tier.stats();
+        assert!(stats.engine.cold < u64::from(NUMBERS) * 11 / 10, "{durability:?}: {:?}", stats.engine);
+    }
+}
+
 #[test]
 fn an_item_that_has_expired_on_flash_is_not_found() {
     let mut rig = Rig::new(Options::cache());

@@ -1,4 +1,5 @@
-//! Doubts: records that may be older ones of a key, and must be read before its item can leave memory.
+//! Doubts: records that may be older ones of a key. Those of a dead item must be read before it can leave memory;
+//! those of an item that was copied hold room on the device until they are.
 
 use super::{Keeper, Now};
 use crate::{
@@ -10,10 +11,14 @@ use minos_device::LaneOptions;
 use minos_engine::{Candidates, Due, Lookup, Need};
 use minos_flash::Place;
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{HashMap, HashSet, VecDeque},
     io,
     sync::Arc,
+    time::Duration,
 };
+
+/// Items are not copied while the records of so many copied ones are yet to be read.
+const COPIED_MAX: usize = 1024;
 
 /// No key is empty.
 const NO_KEY: &[u8] = b"";
@@ -34,13 +39,20 @@ enum Purpose {
     Resolution,
     /// An item that has a copy, and no room in its bucket.
     Room,
+    /// An item that was just copied: nothing else would ever find its older records, and a store of cold items that are
+    /// overwritten would fill the device with them.
+    Copied,
     /// An item whose copy is written, and no room in its bucket.
     Crowd { token: u64, place: Place },
 }
 
 impl Doubt {
     pub(crate) fn of(due: &Due<'_>) -> Self {
-        let purpose = if due.need == Need::Resolution { Purpose::Resolution } else { Purpose::Room };
+        let purpose = match due.need {
+            Need::Resolution => Purpose::Resolution,
+            Need::Room => Purpose::Room,
+            Need::Copy => Purpose::Copied,
+        };
         Self { hash: due.hash, key: due.key.to_vec(), seen: due.doubts.clone(), purpose }
     }
 }
@@ -51,6 +63,8 @@ pub(crate) struct Examiner {
     fetcher: Fetcher,
     /// Doubts that are to be read.
     new: Vec<Doubt>,
+    /// Those of copied items, for whom nobody asks again.
+    copied: VecDeque<Doubt>,
     /// Those that are being read, by number.
     under_way: HashMap<u64, Purpose>,
     hashes: HashSet<KeyHash>,
@@ -64,6 +78,7 @@ impl Examiner {
         Ok(Self {
             fetcher: Fetcher::new(Arc::clone(tier), &options)?,
             new: Vec::new(),
+            copied: VecDeque::new(),
             under_way: HashMap::new(),
             hashes: HashSet::new(),
             crowded: Vec::new(),
@@ -72,14 +87,32 @@ impl Examiner {
     }
 
     pub(crate) fn is_busy(&self) -> bool {
-        !self.under_way.is_empty() || !self.crowded.is_empty()
+        !self.under_way.is_empty() || !self.crowded.is_empty() || !self.copied.is_empty()
     }
 
-    /// Asks for the records of a doubt, unless those of its hash are being read.
+    /// True if no more items are to be copied that have doubts.
+    pub(crate) fn is_full(&self) -> bool {
+        self.copied.len() >= COPIED_MAX
+    }
+
+    /// Asks for the records of a doubt. Unless it is of a copied item, it is forgotten if those of its hash are being
+    /// read: the next walk asks again.
     pub(crate) fn ask(&mut self, doubt: Doubt) {
-        if self.hashes.insert(doubt.hash) {
+        if doubt.purpose == Purpose::Copied {
+            self.copied.push_back(doubt);
+        } else if self.hashes.insert(doubt.hash) {
             self.new.push(doubt);
         }
+    }
+
+    /// Sleeps until a read has ended, or the time is over.
+    pub(crate) fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+        self.fetcher.wait(timeout)
+    }
+
+    /// True if reads are under way.
+    pub(crate) fn is_reading(&self) -> bool {
+        !self.under_way.is_empty()
     }
 
     /// An item's copy is written, and finds no room in its bucket.
@@ -87,24 +120,39 @@ impl Examiner {
         self.crowded.push((token, place));
     }
 
-    /// Begins to read; what finds no buffer is asked for again by the next walk.
+    /// Begins to read; what finds no buffer waits for the next turn, or is asked for again by the next walk.
     fn start(&mut self) -> io::Result<bool> {
-        let did = !self.new.is_empty();
-        for Doubt { hash, key, seen, purpose } in std::mem::take(&mut self.new) {
-            let epoch = self.fetcher.enter();
-            self.next += 1;
-            match self.fetcher.start((self.next, epoch), (hash, &key), &seen) {
-                Ok(()) => drop(self.under_way.insert(self.next, purpose)),
-                Err(Busy) => {
-                    self.hashes.remove(&hash);
-                    if let Purpose::Crowd { token, place } = purpose {
-                        self.crowded.push((token, place));
-                    }
+        let mut did = !self.new.is_empty();
+        for doubt in std::mem::take(&mut self.new) {
+            if self.start_one(&doubt).is_err() {
+                self.hashes.remove(&doubt.hash);
+                if let Purpose::Crowd { token, place } = doubt.purpose {
+                    self.crowded.push((token, place));
                 }
             }
         }
+        while let Some(doubt) = self.copied.pop_front() {
+            let is_free = self.hashes.insert(doubt.hash);
+            if !is_free || self.start_one(&doubt).is_err() {
+                if is_free {
+                    self.hashes.remove(&doubt.hash);
+                }
+                self.copied.push_front(doubt);
+                break;
+            }
+            did = true;
+        }
         self.fetcher.submit(usize::MAX)?;
         Ok(did)
+    }
+
+    /// Begins to read a doubt's records, if a buffer is free.
+    fn start_one(&mut self, doubt: &Doubt) -> Result<(), Busy> {
+        let epoch = self.fetcher.enter();
+        self.next += 1;
+        self.fetcher.start((self.next, epoch), (doubt.hash, &doubt.key), &doubt.seen)?;
+        self.under_way.insert(self.next, doubt.purpose);
+        Ok(())
     }
 }
 
@@ -143,7 +191,7 @@ impl Keeper {
                 Some(Purpose::Resolution) => {
                     tier.engine.resolve(fetch.hash, &fetch.key, &fetch.seen, now.seconds);
                 }
-                Some(Purpose::Room) | None => {}
+                Some(Purpose::Room | Purpose::Copied) | None => {}
             }
         })?;
         found.into_iter().for_each(|(token, place)| self.written(token, place));

@@ -160,6 +160,9 @@ impl Keeper {
         if self.hands.lane.in_flight() > 0 {
             return self.hands.wait(turn.rest);
         }
+        if self.examiner.is_reading() {
+            return self.examiner.wait(turn.rest);
+        }
         self.tier.bell.rest(turn.rest);
         Ok(())
     }

@@ -25,6 +25,8 @@ struct Copyist<'a> {
     /// Tombstones of the group under way, and of the next.
     held: [&'a mut Held; 2],
     doubts: &'a mut Vec<Doubt>,
+    /// Too many records of copied items are yet to be read.
+    is_full_of_doubts: bool,
     counts: &'a mut KeeperCounts,
     options: &'a Options,
     now: Seconds,
@@ -37,7 +39,8 @@ impl Copyist<'_> {
             self.doubts.push(Doubt::of(due));
             return Choice::Later;
         }
-        if self.flights.bytes() >= self.options.bytes_in_flight_max {
+        let must_wait = self.is_full_of_doubts && self.leaves_older(due);
+        if must_wait || self.flights.bytes() >= self.options.bytes_in_flight_max {
             self.is_behind = true;
             return Choice::Later;
         }
@@ -50,6 +53,11 @@ impl Copyist<'_> {
             return Choice::Evict;
         }
         self.copy(due)
+    }
+
+    /// True if older records of the item would stay named. A cache drops them in time with their segments.
+    fn leaves_older(&self, due: &Due<'_>) -> bool {
+        self.options.is_lossless && !due.doubts.is_empty()
     }
 
     fn copy(&mut self, due: &Due<'_>) -> Choice {
@@ -78,6 +86,9 @@ impl Copyist<'_> {
                 let bytes = due.key.len() + due.value.len();
                 let kept = self.options.is_lossless.then(|| Box::new(kept));
                 self.flights.copy(token, due.ticket, bytes, kept);
+                if self.leaves_older(due) {
+                    self.doubts.push(Doubt::of(due));
+                }
                 Choice::Write
             }
             Err(Refusal::TooLarge { .. }) => {
@@ -117,6 +128,7 @@ impl Keeper {
             flights: &mut self.flights,
             held: [&mut self.group.graves, &mut self.graves.held],
             doubts: &mut doubts,
+            is_full_of_doubts: self.examiner.is_full(),
             counts: &mut self.counts,
             options,
             now: now.seconds,
