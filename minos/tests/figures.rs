@@ -116,6 +116,19 @@ fn figures_of_servers_have_direct_and_gathered_reads() {
     assert!(most(1) > 0.0 && most(2) > 0.0, "{rows:?}");
 }
 
+#[test]
+fn figure_3_has_a_device_a_store_and_a_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = printed("vector", folder.path(), &["--figure", "3", "--window", "20ms"]);
+    assert!(text.contains(", measured on a modelled device: 1 drawn, "), "{text}");
+    let csv = folder.path().join("vector-3.csv");
+    assert!(fs::read_to_string(&csv).unwrap().contains("\nwidth,device,store,server\n"));
+    let rows = rows(&csv);
+    assert!(rows.iter().map(|row| row[0].as_str()).eq(["1", "2", "4", "8", "16", "32"]), "{rows:?}");
+    let most = |at: usize| rows.iter().filter_map(|row| row[at].parse().ok()).fold(0.0, f64::max);
+    assert!((1..4).all(|at| most(at) > 0.0), "{rows:?}");
+}
+
 /// The rows of a CSV file, without parameters and column names.
 fn rows(path: &Path) -> Vec<Vec<String>> {
     let text = fs::read_to_string(path).unwrap();

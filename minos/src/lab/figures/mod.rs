@@ -91,7 +91,7 @@ pub(crate) struct FiguresArgs {
 enum Papers {
     /// RackOut (TOCS 2019)
     Rackout,
-    /// Using vector interfaces (SoCC'12), figures 4 to 13
+    /// Using vector interfaces (SoCC'12), figures 3 to 13
     Vector,
     /// Size-aware sharding (NSDI'19)
     Minos,
@@ -200,7 +200,7 @@ impl FiguresArgs {
     }
 
     /// The figures of devices, of stores and of servers above them.
-    fn devices<'a>(&'a self, bar: &'a ProgressBar) -> [Job<'a>; 8] {
+    fn devices<'a>(&'a self, bar: &'a ProgressBar) -> [Job<'a>; 9] {
         let study = devices::Study { window: self.window, seed: self.seed, folder: &self.out, bar };
         let job = |plots: &'static [Plot], make: fn(&devices::Study<'a>) -> Result<Table>| Job {
             plots,
@@ -213,6 +213,7 @@ impl FiguresArgs {
             job(&devices::MEASURED, devices::Study::measured),
             job(&stores::MODELLED, stores::modelled),
             job(&stores::MEASURED, stores::measured),
+            job(&servers::FIGURE_3, servers::figure_3),
             job(&servers::FIGURE_9, servers::figure_9),
             job(&servers::FIGURE_10, servers::figure_10),
             job(&servers::FIGURE_11, servers::figure_11),

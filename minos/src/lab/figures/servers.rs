@@ -1,5 +1,5 @@
-//! Figures 9 to 12 of the vector paper: a server above a device, by the widths of multigets and of multireads
-//! (SoCC'12 §5). Server and clients share this machine's processors; the device is modelled.
+//! Figures 3 and 9 to 12 of the vector paper: a server above a device, by the widths of multigets and of multireads
+//! (SoCC'12 §2.1, §5). Server and clients share this machine's processors; the device is modelled.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,7 +22,13 @@ use super::{
     plots::{Corner, Evidence, Paper, Plot, Scale},
     table::{Cell, Table},
 };
-use crate::{lab::bench::device::modelled_in_blocks, serve::random_seed};
+use crate::{
+    lab::bench::{
+        device::{Point, measure, modelled_in_blocks},
+        tier::{StorePoint, StoreStudy, measure_store},
+    },
+    serve::random_seed,
+};
 
 const WIDTHS: [usize; 6] = [1, 2, 4, 8, 16, 32];
 const KEYS: u64 = 1 << 16;
@@ -35,6 +41,10 @@ const SEGMENT_BYTES: u32 = 1 << 20;
 /// The index, and little more: nearly all items are on the device.
 const MEMORY_BYTES: u64 = 4 << 20;
 const WORKERS: usize = 2;
+/// Threads above the device or the store of figure 3: one for each of its engines.
+const THREADS: usize = 4;
+/// Requests of each of them in flight at the device.
+const DEPTH: usize = 64;
 /// Enough for the widest vector of reads of single keys.
 const CONNECTIONS: u32 = 64;
 /// Rates of a curve, as shares of the highest.
@@ -50,6 +60,13 @@ const fn curve(number: &'static str, series: &'static str) -> [Plot; 1] {
         .evidence(Evidence::Modelled)]
 }
 
+/// Lookups of the device, of a store above it within this process, and of a server, by the width of vectors.
+pub(super) const FIGURE_3: [Plot; 1] =
+    [Plot::new(Paper::Vector, "3", ("width", Scale::Log2), &["device", "store", "server"])
+        .y_called("lookups a second")
+        .log_y()
+        .legend_at(Corner::LowerRight)
+        .evidence(Evidence::Modelled)];
 /// Latency against throughput: multigets of several widths, read one by one.
 pub(super) const FIGURE_9: [Plot; 1] = curve("9", "multiget");
 /// Single gets, read in vectors of several widths.
@@ -62,6 +79,26 @@ pub(super) const FIGURE_12: [Plot; 1] =
         .y_called("lookups a second")
         .legend_at(Corner::LowerRight)
         .evidence(Evidence::Modelled)];
+
+pub(super) fn figure_3(study: &Study<'_>) -> Result<Table> {
+    let &Study { window: duration, seed, bar, .. } = study;
+    let (threads, writes) = (THREADS, false);
+    let items = StoreStudy { keys: KEYS, value_bytes: VALUE_BYTES as usize, duration, seed };
+    let of_store = modelled_in_blocks(DEVICE_BYTES, PAGE_BYTES);
+    let stores =
+        measure_store(&of_store, &items, &WIDTHS.map(|width| StorePoint { threads, width, writes }))?;
+    let rig = Rig::filled(study)?;
+    let mut rows = Vec::new();
+    for (width, store) in WIDTHS.into_iter().zip(stores) {
+        bar.tick();
+        let request_bytes = PAGE_BYTES as usize;
+        let point = Point { threads, depth: DEPTH, width, request_bytes, writes, duration, seed };
+        let device = measure(&rig.device, &point)?.iops;
+        let server = rig.served(VectorWidth::Direct)?.peak(width)?.operations_per_s;
+        rows.push([width as f64, device, store.keys_per_s, server].map(Cell::Number).to_vec());
+    }
+    Ok(Table { title: title(), columns: vec!["width", "device", "store", "server"], rows })
+}
 
 pub(super) fn figure_9(study: &Study<'_>) -> Result<Table> {
     curves(study, WIDTHS.map(|width| (width, 1, exactly(1))))
