@@ -79,7 +79,9 @@ pub(super) fn measure(program: &Path, extent: &Extent) -> anyhow::Result<String>
             "device" => vec![device::measure(program, extent, &disk)?],
             "vectors" => vec![vectors::measure(program, extent, &disk)?],
             "served" => vec![served::beside_fio(program, extent, &disk)?],
-            "widths" => vec![served::widths(program, extent, &disk)?],
+            "widths" => {
+                vec![served::widths(program, extent, &disk)?, vectors::modelled(program, extent)?]
+            }
             "cold" => cold::measure(program, extent, &disk)?,
             "beside" => vec![beside::measure(program, extent, &disk)?],
             "recovery" => vec![recovery::measure(program, extent, &disk)?],
