@@ -60,7 +60,9 @@ pub use open::{
 pub use options::{Admission, Durability, Options};
 pub use payload::Value;
 pub use reader::{Answer, Found, Reader, Sought};
-pub use snapshot::{Snapshot, SnapshotCounts, SnapshotError, SnapshotPhase, SnapshotWish};
+pub use snapshot::{
+    Snapshot, SnapshotCounts, SnapshotError, SnapshotPhase, SnapshotWish, remove_stale_snapshots,
+};
 pub use stats::{KeeperCounts, LogState, ReadCounts, Stats};
 pub use store::{Entry, StoreError, TieredStore};
 pub use syncs::{ReadOnly, SyncId};

@@ -13,6 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 use target::Target;
+pub use target::remove_stale_snapshots;
 use thiserror::Error;
 
 /// A snapshot to be made.

@@ -69,6 +69,7 @@ impl Reserved {
         if !address.is_local() {
             tracing::warn!(%address, "--admin: whoever can reach it can read statistics and change how the server works");
         }
+        options.snapshot_folder.iter().for_each(|folder| minos_tier::remove_stale_snapshots(folder));
         Ok(Some(Self { listener, options: options.clone() }))
     }
 

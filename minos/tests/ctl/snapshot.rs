@@ -113,10 +113,8 @@ fn a_snapshot_can_be_cancelled_and_another_be_made() {
     let error = complaint(&ctl(admin, &["snapshot", "--cancel"]));
     assert!(error.contains("no snapshot is under way"), "{error}");
     assert_eq!(begin(admin, r#"{"name": "copy", "rate": 1}"#).0, 202);
+    wait_copying(admin);
     let deadline = Instant::now() + WITHIN;
-    while get(admin, "/snapshot")["copied_bytes"] == 0 {
-        assert!(Instant::now() < deadline, "nothing is copied: {}", get(admin, "/snapshot"));
-    }
     shown(&ctl(admin, &["snapshot", "--cancel"]));
     while get(admin, "/snapshot")["state"] != "failed" {
         assert!(Instant::now() < deadline, "it goes on: {}", get(admin, "/snapshot"));
@@ -135,13 +133,109 @@ fn a_server_that_stops_leaves_no_half_copy() {
         assert_eq!(client.set(&format!("key{key}"), &value(key, 0)).unwrap(), "STORED");
     }
     assert_eq!(begin(admin, r#"{"name": "copy", "rate": 1}"#).0, 202);
-    let deadline = Instant::now() + WITHIN;
-    while get(admin, "/snapshot")["copied_bytes"] == 0 {
-        assert!(Instant::now() < deadline, "nothing is copied: {}", get(admin, "/snapshot"));
-    }
+    wait_copying(admin);
     assert_eq!(begin(admin, r#"{"name": "other", "rate": 0}"#).0, 409);
     let status = server.terminate(Duration::from_secs(60)).unwrap();
     assert!(status.is_some_and(|status| status.success()), "{}", server.log());
     let left: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["flash"], "{}", server.log());
+}
+
+/// Waits until this snapshot has copied something.
+fn wait_copying(admin: SocketAddr) {
+    let deadline = Instant::now() + WITHIN;
+    while get(admin, "/snapshot")["copied_bytes"] == 0 {
+        assert!(Instant::now() < deadline, "nothing is copied: {}", get(admin, "/snapshot"));
+    }
+}
+
+fn parts(folder: &TempDir) -> usize {
+    let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+    names.filter(|name| name.to_string_lossy().ends_with(".part")).count()
+}
+
+#[test]
+fn a_start_removes_what_a_killed_server_left_and_nothing_of_a_living_one() {
+    let folder = TempDir::new().unwrap();
+    let option = format!("--snapshot-folder={}", folder.path().display());
+    let options = [&*option, "--durability=flush"];
+    let [(dead, admin), (living, other)] =
+        ["flash", "other"].map(|name| start_above(&folder, name, &options));
+    for (server, admin) in [(&dead, admin), (&living, other)] {
+        assert_eq!(connect(server).set("key", &value(1, 0)).unwrap(), "STORED");
+        assert_eq!(begin(admin, &format!(r#"{{"name": "copy{}", "rate": 1}}"#, server.pid())).0, 202);
+        wait_copying(admin);
+    }
+    drop(dead);
+    assert_eq!(parts(&folder), 2);
+    let (again, _) = start_above(&folder, "flash", &options);
+    assert!(again.log().contains("removed an incomplete snapshot"), "{}", again.log());
+    assert_eq!(parts(&folder), 1);
+    assert_eq!(get(other, "/snapshot")["state"], "copying");
+    shown(&ctl(other, &["snapshot", "--cancel"]));
+    let deadline = Instant::now() + WITHIN;
+    while parts(&folder) > 0 {
+        assert!(Instant::now() < deadline, "{}", living.log());
+    }
+}
+
+/// A store whose folder for snapshots is a disk of this size, or the reason why none can be mounted here.
+fn start_with_disk(folder: &TempDir, size: &str) -> Result<(Server, SocketAddr), String> {
+    let unshare = ["--map-root-user", "--mount"];
+    let tried = Command::new("unshare").args(unshare).args(["mount", "-t", "tmpfs", "none", "/mnt"]).output();
+    tried.map_err(|error| error.to_string()).and_then(|tried| match tried.status.success() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&tried.stderr).into_owned()),
+    })?;
+    let (disk, flash) = (folder.path().join("disk"), folder.path().join(size));
+    fs::create_dir_all(&disk).unwrap();
+    let script = format!(r#"mount -t tmpfs -o size={size} none "$0" && exec "$@""#);
+    let server = Server::start("unshare".as_ref(), |port, _| {
+        let disk = disk.display().to_string();
+        let served = [
+            format!("--memcached=127.0.0.1:{port}"),
+            format!("--flash={}:64m", flash.display()),
+            format!("--snapshot-folder={disk}"),
+        ];
+        let command = ["sh", "-c", &script, &disk, env!("CARGO_BIN_EXE_minos"), "serve", "--engine=store"];
+        let options =
+            ["--memory=64m", "--workers=1", "--pin=off", "--durability=flush", "--admin=127.0.0.1:0"];
+        let others = [&unshare[..], &command, &options].concat();
+        others.into_iter().map(str::to_owned).chain(served).collect()
+    });
+    let server = server.unwrap();
+    let admin = admin_address(&server).parse().unwrap();
+    Ok((server, admin))
+}
+
+#[test]
+fn a_full_disk_ends_a_snapshot_and_nothing_else() {
+    for (size, is_enough) in [("1m", false), ("64m", true)] {
+        let folder = TempDir::new().unwrap();
+        let (server, admin) = match start_with_disk(&folder, size) {
+            Ok(started) => started,
+            Err(reason) => return println!("skipped: no disk can be mounted here: {reason}"),
+        };
+        let mut client = connect(&server);
+        for key in 0..KEYS {
+            assert_eq!(client.set(&format!("key{key}"), &value(key, 0)).unwrap(), "STORED");
+        }
+        let output = ctl(admin, &["snapshot", "copy", "--rate=0"]);
+        let disk = format!("/proc/{}/root{}", server.pid(), folder.path().join("disk").display());
+        let left: Vec<_> = fs::read_dir(disk).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        if is_enough {
+            assert!(shown(&output).contains("done") && left == ["copy"], "{left:?}");
+            continue;
+        }
+        let error = complaint(&output);
+        assert!(error.contains("the copy cannot be written: No space left on device"), "{error}");
+        assert!(server.log().contains("there is no snapshot"), "{}", server.log());
+        assert!(left.is_empty(), "{left:?}");
+        assert_eq!(get(admin, "/flash")["snapshots"]["snapshots_failed"], 1);
+        let deadline = Instant::now() + WITHIN;
+        while get(admin, "/flash")["snapshots"]["held_segments"] != 0 {
+            assert!(Instant::now() < deadline, "{}", get(admin, "/flash"));
+        }
+        assert_eq!(client.set("key", &value(1, 1)).unwrap(), "STORED");
+    }
 }
