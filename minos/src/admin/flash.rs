@@ -103,11 +103,13 @@ fn view(stats: &Stats) -> Value {
             "scrub_rate": state.scrub.bytes_s, "scrub_segment": state.scrub.segment,
             "scrub_left": state.scrub.left, "scrubs": log.sweeps,
             "scrubbed_segments": log.scrubbed_segments, "scrub_faults": log.scrub_faults,
+            "scrub_read_bytes": log.scrub_read_bytes,
         },
         "compaction": {
             "compaction_rate": state.compaction_bytes_s, "compacting": state.is_compacting,
             "moved_bytes": log.moved_bytes, "compacted_segments": log.compacted_segments,
             "carried_tombstones": log.carried_tombstones,
+            "compaction_read_bytes": log.compaction_read_bytes,
         },
         "snapshots": {
             "snapshots": snapshots.done, "snapshots_failed": snapshots.failed,

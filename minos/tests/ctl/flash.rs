@@ -56,7 +56,10 @@ fn a_scrub_of_everything_ends_and_is_counted() {
     while get(admin, "/flash")["scrub"]["scrubs"] != 1 {
         assert!(Instant::now() < deadline, "the scrub never ends: {}", get(admin, "/flash"));
     }
-    let scrub = &get(admin, "/flash")["scrub"];
+    let shown = get(admin, "/flash");
+    let scrub = &shown["scrub"];
+    let read_bytes = (&scrub["scrub_read_bytes"], &shown["compaction"]["compaction_read_bytes"]);
+    assert!(read_bytes.0.as_u64() >= Some(1 << 20) && read_bytes.1 == 0, "{shown}");
     assert!(scrub["scrubbed_segments"].as_u64() > Some(0), "{scrub}");
     assert_eq!(
         (&scrub["scrub_faults"], &scrub["scrub_rate"], &scrub["scrub_left"]),

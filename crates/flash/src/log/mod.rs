@@ -154,8 +154,10 @@ pub struct Counters {
     pub moved_bytes: u64,
     /// Everything written, journal and footers included.
     pub written_bytes: u64,
-    /// Everything read by compaction and scrubber.
-    pub read_bytes: u64,
+    /// Everything read by compaction.
+    pub compaction_read_bytes: u64,
+    /// Everything read by the scrubber.
+    pub scrub_read_bytes: u64,
     /// Flushes.
     pub flushes: u64,
     /// Segments compacted.
@@ -260,18 +262,29 @@ impl Log {
     ) {
         self.segments.lanes_at(lanes_at);
         if !self.is_read_only {
-            self.compact(now_us, index);
-            self.scrub(now_us, index);
+            self.counters.compaction_read_bytes += self.reads_of(|log| log.compact(now_us, index));
+            self.counters.scrub_read_bytes += self.reads_of(|log| log.scrub(now_us, index));
             self.upkeep();
         }
         for (_, work) in &self.flow.jobs {
             match work {
                 Work::Write { bytes, .. } => self.counters.written_bytes += bytes.len() as u64,
-                Work::Read { len, .. } => self.counters.read_bytes += *len as u64,
+                Work::Read { .. } => {}
                 Work::Flush => self.counters.flushes += 1,
             }
         }
         jobs.append(&mut self.flow.jobs);
+    }
+
+    /// Bytes that this asks to be read.
+    fn reads_of(&mut self, ask: impl FnOnce(&mut Self)) -> u64 {
+        let before = self.flow.jobs.len();
+        ask(self);
+        let reads = self.flow.jobs[before..].iter().map(|(_, work)| match work {
+            Work::Read { len, .. } => *len as u64,
+            Work::Write { .. } | Work::Flush => 0,
+        });
+        reads.sum()
     }
 
     /// The result of a piece of work.

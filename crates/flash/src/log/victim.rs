@@ -92,11 +92,13 @@ impl Log {
     /// The result of a read for compaction or scrubber.
     pub(super) fn read_done(&mut self, id: WorkId, outcome: &mut Outcome) {
         if let Some(mut victim) = self.victim.take() {
-            self.take_read(&mut victim, id, outcome);
+            let again = self.reads_of(|log| log.take_read(&mut victim, id, outcome));
+            self.counters.compaction_read_bytes += again;
             self.victim = Some(victim);
         }
         if let Some(mut scrubbed) = self.scrubbed.take() {
-            self.take_read(&mut scrubbed, id, outcome);
+            let again = self.reads_of(|log| log.take_read(&mut scrubbed, id, outcome));
+            self.counters.scrub_read_bytes += again;
             self.scrubbed = Some(scrubbed);
         }
     }

@@ -54,8 +54,9 @@ fn a_sound_log_is_read_round_and_round_within_its_rate() {
     (0..20_000).for_each(|_| bench.drive());
     let after = bench.log.counters();
     assert_eq!((after.scrub_faults, after.lost_records), (0, 0), "{after:?}");
-    let read_bytes = after.read_bytes - before.read_bytes;
+    let read_bytes = after.scrub_read_bytes - before.scrub_read_bytes;
     assert!((8 << 20..=24 << 20).contains(&read_bytes), "{read_bytes}");
+    assert_eq!(after.compaction_read_bytes, before.compaction_read_bytes, "compaction reads nothing here");
 }
 
 #[test]
@@ -91,6 +92,7 @@ fn compaction_does_not_move_what_expired() {
         }
     }
     let counters = bench.log.counters();
+    assert!(counters.compaction_read_bytes > 0, "{counters:?}");
     assert!(counters.compacted_segments > 3 && counters.expired_records > 300, "{counters:?}");
     assert_eq!(counters.moved_bytes, 0, "{counters:?}");
 }
@@ -102,7 +104,7 @@ fn a_sweep_reads_everything_once_at_its_rate_and_finds_rot() {
     // A scrubber at rest reads nothing.
     let before = bench.log.counters();
     (0..5000).for_each(|_| bench.drive());
-    assert_eq!(bench.log.counters().read_bytes, before.read_bytes);
+    assert_eq!(bench.log.counters().scrub_read_bytes, before.scrub_read_bytes);
     let rotten = minos_base::hash_key(&77u64.to_le_bytes(), 3);
     let (_, place) = bench.table.table.slots[&rotten.0];
     bench.disk.rot(u64::from(place.page) * PAGE_BYTES as u64 + 600);
