@@ -6,12 +6,12 @@ use crate::{
     payload::HEAD_BYTES,
     tier::Tier,
 };
-use minos_base::{Seconds, limits::KEY_BYTES_MAX};
+use minos_base::{KeyHash, Seconds, limits::KEY_BYTES_MAX};
 use minos_device::{Device, LaneOptions};
 use minos_engine::{Standing, Tiered};
 use minos_flash::{
-    DeviceFailed, Found, Log, Newest, NotOurs, Outcome, Recovery, Step, Tombstone, Winners, Work, WorkId,
-    create,
+    DeviceFailed, Found, Log, Newest, NotOurs, Outcome, Place, Recovery, Step, Tombstone, Winners, Work,
+    WorkId, create,
     format::{Fault, Layout, LayoutError, PAGE_BYTES, Superblock},
 };
 use std::{
@@ -304,11 +304,11 @@ fn adopt(
         prefetch();
         let is_expired = expiry != 0 && expiry <= now;
         if memory == Memory::Kept {
-            if engine.standing(hash, place.page) == Standing::Dead {
+            if is_named(engine, winners, (hash, sequence), place) {
+                recovered.records += 1;
+            } else {
                 recovered.dead += 1;
                 dead.push(Tombstone { hash, sequence, place, is_forgotten: true });
-            } else {
-                recovered.records += 1;
             }
         } else if is_expired {
             recovered.expired += 1;
@@ -322,6 +322,13 @@ fn adopt(
     }
     engine.pass_sequence(winners.sequence_max());
     dead
+}
+
+/// True if memory that outlived the process names this record, or the one that it is a copy of: from now on the copy.
+fn is_named(engine: &Tiered, winners: &Winners, (hash, sequence): (KeyHash, u64), place: Place) -> bool {
+    let is_named = |page| engine.standing(hash, page) != Standing::Dead;
+    is_named(place.page)
+        || winners.left(hash, sequence).any(|page| is_named(page) && engine.move_cold(hash, page, place))
 }
 
 fn recover(

@@ -200,6 +200,11 @@ impl Winners {
         self.0.parts.iter().flat_map(|part| &part.records).filter_map(live)
     }
 
+    /// The pages from which a record was being moved.
+    pub fn left(&self, hash: KeyHash, sequence: u64) -> impl Iterator<Item = u32> + '_ {
+        self.0.leaving.get(&(hash.0, sequence)).into_iter().flatten().map(|&(page, _)| page)
+    }
+
     /// The highest sequence of all records, dead ones too.
     pub fn sequence_max(&self) -> u64 {
         self.0.sequence_max

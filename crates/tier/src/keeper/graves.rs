@@ -43,7 +43,7 @@ impl Held {
         self.forgotten.len() + self.others.len()
     }
 
-    fn push(&mut self, tombstone: Tombstone) {
+    pub(super) fn push(&mut self, tombstone: Tombstone) {
         let older = if tombstone.is_forgotten && tombstone.sequence != 0 {
             self.forgotten.insert(tombstone.hash.0, tombstone)
         } else {

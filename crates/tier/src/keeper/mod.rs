@@ -110,9 +110,13 @@ impl Keeper {
         Ok(keeper)
     }
 
-    /// Tombstones that recovery found to be due.
+    /// Tombstones that recovery found to be due. What killed the records may be in memory alone.
     pub(crate) fn bury_first(&mut self, tombstones: Vec<Tombstone>) {
-        self.graves.release(tombstones);
+        if self.holds_deaths() {
+            tombstones.into_iter().for_each(|tombstone| self.graves.held.push(tombstone));
+        } else {
+            self.graves.release(tombstones);
+        }
     }
 
     /// The tier.
