@@ -27,6 +27,10 @@ impl Index for Names<'_> {
         self.now
     }
 
+    fn may_expire(&mut self, hash: KeyHash, page: u32) -> bool {
+        self.engine.uncovers_nothing(hash, page)
+    }
+
     fn forget(&mut self, hash: KeyHash, _sequence: u64, page: u32) {
         self.engine.forget_cold(hash, page);
     }

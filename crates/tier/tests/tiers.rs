@@ -4,7 +4,7 @@ mod common;
 
 use common::{NOW, Rig, device, format, key, value};
 use minos_device::Device;
-use minos_engine::{ItemMeta, StoreConfig, Tiered};
+use minos_engine::{ItemMeta, Lookup, StoreConfig, Tiered};
 use minos_tier::{Contents, Durability, Format, FormatError, Memory, OpenError, Options};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use std::sync::Arc;
@@ -63,6 +63,41 @@ fn one_vector_finds_keys_in_memory_on_flash_and_nowhere() {
     let reads = rig.tier.stats().reads;
     assert_eq!((reads.read_keys, reads.read_found), (cold as u64, cold as u64), "{reads:?}");
     assert!(reads.read_vectors < 20, "{reads:?}");
+}
+
+/// A key whose old record on flash was hidden by a newer item, which went to flash, too, and has expired now. Nobody
+/// has read it between.
+fn replaced_by_what_expires(rig: &mut Rig) {
+    // The scrubber never rests here.
+    let push_out = |rig: &mut Rig, version| {
+        (0..KEYS / 2).for_each(|number| assert!(rig.put(&key(number), &value(number, version))));
+        (0..500).for_each(|_| _ = rig.turn());
+        assert!(rig.is_cold(b"twice"));
+    };
+    assert!(rig.put(b"twice", b"old"));
+    push_out(rig, 0);
+    // Late enough to lie among the others.
+    let expiry = NOW + 10_000;
+    assert!(rig.put_with(b"twice", b"new", ItemMeta { expiry, ..ItemMeta::default() }));
+    push_out(rig, 1);
+    rig.now.seconds = expiry;
+}
+
+#[test]
+fn what_expires_on_flash_uncovers_nothing_older() {
+    for options in both() {
+        let log = minos_flash::Options { scrub_bytes_s: 1 << 30, ..common::log_options(&options) };
+        let mut rig = Rig::new(Options { log: Some(log), ..options });
+        replaced_by_what_expires(&mut rig);
+        assert_eq!(rig.tier.stats().log.expired_records, 0);
+        (0..5000).for_each(|_| _ = rig.turn());
+        assert_eq!(rig.tier.stats().log.expired_records, 1);
+        assert_eq!(rig.get(b"twice"), Ok(None));
+        assert_eq!(
+            rig.tier.engine().find_cold(rig.tier.engine().hash(b"twice"), b"twice", NOW),
+            Lookup::Missing
+        );
+    }
 }
 
 #[test]

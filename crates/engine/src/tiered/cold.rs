@@ -154,9 +154,18 @@ impl<B: PositionBits, A: Access> Writing<'_, LogMode<B, Flash>, A> {
 
     /// A key gets an item in memory, which hides records that may be its own: after a power loss they must
     /// not come back.
+    ///
+    /// A table that may lose items forgets them, so that the index never names two records of a key: the newer one may
+    /// be dropped first, and would uncover the other.
     pub(super) fn hide_candidates(&mut self, hash: KeyHash) -> Result<(), OutOfMemory> {
         let config = self.writer.room.tier.config;
-        if config.is_lossless && self.writer.room.tier.tombstones.len() >= config.tombstones_max {
+        if !config.is_lossless {
+            if self.cold_places(hash).next().is_some() {
+                self.forget_candidates(hash);
+            }
+            return Ok(());
+        }
+        if self.writer.room.tier.tombstones.len() >= config.tombstones_max {
             return Err(OutOfMemory);
         }
         let hidden: arrayvec::ArrayVec<_, SEEN_MAX> =

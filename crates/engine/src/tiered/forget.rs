@@ -101,6 +101,14 @@ impl<B: PositionBits, A: AnyWriter> Engine<LogMode<B, Flash>, A> {
         }
     }
 
+    /// True if forgetting the record of `hash` in `page` uncovers none that may be an older one of its key. An item in
+    /// memory hides others; a table that may lose items names no older ones.
+    pub fn uncovers_nothing(&self, hash: KeyHash, page: u32) -> bool {
+        let writing = self.writing(hash);
+        let is_alone = || writing.cold_places(hash).all(|(_, slot)| slot.page == page);
+        !writing.writer.room.tier.config.is_lossless || writing.has_item(hash) || is_alone()
+    }
+
     /// Names the new place of the record of `hash` in `page`; false if the index does not name that.
     pub fn move_cold(&self, hash: KeyHash, page: u32, to: FlashPlace) -> bool {
         let mut writing = self.writing(hash);

@@ -326,6 +326,38 @@ fn compaction_moves_and_forgets_records_wherever_they_are_named() {
 }
 
 #[test]
+fn a_cache_names_one_record_of_a_key_whatever_is_dropped_first() {
+    let table = cold(&config(4 << 20), 3);
+    store(&table, 1, 100).unwrap();
+    let due = table.take_tombstones(0, 9).list;
+    assert_eq!(due.iter().map(|due| (due.place.page, due.is_forgotten)).collect::<Vec<_>>(), [(2, true)]);
+    for (ticket, _) in copy_all(&table) {
+        assert_eq!(table.written(&ticket, place(50)), Written::Linked);
+    }
+    assert_eq!(pages(&table, 1), [50]);
+    assert!(table.forget_cold(table.hash(&key(1)), 50));
+    assert_eq!((look(&table, 1), pages(&table, 0)), (Lookup::Missing, vec![1]));
+    table.check().unwrap();
+}
+
+#[test]
+fn a_record_of_a_store_that_may_uncover_an_older_one_is_needed() {
+    let table = cold(&lossless(4 << 20), 3);
+    let hash = table.hash(&key(1));
+    assert!(table.uncovers_nothing(hash, 2));
+    store(&table, 1, 100).unwrap();
+    assert!(table.uncovers_nothing(hash, 2), "the item hides it");
+    for (ticket, _) in copy_all(&table) {
+        assert_eq!(table.written(&ticket, place(50)), Written::Linked);
+    }
+    assert_eq!(pages(&table, 1), [2, 50]);
+    assert!(!table.uncovers_nothing(hash, 50));
+    let Lookup::Cold(seen) = look(&table, 1) else { panic!("not cold") };
+    assert!(table.drop_cold(hash, seen[0], Some(1)));
+    assert!(table.uncovers_nothing(hash, 50));
+}
+
+#[test]
 fn slots_on_flash_outlive_the_process() {
     let folder = tempfile::tempdir().unwrap();
     let backing = Backing::File(folder.path().join("region"));

@@ -127,7 +127,7 @@ impl Log {
         };
         match standing {
             Standing::Dead => Fate::Dead,
-            _ if footer.expiry != 0 && footer.expiry <= index.now() => Fate::Expired,
+            _ if self.has_expired(footer, place, index) => Fate::Expired,
             _ if is_kept => Fate::Move,
             _ => Fate::Drop,
         }
@@ -146,12 +146,15 @@ impl Log {
         index.standing(footer.hash, footer.sequence, page)
     }
 
+    fn has_expired(&self, footer: &Footer, place: Place, index: &mut impl Index) -> bool {
+        footer.expiry != 0 && footer.expiry <= index.now() && index.may_expire(footer.hash, place.page)
+    }
+
     /// Makes the index forget the records of a segment that have expired.
     pub(super) fn drop_expired(&mut self, victim: &Victim, index: &mut impl Index) {
-        let now = index.now();
         for (at, footer) in victim.footers.iter().enumerate() {
             let Some(place) = self.place_of(victim.number, footer) else { continue };
-            let has_expired = footer.expiry != 0 && footer.expiry <= now;
+            let has_expired = self.has_expired(footer, place, index);
             if has_expired && self.standing(victim, at, index) != Standing::Dead {
                 self.counters.expired_records += 1;
                 index.forget(footer.hash, footer.sequence, place.page);

@@ -105,6 +105,11 @@ pub trait Index {
         0
     }
 
+    /// False if the record of `hash` in `page` is needed although it has expired.
+    fn may_expire(&mut self, _hash: KeyHash, _page: u32) -> bool {
+        true
+    }
+
     /// Forgets the record in `page`, which expired, a cache drops, or the device lost.
     fn forget(&mut self, hash: KeyHash, sequence: u64, page: u32);
 }

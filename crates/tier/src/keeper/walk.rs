@@ -55,7 +55,7 @@ impl Copyist<'_> {
         self.copy(due)
     }
 
-    /// True if older records of the item would stay named. A cache drops them in time with their segments.
+    /// True if older records of the item would stay named. A cache has forgotten them.
     fn leaves_older(&self, due: &Due<'_>) -> bool {
         self.options.is_lossless && !due.doubts.is_empty()
     }
