@@ -241,11 +241,26 @@ impl Fetcher {
         waited.map(|_| ())
     }
 
-    /// Gives out the keys whose reads have ended; returns how many.
-    pub(crate) fn poll(&mut self, mut f: impl FnMut(&Fetch, &mut ReadCounts)) -> io::Result<usize> {
-        self.lane.complete(&mut self.completions)?;
+    /// Reads that the device has not ended.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.lane.in_flight()
+    }
+
+    /// True if reads have ended whose keys were not given out.
+    pub(crate) fn has_ended(&self) -> bool {
+        !self.completions.is_empty() || !self.ready.is_empty()
+    }
+
+    /// Takes the reads that have ended from the device; returns how many.
+    pub(crate) fn reap(&mut self) -> io::Result<usize> {
+        self.lane.complete(&mut self.completions)
+    }
+
+    /// Gives out the keys of at most so many of the reads that were reaped; returns how many.
+    pub(crate) fn poll(&mut self, reads_max: usize, mut f: impl FnMut(&Fetch, &mut ReadCounts)) -> usize {
         let mut ended = 0;
-        for Completion { tag, buffer, result } in std::mem::take(&mut self.completions) {
+        let later = self.completions.split_off(self.completions.len().min(reads_max));
+        for Completion { tag, buffer, result } in std::mem::replace(&mut self.completions, later) {
             let (number, at) = ((tag >> RECORD_BITS) as usize, (tag & ((1 << RECORD_BITS) - 1)) as usize);
             let Some(fetch) = self.fetches.get_mut(number).and_then(Option::as_mut) else { continue };
             fetch.pieces[at].read = result.map(|()| buffer).map_err(ReadError::from);
@@ -259,7 +274,7 @@ impl Fetcher {
             ended += 1;
             self.end(number, &mut f);
         }
-        Ok(ended)
+        ended
     }
 
     fn end(&mut self, number: usize, f: &mut impl FnMut(&Fetch, &mut ReadCounts)) {

@@ -166,13 +166,37 @@ impl Reader {
         self.fetcher.wait(timeout)
     }
 
+    /// Reads that were submitted and that the device has not ended.
+    pub fn in_flight(&self) -> usize {
+        self.fetcher.in_flight()
+    }
+
+    /// True if reads have ended whose answers were not given out.
+    pub fn has_ended(&self) -> bool {
+        self.fetcher.has_ended()
+    }
+
+    /// Takes the reads that have ended from the device, without their answers; returns how many.
+    ///
+    /// # Errors
+    /// Only errors that make the lane unusable.
+    pub fn reap(&mut self) -> io::Result<usize> {
+        self.fetcher.reap()
+    }
+
     /// Gives out the answers that have come; returns how many.
     ///
     /// # Errors
     /// Only errors that make the lane unusable.
-    pub fn poll(&mut self, now: Seconds, mut f: impl FnMut(Answer<'_>)) -> io::Result<usize> {
+    pub fn poll(&mut self, now: Seconds, f: impl FnMut(Answer<'_>)) -> io::Result<usize> {
+        self.reap()?;
+        Ok(self.answer(usize::MAX, now, f))
+    }
+
+    /// Gives out the answers of at most so many of the reads that were reaped; returns how many.
+    pub fn answer(&mut self, reads_max: usize, now: Seconds, mut f: impl FnMut(Answer<'_>)) -> usize {
         let tier = &self.tier;
-        let ended = self.fetcher.poll(|fetch, counts| {
+        let ended = self.fetcher.poll(reads_max, |fetch, counts| {
             let result = settle(tier, fetch, now, counts);
             f(Answer { tag: fetch.tag, hash: fetch.hash, key: &fetch.key, seen: &fetch.seen, result });
         });

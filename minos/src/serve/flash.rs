@@ -42,8 +42,9 @@ pub(crate) struct FlashOptions {
     /// That time, with --durability interval
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time, requires = "flash")]
     durability_interval: Duration,
-    /// Reads that a worker submits as one vector: those that wait, at least MIN or after --flash-delay, at most MAX; or
-    /// those of one request or datagram (direct)
+    /// Reads that a worker submits as one vector: those that wait, at least MIN or after --flash-delay, at most MAX
+    /// (with a MIN of 1 they wait for one under way to end, if there is any); or those of one request or datagram
+    /// (direct)
     #[arg(long, value_name = "MIN:MAX|direct", default_value = "1:1024", requires = "flash")]
     flash_width: VectorWidth,
     /// Time for which a read waits for others, if there are fewer

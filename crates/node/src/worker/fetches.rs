@@ -15,7 +15,10 @@ use minos_net::Io;
 use minos_sched::Role;
 use minos_tier::{Answer, Reader, Sought, Tier};
 
-use super::{Worker, gather::Gather};
+use super::{
+    Worker,
+    gather::{Gather, Reads},
+};
 use crate::{
     datagram::native::Waiting,
     ops::{CACHE_WAITS_MAX, Failed, Fetch, Fetched, FlashAnswer, WAITS_MAX, Work},
@@ -28,6 +31,9 @@ const KEY_BITS: u32 = 16;
 
 /// Time until an item that found no room in memory is tried again.
 const RETRY: Duration = Duration::from_millis(1);
+
+/// Reads whose answers are taken, and requests that go on, between two looks at the RX queues.
+const ANSWERS_MAX: usize = 8;
 
 /// Requests that need items from flash.
 pub(crate) struct Awaiting<M: Mode> {
@@ -94,7 +100,7 @@ impl<M: Mode> Fetches<M> {
 
     /// True if there is work that the descriptor does not report.
     pub(crate) fn is_runnable(&self) -> bool {
-        !self.ready.is_empty()
+        !self.ready.is_empty() || self.reader.has_ended()
     }
 
     /// The descriptor that is readable when a read has ended.
@@ -177,20 +183,22 @@ impl<M: Mode> Fetches<M> {
         }
     }
 
-    /// Submits the reads that are due, and takes the answers that have come.
+    /// Submits the reads that are due, and takes some of the answers that have come.
     fn advance(&mut self, (now, now_s): (Instant, Seconds)) -> io::Result<bool> {
         self.try_again(now);
+        let has_ended = self.reader.reap()? > 0;
         while let Some(&(number, at)) = self.held_up.front()
             && self.seek(number, at, now_s)
         {
             self.held_up.pop_front();
         }
-        if self.gather.is_due(self.reader.prepared(), now) {
+        let (prepared, in_flight) = (self.reader.prepared(), self.reader.in_flight());
+        if self.gather.is_due(Reads { prepared, in_flight, has_ended }, now) {
             self.reader.submit_at_most(self.gather.width_max())?;
         }
         let (under_way, is_lossless) = (&mut self.under_way, self.is_lossless);
         let (mut answered, mut crowded) = (Vec::new(), Vec::new());
-        self.reader.poll(now_s, |answer| {
+        self.reader.answer(ANSWERS_MAX, now_s, |answer| {
             let (number, at) =
                 ((answer.tag >> KEY_BITS) as usize, answer.tag as usize & ((1 << KEY_BITS) - 1));
             let Some(Some(entry)) = under_way.get_mut(number) else { return };
@@ -204,7 +212,7 @@ impl<M: Mode> Fetches<M> {
                 entry.fetched.note(answer.hash, answer.key, FlashAnswer::Failed(Failed::NoMemory));
             }
             answered.push(number);
-        })?;
+        });
         crowded.into_iter().for_each(|parked| self.park(parked, now));
         answered.iter().for_each(|&number| self.answered(number));
         Ok(!answered.is_empty())
@@ -296,7 +304,10 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             fetches.fail();
             true
         });
-        while let Some((awaiting, fetched)) = self.fetches.as_mut().and_then(Fetches::take_ready) {
+        for _ in 0..ANSWERS_MAX {
+            let Some((awaiting, fetched)) = self.fetches.as_mut().and_then(Fetches::take_ready) else {
+                break;
+            };
             self.go_on(*awaiting, fetched);
             found = true;
         }
@@ -327,3 +338,6 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -243,7 +243,7 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
             while self.serve_waiting() {}
             self.poll_transfers(true);
             while self.copy_slice() {}
-            self.serve_fetches();
+            while self.serve_fetches() {}
             self.release();
             self.tick_datagrams();
             let awaits =

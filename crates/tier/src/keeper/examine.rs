@@ -182,7 +182,8 @@ impl Keeper {
         let mut found = Vec::new();
         let (tier, counts) = (&self.tier, &mut self.counts);
         let Examiner { fetcher, under_way, hashes, .. } = &mut self.examiner;
-        let ended = fetcher.poll(|fetch, _| {
+        fetcher.reap()?;
+        let ended = fetcher.poll(usize::MAX, |fetch, _| {
             hashes.remove(&fetch.hash);
             counts.examined += fetch.seen.len() as u64;
             counts.unreadable += drop_own(tier, fetch);
@@ -193,7 +194,7 @@ impl Keeper {
                 }
                 Some(Purpose::Room | Purpose::Copied) | None => {}
             }
-        })?;
+        });
         found.into_iter().for_each(|(token, place)| self.written(token, place));
         Ok(ended > 0)
     }

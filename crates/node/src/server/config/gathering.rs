@@ -34,7 +34,8 @@ impl Gathering {
 pub enum VectorWidth {
     /// The direct pattern: those of one request or datagram.
     Direct,
-    /// The intermediate queue: those of all that wait. With a `min` of 1 the width follows the load.
+    /// The intermediate queue: those of all that wait. With a `min` of 1 the width follows the load: what
+    /// comes while reads are under way waits for one of them to end.
     Queue {
         /// Fewer wait for others.
         min: usize,

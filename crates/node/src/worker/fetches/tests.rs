@@ -1,0 +1,64 @@
+//! What a worker does at a time for requests that wait for flash.
+
+use minos_base::{KeyHash, SizeClass};
+use minos_device::{Device, MemoryOptions};
+use minos_engine::{ItemMeta, Lookup, StoreConfig, Tiered, TieredMode};
+use minos_tier::{Entry, Format, Memory, Now, Options, TieredStore};
+
+use super::*;
+
+/// Four times as many as memory holds.
+const KEYS: u64 = 8000;
+const SEGMENT_BYTES: u32 = 256 << 10;
+
+/// A tier, and some of its keys that are on flash alone.
+fn cold() -> (Arc<Tier>, Vec<(KeyHash, Vec<u8>)>) {
+    let device = Device::in_memory(&MemoryOptions { capacity_bytes: 32 << 20, ..MemoryOptions::default() });
+    let format =
+        Format { table: 1, seed: 2, hash_seed: 3, clock_zero_unix_s: 0, segment_bytes: SEGMENT_BYTES };
+    minos_tier::format(&device, &format).unwrap();
+    let config = StoreConfig { value_bytes_max: 16 << 10, hash_seed: 3, ..StoreConfig::new(4 << 20) };
+    let (tier, mut keeper, _) = minos_tier::open(&device, &Options::cache(), 1, |_| {
+        Tiered::create(&config).map(|engine| (Arc::new(engine), Memory::Empty))
+    })
+    .unwrap();
+    let mut store = TieredStore::new(&tier).unwrap();
+    let key_of = |number: u64| number.to_be_bytes().to_vec();
+    for number in 0..KEYS {
+        let entry = Entry { key: &key_of(number), value: &[7; 1000], meta: ItemMeta::default() };
+        store.put_many(&[entry], 1, |_, stored| stored.unwrap());
+        for turn in 0..2 {
+            keeper.turn(Now { us: (2 * number + turn) * 5000, seconds: 1 }).unwrap();
+        }
+    }
+    let engine = tier.engine();
+    let keys = (0..KEYS).map(key_of).map(|key| (engine.hash(&key), key));
+    let is_cold =
+        |(hash, key): &(KeyHash, Vec<u8>)| matches!(engine.find_cold(*hash, key, 1), Lookup::Cold(_));
+    let keys = keys.filter(is_cold).collect();
+    (tier, keys)
+}
+
+#[test]
+fn a_turn_takes_few_answers() {
+    let (tier, keys) = cold();
+    let mut fetches = Fetches::<TieredMode>::of(&tier, Gathering::default()).unwrap();
+    let now = (Instant::now(), 1);
+    let asked = 2 * ANSWERS_MAX + 1;
+    for (hash, key) in &keys[..asked] {
+        let fetch = Box::new(Fetch::of(*hash, key, SizeClass::of(1000)));
+        let waiter = Waiter::Datagrams(Waiting::Store(0));
+        fetches.begin(Box::new(Awaiting { waiter, fetch }), now);
+    }
+    let mut taken = 0;
+    while taken < asked {
+        fetches.advance(now).unwrap();
+        let ready = fetches.ready.len();
+        assert!(ready <= ANSWERS_MAX, "{ready} answers at once hold up what else comes");
+        while fetches.take_ready().is_some() {
+            taken += 1;
+        }
+        assert!(taken == asked || taken == 0 || fetches.is_runnable(), "the rest is forgotten");
+    }
+    assert!(fetches.is_empty() && !fetches.is_runnable());
+}
