@@ -5,7 +5,7 @@ mod common;
 use common::{NOW, Rig, device, format, key, value};
 use minos_device::Device;
 use minos_engine::{ItemMeta, Lookup, StoreConfig, Tiered};
-use minos_tier::{Contents, Durability, Format, FormatError, Memory, OpenError, Options};
+use minos_tier::{Contents, Durability, Entry, Format, FormatError, Memory, OpenError, Options};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use std::sync::Arc;
 
@@ -39,6 +39,32 @@ fn items_that_leave_memory_are_found_on_flash() {
         assert!(stats.engine.promoted > 1000 && stats.engine.put_back > 0, "{stats:?}");
         rig.tier.engine().check().unwrap();
     }
+}
+
+#[test]
+fn a_cache_loses_nothing_of_a_burst_that_flash_takes_afterwards() {
+    const MEMORY_BYTES: u64 = 8 << 20;
+    const KEYS: u32 = 40_000;
+    /// About a twelfth of the memory.
+    const BURST: u32 = 1000;
+    let device = device(64 << 20);
+    minos_tier::format(&device, &format()).unwrap();
+    let mut rig = Rig::open_with(&device, Options::cache(), |config| {
+        let config = StoreConfig { memory_bytes: MEMORY_BYTES, ..config.clone() };
+        Tiered::create(&config).map(|it| (Arc::new(it), Memory::Empty))
+    })
+    .unwrap();
+    for number in 0..KEYS {
+        let (key, value) = (key(number), value(number, 0));
+        let entry = Entry { key: &key, value: &value, meta: ItemMeta::default() };
+        rig.store.put_many(&[entry], NOW, |_, stored| stored.unwrap());
+        if number % BURST == 0 {
+            rig.drive();
+        }
+    }
+    let stats = rig.tier.stats();
+    assert!(stats.engine.cold > u64::from(KEYS / 2), "{stats:?}");
+    assert_eq!(stats.engine.unwritten, 0, "{stats:?}");
 }
 
 #[test]

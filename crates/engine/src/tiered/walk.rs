@@ -19,6 +19,10 @@ use std::sync::Arc;
 /// Segments that are settled ahead of the head of a full log.
 const AHEAD_SEGMENTS: u64 = 2;
 
+/// The oldest part (1/4) of the log of a full cache that has copies: a burst of stores finds room without a wait for
+/// flash, and what is read again is still in memory.
+const CLEAN_PART: u64 = 4;
+
 /// Names a copy on its way to flash, until [`Engine::written`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
@@ -132,6 +136,30 @@ impl<B: PositionBits, A: AnyWriter> Engine<LogMode<B, Flash>, A> {
         };
         writing.writer.now = now;
         writing.walk((entries_max, end), Way::Leave, Some(&mut choose))
+    }
+
+    /// As [`Engine::walk_ahead`], further: the items stay in memory and have copies on flash, so that they need not wait
+    /// for those when they leave. For a table that evicts rather than wait.
+    ///
+    /// # Panics
+    /// If there is no such partition.
+    pub fn copy_ahead(
+        &self,
+        partition: usize,
+        entries_max: usize,
+        now: Seconds,
+        mut choose: impl FnMut(&Due<'_>) -> Choice,
+    ) -> Walked {
+        let mut writing = self.writing_at(partition);
+        let (region, log) = (writing.region(), writing.partition.space);
+        if !log.is_full(region) {
+            return Walked { is_done: true, ..Walked::default() };
+        }
+        let (clean, tail) =
+            (log.head_end(region, log.segments(region) / CLEAN_PART), log.tail_segment(region));
+        let end = if clean.is_before(tail) { clean } else { tail };
+        writing.writer.now = now;
+        writing.walk((entries_max, end), Way::Copy, Some(&mut choose))
     }
 
     /// As [`Engine::walk_ahead`], over what was stored since the last call, full or not: the items stay in

@@ -1,6 +1,6 @@
 //! Groups: everything stored so far becomes durable, then the tombstones that were due.
 
-use super::{Keeper, Now, graves::Held};
+use super::{Keeper, Now, graves::Held, walk::Goal};
 use crate::{
     options::{Durability, Options},
     syncs::SyncId,
@@ -111,7 +111,7 @@ impl Keeper {
             self.group.phase = Phase::Flush(self.flights.last_token());
             return true;
         }
-        let walked = self.walk(partition, false, now);
+        let walked = self.walk(partition, Goal::Durable, now);
         if walked.is_done {
             self.group.phase = Phase::Copy(partition + 1);
         }

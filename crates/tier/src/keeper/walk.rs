@@ -18,6 +18,17 @@ use minos_flash::{Log, Refusal, format::Stream};
 /// Items that expire within so many seconds go to a stream of their own.
 const SHORT_LIVED_S: Seconds = 3600;
 
+/// What a walk is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Goal {
+    /// The items leave memory.
+    Leave,
+    /// They can leave it at once when they must.
+    Clean,
+    /// They survive a power loss.
+    Durable,
+}
+
 /// Copies items into the log, under the lock of their partition.
 struct Copyist<'a> {
     log: &'a mut Log,
@@ -111,15 +122,27 @@ impl Keeper {
         let mut did = false;
         self.is_behind = false;
         for partition in 0..self.tier.engine.partitions() {
-            let walked = self.walk(partition, true, now);
-            did |= walked.entries > 0;
-            self.is_behind |= !walked.is_done;
+            did |= self.walk_towards(Goal::Leave, partition, now);
+        }
+        // What leaves goes first. What is admitted is not known before it leaves, unless all is.
+        let is_clean = self.tier.options.is_lossless || self.tier.options.admission != Admission::All;
+        if is_clean || self.is_behind {
+            return did;
+        }
+        for partition in 0..self.tier.engine.partitions() {
+            did |= self.walk_towards(Goal::Clean, partition, now);
         }
         did
     }
 
+    fn walk_towards(&mut self, goal: Goal, partition: usize, now: Now) -> bool {
+        let walked = self.walk(partition, goal, now);
+        self.is_behind |= !walked.is_done;
+        walked.entries > 0
+    }
+
     /// Walks over some entries of a partition.
-    pub(super) fn walk(&mut self, partition: usize, is_leaving: bool, now: Now) -> Walked {
+    pub(super) fn walk(&mut self, partition: usize, goal: Goal, now: Now) -> Walked {
         let mut doubts = Vec::new();
         let (engine, options) = (&self.tier.engine, &self.tier.options);
         let before = self.flights.bytes();
@@ -134,11 +157,12 @@ impl Keeper {
             now: now.seconds,
             is_behind: false,
         };
-        let choose = |due: &Due<'_>| copyist.choose(due, is_leaving);
-        let walked = if is_leaving {
-            engine.walk_ahead(partition, options.entries_a_turn, now.seconds, choose)
-        } else {
-            engine.copy_new(partition, options.entries_a_turn, now.seconds, choose)
+        let choose = |due: &Due<'_>| copyist.choose(due, goal == Goal::Leave);
+        let (entries_max, seconds) = (options.entries_a_turn, now.seconds);
+        let walked = match goal {
+            Goal::Leave => engine.walk_ahead(partition, entries_max, seconds, choose),
+            Goal::Clean => engine.copy_ahead(partition, entries_max, seconds, choose),
+            Goal::Durable => engine.copy_new(partition, entries_max, seconds, choose),
         };
         // The engine may have ended the walk itself: too many copies are on their way.
         let is_behind = copyist.is_behind || !walked.is_done && walked.entries < options.entries_a_turn;
