@@ -2,6 +2,8 @@
 
 #[path = "above_flash/durable.rs"]
 mod durable;
+#[path = "above_flash/promotion.rs"]
+mod promotion;
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -13,7 +15,7 @@ use std::{
 use minos_device::{Device, MemoryOptions, ServiceTime};
 use minos_engine::{StoreConfig, TierConfig, Tiered};
 use minos_net::Address;
-use minos_node::{Server, ServerConfig};
+use minos_node::{Server, ServerConfig, config::Promote};
 use minos_sched::Threshold;
 use minos_tier::{Durability, Format, Memory, Options, Tier};
 
@@ -44,20 +46,35 @@ impl Rig {
             ..MemoryOptions::default()
         });
         minos_tier::format(&device, &format()).unwrap();
-        Self::with(&device, workers, options, threshold_bytes)
+        Self::with(&device, workers, options, threshold_bytes, Promote::default())
+    }
+
+    /// A server to which items that are read come so.
+    fn promoting(promote: Promote, workers: usize, options: &Options) -> Self {
+        let memory = MemoryOptions { capacity_bytes: 32 << 20, ..MemoryOptions::default() };
+        let device = Device::in_memory(&memory);
+        minos_tier::format(&device, &format()).unwrap();
+        Self::with(&device, workers, options, THRESHOLD_BYTES, promote)
     }
 
     /// Above a device with a table.
     fn on(device: &Device, workers: usize, options: &Options) -> Self {
-        Self::with(device, workers, options, THRESHOLD_BYTES)
+        Self::with(device, workers, options, THRESHOLD_BYTES, Promote::default())
     }
 
-    fn with(device: &Device, workers: usize, options: &Options, threshold_bytes: u64) -> Self {
+    fn with(
+        device: &Device,
+        workers: usize,
+        options: &Options,
+        threshold_bytes: u64,
+        promote: Promote,
+    ) -> Self {
         let mut config = ServerConfig::new(workers);
         config.memcached = vec!["127.0.0.1:0".parse().unwrap()];
         config.pin = false;
         config.control.threshold = Threshold::Static(threshold_bytes);
         config.value_bytes_max = 64 << 10;
+        config.promote = promote;
         let tier = TierConfig { is_lossless: options.is_lossless, ..TierConfig::default() };
         let store = StoreConfig { value_bytes_max: 64 << 10, tier, ..StoreConfig::new(2 << 20) };
         let (tier, keeper, _) = minos_tier::open(device, options, config.clock.seconds(), |superblock| {
@@ -184,11 +201,9 @@ impl Client {
         self.values().pop().map(|(_, value)| value)
     }
 
-    /// Reads others, until none of the first keys can be in memory any more.
+    /// Stores others again, until none of the first keys can be in memory any more.
     fn chill(&mut self) {
-        for key in KEYS / 2..KEYS {
-            assert_eq!(self.get(&format!("key{key}")), Some(value(key)));
-        }
+        (KEYS / 2..KEYS).for_each(|key| self.set(&format!("key{key}"), &value(key)));
     }
 }
 

@@ -46,6 +46,16 @@ impl Found<'_> {
         self.tier.engine.drop_cold(self.fetch.hash, self.slot, Some(self.sequence))
     }
 
+    /// The slot of its record.
+    pub fn slot(&self) -> FlashSlot {
+        self.slot
+    }
+
+    /// True if other items would leave memory for this one.
+    pub fn displaces(&self) -> bool {
+        self.tier.engine.is_full(self.fetch.hash)
+    }
+
     /// True if there is no room for the item in memory without an eviction; flash is then asked to take others.
     pub fn lacks_room(&self) -> bool {
         TieredMode::lacks_room(&self.tier.engine, self.value.len() as u64)

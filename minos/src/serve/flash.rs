@@ -12,7 +12,7 @@ use clap::{Args, ValueEnum};
 use minos_base::{Clock, SizeText};
 use minos_device::{Device, FileOptions, OpenError};
 use minos_engine::{Opening, StoreConfig, TierConfig, Tiered};
-use minos_node::config::{Gathering, VectorWidth};
+use minos_node::config::{Gathering, Promote, VectorWidth};
 use minos_tier::{Contents, Durability, Format, Keeper, Memory, Options, Superblock};
 
 use super::options::{EngineKind, random_seed};
@@ -50,6 +50,10 @@ pub(crate) struct FlashOptions {
     /// Time for which a read waits for others, if there are fewer
     #[arg(long, value_name = "TIME", default_value = "20us", value_parser = parse_time, requires = "flash")]
     flash_delay: Duration,
+    /// When an item that is read comes to memory, if others would leave for it: with the first read, or the second in a
+    /// while
+    #[arg(long, value_name = "READ", value_enum, default_value_t = PromoteAt::Second, requires = "flash")]
+    flash_promote: PromoteAt,
     /// Bytes a second that are read from flash to find what rots, round and round; 0: none
     #[arg(long, value_name = "SIZE", default_value = "1m", value_parser = parse_rate, requires = "flash")]
     scrub_rate: u64,
@@ -90,7 +94,22 @@ enum Promise {
     Flush,
 }
 
+/// The read that brings an item to memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum PromoteAt {
+    First,
+    Second,
+}
+
 impl FlashOptions {
+    /// When an item that is read comes to memory.
+    pub(super) fn promote(&self) -> Promote {
+        match self.flash_promote {
+            PromoteAt::First => Promote::First,
+            PromoteAt::Second => Promote::Second,
+        }
+    }
+
     /// How reads are gathered.
     pub(super) fn gathering(&self) -> Gathering {
         Gathering { width: self.flash_width, delay: self.flash_delay }

@@ -72,6 +72,7 @@ fn serve_above_flash(
     store_config: &StoreConfig,
 ) -> anyhow::Result<()> {
     server_config.gathering = options.flash.gathering();
+    server_config.promote = options.flash.promote();
     let is_fixed = options.max_item_size.is_some();
     let above = (options.engine, options.region.as_deref());
     let (keeper, clock) = options.flash.open(flash, above, store_config, is_fixed)?;

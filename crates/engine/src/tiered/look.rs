@@ -54,6 +54,11 @@ impl<B: PositionBits, A: Access> Engine<LogMode<B, Flash>, A> {
         let has_value = |item, state: &ItemState| LogMode::<B, Flash>::has_large_value(self, item, state);
         partition.undisturbed(|| reader.look(hash, key, now, has_value)).unwrap_or(Lookup::Missing)
     }
+
+    /// True if the log of a key's partition evicts, or soon will. No lock is taken.
+    pub fn is_full(&self, hash: KeyHash) -> bool {
+        self.partition(hash).space.is_full(self.memory().region())
+    }
 }
 
 impl<B: PositionBits, A: Access> Entry<'_, LogMode<B, Flash>, A> {

@@ -59,7 +59,7 @@ impl<M: Mode> Executed<M> {
 /// How a connection goes on whose command needs an item that may be on flash. A fetch that failed is answered.
 pub(super) fn next_of<M: Mode>(cold: Cold, hash: KeyHash, key: &[u8], tx: &mut Vec<u8>) -> Next<M> {
     match cold {
-        Cold::Unknown(class) => Next::Fetch(Box::new(Fetch::of(hash, key, class))),
+        Cold::Unknown(class, need) => Next::Fetch(Box::new(Fetch::of(hash, key, class, need))),
         Cold::Failed(failed) => {
             tx.extend_from_slice(failed_text(failed));
             Next::Continue

@@ -5,7 +5,7 @@ use minos_engine::{Get, Mode, Pinned, Staged};
 use minos_proto::memcache::{compose, text};
 
 use super::{executed::next_of, lookup::Lookup};
-use crate::ops::{self, Cold, Context, Facts, Next, Placement, Read, Work};
+use crate::ops::{self, Below, Cold, Context, Facts, Next, Placement, Read, Work};
 
 /// The result for one key of a request.
 pub(super) enum Found<M: Mode> {
@@ -84,8 +84,18 @@ impl Head<'_> {
 
     /// The result for a key that was not found in memory.
     #[inline]
-    fn missing<M: Mode, P>(&self, cx: &Context<'_, M, P>) -> Found<M> {
-        ops::cold(cx, self.get.hash, self.get.key).map_or(Found::Missing, Found::Cold)
+    fn missing<M: Mode, P: Placement>(&self, cx: &mut Context<'_, M, P>, tx: &mut Vec<u8>) -> Found<M> {
+        match ops::below(cx, self.get.hash, self.get.key) {
+            Below::Missing => Found::Missing,
+            Below::Copied(item) => {
+                // Memory did not tell its size.
+                cx.placement.is_here(SizeClass::of(item.facts.value_bytes));
+                self.compose(&item.facts, tx);
+                tx.extend_from_slice(&item.value);
+                Found::Copied
+            }
+            Below::Cold(cold) => Found::Cold(cold),
+        }
     }
 
     /// Copies an item of at most `class` to the reply; without a class, returns only its size.
@@ -115,7 +125,7 @@ fn fetch<M: Mode, P: Placement>(
         return pin(cx, head, tx);
     }
     match head.read(cx, &staged, class, tx) {
-        Read::Missing => head.missing(cx),
+        Read::Missing => head.missing(cx, tx),
         Read::Copied => Found::Copied,
         Read::Longer(longer) => {
             // A size that the bucket did not tell is counted now.
@@ -129,23 +139,23 @@ fn fetch<M: Mode, P: Placement>(
 /// Copies an item whose class turned out to be `class`.
 #[cold]
 fn fetch_longer<M: Mode, P: Placement>(
-    cx: &Context<'_, M, P>,
+    cx: &mut Context<'_, M, P>,
     staged: &Staged<'_>,
     head: &Head<'_>,
     class: SizeClass,
     tx: &mut Vec<u8>,
 ) -> Found<M> {
     match head.read(cx, staged, Some(class), tx) {
-        Read::Missing => head.missing(cx),
+        Read::Missing => head.missing(cx, tx),
         Read::Copied => Found::Copied,
         Read::Longer(_) => pin(cx, head, tx),
     }
 }
 
 /// Pins an item that is too large to copy; one that turns out to be small is copied.
-fn pin<M: Mode, P: Placement>(cx: &Context<'_, M, P>, head: &Head<'_>, tx: &mut Vec<u8>) -> Found<M> {
+fn pin<M: Mode, P: Placement>(cx: &mut Context<'_, M, P>, head: &Head<'_>, tx: &mut Vec<u8>) -> Found<M> {
     let Some(item) = cx.store.pin(head.get.hash, head.get.key, cx.now) else {
-        return head.missing(cx);
+        return head.missing(cx, tx);
     };
     let facts = Facts::from(&*item);
     head.compose(&facts, tx);

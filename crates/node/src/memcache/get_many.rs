@@ -11,7 +11,7 @@ use super::{
     lookup::Lookup,
     session::MemcacheSession,
 };
-use crate::ops::{Cold, Context, Failed, Fetch, Next, Placement, Work};
+use crate::ops::{Cold, Context, Failed, Fetch, Need, Next, Placement, Work};
 use get::Found;
 
 /// A key and the keys behind it.
@@ -111,8 +111,8 @@ impl Line<'_> {
             let start = tx.len();
             let found = get::find(cx, wanted.lookup, wanted.key, self.request.touch, self.with_cas, tx);
             match found {
-                Found::Cold(Cold::Unknown(class)) => {
-                    return Some((Stop::Cold(fetch(cx, wanted, class)), wanted.from));
+                Found::Cold(Cold::Unknown(class, need)) => {
+                    return Some((Stop::Cold(fetch(cx, wanted, (class, need))), wanted.from));
                 }
                 Found::Cold(Cold::Failed(failed)) => return Some((Stop::Failed(failed), wanted.from)),
                 _ => {}
@@ -140,9 +140,13 @@ impl Line<'_> {
 
 /// The fetch of a key and of those behind it in its line: the vector of the client becomes one of the device
 /// (Vector Interfaces §4.1).
-fn fetch<M: Mode, P>(cx: &Context<'_, M, P>, wanted: &Wanted<'_>, class: SizeClass) -> Box<Fetch<M>> {
+fn fetch<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    wanted: &Wanted<'_>,
+    (class, need): (SizeClass, Need),
+) -> Box<Fetch<M>> {
     let others = wanted.following.map(|key| (cx.store.hash(key), key));
-    Box::new(Fetch::of(wanted.lookup.hash, wanted.key, class).with(cx, others))
+    Box::new(Fetch::of(wanted.lookup.hash, wanted.key, class, need).with(cx, others))
 }
 
 /// Takes the next keys and looks them up in their prefetched buckets, so that the cache misses overlap (MICA

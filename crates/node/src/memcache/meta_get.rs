@@ -5,7 +5,7 @@ use minos_engine::{Entry, Get, ItemMeta, ItemView, Mode, Staged};
 use minos_proto::memcache::{self as protocol, MetaFlags, OPAQUE_BYTES_MAX, compose, text};
 
 use super::{executed::next_of, facts::meta_facts, lookup::Lookup};
-use crate::ops::{self, Context, Facts, Next, Placement, Read, Work};
+use crate::ops::{self, Below, Context, Facts, Next, Placement, Read, Work};
 
 /// An `mg` and the combined meaning of its flags.
 pub(super) struct MetaGet<'a> {
@@ -83,9 +83,20 @@ impl<'a> MetaGet<'a> {
                 tx.extend_from_slice(text::LINE_END);
                 Next::Continue
             }
-            Some(Read::Missing) => match ops::cold(cx, self.lookup.hash, self.key) {
-                Some(cold) => next_of(cold, self.lookup.hash, self.key, tx),
-                None => self.miss(cx, tx),
+            Some(Read::Missing) => match ops::below(cx, self.lookup.hash, self.key) {
+                Below::Missing => self.miss(cx, tx),
+                Below::Copied(item) if item.facts.is_marked() => self.with_entry(cx, tx),
+                Below::Copied(item) => {
+                    if self.wants_value {
+                        // Memory did not tell its size.
+                        cx.placement.is_here(SizeClass::of(item.facts.value_bytes));
+                    }
+                    self.compose(cx, &item.facts, tx, |tx| tx.extend_from_slice(&item.value));
+                    count(cx, false, true);
+                    tx.extend_from_slice(text::LINE_END);
+                    Next::Continue
+                }
+                Below::Cold(cold) => next_of(cold, self.lookup.hash, self.key, tx),
             },
             Some(Read::Longer(_)) | None => self.with_entry(cx, tx),
         }
@@ -106,19 +117,13 @@ impl<'a> MetaGet<'a> {
         let compose = |item: &ItemView<'_>| {
             tx.truncate(start);
             let facts = Facts::from(&**item);
-            if facts.stale || facts.win_sent {
+            if facts.is_marked() {
                 return None;
             }
             if self.wants_value && facts.value_bytes > value_bytes_max {
                 return Some(Read::Longer(SizeClass::of(facts.value_bytes)));
             }
-            self.compose_code(&facts, tx);
-            let meta = meta_facts(&facts, self.key, cx.now);
-            self.flags.iter().for_each(|flag| compose::meta_get_flag(tx, flag, &meta));
-            if self.wants_value {
-                tx.extend_from_slice(text::LINE_END);
-                item.copy_value_to(tx);
-            }
+            self.compose(cx, &facts, tx, |tx| item.copy_value_to(tx));
             Some(Read::Copied)
         };
         let read = cx.store.read_staged(staged, &get, cx.now, compose).unwrap_or(Some(Read::Missing));
@@ -126,6 +131,23 @@ impl<'a> MetaGet<'a> {
             tx.truncate(start);
         }
         read
+    }
+
+    /// Composes the reply for an item without marks, but for the line end.
+    fn compose<M: Mode, P>(
+        &self,
+        cx: &Context<'_, M, P>,
+        facts: &Facts,
+        tx: &mut Vec<u8>,
+        copy_value: impl FnOnce(&mut Vec<u8>),
+    ) {
+        self.compose_code(facts, tx);
+        let meta = meta_facts(facts, self.key, cx.now);
+        self.flags.iter().for_each(|flag| compose::meta_get_flag(tx, flag, &meta));
+        if self.wants_value {
+            tx.extend_from_slice(text::LINE_END);
+            copy_value(tx);
+        }
     }
 
     fn compose_code(&self, facts: &Facts, tx: &mut Vec<u8>) {

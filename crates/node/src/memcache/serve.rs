@@ -6,7 +6,7 @@ use minos_engine::{Engine, Mode};
 use minos_proto::memcache::{Command, KeyBuffer, Malformed, Parsed, Request, Value, parse, parse_resumed};
 
 use super::{execute::execute, executed::Unread, lookup::Lookup, session::MemcacheSession};
-use crate::ops::{Context, Fetch, Next, Placement};
+use crate::ops::{Context, Fetch, Fetched, Next, Placement};
 
 /// A parsed command of a burst, the lookup of its key, and its end in the input.
 struct Pending<'a> {
@@ -68,6 +68,9 @@ fn serve_burst<M: Mode, P: Placement>(
         let executed = execute(cx, session, command, *lookup, requests_left, tx);
         if M::HAS_FLASH {
             session.has_changed |= executed.has_changed(&command.request);
+            if command.request.may_change() {
+                cx.fetched.into_iter().for_each(Fetched::outdate);
+            }
         }
         let command_bytes = end - consumed;
         consumed += match executed.unread {

@@ -70,7 +70,7 @@ pub(super) fn respond(
 fn cold_text(cold: Cold) -> &'static [u8] {
     match cold {
         Cold::Failed(failed) => failed_text(failed),
-        Cold::Unknown(_) => text::NO_MEMORY_FETCHING,
+        Cold::Unknown(..) => text::NO_MEMORY_FETCHING,
     }
 }
 

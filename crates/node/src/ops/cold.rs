@@ -2,11 +2,11 @@
 
 use std::cell::Cell;
 
-use minos_base::{KeyHash, SizeClass};
+use minos_base::{FlashSlot, KeyHash, Seconds, SizeClass};
 use minos_engine::{Candidates, Entry, Lookup, Mode};
-use minos_tier::SyncId;
+use minos_tier::{Found, SyncId};
 
-use super::{context::Context, work::LargeStore};
+use super::{context::Context, facts::Facts, work::LargeStore};
 
 /// Times that a request waits for room in memory, each until flash has had a moment to take items.
 pub(crate) const WAITS_MAX: u32 = 1000;
@@ -23,9 +23,18 @@ const FETCH_PART: u64 = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cold {
     /// Its item may be on flash, in a record of about this class: fetch it.
-    Unknown(SizeClass),
+    Unknown(SizeClass, Need),
     /// It could not be fetched.
     Failed(Failed),
+}
+
+/// The form in which an operation needs an item that may be on flash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// In memory: it is changed or pinned.
+    Item,
+    /// Its facts and value are enough.
+    Copy,
 }
 
 /// Why an item could not be fetched.
@@ -37,11 +46,13 @@ pub(crate) enum Failed {
     NoMemory,
 }
 
-/// Keys whose items are brought to memory before their request goes on.
+/// Keys whose items are read from flash before their request goes on.
 pub(crate) struct Fetch<M: Mode> {
     pub(crate) keys: Vec<(KeyHash, Box<[u8]>)>,
     /// Class of the first key's record, as far as the index knows it.
     pub(crate) class: SizeClass,
+    /// The form in which the request needs the items.
+    pub(crate) need: Need,
     /// The large store that ends then, if it is not a request still to be executed.
     pub(crate) then: Option<Box<LargeStore<M>>>,
     /// Times that the request waited for room.
@@ -54,8 +65,8 @@ pub(crate) struct Fetch<M: Mode> {
 
 impl<M: Mode> Fetch<M> {
     /// Fetches one key.
-    pub(crate) fn of(hash: KeyHash, key: &[u8], class: SizeClass) -> Self {
-        Self { keys: vec![(hash, key.into())], class, bytes: class.bytes_max(), ..Self::of_nothing() }
+    pub(crate) fn of(hash: KeyHash, key: &[u8], class: SizeClass, need: Need) -> Self {
+        Self { keys: vec![(hash, key.into())], class, need, bytes: class.bytes_max(), ..Self::of_nothing() }
     }
 
     /// Fetches nothing, but waits for room.
@@ -70,7 +81,15 @@ impl<M: Mode> Fetch<M> {
     }
 
     fn of_nothing() -> Self {
-        Self { keys: Vec::new(), class: SizeClass::of(0), then: None, waits: 0, emptying: None, bytes: 0 }
+        Self {
+            keys: Vec::new(),
+            class: SizeClass::of(0),
+            need: Need::Item,
+            then: None,
+            waits: 0,
+            emptying: None,
+            bytes: 0,
+        }
     }
 
     /// Bytes of memory for the items that are fetched together.
@@ -89,6 +108,9 @@ impl<M: Mode> Fetch<M> {
         }
         self.bytes += other.bytes;
         self.keys.extend(other.keys);
+        if other.need == Need::Item {
+            self.need = Need::Item;
+        }
         Ok(())
     }
 
@@ -126,6 +148,8 @@ pub(crate) struct Fetched {
     waits: u32,
     /// The emptying of flash that the first request waits for.
     pub(super) emptying: Cell<Option<SyncId>>,
+    /// True if the copies may be older than a change by this connection.
+    is_outdated: Cell<bool>,
 }
 
 struct Known {
@@ -135,8 +159,10 @@ struct Known {
 }
 
 /// The answer of flash about a key whose item did not come to memory.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) enum FlashAnswer {
+    /// The item.
+    Copy(ItemCopy),
     /// None of these records is the key's.
     NoneOf(Candidates),
     /// Flash is broken, and a cache makes a miss of that.
@@ -145,10 +171,44 @@ pub(crate) enum FlashAnswer {
     Failed(Failed),
 }
 
+/// An item as it was on flash when its request looked for it.
+#[derive(Debug)]
+pub(crate) struct ItemCopy {
+    pub(crate) facts: Facts,
+    pub(crate) value: Box<[u8]>,
+    slot: FlashSlot,
+}
+
+impl ItemCopy {
+    /// A copy of an item that was found.
+    pub(crate) fn of(found: &Found<'_>, now: Seconds) -> Self {
+        let (meta, mut value) = (found.meta, Vec::with_capacity(found.value.len()));
+        found.value.copy_to(&mut value);
+        let facts = Facts {
+            value_bytes: value.len() as u64,
+            flags: meta.flags,
+            cas: meta.cas.unwrap_or_default(),
+            expiry: meta.expiry,
+            last_access: now,
+            fetched: false,
+            stale: meta.stale,
+            win_sent: meta.win_sent,
+            key_is_base64: meta.encoded_key,
+        };
+        Self { facts, value: value.into_boxed_slice(), slot: found.slot() }
+    }
+}
+
 impl Fetched {
     /// No keys yet of this fetch.
     pub(crate) fn by<M: Mode>(fetch: &Fetch<M>) -> Self {
-        Self { asked: Vec::new(), known: Vec::new(), waits: fetch.waits, emptying: Cell::new(fetch.emptying) }
+        Self {
+            asked: Vec::new(),
+            known: Vec::new(),
+            waits: fetch.waits,
+            emptying: Cell::new(fetch.emptying),
+            is_outdated: Cell::new(false),
+        }
     }
 
     /// Notes that the fetch of these keys has ended.
@@ -161,14 +221,40 @@ impl Fetched {
         self.known.push(Known { hash, key: key.into(), answer });
     }
 
-    /// The answer about a key that may have these records: `None` if none of them is its own.
-    fn judge(&self, hash: KeyHash, key: &[u8], candidates: &Candidates) -> Option<Cold> {
+    /// The copies.
+    pub(crate) fn copies(&self) -> impl Iterator<Item = &ItemCopy> {
+        self.known.iter().filter_map(|known| match &known.answer {
+            FlashAnswer::Copy(copy) => Some(copy),
+            _ => None,
+        })
+    }
+
+    /// Uses no copies from now on: the connection may have changed the items since.
+    pub(crate) fn outdate(&self) {
+        self.is_outdated.set(true);
+    }
+
+    fn answer(&self, hash: KeyHash, key: &[u8]) -> Option<&FlashAnswer> {
         let known = self.known.iter().find(|known| known.hash == hash && *known.key == *key);
-        match known.map(|known| &known.answer) {
+        known.map(|known| &known.answer)
+    }
+
+    /// The copy of a key's item, if the index still names the record that it was read from.
+    fn copy(&self, hash: KeyHash, key: &[u8], candidates: &Candidates, now: Seconds) -> Option<&ItemCopy> {
+        let Some(FlashAnswer::Copy(copy)) = self.answer(hash, key) else { return None };
+        let is_alive = copy.facts.expiry == 0 || copy.facts.expiry > now;
+        (is_alive && !self.is_outdated.get() && candidates.contains(&copy.slot)).then_some(copy)
+    }
+
+    /// The answer about a key that may have these records: `None` if none of them is its own.
+    fn judge(&self, hash: KeyHash, key: &[u8], candidates: &Candidates, need: Need) -> Option<Cold> {
+        match self.answer(hash, key) {
             Some(FlashAnswer::NoneOf(seen)) if candidates.iter().all(|slot| seen.contains(slot)) => None,
             Some(FlashAnswer::Lost) => None,
             Some(FlashAnswer::Failed(failed)) => Some(Cold::Failed(*failed)),
-            Some(FlashAnswer::NoneOf(_)) | None => Some(Cold::Unknown(class_of(candidates))),
+            Some(FlashAnswer::NoneOf(_) | FlashAnswer::Copy(_)) | None => {
+                Some(Cold::Unknown(class_of(candidates), need))
+            }
         }
     }
 }
@@ -200,7 +286,7 @@ pub(crate) fn entry<'a, M: Mode, P>(
     if M::HAS_FLASH {
         let candidates = M::candidates(&entry);
         if !candidates.is_empty()
-            && let Some(cold) = judge(cx, hash, key, &candidates)
+            && let Some(cold) = judge(cx, hash, key, &candidates, Need::Item)
         {
             return Err(cold);
         }
@@ -217,8 +303,36 @@ pub(crate) fn cold<M: Mode, P>(cx: &Context<'_, M, P>, hash: KeyHash, key: &[u8]
     match M::look_again(cx.store, hash, key, cx.now) {
         Lookup::Missing => None,
         // It has just come: the fetch finds it there.
-        Lookup::Hot => Some(Cold::Unknown(SizeClass::of(0))),
-        Lookup::Cold(candidates) => judge(cx, hash, key, &candidates),
+        Lookup::Hot => Some(Cold::Unknown(SizeClass::of(0), Need::Item)),
+        Lookup::Cold(candidates) => judge(cx, hash, key, &candidates, Need::Item),
+    }
+}
+
+/// The place of an item that a read did not find in memory.
+pub(crate) enum Below<'a> {
+    /// There is no such item.
+    Missing,
+    /// It was read from flash for this request.
+    Copied(&'a ItemCopy),
+    /// It may be on flash.
+    Cold(Cold),
+}
+
+/// The place of an item that a read did not find in memory, and of which it needs the facts and the value.
+#[inline]
+pub(crate) fn below<'a, M: Mode, P>(cx: &Context<'a, M, P>, hash: KeyHash, key: &[u8]) -> Below<'a> {
+    if !M::HAS_FLASH {
+        return Below::Missing;
+    }
+    match M::look_again(cx.store, hash, key, cx.now) {
+        Lookup::Missing => Below::Missing,
+        Lookup::Hot => Below::Cold(Cold::Unknown(SizeClass::of(0), Need::Copy)),
+        Lookup::Cold(candidates) => {
+            match cx.fetched.and_then(|fetched| fetched.copy(hash, key, &candidates, cx.now)) {
+                Some(copy) => Below::Copied(copy),
+                None => judge(cx, hash, key, &candidates, Need::Copy).map_or(Below::Missing, Below::Cold),
+            }
+        }
     }
 }
 
@@ -232,8 +346,8 @@ pub(super) fn record_class<M: Mode, P>(
         return None;
     }
     match M::look_again(cx.store, hash, key, cx.now) {
-        Lookup::Cold(candidates) => match judge(cx, hash, key, &candidates) {
-            Some(Cold::Unknown(class)) => Some(class),
+        Lookup::Cold(candidates) => match judge(cx, hash, key, &candidates, Need::Item) {
+            Some(Cold::Unknown(class, _)) => Some(class),
             Some(Cold::Failed(_)) | None => None,
         },
         Lookup::Hot | Lookup::Missing => None,
@@ -245,9 +359,10 @@ fn judge<M: Mode, P>(
     hash: KeyHash,
     key: &[u8],
     candidates: &Candidates,
+    need: Need,
 ) -> Option<Cold> {
     match cx.fetched {
-        Some(fetched) => fetched.judge(hash, key, candidates),
-        None => Some(Cold::Unknown(class_of(candidates))),
+        Some(fetched) => fetched.judge(hash, key, candidates, need),
+        None => Some(Cold::Unknown(class_of(candidates), need)),
     }
 }

@@ -21,6 +21,14 @@ pub(crate) struct Facts {
     pub(crate) key_is_base64: bool,
 }
 
+impl Facts {
+    /// True if a client has marked the item: a read of it may change the marks.
+    #[inline]
+    pub(crate) fn is_marked(&self) -> bool {
+        self.stale || self.win_sent
+    }
+}
+
 impl From<&ItemState> for Facts {
     #[inline]
     fn from(item: &ItemState) -> Self {

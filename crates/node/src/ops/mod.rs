@@ -23,7 +23,8 @@ mod work;
 
 pub(crate) use arithmetic::{CountOperation, Counted, Failure, count};
 pub(crate) use cold::{
-    CACHE_WAITS_MAX, Cold, Failed, Fetch, Fetched, FlashAnswer, WAITS_MAX, awaits_room, cold, entry, may_wait,
+    Below, CACHE_WAITS_MAX, Cold, Failed, Fetch, Fetched, FlashAnswer, ItemCopy, Need, WAITS_MAX,
+    awaits_room, below, cold, entry, may_wait,
 };
 pub use context::Placement;
 pub(crate) use context::{Admin, Context};

@@ -45,7 +45,7 @@ pub(crate) enum Step {
 fn after<M: Mode, P>(cx: &Context<'_, M, P>, stored: Stored) -> Step {
     match stored {
         // It left memory a moment ago, in spite of the look before.
-        Stored::Cold(Cold::Unknown(class)) => Step::Fetch(class),
+        Stored::Cold(Cold::Unknown(class, _)) => Step::Fetch(class),
         Stored::NoMemory if cold::may_wait(cx) => Step::Room,
         stored => Step::Over(stored),
     }

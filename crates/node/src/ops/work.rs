@@ -5,7 +5,7 @@ use minos_base::SizeClass;
 use minos_engine::{Mode, Pinned};
 
 use super::{
-    cold::Fetch,
+    cold::{Fetch, Need},
     context::Context,
     pending::{PendingStore, Step},
     receiving::ReceivePermit,
@@ -132,7 +132,7 @@ impl<M: Mode> LargeStore<M> {
         let stored = match step {
             Step::Copy => return Finished::Copy(self),
             Step::Fetch(class) => {
-                let fetch = Fetch::of(self.pending.hash(), self.pending.key(), class);
+                let fetch = Fetch::of(self.pending.hash(), self.pending.key(), class, Need::Item);
                 return Finished::Fetch(Box::new(Fetch { then: Some(self), ..fetch }));
             }
             Step::Room => {

@@ -75,6 +75,8 @@ pub struct ServerConfig {
     pub verbosity: Arc<Verbosity>,
     /// How reads from flash are gathered.
     pub gathering: Gathering,
+    /// When an item that is read from flash comes to memory.
+    pub promote: Promote,
     /// The options of the native datagram protocol, if it is served.
     pub native: Option<NativeConfig>,
 }
@@ -110,6 +112,7 @@ impl ServerConfig {
             store_settings: Vec::new(),
             verbosity: Arc::default(),
             gathering: Gathering::default(),
+            promote: Promote::default(),
             native: None,
         }
     }
@@ -189,7 +192,7 @@ mod gathering;
 mod native;
 
 pub use bounds::InvalidOption;
-pub use gathering::{Gathering, VectorWidth};
+pub use gathering::{Gathering, Promote, VectorWidth};
 pub use native::{AccessAdvice, NativeConfig, SESSIONS_PER_SOURCE, TRANSFERS_PER_WORKER};
 
 /// A design and its parameter.

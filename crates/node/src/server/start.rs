@@ -219,7 +219,7 @@ impl Server {
             let large = LargeSet::new(io.poller()?, config.large_order, config.large_wait_max, terms);
             // With fewer processors than workers, the kernel places the threads better.
             let cpu = cpus.get(index).copied().filter(|_| cpus.len() >= shared.workers.len());
-            let lane = |tier| Fetches::of(tier, config.gathering);
+            let lane = |tier| Fetches::of(tier, config.gathering, config.promote);
             let fetches = shared.tier.as_ref().map(lane).transpose()?;
             let shared = Arc::clone(shared);
             self.spawn(format!("minos-worker-{index}"), move || {

@@ -17,12 +17,13 @@ use minos_tier::{Answer, Reader, Sought, Tier};
 
 use super::{
     Worker,
+    copies::Copies,
     gather::{Gather, Reads},
 };
 use crate::{
     datagram::native::Waiting,
-    ops::{CACHE_WAITS_MAX, Failed, Fetch, Fetched, FlashAnswer, WAITS_MAX, Work},
-    server::config::Gathering,
+    ops::{CACHE_WAITS_MAX, Failed, Fetch, Fetched, FlashAnswer, ItemCopy, WAITS_MAX, Work},
+    server::config::{Gathering, Promote},
     tcp::{connection::Connection, patience::Patience, transfer::Transfer, visit::VISIT_REQUESTS_MAX},
 };
 
@@ -63,6 +64,7 @@ struct UnderWay<M: Mode> {
 pub(crate) struct Fetches<M: Mode> {
     reader: Reader,
     gather: Gather,
+    copies: Copies,
     /// True if a key that cannot be read is an error, false if it is a miss.
     is_lossless: bool,
     under_way: Vec<Option<UnderWay<M>>>,
@@ -79,10 +81,11 @@ pub(crate) struct Fetches<M: Mode> {
 
 impl<M: Mode> Fetches<M> {
     /// No requests, and a lane to `tier`.
-    pub(crate) fn of(tier: &Arc<Tier>, gathering: Gathering) -> io::Result<Self> {
+    pub(crate) fn of(tier: &Arc<Tier>, gathering: Gathering, promote: Promote) -> io::Result<Self> {
         Ok(Self {
             reader: tier.reader()?,
             gather: Gather::new(gathering),
+            copies: Copies::new(promote, tier.engine().memory_limit()),
             is_lossless: tier.is_lossless(),
             under_way: Vec::new(),
             free: Vec::new(),
@@ -196,12 +199,19 @@ impl<M: Mode> Fetches<M> {
         if self.gather.is_due(Reads { prepared, in_flight, has_ended }, now) {
             self.reader.submit_at_most(self.gather.width_max())?;
         }
-        let (under_way, is_lossless) = (&mut self.under_way, self.is_lossless);
+        let (under_way, copies, is_lossless) = (&mut self.under_way, &mut self.copies, self.is_lossless);
         let (mut answered, mut crowded) = (Vec::new(), Vec::new());
         self.reader.answer(ANSWERS_MAX, now_s, |answer| {
             let (number, at) =
                 ((answer.tag >> KEY_BITS) as usize, answer.tag as usize & ((1 << KEY_BITS) - 1));
             let Some(Some(entry)) = under_way.get_mut(number) else { return };
+            if let Ok(Some(found)) = &answer.result
+                && copies.will_do(entry.awaiting.fetch.need, answer.hash, found)
+            {
+                let copy = FlashAnswer::Copy(ItemCopy::of(found, now_s));
+                entry.fetched.note(answer.hash, answer.key, copy);
+                return answered.push(number);
+            }
             let may_evict = is_lossless || entry.waits >= CACHE_WAITS_MAX;
             let taken = take(&answer, &mut entry.fetched, (is_lossless, may_evict), now_s);
             if taken.is_err() && entry.waits < WAITS_MAX {
@@ -227,6 +237,7 @@ impl<M: Mode> Fetches<M> {
     fn take_ready(&mut self) -> Option<(Box<Awaiting<M>>, Box<Fetched>)> {
         let number = self.ready.pop_front()?;
         let entry = self.under_way[number].take()?;
+        self.copies.release(entry.fetched.copies().map(|copy| copy.value.len()).sum());
         self.free.push(number);
         Some((entry.awaiting, entry.fetched))
     }
@@ -320,6 +331,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     /// Goes on with a request whose items have come.
     fn go_on(&mut self, awaiting: Awaiting<M>, mut fetched: Box<Fetched>) {
         let Awaiting { waiter, fetch } = awaiting;
+        self.mine().metrics.flash_keys_copied.add(fetched.copies().count() as u64);
         fetched.end(fetch.keys);
         let mut connection = match waiter {
             Waiter::Connection(connection) => connection,

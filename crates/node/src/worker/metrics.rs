@@ -88,6 +88,8 @@ metrics! {
     flash_keys,
     /// Those of `flash_keys` that came while the worker's role was small.
     flash_keys_small,
+    /// Keys whose items were read from flash and answered without coming to memory.
+    flash_keys_copied,
     /// Times that a plan gave the worker another role than it had.
     role_changes,
     /// Times the worker went to sleep.

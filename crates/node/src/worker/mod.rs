@@ -2,6 +2,7 @@
 //! of large values, helps other workers, does background work and sleeps.
 
 mod arrivals;
+mod copies;
 pub(crate) mod fetches;
 mod gather;
 pub(crate) mod held;

@@ -31,7 +31,7 @@ pub(crate) struct WorkerPlacement {
 }
 
 /// Values up to this size are cheaper to copy into the reply than to pin.
-const COPIED_BYTES_MAX: u64 = 16 << 10;
+pub(super) const COPIED_BYTES_MAX: u64 = 16 << 10;
 
 impl WorkerPlacement {
     pub(crate) fn new(

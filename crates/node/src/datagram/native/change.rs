@@ -71,7 +71,7 @@ pub(super) fn stored_status(stored: &Stored) -> (Status, u64) {
         Stored::Missing => (Status::NotFound, 0),
         Stored::NoMemory => (Status::NoMemory, 0),
         // A large store whose item left memory once more.
-        Stored::Cold(Cold::Unknown(_)) => (Status::Busy, 0),
+        Stored::Cold(Cold::Unknown(..)) => (Status::Busy, 0),
         Stored::Cold(Cold::Failed(failed)) => (failed_status(failed), 0),
     }
 }

@@ -16,7 +16,7 @@ use super::{
     transfers::NotBegunHere,
     waiting::Hindrance,
 };
-use crate::ops::{self, Cold, Facts, Placement, Read};
+use crate::ops::{self, Below, Cold, Context, Facts, Need, Placement, Read};
 
 /// The place at which an operation is executed, given the size of its value.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -143,7 +143,7 @@ where
             said.set((facts.flags, facts.cas));
             buffer.extend_from_slice(&[0; REPLY_HEAD_BYTES]);
         };
-        let (mut read, mut cold) = (Read::Missing, None);
+        let (mut read, mut cold, mut copied_bytes) = (Read::Missing, None, None);
         self.outlet.reply_with(to, |buffer| {
             read = ops::read(cx, staged, &get, bytes_max, buffer, compose_head);
             let bare = |status| ReplyRecord::bare(operation.opcode, status, operation.request);
@@ -152,19 +152,27 @@ where
                     let (item_flags, cas) = said.get();
                     Some(ReplyRecord { item_flags, cas, ..bare(Status::Ok) })
                 }
-                Read::Missing => {
-                    cold = ops::cold(cx, get.hash, get.key);
-                    if cold.is_some() {
-                        return None;
+                Read::Missing => match copy_below(cx, &get, bytes_max, buffer) {
+                    Ok(Some(facts)) => {
+                        copied_bytes = Some(facts.value_bytes);
+                        Some(ReplyRecord { item_flags: facts.flags, cas: facts.cas, ..bare(Status::Ok) })
                     }
-                    buffer.extend_from_slice(&[0; REPLY_HEAD_BYTES]);
-                    Some(bare(Status::NotFound))
-                }
+                    Ok(None) => Some(bare(Status::NotFound)),
+                    Err(found) => {
+                        cold = Some(found);
+                        None
+                    }
+                },
                 Read::Longer(_) => None,
             }
         });
         if let Some(cold) = cold {
             return Err(cold);
+        }
+        if let Some(bytes) = copied_bytes {
+            // Memory did not tell its size.
+            self.cx.placement.is_here(SizeClass::of(bytes));
+            read = Read::Copied;
         }
         if !matches!(read, Read::Longer(_)) {
             ops::count_get(&self.cx, matches!(read, Read::Copied));
@@ -366,4 +374,32 @@ where
 
 fn with_facts<'a>(record: ReplyRecord<'a>, facts: &Facts) -> ReplyRecord<'a> {
     ReplyRecord { item_flags: facts.flags, cas: facts.cas, ..record }
+}
+
+/// Begins the reply to a read that found no item in memory: with the value, if it was read from flash for this
+/// operation. Returns that item's facts.
+///
+/// # Errors
+/// The item may be on flash.
+fn copy_below<'a, M: Mode, P>(
+    cx: &Context<'a, M, P>,
+    get: &Get<'_>,
+    bytes_max: Option<u64>,
+    buffer: &mut Vec<u8>,
+) -> Result<Option<&'a Facts>, Cold> {
+    let item = match ops::below(cx, get.hash, get.key) {
+        Below::Missing => None,
+        Below::Copied(item) if bytes_max.is_some_and(|bytes_max| item.facts.value_bytes <= bytes_max) => {
+            Some(item)
+        }
+        Below::Copied(item) => {
+            return Err(Cold::Unknown(SizeClass::of(item.facts.value_bytes), Need::Item));
+        }
+        Below::Cold(cold) => return Err(cold),
+    };
+    buffer.extend_from_slice(&[0; REPLY_HEAD_BYTES]);
+    Ok(item.map(|item| {
+        buffer.extend_from_slice(&item.value);
+        &item.facts
+    }))
 }

@@ -23,7 +23,7 @@ use super::{
     sessions::Ticket,
     transfers::Permit,
 };
-use crate::ops::{Cold, Failed, Fetch, Fetched, Placement};
+use crate::ops::{Cold, Failed, Fetch, Fetched, Need, Placement};
 
 /// Memory that a waiting operation takes besides its key and value, rounded up.
 const OPERATION_BYTES: u64 = 512;
@@ -32,7 +32,7 @@ const OPERATION_BYTES: u64 = 512;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hindrance {
     /// Its item may be on flash, in a record of about this class.
-    Item(SizeClass),
+    Item(SizeClass, Need),
     /// There is no room for its value yet.
     Room,
     /// Flash is being emptied.
@@ -44,7 +44,7 @@ pub(super) enum Hindrance {
 impl From<Cold> for Hindrance {
     fn from(cold: Cold) -> Self {
         match cold {
-            Cold::Unknown(class) => Self::Item(class),
+            Cold::Unknown(class, need) => Self::Item(class, need),
             Cold::Failed(failed) => Self::Failed(failed),
         }
     }
@@ -196,7 +196,7 @@ where
         ticket: Option<Ticket>,
     ) {
         let fetch = match hindrance {
-            Hindrance::Item(class) => Fetch::of(operation.hash, operation.key, class),
+            Hindrance::Item(class, need) => Fetch::of(operation.hash, operation.key, class, need),
             Hindrance::Room => Fetch::of_room(&self.cx),
             Hindrance::Emptying(emptying) => Fetch::of_emptying(emptying),
             Hindrance::Failed(failed) => return self.reply_bare(to, operation, failed_status(failed)),

@@ -6,6 +6,7 @@ use minos_engine::{ItemMeta, Lookup, StoreConfig, Tiered, TieredMode};
 use minos_tier::{Entry, Format, Memory, Now, Options, TieredStore};
 
 use super::*;
+use crate::ops::Need;
 
 /// Four times as many as memory holds.
 const KEYS: u64 = 8000;
@@ -42,11 +43,11 @@ fn cold() -> (Arc<Tier>, Vec<(KeyHash, Vec<u8>)>) {
 #[test]
 fn a_turn_takes_few_answers() {
     let (tier, keys) = cold();
-    let mut fetches = Fetches::<TieredMode>::of(&tier, Gathering::default()).unwrap();
+    let mut fetches = Fetches::<TieredMode>::of(&tier, Gathering::default(), Promote::First).unwrap();
     let now = (Instant::now(), 1);
     let asked = 2 * ANSWERS_MAX + 1;
     for (hash, key) in &keys[..asked] {
-        let fetch = Box::new(Fetch::of(*hash, key, SizeClass::of(1000)));
+        let fetch = Box::new(Fetch::of(*hash, key, SizeClass::of(1000), Need::Item));
         let waiter = Waiter::Datagrams(Waiting::Store(0));
         fetches.begin(Box::new(Awaiting { waiter, fetch }), now);
     }

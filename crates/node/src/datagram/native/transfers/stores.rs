@@ -18,7 +18,7 @@ use crate::{
         change::{ended, stored_status},
         sessions::Ticket,
     },
-    ops::{self, Fetch, PendingStore, Step, StoreOperation, Stored},
+    ops::{self, Fetch, Need, PendingStore, Step, StoreOperation, Stored},
     server::config::TRANSFERS_PER_WORKER,
 };
 
@@ -206,7 +206,7 @@ impl<M: Mode> Transfers<M> {
         match step {
             Step::Copy => self.copying.push_back(at),
             Step::Fetch(class) => {
-                let fetch = Fetch::of(pending.hash(), pending.key(), class);
+                let fetch = Fetch::of(pending.hash(), pending.key(), class, Need::Item);
                 self.cold.push((slot.grant.transfer, fetch));
             }
             Step::Room => self.cold.push((slot.grant.transfer, Fetch::of_room(around.cx))),

@@ -1,0 +1,91 @@
+//! Decides which records on flash answer a request without coming to memory.
+
+use minos_base::KeyHash;
+use minos_tier::Found;
+
+use super::placement::COPIED_BYTES_MAX;
+use crate::{ops::Need, server::config::Promote};
+
+/// Bytes of values that one worker's requests may hold copied.
+const COPIES_BYTES_MAX: usize = 8 << 20;
+
+/// Memory for each key that is remembered, so that as many are as memory has items of a page.
+const MEMORY_PER_KEY: u64 = 4 << 10;
+const KEYS_MIN: u64 = 1 << 10;
+const KEYS_MAX: u64 = 1 << 20;
+
+/// The records that one worker reads for requests that do not need them in memory.
+///
+/// An item that is read once in a while would displace items that are read more often. Only a second read within
+/// about as many others as memory has items brings it to memory.
+pub(super) struct Copies {
+    promote: Promote,
+    /// A part of the hash of the key that was read last, of those that share a place.
+    read_lately: Box<[u32]>,
+    /// Bytes of the values that requests hold.
+    held_bytes: usize,
+}
+
+impl Copies {
+    pub(super) fn new(promote: Promote, memory_bytes: u64) -> Self {
+        let keys = (memory_bytes / MEMORY_PER_KEY).clamp(KEYS_MIN, KEYS_MAX).next_power_of_two();
+        Self { promote, read_lately: vec![0; keys as usize].into_boxed_slice(), held_bytes: 0 }
+    }
+
+    /// True if a copy of the item answers the request, which holds it until [`release`](Self::release).
+    pub(super) fn will_do(&mut self, need: Need, hash: KeyHash, found: &Found<'_>) -> bool {
+        let bytes = found.value.len();
+        let will_do = need == Need::Copy
+            && bytes as u64 <= COPIED_BYTES_MAX
+            && self.promote == Promote::Second
+            && found.displaces()
+            && self.held_bytes + bytes <= COPIES_BYTES_MAX
+            && !self.was_read_lately(hash);
+        if will_do {
+            self.held_bytes += bytes;
+        }
+        will_do
+    }
+
+    /// The values that a request held are gone.
+    pub(super) fn release(&mut self, bytes: usize) {
+        self.held_bytes -= bytes;
+    }
+
+    /// True if the key was read lately. From now on it was.
+    fn was_read_lately(&mut self, hash: KeyHash) -> bool {
+        // The highest bits choose the partition, the lowest the bucket: both parts have some of each.
+        let mixed = hash.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let place = (mixed >> 32) as usize & (self.read_lately.len() - 1);
+        // Odd, so that no key looks like an empty place.
+        let part = mixed as u32 ^ (hash.0 >> 32) as u32 | 1;
+        std::mem::replace(&mut self.read_lately[place], part) == part
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_read_is_known_until_many_others_have_come() {
+        let mut copies = Copies::new(Promote::Second, 4 << 20);
+        assert_eq!(copies.read_lately.len(), 1024);
+        let hash = |key: u64| minos_base::hash_key(&key.to_be_bytes(), 7);
+        assert!(!copies.was_read_lately(hash(0)));
+        assert!(copies.was_read_lately(hash(0)));
+        let again = |copies: &mut Copies, between: u64| {
+            let mut known = 0;
+            for first in 0..100 {
+                copies.was_read_lately(hash(first));
+                (1000..1000 + between).for_each(|key| {
+                    copies.was_read_lately(hash(key + first * 1_000_000));
+                });
+                known += u32::from(copies.was_read_lately(hash(first)));
+            }
+            known
+        };
+        assert!(again(&mut copies, 100) > 80);
+        assert!(again(&mut copies, 10_000) < 5);
+    }
+}

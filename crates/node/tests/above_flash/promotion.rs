@@ -1,0 +1,98 @@
+//! Items that are read from flash, and those that come to memory.
+
+use minos_node::config::Promote;
+
+use super::{KEYS, Rig, store, value};
+
+/// Items that are read often.
+const HOT: usize = 50;
+
+/// Keys read from flash for the hot items, after every other item was read once.
+fn read_again(promote: Promote) -> (u64, u64) {
+    let rig = Rig::promoting(promote, 2, &store());
+    let mut client = rig.connect();
+    client.fill();
+    for _ in 0..3 {
+        (0..HOT).for_each(|key| assert_eq!(client.get(&format!("key{key}")), Some(value(key))));
+    }
+    for key in HOT..KEYS {
+        assert_eq!(client.get(&format!("key{key}")), Some(value(key)));
+    }
+    let before = client.stat("minos", ":flash_keys");
+    (0..HOT).for_each(|key| assert_eq!(client.get(&format!("key{key}")), Some(value(key))));
+    let again = client.stat("minos", ":flash_keys") - before;
+    (again, client.stat("minos", ":flash_keys_copied"))
+}
+
+#[test]
+fn items_that_are_read_once_displace_none_that_are_read_often() {
+    let (again, copied) = read_again(Promote::Second);
+    assert_eq!(again, 0);
+    assert!(copied > KEYS as u64 / 2, "{copied} keys answered from flash alone");
+    // Without the second read as condition, hot items leave.
+    let (again, copied) = read_again(Promote::First);
+    assert_eq!((again, copied), (HOT as u64, 0));
+}
+
+#[test]
+fn the_second_read_brings_an_item_to_memory() {
+    let rig = Rig::start(2, &store());
+    let mut client = rig.connect();
+    client.fill();
+    client.chill();
+    for expected in [1, 1, 0, 0] {
+        let before = client.stat("minos", ":flash_keys");
+        assert_eq!(client.get("key1"), Some(value(1)));
+        assert_eq!(client.stat("minos", ":flash_keys") - before, expected);
+    }
+}
+
+#[test]
+fn a_connection_never_reads_what_it_has_changed_since() {
+    let rig = Rig::start(2, &store());
+    let mut client = rig.connect();
+    client.fill();
+    client.chill();
+    // Behind the first `get`, all keys are fetched along with it, before the changes are made.
+    for key in (10..KEYS / 4).step_by(5) {
+        let [a, b, c, d, e] = [key, key + 1, key + 2, key + 3, key + 4];
+        let pipeline = format!(
+            "get key{a}\r\nset key{b} 7 0 3\r\nnew\r\nget key{b}\r\ndelete key{c}\r\nget key{c}\r\n\
+             append key{d} 0 0 3\r\nend\r\nget key{d}\r\nget key{e}\r\n"
+        );
+        client.ask_nothing(pipeline.as_bytes());
+        let one = |key: usize, value: Vec<u8>| vec![(format!("key{key}"), value)];
+        assert_eq!(client.values(), one(a, value(a)));
+        assert_eq!(client.line(), "STORED");
+        assert_eq!(client.values(), one(b, b"new".to_vec()));
+        assert_eq!(client.line(), "DELETED");
+        assert_eq!(client.values(), []);
+        assert_eq!(client.line(), "STORED");
+        assert_eq!(client.values(), one(d, [&value(d)[..], b"end"].concat()));
+        assert_eq!(client.values(), one(e, value(e)));
+    }
+}
+
+#[test]
+fn an_answer_from_flash_has_the_facts_of_the_item() {
+    let rig = Rig::start(2, &store());
+    let mut client = rig.connect();
+    assert_eq!(client.say("ms marked 1 T100 F5\r\nm\r\n"), "HD");
+    assert_eq!(client.say("ms plain 1 T100 F6\r\np\r\n"), "HD");
+    client.fill();
+    client.chill();
+    let copied = client.stat("minos", ":flash_keys_copied");
+    let line = client.say("mg plain v f s c k Oq\r\n");
+    let (head, cas) = line.split_once(" c").unwrap();
+    assert_eq!((head, client.line().as_str()), ("VA 1 f6 s1", "p"));
+    assert!(cas.ends_with(" kplain Oq"), "{line}");
+    assert_eq!(client.stat("minos", ":flash_keys_copied") - copied, 1);
+    let cas = cas.split_once(' ').unwrap().0;
+    assert_eq!(client.say(&format!("cas plain 7 0 1 {cas}\r\nq\r\n")), "STORED");
+    assert_eq!(client.get("plain").unwrap(), b"q");
+    // A mark changes with a read, so that the item is needed in memory.
+    assert_eq!(client.say("md marked I T100\r\n"), "HD");
+    client.chill();
+    assert_eq!(client.say("mg marked f\r\n"), "HD f5 X W");
+    assert_eq!(client.say("mg marked f\r\n"), "HD f5 Z X");
+}
