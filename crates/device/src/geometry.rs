@@ -59,6 +59,14 @@ impl Room {
     }
 }
 
+/// Parts of a device that its lanes share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) geometry: Geometry,
+    pub(crate) room: Room,
+    pub(crate) read_only: bool,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

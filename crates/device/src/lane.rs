@@ -12,7 +12,8 @@ use crate::{
     Buffer, Completion, Error, Exhausted, Geometry, Operation, Request,
     backend::{Backend, Done, Job, Work},
     buffer::Pool,
-    device::{InnerLane, Shared},
+    geometry::Shared,
+    inner::InnerLane,
 };
 
 /// Longest time that a dropped lane waits for its requests in flight.

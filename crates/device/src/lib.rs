@@ -41,16 +41,19 @@
 mod backend;
 mod buffer;
 mod device;
+mod facts;
 #[cfg(feature = "faulty")]
 pub mod faulty;
 mod file;
 mod geometry;
+mod inner;
 mod lane;
 mod memory;
 mod request;
 
 pub use buffer::{Buffer, Exhausted};
-pub use device::{Device, Driver, Facts};
+pub use device::Device;
+pub use facts::{Driver, Facts};
 pub use file::{DriverChoice, FileOptions, OpenError};
 pub use geometry::Geometry;
 pub use lane::{Lane, LaneCounts, LaneOptions};

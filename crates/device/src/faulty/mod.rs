@@ -12,6 +12,7 @@ pub(crate) use lane::FaultyLane;
 use parking_lot::Mutex;
 pub(crate) use state::State;
 
+// Circle: a faulty twin wraps a device and is the medium of another.
 use crate::{Device, device::Medium};
 
 /// The faults of a device. Shares of requests, from 0 to 1.
@@ -137,7 +138,7 @@ impl Twin {
 }
 
 /// The state of a twin as the medium of a device.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct FaultyMedium {
     state: Arc<Mutex<State>>,
     /// The device is gone when the state's differs.

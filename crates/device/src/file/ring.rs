@@ -39,7 +39,6 @@ use crate::{
     Buffer, Driver,
     backend::{Backend, Done, Job, Work},
     buffer::Pool,
-    device::Shared,
     file::FileMedium,
 };
 
@@ -99,16 +98,11 @@ pub(crate) struct RingLane {
     /// The ring adds to `wake`, which busy lanes are spared.
     is_watched: bool,
     _pool: Arc<Pool>,
-    _shared: Arc<Shared>,
+    _file: Arc<FileMedium>,
 }
 
 impl RingLane {
-    pub(crate) fn open(
-        shared: &Arc<Shared>,
-        file: &FileMedium,
-        pool: &Arc<Pool>,
-        depth: u32,
-    ) -> io::Result<Self> {
+    pub(crate) fn open(file: &Arc<FileMedium>, pool: &Arc<Pool>, depth: u32) -> io::Result<Self> {
         let ring = build(file.facts.driver, depth)?;
         ring.submitter().register_files(&[file.fd.as_raw_fd()])?;
         let (address, bytes) = pool.memory();
@@ -124,7 +118,7 @@ impl RingLane {
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             is_watched: false,
             _pool: Arc::clone(pool),
-            _shared: Arc::clone(shared),
+            _file: Arc::clone(file),
         })
     }
 
@@ -294,7 +288,7 @@ mod tests {
         let (near, far) = UnixStream::pair().unwrap();
         let facts =
             crate::Facts { driver: Driver::Ring, why_threads: None, why_buffered: None, was_created: true };
-        let medium = Medium::File(FileMedium { fd: near.into(), facts });
+        let medium = Medium::File(Arc::new(FileMedium { fd: near.into(), facts }));
         (Device::new(Geometry::new(4096, 1 << 20, 8), medium, false), far)
     }
 

@@ -17,7 +17,7 @@ use rustix::{
 
 use crate::{
     backend::{Backend, Done, Job, Work},
-    device::Shared,
+    file::FileMedium,
 };
 
 /// A lane by threads.
@@ -56,7 +56,7 @@ struct Ended {
 }
 
 impl ThreadLane {
-    pub(crate) fn open(shared: &Arc<Shared>, threads: u16) -> io::Result<Self> {
+    pub(crate) fn open(file: &Arc<FileMedium>, threads: u16) -> io::Result<Self> {
         let queues = Queues {
             jobs: Mutex::default(),
             has_jobs: Condvar::new(),
@@ -66,9 +66,9 @@ impl ThreadLane {
         };
         let mut lane = Self { queues: Arc::new(queues), queued: Vec::new(), threads: Vec::new() };
         for number in 0..threads {
-            let (queues, shared) = (Arc::clone(&lane.queues), Arc::clone(shared));
+            let (queues, file) = (Arc::clone(&lane.queues), Arc::clone(file));
             let thread = thread::Builder::new().name(format!("minos-device-{number}"));
-            lane.threads.push(thread.spawn(move || queues.serve(&shared))?);
+            lane.threads.push(thread.spawn(move || queues.serve(&file.fd))?);
         }
         Ok(lane)
     }
@@ -76,8 +76,7 @@ impl ThreadLane {
 
 impl Queues {
     /// Executes jobs until the lane is dropped.
-    fn serve(&self, shared: &Shared) {
-        let fd = shared.medium.fd().expect("a lane by threads belongs to a file");
+    fn serve(&self, fd: &OwnedFd) {
         while let Some(job) = self.next() {
             let ended = execute(fd, job);
             let mut lane = self.ended.lock();

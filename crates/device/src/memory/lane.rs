@@ -4,8 +4,8 @@ use std::{
     collections::VecDeque,
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::Arc,
-    time::{Duration, Instant},
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
 };
 
 use rustix::{
@@ -15,39 +15,32 @@ use rustix::{
 };
 
 use super::MemoryMedium;
-use crate::{
-    backend::{Backend, Done, Job, Work},
-    device::Shared,
-};
+use crate::backend::{Backend, Done, Job, Work};
 
 /// A lane of a device in memory.
 #[derive(Debug)]
 pub(crate) struct MemoryLane {
-    shared: Arc<Shared>,
+    medium: Arc<MemoryMedium>,
     /// Its number, which chooses the engine.
     number: usize,
-    begin: Instant,
     /// Queued since the last submit.
     queued: Vec<Job>,
-    /// Executed, with their ends in nanoseconds since `begin`, which never fall: a lane has one engine.
+    /// Executed, with their ends in nanoseconds since the device was opened, which never fall: a lane has one engine.
     executed: VecDeque<(u64, Done)>,
     timer: OwnedFd,
 }
 
 impl MemoryLane {
-    pub(crate) fn open(shared: &Arc<Shared>, number: usize) -> io::Result<Self> {
+    pub(crate) fn open(medium: &Arc<MemoryMedium>) -> io::Result<Self> {
         let timer =
             timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
         let (queued, executed) = (Vec::new(), VecDeque::new());
-        Ok(Self { shared: Arc::clone(shared), number, begin: shared.opened, queued, executed, timer })
-    }
-
-    fn medium(&self) -> &MemoryMedium {
-        self.shared.medium.memory().expect("a lane in memory belongs to a device in memory")
+        let number = medium.lanes.fetch_add(1, Relaxed);
+        Ok(Self { medium: Arc::clone(medium), number, queued, executed, timer })
     }
 
     fn now_ns(&self) -> u64 {
-        self.begin.elapsed().as_nanos() as u64
+        self.medium.opened.elapsed().as_nanos() as u64
     }
 
     /// Executes a job; the model only delays the news.
@@ -55,11 +48,11 @@ impl MemoryLane {
         let Job { slot, work } = job;
         let (bytes, buffer) = match work {
             Work::Read(offset, mut buffer) => {
-                self.medium().read(offset, &mut buffer);
+                self.medium.read(offset, &mut buffer);
                 (buffer.len(), Some(buffer))
             }
             Work::Write(offset, buffer) => {
-                self.medium().write(offset, &buffer);
+                self.medium.write(offset, &buffer);
                 (buffer.len(), Some(buffer))
             }
             Work::Flush => (0, None),
@@ -88,16 +81,16 @@ impl Backend for MemoryLane {
         if self.queued.is_empty() {
             return Ok(());
         }
-        let now_ns = if self.medium().engines.is_some() { self.now_ns() } else { 0 };
+        let now_ns = if self.medium.engines.is_some() { self.now_ns() } else { 0 };
         let first = self.executed.len();
         for job in std::mem::take(&mut self.queued) {
             let (bytes, done) = self.execute(job);
-            let blocks = bytes.div_ceil(u64::from(self.medium().block_bytes));
-            let engines = self.medium().engines.as_ref();
+            let blocks = bytes.div_ceil(u64::from(self.medium.block_bytes));
+            let engines = self.medium.engines.as_ref();
             let end_ns = engines.map_or(0, |engines| engines.end_ns(self.number, blocks, now_ns));
             self.executed.push_back((end_ns, done));
         }
-        let is_whole = self.medium().engines.as_ref().is_some_and(|engines| engines.time.whole_vectors);
+        let is_whole = self.medium.engines.as_ref().is_some_and(|engines| engines.time.whole_vectors);
         if let (true, Some(&(last_ns, _))) = (is_whole, self.executed.back()) {
             self.executed.range_mut(first..).for_each(|(end_ns, _)| *end_ns = last_ns);
         }

@@ -3,6 +3,8 @@
 mod engines;
 mod lane;
 
+use std::{sync::atomic::AtomicUsize, time::Instant};
+
 use engines::Engines;
 pub use engines::ServiceTime;
 pub(crate) use lane::MemoryLane;
@@ -37,6 +39,9 @@ pub(crate) struct MemoryMedium {
     stripes: Box<[Mutex<Box<[u8]>>]>,
     engines: Option<Engines>,
     block_bytes: u32,
+    opened: Instant,
+    /// Lanes handed out, for the engine that each uses.
+    lanes: AtomicUsize,
 }
 
 impl MemoryMedium {
@@ -46,6 +51,8 @@ impl MemoryMedium {
             stripes: (0..stripes).map(|_| Mutex::default()).collect(),
             engines: options.service_time.map(Engines::new),
             block_bytes: options.block_bytes,
+            opened: Instant::now(),
+            lanes: AtomicUsize::new(0),
         }
     }
 
