@@ -19,7 +19,7 @@ use crate::{
     holding::{Claim, Holding, Pinning},
     item::{HEADER_WORDS, ItemState, body, item_words},
     log::{Log, LogEntry, Segments, Twin},
-    mode::Mode,
+    mode::{Candidates, Lookup, Mode},
     partition::{OutOfMemory, Partition},
     parts::{Linked, Parts, Placed, RoomStats},
     places::Places,
@@ -30,7 +30,7 @@ use crate::{
     state::State,
     stats::StoreStats,
     store::Engine,
-    tiered::{Candidates, Lookup, MemoryOnly, Tier},
+    tiered::{LogMode, MemoryOnly, Tier},
     writing::Writing,
 };
 use minos_base::{KeyHash, Seconds, SizeClass, limits::KEY_BYTES_MAX};
@@ -41,7 +41,6 @@ use minos_sync::{
 };
 use std::{
     collections::HashMap,
-    marker::PhantomData,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -50,12 +49,6 @@ use std::{
 
 /// Evicts items when the memory is full, as [`Eviction`] selects (MICA §4.3.1, §4.3.2).
 pub type CacheMode<B = Wide> = LogMode<B, MemoryOnly>;
-
-/// Items in logs of their partitions: [`CacheMode`], and [`crate::TieredMode`].
-///
-/// `B` is the width of the positions in a log, `T` the tier below memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogMode<B: PositionBits, T>(PhantomData<(B, T)>);
 
 /// Cache lines of a bucket: 21 slots, where those of MICA have 15 (MICA §4.3.2). All but the first are only
 /// there while it is needed.

@@ -298,7 +298,7 @@ mod visit;
 mod writing;
 
 pub use burst::{Delete, Get, Put};
-pub use cache_mode::{CacheMode, LogMode};
+pub use cache_mode::CacheMode;
 pub use candidate::Staged;
 pub use concat::{Concat, ConcatError, Joining, Side};
 pub use config::{CHAIN_BUCKETS_MAX, CreateError, Eviction, StoreConfig, TierConfig};
@@ -307,7 +307,7 @@ pub use entry::{Entry, Item};
 pub use item::{ItemMeta, ItemState, ItemView};
 pub use minos_region::{Backing, MapError};
 pub use minos_sync::{Access, AnyWriter, Crcw, Crew, Erew};
-pub use mode::Mode;
+pub use mode::{Candidates, Lookup, Mode};
 pub use owner::Owner;
 pub use partition::OutOfMemory;
 pub use pinned::Pinned;
@@ -319,6 +319,6 @@ pub use store::Engine;
 pub use store_mode::StoreMode;
 pub use sweep::Swept;
 pub use tiered::{
-    Candidates, Choice, Cold, Due, Flash, Lookup, MemoryOnly, Need, Promotion, Standing, Ticket, TierStats,
-    Tiered, TieredMode, Tombstone, Tombstones, Walked, Written,
+    Choice, Cold, Due, Flash, LogMode, MemoryOnly, Need, Promotion, Standing, Ticket, TierStats, Tiered,
+    TieredMode, Tombstone, Tombstones, Walked, Written,
 };

@@ -5,9 +5,8 @@ use crate::{
     chain::{self, Place},
     index::Index,
     item::{HEADER_WORDS, ItemMeta, ItemState},
-    mode::Mode,
     partition::{OutOfMemory, Partition},
-    parts::{Linked, Placed},
+    parts::{Linked, Parts, Placed},
     relink,
     settled::key_of,
     slot::Slot,
@@ -29,7 +28,7 @@ pub(crate) struct Found {
     pub(crate) item: Offset,
 }
 
-impl<M: Mode, A: Access> Writing<'_, M, A> {
+impl<M: Parts, A: Access> Writing<'_, M, A> {
     /// The item with this key, dead or alive.
     #[inline]
     pub(crate) fn find(&self, hash: KeyHash, key: &[u8]) -> Option<Found> {

@@ -1,15 +1,36 @@
-//! The modes of a table as types (MICA §4.3): a mode decides how a table handles full memory.
+//! The modes of a table as types (MICA §4.3): a mode decides how a table handles full memory. With the
+//! types of its answers.
 
 use crate::{
+    // Circle: an entry, and what it pins, are generic over their mode.
     entry::Entry,
     parts::Parts,
     places::Places,
     restart::reopen::Reopen,
     store::Engine,
-    tiered::{Candidates, Lookup},
 };
-use minos_base::{KeyHash, Seconds};
+use arrayvec::ArrayVec;
+use minos_base::{FlashSlot, KeyHash, Seconds};
 use minos_sync::Access;
+
+/// Records that a look-up gives.
+pub(crate) const SEEN_MAX: usize = 8;
+
+/// Records that may be those of a key.
+///
+/// A bucket takes in no more than four of one hash. Splits may let a few others look as if they had it too.
+pub type Candidates = ArrayVec<FlashSlot, SEEN_MAX>;
+
+/// The place of a key's item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lookup {
+    /// In memory.
+    Hot,
+    /// On flash, if one of these records has the key. The one with the highest sequence counts.
+    Cold(Candidates),
+    /// Nowhere.
+    Missing,
+}
 
 /// The behaviour of a table when its memory is full: [`crate::StoreMode`], [`crate::CacheMode`] or
 /// [`crate::TieredMode`].

@@ -11,12 +11,12 @@ use minos_sync::Access;
 use crate::{
     holding::Claim,
     item::{ItemState, body},
-    mode::Mode,
+    state::State,
     writing::Writing,
 };
 
 /// The key of an item that is linked in the partition of `writing`.
-pub(crate) fn key_of<'w, M: Mode, A: Access>(writing: &'w Writing<'_, M, A>, item: Offset) -> &'w [u8] {
+pub(crate) fn key_of<'w, M: State, A: Access>(writing: &'w Writing<'_, M, A>, item: Offset) -> &'w [u8] {
     let region = writing.region();
     let state = ItemState::load(region, item, 0);
     // SAFETY: only the partition's writer gives the memory of a linked item away, and it is borrowed; the
@@ -25,7 +25,7 @@ pub(crate) fn key_of<'w, M: Mode, A: Access>(writing: &'w Writing<'_, M, A>, ite
 }
 
 /// The value of an item that lies beside its key, linked in the partition of `writing`.
-pub(crate) fn inline_value<'w, M: Mode, A: Access>(
+pub(crate) fn inline_value<'w, M: State, A: Access>(
     writing: &'w Writing<'_, M, A>,
     item: Offset,
     state: &ItemState,

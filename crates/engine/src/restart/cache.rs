@@ -2,13 +2,13 @@
 
 use super::{findings::Survey, reopen::Reopen};
 use crate::{
-    cache_mode::{EXTENT_HEAD_WORDS, LogMode, LogRoom, adopt_extent, position, table_len, whole_extent},
+    cache_mode::{EXTENT_HEAD_WORDS, LogRoom, adopt_extent, position, table_len, whole_extent},
     config::StoreConfig,
     item::ItemState,
     log::{Log, LogEntry},
     position::{Position, PositionBits},
     slot::Slot,
-    tiered::Tier,
+    tiered::{LogMode, Tier},
     writing::Writing,
 };
 use minos_region::{ChunkKind, Memory, Offset};

@@ -1,8 +1,10 @@
 //! What happens while flash is behind: a table that may lose items gives up the oldest.
 
-use super::{tier::Flash, walk::Way};
+use super::{
+    tier::{Flash, LogMode},
+    walk::Way,
+};
 use crate::{
-    cache_mode::LogMode,
     chain::Place,
     item::ItemState,
     log::Twin,

@@ -1,16 +1,16 @@
 //! Slots on flash in the chains of a partition, for its writer.
 
 use super::{
-    CANDIDATES_MAX, SEEN_MAX,
+    CANDIDATES_MAX,
     switches::{Safeguard, is_on},
-    tier::Flash,
+    tier::{Flash, LogMode},
     tombstone::Tombstone,
 };
 use crate::{
-    cache_mode::LogMode,
     chain::{self, Place},
     item::ItemState,
     log::Twin,
+    mode::SEEN_MAX,
     partition::OutOfMemory,
     places::Places,
     position::{Position, PositionBits},

@@ -1,13 +1,13 @@
 //! Splits of chains with slots on flash, without reading the device.
 
-use crate::{index::Index, mode::Mode, settled::key_of, slot::Slot, writing::Writing};
+use crate::{index::Index, parts::Parts, settled::key_of, slot::Slot, writing::Writing};
 use minos_base::FlashSlot;
 use minos_sync::Access;
 
 /// Doublings of the table for which a slot on flash says where it goes.
 const DOUBLINGS: u32 = 8;
 
-impl<M: Mode, A: Access> Writing<'_, M, A> {
+impl<M: Parts, A: Access> Writing<'_, M, A> {
     /// True if a split needs more bits of hashes than the slots on flash have.
     ///
     /// The index then grows no more, and its chains get longer: a store is refused where one is as long as it

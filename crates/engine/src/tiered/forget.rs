@@ -1,16 +1,16 @@
 //! Slots on flash that are adopted, moved and forgotten.
 
 use super::{
-    CANDIDATES_MAX, SEEN_MAX,
+    CANDIDATES_MAX,
     cold::{place_of_twin, twin_of},
-    tier::Flash,
+    tier::{Flash, LogMode},
     tombstone::Tombstones,
 };
 use crate::{
-    cache_mode::LogMode,
     chain::{self, Place},
     item::ItemState,
     log::Twin,
+    mode::SEEN_MAX,
     partition::OutOfMemory,
     parts::{Linked, Parts},
     places::Places,

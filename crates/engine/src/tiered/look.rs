@@ -1,18 +1,17 @@
 //! Lookups that find items in memory, or the records on flash that may be theirs.
 
 use super::{
-    SEEN_MAX,
     cold::{may_be, place_of_twin},
     switches::{Safeguard, is_on},
-    tier::Flash,
+    tier::{Flash, LogMode},
 };
 use crate::{
-    cache_mode::LogMode,
     candidate::{Attempt, Candidate, bucket_words},
     chain::following,
     entry::Entry,
     item::ItemState,
     log::Twin,
+    mode::{Candidates, Lookup, SEEN_MAX},
     parts::Parts,
     places::Places,
     position::PositionBits,
@@ -21,27 +20,10 @@ use crate::{
     store::Engine,
     versions,
 };
-use arrayvec::ArrayVec;
 use minos_base::{FlashPlace, FlashSlot, KeyHash, Seconds, growth_bits};
 use minos_region::Offset;
 use minos_sync::{Access, tags};
 use std::sync::atomic::Ordering::Relaxed;
-
-/// Records that may be those of a key.
-///
-/// A bucket takes in no more than four of one hash. Splits may let a few others look as if they had it too.
-pub type Candidates = ArrayVec<FlashSlot, SEEN_MAX>;
-
-/// The place of a key's item.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Lookup {
-    /// In memory.
-    Hot,
-    /// On flash, if one of these records has the key. The one with the highest sequence counts.
-    Cold(Candidates),
-    /// Nowhere.
-    Missing,
-}
 
 impl<B: PositionBits, A: Access> Engine<LogMode<B, Flash>, A> {
     /// Finds out where the live item of a key is. No lock is taken.

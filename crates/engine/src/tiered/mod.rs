@@ -33,15 +33,14 @@ mod model;
 #[cfg(test)]
 mod tests;
 
-use crate::{cache_mode::LogMode, position::Wide, store::Engine};
+use crate::{position::Wide, store::Engine};
 use minos_sync::Crcw;
 
 pub use forget::Standing;
-pub use look::{Candidates, Lookup};
 pub use promote::{Cold, Promotion};
 pub use stats::TierStats;
 pub(crate) use tier::Tier;
-pub use tier::{Flash, MemoryOnly};
+pub use tier::{Flash, LogMode, MemoryOnly};
 pub use tombstone::{Tombstone, Tombstones};
 pub use walk::{Choice, Due, Need, Ticket, Walked};
 pub use written::Written;
@@ -54,6 +53,3 @@ pub type Tiered<A = Crcw> = Engine<TieredMode, A>;
 
 /// Records of one hash that a bucket may name: more would make reads long.
 const CANDIDATES_MAX: usize = 4;
-
-/// Records that a look-up gives.
-const SEEN_MAX: usize = 8;

@@ -1,7 +1,7 @@
 //! A kept region and the table on flash that it belongs to.
 
-use super::tier::Flash;
-use crate::{cache_mode::LogMode, position::PositionBits, saved::FLASH_JOURNAL, store::Engine};
+use super::tier::{Flash, LogMode};
+use crate::{position::PositionBits, saved::FLASH_JOURNAL, store::Engine};
 use minos_sync::AnyWriter;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 

@@ -3,10 +3,9 @@
 use super::{
     cold::twin_of,
     switches::{Safeguard, is_on},
-    tier::Flash,
+    tier::{Flash, LogMode},
 };
 use crate::{
-    cache_mode::LogMode,
     chain::Place,
     item::{ItemMeta, ItemState, body, item_words},
     partition::OutOfMemory,

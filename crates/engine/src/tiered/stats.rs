@@ -1,7 +1,7 @@
 //! Counts of the way between memory and flash.
 
-use super::tier::Flash;
-use crate::{cache_mode::LogMode, position::PositionBits, store::Engine};
+use super::tier::{Flash, LogMode};
+use crate::{position::PositionBits, store::Engine};
 use minos_sync::AnyWriter;
 
 /// Counts of the way between memory and flash, summed over all partitions.

@@ -1,11 +1,12 @@
 //! Growth, bounds, and the bytes of the index.
 
-use super::{Choice, Cold, Lookup, Need, Promotion, Standing, Ticket, Tiered, Written};
+use super::{Choice, Cold, Need, Promotion, Standing, Ticket, Tiered, Written};
 use crate::{
     chain,
     config::{StoreConfig, TierConfig},
     index::BUCKET_WORDS,
     item::ItemMeta,
+    mode::Lookup,
     partition::OutOfMemory,
 };
 use minos_base::{FlashPlace, KeyHash, RoughLength};

@@ -1,17 +1,28 @@
 //! The tier below memory as a type, so that a cache without one has no code for it.
 
-use super::{
-    look::{Candidates, Lookup},
-    room::FlashRoom,
-};
+use super::room::FlashRoom;
 use crate::{
-    cache_mode::LogMode, chain::Place, config::StoreConfig, entry::Entry, log::Log, partition::OutOfMemory,
-    position::PositionBits, slot::Slot, store::Engine, writing::Writing,
+    chain::Place,
+    config::StoreConfig,
+    entry::Entry,
+    log::Log,
+    mode::{Candidates, Lookup},
+    partition::OutOfMemory,
+    position::PositionBits,
+    slot::Slot,
+    store::Engine,
+    writing::Writing,
 };
 use minos_base::{KeyHash, Seconds};
 use minos_region::Region;
 use minos_sync::Access;
-use std::fmt::Debug;
+use std::{fmt::Debug, marker::PhantomData};
+
+/// Items in logs of their partitions: [`crate::CacheMode`], and [`crate::TieredMode`].
+///
+/// `B` is the width of the positions in a log, `T` the tier below memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogMode<B: PositionBits, T>(PhantomData<(B, T)>);
 
 /// The tier below memory. Its functions but the first are those of [`crate::parts::Parts`], or log's.
 pub(crate) trait Tier: Copy + Debug + Eq + Send + Sync + 'static {

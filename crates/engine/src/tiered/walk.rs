@@ -1,12 +1,15 @@
 //! Settles entries ahead of the head of a log, the oldest first.
 
-use super::{SEEN_MAX, cold::place_of_twin, look::Candidates, tier::Flash};
+use super::{
+    cold::place_of_twin,
+    tier::{Flash, LogMode},
+};
 use crate::{
-    cache_mode::LogMode,
     chain::Place,
     claims::{HeldClaim, claim_of_writer},
     item::ItemState,
     log::{LogEntry, Twin},
+    mode::{Candidates, SEEN_MAX},
     position::{Position, PositionBits},
     settled::{inline_value, key_of},
     store::Engine,

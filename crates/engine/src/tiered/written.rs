@@ -3,11 +3,10 @@
 use super::{
     cold::twin_of,
     switches::{Safeguard, is_on},
-    tier::Flash,
+    tier::{Flash, LogMode},
     walk::Ticket,
 };
 use crate::{
-    cache_mode::LogMode,
     chain::Place,
     item::ItemState,
     log::Twin,

@@ -1,6 +1,6 @@
 //! A fake flash: records and tombstones in maps, of which a power loss takes what is not durable.
 
-use super::super::tombstone::Tombstone;
+use super::super::{tombstone::Tombstone, walk::Ticket};
 use crate::item::ItemMeta;
 use minos_base::{FlashPlace, KeyHash, RoughLength};
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +15,12 @@ pub(super) struct Record {
     pub(super) sequence: u64,
     /// It is complete.
     pub(super) is_durable: bool,
+}
+
+/// A copy on its way.
+pub(super) struct Flight {
+    pub(super) ticket: Ticket,
+    pub(super) place: FlashPlace,
 }
 
 /// Records by page, and tombstones.

@@ -2,22 +2,16 @@
 
 use super::{
     super::{
-        look::Lookup,
         tombstone::Tombstone,
-        walk::{Choice, Due, Need, Ticket},
+        walk::{Choice, Due, Need},
         written::Written,
     },
-    flash::Record,
+    flash::{Flight, Record},
     world::{FILL_KEYS, World, key_bytes},
 };
-use minos_base::{FlashPlace, FlashSlot};
+use crate::mode::Lookup;
+use minos_base::FlashSlot;
 use rand::RngExt;
-
-/// A copy on its way.
-pub(super) struct Flight {
-    pub(super) ticket: Ticket,
-    pub(super) place: FlashPlace,
-}
 
 impl World {
     /// Walks ahead, copies what is due, and resolves doubts.

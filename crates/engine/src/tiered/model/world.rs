@@ -2,15 +2,13 @@
 
 use super::{
     super::{
-        look::Lookup,
         promote::{Cold, Promotion},
         tombstone::Tombstone,
     },
     Table,
-    flash::{Flash, Record},
-    flights::Flight,
+    flash::{Flash, Flight, Record},
 };
-use crate::{config::StoreConfig, item::ItemMeta, partition::OutOfMemory};
+use crate::{config::StoreConfig, item::ItemMeta, mode::Lookup, partition::OutOfMemory};
 use minos_base::{FlashSlot, KeyHash, seeded};
 use minos_region::Backing;
 use rand::{RngExt, rngs::StdRng};
