@@ -1,8 +1,7 @@
 //! Appends to streams.
 
 use super::{
-    Log, Policy,
-    compact::Carried,
+    Log, Place, Policy,
     flow::Entry,
     packer::{Packer, header_of},
     segments::State,
@@ -11,7 +10,6 @@ use crate::{
     format::{Kind, Life, PAGE_BYTES, RecordHeader, Stream},
     switches::{Safeguard, is_on},
 };
-pub use minos_base::FlashPlace as Place;
 use minos_base::{KeyHash, Seconds, Tombstone, limits::KEY_BYTES_MAX};
 use std::ops::Range;
 use thiserror::Error;
@@ -62,6 +60,16 @@ pub enum Refusal {
     /// A flush or the journal failed.
     #[error("the device failed; nothing more is written")]
     ReadOnly,
+}
+
+/// A tombstone that is yet to be packed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Carried {
+    pub(super) hash: KeyHash,
+    pub(super) sequence: u64,
+    pub(super) replaces: Life,
+    /// The page in that life whose records are dead if they look alike; 0: none.
+    pub(super) page: u32,
 }
 
 /// A record, before it is packed.

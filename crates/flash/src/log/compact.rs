@@ -2,7 +2,7 @@
 
 use super::{
     Event, Index, Log, Place, Policy, Standing,
-    append::Parcel,
+    append::{Carried, Parcel},
     victim::{Phase, Run, Victim},
 };
 use crate::{
@@ -31,16 +31,6 @@ enum Moved {
     Busy,
     /// The record was not read.
     Unread,
-}
-
-/// A tombstone that is yet to be packed.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Carried {
-    pub(super) hash: KeyHash,
-    pub(super) sequence: u64,
-    pub(super) replaces: Life,
-    /// The page in that life whose records are dead if they look alike; 0: none.
-    pub(super) page: u32,
 }
 
 /// A tombstone that waits for what superseded the dead record.

@@ -1,6 +1,6 @@
 //! Batches on their way to the device, flushes, and the journal.
 
-use super::{Event, Index, Log, append::Place, packer::Packer};
+use super::{Event, Index, Log, Place, packer::Packer};
 use crate::{
     format::{Journal, Stream},
     switches::{Safeguard, is_on},

@@ -13,8 +13,9 @@ mod tests;
 mod upkeep;
 mod victim;
 
-pub use append::{Place, Put, Refusal};
+pub use append::{Put, Refusal};
 pub use image::{Extent, Image};
+pub use minos_base::FlashPlace as Place;
 pub use scrub::ScrubState;
 pub use segments::Usage;
 
@@ -23,8 +24,9 @@ use crate::{
     recovery::Recovered,
     work::{Outcome, Work, WorkId},
 };
+use append::Carried;
 use bucket::Bucket;
-use compact::{Carried, Disowned};
+use compact::Disowned;
 use flow::Flow;
 use minos_base::{KeyHash, Seconds};
 use packer::Packer;

@@ -1,6 +1,9 @@
 //! Write amplification of the machines, and the time that recovery takes, on a disk without faults.
 
-use super::{crashes::recover, disk::Disk, index::Table};
+use super::{
+    disk::{Disk, recover},
+    index::Table,
+};
 use crate::{
     create,
     format::{Layout, RECORD_HEADER_BYTES, Stream, Superblock},

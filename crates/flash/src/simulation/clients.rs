@@ -1,25 +1,15 @@
 //! Puts, deletes and reads of a run.
 
 use super::{
-    index::{Pending, Table},
+    index::{Lookup, Pending, Table},
     world::{World, hash, key_name, twin_of, value_of},
 };
 use crate::{
-    format::{Life, PAGE_BYTES, Pages, Seal, Stream},
+    format::{PAGE_BYTES, Pages, Seal, Stream},
     log::{Place, Put, Refusal},
 };
 use minos_base::Tombstone;
 use rand::RngExt;
-
-/// A read under way.
-#[derive(Debug)]
-pub(super) struct Lookup {
-    pub(super) key: u64,
-    pub(super) since: u64,
-    pub(super) place: Place,
-    pub(super) life: Life,
-    pub(super) epoch: u64,
-}
 
 /// The tombstone of a key's record.
 fn tombstone(key: u64, sequence: u64, place: Place) -> Tombstone {

@@ -1,22 +1,14 @@
 //! Images that are copied while the store works, and what recovery finds in the copies.
 
 use super::{
-    crashes::{read_now, recover},
-    disk::Disk,
+    crashes::read_now,
+    disk::{Disk, recover},
     index::Table,
-    model::Model,
+    model::Copy,
     world::{World, options},
 };
 use crate::{format::Seal, log::Extent, work::Work};
 use rand::RngExt;
-
-/// A copy under way.
-pub(super) struct Copy {
-    left: Vec<Extent>,
-    bytes: Vec<u8>,
-    /// The states of the keys at the moment of the image.
-    model: Model,
-}
 
 impl World {
     pub(super) fn begin_copy(&mut self) {

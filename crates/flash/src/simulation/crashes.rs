@@ -1,14 +1,13 @@
 //! Crashes of a run, and what recovery finds.
 
 use super::{
-    disk::Disk,
+    disk::{Disk, recover},
     index::Table,
     world::{World, hash, key_name, options, value_of},
 };
 use crate::{
-    format::{PAGE_BYTES, Pages, Seal, Superblock},
-    log::{Found, Log, Options},
-    recovery::{Newest, Recovery, Step, Winners},
+    format::{PAGE_BYTES, Pages, Seal},
+    log::Log,
 };
 use rand::RngExt;
 
@@ -69,23 +68,5 @@ pub(super) fn read_now(
             if is_right { Ok(Some(held)) } else { Err(format!("key {key} is wrong after a crash")) }
         }
         other => Err(format!("key {key} cannot be read after a crash: {other:?}")),
-    }
-}
-
-/// Recovers the table on the disk.
-pub(super) fn recover(disk: &mut Disk, superblock: &Superblock, options: Options) -> (Log, Winners) {
-    let (mut recovery, mut newest, mut jobs) = (Recovery::new(), Newest::default(), Vec::new());
-    loop {
-        recovery.poll(&mut jobs);
-        disk.submit(&mut jobs);
-        let (id, outcome) = disk.complete_one().expect("recovery waits for nothing");
-        match recovery.done(id, outcome, &mut |found: &Found| newest.add(found)) {
-            Step::Working => {}
-            Step::Done(done) => {
-                assert_eq!(done.0, *superblock);
-                return (Log::resume(superblock, options, done.1), newest.decide());
-            }
-            Step::Failed(reason) => panic!("{reason}"),
-        }
     }
 }

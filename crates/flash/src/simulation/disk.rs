@@ -1,6 +1,11 @@
 //! A disk in memory that loses power, fails, and rots.
 
-use crate::work::{DeviceFailed, Outcome, Work, WorkId};
+use crate::{
+    format::Superblock,
+    log::{Found, Log, Options},
+    recovery::{Newest, Recovery, Step, Winners},
+    work::{DeviceFailed, Outcome, Work, WorkId},
+};
 use rand::{RngExt, rngs::StdRng, seq::SliceRandom};
 
 const SECTOR_BYTES: usize = 512;
@@ -168,5 +173,23 @@ impl Disk {
 
     fn chance(&mut self, in_1000: u32) -> bool {
         in_1000 > 0 && self.random.random_range(0..1000) < in_1000
+    }
+}
+
+/// Recovers the table on the disk.
+pub(super) fn recover(disk: &mut Disk, superblock: &Superblock, options: Options) -> (Log, Winners) {
+    let (mut recovery, mut newest, mut jobs) = (Recovery::new(), Newest::default(), Vec::new());
+    loop {
+        recovery.poll(&mut jobs);
+        disk.submit(&mut jobs);
+        let (id, outcome) = disk.complete_one().expect("recovery waits for nothing");
+        match recovery.done(id, outcome, &mut |found: &Found| newest.add(found)) {
+            Step::Working => {}
+            Step::Done(done) => {
+                assert_eq!(done.0, *superblock);
+                return (Log::resume(superblock, options, done.1), newest.decide());
+            }
+            Step::Failed(reason) => panic!("{reason}"),
+        }
     }
 }

@@ -1,6 +1,9 @@
 //! An index with whole hashes, and the memory above it.
 
-use crate::log::{Index, Place, Standing};
+use crate::{
+    format::Life,
+    log::{Index, Place, Standing},
+};
 use minos_base::KeyHash;
 use std::collections::{HashMap, HashSet};
 
@@ -15,6 +18,16 @@ pub(super) struct Pending {
     /// The place of what it replaces.
     pub(super) old: Option<Place>,
     pub(super) has_failed: bool,
+}
+
+/// A read under way.
+#[derive(Debug)]
+pub(super) struct Lookup {
+    pub(super) key: u64,
+    pub(super) since: u64,
+    pub(super) place: Place,
+    pub(super) life: Life,
+    pub(super) epoch: u64,
 }
 
 #[derive(Debug, Default)]

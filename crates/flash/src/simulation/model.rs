@@ -1,5 +1,6 @@
 //! The states that each key may be in.
 
+use crate::log::Extent;
 use std::collections::HashMap;
 
 /// A put or a delete.
@@ -83,4 +84,12 @@ impl Model {
             Err(format!("key {key} is {found:?} after a crash, but was {ops:?}"))
         }
     }
+}
+
+/// A copy under way.
+pub(super) struct Copy {
+    pub(super) left: Vec<Extent>,
+    pub(super) bytes: Vec<u8>,
+    /// The states of the keys at the moment of the image.
+    pub(super) model: Model,
 }

@@ -1,12 +1,9 @@
 //! One run: a store, its clients, the disk, and crashes.
 
 use super::{
-    clients::Lookup,
-    copies::Copy,
-    crashes::recover,
-    disk::{Disk, Faults},
-    index::{Pending, Table},
-    model::Model,
+    disk::{Disk, Faults, recover},
+    index::{Lookup, Pending, Table},
+    model::{Copy, Model},
 };
 use crate::{
     create,
