@@ -99,12 +99,18 @@ pub struct Reader {
     fetcher: Fetcher,
 }
 
-impl Reader {
-    pub(crate) fn new(tier: Arc<Tier>) -> io::Result<Self> {
-        let fetcher = Fetcher::new(Arc::clone(&tier), &tier.options.read_lane)?;
-        Ok(Self { tier, fetcher })
+impl Tier {
+    /// A reader with a lane of its own, for one thread.
+    ///
+    /// # Errors
+    /// No descriptor, no thread or no memory is left.
+    pub fn reader(self: &Arc<Self>) -> io::Result<Reader> {
+        let fetcher = Fetcher::new(Arc::clone(self), &self.options.read_lane)?;
+        Ok(Reader { tier: Arc::clone(self), fetcher })
     }
+}
 
+impl Reader {
     /// The tier.
     pub fn tier(&self) -> &Arc<Tier> {
         &self.tier

@@ -3,16 +3,9 @@
 mod copy;
 mod target;
 
-use crate::tier::Tier;
 use minos_flash::{Extent, Image, format::Fault};
 use parking_lot::{Condvar, Mutex};
-use std::{
-    io,
-    path::PathBuf,
-    sync::Arc,
-    time::{Duration, Instant},
-};
-use target::Target;
+use std::{io, path::PathBuf, time::Instant};
 pub use target::remove_stale_snapshots;
 use thiserror::Error;
 
@@ -295,52 +288,5 @@ impl Snapshots {
             last.phase = phase;
         }
         self.changed.notify_all();
-    }
-}
-
-impl Tier {
-    /// Begins a snapshot; a thread of its own makes it. A keeper must run.
-    ///
-    /// # Errors
-    /// See [`SnapshotError`]; later ones are in [`Tier::last_snapshot`].
-    pub fn snapshot(self: &Arc<Self>, wish: &SnapshotWish) -> Result<Snapshot, SnapshotError> {
-        let target = Target::new(&wish.folder, &wish.name)?;
-        self.snapshots.begin(target.path().to_owned())?;
-        let (tier, bytes_s) = (Arc::clone(self), wish.bytes_s);
-        let thread = std::thread::Builder::new().name("minos-snapshot".to_owned());
-        let spawned = thread.spawn(move || {
-            let path = target.path().display().to_string();
-            let result = tier.copy_to(target, bytes_s);
-            match &result {
-                Ok(()) => tracing::info!(path, "the snapshot is complete"),
-                Err(error) => tracing::warn!(path, %error, "there is no snapshot"),
-            }
-            tier.snapshots.finish(result);
-            tier.bell.ring();
-        });
-        if let Err(error) = spawned {
-            self.snapshots.finish(Err(SnapshotError::Write(error)));
-        }
-        self.bell.ring();
-        Ok(self.last_snapshot().unwrap_or_default())
-    }
-
-    /// Ends the snapshot under way soon; false if there is none.
-    pub fn cancel_snapshot(&self) -> bool {
-        let was_under_way = self.snapshots.stop(SnapshotError::Cancelled);
-        self.bell.ring();
-        was_under_way
-    }
-
-    /// The snapshot under way, or the last one.
-    pub fn last_snapshot(&self) -> Option<Snapshot> {
-        self.snapshots.state.lock().last.clone()
-    }
-
-    /// Waits until no snapshot is under way; false if the time is over first.
-    pub fn wait_snapshot(&self, timeout: Duration) -> bool {
-        let Snapshots { state, changed } = &self.snapshots;
-        let mut state = state.lock();
-        !changed.wait_while_for(&mut state, |state| !matches!(state.talk, Talk::Idle), timeout).timed_out()
     }
 }

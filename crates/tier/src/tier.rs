@@ -3,11 +3,10 @@
 use crate::{
     epochs::Epochs,
     options::{Durability, Options},
-    reader::Reader,
     snapshot::Snapshots,
     stats::{LogState, SharedKeeperCounts, SharedReadCounts, Stats},
     syncs::{ReadOnly, SyncId, Syncs},
-    wishes::Wishes,
+    wishes::{Wish, WishError, Wishes},
 };
 use minos_base::FLASH_PAGE_BYTES;
 use minos_device::{Device, LaneCounts};
@@ -19,7 +18,7 @@ use minos_flash::{
 use minos_sync::Bell;
 use parking_lot::Mutex;
 use std::{
-    fmt, io,
+    fmt,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
@@ -33,7 +32,7 @@ const STORED_PERCENT_MAX: u64 = 80;
 /// Bytes of a record beside key and value, and its share of what a page loses.
 const RECORD_BYTES: u64 = 80;
 
-/// An engine above a log on a device. Threads read through [`Reader`]s; one [`crate::Keeper`] writes.
+/// An engine above a log on a device. Threads read through [`crate::Reader`]s; one [`crate::Keeper`] writes.
 pub struct Tier {
     pub(crate) engine: Arc<Tiered>,
     pub(crate) device: Device,
@@ -113,14 +112,6 @@ impl Tier {
         &self.superblock
     }
 
-    /// A reader with a lane of its own, for one thread.
-    ///
-    /// # Errors
-    /// No descriptor, no thread or no memory is left.
-    pub fn reader(self: &Arc<Self>) -> io::Result<Reader> {
-        Reader::new(Arc::clone(self))
-    }
-
     /// True if a change is to be acknowledged only when it is durable.
     pub fn acknowledges_durable(&self) -> bool {
         self.options.durability == Durability::Flush
@@ -184,12 +175,20 @@ impl Tier {
         self.is_full.load(Relaxed)
     }
 
-    /// Tells who stores if there is room, where everything must become durable.
     /// True if nothing more is written.
     pub fn is_read_only(&self) -> bool {
         self.is_read_only.load(Relaxed)
     }
 
+    /// Changes what the keeper does, and returns once [`Tier::stats`] shows it. A keeper must run.
+    ///
+    /// # Errors
+    /// See [`WishError`].
+    pub fn wish(&self, wish: Wish) -> Result<(), WishError> {
+        self.wishes.make(wish, self.is_read_only(), &self.bell)
+    }
+
+    /// Tells who stores if there is room, where everything must become durable.
     pub(crate) fn publish_room(&self, log: &Log) {
         self.is_read_only.store(log.is_read_only(), Relaxed);
         if !self.options.holds_deaths() {

@@ -1,7 +1,7 @@
 //! What an operator changes while the keeper runs.
 
-use crate::tier::Tier;
 use minos_flash::Log;
+use minos_sync::Bell;
 use parking_lot::{Condvar, Mutex};
 use std::time::Duration;
 use thiserror::Error;
@@ -101,25 +101,19 @@ impl Wishes {
         self.state.lock().has_ended = true;
         self.changed.notify_all();
     }
-}
 
-impl Tier {
-    /// Changes what the keeper does, and returns once [`Tier::stats`] shows it. A keeper must run.
-    ///
-    /// # Errors
-    /// See [`WishError`].
-    pub fn wish(&self, wish: Wish) -> Result<(), WishError> {
+    /// Waits until the keeper, whom the bell calls, has granted a wish.
+    pub(crate) fn make(&self, wish: Wish, is_read_only: bool, bell: &Bell) -> Result<(), WishError> {
         wish.check()?;
-        if wish.sweep_bytes_s.is_some() && self.is_read_only() {
+        if wish.sweep_bytes_s.is_some() && is_read_only {
             return Err(WishError::ReadOnly);
         }
-        let Wishes { state, changed } = &self.wishes;
-        let mut state = state.lock();
+        let mut state = self.state.lock();
         state.wish = Some(wish.over(state.wish.unwrap_or_default()));
         state.made += 1;
         let number = state.made;
-        self.bell.ring();
-        changed.wait_while_for(&mut state, |state| state.done < number && !state.has_ended, PATIENCE);
+        bell.ring();
+        self.changed.wait_while_for(&mut state, |state| state.done < number && !state.has_ended, PATIENCE);
         match (state.done >= number, state.has_ended) {
             (true, _) => Ok(()),
             (false, true) => Err(WishError::Ended),
