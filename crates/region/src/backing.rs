@@ -1,6 +1,6 @@
 //! The source of a region's memory, and its pages.
 
-use crate::file::{FileError, Pages, RegionFile, failed, no_space};
+use crate::file::{FileError, HUGE_PAGE_BYTES, Pages, RegionFile, failed, no_space};
 use rustix::{
     io::Errno,
     mm::{self, Advice, MapFlags, MsyncFlags, ProtFlags},
@@ -11,9 +11,6 @@ use std::{
     path::{Path, PathBuf},
     ptr::{self, NonNull},
 };
-
-/// Bytes of a huge page on every platform that Minos knows.
-pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Where a region's memory comes from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -5,9 +5,8 @@
 use crate::{
     class::{CLASSES, class_of},
     heap::{
-        ARENA, BEFORE_USED, CHUNK_WORDS_MIN, END, FIRST, Heap, HeapStats, LOG, NESTED, USED, size_at, tag_of,
+        ARENA, BEFORE_USED, CHUNK_WORDS_MIN, END, Heap, HeapStats, LOG, NESTED, USED, size_at, tag_of, tags,
     },
-    layout::Layout,
     memory::Memory,
     offset::Offset,
     region::Region,
@@ -76,10 +75,10 @@ impl<A: Access> Memory<A> {
 
     /// Walks the heaps of the region and of the reserve, and compares them with their counts.
     pub(crate) fn walk_root(&self) -> Result<Walk, String> {
-        let Layout { chunks_start, reserve_start, end, .. } = self.layout;
-        let mut root = self.walk_zone(&self.heap, chunks_start..reserve_start)?;
+        let [chunks, reserve] = self.layout.zones();
+        let mut root = self.walk_zone(&self.heap, chunks)?;
         if self.layout.has_reserve() {
-            root.used.append(&mut self.walk_zone(&self.reserve, reserve_start..end)?.used);
+            root.used.append(&mut self.walk_zone(&self.reserve, reserve)?.used);
         }
         for &(payload, words) in root.arenas.iter().chain(&root.logs) {
             let span = self.layout.arena_span(payload);
@@ -189,31 +188,6 @@ impl Walk {
             Err(format!("counted {counted:?}, found {:?}", self.stats))
         }
     }
-}
-
-/// The chunks of a span by its tags: place, tag, words. The last one is the end tag.
-///
-/// Reads no word that a killed process may have left half written: see `heap.rs`.
-pub(crate) fn tags(
-    region: &Region,
-    span: Range<Offset>,
-) -> impl Iterator<Item = Result<(Offset, u64, u64), String>> {
-    let last = span.end.minus(1);
-    let mut next = Some(span.start);
-    std::iter::from_fn(move || {
-        let chunk = next.take()?;
-        let (tag, words) = (tag_of(region, chunk.plus(1)), size_at(region, chunk));
-        if chunk == last && tag & END != 0 {
-            return Some(Ok((chunk, tag, words)));
-        }
-        let first = if chunk == span.start { FIRST } else { 0 };
-        let room = last.words() - chunk.words();
-        if tag & (FIRST | END) != first || !(CHUNK_WORDS_MIN..=room).contains(&words) {
-            return Some(Err(format!("chunk {}: bad tag {tag:#x}", chunk.words())));
-        }
-        next = Some(chunk.plus(words));
-        Some(Ok((chunk, tag, words)))
-    })
 }
 
 /// Calls `each` for every chunk in the lists of a heap, none twice: a list in which one comes twice, or

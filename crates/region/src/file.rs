@@ -1,6 +1,5 @@
 //! The file of a region: opened once, locked, with all its blocks reserved before it is touched.
 
-use crate::{backing::HUGE_PAGE_BYTES, header};
 use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
     fs::{self, CWD, FallocateFlags, FileType, FlockOperation, MemfdFlags, Mode, OFlags, RenameFlags, Stat},
@@ -8,6 +7,18 @@ use rustix::{
     process,
 };
 use std::path::{Path, PathBuf};
+
+/// Bytes of a huge page on every platform that Minos knows.
+pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// The first word of a region: "minos", and the byte order.
+pub(crate) const MAGIC: u64 = 0x0001_0073_6f6e_696d;
+
+/// Words kept for the header, whose fields `header.rs` names.
+pub(crate) const HEADER_WORDS: u64 = 64;
+
+/// A copy of the first words of a region, from memory or from a file.
+pub(crate) type Words = [u64; HEADER_WORDS as usize];
 
 /// The `statfs` type of hugetlbfs.
 const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
@@ -196,7 +207,7 @@ impl RegionFile {
     /// True if the file begins with a region's mark.
     fn is_region(&self) -> Result<bool, FileError> {
         let word = self.header()?[0];
-        Ok(word == header::MAGIC || word == header::MAGIC.swap_bytes())
+        Ok(word == MAGIC || word == MAGIC.swap_bytes())
     }
 
     /// Bytes of a file that can hold a region of `bytes`.
@@ -214,8 +225,8 @@ impl RegionFile {
     }
 
     /// The header that the file holds; zero where it is shorter.
-    pub(crate) fn header(&self) -> Result<header::Words, FileError> {
-        let mut bytes = [0; size_of::<header::Words>()];
+    pub(crate) fn header(&self) -> Result<Words, FileError> {
+        let mut bytes = [0; size_of::<Words>()];
         let mut at = 0;
         while let Some(rest) = bytes.get_mut(at..).filter(|rest| !rest.is_empty()) {
             match io::pread(&self.fd, rest, at as u64) {
@@ -235,7 +246,7 @@ impl RegionFile {
         // A process that ends right here must leave a file that is known as a region's. Only hugetlbfs
         // cannot be written to.
         if !matches!(self.pages, Pages::Reserved(_)) {
-            io::pwrite(&self.fd, &header::MAGIC.to_ne_bytes(), 0).map_err(no_space(bytes))?;
+            io::pwrite(&self.fd, &MAGIC.to_ne_bytes(), 0).map_err(no_space(bytes))?;
         }
         fs::ftruncate(&self.fd, bytes).map_err(no_space(bytes))
     }

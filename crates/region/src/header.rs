@@ -8,7 +8,8 @@
 //! ```
 
 use crate::{
-    layout::{Geometry, HEADER_WORDS},
+    file::{HEADER_WORDS, MAGIC, Words},
+    layout::Geometry,
     offset::Offset,
     region::Region,
 };
@@ -19,9 +20,6 @@ use std::sync::atomic::{
     compiler_fence,
 };
 use xxhash_rust::xxh3::Xxh3Default;
-
-/// The first word of a region: "minos", and the byte order.
-pub(crate) const MAGIC: u64 = 0x0001_0073_6f6e_696d;
 
 /// Version of everything that lies in a region. Raised when any layout changes.
 pub const LAYOUT_VERSION: u64 = 3;
@@ -42,9 +40,6 @@ const STARTS: usize = 12;
 
 /// Words that are summed up at a time.
 const BLOCK_WORDS: usize = 512;
-
-/// A copy of the first words of a region, from memory or from a file.
-pub(crate) type Words = [u64; HEADER_WORDS as usize];
 
 /// The id of a boot of the machine; zero if the system reports none.
 pub(crate) type BootId = [u64; 2];

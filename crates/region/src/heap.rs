@@ -16,9 +16,12 @@ use crate::{
     offset::Offset,
     region::Region,
 };
-use std::sync::atomic::{
-    Ordering::{Relaxed, Release},
-    compiler_fence,
+use std::{
+    ops::Range,
+    sync::atomic::{
+        Ordering::{Relaxed, Release},
+        compiler_fence,
+    },
 };
 
 /// The chunk is in use.
@@ -349,6 +352,31 @@ pub(crate) fn put_tag(region: &Region, chunk: Offset, words: u64, flags: u64) {
 /// Words of the chunk that begins here, its tag included.
 pub(crate) fn size_at(region: &Region, chunk: Offset) -> u64 {
     at(region, chunk) >> FLAG_BITS
+}
+
+/// The chunks of a span by its tags: place, tag, words. The last one is the end tag.
+///
+/// Reads no word that a killed process may have left half written.
+pub(crate) fn tags(
+    region: &Region,
+    span: Range<Offset>,
+) -> impl Iterator<Item = Result<(Offset, u64, u64), String>> {
+    let last = span.end.minus(1);
+    let mut next = Some(span.start);
+    std::iter::from_fn(move || {
+        let chunk = next.take()?;
+        let (tag, words) = (tag_of(region, chunk.plus(1)), size_at(region, chunk));
+        if chunk == last && tag & END != 0 {
+            return Some(Ok((chunk, tag, words)));
+        }
+        let first = if chunk == span.start { FIRST } else { 0 };
+        let room = last.words() - chunk.words();
+        if tag & (FIRST | END) != first || !(CHUNK_WORDS_MIN..=room).contains(&words) {
+            return Some(Err(format!("chunk {}: bad tag {tag:#x}", chunk.words())));
+        }
+        next = Some(chunk.plus(words));
+        Some(Ok((chunk, tag, words)))
+    })
 }
 
 fn offset(link: u64) -> Option<Offset> {

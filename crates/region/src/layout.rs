@@ -2,6 +2,7 @@
 
 use crate::{
     backing::MapError,
+    file::HEADER_WORDS,
     heap::STATE_WORDS,
     offset::Offset,
     region::Region,
@@ -9,9 +10,7 @@ use crate::{
     sums::Sums,
 };
 use minos_sync::words::WORD_BYTES;
-
-/// Words kept for the header, whose fields `header.rs` names.
-pub(crate) const HEADER_WORDS: u64 = 64;
+use std::ops::Range;
 
 /// Bytes of an arena: the larger the store the larger, so that a partition seldom asks for one.
 pub(crate) const ARENA_BYTES_MIN: u64 = 64 << 10;
@@ -108,6 +107,16 @@ impl Layout {
     /// Where the state of a partition's heap lies.
     pub(crate) fn partition_state(&self, partition: usize) -> Offset {
         self.partition_start(partition).plus(self.partition_words)
+    }
+
+    /// Where chunks lie.
+    pub(crate) fn chunks(&self) -> Range<Offset> {
+        self.chunks_start..self.end
+    }
+
+    /// The chunks of the region's heap, and those of the reserve.
+    pub(crate) fn zones(&self) -> [Range<Offset>; 2] {
+        [self.chunks_start..self.reserve_start, self.reserve_start..self.end]
     }
 
     pub(crate) fn has_reserve(&self) -> bool {

@@ -3,7 +3,8 @@
 use crate::{
     backing::{Backing, MapError, Mapping},
     file::{FileError, RegionFile},
-    header::{self, CLEAN, DAMAGED, Header, IN_USE, LAYOUT_VERSION, MAGIC, boot_id},
+    file::{MAGIC, Words},
+    header::{self, CLEAN, DAMAGED, Header, IN_USE, LAYOUT_VERSION, boot_id},
     layout::{Geometry, Layout},
     memory::Memory,
     region::Region,
@@ -143,7 +144,10 @@ impl<A: Access> Memory<A> {
     /// # Errors
     /// If the operating system cannot write to the file; the region stays unclean then.
     pub fn mark_clean(&self) -> Result<(), OpenError> {
-        self.layout.sums.put(self.region(), &self.layout).map_err(|what| OpenError::Damaged { what })?;
+        self.layout
+            .sums
+            .put(self.region(), self.layout.zones())
+            .map_err(|what| OpenError::Damaged { what })?;
         let header = Header::of(self.region());
         header.set_checksum(header::checksum(self.region(), self.layout.chunks_start));
         self.region().sync().map_err(sync_error)?;
@@ -193,7 +197,7 @@ impl<A: Access> Memory<A> {
         if header.checksum() != header::checksum(self.region(), self.layout.chunks_start) {
             return Err(damaged("the checksum of its tables is wrong"));
         }
-        let wrong = self.layout.sums.wrong(self.region(), &self.layout);
+        let wrong = self.layout.sums.wrong(self.region(), &self.layout.chunks());
         if let Some(first) = wrong.first() {
             let (count, at) = (wrong.len(), first * BLOCK_BYTES);
             return Err(damaged(&format!(
@@ -219,7 +223,7 @@ pub(crate) fn file_error(path: &Path) -> impl Fn(FileError) -> OpenError {
 }
 
 /// Checks that these are the first words of a region that this program can read.
-pub(crate) fn identify(words: &header::Words, path: &Path) -> Result<(), OpenError> {
+pub(crate) fn identify(words: &Words, path: &Path) -> Result<(), OpenError> {
     match words[0] {
         MAGIC => {}
         swapped if swapped == MAGIC.swap_bytes() => return Err(OpenError::ByteOrder),

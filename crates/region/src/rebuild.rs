@@ -8,8 +8,7 @@
 //! `heap.rs`), if the process stopped and not the machine.
 
 use crate::{
-    check::tags,
-    heap::{ARENA, BEFORE_USED, CHUNK_WORDS_MIN, END, FIRST, Heap, LOG, STATE_WORDS, USED, put_tag},
+    heap::{ARENA, BEFORE_USED, CHUNK_WORDS_MIN, END, FIRST, Heap, LOG, STATE_WORDS, USED, put_tag, tags},
     layout::{reserve_state, root_state},
     memory::Memory,
     offset::Offset,

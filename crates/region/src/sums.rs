@@ -3,7 +3,11 @@
 //! There is one for each block of 64 KiB, so that several threads can read a large region. A block in the
 //! middle of a free chunk has none: it is not read before it is written again.
 
-use crate::{check::tags, heap::USED, layout::Layout, offset::Offset, region::Region};
+use crate::{
+    heap::{USED, tags},
+    offset::Offset,
+    region::Region,
+};
 use minos_sync::words::WORD_BYTES;
 use std::{
     ops::Range,
@@ -45,21 +49,22 @@ impl Sums {
         self.region_words.div_ceil(BLOCK_WORDS)
     }
 
-    /// Computes all checksums. No other thread may use the region.
+    /// Computes all checksums of chunks, which lie in these zones one after the other. No other thread may use the region.
     ///
     /// # Errors
     /// If the tags of the heaps are broken.
-    pub(crate) fn put(self, region: &Region, layout: &Layout) -> Result<(), String> {
+    pub(crate) fn put(self, region: &Region, zones: [Range<Offset>; 2]) -> Result<(), String> {
         let all = region.words(self.start, self.len_words() as usize);
         all.iter().for_each(|sum| sum.store(!NONE, Relaxed));
-        for zone in [layout.chunks_start..layout.reserve_start, layout.reserve_start..layout.end] {
+        let chunks = zones[0].start..zones[1].end;
+        for zone in zones {
             if !zone.is_empty() {
                 self.leave_out_free(region, zone)?;
             }
         }
         in_parallel(self.len_words(), |blocks| {
             for (block, sum) in self.present(region, blocks) {
-                sum.store(checksum(region, layout, block), Relaxed);
+                sum.store(checksum(region, &chunks, block), Relaxed);
             }
             Vec::new()
         });
@@ -67,10 +72,10 @@ impl Sums {
     }
 
     /// The blocks that have changed since [`Sums::put`], in order.
-    pub(crate) fn wrong(self, region: &Region, layout: &Layout) -> Vec<u64> {
+    pub(crate) fn wrong(self, region: &Region, chunks: &Range<Offset>) -> Vec<u64> {
         in_parallel(self.len_words(), |blocks| {
             let present = self.present(region, blocks);
-            let wrong = present.filter(|(block, sum)| sum.load(Relaxed) != checksum(region, layout, *block));
+            let wrong = present.filter(|(block, sum)| sum.load(Relaxed) != checksum(region, chunks, *block));
             wrong.map(|(block, _)| block).collect()
         })
     }
@@ -116,9 +121,9 @@ fn in_parallel(blocks: u64, work: impl Fn(Range<u64>) -> Vec<u64> + Sync) -> Vec
 }
 
 /// The checksum of a block, as far as it holds chunks.
-fn checksum(region: &Region, layout: &Layout, block: u64) -> u64 {
-    let start = (block * BLOCK_WORDS).max(layout.chunks_start.words());
-    let end = ((block + 1) * BLOCK_WORDS).min(layout.end.words());
+fn checksum(region: &Region, chunks: &Range<Offset>, block: u64) -> u64 {
+    let start = (block * BLOCK_WORDS).max(chunks.start.words());
+    let end = ((block + 1) * BLOCK_WORDS).min(chunks.end.words());
     let words = region.words(Offset::from_words(start), end.saturating_sub(start) as usize);
     let mut sum = Xxh3Default::new();
     for words in words.chunks(COPIED_WORDS) {

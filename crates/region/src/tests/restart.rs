@@ -276,7 +276,7 @@ fn another_layout_or_machine_is_named() {
     place.closed();
     place.put(1, LAYOUT_VERSION + 1);
     assert!(matches!(place.open(), Err(OpenError::Version { found, .. }) if found == LAYOUT_VERSION + 1));
-    place.put(0, crate::header::MAGIC.swap_bytes());
+    place.put(0, crate::file::MAGIC.swap_bytes());
     assert!(matches!(place.open(), Err(OpenError::ByteOrder)));
 }
 
