@@ -7,11 +7,13 @@
 mod compose;
 mod line;
 mod memcache;
+mod reader;
 mod reply;
 mod resp;
 
 pub use compose::{compose_get, compose_set_head, compose_set_tail};
-pub use reply::{Advance, NoSink, Refusal, Reply, ReplyError, ReplyReader, ReplySink};
+pub use reader::{Advance, ReplyReader};
+pub use reply::{NoSink, Refusal, Reply, ReplyError, ReplySink};
 
 /// Which language a server speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
