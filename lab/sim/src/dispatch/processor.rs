@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{costs::Pause, ticks::TICKS_A_NS};
+use super::{costs::Pause, link::TICKS_A_NS};
 use crate::{Random, Ticks};
 
 /// The speed of a processor, span by span.

@@ -11,10 +11,10 @@ use super::{
     Outcome, Spec,
     client::{Client, Job, Part},
     connections::Connections,
-    link::{Link, packets},
+    link::{Link, TICKS_A_NS, packets},
     processor::{Processor, Speed},
     series::Series,
-    ticks::{TICKS_A_NS, TickCosts},
+    ticks::TickCosts,
     worker::{Doing, Worker},
     workload::{Request, Requests},
 };

@@ -5,15 +5,11 @@ use std::sync::Arc;
 use super::{
     client::Job,
     costs::{AfterIdle, ClientCosts, Costs, is_nothing},
-    link::packets,
+    link::{TICKS_A_NS, packets},
     processor::{Kinds, Speed},
     workload::Request,
 };
 use crate::Ticks;
-
-/// Ticks in a nanosecond: a packet of 84 bytes takes 16.8 ns at 40 Gbit/s, so that whole nanoseconds are
-/// too coarse.
-pub(super) const TICKS_A_NS: f64 = 1000.0;
 
 fn ticks(ns: f64) -> Ticks {
     (ns * TICKS_A_NS + 0.5) as Ticks
