@@ -10,10 +10,10 @@ use std::{
 
 use super::{
     clock::{RunClock, monotonic_ns},
+    config::{Moment, RunConfig, RunError},
     connection::Connection,
     datagram::{DatagramThread, MemcachedLink, NativeLink, Terms},
     recorder::Recorder,
-    run::{Moment, RunConfig, RunError},
     schedule::{Feed, Orders, Schedule},
     target::Manner,
     thread::DriverThread,

@@ -2,6 +2,7 @@
 
 mod checker;
 mod clock;
+mod config;
 mod connection;
 mod cpu;
 mod crew;
@@ -14,10 +15,12 @@ mod schedule;
 mod target;
 mod thread;
 
+pub use config::{Arrivals, DatagramOptions, Moment, RunConfig, RunError};
 pub use cpu::server_pid;
 pub use latencies::Latencies;
 pub use minos_client::QueueBy;
 pub use recorder::ErrorKind;
 pub use report::{DriverShare, LatencyReport, LoadReport, Quantiles, Report};
-pub use run::{Arrivals, DUE_SLEEP_MIN, DatagramOptions, Moment, Pace, RunConfig, RunError, load, run};
+pub use run::{load, run};
+pub use schedule::{DUE_SLEEP_MIN, Pace};
 pub use target::{ParseTargetError, Place, Target, TargetProtocol};

@@ -14,11 +14,7 @@ use rustix::event::{
     epoll::{self, CreateFlags, Event, EventData, EventFlags},
 };
 
-use super::{
-    clock::RunClock,
-    recorder::Recorder,
-    run::{DUE_SLEEP_MIN, Pace},
-};
+use super::{clock::RunClock, recorder::Recorder};
 use crate::model::OpSource;
 
 /// Events taken from the kernel at once.
@@ -35,6 +31,24 @@ const SLEEP_MAX: Duration = Duration::from_millis(10);
 
 /// Longest time that answers stay in the kernel's buffers, which hold that many.
 const UNHEARD_MAX: Duration = Duration::from_millis(1);
+
+/// The driver's behaviour while it has nothing to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// It spins, and sends in time to the microsecond.
+    Spin,
+    /// It sleeps, and is late by the time it takes to wake.
+    Sleep,
+    /// It sleeps until requests are due, [`DUE_SLEEP_MIN`] at least, and receives answers only then. This is
+    /// for a driver that shares processors with the server: it does not preempt the server for each answer.
+    /// The kernel stamps answers when they arrive (see
+    /// [`DriverShare::kernel_stamped`](super::report::DriverShare)). If several are received in one piece on
+    /// a connection, the last one's stamp counts for all. In closed loop as [`Pace::Sleep`].
+    Due,
+}
+
+/// Shortest sleep with [`Pace::Due`]; a request may leave later by as much.
+pub const DUE_SLEEP_MIN: Duration = Duration::from_micros(50);
 
 /// How requests are timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,8 +12,7 @@ use crate::{
     Op, OpKind,
     driver::{
         recorder::Recorder,
-        run::Pace,
-        schedule::{Feed, NO_EVENTS, Schedule, Timing},
+        schedule::{Feed, NO_EVENTS, Pace, Schedule, Timing},
         thread::SENDS_PER_TURN_MAX,
     },
 };
