@@ -8,6 +8,7 @@
 
 mod contestant;
 mod contestants;
+mod emit;
 mod flash;
 mod options;
 mod pages;

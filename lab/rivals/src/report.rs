@@ -1,20 +1,15 @@
 //! Tables and JSON.
 
 use crate::{
+    emit::{emit, kernel, processor},
     options::{Options, Preset},
     pages,
     probe::LIMIT_NAME,
     rounds::Samples,
     workload::{Mix, Popularity},
 };
-use anyhow::Context;
 use serde_json::{Value, json};
-use std::{
-    fmt::Write as _,
-    fs,
-    io::{self, Write as _},
-    path::Path,
-};
+use std::fmt::Write as _;
 
 /// One contestant with one mix on a number of threads.
 #[derive(Clone, Debug)]
@@ -159,17 +154,6 @@ impl Report {
     }
 }
 
-/// Prints a report, or its JSON, and writes it to a file if there is one.
-///
-/// # Errors
-/// It cannot be printed, or the file cannot be written.
-pub(crate) fn emit(text: &str, json: Option<&Value>, out: Option<&Path>) -> anyhow::Result<()> {
-    let shown = json.map_or_else(|| text.to_owned(), |json| format!("{json:#}"));
-    // Not `println`, which panics on a closed pipe: reserved pages would never be released.
-    writeln!(io::stdout(), "{shown}").context("standard output")?;
-    out.map_or(Ok(()), |path| fs::write(path, text).with_context(|| path.display().to_string()))
-}
-
 fn mix_text(mix: Mix) -> String {
     format!("{}, {} % GET", popularity_text(mix.popularity), mix.get_percent)
 }
@@ -179,20 +163,4 @@ fn popularity_text(popularity: Popularity) -> &'static str {
         Popularity::Zipf => "zipf 0.99",
         Popularity::Uniform => "uniform",
     }
-}
-
-/// The processor's name.
-pub(crate) fn processor() -> String {
-    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let of = |name: &str| {
-        let line = text.lines().find(|line| line.starts_with(name));
-        line.and_then(|line| line.split_once(':')).map_or("unknown", |(_, value)| value.trim()).to_owned()
-    };
-    format!("{}, model {}", of("model name"), of("model\t"))
-}
-
-/// The kernel's version.
-pub(crate) fn kernel() -> String {
-    fs::read_to_string("/proc/sys/kernel/osrelease")
-        .map_or_else(|_| "unknown".to_owned(), |text| text.trim().into())
 }

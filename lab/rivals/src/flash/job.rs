@@ -1,9 +1,44 @@
 //! What the parent asks of a contestant's process, and the answers: a line of JSON each.
 
-use super::peers::Peer;
 use crate::workload::Mix;
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::{fmt, path::PathBuf};
+
+/// A contestant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+pub(crate) enum Peer {
+    /// Minos' tier as a store.
+    MinosStore,
+    /// Minos' tier as a cache.
+    MinosCache,
+    /// foyer, a cache, with threads for I/O, as by default.
+    Foyer,
+    /// foyer with io_uring.
+    FoyerUring,
+    /// fjall, a tree of sorted runs.
+    Fjall,
+    /// fjall with large values apart.
+    FjallBlobs,
+    /// RocksDB, a tree of sorted runs.
+    #[cfg(feature = "rocksdb")]
+    Rocksdb,
+    /// RocksDB with large values apart.
+    #[cfg(feature = "rocksdb")]
+    RocksdbBlobs,
+}
+
+impl Peer {
+    /// The name on the command line and in the report.
+    pub(super) fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+
+    /// True if it may lose items.
+    pub(super) fn is_cache(self) -> bool {
+        matches!(self, Self::MinosCache | Self::Foyer | Self::FoyerUring)
+    }
+}
 
 /// The first line: the contestant, and what is the same for all.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -18,6 +53,33 @@ pub(crate) struct Plan {
     pub(crate) value_bytes: usize,
     /// Memory for index, caches and buffers together.
     pub(crate) memory_bytes: u64,
+}
+
+/// A kind of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    /// All items are stored.
+    Load,
+    /// Uniformly random gets.
+    Get {
+        /// Keys of a vector.
+        width: usize,
+    },
+    /// Nine gets to one put, by Zipf's law.
+    Mixed {
+        /// Keys of a vector.
+        width: usize,
+    },
+}
+
+impl fmt::Display for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Load => f.write_str("load"),
+            Self::Get { width } => write!(f, "uniform gets, width {width}"),
+            Self::Mixed { width } => write!(f, "zipf 0.99, 90 % gets, width {width}"),
+        }
+    }
 }
 
 /// A piece of work.

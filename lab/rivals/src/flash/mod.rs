@@ -16,9 +16,9 @@ pub(crate) use run::serve;
 
 use crate::workload::{Mix, Popularity};
 use anyhow::{Context, Result, ensure};
-use job::{Job, Outcome, Plan, Run};
+use job::{Job, Outcome, Plan, Run, Work};
 use process::Process;
-use report::{Cell, Report, Work};
+use report::{Cell, Report};
 
 /// Runs the comparison and prints the report.
 pub(crate) fn compare(options: &FlashOptions) -> Result<()> {

@@ -1,8 +1,8 @@
 //! The options of `flash`.
 
 use super::{
-    peers::{Key, Peer},
-    report::Work,
+    job::{Peer, Work},
+    peers::Key,
 };
 use clap::{Args, ValueEnum, builder::RangedU64ValueParser};
 use minos_base::SizeText;

@@ -1,9 +1,6 @@
 //! The process of a contestant, as its parent sees it.
 
-use super::{
-    job::{Job, Outcome, Plan},
-    peers::Peer,
-};
+use super::job::{Job, Outcome, Peer, Plan};
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;

@@ -1,41 +1,14 @@
 //! Tables and JSON.
 
 use super::{
-    job::Outcome,
+    job::{Outcome, Peer, Work},
     options::FlashOptions,
-    peers::{Key, Peer},
+    peers::Key,
 };
-use crate::report::{emit, kernel, processor};
+use crate::emit::{emit, kernel, processor};
 use anyhow::Result;
 use serde_json::{Value, json};
-use std::fmt::{self, Write as _};
-
-/// A kind of work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Work {
-    /// All items are stored.
-    Load,
-    /// Uniformly random gets.
-    Get {
-        /// Keys of a vector.
-        width: usize,
-    },
-    /// Nine gets to one put, by Zipf's law.
-    Mixed {
-        /// Keys of a vector.
-        width: usize,
-    },
-}
-
-impl fmt::Display for Work {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Load => f.write_str("load"),
-            Self::Get { width } => write!(f, "uniform gets, width {width}"),
-            Self::Mixed { width } => write!(f, "zipf 0.99, 90 % gets, width {width}"),
-        }
-    }
-}
+use std::fmt::Write as _;
 
 /// The measurements of one contestant with one kind of work.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use super::{
     job::{Job, Outcome, Plan, Run},
-    peers::{Key, Store},
+    peers::{self, Key, Store},
     usage::{Usage, peak_bytes},
 };
 use crate::workload::{Ranks, key, load_order};
@@ -32,7 +32,7 @@ pub(crate) fn serve() -> Result<()> {
     let mut lines = io::stdin().lines();
     let plan: Plan = serde_json::from_str(&lines.next().context("no plan came")??)?;
     fs::create_dir_all(&plan.folder)?;
-    let mut store = plan.peer.open(&plan)?;
+    let mut store = peers::open(&plan)?;
     for line in lines {
         let outcome = match serde_json::from_str(&line?)? {
             Job::Load => load(store.as_mut(), &plan)?,
@@ -162,7 +162,7 @@ impl<'a> Loop<'a> {
 mod tests {
     use super::*;
     use crate::{
-        flash::peers::Peer,
+        flash::job::Peer,
         workload::{Mix, Popularity},
     };
     use std::collections::HashMap;

@@ -6,10 +6,8 @@ mod minos;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
 
-use super::job::Plan;
+use super::job::{Peer, Plan};
 use anyhow::Result;
-use clap::ValueEnum;
-use serde::{Deserialize, Serialize};
 
 /// A key.
 pub(super) type Key = [u8; 8];
@@ -29,55 +27,20 @@ pub(super) trait Store {
     fn settle(&mut self) -> Result<()>;
 }
 
-/// A contestant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-pub(crate) enum Peer {
-    /// Minos' tier as a store.
-    MinosStore,
-    /// Minos' tier as a cache.
-    MinosCache,
-    /// foyer, a cache, with threads for I/O, as by default.
-    Foyer,
-    /// foyer with io_uring.
-    FoyerUring,
-    /// fjall, a tree of sorted runs.
-    Fjall,
-    /// fjall with large values apart.
-    FjallBlobs,
-    /// RocksDB, a tree of sorted runs.
-    #[cfg(feature = "rocksdb")]
-    Rocksdb,
-    /// RocksDB with large values apart.
-    #[cfg(feature = "rocksdb")]
-    RocksdbBlobs,
-}
-
-impl Peer {
-    /// The name on the command line and in the report.
-    pub(super) fn name(self) -> String {
-        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
-    }
-
-    /// True if it may lose items.
-    pub(super) fn is_cache(self) -> bool {
-        matches!(self, Self::MinosCache | Self::Foyer | Self::FoyerUring)
-    }
-
-    /// Opens it in its folder, which is empty.
-    pub(super) fn open(self, plan: &Plan) -> Result<Box<dyn Store>> {
-        Ok(match self {
-            Self::MinosStore => Box::new(minos::Minos::open(plan, true)?),
-            Self::MinosCache => Box::new(minos::Minos::open(plan, false)?),
-            Self::Foyer => Box::new(foyer::Foyer::open(plan, false)?),
-            Self::FoyerUring => Box::new(foyer::Foyer::open(plan, true)?),
-            Self::Fjall => Box::new(fjall::Fjall::open(plan, false)?),
-            Self::FjallBlobs => Box::new(fjall::Fjall::open(plan, true)?),
-            #[cfg(feature = "rocksdb")]
-            Self::Rocksdb => Box::new(rocksdb::Rocks::open(plan, false)?),
-            #[cfg(feature = "rocksdb")]
-            Self::RocksdbBlobs => Box::new(rocksdb::Rocks::open(plan, true)?),
-        })
-    }
+/// Opens the contestant of a plan in its folder, which is empty.
+pub(super) fn open(plan: &Plan) -> Result<Box<dyn Store>> {
+    Ok(match plan.peer {
+        Peer::MinosStore => Box::new(minos::Minos::open(plan, true)?),
+        Peer::MinosCache => Box::new(minos::Minos::open(plan, false)?),
+        Peer::Foyer => Box::new(foyer::Foyer::open(plan, false)?),
+        Peer::FoyerUring => Box::new(foyer::Foyer::open(plan, true)?),
+        Peer::Fjall => Box::new(fjall::Fjall::open(plan, false)?),
+        Peer::FjallBlobs => Box::new(fjall::Fjall::open(plan, true)?),
+        #[cfg(feature = "rocksdb")]
+        Peer::Rocksdb => Box::new(rocksdb::Rocks::open(plan, false)?),
+        #[cfg(feature = "rocksdb")]
+        Peer::RocksdbBlobs => Box::new(rocksdb::Rocks::open(plan, true)?),
+    })
 }
 
 /// Bytes of a file that holds all items in `item_bytes` each and is filled to 60 %, and of its segments.
@@ -90,6 +53,7 @@ fn file_and_segment_bytes(plan: &Plan, item_bytes: u64) -> (u64, u64) {
 mod tests {
     use super::*;
     use crate::workload::load_order;
+    use clap::ValueEnum;
 
     /// Stores items in all contestants, finds them again, and nothing else.
     #[test]
@@ -104,7 +68,7 @@ mod tests {
                 memory_bytes: 32 << 20,
             };
             std::fs::create_dir(&plan.folder).expect("a folder");
-            let mut store = peer.open(&plan).unwrap_or_else(|error| panic!("{peer:?}: {error:#}"));
+            let mut store = open(&plan).unwrap_or_else(|error| panic!("{peer:?}: {error:#}"));
             let items: Vec<(Key, Vec<u8>)> =
                 load_order(plan.items).map(|key: Key| (key, key.repeat(128))).collect();
             items.chunks(32).for_each(|items| store.put_many(items).expect("room"));
