@@ -1,24 +1,29 @@
 //! One connection to the admin endpoint: one request, within bounds.
 
-use std::{convert::Infallible, rc::Rc};
+use std::{convert::Infallible, rc::Rc, time::Duration};
 
 use hyper::{Request, StatusCode, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use tokio::{
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt},
     sync::watch,
-    time::{Instant, sleep_until},
+    time::{Instant, sleep_until, timeout},
 };
 
-use super::{
-    Endpoint,
-    listen::{Stream, say},
-    routes,
-};
+use super::{Endpoint, reply, routes};
 
 /// Largest head of a request, in bytes; the smallest that hyper takes.
 const HEAD_BYTES_MAX: usize = 8 << 10;
 /// The most header fields of a request.
 const HEADERS_MAX: usize = 64;
+
+/// A stream socket of either kind.
+pub(super) type Stream = Box<dyn ReadWrite>;
+
+/// The traits that HTTP needs of a stream.
+pub(super) trait ReadWrite: AsyncRead + AsyncWrite + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> ReadWrite for T {}
 
 /// The progress of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +77,18 @@ pub(super) async fn serve(stream: Stream, endpoint: Rc<Endpoint>) {
             }
         }
     }
+}
+
+/// Sends an error, then waits at most `limit` for the client to close. Closing a connection with unread input
+/// would make the kernel reset it, and the client might never read the answer.
+pub(super) async fn say(mut stream: Stream, status: StatusCode, text: &str, limit: Duration) {
+    let told = async {
+        stream.write_all(&reply::composed(status, text)).await?;
+        stream.shutdown().await?;
+        tokio::io::copy(&mut stream, &mut tokio::io::sink()).await
+    };
+    // A client that is gone needs no answer.
+    let _ = timeout(limit, told).await;
 }
 
 /// Waits until `deadline`, or forever if there is none.

@@ -5,27 +5,21 @@ use std::{io, net, os::fd::AsFd, os::unix, rc::Rc, time::Duration};
 use hyper::StatusCode;
 use minos_net::{Address, Listener};
 use tokio::{
-    io::{AsyncRead, AsyncWrite, AsyncWriteExt},
     net::{TcpListener, UnixListener},
     sync::oneshot,
     task::{JoinSet, LocalSet},
     time::{sleep, timeout},
 };
 
-use super::{Endpoint, FAREWELL, connection, reply};
+use super::{
+    Endpoint, FAREWELL,
+    connection::{self, Stream, say},
+};
 
 /// Wait after a failed accept: the process may have run out of descriptors.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 /// Clients that are being refused at a time; connections beyond them are reset.
 const REFUSALS_MAX: usize = 64;
-
-/// A stream socket of either kind.
-pub(super) type Stream = Box<dyn ReadWrite>;
-
-/// The traits that HTTP needs of a stream.
-pub(super) trait ReadWrite: AsyncRead + AsyncWrite + Unpin {}
-
-impl<T: AsyncRead + AsyncWrite + Unpin> ReadWrite for T {}
 
 /// A listening socket of either kind, as tokio polls it.
 enum Door {
@@ -87,18 +81,6 @@ async fn accept_all(
             }
         }
     }
-}
-
-/// Sends an error, then waits at most `limit` for the client to close. Closing a connection with unread input
-/// would make the kernel reset it, and the client might never read the answer.
-pub(super) async fn say(mut stream: Stream, status: StatusCode, text: &str, limit: Duration) {
-    let told = async {
-        stream.write_all(&reply::composed(status, text)).await?;
-        stream.shutdown().await?;
-        tokio::io::copy(&mut stream, &mut tokio::io::sink()).await
-    };
-    // A client that is gone needs no answer.
-    let _ = timeout(limit, told).await;
 }
 
 impl Door {

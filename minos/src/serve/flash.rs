@@ -15,7 +15,7 @@ use minos_engine::{Opening, StoreConfig, TierConfig, Tiered};
 use minos_node::config::{Gathering, Promote, VectorWidth};
 use minos_tier::{Contents, Durability, Format, Keeper, Memory, Options, Superblock};
 
-use super::options::{EngineKind, random_seed};
+use super::values::{EngineKind, random_seed};
 use crate::{rate::parse_rate, time::parse_time};
 
 /// Longest time to wait for a device that another server has just left.

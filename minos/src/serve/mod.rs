@@ -6,6 +6,7 @@ mod flash;
 mod memory;
 mod native;
 mod options;
+mod values;
 
 use std::{io::Write, sync::Arc};
 
@@ -15,11 +16,11 @@ use signal_hook::{consts::TERM_SIGNALS, iterator::Signals};
 
 pub(crate) use options::ServeOptions;
 #[cfg(feature = "lab")]
-pub(crate) use options::{Evict, Order, Switch, parse_backing, random_seed};
+pub(crate) use values::{Evict, Order, Switch, parse_backing, random_seed};
 
 use crate::admin::Reserved;
 use flash::FlashPath;
-use options::{AccessMode, EngineKind};
+use values::{AccessMode, EngineKind};
 
 /// Starts a server and serves until a signal or a client asks it to stop.
 pub(crate) fn run(options: &ServeOptions, verbosity: Arc<Verbosity>) -> anyhow::Result<()> {

@@ -13,7 +13,7 @@ use minos_client::Secret;
 use minos_net::Address;
 use minos_node::config::{AccessAdvice, NativeConfig};
 
-use super::options::{AccessMode, Switch};
+use super::values::{AccessMode, Switch};
 use crate::time::parse_time;
 
 /// The options of `minos serve` for the native datagram protocol.

@@ -1,7 +1,6 @@
 //! The options of `minos serve`, declared once: flags, help and configuration file come from here.
 
 use std::{
-    hash::{BuildHasher, Hasher},
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::PathBuf,
     time::Duration,
@@ -11,18 +10,18 @@ use super::{
     available::{Available, memory_default},
     flash::FlashOptions,
     native::NativeOptions,
+    values::{
+        AccessMode, EngineKind, Evict, Io, Order, Switch, designs, name_of, names, parse_backing, random_seed,
+    },
 };
 use crate::{admin::AdminOptions, time::parse_time};
-use clap::{
-    Args, ValueEnum,
-    builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
-};
+use clap::Args;
 use minos_base::{SizeText, limits::BURST_MAX};
-use minos_engine::{Backing, CHAIN_BUCKETS_MAX, Eviction, StoreConfig};
+use minos_engine::{Backing, CHAIN_BUCKETS_MAX, StoreConfig};
 use minos_net::Address;
 use minos_node::{
     ServerConfig,
-    config::{Design, LargeOrder, PollMode},
+    config::{Design, PollMode},
 };
 use minos_sched::{Cost, Threshold};
 
@@ -190,79 +189,6 @@ const MEMCACHED: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1
 /// The default of the largest value.
 const VALUE_BYTES_MAX_DEFAULT: u64 = 8 << 20;
 
-/// An option that is on or off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Switch {
-    On,
-    Off,
-}
-
-/// How sockets are polled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Io {
-    Auto,
-    Epoll,
-    /// Removed; kept to give a clear error.
-    #[value(hide = true)]
-    Uring,
-}
-
-/// The reaction to full memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum EngineKind {
-    Cache,
-    Store,
-}
-
-/// Which items a cache evicts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Evict {
-    /// About the least recently used
-    ApproxLru,
-    /// The least recently used
-    Lru,
-    /// The oldest
-    Fifo,
-}
-
-impl From<Evict> for Eviction {
-    fn from(evict: Evict) -> Self {
-        match evict {
-            Evict::ApproxLru => Self::ApproxLru,
-            Evict::Lru => Self::Lru,
-            Evict::Fifo => Self::Fifo,
-        }
-    }
-}
-
-/// How clients direct requests to partitions (MICA §4.1.2). Partitions are locked in every mode, because a
-/// request may still arrive anywhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum AccessMode {
-    /// Any worker reads and writes
-    Crcw,
-    /// Any worker reads, one writes
-    Crew,
-    /// One worker does both; native clients only
-    Erew,
-}
-
-/// Order of large transfers on one worker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Order {
-    Shortest,
-    Fifo,
-}
-
-impl From<Order> for LargeOrder {
-    fn from(order: Order) -> Self {
-        match order {
-            Order::Shortest => Self::Shortest,
-            Order::Fifo => Self::Fifo,
-        }
-    }
-}
-
 impl ServeOptions {
     /// Worker threads, as given or one for each processor.
     pub(crate) fn workers(&self) -> usize {
@@ -389,46 +315,5 @@ impl ServeOptions {
         config.prefetch_depth = self.prefetch_depth as usize;
         config.hash_seed = self.hash_seed.unwrap_or_else(random_seed);
         config
-    }
-}
-
-/// An unpredictable seed, so that nobody can choose keys that all fall into one bucket.
-pub(crate) fn random_seed() -> u64 {
-    // The standard library's defence against the same attack.
-    std::collections::hash_map::RandomState::new().build_hasher().finish()
-}
-
-/// The spelling of a value on the command line.
-fn name_of(value: impl ValueEnum) -> String {
-    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
-}
-
-/// Parses one of `names`, and lists them in the help.
-fn names<T>(names: &'static [&'static str]) -> impl TypedValueParser<Value = T>
-where
-    T: std::str::FromStr<Err = String> + Clone + Send + Sync + 'static,
-{
-    PossibleValuesParser::new(names).try_map(|name| name.parse::<T>())
-}
-
-/// Parses the name of a design. Designs of the simulator only are not listed; the server refuses them with a
-/// reason.
-fn designs() -> impl TypedValueParser<Value = Design> {
-    let value = |design: Design| PossibleValue::new(design.name()).hide(!design.is_served());
-    let served = Design::SERVED.into_iter();
-    let others = Design::ALL.into_iter().filter(|design| !design.is_served());
-    PossibleValuesParser::new(served.chain(others).map(value)).try_map(|name| name.parse::<Design>())
-}
-
-/// Parses the kind of memory behind a store.
-pub(crate) fn parse_backing(text: &str) -> Result<Backing, String> {
-    match text.split_once(':') {
-        None if text == "auto" => Ok(Backing::Auto),
-        None if text == "hugetlb" => Ok(Backing::Hugetlb),
-        None if text == "private" => Ok(Backing::Private),
-        None if text == "small-pages" => Ok(Backing::SmallPages),
-        None if text == "memfd" => Ok(Backing::Memfd),
-        Some(("file", path)) if !path.is_empty() => Ok(Backing::File(path.into())),
-        _ => Err("expected auto, hugetlb, private, small-pages, memfd or file:/PATH".to_owned()),
     }
 }
