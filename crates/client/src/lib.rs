@@ -29,6 +29,7 @@
 
 mod address;
 pub mod blocking;
+mod calls;
 mod config;
 pub mod core;
 mod error;

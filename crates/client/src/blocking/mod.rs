@@ -1,6 +1,5 @@
 //! The client for programs with threads: each call waits for its answer.
 
-mod calls;
 mod steps;
 #[cfg(test)]
 mod tests;

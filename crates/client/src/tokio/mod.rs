@@ -11,7 +11,6 @@
 //! # }
 //! ```
 
-mod calls;
 mod driver;
 #[cfg(test)]
 mod tests;
