@@ -17,6 +17,12 @@ impl<B: PositionBits> Log<B> {
         self.position(region, HEAD).plus(segments << self.segment_bits)
     }
 
+    /// As [`Log::head_end`], but not beyond the segments that are full.
+    pub(crate) fn full_end(&self, region: &View, segments: u64) -> Position<B> {
+        let (end, full) = (self.head_end(region, segments), self.tail_segment(region));
+        if end.is_before(full) { end } else { full }
+    }
+
     /// The number of the segment of a position.
     pub(crate) fn segment_of(&self, position: Position<B>) -> u64 {
         position.words() >> self.segment_bits

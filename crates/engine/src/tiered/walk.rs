@@ -8,7 +8,7 @@ use crate::{
     chain::Place,
     claims::{HeldClaim, claim_of_writer},
     item::ItemState,
-    log::{LogEntry, Twin},
+    log::{Log, LogEntry, Twin},
     mode::{Candidates, SEEN_MAX},
     position::{Position, PositionBits},
     settled::{inline_value, key_of},
@@ -16,6 +16,7 @@ use crate::{
     writing::Writing,
 };
 use minos_base::{KeyHash, Seconds};
+use minos_region::View;
 use minos_sync::{Access, AnyWriter, Bell};
 use std::sync::Arc;
 
@@ -126,19 +127,11 @@ impl<B: PositionBits, A: AnyWriter> Engine<LogMode<B, Flash>, A> {
         mut choose: impl FnMut(&Due<'_>) -> Choice,
     ) -> Walked {
         let wants_room = self.common.wants_room(self.memory());
-        let mut writing = self.writing_at(partition);
-        let (region, log) = (writing.region(), writing.partition.space);
-        if !log.is_full(region) && !wants_room {
-            return Walked { is_done: true, ..Walked::default() };
-        }
-        let (near, tail) = (log.head_end(region, AHEAD_SEGMENTS), log.tail_segment(region));
-        let end = match wants_room {
-            true => log.tail(region),
-            false if near.is_before(tail) => near,
-            false => tail,
+        let end = |region: &View, log: &Log<B>| match wants_room {
+            true => Some(log.tail(region)),
+            false => log.is_full(region).then(|| log.full_end(region, AHEAD_SEGMENTS)),
         };
-        writing.writer.now = now;
-        writing.walk((entries_max, end), Way::Leave, Some(&mut choose))
+        self.walk_to(end, partition, (entries_max, now), Way::Leave, &mut choose)
     }
 
     /// As [`Engine::walk_ahead`], further: the items stay in memory and have copies on flash, so that they need not wait
@@ -153,16 +146,10 @@ impl<B: PositionBits, A: AnyWriter> Engine<LogMode<B, Flash>, A> {
         now: Seconds,
         mut choose: impl FnMut(&Due<'_>) -> Choice,
     ) -> Walked {
-        let mut writing = self.writing_at(partition);
-        let (region, log) = (writing.region(), writing.partition.space);
-        if !log.is_full(region) {
-            return Walked { is_done: true, ..Walked::default() };
-        }
-        let (clean, tail) =
-            (log.head_end(region, log.segments(region) / CLEAN_PART), log.tail_segment(region));
-        let end = if clean.is_before(tail) { clean } else { tail };
-        writing.writer.now = now;
-        writing.walk((entries_max, end), Way::Copy, Some(&mut choose))
+        let end = |region: &View, log: &Log<B>| {
+            log.is_full(region).then(|| log.full_end(region, log.segments(region) / CLEAN_PART))
+        };
+        self.walk_to(end, partition, (entries_max, now), Way::Copy, &mut choose)
     }
 
     /// As [`Engine::walk_ahead`], over what was stored since the last call, full or not: the items stay in
@@ -177,7 +164,8 @@ impl<B: PositionBits, A: AnyWriter> Engine<LogMode<B, Flash>, A> {
         now: Seconds,
         mut choose: impl FnMut(&Due<'_>) -> Choice,
     ) -> Walked {
-        self.walk_to_tail(partition, entries_max, now, Way::Copy, &mut choose)
+        let all = |region: &View, log: &Log<B>| Some(log.tail(region));
+        self.walk_to(all, partition, (entries_max, now), Way::Copy, &mut choose)
     }
 
     /// As [`Engine::walk_ahead`], over everything stored so far, full or not. For tests.
@@ -192,19 +180,22 @@ impl<B: PositionBits, A: AnyWriter> Engine<LogMode<B, Flash>, A> {
         now: Seconds,
         mut choose: impl FnMut(&Due<'_>) -> Choice,
     ) -> Walked {
-        self.walk_to_tail(partition, entries_max, now, Way::Leave, &mut choose)
+        let all = |region: &View, log: &Log<B>| Some(log.tail(region));
+        self.walk_to(all, partition, (entries_max, now), Way::Leave, &mut choose)
     }
 
-    fn walk_to_tail(
+    fn walk_to(
         &self,
+        end: impl FnOnce(&View, &Log<B>) -> Option<Position<B>>,
         partition: usize,
-        entries_max: usize,
-        now: Seconds,
+        (entries_max, now): (usize, Seconds),
         way: Way,
         choose: Choose<'_>,
     ) -> Walked {
         let mut writing = self.writing_at(partition);
-        let end = writing.partition.space.tail(writing.region());
+        let Some(end) = end(writing.region(), &writing.partition.space) else {
+            return Walked { is_done: true, ..Walked::default() };
+        };
         writing.writer.now = now;
         writing.walk((entries_max, end), way, Some(choose))
     }
