@@ -1,44 +1,10 @@
-//! The client's parser of replies: it makes progress on any bytes, and the split into pieces does not change
-//! the result.
+//! Replies of a Redis server's protocol.
 
 #![no_main]
 
+mod replies;
+
 use libfuzzer_sys::fuzz_target;
-use minos_proto::client::{Protocol, Reply, ReplyReader, ReplySink};
+use minos_proto::client::Protocol;
 
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Seen {
-    values: Vec<(Option<Vec<u8>>, u32, u64)>,
-    bytes: Vec<u8>,
-}
-
-impl ReplySink for Seen {
-    fn value(&mut self, key: Option<&[u8]>, position: u32, value_bytes: u64) {
-        self.values.push((key.map(<[u8]>::to_vec), position, value_bytes));
-    }
-
-    fn bytes(&mut self, part: &[u8]) {
-        self.bytes.extend_from_slice(part);
-    }
-}
-
-/// The replies parsed from `pieces`, and true if they were parsed to the end.
-fn read(pieces: &[&[u8]]) -> (Vec<Reply>, Seen, bool) {
-    let mut reader = ReplyReader::new(Protocol::Resp);
-    let (mut replies, mut seen) = (Vec::new(), Seen::default());
-    for mut piece in pieces.iter().copied() {
-        while !piece.is_empty() {
-            let Ok(advance) = reader.advance(piece, &mut seen) else { return (replies, seen, false) };
-            assert!((1..=piece.len()).contains(&advance.consumed));
-            piece = &piece[advance.consumed..];
-            replies.extend(advance.reply);
-        }
-    }
-    (replies, seen, true)
-}
-
-fuzz_target!(|input: &[u8]| {
-    let [split, text @ ..] = input else { return };
-    let (first, second) = text.split_at(usize::from(*split) * text.len() / 256);
-    assert_eq!(read(&[first, second]), read(&[text]));
-});
+fuzz_target!(|input: &[u8]| replies::check(Protocol::Resp, input));
