@@ -18,7 +18,7 @@ use anyhow::{Context, Result, bail};
 use minos_workload::{LoadReport, Report, RunConfig, Target, Workload};
 
 pub(crate) use args::BenchArgs;
-pub(crate) use output::{emit, emit_json};
+pub(crate) use output::{emit, emit_either, emit_json};
 pub(crate) use plot::{bar, log_share};
 
 use progress::ProgressLine;
@@ -57,11 +57,7 @@ fn drive(args: &BenchArgs, target: &Target) -> Result<()> {
 
 fn single(args: &BenchArgs, config: &RunConfig, workload: &Workload) -> Result<()> {
     let report = measure(config, workload, args.is_quiet())?;
-    if args.json {
-        emit_json(&report)?;
-    } else {
-        emit(&table::report(&report))?;
-    }
+    emit_either(args.json, &report, &table::report(&report))?;
     if report.completed == 0 {
         bail!("{} answered nothing as it should", report.target);
     }

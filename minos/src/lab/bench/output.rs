@@ -23,3 +23,11 @@ pub(crate) fn emit(text: &str) -> io::Result<()> {
 pub(crate) fn emit_json(value: &impl Serialize) -> io::Result<()> {
     emit(&serde_json::to_string_pretty(value)?)
 }
+
+/// Prints a result as JSON, or its text.
+///
+/// # Errors
+/// As [`emit`].
+pub(crate) fn emit_either(as_json: bool, value: &impl Serialize, text: &str) -> io::Result<()> {
+    if as_json { emit_json(value) } else { emit(text) }
+}

@@ -6,7 +6,7 @@ use minos_workload::{Arrivals, Report, RunConfig, Workload};
 use serde_json::json;
 
 use super::{
-    BenchArgs, bar, emit, emit_json, log_share, measure,
+    BenchArgs, bar, emit_either, log_share, measure,
     numbers::RateRange,
     table::{micros, number, numbers_table},
 };
@@ -27,12 +27,7 @@ pub(super) fn run(args: &BenchArgs, config: &RunConfig, range: RateRange, worklo
             break;
         }
     }
-    if args.json {
-        emit_json(&json!({ "sweep": reports }))?;
-    } else {
-        emit(&curve(&reports))?;
-    }
-    Ok(())
+    Ok(emit_either(args.json, &json!({ "sweep": reports }), &curve(&reports))?)
 }
 
 /// `steps` rates from end to end, each the same multiple of the one before.

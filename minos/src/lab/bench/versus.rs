@@ -6,7 +6,7 @@ use minos_workload::{Report, RunConfig, Target, Workload};
 use serde_json::{Map, Value, json};
 
 use super::{
-    BenchArgs, aimed_at, emit, emit_json, measure,
+    BenchArgs, aimed_at, emit_either, measure,
     table::{micros, number, numbers_table},
 };
 
@@ -37,12 +37,7 @@ pub(super) fn run(args: &BenchArgs, config: &RunConfig, rival: &Target, workload
         ours.push(measure(config, workload, args.is_quiet())?);
         theirs.push(measure(&rival, workload, args.is_quiet())?);
     }
-    if args.json {
-        emit_json(&as_json(&ours, &theirs))?;
-    } else {
-        emit(&comparison(&ours, &theirs))?;
-    }
-    Ok(())
+    Ok(emit_either(args.json, &as_json(&ours, &theirs), &comparison(&ours, &theirs))?)
 }
 
 /// The median and the extremes over the rounds.

@@ -24,7 +24,7 @@ use std::{fs, path::PathBuf};
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
 
-use crate::lab::bench::{emit, emit_json};
+use crate::lab::bench::emit_either;
 use measured::Measured;
 use report::Report;
 
@@ -154,10 +154,5 @@ pub(crate) fn run(args: &CalibrateArgs) -> Result<()> {
     if let Some(path) = &args.out {
         fs::write(path, report.toml()?).with_context(|| format!("--out {}", path.display()))?;
     }
-    if args.json {
-        emit_json(&report)?
-    } else {
-        emit(&report.to_string())?
-    }
-    Ok(())
+    Ok(emit_either(args.json, &report, &report.to_string())?)
 }

@@ -16,7 +16,7 @@ use super::{
     table::{rounded, table},
 };
 use crate::{
-    lab::bench::{emit, emit_json},
+    lab::bench::emit_either,
     serve::{Order, Switch},
 };
 use minos_sched::{HANDOFF_WORKERS_MAX, Standby, Threshold};
@@ -230,12 +230,7 @@ pub(super) fn run(args: &DispatchArgs) -> Result<()> {
         seed: args.seed,
         runs: runs?,
     };
-    if args.json {
-        emit_json(&results)?
-    } else {
-        emit(&results.text())?
-    }
-    Ok(())
+    Ok(emit_either(args.json, &results, &results.text())?)
 }
 
 impl DispatchArgs {

@@ -13,7 +13,7 @@ use super::{
     rackout::print_figure,
     table::{rounded, table},
 };
-use crate::lab::bench::{emit, emit_json};
+use crate::lab::bench::emit_either;
 
 /// Show how few nodes can answer requests for many random keys ("Using vector interfaces", §6.1).
 ///
@@ -93,12 +93,7 @@ pub(super) fn run(args: &MultigetArgs) -> Result<()> {
         return print_figure(&figure_13(trials, args.seed)?, args.seed, args.json);
     }
     let results = args.results(trials)?;
-    if args.json {
-        emit_json(&results)?
-    } else {
-        emit(&results.text())?
-    }
-    Ok(())
+    Ok(emit_either(args.json, &results, &results.text())?)
 }
 
 impl MultigetArgs {

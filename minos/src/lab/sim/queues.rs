@@ -15,7 +15,7 @@ use super::{
     numbers::{Range, parse_count, parse_number, parse_range},
     table::{rounded, table},
 };
-use crate::lab::bench::{emit, emit_json};
+use crate::lab::bench::emit_either;
 
 /// Compare ways to bind requests to workers, as queueing theory does.
 ///
@@ -139,12 +139,7 @@ pub(super) fn run(args: &QueuesArgs) -> Result<()> {
         seed: args.seed,
         runs: runs?,
     };
-    if args.json {
-        emit_json(&results)?
-    } else {
-        emit(&results.text())?
-    }
-    Ok(())
+    Ok(emit_either(args.json, &results, &results.text())?)
 }
 
 impl QueuesArgs {

@@ -18,7 +18,7 @@ use minos_device::{Device, FileOptions, MemoryOptions, ServiceTime};
 
 pub(super) use args::DeviceArgs;
 
-use super::{BenchArgs, emit, emit_json};
+use super::{BenchArgs, emit_either};
 use driver::{Driver, Tally, Window, Work};
 use report::{DeviceReport, Times};
 
@@ -162,11 +162,7 @@ pub(super) fn run(args: &BenchArgs, target: &DeviceTarget) -> Result<()> {
     let plan = Plan { target, load, rate };
     let (tallies, spent) = plan.load.run(&device)?;
     let report = DeviceReport::of(&plan, &device, &tallies, spent);
-    if args.json {
-        emit_json(&report)?;
-    } else {
-        emit(&report.to_string())?;
-    }
+    emit_either(args.json, &report, &report.to_string())?;
     ensure!(report.common.completed > 0, "{target} completed nothing as it should");
     Ok(())
 }

@@ -20,7 +20,7 @@ use minos_workload::Workload;
 
 pub(super) use args::InprocArgs;
 
-use super::{BenchArgs, emit, emit_json, target::Table};
+use super::{BenchArgs, emit_either, target::Table};
 use args::{AccessArg, HashArg};
 use driver::{Driver, Manner, Tally};
 use load::{Extent, Loaded};
@@ -69,11 +69,7 @@ pub(super) fn run(args: &BenchArgs, table: Table) -> Result<()> {
         (Table::Store, AccessArg::Crew) => plan.run::<Owning<StoreMode>>(),
         (Table::Store, AccessArg::Crcw) => plan.run::<Sharing<StoreMode>>(),
     }?;
-    if args.json {
-        emit_json(&report)?;
-    } else {
-        emit(&report.to_string())?;
-    }
+    emit_either(args.json, &report, &report.to_string())?;
     report.judge(table)
 }
 

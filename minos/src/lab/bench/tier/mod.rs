@@ -27,7 +27,7 @@ use crate::serve::random_seed;
 use super::{
     BenchArgs,
     device::{DeviceTarget, modelled},
-    emit, emit_json,
+    emit_either,
 };
 use driver::{Driver, NOW, Tally, Work};
 use report::TierReport;
@@ -174,11 +174,7 @@ pub(super) fn run(args: &BenchArgs, target: &TierTarget) -> Result<()> {
     let (tier, keeper) = plan.open(&device, &mut preparation)?;
     let (tallies, spent) = with_keeper(keeper, || plan.measure(&tier))?;
     let report = TierReport::of(&plan, &device, &tier, (preparation, &tallies, spent));
-    if args.json {
-        emit_json(&report)?;
-    } else {
-        emit(&report.to_string())?;
-    }
+    emit_either(args.json, &report, &report.to_string())?;
     report.check()
 }
 
