@@ -21,9 +21,9 @@ mod work;
 
 pub use create::create;
 pub use log::{
-    Counters, Event, Extent, Found, Image, Index, Log, Options, Place, Policy, Put, Refusal, ScrubState,
-    Standing, Usage,
+    Counters, Event, Extent, Image, Index, Log, Options, Place, Policy, Put, Refusal, ScrubState, Standing,
+    Usage,
 };
 pub use minos_base::{FlashSlot, Tombstone, growth_bits};
-pub use recovery::{Newest, NotOurs, Recovered, Recovery, Step, Winners};
+pub use recovery::{Found, Newest, NotOurs, Recovered, Recovery, Step, Winners};
 pub use work::{DeviceFailed, Outcome, Work, WorkId};

@@ -4,6 +4,6 @@ mod machine;
 mod newest;
 mod scan;
 
-pub use machine::{NotOurs, Recovered, Recovery, Step};
+pub use machine::{Found, NotOurs, Recovered, Recovery, Step};
 pub use newest::{Newest, Winners};
 pub(crate) use scan::scan;

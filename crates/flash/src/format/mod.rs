@@ -17,12 +17,17 @@ pub use header::SegmentHeader;
 pub use journal::{Journal, Use};
 pub use layout::{Layout, LayoutError};
 pub use minos_base::RoughLength;
-pub use page::{PAGE_BYTES, Pages, STAMP_BYTES, Stamp};
+pub use page::{Pages, Stamp};
 pub use record::{Kind, RECORD_HEADER_BYTES, Record, RecordHeader, Span, end_of, pages_of, position_of};
 pub use seal::Seal;
 pub use superblock::Superblock;
 
 use thiserror::Error;
+
+/// Bytes of a page: the unit of reads.
+pub const PAGE_BYTES: usize = minos_base::FLASH_PAGE_BYTES;
+/// Bytes of the stamp at the beginning of a page.
+pub const STAMP_BYTES: usize = 16;
 
 /// One use of a segment. No other use of any segment of the table has the same; 0 is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,16 +1,11 @@
 //! Pages of a segment, and the records in them.
 
 use super::{
-    Fault, Kind, Life, RECORD_HEADER_BYTES, Record, RecordHeader, Seal, Span,
+    Fault, Kind, Life, PAGE_BYTES, RECORD_HEADER_BYTES, Record, RecordHeader, STAMP_BYTES, Seal, Span,
     bytes::{put, u16_at, u32_at, u64_at},
     record::end_of,
 };
 use minos_base::KeyHash;
-
-/// Bytes of a page: the unit of reads.
-pub const PAGE_BYTES: usize = minos_base::FLASH_PAGE_BYTES;
-/// Bytes of the stamp at the beginning of a page.
-pub const STAMP_BYTES: usize = 16;
 
 /// The beginning of a page.
 ///

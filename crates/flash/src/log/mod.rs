@@ -20,7 +20,7 @@ pub use scrub::ScrubState;
 pub use segments::Usage;
 
 use crate::{
-    format::{Layout, Life, RoughLength, Seal, Stream, Superblock},
+    format::{Layout, Life, Seal, Stream, Superblock},
     recovery::Recovered,
     work::{Outcome, Work, WorkId},
 };
@@ -415,25 +415,4 @@ impl Log {
     pub fn is_read_only(&self) -> bool {
         self.is_read_only
     }
-}
-
-/// A record that recovery found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// The key's hash.
-    pub hash: KeyHash,
-    /// Its sequence; the highest of a hash counts, of equal ones a tombstone.
-    pub sequence: u64,
-    /// When it expires; 0 is never. Of a tombstone, nothing.
-    pub expiry: Seconds,
-    /// The page and life in which a tombstone buries what looks alike, whatever its hash.
-    pub buries: Option<(u32, Life)>,
-    /// The page in which it begins.
-    pub page: u32,
-    /// Its length; `None` for a tombstone.
-    pub length: Option<RoughLength>,
-    /// The life of its segment.
-    pub life: Life,
-    /// Records move out of its segment: there may be a copy elsewhere. Those come first.
-    pub is_leaving: bool,
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     create,
     format::{FOOTER_BYTES, PAGE_BYTES},
-    recovery::{Newest, Recovery, Step, Winners},
+    recovery::{Found, Newest, Recovery, Step, Winners},
 };
 use minos_base::Tombstone;
 use std::collections::HashMap;

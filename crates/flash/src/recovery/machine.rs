@@ -3,13 +3,13 @@
 use super::scan;
 use crate::{
     format::{
-        Fault, Footer, Footers, Journal, Layout, Life, PAGE_BYTES, Seal, Superblock, Trailer, Use,
-        footer_block_bytes,
+        Fault, Footer, Footers, Journal, Layout, Life, PAGE_BYTES, RoughLength, Seal, Superblock, Trailer,
+        Use, footer_block_bytes,
     },
     gather::Gather,
-    log::Found,
     work::{Names, Outcome, Work, WorkId},
 };
+use minos_base::{KeyHash, Seconds};
 use std::collections::VecDeque;
 use thiserror::Error;
 
@@ -47,6 +47,27 @@ pub(crate) struct Kept {
 pub struct Recovered {
     pub(crate) journal: Journal,
     pub(crate) kept: Vec<Kept>,
+}
+
+/// A record that recovery found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The key's hash.
+    pub hash: KeyHash,
+    /// Its sequence; the highest of a hash counts, of equal ones a tombstone.
+    pub sequence: u64,
+    /// When it expires; 0 is never. Of a tombstone, nothing.
+    pub expiry: Seconds,
+    /// The page and life in which a tombstone buries what looks alike, whatever its hash.
+    pub buries: Option<(u32, Life)>,
+    /// The page in which it begins.
+    pub page: u32,
+    /// Its length; `None` for a tombstone.
+    pub length: Option<RoughLength>,
+    /// The life of its segment.
+    pub life: Life,
+    /// Records move out of its segment: there may be a copy elsewhere. Those come first.
+    pub is_leaving: bool,
 }
 
 /// The progress of recovery.

@@ -1,8 +1,9 @@
 //! The record that counts for each key.
 
+use super::machine::Found;
 use crate::{
     format::{Life, RoughLength},
-    log::{Found, Log, Place},
+    log::{Log, Place},
     switches::{Safeguard, is_on},
 };
 use minos_base::{KeyHash, Seconds, may_look_alike};

@@ -7,8 +7,8 @@ use super::{
 use crate::{
     create,
     format::{Layout, RECORD_HEADER_BYTES, Stream, Superblock},
-    log::{Counters, Event, Found, Index, Log, Options, Place, Policy, Put, Refusal},
-    recovery::{Newest, Recovery, Step},
+    log::{Counters, Event, Index, Log, Options, Place, Policy, Put, Refusal},
+    recovery::{Found, Newest, Recovery, Step},
     work::{Work, WorkId},
 };
 use minos_base::{KeyHash, Seconds, seeded};

@@ -2,8 +2,8 @@
 
 use crate::{
     format::Superblock,
-    log::{Found, Log, Options},
-    recovery::{Newest, Recovery, Step, Winners},
+    log::{Log, Options},
+    recovery::{Found, Newest, Recovery, Step, Winners},
     work::{DeviceFailed, Outcome, Work, WorkId},
 };
 use rand::{RngExt, rngs::StdRng, seq::SliceRandom};
