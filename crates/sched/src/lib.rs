@@ -30,7 +30,7 @@ pub use config::{
 pub use decision::{Decision, RangeDecision};
 pub use design::{Design, Options, Standby};
 pub use histogram::{EpochCounts, Profiler, SharedHistogram, SizeHistogram};
-pub use plan::{Plan, Role, SharedWorker, SizeRange, WorkerId};
+pub use plan::{Plan, Role, SharedWorker, SizeRange};
 pub use policy::Policy;
 pub use step::{Seen, Step, is_due, next_step, owes_small};
-pub use worker_set::WorkerSet;
+pub use worker_set::{WorkerId, WorkerSet};

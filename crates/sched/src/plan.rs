@@ -2,19 +2,7 @@
 
 use minos_base::SizeClass;
 
-use crate::WorkerSet;
-
-/// A worker, counted from zero. Also the number of its RX queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct WorkerId(pub u16);
-
-impl WorkerId {
-    /// Position among the workers.
-    #[inline]
-    pub const fn index(self) -> usize {
-        self.0 as usize
-    }
-}
+use crate::{WorkerId, WorkerSet};
 
 /// The role of a worker during an epoch (Minos §3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

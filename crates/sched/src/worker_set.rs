@@ -1,10 +1,20 @@
-//! Sets of workers.
+//! Workers, and sets of them.
 
 use minos_base::limits::WORKERS_MAX;
 
-use crate::WorkerId;
-
 const _: () = assert!(WORKERS_MAX <= u128::BITS as usize);
+
+/// A worker, counted from zero. Also the number of its RX queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct WorkerId(pub u16);
+
+impl WorkerId {
+    /// Position among the workers.
+    #[inline]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
 
 /// Some of the workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
