@@ -2,7 +2,7 @@
 //! types of its answers.
 
 use crate::{
-    // Circle: an entry, and what it pins, are generic over their mode.
+    // Circle: an entry, and what it pins, are generic over their mode, which is `StoreMode` by default.
     entry::Entry,
     parts::Parts,
     places::Places,

@@ -30,10 +30,17 @@ pub(crate) trait Subject: Send + Sync + Sized {
     fn open(path: &Path) -> Result<(Self, Restart), String>;
     fn get(&self, key: &[u8]) -> Option<Vec<u8>>;
     fn set(&self, key: &[u8], value: &[u8]);
-    fn set_reserved(&self, key: &[u8], value: &[u8]);
+    fn set_reserved(&self, key: &[u8], value: &[u8]) {
+        self.set(key, value);
+    }
     /// Overwrites the whole value in place.
-    fn overwrite(&self, key: &[u8], value: &[u8]);
-    fn append(&self, key: &[u8], extra: &[u8]);
+    fn overwrite(&self, key: &[u8], value: &[u8]) {
+        self.set(key, value);
+    }
+    fn append(&self, key: &[u8], extra: &[u8]) {
+        let value = self.get(key).unwrap_or_default();
+        self.set(key, &[&value, extra].concat());
+    }
     fn delete(&self, key: &[u8]);
     /// Checks all contents for inconsistencies.
     fn check(&self) -> Result<(), String>;
@@ -104,19 +111,6 @@ impl<const ARE_WHOLE: bool> Subject for Files<ARE_WHOLE> {
         let new = if ARE_WHOLE { file.with_extension("new") } else { file.clone() };
         fs::write(&new, value).unwrap();
         fs::rename(new, file).unwrap();
-    }
-
-    fn set_reserved(&self, key: &[u8], value: &[u8]) {
-        self.set(key, value);
-    }
-
-    fn overwrite(&self, key: &[u8], value: &[u8]) {
-        self.set(key, value);
-    }
-
-    fn append(&self, key: &[u8], extra: &[u8]) {
-        let value = self.get(key).unwrap_or_default();
-        self.set(key, &[&value, extra].concat());
     }
 
     fn delete(&self, key: &[u8]) {

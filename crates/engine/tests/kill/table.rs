@@ -149,19 +149,6 @@ impl<const REPAIRS: bool> Subject for Table<REPAIRS> {
         self.link(partition, slot, chunk.words());
     }
 
-    fn set_reserved(&self, key: &[u8], value: &[u8]) {
-        self.set(key, value);
-    }
-
-    fn overwrite(&self, key: &[u8], value: &[u8]) {
-        self.set(key, value);
-    }
-
-    fn append(&self, key: &[u8], extra: &[u8]) {
-        let value = self.get(key).unwrap_or_default();
-        self.set(key, &[&value, extra].concat());
-    }
-
     fn delete(&self, key: &[u8]) {
         let (partition, slot) = place(&self.memory, key);
         self.link(partition, slot, 0);

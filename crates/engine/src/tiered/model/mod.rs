@@ -5,14 +5,9 @@ mod flights;
 mod recovery;
 mod world;
 
-use super::{
-    Tiered,
-    switches::{Safeguard, without},
-};
+use super::switches::{Safeguard, without};
 use crate::config::{StoreConfig, TierConfig};
 use world::World;
-
-type Table = Tiered;
 
 /// Bits of the hash that the index never uses in a table this small, so that keys whose slots are equal have
 /// different hashes.

@@ -1,8 +1,7 @@
 //! Syncs, power losses and kills.
 
 use super::{
-    super::{forget::Standing, tombstone::Tombstone},
-    Table,
+    super::{Tiered, forget::Standing, tombstone::Tombstone},
     flash::Record,
     world::{Expected, FILL_KEYS, World},
 };
@@ -89,8 +88,8 @@ impl World {
     /// Opens what the process has left.
     fn open_again(&mut self) -> Result<(), String> {
         let other = StoreConfig { backing: Backing::Auto, ..self.config.clone() };
-        drop(std::mem::replace(&mut self.engine, Table::create(&other).map_err(|error| error.to_string())?));
-        self.engine = Table::open(&self.config).map_err(|error| error.to_string())?.0;
+        drop(std::mem::replace(&mut self.engine, Tiered::create(&other).map_err(|error| error.to_string())?));
+        self.engine = Tiered::open(&self.config).map_err(|error| error.to_string())?.0;
         self.engine.pass_sequence(self.flash.sequence_max());
         Ok(())
     }

@@ -2,10 +2,10 @@
 
 use super::{
     super::{
+        Tiered,
         promote::{Cold, Promotion},
         tombstone::Tombstone,
     },
-    Table,
     flash::{Flash, Flight, Record},
 };
 use crate::{config::StoreConfig, item::ItemMeta, mode::Lookup, partition::OutOfMemory};
@@ -28,7 +28,7 @@ pub(super) struct Expected {
 /// A table above a fake flash, and what a client expects of it.
 pub(super) struct World {
     pub(super) config: StoreConfig,
-    pub(super) engine: Table,
+    pub(super) engine: Tiered,
     /// Of all keys, which is faster than to hash them again for each tombstone.
     pub(super) hashes: Vec<KeyHash>,
     pub(super) flash: Flash,
@@ -52,7 +52,7 @@ impl World {
     pub(super) fn new(config: StoreConfig, seed: u64) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let config = StoreConfig { backing: Backing::File(folder.path().join("region")), ..config };
-        let engine = Table::open(&config).expect("a small table").0;
+        let engine = Tiered::open(&config).expect("a small table").0;
         Self {
             hashes: (0..FILL_KEYS).map(|key| engine.hash(&key_bytes(key))).collect(),
             engine,
