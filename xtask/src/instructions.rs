@@ -24,7 +24,7 @@ const HEAD: &str = "\
 /// The tolerated increase over the record, in percent.
 const TOLERANCE_PERCENT: f64 = 5.0;
 /// The target instruction set, fixed so that the record does not depend on the machine.
-const FLAGS: &str = "-C target-cpu=x86-64-v3";
+pub(crate) const FLAGS: &str = "-C target-cpu=x86-64-v3";
 /// The function to which callgrind limits its counts.
 const FUNCTION: &str = "*measured_operations";
 /// The empty loop, which is subtracted from all other counts.

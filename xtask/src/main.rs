@@ -15,6 +15,7 @@ mod suites;
 mod tidy;
 mod tiers;
 mod times;
+mod ways;
 
 use std::{process::ExitCode, time::Duration};
 
@@ -79,6 +80,8 @@ enum Task {
     Smoke,
     /// Count the instructions of the engine's operations, and compare with the record
     Instructions(instructions::InstructionsOptions),
+    /// Count functions and instructions on the way of a request through the server
+    Ways(ways::WaysOptions),
     /// Measure the figures of the README: minos beside memcached and Redis, in turn
     Measure(measure::MeasureOptions),
     /// Print how long a processor stands still, and the time of a loop's step in each millisecond, in
@@ -149,6 +152,7 @@ fn run(task: Task, totals: &mut Totals) -> anyhow::Result<()> {
         Task::InstallC(options) => install::install(&options),
         Task::Smoke => smoke::run(),
         Task::Instructions(options) => instructions::check(&options),
+        Task::Ways(options) => ways::print(&options),
         Task::Measure(options) => measure::run(&options),
         Task::Pauses { millis } => {
             measure::print_pauses(Duration::from_millis(millis));

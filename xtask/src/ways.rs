@@ -1,0 +1,231 @@
+//! The way of a request through the server: the functions of ours that every request executes, inlined ones too, and
+//! their instructions, counted by callgrind.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+    process::Command,
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context, ensure};
+use clap::ValueEnum;
+use minos_client::{Config, blocking};
+use minos_testkit::{Client, Server};
+
+use crate::{
+    command::{root, run},
+    instructions::FLAGS,
+    suites::cargo_apart,
+};
+
+/// Requests sent in a run, one by one.
+const REQUESTS: u64 = 200;
+/// GETs of a pipelined request.
+const PIPELINED: usize = 16;
+/// Pause before each request of the second run: timers and sweeps take more of it than of the first, requests do not.
+const PAUSE: Duration = Duration::from_millis(5);
+/// Longest time in which the server ends.
+const END_WITHIN: Duration = Duration::from_secs(60);
+
+/// What to count and print.
+#[derive(clap::Args, Debug)]
+pub(crate) struct WaysOptions {
+    /// Ways to count [default: all]
+    #[arg(value_enum)]
+    ways: Vec<Way>,
+    /// List the functions
+    #[arg(long)]
+    list: bool,
+}
+
+/// A request to the server.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Way {
+    /// GET of 32 bytes over TCP
+    Small,
+    /// Sixteen of them at once
+    Pipelined,
+    /// GET of a megabyte over TCP
+    Large,
+    /// GET of 32 bytes by the native protocol
+    Native,
+}
+
+/// Executions of each instruction, by object file and address.
+type Counts = BTreeMap<(String, u64), u64>;
+
+/// Counts the ways and prints them.
+///
+/// # Errors
+/// The server could not be built, started or asked.
+pub(crate) fn print(options: &WaysOptions) -> anyhow::Result<()> {
+    run(&mut cargo_apart("ways", FLAGS, &["build", "--release", "-p", "minos", "--no-default-features"]))?;
+    let program = root().join("target/ways/release/minos");
+    let idle = count(&program, None, Duration::ZERO)?;
+    let ways = if options.ways.is_empty() { Way::value_variants() } else { &options.ways };
+    for &way in ways {
+        let quick = count(&program, Some(way), Duration::ZERO)?;
+        let slow = count(&program, Some(way), PAUSE)?;
+        let steps = steps(&idle, &quick, &slow);
+        let gets = if matches!(way, Way::Pipelined) { REQUESTS * PIPELINED as u64 } else { REQUESTS };
+        let instructions = steps.values().sum::<u64>() / gets;
+        let addresses = steps.keys().filter(|(object, _)| Path::new(object) == program);
+        let functions = functions(&program, addresses.map(|&(_, address)| address))?;
+        let files: BTreeSet<&str> = functions.keys().map(|(file, _)| file.as_str()).collect();
+        let crates: BTreeSet<_> = files.iter().map(|file| file.split("/src/").next()).collect();
+        let long = functions.values().filter(|&&lines| lines > 3).count();
+        let (all, files, crates) = (functions.len(), files.len(), crates.len());
+        println!(
+            "{way:?}: {all} functions, {long} of them with more than three lines, in {files} files of {crates} crates; \
+             {instructions} instructions a GET"
+        );
+        if options.list {
+            functions.iter().for_each(|((file, name), lines)| println!("{file} {name} {lines}"));
+        }
+    }
+    Ok(())
+}
+
+/// Runs the server under callgrind with `REQUESTS` requests of a way, or with none.
+fn count(program: &Path, way: Option<Way>, pause: Duration) -> anyhow::Result<Counts> {
+    let valgrind = |port: u16, folder: &Path| -> Vec<String> {
+        let output = folder.join("counts");
+        let callgrind = format!(
+            "--quiet --tool=callgrind --dump-instr=yes --dump-line=no --compress-pos=no --compress-strings=no \
+             --callgrind-out-file={} {} serve --memcached=127.0.0.1:{port} --native=127.0.0.1:0 --workers=1 \
+             --poll=sleep --memory=64m --pin=off",
+            output.display(),
+            program.display()
+        );
+        callgrind.split(' ').map(str::to_owned).collect()
+    };
+    let mut server = Server::start(Path::new("valgrind"), valgrind)?;
+    if let Some(way) = way {
+        ask(&mut server, way, pause)?;
+    }
+    ensure!(server.terminate(END_WITHIN)?.is_some_and(|status| status.success()), "{}", server.log());
+    parse(&fs::read_to_string(server.folder().join("counts"))?)
+}
+
+/// Stores an item and reads it again and again.
+fn ask(server: &mut Server, way: Way, pause: Duration) -> anyhow::Result<()> {
+    let address = server.native_address()?.to_string();
+    let mut native = blocking::Client::connect(&address, Config::new().timeout(END_WITHIN))?;
+    let mut client = Client::connect(server.address())?;
+    let value = vec![b'v'; if matches!(way, Way::Large) { 1_000_000 } else { 32 }];
+    ensure!(client.set("key", &value)? == "STORED", "the value was not stored");
+    for _ in 0..REQUESTS {
+        thread::sleep(pause);
+        match way {
+            Way::Native => drop(native.get("key")?.context("no value")?),
+            _ => {
+                let gets = if matches!(way, Way::Pipelined) { PIPELINED } else { 1 };
+                client.send("get key\r\n".repeat(gets))?;
+                for _ in 0..gets {
+                    client.found()?.context("no value")?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Reads callgrind's output.
+fn parse(text: &str) -> anyhow::Result<Counts> {
+    let (mut counts, mut object, mut lines) = (Counts::new(), String::new(), text.lines());
+    while let Some(line) = lines.next() {
+        if let Some(name) = line.strip_prefix("ob=") {
+            name.clone_into(&mut object);
+        } else if line.starts_with("calls=") {
+            // The next line is the cost of what was called, which has lines of its own.
+            lines.next();
+        } else if let Some((address, cost)) = line.strip_prefix("0x").and_then(|line| line.split_once(' ')) {
+            let address = u64::from_str_radix(address, 16).context("no address")?;
+            *counts.entry((object.clone(), address)).or_default() +=
+                cost.parse::<u64>().context("no count")?;
+        }
+    }
+    Ok(counts)
+}
+
+/// The instructions that every request executes, with their executions in the quick run.
+fn steps(idle: &Counts, quick: &Counts, slow: &Counts) -> Counts {
+    let more = |counts: &Counts, key| {
+        let count = counts.get(key).copied().unwrap_or(0);
+        count.saturating_sub(idle.get(key).copied().unwrap_or(0))
+    };
+    let is_step = |quick: u64, slow: u64| quick.min(slow) >= REQUESTS && slow < 2 * quick;
+    let counts = quick.keys().map(|key| (key, more(quick, key), more(slow, key)));
+    let steps = counts.filter(|&(_, quick, slow)| is_step(quick, slow));
+    steps.map(|(key, quick, _)| (key.clone(), quick)).collect()
+}
+
+/// The functions of our crates at these addresses, by file and name, each with the lines of its body. A closure is part
+/// of its function.
+fn functions(
+    program: &Path,
+    addresses: impl Iterator<Item = u64>,
+) -> anyhow::Result<BTreeMap<(String, String), usize>> {
+    let (list, root) = (root().join("target/ways/addresses"), root());
+    fs::write(&list, addresses.map(|address| format!("{address:#x}\n")).collect::<String>())?;
+    let mut addr2line = Command::new("addr2line");
+    addr2line.args(["--inlines", "--functions", "--demangle", "--exe"]).arg(program);
+    let output = addr2line.stdin(fs::File::open(&list)?).output().context("cannot run addr2line")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let (mut lines, mut functions) = (text.lines(), BTreeMap::new());
+    while let (Some(name), Some(place)) = (lines.next(), lines.next()) {
+        let file = Path::new(place.split(':').next().unwrap_or(place));
+        let file = file.strip_prefix(&root).unwrap_or(file);
+        if file.starts_with("crates") || file.starts_with("minos") {
+            let name = name.split('<').next().unwrap_or(name);
+            let key = (file.display().to_string(), name.rsplit("::").next().unwrap_or(name).to_owned());
+            // addr2line may give an inlined function the name of the one around it.
+            let lines = body_lines(&fs::read_to_string(root.join(file))?, &key.1);
+            functions.extend(lines.map(|lines| (key, lines)));
+        }
+    }
+    ensure!(!functions.is_empty(), "addr2line knows no function of ours");
+    Ok(functions)
+}
+
+/// Lines of the body of function `name` in a formatted source file, if it has one.
+fn body_lines(text: &str, name: &str) -> Option<usize> {
+    let lines: Vec<&str> = text.lines().collect();
+    let begins = |line: &&str| {
+        let behind = line.split_once("fn ").and_then(|(_, rest)| rest.strip_prefix(name));
+        behind.is_some_and(|rest| rest.starts_with(['(', '<']))
+    };
+    let begin = lines.iter().position(begins)?;
+    let head = lines[begin..].iter().position(|line| line.ends_with(['{', '}', ';']))?;
+    let end = format!("{}}}", " ".repeat(lines[begin].len() - lines[begin].trim_start().len()));
+    let is_one_line = !lines[begin + head].ends_with('{');
+    let length = lines[begin + head..].iter().position(|line| is_one_line || *line == end)?;
+    Some(length.saturating_sub(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_every_request_executes_is_told_from_the_rest() {
+        let text = "ob=a\nfn=f\n0x10 200\ncalls=200 0x20\n0x10 900\nfn=g\n0x20 250\n0x30 300\nob=b\n0x10 1\n";
+        let quick = parse(text).unwrap();
+        let key = |address| ("a".to_owned(), address);
+        assert_eq!((quick.len(), quick[&key(0x10)]), (4, 200));
+        // What the start executes, and what time alone brings, is on no way.
+        let idle = Counts::from([(key(0x20), 100)]);
+        let mut slow = quick.clone();
+        slow.insert(key(0x30), 900);
+        assert_eq!(steps(&idle, &quick, &slow), Counts::from([(key(0x10), 200)]));
+    }
+
+    #[test]
+    fn bodies_are_measured() {
+        let text = "impl A {\n    fn long<T>(\n        a: u8,\n    ) {\n        b();\n        c();\n    }\n    fn short() {}\n}\n";
+        assert_eq!(["long", "short", "lon"].map(|name| body_lines(text, name)), [Some(2), Some(0), None]);
+    }
+}
