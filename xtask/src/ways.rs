@@ -25,8 +25,8 @@ use crate::{
 const REQUESTS: u64 = 200;
 /// GETs of a pipelined request.
 const PIPELINED: usize = 16;
-/// Pause before each request of the second run: timers and sweeps take more of it than of the first, requests do not.
-const PAUSE: Duration = Duration::from_millis(5);
+/// Pause before each request of a run, so that the worker sleeps; and of another, in which time does more.
+const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(8)];
 /// Longest time in which the server ends.
 const END_WITHIN: Duration = Duration::from_secs(60);
 
@@ -64,11 +64,11 @@ type Counts = BTreeMap<(String, u64), u64>;
 pub(crate) fn print(options: &WaysOptions) -> anyhow::Result<()> {
     run(&mut cargo_apart("ways", FLAGS, &["build", "--release", "-p", "minos", "--no-default-features"]))?;
     let program = root().join("target/ways/release/minos");
-    let idle = count(&program, None, Duration::ZERO)?;
     let ways = if options.ways.is_empty() { Way::value_variants() } else { &options.ways };
     for &way in ways {
-        let quick = count(&program, Some(way), Duration::ZERO)?;
-        let slow = count(&program, Some(way), PAUSE)?;
+        let idle = count(&program, way, 0, PAUSES[0])?;
+        let quick = count(&program, way, REQUESTS, PAUSES[0])?;
+        let slow = count(&program, way, REQUESTS, PAUSES[1])?;
         let steps = steps(&idle, &quick, &slow);
         let gets = if matches!(way, Way::Pipelined) { REQUESTS * PIPELINED as u64 } else { REQUESTS };
         let instructions = steps.values().sum::<u64>() / gets;
@@ -89,45 +89,46 @@ pub(crate) fn print(options: &WaysOptions) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs the server under callgrind with `REQUESTS` requests of a way, or with none.
-fn count(program: &Path, way: Option<Way>, pause: Duration) -> anyhow::Result<Counts> {
+/// Runs the server under callgrind with so many requests of a way, each after a pause.
+fn count(program: &Path, way: Way, requests: u64, pause: Duration) -> anyhow::Result<Counts> {
+    let native = if matches!(way, Way::Native) { " --native=127.0.0.1:0" } else { "" };
     let valgrind = |port: u16, folder: &Path| -> Vec<String> {
         let output = folder.join("counts");
         let callgrind = format!(
             "--quiet --tool=callgrind --dump-instr=yes --dump-line=no --compress-pos=no --compress-strings=no \
-             --callgrind-out-file={} {} serve --memcached=127.0.0.1:{port} --native=127.0.0.1:0 --workers=1 \
-             --poll=sleep --memory=64m --pin=off",
+             --callgrind-out-file={} {} serve --memcached=127.0.0.1:{port} --workers=1 --poll=sleep \
+             --memory=64m --pin=off{native}",
             output.display(),
             program.display()
         );
         callgrind.split(' ').map(str::to_owned).collect()
     };
     let mut server = Server::start(Path::new("valgrind"), valgrind)?;
-    if let Some(way) = way {
-        ask(&mut server, way, pause)?;
-    }
+    ask(&mut server, way, requests, pause)?;
     ensure!(server.terminate(END_WITHIN)?.is_some_and(|status| status.success()), "{}", server.log());
     parse(&fs::read_to_string(server.folder().join("counts"))?)
 }
 
 /// Stores an item and reads it again and again.
-fn ask(server: &mut Server, way: Way, pause: Duration) -> anyhow::Result<()> {
-    let address = server.native_address()?.to_string();
-    let mut native = blocking::Client::connect(&address, Config::new().timeout(END_WITHIN))?;
-    let mut client = Client::connect(server.address())?;
+fn ask(server: &mut Server, way: Way, requests: u64, pause: Duration) -> anyhow::Result<()> {
     let value = vec![b'v'; if matches!(way, Way::Large) { 1_000_000 } else { 32 }];
+    let mut client = Client::connect(server.address())?;
     ensure!(client.set("key", &value)? == "STORED", "the value was not stored");
-    for _ in 0..REQUESTS {
+    if let Way::Native = way {
+        let (address, config) = (server.native_address()?.to_string(), Config::new().timeout(END_WITHIN));
+        let mut client = blocking::Client::connect(&address, config)?;
+        for _ in 0..requests {
+            thread::sleep(pause);
+            client.get("key")?.context("no value")?;
+        }
+        return Ok(());
+    }
+    let gets = if let Way::Pipelined = way { PIPELINED } else { 1 };
+    for _ in 0..requests {
         thread::sleep(pause);
-        match way {
-            Way::Native => drop(native.get("key")?.context("no value")?),
-            _ => {
-                let gets = if matches!(way, Way::Pipelined) { PIPELINED } else { 1 };
-                client.send("get key\r\n".repeat(gets))?;
-                for _ in 0..gets {
-                    client.found()?.context("no value")?;
-                }
-            }
+        client.send("get key\r\n".repeat(gets))?;
+        for _ in 0..gets {
+            client.found()?.context("no value")?;
         }
     }
     Ok(())
@@ -157,7 +158,8 @@ fn steps(idle: &Counts, quick: &Counts, slow: &Counts) -> Counts {
         let count = counts.get(key).copied().unwrap_or(0);
         count.saturating_sub(idle.get(key).copied().unwrap_or(0))
     };
-    let is_step = |quick: u64, slow: u64| quick.min(slow) >= REQUESTS && slow < 2 * quick;
+    // A worker that is held up finds the next request before it sleeps.
+    let is_step = |quick: u64, slow: u64| quick.min(slow) >= REQUESTS - REQUESTS / 10 && slow < 2 * quick;
     let counts = quick.keys().map(|key| (key, more(quick, key), more(slow, key)));
     let steps = counts.filter(|&(_, quick, slow)| is_step(quick, slow));
     steps.map(|(key, quick, _)| (key.clone(), quick)).collect()
