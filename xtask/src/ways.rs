@@ -182,8 +182,7 @@ fn functions(
         let file = Path::new(place.split(':').next().unwrap_or(place));
         let file = file.strip_prefix(&root).unwrap_or(file);
         if file.starts_with("crates") || file.starts_with("minos") {
-            let name = name.split('<').next().unwrap_or(name);
-            let key = (file.display().to_string(), name.rsplit("::").next().unwrap_or(name).to_owned());
+            let key = (file.display().to_string(), short(name));
             // addr2line may give an inlined function the name of the one around it.
             let lines = body_lines(&fs::read_to_string(root.join(file))?, &key.1);
             functions.extend(lines.map(|lines| (key, lines)));
@@ -191,6 +190,16 @@ fn functions(
     }
     ensure!(!functions.is_empty(), "addr2line knows no function of ours");
     Ok(functions)
+}
+
+/// The last part of a function's name, without types.
+fn short(name: &str) -> String {
+    let (mut plain, mut depth) = (String::new(), 0);
+    for character in name.replace("->", "").chars() {
+        depth += i32::from(character == '<') - i32::from(character == '>');
+        plain.extend(Some(character).filter(|&character| depth == 0 && character != '>'));
+    }
+    plain.rsplit("::").next().unwrap_or_default().to_owned()
 }
 
 /// Lines of the body of function `name` in a formatted source file, if it has one.
@@ -223,6 +232,14 @@ mod tests {
         let mut slow = quick.clone();
         slow.insert(key(0x30), 900);
         assert_eq!(steps(&idle, &quick, &slow), Counts::from([(key(0x10), 200)]));
+    }
+
+    #[test]
+    fn functions_are_named_without_their_types() {
+        for name in ["read<a::B, {closure}>", "a::<impl b::C<D, E>>::read", "<a::B as b::C>::read", "a::read"]
+        {
+            assert_eq!(short(name), "read");
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Shared words, with and without the right to store.
+//! Shared words, with and without the right to store, and asking for their cache lines.
 
 use crate::facade::{AtomicU64, Ordering};
 
@@ -40,4 +40,18 @@ impl ReadWord {
     pub fn load(&self, ordering: Ordering) -> u64 {
         self.0.load(ordering)
     }
+}
+
+/// Asks the processor to bring the cache line of `target` near. Changes nothing else.
+#[inline(always)]
+pub fn prefetch<T>(target: &T) {
+    #[cfg(all(target_arch = "x86_64", not(loom)))]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch is a hint and touches no memory in the sense of the language; SSE is
+        // part of every x86-64.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(target).cast()) };
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(loom))))]
+    let _ = target;
 }

@@ -7,7 +7,7 @@ const SERVER: &str = "crates/node/src/";
 
 /// Transports, and the files of the server that may name them.
 const NAMED_IN: [(&str, &[&str]); 3] =
-    [("Socket", &["crates/node/src/tcp/stream.rs"]), ("UdpPort", &[]), ("Epoll", &[])];
+    [("Socket", &["crates/node/src/tcp/connection.rs"]), ("UdpPort", &[]), ("Epoll", &[])];
 
 /// A line for each place that names a transport and may not.
 pub(super) fn check(sources: &[SourceFile]) -> Vec<String> {
@@ -40,9 +40,9 @@ mod tests {
     fn a_transport_is_named_where_it_is_chosen_only() {
         let socket = "use std::net::SocketAddr;\nuse minos_net::{Progress, Socket};\n";
         assert_eq!(faults("crates/node/src/tcp/visit.rs", socket), 1);
-        assert_eq!(faults("crates/node/src/tcp/stream.rs", socket), 0);
+        assert_eq!(faults("crates/node/src/tcp/connection.rs", socket), 0);
         assert_eq!(faults("crates/client/src/wire.rs", socket), 0);
-        assert_eq!(faults("crates/node/src/tcp/stream.rs", "fn port(port: &udp::UdpPort) {}\n"), 1);
-        assert_eq!(faults("crates/node/src/tcp/stream.rs", "use std::net::SocketAddr;\n"), 0);
+        assert_eq!(faults("crates/node/src/tcp/connection.rs", "fn port(port: &udp::UdpPort) {}\n"), 1);
+        assert_eq!(faults("crates/node/src/tcp/connection.rs", "use std::net::SocketAddr;\n"), 0);
     }
 }

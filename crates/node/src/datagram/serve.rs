@@ -20,10 +20,8 @@ use crate::{
     server::shared::Shared,
     worker::{
         Worker,
-        fetches::{Awaiting, Waiter},
-        held::Holder,
         placement::WorkerPlacement,
-        rings::{Message, RingItem},
+        rings::{Awaiting, Holder, Message, RingItem, Waiter},
     },
 };
 
@@ -88,7 +86,7 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
             let message = Message { queue, peer, bytes: bytes.into(), segment_bytes };
             if self.put_waiting(RingItem::Message(message)).is_err() {
                 // Dropped, as by a full socket.
-                self.mine().metrics.queued_dropped.add(1);
+                self.mine.metrics.queued_dropped.add(1);
             }
         }
         self.datagrams = Some(datagrams);
@@ -176,7 +174,7 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
         if !self.datagrams.as_ref().is_some_and(Datagrams::is_copying) {
             return false;
         }
-        self.mine().metrics.slices.add(1);
+        self.mine.metrics.slices.add(1);
         let (begun, slice_bytes) = (Instant::now(), self.slice_bytes());
         self.with_native(self.transfer_queue(), |native, turn| native.advance(slice_bytes, turn));
         self.answer_jobs();

@@ -4,7 +4,7 @@ use minos_base::{KeyHash, Seconds};
 use minos_engine::{Entry, Mode};
 use minos_proto::memcache::{Arithmetic, MetaFlags, OPAQUE_BYTES_MAX, Reply, compose, text};
 
-use super::{executed::Executed, facts::meta_facts};
+use super::session::{Executed, meta_facts};
 use crate::ops::{self, Context, CountOperation, Counted, Facts, Failure};
 
 fn failure_text(failure: Failure) -> &'static [u8] {

@@ -5,7 +5,7 @@ use minos_engine::Mode;
 use minos_proto::memcache::compose::{self, DebugFacts};
 use minos_proto::memcache::text;
 
-use super::executed::Executed;
+use super::session::Executed;
 use crate::ops::{self, Context, Facts};
 
 /// Bytes of an item besides its key and value: the heap's tag and the header.

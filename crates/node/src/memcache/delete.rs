@@ -4,7 +4,7 @@ use minos_base::KeyHash;
 use minos_engine::Mode;
 use minos_proto::memcache::{Delete, Reply, compose, text};
 
-use super::executed::Executed;
+use super::session::Executed;
 use crate::ops::{self, Context, DeleteOperation, Deleted};
 
 /// Removes an item or marks it stale.

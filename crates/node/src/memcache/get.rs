@@ -4,7 +4,7 @@ use minos_base::{Exptime, SizeClass};
 use minos_engine::{Get, Mode, Pinned, Staged};
 use minos_proto::memcache::{compose, text};
 
-use super::{executed::next_of, lookup::Lookup};
+use super::session::{Lookup, next_of};
 use crate::ops::{self, Below, Cold, Context, Facts, Next, Placement, Read, Work};
 
 /// The result for one key of a request.
@@ -87,11 +87,11 @@ impl Head<'_> {
     fn missing<M: Mode, P: Placement>(&self, cx: &mut Context<'_, M, P>, tx: &mut Vec<u8>) -> Found<M> {
         match ops::below(cx, self.get.hash, self.get.key) {
             Below::Missing => Found::Missing,
-            Below::Copied(item) => {
+            Below::Copied(facts, value) => {
                 // Memory did not tell its size.
-                cx.placement.is_here(SizeClass::of(item.facts.value_bytes));
-                self.compose(&item.facts, tx);
-                tx.extend_from_slice(&item.value);
+                cx.placement.is_here(SizeClass::of(facts.value_bytes));
+                self.compose(facts, tx);
+                tx.extend_from_slice(value);
                 Found::Copied
             }
             Below::Cold(cold) => Found::Cold(cold),

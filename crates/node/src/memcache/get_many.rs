@@ -6,10 +6,8 @@ use minos_engine::{Mode, Pinned};
 use minos_proto::memcache::{Command, GetMany, Reply, Resume, Tokens, text};
 
 use super::{
-    executed::{Executed, Unread, failed_text},
     get,
-    lookup::Lookup,
-    session::MemcacheSession,
+    session::{Executed, Lookup, MemcacheSession, Unread, failed_text},
 };
 use crate::ops::{Cold, Context, Failed, Fetch, Need, Next, Placement, Work};
 use get::Found;

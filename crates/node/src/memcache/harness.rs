@@ -14,7 +14,7 @@ use crate::memcache::{MemcacheSession, serve};
 use crate::ops::counters::{Counters, Totals};
 use crate::ops::receiving::{ReceivePermit, Receiving};
 use crate::ops::{Admin, Context, Finished, LargeStore, Next, Placement, Prefixes, Work, flush_if_due};
-use crate::tcp::visit::VISIT_REQUESTS_MAX;
+use crate::tcp::queue::VISIT_REQUESTS_MAX;
 
 /// Serves values up to a class, and records the classes it is asked about.
 pub(crate) struct UpTo {

@@ -4,7 +4,7 @@ use minos_base::{Exptime, SizeClass};
 use minos_engine::{Entry, Get, ItemMeta, ItemView, Mode, Staged};
 use minos_proto::memcache::{self as protocol, MetaFlags, OPAQUE_BYTES_MAX, compose, text};
 
-use super::{executed::next_of, facts::meta_facts, lookup::Lookup};
+use super::session::{Lookup, meta_facts, next_of};
 use crate::ops::{self, Below, Context, Facts, Next, Placement, Read, Work};
 
 /// An `mg` and the combined meaning of its flags.
@@ -85,13 +85,13 @@ impl<'a> MetaGet<'a> {
             }
             Some(Read::Missing) => match ops::below(cx, self.lookup.hash, self.key) {
                 Below::Missing => self.miss(cx, tx),
-                Below::Copied(item) if item.facts.is_marked() => self.with_entry(cx, tx),
-                Below::Copied(item) => {
+                Below::Copied(facts, _) if facts.is_marked() => self.with_entry(cx, tx),
+                Below::Copied(facts, value) => {
                     if self.wants_value {
                         // Memory did not tell its size.
-                        cx.placement.is_here(SizeClass::of(item.facts.value_bytes));
+                        cx.placement.is_here(SizeClass::of(facts.value_bytes));
                     }
-                    self.compose(cx, &item.facts, tx, |tx| tx.extend_from_slice(&item.value));
+                    self.compose(cx, facts, tx, |tx| tx.extend_from_slice(value));
                     count(cx, false, true);
                     tx.extend_from_slice(text::LINE_END);
                     Next::Continue

@@ -5,17 +5,14 @@
 //! for another worker, or a value better moved without a copy, comes back as [`Next::Away`](crate::ops::Next::Away), which owns all it
 //! needs, so that it can be handed over together with its connection.
 
+mod administrate;
 mod arithmetic;
 mod debug;
 mod delete;
-mod execute;
-mod executed;
-mod facts;
 mod get;
 mod get_many;
 #[cfg(any(test, fuzzing))]
 mod harness;
-mod lookup;
 mod meta_get;
 mod serve;
 mod session;

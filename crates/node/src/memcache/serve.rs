@@ -1,12 +1,19 @@
-//! Serves the input of a connection: parses a burst of commands, executes it, says how the connection goes on.
+//! Serves the input of a connection: parses a burst of commands, executes each, says how the connection goes on.
 
 use arrayvec::ArrayVec;
 use minos_base::limits::BURST_MAX;
 use minos_engine::{Engine, Mode};
-use minos_proto::memcache::{Command, KeyBuffer, Malformed, Parsed, Request, Value, parse, parse_resumed};
+use minos_proto::memcache::{
+    Command, KeyBuffer, Malformed, Parsed, Reply, Request, Value, parse, parse_resumed,
+};
 
-use super::{execute::execute, executed::Unread, lookup::Lookup, session::MemcacheSession};
-use crate::ops::{Context, Fetch, Fetched, Next, Placement};
+use super::{
+    administrate, arithmetic, debug, delete, get, get_many,
+    meta_get::MetaGet,
+    session::{Executed, Lookup, MemcacheSession, Unread},
+    store, touch,
+};
+use crate::ops::{Context, Fetch, Fetched, Next, Placement, Prefixes};
 
 /// A parsed command of a burst, the lookup of its key, and its end in the input.
 struct Pending<'a> {
@@ -173,5 +180,67 @@ fn stage<'a, M: Mode>(store: &'a Engine<M>, burst: &mut [Pending<'a>]) {
             Request::Get(_) => lookup.staged = Some(store.stage(lookup.hash)),
             _ => store.prefetch_item(lookup.hash),
         }
+    }
+}
+
+/// Executes `command` with the [`Lookup`] of its key, and counts it by prefix if that is on. Appends the reply, or the
+/// part of it that is ready, to `tx`. Each key of a line takes one of `requests_left`; the line pauses when none is left.
+#[inline]
+fn execute<M: Mode, P: Placement>(
+    cx: &mut Context<'_, M, P>,
+    session: &mut MemcacheSession,
+    command: &Command<'_>,
+    lookup: Option<Lookup<'_>>,
+    requests_left: &mut usize,
+    tx: &mut Vec<u8>,
+) -> Executed<M> {
+    let (hits, reply) = (cx.counters.get_hits.value(), command.reply);
+    let mut buffer = KeyBuffer::default();
+    let executed = match (&command.request, lookup) {
+        (Request::Get(request), Some(lookup)) => {
+            let key = request.key.bytes(&mut buffer);
+            Executed::then(match reply {
+                Reply::Classic { with_cas, .. } => get::execute(cx, lookup, key, request.touch, with_cas, tx),
+                Reply::Meta { flags, quiet } => {
+                    MetaGet::new(request, lookup, key, flags, quiet).execute(cx, tx)
+                }
+            })
+        }
+        (Request::GetMany(request), _) => {
+            get_many::execute(cx, session, *request, command, requests_left, tx)
+        }
+        (Request::Store(request), Some(Lookup { hash, .. })) => {
+            store::execute(cx, session, request, hash, reply, request.key.bytes(&mut buffer), tx)
+        }
+        (Request::Arithmetic(request), Some(Lookup { hash, .. })) => {
+            arithmetic::execute(cx, request, hash, request.key.bytes(&mut buffer), reply, tx)
+        }
+        (Request::Delete(request), Some(Lookup { hash, .. })) => {
+            delete::execute(cx, request, hash, request.key.bytes(&mut buffer), reply, tx)
+        }
+        (Request::Touch(request), Some(Lookup { hash, .. })) => {
+            touch::execute(cx, request, hash, request.key.bytes(&mut buffer), reply, tx)
+        }
+        (Request::Debug { key }, Some(Lookup { hash, .. })) => {
+            debug::execute(cx, hash, key.bytes(&mut buffer), tx)
+        }
+        _ => administrate::execute(cx, session, command, tx),
+    };
+    if let Some(prefixes) = cx.prefixes
+        && !matches!(executed.next, Next::Fetch(_))
+    {
+        count_by_prefix(prefixes, &command.request, cx.counters.get_hits.value() > hits);
+    }
+    executed
+}
+
+/// Counts a command for one key by its prefix.
+fn count_by_prefix(prefixes: &Prefixes, request: &Request<'_>, is_hit: bool) {
+    let mut buffer = KeyBuffer::default();
+    match request {
+        Request::Get(get) => prefixes.count_get(get.key.bytes(&mut buffer), is_hit),
+        Request::Store(store) => prefixes.count_set(store.key.bytes(&mut buffer)),
+        Request::Delete(delete) => prefixes.count_delete(delete.key.bytes(&mut buffer)),
+        _ => {}
     }
 }

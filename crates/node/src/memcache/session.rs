@@ -1,6 +1,12 @@
-//! What the memcached protocol keeps of a connection between two visits.
+//! What the commands share: the session of their connection, the lookup of a key, the result.
 
-use minos_proto::memcache::{BINARY_MAGIC, Limits, Resume};
+use minos_base::{KeyHash, Seconds};
+use minos_engine::{Engine, Mode, Staged};
+use minos_proto::memcache::{
+    BINARY_MAGIC, Command, KeyBuffer, Limits, Request, Resume, compose::MetaFacts, text,
+};
+
+use crate::ops::{Cold, Context, Facts, Failed, Fetch, Next, Work};
 
 /// The memcached protocol's state of one connection.
 pub(crate) struct MemcacheSession {
@@ -44,6 +50,119 @@ impl MemcacheSession {
         let swallowed = self.swallow_bytes.min(input.len() as u64);
         self.swallow_bytes -= swallowed;
         swallowed as usize
+    }
+}
+
+/// The lookup of a command's first key, made before the command is executed.
+#[derive(Clone, Copy)]
+pub(super) struct Lookup<'a> {
+    /// The key's hash, by which buckets and items of a burst can be prefetched.
+    pub(super) hash: KeyHash,
+    /// The content of the key's bucket, if it was read already.
+    pub(super) staged: Option<Staged<'a>>,
+}
+
+impl<'a> Lookup<'a> {
+    /// The lookup of a command's first key; `None` if it has no key.
+    #[inline]
+    pub(super) fn of<M: Mode>(store: &Engine<M>, command: &Command<'_>) -> Option<Self> {
+        let mut buffer = KeyBuffer::default();
+        command.request.key().map(|key| Self::of_key(store, key.bytes(&mut buffer)))
+    }
+
+    /// The lookup of a key.
+    #[inline]
+    pub(super) fn of_key<M: Mode>(store: &Engine<M>, key: &[u8]) -> Self {
+        Self { hash: store.hash(key), staged: None }
+    }
+
+    /// The content of the key's bucket.
+    #[inline]
+    pub(super) fn staged<M: Mode>(&self, store: &'a Engine<M>) -> Staged<'a> {
+        self.staged.unwrap_or_else(|| store.stage(self.hash))
+    }
+}
+
+/// The result of a command.
+pub(crate) struct Executed<M: Mode> {
+    /// How the service of the connection goes on.
+    pub(super) next: Next<M>,
+    /// The part of the command that stays in the input.
+    pub(super) unread: Unread,
+}
+
+/// The part of a command that stays in the input.
+pub(super) enum Unread {
+    /// Nothing.
+    Nothing,
+    /// These bytes at its end: a value to be received, or the keys that the command resumes with.
+    End(usize),
+    /// All of it: the command is parsed and executed again.
+    All,
+}
+
+impl<M: Mode> Executed<M> {
+    /// The command is executed, and its reply, if there is one, is in the transmit buffer.
+    pub(super) const DONE: Self = Self { next: Next::Continue, unread: Unread::Nothing };
+
+    /// The command has used all of its input; but one whose item is fetched is executed again.
+    #[inline]
+    pub(super) fn then(next: Next<M>) -> Self {
+        let is_fetch = M::HAS_FLASH && matches!(next, Next::Fetch(_));
+        Self { next, unread: if is_fetch { Unread::All } else { Unread::Nothing } }
+    }
+
+    /// True if the command may have changed something: replies may have to wait for that. A command that goes on later
+    /// changes something then.
+    pub(super) fn has_changed(&self, request: &Request<'_>) -> bool {
+        match self.next {
+            Next::Fetch(_) => matches!(request, Request::GetMany(_)) && request.may_change(),
+            Next::Away(Work::Receive { .. } | Work::Finish { .. }) => false,
+            _ => request.may_change(),
+        }
+    }
+
+    /// The command waits for room in memory, and is executed again.
+    pub(super) fn wait<P>(cx: &Context<'_, M, P>) -> Self {
+        Self::then(Next::Fetch(Box::new(Fetch::of_room(cx))))
+    }
+
+    /// The command needs an item that may be on flash.
+    pub(super) fn cold(cold: Cold, hash: KeyHash, key: &[u8], tx: &mut Vec<u8>) -> Self {
+        Self::then(next_of(cold, hash, key, tx))
+    }
+}
+
+/// How a connection goes on whose command needs an item that may be on flash. A fetch that failed is answered.
+pub(super) fn next_of<M: Mode>(cold: Cold, hash: KeyHash, key: &[u8], tx: &mut Vec<u8>) -> Next<M> {
+    match cold {
+        Cold::Unknown(class, need) => Next::Fetch(Box::new(Fetch::of(hash, key, class, need))),
+        Cold::Failed(failed) => {
+            tx.extend_from_slice(failed_text(failed));
+            Next::Continue
+        }
+    }
+}
+
+/// The reply to a command whose item could not be fetched.
+pub(super) fn failed_text(failed: Failed) -> &'static [u8] {
+    match failed {
+        Failed::Unreadable => text::FLASH_UNREADABLE,
+        Failed::NoMemory => text::NO_MEMORY_FETCHING,
+    }
+}
+
+/// The properties of the item with `key` in a meta reply, at `now` on the store's clock.
+pub(super) fn meta_facts<'k>(facts: &Facts, key: &'k [u8], now: Seconds) -> MetaFacts<'k> {
+    MetaFacts {
+        key,
+        key_is_base64: facts.key_is_base64,
+        value_bytes: facts.value_bytes,
+        flags: facts.flags,
+        cas: facts.cas,
+        ttl_s: (facts.expiry != 0).then(|| facts.expiry.saturating_sub(now)),
+        idle_s: now.saturating_sub(facts.last_access),
+        fetched: facts.fetched,
     }
 }
 

@@ -5,8 +5,7 @@ use minos_engine::Mode;
 use minos_proto::memcache::{Reply, Store, Value, text};
 
 use super::{
-    executed::{Executed, Unread},
-    session::MemcacheSession,
+    session::{Executed, MemcacheSession, Unread},
     stored::{answer_later, respond},
 };
 use crate::ops::{self, Context, LargeStore, Next, PendingStore, Placement, StoreOperation, Stored, Work};

@@ -2,7 +2,7 @@
 
 use minos_proto::memcache::{MetaFlags, Reply, compose, text};
 
-use super::executed::failed_text;
+use super::session::failed_text;
 use crate::ops::{AnswerStore, Cold, LargeStored, StoreOperation, Stored};
 
 /// The reply to a large store, as a function of its result. It owns the flags that `reply` borrows.

@@ -3,7 +3,7 @@
 use minos_base::number;
 use minos_engine::{Entry, ItemMeta, Mode};
 
-use super::{cold::may_wait, context::Context, facts::Facts};
+use super::{cold::may_wait, context::Context, read::Facts};
 
 /// Longest value, in bytes, that is read as a number: 20 digits, and blanks that a client may put around
 /// them.

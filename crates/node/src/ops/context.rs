@@ -8,8 +8,8 @@ use minos_sched::WorkerId;
 use minos_tier::SyncId;
 
 use super::{
-    cold::Fetched,
     counters::{Counters, Totals},
+    fetched::Fetched,
     prefixes::Prefixes,
     receiving::ReceivePermit,
 };

@@ -4,11 +4,10 @@ use minos_base::{KeyHash, SizeClass};
 use minos_engine::{Joining, Mode, Reservation};
 
 use super::{
-    append,
-    cold::{self, Cold},
+    cold,
     context::Context,
-    store,
-    store_operation::{StoreOperation, Stored},
+    fetched::Cold,
+    store::{self, StoreOperation, Stored},
 };
 
 /// Attempts to join a value in slices, each of which fails if the stored value is replaced meanwhile. Then it
@@ -120,11 +119,11 @@ impl<M: Mode> PendingStore<M> {
     /// short, if every attempt was overtaken, or if `admit` refuses memory.
     fn join<P>(&mut self, cx: &Context<'_, M, P>, admit: impl FnOnce(u64) -> bool) -> Step {
         let part_bytes = self.reservation.value_bytes();
-        let concat = append::concat(&self.operation, self.reservation.value_mut());
+        let concat = store::concat(&self.operation, self.reservation.value_mut());
         if let Some(joining) = self.joining.take()
             && let Some(joined) = joining.finish(cx.store, &self.key, cx.now, &concat)
         {
-            return after(cx, append::settle(cx, (self.hash, &self.key), joined));
+            return after(cx, store::settle_join(cx, (self.hash, &self.key), joined));
         }
         if self.join_attempts == JOIN_ATTEMPTS_MAX || !cx.store.joins_large(self.hash, part_bytes) {
             return self.join_whole(cx);
@@ -133,21 +132,21 @@ impl<M: Mode> PendingStore<M> {
         if !admit(part_bytes + class.bytes_max()) {
             return self.join_whole(cx);
         }
-        let concat = append::concat(&self.operation, self.reservation.value_mut());
+        let concat = store::concat(&self.operation, self.reservation.value_mut());
         match cx.store.begin_concat(self.hash, &self.key, cx.now, &concat) {
             Ok(joining) => {
                 self.join_attempts += 1;
                 self.joining = Some(joining);
                 Step::Copy
             }
-            Err(error) => after(cx, append::settle(cx, (self.hash, &self.key), Err(error))),
+            Err(error) => after(cx, store::settle_join(cx, (self.hash, &self.key), Err(error))),
         }
     }
 
     /// Joins the value in one piece.
     fn join_whole<P>(&mut self, cx: &Context<'_, M, P>) -> Step {
         let part = self.reservation.value_mut();
-        after(cx, append::join(cx, &self.operation, self.hash, &self.key, part))
+        after(cx, store::join(cx, &self.operation, self.hash, &self.key, part))
     }
 
     /// The operation and its key, once it is over.

@@ -1,9 +1,52 @@
-//! Reads without a lock.
+//! Reads without a lock, what they tell of an item, and touches.
 
-use minos_base::SizeClass;
-use minos_engine::{Get, ItemView, Mode, Staged};
+use minos_base::{Exptime, Seconds, SizeClass};
+use minos_engine::{Entry, Get, ItemState, ItemView, Mode, Staged};
 
-use super::{context::Context, facts::Facts};
+use super::context::Context;
+
+/// The parts of an item that decide replies and conditions; a request may change them as it proceeds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Facts {
+    /// Bytes of the value.
+    pub(crate) value_bytes: u64,
+    /// The client's flags.
+    pub(crate) flags: u32,
+    /// Its CAS unique.
+    pub(crate) cas: u64,
+    pub(crate) expiry: Seconds,
+    pub(crate) last_access: Seconds,
+    pub(crate) fetched: bool,
+    pub(crate) stale: bool,
+    pub(crate) win_sent: bool,
+    /// True if the client that stored the item sent its key in base64.
+    pub(crate) key_is_base64: bool,
+}
+
+impl Facts {
+    /// True if a client has marked the item: a read of it may change the marks.
+    #[inline]
+    pub(crate) fn is_marked(&self) -> bool {
+        self.stale || self.win_sent
+    }
+}
+
+impl From<&ItemState> for Facts {
+    #[inline]
+    fn from(item: &ItemState) -> Self {
+        Self {
+            value_bytes: item.value_bytes() as u64,
+            flags: item.flags(),
+            cas: item.cas(),
+            expiry: item.expiry(),
+            last_access: item.last_access(),
+            fetched: item.was_fetched(),
+            stale: item.is_stale(),
+            win_sent: item.is_win_sent(),
+            key_is_base64: item.has_encoded_key(),
+        }
+    }
+}
 
 /// The result of an optimistic read.
 pub(crate) enum Read {
@@ -53,4 +96,22 @@ pub(crate) fn read<M: Mode, P>(
 pub(crate) fn count_get<M: Mode, P>(cx: &Context<'_, M, P>, found: bool) {
     cx.counters.cmd_get.count();
     if found { cx.counters.get_hits.count() } else { cx.counters.get_misses.count() }
+}
+
+/// Changes an item's expiry and returns the old one; `None` if there is no item.
+pub(crate) fn touch<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    entry: &mut Entry<'_, M>,
+    exptime: Exptime,
+) -> Option<Facts> {
+    let facts = entry.item().map(|item| Facts::from(&*item))?;
+    entry.set_expiry(exptime.on(cx.clock, cx.now));
+    entry.mark_fetched(cx.now);
+    Some(facts)
+}
+
+/// Counts a touch.
+pub(crate) fn count_touch<M: Mode, P>(cx: &Context<'_, M, P>, found: bool) {
+    cx.counters.cmd_touch.count();
+    if found { cx.counters.touch_hits.count() } else { cx.counters.touch_misses.count() }
 }

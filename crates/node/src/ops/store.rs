@@ -1,15 +1,47 @@
-//! Stores of values: their conditions and results.
+//! Stores of values and joins with stored ones: their conditions and results.
 
-use minos_base::{KeyHash, SizeClass, StoreKind};
-use minos_engine::{Entry, ItemMeta, Mode, OutOfMemory, Reservation};
+use minos_base::{Exptime, KeyHash, SizeClass, StoreKind};
+use minos_engine::{Concat, ConcatError, Entry, ItemMeta, Mode, OutOfMemory, Reservation, Side};
 
 use super::{
-    append,
-    cold::{Cold, awaits_room, entry, may_wait},
+    cold::{awaits_room, cold, entry, may_wait},
     context::Context,
-    facts::Facts,
-    store_operation::{StoreOperation, Stored},
+    fetched::Cold,
+    read::Facts,
 };
+
+/// A store without its value and its key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StoreOperation {
+    /// The condition of the store, and whether it joins values.
+    pub(crate) kind: StoreKind,
+    /// The client's flags.
+    pub(crate) flags: u32,
+    /// Expiry of the item.
+    pub(crate) exptime: Exptime,
+    /// Required CAS unique, or 0.
+    pub(crate) unique: u64,
+    /// True to store even if `unique` is older than the item's, marking the item stale.
+    pub(crate) invalidate: bool,
+    /// True if the client sent the key in base64.
+    pub(crate) key_is_base64: bool,
+}
+
+/// The result of a store.
+pub(crate) enum Stored {
+    /// Stored; the item has this CAS unique.
+    Done(u64),
+    /// Its condition did not hold.
+    Unmet,
+    /// The item's CAS unique differs.
+    OtherCas,
+    /// There is no item to compare with.
+    Missing,
+    /// There is no room.
+    NoMemory,
+    /// The item that it depends on may be on flash; nothing was done.
+    Cold(Cold),
+}
 
 /// The consequence of the stored item for a store.
 enum Decision {
@@ -20,6 +52,16 @@ enum Decision {
 }
 
 impl StoreOperation {
+    /// True if the store depends on the stored item.
+    pub(crate) fn depends(&self) -> bool {
+        self.kind != StoreKind::Set
+    }
+
+    /// True if the value is joined with the stored one.
+    pub(crate) fn joins(&self) -> bool {
+        matches!(self.kind, StoreKind::Append | StoreKind::Prepend)
+    }
+
     /// The stored item, if the store depends on it.
     fn old<M: Mode>(&self, entry: &Entry<'_, M>) -> Option<Facts> {
         if self.kind == StoreKind::Set { None } else { entry.item().map(|item| Facts::from(&*item)) }
@@ -84,7 +126,7 @@ pub(crate) fn store<M: Mode, P>(
         return Stored::NoMemory;
     }
     if operation.joins() {
-        return append::join(cx, operation, hash, key, value);
+        return join(cx, operation, hash, key, value);
     }
     let mut entry = match entry_for(cx, operation, hash, key) {
         Ok(entry) => entry,
@@ -156,5 +198,48 @@ pub(super) fn commit<M: Mode, P>(
     match operation.decide(cx, operation.old(&entry)) {
         Decision::Put(meta) => settle(cx, entry.try_commit(reservation, meta)),
         Decision::Refused(stored) => stored,
+    }
+}
+
+/// Joins `part` with the stored value; a large value is not copied under the partition's lock.
+pub(super) fn join<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    operation: &StoreOperation,
+    hash: KeyHash,
+    key: &[u8],
+    part: &[u8],
+) -> Stored {
+    settle_join(cx, (hash, key), cx.store.concat(hash, key, cx.now, &concat(operation, part)))
+}
+
+/// The join that a store asks for.
+pub(super) fn concat<'a>(operation: &StoreOperation, part: &'a [u8]) -> Concat<'a> {
+    Concat {
+        side: if operation.kind == StoreKind::Prepend { Side::Front } else { Side::Back },
+        extra: part,
+        compare: (operation.unique != 0).then_some(operation.unique),
+        cas: None,
+    }
+}
+
+/// Counts the result of a join.
+pub(super) fn settle_join<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    (hash, key): (KeyHash, &[u8]),
+    attempt: Result<u64, ConcatError>,
+) -> Stored {
+    match attempt {
+        Ok(cas) => {
+            cx.counters.total_items.count();
+            Stored::Done(cas)
+        }
+        Err(ConcatError::Changed) => Stored::OtherCas,
+        Err(ConcatError::Missing) => cold(cx, hash, key).map_or(Stored::Unmet, Stored::Cold),
+        Err(ConcatError::OutOfMemory(_)) if may_wait(cx) => Stored::NoMemory,
+        // A join without room for the whole value is, in memcached, a condition that did not hold.
+        Err(ConcatError::TooLarge | ConcatError::OutOfMemory(_)) => {
+            cx.counters.store_no_memory.count();
+            Stored::Unmet
+        }
     }
 }

@@ -1,16 +1,45 @@
-//! Large values on their way between a connection and the store: state that outlives the execution of a
-//! command.
+//! What follows a request: work with large values on their way between a connection and the store, items to be
+//! fetched. State that outlives the execution of a command.
 
-use minos_base::SizeClass;
-use minos_engine::{Mode, Pinned};
+use minos_base::{KeyHash, SizeClass};
+use minos_engine::{Lookup, Mode, Pinned};
+use minos_tier::SyncId;
 
 use super::{
-    cold::{Fetch, Need},
     context::Context,
+    fetched::{Fetched, Need, class_of},
     pending::{PendingStore, Step},
     receiving::ReceivePermit,
-    store_operation::{StoreOperation, Stored},
+    store::{StoreOperation, Stored},
 };
+
+/// Most keys that are fetched at once for one connection.
+const FETCH_KEYS_MAX: usize = 128;
+/// The part of the memory that their items may take. They are to be there together.
+const FETCH_PART: u64 = 32;
+
+/// How the service of a connection goes on.
+pub(crate) enum Next<M: Mode> {
+    /// At once, with the input that is left or arrives.
+    Continue,
+    /// When the rest of the input has this many bytes: it ends within a request.
+    NeedMore {
+        /// Bytes from the end of the consumed input.
+        wanted_bytes: usize,
+    },
+    /// After the queue's other connections.
+    Yield,
+    /// When the poller reports room to send: the socket takes no more replies.
+    Blocked,
+    /// Not at all: the connection is closed once its replies are sent.
+    Close,
+    /// With a large request, at the worker for its size.
+    Away(Work<M>),
+    /// When items that may be on flash are in memory, or known not to exist.
+    Fetch(Box<Fetch<M>>),
+    /// As this says, when the changes so far are durable and the replies to them are sent.
+    Durable(Box<Next<M>>),
+}
 
 /// The work that a large request leaves.
 pub(crate) enum Work<M: Mode> {
@@ -146,5 +175,103 @@ impl<M: Mode> LargeStore<M> {
         let (operation, key) = pending.end();
         answer(LargeStored::Ended(stored), &operation, &key, tx);
         Finished::Answered
+    }
+}
+
+/// Keys whose items are read from flash before their request goes on.
+pub(crate) struct Fetch<M: Mode> {
+    pub(crate) keys: Vec<(KeyHash, Box<[u8]>)>,
+    /// Class of the first key's record, as far as the index knows it.
+    pub(crate) class: SizeClass,
+    /// The form in which the request needs the items.
+    pub(crate) need: Need,
+    /// The large store that ends then, if it is not a request still to be executed.
+    pub(crate) then: Option<Box<LargeStore<M>>>,
+    /// Times that the request waited for room.
+    pub(crate) waits: u32,
+    /// The emptying of flash that the request waits for.
+    pub(crate) emptying: Option<SyncId>,
+    /// Bytes of the keys' records, at most.
+    pub(super) bytes: u64,
+}
+
+impl<M: Mode> Fetch<M> {
+    /// Fetches one key.
+    pub(crate) fn of(hash: KeyHash, key: &[u8], class: SizeClass, need: Need) -> Self {
+        Self { keys: vec![(hash, key.into())], class, need, bytes: class.bytes_max(), ..Self::of_nothing() }
+    }
+
+    /// Fetches nothing, but waits for room.
+    pub(crate) fn of_room<P>(cx: &Context<'_, M, P>) -> Self {
+        let waits = cx.fetched.map_or(0, |fetched| fetched.waits) + 1;
+        Self { waits, ..Self::of_nothing() }
+    }
+
+    /// Fetches nothing, but waits until flash is empty.
+    pub(crate) fn of_emptying(emptying: SyncId) -> Self {
+        Self { emptying: Some(emptying), ..Self::of_nothing() }
+    }
+
+    fn of_nothing() -> Self {
+        Self {
+            keys: Vec::new(),
+            class: SizeClass::of(0),
+            need: Need::Item,
+            then: None,
+            waits: 0,
+            emptying: None,
+            bytes: 0,
+        }
+    }
+
+    /// What is known about its keys: nothing yet. With memory for copies.
+    pub(crate) fn fetched(&self, memory: Vec<u8>) -> Fetched {
+        Fetched::new(self.waits, self.emptying, memory)
+    }
+
+    /// Bytes of memory for the items that are fetched together.
+    pub(crate) fn room_bytes<P>(cx: &Context<'_, M, P>) -> u64 {
+        cx.store.memory_limit() / FETCH_PART
+    }
+
+    /// Fetches the keys of another fetch along.
+    ///
+    /// # Errors
+    /// That fetch, if it waits for something else, or there is no room for the items of both.
+    pub(crate) fn join(&mut self, other: Self, room_bytes: u64) -> Result<(), Self> {
+        let has_room = self.bytes + other.bytes <= room_bytes && self.keys.len() < FETCH_KEYS_MAX;
+        if self.keys.is_empty() || other.keys.is_empty() || !has_room {
+            return Err(other);
+        }
+        self.bytes += other.bytes;
+        self.keys.extend(other.keys);
+        if other.need == Need::Item {
+            self.need = Need::Item;
+        }
+        Ok(())
+    }
+
+    /// Fetches other keys along, as far as there is room for their items. A key that has left memory again since it
+    /// was fetched is fetched alone: then it stays until its request is executed.
+    pub(crate) fn with<'k, P>(
+        mut self,
+        cx: &Context<'_, M, P>,
+        others: impl Iterator<Item = (KeyHash, &'k [u8])>,
+    ) -> Self {
+        let is_asked = |fetched: &Fetched| self.keys.iter().all(|key| fetched.asked.contains(key));
+        if self.keys.is_empty() || cx.fetched.is_some_and(is_asked) {
+            return self;
+        }
+        let mut room_bytes = Self::room_bytes(cx);
+        for (hash, key) in others {
+            let Lookup::Cold(candidates) = M::look_again(cx.store, hash, key, cx.now) else { continue };
+            let bytes = class_of(&candidates).bytes_max();
+            if self.keys.len() == FETCH_KEYS_MAX || bytes > room_bytes {
+                break;
+            }
+            room_bytes -= bytes;
+            self.keys.push((hash, key.into()));
+        }
+        self
     }
 }

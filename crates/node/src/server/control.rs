@@ -15,11 +15,19 @@ use minos_engine::Mode;
 use minos_net::{Accepted, Io, WAIT_MAX, Wait, wait_readable};
 use minos_sched::{EpochCounts, Policy};
 
-use super::{config::DispatchChoice, mailbox::Switch, plan_cell::InForce, seldom::Seldom, shared::Shared};
+use super::{
+    config::DispatchChoice,
+    mailbox::Switch,
+    seldom::Seldom,
+    shared::{InForce, Shared},
+};
 use crate::{
     ops::flush_if_due,
     tcp::{
-        connection::Connection, listener::StreamListener, queue::Arrival, registry::Entry, stream::Stream,
+        connection::{Connection, Stream},
+        queue::Arrival,
+        registry::Entry,
+        session::StreamListener,
     },
 };
 

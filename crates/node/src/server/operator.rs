@@ -15,8 +15,7 @@ use minos_tier::Tier;
 use super::{
     config::{DispatchChoice, InvalidOption, ServerConfig},
     mailbox::{SWITCH_MAX, Switch, SwitchError},
-    plan_cell::PlanCell,
-    shared::Shared,
+    shared::{PlanCell, Shared},
 };
 use crate::ops::report;
 

@@ -27,9 +27,8 @@ use super::{
     keeping::keep,
     mailbox::Mailbox,
     operator::{self, Operator},
-    plan_cell::{InForce, PlanCell},
     seldom::Seldom,
-    shared::{NativeSide, Shared},
+    shared::{InForce, NativeSide, PlanCell, Shared},
     stop::Stop,
 };
 use crate::{
@@ -42,9 +41,13 @@ use crate::{
         counters::Counters,
         receiving::{self, Receiving},
     },
-    tcp::{listener::StreamListener, patience::Terms, queue::RxQueue, session::Protocol},
+    tcp::{
+        patience::Terms,
+        queue::RxQueue,
+        session::{Protocol, StreamListener},
+    },
     worker::{
-        Worker, fetches::Fetches, held::holds_replies, large_set::LargeSet, metrics::Metrics,
+        Worker, fetches::Fetches, flash::holds_replies, large_set::LargeSet, metrics::Metrics,
         rings::WorkerShared,
     },
 };

@@ -2,14 +2,11 @@
 //! and replies; a transfer takes a connection to another worker while one large value is sent or received.
 
 pub(crate) mod connection;
-pub(crate) mod listener;
 pub(crate) mod patience;
 pub(crate) mod queue;
 pub(crate) mod registry;
 #[cfg(test)]
 mod script;
 pub(crate) mod session;
-mod slab;
-pub(crate) mod stream;
 pub(crate) mod transfer;
 pub(crate) mod visit;

@@ -14,12 +14,19 @@ use minos_sched::{Threshold, WorkerId};
 use rand::{RngExt as _, SeedableRng as _, rngs::SmallRng};
 
 use super::{
-    connection::Connection, patience::Terms, queue::Arrival, registry::Entry, session::Protocol,
-    stream::Stream,
+    connection::{Connection, Stream},
+    patience::Terms,
+    queue::Arrival,
+    registry::Entry,
+    session::Protocol,
 };
 use crate::{
     ServerConfig,
-    server::{operator, plan_cell::InForce, shared::Shared, start::share},
+    server::{
+        operator,
+        shared::{InForce, Shared},
+        start::share,
+    },
     worker::{Worker, large_set::LargeSet},
 };
 
@@ -179,7 +186,7 @@ fn serve(sends: &[u8], seed: u64, calls_max: usize, loses: bool) -> (Vec<u8>, bo
     let mut still = 0;
     while still < 200 && shared.connections.current() > 0 {
         let before = moved(&state);
-        worker.turn();
+        worker.turn(|_, _| {});
         still = if moved(&state) == before { still + 1 } else { 0 };
     }
     assert_eq!(shared.store.check(), Ok(()));

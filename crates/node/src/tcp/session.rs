@@ -1,5 +1,8 @@
 //! The protocols served over streams, and the state of each.
 
+use std::io;
+
+use minos_net::{Address, Listener};
 use minos_proto::memcache::{Limits, text};
 
 use crate::{ServerConfig, memcache::MemcacheSession};
@@ -36,5 +39,19 @@ impl Protocol {
         match self {
             Self::Memcache => text::TOO_MANY_CONNECTIONS,
         }
+    }
+}
+
+/// A listening socket of one protocol.
+pub(crate) struct StreamListener {
+    pub(crate) listener: Listener,
+    /// The protocol of the connections that it accepts.
+    pub(crate) protocol: Protocol,
+}
+
+impl StreamListener {
+    /// Listens on `address` for clients that speak `protocol`.
+    pub(crate) fn bind(address: &Address, protocol: Protocol) -> io::Result<Self> {
+        Ok(Self { listener: Listener::bind(address)?, protocol })
     }
 }

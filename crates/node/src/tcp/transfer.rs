@@ -36,6 +36,11 @@ pub(crate) enum Slice {
 }
 
 impl<M: Mode> Transfer<M> {
+    /// A transfer that has moved nothing yet.
+    pub(crate) fn new(connection: Box<Connection>, work: Work<M>, patience: Patience) -> Self {
+        Self { connection, work, moved_bytes: 0, patience }
+    }
+
     /// The size class of the value.
     pub(crate) fn class(&self) -> SizeClass {
         self.work.class()

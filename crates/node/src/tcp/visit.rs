@@ -2,7 +2,6 @@
 
 use std::sync::Once;
 
-use minos_base::limits::BURST_MAX;
 use minos_engine::Mode;
 use minos_net::{Io, Progress};
 
@@ -14,14 +13,11 @@ use crate::{
     ops::{Context, Next},
     worker::{
         Worker,
-        fetches::{Awaiting, Waiter},
-        held::Holder,
         placement::WorkerPlacement,
+        rings::{Awaiting, Holder, Waiter},
     },
 };
 
-/// Requests of one connection served in one visit, so that a pipelining client does not delay the others.
-pub(crate) const VISIT_REQUESTS_MAX: usize = 4 * BURST_MAX;
 /// Receive calls in one visit. They bound a visit that discards bytes, which count as no request.
 const VISIT_RECEIPTS_MAX: usize = 8;
 
@@ -35,7 +31,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     /// arrival for its queue, or `None` if the connection went on with a large request.
     pub(crate) fn visit(&mut self, mut connection: Box<Connection>, requests_max: usize) -> Option<Arrival> {
         connection.registration.active(self.now_s);
-        let next = match flush(&mut connection) {
+        let next = match connection.flush() {
             Next::Continue if connection.closing => Next::Close,
             Next::Continue => self.serve(&mut connection, requests_max),
             other => other,
@@ -49,8 +45,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             Next::Away(work) => {
                 // The replies so far are sent together with the value.
                 self.keep_replies(&mut connection, &self.transmit_buffer);
-                let patience = Patience::new(self.now);
-                self.pass_or_serve(Box::new(Transfer { connection, work, moved_bytes: 0, patience }));
+                self.pass_or_serve(Box::new(Transfer::new(connection, work, Patience::new(self.now))));
                 return None;
             }
             Next::Fetch(fetch) => {
@@ -68,11 +63,14 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
 
     /// Receives and serves until nothing more comes.
     fn serve(&mut self, connection: &mut Connection, mut requests_left: usize) -> Next<M> {
-        let mut may_receive = true;
-        let mut receipts = 0;
+        let (mut may_receive, mut receipts) = (true, 0);
         loop {
             let next = if connection.input.bytes().len() >= connection.wanted_bytes.max(1) {
-                self.serve_input(connection, &mut requests_left)
+                let mut input = std::mem::take(&mut connection.input);
+                let (consumed, next) = self.process(connection, input.bytes(), &mut requests_left);
+                input.consume(consumed);
+                connection.input = input;
+                self.reply(connection, next)
             } else if !may_receive {
                 return Next::Continue;
             } else if receipts == VISIT_RECEIPTS_MAX {
@@ -103,33 +101,20 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         }
     }
 
-    /// Serves bytes that were just received.
+    /// Serves bytes that were just received; behind kept ones, they are kept too.
     fn serve_received(
         &mut self,
         connection: &mut Connection,
         received: &[u8],
         requests_left: &mut usize,
     ) -> Next<M> {
-        self.mine().counters.bytes_read.add(received.len() as u64);
-        if connection.input.is_empty() {
-            // Usually the requests are served from the receive buffer, and no bytes are left over.
-            let (consumed, next) = self.process(connection, received, requests_left);
-            connection.input.append(&received[consumed..]);
-            return self.reply(connection, next);
-        }
-        connection.input.append(received);
-        if connection.input.bytes().len() < connection.wanted_bytes {
+        self.mine.counters.bytes_read.add(received.len() as u64);
+        if !connection.input.is_empty() {
+            connection.input.append(received);
             return Next::Continue;
         }
-        self.serve_input(connection, requests_left)
-    }
-
-    /// Serves bytes kept from earlier receive calls.
-    fn serve_input(&mut self, connection: &mut Connection, requests_left: &mut usize) -> Next<M> {
-        let mut input = std::mem::take(&mut connection.input);
-        let (consumed, next) = self.process(connection, input.bytes(), requests_left);
-        input.consume(consumed);
-        connection.input = input;
+        let (consumed, next) = self.process(connection, received, requests_left);
+        connection.input.append(&received[consumed..]);
         self.reply(connection, next)
     }
 
@@ -151,7 +136,11 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                 let fetched = if M::HAS_FLASH { connection.fetched.take() } else { None };
                 let (mut cx, tx) = self.context();
                 cx.fetched = fetched.as_deref();
-                memcache::serve(&mut cx, session, input, requests_left, tx)
+                let served = memcache::serve(&mut cx, session, input, requests_left, tx);
+                if let Some(fetched) = fetched {
+                    self.take_back(*fetched);
+                }
+                served
             }
         }
     }
@@ -159,7 +148,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     #[cold]
     fn refuse_binary(&self, connection: &Connection) {
         static WARNING: Once = Once::new();
-        self.mine().metrics.binary_refused.add(1);
+        self.mine.metrics.binary_refused.add(1);
         let client = connection.stream.peer_text();
         WARNING.call_once(|| tracing::warn!(client, "{BINARY}"));
     }
@@ -173,7 +162,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             _ => {}
         }
         if self.must_hold(connection) {
-            self.mine().counters.bytes_written.add(self.transmit_buffer.len() as u64);
+            self.mine.counters.bytes_written.add(self.transmit_buffer.len() as u64);
             return Next::Durable(Box::new(next));
         }
         match next {
@@ -190,7 +179,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             other => return other,
         }
         if connection.wanted_bytes > self.shared.config.buffer_bytes_max {
-            self.mine().metrics.buffer_overflows.add(1);
+            self.mine.metrics.buffer_overflows.add(1);
             return Next::Close;
         }
         next
@@ -212,7 +201,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         if bytes.is_empty() {
             return Next::Continue;
         }
-        self.mine().counters.bytes_written.add(bytes.len() as u64);
+        self.mine.counters.bytes_written.add(bytes.len() as u64);
         match connection.stream.send(bytes) {
             Progress::Bytes(sent) if sent == bytes.len() => return Next::Continue,
             Progress::Bytes(sent) => self.keep_replies(connection, &bytes[sent..]),
@@ -225,7 +214,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     /// Keeps replies until the socket takes them.
     fn keep_replies(&self, connection: &mut Connection, bytes: &[u8]) {
         connection.output.append(bytes);
-        self.mine().metrics.kept_bytes_max.raise(connection.output.bytes().len() as u64);
+        self.mine.metrics.kept_bytes_max.raise(connection.output.bytes().len() as u64);
     }
 
     /// Sends the transmit buffer behind the replies that the connection holds already. Its home worker may be
@@ -235,10 +224,10 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         if held_bytes == 0 {
             return self.send(connection);
         }
-        self.mine().counters.bytes_written.add((held_bytes + self.transmit_buffer.len()) as u64);
+        self.mine.counters.bytes_written.add((held_bytes + self.transmit_buffer.len()) as u64);
         connection.output.append(&self.transmit_buffer);
-        let next = flush(connection);
-        self.mine().metrics.kept_bytes_max.raise(connection.output.bytes().len() as u64);
+        let next = connection.flush();
+        self.mine.metrics.kept_bytes_max.raise(connection.output.bytes().len() as u64);
         next
     }
 
@@ -257,16 +246,4 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         };
         (context, &mut self.transmit_buffer)
     }
-}
-
-/// Sends replies that are left over.
-pub(crate) fn flush<M: Mode>(connection: &mut Connection) -> Next<M> {
-    while !connection.output.is_empty() {
-        match connection.stream.send(connection.output.bytes()) {
-            Progress::Bytes(sent) => connection.output.consume(sent),
-            Progress::Blocked => return Next::Blocked,
-            Progress::Closed => return Next::Close,
-        }
-    }
-    Next::Continue
 }

@@ -8,8 +8,7 @@ use minos_sched::{Portion, WorkerId};
 use super::{Worker, rings::RingItem};
 use crate::tcp::{
     connection::Connection,
-    queue::{Arrival, QueueState},
-    visit::VISIT_REQUESTS_MAX,
+    queue::{Arrival, QueueState, VISIT_REQUESTS_MAX},
 };
 
 /// Fewest connections visited in one poll of an RX queue: one from the backlog and one with a new event, so
@@ -71,7 +70,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         for queue in help.queues.iter_from(self.round) {
             if self.take_lent(queue, quota) || self.take_from(queue.index(), quota) {
                 self.round = (queue.index() + 1) % self.shared.workers.len();
-                self.mine().metrics.helped.add(1);
+                self.mine.metrics.helped.add(1);
                 return true;
             }
         }
@@ -111,7 +110,8 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         }
         let ready = std::mem::take(&mut state.ready);
         for &event in &ready {
-            let Some(connection) = state.lend(event) else { continue };
+            let Some(mut connection) = state.connections.lend(event.token) else { continue };
+            connection.hangup = event.hangup;
             if self.placement.enqueues() {
                 self.enqueue(connection, state);
             } else {
@@ -129,7 +129,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         match self.put_waiting(RingItem::Connection(connection)) {
             Ok(()) => {}
             Err(RingItem::Connection(connection)) => {
-                self.mine().metrics.ring_full.add(1);
+                self.mine.metrics.ring_full.add(1);
                 state.take_back(connection);
             }
             Err(_) => unreachable!("a full ring gives back what it was given"),
@@ -143,14 +143,14 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             return self.taken.push(connection);
         }
         // A helper that is preempted while it takes a connection can make the ring look full.
-        if let Err(refused) = self.mine().lent.push(connection) {
+        if let Err(refused) = self.mine.lent.push(connection) {
             self.taken.push(refused);
         }
     }
 
     /// Serves the connections that this worker has taken out of a queue, as far as no helper takes them.
     fn serve_lent(&mut self, requests_max: usize) {
-        let lent = &self.mine().lent;
+        let lent = &self.mine.lent;
         if !lent.is_empty() {
             let borrowers = self.placement.assignment().borrowed_by[self.id.index()];
             self.shared.wake_sleepers(borrowers, self.id.index() + 1, 1);
@@ -166,7 +166,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             return false;
         }
         let Some(connection) = self.shared.worker(lender).lent.pop() else { return false };
-        self.mine().metrics.lent_taken.add(1);
+        self.mine.metrics.lent_taken.add(1);
         let home = connection.home;
         self.visit_and_return(connection, quota.requests);
         self.pass_on(home);
@@ -177,7 +177,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     /// for this worker alone, so they are few if others serve the queue too.
     fn look_ahead(&self, queue: usize, messages_max: usize) -> usize {
         if self.placement.enqueues() {
-            let waiting = &self.mine().waiting;
+            let waiting = &self.mine.waiting;
             return messages_max.min(waiting.capacity() - waiting.len());
         }
         let assignment = self.placement.assignment();
@@ -196,6 +196,15 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         queue.note_left_over(&mut state);
     }
 
+    /// Serves a connection that waited elsewhere than in its queue, which others may have to serve now.
+    pub(crate) fn visit_apart(&mut self, connection: Box<Connection>) {
+        let home = connection.home;
+        self.visit_and_return(connection, VISIT_REQUESTS_MAX);
+        if home != self.id.index() {
+            self.pass_on(home);
+        }
+    }
+
     /// Wakes one sleeping helper of a queue.
     pub(crate) fn wake_helper(&self, queue: usize) {
         let helpers = self.placement.assignment().helped_by[queue].without(self.id);
@@ -203,7 +212,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     }
 
     fn count_visits(&self, visits: u64, queue: usize) {
-        let metrics = &self.mine().metrics;
+        let metrics = &self.mine.metrics;
         metrics.bursts.add(1);
         metrics.visits.add(visits);
         if queue != self.id.index() {

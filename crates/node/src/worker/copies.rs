@@ -9,6 +9,10 @@ use crate::{ops::Need, server::config::Promote};
 /// Bytes of values that one worker's requests may hold copied.
 const COPIES_BYTES_MAX: usize = 8 << 20;
 
+/// Requests whose memory for copies is kept for others, each up to so many bytes.
+const SPARE_MAX: usize = 64;
+const SPARE_BYTES_MAX: usize = 1 << 20;
+
 /// Memory for each key that is remembered, so that as many are as memory has items of a page.
 const MEMORY_PER_KEY: u64 = 4 << 10;
 const KEYS_MIN: u64 = 1 << 10;
@@ -24,12 +28,19 @@ pub(super) struct Copies {
     read_lately: Box<[u32]>,
     /// Bytes of the values that requests hold.
     held_bytes: usize,
+    /// Memory of earlier copies: to allocate pages anew for each request takes longer than to copy.
+    spare: Vec<Vec<u8>>,
 }
 
 impl Copies {
     pub(super) fn new(promote: Promote, memory_bytes: u64) -> Self {
         let keys = (memory_bytes / MEMORY_PER_KEY).clamp(KEYS_MIN, KEYS_MAX).next_power_of_two();
-        Self { promote, read_lately: vec![0; keys as usize].into_boxed_slice(), held_bytes: 0 }
+        Self {
+            promote,
+            read_lately: vec![0; keys as usize].into_boxed_slice(),
+            held_bytes: 0,
+            spare: Vec::new(),
+        }
     }
 
     /// True if a copy of the item answers the request, which holds it until [`release`](Self::release).
@@ -45,6 +56,19 @@ impl Copies {
             self.held_bytes += bytes;
         }
         will_do
+    }
+
+    /// Memory for the copies of a request.
+    pub(super) fn memory(&mut self) -> Vec<u8> {
+        self.spare.pop().unwrap_or_default()
+    }
+
+    /// Takes back the memory of the copies of a request.
+    pub(super) fn take_back(&mut self, mut memory: Vec<u8>) {
+        if self.spare.len() < SPARE_MAX && (1..=SPARE_BYTES_MAX).contains(&memory.capacity()) {
+            memory.clear();
+            self.spare.push(memory);
+        }
     }
 
     /// The values that a request held are gone.

@@ -11,20 +11,16 @@ use std::{
 
 use minos_base::Seconds;
 use minos_engine::{Mode, OutOfMemory};
-use minos_net::Io;
-use minos_sched::Role;
 use minos_tier::{Answer, Reader, Sought, Tier};
 
 use super::{
-    Worker,
     copies::Copies,
     gather::{Gather, Reads},
+    rings::Awaiting,
 };
 use crate::{
-    datagram::native::Waiting,
-    ops::{CACHE_WAITS_MAX, Failed, Fetch, Fetched, FlashAnswer, ItemCopy, WAITS_MAX, Work},
+    ops::{CACHE_WAITS_MAX, Failed, Fetched, FlashAnswer, Need, WAITS_MAX},
     server::config::{Gathering, Promote},
-    tcp::{connection::Connection, patience::Patience, transfer::Transfer, visit::VISIT_REQUESTS_MAX},
 };
 
 /// Bits of a read's tag that name the key within its request.
@@ -34,21 +30,7 @@ const KEY_BITS: u32 = 16;
 const RETRY: Duration = Duration::from_millis(1);
 
 /// Reads whose answers are taken, and requests that go on, between two looks at the RX queues.
-const ANSWERS_MAX: usize = 8;
-
-/// Requests that need items from flash.
-pub(crate) struct Awaiting<M: Mode> {
-    pub(crate) waiter: Waiter,
-    pub(crate) fetch: Box<Fetch<M>>,
-}
-
-/// Where those requests came from.
-pub(crate) enum Waiter {
-    /// A connection. Its next requests wait behind them.
-    Connection(Box<Connection>),
-    /// Datagrams.
-    Datagrams(Waiting),
-}
+pub(super) const ANSWERS_MAX: usize = 8;
 
 /// A request under way.
 struct UnderWay<M: Mode> {
@@ -121,9 +103,10 @@ impl<M: Mode> Fetches<M> {
     }
 
     /// Takes a request in; its reads are submitted by [`advance`](Self::advance).
-    fn begin(&mut self, awaiting: Box<Awaiting<M>>, (now, now_s): (Instant, Seconds)) {
+    pub(super) fn begin(&mut self, awaiting: Box<Awaiting<M>>, (now, now_s): (Instant, Seconds)) {
         let (left, waits) = (awaiting.fetch.keys.len(), awaiting.fetch.waits);
-        let fetched = Box::new(Fetched::by(&awaiting.fetch));
+        let memory = if awaiting.fetch.need == Need::Copy { self.copies.memory() } else { Vec::new() };
+        let fetched = Box::new(awaiting.fetch.fetched(memory));
         let entry = UnderWay { awaiting, left, waits, fetched };
         let number = self.free.pop().unwrap_or_else(|| {
             self.under_way.push(None);
@@ -187,7 +170,7 @@ impl<M: Mode> Fetches<M> {
     }
 
     /// Submits the reads that are due, and takes some of the answers that have come.
-    fn advance(&mut self, (now, now_s): (Instant, Seconds)) -> io::Result<bool> {
+    pub(super) fn advance(&mut self, (now, now_s): (Instant, Seconds)) -> io::Result<bool> {
         self.try_again(now);
         let has_ended = self.reader.reap()? > 0;
         while let Some(&(number, at)) = self.held_up.front()
@@ -208,8 +191,7 @@ impl<M: Mode> Fetches<M> {
             if let Ok(Some(found)) = &answer.result
                 && copies.will_do(entry.awaiting.fetch.need, answer.hash, found)
             {
-                let copy = FlashAnswer::Copy(ItemCopy::of(found, now_s));
-                entry.fetched.note(answer.hash, answer.key, copy);
+                entry.fetched.copy(answer.hash, answer.key, found, now_s);
                 return answered.push(number);
             }
             let may_evict = is_lossless || entry.waits >= CACHE_WAITS_MAX;
@@ -234,16 +216,21 @@ impl<M: Mode> Fetches<M> {
     }
 
     /// Takes out a request that has all answers.
-    fn take_ready(&mut self) -> Option<(Box<Awaiting<M>>, Box<Fetched>)> {
+    pub(super) fn take_ready(&mut self) -> Option<(Box<Awaiting<M>>, Box<Fetched>)> {
         let number = self.ready.pop_front()?;
         let entry = self.under_way[number].take()?;
-        self.copies.release(entry.fetched.copies().map(|copy| copy.value.len()).sum());
+        self.copies.release(entry.fetched.copied_bytes());
         self.free.push(number);
         Some((entry.awaiting, entry.fetched))
     }
 
+    /// Takes back the answers to a request that has gone on.
+    pub(crate) fn take_back(&mut self, fetched: Fetched) {
+        self.copies.take_back(fetched.into_memory());
+    }
+
     /// Ends all requests, because the lane is unusable.
-    fn fail(&mut self) {
+    pub(super) fn fail(&mut self) {
         self.held_up.clear();
         self.ready.clear();
         self.parked.clear();
@@ -280,75 +267,6 @@ fn take(
     };
     fetched.note(answer.hash, answer.key, noted);
     Ok(())
-}
-
-impl<M: Mode, I: Io> Worker<'_, M, I> {
-    /// Takes in a request that needs items from flash.
-    pub(crate) fn begin_fetch(&mut self, mut awaiting: Box<Awaiting<M>>) {
-        let Awaiting { waiter, fetch } = &mut *awaiting;
-        if let (Waiter::Datagrams(waiting), Some(datagrams)) = (waiter, &mut self.datagrams) {
-            datagrams.begin_waiting(waiting, fetch);
-            if waiting.is_empty() {
-                return;
-            }
-        }
-        let (now, keys) = ((self.now, self.now_s), awaiting.fetch.keys.len() as u64);
-        let metrics = &self.mine().metrics;
-        metrics.flash_keys.add(keys);
-        metrics.flash_keys_small.add(if self.role() == Role::Small { keys } else { 0 });
-        match &mut self.fetches {
-            Some(fetches) => fetches.begin(awaiting, now),
-            None => unreachable!("no index of a store in memory names a record on flash"),
-        }
-    }
-
-    /// Reads items from flash for the requests that wait for them, and goes on with those that have all; true if
-    /// there was work.
-    pub(super) fn serve_fetches(&mut self) -> bool {
-        let now = (self.now, self.now_s);
-        let Some(fetches) = &mut self.fetches else { return false };
-        if fetches.is_empty() {
-            return false;
-        }
-        let mut found = fetches.advance(now).unwrap_or_else(|error| {
-            tracing::error!(%error, "a lane to the flash device is unusable");
-            fetches.fail();
-            true
-        });
-        for _ in 0..ANSWERS_MAX {
-            let Some((awaiting, fetched)) = self.fetches.as_mut().and_then(Fetches::take_ready) else {
-                break;
-            };
-            self.go_on(*awaiting, fetched);
-            found = true;
-        }
-        if found {
-            self.answer_jobs();
-        }
-        found
-    }
-
-    /// Goes on with a request whose items have come.
-    fn go_on(&mut self, awaiting: Awaiting<M>, mut fetched: Box<Fetched>) {
-        let Awaiting { waiter, fetch } = awaiting;
-        self.mine().metrics.flash_keys_copied.add(fetched.copies().count() as u64);
-        fetched.end(fetch.keys);
-        let mut connection = match waiter {
-            Waiter::Connection(connection) => connection,
-            Waiter::Datagrams(waiting) => return self.go_on_waiting(waiting, &fetched),
-        };
-        connection.fetched = Some(fetched);
-        if let Some(store) = fetch.then {
-            let (work, patience) = (Work::Finish { store }, Patience::new(self.now));
-            let transfer = Transfer { connection, work, moved_bytes: 0, patience };
-            return self.large.insert(Box::new(transfer), self.now);
-        }
-        let home = connection.home;
-        self.visit_and_return(connection, VISIT_REQUESTS_MAX);
-        if home != self.id.index() {
-            self.pass_on(home);
-        }
-    }
 }
 
 #[cfg(test)]

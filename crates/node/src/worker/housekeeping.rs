@@ -15,11 +15,8 @@ const HOUSEKEEPING_EVERY: Duration = Duration::from_millis(5);
 const SWEEP_BUCKETS: usize = 256;
 
 impl<M: Mode, I: Io> Worker<'_, M, I> {
-    /// Does a bounded slice of background work, if one is due.
+    /// Does a bounded slice of background work.
     pub(crate) fn keep_house(&mut self) {
-        if self.now < self.housekeeping.next {
-            return;
-        }
         self.housekeeping.next = self.now + HOUSEKEEPING_EVERY;
         self.sweep();
         self.give_up_late();
@@ -40,7 +37,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             return;
         }
         let swept = self.shared.store.sweep(partition, SWEEP_BUCKETS, self.now_s);
-        self.mine().metrics.reclaimed.add(swept.expired + swept.flushed);
+        self.mine.metrics.reclaimed.add(swept.expired + swept.flushed);
         if swept.pass_ended {
             self.housekeeping.partition = partition + workers;
         }
@@ -48,7 +45,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
 
     fn give_up_late(&mut self) {
         while let Some((transfer, late)) = self.large.take_late(self.now) {
-            let metrics = &self.mine().metrics;
+            let metrics = &self.mine.metrics;
             match late {
                 Late::Stalled => metrics.large_stalled.add(1),
                 Late::Slow => metrics.large_slow.add(1),
@@ -71,7 +68,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             .collect();
         for token in silent {
             state.close(token);
-            self.mine().metrics.idle_closed.add(1);
+            self.mine.metrics.idle_closed.add(1);
         }
     }
 }

@@ -7,9 +7,9 @@ use minos_net::Io;
 
 use super::{
     Worker,
-    fetches::{Awaiting, Fetches, Waiter},
-    held::Holder,
+    fetches::Fetches,
     large_set::Ended,
+    rings::{Awaiting, Holder, Waiter},
 };
 use crate::{
     datagram::datagrams::Datagrams,
@@ -39,7 +39,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         if !self.large.is_runnable() {
             return false;
         }
-        self.mine().metrics.slices.add(1);
+        self.mine.metrics.slices.add(1);
         let begun = Instant::now();
         match self.large.serve_slice(self.slice_bytes(), self.now) {
             Some(Ended::Complete(transfer)) => {
@@ -68,7 +68,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
 
     /// Serves a transfer to its end here and now, as far as its socket allows.
     pub(crate) fn serve_inline(&mut self, transfer: Box<Transfer<M>>) {
-        self.mine().metrics.large_inline.add(1);
+        self.mine.metrics.large_inline.add(1);
         // Helpers serve this worker's queue meanwhile.
         self.wake_helper(self.id.index());
         let begun = Instant::now();
@@ -92,7 +92,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
 
     /// Counts the time since a large request was taken up.
     pub(crate) fn count_large(&mut self, begun: Instant) {
-        self.mine().metrics.large_ns.add(begun.elapsed().as_nanos() as u64);
+        self.mine.metrics.large_ns.add(begun.elapsed().as_nanos() as u64);
     }
 
     /// Ends a transfer: executes a store whose bytes are all there and returns the connection to its queue. A
@@ -111,16 +111,15 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                     Finished::Answered if self.holds_replies() => {
                         let replies = std::mem::take(&mut self.transmit_buffer);
                         connection.output.append(&replies);
-                        self.mine().counters.bytes_written.add(replies.len() as u64);
+                        self.mine.counters.bytes_written.add(replies.len() as u64);
                         self.transmit_buffer = replies;
-                        self.mine().metrics.large_completed.add(1);
+                        self.mine.metrics.large_completed.add(1);
                         self.hold(Holder::Connection(connection, Next::Yield));
                         return None;
                     }
                     Finished::Answered => self.send_behind(&mut connection),
                     Finished::Copy(store) => {
-                        let work = Work::Finish { store };
-                        return Some(Box::new(Transfer { connection, work, moved_bytes: 0, patience }));
+                        return Some(Box::new(Transfer::new(connection, Work::Finish { store }, patience)));
                     }
                     Finished::Fetch(fetch) => {
                         let waiter = Waiter::Connection(connection);
@@ -130,7 +129,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                 }
             }
         };
-        self.mine().metrics.large_completed.add(1);
+        self.mine.metrics.large_completed.add(1);
         connection.registration.active(self.now_s);
         let home = connection.home;
         let is_broken = matches!(next, Next::Close);
@@ -141,7 +140,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     }
 
     fn count_moved(&self, transfer: &Transfer<M>) {
-        let counters = &self.mine().counters;
+        let counters = &self.mine.counters;
         match transfer.work {
             Work::Send { .. } => counters.bytes_written.add(transfer.moved_bytes),
             Work::Receive { .. } | Work::Finish { .. } => counters.bytes_read.add(transfer.moved_bytes),
@@ -150,7 +149,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
 
     pub(crate) fn give_up(&mut self, transfer: Transfer<M>) {
         self.count_moved(&transfer);
-        self.mine().metrics.large_broken.add(1);
+        self.mine.metrics.large_broken.add(1);
         let connection = transfer.connection;
         self.send_home(connection.home, Arrival::Ended(connection));
     }

@@ -12,10 +12,13 @@ use minos_testkit::turns::{self, Event, Recorded};
 use super::*;
 use crate::{
     ServerConfig,
-    server::{operator, plan_cell::InForce, start::share},
+    server::{operator, shared::InForce, start::share},
     tcp::{
-        connection::Connection, patience::Terms, queue::Arrival, registry::Entry, session::Protocol,
-        stream::Stream,
+        connection::{Connection, Stream},
+        patience::Terms,
+        queue::Arrival,
+        registry::Entry,
+        session::Protocol,
     },
 };
 
@@ -117,7 +120,7 @@ fn each_step_is_as_recorded() {
                 }
                 Event::Turn { worker, steps } => {
                     let mut taken = Vec::new();
-                    workers[*worker].turn_watched(|step, found| taken.push(turns::step(step, found)));
+                    workers[*worker].turn(|step, found| taken.push(turns::step(step, found)));
                     assert_eq!(taken, *steps, "{}, event {number}", recorded.design);
                     drop_returned(&shared);
                 }

@@ -4,8 +4,8 @@
 mod arrivals;
 mod copies;
 pub(crate) mod fetches;
+pub(crate) mod flash;
 mod gather;
-pub(crate) mod held;
 mod housekeeping;
 mod idle;
 mod large;
@@ -40,11 +40,10 @@ use crate::{
     tcp::connection::Connection,
 };
 use fetches::Fetches;
-use held::HeldReplies;
 use idle::Idle;
 use large_set::LargeSet;
 use placement::WorkerPlacement;
-use rings::WorkerShared;
+use rings::{HeldReplies, WorkerShared};
 
 /// Bytes received in one call. Small enough for the L1 and L2 caches, and to bound the bytes of a large value
 /// that must be copied because they came with its head.
@@ -70,6 +69,8 @@ impl Housekeeping {
 /// data: the duty in the placement.
 pub(crate) struct Worker<'s, M: Mode, I: Io> {
     pub(crate) shared: &'s Shared<M, I>,
+    /// The part of this worker that others may access.
+    pub(crate) mine: &'s WorkerShared<M>,
     pub(crate) id: WorkerId,
     pub(crate) placement: WorkerPlacement,
     pub(crate) large: LargeSet<M, I::Poller>,
@@ -102,7 +103,8 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
     ) -> Self {
         let now = Instant::now();
         let config = &shared.config;
-        let histogram = Arc::clone(&shared.workers[id.index()].histogram);
+        let mine = shared.worker(id);
+        let histogram = Arc::clone(&mine.histogram);
         Self {
             placement: WorkerPlacement::new(&shared.plan, id, histogram, config.control.sample_one_in),
             large,
@@ -118,6 +120,7 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
             receive_buffer: vec![0; RECEIVE_BYTES].into_boxed_slice(),
             transmit_buffer: Vec::new(),
             id,
+            mine,
             shared,
         }
     }
@@ -131,8 +134,10 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
                 self.note_plan();
             }
             let began = self.now;
-            let worked = self.turn();
-            self.keep_house();
+            let worked = self.turn(|_, _| {});
+            if self.now >= self.housekeeping.next {
+                self.keep_house();
+            }
             self.read_clock();
             self.count_turn(began, worked);
             if self.may_sleep(began, worked) {
@@ -161,45 +166,34 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
         may_sleep
     }
 
-    /// One turn of the loop; true if there was work.
-    pub(crate) fn turn(&mut self) -> bool {
-        let worked = self.turn_watched(|_, _| {});
-        (M::HAS_FLASH && self.release()) || worked
-    }
-
-    /// Like `turn`; calls `watch` with each step and whether it found work.
+    /// One turn of the loop; true if there was work. Calls `watch` with each step and whether it found work.
     #[inline]
-    fn turn_watched(&mut self, mut watch: impl FnMut(Step, bool)) -> bool {
-        let mut seen = Seen { ring_is_empty: self.mine().waiting.is_empty(), ..Seen::default() };
+    pub(crate) fn turn(&mut self, mut watch: impl FnMut(Step, bool)) -> bool {
+        let mut seen = Seen { ring_is_empty: self.mine.waiting.is_empty(), ..Seen::default() };
         // Unrolled by the compiler, so that no step is looked up at run time.
         for step in Step::ORDER {
             seen.holds_large = self.large.is_runnable();
-            if is_due(self.placement.duty(), &seen, step) {
-                let found = self.take(step);
-                seen.note(step, found);
-                watch(step, found);
+            if !is_due(self.placement.duty(), &seen, step) {
+                continue;
             }
+            let found = match step {
+                Step::Poll => self.take_arrivals(),
+                Step::GiveBack => self.give_back(),
+                Step::Collect => self.take_from_ring(),
+                Step::Draw => self.serve_waiting(),
+                Step::Slice => self.serve_slices(),
+                Step::Repay | Step::Help => self.help(),
+                Step::Relieve => self.relieve(),
+            };
+            seen.note(step, found);
+            watch(step, found);
         }
-        seen.worked
-    }
-
-    /// Takes one step of a turn; true if it found work.
-    #[inline(always)]
-    fn take(&mut self, step: Step) -> bool {
-        match step {
-            Step::Poll => self.take_arrivals(),
-            Step::GiveBack => self.give_back(),
-            Step::Collect => self.take_from_ring(),
-            Step::Draw => self.serve_waiting(),
-            Step::Slice => self.serve_slices(),
-            Step::Repay | Step::Help => self.help(),
-            Step::Relieve => self.relieve(),
-        }
+        (M::HAS_FLASH && self.release()) || seen.worked
     }
 
     /// Acts on a plan that was just taken over.
     fn note_plan(&mut self) {
-        self.mine().metrics.role_changes.add(u64::from(self.placement.has_changed_role()));
+        self.mine.metrics.role_changes.add(u64::from(self.placement.has_changed_role()));
         // This worker may no longer poll these queues or drain these rings.
         (0..self.shared.queues.len()).for_each(|queue| self.pass_on(queue));
         self.pass_rings_on();
@@ -207,16 +201,12 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
             self.empty_ring();
         }
         // Release: a thread that reads the new version sees all work done under the old plan.
-        self.mine().plan_version.store(self.placement.version(), Ordering::Release);
-    }
-
-    pub(crate) fn mine(&self) -> &'s WorkerShared<M> {
-        &self.shared.workers[self.id.index()]
+        self.mine.plan_version.store(self.placement.version(), Ordering::Release);
     }
 
     /// Counts the time of a turn that has just ended.
     fn count_turn(&self, began: Instant, worked: bool) {
-        let (time, metrics) = (self.now.saturating_duration_since(began), &self.mine().metrics);
+        let (time, metrics) = (self.now.saturating_duration_since(began), &self.mine.metrics);
         if worked {
             metrics.busy_ns.add(time.as_nanos() as u64);
         }
@@ -249,7 +239,7 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
             self.tick_datagrams();
             let awaits =
                 !self.held.is_empty() || self.fetches.as_ref().is_some_and(|fetches| !fetches.is_empty());
-            if (self.large.len() == 0 && !awaits && self.mine().ring.is_empty() && !self.has_transfers())
+            if (self.large.len() == 0 && !awaits && self.mine.ring.is_empty() && !self.has_transfers())
                 || deadline.is_some_and(|deadline| self.now >= deadline)
                 || self.shared.stop.is_at_once()
             {

@@ -9,7 +9,7 @@ use minos_sched::{
 
 use crate::{
     ops::Placement,
-    server::plan_cell::{InForce, PlanCell},
+    server::shared::{InForce, PlanCell},
 };
 
 /// The plan in force and the histogram that the next one is made from.

@@ -1,6 +1,7 @@
-//! The rings between workers, and the rest of a worker's shared state.
+//! What waits at a worker: in its rings, for flash; and the rest of its shared state.
 
 use std::{
+    collections::VecDeque,
     net::SocketAddr,
     sync::{
         Arc,
@@ -12,11 +13,12 @@ use minos_engine::Mode;
 use minos_net::Waker;
 use minos_sched::SharedHistogram;
 use minos_sync::Ring;
+use minos_tier::SyncId;
 
-use super::{fetches::Awaiting, metrics::Metrics};
+use super::metrics::Metrics;
 use crate::{
-    datagram::native::Job,
-    ops::counters::Counters,
+    datagram::native::{self, Job, Waiting},
+    ops::{Fetch, Next, counters::Counters},
     tcp::{connection::Connection, transfer::Transfer},
 };
 
@@ -43,6 +45,31 @@ pub(crate) struct Message {
     /// Length of each datagram; only the last may be shorter.
     pub(crate) segment_bytes: usize,
 }
+
+/// Requests that need items from flash.
+pub(crate) struct Awaiting<M: Mode> {
+    pub(crate) waiter: Waiter,
+    pub(crate) fetch: Box<Fetch<M>>,
+}
+
+/// Where those requests came from.
+pub(crate) enum Waiter {
+    /// A connection. Its next requests wait behind them.
+    Connection(Box<Connection>),
+    /// Datagrams.
+    Datagrams(Waiting),
+}
+
+/// What waits until the changes before it are durable.
+pub(crate) enum Holder<M: Mode> {
+    /// A connection, which holds the replies, and how its visit goes on.
+    Connection(Box<Connection>, Next<M>),
+    /// Answers to the datagrams of one burst.
+    Answers(Vec<native::Held<M>>),
+}
+
+/// All that waits at one worker, in the order of the requests to the device.
+pub(crate) type HeldReplies<M> = VecDeque<(Holder<M>, SyncId)>;
 
 /// The part of a worker that other workers may access.
 pub(crate) struct WorkerShared<M: Mode> {

@@ -18,13 +18,13 @@ const TRANSFERS_POSITION: usize = 1;
 impl<M: Mode, I: Io> Worker<'_, M, I> {
     /// Sleeps until there is work in the queues and rings of this worker; false if there was some already.
     pub(crate) fn sleep(&mut self) -> bool {
-        let (shared, mine) = (self.shared, self.mine());
+        let (shared, mine) = (self.shared, self.mine);
         mine.waker.prepare();
         let now = (self.now, self.now_s);
         let is_watched = self.fetches.as_mut().is_none_or(|fetches| fetches.prepare_sleep(now));
         let mut readable = Readable::default();
         let watched = self.watched_queues();
-        let sleeps = is_watched && !self.may_release() && self.may_sleep_on(watched);
+        let sleeps = is_watched && !(M::HAS_FLASH && self.may_release()) && self.may_sleep_on(watched);
         if sleeps {
             mine.metrics.sleeps.add(1);
             // The poll of the queue meets the same error and handles it.
@@ -50,7 +50,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     fn may_sleep_on(&self, watched: WorkerSet) -> bool {
         let (shared, duty) = (self.shared, self.placement.duty());
         let mut rings = duty.drains.first.or(duty.drains.then).or(duty.relieves).iter();
-        self.mine().ring.is_empty()
+        self.mine.ring.is_empty()
             && rings.all(|ring| shared.worker(ring).waiting.is_empty())
             && duty.borrows_from.iter().all(|lender| shared.worker(lender).lent.is_empty())
             && !watched.iter().any(|queue| shared.queues[queue.index()].has_silent_work())
@@ -79,7 +79,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     /// The descriptors that become readable when there is work for this worker.
     fn wake_ups(&self, watched: WorkerSet) -> WaitSet<'_> {
         let mut wake_ups = WaitSet::default();
-        wake_ups.add(self.mine().waker.as_fd());
+        wake_ups.add(self.mine.waker.as_fd());
         if let Some(port) = self.port_descriptor(self.transfer_queue()) {
             // At `TRANSFERS_POSITION`.
             wake_ups.add(port);

@@ -26,13 +26,13 @@ fn a_full_ring_delays_no_connection() {
     let mut state = shared.queues[1].state.try_lock().unwrap();
     state.gather(BURST_MAX).unwrap();
     for event in std::mem::take(&mut state.ready) {
-        assert!(worker.mine().lent.push(state.lend(event).unwrap()).is_ok());
+        assert!(worker.mine.lent.push(state.connections.lend(event.token).unwrap()).is_ok());
     }
     drop(state);
 
     let clients = clients(&shared, 0, 3);
     clients.iter().for_each(|mut client| client.write_all(b"get small\r\n").unwrap());
-    worker.turn();
+    worker.turn(|_, _| {});
     for mut client in clients {
         client.set_nonblocking(true).unwrap();
         assert!(client.read(&mut [0; 1000]).is_ok_and(|bytes| bytes > 0));
@@ -48,7 +48,7 @@ fn a_client_owes_its_wait_to_whoever_serves_it() {
     let mut worker = worker(&shared, 0, u64::MAX);
     let mut client = clients(&shared, 0, 1).pop().unwrap();
     client.write_all(b"get huge\r\n").unwrap();
-    worker.turn();
+    worker.turn(|_, _| {});
 
     let large = &mut worker.large;
     let start = worker.now;

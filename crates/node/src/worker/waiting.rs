@@ -8,20 +8,20 @@ use minos_sync::Ring;
 
 use super::{
     Worker,
-    fetches::{Awaiting, Waiter},
-    rings::RingItem,
+    rings::{Awaiting, RingItem, Waiter},
 };
 use crate::{
     ops::Placement,
-    tcp::{queue::Arrival, transfer::Transfer, visit::VISIT_REQUESTS_MAX},
+    tcp::{queue::Arrival, transfer::Transfer},
 };
 
 impl<M: Mode, I: Io> Worker<'_, M, I> {
     /// Takes a burst of requests that other workers pushed into the ring of this worker alone.
+    #[inline]
     pub(super) fn take_from_ring(&mut self) -> bool {
         let mut taken = 0;
         while taken < BURST_MAX
-            && let Some(item) = self.mine().ring.pop()
+            && let Some(item) = self.mine.ring.pop()
         {
             self.serve_item(item);
             taken += 1;
@@ -48,14 +48,14 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             Some(item) => self.serve_item(item),
             None => return false,
         }
-        self.mine().metrics.relieved.add(1);
+        self.mine.metrics.relieved.add(1);
         true
     }
 
     /// Empties this worker's shared ring of items from an earlier design, so that small requests do not wait
     /// behind large ones.
     pub(crate) fn empty_ring(&mut self) {
-        while let Some(item) = self.mine().waiting.pop() {
+        while let Some(item) = self.mine.waiting.pop() {
             match item {
                 RingItem::Connection(connection) => {
                     self.send_home(connection.home, Arrival::Back { connection, has_more: true });
@@ -68,30 +68,25 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     /// Serves an item, or adds it to the large set. The answers to jobs wait for [`Worker::answer_jobs`].
     fn serve_item(&mut self, item: RingItem<M>) {
         match item {
-            RingItem::Connection(connection) => {
-                let home = connection.home;
-                self.visit_and_return(connection, VISIT_REQUESTS_MAX);
-                if home != self.id.index() {
-                    self.pass_on(home);
-                }
-            }
+            RingItem::Connection(connection) => self.visit_apart(connection),
             RingItem::Message(message) => self.serve_message(&message),
             RingItem::Fetch(awaiting) => self.begin_fetch(awaiting),
             RingItem::Transfer(transfer) => {
-                self.mine().metrics.large_taken.add(1);
+                self.mine.metrics.large_taken.add(1);
                 self.large.insert(transfer, self.now);
             }
             RingItem::Job(job) => self.do_job(job),
         }
     }
 
+    #[inline]
     fn take_waiting(&mut self, first: WorkerSet, then: WorkerSet) -> Option<RingItem<M>> {
         let shared = self.shared;
         let pop = |rings: WorkerSet| {
             rings.iter_from(self.round).find_map(|ring| Some((ring, shared.worker(ring).waiting.pop()?)))
         };
         let (ring, item) = pop(first).or_else(|| pop(then))?;
-        let metrics = &self.mine().metrics;
+        let metrics = &self.mine.metrics;
         metrics.queued_taken.add(1);
         if ring != self.id {
             metrics.queued_taken_elsewhere.add(1);
@@ -103,7 +98,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     /// Pushes work into this worker's shared ring and wakes a worker that drains it. Returns the item if the
     /// ring is full.
     pub(crate) fn put_waiting(&self, item: RingItem<M>) -> Result<(), RingItem<M>> {
-        let mine = self.mine();
+        let mine = self.mine;
         let was_empty = mine.waiting.is_empty();
         mine.waiting.push(item)?;
         mine.metrics.queued.add(1);
@@ -176,7 +171,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     /// Pushes work into the ring of `worker` alone, or into its shared ring if other workers drain that too,
     /// and wakes one of them. Returns the item if the ring is full.
     fn push_to(&self, worker: WorkerId, item: RingItem<M>) -> Result<(), RingItem<M>> {
-        let metrics = &self.mine().metrics;
+        let metrics = &self.mine.metrics;
         let (ring, others) = self.ring_for(worker);
         if let Err(refused) = ring.push(item) {
             metrics.ring_full.add(1);

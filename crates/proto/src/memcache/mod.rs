@@ -9,12 +9,10 @@ mod base64;
 mod classic;
 pub mod compose;
 mod flags;
-mod key;
 mod line;
 mod meta;
 mod request;
 pub mod text;
-mod tokens;
 
 use minos_base::{
     Exptime,
@@ -23,11 +21,10 @@ use minos_base::{
 };
 
 pub use flags::{MetaFlags, OPAQUE_BYTES_MAX};
-pub use key::{Key, KeyBuffer};
 pub use request::{
-    Arithmetic, Delete, Get, GetMany, Request, ShutdownMode, StatsDetail, Store, Touch, Value, Vivify,
+    Arithmetic, Delete, Get, GetMany, Key, KeyBuffer, Request, ShutdownMode, StatsDetail, Store, Tokens,
+    Touch, Value, Vivify,
 };
-pub use tokens::Tokens;
 
 use line::Line;
 

@@ -1,8 +1,8 @@
-//! Requests: the meaning of each part, without the form of the reply.
+//! Requests, their keys and words: the meaning of each part, without the form of the reply.
 
-use minos_base::{Exptime, StatsGroup, StoreKind};
+use minos_base::{Exptime, StatsGroup, StoreKind, limits::KEY_BYTES_MAX};
 
-use super::{Key, Tokens};
+use super::base64;
 
 /// A client's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -234,4 +234,95 @@ pub enum ShutdownMode {
     Graceful,
     /// In a way that does not exist.
     Unknown,
+}
+
+/// Room for a decoded key. Costs nothing until a key has to be decoded.
+#[derive(Clone, Debug, Default)]
+pub struct KeyBuffer(Option<[u8; KEY_BYTES_MAX]>);
+
+/// A key as it stands in the input, 1 to [`KEY_BYTES_MAX`] bytes long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Key<'a> {
+    /// The bytes themselves.
+    Plain(&'a [u8]),
+    /// The base64 form of the bytes. The parser has seen that it decodes.
+    Base64(&'a [u8]),
+}
+
+impl<'a> Key<'a> {
+    /// The key's bytes, decoded into `buffer` where that is needed.
+    ///
+    /// Decoding waits until here so that a request stays a few words long and nothing is copied for
+    /// the common, plain key. A text that does not decode gives the empty key, which no store holds.
+    #[inline]
+    pub fn bytes<'b>(self, buffer: &'b mut KeyBuffer) -> &'b [u8]
+    where
+        'a: 'b,
+    {
+        match self {
+            Self::Plain(bytes) => bytes,
+            Self::Base64(text) => {
+                let room = buffer.0.insert([0; KEY_BYTES_MAX]);
+                let decoded_bytes = base64::decode(text, room).unwrap_or(0);
+                &room[..decoded_bytes]
+            }
+        }
+    }
+
+    /// True if the client sent the key in base64, so that replies use base64 too.
+    pub fn is_base64(self) -> bool {
+        matches!(self, Self::Base64(_))
+    }
+}
+
+/// The words of a line, separated by spaces, one after the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tokens<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Tokens<'a> {
+    /// The words of `line`.
+    pub fn new(line: &'a [u8]) -> Self {
+        Self { rest: line }
+    }
+
+    /// The input not walked yet.
+    pub fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+}
+
+impl<'a> Iterator for Tokens<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let start = self.rest.iter().position(|&byte| byte != b' ')?;
+        let from_token = &self.rest[start..];
+        let end = from_token.iter().position(|&byte| byte == b' ').unwrap_or(from_token.len());
+        let (token, rest) = from_token.split_at(end);
+        self.rest = rest;
+        Some(token)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_come_in_order_without_spaces() {
+        let words: Vec<&[u8]> = Tokens::new(b"  a bb   c ").collect();
+        assert_eq!(words, [&b"a"[..], b"bb", b"c"]);
+        assert_eq!(Tokens::new(b"   ").next(), None);
+    }
+
+    #[test]
+    fn the_rest_follows_the_last_word_taken() {
+        let mut tokens = Tokens::new(b"a bb c");
+        tokens.next();
+        tokens.next();
+        assert_eq!(tokens.rest(), b" c");
+    }
 }

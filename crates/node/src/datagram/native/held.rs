@@ -1,61 +1,22 @@
-//! Answers that wait until the changes that they report are durable.
-//!
-//! A change is executed at once and answered later. Meanwhile it is in progress for its session, and a second copy of
-//! one without a session is dropped, as with operations that wait for an item. Without memory to wait in, it is not
-//! executed.
+//! What a burst does with operations and answers that wait for flash.
 
 use minos_base::Exptime;
-use minos_engine::{Mode, Pinned};
+use minos_engine::Mode;
 use minos_proto::native::{OpFlags, Opcode, Operation, ReplyRecord, Status};
 use minos_sched::WorkerId;
 
 use super::{
     AnswerTo, Egress, Job, Outcome,
-    burst::Burst,
+    burst::{Burst, around},
     change::ended,
+    job::HandedOperation,
     sessions::Ticket,
-    transfers::{HeldStore, Permit},
-    waiting::{Identity, identity_of},
+    waiting::{Held, HeldChange, Hindrance, Said, Waiting, WaitingOperation, failed_status, identity_of},
 };
-use crate::ops::{self, Placement};
+use crate::ops::{self, Fetch, Fetched, Placement};
 
-/// An answer that waits.
-pub(crate) enum Held<M: Mode> {
-    /// To an operation that carried all its data.
-    Change(Box<HeldChange<M>>),
-    /// To a large store, at the worker that holds it.
-    Store(HeldStore),
-}
-
-/// The answer to an operation that carried all its data.
-pub(crate) struct HeldChange<M: Mode> {
-    to: AnswerTo,
-    opcode: Opcode,
-    request: u32,
-    said: Said<M>,
-    /// Its ticket, if it is to be executed once.
-    ticket: Option<Ticket>,
-    /// Tells its copies otherwise.
-    identity: Option<Identity>,
-    _permit: Option<Permit>,
-}
-
-/// What the answer says.
-pub(super) enum Said<M: Mode> {
-    Outcome(Outcome),
-    /// The item that was read with its new expiry.
-    Item(Pinned<M>),
-}
-
-impl<M: Mode> Held<M> {
-    /// Tells copies of the operation, unless its session does.
-    pub(super) fn identity(&self) -> Option<Identity> {
-        match self {
-            Self::Change(change) => change.identity,
-            Self::Store(_) => None,
-        }
-    }
-}
+/// Memory that a waiting operation takes besides its key and value, rounded up.
+const OPERATION_BYTES: u64 = 512;
 
 impl<'b, M, P, E, H> Burst<'b, M, P, E, H>
 where
@@ -168,5 +129,76 @@ where
         let value = digits.as_ref().map_or(&[][..], |digits| digits);
         let bare = ReplyRecord::bare(opcode, status, request);
         self.outlet.reply(to, &ReplyRecord { item_flags, cas, value, ..bare });
+    }
+
+    /// Lets an operation wait until what hinders it has passed. Without `ticket`, nothing of it was begun.
+    #[cold]
+    pub(super) fn wait(
+        &mut self,
+        to: &AnswerTo,
+        operation: &Operation<'_>,
+        hindrance: Hindrance,
+        ticket: Option<Ticket>,
+    ) {
+        let fetch = match hindrance {
+            Hindrance::Item(class, need) => Fetch::of(operation.hash, operation.key, class, need),
+            Hindrance::Room => Fetch::of_room(&self.cx),
+            Hindrance::Emptying(emptying) => Fetch::of_emptying(emptying),
+            Hindrance::Failed(failed) => return self.reply_bare(to, operation, failed_status(failed)),
+        };
+        if !self.admit_wait(to, operation, operation.value.len()) {
+            return;
+        }
+        let Some(permit) = self.permit.take() else { return };
+        self.metrics.waits.count();
+        let handed = HandedOperation::of(to, operation);
+        // One that left memory again is fetched alone: then it stays until it is executed.
+        let room_bytes = if self.cx.fetched.is_some() { 0 } else { Fetch::room_bytes(&self.cx) };
+        self.waits.add(WaitingOperation { handed, ticket, permit }, fetch, room_bytes);
+    }
+
+    /// Takes memory for an operation that waits, unless it has some. False if there is none, and it was answered.
+    pub(super) fn admit_wait(
+        &mut self,
+        to: &AnswerTo,
+        operation: &Operation<'_>,
+        value_bytes: usize,
+    ) -> bool {
+        if self.permit.is_none() {
+            let bytes = OPERATION_BYTES + (2 * operation.key.len() + value_bytes) as u64;
+            self.permit = self.shared.waiting_bounds().admit(to.peer.ip(), bytes);
+        }
+        if self.permit.is_none() {
+            self.metrics.waits_refused.count();
+            self.reply_bare(to, operation, Status::Busy);
+        }
+        self.permit.is_some()
+    }
+
+    /// Goes on with work whose items have come.
+    pub(super) fn go_on(&mut self, waiting: Waiting, fetched: &'b Fetched) {
+        self.cx.fetched = Some(fetched);
+        match waiting {
+            Waiting::Operations(operations) => {
+                for WaitingOperation { handed, ticket, permit } in operations {
+                    (self.ticket, self.permit) = (ticket, Some(permit));
+                    self.execute_fetched(&handed.to, &handed.operation());
+                    (self.ticket, self.permit) = (None, None);
+                }
+            }
+            Waiting::Store(name) => {
+                let around = around(&self.cx, self.shared, (self.id, self.now));
+                self.transfers.resume(name, &around, self.outlet.close());
+            }
+        }
+    }
+
+    /// Answers operations that cannot wait. Nothing of them was done.
+    pub(super) fn refuse_waiting(&mut self, waiting: &Waiting) {
+        let Waiting::Operations(operations) = waiting else { return };
+        for WaitingOperation { handed, .. } in operations {
+            self.metrics.waits_refused.count();
+            self.reply_bare(&handed.to, &handed.operation(), Status::Busy);
+        }
     }
 }

@@ -40,7 +40,6 @@ pub use crate::ops::Placement;
 
 pub(crate) use answer::AnswerTo;
 pub(crate) use cookies::{Check, Cookies};
-pub(crate) use held::Held;
 pub(crate) use seals::Seals;
 pub(crate) use sessions::{Acceptance, Begin, Outcome, Sessions, SessionsConfig};
-pub(crate) use waiting::Waiting;
+pub(crate) use waiting::{Held, Waiting};

@@ -387,19 +387,19 @@ fn copy_below<'a, M: Mode, P>(
     bytes_max: Option<u64>,
     buffer: &mut Vec<u8>,
 ) -> Result<Option<&'a Facts>, Cold> {
-    let item = match ops::below(cx, get.hash, get.key) {
+    let copy = match ops::below(cx, get.hash, get.key) {
         Below::Missing => None,
-        Below::Copied(item) if bytes_max.is_some_and(|bytes_max| item.facts.value_bytes <= bytes_max) => {
-            Some(item)
-        }
-        Below::Copied(item) => {
-            return Err(Cold::Unknown(SizeClass::of(item.facts.value_bytes), Need::Item));
-        }
+        Below::Copied(facts, value) => Some((facts, value)),
         Below::Cold(cold) => return Err(cold),
     };
+    if let Some((facts, _)) = copy
+        && bytes_max.is_none_or(|bytes_max| facts.value_bytes > bytes_max)
+    {
+        return Err(Cold::Unknown(SizeClass::of(facts.value_bytes), Need::Item));
+    }
     buffer.extend_from_slice(&[0; REPLY_HEAD_BYTES]);
-    Ok(item.map(|item| {
-        buffer.extend_from_slice(&item.value);
-        &item.facts
+    Ok(copy.map(|(facts, value)| {
+        buffer.extend_from_slice(value);
+        facts
     }))
 }

@@ -1,8 +1,12 @@
-//! Operations that wait for flash.
+//! Operations that wait for flash, and answers that wait until the changes that they report are durable.
 //!
 //! The hot operations of a datagram are answered at once, and its cold ones together when their items are in memory:
 //! they are read as part of one vector (Vector Interfaces §3.1, §4.2). An operation to be executed once stays in
 //! progress meanwhile, and a second copy of any other is dropped.
+//!
+//! A change is executed at once and answered later. Meanwhile it is in progress for its session, and a second copy of
+//! one without a session is dropped, as with operations that wait for an item. Without memory to wait in, it is not
+//! executed.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -10,23 +14,17 @@ use std::{
 };
 
 use minos_base::{KeyHash, SizeClass};
-use minos_engine::Mode;
-use minos_proto::native::{Operation, Status};
-use minos_sched::WorkerId;
+use minos_engine::{Mode, Pinned};
+use minos_proto::native::{Opcode, Operation, Status};
 use minos_tier::SyncId;
 
 use super::{
-    AnswerTo, Egress, Job,
-    burst::{Burst, around},
-    held::Held,
+    AnswerTo, Outcome,
     job::HandedOperation,
     sessions::Ticket,
-    transfers::Permit,
+    transfers::{HeldStore, Permit},
 };
-use crate::ops::{Cold, Failed, Fetch, Fetched, Need, Placement};
-
-/// Memory that a waiting operation takes besides its key and value, rounded up.
-const OPERATION_BYTES: u64 = 512;
+use crate::ops::{Cold, Failed, Fetch, Need};
 
 /// Why an operation cannot be executed now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,10 +66,10 @@ pub(crate) enum Waiting {
 
 /// An operation that waits.
 pub(crate) struct WaitingOperation {
-    handed: HandedOperation,
+    pub(super) handed: HandedOperation,
     /// Its ticket, if it is to be executed once.
-    ticket: Option<Ticket>,
-    permit: Permit,
+    pub(super) ticket: Option<Ticket>,
+    pub(super) permit: Permit,
 }
 
 /// Tells a copy of an operation: its client and session, its number and key.
@@ -85,6 +83,44 @@ impl WaitingOperation {
     /// Its identity, unless its session tells copies.
     fn identity(&self) -> Option<Identity> {
         self.ticket.is_none().then(|| identity_of(&self.handed.to, &self.handed.operation()))
+    }
+}
+
+/// An answer that waits.
+pub(crate) enum Held<M: Mode> {
+    /// To an operation that carried all its data.
+    Change(Box<HeldChange<M>>),
+    /// To a large store, at the worker that holds it.
+    Store(HeldStore),
+}
+
+/// The answer to an operation that carried all its data.
+pub(crate) struct HeldChange<M: Mode> {
+    pub(super) to: AnswerTo,
+    pub(super) opcode: Opcode,
+    pub(super) request: u32,
+    pub(super) said: Said<M>,
+    /// Its ticket, if it is to be executed once.
+    pub(super) ticket: Option<Ticket>,
+    /// Tells its copies otherwise.
+    pub(super) identity: Option<Identity>,
+    pub(super) _permit: Option<Permit>,
+}
+
+/// What the answer says.
+pub(super) enum Said<M: Mode> {
+    Outcome(Outcome),
+    /// The item that was read with its new expiry.
+    Item(Pinned<M>),
+}
+
+impl<M: Mode> Held<M> {
+    /// Tells copies of the operation, unless its session does.
+    pub(super) fn identity(&self) -> Option<Identity> {
+        match self {
+            Self::Change(change) => change.identity,
+            Self::Store(_) => None,
+        }
     }
 }
 
@@ -136,7 +172,7 @@ impl<M: Mode> Waits<M> {
     }
 
     /// Lets an operation wait, together with those of its datagram as far as there is room for all items.
-    fn add(&mut self, operation: WaitingOperation, mut fetch: Fetch<M>, room_bytes: u64) {
+    pub(super) fn add(&mut self, operation: WaitingOperation, mut fetch: Fetch<M>, room_bytes: u64) {
         if let Some((Waiting::Operations(others), along)) = self.new.back_mut()
             && others[0].handed.to.number == operation.handed.to.number
         {
@@ -176,84 +212,5 @@ impl Waiting {
     /// True if nothing is left of it.
     pub(crate) fn is_empty(&self) -> bool {
         matches!(self, Self::Operations(operations) if operations.is_empty())
-    }
-}
-
-impl<'b, M, P, E, H> Burst<'b, M, P, E, H>
-where
-    M: Mode,
-    P: Placement,
-    E: Egress,
-    H: FnMut(WorkerId, Job) -> Result<(), Job>,
-{
-    /// Lets an operation wait until what hinders it has passed. Without `ticket`, nothing of it was begun.
-    #[cold]
-    pub(super) fn wait(
-        &mut self,
-        to: &AnswerTo,
-        operation: &Operation<'_>,
-        hindrance: Hindrance,
-        ticket: Option<Ticket>,
-    ) {
-        let fetch = match hindrance {
-            Hindrance::Item(class, need) => Fetch::of(operation.hash, operation.key, class, need),
-            Hindrance::Room => Fetch::of_room(&self.cx),
-            Hindrance::Emptying(emptying) => Fetch::of_emptying(emptying),
-            Hindrance::Failed(failed) => return self.reply_bare(to, operation, failed_status(failed)),
-        };
-        if !self.admit_wait(to, operation, operation.value.len()) {
-            return;
-        }
-        let Some(permit) = self.permit.take() else { return };
-        self.metrics.waits.count();
-        let handed = HandedOperation::of(to, operation);
-        // One that left memory again is fetched alone: then it stays until it is executed.
-        let room_bytes = if self.cx.fetched.is_some() { 0 } else { Fetch::room_bytes(&self.cx) };
-        self.waits.add(WaitingOperation { handed, ticket, permit }, fetch, room_bytes);
-    }
-
-    /// Takes memory for an operation that waits, unless it has some. False if there is none, and it was answered.
-    pub(super) fn admit_wait(
-        &mut self,
-        to: &AnswerTo,
-        operation: &Operation<'_>,
-        value_bytes: usize,
-    ) -> bool {
-        if self.permit.is_none() {
-            let bytes = OPERATION_BYTES + (2 * operation.key.len() + value_bytes) as u64;
-            self.permit = self.shared.waiting_bounds().admit(to.peer.ip(), bytes);
-        }
-        if self.permit.is_none() {
-            self.metrics.waits_refused.count();
-            self.reply_bare(to, operation, Status::Busy);
-        }
-        self.permit.is_some()
-    }
-
-    /// Goes on with work whose items have come.
-    pub(super) fn go_on(&mut self, waiting: Waiting, fetched: &'b Fetched) {
-        self.cx.fetched = Some(fetched);
-        match waiting {
-            Waiting::Operations(operations) => {
-                for WaitingOperation { handed, ticket, permit } in operations {
-                    (self.ticket, self.permit) = (ticket, Some(permit));
-                    self.execute_fetched(&handed.to, &handed.operation());
-                    (self.ticket, self.permit) = (None, None);
-                }
-            }
-            Waiting::Store(name) => {
-                let around = around(&self.cx, self.shared, (self.id, self.now));
-                self.transfers.resume(name, &around, self.outlet.close());
-            }
-        }
-    }
-
-    /// Answers operations that cannot wait. Nothing of them was done.
-    pub(super) fn refuse_waiting(&mut self, waiting: &Waiting) {
-        let Waiting::Operations(operations) = waiting else { return };
-        for WaitingOperation { handed, .. } in operations {
-            self.metrics.waits_refused.count();
-            self.reply_bare(&handed.to, &handed.operation(), Status::Busy);
-        }
     }
 }

@@ -9,12 +9,11 @@ use siphasher::sip::SipHasher24;
 use super::{
     Egress, Job, NativeShared,
     burst::{Burst, Chunk},
-    held::Held,
     job::Work,
     outlet::Outlet,
     standalone::Nobody,
     transfers::{BudgetBounds, Transfers, TransfersConfig},
-    waiting::{Waiting, Waits},
+    waiting::{Held, Waiting, Waits},
 };
 use crate::ops::{Admin, Context, Fetch, Fetched, Placement, counters::Counters};
 

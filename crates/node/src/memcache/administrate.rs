@@ -1,0 +1,102 @@
+//! Commands without a key.
+
+use minos_base::StatsGroup;
+use minos_engine::{Engine, Mode};
+use minos_proto::memcache::{Command, Request, ShutdownMode, StatsDetail, compose, text};
+
+use super::session::{Executed, MemcacheSession, Unread};
+use crate::ops::{self, Context, Fetch, Next, Prefixes};
+
+/// Executes commands without a key.
+pub(super) fn execute<M: Mode, P>(
+    cx: &mut Context<'_, M, P>,
+    session: &mut MemcacheSession,
+    command: &Command<'_>,
+    tx: &mut Vec<u8>,
+) -> Executed<M> {
+    let is_silent = command.reply.is_silent();
+    let reply = match command.request {
+        Request::FlushAll { delay } => {
+            if let Some(emptying) = ops::flush(cx, delay) {
+                return Executed::then(Next::Fetch(Box::new(Fetch::of_emptying(emptying))));
+            }
+            text::OK
+        }
+        Request::Stats(StatsGroup::Connections) => {
+            let from = session.listed.unwrap_or(0);
+            session.listed = cx.admin.list_connections(from, tx, session.replies_bytes_max);
+            if session.listed.is_some() {
+                return Executed { next: Next::Yield, unread: Unread::All };
+            }
+            text::END
+        }
+        Request::Stats(group) => {
+            ops::report(cx.store, cx.admin, group, &mut |name, value| compose::stat(tx, name, value));
+            tx.extend_from_slice(if group == StatsGroup::Reset { text::RESET } else { text::END });
+            text::NOTHING
+        }
+        Request::StatsDetail(detail) => {
+            cx.admin.prefixes().map_or(text::ERROR, |prefixes| stats_detail(prefixes, detail, tx))
+        }
+        Request::Version => {
+            compose::version(tx);
+            text::NOTHING
+        }
+        Request::Verbosity { level } => {
+            cx.admin.set_verbosity(level);
+            text::OK
+        }
+        Request::MemoryLimit { mebibytes } => memory_limit(cx.store, mebibytes),
+        Request::NoOp => text::META_NOOP,
+        Request::Quit => return Executed::then(Next::Close),
+        Request::Shutdown(mode) => return Executed::then(shutdown(cx, mode, tx)),
+        _ => text::ERROR,
+    };
+    if !is_silent {
+        tx.extend_from_slice(reply);
+    }
+    Executed::DONE
+}
+
+/// Changes the memory limit. The region of a store is mapped once, so the limit can only lower its use.
+fn memory_limit<M: Mode>(store: &Engine<M>, mebibytes: u32) -> &'static [u8] {
+    match mebibytes {
+        0..8 => text::MEMLIMIT_TOO_SMALL,
+        1_000_000_001.. => text::MEMLIMIT_NOT_MEGABYTES,
+        _ if store.set_memory_limit(u64::from(mebibytes) << 20) => text::OK,
+        _ => text::MEMLIMIT_FIXED,
+    }
+}
+
+fn shutdown<M: Mode, P>(cx: &Context<'_, M, P>, mode: ShutdownMode, tx: &mut Vec<u8>) -> Next<M> {
+    let graceful = match mode {
+        _ if !cx.admin.allows_shutdown() => {
+            tx.extend_from_slice(text::SHUTDOWN_DISABLED);
+            return Next::Continue;
+        }
+        ShutdownMode::Now => false,
+        ShutdownMode::Graceful => true,
+        ShutdownMode::Unknown => {
+            tx.extend_from_slice(text::INVALID_SHUTDOWN);
+            return Next::Continue;
+        }
+    };
+    cx.admin.shut_down(graceful);
+    Next::Close
+}
+
+/// Executes `stats detail`; returns the end of the reply.
+fn stats_detail(prefixes: &Prefixes, detail: StatsDetail, tx: &mut Vec<u8>) -> &'static [u8] {
+    match detail {
+        StatsDetail::On | StatsDetail::Off => {
+            prefixes.turn(detail == StatsDetail::On);
+            text::OK
+        }
+        StatsDetail::Dump => {
+            prefixes.tell(|prefix, counts| {
+                compose::prefix(tx, prefix, [counts.gets, counts.hits, counts.sets, counts.deletes]);
+            });
+            text::END
+        }
+    }
+}

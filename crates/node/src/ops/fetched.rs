@@ -1,0 +1,175 @@
+//! What is known about keys whose items may be on flash.
+
+use std::cell::Cell;
+
+use minos_base::{FlashSlot, KeyHash, Seconds, SizeClass};
+use minos_engine::Candidates;
+use minos_tier::{Found, SyncId};
+
+use super::read::Facts;
+
+/// Why an operation on a key cannot go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cold {
+    /// Its item may be on flash, in a record of about this class: fetch it.
+    Unknown(SizeClass, Need),
+    /// It could not be fetched.
+    Failed(Failed),
+}
+
+/// The form in which an operation needs an item that may be on flash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// In memory: it is changed or pinned.
+    Item,
+    /// Its facts and value are enough.
+    Copy,
+}
+
+/// Why an item could not be fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failed {
+    /// The device or what it holds is broken.
+    Unreadable,
+    /// There is no room for it in memory.
+    NoMemory,
+}
+
+/// The keys that a fetch did not bring to memory.
+pub(crate) struct Fetched {
+    /// All keys of the fetch.
+    pub(super) asked: Vec<(KeyHash, Box<[u8]>)>,
+    known: Vec<Known>,
+    /// The values of all copies.
+    copied: Vec<u8>,
+    /// True if the copies may be older than a change by this connection.
+    is_outdated: Cell<bool>,
+    /// Times that the request waited for room.
+    pub(super) waits: u32,
+    /// The emptying of flash that the first request waits for.
+    pub(super) emptying: Cell<Option<SyncId>>,
+}
+
+struct Known {
+    hash: KeyHash,
+    key: Box<[u8]>,
+    answer: FlashAnswer,
+}
+
+/// The answer of flash about a key whose item did not come to memory.
+#[derive(Debug)]
+pub(crate) enum FlashAnswer {
+    /// The item was copied from the record of this slot; its value begins here.
+    Copy { facts: Facts, slot: FlashSlot, at: usize },
+    /// None of these records is the key's.
+    NoneOf(Candidates),
+    /// Flash is broken, and a cache makes a miss of that.
+    Lost,
+    /// It is not known.
+    Failed(Failed),
+}
+
+impl Fetched {
+    /// No keys yet of a fetch that has waited so often, and memory for copies.
+    pub(super) fn new(waits: u32, emptying: Option<SyncId>, copied: Vec<u8>) -> Self {
+        Self {
+            asked: Vec::new(),
+            known: Vec::new(),
+            copied,
+            is_outdated: Cell::new(false),
+            waits,
+            emptying: Cell::new(emptying),
+        }
+    }
+
+    /// Notes that the fetch of these keys has ended.
+    pub(crate) fn end(&mut self, asked: Vec<(KeyHash, Box<[u8]>)>) {
+        self.asked = asked;
+    }
+
+    /// Notes the answer about a key.
+    pub(crate) fn note(&mut self, hash: KeyHash, key: &[u8], answer: FlashAnswer) {
+        self.known.push(Known { hash, key: key.into(), answer });
+    }
+
+    /// Copies an item that was found for a key.
+    pub(crate) fn copy(&mut self, hash: KeyHash, key: &[u8], found: &Found<'_>, now: Seconds) {
+        let (meta, at) = (found.meta, self.copied.len());
+        found.value.copy_to(&mut self.copied);
+        let facts = Facts {
+            value_bytes: found.value.len() as u64,
+            flags: meta.flags,
+            cas: meta.cas.unwrap_or_default(),
+            expiry: meta.expiry,
+            last_access: now,
+            fetched: false,
+            stale: meta.stale,
+            win_sent: meta.win_sent,
+            key_is_base64: meta.encoded_key,
+        };
+        self.note(hash, key, FlashAnswer::Copy { facts, slot: found.slot(), at });
+    }
+
+    /// Bytes of the values of all copies.
+    pub(crate) fn copied_bytes(&self) -> usize {
+        self.copied.len()
+    }
+
+    /// Number of copies.
+    pub(crate) fn copies(&self) -> usize {
+        self.known.iter().filter(|known| matches!(known.answer, FlashAnswer::Copy { .. })).count()
+    }
+
+    /// The memory of the copies, to be used again.
+    pub(crate) fn into_memory(self) -> Vec<u8> {
+        self.copied
+    }
+
+    /// Uses no copies from now on: the connection may have changed the items since.
+    pub(crate) fn outdate(&self) {
+        self.is_outdated.set(true);
+    }
+
+    fn answer(&self, hash: KeyHash, key: &[u8]) -> Option<&FlashAnswer> {
+        let known = self.known.iter().find(|known| known.hash == hash && *known.key == *key);
+        known.map(|known| &known.answer)
+    }
+
+    /// The copy of a key's item, if the index still names the record that it was read from.
+    pub(super) fn copy_of(
+        &self,
+        hash: KeyHash,
+        key: &[u8],
+        candidates: &Candidates,
+        now: Seconds,
+    ) -> Option<(&Facts, &[u8])> {
+        let Some(FlashAnswer::Copy { facts, slot, at }) = self.answer(hash, key) else { return None };
+        let is_alive = facts.expiry == 0 || facts.expiry > now;
+        let is_current = is_alive && !self.is_outdated.get() && candidates.contains(slot);
+        is_current.then(|| (facts, &self.copied[*at..][..facts.value_bytes as usize]))
+    }
+
+    /// The answer about a key that may have these records: `None` if none of them is its own.
+    pub(super) fn judge(
+        &self,
+        hash: KeyHash,
+        key: &[u8],
+        candidates: &Candidates,
+        need: Need,
+    ) -> Option<Cold> {
+        match self.answer(hash, key) {
+            Some(FlashAnswer::NoneOf(seen)) if candidates.iter().all(|slot| seen.contains(slot)) => None,
+            Some(FlashAnswer::Lost) => None,
+            Some(FlashAnswer::Failed(failed)) => Some(Cold::Failed(*failed)),
+            Some(FlashAnswer::NoneOf(_) | FlashAnswer::Copy { .. }) | None => {
+                Some(Cold::Unknown(class_of(candidates), need))
+            }
+        }
+    }
+}
+
+/// The class of the longest of these records, head and key included.
+pub(super) fn class_of(candidates: &Candidates) -> SizeClass {
+    let pages = candidates.iter().map(|slot| slot.length.bytes_max()).max();
+    SizeClass::of(pages.unwrap_or(0))
+}

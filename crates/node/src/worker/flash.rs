@@ -1,0 +1,170 @@
+//! What waits for flash: requests for items that lie there, replies until the changes before them are durable.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use minos_base::limits::BURST_MAX;
+use minos_engine::Mode;
+use minos_net::Io;
+use minos_sched::Role;
+use minos_tier::Tier;
+
+use super::{
+    Worker,
+    fetches::{ANSWERS_MAX, Fetches},
+    rings::{Awaiting, Holder, Waiter},
+};
+use crate::{
+    ops::{Fetched, Next, Work},
+    tcp::{connection::Connection, patience::Patience, queue::Arrival, transfer::Transfer},
+};
+
+/// The reply instead of all that wait for a device that has failed. The connection ends with it: a client that had sent
+/// several requests cannot tell which of them it answers.
+const NOT_DURABLE: &[u8] = b"SERVER_ERROR flash failed: the change is not durable\r\n";
+
+/// True if replies wait for the changes before them; not in the build that serves as the control of their tests.
+pub(crate) fn holds_replies(tier: &Tier) -> bool {
+    tier.acknowledges_durable() && !cfg!(minos_no_hold)
+}
+
+impl<M: Mode, I: Io> Worker<'_, M, I> {
+    /// True if replies wait for the changes before them.
+    #[inline]
+    pub(crate) fn holds_replies(&self) -> bool {
+        M::HAS_FLASH && self.shared.tier.as_deref().is_some_and(holds_replies)
+    }
+
+    /// Keeps replies until everything stored so far is durable.
+    pub(crate) fn hold(&mut self, holder: Holder<M>) {
+        let Some(tier) = &self.shared.tier else { unreachable!("only replies above flash wait for it") };
+        self.mine.metrics.replies_held.add(match &holder {
+            Holder::Connection(..) => 1,
+            Holder::Answers(answers) => answers.len() as u64,
+        });
+        self.held.push_back((holder, tier.sync()));
+        self.mine.holds.store(true, Relaxed);
+    }
+
+    /// True if what waits for longest need not wait any longer.
+    pub(super) fn may_release(&self) -> bool {
+        let (Some((_, first)), Some(tier)) = (self.held.front(), &self.shared.tier) else { return false };
+        tier.is_synced(*first) != Ok(false)
+    }
+
+    /// Sends some replies that need not wait any longer; true if there were any.
+    pub(super) fn release(&mut self) -> bool {
+        let mut released = 0;
+        while released < BURST_MAX && self.may_release() {
+            let Some((holder, sync)) = self.held.pop_front() else { break };
+            let synced = self.shared.tier.as_ref().map(|tier| tier.is_synced(sync));
+            let is_durable = matches!(synced, Some(Ok(true)));
+            match holder {
+                Holder::Connection(connection, next) if is_durable => self.go_on_with(connection, next),
+                Holder::Connection(connection, _) => self.refuse_held(connection),
+                Holder::Answers(answers) => self.release_answers(answers, is_durable),
+            }
+            released += 1;
+        }
+        if released > 0 {
+            self.answer_jobs();
+            self.mine.holds.store(!self.held.is_empty(), Relaxed);
+        }
+        released > 0
+    }
+
+    /// Goes on with a connection where it was held.
+    fn go_on_with(&mut self, mut connection: Box<Connection>, next: Next<M>) {
+        match next {
+            // The replies are sent together with the value.
+            Next::Away(work) => {
+                self.pass_or_serve(Box::new(Transfer::new(connection, work, Patience::new(self.now))));
+            }
+            Next::Fetch(fetch) => {
+                // What the socket does not take goes before the next replies.
+                let _: Next<M> = connection.flush();
+                let waiter = Waiter::Connection(connection);
+                self.pass_or_fetch(Box::new(Awaiting { waiter, fetch }));
+            }
+            _ => self.visit_apart(connection),
+        }
+    }
+
+    /// Nothing more becomes durable: answers so, and ends the connection.
+    fn refuse_held(&mut self, mut connection: Box<Connection>) {
+        connection.output = NOT_DURABLE.into();
+        let _: Next<M> = connection.flush();
+        self.send_home(connection.home, Arrival::Ended(connection));
+    }
+
+    /// Takes in a request that needs items from flash.
+    pub(crate) fn begin_fetch(&mut self, mut awaiting: Box<Awaiting<M>>) {
+        let Awaiting { waiter, fetch } = &mut *awaiting;
+        if let (Waiter::Datagrams(waiting), Some(datagrams)) = (waiter, &mut self.datagrams) {
+            datagrams.begin_waiting(waiting, fetch);
+            if waiting.is_empty() {
+                return;
+            }
+        }
+        let (now, keys) = ((self.now, self.now_s), awaiting.fetch.keys.len() as u64);
+        let metrics = &self.mine.metrics;
+        metrics.flash_keys.add(keys);
+        metrics.flash_keys_small.add(if self.role() == Role::Small { keys } else { 0 });
+        match &mut self.fetches {
+            Some(fetches) => fetches.begin(awaiting, now),
+            None => unreachable!("no index of a store in memory names a record on flash"),
+        }
+    }
+
+    /// Reads items from flash for the requests that wait for them, and goes on with those that have all; true if
+    /// there was work.
+    pub(super) fn serve_fetches(&mut self) -> bool {
+        let now = (self.now, self.now_s);
+        let Some(fetches) = &mut self.fetches else { return false };
+        if fetches.is_empty() {
+            return false;
+        }
+        let mut found = fetches.advance(now).unwrap_or_else(|error| {
+            tracing::error!(%error, "a lane to the flash device is unusable");
+            fetches.fail();
+            true
+        });
+        for _ in 0..ANSWERS_MAX {
+            let Some((awaiting, fetched)) = self.fetches.as_mut().and_then(Fetches::take_ready) else {
+                break;
+            };
+            self.go_on(*awaiting, fetched);
+            found = true;
+        }
+        if found {
+            self.answer_jobs();
+        }
+        found
+    }
+
+    /// Takes back the memory of answers that have been used.
+    pub(crate) fn take_back(&mut self, fetched: Fetched) {
+        if let Some(fetches) = &mut self.fetches {
+            fetches.take_back(fetched);
+        }
+    }
+
+    /// Goes on with a request whose items have come.
+    fn go_on(&mut self, awaiting: Awaiting<M>, mut fetched: Box<Fetched>) {
+        let Awaiting { waiter, fetch } = awaiting;
+        self.mine.metrics.flash_keys_copied.add(fetched.copies() as u64);
+        fetched.end(fetch.keys);
+        let mut connection = match waiter {
+            Waiter::Connection(connection) => connection,
+            Waiter::Datagrams(waiting) => {
+                self.go_on_waiting(waiting, &fetched);
+                return self.take_back(*fetched);
+            }
+        };
+        connection.fetched = Some(fetched);
+        if let Some(store) = fetch.then {
+            let transfer = Transfer::new(connection, Work::Finish { store }, Patience::new(self.now));
+            return self.large.insert(Box::new(transfer), self.now);
+        }
+        self.visit_apart(connection);
+    }
+}
