@@ -155,7 +155,7 @@ fn gather<'a, M: Mode, P>(cx: &Context<'a, M, P>, keys: &mut Tokens<'a>) -> Arra
     while !group.is_full() {
         let from = *keys;
         let Some(key) = keys.next() else { break };
-        let lookup = Lookup::of_key(store, key);
+        let lookup = Lookup::of(store, key);
         store.prefetch_bucket(lookup.hash);
         group.push(Wanted { key, lookup, from, following: *keys });
     }

@@ -146,7 +146,9 @@ fn parse_burst<'a, M: Mode>(
         match parsed {
             Parsed::Request { command, consumed } => {
                 end += consumed;
-                let lookup = Lookup::of(store, &command);
+                let mut buffer = KeyBuffer::default();
+                let key = command.request.key();
+                let lookup = key.map(|key| Lookup::of(store, key.bytes(&mut buffer)));
                 if let Some(lookup) = &lookup {
                     store.prefetch_bucket(lookup.hash);
                 }

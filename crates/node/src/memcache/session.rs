@@ -2,9 +2,7 @@
 
 use minos_base::{KeyHash, Seconds};
 use minos_engine::{Engine, Mode, Staged};
-use minos_proto::memcache::{
-    BINARY_MAGIC, Command, KeyBuffer, Limits, Request, Resume, compose::MetaFacts, text,
-};
+use minos_proto::memcache::{BINARY_MAGIC, Limits, Request, Resume, compose::MetaFacts, text};
 
 use crate::ops::{Cold, Context, Facts, Failed, Fetch, Next, Work};
 
@@ -63,16 +61,9 @@ pub(super) struct Lookup<'a> {
 }
 
 impl<'a> Lookup<'a> {
-    /// The lookup of a command's first key; `None` if it has no key.
-    #[inline]
-    pub(super) fn of<M: Mode>(store: &Engine<M>, command: &Command<'_>) -> Option<Self> {
-        let mut buffer = KeyBuffer::default();
-        command.request.key().map(|key| Self::of_key(store, key.bytes(&mut buffer)))
-    }
-
     /// The lookup of a key.
     #[inline]
-    pub(super) fn of_key<M: Mode>(store: &Engine<M>, key: &[u8]) -> Self {
+    pub(super) fn of<M: Mode>(store: &Engine<M>, key: &[u8]) -> Self {
         Self { hash: store.hash(key), staged: None }
     }
 

@@ -28,7 +28,8 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         if sleeps {
             mine.metrics.sleeps.add(1);
             // The poll of the queue meets the same error and handles it.
-            readable = self.wake_ups(watched).wait(Wait::For(self.sleep_max())).unwrap_or_default();
+            let sleep_max = self.fetches.as_ref().and_then(Fetches::sleep_max).unwrap_or(SLEEP_MAX);
+            readable = self.wake_ups(watched).wait(Wait::For(sleep_max)).unwrap_or_default();
         }
         mine.waker.awake();
         // A worker that saw this one asleep may write to the waker only after the sleep has ended. Then the
@@ -40,10 +41,6 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             self.poll_transfers(true);
         }
         sleeps
-    }
-
-    fn sleep_max(&self) -> Duration {
-        self.fetches.as_ref().and_then(Fetches::sleep_max).unwrap_or(SLEEP_MAX)
     }
 
     /// True if there is no work that no descriptor would report.

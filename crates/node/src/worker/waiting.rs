@@ -17,7 +17,6 @@ use crate::{
 
 impl<M: Mode, I: Io> Worker<'_, M, I> {
     /// Takes a burst of requests that other workers pushed into the ring of this worker alone.
-    #[inline]
     pub(super) fn take_from_ring(&mut self) -> bool {
         let mut taken = 0;
         while taken < BURST_MAX
@@ -79,7 +78,6 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         }
     }
 
-    #[inline]
     fn take_waiting(&mut self, first: WorkerSet, then: WorkerSet) -> Option<RingItem<M>> {
         let shared = self.shared;
         let pop = |rings: WorkerSet| {
