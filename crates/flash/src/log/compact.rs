@@ -112,7 +112,9 @@ impl Log {
         let is_kept = match self.options.policy {
             Policy::Store { .. } => true,
             Policy::Cache { .. } => {
-                standing == Standing::Read && place.length.bytes_typical() <= self.reinsertion
+                let is_reinserted =
+                    standing == Standing::Read && place.length.bytes_typical() <= self.reinsertion;
+                is_reinserted || self.ends_early(victim)
             }
         };
         match standing {
@@ -121,6 +123,11 @@ impl Log {
             _ if is_kept => Fate::Move,
             _ => Fate::Drop,
         }
+    }
+
+    /// True if a segment ends because the device failed there, and not to make room: a cache keeps its records, too.
+    fn ends_early(&self, victim: &Victim) -> bool {
+        self.segments.get(victim.number).is_failing && self.segments.available() > URGENT
     }
 
     /// The standing of a segment's record.
