@@ -55,6 +55,8 @@ pub(crate) struct Flights {
     /// Those whose write failed.
     failed: VecDeque<u64>,
     last_token: u64,
+    /// Copies given up so far after a failed write; the next walk copies their items.
+    given_up: u64,
     /// Bytes of items that are not written.
     bytes: usize,
 }
@@ -71,6 +73,11 @@ impl Flights {
 
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Copies given up so far: nobody waits for their tokens, and they are not durable.
+    pub(crate) fn given_up(&self) -> u64 {
+        self.given_up
     }
 
     pub(crate) fn last_token(&self) -> u64 {
@@ -180,6 +187,7 @@ impl Keeper {
                 self.flights.failed.pop_front();
                 continue;
             };
+            let is_copy = matches!(flight.freight, Freight::Copy(..));
             let appended = again(&flight.freight, &self.tier, &mut self.log, token);
             let is_over = match appended {
                 Ok(is_on_its_way) => !is_on_its_way,
@@ -188,6 +196,7 @@ impl Keeper {
             };
             if is_over {
                 self.flights.end(token);
+                self.flights.given_up += u64::from(is_copy);
             }
             self.flights.failed.pop_front();
             self.log.answered();

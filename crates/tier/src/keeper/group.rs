@@ -33,6 +33,8 @@ pub(crate) struct Group {
     number: u64,
     /// The newest request that it serves.
     serves: Option<SyncId>,
+    /// Copies that were given up before it began to copy.
+    given_up: u64,
     /// The tombstones that were due when it began.
     pub(super) graves: Held,
     /// When the last one began.
@@ -69,7 +71,10 @@ impl Keeper {
             Phase::Idle => self.begin_group(now),
             Phase::Settle(token) if self.flights.is_written(token) => self.begin_copies(),
             Phase::Copy(partition) => self.copy_some(partition, now),
-            Phase::Flush(token) if self.flights.is_durable(token) => self.end_copies(),
+            Phase::Flush(token) if self.flights.is_durable(token) => {
+                // Given up is not durable: those items are copied again.
+                if self.flights.given_up() == self.group.given_up { self.end_copies() } else { self.copy() }
+            }
             Phase::Bury if !self.graves.has_due() => {
                 self.flush();
                 self.group.phase = Phase::FlushGraves(self.flights.last_token());
@@ -101,6 +106,11 @@ impl Keeper {
         self.group.graves = self.graves.take_held();
         self.group.number += 1;
         self.tell_log();
+        self.copy()
+    }
+
+    fn copy(&mut self) -> bool {
+        self.group.given_up = self.flights.given_up();
         self.group.phase = Phase::Copy(0);
         true
     }

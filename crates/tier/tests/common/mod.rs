@@ -106,11 +106,18 @@ impl Rig {
 
     /// Makes everything durable.
     pub(crate) fn sync(&mut self) {
+        assert!(self.try_sync(), "the device failed");
+    }
+
+    /// Makes everything durable; false if the device does not let it be.
+    pub(crate) fn try_sync(&mut self) -> bool {
         let id = self.tier.sync();
         for _ in 0..TURNS_MAX {
             self.turn();
-            if self.tier.is_synced(id).unwrap() {
-                return;
+            match self.tier.is_synced(id) {
+                Ok(true) => return true,
+                Ok(false) => {}
+                Err(_) => return false,
             }
         }
         panic!("a sync never ends: {:?}", self.keeper);
