@@ -43,6 +43,11 @@ impl MemcacheSession {
         !std::mem::replace(&mut self.has_spoken, true) && input.first() == Some(&BINARY_MAGIC)
     }
 
+    /// True if a multi-key GET has paused.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.resume.is_some()
+    }
+
     /// Discards the bytes of a refused value at the front of `input`; returns their number.
     pub(super) fn swallow(&mut self, input: &[u8]) -> usize {
         let swallowed = self.swallow_bytes.min(input.len() as u64);

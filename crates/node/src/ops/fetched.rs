@@ -1,6 +1,12 @@
 //! What is known about keys whose items may be on flash.
 
-use std::cell::Cell;
+use std::{
+    cell::Cell,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
 
 use minos_base::{FlashSlot, KeyHash, Seconds, SizeClass};
 use minos_engine::Candidates;
@@ -42,6 +48,8 @@ pub(crate) struct Fetched {
     known: Vec<Known>,
     /// The values of all copies.
     copied: Vec<u8>,
+    /// Bytes of all copies of the worker that made these.
+    held_bytes: Arc<AtomicUsize>,
     /// True if the copies may be older than a change by this connection.
     is_outdated: Cell<bool>,
     /// Times that the request waited for room.
@@ -70,12 +78,17 @@ pub(crate) enum FlashAnswer {
 }
 
 impl Fetched {
-    /// No keys yet of a fetch that has waited so often, and memory for copies.
-    pub(super) fn new(waits: u32, emptying: Option<SyncId>, copied: Vec<u8>) -> Self {
+    /// No keys yet of a fetch that has waited so often. Copies go to empty memory, and are counted.
+    pub(super) fn new(
+        waits: u32,
+        emptying: Option<SyncId>,
+        (copied, held_bytes): (Vec<u8>, Arc<AtomicUsize>),
+    ) -> Self {
         Self {
             asked: Vec::new(),
             known: Vec::new(),
             copied,
+            held_bytes,
             is_outdated: Cell::new(false),
             waits,
             emptying: Cell::new(emptying),
@@ -96,6 +109,8 @@ impl Fetched {
     pub(crate) fn copy(&mut self, hash: KeyHash, key: &[u8], found: &Found<'_>, now: Seconds) {
         let (meta, at) = (found.meta, self.copied.len());
         found.value.copy_to(&mut self.copied);
+        // Relaxed: a bound that a race may pass by a value.
+        self.held_bytes.fetch_add(found.value.len(), Relaxed);
         let facts = Facts {
             value_bytes: found.value.len() as u64,
             flags: meta.flags,
@@ -110,19 +125,20 @@ impl Fetched {
         self.note(hash, key, FlashAnswer::Copy { facts, slot: found.slot(), at });
     }
 
-    /// Bytes of the values of all copies.
-    pub(crate) fn copied_bytes(&self) -> usize {
-        self.copied.len()
-    }
-
     /// Number of copies.
     pub(crate) fn copies(&self) -> usize {
         self.known.iter().filter(|known| matches!(known.answer, FlashAnswer::Copy { .. })).count()
     }
 
-    /// The memory of the copies, to be used again.
-    pub(crate) fn into_memory(self) -> Vec<u8> {
-        self.copied
+    /// The memory of the copies, empty, to be used again.
+    pub(crate) fn into_memory(mut self) -> Vec<u8> {
+        self.forget_copies();
+        std::mem::take(&mut self.copied)
+    }
+
+    fn forget_copies(&mut self) {
+        self.held_bytes.fetch_sub(self.copied.len(), Relaxed);
+        self.copied.clear();
     }
 
     /// Uses no copies from now on: the connection may have changed the items since.
@@ -165,6 +181,12 @@ impl Fetched {
                 Some(Cold::Unknown(class_of(candidates), need))
             }
         }
+    }
+}
+
+impl Drop for Fetched {
+    fn drop(&mut self) {
+        self.forget_copies();
     }
 }
 

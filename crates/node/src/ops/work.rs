@@ -1,6 +1,8 @@
 //! What follows a request: work with large values on their way between a connection and the store, items to be
 //! fetched. State that outlives the execution of a command.
 
+use std::sync::{Arc, atomic::AtomicUsize};
+
 use minos_base::{KeyHash, SizeClass};
 use minos_engine::{Lookup, Mode, Pinned};
 use minos_tier::SyncId;
@@ -224,9 +226,9 @@ impl<M: Mode> Fetch<M> {
         }
     }
 
-    /// What is known about its keys: nothing yet. With memory for copies.
-    pub(crate) fn fetched(&self, memory: Vec<u8>) -> Fetched {
-        Fetched::new(self.waits, self.emptying, memory)
+    /// What is known about its keys: nothing yet. With empty memory for copies, and their count.
+    pub(crate) fn fetched(&self, copies: (Vec<u8>, Arc<AtomicUsize>)) -> Fetched {
+        Fetched::new(self.waits, self.emptying, copies)
     }
 
     /// Bytes of memory for the items that are fetched together.

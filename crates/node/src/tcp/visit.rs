@@ -137,8 +137,13 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                 let (mut cx, tx) = self.context();
                 cx.fetched = fetched.as_deref();
                 let served = memcache::serve(&mut cx, session, input, requests_left, tx);
-                if let Some(fetched) = fetched {
-                    self.take_back(*fetched);
+                match fetched {
+                    // The rest of the line, and requests behind it, have their copies there.
+                    Some(fetched) if session.is_paused() || matches!(served.1, Next::Yield) => {
+                        connection.fetched = Some(fetched);
+                    }
+                    Some(fetched) => self.take_back(*fetched),
+                    None => {}
                 }
                 served
             }

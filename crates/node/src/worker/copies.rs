@@ -1,5 +1,10 @@
 //! Decides which records on flash answer a request without coming to memory.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering::Relaxed},
+};
+
 use minos_base::KeyHash;
 use minos_tier::Found;
 
@@ -10,7 +15,7 @@ use crate::{ops::Need, server::config::Promote};
 const COPIES_BYTES_MAX: usize = 8 << 20;
 
 /// Requests whose memory for copies is kept for others, each up to so many bytes.
-const SPARE_MAX: usize = 64;
+const SPARE_MAX: usize = 8;
 const SPARE_BYTES_MAX: usize = 1 << 20;
 
 /// Memory for each key that is remembered, so that as many are as memory has items of a page.
@@ -27,7 +32,7 @@ pub(super) struct Copies {
     /// A part of the hash of the key that was read last, of those that share a place.
     read_lately: Box<[u32]>,
     /// Bytes of the values that requests hold.
-    held_bytes: usize,
+    held_bytes: Arc<AtomicUsize>,
     /// Memory of earlier copies: to allocate pages anew for each request takes longer than to copy.
     spare: Vec<Vec<u8>>,
 }
@@ -38,42 +43,34 @@ impl Copies {
         Self {
             promote,
             read_lately: vec![0; keys as usize].into_boxed_slice(),
-            held_bytes: 0,
+            held_bytes: Arc::default(),
             spare: Vec::new(),
         }
     }
 
-    /// True if a copy of the item answers the request, which holds it until [`release`](Self::release).
+    /// True if a copy of the item answers the request.
     pub(super) fn will_do(&mut self, need: Need, hash: KeyHash, found: &Found<'_>) -> bool {
         let bytes = found.value.len();
-        let will_do = need == Need::Copy
+        need == Need::Copy
             && bytes as u64 <= COPIED_BYTES_MAX
             && self.promote == Promote::Second
             && found.displaces()
-            && self.held_bytes + bytes <= COPIES_BYTES_MAX
-            && !self.was_read_lately(hash);
-        if will_do {
-            self.held_bytes += bytes;
-        }
-        will_do
+            // Relaxed: a bound that a race may pass by a value.
+            && self.held_bytes.load(Relaxed) + bytes <= COPIES_BYTES_MAX
+            && !self.was_read_lately(hash)
     }
 
-    /// Memory for the copies of a request.
-    pub(super) fn memory(&mut self) -> Vec<u8> {
-        self.spare.pop().unwrap_or_default()
+    /// Empty memory for the copies of a request with this need, and where they are counted.
+    pub(super) fn memory(&mut self, need: Need) -> (Vec<u8>, Arc<AtomicUsize>) {
+        let spare = if need == Need::Copy { self.spare.pop() } else { None };
+        (spare.unwrap_or_default(), Arc::clone(&self.held_bytes))
     }
 
-    /// Takes back the memory of the copies of a request.
-    pub(super) fn take_back(&mut self, mut memory: Vec<u8>) {
+    /// Takes back the memory of a request's copies, empty.
+    pub(super) fn take_back(&mut self, memory: Vec<u8>) {
         if self.spare.len() < SPARE_MAX && (1..=SPARE_BYTES_MAX).contains(&memory.capacity()) {
-            memory.clear();
             self.spare.push(memory);
         }
-    }
-
-    /// The values that a request held are gone.
-    pub(super) fn release(&mut self, bytes: usize) {
-        self.held_bytes -= bytes;
     }
 
     /// True if the key was read lately. From now on it was.

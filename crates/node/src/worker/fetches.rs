@@ -19,7 +19,7 @@ use super::{
     rings::Awaiting,
 };
 use crate::{
-    ops::{CACHE_WAITS_MAX, Failed, Fetched, FlashAnswer, Need, WAITS_MAX},
+    ops::{CACHE_WAITS_MAX, Failed, Fetched, FlashAnswer, WAITS_MAX},
     server::config::{Gathering, Promote},
 };
 
@@ -105,8 +105,7 @@ impl<M: Mode> Fetches<M> {
     /// Takes a request in; its reads are submitted by [`advance`](Self::advance).
     pub(super) fn begin(&mut self, awaiting: Box<Awaiting<M>>, (now, now_s): (Instant, Seconds)) {
         let (left, waits) = (awaiting.fetch.keys.len(), awaiting.fetch.waits);
-        let memory = if awaiting.fetch.need == Need::Copy { self.copies.memory() } else { Vec::new() };
-        let fetched = Box::new(awaiting.fetch.fetched(memory));
+        let fetched = Box::new(awaiting.fetch.fetched(self.copies.memory(awaiting.fetch.need)));
         let entry = UnderWay { awaiting, left, waits, fetched };
         let number = self.free.pop().unwrap_or_else(|| {
             self.under_way.push(None);
@@ -219,7 +218,6 @@ impl<M: Mode> Fetches<M> {
     pub(super) fn take_ready(&mut self) -> Option<(Box<Awaiting<M>>, Box<Fetched>)> {
         let number = self.ready.pop_front()?;
         let entry = self.under_way[number].take()?;
-        self.copies.release(entry.fetched.copied_bytes());
         self.free.push(number);
         Some((entry.awaiting, entry.fetched))
     }

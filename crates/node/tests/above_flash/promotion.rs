@@ -96,3 +96,20 @@ fn an_answer_from_flash_has_the_facts_of_the_item() {
     assert_eq!(client.say("mg marked f\r\n"), "HD f5 X W");
     assert_eq!(client.say("mg marked f\r\n"), "HD f5 Z X");
 }
+
+#[test]
+fn a_line_whose_answers_take_several_sends_is_read_once() {
+    let rig = Rig::start(2, &store());
+    let mut client = rig.connect();
+    client.fill();
+    client.chill();
+    let before = client.stat("minos", ":flash_keys");
+    // 100 kB of replies; 64 KiB are sent at a time.
+    let line = (0..100).map(|key| format!(" key{key}")).collect::<String>();
+    client.ask_nothing(format!("get{line}\r\n").as_bytes());
+    let expected: Vec<_> = (0..100).map(|key| (format!("key{key}"), value(key))).collect();
+    assert_eq!(client.values(), expected);
+    // Its keys do not all fit the part of the memory that one fetch may take.
+    let asked = client.stat("minos", ":flash_keys") - before;
+    assert!(asked <= 110, "{asked} keys read for a line of 100");
+}

@@ -6,7 +6,11 @@ use minos_engine::{ItemMeta, Lookup, StoreConfig, Tiered, TieredMode};
 use minos_tier::{Entry, Format, Memory, Now, Options, TieredStore};
 
 use super::*;
-use crate::{datagram::native::Waiting, ops::Fetch, worker::rings::Waiter};
+use crate::{
+    datagram::native::Waiting,
+    ops::{Fetch, Need},
+    worker::rings::Waiter,
+};
 
 /// Four times as many as memory holds.
 const KEYS: u64 = 8000;
