@@ -15,7 +15,7 @@ use std::{
 use minos_device::{Device, MemoryOptions, ServiceTime};
 use minos_engine::{StoreConfig, TierConfig, Tiered};
 use minos_net::Address;
-use minos_node::{Server, ServerConfig, config::Promote};
+use minos_node::{Server, ServerConfig};
 use minos_sched::Threshold;
 use minos_tier::{Durability, Format, Memory, Options, Tier};
 
@@ -46,35 +46,36 @@ impl Rig {
             ..MemoryOptions::default()
         });
         minos_tier::format(&device, &format()).unwrap();
-        Self::with(&device, workers, options, threshold_bytes, Promote::default())
+        Self::with(&device, workers, options, |config| {
+            config.control.threshold = Threshold::Static(threshold_bytes);
+        })
     }
 
-    /// A server to which items that are read come so.
-    fn promoting(promote: Promote, workers: usize, options: &Options) -> Self {
+    /// A server with other options.
+    fn changed(workers: usize, options: &Options, change: impl FnOnce(&mut ServerConfig)) -> Self {
         let memory = MemoryOptions { capacity_bytes: 32 << 20, ..MemoryOptions::default() };
         let device = Device::in_memory(&memory);
         minos_tier::format(&device, &format()).unwrap();
-        Self::with(&device, workers, options, THRESHOLD_BYTES, promote)
+        Self::with(&device, workers, options, change)
     }
 
     /// Above a device with a table.
     fn on(device: &Device, workers: usize, options: &Options) -> Self {
-        Self::with(device, workers, options, THRESHOLD_BYTES, Promote::default())
+        Self::with(device, workers, options, |_| {})
     }
 
     fn with(
         device: &Device,
         workers: usize,
         options: &Options,
-        threshold_bytes: u64,
-        promote: Promote,
+        change: impl FnOnce(&mut ServerConfig),
     ) -> Self {
         let mut config = ServerConfig::new(workers);
         config.memcached = vec!["127.0.0.1:0".parse().unwrap()];
         config.pin = false;
-        config.control.threshold = Threshold::Static(threshold_bytes);
+        config.control.threshold = Threshold::Static(THRESHOLD_BYTES);
         config.value_bytes_max = 64 << 10;
-        config.promote = promote;
+        change(&mut config);
         let tier = TierConfig { is_lossless: options.is_lossless, ..TierConfig::default() };
         let store = StoreConfig { value_bytes_max: 64 << 10, tier, ..StoreConfig::new(2 << 20) };
         let (tier, keeper, _) = minos_tier::open(device, options, config.clock.seconds(), |superblock| {
