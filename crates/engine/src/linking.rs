@@ -73,6 +73,7 @@ impl<M: Parts, A: Access> Writing<'_, M, A> {
     }
 
     /// Writes the header of a new item.
+    #[inline]
     pub(crate) fn describe(
         &mut self,
         item: Offset,
@@ -182,18 +183,20 @@ impl<M: Parts, A: Access> Writing<'_, M, A> {
         let region = self.region();
         let Partition { index, space, counts, .. } = self.partition;
         let old = index.split_source(region);
-        let item = |slot: Slot| M::locate(space, region, slot);
-        // All misses at once, then the hashing: a split costs about one miss, not one an item.
         let slots = || chain::places(region, old).map(|place| place.slot(region));
-        slots().filter_map(item).for_each(|item| region.prefetch(item));
-        let engine = self.engine;
+        // All misses at once, then the hashing: a split costs about one miss, not one an item.
+        slots().filter_map(|slot| M::locate(space, region, slot)).for_each(|item| region.prefetch(item));
         let mut splitting = mem::take(&mut self.writer.splitting);
-        let moves = |slot| Some((slot, Index::moves(buckets, engine.hash(key_of(self, item(slot)?)))));
         splitting.clear();
         if M::IS_TIERED {
             self.deal(buckets, slots(), &mut splitting);
         } else {
-            splitting.extend(slots().filter_map(moves));
+            slots().for_each(|slot| {
+                if let Some(item) = M::locate(space, region, slot) {
+                    let hash = self.engine.hash(key_of(self, item));
+                    splitting.push((slot, Index::moves(buckets, hash)));
+                }
+            });
         }
         relink::split::<A>(region, index, old, new, &splitting);
         self.writer.splitting = splitting;
