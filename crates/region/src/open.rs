@@ -2,8 +2,7 @@
 
 use crate::{
     backing::{Backing, MapError, Mapping},
-    file::{FileError, RegionFile},
-    file::{MAGIC, Words},
+    file::{FileError, MAGIC, RegionFile, Words},
     header::{self, CLEAN, DAMAGED, Header, IN_USE, LAYOUT_VERSION, boot_id},
     layout::{Geometry, Layout},
     memory::Memory,

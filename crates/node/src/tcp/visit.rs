@@ -138,7 +138,8 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                 cx.fetched = fetched.as_deref();
                 let served = memcache::serve(&mut cx, session, input, requests_left, tx);
                 match fetched {
-                    // The rest of the line, and requests behind it, have their copies there.
+                    // The rest of the line, and requests behind it, have their copies there. All had come before the
+                    // look-up, so that a copy is of a moment within its request.
                     Some(fetched) if session.is_paused() || matches!(served.1, Next::Yield) => {
                         connection.fetched = Some(fetched);
                     }

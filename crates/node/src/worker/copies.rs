@@ -11,7 +11,7 @@ use minos_tier::Found;
 use super::placement::COPIED_BYTES_MAX;
 use crate::{ops::Need, server::config::Promote};
 
-/// Bytes of values that one worker's requests may hold copied.
+/// Bytes of values that one worker's requests may hold copied. Beyond that, items come to memory.
 const COPIES_BYTES_MAX: usize = 8 << 20;
 
 /// Requests whose memory for copies is kept for others, each up to so many bytes.
