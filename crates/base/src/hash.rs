@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 ///
 /// Its bits are used from both ends: the highest choose the partition, the lowest 16 are the tag,
 /// those between choose the bucket (MICA §4.1.1, §4.3.2; Minos §4.2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KeyHash(pub u64);
 
 /// Hashes `key` under `seed`.

@@ -41,8 +41,8 @@ struct Piece {
     read: Result<Option<Buffer>, ReadError>,
 }
 
-/// A key whose records are read.
-#[derive(Debug)]
+/// A key whose records are read, or room for one: its memory is used again.
+#[derive(Debug, Default)]
 pub(crate) struct Fetch {
     pub(crate) tag: u64,
     pub(crate) hash: KeyHash,
@@ -75,8 +75,7 @@ impl Fetch {
             Ok(None) => return Verdict::Failed(ReadError::Device),
             Err(error) => return Verdict::Failed(*error),
         };
-        let at = u64::from(piece.slot.page) * FLASH_PAGE_BYTES as u64;
-        match Pages::new(bytes, at, piece.life, tier.seal).find(self.hash, &self.key) {
+        match Pages::new(bytes, offset_of(piece.slot), piece.life, tier.seal).find(self.hash, &self.key) {
             Ok(Some(record)) => Verdict::Ours(record),
             // The last record of the page is longer than the one that the slot names.
             Ok(None) | Err(Fault::Length(_)) => Verdict::Other,
@@ -91,8 +90,8 @@ pub(crate) struct Fetcher {
     tier: Arc<Tier>,
     lane: Lane,
     seat: Seat,
-    /// Keys under way, by number.
-    fetches: Vec<Option<Fetch>>,
+    /// Keys under way, by number, and those that `free` names.
+    fetches: Vec<Fetch>,
     free: Vec<usize>,
     staged: Vec<Request>,
     completions: Vec<Completion>,
@@ -148,60 +147,53 @@ impl Fetcher {
         (hash, key): (KeyHash, &[u8]),
         seen: &Candidates,
     ) -> Result<(), Busy> {
-        let number = self.free.pop().unwrap_or(self.fetches.len());
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.fetches.push(Fetch::default());
+            self.fetches.len() - 1
+        });
         let staged = self.staged.len();
-        let mut pieces = ArrayVec::new();
-        for slot in seen {
+        for (at, slot) in seen.iter().enumerate() {
             let bytes = self.bytes_of(*slot);
             let read = match self.lane.buffer(bytes) {
                 Ok(buffer) => {
-                    let at = u64::from(slot.page) * FLASH_PAGE_BYTES as u64;
-                    let name = (number as u64) << RECORD_BITS | pieces.len() as u64;
-                    self.staged.push(Request::read(name, at, buffer));
+                    let name = (number as u64) << RECORD_BITS | at as u64;
+                    self.staged.push(Request::read(name, offset_of(*slot), buffer));
                     Ok(None)
                 }
-                Err(_) if self.under_way_beside(number) == 0 && staged == self.staged.len() => {
-                    Err(ReadError::TooLarge)
-                }
+                Err(_) if self.under_way() == 1 && staged == self.staged.len() => Err(ReadError::TooLarge),
                 Err(_) => {
                     self.staged.truncate(staged);
-                    self.give_up(number, epoch);
+                    self.free(number, epoch);
                     return Err(Busy);
                 }
             };
-            pieces.push(Piece { slot: *slot, life: self.tier.life_of(slot.page), read });
+            let life = self.tier.life_of(slot.page);
+            self.fetches[number].pieces.push(Piece { slot: *slot, life, read });
         }
-        let left = self.staged.len() - staged;
-        let read_bytes = (seen.iter().map(|slot| self.bytes_of(*slot) as u64)).sum::<u64>();
         self.counts.read_records += seen.len() as u64;
-        self.counts.read_bytes += read_bytes;
-        if left == 0 {
+        self.counts.read_bytes += seen.iter().map(|slot| self.bytes_of(*slot) as u64).sum::<u64>();
+        let fetch = &mut self.fetches[number];
+        (fetch.tag, fetch.hash, fetch.epoch) = (tag, hash, epoch);
+        fetch.key.extend_from_slice(key);
+        fetch.seen.clone_from(seen);
+        fetch.left = self.staged.len() - staged;
+        if fetch.left == 0 {
             self.ready.push(number);
-        }
-        let fetch = Fetch { tag, hash, key: key.to_vec(), seen: seen.clone(), pieces, epoch, left };
-        if number == self.fetches.len() {
-            self.fetches.push(Some(fetch));
-        } else {
-            self.fetches[number] = Some(fetch);
         }
         Ok(())
     }
 
-    /// Keys under way, but for one that is about to be.
-    fn under_way_beside(&self, number: usize) -> usize {
-        self.under_way() - usize::from(number < self.fetches.len())
-    }
-
-    fn give_up(&mut self, number: usize, epoch: u64) {
-        if number < self.fetches.len() {
-            self.free.push(number);
-        }
+    /// Ends a fetch, and gives its buffers back.
+    fn free(&mut self, number: usize, epoch: u64) {
+        let fetch = &mut self.fetches[number];
+        fetch.pieces.clear();
+        fetch.key.clear();
+        self.free.push(number);
         self.seat.leave(epoch);
     }
 
     fn bytes_of(&self, slot: FlashSlot) -> usize {
-        let at = u64::from(slot.page) * FLASH_PAGE_BYTES as u64;
-        let room = self.tier.layout().device_bytes().saturating_sub(at);
+        let room = self.tier.layout().device_bytes().saturating_sub(offset_of(slot));
         (slot.length.pages() * FLASH_PAGE_BYTES as u64).min(room) as usize
     }
 
@@ -262,7 +254,7 @@ impl Fetcher {
         let later = self.completions.split_off(self.completions.len().min(reads_max));
         for Completion { tag, buffer, result } in std::mem::replace(&mut self.completions, later) {
             let (number, at) = ((tag >> RECORD_BITS) as usize, (tag & ((1 << RECORD_BITS) - 1)) as usize);
-            let Some(fetch) = self.fetches.get_mut(number).and_then(Option::as_mut) else { continue };
+            let fetch = &mut self.fetches[number];
             fetch.pieces[at].read = result.map(|()| buffer).map_err(ReadError::from);
             fetch.left -= 1;
             if fetch.left == 0 {
@@ -278,12 +270,15 @@ impl Fetcher {
     }
 
     fn end(&mut self, number: usize, f: &mut impl FnMut(&Fetch, &mut ReadCounts)) {
-        if let Some(fetch) = self.fetches[number].take() {
-            f(&fetch, &mut self.counts);
-            self.seat.leave(fetch.epoch);
-            self.free.push(number);
-        }
+        let fetch = &self.fetches[number];
+        f(fetch, &mut self.counts);
+        self.free(number, fetch.epoch);
     }
+}
+
+/// The byte of the device at which a record's first page begins.
+fn offset_of(slot: FlashSlot) -> u64 {
+    u64::from(slot.page) * FLASH_PAGE_BYTES as u64
 }
 
 impl From<Error> for ReadError {

@@ -6,7 +6,8 @@ use crate::{
     syncs::SyncId,
     tier::Tier,
 };
-use minos_base::Seconds;
+use arrayvec::ArrayVec;
+use minos_base::{KeyHash, Seconds};
 use minos_engine::{ItemMeta, Lookup, OutOfMemory, Promotion};
 use std::{io, sync::Arc, time::Duration};
 use thiserror::Error;
@@ -94,8 +95,11 @@ impl TieredStore {
         now: Seconds,
         f: &mut impl FnMut(usize, Result<Option<&[u8]>, ReadError>),
     ) -> io::Result<()> {
-        for (at, key) in keys.iter().enumerate() {
-            while !self.begin(at, key, now, f) {
+        let engine = Arc::clone(self.tier().engine());
+        let hashes: ArrayVec<KeyHash, WIDTH_MAX> = keys.iter().map(|key| engine.hash(key)).collect();
+        hashes.iter().for_each(|hash| engine.prefetch_bucket(*hash));
+        for (at, (key, hash)) in keys.iter().zip(hashes).enumerate() {
+            while !self.begin(at, (hash, key), now, f) {
                 self.reader.submit()?;
                 self.finish_some(now, f)?;
             }
@@ -113,15 +117,13 @@ impl TieredStore {
     fn begin(
         &mut self,
         at: usize,
-        key: &[u8],
+        (hash, key): (KeyHash, &[u8]),
         now: Seconds,
         f: &mut impl FnMut(usize, Result<Option<&[u8]>, ReadError>),
     ) -> bool {
-        let engine = Arc::clone(self.tier().engine());
-        let hash = engine.hash(key);
         loop {
             let copy = &mut self.copy;
-            let is_hot = engine.read(hash, key, now, |item| {
+            let is_hot = self.reader.tier().engine.read(hash, key, now, |item| {
                 copy.clear();
                 item.copy_value_to(copy);
             });
