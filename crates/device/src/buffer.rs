@@ -1,12 +1,12 @@
 //! Pools of block-aligned buffers.
 //!
-//! A pool is one allocation, so that a ring registers it with the kernel once. A [`Buffer`] is a run of its blocks and
+//! A pool is one mapping, so that a ring registers it with the kernel once. A [`Buffer`] is a run of its blocks and
 //! their only owner: requests carry it to the device and completions bring it back.
 
 use std::{
-    alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error},
+    alloc::{Layout, handle_alloc_error},
     ops::{Deref, DerefMut},
-    ptr::NonNull,
+    ptr::{self, NonNull},
     sync::{
         Arc,
         atomic::{
@@ -16,8 +16,7 @@ use std::{
     },
 };
 
-/// Alignment of every pool: that of a page, which suffices for any device.
-const ALIGNMENT: usize = 4096;
+use rustix::mm::{self, MapFlags, ProtFlags};
 
 /// No run of free blocks is long enough for a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,7 +32,9 @@ pub struct Exhausted {
 #[derive(Debug)]
 pub(crate) struct Pool {
     memory: NonNull<u8>,
-    layout: Layout,
+    bytes: usize,
+    /// The mapping that it lies in.
+    mapped: (NonNull<u8>, usize),
     block_bytes: usize,
     /// Set bits are free blocks. One thread takes, any thread gives back.
     free: Box<[AtomicU64]>,
@@ -49,22 +50,22 @@ impl Pool {
     pub(crate) fn new(bytes: usize, block_bytes: u32) -> Arc<Self> {
         let block_bytes = block_bytes as usize;
         let blocks = bytes.div_ceil(block_bytes).max(1);
-        let layout = Layout::from_size_align(blocks * block_bytes, ALIGNMENT.max(block_bytes))
-            .expect("the alignment is a power of two, and the size is bounded by LaneOptions");
-        // SAFETY: the layout has at least one block.
-        let memory = NonNull::new(unsafe { alloc_zeroed(layout) });
-        let memory = memory.unwrap_or_else(|| handle_alloc_error(layout));
+        let bytes = blocks * block_bytes;
+        let mapped = map(bytes + block_bytes, block_bytes);
+        let padding = mapped.0.align_offset(block_bytes);
+        // SAFETY: the mapping has a block more than the pool.
+        let memory = unsafe { mapped.0.add(padding) };
         let word = |at: usize| match blocks - 64 * at {
             1..64 => AtomicU64::new(u64::MAX >> (64 - (blocks - 64 * at))),
             _ => AtomicU64::new(u64::MAX),
         };
         let free = (0..blocks.div_ceil(64)).map(word).collect();
-        Arc::new(Self { memory, layout, block_bytes, free })
+        Arc::new(Self { memory, bytes, mapped, block_bytes, free })
     }
 
     /// The whole memory.
     pub(crate) fn memory(&self) -> (NonNull<u8>, usize) {
-        (self.memory, self.layout.size())
+        (self.memory, self.bytes)
     }
 
     /// Takes a buffer of at least one byte. Its bytes are what the last owner left.
@@ -72,7 +73,7 @@ impl Pool {
     /// One thread at a time may call this: two could take the same blocks. [`crate::Lane`] is that thread.
     pub(crate) fn take(self: &Arc<Self>, bytes: usize) -> Result<Buffer, Exhausted> {
         let blocks = bytes.div_ceil(self.block_bytes).max(1);
-        let exhausted = Exhausted { bytes, pool_bytes: self.layout.size() };
+        let exhausted = Exhausted { bytes, pool_bytes: self.bytes };
         let first = self.find(blocks).ok_or(exhausted)?;
         self.for_each_word(first, blocks, |word, mask| {
             // Acquire: after the last owner's accesses.
@@ -129,9 +130,23 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout; every buffer holds the pool, so that none is left.
-        unsafe { dealloc(self.memory.as_ptr(), self.layout) }
+        // SAFETY: mapped with this length; every buffer holds the pool, so that none is left.
+        let unmapped = unsafe { mm::munmap(self.mapped.0.as_ptr().cast(), self.mapped.1) };
+        debug_assert_eq!(unmapped, Ok(()));
     }
+}
+
+/// New memory of `bytes` bytes, all zero. The allocator would fill aligned memory with zeros, page after page.
+fn map(bytes: usize, block_bytes: usize) -> (NonNull<u8>, usize) {
+    let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+    // SAFETY: a new mapping, of at least one block.
+    let memory = unsafe { mm::mmap_anonymous(ptr::null_mut(), bytes, access, flags) };
+    let memory = memory.ok().and_then(|memory| NonNull::new(memory.cast()));
+    let memory = memory.unwrap_or_else(|| {
+        let layout = Layout::from_size_align(bytes, block_bytes);
+        handle_alloc_error(layout.expect("a block is a power of two, and the size is bounded by LaneOptions"))
+    });
+    (memory, bytes)
 }
 
 /// A run of blocks of a lane's pool. Goes back to the pool when dropped, by any thread.
@@ -208,6 +223,19 @@ mod tests {
         let buffer = pool.take(1000).unwrap();
         assert_eq!((buffer.len(), buffer.address() as usize % 512), (1024, 0));
         assert!(pool.take(1).is_err());
+    }
+
+    #[test]
+    fn buffers_are_aligned_to_blocks_of_any_size() {
+        for block_bytes in [512, 4096, 1 << 16] {
+            let pool = Pool::new(3 * block_bytes, block_bytes as u32);
+            let mut buffers: Vec<_> = (0..3).map(|_| pool.take(1).unwrap()).collect();
+            for buffer in &mut buffers {
+                assert_eq!((buffer.len(), buffer.address() as usize % block_bytes), (block_bytes, 0));
+                assert!(buffer.iter().all(|&byte| byte == 0));
+                buffer.fill(7);
+            }
+        }
     }
 
     #[test]

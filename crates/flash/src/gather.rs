@@ -35,7 +35,17 @@ struct Part {
 impl Gather {
     /// Asks for `len` bytes from `at` on.
     pub(crate) fn start(at: u64, len: usize, names: &mut Names, jobs: &mut Vec<(WorkId, Work)>) -> Self {
-        let mut gather = Self { at, bytes: Vec::new(), len, waiting: Vec::new(), failed_pages: 0 };
+        Self::start_in(Vec::new(), (at, len), names, jobs)
+    }
+
+    /// As [`Gather::start`], into the memory of another run.
+    pub(crate) fn start_in(
+        bytes: Vec<u8>,
+        (at, len): (u64, usize),
+        names: &mut Names,
+        jobs: &mut Vec<(WorkId, Work)>,
+    ) -> Self {
+        let mut gather = Self { at, bytes, len, waiting: Vec::new(), failed_pages: 0 };
         for begin in (0..len).step_by(READ_BYTES_MAX) {
             gather.ask((begin, READ_BYTES_MAX.min(len - begin)), 0, names, jobs);
         }
@@ -54,11 +64,11 @@ impl Gather {
         jobs.push((id, Work::Read { at: self.at + begin as u64, len }));
     }
 
-    /// Takes a result, and its bytes. Returns false if it is not of this run.
+    /// Takes a result. Returns false if it is not of this run.
     pub(crate) fn done(
         &mut self,
         id: WorkId,
-        outcome: &mut Outcome,
+        outcome: Outcome<'_>,
         names: &mut Names,
         jobs: &mut Vec<(WorkId, Work)>,
     ) -> bool {
@@ -67,14 +77,17 @@ impl Gather {
         };
         let Part { begin, len, failures, .. } = self.waiting.swap_remove(position);
         match outcome {
-            // A run in one piece is not copied.
-            Ok(bytes) if bytes.len() == self.len => self.bytes = std::mem::take(bytes),
-            Ok(bytes) if bytes.len() == len => self.whole()[begin..begin + len].copy_from_slice(bytes),
+            // A run in one piece is not filled with zeros first.
+            Ok(bytes) if bytes.len() == self.len => {
+                self.bytes.clear();
+                self.bytes.extend_from_slice(bytes);
+            }
+            Ok(bytes) if bytes.len() == len => self.part(begin, len).copy_from_slice(bytes),
             _ if len <= PAGE_BYTES && failures + 1 < PAGE_READS => {
                 self.ask((begin, len), failures + 1, names, jobs);
             }
             _ if len <= PAGE_BYTES => {
-                self.whole();
+                self.part(begin, len).fill(0);
                 self.failed_pages += 1;
             }
             _ => {
@@ -86,9 +99,9 @@ impl Gather {
         true
     }
 
-    fn whole(&mut self) -> &mut Vec<u8> {
+    fn part(&mut self, begin: usize, len: usize) -> &mut [u8] {
         self.bytes.resize(self.len, 0);
-        &mut self.bytes
+        &mut self.bytes[begin..begin + len]
     }
 
     /// True if all is there that can be read.
@@ -112,21 +125,24 @@ mod tests {
         let (mut names, mut jobs) = (Names::default(), Vec::new());
         const PAGES: usize = 600;
         const BAD: [u64; 2] = [5, 511];
-        let mut gather = Gather::start(0, PAGES * PAGE_BYTES, &mut names, &mut jobs);
+        // In memory that held other bytes.
+        let room = vec![9; PAGES * PAGE_BYTES];
+        let mut gather = Gather::start_in(room, (0, PAGES * PAGE_BYTES), &mut names, &mut jobs);
         let mut reads = 0;
         while let Some((id, work)) = jobs.pop() {
             let Work::Read { at, len } = work else { panic!("{work:?}") };
             let mut pages = at / PAGE_BYTES as u64..(at + len as u64) / PAGE_BYTES as u64;
-            let mut outcome =
-                if pages.any(|page| BAD.contains(&page)) { Err(DeviceFailed) } else { Ok(vec![7; len]) };
-            assert!(gather.done(id, &mut outcome, &mut names, &mut jobs));
+            let bytes = vec![7; len];
+            let outcome =
+                if pages.any(|page| BAD.contains(&page)) { Err(DeviceFailed) } else { Ok(&bytes[..]) };
+            assert!(gather.done(id, outcome, &mut names, &mut jobs));
             reads += 1;
         }
         assert!(gather.is_done() && gather.failed_pages == BAD.len() && reads < 50, "{reads}");
         for (page, bytes) in gather.bytes.chunks(PAGE_BYTES).enumerate() {
-            assert_eq!(bytes[0] == 7, !BAD.contains(&(page as u64)), "{page}");
+            assert_eq!(bytes[0], if BAD.contains(&(page as u64)) { 0 } else { 7 }, "{page}");
         }
-        assert!(!gather.done(WorkId(1), &mut Err(DeviceFailed), &mut names, &mut jobs));
+        assert!(!gather.done(WorkId(1), Err(DeviceFailed), &mut names, &mut jobs));
     }
 
     #[test]
@@ -137,8 +153,8 @@ mod tests {
             let mut reads = 0;
             while let Some((id, _)) = jobs.pop() {
                 reads += 1;
-                let mut outcome = if reads <= failures { Err(DeviceFailed) } else { Ok(vec![7; PAGE_BYTES]) };
-                assert!(gather.done(id, &mut outcome, &mut names, &mut jobs));
+                let outcome = if reads <= failures { Err(DeviceFailed) } else { Ok(&[7; PAGE_BYTES][..]) };
+                assert!(gather.done(id, outcome, &mut names, &mut jobs));
             }
             let is_lost = failures == PAGE_READS;
             assert_eq!((gather.failed_pages, gather.bytes[0]), if is_lost { (1, 0) } else { (0, 7) });

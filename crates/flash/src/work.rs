@@ -33,7 +33,7 @@ pub enum Work {
 pub struct DeviceFailed;
 
 /// The result of a piece of work: the bytes that were read, nothing for writes and flushes.
-pub type Outcome = Result<Vec<u8>, DeviceFailed>;
+pub type Outcome<'a> = Result<&'a [u8], DeviceFailed>;
 
 /// Gives names to work.
 #[derive(Debug, Default)]

@@ -361,7 +361,7 @@ impl Driver {
     }
 
     /// Submits what there is, and waits for some results.
-    fn run(&mut self, mut f: impl FnMut(WorkId, Outcome)) -> Result<(), OpenError> {
+    fn run(&mut self, mut f: impl FnMut(WorkId, Outcome<'_>)) -> Result<(), OpenError> {
         let begun = Instant::now();
         while begun.elapsed() < PATIENCE {
             self.0.submit()?;
@@ -379,7 +379,7 @@ impl Driver {
         let jobs = works.into_iter().enumerate();
         self.0.jobs().extend(jobs.map(|(number, work)| (WorkId(number as u64), work)));
         while results.iter().any(Option::is_none) {
-            self.run(|id, outcome| results[id.0 as usize] = Some(outcome))?;
+            self.run(|id, outcome| results[id.0 as usize] = Some(outcome.map(<[u8]>::to_vec)))?;
         }
         let results: Result<Vec<_>, DeviceFailed> = results.into_iter().flatten().collect();
         Ok(results?)

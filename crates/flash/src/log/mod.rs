@@ -295,12 +295,12 @@ impl Log {
     }
 
     /// The result of a piece of work.
-    pub fn done(&mut self, id: WorkId, mut outcome: Outcome, index: &mut impl Index) {
+    pub fn done(&mut self, id: WorkId, outcome: Outcome<'_>, index: &mut impl Index) {
         match self.flow.purpose(id) {
             Some(flow::Purpose::Batch(number)) => self.batch_done(number, outcome.is_ok(), index),
             Some(flow::Purpose::Journal) => self.journal_done(outcome.is_ok()),
             Some(flow::Purpose::Flush) => self.flush_done(outcome.is_ok()),
-            None => self.read_done(id, &mut outcome),
+            None => self.read_done(id, outcome),
         }
     }
 

@@ -61,8 +61,8 @@ impl Site {
 
     fn execute(&mut self, jobs: Vec<(WorkId, Work)>) {
         for (id, work) in jobs {
-            let outcome = execute(&mut self.pages, work);
-            self.log.done(id, outcome, &mut All);
+            let bytes = execute(&mut self.pages, work);
+            self.log.done(id, Ok(&bytes), &mut All);
         }
     }
 
@@ -115,20 +115,20 @@ impl Site {
     }
 }
 
-fn execute(pages: &mut HashMap<u64, Vec<u8>>, work: Work) -> Outcome {
+fn execute(pages: &mut HashMap<u64, Vec<u8>>, work: Work) -> Vec<u8> {
     let page = PAGE_BYTES as u64;
     match work {
         Work::Write { at, bytes } => {
             let parts = bytes.chunks(PAGE_BYTES).enumerate();
             pages.extend(parts.map(|(number, bytes)| (at / page + number as u64, bytes.to_vec())));
-            Ok(Vec::new())
+            Vec::new()
         }
         Work::Read { at, len } => {
             let numbers = at / page..(at + len as u64) / page;
             let empty = vec![0; PAGE_BYTES];
-            Ok(numbers.flat_map(|number| pages.get(&number).unwrap_or(&empty).clone()).collect())
+            numbers.flat_map(|number| pages.get(&number).unwrap_or(&empty).clone()).collect()
         }
-        Work::Flush => Ok(Vec::new()),
+        Work::Flush => Vec::new(),
     }
 }
 
@@ -137,7 +137,7 @@ fn resume(pages: &mut HashMap<u64, Vec<u8>>, superblock: &Superblock, policy: Po
     loop {
         recovery.poll(&mut jobs);
         let (id, work) = jobs.remove(0);
-        match recovery.done(id, execute(pages, work), &mut |found: &Found| newest.add(found)) {
+        match recovery.done(id, Ok(&execute(pages, work)), &mut |found: &Found| newest.add(found)) {
             Step::Done(done) => {
                 let options = Options { scrub_bytes_s: 0, ..Options::of(policy, &superblock.layout) };
                 return (Log::resume(superblock, options, done.1), newest.decide());
@@ -253,7 +253,7 @@ fn a_device_that_is_no_table_is_not_ours() {
     recovery.poll(&mut jobs);
     let mut last = None;
     for (id, work) in jobs {
-        last = Some(recovery.done(id, execute(&mut pages, work), &mut |_: &Found| ()));
+        last = Some(recovery.done(id, Ok(&execute(&mut pages, work)), &mut |_: &Found| ()));
     }
     let Some(Step::Failed(reason)) = last else { panic!("{last:?}") };
     assert_eq!(reason.to_string(), "no table: the mark 0x0000000000000000 is not that of this structure");

@@ -90,7 +90,7 @@ impl Log {
     }
 
     /// The result of a read for compaction or scrubber.
-    pub(super) fn read_done(&mut self, id: WorkId, outcome: &mut Outcome) {
+    pub(super) fn read_done(&mut self, id: WorkId, outcome: Outcome<'_>) {
         if let Some(mut victim) = self.victim.take() {
             let again = self.reads_of(|log| log.take_read(&mut victim, id, outcome));
             self.counters.compaction_read_bytes += again;
@@ -103,7 +103,7 @@ impl Log {
         }
     }
 
-    fn take_read(&mut self, victim: &mut Victim, id: WorkId, outcome: &mut Outcome) {
+    fn take_read(&mut self, victim: &mut Victim, id: WorkId, outcome: Outcome<'_>) {
         let (Phase::Footers(gather) | Phase::Pages(gather) | Phase::Reading(Run { gather, .. })) =
             &mut victim.phase
         else {

@@ -121,6 +121,8 @@ pub struct Recovery {
     waiting: VecDeque<(u32, Life)>,
     /// Those without footers, read whole and one after another.
     unsealed: VecDeque<(u32, Life, bool)>,
+    /// Memory for one of those.
+    room: Vec<u8>,
     tasks: Vec<Task>,
     kept: Vec<Kept>,
     jobs: Vec<(WorkId, Work)>,
@@ -142,6 +144,7 @@ impl Recovery {
             leaving: VecDeque::new(),
             waiting: VecDeque::new(),
             unsealed: VecDeque::new(),
+            room: Vec::new(),
             tasks: Vec::new(),
             kept: Vec::new(),
             jobs,
@@ -154,11 +157,11 @@ impl Recovery {
     }
 
     /// The result of a piece of work. Every record that a segment holds is given to `out`.
-    pub fn done(&mut self, id: WorkId, mut outcome: Outcome, out: &mut impl FnMut(&Found)) -> Step {
+    pub fn done(&mut self, id: WorkId, outcome: Outcome<'_>, out: &mut impl FnMut(&Found)) -> Step {
         match self.phase {
             Phase::Superblocks | Phase::Journals => {
                 let (names, jobs) = (&mut self.names, &mut self.jobs);
-                self.heads.iter_mut().any(|head| head.done(id, &mut outcome, names, jobs));
+                self.heads.iter_mut().any(|head| head.done(id, outcome, names, jobs));
                 if !self.heads.iter().all(Gather::is_done) {
                     return Step::Working;
                 }
@@ -169,7 +172,7 @@ impl Recovery {
                 read.map_or_else(Step::Failed, |()| Step::Working)
             }
             Phase::Segments => {
-                self.segment_done(id, &mut outcome, out);
+                self.segment_done(id, outcome, out);
                 Step::Working
             }
             Phase::Flush(flush) if flush == id => self.end(outcome.is_ok()),
@@ -247,8 +250,9 @@ impl Recovery {
         if self.tasks.iter().all(|task| task.kind != Kind::Pages)
             && let Some((segment, life, is_leaving)) = self.unsealed.pop_front()
         {
-            let at = layout.segment_at(segment);
-            let gather = Gather::start(at, segment_bytes as usize, &mut self.names, &mut self.jobs);
+            let run = (layout.segment_at(segment), segment_bytes as usize);
+            let room = std::mem::take(&mut self.room);
+            let gather = Gather::start_in(room, run, &mut self.names, &mut self.jobs);
             self.tasks.push(Task { segment, life, kind: Kind::Pages, is_leaving, gather });
         }
         if self.tasks.is_empty() {
@@ -270,7 +274,7 @@ impl Recovery {
         self.waiting.pop_front().map(|(segment, life)| (segment, life, false))
     }
 
-    fn segment_done(&mut self, id: WorkId, outcome: &mut Outcome, out: &mut impl FnMut(&Found)) {
+    fn segment_done(&mut self, id: WorkId, outcome: Outcome<'_>, out: &mut impl FnMut(&Found)) {
         let Some(Superblock { layout, seed, .. }) = self.superblock else { return };
         let (names, jobs) = (&mut self.names, &mut self.jobs);
         let mut tasks = self.tasks.iter_mut();
@@ -338,6 +342,7 @@ impl Recovery {
         let is_failing = task.gather.failed_pages > 0;
         let (segment, count) = (task.segment, footers.len() as u32);
         self.kept.push(Kept { segment, count, unsealed: Some(entries), is_failing });
+        self.room = task.gather.bytes;
     }
 }
 

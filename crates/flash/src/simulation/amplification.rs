@@ -1,7 +1,7 @@
 //! Write amplification of the machines, and the time that recovery takes, on a disk without faults.
 
 use super::{
-    disk::{Disk, recover},
+    disk::{Disk, lent, recover},
     index::Table,
 };
 use crate::{
@@ -91,7 +91,7 @@ impl Bench {
         self.log.poll(self.now_us, u64::MAX, &mut self.table, &mut jobs);
         self.disk.submit(&mut jobs);
         while let Some((id, outcome)) = self.disk.complete_one() {
-            self.log.done(id, outcome, &mut self.table);
+            self.log.done(id, lent(&outcome), &mut self.table);
         }
         self.events.extend(self.log.events());
     }
@@ -234,7 +234,7 @@ fn recovery_reads_footers_only() {
         let (id, outcome) = bench.disk.complete_one().expect("recovery waits for nothing");
         read_bytes += outcome.as_ref().map_or(0, Vec::len);
         let begin = Instant::now();
-        let step = recovery.done(id, outcome, &mut |found: &Found| newest.add(found));
+        let step = recovery.done(id, lent(&outcome), &mut |found: &Found| newest.add(found));
         time += begin.elapsed();
         if matches!(step, Step::Done(_)) {
             break;

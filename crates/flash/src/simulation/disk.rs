@@ -21,6 +21,13 @@ pub(super) struct Faults {
     pub(super) failed_flushes: u32,
 }
 
+/// An outcome that owns its bytes.
+pub(super) type Answer = Result<Vec<u8>, DeviceFailed>;
+
+pub(super) fn lent(answer: &Answer) -> Outcome<'_> {
+    answer.as_deref().map_err(|&failed| failed)
+}
+
 /// A write that a power loss may undo.
 #[derive(Debug)]
 struct Write {
@@ -75,7 +82,7 @@ impl Disk {
     }
 
     /// Completes a piece of work, any of those in the queue.
-    pub(super) fn complete_one(&mut self) -> Option<(WorkId, Outcome)> {
+    pub(super) fn complete_one(&mut self) -> Option<(WorkId, Answer)> {
         if self.queue.is_empty() {
             return None;
         }
@@ -92,7 +99,7 @@ impl Disk {
         Some((id, outcome))
     }
 
-    fn write(&mut self, at: usize, bytes: Vec<u8>) -> Outcome {
+    fn write(&mut self, at: usize, bytes: Vec<u8>) -> Answer {
         assert!(at.is_multiple_of(4096) && bytes.len().is_multiple_of(4096), "{at} {}", bytes.len());
         let fails = self.chance(self.faults.failed_writes);
         self.writes += 1;
@@ -103,7 +110,7 @@ impl Disk {
     }
 
     /// What a reader gets; not through the queue.
-    pub(super) fn read(&mut self, at: usize, len: usize) -> Outcome {
+    pub(super) fn read(&mut self, at: usize, len: usize) -> Answer {
         if self.bad_pages.len() < BAD_PAGES_MAX && self.chance(self.faults.failed_reads) {
             self.bad_pages.push(at / 4096);
         }
@@ -183,7 +190,7 @@ pub(super) fn recover(disk: &mut Disk, superblock: &Superblock, options: Options
         recovery.poll(&mut jobs);
         disk.submit(&mut jobs);
         let (id, outcome) = disk.complete_one().expect("recovery waits for nothing");
-        match recovery.done(id, outcome, &mut |found: &Found| newest.add(found)) {
+        match recovery.done(id, lent(&outcome), &mut |found: &Found| newest.add(found)) {
             Step::Working => {}
             Step::Done(done) => {
                 assert_eq!(done.0, *superblock);

@@ -1,7 +1,7 @@
 //! One run: a store, its clients, the disk, and crashes.
 
 use super::{
-    disk::{Disk, Faults, recover},
+    disk::{Disk, Faults, lent, recover},
     index::{Lookup, Pending, Table},
     model::{Copy, Model},
 };
@@ -210,7 +210,7 @@ impl World {
         self.log.poll(self.now_us, lanes_at, &mut self.table, &mut jobs);
         self.disk.submit(&mut jobs);
         if let Some((id, outcome)) = self.disk.complete_one() {
-            self.log.done(id, outcome, &mut self.table);
+            self.log.done(id, lent(&outcome), &mut self.table);
         }
         let events: Vec<Event> = self.log.events().collect();
         events.into_iter().for_each(|event| self.take(event));

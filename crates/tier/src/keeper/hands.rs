@@ -56,13 +56,13 @@ impl Hands {
     }
 
     /// Gives out the results that have come; returns how many.
-    pub(crate) fn take(&mut self, mut f: impl FnMut(WorkId, Outcome)) -> io::Result<usize> {
+    pub(crate) fn take(&mut self, mut f: impl FnMut(WorkId, Outcome<'_>)) -> io::Result<usize> {
         self.lane.complete(&mut self.completions)?;
         let taken = self.completions.len();
         for Completion { tag, buffer, result } in self.completions.drain(..) {
             // A flush or a write has no bytes to return; the log does not look at them.
-            let bytes = |()| buffer.map_or(Vec::new(), |buffer| buffer.to_vec());
-            f(WorkId(tag), result.map(bytes).map_err(|_| DeviceFailed));
+            let bytes = buffer.as_deref().unwrap_or_default();
+            f(WorkId(tag), result.map(|()| bytes).map_err(|_| DeviceFailed));
         }
         Ok(taken)
     }
