@@ -62,9 +62,21 @@ fn ours(program: &Path, extent: &Extent, file: &str, (depth, width): (u32, u32))
     Ok([of_device("iops"), of_device("cpu_us_per_request")])
 }
 
-/// Random reads of the first bytes of `file` by fio, and their processor time in microseconds.
-pub(super) fn fio(extent: &Extent, file: &str, (depth, width): (u32, u32)) -> anyhow::Result<[f64; 2]> {
+/// Random reads of 4 KiB of the first bytes of `file` by fio, and their processor time in microseconds.
+pub(super) fn fio(extent: &Extent, file: &str, lanes: (u32, u32)) -> anyhow::Result<[f64; 2]> {
+    fio_of(extent, file, lanes, 4.0)
+}
+
+/// As [`fio`], but some reads have 8 KiB, so that their mean is `kib`.
+pub(super) fn fio_of(
+    extent: &Extent,
+    file: &str,
+    (depth, width): (u32, u32),
+    kib: f64,
+) -> anyhow::Result<[f64; 2]> {
     let mut command = fio_command(extent, file);
+    let longer = ((kib / 4.0 - 1.0) * 100.0).round().clamp(0.0, 100.0);
+    command.args([&format!("--bssplit=4k/{}:8k/{longer}", 100.0 - longer), "--blockalign=4k"]);
     command.args(["--rw=randread", "--ioengine=io_uring", "--fixedbufs=1", "--registerfiles=1"]);
     command.args([&format!("--iodepth={depth}"), "--ramp_time=300ms"]);
     if width > 1 {
@@ -81,7 +93,7 @@ pub(super) fn fio(extent: &Extent, file: &str, (depth, width): (u32, u32)) -> an
 /// fio on `file` for the time of a measurement.
 fn fio_command(extent: &Extent, file: &str) -> Command {
     let mut command = Command::new("fio");
-    command.args(["--name=job", "--direct=1", "--bs=4k", "--time_based", "--norandommap", "--randrepeat=0"]);
+    command.args(["--name=job", "--direct=1", "--time_based", "--norandommap", "--randrepeat=0"]);
     command.args(["--output-format=json", &format!("--filename={file}")]);
     command.args([&format!("--size={}m", extent.mib), &format!("--runtime={}ms", extent.millis)]);
     command
@@ -92,11 +104,17 @@ fn fio_job(command: Command) -> anyhow::Result<Value> {
     Ok(result["jobs"][0].take())
 }
 
-/// 99th percentiles of a write and of the fdatasync that follows it, at so many a second, in microseconds.
-pub(super) fn fio_writes(extent: &Extent, file: &str, rate: u32) -> anyhow::Result<[f64; 2]> {
+/// 99th percentiles of a write of 4 KiB and of the fdatasync that follows it, in microseconds: so many a second, by so
+/// many threads, at the times of a Poisson process.
+pub(super) fn fio_writes(
+    extent: &Extent,
+    file: &str,
+    (rate, threads): (u32, u32),
+) -> anyhow::Result<[f64; 2]> {
     let mut command = fio_command(extent, file);
-    command.args(["--rw=randwrite", "--ioengine=psync", "--fdatasync=1"]);
-    command.arg(format!("--rate_iops={rate}"));
+    command.args(["--bs=4k", "--rw=randwrite", "--ioengine=psync", "--fdatasync=1", "--thread"]);
+    command.args(["--group_reporting", "--rate_process=poisson", &format!("--numjobs={threads}")]);
+    command.arg(format!("--rate_iops={}", rate / threads));
     let job = fio_job(command)?;
     let us = |ns: f64| ns / 1e3;
     let write = number(&job, &["write", "clat_ns", "percentile", P99]);

@@ -12,6 +12,8 @@ use crate::measure::{contestants, report::Report};
 
 /// Writes a second: below what the disk can flush one by one.
 const RATES: [u32; 2] = [200, 500];
+/// Connections, and threads of fio.
+const WRITERS: u32 = 10;
 const FIGURES: &[Figure] = &[Figure { name: "p99 us", decimals: 0 }];
 /// A store neither evicts nor fills its device here.
 const KEYS: u64 = 10_000;
@@ -23,8 +25,10 @@ pub(super) fn measure(program: &Path, extent: &Extent, disk: &Disk) -> anyhow::R
     let workload = disk.workload("sets", &Items::new(KEYS, VALUE_BYTES), 0.0)?;
     let mut report = Report::new(
         "Durable stores of 4 KiB",
-        "Open loop. SETs with `--durability flush`, 16 connections, Poisson arrivals; fio writes evenly, and the 99th \
-         percentiles of a write and its fdatasync are added.",
+        &format!(
+            "Open loop, Poisson arrivals. SETs with `--durability flush` on {WRITERS} connections; of fio's {WRITERS} threads \
+             the 99th percentiles of a write and its fdatasync are added."
+        ),
         &columns(FIGURES),
     );
     let file = disk.file("writes");
@@ -32,9 +36,10 @@ pub(super) fn measure(program: &Path, extent: &Extent, disk: &Disk) -> anyhow::R
     for rate in RATES {
         let mut sheet = Sheet::new(&format!("{rate} a second"), FIGURES, &["fio", "Minos"]);
         for _ in 0..extent.rounds {
-            let [write, sync] = fio_writes(extent, &file, rate)?;
+            let [write, sync] = fio_writes(extent, &file, (rate, WRITERS))?;
             sheet.push(0, &[write + sync]);
-            let arguments = ["--workload", &workload, "--rate", &rate.to_string()];
+            let (rate, writers) = (rate.to_string(), WRITERS.to_string());
+            let arguments = ["--workload", &workload, "--rate", &rate, "--connections", &writers];
             let result = bench(program, &server, extent.millis, &arguments)?;
             anyhow::ensure!(result["errors"] == 0, "{} SETs failed", result["errors"]);
             sheet.push(1, &[number(&result, &["latency_us", "all", "p99"])]);
