@@ -26,8 +26,8 @@ pub(super) fn measure(program: &Path, extent: &Extent, disk: &Disk) -> anyhow::R
     let mut report = Report::new(
         "Durable stores of 4 KiB",
         &format!(
-            "Open loop, Poisson arrivals. SETs with `--durability flush` on {WRITERS} connections; of fio's {WRITERS} threads \
-             the 99th percentiles of a write and its fdatasync are added."
+            "Open loop. SETs with `--durability flush` on {WRITERS} connections, Poisson arrivals; of fio's {WRITERS} threads, \
+             which write evenly, the 99th percentiles of a write and its fdatasync are added."
         ),
         &columns(FIGURES),
     );
