@@ -6,6 +6,7 @@ use minos_base::{FLASH_PAGE_BYTES, FlashSlot, KeyHash};
 use minos_device::{Buffer, Completion, Error, Lane, LaneOptions, Request};
 use minos_engine::Candidates;
 use minos_flash::format::{Fault, Life, Pages, Record};
+use minos_sync::prefetch;
 use std::{io, os::fd::BorrowedFd, sync::Arc, time::Duration};
 use thiserror::Error;
 
@@ -225,10 +226,10 @@ impl Fetcher {
         counts.read_vectors_of_32 += u64::from(width >= 32);
     }
 
-    /// Waits until a read has ended, or the time is over.
-    pub(crate) fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+    /// Waits until so many reads have ended, or the time is over.
+    pub(crate) fn wait(&mut self, least: usize, timeout: Duration) -> io::Result<()> {
         let mut completions = std::mem::take(&mut self.completions);
-        let waited = self.lane.wait(1, timeout, &mut completions);
+        let waited = self.lane.wait(least, timeout, &mut completions);
         self.completions = completions;
         waited.map(|_| ())
     }
@@ -252,7 +253,10 @@ impl Fetcher {
     pub(crate) fn poll(&mut self, reads_max: usize, mut f: impl FnMut(&Fetch, &mut ReadCounts)) -> usize {
         let mut ended = 0;
         let later = self.completions.split_off(self.completions.len().min(reads_max));
-        for Completion { tag, buffer, result } in std::mem::replace(&mut self.completions, later) {
+        let completions = std::mem::replace(&mut self.completions, later);
+        // A device writes around the caches: a page's stamp would be a miss for each.
+        completions.iter().filter_map(|it| it.buffer.as_ref()).for_each(|buffer| prefetch(&buffer[0]));
+        for Completion { tag, buffer, result } in completions {
             let (number, at) = ((tag >> RECORD_BITS) as usize, (tag & ((1 << RECORD_BITS) - 1)) as usize);
             let fetch = &mut self.fetches[number];
             fetch.pieces[at].read = result.map(|()| buffer).map_err(ReadError::from);

@@ -107,7 +107,7 @@ impl Examiner {
 
     /// Sleeps until a read has ended, or the time is over.
     pub(crate) fn wait(&mut self, timeout: Duration) -> io::Result<()> {
-        self.fetcher.wait(timeout)
+        self.fetcher.wait(1, timeout)
     }
 
     /// True if reads are under way.
