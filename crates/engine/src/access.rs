@@ -6,8 +6,7 @@ use crate::{
     mode::Mode,
     partition::Partition,
     slot::Slot,
-    store::Engine,
-    writing::Writing,
+    store::{Engine, Writing},
 };
 use minos_base::{KeyHash, Seconds};
 use minos_region::{Offset, Region};

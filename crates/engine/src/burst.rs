@@ -10,8 +10,7 @@ use crate::{
     item::{ItemMeta, ItemView},
     mode::Mode,
     partition::{OutOfMemory, Partition},
-    store::Engine,
-    writing::Writing,
+    store::{Engine, Writing},
 };
 use arrayvec::ArrayVec;
 use minos_base::{KeyHash, Seconds, limits::BURST_MAX};

@@ -23,15 +23,14 @@ use crate::{
     partition::{OutOfMemory, Partition},
     parts::{Linked, Parts, Placed, RoomStats},
     places::Places,
+    places::State,
     position::{Position, PositionBits, Wide},
     relink::{self, Unappended},
     settled::key_of,
     slot::Slot,
-    state::State,
     stats::StoreStats,
-    store::Engine,
-    tiered::{LogMode, MemoryOnly, Tier},
-    writing::Writing,
+    store::{Engine, Writing},
+    tiered::{FlashRoom, LogMode, MemoryOnly, Tier},
 };
 use minos_base::{KeyHash, Seconds, SizeClass, limits::KEY_BYTES_MAX};
 use minos_region::{Arena, Geometry, Memory, Offset, Region, Settled, View};
@@ -87,7 +86,13 @@ impl<B: PositionBits, T: Tier> Mode for LogMode<B, T> {
 
     #[inline(always)]
     fn look_again<A: Access>(engine: &Engine<Self, A>, hash: KeyHash, key: &[u8], now: Seconds) -> Lookup {
-        T::look_again(engine, hash, key, now)
+        if !T::IS_TIERED {
+            return Lookup::Missing;
+        }
+        let partition = engine.partition(hash);
+        let reader = engine.reader(partition);
+        let has_value = |item, state: &ItemState| Self::has_large_value(engine, item, state);
+        partition.undisturbed(|| reader.look(hash, key, now, has_value)).unwrap_or(Lookup::Missing)
     }
 
     #[inline(always)]
@@ -99,7 +104,10 @@ impl<B: PositionBits, T: Tier> Mode for LogMode<B, T> {
 
     #[inline(always)]
     fn candidates<A: Access>(entry: &Entry<'_, Self, A>) -> Candidates {
-        T::candidates(entry)
+        if !T::IS_TIERED {
+            return Candidates::new();
+        }
+        entry.writing.candidates(entry.hash, entry.key)
     }
 }
 
@@ -194,18 +202,18 @@ impl LargeValues {
 
 /// The writer's own state in a cache's partition, beside its log.
 #[derive(Debug)]
-pub(crate) struct LogRoom<T: Tier> {
+pub(crate) struct LogRoom {
     /// An entry on its way to the tail.
     moving: Vec<u64>,
     /// Next bucket to be freed of slots that dangle.
     pub(crate) scanned: u64,
-    /// Its way to flash.
-    pub(crate) tier: T::Room,
+    /// Its way to flash, if there is one.
+    pub(crate) tier: FlashRoom,
 }
 
-impl<T: Tier> LogRoom<T> {
+impl LogRoom {
     pub(crate) fn new(config: &StoreConfig) -> Self {
-        Self { moving: Vec::new(), scanned: 0, tier: T::room(config) }
+        Self { moving: Vec::new(), scanned: 0, tier: FlashRoom::new(config.tier) }
     }
 }
 
@@ -264,7 +272,7 @@ impl<A: Access> Segments for Arenas<'_, A> {
 fn arenas<'a, B: PositionBits, T: Tier, A: Access>(
     engine: &'a Engine<LogMode<B, T>, A>,
     partition: &Partition<LogMode<B, T>, A>,
-    room: &T::Room,
+    room: &FlashRoom,
 ) -> Arenas<'a, A> {
     let memory = engine.memory();
     let log = &partition.space;
@@ -274,7 +282,7 @@ fn arenas<'a, B: PositionBits, T: Tier, A: Access>(
         large: &engine.common.large,
         share_words: (geometry.memory_bytes - geometry.settled_bytes) / 8 / geometry.partitions,
         words: log.segments(memory.region()) * log.segment_words(),
-        may_evict: T::may_evict(room, log, memory.region()),
+        may_evict: !T::IS_TIERED || room.may_evict(log, memory.region()),
         may_evict_large: !engine.common.keeps_large,
     }
 }
@@ -420,7 +428,7 @@ impl<B: PositionBits, T: Tier> Places for LogMode<B, T> {
 }
 
 impl<B: PositionBits, T: Tier> State for LogMode<B, T> {
-    type Room = LogRoom<T>;
+    type Room = LogRoom;
     type Common<A: Access> = CacheCommon<A>;
     type Pin = ExtentPin;
 }
@@ -509,7 +517,7 @@ impl<B: PositionBits, T: Tier> Parts for LogMode<B, T> {
         config: &StoreConfig,
         start: Offset,
         _: usize,
-    ) -> Option<(Log<B>, LogRoom<T>)> {
+    ) -> Option<(Log<B>, LogRoom)> {
         let partitions = memory.geometry().partitions;
         let table_len = table_len::<B>(config.memory_bytes, partitions);
         let log = Log::create(memory.region(), start, memory.arena_words(), table_len);
@@ -530,45 +538,49 @@ impl<B: PositionBits, T: Tier> Parts for LogMode<B, T> {
 
     fn allocate<A: Access>(writing: &mut Writing<'_, Self, A>, words: u64) -> Option<Placed> {
         if T::IS_TIERED {
-            T::prepare(writing, words);
+            writing.prepare_eviction(words);
             if let Some(placed) = append(writing, words) {
-                T::appended(writing);
+                writing.ring_if_due();
                 return Some(placed);
             }
             writing.engine.common.ring();
-            return if T::make_way(writing) { append(writing, words) } else { None };
+            return if writing.settle_oldest() { append(writing, words) } else { None };
         }
         append(writing, words)
     }
 
     #[inline(always)]
     fn changes<A: Access>(writing: &mut Writing<'_, Self, A>, slot: Slot) {
-        T::changes(writing, slot);
+        if T::IS_TIERED {
+            writing.part_from_copy(slot, true);
+        }
     }
 
     #[inline(always)]
     fn shadow<A: Access>(writing: &mut Writing<'_, Self, A>, hash: KeyHash) -> Result<(), OutOfMemory> {
-        T::shadow(writing, hash)
+        if T::IS_TIERED { writing.hide_candidates(hash) } else { Ok(()) }
     }
 
     #[inline(always)]
     fn leaves<A: Access>(writing: &mut Writing<'_, Self, A>, place: Place) -> Option<Place> {
-        T::leaves(writing, place)
+        if T::IS_TIERED { writing.leave(place) } else { Some(place) }
     }
 
     #[inline(always)]
     fn is_kept<A: Access>(writing: &Writing<'_, Self, A>, place: Place) -> bool {
-        T::is_kept(writing, place)
+        T::IS_TIERED && writing.is_hiding(place)
     }
 
     #[inline(always)]
     fn goes_back<A: Access>(writing: &mut Writing<'_, Self, A>, place: Place) -> bool {
-        T::goes_back(writing, place)
+        T::IS_TIERED && writing.go_back(place)
     }
 
     #[inline(always)]
     fn flushes<A: Access>(writing: &mut Writing<'_, Self, A>) {
-        T::flushes(writing);
+        if T::IS_TIERED {
+            writing.flush_flash();
+        }
     }
 
     fn abandon<A: Access>(writing: &mut Writing<'_, Self, A>, placed: Placed) {
@@ -584,7 +596,7 @@ impl<B: PositionBits, T: Tier> Parts for LogMode<B, T> {
     fn retire<A: Access>(writing: &mut Writing<'_, Self, A>, slot: Slot, item: Offset) {
         let (region, partition) = (writing.region(), writing.partition);
         if T::IS_TIERED {
-            T::retires(writing, slot);
+            writing.part_from_copy(slot, false);
         }
         if slot.class_index() > writing.engine.inline_class_max.index() {
             let state = ItemState::load(region, item, 0);
@@ -639,8 +651,8 @@ impl<B: PositionBits, T: Tier> Parts for LogMode<B, T> {
 
     fn make_room<A: Access>(writing: &mut Writing<'_, Self, A>) -> bool {
         let (engine, partition, now) = (writing.engine, writing.partition, writing.writer.now);
-        if T::IS_TIERED && !T::may_evict(&writing.writer.room.tier, &partition.space, writing.region()) {
-            T::make_way(writing);
+        if T::IS_TIERED && !writing.writer.room.tier.may_evict(&partition.space, writing.region()) {
+            writing.settle_oldest();
         }
         let mut arenas = arenas(engine, partition, &writing.writer.room.tier);
         let mut on_evicted = |entry: LogEntry<B>| lost(engine, partition, now, &entry);
@@ -705,7 +717,7 @@ impl<B: PositionBits, T: Tier> Parts for LogMode<B, T> {
 
     fn add_stats<A: Access>(engine: &Engine<Self, A>, stats: &mut StoreStats) {
         let region = engine.memory().region();
-        for Partition { space: log, .. } in engine.partition_list() {
+        for Partition { space: log, .. } in &engine.partitions {
             stats.log_bytes += log.used_words(region) * 8;
             stats.log_capacity_bytes += log.segments(region) * log.segment_words() * 8;
         }

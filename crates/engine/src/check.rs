@@ -1,7 +1,12 @@
 //! Walks index and memory of a whole table and checks their consistency.
 
 use crate::{
-    chain, counts::Counts, item::ItemState, mode::Mode, settled::key_of, store::Engine, writing::Writing,
+    chain,
+    counts::Counts,
+    item::ItemState,
+    mode::Mode,
+    settled::key_of,
+    store::{Engine, Writing},
 };
 use minos_sync::{Access, AnyWriter};
 use std::collections::{HashMap, HashSet};

@@ -189,10 +189,10 @@ impl<M: Mode, A: Access> Entry<'_, M, A> {
     /// # Errors
     /// There is nothing to join to, or no room; the item is as it was.
     pub fn concat(&mut self, concat: &Concat<'_>) -> Result<u64, ConcatError> {
-        let value_bytes_max = self.engine().value_bytes_max();
+        let value_bytes_max = self.writing.engine.value_bytes_max();
         // Kept for the next one, so that no memory is allocated. Making room for the new value may move or
         // evict the old one.
-        let mut joined = std::mem::take(self.scratch());
+        let mut joined = std::mem::take(&mut self.writing.writer.scratch);
         joined.clear();
         let result = match self.item() {
             None => Err(ConcatError::Missing),
@@ -203,7 +203,7 @@ impl<M: Mode, A: Access> Entry<'_, M, A> {
         };
         let result = result.and_then(|meta| Ok(self.insert(&[&joined], meta)?));
         joined.shrink_to(SCRATCH_BYTES_MAX);
-        *self.scratch() = joined;
+        self.writing.writer.scratch = joined;
         result
     }
 }

@@ -53,7 +53,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
         let parts = plan.found(config, &memory)?;
         let (mut engine, tokens) = Self::assemble(config, memory, parts);
         engine.saved().put_shape(&engine, config);
-        engine.memory_mut().publish()?;
+        engine.memory.publish()?;
         Ok((engine, tokens))
     }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     candidate::Staged,
-    claims::{HeldClaim, claim_of_writer},
+    holding::{HeldClaim, claim_of_writer},
     inline::Inline,
     item::{ItemMeta, ItemState, STALE, WIN_SENT, body, item_words},
     linking::Found,
@@ -12,9 +12,8 @@ use crate::{
     pinned::Pinned,
     settled::inline_value,
     slot::Slot,
-    store::Engine,
+    store::{Engine, Writing},
     versions,
-    writing::Writing,
 };
 use minos_base::{KeyHash, Seconds, limits::KEY_BYTES_MAX};
 use minos_region::{Offset, Region};
@@ -36,9 +35,9 @@ use std::{
 /// a [`crate::Reservation`] before, or to a [`Pinned`] after.
 #[derive(Debug)]
 pub struct Entry<'a, M: Mode = crate::StoreMode, A: Access = Crcw> {
-    writing: Writing<'a, M, A>,
-    hash: KeyHash,
-    key: &'a [u8],
+    pub(crate) writing: Writing<'a, M, A>,
+    pub(crate) hash: KeyHash,
+    pub(crate) key: &'a [u8],
     now: Seconds,
     found: Option<Found>,
 }
@@ -169,7 +168,7 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
         {
             return Ok(self.update(found, value, &meta, sizes));
         }
-        let Some(placed) = self.writing.allocate(item_words(sizes.0, sizes.1)) else {
+        let Some(placed) = M::allocate(&mut self.writing, item_words(sizes.0, sizes.1)) else {
             return self.refuse(sizes.1);
         };
         let words = self.words(body(placed.item), sizes.0 + sizes.1 as usize);
@@ -254,25 +253,6 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
         Pinned::of_writer(engine, &self.writing, self.hash, item, state)
     }
 
-    /// Links the item whose large value lies in `chunk`, which is freed if that fails.
-    pub(crate) fn link_large(
-        &mut self,
-        chunk: Offset,
-        meta: &ItemMeta,
-        value_bytes: u64,
-    ) -> Result<u64, OutOfMemory> {
-        let Some(placed) = self.place_large(chunk, value_bytes) else {
-            self.writing.engine.memory().free_settled(chunk);
-            return self.refuse(value_bytes);
-        };
-        self.link_placed(placed, meta, value_bytes)
-    }
-
-    /// Makes the item of a large value in `chunk`; `None` if there is no room for it.
-    pub(crate) fn place_large(&mut self, chunk: Offset, value_bytes: u64) -> Option<Placed> {
-        M::place_large(&mut self.writing, chunk, self.key, value_bytes)
-    }
-
     /// Links an item with a large value, which is freed if that fails.
     pub(crate) fn link_placed(
         &mut self,
@@ -287,33 +267,9 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
         linked
     }
 
-    pub(crate) fn hash(&self) -> KeyHash {
-        self.hash
-    }
-
-    pub(crate) fn key(&self) -> &'a [u8] {
-        self.key
-    }
-
-    pub(crate) fn key_bytes(&self) -> usize {
-        self.key.len()
-    }
-
-    pub(crate) fn engine(&self) -> &Engine<M, A> {
-        self.writing.engine
-    }
-
     pub(crate) fn refuse(&mut self, value_bytes: u64) -> Result<u64, OutOfMemory> {
         self.writing.partition.counts.refuse(value_bytes);
         Err(OutOfMemory)
-    }
-
-    pub(crate) fn writing(&self) -> &Writing<'a, M, A> {
-        &self.writing
-    }
-
-    pub(crate) fn scratch(&mut self) -> &mut Vec<u8> {
-        &mut self.writing.writer.scratch
     }
 
     fn insert_large(
@@ -327,7 +283,11 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
         let chunk = settled.into_chunk();
         let at = M::large_value_at(sizes.0);
         copy_parts(self.words(chunk, at + sizes.1 as usize), at, value);
-        self.link_large(chunk, &meta, sizes.1)
+        let Some(placed) = M::place_large(&mut self.writing, chunk, self.key, sizes.1) else {
+            engine.memory().free_settled(chunk);
+            return self.refuse(sizes.1);
+        };
+        self.link_placed(placed, &meta, sizes.1)
     }
 
     /// Writes a value of the same length over that of a small item, under the bucket's version.

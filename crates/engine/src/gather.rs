@@ -22,7 +22,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
         let root = self.memory().stats();
         let mut free_words = root.free_words;
         let mut largest_free_words = root.largest_free_words;
-        for partition in self.partition_list() {
+        for partition in &self.partitions {
             stats.read_retries += partition.retries.load(Relaxed);
             stats.read_fallbacks += partition.fallbacks.load(Relaxed);
             stats.read_abandoned += partition.abandoned.load(Relaxed);
@@ -43,7 +43,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
     /// Counts by size class, smallest first; [`SizeClass::COUNT`] of them.
     pub fn class_stats(&self) -> Vec<ClassStats> {
         let mut classes = vec![ClassStats::default(); SizeClass::COUNT];
-        for Partition { counts, .. } in self.partition_list() {
+        for Partition { counts, .. } in &self.partitions {
             classes.iter_mut().zip(&counts.by_class).for_each(|(sum, counts)| sum.add(counts));
         }
         classes

@@ -4,8 +4,8 @@ use crate::{
     item::{HEADER_WORDS, ItemMeta, ItemState},
     parts::Parts,
     slot::Slot,
+    store::Writing,
     versions::Unfinished,
-    writing::Writing,
 };
 use minos_base::Seconds;
 use minos_sync::{Access, words::copy_in};

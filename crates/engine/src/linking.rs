@@ -10,15 +10,18 @@ use crate::{
     relink,
     settled::key_of,
     slot::Slot,
-    writing::Writing,
+    store::Writing,
 };
-use minos_base::{KeyHash, Seconds};
+use minos_base::{FlashSlot, KeyHash, Seconds};
 use minos_region::{Offset, Region};
 use minos_sync::{Access, tags, words};
 use std::{mem, sync::atomic::Ordering::Relaxed};
 
 /// Insertions to let pass before growing is tried again, after there was no memory for it.
 const GROWTH_PAUSE: u32 = 64;
+
+/// Doublings of the table for which a slot on flash says where it goes.
+const DOUBLINGS: u32 = 8;
 
 /// An item that was found.
 #[derive(Clone, Copy, Debug)]
@@ -203,9 +206,27 @@ impl<M: Parts, A: Access> Writing<'_, M, A> {
         counts.splits.add(1);
     }
 
-    /// Memory for an item of these sizes whose value lies beside its key.
-    pub(crate) fn allocate(&mut self, words: u64) -> Option<Placed> {
-        M::allocate(self, words)
+    /// True if a split needs more bits of hashes than the slots on flash have.
+    ///
+    /// The index then grows no more, and its chains get longer: a store is refused where one is as long as it
+    /// may be.
+    fn is_past_growth(&self, buckets: u64) -> bool {
+        let levels = self.partition.index.levels(self.region(), buckets);
+        self.partition.counts.cold.value() > 0 && buckets.ilog2() >= *levels.start() + DOUBLINGS
+    }
+
+    /// Deals the slots of the chain that is split: true for those that go to the new bucket. A slot on flash
+    /// says itself where it goes.
+    fn deal(&self, buckets: u64, slots: impl Iterator<Item = Slot>, dealt: &mut Vec<(Slot, bool)>) {
+        let region = self.region();
+        let side = |slot: Slot| match FlashSlot::decode(slot.0) {
+            Some(cold) => Some((slot, cold.growth_bit(buckets.ilog2()))),
+            None => {
+                let item = M::locate(&self.partition.space, region, slot)?;
+                Some((slot, Index::moves(buckets, self.engine.hash(key_of(self, item)))))
+            }
+        };
+        dealt.extend(slots.filter_map(side));
     }
 }
 

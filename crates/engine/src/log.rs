@@ -258,7 +258,7 @@ impl<B: PositionBits> Log<B> {
 
     /// True if the log evicts, or soon will. While much memory is free, moving entries would only fill it.
     #[inline]
-    fn is_moving(&self, region: &View) -> bool {
+    pub(crate) fn is_moving(&self, region: &View) -> bool {
         self.seen(region, MOVING).load(Relaxed) != 0
     }
 

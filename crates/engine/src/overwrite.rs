@@ -8,8 +8,7 @@ use crate::{
     item::{HEADER_WORDS, ItemState},
     mode::Mode,
     partition::OutOfMemory,
-    store::Engine,
-    writing::Writing,
+    store::{Engine, Writing},
 };
 use minos_base::Seconds;
 use minos_sync::{

@@ -9,10 +9,9 @@ use crate::{
     item::ItemView,
     mode::Mode,
     partition::{OutOfMemory, Partition},
-    store::Engine,
+    store::{Engine, Writing},
     store_mode::StoreMode,
     sweep::Swept,
-    writing::Writing,
 };
 use arrayvec::ArrayVec;
 use minos_base::{KeyHash, Seconds, limits::BURST_MAX};
@@ -215,7 +214,7 @@ impl<M: Mode> Owner<M> {
     }
 
     fn writing(&mut self, partition: usize) -> Writing<'_, M, Crew> {
-        enter(&self.engine, &self.engine.partition_list()[partition], &mut self.tokens)
+        enter(&self.engine, &self.engine.partitions[partition], &mut self.tokens)
     }
 
     /// Walks the whole memory of a table and checks its consistency. For tests.
@@ -229,7 +228,7 @@ impl<M: Mode> Owner<M> {
         for owner in owners {
             for (partition, token) in owner.tokens.iter_mut().enumerate() {
                 if let Some(token) = token {
-                    let part = &engine.partition_list()[partition];
+                    let part = &engine.partitions[partition];
                     let writer = Crew::enter(&part.writer, token);
                     writings[partition] = Some(Writing { engine: &*engine, partition: part, writer });
                 }

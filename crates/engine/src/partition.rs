@@ -1,6 +1,6 @@
 //! One partition: an index, the space of its items, and a writer.
 
-use crate::{counts::Counts, index::Index, progress::Progress, saved::Saved, slot::Slot, state::State};
+use crate::{counts::Counts, index::Index, places::State, saved::Saved, slot::Slot};
 use minos_base::Seconds;
 use minos_sync::{Access, PinTable};
 use std::sync::atomic::AtomicU64;
@@ -68,4 +68,15 @@ impl<M: State> Writer<M> {
         self.cas_next += self.cas_step;
         cas
     }
+}
+
+/// Where the sweep of a partition is. Under the partition's lock.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// The next bucket.
+    pub(crate) bucket: u64,
+    /// Number of the flush generation when the pass began.
+    pub(crate) pass_generation: u64,
+    /// Items of older generations than the one with this number are all gone.
+    pub(crate) clean_generation: u64,
 }

@@ -7,8 +7,7 @@ use crate::{
     partition::{OutOfMemory, Partition},
     slot::Slot,
     stats::StoreStats,
-    store::Engine,
-    writing::Writing,
+    store::{Engine, Writing},
 };
 use minos_base::{KeyHash, SizeClass};
 use minos_region::{Memory, Offset, Settled};

@@ -2,14 +2,12 @@
 
 use crate::{
     candidate::Attempt,
-    claims::claim_of_writer,
-    holding::Claim,
+    holding::{Claim, claim_of_writer},
     item::{ItemState, ItemView},
     mode::Mode,
     partition::Partition,
     settled::inline_value,
-    store::Engine,
-    writing::Writing,
+    store::{Engine, Writing},
 };
 use minos_base::{KeyHash, Seconds};
 use minos_region::Offset;

@@ -1,7 +1,8 @@
-//! The part of a mode that readers need: where items lie.
+//! Where items lie in a mode, which is all that readers need, and the types of its state.
 
 use crate::slot::Slot;
 use minos_region::{Geometry, Offset, View};
+use minos_sync::Access;
 use std::fmt::Debug;
 
 /// The places of items in a mode.
@@ -20,4 +21,16 @@ pub(crate) trait Places: Debug + Send + Sync + Sized + 'static {
 
     /// True if the item that [`Places::locate`] found is still there, so that bytes read meanwhile are valid.
     fn is_there(space: &Self::Space, region: &View, link: u64) -> bool;
+}
+
+/// The state of a table in a mode, which no reader needs.
+pub(crate) trait State: Places {
+    /// The writer's own state for a partition's items.
+    type Room: Debug + Send;
+
+    /// State shared by all partitions.
+    type Common<A: Access>: Debug + Send;
+
+    /// A reader's claim on a large value.
+    type Pin: Debug + Send;
 }

@@ -2,8 +2,7 @@
 
 use crate::{
     candidate::{Attempt, Candidate},
-    claims::HeldClaim,
-    holding::{Claim, Pinning},
+    holding::{Claim, HeldClaim, Pinning},
     item::{ItemState, ItemView},
     mode::Mode,
     partition::Partition,

@@ -5,7 +5,6 @@
 //! caller retries, counts, records accesses and pins large values, if it may.
 
 mod stage;
-pub(crate) mod walk;
 
 use crate::{
     candidate::{Attempt, Candidate, bucket_words},

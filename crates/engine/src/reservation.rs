@@ -171,8 +171,8 @@ impl<M: Mode, A: Access> Entry<'_, M, A> {
         reservation: &mut Reservation<M, A>,
         meta: ItemMeta,
     ) -> Result<u64, OutOfMemory> {
-        let is_for = std::ptr::eq(&*reservation.engine, self.engine())
-            && (reservation.hash, reservation.key_bytes) == (self.hash(), self.key_bytes());
+        let is_for = std::ptr::eq(&*reservation.engine, self.writing.engine)
+            && (reservation.hash, reservation.key_bytes) == (self.hash, self.key.len());
         assert!(is_for, "reserved for another key");
         reservation.settle();
         let (chunk, value_bytes) = match &reservation.space {
@@ -181,7 +181,9 @@ impl<M: Mode, A: Access> Entry<'_, M, A> {
             Some(Space::Shared { chunk, .. }) => (*chunk, reservation.value_bytes),
             None => return Err(OutOfMemory),
         };
-        let Some(placed) = self.place_large(chunk, value_bytes) else { return self.refuse(value_bytes) };
+        let Some(placed) = M::place_large(&mut self.writing, chunk, self.key, value_bytes) else {
+            return self.refuse(value_bytes);
+        };
         // The memory is no longer the reservation's, whatever becomes of the item.
         reservation.space = None;
         self.link_placed(placed, &meta, value_bytes)

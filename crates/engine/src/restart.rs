@@ -21,9 +21,9 @@ use crate::{
     mode::Mode,
     owner::Owner,
     plan::Plan,
+    saved::CLOCK_BASE,
     slot::Slot,
-    store::Engine,
-    writing::Writing,
+    store::{Engine, Writing},
 };
 use findings::Survey;
 use minos_base::KeyHash;
@@ -103,7 +103,7 @@ impl<M: Mode> Owner<M> {
             return Err(CloseError::InUse);
         }
         tokens.sort_unstable_by_key(|(partition, _)| *partition);
-        let writings = engine.partition_list().iter().zip(&mut tokens).map(|(partition, (_, token))| {
+        let writings = engine.partitions.iter().zip(&mut tokens).map(|(partition, (_, token))| {
             let writer = Crew::enter(&partition.writer, token);
             Writing { engine: &engine, partition, writer }
         });
@@ -115,12 +115,12 @@ impl<M: Mode, A: Access> Engine<M, A> {
     /// The zero of the clock in whose seconds expiries are given (see [`minos_base::Clock::zero_unix_s`]).
     /// The table keeps it when it is closed or its process is killed. 0 until it is set.
     pub fn clock_base(&self) -> u64 {
-        self.saved().clock_base(self.memory().region()).load(Relaxed)
+        self.saved().word(self.memory().region(), CLOCK_BASE).load(Relaxed)
     }
 
     /// Sets [`Engine::clock_base`]. To be called before any item with an expiry is stored.
     pub fn set_clock_base(&self, clock_base: u64) {
-        self.saved().clock_base(self.memory().region()).store(clock_base, Release);
+        self.saved().word(self.memory().region(), CLOCK_BASE).store(clock_base, Release);
     }
 
     fn open_with_tokens(config: &StoreConfig) -> Result<(Self, Tokens<A>, Opening), OpenError> {
@@ -213,7 +213,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
     /// Checks the whole table, and repairs one that was not closed.
     fn survey(&mut self, tokens: &mut [A::Token], is_closed: bool) -> Result<Opening, String> {
         let mut survey = Survey::new(is_closed);
-        for (partition, token) in self.partition_list().iter().zip(tokens) {
+        for (partition, token) in self.partitions.iter().zip(tokens) {
             let writer = A::enter(&partition.writer, token);
             let mut writing = Writing { engine: self, partition, writer };
             let number = partition.number;
@@ -223,7 +223,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
         if is_closed {
             return Ok(Opening::Warm { items });
         }
-        self.memory_mut().rebuild(&survey.into_used())?;
+        self.memory.rebuild(&survey.into_used())?;
         Ok(Opening::Repaired { items, dropped })
     }
 

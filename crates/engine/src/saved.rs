@@ -65,16 +65,6 @@ impl Saved {
         Self { start }
     }
 
-    /// The base of the clock of which expiries are seconds.
-    pub(crate) fn clock_base(self, region: &Region) -> &AtomicU64 {
-        self.word(region, CLOCK_BASE)
-    }
-
-    /// The next CAS unique of a partition, as its writer has left it.
-    pub(crate) fn cas_next(self, region: &Region) -> &AtomicU64 {
-        self.word(region, CAS_NEXT)
-    }
-
     /// True if a table was created here completely.
     pub(crate) fn has_shape(self, region: &View) -> bool {
         self.seen(region, VERSIONS) != 0

@@ -11,8 +11,8 @@ use minos_sync::Access;
 use crate::{
     holding::Claim,
     item::{ItemState, body},
-    state::State,
-    writing::Writing,
+    places::State,
+    store::Writing,
 };
 
 /// The key of an item that is linked in the partition of `writing`.

@@ -2,7 +2,7 @@
 
 use crate::{
     counts::{ClassCounts, Counts},
-    index::{BUCKET_WORDS, SLOTS},
+    index::SLOTS,
 };
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -167,10 +167,5 @@ impl StoreStats {
     /// Slots of the index that could be filled without growing it.
     pub fn slots(&self) -> u64 {
         (self.buckets + self.spare_buckets) * SLOTS as u64
-    }
-
-    /// Bytes of spare buckets.
-    pub fn spare_bytes(&self) -> u64 {
-        self.spare_buckets * (BUCKET_WORDS * 8) as u64
     }
 }

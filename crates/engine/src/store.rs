@@ -1,11 +1,16 @@
-//! The table: partitions over one memory.
+//! The table: partitions over one memory, each with one writer at a time.
 
 use crate::{
-    buffers::Buffers, hashing::Hashing, partition::Partition, reader::Reader, saved::Saved, state::State,
+    buffers::Buffers,
+    hashing::Hashing,
+    partition::{Partition, Writer},
+    places::State,
+    reader::Reader,
+    saved::Saved,
 };
 use minos_base::{KeyHash, SizeClass};
-use minos_region::Memory;
-use minos_sync::{Access, Crcw};
+use minos_region::{Memory, Region};
+use minos_sync::{Access, AnyWriter, Crcw};
 use std::{marker::PhantomData, sync::Arc};
 
 /// A key-value table in one memory region (MICA §4).
@@ -107,10 +112,6 @@ impl<M: State, A: Access> Engine<M, A> {
         &self.memory
     }
 
-    pub(crate) fn memory_mut(&mut self) -> &mut Memory<A> {
-        &mut self.memory
-    }
-
     /// The saved words of the whole table.
     pub(crate) fn saved(&self) -> Saved {
         self.partitions[0].saved
@@ -120,8 +121,38 @@ impl<M: State, A: Access> Engine<M, A> {
     pub(crate) fn partition(&self, hash: KeyHash) -> &Partition<M, A> {
         &self.partitions[self.partition_of(hash)]
     }
+}
 
-    pub(crate) fn partition_list(&self) -> &[Partition<M, A>] {
-        &self.partitions
+/// A partition while its writer is at work.
+#[derive(Debug)]
+pub(crate) struct Writing<'a, M: State, A: Access> {
+    pub(crate) engine: &'a Engine<M, A>,
+    pub(crate) partition: &'a Partition<M, A>,
+    pub(crate) writer: A::Guard<'a, Writer<M>>,
+}
+
+impl<'a, M: State, A: Access> Writing<'a, M, A> {
+    #[inline]
+    pub(crate) fn region(&self) -> &'a Region {
+        self.engine.memory().region()
+    }
+}
+
+#[expect(private_bounds, reason = "the modes, which are public, are all there is")]
+impl<M: State, A: AnyWriter> Engine<M, A> {
+    /// The writer of the partition of `hash`, when it is the caller's turn.
+    #[inline]
+    pub(crate) fn writing(&self, hash: KeyHash) -> Writing<'_, M, A> {
+        let partition = self.partition(hash);
+        Writing { engine: self, partition, writer: A::wait(&partition.writer) }
+    }
+
+    /// The writer of a partition by its number.
+    ///
+    /// # Panics
+    /// If there is no such partition.
+    pub(crate) fn writing_at(&self, partition: usize) -> Writing<'_, M, A> {
+        let partition = &self.partitions[partition];
+        Writing { engine: self, partition, writer: A::wait(&partition.writer) }
     }
 }

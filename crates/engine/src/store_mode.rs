@@ -9,12 +9,11 @@ use crate::{
     partition::Partition,
     parts::{Linked, Parts, Placed, RoomStats},
     places::Places,
+    places::State,
     relink::{self, Unappended},
     slot::Slot,
-    state::State,
     stats::StoreStats,
-    store::Engine,
-    writing::Writing,
+    store::{Engine, Writing},
 };
 use minos_base::SizeClass;
 use minos_region::{Geometry, Heap, Memory, Offset, Settled, View};
@@ -212,7 +211,7 @@ impl Parts for StoreMode {
 
     fn add_stats<A: Access>(engine: &Engine<Self, A>, stats: &mut StoreStats) {
         let pinned = |partition: &Partition<Self, A>| PinTable::len(&partition.pins.lock()) as u64;
-        stats.pinned = engine.partition_list().iter().map(pinned).sum();
+        stats.pinned = engine.partitions.iter().map(pinned).sum();
     }
 
     fn check<A: Access>(

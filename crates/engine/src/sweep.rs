@@ -7,8 +7,7 @@ use crate::{
     mode::Mode,
     relink,
     slot::Slot,
-    store::Engine,
-    writing::Writing,
+    store::{Engine, Writing},
 };
 use minos_base::Seconds;
 use minos_region::Offset;

@@ -1,6 +1,6 @@
 //! The number of a reader's attempts, and its result if writers interfere with all of them.
 
-use crate::{candidate::Attempt, partition::Partition, reader::ATTEMPTS_MAX, state::State};
+use crate::{candidate::Attempt, partition::Partition, places::State, reader::ATTEMPTS_MAX};
 use minos_sync::Access;
 use std::{sync::atomic::Ordering::Relaxed, thread, time::Duration};
 

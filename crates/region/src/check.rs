@@ -65,7 +65,7 @@ impl<A: Access> Memory<A> {
                 listed += 1;
                 Ok(())
             })?;
-            let counted = heap.free_chunks(self.region());
+            let counted = heap.counts(self.region()).free_chunks;
             if listed != counted {
                 return Err(format!("a partition lists {listed} free chunks and counts {counted}"));
             }

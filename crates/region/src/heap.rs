@@ -198,21 +198,11 @@ impl Heap {
     pub(crate) fn counts(&self, region: &Region) -> HeapStats {
         HeapStats {
             free_words: self.state_at(region, FREE_WORDS),
-            free_chunks: self.free_chunks(region),
+            free_chunks: self.state_at(region, FREE_CHUNKS),
             used_words: self.used_words(region),
             used_chunks: self.state_at(region, USED_CHUNKS),
             largest_free_words: 0,
         }
-    }
-
-    /// Free chunks.
-    pub(crate) fn free_chunks(&self, region: &Region) -> u64 {
-        self.state_at(region, FREE_CHUNKS)
-    }
-
-    /// Words in free chunks.
-    pub(crate) fn free_words(&self, region: &Region) -> u64 {
-        self.state_at(region, FREE_WORDS)
     }
 
     /// Words in chunks in use, tags included.

@@ -206,7 +206,7 @@ impl<A: Access> Memory<A> {
     /// Words in free chunks of a partition's heap a moment ago: for
     /// callers without access to the heap itself.
     pub fn partition_free_words(&self, partition: usize) -> u64 {
-        self.partition_heap(partition).free_words(&self.region)
+        self.partition_heap(partition).counts(&self.region).free_words
     }
 
     /// Of a partition's heap.

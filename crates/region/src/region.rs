@@ -83,31 +83,6 @@ impl Region {
         self.mapping.sync(PAGE_BYTES)
     }
 
-    /// Touches all pages now, because a request that touches one first waits until 2 MiB are zeroed.
-    ///
-    /// Keeps the contents of the memory. May take a second for each few GiB.
-    ///
-    /// # Errors
-    /// If there is not enough memory for all pages.
-    pub fn prefault(&self) -> Result<(), Errno> {
-        match self.mapping.populate() {
-            // Before Linux 5.14.
-            Err(Errno::INVAL | Errno::NOSYS) => {
-                self.touch_pages();
-                Ok(())
-            }
-            Err(Errno::FAULT) => Err(Errno::NOMEM),
-            result => result,
-        }
-    }
-
-    pub(crate) fn touch_pages(&self) {
-        for page in self.all().chunks(PAGE_BYTES / WORD_BYTES) {
-            // Relaxed: it changes no value.
-            page[0].fetch_or(0, Relaxed);
-        }
-    }
-
     /// A readable description of the memory and its page size.
     pub fn backing_text(&self) -> &str {
         &self.mapping.text

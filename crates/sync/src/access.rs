@@ -50,8 +50,12 @@ pub trait Access: Debug + Send + Sync + Sized + 'static {
     /// Opens the cell for any thread; `None` if it is open already, or only owners may enter.
     fn try_enter<T: Debug + Send>(cell: &Self::Cell<T>) -> Option<Self::Guard<'_, T>>;
 
-    /// Opens the cell for any thread once it is free; `None` if only owners may enter.
-    fn wait_if_open<T: Debug + Send>(cell: &Self::Cell<T>) -> Option<Self::Guard<'_, T>>;
+    /// Opens the cell for any thread once it is free; `None` if only owners may enter. Where no other thread has it,
+    /// there is nothing to wait for.
+    #[inline]
+    fn wait_if_open<T: Debug + Send>(cell: &Self::Cell<T>) -> Option<Self::Guard<'_, T>> {
+        Self::try_enter(cell)
+    }
 }
 
 /// A mode in which any thread with access to a partition may write to it.
@@ -110,11 +114,6 @@ impl Access for Erew {
     fn try_enter<T: Debug + Send>(cell: &RefCell<T>) -> Option<RefMut<'_, T>> {
         cell.try_borrow_mut().ok()
     }
-
-    #[inline]
-    fn wait_if_open<T: Debug + Send>(cell: &RefCell<T>) -> Option<RefMut<'_, T>> {
-        cell.try_borrow_mut().ok()
-    }
 }
 
 impl AnyWriter for Erew {
@@ -144,11 +143,6 @@ impl Access for Crew {
 
     #[inline]
     fn try_enter<T: Debug + Send>(_: &OwnedCell<T>) -> Option<OwnedGuard<'_, T>> {
-        None
-    }
-
-    #[inline]
-    fn wait_if_open<T: Debug + Send>(_: &OwnedCell<T>) -> Option<OwnedGuard<'_, T>> {
         None
     }
 }

@@ -7,7 +7,7 @@ use crate::facade::{AtomicU32, Ordering, fence};
 /// The sleeper calls [`SleepFlag::prepare`], checks once more for work, and sleeps only if there is
 /// none; then it calls [`SleepFlag::awake`]. A thread that has added work calls [`SleepFlag::rouse`],
 /// and wakes the sleeper if that returns true.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct SleepFlag {
     sleeping: AtomicU32,
 }
@@ -15,7 +15,7 @@ pub struct SleepFlag {
 impl SleepFlag {
     /// Of a thread that is awake.
     pub fn new() -> Self {
-        Self { sleeping: AtomicU32::new(0) }
+        Self::default()
     }
 
     /// Announces that the thread is about to sleep.
@@ -40,12 +40,6 @@ impl SleepFlag {
     /// True if the thread sleeps, or did a moment ago.
     pub fn is_set(&self) -> bool {
         self.sleeping.load(Ordering::Relaxed) != 0
-    }
-}
-
-impl Default for SleepFlag {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A search slot by slot ends in a branch that no predictor guesses; the mask needs none.
 
-use crate::{facade::Ordering, word::Word};
+use crate::word::Word;
 
 /// Words of a cache line.
 const WORDS: usize = 8;
@@ -13,12 +13,6 @@ const WORDS: usize = 8;
 #[inline]
 pub fn matching(line: &[impl Word; WORDS], tag: u16) -> Matches {
     Matches(mask(line, tag) & !1)
-}
-
-/// As [`matching`], without SIMD: for machines that have none, and to compare with.
-#[inline]
-pub fn matching_portable(line: &[impl Word; WORDS], tag: u16) -> Matches {
-    Matches(mask_portable(line, tag) & !1)
 }
 
 /// Words of a line, from the first to the last.
@@ -50,12 +44,14 @@ impl Iterator for Matches {
     }
 }
 
+/// For machines without SIMD, and to compare with.
+#[cfg(any(test, not(all(target_arch = "x86_64", not(loom), not(minos_no_simd)))))]
 #[inline]
 fn mask_portable(line: &[impl Word; WORDS], tag: u16) -> u8 {
     // Relaxed: callers that need consistent words check a version.
-    line.iter()
-        .rev()
-        .fold(0, |mask, word| mask << 1 | u8::from(word.load(Ordering::Relaxed) >> 48 == u64::from(tag)))
+    line.iter().rev().fold(0, |mask, word| {
+        mask << 1 | u8::from(word.load(crate::facade::Ordering::Relaxed) >> 48 == u64::from(tag))
+    })
 }
 
 #[cfg(not(all(target_arch = "x86_64", not(loom), not(minos_no_simd))))]
@@ -137,7 +133,7 @@ mod tests {
                 let tags = std::array::from_fn(|at| if pattern >> at & 1 == 1 { tag } else { tag ^ 0x100 });
                 let expected = Matches(pattern as u8 & !1);
                 assert_eq!(matching(&line(tags), tag), expected, "{tag:#x} {pattern:#b}");
-                assert_eq!(matching_portable(&line(tags), tag), expected);
+                assert_eq!(Matches(mask_portable(&line(tags), tag) & !1), expected);
                 assert!(matching(&line(tags), tag ^ 0x200).is_empty());
             }
         }

@@ -51,11 +51,6 @@ impl<B: PositionBits> Log<B> {
         self.is_moving(region) && is_first && free < self.segment_words() / 4 * 3
     }
 
-    /// True if the log evicts, or soon will.
-    pub(crate) fn is_full(&self, region: &View) -> bool {
-        self.is_moving(region)
-    }
-
     /// The entry whose tag is at `at`, if there is one, and the position of the next tag.
     pub(crate) fn entry_at(&self, region: &Region, at: Position<B>) -> (Option<LogEntry<B>>, Position<B>) {
         let mut entry = None;

@@ -8,8 +8,8 @@ use crate::{
     log::{Log, LogEntry},
     position::{Position, PositionBits},
     slot::Slot,
+    store::Writing,
     tiered::{LogMode, Tier},
-    writing::Writing,
 };
 use minos_region::{ChunkKind, Memory, Offset};
 use minos_sync::{Access, words::words_for};
@@ -56,17 +56,17 @@ impl<B: PositionBits, T: Tier> Reopen for LogMode<B, T> {
         config: &StoreConfig,
         start: Offset,
         _: usize,
-    ) -> Option<(Log<B>, LogRoom<T>)> {
+    ) -> Option<(Log<B>, LogRoom)> {
         let table_len = table_len::<B>(config.memory_bytes, memory.geometry().partitions);
         let log = Log::open(memory.region(), start, memory.arena_words(), table_len)?;
         Some((log, LogRoom::new(config)))
     }
 
-    fn scanned(room: &LogRoom<T>) -> u64 {
+    fn scanned(room: &LogRoom) -> u64 {
         room.scanned
     }
 
-    fn set_scanned(room: &mut LogRoom<T>, bucket: u64) {
+    fn set_scanned(room: &mut LogRoom, bucket: u64) {
         room.scanned = bucket;
     }
 

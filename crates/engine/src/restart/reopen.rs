@@ -1,7 +1,7 @@
 //! The parts of finding a table again in which the modes differ.
 
 use super::findings::Survey;
-use crate::{config::StoreConfig, item::ItemState, parts::Parts, slot::Slot, writing::Writing};
+use crate::{config::StoreConfig, item::ItemState, parts::Parts, slot::Slot, store::Writing};
 use minos_region::{Memory, Offset};
 use minos_sync::Access;
 

@@ -3,14 +3,13 @@
 use crate::{
     config::StoreConfig,
     mode::Mode,
-    progress::Progress,
+    partition::Progress,
     restart::OpenError,
     saved::{
         CAS_NEXT, HASH_MASK, ITEMS, KEPT, NOT_KEPT, SCANNED, SHAPE, SWEEP, Saved, VERSIONS, inline_class_of,
         shape_of, shard_bits_of,
     },
-    store::Engine,
-    writing::Writing,
+    store::{Engine, Writing},
 };
 use minos_base::SizeClass;
 use minos_sync::Access;
@@ -58,9 +57,11 @@ impl Saved {
         let put = |at, value| self.word(region, at).store(value, Relaxed);
         put(CAS_NEXT, writing.writer.cas_next);
         put(ITEMS, writing.partition.counts.items());
-        for (at, value) in SWEEP.into_iter().zip(writing.writer.sweep.to_words()) {
-            put(at, value);
-        }
+        let Progress { bucket, pass_generation, clean_generation } = writing.writer.sweep;
+        SWEEP
+            .into_iter()
+            .zip([bucket, pass_generation, clean_generation])
+            .for_each(|(at, value)| put(at, value));
         put(SCANNED, M::scanned(&writing.writer.room));
     }
 
@@ -80,7 +81,8 @@ impl Saved {
             return Err("it looks at buckets that it has not".to_owned());
         }
         writing.writer.cas_next = word(CAS_NEXT);
-        writing.writer.sweep = Progress::from_words(SWEEP.map(word));
+        let [bucket, pass_generation, clean_generation] = SWEEP.map(word);
+        writing.writer.sweep = Progress { bucket, pass_generation, clean_generation };
         M::set_scanned(&mut writing.writer.room, word(SCANNED));
         Ok(())
     }

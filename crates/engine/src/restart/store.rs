@@ -5,8 +5,8 @@ use crate::{
     config::StoreConfig,
     item::{ItemState, item_words},
     slot::Slot,
+    store::Writing,
     store_mode::StoreMode,
-    writing::Writing,
 };
 use minos_region::{ChunkKind, Heap, Memory, Offset};
 use minos_sync::Access;

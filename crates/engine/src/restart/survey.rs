@@ -9,11 +9,12 @@ use crate::{
     index::{BUCKET_WORDS, FREE_SPARE, clear_bucket},
     item::{HEADER_WORDS, ItemState},
     mode::Mode,
-    progress::Progress,
+    partition::Progress,
     relink,
+    saved::CAS_NEXT,
     settled::key_of,
     slot::Slot,
-    writing::Writing,
+    store::Writing,
 };
 use minos_base::{KeyHash, SizeClass, VALUE_BYTES_MAX, limits::KEY_BYTES_MAX};
 use minos_region::{ChunkKind, Offset, Region};
@@ -307,12 +308,14 @@ pub(super) fn mark_free_spares<M: Mode, A: Access>(writing: &Writing<'_, M, A>) 
 fn resume<M: Mode, A: Access>(writing: &mut Writing<'_, M, A>, cas_max: u64) {
     let region = writing.region();
     let Writing { partition, writer, .. } = writing;
-    let cas_max = cas_max.max(own_cas(partition.saved.cas_next(region).load(Relaxed)));
+    let cas_max = cas_max.max(own_cas(partition.saved.word(region, CAS_NEXT).load(Relaxed)));
     let turns = cas_max / writer.cas_step + 1 + CAS_SKIPPED;
     writer.cas_next = turns * writer.cas_step + partition.number as u64;
     // Saved at once, in case the next start is a repair too.
-    partition.saved.cas_next(region).store(writer.cas_next, Relaxed);
-    writer.sweep = Progress::clean(partition.index.generation(region).number());
+    partition.saved.word(region, CAS_NEXT).store(writer.cas_next, Relaxed);
+    // Everything older was removed.
+    let generation = partition.index.generation(region).number();
+    writer.sweep = Progress { bucket: 0, pass_generation: generation, clean_generation: generation };
 }
 
 /// A CAS unique, if the table itself may have given it.

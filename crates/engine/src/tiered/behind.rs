@@ -1,7 +1,7 @@
 //! What happens while flash is behind: a table that may lose items gives up the oldest.
 
 use super::{
-    tier::{Flash, LogMode},
+    tier::{LogMode, Tier},
     walk::Way,
 };
 use crate::{
@@ -10,14 +10,14 @@ use crate::{
     log::Twin,
     position::{Position, PositionBits},
     settled::key_of,
-    writing::Writing,
+    store::Writing,
 };
 use minos_sync::Access;
 
 /// Words that are settled for each word appended while flash is behind.
 const RATE: u64 = 4;
 
-impl<B: PositionBits, A: Access> Writing<'_, LogMode<B, Flash>, A> {
+impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
     /// Loses an item for lack of room, with everything older of its key.
     pub(super) fn evict_unwritten(&mut self, place: Place) {
         let Some((_, item)) = self.item_at(place.slot(self.region())) else { return };
@@ -28,9 +28,9 @@ impl<B: PositionBits, A: Access> Writing<'_, LogMode<B, Flash>, A> {
     }
 
     /// Calls the thread that walks ahead, if a full log has taken another segment: more is due to leave.
-    pub(super) fn ring_if_due(&mut self) {
+    pub(crate) fn ring_if_due(&mut self) {
         let (region, log) = (self.region(), self.partition.space);
-        let is_full = log.is_full(region);
+        let is_full = log.is_moving(region);
         let tail = log.tail_segment(region).words();
         if self.writer.room.tier.has_advanced(tail, is_full) && is_full {
             self.engine.common.ring();
@@ -38,7 +38,7 @@ impl<B: PositionBits, A: Access> Writing<'_, LogMode<B, Flash>, A> {
     }
 
     /// Flash is behind: settles a part of the oldest segment before an append of `words`.
-    pub(super) fn prepare_eviction(&mut self, words: u64) {
+    pub(crate) fn prepare_eviction(&mut self, words: u64) {
         let (region, log) = (self.region(), self.partition.space);
         if self.writer.room.tier.config.is_lossless || !log.is_near_the_end(region) {
             return;
@@ -52,7 +52,7 @@ impl<B: PositionBits, A: Access> Writing<'_, LogMode<B, Flash>, A> {
     }
 
     /// Settles the oldest segment, items that are on their way too; false if nothing may be lost.
-    pub(super) fn settle_oldest(&mut self) -> bool {
+    pub(crate) fn settle_oldest(&mut self) -> bool {
         if self.writer.room.tier.config.is_lossless {
             return false;
         }

@@ -2,9 +2,9 @@
 
 use super::{
     CANDIDATES_MAX,
+    room::Tombstone,
     switches::{Safeguard, is_on},
-    tier::{Flash, LogMode},
-    tombstone::Tombstone,
+    tier::{LogMode, Tier},
 };
 use crate::{
     chain::{self, Place},
@@ -18,8 +18,8 @@ use crate::{
     saved::FLUSHED,
     settled::key_of,
     slot::Slot,
+    store::Writing,
     versions,
-    writing::Writing,
 };
 use minos_base::{FlashPlace, FlashSlot, KeyHash, RoughLength, growth_bits};
 use minos_region::Offset;
@@ -55,12 +55,12 @@ pub(super) fn may_be(slot: FlashSlot, hash: KeyHash, mut levels: RangeInclusive<
     slot.tag == hash.tag() && levels.any(|level| slot.growth == growth_bits(hash, level))
 }
 
-impl<B: PositionBits, A: Access> Writing<'_, LogMode<B, Flash>, A> {
+impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
     /// The slots on flash that may be those of a key with this hash.
     pub(super) fn cold_places(
         &self,
         hash: KeyHash,
-    ) -> impl Iterator<Item = (Place, FlashSlot)> + use<'_, B, A> {
+    ) -> impl Iterator<Item = (Place, FlashSlot)> + use<'_, B, T, A> {
         let (region, index) = (self.region(), &self.partition.index);
         let levels = index.levels(region, index.buckets(region));
         chain::places(region, self.head(hash)).filter_map(move |place| {
@@ -80,7 +80,7 @@ impl<B: PositionBits, A: Access> Writing<'_, LogMode<B, Flash>, A> {
 
     /// The hash of the item of a slot in memory, and the item.
     pub(super) fn item_at(&self, slot: Slot) -> Option<(KeyHash, Offset)> {
-        let item = LogMode::<B, Flash>::locate(&self.partition.space, self.region(), slot)?;
+        let item = LogMode::<B, T>::locate(&self.partition.space, self.region(), slot)?;
         Some((self.engine.hash(key_of(self, item)), item))
     }
 
@@ -131,9 +131,9 @@ impl<B: PositionBits, A: Access> Writing<'_, LogMode<B, Flash>, A> {
     }
 
     /// The item of a slot changes, or goes unless it stays: its copy on flash is no longer the same.
-    pub(super) fn part_from_copy(&mut self, slot: Slot, stays: bool) {
+    pub(crate) fn part_from_copy(&mut self, slot: Slot, stays: bool) {
         let (region, log) = (self.region(), self.partition.space);
-        let Some(item) = LogMode::<B, Flash>::locate(&log, region, slot) else { return };
+        let Some(item) = LogMode::<B, T>::locate(&log, region, slot) else { return };
         let copy = log.copy_of(region, item);
         if copy == Twin::None || !is_on(Safeguard::Written) {
             return;
@@ -157,7 +157,7 @@ impl<B: PositionBits, A: Access> Writing<'_, LogMode<B, Flash>, A> {
     ///
     /// A table that may lose items forgets them, so that the index never names two records of a key: the newer one may
     /// be dropped first, and would uncover the other.
-    pub(super) fn hide_candidates(&mut self, hash: KeyHash) -> Result<(), OutOfMemory> {
+    pub(crate) fn hide_candidates(&mut self, hash: KeyHash) -> Result<(), OutOfMemory> {
         let config = self.writer.room.tier.config;
         if !config.is_lossless {
             if self.cold_places(hash).next().is_some() {
@@ -195,7 +195,7 @@ impl<B: PositionBits, A: Access> Writing<'_, LogMode<B, Flash>, A> {
 
     /// True if the item at a place hides records that may be older ones of its key, which must not be lost
     /// if they are another key's.
-    pub(super) fn is_hiding(&self, place: Place) -> bool {
+    pub(crate) fn is_hiding(&self, place: Place) -> bool {
         let (region, slot) = (self.region(), place.slot(self.region()));
         if !self.writer.room.tier.config.is_lossless {
             return false;
@@ -206,7 +206,7 @@ impl<B: PositionBits, A: Access> Writing<'_, LogMode<B, Flash>, A> {
     }
 
     /// The item at a place is about to be unlinked; where it is then, `None` if it stays.
-    pub(super) fn leave(&mut self, place: Place) -> Option<Place> {
+    pub(crate) fn leave(&mut self, place: Place) -> Option<Place> {
         let (region, slot) = (self.region(), place.slot(self.region()));
         let Some((hash, item)) = self.item_at(slot) else { return Some(place) };
         let state = ItemState::load(region, item, 0);
@@ -248,7 +248,7 @@ impl<B: PositionBits, A: Access> Writing<'_, LogMode<B, Flash>, A> {
     }
 
     /// An item whose large value was evicted leaves memory, if its record is the same.
-    pub(super) fn go_back(&mut self, place: Place) -> bool {
+    pub(crate) fn go_back(&mut self, place: Place) -> bool {
         let (region, slot) = (self.region(), place.slot(self.region()));
         let Some((hash, item)) = self.item_at(slot) else { return false };
         let state = ItemState::load(region, item, self.writer.now);
@@ -260,7 +260,7 @@ impl<B: PositionBits, A: Access> Writing<'_, LogMode<B, Flash>, A> {
     }
 
     /// Everything stored so far is dead, records on flash too.
-    pub(super) fn flush_flash(&mut self) {
+    pub(crate) fn flush_flash(&mut self) {
         let sequence = self.writer.next_cas();
         self.partition.saved.word(self.region(), FLUSHED).store(sequence, Relaxed);
     }

@@ -3,8 +3,8 @@
 use super::{
     CANDIDATES_MAX,
     cold::{place_of_twin, twin_of},
-    tier::{Flash, LogMode},
-    tombstone::Tombstones,
+    room::Tombstones,
+    tier::{Flash, LogMode, Tier},
 };
 use crate::{
     chain::{self, Place},
@@ -16,8 +16,7 @@ use crate::{
     places::Places,
     position::PositionBits,
     relink,
-    store::Engine,
-    writing::Writing,
+    store::{Engine, Writing},
 };
 use minos_base::{FlashPlace, FlashSlot, KeyHash, Seconds};
 use minos_region::Offset;
@@ -197,7 +196,7 @@ impl<B: PositionBits, A: AnyWriter> Engine<LogMode<B, Flash>, A> {
     }
 }
 
-impl<B: PositionBits, A: Access> Writing<'_, LogMode<B, Flash>, A> {
+impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
     fn adopt(&mut self, hash: KeyHash, place: FlashPlace, sequence: u64) -> Result<(), OutOfMemory> {
         self.pass_sequence(sequence);
         let mut is_named = false;
@@ -215,7 +214,7 @@ impl<B: PositionBits, A: Access> Writing<'_, LogMode<B, Flash>, A> {
         self.grow_if_due();
         self.remember_level();
         let slot = self.slot_for(hash, place).ok_or(OutOfMemory)?;
-        match LogMode::<B, Flash>::append(self, self.head(hash), slot) {
+        match LogMode::<B, T>::append(self, self.head(hash), slot) {
             Linked::Done(_) => {
                 self.partition.counts.add_cold(slot);
                 Ok(())
@@ -239,8 +238,7 @@ impl<B: PositionBits, A: Access> Writing<'_, LogMode<B, Flash>, A> {
         }
         chain::places(region, self.head(hash)).find_map(|place| {
             let slot = place.slot(region);
-            let item =
-                LogMode::<B, Flash>::locate(&log, region, slot).filter(|_| slot.has_tag(hash.tag()))?;
+            let item = LogMode::<B, T>::locate(&log, region, slot).filter(|_| slot.has_tag(hash.tag()))?;
             match log.copy_of(region, item) {
                 Twin::Same(word) if place_of_twin(word)?.page == page => Some(Namer::Item(item)),
                 _ => None,
@@ -271,7 +269,7 @@ impl<B: PositionBits, A: Access> Writing<'_, LogMode<B, Flash>, A> {
             self.forget(place);
         }
         for place in chain::places(region, head) {
-            let Some(item) = LogMode::<B, Flash>::locate(&log, region, place.slot(region)) else { continue };
+            let Some(item) = LogMode::<B, T>::locate(&log, region, place.slot(region)) else { continue };
             if let Twin::Same(word) = log.copy_of(region, item)
                 && place_of_twin(word).is_some_and(|place| is_gone(place.page))
             {

@@ -3,7 +3,7 @@
 use super::{
     cold::{may_be, place_of_twin},
     switches::{Safeguard, is_on},
-    tier::{Flash, LogMode},
+    tier::{Flash, LogMode, Tier},
 };
 use crate::{
     candidate::{Attempt, Candidate, bucket_words},
@@ -11,13 +11,12 @@ use crate::{
     entry::Entry,
     item::ItemState,
     log::Twin,
-    mode::{Candidates, Lookup, SEEN_MAX},
-    parts::Parts,
+    mode::{Candidates, Lookup, Mode, SEEN_MAX},
     places::Places,
     position::PositionBits,
     reader::Reader,
     slot::Slot,
-    store::Engine,
+    store::{Engine, Writing},
     versions,
 };
 use minos_base::{FlashPlace, FlashSlot, KeyHash, Seconds, growth_bits};
@@ -31,15 +30,12 @@ impl<B: PositionBits, A: Access> Engine<LogMode<B, Flash>, A> {
     /// The answer is that of one moment: a record is never changed, and its page is not used again before the
     /// reader's epoch has passed, so that reading it later gives the value of that moment.
     pub fn find_cold(&self, hash: KeyHash, key: &[u8], now: Seconds) -> Lookup {
-        let partition = self.partition(hash);
-        let reader = self.reader(partition);
-        let has_value = |item, state: &ItemState| LogMode::<B, Flash>::has_large_value(self, item, state);
-        partition.undisturbed(|| reader.look(hash, key, now, has_value)).unwrap_or(Lookup::Missing)
+        LogMode::look_again(self, hash, key, now)
     }
 
     /// True if the log of a key's partition evicts, or soon will. No lock is taken.
     pub fn is_full(&self, hash: KeyHash) -> bool {
-        self.partition(hash).space.is_full(self.memory().region())
+        self.partition(hash).space.is_moving(self.memory().region())
     }
 }
 
@@ -47,16 +43,21 @@ impl<B: PositionBits, A: Access> Entry<'_, LogMode<B, Flash>, A> {
     /// The records that may be those of this key, if memory has no item of it. What needs the old item must not
     /// go on unless there are none: bring it to memory, and try again.
     pub fn candidates(&self) -> Candidates {
-        let (writing, hash) = (self.writing(), self.hash());
-        if writing.find(hash, self.key()).is_some() {
-            return Candidates::new();
-        }
-        writing.cold_places(hash).map(|(_, slot)| slot).take(SEEN_MAX).collect()
+        self.writing.candidates(self.hash, self.key)
     }
 }
 
-impl<B: PositionBits, A: Access> Reader<'_, LogMode<B, Flash>, A> {
-    fn look(
+impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
+    pub(crate) fn candidates(&self, hash: KeyHash, key: &[u8]) -> Candidates {
+        if self.find(hash, key).is_some() {
+            return Candidates::new();
+        }
+        self.cold_places(hash).map(|(_, slot)| slot).take(SEEN_MAX).collect()
+    }
+}
+
+impl<B: PositionBits, T: Tier, A: Access> Reader<'_, LogMode<B, T>, A> {
+    pub(crate) fn look(
         self,
         hash: KeyHash,
         key: &[u8],
@@ -81,7 +82,7 @@ impl<B: PositionBits, A: Access> Reader<'_, LogMode<B, Flash>, A> {
                     }
                     continue;
                 }
-                let Some(item) = LogMode::<B, Flash>::locate(self.space, region, slot) else { continue };
+                let Some(item) = LogMode::<B, T>::locate(self.space, region, slot) else { continue };
                 let candidate = Candidate { version, seen, slot, cell, item };
                 if let Some(answer) = self.in_memory(&candidate, (hash, key), now, &has_value) {
                     return answer;

@@ -15,16 +15,13 @@
 
 mod behind;
 mod cold;
-mod deal;
 mod forget;
 mod look;
-mod pairing;
 mod promote;
 mod room;
 mod stats;
 mod switches;
 mod tier;
-mod tombstone;
 mod walk;
 mod written;
 
@@ -38,10 +35,11 @@ use minos_sync::Crcw;
 
 pub use forget::Standing;
 pub use promote::{Cold, Promotion};
+pub(crate) use room::FlashRoom;
+pub use room::{Tombstone, Tombstones};
 pub use stats::TierStats;
 pub(crate) use tier::Tier;
 pub use tier::{Flash, LogMode, MemoryOnly};
-pub use tombstone::{Tombstone, Tombstones};
 pub use walk::{Choice, Due, Need, Ticket, Walked};
 pub use written::Written;
 

@@ -3,7 +3,7 @@
 use super::{
     cold::twin_of,
     switches::{Safeguard, is_on},
-    tier::{Flash, LogMode},
+    tier::{Flash, LogMode, Tier},
 };
 use crate::{
     chain::Place,
@@ -13,8 +13,7 @@ use crate::{
     position::PositionBits,
     relink,
     slot::Slot,
-    store::Engine,
-    writing::Writing,
+    store::{Engine, Writing},
 };
 use minos_base::{FlashSlot, KeyHash, Seconds};
 use minos_sync::{
@@ -68,7 +67,7 @@ impl<B: PositionBits, A: AnyWriter> Engine<LogMode<B, Flash>, A> {
     }
 }
 
-impl<B: PositionBits, A: Access> Writing<'_, LogMode<B, Flash>, A> {
+impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
     fn promote(
         &mut self,
         hash: KeyHash,
@@ -114,7 +113,7 @@ impl<B: PositionBits, A: Access> Writing<'_, LogMode<B, Flash>, A> {
             Some(place) => place,
             None if is_checked => {
                 // Nobody has counted it, and nobody but this frees its large value.
-                LogMode::<B, Flash>::retire(self, slot, placed.item);
+                LogMode::<B, T>::retire(self, slot, placed.item);
                 return Ok(Promotion::Changed);
             }
             None => {
@@ -154,17 +153,17 @@ impl<B: PositionBits, A: Access> Writing<'_, LogMode<B, Flash>, A> {
             return Err(OutOfMemory);
         }
         if engine.is_inline(bytes) {
-            let placed = self.allocate(item_words(key.len(), bytes)).ok_or(OutOfMemory)?;
+            let placed = LogMode::allocate(self, item_words(key.len(), bytes)).ok_or(OutOfMemory)?;
             let words = region.words(body(placed.item), words_for(key.len() + cold.value.len()));
             copy_in(words, 0, key);
             copy_in(words, key.len(), cold.value);
             return Ok(placed);
         }
-        let settled = LogMode::<B, Flash>::take_large(engine, key.len(), bytes).ok_or(OutOfMemory)?;
+        let settled = LogMode::<B, T>::take_large(engine, key.len(), bytes).ok_or(OutOfMemory)?;
         let chunk = settled.into_chunk();
-        let at = LogMode::<B, Flash>::large_value_at(key.len());
+        let at = LogMode::<B, T>::large_value_at(key.len());
         copy_in(region.words(chunk, words_for(at + cold.value.len())), at, cold.value);
-        let placed = LogMode::<B, Flash>::place_large(self, chunk, key, bytes);
+        let placed = LogMode::<B, T>::place_large(self, chunk, key, bytes);
         placed.ok_or_else(|| {
             engine.memory().free_settled(chunk);
             OutOfMemory

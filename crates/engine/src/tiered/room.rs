@@ -1,14 +1,22 @@
-//! The writer's own state of a partition above flash.
+//! The writer's own state of a partition above flash: copies on their way, and tombstones that are due.
 
-use super::tombstone::Queue;
 use crate::{
     config::TierConfig,
+    log::Log,
     position::{Position, PositionBits},
 };
-use std::collections::{BTreeMap, VecDeque};
+pub use minos_base::Tombstone;
+use minos_region::Region;
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    ops::Range,
+};
 
 /// Tickets are numbered modulo this: as many bits as a tag has for a copy.
 const NUMBERS: u64 = 1 << 38;
+
+/// Pages of an area that is given up where there was no room for a tombstone: 16 MiB.
+const AREA_PAGES: u32 = 4096;
 
 /// The writer's own state of a partition above flash. Nothing of it outlives the process: an item whose copy
 /// was on its way is still in memory.
@@ -41,7 +49,7 @@ struct Open {
 }
 
 impl FlashRoom {
-    pub(super) fn new(config: TierConfig) -> Self {
+    pub(crate) fn new(config: TierConfig) -> Self {
         Self {
             config,
             ahead: None,
@@ -81,6 +89,12 @@ impl FlashRoom {
     /// True if no entry of this segment, which was walked over, has yet to leave memory.
     pub(super) fn is_settled(&self, segment: u64) -> bool {
         !self.by_segment.contains_key(&segment)
+    }
+
+    /// True if the log may evict its oldest segment.
+    pub(crate) fn may_evict<B: PositionBits>(&self, log: &Log<B>, region: &Region) -> bool {
+        let ahead = log.not_before_head(region, self.ahead());
+        !ahead.is_before(log.head_end(region, 1)) && self.is_settled(log.head_segment(region))
     }
 
     /// True if no more copies may be on their way.
@@ -181,5 +195,43 @@ impl FlashRoom {
     fn at(&self, number: u64) -> Option<usize> {
         let back = ((self.next + NUMBERS - number) % NUMBERS) as usize;
         self.open.len().checked_sub(back).filter(|_| back > 0)
+    }
+}
+
+/// Tombstones that are due.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tombstones {
+    /// The oldest first.
+    pub list: Vec<Tombstone>,
+    /// Pages with dead records for which there was no room in the queue. Their segments must be given up, and
+    /// [`crate::Engine::forget_pages`] be called for them. Only in a table that may lose items.
+    pub areas: Vec<Range<u32>>,
+}
+
+/// Tombstones of a partition that wait.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    waiting: VecDeque<Tombstone>,
+    areas: BTreeSet<u32>,
+}
+
+impl Queue {
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub(super) fn push(&mut self, tombstone: Tombstone) {
+        self.waiting.push_back(tombstone);
+    }
+
+    /// Gives up the area of a page instead.
+    pub(super) fn give_up(&mut self, page: u32) {
+        self.areas.insert(page / AREA_PAGES);
+    }
+
+    pub(super) fn take(&mut self, max: usize) -> Tombstones {
+        let list = self.waiting.drain(..max.min(self.waiting.len())).collect();
+        let area = |number: u32| number * AREA_PAGES..(number + 1) * AREA_PAGES;
+        Tombstones { list, areas: std::mem::take(&mut self.areas).into_iter().map(area).collect() }
     }
 }

@@ -93,7 +93,7 @@ fn an_item_on_flash_takes_less_than_fifteen_bytes_of_the_index() {
         for number in 50_000..items {
             table.adopt(table.hash(&key(number)), place(number + 1), 1).unwrap();
         }
-        let (region, index) = (table.memory().region(), table.partition_list()[0].index);
+        let (region, index) = (table.memory().region(), table.partitions[0].index);
         let buckets = index.buckets(region);
         let lines = |number| chain::buckets(region, index.bucket(region, number)).count();
         let lines: usize = (0..buckets).map(lines).sum();

@@ -2,18 +2,17 @@
 
 use super::{
     cold::place_of_twin,
-    tier::{Flash, LogMode},
+    tier::{Flash, LogMode, Tier},
 };
 use crate::{
     chain::Place,
-    claims::{HeldClaim, claim_of_writer},
+    holding::{HeldClaim, claim_of_writer},
     item::ItemState,
     log::{Log, LogEntry, Twin},
     mode::{Candidates, SEEN_MAX},
     position::{Position, PositionBits},
     settled::{inline_value, key_of},
-    store::Engine,
-    writing::Writing,
+    store::{Engine, Writing},
 };
 use minos_base::{KeyHash, Seconds};
 use minos_region::View;
@@ -129,7 +128,7 @@ impl<B: PositionBits, A: AnyWriter> Engine<LogMode<B, Flash>, A> {
         let wants_room = self.common.wants_room(self.memory());
         let end = |region: &View, log: &Log<B>| match wants_room {
             true => Some(log.tail(region)),
-            false => log.is_full(region).then(|| log.full_end(region, AHEAD_SEGMENTS)),
+            false => log.is_moving(region).then(|| log.full_end(region, AHEAD_SEGMENTS)),
         };
         self.walk_to(end, partition, (entries_max, now), Way::Leave, &mut choose)
     }
@@ -147,7 +146,7 @@ impl<B: PositionBits, A: AnyWriter> Engine<LogMode<B, Flash>, A> {
         mut choose: impl FnMut(&Due<'_>) -> Choice,
     ) -> Walked {
         let end = |region: &View, log: &Log<B>| {
-            log.is_full(region).then(|| log.full_end(region, log.segments(region) / CLEAN_PART))
+            log.is_moving(region).then(|| log.full_end(region, log.segments(region) / CLEAN_PART))
         };
         self.walk_to(end, partition, (entries_max, now), Way::Copy, &mut choose)
     }
@@ -201,7 +200,7 @@ impl<B: PositionBits, A: AnyWriter> Engine<LogMode<B, Flash>, A> {
     }
 }
 
-impl<B: PositionBits, A: Access> Writing<'_, LogMode<B, Flash>, A> {
+impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
     /// Where the walk has come to: what lies before leaves memory.
     pub(super) fn ahead(&self) -> Position<B> {
         self.partition.space.not_before_head(self.region(), self.writer.room.tier.ahead())

@@ -3,7 +3,7 @@
 use super::{
     cold::twin_of,
     switches::{Safeguard, is_on},
-    tier::{Flash, LogMode},
+    tier::{Flash, LogMode, Tier},
     walk::Ticket,
 };
 use crate::{
@@ -11,8 +11,7 @@ use crate::{
     item::ItemState,
     log::Twin,
     position::{Position, PositionBits},
-    store::Engine,
-    writing::Writing,
+    store::{Engine, Writing},
 };
 use minos_base::FlashPlace;
 use minos_sync::{Access, AnyWriter};
@@ -43,7 +42,7 @@ impl<B: PositionBits, A: AnyWriter> Engine<LogMode<B, Flash>, A> {
     }
 }
 
-impl<B: PositionBits, A: Access> Writing<'_, LogMode<B, Flash>, A> {
+impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
     fn written(&mut self, ticket: &Ticket, to: FlashPlace) -> Written {
         let counts = &self.partition.counts.tier;
         match self.copied(ticket) {

@@ -463,21 +463,6 @@ proptest! {
 }
 
 #[test]
-fn touching_the_pages_keeps_what_they_hold() {
-    let place = Place::new();
-    for backing in [Backing::Private, Backing::Memfd, Backing::File(place.path.clone())] {
-        let mut memory = Memory::<Crcw>::create(GEOMETRY, &backing).unwrap();
-        memory.publish().unwrap();
-        let chunk = memory.allocate_arena().unwrap().start();
-        fill(&memory, chunk, 5_000);
-        memory.region().prefault().unwrap();
-        memory.region().touch_pages();
-        assert!(memory.region().words(chunk, 5_000).iter().all(|word| word.load(Relaxed) == chunk.words()));
-        memory.verify().unwrap();
-    }
-}
-
-#[test]
 fn an_image_sees_each_write_and_holds_nobody_up() {
     let place = Place::new();
     assert!(matches!(Image::open(&place.path), Err(OpenError::Absent { .. })));

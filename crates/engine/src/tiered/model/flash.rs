@@ -1,6 +1,6 @@
 //! A fake flash: records and tombstones in maps, of which a power loss takes what is not durable.
 
-use super::super::{tombstone::Tombstone, walk::Ticket};
+use super::super::{room::Tombstone, walk::Ticket};
 use crate::item::ItemMeta;
 use minos_base::{FlashPlace, KeyHash, RoughLength};
 use std::collections::{BTreeMap, BTreeSet};

@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        tombstone::Tombstone,
+        room::Tombstone,
         walk::{Choice, Due, Need},
         written::Written,
     },

@@ -1,7 +1,7 @@
 //! Syncs, power losses and kills.
 
 use super::{
-    super::{Tiered, forget::Standing, tombstone::Tombstone},
+    super::{Tiered, forget::Standing, room::Tombstone},
     flash::Record,
     world::{Expected, FILL_KEYS, World},
 };

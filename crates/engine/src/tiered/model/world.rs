@@ -4,7 +4,7 @@ use super::{
     super::{
         Tiered,
         promote::{Cold, Promotion},
-        tombstone::Tombstone,
+        room::Tombstone,
     },
     flash::{Flash, Flight, Record},
 };
