@@ -26,7 +26,6 @@ const ITEM_OVERHEAD_BYTES: u64 = 112;
 /// Operations that are made beforehand, and run again and again.
 const OPERATIONS: usize = 1 << 19;
 
-/// Skew of the popularities.
 const ZIPF_EXPONENT: f64 = 0.99;
 
 /// Shares of the reads in percent.

@@ -15,7 +15,6 @@ pub(crate) struct Buffers {
 }
 
 impl Buffers {
-    /// At most `bytes_max` in all.
     pub(crate) fn new(bytes_max: u64) -> Self {
         Self { used_bytes: AtomicU64::new(0), refused: AtomicU64::new(0), bytes_max }
     }
@@ -27,7 +26,6 @@ impl Buffers {
     }
 }
 
-/// A part of [`Buffers`].
 #[derive(Debug)]
 pub(crate) struct Buffer {
     pub(crate) bytes: Vec<u8>,

@@ -12,16 +12,17 @@
 //! another process can detect items without their values, although the items themselves are not touched.
 
 use crate::{
+    candidate::Attempt,
     chain::{self, Place},
     config::{Eviction, StoreConfig},
     entry::Entry,
     extents::{ExtentId, ExtentPin, Extents},
-    holding::{Claim, Holding, Pinning},
+    holding::{Claim, Holding},
     item::{HEADER_WORDS, ItemState, body, item_words},
     log::{Log, LogEntry, Segments, Twin},
     mode::{Candidates, Lookup, Mode},
     partition::{OutOfMemory, Partition},
-    parts::{Linked, Parts, Placed, RoomStats},
+    parts::{Parts, Placed},
     places::Places,
     places::State,
     position::{Position, PositionBits, Wide},
@@ -33,7 +34,7 @@ use crate::{
     tiered::{FlashRoom, LogMode, MemoryOnly, Tier},
 };
 use minos_base::{KeyHash, Seconds, SizeClass, limits::KEY_BYTES_MAX};
-use minos_region::{Arena, Geometry, Memory, Offset, Region, Settled, View};
+use minos_region::{Arena, Geometry, HeapStats, Memory, Offset, Region, Settled, View};
 use minos_sync::{
     Access, Bell, Lock,
     words::{copy_in, words_for},
@@ -167,7 +168,6 @@ impl<A: Access> CacheCommon<A> {
     }
 }
 
-/// Words of the extent of a large value.
 fn words_of_extent(value_bytes: u64) -> u64 {
     EXTENT_HEAD_WORDS + words_for(value_bytes as usize) as u64
 }
@@ -191,12 +191,6 @@ impl LargeValues {
         self.uncounted += 1;
         self.uncounted_bytes += bytes;
         Some(chunk)
-    }
-
-    /// A partition has counted a value out that was evicted before.
-    fn counted_out(&mut self, bytes: u64) {
-        self.uncounted -= 1;
-        self.uncounted_bytes -= bytes;
     }
 }
 
@@ -321,7 +315,9 @@ fn release_extent<B: PositionBits, T: Tier, A: Access>(
     let mut large = engine.common.large.lock();
     let is_whole = large.extents.chunk(id).is_some();
     if !is_whole {
-        large.counted_out(state.value_bytes() as u64);
+        // The partition has counted it out now.
+        large.uncounted -= 1;
+        large.uncounted_bytes -= state.value_bytes() as u64;
     }
     let free = large.extents.release(id);
     drop(large);
@@ -336,7 +332,6 @@ fn extent_words(item: Offset, key_bytes: usize) -> Offset {
     body(item).plus(words_for(key_bytes) as u64)
 }
 
-/// Which extent an item has.
 fn extent_of(region: &View, item: Offset, state: &ItemState) -> ExtentId {
     // Relaxed: read by the writer, or checked afterwards.
     ExtentId::from_word(region.word(extent_words(item, state.key_bytes())).load(Relaxed))
@@ -450,15 +445,15 @@ impl<B: PositionBits, T: Tier> Holding for LogMode<B, T> {
         _: &Partition<Self, A>,
         (item, state): (Offset, &ItemState),
         is_linked: impl FnOnce() -> bool,
-    ) -> Pinning<ExtentPin> {
+    ) -> Attempt<Claim<ExtentPin>> {
         let id = extent_of(engine.memory().region(), item, state);
         let mut large = engine.common.large.lock();
         if !is_linked() {
-            return Pinning::Disturbed;
+            return Attempt::Disturbed;
         }
         match large.extents.pin(id) {
-            Some(pin) => Pinning::Pinned(Claim { start: pin.chunk(), at: EXTENT_HEAD_BYTES, pin }),
-            None => Pinning::Gone,
+            Some(pin) => Attempt::Found(Claim { start: pin.chunk(), at: EXTENT_HEAD_BYTES, pin }),
+            None => Attempt::Missing,
         }
     }
 
@@ -617,7 +612,11 @@ impl<B: PositionBits, T: Tier> Parts for LogMode<B, T> {
             && !Self::is_move_due(writing.engine, log, slot.link())
     }
 
-    fn append<A: Access>(writing: &mut Writing<'_, Self, A>, head: Offset, slot: Slot) -> Linked {
+    fn append<A: Access>(
+        writing: &mut Writing<'_, Self, A>,
+        head: Offset,
+        slot: Slot,
+    ) -> Result<Place, OutOfMemory> {
         let region = writing.region();
         let index = &writing.partition.index;
         let lines_max = if T::IS_TIERED { writing.engine.chain_buckets_max } else { LINES_MAX };
@@ -628,25 +627,25 @@ impl<B: PositionBits, T: Tier> Parts for LogMode<B, T> {
             appended => appended,
         };
         if let Ok(place) = appended {
-            return Linked::Done(place);
+            return Ok(place);
         }
         if T::IS_TIERED {
             writing.partition.counts.chain_refusals.add(1);
-            return Linked::Full;
+            return Err(OutOfMemory);
         }
         let log = &writing.partition.space;
         let age = |place: &Place| {
             let link = place.slot(region).link();
             log.distance_from_tail(region, position(link))
         };
-        let Some(place) = chain::places(region, head).max_by_key(age) else { return Linked::Full };
+        let Some(place) = chain::places(region, head).max_by_key(age) else { return Err(OutOfMemory) };
         let oldest = place.slot(region);
         relink::replace::<A>(region, place, slot);
         if Self::locate(log, region, oldest).is_some() {
             writing.partition.counts.evicted_index.add(1);
             writing.retire(oldest);
         }
-        Linked::Done(place)
+        Ok(place)
     }
 
     fn make_room<A: Access>(writing: &mut Writing<'_, Self, A>) -> bool {
@@ -709,10 +708,10 @@ impl<B: PositionBits, T: Tier> Parts for LogMode<B, T> {
         engine.common.large.lock().extents.chunk(id).is_some()
     }
 
-    fn room_stats<A: Access>(engine: &Engine<Self, A>, partition: &Partition<Self, A>) -> RoomStats {
+    fn room_stats<A: Access>(engine: &Engine<Self, A>, partition: &Partition<Self, A>) -> HeapStats {
         let (log, region) = (&partition.space, engine.memory().region());
         let words = log.segments(region) * log.segment_words();
-        RoomStats { free_words: words.saturating_sub(log.used_words(region)), largest_free_words: 0 }
+        HeapStats { free_words: words.saturating_sub(log.used_words(region)), ..HeapStats::default() }
     }
 
     fn add_stats<A: Access>(engine: &Engine<Self, A>, stats: &mut StoreStats) {

@@ -5,7 +5,6 @@ use minos_base::SizeClass;
 use minos_region::{Offset, View};
 use minos_sync::ReadWord;
 
-/// The result of one lock-free attempt.
 pub(crate) enum Attempt<T> {
     Found(T),
     Missing,
@@ -23,7 +22,6 @@ impl Candidate<'_> {
 }
 
 impl<T> Attempt<T> {
-    /// Applies `next` to a found result.
     #[inline]
     pub(crate) fn and_then<U>(self, next: impl FnOnce(T) -> Attempt<U>) -> Attempt<U> {
         match self {
@@ -52,18 +50,7 @@ pub struct Staged<'a> {
     pub(crate) candidate: Option<Candidate<'a>>,
 }
 
-impl<'a> Staged<'a> {
-    #[inline]
-    pub(crate) fn candidate(&self) -> Option<&Candidate<'a>> {
-        self.candidate.as_ref()
-    }
-
-    /// The slot that was seen and the item that it led to, for a writer to confirm.
-    #[inline]
-    pub(crate) fn seen(&self) -> Option<(Slot, Offset)> {
-        self.candidate.map(|candidate| (candidate.slot, candidate.item))
-    }
-
+impl Staged<'_> {
     /// The size class of the value, if the key's tag was found in its first bucket: see
     /// [`crate::Engine::size_class`].
     #[inline]

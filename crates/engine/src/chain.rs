@@ -15,7 +15,6 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// A walk that races with a split may wander over spare buckets of other chains; this ends it.
 pub(crate) const WALK_BUCKETS: usize = 64;
 
-/// Where a slot is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     /// The first bucket of the chain, whose version covers it.
@@ -44,7 +43,6 @@ pub(crate) fn following(first_word: u64) -> Option<Offset> {
     (line != 0).then(|| Offset::from_words(line * BUCKET_WORDS as u64))
 }
 
-/// The buckets of a chain.
 #[inline]
 pub(crate) fn buckets(region: &View, head: Offset) -> impl Iterator<Item = Offset> {
     std::iter::successors(Some(head), |&bucket| following(region.word(bucket).load(Relaxed)))

@@ -65,7 +65,6 @@ pub(crate) struct TierCounts {
     pub(crate) tombstones_lost: Counter,
 }
 
-/// Counts of the items of one size class.
 #[derive(Debug, Default)]
 pub(crate) struct ClassCounts {
     pub(crate) items: Counter,

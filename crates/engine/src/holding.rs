@@ -1,6 +1,7 @@
 //! The owner's help for its readers: large values that stay, and items that stay because they are read.
 
 use crate::{
+    candidate::Attempt,
     item::{ItemState, ItemView},
     partition::Partition,
     places::State,
@@ -24,29 +25,19 @@ pub(crate) trait Holding: State {
         look: impl FnOnce() -> R,
     ) -> Option<R>;
 
-    /// Claims the large value of an item, if `is_linked` still holds under the lock of the pins.
+    /// Claims the large value of an item, if `is_linked` still holds under the lock of the pins. It is missing if it was
+    /// evicted.
     fn pin<A: Access>(
         engine: &Engine<Self, A>,
         partition: &Partition<Self, A>,
         item: (Offset, &ItemState),
         is_linked: impl FnOnce() -> bool,
-    ) -> Pinning<Self::Pin>;
+    ) -> Attempt<Claim<Self::Pin>>;
 
-    /// Ends a claim.
     fn unpin<A: Access>(engine: &Engine<Self, A>, partition: &Partition<Self, A>, pin: &Self::Pin);
 
     /// True if a read of this slot should move the item away from the point of eviction.
     fn is_move_due<A: Access>(engine: &Engine<Self, A>, space: &Self::Space, link: u64) -> bool;
-}
-
-/// The result of a pin request.
-pub(crate) enum Pinning<P> {
-    /// It is pinned.
-    Pinned(Claim<P>),
-    /// The item is no longer linked.
-    Disturbed,
-    /// Its value was evicted.
-    Gone,
 }
 
 /// A large value that stays where it is, until the pin is taken back.
@@ -88,7 +79,7 @@ pub(crate) fn claim_of_writer<M: Holding, A: Access>(
     state: &ItemState,
 ) -> Option<Claim<M::Pin>> {
     match M::pin(engine, partition, (item, state), || true) {
-        Pinning::Pinned(claim) => Some(claim),
-        Pinning::Disturbed | Pinning::Gone => None,
+        Attempt::Found(claim) => Some(claim),
+        Attempt::Disturbed | Attempt::Missing => None,
     }
 }

@@ -115,7 +115,6 @@ impl Index {
         (is_whole && index.segments(region).all(is_within)).then_some(index)
     }
 
-    /// How many buckets there are.
     #[inline]
     pub(crate) fn buckets(&self, region: &View) -> u64 {
         // Acquire: the segment table and the new bucket were written before the count was raised.
@@ -170,7 +169,6 @@ impl Index {
         self.bucket(region, number)
     }
 
-    /// The bucket with this number.
     #[inline]
     pub(crate) fn bucket(&self, region: &View, number: u64) -> Offset {
         let (segment, position) = self.place(number);
@@ -179,7 +177,6 @@ impl Index {
         Offset::from_words(start + position * BUCKET_WORDS as u64)
     }
 
-    /// The bucket that the next growth splits.
     pub(crate) fn split_source(&self, region: &View) -> Offset {
         let buckets = self.buckets(region);
         self.bucket(region, buckets - (1 << buckets.ilog2()))
@@ -220,7 +217,6 @@ impl Index {
         self.word(region, BUCKETS).store(buckets + 1, Release);
     }
 
-    /// Words of a segment.
     pub(crate) fn segment_words(&self) -> u64 {
         (BUCKET_WORDS as u64) << self.segments.bits
     }

@@ -95,7 +95,6 @@ impl ItemState {
         region.try_words(item, HEADER_WORDS).map(|_| Self::load(region, item, now))
     }
 
-    /// The header of a new item.
     #[inline]
     pub(crate) fn new(
         meta: &ItemMeta,
@@ -248,7 +247,6 @@ impl ItemState {
         self.shape & WHOLE != 0
     }
 
-    /// Words of key and value.
     #[inline]
     pub(crate) fn body_words(&self) -> usize {
         words_for(self.key_bytes() + self.value_bytes())
@@ -296,7 +294,6 @@ pub struct ItemView<'a> {
     words: &'a [ReadWord],
     /// Byte of `words` at which the value begins.
     at: usize,
-    /// The slot that led here.
     slot: Slot,
 }
 
@@ -306,7 +303,6 @@ impl<'a> ItemView<'a> {
         Self { state, words, at, slot }
     }
 
-    /// The slot that led here.
     #[inline]
     pub(crate) fn slot(&self) -> Slot {
         self.slot

@@ -1,12 +1,12 @@
 //! Finds, links and unlinks the items of a partition, for its writer.
 
 use crate::{
-    candidate::{Staged, bucket_words},
+    candidate::{Candidate, Staged, bucket_words},
     chain::{self, Place},
     index::Index,
     item::{HEADER_WORDS, ItemMeta, ItemState},
     partition::{OutOfMemory, Partition},
-    parts::{Linked, Parts, Placed},
+    parts::{Parts, Placed},
     relink,
     settled::key_of,
     slot::Slot,
@@ -23,7 +23,6 @@ const GROWTH_PAUSE: u32 = 64;
 /// Doublings of the table for which a slot on flash says where it goes.
 const DOUBLINGS: u32 = 8;
 
-/// An item that was found.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
     pub(crate) place: Place,
@@ -55,7 +54,7 @@ impl<M: Parts, A: Access> Writing<'_, M, A> {
     /// The item that an earlier stage found for this key in the first bucket, if it is still current.
     #[inline]
     pub(crate) fn confirm(&self, head: Offset, staged: &Staged<'_>, key: &[u8]) -> Option<Found> {
-        let (slot, item) = staged.seen()?;
+        let Candidate { slot, item, .. } = staged.candidate?;
         let region = self.region();
         // The slot itself, so that its item was not evicted and the index has not grown over it.
         let word =
@@ -110,10 +109,7 @@ impl<M: Parts, A: Access> Writing<'_, M, A> {
             None => {
                 M::shadow(self, hash)?;
                 self.grow_if_due();
-                match M::append(self, self.head(hash), slot) {
-                    Linked::Done(place) => place,
-                    Linked::Full => return Err(OutOfMemory),
-                }
+                M::append(self, self.head(hash), slot)?
             }
         };
         self.partition.counts.add(&state);

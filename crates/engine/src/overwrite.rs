@@ -37,7 +37,7 @@ impl<'a, M: Mode, A: Access> Writing<'a, M, A> {
         now: Seconds,
     ) -> Result<u64, OutOfMemory> {
         M::settle_debts(&mut self);
-        if let Some(candidate) = staged.candidate()
+        if let Some(candidate) = &staged.candidate
             && let Some(cas) = self.overwrite_seen(candidate, put, now)
         {
             return Ok(cas);

@@ -26,7 +26,7 @@ use std::{ops::Deref, sync::Arc};
 pub struct Owner<M: Mode = StoreMode> {
     engine: Arc<Engine<M, Crew>>,
     /// By partition; `None` for those of others.
-    tokens: Vec<Option<OwnerToken>>,
+    pub(crate) tokens: Vec<Option<OwnerToken>>,
 }
 
 impl<M: Mode> Engine<M, Crew> {
@@ -43,7 +43,6 @@ impl<M: Mode> Engine<M, Crew> {
         Ok(engine.dealt(tokens, owners))
     }
 
-    /// Shares the table, and deals its tokens to `owners` owners.
     pub(crate) fn dealt(self, tokens: Tokens<Crew>, owners: usize) -> (Arc<Self>, Vec<Owner<M>>) {
         let engine = Arc::new(self);
         let mut list: Vec<_> = (0..owners.max(1))
@@ -206,11 +205,6 @@ impl<M: Mode> Owner<M> {
                 self.writing(partition).flush();
             }
         }
-    }
-
-    /// The tokens of this owner's partitions, each with its partition number.
-    pub(crate) fn into_tokens(self) -> impl Iterator<Item = (usize, OwnerToken)> {
-        self.tokens.into_iter().enumerate().filter_map(|(partition, token)| Some((partition, token?)))
     }
 
     fn writing(&mut self, partition: usize) -> Writing<'_, M, Crew> {

@@ -1,6 +1,7 @@
 //! The writer's parts in which the modes differ, and the types with which they answer.
 
 use crate::{
+    chain::Place,
     config::StoreConfig,
     holding::Holding,
     item::ItemState,
@@ -10,7 +11,7 @@ use crate::{
     store::{Engine, Writing},
 };
 use minos_base::{KeyHash, SizeClass};
-use minos_region::{Memory, Offset, Settled};
+use minos_region::{HeapStats, Memory, Offset, Settled};
 use minos_sync::Access;
 use std::collections::HashMap;
 
@@ -21,14 +22,6 @@ pub(crate) struct Placed {
     pub(crate) item: Offset,
     /// The link to store in its slot.
     pub(crate) link: u64,
-}
-
-/// The result of linking a slot in a chain.
-pub(crate) enum Linked {
-    /// Linked, in place of an older item if the bucket was full.
-    Done(crate::chain::Place),
-    /// No room.
-    Full,
 }
 
 /// The writer's parts in which the modes differ.
@@ -68,22 +61,19 @@ pub(crate) trait Parts: Holding {
     /// The item at this place is about to be unlinked, and its key has no other in memory. Returns where
     /// it is then; `None` if it stays, dead, because it hides records on flash.
     #[inline(always)]
-    fn leaves<A: Access>(
-        _: &mut Writing<'_, Self, A>,
-        place: crate::chain::Place,
-    ) -> Option<crate::chain::Place> {
+    fn leaves<A: Access>(_: &mut Writing<'_, Self, A>, place: Place) -> Option<Place> {
         Some(place)
     }
 
     /// True if a dead item must stay where it is.
     #[inline(always)]
-    fn is_kept<A: Access>(_: &Writing<'_, Self, A>, _: crate::chain::Place) -> bool {
+    fn is_kept<A: Access>(_: &Writing<'_, Self, A>, _: Place) -> bool {
         false
     }
 
     /// An item in memory that is dead may live elsewhere: true if its slot names that from now on.
     #[inline(always)]
-    fn goes_back<A: Access>(_: &mut Writing<'_, Self, A>, _: crate::chain::Place) -> bool {
+    fn goes_back<A: Access>(_: &mut Writing<'_, Self, A>, _: Place) -> bool {
         false
     }
 
@@ -115,8 +105,15 @@ pub(crate) trait Parts: Holding {
     fn fits_in_place<A: Access>(writing: &Writing<'_, Self, A>, slot: Slot, item: Offset, words: u64)
     -> bool;
 
-    /// Links a slot in the chain that begins at `head`.
-    fn append<A: Access>(writing: &mut Writing<'_, Self, A>, head: Offset, slot: Slot) -> Linked;
+    /// Links a slot in the chain that begins at `head`, in place of an older item if the bucket is full.
+    ///
+    /// # Errors
+    /// There is no room.
+    fn append<A: Access>(
+        writing: &mut Writing<'_, Self, A>,
+        head: Offset,
+        slot: Slot,
+    ) -> Result<Place, OutOfMemory>;
 
     /// Tries to get memory for the index from elsewhere; returns true if that may have helped.
     fn make_room<A: Access>(writing: &mut Writing<'_, Self, A>) -> bool;
@@ -144,10 +141,10 @@ pub(crate) trait Parts: Holding {
     fn has_large_value<A: Access>(engine: &Engine<Self, A>, item: Offset, state: &ItemState) -> bool;
 
     /// Moves an item away from the point of eviction.
-    fn move_away<A: Access>(writing: &mut Writing<'_, Self, A>, place: crate::chain::Place);
+    fn move_away<A: Access>(writing: &mut Writing<'_, Self, A>, place: Place);
 
-    /// How much of a partition's memory is free.
-    fn room_stats<A: Access>(engine: &Engine<Self, A>, partition: &Partition<Self, A>) -> RoomStats;
+    /// How much of a partition's memory is free; what is used is not told.
+    fn room_stats<A: Access>(engine: &Engine<Self, A>, partition: &Partition<Self, A>) -> HeapStats;
 
     /// Adds the counts that only this mode keeps.
     fn add_stats<A: Access>(engine: &Engine<Self, A>, stats: &mut StoreStats);
@@ -166,11 +163,4 @@ pub(crate) trait Parts: Holding {
 
     /// Does the deferred work that is due before the next lookup: it may move slots.
     fn settle_debts<A: Access>(writing: &mut Writing<'_, Self, A>);
-}
-
-/// How much of a partition's memory is free, in words.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct RoomStats {
-    pub(crate) free_words: u64,
-    pub(crate) largest_free_words: u64,
 }

@@ -23,7 +23,6 @@ pub(crate) struct Plan {
     space_words: u64,
 }
 
-/// A partition's parts in the memory.
 #[derive(Debug)]
 pub(crate) struct Part<M: Mode> {
     pub(crate) index: Index,
@@ -119,11 +118,6 @@ impl Plan {
             Some(Contents { index, space })
         };
         (0..self.partitions()).map(part).collect()
-    }
-
-    /// The saved words of the whole table; they lie with its first partition.
-    pub(crate) fn saved_of_table<A: Access>(&self, memory: &Memory<A>) -> Saved {
-        self.saved_at(memory.partition_start(0))
     }
 
     fn partitions(&self) -> usize {

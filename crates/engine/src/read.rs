@@ -2,7 +2,7 @@
 
 use crate::{
     candidate::{Attempt, Candidate},
-    holding::{Claim, HeldClaim, Pinning},
+    holding::{Claim, HeldClaim},
     item::{ItemState, ItemView},
     mode::Mode,
     partition::Partition,
@@ -157,7 +157,6 @@ impl<M: Mode, A: Access> Engine<M, A> {
         })
     }
 
-    /// Claims the large value of a candidate.
     pub(crate) fn claim(
         &self,
         partition: &Partition<M, A>,
@@ -171,10 +170,6 @@ impl<M: Mode, A: Access> Engine<M, A> {
         if !reader.is_large(candidate.slot) {
             return Attempt::Disturbed;
         }
-        match M::pin(self, partition, (candidate.item, state), || reader.is_linked(candidate)) {
-            Pinning::Pinned(claim) => Attempt::Found(claim),
-            Pinning::Disturbed => Attempt::Disturbed,
-            Pinning::Gone => Attempt::Missing,
-        }
+        M::pin(self, partition, (candidate.item, state), || reader.is_linked(candidate))
     }
 }

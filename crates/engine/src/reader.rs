@@ -172,7 +172,6 @@ impl<'a, M: Places, A: Access> Reader<'a, M, A> {
         None
     }
 
-    /// The first slot with this tag, if it lies within the buckets that may be walked without a version check.
     #[inline(always)]
     fn chain_tag_match(self, head: Offset, tag: u16) -> Option<Slot> {
         let mut bucket = bucket_words(self.region, head);

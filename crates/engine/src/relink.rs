@@ -25,7 +25,6 @@ pub(crate) fn vacant(region: &Region, head: Offset, bucket: Offset) -> Option<Pl
     tags::matching(region.array(bucket), 0).first().map(|word| Place { head, bucket, word })
 }
 
-/// Puts another item into a slot.
 #[inline]
 pub(crate) fn replace<A: Access>(region: &Region, place: Place, slot: Slot) {
     let cell = place.cell(region);
@@ -48,7 +47,6 @@ fn last_place(region: &Region, head: Offset) -> Option<Place> {
     last
 }
 
-/// Why a slot was not appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unappended {
     /// The chain is full, and as long as it may be.

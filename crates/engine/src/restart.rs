@@ -6,11 +6,10 @@
 //! is inconsistent, a cache starts empty in a new file, and a store is refused.
 
 pub(crate) mod cache;
-mod findings;
+pub(crate) mod findings;
 mod outcome;
 pub(crate) mod reopen;
 mod saved;
-mod store;
 mod survey;
 #[cfg(test)]
 mod tests;
@@ -21,13 +20,11 @@ use crate::{
     mode::Mode,
     owner::Owner,
     plan::Plan,
-    saved::CLOCK_BASE,
-    slot::Slot,
+    saved::{CLOCK_BASE, VERSIONS},
     store::{Engine, Writing},
 };
 use findings::Survey;
-use minos_base::KeyHash;
-use minos_region::{Backing, Memory, Offset, Opened};
+use minos_region::{Backing, Memory, Opened};
 use minos_sync::{Access, AnyWriter, Crew};
 pub(crate) use outcome::named;
 use outcome::report;
@@ -97,7 +94,8 @@ impl<M: Mode> Owner<M> {
     /// If they are not owners of one table.
     pub fn close(owners: Vec<Self>) -> Result<(), CloseError> {
         let engine = Arc::clone(owners.first().ok_or(CloseError::InUse)?.engine());
-        let mut tokens: Vec<_> = owners.into_iter().flat_map(Self::into_tokens).collect();
+        let tokens = owners.into_iter().flat_map(|owner| owner.tokens.into_iter().enumerate());
+        let mut tokens: Vec<_> = tokens.filter_map(|(partition, token)| Some((partition, token?))).collect();
         let engine = Arc::into_inner(engine).ok_or(CloseError::InUse)?;
         if tokens.len() != engine.partitions() {
             return Err(CloseError::InUse);
@@ -160,8 +158,9 @@ impl<M: Mode, A: Access> Engine<M, A> {
         memory: Memory<A>,
         is_closed: bool,
     ) -> Result<(Self, Tokens<A>, Opening), OpenError> {
-        let saved = plan.saved_of_table(&memory);
-        let is_complete = saved.has_shape(memory.region());
+        // The words of the whole table lie with its first partition.
+        let saved = plan.saved_at(memory.partition_start(0));
+        let is_complete = saved.seen(memory.region(), VERSIONS) != 0;
         let Some(parts) = plan.find(config, &memory).filter(|_| is_complete) else {
             drop(memory);
             return Self::begin_anew(config, plan, path, "its tables contradict themselves");
@@ -255,12 +254,5 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
                 self.reclaim_if_dead(place, 0);
             }
         }
-    }
-
-    /// True if a lookup of a key with this hash searches the chain that begins at `head`.
-    fn is_at_home(&self, hash: KeyHash, slot: Slot, head: Offset) -> bool {
-        self.engine.partition_of(hash) == self.partition.number
-            && self.head(hash) == head
-            && slot.has_tag(hash.tag())
     }
 }

@@ -65,11 +65,6 @@ impl Saved {
         Self { start }
     }
 
-    /// True if a table was created here completely.
-    pub(crate) fn has_shape(self, region: &View) -> bool {
-        self.seen(region, VERSIONS) != 0
-    }
-
     /// True if the versions show which chains were being written.
     pub(crate) fn has_versions(self, region: &View) -> bool {
         self.seen(region, VERSIONS) == KEPT

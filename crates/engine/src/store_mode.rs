@@ -1,22 +1,24 @@
 //! Store mode: nothing is evicted, and items that do not fit are refused (MICA §4.3.3).
 
 use crate::{
-    chain,
+    candidate::Attempt,
+    chain::Place,
     config::StoreConfig,
-    holding::{Claim, Holding, Pinning},
+    holding::{Claim, Holding},
     item::{HEADER_WORDS, ItemState, body, item_words},
     mode::Mode,
-    partition::Partition,
-    parts::{Linked, Parts, Placed, RoomStats},
+    partition::{OutOfMemory, Partition},
+    parts::{Parts, Placed},
     places::Places,
     places::State,
     relink::{self, Unappended},
+    restart::{findings::Survey, reopen::Reopen},
     slot::Slot,
     stats::StoreStats,
     store::{Engine, Writing},
 };
 use minos_base::SizeClass;
-use minos_region::{Geometry, Heap, Memory, Offset, Settled, View};
+use minos_region::{ChunkKind, Geometry, Heap, HeapStats, Memory, Offset, Settled, View};
 use minos_sync::{
     Access, Lock, Pin, PinTable, Unpinned,
     words::{copy_in, words_for},
@@ -76,13 +78,13 @@ impl Holding for StoreMode {
         partition: &Partition<Self, A>,
         (item, state): (Offset, &ItemState),
         is_linked: impl FnOnce() -> bool,
-    ) -> Pinning<Pin> {
+    ) -> Attempt<Claim<Pin>> {
         let mut pins = partition.pins.lock();
         if !is_linked() {
-            return Pinning::Disturbed;
+            return Attempt::Disturbed;
         }
         let pin = pins.pin(item.words());
-        Pinning::Pinned(Claim { pin, start: body(item), at: state.key_bytes() })
+        Attempt::Found(Claim { pin, start: body(item), at: state.key_bytes() })
     }
 
     fn unpin<A: Access>(engine: &Engine<Self, A>, partition: &Partition<Self, A>, pin: &Pin) {
@@ -149,16 +151,18 @@ impl Parts for StoreMode {
         words <= room && room - words < SLACK_WORDS
     }
 
-    fn append<A: Access>(writing: &mut Writing<'_, Self, A>, head: Offset, slot: Slot) -> Linked {
+    fn append<A: Access>(
+        writing: &mut Writing<'_, Self, A>,
+        head: Offset,
+        slot: Slot,
+    ) -> Result<Place, OutOfMemory> {
         let (engine, partition) = (writing.engine, writing.partition);
-        match relink::append(engine.memory(), &partition.index, head, slot, engine.chain_buckets_max) {
-            Ok(place) => Linked::Done(place),
-            Err(Unappended::AtLength) => {
-                partition.counts.chain_refusals.add(1);
-                Linked::Full
-            }
-            Err(Unappended::NoMemory) => Linked::Full,
-        }
+        let appended =
+            relink::append(engine.memory(), &partition.index, head, slot, engine.chain_buckets_max);
+        appended.map_err(|why| {
+            partition.counts.chain_refusals.add(u64::from(why == Unappended::AtLength));
+            OutOfMemory
+        })
     }
 
     fn make_room<A: Access>(_: &mut Writing<'_, Self, A>) -> bool {
@@ -195,17 +199,12 @@ impl Parts for StoreMode {
         true
     }
 
-    fn room_stats<A: Access>(engine: &Engine<Self, A>, partition: &Partition<Self, A>) -> RoomStats {
+    fn room_stats<A: Access>(engine: &Engine<Self, A>, partition: &Partition<Self, A>) -> HeapStats {
         let memory = engine.memory();
         match A::wait_if_open(&partition.writer) {
-            Some(writer) => {
-                let heap = memory.partition_stats(&writer.room);
-                RoomStats { free_words: heap.free_words, largest_free_words: heap.largest_free_words }
-            }
+            Some(writer) => memory.partition_stats(&writer.room),
             // Only the owner may walk the lists.
-            None => {
-                RoomStats { free_words: memory.partition_free_words(partition.number), largest_free_words: 0 }
-            }
+            None => memory.partition_counts(partition.number),
         }
     }
 
@@ -230,10 +229,58 @@ impl Parts for StoreMode {
         Ok(chunks)
     }
 
-    fn move_away<A: Access>(_: &mut Writing<'_, Self, A>, _: chain::Place) {}
+    fn move_away<A: Access>(_: &mut Writing<'_, Self, A>, _: Place) {}
 
     fn settle_all<A: Access>(_: &mut Writing<'_, Self, A>) {}
 
     #[inline]
     fn settle_debts<A: Access>(_: &mut Writing<'_, Self, A>) {}
+}
+
+impl Reopen for StoreMode {
+    /// Which of them a heap has handed out.
+    type Entries = ();
+
+    fn find_space<A: Access>(
+        memory: &Memory<A>,
+        _: &StoreConfig,
+        _: Offset,
+        partition: usize,
+    ) -> Option<((), Heap)> {
+        Some(((), memory.partition_heap(partition)))
+    }
+
+    fn scanned(_: &Heap) -> u64 {
+        0
+    }
+
+    fn set_scanned(_: &mut Heap, _: u64) {}
+
+    fn entries<A: Access>(_: &Writing<'_, Self, A>, _: &mut Survey) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn room_words<A: Access>((): &(), writing: &Writing<'_, Self, A>, _: u64, item: Offset) -> u64 {
+        let region = writing.region();
+        let is_inside = item.words() > 0 && region.try_words(item.minus(1), 1).is_some();
+        // Only the tag can be checked here; rebuilding the heap checks the rest.
+        if is_inside { Memory::<A>::chunk_words(region, item) } else { 0 }
+    }
+
+    fn claim<A: Access>(
+        (): &mut (),
+        writing: &Writing<'_, Self, A>,
+        survey: &mut Survey,
+        (slot, item, state): (Slot, Offset, &ItemState),
+    ) -> Result<bool, &'static str> {
+        let is_inline = slot.class_index() <= writing.engine.inline_class_max.index();
+        let partition = writing.partition.number;
+        let kind = if is_inline { ChunkKind::Shared { partition } } else { ChunkKind::Settled };
+        survey.keep(item, item_words(state.key_bytes(), state.value_bytes() as u64), kind);
+        Ok(true)
+    }
+
+    fn finish<A: Access>((): (), _: &Writing<'_, Self, A>, _: &mut Survey) -> Result<(), String> {
+        Ok(())
+    }
 }

@@ -66,7 +66,6 @@ impl<A: Access> Memory<A> {
         Ok(walk.logs.iter().map(|&(payload, _)| Arena(self.layout.arena_span(payload))).collect())
     }
 
-    /// Gives an arena to a partition's heap.
     pub(crate) fn add_arena(&self, partition: &mut Heap, payload: Offset) {
         let span = self.open_arena(payload, ARENA);
         partition.add_span(self.region(), span, self.layout.arena_words);

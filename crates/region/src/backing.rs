@@ -151,7 +151,6 @@ impl Mapping {
         Self::mapped(base, bytes, file.text(), Some(file)).map_err(failed("map"))
     }
 
-    /// Where the file is, if there is one.
     pub(crate) fn path(&self) -> Option<&Path> {
         self.file.as_ref()?.path()
     }

@@ -14,7 +14,6 @@ use crate::{
 use minos_sync::{Access, Lock};
 use std::{collections::HashSet, ops::Range, sync::atomic::Ordering::Relaxed};
 
-/// The result of a walk over spans.
 #[derive(Debug, Default)]
 pub(crate) struct Walk {
     pub(crate) stats: HeapStats,

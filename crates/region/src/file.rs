@@ -20,7 +20,6 @@ pub(crate) const HEADER_WORDS: u64 = 64;
 /// A copy of the first words of a region, from memory or from a file.
 pub(crate) type Words = [u64; HEADER_WORDS as usize];
 
-/// The `statfs` type of hugetlbfs.
 const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
 /// The `statfs` type of tmpfs, and of a memfd.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
@@ -95,7 +94,6 @@ pub(crate) struct RegionFile {
 }
 
 impl RegionFile {
-    /// An anonymous file.
     pub(crate) fn memfd() -> Result<Self, FileError> {
         let fd = fs::memfd_create("minos-region", MemfdFlags::CLOEXEC).map_err(failed("create"))?;
         let pages = shared_memory_pages(None);
@@ -143,7 +141,6 @@ impl RegionFile {
         fs::unlink(path).map_err(failed("remove"))
     }
 
-    /// The file at `path`.
     pub(crate) fn open(path: &Path) -> Result<Self, FileError> {
         Self::lock(path, OFlags::empty())
     }

@@ -44,7 +44,6 @@ const BLOCK_WORDS: usize = 512;
 /// The id of a boot of the machine; zero if the system reports none.
 pub(crate) type BootId = [u64; 2];
 
-/// The header of a mapped region.
 #[derive(Clone, Copy)]
 pub(crate) struct Header<'a> {
     words: &'a [AtomicU64; HEADER_WORDS as usize],
@@ -110,7 +109,6 @@ impl<'a> Header<'a> {
     }
 }
 
-/// The state word of a header.
 pub(crate) fn state_of(words: &Words) -> u64 {
     words[STATE]
 }
@@ -140,7 +138,6 @@ pub(crate) fn checksum(region: &Region, chunks_start: Offset) -> u64 {
     sum.digest()
 }
 
-/// The id of the machine's current boot.
 pub(crate) fn boot_id() -> BootId {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();

@@ -66,15 +66,6 @@ pub struct Heap {
     level: u64,
 }
 
-/// The result of freeing a chunk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Freed {
-    /// It is free.
-    Kept,
-    /// It was the last in its span; the span, which begins here, is one free chunk now.
-    SpanEmpty(Offset),
-}
-
 /// How much memory a heap has and how it is cut up, in words of eight bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeapStats {
@@ -114,10 +105,9 @@ impl Heap {
         self.put_free(region, start, chunk_words, FIRST | BEFORE_USED | self.level);
     }
 
-    /// Removes an empty span. `start` comes from [`Freed::SpanEmpty`].
+    /// Removes an empty span. `start` comes from [`Heap::free`].
     pub(crate) fn remove_span(&mut self, region: &Region, start: Offset) {
-        let words = size_at(region, start);
-        self.unlink(region, start, words);
+        self.unlink(region, start, size_at(region, start));
     }
 
     /// A chunk with room for `payload_words`; the offset of its payload.
@@ -161,8 +151,9 @@ impl Heap {
         Some(last.plus(1))
     }
 
-    /// Frees the chunk with this payload, and merges it with its free neighbours.
-    pub(crate) fn free(&mut self, region: &Region, payload: Offset) -> Freed {
+    /// Frees the chunk with this payload, and merges it with its free neighbours. If it was the last in its span, the
+    /// span is one free chunk now; returns where it begins.
+    pub(crate) fn free(&mut self, region: &Region, payload: Offset) -> Option<Offset> {
         let mut chunk = payload.minus(1);
         let tag = at(region, chunk);
         // Not only in debug builds: a chunk freed twice would be handed out twice.
@@ -185,7 +176,7 @@ impl Heap {
         }
         self.put_free(region, chunk, words, place);
         let is_span = place & FIRST != 0 && at(region, chunk.plus(words)) & END != 0;
-        if is_span { Freed::SpanEmpty(chunk) } else { Freed::Kept }
+        is_span.then_some(chunk)
     }
 
     /// The heap's counts, with the largest free chunk. Constant time.
@@ -324,7 +315,6 @@ impl Heap {
     }
 }
 
-/// The tag of the chunk with this payload.
 pub(crate) fn tag_of(region: &Region, payload: Offset) -> u64 {
     at(region, payload.minus(1))
 }
@@ -334,7 +324,6 @@ pub(crate) fn mark(region: &Region, payload: Offset, flags: u64) {
     put(region, payload.minus(1), tag_of(region, payload) | flags);
 }
 
-/// Writes a tag.
 pub(crate) fn put_tag(region: &Region, chunk: Offset, words: u64, flags: u64) {
     put(region, chunk, words << FLAG_BITS | flags);
 }

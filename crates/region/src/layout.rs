@@ -47,7 +47,6 @@ pub struct Geometry {
 #[derive(Debug)]
 pub(crate) struct Layout {
     pub(crate) shared: SharedMap,
-    /// Checksums of the chunks.
     pub(crate) sums: Sums,
     partitions_start: Offset,
     partition_words: u64,
@@ -109,7 +108,6 @@ impl Layout {
         self.partition_start(partition).plus(self.partition_words)
     }
 
-    /// Where chunks lie.
     pub(crate) fn chunks(&self) -> Range<Offset> {
         self.chunks_start..self.end
     }

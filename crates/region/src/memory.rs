@@ -5,7 +5,7 @@ use crate::{
     exclusive::Exclusive,
     file::failed,
     header::{Header, IN_USE},
-    heap::{Freed, Heap, HeapStats, NESTED, tag_of},
+    heap::{Heap, HeapStats, NESTED, tag_of},
     layout::{Geometry, LINE_SLACK_WORDS, Layout, align_to_line, reserve_state, root_state},
     offset::Offset,
     region::Region,
@@ -171,7 +171,7 @@ impl<A: Access> Memory<A> {
         if tag_of(&self.region, chunk) & NESTED == 0 {
             return self.free_settled(chunk);
         }
-        if let Freed::SpanEmpty(span) = partition.free(&self.region, chunk)
+        if let Some(span) = partition.free(&self.region, chunk)
             && partition.words(&self.region) > self.arena_words()
         {
             // The last one is kept, so that an item that comes and goes does not take it along.
@@ -182,7 +182,8 @@ impl<A: Access> Memory<A> {
 
     /// Frees a chunk that belongs to no partition's heap.
     pub fn free_settled(&self, chunk: Offset) {
-        self.zone_of(chunk).lock().free(&self.region, chunk);
+        let zone = if self.is_in_reserve(chunk) { &self.reserve } else { &self.heap };
+        zone.lock().free(&self.region, chunk);
     }
 
     /// True if a chunk lies in the reserve for large values.
@@ -203,10 +204,10 @@ impl<A: Access> Memory<A> {
         self.reserve.lock().stats(&self.region)
     }
 
-    /// Words in free chunks of a partition's heap a moment ago: for
-    /// callers without access to the heap itself.
-    pub fn partition_free_words(&self, partition: usize) -> u64 {
-        self.partition_heap(partition).counts(&self.region).free_words
+    /// As [`Memory::partition_stats`], a moment ago and without the largest free chunk: for callers without access to the
+    /// heap itself.
+    pub fn partition_counts(&self, partition: usize) -> HeapStats {
+        self.partition_heap(partition).counts(&self.region)
     }
 
     /// Of a partition's heap.
@@ -238,10 +239,6 @@ impl<A: Access> Memory<A> {
         let heaps = [root_state(), reserve_state()].map(|state| Heap::new(state, false));
         let used_words: u64 = heaps.iter().map(|heap| heap.used_words(&self.region)).sum();
         (self.layout.chunks_start.words() + used_words + words) * WORD_BYTES as u64 <= self.limit_bytes()
-    }
-
-    fn zone_of(&self, chunk: Offset) -> &A::Lock<Heap> {
-        if self.is_in_reserve(chunk) { &self.reserve } else { &self.heap }
     }
 }
 

@@ -213,7 +213,6 @@ impl<A: Access> Memory<A> {
     }
 }
 
-/// The error of a file at `path`.
 pub(crate) fn file_error(path: &Path) -> impl Fn(FileError) -> OpenError {
     move |reason| match reason {
         FileError::Missing => OpenError::Absent { path: path.to_owned() },

@@ -16,7 +16,6 @@ use std::{
 };
 use xxhash_rust::xxh3::Xxh3Default;
 
-/// Bytes of a block.
 pub(crate) const BLOCK_BYTES: u64 = 64 << 10;
 const BLOCK_WORDS: u64 = BLOCK_BYTES / WORD_BYTES as u64;
 

@@ -25,7 +25,15 @@ fn explore(model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-/// Two words behind one version.
+/// Runs `work` in a thread of its own, on what it shares with others.
+fn beside<S: Send + Sync + 'static, R: 'static>(
+    shared: &Arc<S>,
+    work: impl FnOnce(&S) -> R + 'static,
+) -> thread::JoinHandle<R> {
+    let shared = Arc::clone(shared);
+    thread::spawn(move || work(&shared))
+}
+
 struct Pair {
     version: AtomicU64,
     data: [AtomicU64; 2],
@@ -69,10 +77,7 @@ impl Pair {
 fn reader_beside_writer(write: fn(&Pair, u64), read: fn(&Pair) -> Option<[u64; 2]>) {
     explore(move || {
         let pair = Pair::new();
-        let writer = {
-            let pair = Arc::clone(&pair);
-            thread::spawn(move || write(&pair, 2))
-        };
+        let writer = beside(&pair, move |pair| write(pair, 2));
         if let Some([first, second]) = read(&pair) {
             assert_eq!(first, second, "torn");
         }
@@ -129,32 +134,25 @@ impl FreeChunk for loom::sync::Mutex<bool> {
 /// to it; a reader that still had the offset must notice.
 fn reuse_by_another_thread<L: FreeChunk>() {
     explore(|| {
-        let version = Arc::new(AtomicU64::new(0));
-        let chunk = Arc::new(AtomicU64::new(1));
-        let is_free = Arc::new(L::new());
-        let unlinker = {
-            let (version, is_free) = (Arc::clone(&version), Arc::clone(&is_free));
-            thread::spawn(move || {
-                is_free.with(|is_free| {
-                    version::begin_write(&version);
-                    version::end_write(&version);
-                    *is_free = true;
-                });
-            })
-        };
-        let taker = {
-            let (chunk, is_free) = (Arc::clone(&chunk), Arc::clone(&is_free));
-            thread::spawn(move || {
-                is_free.with(|is_free| {
-                    if std::mem::take(is_free) {
-                        chunk.store(2, Ordering::Relaxed);
-                    }
-                });
-            })
-        };
-        if let Some(seen) = version::begin_read(&*version) {
+        let shared = Arc::new((AtomicU64::new(0), AtomicU64::new(1), L::new()));
+        let unlinker = beside(&shared, |(version, _, is_free)| {
+            is_free.with(|is_free| {
+                version::begin_write(version);
+                version::end_write(version);
+                *is_free = true;
+            });
+        });
+        let taker = beside(&shared, |(_, chunk, is_free)| {
+            is_free.with(|is_free| {
+                if std::mem::take(is_free) {
+                    chunk.store(2, Ordering::Relaxed);
+                }
+            });
+        });
+        let (version, chunk, _) = &*shared;
+        if let Some(seen) = version::begin_read(version) {
             let value = chunk.load(Ordering::Relaxed);
-            if seen_before_unlinking(&version, seen) {
+            if seen_before_unlinking(version, seen) {
                 assert_eq!(value, 1, "stale");
             }
         }
@@ -184,10 +182,7 @@ fn loom_control_lock_without_fence() {
 fn loom_lock_excludes() {
     explore(|| {
         let lock = Arc::new(SpinLock::new(0));
-        let other = {
-            let lock = Arc::clone(&lock);
-            thread::spawn(move || *lock.lock() += 1)
-        };
+        let other = beside(&lock, |lock| *lock.lock() += 1);
         if let Some(mut value) = lock.try_lock() {
             *value += 1;
         } else {
@@ -204,24 +199,20 @@ fn pinned_chunk(retire: fn(&mut PinTable) -> bool) {
     const CHUNK: u64 = 64;
     explore(move || {
         let shared = Arc::new((SpinLock::new((PinTable::default(), true)), AtomicU64::new(1)));
-        let reader = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                let (lock, chunk) = &*shared;
-                let pin = {
-                    let mut guard = lock.lock();
-                    let (pins, is_linked) = &mut *guard;
-                    if !*is_linked {
-                        return;
-                    }
-                    pins.pin(CHUNK)
-                };
-                assert_eq!(chunk.load(Ordering::Relaxed), 1, "overwritten while pinned");
-                if lock.lock().0.unpin(&pin) == Unpinned::Retired {
-                    chunk.store(2, Ordering::Relaxed);
+        let reader = beside(&shared, |(lock, chunk)| {
+            let pin = {
+                let mut guard = lock.lock();
+                let (pins, is_linked) = &mut *guard;
+                if !*is_linked {
+                    return;
                 }
-            })
-        };
+                pins.pin(CHUNK)
+            };
+            assert_eq!(chunk.load(Ordering::Relaxed), 1, "overwritten while pinned");
+            if lock.lock().0.unpin(&pin) == Unpinned::Retired {
+                chunk.store(2, Ordering::Relaxed);
+            }
+        });
         let (lock, chunk) = &*shared;
         {
             let mut guard = lock.lock();
@@ -255,8 +246,8 @@ struct TwoSegments {
 }
 
 impl TwoSegments {
-    fn new() -> Arc<Self> {
-        Arc::new(Self { horizon: AtomicU64::new(0), segments: [AtomicU64::new(0), AtomicU64::new(1)] })
+    fn new() -> Self {
+        Self { horizon: AtomicU64::new(0), segments: [AtomicU64::new(0), AtomicU64::new(1)] }
     }
 
     /// Evicts entry 0 and writes entry 2 where it lay.
@@ -291,11 +282,8 @@ impl TwoSegments {
 
 fn reader_beside_appender(append: fn(&TwoSegments), read: fn(&TwoSegments) -> Option<u64>) {
     explore(move || {
-        let log = TwoSegments::new();
-        let writer = {
-            let log = Arc::clone(&log);
-            thread::spawn(move || append(&log))
-        };
+        let log = Arc::new(TwoSegments::new());
+        let writer = beside(&log, move |log| append(log));
         if let Some(value) = read(&log) {
             assert_eq!(value, 0, "of another entry");
         }
@@ -331,26 +319,19 @@ fn loom_control_horizon_without_second_look() {
 /// The evicted segment goes through a lock to a thread that uses it for something else.
 fn evicted_segment_in_other_hands<L: FreeChunk>() {
     explore(|| {
-        let log = TwoSegments::new();
-        let is_free = Arc::new(L::new());
-        let evictor = {
-            let (log, is_free) = (Arc::clone(&log), Arc::clone(&is_free));
-            thread::spawn(move || {
-                horizon::raise(&log.horizon, 1);
-                is_free.with(|is_free| *is_free = true);
-            })
-        };
-        let taker = {
-            let (log, is_free) = (Arc::clone(&log), Arc::clone(&is_free));
-            thread::spawn(move || {
-                is_free.with(|is_free| {
-                    if std::mem::take(is_free) {
-                        log.segments[0].store(2, Ordering::Relaxed);
-                    }
-                });
-            })
-        };
-        if let Some(value) = log.read() {
+        let shared = Arc::new((TwoSegments::new(), L::new()));
+        let evictor = beside(&shared, |(log, is_free)| {
+            horizon::raise(&log.horizon, 1);
+            is_free.with(|is_free| *is_free = true);
+        });
+        let taker = beside(&shared, |(log, is_free)| {
+            is_free.with(|is_free| {
+                if std::mem::take(is_free) {
+                    log.segments[0].store(2, Ordering::Relaxed);
+                }
+            });
+        });
+        if let Some(value) = shared.0.read() {
             assert_eq!(value, 0, "of another entry");
         }
         evictor.join().unwrap();

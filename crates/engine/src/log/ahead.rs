@@ -23,7 +23,6 @@ impl<B: PositionBits> Log<B> {
         if end.is_before(full) { end } else { full }
     }
 
-    /// The number of the segment of a position.
     pub(crate) fn segment_of(&self, position: Position<B>) -> u64 {
         position.words() >> self.segment_bits
     }
@@ -58,12 +57,10 @@ impl<B: PositionBits> Log<B> {
         (entry, next)
     }
 
-    /// What is known of the copy of an entry.
     pub(crate) fn copy_of(&self, region: &View, payload: Offset) -> Twin {
         Tag(region.word(payload.minus(1)).load(Relaxed)).copy()
     }
 
-    /// Writes down what is known of the copy of an entry.
     pub(crate) fn set_copy(&self, region: &Region, payload: Offset, copy: Twin) {
         let tag = region.word(payload.minus(1));
         tag.store(Tag(tag.load(Relaxed)).with_copy(copy).0, Relaxed);

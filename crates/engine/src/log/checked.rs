@@ -73,7 +73,6 @@ pub(super) fn sizes() -> impl Iterator<Item = u64> {
     (0u64..).map(|at| at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 61)
 }
 
-/// An entry as it was appended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known<B: PositionBits> {
     pub(super) number: u64,
@@ -146,6 +145,11 @@ impl<'a, B: PositionBits> Checked<'a, B> {
         queue.push_back(Known { number, position, payload, words, is_dead: false, owns_extent });
         self.appended += 1;
         true
+    }
+
+    /// Appends entries of many sizes, for which there is room.
+    pub(super) fn append_many(&mut self, count: usize) {
+        sizes().take(count).for_each(|words| assert!(self.append(words, false)));
     }
 
     pub(super) fn kill(&mut self, choice: usize) {

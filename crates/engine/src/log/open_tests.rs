@@ -10,7 +10,7 @@ use crate::position::{Narrow, Wide};
 fn a_log_is_found_again_and_what_is_none_is_refused() {
     let region = region();
     let mut checked = Checked::<Wide>::new(&region, 64, 8, 5, 0);
-    sizes().take(300).for_each(|words| assert!(checked.append(words, false)));
+    checked.append_many(300);
     let open = |segment_words, table_len| {
         Log::<Wide>::open(&region, Offset::from_words(0), segment_words, table_len)
     };
@@ -32,7 +32,7 @@ fn a_log_is_found_again_and_what_is_none_is_refused() {
 fn positions_out_of_order_are_refused() {
     let region = region();
     let mut checked = Checked::<Wide>::new(&region, 64, 4, 4, 1000 * 64);
-    sizes().take(300).for_each(|words| assert!(checked.append(words, false)));
+    checked.append_many(300);
     let log = checked.log;
     let [first, head, tail, end] = [FIRST, HEAD, TAIL, END].map(|at| log.position(&region, at));
     let wrong = [
@@ -104,7 +104,7 @@ fn kept_wrong(word: u64) -> u64 {
 fn broken_tags_are_noticed_and_harm_nobody() {
     let region = region();
     let mut checked = Checked::<Wide>::new(&region, 64, 8, 5, 0);
-    sizes().take(300).for_each(|words| assert!(checked.append(words, false)));
+    checked.append_many(300);
     let live: Vec<_> =
         checked.queue.iter().filter(|k| checked.log.locate(&region, k.position).is_some()).collect();
     let tag = region.word(live[live.len() / 2].payload.minus(1));

@@ -29,7 +29,6 @@ pub enum Twin {
     Same(u64),
 }
 
-/// One tag, as it stands in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tag(pub(super) u64);
 

@@ -6,13 +6,10 @@ use proptest::prelude::*;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    Append {
-        words: u64,
-        owns_extent: bool,
-    },
+    Append { words: u64, owns_extent: bool },
     Kill(usize),
     Release,
-    /// A segment comes back from elsewhere, or goes there.
+    // A segment comes back from elsewhere, or goes there.
     Give,
     Withdraw,
     FinishWalk,
@@ -136,7 +133,7 @@ fn memory_comes_back_to_a_log_that_gave_it_away() {
     let region = region();
     let mut checked = Checked::<Wide>::new(&region, 64, 16, 10, 0);
     let append = |checked: &mut Checked<'_, Wide>| {
-        sizes().take(1000).for_each(|words| assert!(checked.append(words, false)));
+        checked.append_many(1000);
         checked.check();
         checked.log.segments(&region)
     };
@@ -152,7 +149,7 @@ fn memory_comes_back_to_a_log_that_gave_it_away() {
 fn the_table_bounds_the_log() {
     let region = region();
     let mut checked = Checked::<Wide>::new(&region, 64, 4, 10, 0);
-    sizes().take(1000).for_each(|words| assert!(checked.append(words, false)));
+    checked.append_many(1000);
     assert_eq!((checked.log.segments(&region), checked.pool.free.len()), (4, 6));
     checked.check();
 }
@@ -175,7 +172,7 @@ fn a_late_reader_notices_the_eviction_and_only_by_looking_again() {
 fn age_is_measured_from_both_ends() {
     let region = region();
     let mut checked = Checked::<Narrow>::new(&region, 64, 8, 8, (1 << Narrow::BITS) - 128);
-    sizes().take(150).for_each(|words| assert!(checked.append(words, false)));
+    checked.append_many(150);
     let log = checked.log;
     let live = || checked.queue.iter().filter(|known| log.locate(&region, known.position).is_some());
     let ages: Vec<_> = live().map(|known| log.distance_from_tail(&region, known.position)).collect();

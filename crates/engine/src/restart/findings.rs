@@ -3,7 +3,6 @@
 use minos_region::{ChunkKind, Offset, UsedChunk};
 use std::collections::HashSet;
 
-/// The findings so far.
 #[derive(Debug)]
 pub(crate) struct Survey {
     /// True if the table was closed, so that any inconsistency is an error.
@@ -25,7 +24,6 @@ impl Survey {
         (self.items, self.dropped)
     }
 
-    /// Notes that memory is in use.
     pub(crate) fn keep(&mut self, payload: Offset, words: u64, kind: ChunkKind) {
         // The heaps of a table that was closed are right already.
         if !self.is_closed {

@@ -21,7 +21,6 @@ pub(crate) trait Reopen: Parts {
     /// The next bucket to be freed of dangling slots.
     fn scanned(room: &Self::Room) -> u64;
 
-    /// Sets [`Reopen::scanned`].
     fn set_scanned(room: &mut Self::Room, bucket: u64);
 
     /// Surveys the memory of the items.

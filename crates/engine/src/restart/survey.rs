@@ -198,7 +198,10 @@ impl Survey {
         };
         let key = key_of(writing, item);
         let hash = writing.engine.hash(key);
-        if !writing.is_at_home(hash, slot, place.head) {
+        let is_at_home = writing.engine.partition_of(hash) == partition.number
+            && writing.head(hash) == place.head
+            && slot.has_tag(hash.tag());
+        if !is_at_home {
             return Verdict::Wrong("an item is in the wrong place of the index");
         }
         let is_there = |&(other, there): &(KeyHash, Offset)| {

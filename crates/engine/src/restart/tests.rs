@@ -58,12 +58,16 @@ impl<'a, M: Mode> Victim<'a, M> {
         self.engine.memory().region().word(offset)
     }
 
-    fn put_slot(&self, slot: Slot) {
+    /// Puts another slot into the place of the item, which it costs.
+    fn put_slot(&self, slot: Slot) -> u64 {
         self.place.cell(self.engine.memory().region()).store(slot.0, Relaxed);
+        1
     }
 
-    fn flip(&self, word: u64, bits: u64) {
+    /// Flips bits of the item, which it costs.
+    fn flip(&self, word: u64, bits: u64) -> u64 {
         self.word(self.item.plus(word)).fetch_xor(bits, Relaxed);
+        1
     }
 }
 
@@ -97,34 +101,22 @@ fn wrongs_of_the_index<M: Mode>() -> Vec<Wrong<M>> {
             victim.word(victim.place.head).fetch_or(0xffff_fff0 << 32, Relaxed);
             victim.slots
         }),
-        ("a slot that refers outside", |victim| {
-            victim.put_slot(victim.slot.with_link((1 << 37) - 5));
-            1
-        }),
+        ("a slot that refers outside", |victim| victim.put_slot(victim.slot.with_link((1 << 37) - 5))),
         ("a slot that refers into an item", |victim| {
-            victim.put_slot(victim.slot.with_link(victim.slot.link() + 1));
-            1
+            victim.put_slot(victim.slot.with_link(victim.slot.link() + 1))
         }),
-        ("a slot with the tag of another key", |victim| {
-            victim.put_slot(Slot(victim.slot.0 ^ 1 << 50));
-            1
-        }),
-        ("a slot with the size of another item", |victim| {
-            victim.put_slot(Slot(victim.slot.0 ^ 1 << 40));
-            1
-        }),
+        ("a slot with the tag of another key", |victim| victim.put_slot(Slot(victim.slot.0 ^ 1 << 50))),
+        ("a slot with the size of another item", |victim| victim.put_slot(Slot(victim.slot.0 ^ 1 << 40))),
         ("a slot of another chain", |victim| {
             let other = (0..KEYS).map(|number| Victim::of(victim.engine, number));
             let other = other.filter(|other| other.place.head != victim.place.head).last().unwrap();
-            victim.put_slot(other.slot);
-            1
+            victim.put_slot(other.slot)
         }),
         ("a slot of the same chain", |victim| {
             let region = victim.engine.memory().region();
             let places: Vec<_> = chain::places(region, victim.place.head).collect();
             let other = places.iter().find(|place| **place != victim.place).unwrap();
-            victim.put_slot(other.slot(region));
-            1
+            victim.put_slot(other.slot(region))
         }),
         ("free buckets that lie outside", |victim| {
             let index = victim.engine.partition(victim.engine.hash(&key(1))).index;
@@ -136,18 +128,9 @@ fn wrongs_of_the_index<M: Mode>() -> Vec<Wrong<M>> {
 
 fn wrongs_of_an_item<M: Mode>() -> Vec<Wrong<M>> {
     vec![
-        ("a key that is too long", |victim| {
-            victim.flip(SHAPE, 0xff << 25);
-            1
-        }),
-        ("a value that is too long", |victim| {
-            victim.flip(SHAPE, 1 << 62);
-            1
-        }),
-        ("another key", |victim| {
-            victim.flip(3, 1 << 9);
-            1
-        }),
+        ("a key that is too long", |victim| victim.flip(SHAPE, 0xff << 25)),
+        ("a value that is too long", |victim| victim.flip(SHAPE, 1 << 62)),
+        ("another key", |victim| victim.flip(3, 1 << 9)),
     ]
 }
 

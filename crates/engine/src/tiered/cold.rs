@@ -43,11 +43,6 @@ pub(super) fn place_of_twin(word: u64) -> Option<FlashPlace> {
     Some(FlashPlace { page: word as u32 & ((1 << PAGE_BITS) - 1), length })
 }
 
-/// True if a copy was on its way.
-fn copy_was_begun(copy: Twin) -> bool {
-    matches!(copy, Twin::Begun(_))
-}
-
 /// True if a slot may be one of a key with this hash, made at one of these levels.
 ///
 /// The bits that a slot holds beyond those of the present level, or the bits of its bucket instead.
@@ -146,7 +141,8 @@ impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
         // A walk has passed it.
         let position = Position::from_words(slot.link());
         let is_passed = |copied: Position<B>| position.is_before(copied);
-        if stays && (copy_was_begun(copy) || self.writer.room.tier.copied().is_some_and(is_passed)) {
+        let was_begun = matches!(copy, Twin::Begun(_));
+        if stays && (was_begun || self.writer.room.tier.copied().is_some_and(is_passed)) {
             let segment = log.segment_of(position);
             self.writer.room.tier.settle_again(slot.link(), segment);
         }

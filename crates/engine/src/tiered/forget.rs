@@ -12,7 +12,7 @@ use crate::{
     log::Twin,
     mode::SEEN_MAX,
     partition::OutOfMemory,
-    parts::{Linked, Parts},
+    parts::Parts,
     places::Places,
     position::PositionBits,
     relink,
@@ -214,13 +214,9 @@ impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
         self.grow_if_due();
         self.remember_level();
         let slot = self.slot_for(hash, place).ok_or(OutOfMemory)?;
-        match LogMode::<B, T>::append(self, self.head(hash), slot) {
-            Linked::Done(_) => {
-                self.partition.counts.add_cold(slot);
-                Ok(())
-            }
-            Linked::Full => Err(OutOfMemory),
-        }
+        LogMode::append(self, self.head(hash), slot)?;
+        self.partition.counts.add_cold(slot);
+        Ok(())
     }
 
     fn pass_sequence(&mut self, sequence: u64) {

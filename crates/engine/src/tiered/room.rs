@@ -24,9 +24,9 @@ const AREA_PAGES: u32 = 4096;
 pub(crate) struct FlashRoom {
     pub(super) config: TierConfig,
     /// Words up to which the log was walked so that its entries leave.
-    ahead: Option<u64>,
+    pub(super) ahead: Option<u64>,
     /// Words up to which it was walked so that its entries have copies.
-    copied: Option<u64>,
+    pub(super) copied: Option<u64>,
     /// Copies on their way, the oldest first.
     open: VecDeque<Open>,
     /// Positions and segments of entries that were walked over and changed since: to be settled again.
@@ -34,7 +34,7 @@ pub(crate) struct FlashRoom {
     /// Of both, how many are not settled, by segment.
     by_segment: BTreeMap<u64, usize>,
     /// The number of the next ticket.
-    next: u64,
+    pub(super) next: u64,
     /// The tail segment when something was appended last, and if the log was full.
     tail: (u64, bool),
     pub(super) tombstones: Queue,
@@ -73,17 +73,9 @@ impl FlashRoom {
         self.ahead.map(Position::from_words)
     }
 
-    pub(super) fn set_ahead<B: PositionBits>(&mut self, ahead: Position<B>) {
-        self.ahead = Some(ahead.words());
-    }
-
     /// The position up to which the log was walked for copies.
     pub(super) fn copied<B: PositionBits>(&self) -> Option<Position<B>> {
         self.copied.map(Position::from_words)
-    }
-
-    pub(super) fn set_copied<B: PositionBits>(&mut self, copied: Position<B>) {
-        self.copied = Some(copied.words());
     }
 
     /// True if no entry of this segment, which was walked over, has yet to leave memory.
@@ -104,11 +96,6 @@ impl FlashRoom {
 
     pub(super) fn open_tickets(&self) -> usize {
         self.open.iter().filter(|open| !open.is_settled).count()
-    }
-
-    /// The number that the next ticket will have.
-    pub(super) fn next_number(&self) -> u64 {
-        self.next
     }
 
     /// Gives a ticket out for an entry of this segment.

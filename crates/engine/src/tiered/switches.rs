@@ -1,6 +1,5 @@
 //! Safeguards that a test turns off to see its checks fail. A product build has none of these branches.
 
-/// A safeguard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Safeguard {
     /// A written copy counts only if its item is unchanged.

@@ -242,9 +242,9 @@ impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
             if again.is_some() {
                 self.writer.room.tier.end_again();
             } else if way == Way::Leave {
-                self.writer.room.tier.set_ahead(next);
+                self.writer.room.tier.ahead = Some(next.words());
             } else {
-                self.writer.room.tier.set_copied(next);
+                self.writer.room.tier.copied = Some(next.words());
             }
             walked.entries += 1;
         }
@@ -308,7 +308,7 @@ impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
         choose: Choose<'_>,
     ) -> bool {
         let (partition, position) = (self.partition.number, entry.position.words());
-        let number = self.writer.room.tier.next_number();
+        let number = self.writer.room.tier.next;
         let sequence = self.writer.next_cas();
         let ticket = Ticket { partition, number, position, hash, sequence };
         let choice = self.ask(entry, ticket, need, choose);

@@ -49,7 +49,10 @@ impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
             Some(place) => {
                 let position = Position::from_words(ticket.position);
                 if !position.is_before(self.ahead()) {
-                    self.remember_copy(position, to);
+                    // It does not leave yet.
+                    let (region, log) = (self.region(), self.partition.space);
+                    let item = log.locate(region, position);
+                    item.into_iter().for_each(|item| log.set_copy(region, item, twin_of(to)));
                 } else if !self.flip(place, ticket.hash, to) {
                     return Written::Crowded;
                 }
@@ -63,14 +66,6 @@ impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
                 self.bury_at(ticket.hash, ticket.sequence, to, true);
                 Written::Superseded
             }
-        }
-    }
-
-    /// The item of an entry that does not leave yet has a copy.
-    fn remember_copy(&self, position: Position<B>, to: FlashPlace) {
-        let (region, log) = (self.region(), self.partition.space);
-        if let Some(item) = log.locate(region, position) {
-            log.set_copy(region, item, twin_of(to));
         }
     }
 

@@ -18,7 +18,6 @@ struct Held<D: Driver> {
     value: Vec<u8>,
 }
 
-/// A cache and its model.
 struct Pair<D: Driver> {
     cache: D,
     model: Model,

@@ -9,53 +9,20 @@ pub(crate) const KEYS_END: u16 = 4000;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
-    Get {
-        key: u16,
-    },
-    Set {
-        key: u16,
-        len: usize,
-        ttl: u32,
-    },
-    SetReserved {
-        key: u16,
-        len: usize,
-    },
-    Delete {
-        key: u16,
-    },
-    Touch {
-        key: u16,
-        ttl: u32,
-    },
-    Overwrite {
-        key: u16,
-        at: usize,
-        len: usize,
-    },
-    Append {
-        key: u16,
-        len: usize,
-    },
-    Pin {
-        key: u16,
-    },
-    Unpin {
-        at: usize,
-    },
-    /// Sets many keys in turn, so that the log wraps around.
-    Fill {
-        from: u16,
-        count: u16,
-        len: usize,
-    },
-    Sweep {
-        buckets: usize,
-    },
+    Get { key: u16 },
+    Set { key: u16, len: usize, ttl: u32 },
+    SetReserved { key: u16, len: usize },
+    Delete { key: u16 },
+    Touch { key: u16, ttl: u32 },
+    Overwrite { key: u16, at: usize, len: usize },
+    Append { key: u16, len: usize },
+    Pin { key: u16 },
+    Unpin { at: usize },
+    // Sets many keys in turn, so that the log wraps around.
+    Fill { from: u16, count: u16, len: usize },
+    Sweep { buckets: usize },
     Flush,
-    Pass {
-        seconds: u32,
-    },
+    Pass { seconds: u32 },
 }
 
 /// Random operations under which a cache of 1 MiB loses many items.

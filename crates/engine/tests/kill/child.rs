@@ -17,7 +17,6 @@ use crate::{
 /// The environment variable with a child's orders.
 const ORDERS: &str = "MINOS_KILL_CHILD";
 
-/// The phase of the child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
     Starting,
@@ -68,7 +67,6 @@ impl Log {
     }
 }
 
-/// The orders for a child.
 #[derive(Clone, Debug)]
 pub(crate) struct Orders {
     pub(crate) subject: &'static str,
@@ -80,7 +78,6 @@ pub(crate) struct Orders {
 }
 
 impl Orders {
-    /// Starts this program as a child.
     pub(crate) fn spawn(&self) -> Child {
         let Self { subject, path, log, round, steps } = self;
         let orders = format!("{subject} {round} {steps} {} {}", path.display(), log.display());

@@ -22,7 +22,6 @@ use minos_engine::{CacheMode, StoreMode};
 use subject::Files;
 use table::Table;
 
-/// Default number of rounds.
 const ROUNDS_DEFAULT: u64 = 20;
 /// Bytes that are changed, one after another.
 const DAMAGES: u64 = 40;

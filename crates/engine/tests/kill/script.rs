@@ -17,7 +17,6 @@ pub(crate) struct Script {
     pub(crate) thread: u64,
 }
 
-/// One step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) key: u64,
@@ -25,22 +24,14 @@ pub(crate) struct Step {
     pub(crate) action: Action,
 }
 
+/// What a step writes: a record of `len` bytes, the same into reserved memory, one over the whole value in its place,
+/// or one behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// Writes a record of this many bytes.
-    Set {
-        len: usize,
-    },
-    /// The same, into reserved memory.
-    SetReserved {
-        len: usize,
-    },
-    /// Writes a record over the whole value, in place.
+    Set { len: usize },
+    SetReserved { len: usize },
     Overwrite,
-    /// Appends a record.
-    Append {
-        len: usize,
-    },
+    Append { len: usize },
     Delete,
 }
 
@@ -60,7 +51,6 @@ impl Script {
     }
 }
 
-/// All keys.
 pub(crate) fn keys() -> impl Iterator<Item = u64> {
     0..KEYS_PER_THREAD * THREADS
 }

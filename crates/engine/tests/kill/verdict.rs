@@ -7,7 +7,6 @@ use crate::script::{Action, Script, Step, THREADS, apply, first_record, record};
 /// The known contents of the store before a round.
 pub(crate) type Baseline = HashMap<u64, Vec<u8>>;
 
-/// The progress of a thread of the child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Progress {
     /// Steps that were completed.

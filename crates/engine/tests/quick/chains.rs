@@ -1,5 +1,6 @@
 //! Keys that all hash to one chain, as an attacker who knows the hash seed can compute them.
 
+use crate::common::value as value_of;
 use minos_base::KeyHash;
 use minos_engine::{
     Access, AnyWriter, Backing, Crew, Engine, Erew, ItemMeta, Opening, OutOfMemory, Owner, Store,
@@ -33,18 +34,10 @@ fn insert<A: AnyWriter>(store: &Engine<StoreMode, A>, key: &[u8], value: &[u8]) 
     store.entry(store.hash(key), key, 5).insert(&[value], ItemMeta::default())
 }
 
-fn read<A: Access>(store: &Engine<StoreMode, A>, key: &[u8]) -> Option<Vec<u8>> {
-    store.read(store.hash(key), key, 5, |item| {
-        let mut value = Vec::new();
-        item.copy_value_to(&mut value);
-        value
-    })
-}
-
 /// True if all kinds of reads return this value for the key.
 fn is_there(store: &Arc<Store>, key: &[u8], value: &[u8]) -> bool {
     let hash: KeyHash = store.hash(key);
-    let copied = read(store, key);
+    let copied = value_of(store, key, 5);
     let pinned = store.pin(hash, key, 5).map(|pinned| pinned.value().to_vec());
     let taken = store.entry(hash, key, 5).item().map(|item| item.value().to_vec());
     assert!(copied == pinned && pinned == taken);
@@ -86,7 +79,7 @@ fn a_full_chain_holds_up_nobody_else() {
     let (hash, last) = (store.hash(&computed[1]), computed[COMPUTED_KEYS - 1]);
     assert!(store.entry(hash, &computed[1], 5).remove());
     insert(&store, &last, b"last").unwrap();
-    assert!(is_there(&store, &last, b"last") && read(&store, &computed[1]).is_none());
+    assert!(is_there(&store, &last, b"last") && value_of(&store, &computed[1], 5).is_none());
     store.check().unwrap();
 }
 
@@ -117,13 +110,13 @@ fn a_longer_chain_is_walked_to_its_end_in_every_access_mode() {
     for key in &computed {
         insert(&alone, key, key).unwrap();
     }
-    assert!(some_of(&computed).all(|key| read(&alone, key).is_some()));
+    assert!(some_of(&computed).all(|key| value_of(&alone, key, 5).is_some()));
     let (engine, mut owners) = Store::<Crew>::create_owned(&unbounded(), 1).unwrap();
     let owner: &mut Owner = &mut owners[0];
     for key in &computed {
         owner.entry(engine.hash(key), key, 5).insert(&[key], ItemMeta::default()).unwrap();
     }
-    assert!(some_of(&computed).all(|key| read(&engine, key).is_some()));
+    assert!(some_of(&computed).all(|key| value_of(&engine, key, 5).is_some()));
 }
 
 /// The first and the last ones of a long chain, and some between.
@@ -142,7 +135,7 @@ fn goes_on_with_a_longer_chain(store: &Arc<Store>) {
     let computed: Vec<_> = keys(store, 0).take(COMPUTED_KEYS + 1).collect();
     assert!(some_of(&computed).all(|key| is_there(store, key, key)));
     let [first, .., next] = computed[..] else { panic!("many keys") };
-    assert!(insert(store, &next, b"one more").is_err() && read(store, &next).is_none());
+    assert!(insert(store, &next, b"one more").is_err() && value_of(store, &next, 5).is_none());
     insert(store, &first, &first).unwrap();
     assert!(is_there(store, &first, &first));
 }

@@ -1,5 +1,6 @@
 //! The cost of a flush does not depend on earlier flushes.
 
+use crate::common::sweep_all;
 use minos_engine::{Cache, Engine, ItemMeta, Mode, Store, StoreConfig};
 
 const ITEMS: u32 = 20_000;
@@ -22,14 +23,6 @@ fn has<M: Mode>(table: &Engine<M>, key: u32) -> bool {
     table.read(table.hash(&key), &key, 6, |_| ()).is_some()
 }
 
-fn sweep_all<M: Mode>(table: &Engine<M>) {
-    for partition in 0..table.partitions() {
-        for _ in 0..2 {
-            while !table.sweep(partition, 1000, 6).pass_ended {}
-        }
-    }
-}
-
 /// Flushes repeatedly, with stores in between, and counts the items that each call reclaims.
 fn flush_often<M: Mode>(table: &Engine<M>) {
     (0..ITEMS).for_each(|key| set(table, key));
@@ -44,14 +37,14 @@ fn flush_often<M: Mode>(table: &Engine<M>) {
     }
     assert!((0..ITEMS + 1000).all(|key| !has(table, key)));
     set(table, 1);
-    sweep_all(table);
+    sweep_all(table, 6);
     assert!(has(table, 1) && table.stats().items == 1);
     for _ in 0..5 {
         set(table, 2);
         table.flush();
         assert!(!has(table, 1) && !has(table, 2));
     }
-    sweep_all(table);
+    sweep_all(table, 6);
     assert_eq!(table.stats().items, 0);
     table.check().unwrap();
 }
@@ -78,6 +71,6 @@ fn dead_items_are_gone_before_the_numbers_of_flushes_come_round() {
         // Dead items mistaken for new ones could be read.
         assert!(!has(&store, flush % 1000), "{flush}");
     }
-    sweep_all(&store);
+    sweep_all(&store, 6);
     assert_eq!(store.stats().items, 0);
 }

@@ -2,6 +2,7 @@
 //! once more.
 
 mod chains;
+mod common;
 mod eviction;
 mod flush;
 mod model;

@@ -1,5 +1,6 @@
 //! Compares random sequences of all operations with a map.
 
+use crate::common::{key_bytes, pattern, sweep_all};
 use minos_engine::{Concat, ConcatError, Entry, ItemMeta, Pinned, Reservation, Side, Store, StoreConfig};
 use proptest::{collection::vec, prelude::*};
 use std::{collections::HashMap, sync::Arc};
@@ -50,15 +51,6 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         2 => (1u32..5).prop_map(|seconds| Op::Pass { seconds }),
     ];
     vec(op, 1..250)
-}
-
-/// Keys of different lengths, some a prefix of others.
-fn key_bytes(key: u16) -> Vec<u8> {
-    vec![b'k'; usize::from(key) * 5 % 248].into_iter().chain(key.to_be_bytes()).collect()
-}
-
-fn pattern(seed: u64, len: usize) -> Vec<u8> {
-    (0..len).map(|at| (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (at % 8 * 8)) as u8 ^ at as u8).collect()
 }
 
 #[derive(Clone)]
@@ -258,12 +250,7 @@ impl Pair {
         self.pins.clear();
         self.reservations.clear();
         self.apply(&Op::Flush);
-        for partition in 0..self.store.partitions() {
-            // The first pass may have begun before the flush.
-            for _ in 0..2 {
-                while !self.store.sweep(partition, 100, self.now).pass_ended {}
-            }
-        }
+        sweep_all(&self.store, self.now);
         self.store.check().unwrap();
         let stats = self.store.stats();
         assert_eq!((stats.items, stats.pinned, stats.item_bytes()), (0, 0, 0));

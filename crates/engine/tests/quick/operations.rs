@@ -1,5 +1,6 @@
 //! Tests of single operations of the store.
 
+use crate::common::{sweep_all, value};
 use minos_engine::{Concat, ConcatError, ItemMeta, OutOfMemory, Side, Store, StoreConfig};
 use std::sync::Arc;
 
@@ -9,15 +10,6 @@ fn store(memory_bytes: u64) -> Arc<Store> {
 
 fn set(store: &Store, key: &[u8], value: &[u8], meta: ItemMeta) -> Result<u64, OutOfMemory> {
     store.entry(store.hash(key), key, 5).insert(&[value], meta)
-}
-
-fn value(store: &Store, key: &[u8], now: u32) -> Option<Vec<u8>> {
-    let mut out = Vec::new();
-    store.read(store.hash(key), key, now, |item| {
-        out.clear();
-        item.copy_value_to(&mut out);
-    })?;
-    Some(out)
 }
 
 #[test]
@@ -79,12 +71,7 @@ fn a_flush_ends_everything_before_it() {
         assert!(value(&store, b"new", 6).is_some());
     }
     assert!(store.entry(store.hash(b"new"), b"new", 6).remove());
-    for partition in 0..store.partitions() {
-        // A flush may leave an unfinished pass.
-        for _ in 0..2 {
-            while !store.sweep(partition, 100, 6).pass_ended {}
-        }
-    }
+    sweep_all(&store, 6);
     assert_eq!((store.stats().items, store.stats().flushed_reclaimed), (0, 59));
 }
 

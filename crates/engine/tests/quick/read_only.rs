@@ -1,5 +1,6 @@
 //! A table that is mapped to be read only answers as a model does, and changes no word of the region.
 
+use crate::common::{key_bytes, pattern};
 use minos_base::KeyHash;
 use minos_engine::{
     Answer, Backing, CacheMode, Crcw, Engine, Erew, ItemMeta, Mode, OpenError, ReadOnly, StoreConfig,
@@ -19,33 +20,15 @@ const FILL_KEYS: u16 = 3000;
 
 #[derive(Clone, Debug)]
 enum Op {
-    Set {
-        key: u16,
-        len: usize,
-        ttl: u32,
-    },
-    Delete {
-        key: u16,
-    },
-    Touch {
-        key: u16,
-        ttl: u32,
-    },
-    Fill {
-        from: u16,
-        count: u16,
-    },
-    Sweep {
-        buckets: usize,
-    },
+    Set { key: u16, len: usize, ttl: u32 },
+    Delete { key: u16 },
+    Touch { key: u16, ttl: u32 },
+    Fill { from: u16, count: u16 },
+    Sweep { buckets: usize },
     Flush,
-    Pass {
-        seconds: u32,
-    },
-    /// The owner reads, and records that.
-    Read {
-        key: u16,
-    },
+    Pass { seconds: u32 },
+    // The owner reads, and records that.
+    Read { key: u16 },
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -63,15 +46,6 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         3 => key.prop_map(|key| Op::Read { key }),
     ];
     vec(op, 1..120)
-}
-
-/// Keys of different lengths, some a prefix of others.
-fn key_bytes(key: u16) -> Vec<u8> {
-    vec![b'k'; usize::from(key) * 5 % 248].into_iter().chain(key.to_be_bytes()).collect()
-}
-
-fn value(step: u64, len: usize) -> Vec<u8> {
-    (0..len).map(|at| (step.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (at % 8 * 8)) as u8 ^ at as u8).collect()
 }
 
 #[derive(Clone)]
@@ -122,7 +96,7 @@ impl<M: Mode> Pair<M> {
     fn set(&mut self, key: u16, len: usize, ttl: u32) {
         self.step += 1;
         let (hash, bytes) = self.hash(key);
-        let (value, flags, expiry) = (value(self.step, len), self.step as u32, self.expiry(ttl));
+        let (value, flags, expiry) = (pattern(self.step, len), self.step as u32, self.expiry(ttl));
         let meta = ItemMeta { flags, expiry, ..ItemMeta::default() };
         let cas = self.engine.entry(hash, &bytes, self.now).insert(&[&value], meta).unwrap();
         self.model.insert(key, Expected { value, cas, flags, expiry });
@@ -166,7 +140,6 @@ impl<M: Mode> Pair<M> {
         self.model.retain(|_, item| item.expiry == 0 || item.expiry > now);
     }
 
-    /// Compares every key with the model.
     fn compare(&self) {
         for key in 0..FILL_KEYS {
             let (hash, bytes) = self.hash(key);

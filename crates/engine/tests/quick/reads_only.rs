@@ -1,5 +1,6 @@
 //! A cache that is only read still moves and evicts items, until the positions of its logs wrap around.
 
+use crate::common::value;
 use minos_engine::{
     AnyWriter, CacheMode, Crcw, Engine, Erew, Eviction, ItemMeta, StoreConfig, position::Narrow,
 };
@@ -39,12 +40,7 @@ fn reads_alone_keep_the_index_in_order<A: AnyWriter>() {
     for round in 0..rounds {
         for &number in &hot {
             let key = number.to_le_bytes();
-            let mut value = Vec::new();
-            let found = cache.read(cache.hash(&key), &key, 2, |item| {
-                value.clear();
-                item.copy_value_to(&mut value);
-            });
-            assert!(found.is_some() && value == value_of(number), "key {number}");
+            assert!(value(&cache, &key, 2).is_some_and(|value| value == value_of(number)), "key {number}");
         }
         if round % 8 == 0 {
             cache.check().unwrap();

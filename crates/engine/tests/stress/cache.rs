@@ -2,12 +2,11 @@
 //! moves back and forth between logs, index and large values.
 
 use crate::{
-    values::{Watch, fill, len},
+    values::{Watch, fill, len, random},
     writers::{NOW, Shared, Writer},
 };
-use minos_base::seeded_stream;
 use minos_engine::{Access, Cache, Crcw, Crew, Eviction, Get, ItemMeta, Owner, Pinned, Put, StoreConfig};
-use rand::{Rng, RngExt, rngs::StdRng};
+use rand::{RngExt, rngs::StdRng};
 use std::{
     collections::VecDeque,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -37,7 +36,6 @@ fn config(eviction: Eviction) -> StoreConfig {
     }
 }
 
-/// A writer's record of its keys.
 struct Keys {
     hot: Vec<u64>,
     cold: Vec<u64>,
@@ -213,17 +211,11 @@ fn pin<A: Access>(cache: &Arc<Cache<A>>, watch: &mut Watch, random: &mut StdRng)
 
 /// Runs readers with randomness of their own; in the control build garbage may also end one.
 fn watched<A: Access>(cache: &Arc<Cache<A>>, read: Read<A>, stream: u64) -> Watch {
-    let (mut watch, mut random) = (Watch::new(KEYS), random(stream));
+    let (mut watch, mut random) = (Watch::new(KEYS), random(SEED, stream));
     if catch_unwind(AssertUnwindSafe(|| read(cache, &mut watch, &mut random))).is_err() {
         watch.torn += 1;
     }
     watch
-}
-
-fn random(stream: u64) -> StdRng {
-    let mut random = seeded_stream(SEED, stream);
-    random.next_u64();
-    random
 }
 
 /// Items that are stored before the first read.
@@ -243,7 +235,7 @@ where
             .zip(0..)
             .map(|(mut writer, stream)| {
                 scope.spawn(move || {
-                    write(&mut writer, done, &mut random(stream));
+                    write(&mut writer, done, &mut random(SEED, stream));
                     writer
                 })
             })

@@ -1,11 +1,10 @@
 //! A read-only mapping of the region: it is read while others write through their own mapping.
 
-use crate::values::{Watch, fill};
-use minos_base::seeded_stream;
+use crate::values::{Watch, fill, random};
 use minos_engine::{
     Answer, Backing, CacheMode, Crcw, Engine, ItemMeta, Mode, ReadOnly, StoreConfig, StoreMode,
 };
-use rand::{Rng, RngExt, rngs::StdRng};
+use rand::RngExt;
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::atomic::{AtomicBool, Ordering::Relaxed},
@@ -23,7 +22,7 @@ const SEED: u64 = 2028;
 
 /// Writes keys of its own: hot ones again and again, cold ones to grow the index and to have logs evict.
 fn write<M: Mode>(engine: &Engine<M, Crcw>, number: u64, done: &AtomicBool) {
-    let (mut random, mut value) = (random(number), Vec::new());
+    let (mut random, mut value) = (random(SEED, number), Vec::new());
     for cas in 1.. {
         if done.load(Relaxed) {
             return;
@@ -48,7 +47,7 @@ fn write<M: Mode>(engine: &Engine<M, Crcw>, number: u64, done: &AtomicBool) {
 
 /// Reads as another process would; returns how often the owner was to be asked.
 fn read<M: Mode>(table: &ReadOnly<M>, watch: &mut Watch) -> u64 {
-    let (mut random, mut value, mut asked) = (random(10), Vec::new(), 0);
+    let (mut random, mut value, mut asked) = (random(SEED, 10), Vec::new(), 0);
     for _ in 0..READS {
         let is_hot = random.random_range(0..4) > 0;
         let key = if is_hot { random.random_range(0..HOT_KEYS) } else { random.random_range(HOT_KEYS..KEYS) };
@@ -69,12 +68,6 @@ fn read<M: Mode>(table: &ReadOnly<M>, watch: &mut Watch) -> u64 {
         }
     }
     asked
-}
-
-fn random(stream: u64) -> StdRng {
-    let mut random = seeded_stream(SEED, stream);
-    random.next_u64();
-    random
 }
 
 fn every_read_is_right<M: Mode>(evicts: bool)

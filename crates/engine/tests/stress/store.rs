@@ -1,9 +1,8 @@
 //! A store: items are overwritten, deleted, pinned and flushed while the index grows.
 
-use crate::values::{fill, len};
-use minos_base::seeded_stream;
+use crate::values::{fill, len, random};
 use minos_engine::{ItemMeta, ItemState, Store, StoreConfig};
-use rand::{Rng, RngExt, rngs::StdRng};
+use rand::{RngExt, rngs::StdRng};
 use std::{
     collections::VecDeque,
     sync::{
@@ -130,8 +129,7 @@ impl Stress {
 
     /// Runs `work` with randomness of its own; in the control build garbage may also end it.
     fn run(&self, stream: u64, work: impl Fn(&Self, &mut StdRng)) {
-        let mut random = seeded_stream(SEED, stream);
-        random.next_u64();
+        let mut random = random(SEED, stream);
         let work = std::panic::AssertUnwindSafe(|| work(self, &mut random));
         if std::panic::catch_unwind(work).is_err() {
             self.torn.fetch_add(1, Relaxed);

@@ -1,7 +1,8 @@
 //! Values whose bytes identify key and version, and the checker of reads.
 
+use minos_base::seeded_stream;
 use minos_engine::ItemState;
-use rand::{RngExt, rngs::StdRng};
+use rand::{Rng, RngExt, rngs::StdRng};
 
 /// Lengths around every boundary: words, the optimistic bound (4 KiB), the largest chunk of an arena.
 pub(crate) fn len(random: &mut StdRng) -> usize {
@@ -11,6 +12,13 @@ pub(crate) fn len(random: &mut StdRng) -> usize {
         8 => random.random_range(4000..9000),
         _ => random.random_range(9000..120_000),
     }
+}
+
+/// Randomness of one thread of a test.
+pub(crate) fn random(seed: u64, stream: u64) -> StdRng {
+    let mut random = seeded_stream(seed, stream);
+    random.next_u64();
+    random
 }
 
 /// The value that belongs to a key and a CAS unique.
@@ -43,7 +51,6 @@ impl Watch {
         Self { youngest: vec![0; keys as usize], expected: Vec::new(), found: 0, torn: 0, stale: 0 }
     }
 
-    /// Checks an item that was just read.
     pub(crate) fn read(&mut self, key: u64, state: &ItemState, value: &[u8]) {
         self.bytes(key, state, value);
         self.header(key, state);

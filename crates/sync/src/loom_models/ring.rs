@@ -1,6 +1,6 @@
 //! Rings between producers and consumers.
 
-use super::explore;
+use super::{beside, explore};
 use crate::Ring;
 use loom::{
     sync::{
@@ -14,10 +14,8 @@ use loom::{
 fn loom_ring_hands_over_each_value_once() {
     explore(|| {
         let ring = Arc::new(Ring::new(2));
-        let producers = [10u64, 20].map(|value| {
-            let ring = Arc::clone(&ring);
-            thread::spawn(move || ring.push(Box::new(value)).unwrap())
-        });
+        let producers =
+            [10u64, 20].map(|value| beside(&ring, move |ring| ring.push(Box::new(value)).unwrap()));
         let first = ring.pop();
         for producer in producers {
             producer.join().unwrap();
@@ -35,10 +33,7 @@ fn loom_ring_slots_are_used_again() {
         let ring = Arc::new(Ring::new(2));
         ring.push(1u64).unwrap();
         ring.push(2).unwrap();
-        let consumer = {
-            let ring = Arc::clone(&ring);
-            thread::spawn(move || ring.pop())
-        };
+        let consumer = beside(&ring, |ring| ring.pop());
         let third = ring.push(3);
         let popped = consumer.join().unwrap();
         assert_eq!(popped, Some(1));
@@ -74,10 +69,7 @@ fn two_poppers(first: &'static [u64], pushed: Option<u64>) {
     explore(move || {
         let ring = Arc::new(Ring::new(2));
         first.iter().for_each(|&value| ring.push(Box::new(value)).unwrap());
-        let poppers = [(); 2].map(|()| {
-            let ring = Arc::clone(&ring);
-            thread::spawn(move || ring.pop())
-        });
+        let poppers = [(); 2].map(|()| beside(&ring, |ring| ring.pop()));
         if let Some(value) = pushed {
             ring.push(Box::new(value)).unwrap();
         }
@@ -113,10 +105,7 @@ fn loom_control_ring_positions_are_not_claimed() {
             head.store(position + 1, Ordering::Release);
             position
         };
-        let popper = {
-            let head = Arc::clone(&head);
-            thread::spawn(move || pop(&head))
-        };
+        let popper = beside(&head, move |head| pop(head));
         let taken = [pop(&head), popper.join().unwrap()];
         assert_ne!(taken[0], taken[1], "taken twice or lost");
     });

@@ -1,6 +1,6 @@
 //! A worker that goes to sleep while others bring it work.
 
-use super::explore;
+use super::{beside, explore};
 use crate::{Ring, SleepFlag};
 use loom::{
     sync::{
@@ -77,8 +77,7 @@ impl<F: Flag> Sleeper<F> {
 
     /// Brings work, and wakes the worker if it sleeps.
     fn bring(sleeper: &Arc<Self>, value: u64) -> thread::JoinHandle<()> {
-        let sleeper = Arc::clone(sleeper);
-        thread::spawn(move || {
+        beside(sleeper, move |sleeper| {
             sleeper.ring.push(value).unwrap();
             if sleeper.flag.rouse() {
                 sleeper.readable.store(1, Ordering::Relaxed);

@@ -1,20 +1,16 @@
 //! A reader without a lock beside a split of the bucket that it searches, in the
 //! order of the engine's `chain::split`.
 
-use super::explore;
+use super::{beside, explore};
 use crate::version;
-use loom::{
-    sync::{
-        Arc,
-        atomic::{
-            AtomicU64,
-            Ordering::{Acquire, Relaxed, Release},
-        },
+use loom::sync::{
+    Arc,
+    atomic::{
+        AtomicU64,
+        Ordering::{Acquire, Relaxed, Release},
     },
-    thread,
 };
 
-/// The contents of the only key's slot.
 const SLOT: u64 = 7;
 
 /// An index of one bucket that is to have two; the key belongs to the second one then.
@@ -89,10 +85,7 @@ impl Index {
 fn reader_beside_split(split: fn(&Index), read: fn(&Index) -> Answer) {
     explore(move || {
         let index = Index::new();
-        let writer = {
-            let index = Arc::clone(&index);
-            thread::spawn(move || split(&index))
-        };
+        let writer = beside(&index, move |index| split(index));
         assert_ne!(read(&index), Answer::Missing, "the key was there all the time");
         writer.join().unwrap();
         assert_eq!(index.read(), Answer::Found);
