@@ -1,6 +1,7 @@
-//! A place on flash in the 64 bits of an index slot.
+//! A place on flash in the 64 bits of an index slot, how much to read there, and what must be written so that records
+//! stay dead after a power loss.
 
-use crate::{KeyHash, RoughLength, SizeClass};
+use crate::{KeyHash, SizeClass};
 
 /// Bits of a page's number: 4 TiB a table.
 const PAGE_BITS: u32 = 30;
@@ -86,6 +87,119 @@ impl FlashSlot {
 pub fn growth_bits(hash: KeyHash, level: u32) -> u8 {
     let bits = u64::from(hash.bucket_bits());
     (level..level + GROWTH_BITS).fold(0, |all, at| all | ((bits >> at & 1) as u8) << (at % GROWTH_BITS))
+}
+
+/// Bytes of a page on flash.
+pub const FLASH_PAGE_BYTES: usize = 4096;
+
+/// Steps of 256 bytes, for records no longer than a page.
+const STEPS: u64 = 16;
+const STEP_BYTES: u64 = FLASH_PAGE_BYTES as u64 / STEPS;
+/// The first code of longer records.
+const LONG: u64 = 2 * STEPS;
+/// Longer records that reach into more pages than this have a rounded number.
+const EXACT_PAGES: u64 = 64;
+/// The first code of those.
+const ROUNDED: u64 = LONG + EXACT_PAGES - 1;
+
+/// A record's rough length, from which the number of pages to read follows.
+///
+/// ```text
+/// 0..16     within one page, in steps of 256 bytes
+/// 16..32    as long, but reaching into a second page
+/// 32..95    longer than a page: 2 to 64 pages
+/// 95..191   more, by eighths of powers of two, rounded up
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RoughLength(u8);
+
+impl RoughLength {
+    /// Number of codes.
+    pub const COUNT: usize = 191;
+
+    /// For a record of `bytes` that reaches into `pages` pages.
+    pub fn of(bytes: u64, pages: u64) -> Self {
+        let step = bytes.div_ceil(STEP_BYTES).clamp(1, STEPS) - 1;
+        let code = match pages {
+            0 | 1 => step,
+            2 if bytes <= FLASH_PAGE_BYTES as u64 => STEPS + step,
+            2..=EXACT_PAGES => LONG + pages - 2,
+            _ => {
+                let doublings = u64::from(((pages - 1) / EXACT_PAGES).ilog2());
+                let eighth = (pages - 1 - (EXACT_PAGES << doublings)) >> (doublings + 3);
+                ROUNDED + doublings * 8 + eighth
+            }
+        };
+        Self(code.min(Self::COUNT as u64 - 1) as u8)
+    }
+
+    /// The length with this code, if there is one.
+    pub fn from_code(code: u8) -> Option<Self> {
+        (usize::from(code) < Self::COUNT).then_some(Self(code))
+    }
+
+    /// Its number among all lengths.
+    pub fn code(self) -> u8 {
+        self.0
+    }
+
+    /// Pages to read.
+    pub fn pages(self) -> u64 {
+        match u64::from(self.0) {
+            code if code < STEPS => 1,
+            code if code < LONG => 2,
+            code if code < ROUNDED => code - LONG + 2,
+            code => {
+                let (doublings, eighth) = ((code - ROUNDED) / 8, (code - ROUNDED) % 8);
+                (EXACT_PAGES + (eighth + 1) * (EXACT_PAGES / 8)) << doublings
+            }
+        }
+    }
+
+    /// No record of this length has more bytes.
+    pub fn bytes_max(self) -> u64 {
+        let code = u64::from(self.0);
+        if code < LONG { (code % STEPS + 1) * STEP_BYTES } else { self.pages() * FLASH_PAGE_BYTES as u64 }
+    }
+
+    /// Bytes of a record of this length, about.
+    pub fn bytes_typical(self) -> u64 {
+        let code = u64::from(self.0);
+        if code < LONG {
+            self.bytes_max() - STEP_BYTES / 2
+        } else {
+            (self.pages() - 1) * FLASH_PAGE_BYTES as u64
+        }
+    }
+}
+
+/// Bits of a bucket's number that keys have in common if a slot may be either's: no index has fewer.
+pub const ALIKE_BUCKET_BITS: u32 = 6;
+
+/// The records of a hash up to a sequence are dead.
+///
+/// In a table that may lose nothing it is written when the item of this hash that memory held at that time is durable
+/// or gone: a power loss between the two would take the old value with the new one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tombstone {
+    /// The key's hash.
+    pub hash: KeyHash,
+    /// Not lower than those of the dead records, lower than those of later ones. 0: only the record at the place
+    /// is dead.
+    pub sequence: u64,
+    /// The record for which it is due.
+    pub place: FlashPlace,
+    /// True if the index forgot that record, so that its bytes are dead, whatever its hash: in a table that may
+    /// lose items it may be another key's whose slot looks the same. Otherwise the index names it still, and
+    /// an item in memory hides it.
+    pub is_forgotten: bool,
+}
+
+/// True if a slot that names a record of the one hash may look like a slot of the other.
+#[inline]
+pub fn may_look_alike(one: KeyHash, other: KeyHash) -> bool {
+    let common = (1 << ALIKE_BUCKET_BITS) - 1;
+    one.tag() == other.tag() && (one.bucket_bits() ^ other.bucket_bits()) & common == 0
 }
 
 #[cfg(test)]

@@ -429,17 +429,6 @@ impl<B: PositionBits, T: Tier> State for LogMode<B, T> {
 }
 
 impl<B: PositionBits, T: Tier> Holding for LogMode<B, T> {
-    // They lie in the log, which is never lent out.
-    const LARGE_HEADERS_ARE_LENT: bool = false;
-
-    fn look_at_large<A: Access, R>(
-        _: &Partition<Self, A>,
-        _: impl FnOnce() -> bool,
-        look: impl FnOnce() -> R,
-    ) -> Option<R> {
-        Some(look())
-    }
-
     fn pin<A: Access>(
         engine: &Engine<Self, A>,
         _: &Partition<Self, A>,

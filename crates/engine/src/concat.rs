@@ -197,7 +197,11 @@ impl<M: Mode, A: Access> Entry<'_, M, A> {
         let result = match self.item() {
             None => Err(ConcatError::Missing),
             Some(old) => concat.judge(&old, value_bytes_max).map(|_| {
-                concat.parts(old.value()).into_iter().for_each(|part| joined.extend_from_slice(part));
+                concat
+                    .side
+                    .order(old.value(), concat.extra)
+                    .into_iter()
+                    .for_each(|part| joined.extend_from_slice(part));
                 concat.meta(&old)
             }),
         };
@@ -216,10 +220,6 @@ impl Concat<'_> {
         }
         let value_bytes = old.value_bytes() as u64 + self.extra.len() as u64;
         if value_bytes > value_bytes_max { Err(ConcatError::TooLarge) } else { Ok(value_bytes) }
-    }
-
-    fn parts<'a>(&'a self, old: &'a [u8]) -> [&'a [u8]; 2] {
-        self.side.order(old, self.extra)
     }
 
     fn meta(&self, old: &ItemState) -> ItemMeta {

@@ -5,11 +5,10 @@ use crate::{
     cache_mode::CacheMode,
     config::{CreateError, StoreConfig},
     counts::Counts,
-    hashing::Hashing,
     mode::Mode,
     partition::{Partition, Writer},
     plan::{Part, Plan},
-    store::Engine,
+    store::{Engine, Hashing},
     store_mode::StoreMode,
 };
 use minos_base::{VALUE_BYTES_MAX, limits::BURST_MAX};

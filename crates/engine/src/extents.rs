@@ -126,14 +126,6 @@ impl Extents {
         self.linked(id).map(|slot| self.slots[slot as usize].chunk)
     }
 
-    /// Makes an extent the youngest, for an order of last use; false if it was evicted or released.
-    pub fn touch(&mut self, id: ExtentId) -> bool {
-        let Some(slot) = self.linked(id) else { return false };
-        self.unlink(slot);
-        self.link_youngest(slot);
-        true
-    }
-
     /// Claims an extent, so that its chunk stays as it is; `None` if it was evicted or released.
     pub fn pin(&mut self, id: ExtentId) -> Option<ExtentPin> {
         let slot = self.linked(id)?;
@@ -192,11 +184,6 @@ impl Extents {
     /// Counts of extents.
     pub fn counts(&self) -> ExtentCounts {
         self.counts
-    }
-
-    /// The chunks that are in use, those that only wait for their last reader too, in no order.
-    pub fn chunks(&self) -> impl Iterator<Item = Offset> {
-        self.slots.iter().filter(|slot| slot.state != State::Free).map(|slot| slot.chunk)
     }
 
     /// The slot of an extent that is found by its id.

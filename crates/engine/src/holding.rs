@@ -15,15 +15,18 @@ use minos_sync::{Access, words::words_for};
 pub(crate) trait Holding: State {
     /// True if header and key of an item with a large value lie in memory that is lent
     /// out as plain bytes once it is free.
-    const LARGE_HEADERS_ARE_LENT: bool;
+    /// Those in a log are not.
+    const LARGE_HEADERS_ARE_LENT: bool = false;
 
     /// Runs `look` on header and key of an item with a large value while its memory cannot be reused; `None`
     /// if `is_linked` is false, because the item is gone.
     fn look_at_large<A: Access, R>(
-        partition: &Partition<Self, A>,
-        is_linked: impl FnOnce() -> bool,
+        _: &Partition<Self, A>,
+        _: impl FnOnce() -> bool,
         look: impl FnOnce() -> R,
-    ) -> Option<R>;
+    ) -> Option<R> {
+        Some(look())
+    }
 
     /// Claims the large value of an item, if `is_linked` still holds under the lock of the pins. It is missing if it was
     /// evicted.
@@ -37,7 +40,10 @@ pub(crate) trait Holding: State {
     fn unpin<A: Access>(engine: &Engine<Self, A>, partition: &Partition<Self, A>, pin: &Self::Pin);
 
     /// True if a read of this slot should move the item away from the point of eviction.
-    fn is_move_due<A: Access>(engine: &Engine<Self, A>, space: &Self::Space, link: u64) -> bool;
+    #[inline]
+    fn is_move_due<A: Access>(_: &Engine<Self, A>, _: &Self::Space, _link: u64) -> bool {
+        false
+    }
 }
 
 /// A large value that stays where it is, until the pin is taken back.

@@ -257,7 +257,6 @@ mod entry;
 pub mod extents;
 mod gather;
 mod generation;
-mod hashing;
 mod holding;
 mod index;
 mod inline;

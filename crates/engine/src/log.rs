@@ -30,7 +30,6 @@
 //! those of [`minos_sync::horizon`], and hold if each writer entered by taking a lock of `minos_sync`. Its
 //! statements about one segment hold for everything before the head.
 
-mod ahead;
 mod append;
 #[cfg(test)]
 mod checked;

@@ -36,10 +36,14 @@ pub(crate) trait Parts: Holding {
     const LOSES_SILENTLY: bool;
 
     /// Words that a partition needs for itself.
-    fn space_words(config: &StoreConfig, partitions: u64) -> u64;
+    fn space_words(_: &StoreConfig, _partitions: u64) -> u64 {
+        0
+    }
 
     /// Bytes at the end of the memory that only large values may take.
-    fn settled_bytes(config: &StoreConfig) -> u64;
+    fn settled_bytes(_: &StoreConfig) -> u64 {
+        0
+    }
 
     /// Largest value that lies beside its key, and is read without a lock.
     fn inline_class_max<A: Access>(config: &StoreConfig, memory: &Memory<A>) -> SizeClass;
@@ -116,7 +120,9 @@ pub(crate) trait Parts: Holding {
     ) -> Result<Place, OutOfMemory>;
 
     /// Tries to get memory for the index from elsewhere; returns true if that may have helped.
-    fn make_room<A: Access>(writing: &mut Writing<'_, Self, A>) -> bool;
+    fn make_room<A: Access>(_: &mut Writing<'_, Self, A>) -> bool {
+        false
+    }
 
     /// A chunk for a large value, beside the item or around it.
     fn take_large<A: Access>(engine: &Engine<Self, A>, key_bytes: usize, value_bytes: u64)
@@ -138,10 +144,12 @@ pub(crate) trait Parts: Holding {
     ) -> Option<Placed>;
 
     /// True if the large value of a linked item is still there.
-    fn has_large_value<A: Access>(engine: &Engine<Self, A>, item: Offset, state: &ItemState) -> bool;
+    fn has_large_value<A: Access>(_: &Engine<Self, A>, _: Offset, _: &ItemState) -> bool {
+        true
+    }
 
     /// Moves an item away from the point of eviction.
-    fn move_away<A: Access>(writing: &mut Writing<'_, Self, A>, place: Place);
+    fn move_away<A: Access>(_: &mut Writing<'_, Self, A>, _: Place) {}
 
     /// How much of a partition's memory is free; what is used is not told.
     fn room_stats<A: Access>(engine: &Engine<Self, A>, partition: &Partition<Self, A>) -> HeapStats;
@@ -159,8 +167,9 @@ pub(crate) trait Parts: Holding {
     ) -> Result<HashMap<u64, u64>, String>;
 
     /// Does all deferred work: for [`crate::check`].
-    fn settle_all<A: Access>(writing: &mut Writing<'_, Self, A>);
+    fn settle_all<A: Access>(_: &mut Writing<'_, Self, A>) {}
 
     /// Does the deferred work that is due before the next lookup: it may move slots.
-    fn settle_debts<A: Access>(writing: &mut Writing<'_, Self, A>);
+    #[inline]
+    fn settle_debts<A: Access>(_: &mut Writing<'_, Self, A>) {}
 }

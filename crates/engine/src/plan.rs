@@ -128,7 +128,7 @@ impl Plan {
         start.plus(self.segments.index_words())
     }
 
-    /// The saved words of the partition that begins at `start`.
+    /// The saved words of the partition that begins at `start`. Those of the whole table lie with the first one.
     pub(crate) fn saved_at(&self, start: Offset) -> Saved {
         Saved::at(self.space_start(start).plus(self.space_words))
     }

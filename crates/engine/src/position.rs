@@ -2,12 +2,8 @@
 
 use std::{fmt::Debug, marker::PhantomData};
 
-mod sealed {
-    pub trait Sealed {}
-}
-
 /// How many bits a [`Position`] has.
-pub trait PositionBits: sealed::Sealed + Clone + Copy + Debug + Eq + Send + Sync + 'static {
+pub trait PositionBits: Clone + Copy + Debug + Eq + Send + Sync + 'static {
     /// Positions are counted modulo `2^BITS` words.
     const BITS: u32;
 }
@@ -20,9 +16,6 @@ pub struct Wide;
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Narrow;
-
-impl sealed::Sealed for Wide {}
-impl sealed::Sealed for Narrow {}
 
 impl PositionBits for Wide {
     const BITS: u32 = 38;

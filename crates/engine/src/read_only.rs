@@ -2,13 +2,13 @@
 
 use crate::{
     candidate::Attempt,
-    hashing::Hashing,
     item::ItemView,
     mode::Mode,
     plan::Plan,
     reader::{ATTEMPTS_MAX, Contents, Reader},
     restart::{OpenError, named},
     saved::{CLOCK_BASE, HASH_MASK, SHAPE, Saved, inline_class_of, shard_bits_of},
+    store::Hashing,
 };
 use minos_base::{KeyHash, Seconds, SizeClass};
 use minos_region::Image;

@@ -6,7 +6,6 @@
 //! is inconsistent, a cache starts empty in a new file, and a store is refused.
 
 pub(crate) mod cache;
-pub(crate) mod findings;
 mod outcome;
 pub(crate) mod reopen;
 mod saved;
@@ -23,12 +22,12 @@ use crate::{
     saved::{CLOCK_BASE, VERSIONS},
     store::{Engine, Writing},
 };
-use findings::Survey;
 use minos_region::{Backing, Memory, Opened};
 use minos_sync::{Access, AnyWriter, Crew};
 pub(crate) use outcome::named;
 use outcome::report;
 pub use outcome::{CloseError, OpenError, Opening};
+use reopen::Survey;
 use std::{
     path::Path,
     sync::{
@@ -158,7 +157,6 @@ impl<M: Mode, A: Access> Engine<M, A> {
         memory: Memory<A>,
         is_closed: bool,
     ) -> Result<(Self, Tokens<A>, Opening), OpenError> {
-        // The words of the whole table lie with its first partition.
         let saved = plan.saved_at(memory.partition_start(0));
         let is_complete = saved.seen(memory.region(), VERSIONS) != 0;
         let Some(parts) = plan.find(config, &memory).filter(|_| is_complete) else {
@@ -235,7 +233,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
             M::settle_all(&mut writing);
             writing.drop_lost_values();
             survey::mark_free_spares(&writing);
-            writing.partition.saved.save(&writing);
+            writing.partition.saved.save(&mut writing);
         }
         Ok(self.memory().mark_clean()?)
     }

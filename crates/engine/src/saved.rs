@@ -16,7 +16,6 @@ use minos_base::SizeClass;
 use minos_region::{Offset, Region, View};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Words that a partition has for this.
 pub(crate) const SAVED_WORDS: u64 = 16;
 
 pub(crate) const CLOCK_BASE: u64 = 0;
@@ -44,7 +43,6 @@ pub(crate) fn shape_of(shard_bits: u32, inline_class_max: SizeClass) -> u64 {
     u64::from(shard_bits) << SHARD_SHIFT | inline_class_max.index() as u64
 }
 
-/// The first part of a [`shape_of`].
 pub(crate) fn shard_bits_of(shape: u64) -> u32 {
     (shape >> SHARD_SHIFT) as u32
 }
@@ -54,7 +52,6 @@ pub(crate) fn inline_class_of(shape: u64) -> Option<SizeClass> {
     SizeClass::from_index((shape & u64::from(u32::MAX)) as usize)
 }
 
-/// Where the saved words of a partition lie.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Saved {
     start: Offset,
@@ -70,7 +67,6 @@ impl Saved {
         self.seen(region, VERSIONS) == KEPT
     }
 
-    /// The present value of a word.
     pub(crate) fn seen(self, region: &View, at: u64) -> u64 {
         region.word(self.start.plus(at)).load(Relaxed)
     }

@@ -35,7 +35,6 @@ pub(crate) fn inline_value<'w, M: State, A: Access>(
 }
 
 impl<P> Claim<P> {
-    /// The value of an item in this state.
     pub(crate) fn bytes<'a>(&'a self, region: &'a Region, state: &ItemState) -> &'a [u8] {
         // SAFETY: a claimed chunk is neither written nor freed until it is unpinned, which needs the claim.
         unsafe { region.settled_bytes(self.start, self.at, state.value_bytes()) }

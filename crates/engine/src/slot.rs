@@ -57,7 +57,6 @@ impl Slot {
         Self(self.0 & !((1 << OFFSET_BITS) - 1) | link)
     }
 
-    /// Where the item is.
     #[inline]
     pub(crate) fn link(self) -> u64 {
         self.0 & ((1 << OFFSET_BITS) - 1)

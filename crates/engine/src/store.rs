@@ -2,13 +2,12 @@
 
 use crate::{
     buffers::Buffers,
-    hashing::Hashing,
     partition::{Partition, Writer},
     places::State,
     reader::Reader,
     saved::Saved,
 };
-use minos_base::{KeyHash, SizeClass};
+use minos_base::{KeyHash, SizeClass, hash_key};
 use minos_region::{Memory, Region};
 use minos_sync::{Access, AnyWriter, Crcw};
 use std::{marker::PhantomData, sync::Arc};
@@ -112,7 +111,6 @@ impl<M: State, A: Access> Engine<M, A> {
         &self.memory
     }
 
-    /// The saved words of the whole table.
     pub(crate) fn saved(&self) -> Saved {
         self.partitions[0].saved
     }
@@ -154,5 +152,28 @@ impl<M: State, A: AnyWriter> Engine<M, A> {
     pub(crate) fn writing_at(&self, partition: usize) -> Writing<'_, M, A> {
         let partition = &self.partitions[partition];
         Writing { engine: self, partition, writer: A::wait(&partition.writer) }
+    }
+}
+
+/// How a table hashes keys. Readers and writers must agree on it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hashing {
+    pub(crate) seed: u64,
+    /// The bits of a hash that are used.
+    pub(crate) mask: u64,
+    /// Highest bits of a hash up to the end of the partition's number.
+    pub(crate) partition_shift: u32,
+}
+
+impl Hashing {
+    #[inline]
+    pub(crate) fn hash(&self, key: &[u8]) -> KeyHash {
+        KeyHash(hash_key(key, self.seed).0 & self.mask)
+    }
+
+    /// The number of a key's partition of `partitions`, a power of two.
+    #[inline]
+    pub(crate) fn partition_of(&self, hash: KeyHash, partitions: usize) -> usize {
+        hash.partition(self.partition_shift) & (partitions - 1)
     }
 }

@@ -12,7 +12,7 @@ use crate::{
     places::Places,
     places::State,
     relink::{self, Unappended},
-    restart::{findings::Survey, reopen::Reopen},
+    restart::reopen::{Reopen, Survey},
     slot::Slot,
     stats::StoreStats,
     store::{Engine, Writing},
@@ -46,11 +46,6 @@ impl Places for StoreMode {
     #[inline]
     fn locate((): &(), _: &View, slot: Slot) -> Option<Offset> {
         Some(Offset::from_words(slot.link()))
-    }
-
-    #[inline]
-    fn is_there((): &(), _: &View, _: u64) -> bool {
-        true
     }
 }
 
@@ -93,25 +88,12 @@ impl Holding for StoreMode {
             engine.memory().free_settled(Offset::from_words(pin.chunk()));
         }
     }
-
-    #[inline]
-    fn is_move_due<A: Access>(_: &Engine<Self, A>, (): &(), _: u64) -> bool {
-        false
-    }
 }
 
 impl Parts for StoreMode {
     const ITEMS_PER_TWO_BUCKETS: u64 = 9;
     const LAYOUT: u64 = u64::from_le_bytes(*b"store 2\0");
     const LOSES_SILENTLY: bool = false;
-
-    fn space_words(_: &StoreConfig, _: u64) -> u64 {
-        0
-    }
-
-    fn settled_bytes(_: &StoreConfig) -> u64 {
-        0
-    }
 
     fn inline_class_max<A: Access>(config: &StoreConfig, _: &Memory<A>) -> SizeClass {
         SizeClass::of(config.item_optimistic_bytes_max)
@@ -165,10 +147,6 @@ impl Parts for StoreMode {
         })
     }
 
-    fn make_room<A: Access>(_: &mut Writing<'_, Self, A>) -> bool {
-        false
-    }
-
     fn take_large<A: Access>(
         engine: &Engine<Self, A>,
         key_bytes: usize,
@@ -193,10 +171,6 @@ impl Parts for StoreMode {
     ) -> Option<Placed> {
         copy_in(writing.region().words(body(chunk), words_for(key.len())), 0, key);
         Some(Placed { item: chunk, link: chunk.words() })
-    }
-
-    fn has_large_value<A: Access>(_: &Engine<Self, A>, _: Offset, _: &ItemState) -> bool {
-        true
     }
 
     fn room_stats<A: Access>(engine: &Engine<Self, A>, partition: &Partition<Self, A>) -> HeapStats {
@@ -228,13 +202,6 @@ impl Parts for StoreMode {
         }
         Ok(chunks)
     }
-
-    fn move_away<A: Access>(_: &mut Writing<'_, Self, A>, _: Place) {}
-
-    fn settle_all<A: Access>(_: &mut Writing<'_, Self, A>) {}
-
-    #[inline]
-    fn settle_debts<A: Access>(_: &mut Writing<'_, Self, A>) {}
 }
 
 impl Reopen for StoreMode {
@@ -249,12 +216,6 @@ impl Reopen for StoreMode {
     ) -> Option<((), Heap)> {
         Some(((), memory.partition_heap(partition)))
     }
-
-    fn scanned(_: &Heap) -> u64 {
-        0
-    }
-
-    fn set_scanned(_: &mut Heap, _: u64) {}
 
     fn entries<A: Access>(_: &Writing<'_, Self, A>, _: &mut Survey) -> Result<(), String> {
         Ok(())
@@ -278,9 +239,5 @@ impl Reopen for StoreMode {
         let kind = if is_inline { ChunkKind::Shared { partition } } else { ChunkKind::Settled };
         survey.keep(item, item_words(state.key_bytes(), state.value_bytes() as u64), kind);
         Ok(true)
-    }
-
-    fn finish<A: Access>((): (), _: &Writing<'_, Self, A>, _: &mut Survey) -> Result<(), String> {
-        Ok(())
     }
 }

@@ -104,7 +104,6 @@ impl ChainCopy {
         self.items.clear();
     }
 
-    /// The items, each with its key.
     fn items(&self) -> impl Iterator<Item = (&[u8], &ItemState)> {
         self.items.iter().map(|(key, state)| (&self.keys[key.clone()], state))
     }

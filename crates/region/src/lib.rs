@@ -27,7 +27,6 @@
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
-mod arena;
 mod backing;
 mod check;
 mod class;
@@ -48,7 +47,6 @@ mod sums;
 mod tests;
 mod view;
 
-pub use arena::Arena;
 pub use backing::{Backing, MapError};
 pub use exclusive::Exclusive;
 pub use file::FileError;
@@ -56,7 +54,7 @@ pub use header::LAYOUT_VERSION;
 pub use heap::{Heap, HeapStats};
 pub use image::Image;
 pub use layout::Geometry;
-pub use memory::{Memory, Settled};
+pub use memory::{Arena, Memory, Settled};
 pub use offset::{OFFSET_BITS, Offset};
 pub use open::{OpenError, Opened};
 pub use rebuild::{ChunkKind, UsedChunk};

@@ -3,7 +3,7 @@
 use crate::{
     backing::{Backing, MapError, Mapping},
     offset::{OFFSET_BITS, Offset},
-    view::View,
+    view::{View, word_access},
 };
 use minos_sync::{ReadWord, words::WORD_BYTES};
 use rustix::io::Errno;
@@ -88,46 +88,7 @@ impl Region {
         &self.mapping.text
     }
 
-    /// `count` words from `offset` on.
-    ///
-    /// # Panics
-    /// If they do not lie within the region.
-    #[inline]
-    pub fn words(&self, offset: Offset, count: usize) -> &[AtomicU64] {
-        &self.all()[offset.words() as usize..][..count]
-    }
-
-    /// As [`Region::words`], for a place that a reader without a lock has read and that may be garbage:
-    /// `None` if they do not lie within the region.
-    #[inline]
-    pub fn try_words(&self, offset: Offset, count: usize) -> Option<&[AtomicU64]> {
-        self.all().get(offset.words() as usize..)?.get(..count)
-    }
-
-    /// As [`Region::words`], for a number of words that is known beforehand.
-    ///
-    /// # Panics
-    /// If they do not lie within the region.
-    #[inline]
-    pub fn array<const COUNT: usize>(&self, offset: Offset) -> &[AtomicU64; COUNT] {
-        self.all()[offset.words() as usize..].first_chunk().expect("within the region")
-    }
-
-    /// As [`Region::array`], for a place that a reader without a lock has read and that may be garbage:
-    /// `None` if the words do not lie within the region.
-    #[inline]
-    pub fn try_array<const COUNT: usize>(&self, offset: Offset) -> Option<&[AtomicU64; COUNT]> {
-        self.all().get(offset.words() as usize..)?.first_chunk()
-    }
-
-    /// The word at `offset`.
-    ///
-    /// # Panics
-    /// If it does not lie within the region.
-    #[inline]
-    pub fn word(&self, offset: Offset) -> &AtomicU64 {
-        &self.all()[offset.words() as usize]
-    }
+    word_access!(AtomicU64);
 
     /// The same words, to be loaded only.
     #[inline(always)]

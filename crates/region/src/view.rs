@@ -4,6 +4,53 @@ use crate::offset::Offset;
 use minos_sync::{ReadWord, prefetch};
 use std::{fmt, ptr::NonNull, slice};
 
+/// The words of a region by their places, as readers and as writers see them.
+macro_rules! word_access {
+    ($word:ty) => {
+        /// `count` words from `offset` on.
+        ///
+        /// # Panics
+        /// If they do not lie within the region.
+        #[inline]
+        pub fn words(&self, offset: Offset, count: usize) -> &[$word] {
+            &self.all()[offset.words() as usize..][..count]
+        }
+
+        /// As [`Self::words`], for a place that a reader without a lock has read and that may be garbage:
+        /// `None` if they do not lie within the region.
+        #[inline]
+        pub fn try_words(&self, offset: Offset, count: usize) -> Option<&[$word]> {
+            self.all().get(offset.words() as usize..)?.get(..count)
+        }
+
+        /// As [`Self::words`], for a number of words that is known beforehand.
+        ///
+        /// # Panics
+        /// If they do not lie within the region.
+        #[inline]
+        pub fn array<const COUNT: usize>(&self, offset: Offset) -> &[$word; COUNT] {
+            self.all()[offset.words() as usize..].first_chunk().expect("within the region")
+        }
+
+        /// As [`Self::array`], for a place that a reader without a lock has read and that may be garbage:
+        /// `None` if the words do not lie within the region.
+        #[inline]
+        pub fn try_array<const COUNT: usize>(&self, offset: Offset) -> Option<&[$word; COUNT]> {
+            self.all().get(offset.words() as usize..)?.first_chunk()
+        }
+
+        /// The word at `offset`.
+        ///
+        /// # Panics
+        /// If it does not lie within the region.
+        #[inline]
+        pub fn word(&self, offset: Offset) -> &$word {
+            &self.all()[offset.words() as usize]
+        }
+    };
+}
+pub(crate) use word_access;
+
 /// The words of a mapped region, without the right to store.
 ///
 /// Readers take this, so that they work on a region that another process lets them read only.
@@ -32,46 +79,7 @@ impl View {
         self.len_words as u64
     }
 
-    /// `count` words from `offset` on.
-    ///
-    /// # Panics
-    /// If they do not lie within the region.
-    #[inline]
-    pub fn words(&self, offset: Offset, count: usize) -> &[ReadWord] {
-        &self.all()[offset.words() as usize..][..count]
-    }
-
-    /// As [`View::words`], for a place that a reader without a lock has read and that may be garbage:
-    /// `None` if they do not lie within the region.
-    #[inline]
-    pub fn try_words(&self, offset: Offset, count: usize) -> Option<&[ReadWord]> {
-        self.all().get(offset.words() as usize..)?.get(..count)
-    }
-
-    /// As [`View::words`], for a number of words that is known beforehand.
-    ///
-    /// # Panics
-    /// If they do not lie within the region.
-    #[inline]
-    pub fn array<const COUNT: usize>(&self, offset: Offset) -> &[ReadWord; COUNT] {
-        self.all()[offset.words() as usize..].first_chunk().expect("within the region")
-    }
-
-    /// As [`View::array`], for a place that a reader without a lock has read and that may be garbage:
-    /// `None` if the words do not lie within the region.
-    #[inline]
-    pub fn try_array<const COUNT: usize>(&self, offset: Offset) -> Option<&[ReadWord; COUNT]> {
-        self.all().get(offset.words() as usize..)?.first_chunk()
-    }
-
-    /// The word at `offset`.
-    ///
-    /// # Panics
-    /// If it does not lie within the region.
-    #[inline]
-    pub fn word(&self, offset: Offset) -> &ReadWord {
-        &self.all()[offset.words() as usize]
-    }
+    word_access!(ReadWord);
 
     /// Asks for the cache line at `offset`; nothing happens if that is outside.
     #[inline]

@@ -1,6 +1,6 @@
 //! Cache mode: items lie in logs, large values in extents.
 
-use super::{findings::Survey, reopen::Reopen};
+use super::reopen::{Reopen, Survey};
 use crate::{
     cache_mode::{EXTENT_HEAD_WORDS, LogRoom, adopt_extent, position, table_len, whole_extent},
     config::StoreConfig,
@@ -62,12 +62,8 @@ impl<B: PositionBits, T: Tier> Reopen for LogMode<B, T> {
         Some((log, LogRoom::new(config)))
     }
 
-    fn scanned(room: &LogRoom) -> u64 {
-        room.scanned
-    }
-
-    fn set_scanned(room: &mut LogRoom, bucket: u64) {
-        room.scanned = bucket;
+    fn scanned(room: &mut LogRoom) -> Option<&mut u64> {
+        Some(&mut room.scanned)
     }
 
     fn entries<A: Access>(writing: &Writing<'_, Self, A>, survey: &mut Survey) -> Result<Entries<B>, String> {

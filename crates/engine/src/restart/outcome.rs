@@ -99,7 +99,6 @@ fn layout_name(layout: u64) -> String {
     format!("\"{}\" ({more})", text.escape_ascii())
 }
 
-/// Logs how the table at `path` was opened.
 pub(super) fn report(path: &Path, opening: &Opening) {
     let path = path.display();
     match opening {

@@ -52,7 +52,7 @@ impl Saved {
     }
 
     /// Saves the state that only the writer of a partition holds.
-    pub(crate) fn save<M: Mode, A: Access>(self, writing: &Writing<'_, M, A>) {
+    pub(crate) fn save<M: Mode, A: Access>(self, writing: &mut Writing<'_, M, A>) {
         let region = writing.region();
         let put = |at, value| self.word(region, at).store(value, Relaxed);
         put(CAS_NEXT, writing.writer.cas_next);
@@ -62,7 +62,7 @@ impl Saved {
             .into_iter()
             .zip([bucket, pass_generation, clean_generation])
             .for_each(|(at, value)| put(at, value));
-        put(SCANNED, M::scanned(&writing.writer.room));
+        put(SCANNED, M::scanned(&mut writing.writer.room).map_or(0, |bucket| *bucket));
     }
 
     /// Restores the state of a writer that was saved.
@@ -83,7 +83,7 @@ impl Saved {
         writing.writer.cas_next = word(CAS_NEXT);
         let [bucket, pass_generation, clean_generation] = SWEEP.map(word);
         writing.writer.sweep = Progress { bucket, pass_generation, clean_generation };
-        M::set_scanned(&mut writing.writer.room, word(SCANNED));
+        M::scanned(&mut writing.writer.room).into_iter().for_each(|bucket| *bucket = word(SCANNED));
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 //! In a closed table, any inconsistency is an error. In an unclosed one, a chain with an odd version was
 //! being written and is dropped as a whole; an invalid item is dropped alone.
 
-use super::findings::Survey;
+use super::reopen::Survey;
 use crate::{
     chain::{self, Place, following},
     index::{BUCKET_WORDS, FREE_SPARE, clear_bucket},
@@ -30,7 +30,6 @@ const CAS_OWN_MAX: u64 = 1 << 62;
 /// In every slot of a spare bucket that is free, when a table is closed.
 const FREE_SLOT: u64 = u64::from_le_bytes(*b"a spare.");
 
-/// The target of a slot.
 enum Verdict {
     /// An item that belongs there.
     Item(ItemState),
@@ -44,7 +43,6 @@ enum Verdict {
     Wrong(&'static str),
 }
 
-/// The findings in one partition.
 struct Found<E> {
     entries: E,
     cas_max: u64,
@@ -132,7 +130,6 @@ impl Survey {
         Ok(())
     }
 
-    /// Checks the items of a chain.
     fn chain<M: Mode, A: Access>(
         &mut self,
         writing: &Writing<'_, M, A>,
@@ -291,7 +288,6 @@ fn is_bucket(region: &Region, bucket: Offset) -> bool {
     region.try_words(bucket, BUCKET_WORDS).is_some()
 }
 
-/// The slots of one bucket.
 fn slots(region: &Region, bucket: Offset) -> impl Iterator<Item = Slot> + '_ {
     region.words(bucket, BUCKET_WORDS)[1..].iter().map(|word| Slot(word.load(Relaxed)))
 }

@@ -100,7 +100,6 @@ impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
         self.partition.counts.remove_cold(slot);
     }
 
-    /// A tombstone becomes due.
     pub(super) fn bury(&mut self, hash: KeyHash, place: FlashPlace, is_forgotten: bool) {
         let sequence = self.writer.next_cas();
         self.bury_at(hash, sequence, place, is_forgotten);

@@ -33,7 +33,6 @@ pub enum Standing {
     Read,
 }
 
-/// Who names a record.
 enum Namer {
     Slot(Place),
     Item(Offset),

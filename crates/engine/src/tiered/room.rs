@@ -33,14 +33,12 @@ pub(crate) struct FlashRoom {
     again: VecDeque<(u64, u64)>,
     /// Of both, how many are not settled, by segment.
     by_segment: BTreeMap<u64, usize>,
-    /// The number of the next ticket.
     pub(super) next: u64,
     /// The tail segment when something was appended last, and if the log was full.
     tail: (u64, bool),
     pub(super) tombstones: Queue,
 }
 
-/// A copy on its way.
 #[derive(Debug)]
 struct Open {
     position: u64,
@@ -195,7 +193,6 @@ pub struct Tombstones {
     pub areas: Vec<Range<u32>>,
 }
 
-/// Tombstones of a partition that wait.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     waiting: VecDeque<Tombstone>,

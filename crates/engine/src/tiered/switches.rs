@@ -20,26 +20,20 @@ pub(super) fn is_on(_: Safeguard) -> bool {
 }
 
 #[cfg(test)]
-pub(super) use tests::{is_on, without};
+thread_local! {
+    static OFF: std::cell::Cell<Option<Safeguard>> = const { std::cell::Cell::new(None) };
+}
 
 #[cfg(test)]
-mod tests {
-    use super::Safeguard;
-    use std::cell::Cell;
+pub(super) fn is_on(safeguard: Safeguard) -> bool {
+    OFF.get() != Some(safeguard)
+}
 
-    thread_local! {
-        static OFF: Cell<Option<Safeguard>> = const { Cell::new(None) };
-    }
-
-    pub(in super::super) fn is_on(safeguard: Safeguard) -> bool {
-        OFF.get() != Some(safeguard)
-    }
-
-    /// Runs `work` with one safeguard off.
-    pub(in super::super) fn without<R>(safeguard: Option<Safeguard>, work: impl FnOnce() -> R) -> R {
-        let before = OFF.replace(safeguard);
-        let result = work();
-        OFF.set(before);
-        result
-    }
+/// Runs `work` with one safeguard off.
+#[cfg(test)]
+pub(super) fn without<R>(safeguard: Option<Safeguard>, work: impl FnOnce() -> R) -> R {
+    let before = OFF.replace(safeguard);
+    let result = work();
+    OFF.set(before);
+    result
 }

@@ -6,13 +6,13 @@ use crate::{
     config::{StoreConfig, TierConfig},
     index::BUCKET_WORDS,
     item::ItemMeta,
-    mode::Lookup,
+    mode::{Candidates, Lookup},
     partition::OutOfMemory,
 };
 use minos_base::{FlashPlace, KeyHash, RoughLength};
 use minos_region::Backing;
 use minos_sync::Crcw;
-use std::thread;
+use std::{ops::Range, thread};
 
 /// A table of one partition, so that a test need not know which one.
 fn config(memory_bytes: u64) -> StoreConfig {
@@ -61,38 +61,53 @@ fn copy_all(table: &Tiered) -> Vec<(Ticket, u32)> {
     tickets
 }
 
-/// Stores keys up to `end` and brings them to flash, each to the page of its number, plus one.
-fn cold(config: &StoreConfig, end: u32) -> Tiered {
+/// All copies reach flash, each at the page that its number gives.
+fn write_all(table: &Tiered, copied: Vec<(Ticket, u32)>, page: impl Fn(u32) -> u32) {
+    for (ticket, number) in copied {
+        assert_eq!(table.written(&ticket, place(page(number))), Written::Linked);
+    }
+}
+
+/// A table with keys up to `end`, each with a value of `bytes`.
+fn hot(config: &StoreConfig, end: u32, bytes: usize) -> Tiered {
     let table = Tiered::create(config).unwrap();
-    for number in 0..end {
-        store(&table, number, 100).unwrap();
-    }
-    for (ticket, number) in copy_all(&table) {
-        assert_eq!(table.written(&ticket, place(number + 1)), Written::Linked);
-    }
+    (0..end).for_each(|number| _ = store(&table, number, bytes).unwrap());
     table
+}
+
+/// As [`hot`], brought to flash, each to the page of its number, plus one.
+fn cold(config: &StoreConfig, end: u32) -> Tiered {
+    let table = hot(config, end, 100);
+    write_all(&table, copy_all(&table), |number| number + 1);
+    table
+}
+
+/// Adds records of keys, each in the page of its number, plus one.
+fn adopt(table: &Tiered, numbers: Range<u32>) {
+    for number in numbers {
+        table.adopt(table.hash(&key(number)), place(number + 1), u64::from(number) + 1).unwrap();
+    }
 }
 
 fn adopted(memory_bytes: u64, items: u32) -> Tiered {
     let table = Tiered::create(&config(memory_bytes)).unwrap();
-    for number in 0..items {
-        table.adopt(table.hash(&key(number)), place(number + 1), u64::from(number) + 1).unwrap();
-    }
+    adopt(&table, 0..items);
     table
+}
+
+/// Where the records of a key may be, which is on flash.
+fn seen(table: &Tiered, number: u32) -> Candidates {
+    let Lookup::Cold(seen) = look(table, number) else { panic!("not cold") };
+    seen
 }
 
 #[test]
 fn an_item_on_flash_takes_less_than_fifteen_bytes_of_the_index() {
     // Between powers of two, where some buckets are split and others are not.
     for items in [400_000, 500_000, 600_000, 700_000] {
-        let table = Tiered::create(&config(64 << 20)).unwrap();
         // The index has its size already when memory is full for the first time.
-        for number in 0..50_000 {
-            store(&table, number, 8).unwrap();
-        }
-        for number in 50_000..items {
-            table.adopt(table.hash(&key(number)), place(number + 1), 1).unwrap();
-        }
+        let table = hot(&config(64 << 20), 50_000, 8);
+        adopt(&table, 50_000..items);
         let (region, index) = (table.memory().region(), table.partitions[0].index);
         let buckets = index.buckets(region);
         let lines = |number| chain::buckets(region, index.bucket(region, number)).count();
@@ -121,7 +136,7 @@ fn an_item_that_comes_back_and_leaves_unchanged_is_not_written_again() {
     let table = cold(&config(4 << 20), 1000);
     assert_eq!((table.stats().items, table.tier_stats().cold), (0, 1000));
     let (hash, key) = (table.hash(&key(7)), key(7));
-    let Lookup::Cold(seen) = look(&table, 7) else { panic!("not cold") };
+    let seen = seen(&table, 7);
     let meta = ItemMeta { cas: Some(77), flags: 3, ..ItemMeta::default() };
     let record = Cold { slot: seen[0], seen: &seen, sequence: 9, value: b"value", meta };
     assert_eq!(table.promote(hash, &key, &record, 5), Ok(Promotion::Promoted));
@@ -139,7 +154,7 @@ fn an_item_that_comes_back_and_leaves_unchanged_is_not_written_again() {
 fn an_item_that_changes_parts_from_its_record() {
     let table = cold(&config(4 << 20), 10);
     let (hash, key) = (table.hash(&key(7)), key(7));
-    let Lookup::Cold(seen) = look(&table, 7) else { panic!("not cold") };
+    let seen = seen(&table, 7);
     let record = Cold { slot: seen[0], seen: &seen, sequence: 9, value: b"value", meta: ItemMeta::default() };
     table.promote(hash, &key, &record, 5).unwrap();
     table.entry(hash, &key, 5).mark_fetched(6);
@@ -153,10 +168,7 @@ fn an_item_that_changes_parts_from_its_record() {
 
 #[test]
 fn an_item_with_a_copy_stays_in_memory_until_its_room_is_needed() {
-    let table = Tiered::create(&config(4 << 20)).unwrap();
-    for number in 0..3 {
-        store(&table, number, 100).unwrap();
-    }
+    let table = hot(&config(4 << 20), 3, 100);
     let copy_new = || {
         let mut due = Vec::new();
         table.copy_new(0, 100, 5, |item| {
@@ -181,10 +193,7 @@ fn an_item_with_a_copy_stays_in_memory_until_its_room_is_needed() {
 
 #[test]
 fn a_copy_of_an_item_that_changed_meanwhile_does_not_count() {
-    let table = Tiered::create(&config(4 << 20)).unwrap();
-    for number in 0..4 {
-        store(&table, number, 100).unwrap();
-    }
+    let table = hot(&config(4 << 20), 4, 100);
     let tickets = copy_all(&table);
     // Written over in its place, replaced by a longer one, deleted, and unchanged.
     store(&table, 0, 100).unwrap();
@@ -232,10 +241,7 @@ fn a_store_over_a_key_on_flash_reads_nothing_and_loses_nobody() {
 
 #[test]
 fn a_cache_whose_flash_is_behind_gives_items_up_and_counts_them() {
-    let table = Tiered::create(&config(1 << 20)).unwrap();
-    for number in 0..10_000 {
-        store(&table, number, 500).unwrap();
-    }
+    let table = hot(&config(1 << 20), 10_000, 500);
     let (stats, tier) = (table.stats(), table.tier_stats());
     assert_eq!(stats.items + tier.unwritten, 10_000);
     assert_eq!((stats.evictions_log, tier.written), (tier.unwritten, 0));
@@ -248,9 +254,7 @@ fn a_table_that_may_lose_nothing_refuses_until_flash_has_caught_up() {
     let stored = (0..10_000).take_while(|&number| store(&table, number, 500).is_ok()).count() as u32;
     assert!((500..10_000).contains(&stored), "{stored}");
     assert!((0..stored).all(|number| look(&table, number) == Lookup::Hot));
-    for (ticket, number) in copy_all(&table) {
-        assert_eq!(table.written(&ticket, place(number + 1)), Written::Linked);
-    }
+    write_all(&table, copy_all(&table), |number| number + 1);
     assert!((stored..stored + 500).all(|number| store(&table, number, 500).is_ok()));
     assert!((0..stored).all(|number| pages(&table, number) == [number + 1]));
     table.check().unwrap();
@@ -259,10 +263,7 @@ fn a_table_that_may_lose_nothing_refuses_until_flash_has_caught_up() {
 #[test]
 fn copies_on_their_way_are_bounded() {
     let tier = TierConfig { tickets_max: 10, ..TierConfig::default() };
-    let table = Tiered::create(&StoreConfig { tier, ..config(4 << 20) }).unwrap();
-    for number in 0..50 {
-        store(&table, number, 100).unwrap();
-    }
+    let table = hot(&StoreConfig { tier, ..config(4 << 20) }, 50, 100);
     let tickets = copy_all(&table);
     assert_eq!((tickets.len(), copy_all(&table).len()), (10, 0));
     table.written(&tickets[0].0, place(1));
@@ -310,7 +311,7 @@ fn a_flush_and_an_expiry_hold_for_records_too() {
 fn compaction_moves_and_forgets_records_wherever_they_are_named() {
     let table = cold(&config(4 << 20), 3);
     let hashes = [0, 1, 2].map(|number| table.hash(&key(number)));
-    let Lookup::Cold(seen) = look(&table, 1) else { panic!("not cold") };
+    let seen = seen(&table, 1);
     let record = Cold { slot: seen[0], seen: &seen, sequence: 9, value: b"", meta: ItemMeta::default() };
     table.promote(hashes[1], &key(1), &record, 5).unwrap();
     for at in [0, 1] {
@@ -332,9 +333,7 @@ fn a_cache_names_one_record_of_a_key_whatever_is_dropped_first() {
     store(&table, 1, 100).unwrap();
     let due = table.take_tombstones(0, 9).list;
     assert_eq!(due.iter().map(|due| (due.place.page, due.is_forgotten)).collect::<Vec<_>>(), [(2, true)]);
-    for (ticket, _) in copy_all(&table) {
-        assert_eq!(table.written(&ticket, place(50)), Written::Linked);
-    }
+    write_all(&table, copy_all(&table), |_| 50);
     assert_eq!(pages(&table, 1), [50]);
     assert!(table.forget_cold(table.hash(&key(1)), 50));
     assert_eq!((look(&table, 1), pages(&table, 0)), (Lookup::Missing, vec![1]));
@@ -348,12 +347,10 @@ fn a_record_of_a_store_that_may_uncover_an_older_one_is_needed() {
     assert!(table.uncovers_nothing(hash, 2));
     store(&table, 1, 100).unwrap();
     assert!(table.uncovers_nothing(hash, 2), "the item hides it");
-    for (ticket, _) in copy_all(&table) {
-        assert_eq!(table.written(&ticket, place(50)), Written::Linked);
-    }
+    write_all(&table, copy_all(&table), |_| 50);
     assert_eq!(pages(&table, 1), [2, 50]);
     assert!(!table.uncovers_nothing(hash, 50));
-    let Lookup::Cold(seen) = look(&table, 1) else { panic!("not cold") };
+    let seen = seen(&table, 1);
     assert!(table.drop_cold(hash, seen[0], Some(1)));
     assert!(table.uncovers_nothing(hash, 50));
 }
@@ -364,9 +361,7 @@ fn slots_on_flash_outlive_the_process() {
     let backing = Backing::File(folder.path().join("region"));
     let config = StoreConfig { backing, ..config(4 << 20) };
     let (table, _) = Tiered::<Crcw>::open(&config).unwrap();
-    for number in 0..10 {
-        table.adopt(table.hash(&key(number)), place(number + 1), 1).unwrap();
-    }
+    adopt(&table, 0..10);
     let hashes: Vec<KeyHash> = (0..10).map(|number| table.hash(&key(number))).collect();
     table.close().unwrap();
     let (table, opening) = Tiered::<Crcw>::open(&config).unwrap();
@@ -381,9 +376,7 @@ fn a_repair_uncovers_no_record_that_was_overwritten() {
     let backing = Backing::File(folder.path().join("region"));
     let config = StoreConfig { backing, value_bytes_max: 1 << 20, ..config(1 << 20) };
     let (table, _) = Tiered::<Crcw>::open(&config).unwrap();
-    for number in 0..3 {
-        table.adopt(table.hash(&key(number)), place(number + 1), 1).unwrap();
-    }
+    adopt(&table, 0..3);
     // The newer value is evicted, and its item hides the record.
     store(&table, 0, 250_000).unwrap();
     store(&table, 1, 600_000).unwrap();
@@ -456,7 +449,7 @@ fn large_and_clean() -> Tiered {
 }
 
 fn promote_large(table: &Tiered) {
-    let Lookup::Cold(seen) = look(table, 0) else { panic!("not cold") };
+    let seen = seen(table, 0);
     let (value, meta) = (vec![5; 250_000], ItemMeta::default());
     let record = Cold { slot: seen[0], seen: &seen, sequence: 1, value: &value, meta };
     assert_eq!(table.promote(table.hash(&key(0)), &key(0), &record, 5), Ok(Promotion::Promoted));
@@ -495,9 +488,7 @@ fn an_index_that_expects_records_grows_before_they_are_adopted() {
     let items = 150_000;
     let table = Tiered::create(&config(64 << 20)).unwrap();
     table.expect_cold(u64::from(items));
-    for number in 0..items {
-        table.adopt(table.hash(&key(number)), place(number + 1), 1).unwrap();
-    }
+    adopt(&table, 0..items);
     assert_eq!(table.tier_stats().unsplit, 0);
     assert!(table.stats().chain_buckets_max < 8, "{:?}", table.stats());
     assert!((0..items).all(|number| pages(&table, number).contains(&(number + 1))));
@@ -510,9 +501,7 @@ fn an_index_without_slots_on_flash_grows_without_a_bound() {
     assert!(table.tier_stats().unsplit > 0);
     assert_eq!(table.forget_pages(0, 0, usize::MAX, |_| true), None);
     let before = table.tier_stats().unsplit;
-    for number in 0..150_000 {
-        table.adopt(table.hash(&key(number)), place(number + 1), 1).unwrap();
-    }
+    adopt(&table, 0..150_000);
     assert_eq!(table.tier_stats().unsplit, before);
     assert!((0..150_000).all(|number| pages(&table, number).contains(&(number + 1))));
     table.check().unwrap();
@@ -552,9 +541,7 @@ fn a_longer_chain_takes_its_memory_from_the_log() {
                     Choice::Write
                 });
             }
-            for (ticket, number) in copied {
-                assert_eq!(table.written(&ticket, place(number + 1)), Written::Linked);
-            }
+            write_all(&table, copied, |number| number + 1);
             let stored = store(&table, number, 100 + number as usize * 37 % 900);
             assert!(stored.is_ok(), "{number}: {:?}", table.stats());
         }

@@ -81,7 +81,6 @@ pub enum Choice {
     Later,
 }
 
-/// What a walk is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     /// The entries leave memory.

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use crate::model::{Evictions, Written};
 
-/// One table in any access mode.
 pub(crate) trait Driver: Sized {
     type M: Mode;
     type A: Access;

@@ -51,7 +51,7 @@ pub(crate) struct Model {
     order: Order,
     known: BTreeMap<u16, Known>,
     now: u64,
-    lost: u64,
+    pub(crate) lost: u64,
     /// Places of items lost since the last [`Model::settle`], by partition.
     lost_places: BTreeMap<usize, BTreeSet<u64>>,
     /// Items lost while an older one was present.
@@ -77,7 +77,6 @@ impl Model {
         self.now
     }
 
-    /// Forgets expired items.
     pub(crate) fn expire(&mut self, now: u32) {
         self.known.retain(|_, known| known.written.is_live(now));
     }
@@ -138,7 +137,6 @@ impl Model {
         }
     }
 
-    /// Records the loss of a key.
     pub(crate) fn lose(&mut self, key: u16) {
         let Some(known) = self.known.remove(&key) else { return };
         self.lost += 1;
@@ -167,11 +165,6 @@ impl Model {
         let placed = |key: &u16| self.known.get(key).and_then(|known| known.placed);
         keys.sort_by_key(|key| std::cmp::Reverse(placed(key)));
         keys
-    }
-
-    /// The number of keys lost so far.
-    pub(crate) fn lost(&self) -> u64 {
-        self.lost
     }
 }
 

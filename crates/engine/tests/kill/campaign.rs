@@ -61,7 +61,6 @@ pub(crate) fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The results of all rounds.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) rounds: u64,
@@ -108,7 +107,6 @@ impl<S: Subject> Campaign<S> {
         }
     }
 
-    /// The place of the subject's data.
     pub(crate) fn path(&self) -> PathBuf {
         self.folder.path().join("region")
     }
@@ -145,7 +143,6 @@ impl<S: Subject> Campaign<S> {
         self.baseline.clear();
     }
 
-    /// Runs a child and kills it at the planned place.
     fn live_and_die(&self, round: u64, plan: Plan) -> Result<Log, String> {
         let path = self.folder.path().join("log");
         let log = Log::create(&path);

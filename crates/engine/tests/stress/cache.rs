@@ -2,7 +2,7 @@
 //! moves back and forth between logs, index and large values.
 
 use crate::{
-    values::{Watch, fill, len, random},
+    values::{Watch, copy, fill, len, random},
     writers::{NOW, Shared, Writer},
 };
 use minos_engine::{Access, Cache, Crcw, Crew, Eviction, Get, ItemMeta, Owner, Pinned, Put, StoreConfig};
@@ -141,15 +141,7 @@ fn read_each<A: Access>(cache: &Arc<Cache<A>>, watch: &mut Watch, random: &mut S
     for _ in 0..READS {
         let (key, sleeps) = (any_key(random), random.random_range(0..8) == 0);
         let bytes = key.to_le_bytes();
-        let state = cache.read(cache.hash(&bytes), &bytes, NOW, |item| {
-            value.clear();
-            if sleeps {
-                // Lets writers run between the reads of the header and of the value.
-                thread::yield_now();
-            }
-            item.copy_value_to(&mut value);
-            **item
-        });
+        let state = cache.read(cache.hash(&bytes), &bytes, NOW, |item| copy(item, sleeps, &mut value));
         if let Some(state) = state {
             watch.read(key, &state, &value);
         }

@@ -1,6 +1,6 @@
 //! A read-only mapping of the region: it is read while others write through their own mapping.
 
-use crate::values::{Watch, fill, random};
+use crate::values::{Watch, copy, fill, random};
 use minos_engine::{
     Answer, Backing, CacheMode, Crcw, Engine, ItemMeta, Mode, ReadOnly, StoreConfig, StoreMode,
 };
@@ -52,15 +52,7 @@ fn read<M: Mode>(table: &ReadOnly<M>, watch: &mut Watch) -> u64 {
         let is_hot = random.random_range(0..4) > 0;
         let key = if is_hot { random.random_range(0..HOT_KEYS) } else { random.random_range(HOT_KEYS..KEYS) };
         let (bytes, sleeps) = (key.to_le_bytes(), random.random_range(0..8) == 0);
-        let answer = table.read(table.hash(&bytes), &bytes, NOW, |item| {
-            value.clear();
-            if sleeps {
-                // Lets writers run between the reads of the header and of the value.
-                thread::yield_now();
-            }
-            item.copy_value_to(&mut value);
-            **item
-        });
+        let answer = table.read(table.hash(&bytes), &bytes, NOW, |item| copy(item, sleeps, &mut value));
         match answer {
             Answer::Found(state) => watch.read(key, &state, &value),
             Answer::AskOwner => asked += 1,

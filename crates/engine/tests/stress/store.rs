@@ -1,7 +1,7 @@
 //! A store: items are overwritten, deleted, pinned and flushed while the index grows.
 
-use crate::values::{fill, len, random};
-use minos_engine::{ItemMeta, ItemState, Store, StoreConfig};
+use crate::values::{Watch, copy, fill, len, random};
+use minos_engine::{ItemMeta, Store, StoreConfig};
 use rand::{RngExt, rngs::StdRng};
 use std::{
     collections::VecDeque,
@@ -21,8 +21,6 @@ struct Stress {
     store: Arc<Store>,
     done: AtomicBool,
     cas: AtomicU64,
-    torn: AtomicU64,
-    found: AtomicU64,
 }
 
 impl Stress {
@@ -32,17 +30,6 @@ impl Stress {
             store: Arc::new(Store::create(&config).unwrap()),
             done: AtomicBool::new(false),
             cas: AtomicU64::new(1),
-            torn: AtomicU64::new(0),
-            found: AtomicU64::new(0),
-        }
-    }
-
-    /// Counts a value that was never stored.
-    fn check(&self, key: u64, state: &ItemState, value: &[u8], expected: &mut Vec<u8>) {
-        self.found.fetch_add(1, Relaxed);
-        fill(expected, key, state.cas(), state.value_bytes());
-        if value != expected {
-            self.torn.fetch_add(1, Relaxed);
         }
     }
 
@@ -61,7 +48,7 @@ impl Stress {
         }
     }
 
-    fn write(&self, random: &mut StdRng) {
+    fn write(&self, _: &mut Watch, random: &mut StdRng) {
         let (mut value, mut cold) = (Vec::new(), 0);
         while !self.done.load(Relaxed) {
             let key = random.random_range(0..HOT_KEYS);
@@ -88,8 +75,8 @@ impl Stress {
         }
     }
 
-    fn read(&self, random: &mut StdRng) {
-        let (mut value, mut expected) = (Vec::new(), Vec::new());
+    fn read(&self, watch: &mut Watch, random: &mut StdRng) {
+        let mut value = Vec::new();
         for _ in 0..READS {
             let key = if random.random_range(0..8) == 0 {
                 HOT_KEYS + random.random_range(0..COLD_KEYS)
@@ -98,49 +85,44 @@ impl Stress {
             };
             let bytes = key.to_le_bytes();
             let sleeps = random.random_range(0..8) == 0;
-            let state = self.store.read(self.store.hash(&bytes), &bytes, 6, |item| {
-                value.clear();
-                if sleeps {
-                    // Lets writers run between the reads of the header and of the value.
-                    thread::yield_now();
-                }
-                item.copy_value_to(&mut value);
-                **item
-            });
+            let state =
+                self.store.read(self.store.hash(&bytes), &bytes, 6, |item| copy(item, sleeps, &mut value));
             if let Some(state) = state {
-                self.check(key, &state, &value, &mut expected);
+                watch.bytes(key, &state, &value);
             }
         }
     }
 
     /// Keeps some items pinned while they are overwritten, and checks them at the end.
-    fn pin(&self, random: &mut StdRng) {
-        let (mut held, mut expected) = (VecDeque::new(), Vec::new());
+    fn pin(&self, watch: &mut Watch, random: &mut StdRng) {
+        let mut held = VecDeque::new();
         for _ in 0..READS / 8 {
             let key = random.random_range(0..HOT_KEYS);
             let bytes = key.to_le_bytes();
             held.extend(self.store.pin(self.store.hash(&bytes), &bytes, 6).map(|pinned| (key, pinned)));
             if held.len() > 16 {
                 let (key, pinned) = held.pop_front().unwrap();
-                self.check(key, &pinned, pinned.value(), &mut expected);
+                watch.bytes(key, &pinned, pinned.value());
             }
         }
     }
 
     /// Runs `work` with randomness of its own; in the control build garbage may also end it.
-    fn run(&self, stream: u64, work: impl Fn(&Self, &mut StdRng)) {
+    fn run(&self, stream: u64, work: impl Fn(&Self, &mut Watch, &mut StdRng)) -> Watch {
+        let mut watch = Watch::new(0);
         let mut random = random(SEED, stream);
-        let work = std::panic::AssertUnwindSafe(|| work(self, &mut random));
+        let work = std::panic::AssertUnwindSafe(|| work(self, &mut watch, &mut random));
         if std::panic::catch_unwind(work).is_err() {
-            self.torn.fetch_add(1, Relaxed);
+            watch.torn += 1;
         }
+        watch
     }
 }
 
 #[test]
 fn every_byte_read_was_stored() {
     let stress = Stress::new();
-    thread::scope(|scope| {
+    let watches = thread::scope(|scope| {
         let stress = &stress;
         let writers = [0, 1].map(|stream| scope.spawn(move || stress.run(stream, Stress::write)));
         let readers = [
@@ -148,11 +130,13 @@ fn every_byte_read_was_stored() {
             scope.spawn(move || stress.run(11, Stress::read)),
             scope.spawn(move || stress.run(12, Stress::pin)),
         ];
-        readers.into_iter().for_each(|reader| reader.join().unwrap());
+        let read = readers.map(|reader| reader.join().unwrap());
         stress.done.store(true, Relaxed);
-        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        let written = writers.map(|writer| writer.join().unwrap());
+        read.into_iter().chain(written).collect::<Vec<_>>()
     });
-    let (torn, found) = (stress.torn.into_inner(), stress.found.into_inner());
+    let sum = |count: fn(&Watch) -> u64| watches.iter().map(count).sum::<u64>();
+    let (torn, found) = (sum(|watch| watch.torn), sum(|watch| watch.found));
     let stats = stress.store.stats();
     println!("{found} values read, {torn} torn reads, {} retries", stats.read_retries);
     assert_eq!(torn, 0, "torn reads");

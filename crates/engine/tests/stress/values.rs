@@ -1,8 +1,9 @@
 //! Values whose bytes identify key and version, and the checker of reads.
 
 use minos_base::seeded_stream;
-use minos_engine::ItemState;
+use minos_engine::{ItemState, ItemView};
 use rand::{Rng, RngExt, rngs::StdRng};
+use std::thread;
 
 /// Lengths around every boundary: words, the optimistic bound (4 KiB), the largest chunk of an arena.
 pub(crate) fn len(random: &mut StdRng) -> usize {
@@ -19,6 +20,16 @@ pub(crate) fn random(seed: u64, stream: u64) -> StdRng {
     let mut random = seeded_stream(seed, stream);
     random.next_u64();
     random
+}
+
+/// Copies a value. If the reader sleeps, writers run between the reads of the header and of the value.
+pub(crate) fn copy(item: &ItemView<'_>, sleeps: bool, value: &mut Vec<u8>) -> ItemState {
+    value.clear();
+    if sleeps {
+        thread::yield_now();
+    }
+    item.copy_value_to(value);
+    **item
 }
 
 /// The value that belongs to a key and a CAS unique.

@@ -17,13 +17,11 @@ pub(super) struct Record {
     pub(super) is_durable: bool,
 }
 
-/// A copy on its way.
 pub(super) struct Flight {
     pub(super) ticket: Ticket,
     pub(super) place: FlashPlace,
 }
 
-/// Records by page, and tombstones.
 #[derive(Debug, Default)]
 pub(super) struct Flash {
     pub(super) records: BTreeMap<u32, Record>,
@@ -67,7 +65,6 @@ impl Flash {
         live.map(|(page, record)| (page, record.clone())).collect()
     }
 
-    /// The highest sequence of all that is there.
     pub(super) fn sequence_max(&self) -> u64 {
         let records = self.records.values().map(|record| record.sequence);
         let tombstones = self.tombstones.iter().map(|tombstone| tombstone.sequence);
