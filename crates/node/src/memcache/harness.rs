@@ -69,20 +69,12 @@ impl Admin for Desk {
         emit("group", &format!("{group:?}"));
     }
 
-    fn set_verbosity(&self, _level: u32) {}
-
     fn flush_at(&self, due: Seconds) {
         self.flush_due_s.store(due, Ordering::Relaxed);
     }
 
     fn allows_shutdown(&self) -> bool {
         self.allows_shutdown.get()
-    }
-
-    fn shut_down(&self, _graceful: bool) {}
-
-    fn list_connections(&self, _from: u64, _tx: &mut Vec<u8>, _bytes_max: usize) -> Option<u64> {
-        None
     }
 
     fn admit(&self, bytes: u64) -> Option<ReceivePermit> {

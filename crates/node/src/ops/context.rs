@@ -28,19 +28,23 @@ pub trait Placement {
     fn home(&self, class: SizeClass) -> Option<WorkerId>;
 }
 
-/// The part of a server that executing commands needs.
+/// The part of a server that executing commands needs. Unless said otherwise, there is no such part.
 pub(crate) trait Admin {
     /// The counters of all workers since the last reset.
-    fn totals(&self) -> Totals;
+    fn totals(&self) -> Totals {
+        Totals::default()
+    }
 
     /// The counts by prefix, if they are kept.
-    fn prefixes(&self) -> Option<&Prefixes>;
+    fn prefixes(&self) -> Option<&Prefixes> {
+        None
+    }
 
     /// Sets the counters to zero.
-    fn reset(&self);
+    fn reset(&self) {}
 
     /// Emits the server's own statistics of `group`, besides those of commands and store.
-    fn stats(&self, group: StatsGroup, emit: &mut dyn FnMut(&str, &dyn Display));
+    fn stats(&self, _group: StatsGroup, _emit: &mut dyn FnMut(&str, &dyn Display)) {}
 
     /// Times that a request waits for room, if a full memory is about to pass items to flash: each a moment.
     fn flash_waits_max(&self) -> u32 {
@@ -58,23 +62,29 @@ pub(crate) trait Admin {
     }
 
     /// Sets the log level.
-    fn set_verbosity(&self, level: u32);
+    fn set_verbosity(&self, _level: u32) {}
 
     /// Expires everything stored at `due` on the store's clock; 0 cancels an earlier call.
-    fn flush_at(&self, due: Seconds);
+    fn flush_at(&self, _due: Seconds) {}
 
     /// True if a client may stop the server.
-    fn allows_shutdown(&self) -> bool;
+    fn allows_shutdown(&self) -> bool {
+        false
+    }
 
     /// Stops the server; a graceful stop lets transfers in progress end.
-    fn shut_down(&self, graceful: bool);
+    fn shut_down(&self, _graceful: bool) {}
 
     /// Lists open connections from number `from` on in `tx`, until it has `bytes_max` bytes. Returns the
     /// number to continue from, or `None` at the end.
-    fn list_connections(&self, from: u64, tx: &mut Vec<u8>, bytes_max: usize) -> Option<u64>;
+    fn list_connections(&self, _from: u64, _tx: &mut Vec<u8>, _bytes_max: usize) -> Option<u64> {
+        None
+    }
 
     /// Takes memory for an arriving value of `bytes`; `None` if too much is in use.
-    fn admit(&self, bytes: u64) -> Option<ReceivePermit>;
+    fn admit(&self, _bytes: u64) -> Option<ReceivePermit> {
+        None
+    }
 }
 
 /// The environment in which a worker executes commands.

@@ -33,6 +33,23 @@ impl Counter {
     }
 }
 
+/// Declares counters of a worker once: the fields, and their names in `stats minos`, which begin with `$prefix`.
+macro_rules! worker_counters {
+    ($(#[$about:meta])* $counters:ident, $prefix:literal: $($(#[$doc:meta])* $name:ident,)*) => {
+        $(#[$about])*
+        #[derive(Debug, Default)]
+        pub(crate) struct $counters { $($(#[$doc])* pub(crate) $name: $crate::ops::counters::Counter,)* }
+
+        impl $counters {
+            /// Every counter with its name.
+            pub(crate) fn all(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((concat!($prefix, stringify!($name)), self.$name.value()),)*].into_iter()
+            }
+        }
+    };
+}
+pub(crate) use worker_counters;
+
 /// Declares the counters once: the fields, their sums, and their names in `stats`, in memcached's order.
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {

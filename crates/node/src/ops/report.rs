@@ -1,6 +1,6 @@
 //! Statistics of commands and store; the server adds its own.
 
-use std::fmt::{self, Display};
+use std::fmt::Display;
 
 use minos_base::{SizeClass, StatsGroup};
 use minos_engine::{ClassStats, Engine, Mode, StoreStats};
@@ -76,27 +76,9 @@ fn store(stats: &StoreStats, emit: Emit<'_>) {
         ("store_pinned", stats.pinned),
     ];
     counts.iter().for_each(|(name, value)| emit(name, value));
-    emit("store_bytes_per_item", &Tenths(stats.bytes_per_item()));
-    emit("store_overhead_bytes_per_item", &Tenths(stats.overhead_bytes_per_item()));
-    emit("store_fragmentation", &Thousandths(stats.fragmentation()));
-}
-
-/// A number with one decimal.
-struct Tenths(f64);
-
-impl Display for Tenths {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.1}", self.0)
-    }
-}
-
-/// A number with three decimals.
-struct Thousandths(f64);
-
-impl Display for Thousandths {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.3}", self.0)
-    }
+    emit("store_bytes_per_item", &format_args!("{:.1}", stats.bytes_per_item()));
+    emit("store_overhead_bytes_per_item", &format_args!("{:.1}", stats.overhead_bytes_per_item()));
+    emit("store_fragmentation", &format_args!("{:.3}", stats.fragmentation()));
 }
 
 /// The classes that hold or held items.

@@ -18,10 +18,10 @@ use super::{
     patience::Terms,
     queue::Arrival,
     registry::Entry,
-    session::Protocol,
 };
 use crate::{
     ServerConfig,
+    memcache::MemcacheSession,
     server::{
         operator,
         shared::{InForce, Shared},
@@ -175,7 +175,7 @@ fn serve(sends: &[u8], seed: u64, calls_max: usize, loses: bool) -> (Vec<u8>, bo
     let stream = Stream::Scripted(Script { state: Arc::clone(&state), file: nothing() });
     let entry = || Entry::new(0, 0, String::new(), String::new(), 0);
     let registration = shared.connections.register(1, entry).unwrap();
-    let session = Protocol::Memcache.session(&shared.config);
+    let session = MemcacheSession::of(&shared.config);
     let connection = Box::new(Connection::new(stream, session, 0, registration));
     shared.queues[0].state.try_lock().unwrap().take_in(Arrival::New(connection));
     let terms = Terms { wait_max: Duration::from_secs(60), rate_min: 0 };

@@ -12,13 +12,13 @@ use minos_testkit::turns::{self, Event, Recorded};
 use super::*;
 use crate::{
     ServerConfig,
+    memcache::MemcacheSession,
     server::{operator, shared::InForce, start::share},
     tcp::{
         connection::{Connection, Stream},
         patience::Terms,
         queue::Arrival,
         registry::Entry,
-        session::Protocol,
     },
 };
 
@@ -80,12 +80,8 @@ pub(super) fn clients(shared: &Shared<StoreMode, Kernel>, queue: usize, requests
         let stream = Stream::Plain(socket);
         let entry = || Entry::new(stream.number(), queue, String::new(), String::new(), 0);
         let registration = shared.connections.register(usize::MAX, entry).unwrap();
-        let connection = Box::new(Connection::new(
-            stream,
-            Protocol::Memcache.session(&shared.config),
-            queue,
-            registration,
-        ));
+        let session = MemcacheSession::of(&shared.config);
+        let connection = Box::new(Connection::new(stream, session, queue, registration));
         shared.queues[queue].state.try_lock().unwrap().take_in(Arrival::New(connection));
         client
     };

@@ -1,24 +1,10 @@
 //! The counters of a worker's own work; commands are counted elsewhere.
 
-use crate::ops::counters::Counter;
+use crate::ops::counters::worker_counters;
 
-/// Declares the counters of a worker once: the fields, and their names in `stats minos`.
-macro_rules! metrics {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// The counters of one worker.
-        #[derive(Debug, Default)]
-        pub(crate) struct Metrics { $($(#[$doc])* pub(crate) $name: Counter,)* }
-
-        impl Metrics {
-            /// Every counter with its name.
-            pub(crate) fn all(&self) -> impl Iterator<Item = (&'static str, u64)> {
-                [$((stringify!($name), self.$name.value()),)*].into_iter()
-            }
-        }
-    };
-}
-
-metrics! {
+worker_counters! {
+    /// The counters of one worker's own work.
+    Metrics, "":
     /// Nanoseconds in turns of the loop that found work. The kernel also counts the time in which the worker
     /// spins.
     busy_ns,

@@ -12,7 +12,7 @@ use minos_proto::native::{
 use minos_sched::WorkerId;
 
 use super::{
-    Acceptance, AnswerTo, Check, Egress, Job, NativeShared,
+    Acceptance, AnswerTo, Check, Egress, HandOff, Job, NativeShared,
     counters::NativeCounters,
     job::HandedDatagram,
     outlet::Outlet,
@@ -68,13 +68,7 @@ impl Chunk<'_, '_> {
     }
 }
 
-impl<'b, M, P, E, H> Burst<'b, M, P, E, H>
-where
-    M: Mode,
-    P: Placement,
-    E: Egress,
-    H: FnMut(WorkerId, Job) -> Result<(), Job>,
-{
+impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
     /// Admits the datagrams of a message.
     pub(super) fn message<'d>(
         &mut self,

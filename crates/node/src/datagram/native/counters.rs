@@ -2,26 +2,12 @@
 
 use minos_proto::native::Reason;
 
-use crate::ops::counters::Counter;
+use crate::ops::counters::worker_counters;
 
-/// Declares the counters once: the fields, and their names in `stats minos`.
-macro_rules! native_counters {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// The counters of one worker, on cache lines of their own.
-        #[derive(Debug, Default)]
-        #[repr(align(128))]
-        pub(super) struct NativeCounters { $($(#[$doc])* pub(super) $name: Counter,)* }
-
-        impl NativeCounters {
-            /// Every counter with its name.
-            pub(super) fn all(&self) -> impl Iterator<Item = (&'static str, u64)> {
-                [$((concat!("native_", stringify!($name)), self.$name.value()),)*].into_iter()
-            }
-        }
-    };
-}
-
-native_counters! {
+worker_counters! {
+    /// The counters of one worker, on cache lines of their own.
+    #[repr(align(128))]
+    NativeCounters, "native_":
     /// Messages received: datagrams, or trains of them.
     messages_in,
     /// Datagrams received.

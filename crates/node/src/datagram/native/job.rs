@@ -2,12 +2,18 @@
 
 use minos_base::KeyHash;
 use minos_proto::native::{Detail, OpFlags, Opcode, Operation};
+use minos_sched::WorkerId;
 
 use super::AnswerTo;
 
 /// Work for another worker. Cookie and tag were checked.
 #[derive(Debug)]
 pub struct Job(pub(super) Box<Work>);
+
+/// Hands a job to another worker, or returns it if that worker cannot take it.
+pub trait HandOff: FnMut(WorkerId, Job) -> Result<(), Job> {}
+
+impl<F: FnMut(WorkerId, Job) -> Result<(), Job>> HandOff for F {}
 
 /// The kind of work.
 #[derive(Debug)]

@@ -31,7 +31,7 @@ mod worker;
 mod tests;
 
 pub use egress::Egress;
-pub use job::Job;
+pub use job::{HandOff, Job};
 pub use shared::{ENTROPY_BYTES, NativeSetting, NativeShared};
 pub use standalone::SizeLimit;
 pub use worker::{NativeWorker, Turn};

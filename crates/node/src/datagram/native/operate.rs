@@ -8,7 +8,7 @@ use minos_proto::native::{OpFlags, Opcode, Operation, REPLY_HEAD_BYTES, ReplyRec
 use minos_sched::WorkerId;
 
 use super::{
-    AnswerTo, Begin, Egress, Job, Outcome,
+    AnswerTo, Begin, Egress, HandOff, Job, Outcome,
     burst::{Burst, around},
     change,
     sessions::Ticket,
@@ -27,13 +27,7 @@ enum Stage {
     Home,
 }
 
-impl<'b, M, P, E, H> Burst<'b, M, P, E, H>
-where
-    M: Mode,
-    P: Placement,
-    E: Egress,
-    H: FnMut(WorkerId, Job) -> Result<(), Job>,
-{
+impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
     /// Executes an operation, or hands it to the worker that the plan names.
     #[inline]
     pub(super) fn execute(&mut self, to: &AnswerTo, operation: &Operation<'_>, staged: Option<&Staged<'_>>) {

@@ -1,46 +1,14 @@
 //! A native worker outside a server: for tests, fuzzing and the simulation.
 
-use std::fmt::Display;
-
-use minos_base::{Seconds, SizeClass, StatsGroup};
+use minos_base::SizeClass;
 use minos_sched::WorkerId;
 
-use crate::ops::{Admin, Placement, Prefixes, counters::Totals, receiving::ReceivePermit};
+use crate::ops::{Admin, Placement};
 
 /// The administration of a worker without a server.
 pub(super) struct Nobody;
 
-impl Admin for Nobody {
-    fn totals(&self) -> Totals {
-        Totals::default()
-    }
-
-    fn prefixes(&self) -> Option<&Prefixes> {
-        None
-    }
-
-    fn reset(&self) {}
-
-    fn stats(&self, _group: StatsGroup, _emit: &mut dyn FnMut(&str, &dyn Display)) {}
-
-    fn set_verbosity(&self, _level: u32) {}
-
-    fn flush_at(&self, _due: Seconds) {}
-
-    fn allows_shutdown(&self) -> bool {
-        false
-    }
-
-    fn shut_down(&self, _graceful: bool) {}
-
-    fn list_connections(&self, _from: u64, _tx: &mut Vec<u8>, _bytes_max: usize) -> Option<u64> {
-        None
-    }
-
-    fn admit(&self, _bytes: u64) -> Option<ReceivePermit> {
-        None
-    }
-}
+impl Admin for Nobody {}
 
 /// A fixed plan: values above a class belong to one worker.
 #[derive(Clone, Copy, Debug)]

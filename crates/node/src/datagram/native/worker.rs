@@ -7,7 +7,7 @@ use minos_sched::WorkerId;
 use siphasher::sip::SipHasher24;
 
 use super::{
-    Egress, Job, NativeShared,
+    Egress, HandOff, Job, NativeShared,
     burst::{Burst, Chunk},
     job::Work,
     outlet::Outlet,
@@ -31,7 +31,7 @@ pub struct Turn<'t, P, E, H> {
     pub placement: &'t mut P,
     /// Sends the answers.
     pub egress: &'t mut E,
-    /// Hands a job to another worker: `FnMut(WorkerId, Job) -> Result<(), Job>`.
+    /// Hands jobs to other workers: a [`HandOff`].
     pub hand_off: &'t mut H,
 }
 
@@ -90,16 +90,12 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
     /// Serves messages that arrived at the socket of `queue`; numbers from the number of RX queues on are the
     /// transfer queues. A message is its source, its bytes and the length of its segments, of which only the
     /// last may be shorter.
-    pub fn on_messages<'m, P, E, H>(
+    pub fn on_messages<'m, P: Placement, E: Egress, H: HandOff>(
         &mut self,
         queue: usize,
         messages: impl IntoIterator<Item = (SocketAddr, &'m [u8], usize)>,
         turn: Turn<'_, P, E, H>,
-    ) where
-        P: Placement,
-        E: Egress,
-        H: FnMut(WorkerId, Job) -> Result<(), Job>,
-    {
+    ) {
         let mut burst = self.burst(queue, turn);
         let mut chunk = Chunk::new();
         for (peer, bytes, segment_bytes) in messages {
@@ -109,12 +105,7 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
     }
 
     /// Does a job that another worker handed over.
-    pub fn on_job<P, E, H>(&mut self, job: Job, turn: Turn<'_, P, E, H>)
-    where
-        P: Placement,
-        E: Egress,
-        H: FnMut(WorkerId, Job) -> Result<(), Job>,
-    {
+    pub fn on_job<P: Placement, E: Egress, H: HandOff>(&mut self, job: Job, turn: Turn<'_, P, E, H>) {
         let mut burst = self.burst(self.id.index(), turn);
         let mut chunk = Chunk::new();
         match &*job.0 {
@@ -131,12 +122,11 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
 
     /// Copies a slice of at most `bytes_max` bytes of a large value that has arrived, and answers after the
     /// last slice.
-    pub fn advance<P, E, H>(&mut self, bytes_max: usize, turn: Turn<'_, P, E, H>)
-    where
-        P: Placement,
-        E: Egress,
-        H: FnMut(WorkerId, Job) -> Result<(), Job>,
-    {
+    pub fn advance<P: Placement, E: Egress, H: HandOff>(
+        &mut self,
+        bytes_max: usize,
+        turn: Turn<'_, P, E, H>,
+    ) {
         self.burst(self.id.index(), turn).advance(bytes_max);
     }
 
@@ -156,12 +146,12 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
     }
 
     /// Sends answers that waited; unless everything became durable, with that news.
-    pub(crate) fn release<P, E, H>(&mut self, held: Vec<Held<M>>, is_durable: bool, turn: Turn<'_, P, E, H>)
-    where
-        P: Placement,
-        E: Egress,
-        H: FnMut(WorkerId, Job) -> Result<(), Job>,
-    {
+    pub(crate) fn release<P: Placement, E: Egress, H: HandOff>(
+        &mut self,
+        held: Vec<Held<M>>,
+        is_durable: bool,
+        turn: Turn<'_, P, E, H>,
+    ) {
         self.waits.end_held(&held);
         let mut burst = self.burst(self.id.index(), turn);
         burst.release(held, is_durable);
@@ -175,12 +165,12 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
     }
 
     /// Goes on with work whose items have come, as far as `fetched` does not say otherwise.
-    pub(crate) fn go_on<P, E, H>(&mut self, waiting: Waiting, fetched: &Fetched, turn: Turn<'_, P, E, H>)
-    where
-        P: Placement,
-        E: Egress,
-        H: FnMut(WorkerId, Job) -> Result<(), Job>,
-    {
+    pub(crate) fn go_on<P: Placement, E: Egress, H: HandOff>(
+        &mut self,
+        waiting: Waiting,
+        fetched: &Fetched,
+        turn: Turn<'_, P, E, H>,
+    ) {
         self.waits.end(&waiting);
         let mut burst = self.burst(self.id.index(), turn);
         burst.go_on(waiting, fetched);
@@ -188,12 +178,11 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
     }
 
     /// Answers operations for which no worker can fetch.
-    pub(crate) fn refuse_waiting<P, E, H>(&mut self, waiting: &Waiting, turn: Turn<'_, P, E, H>)
-    where
-        P: Placement,
-        E: Egress,
-        H: FnMut(WorkerId, Job) -> Result<(), Job>,
-    {
+    pub(crate) fn refuse_waiting<P: Placement, E: Egress, H: HandOff>(
+        &mut self,
+        waiting: &Waiting,
+        turn: Turn<'_, P, E, H>,
+    ) {
         let mut burst = self.burst(self.id.index(), turn);
         burst.refuse_waiting(waiting);
         burst.outlet.close();

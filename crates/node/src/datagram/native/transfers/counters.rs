@@ -1,24 +1,10 @@
 //! A worker's counters of large transfers.
 
-use crate::ops::counters::Counter;
+use crate::ops::counters::worker_counters;
 
-/// Declares the counters once: the fields, and their names in `stats minos`.
-macro_rules! transfer_counters {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// One worker's counters of large transfers.
-        #[derive(Debug, Default)]
-        pub(crate) struct TransferCounters { $($(#[$doc])* pub(super) $name: Counter,)* }
-
-        impl TransferCounters {
-            /// Every counter with its name.
-            pub(crate) fn all(&self) -> impl Iterator<Item = (&'static str, u64)> {
-                [$((concat!("native_", stringify!($name)), self.$name.value()),)*].into_iter()
-            }
-        }
-    };
-}
-
-transfer_counters! {
+worker_counters! {
+    /// One worker's counters of large transfers.
+    TransferCounters, "native_":
     /// Values too large for a datagram whose first window was sent.
     large_gets,
     /// Further windows requested.
