@@ -145,27 +145,6 @@ proptest! {
     }
 
     #[test]
-    fn a_value_written_in_place_is_as_one_that_was_there(
-        header in header(Kind::Reply), record in (any::<u8>(), any::<u32>(), prop::collection::vec(any::<u8>(), 0..600)),
-    ) {
-        let reply = reply_record(&record);
-        let compose = |push: &dyn Fn(&mut Composer<'_>) -> bool| {
-            let mut out = Vec::new();
-            let mut composer = Composer::begin(&mut out, header, DATAGRAM_BYTES_MIN);
-            let room_bytes = composer.reply_room_bytes();
-            let fits = push(&mut composer);
-            assert_eq!(fits, reply.value.len() <= room_bytes);
-            composer.finish();
-            out
-        };
-        let in_place = compose(&|composer| composer.reply_with(reply.opcode, reply.request, |out| {
-            out.extend_from_slice(reply.value);
-            Outcome { status: reply.status, item_flags: reply.item_flags, cas: reply.cas }
-        }));
-        prop_assert_eq!(in_place, compose(&|composer| composer.push_reply(&reply)));
-    }
-
-    #[test]
     fn every_prefix_and_every_flip_is_survived(
         header in header(Kind::Request), operations_in in prop::collection::vec(owned(), 1..4), bit in any::<prop::sample::Index>(),
     ) {

@@ -6,7 +6,7 @@ use std::{
     net::SocketAddr,
     ops::Range,
     os::fd::{AsFd, AsRawFd, BorrowedFd},
-    slice::{Chunks, ChunksMut},
+    slice::Chunks,
 };
 
 use rustix::io::Errno;
@@ -72,11 +72,6 @@ impl Message<'_> {
     /// The datagrams that it is made of. An empty datagram has none.
     pub fn segments(&self) -> Chunks<'_, u8> {
         self.bytes.chunks(self.segment_bytes)
-    }
-
-    /// The same, for building replies in place.
-    pub fn segments_mut(&mut self) -> ChunksMut<'_, u8> {
-        self.bytes.chunks_mut(self.segment_bytes)
     }
 }
 

@@ -1,27 +1,9 @@
 //! Datagrams, record by record, at the end of a buffer.
 
 use super::{
-    DATAGRAM_BYTES_MAX, Flags, HEADER_BYTES, Header, Opcode, Operation, REPLY_HEAD_BYTES, ReplyRecord,
-    SealKey, Status, TAG_BYTES, padded,
+    DATAGRAM_BYTES_MAX, Flags, HEADER_BYTES, Header, Operation, REPLY_HEAD_BYTES, ReplyRecord, SealKey,
+    TAG_BYTES, padded,
 };
-
-/// The outcome of an operation, returned by the function that writes its value: see [`Composer::reply_with`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outcome {
-    /// How it ended.
-    pub status: Status,
-    /// The flags that the client stores with the item.
-    pub item_flags: u32,
-    /// The item's CAS unique.
-    pub cas: u64,
-}
-
-impl Outcome {
-    /// An outcome with a status only.
-    pub const fn bare(status: Status) -> Self {
-        Self { status, item_flags: 0, cas: 0 }
-    }
-}
 
 /// One datagram that grows at the end of a buffer, up to a limit.
 ///
@@ -62,20 +44,6 @@ impl<'b> Composer<'b> {
         self.out.len() - self.start
     }
 
-    /// Most bytes that the value of one more reply may have.
-    #[inline]
-    pub fn reply_room_bytes(&self) -> usize {
-        // The value's padding needs room as well.
-        let room_bytes = (self.end_max - self.start) / 8 * 8;
-        room_bytes.saturating_sub(self.bytes() + REPLY_HEAD_BYTES)
-    }
-
-    /// True if one more record of `record_bytes`, before padding, fits.
-    #[inline]
-    pub fn fits(&self, record_bytes: usize) -> bool {
-        self.out.len() + padded(record_bytes) <= self.end_max
-    }
-
     /// Appends an operation, if it fits: its value as well, unless that is deferred or its opcode has none.
     #[inline(always)]
     pub fn push_operation(&mut self, operation: &Operation<'_>) -> bool {
@@ -103,42 +71,15 @@ impl<'b> Composer<'b> {
     /// Appends a reply, if it fits.
     #[inline]
     pub fn push_reply(&mut self, record: &ReplyRecord<'_>) -> bool {
-        if !self.fits(record.bytes()) {
+        if self.out.len() + padded(record.bytes()) > self.end_max {
             return false;
         }
         let mut head = [0; REPLY_HEAD_BYTES];
         record.write_head(&mut head);
         self.out.extend_from_slice(&head);
         self.out.extend_from_slice(record.value);
-        self.end_record();
-        true
-    }
-
-    /// Appends a reply; `write` appends its value to the end of the given buffer and changes nothing else. If
-    /// the value does not fit, nothing is changed; [`Composer::reply_room_bytes`] gives the room in advance.
-    #[inline]
-    pub fn reply_with(
-        &mut self,
-        opcode: Opcode,
-        request: u32,
-        write: impl FnOnce(&mut Vec<u8>) -> Outcome,
-    ) -> bool {
-        if !self.fits(REPLY_HEAD_BYTES) {
-            return false;
-        }
-        let at = self.out.len();
-        self.out.extend_from_slice(&[0; REPLY_HEAD_BYTES]);
-        let Outcome { status, item_flags, cas } = write(self.out);
-        let record_bytes = self.out.len() - at;
-        if at + padded(record_bytes) > self.end_max {
-            self.out.truncate(at);
-            return false;
-        }
-        let (_, record) = self.out.split_at_mut(at);
-        if let Some((head, value)) = record.split_first_chunk_mut() {
-            ReplyRecord { opcode, status, request, item_flags, cas, value }.write_head(head);
-        }
-        self.end_record();
+        self.out.resize(self.start + padded(self.bytes()), 0);
+        self.header.count += 1;
         true
     }
 
@@ -194,13 +135,5 @@ impl<'b> Composer<'b> {
             self.header.write(head);
         }
         length
-    }
-
-    /// Pads the record that was appended last.
-    #[inline]
-    fn end_record(&mut self) {
-        let bytes = padded(self.bytes());
-        self.out.resize(self.start + bytes, 0);
-        self.header.count += 1;
     }
 }

@@ -1,7 +1,5 @@
 //! Discovery: how a client learns a server's parameters.
 
-use std::ops::BitOr;
-
 use minos_base::{KeyHash, hash_key};
 
 use super::{
@@ -100,29 +98,15 @@ impl Access {
 /// Marks of a server. Marks that this version does not know are carried along and mean nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct WelcomeFlags(pub u16);
+marks!(WelcomeFlags);
 
 impl WelcomeFlags {
-    /// No marks.
-    pub const NONE: Self = Self(0);
     /// All queues are reached by the base port; the header's queue steers.
     pub const SINGLE_PORT: Self = Self(1);
     /// Only sealed datagrams are served.
     pub const SEALED: Self = Self(2);
     /// The server is a cache: it evicts items when memory is full.
     pub const CACHE: Self = Self(4);
-
-    /// True if all marks of `other` are set.
-    pub const fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-}
-
-impl BitOr for WelcomeFlags {
-    type Output = Self;
-
-    fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
 }
 
 /// The facts about a server that a client needs.

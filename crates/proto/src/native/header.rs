@@ -6,7 +6,7 @@
 //! 12 4 geometry     16 8 session    24 8 cookie     32 8 stamp    40 8 sequence
 //! ```
 
-use std::ops::{BitOr, BitOrAssign};
+use std::ops::BitOrAssign;
 
 use super::{
     HEADER_BYTES, HELLO_DATAGRAM_BYTES, MAGIC, Malformed, REPLY_HEAD_BYTES, SHORT_HEAD_BYTES, TAG_BYTES,
@@ -64,10 +64,9 @@ impl Kind {
 /// Marks of a datagram. Marks that this version does not know are carried along and mean nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Flags(pub u8);
+marks!(Flags);
 
 impl Flags {
-    /// No marks.
-    pub const NONE: Self = Self(0);
     /// A tag stands at the end.
     pub const SEALED: Self = Self(1);
     /// In answers: the cookie was made with the previous key; say hello soon.
@@ -79,26 +78,11 @@ impl Flags {
     /// In answers: the server is stopping.
     pub const DRAINING: Self = Self(16);
 
-    /// True if all marks of `other` are set.
-    #[inline]
-    pub const fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-
     /// Without the marks of `other`.
     #[inline]
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
-    }
-}
-
-impl BitOr for Flags {
-    type Output = Self;
-
-    #[inline]
-    fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
     }
 }
 
@@ -109,55 +93,23 @@ impl BitOrAssign for Flags {
     }
 }
 
-/// Why a datagram was refused: the count of a [`Kind::Refusal`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reason {
+coded! {
+    /// Why a datagram was refused: the count of a [`Kind::Refusal`].
+    Reason: u16, from_count, to_count;
     /// The version is not supported; the refusal's version byte is the highest supported one.
-    Version,
+    Version = 1,
     /// No cookie, or an old one: say hello.
-    Cookie,
+    Cookie = 2,
     /// The tag is missing or wrong.
-    Seal,
+    Seal = 3,
     /// A sealed datagram came a second time, or too late.
-    Replayed,
+    Replayed = 4,
     /// The session is not known.
-    Session,
+    Session = 5,
     /// It could not be read.
-    Malformed,
+    Malformed = 6,
     /// A bound was met; try later.
-    Busy,
-    /// A reason that this version does not know.
-    Unknown(u16),
-}
-
-impl Reason {
-    /// The reason that is written as `count`.
-    pub const fn from_count(count: u16) -> Self {
-        match count {
-            1 => Self::Version,
-            2 => Self::Cookie,
-            3 => Self::Seal,
-            4 => Self::Replayed,
-            5 => Self::Session,
-            6 => Self::Malformed,
-            7 => Self::Busy,
-            other => Self::Unknown(other),
-        }
-    }
-
-    /// How it is written.
-    pub const fn to_count(self) -> u16 {
-        match self {
-            Self::Version => 1,
-            Self::Cookie => 2,
-            Self::Seal => 3,
-            Self::Replayed => 4,
-            Self::Session => 5,
-            Self::Malformed => 6,
-            Self::Busy => 7,
-            Self::Unknown(other) => other,
-        }
-    }
+    Busy = 7,
 }
 
 /// The header of every datagram.

@@ -10,6 +10,8 @@
 //! nothing here allocates. Bytes from a socket never cause a panic: unreadable ones give [`Malformed`].
 
 mod bytes;
+#[macro_use]
+mod codes;
 mod composer;
 mod directory;
 mod header;
@@ -19,7 +21,7 @@ mod reply;
 mod seal;
 mod transfer;
 
-pub use composer::{Composer, Outcome};
+pub use composer::Composer;
 pub use directory::{Access, HELLO_BYTES, Hello, WELCOME_BYTES, Welcome, WelcomeFlags};
 pub use header::{Flags, Header, Kind, Reason, refusal_of, version_of};
 pub use operation::{Detail, OpFlags, Opcode, Operation, Operations, operations};

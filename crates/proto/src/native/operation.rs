@@ -8,8 +8,6 @@
 //!
 //! then the key, the value, and zeros up to the next multiple of 8 bytes.
 
-use std::ops::BitOr;
-
 use minos_base::{KeyHash, limits::KEY_BYTES_MAX};
 
 use super::{
@@ -18,96 +16,46 @@ use super::{
     records::{Record, Records, behind_padding},
 };
 
-/// The operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Opcode {
+coded! {
+    /// The operation. A record of an unknown one is well formed, and so can be answered.
+    Opcode: u8, from_byte, to_byte;
     /// Read a value.
-    Get,
+    Get = 1,
     /// Nothing; answered all the same.
-    Noop,
+    Noop = 2,
     /// Store a value.
-    Put,
+    Put = 0x10,
     /// Store a value if there is none.
-    Add,
+    Add = 0x11,
     /// Store a value if there is one.
-    Replace,
+    Replace = 0x12,
     /// Add to the end of a value.
-    Append,
+    Append = 0x13,
     /// Add to the beginning of a value.
-    Prepend,
+    Prepend = 0x14,
     /// Store a value if the item's CAS unique is the operand.
-    Compare,
+    Compare = 0x15,
     /// Delete the item, if its CAS unique is the operand or that is 0.
-    Delete,
+    Delete = 0x16,
     /// Give the item a new expiry.
-    Touch,
+    Touch = 0x17,
     /// Read a value and give the item a new expiry.
-    GetTouch,
+    GetTouch = 0x18,
     /// Add the operand to a number.
-    Incr,
+    Incr = 0x19,
     /// Subtract the operand from a number, at most down to 0.
-    Decr,
+    Decr = 0x1a,
     /// Send ranges of fragments of a value whose CAS unique is the operand.
-    Fetch,
+    Fetch = 0x20,
     /// Lines about the server.
-    Stats,
+    Stats = 0x21,
     /// Drop all items, now or later.
-    Flush,
-    /// An operation that this version does not know. The record is well formed, and so can be answered.
-    Unknown(u8),
+    Flush = 0x22,
 }
 
 impl Opcode {
     /// The lowest opcode whose head is long.
     pub const LONG_MIN: u8 = 0x10;
-
-    /// The opcode that is written as `byte`.
-    #[inline]
-    pub const fn from_byte(byte: u8) -> Self {
-        match byte {
-            1 => Self::Get,
-            2 => Self::Noop,
-            0x10 => Self::Put,
-            0x11 => Self::Add,
-            0x12 => Self::Replace,
-            0x13 => Self::Append,
-            0x14 => Self::Prepend,
-            0x15 => Self::Compare,
-            0x16 => Self::Delete,
-            0x17 => Self::Touch,
-            0x18 => Self::GetTouch,
-            0x19 => Self::Incr,
-            0x1a => Self::Decr,
-            0x20 => Self::Fetch,
-            0x21 => Self::Stats,
-            0x22 => Self::Flush,
-            other => Self::Unknown(other),
-        }
-    }
-
-    /// How it is written.
-    #[inline]
-    pub const fn to_byte(self) -> u8 {
-        match self {
-            Self::Get => 1,
-            Self::Noop => 2,
-            Self::Put => 0x10,
-            Self::Add => 0x11,
-            Self::Replace => 0x12,
-            Self::Append => 0x13,
-            Self::Prepend => 0x14,
-            Self::Compare => 0x15,
-            Self::Delete => 0x16,
-            Self::Touch => 0x17,
-            Self::GetTouch => 0x18,
-            Self::Incr => 0x19,
-            Self::Decr => 0x1a,
-            Self::Fetch => 0x20,
-            Self::Stats => 0x21,
-            Self::Flush => 0x22,
-            Self::Unknown(other) => other,
-        }
-    }
 
     /// True if it carries a [`Detail`] and a value.
     #[inline]
@@ -140,31 +88,15 @@ const DETAIL_BYTES: usize = LONG_HEAD_BYTES - SHORT_HEAD_BYTES;
 /// Marks of an operation. Marks that this version does not know are carried along and mean nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct OpFlags(pub u8);
+marks!(OpFlags);
 
 impl OpFlags {
-    /// No marks.
-    pub const NONE: Self = Self(0);
     /// Executed once, however often it arrives: [`Detail::once`] is its number within the session.
     pub const ONCE: Self = Self(1);
     /// A missing number is created: the value is the 8-byte number that it starts with.
     pub const CREATE: Self = Self(2);
     /// The value is not in the record: it comes in fragments, [`Detail::value_bytes`] in all.
     pub const DEFERRED: Self = Self(4);
-
-    /// True if all marks of `other` are set.
-    #[inline]
-    pub const fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-}
-
-impl BitOr for OpFlags {
-    type Output = Self;
-
-    #[inline]
-    fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
 }
 
 /// The fields that only opcodes from [`Opcode::LONG_MIN`] on have; all zero for the others.

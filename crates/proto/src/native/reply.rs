@@ -12,104 +12,45 @@ use super::{
     records::{Record, Records, behind_padding},
 };
 
-/// How an operation ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Status {
+coded! {
+    /// How an operation ended.
+    Status: u8, from_byte, to_byte;
     /// It was done.
-    Ok,
+    Ok = 0,
     /// There is no such item.
-    NotFound,
+    NotFound = 1,
     /// The item's CAS unique is another one.
-    Exists,
+    Exists = 2,
     /// The condition of the store does not hold.
-    NotStored,
+    NotStored = 3,
     /// There is no memory for the value.
-    NoMemory,
+    NoMemory = 4,
     /// The value is larger than the server takes.
-    TooLarge,
+    TooLarge = 5,
     /// The value is no number.
-    NotANumber,
+    NotANumber = 6,
     /// The operation makes no sense.
-    BadRequest,
+    BadRequest = 7,
     /// The server does not know the opcode.
-    Unsupported,
+    Unsupported = 8,
     /// The value comes as Data: the record's value is the [`Grant`](super::Grant).
-    Large,
+    Large = 10,
     /// Send the value as Fragments: the record's value is the [`Grant`](super::Grant).
-    Granted,
+    Granted = 11,
     /// A bound on transfers or sessions was met; try later.
-    Busy,
+    Busy = 12,
     /// A once number without a session that the server knows; nothing was executed.
-    NoSession,
+    NoSession = 13,
     /// A once number that has left the window; nothing was executed now.
-    TooOld,
+    TooOld = 14,
     /// The first copy is being executed; ask again.
-    InProgress,
+    InProgress = 15,
     /// To a fetch: the item is gone or another one. To a fragment: no such transfer.
-    Gone,
+    Gone = 16,
     /// A transfer stood still for too long.
-    TimedOut,
+    TimedOut = 17,
     /// It was done, and flash failed before it was durable.
-    NotDurable,
-    /// A status that this version does not know.
-    Unknown(u8),
-}
-
-impl Status {
-    /// Those that this version knows, in the order of their numbers.
-    const KNOWN: [Self; 19] = [
-        Self::Ok,
-        Self::NotFound,
-        Self::Exists,
-        Self::NotStored,
-        Self::NoMemory,
-        Self::TooLarge,
-        Self::NotANumber,
-        Self::BadRequest,
-        Self::Unsupported,
-        Self::Unknown(9),
-        Self::Large,
-        Self::Granted,
-        Self::Busy,
-        Self::NoSession,
-        Self::TooOld,
-        Self::InProgress,
-        Self::Gone,
-        Self::TimedOut,
-        Self::NotDurable,
-    ];
-
-    /// The status that is written as `byte`.
-    #[inline]
-    pub fn from_byte(byte: u8) -> Self {
-        Self::KNOWN.get(usize::from(byte)).copied().unwrap_or(Self::Unknown(byte))
-    }
-
-    /// How it is written.
-    #[inline]
-    pub const fn to_byte(self) -> u8 {
-        match self {
-            Self::Ok => 0,
-            Self::NotFound => 1,
-            Self::Exists => 2,
-            Self::NotStored => 3,
-            Self::NoMemory => 4,
-            Self::TooLarge => 5,
-            Self::NotANumber => 6,
-            Self::BadRequest => 7,
-            Self::Unsupported => 8,
-            Self::Large => 10,
-            Self::Granted => 11,
-            Self::Busy => 12,
-            Self::NoSession => 13,
-            Self::TooOld => 14,
-            Self::InProgress => 15,
-            Self::Gone => 16,
-            Self::TimedOut => 17,
-            Self::NotDurable => 18,
-            Self::Unknown(other) => other,
-        }
-    }
+    NotDurable = 18,
 }
 
 /// The result of one operation.
