@@ -165,7 +165,6 @@ impl Network {
 }
 
 impl Train {
-    /// Appends the answer to a datagram.
     fn answer(&mut self, datagram: &[u8]) {
         let header = Header::parse(datagram).expect("a datagram of the core");
         let begin = self.bytes.len();

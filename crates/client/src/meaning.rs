@@ -22,7 +22,6 @@ pub(crate) fn expiring(verb: Verb, key: impl AsRef<[u8]>, ttl: Option<Duration>)
     Request { ttl: exptime(ttl), ..Request::new(verb, key.as_ref()) }
 }
 
-/// An operation on a key with an operand.
 pub(crate) fn with_operand(verb: Verb, key: impl AsRef<[u8]>, operand: u64) -> Request {
     Request::new(verb, key.as_ref()).operand(operand)
 }
@@ -45,7 +44,6 @@ pub(crate) fn flush(after: Option<Duration>) -> Request {
     Request { ttl: exptime(delay), ..Request::new(Verb::Flush, "") }
 }
 
-/// A value, if there is one.
 pub(crate) fn value(result: Result<Outcome, Error>) -> Result<Option<Value>, Error> {
     match result? {
         Outcome::Value(value) => Ok(Some(value)),
@@ -71,7 +69,6 @@ pub(crate) fn stored_if(result: Result<Outcome, Error>) -> Result<Option<u64>, E
     }
 }
 
-/// The result of a compare-and-swap.
 pub(crate) fn compared(result: Result<Outcome, Error>) -> Result<Compared, Error> {
     match result? {
         Outcome::Done { cas } => Ok(Compared::Stored { cas }),

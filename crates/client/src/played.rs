@@ -53,7 +53,6 @@ impl Played {
         Self { address, ends, thread: Some(thread) }
     }
 
-    /// Ends the server and returns it.
     pub(crate) fn end(mut self) -> Server {
         self.ends.store(true, Ordering::Release);
         self.thread.take().unwrap().join().unwrap()

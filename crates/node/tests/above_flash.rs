@@ -51,7 +51,6 @@ impl Rig {
         })
     }
 
-    /// A server with other options.
     fn changed(workers: usize, options: &Options, change: impl FnOnce(&mut ServerConfig)) -> Self {
         let memory = MemoryOptions { capacity_bytes: 32 << 20, ..MemoryOptions::default() };
         let device = Device::in_memory(&memory);

@@ -188,7 +188,6 @@ fn one_small_and_one_large(steal: bool) -> (TestServer, Client) {
     (server, client)
 }
 
-/// The median duration of `round`.
 fn median(mut round: impl FnMut()) -> Duration {
     let mut times: Vec<_> = (0..21)
         .map(|_| {

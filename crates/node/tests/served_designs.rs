@@ -34,7 +34,6 @@ fn choice(dispatch: Design) -> DispatchChoice {
 }
 
 impl TestServer {
-    /// The counter `name` of a worker.
     fn count(&self, worker: usize, name: &str) -> u64 {
         let wanted = format!("worker:{worker}:{name}");
         let mut found = None;

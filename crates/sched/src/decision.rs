@@ -68,7 +68,6 @@ impl Decision {
         .with_roles(plan)
     }
 
-    /// The same with the roles of `plan`.
     pub(crate) fn with_roles(self, plan: &Plan) -> Self {
         Self {
             small_workers: plan.small_workers(),

@@ -28,7 +28,6 @@ impl SharedHistogram {
         count.store(count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Adds all counts so far to `total`.
     pub(crate) fn add_to(&self, total: &mut SizeHistogram) {
         for (sum, count) in total.counts.iter_mut().zip(&self.counts) {
             *sum = sum.wrapping_add(count.load(Ordering::Relaxed));

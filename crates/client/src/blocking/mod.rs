@@ -31,7 +31,6 @@ enum Asked {
 }
 
 impl Asked {
-    /// True if it is unfinished and has this id.
     fn is(&self, id: OpId) -> bool {
         matches!(self, Self::Unfinished(own) if *own == id)
     }

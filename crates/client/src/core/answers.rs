@@ -12,7 +12,6 @@ use super::{
 use crate::{Error, Outcome, Value};
 
 impl Core {
-    /// Handles one record of a reply.
     pub(super) fn on_record(&mut self, header: &Header, record: &ReplyRecord<'_>, now_ns: u64) {
         if matches!(record.status, Status::Gone | Status::TimedOut)
             && let Some(id) = self.store_asked_by(header.sequence)

@@ -151,7 +151,6 @@ impl Core {
     }
 }
 
-/// Takes a once number.
 #[inline(never)]
 fn take_number(link: &mut Link, now_ns: u64) -> Result<u32, Obstacle> {
     if link.is_quiet(now_ns) {
@@ -196,7 +195,6 @@ fn record_bytes(request: &Request, is_deferred: bool) -> usize {
     request.verb.opcode().head_bytes() + request.key.len() + value_bytes
 }
 
-/// The record of an operation in a request.
 pub(super) fn record(id: OpId, operation: &Operation, is_deferred: bool) -> Record<'_> {
     let Operation { request, .. } = operation;
     let once = if operation.once.is_some() { OpFlags::ONCE } else { OpFlags::NONE };

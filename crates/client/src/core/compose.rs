@@ -87,7 +87,6 @@ impl Core {
         Some((self.link.server(), HELLO_DATAGRAM_BYTES))
     }
 
-    /// Composes a train of requests for one queue.
     fn compose_requests(&mut self, now_ns: u64) -> Option<Train> {
         let directory = self.link.usable(self.is_sealed())?;
         let (queues, limit_bytes) =

@@ -185,7 +185,6 @@ impl Fetch {
         left
     }
 
-    /// Takes the complete value.
     pub(super) fn take_value(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.value)
     }

@@ -9,7 +9,6 @@ struct Sent {
     sequence: u64,
     /// Its operations. Keeps its memory, so that another request needs no allocation.
     ids: Vec<OpId>,
-    /// The time at which it counts as lost.
     lost_at_ns: u64,
     /// Operations in it without an answer.
     left: usize,

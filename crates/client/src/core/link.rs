@@ -21,7 +21,6 @@ pub(super) struct Asked {
     /// True if it asks for a session.
     pub(super) opens: bool,
     pub(super) attempts: u32,
-    /// The time at which it is sent again.
     pub(super) again_at_ns: u64,
     /// Numbers of the first and the last datagram that carried it.
     pub(super) sequences: (u64, u64),
@@ -205,7 +204,6 @@ impl Link {
         self.server
     }
 
-    /// The address of `queue`.
     pub(super) fn address(&self, queue: u16) -> SocketAddr {
         let mut address = self.server;
         if let Some(directory) = &self.directory {

@@ -17,7 +17,6 @@ impl OpId {
     }
 }
 
-/// The phase of an operation.
 #[derive(Debug)]
 pub(super) enum Phase {
     /// It waits to be sent.
@@ -148,7 +147,6 @@ struct Place {
     operation: Operation,
 }
 
-/// All operations that have not ended.
 #[derive(Debug)]
 pub(super) struct Operations {
     places: Vec<Place>,

@@ -46,7 +46,6 @@ pub(super) enum Next {
     Nothing,
     /// A question which fragments have arrived.
     Probe,
-    /// A window of fragments.
     Window,
 }
 

@@ -35,7 +35,6 @@ impl Core {
         None
     }
 
-    /// Queues a transfer to send.
     pub(super) fn queue_transfer(&mut self, id: OpId) {
         let is_queued = match self.operations.get_mut(id).map(|operation| &mut operation.phase) {
             Some(Phase::Fetching(fetch)) => &mut fetch.is_queued,
@@ -47,7 +46,6 @@ impl Core {
         }
     }
 
-    /// Composes a request for more of a value.
     fn compose_fetch(&mut self, id: OpId, now_ns: u64) -> Option<Train> {
         let directory = *self.link.directory()?;
         let operation = self.operations.get_mut(id)?;

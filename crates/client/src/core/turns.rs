@@ -34,7 +34,6 @@ impl Turns {
         self.waiting.push_back(id);
     }
 
-    /// Gives a turn back.
     pub(super) fn give_back(&mut self) {
         self.active = self.active.saturating_sub(1);
     }

@@ -25,11 +25,8 @@ const ORDERS_AT_ONCE_MAX: usize = 64;
 
 type Ended = Result<Outcome, Error>;
 
-/// An order of a handle.
 pub(super) enum Order {
-    /// One operation.
     One(Request, oneshot::Sender<Ended>),
-    /// A vector of them.
     Many(Vec<Request>, oneshot::Sender<Vec<Ended>>),
     /// Asks for the current server and the counters.
     State(oneshot::Sender<(SocketAddr, Counters)>),

@@ -219,7 +219,6 @@ fn enlarge(socket: BorrowedFd<'_>, options: &UdpOptions) -> io::Result<()> {
     Ok(())
 }
 
-/// One try at ports in a row.
 fn row(address: SocketAddr, count: usize, options: &UdpOptions) -> io::Result<Vec<UdpPort>> {
     let mut ports: Vec<UdpPort> = Vec::with_capacity(count);
     for index in 0..count {

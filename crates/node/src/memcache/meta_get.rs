@@ -60,7 +60,6 @@ impl<'a> MetaGet<'a> {
         get
     }
 
-    /// Executes the request.
     pub(super) fn execute<M: Mode, P: Placement>(
         &self,
         cx: &mut Context<'_, M, P>,

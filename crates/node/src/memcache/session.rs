@@ -76,7 +76,6 @@ pub(super) struct Lookup<'a> {
 }
 
 impl<'a> Lookup<'a> {
-    /// The lookup of a key.
     #[inline]
     pub(super) fn of<M: Mode>(store: &Engine<M>, key: &[u8]) -> Self {
         Self { hash: store.hash(key), staged: None }

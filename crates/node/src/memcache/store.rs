@@ -137,7 +137,6 @@ impl Large<'_> {
         Executed::DONE
     }
 
-    /// Refuses a value that is too large.
     fn refuse_too_large<M: Mode, P>(
         &self,
         cx: &Context<'_, M, P>,

@@ -24,7 +24,6 @@ pub(crate) struct CountOperation {
     pub(crate) initial: Option<u64>,
 }
 
-/// The result of counting.
 pub(crate) enum Counted {
     /// The new number, and the item that holds it.
     Value(u64, Facts),
@@ -43,7 +42,6 @@ pub(crate) enum Counted {
 /// Why counting failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// The value is no number.
     NotANumber,
     /// There is no room for a longer number.
     NoMemory,

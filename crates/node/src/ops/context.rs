@@ -89,7 +89,6 @@ pub(crate) trait Admin {
 
 /// The environment in which a worker executes commands.
 pub(crate) struct Context<'a, M: Mode, P> {
-    /// The store.
     pub(crate) store: &'a Arc<Engine<M>>,
     /// The store's clock.
     pub(crate) clock: &'a Clock,
@@ -99,7 +98,6 @@ pub(crate) struct Context<'a, M: Mode, P> {
     pub(crate) counters: &'a Counters,
     /// Decides where requests are served.
     pub(crate) placement: &'a mut P,
-    /// The server.
     pub(crate) admin: &'a dyn Admin,
     /// The counts by prefix, if they are kept.
     pub(crate) prefixes: Option<&'a Prefixes>,

@@ -43,7 +43,6 @@ pub(crate) enum Failed {
 
 /// The keys that a fetch did not bring to memory.
 pub(crate) struct Fetched {
-    /// All keys of the fetch.
     pub(super) asked: Vec<(KeyHash, Box<[u8]>)>,
     known: Vec<Known>,
     /// The values of all copies.
@@ -100,7 +99,6 @@ impl Fetched {
         self.asked = asked;
     }
 
-    /// Notes the answer about a key.
     pub(crate) fn note(&mut self, hash: KeyHash, key: &[u8], answer: FlashAnswer) {
         self.known.push(Known { hash, key: key.into(), answer });
     }
@@ -125,7 +123,6 @@ impl Fetched {
         self.note(hash, key, FlashAnswer::Copy { facts, slot: found.slot(), at });
     }
 
-    /// Number of copies.
     pub(crate) fn copies(&self) -> usize {
         self.known.iter().filter(|known| matches!(known.answer, FlashAnswer::Copy { .. })).count()
     }

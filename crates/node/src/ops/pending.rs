@@ -40,7 +40,6 @@ pub(crate) enum Step {
     Room,
 }
 
-/// The step after an attempt to store.
 fn after<M: Mode, P>(cx: &Context<'_, M, P>, stored: Stored) -> Step {
     match stored {
         // It left memory a moment ago, in spite of the look before.
@@ -61,17 +60,14 @@ impl<M: Mode> PendingStore<M> {
         Self { reservation, hash, key: key.into(), operation, joining: None, join_attempts: 0 }
     }
 
-    /// The key of the value.
     pub(crate) fn key(&self) -> &[u8] {
         &self.key
     }
 
-    /// The key's hash.
     pub(crate) fn hash(&self) -> KeyHash {
         self.hash
     }
 
-    /// The operation of the store.
     pub(crate) fn operation(&self) -> &StoreOperation {
         &self.operation
     }
@@ -80,7 +76,6 @@ impl<M: Mode> PendingStore<M> {
         self.reservation.value_bytes()
     }
 
-    /// The memory of the value.
     pub(crate) fn value_mut(&mut self) -> &mut [u8] {
         self.reservation.value_mut()
     }

@@ -67,7 +67,6 @@ impl Prefixes {
         self.count(key, |counts| counts.sets += 1);
     }
 
-    /// Counts a key that was deleted.
     pub(crate) fn count_delete(&self, key: &[u8]) {
         self.count(key, |counts| counts.deletes += 1);
     }

@@ -8,11 +8,9 @@ use super::context::Context;
 /// The parts of an item that decide replies and conditions; a request may change them as it proceeds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
-    /// Bytes of the value.
     pub(crate) value_bytes: u64,
     /// The client's flags.
     pub(crate) flags: u32,
-    /// Its CAS unique.
     pub(crate) cas: u64,
     pub(crate) expiry: Seconds,
     pub(crate) last_access: Seconds,
@@ -110,7 +108,6 @@ pub(crate) fn touch<M: Mode, P>(
     Some(facts)
 }
 
-/// Counts a touch.
 pub(crate) fn count_touch<M: Mode, P>(cx: &Context<'_, M, P>, found: bool) {
     cx.counters.cmd_touch.count();
     if found { cx.counters.touch_hits.count() } else { cx.counters.touch_misses.count() }

@@ -41,7 +41,6 @@ fn general(stats: &StoreStats, emit: Emit<'_>) {
     emit("reclaimed", &(stats.expired_reclaimed + stats.flushed_reclaimed));
 }
 
-/// The state of the store, in detail.
 fn store(stats: &StoreStats, emit: Emit<'_>) {
     let counts = [
         ("store_items", stats.items),

@@ -27,7 +27,6 @@ pub(crate) struct StoreOperation {
     pub(crate) key_is_base64: bool,
 }
 
-/// The result of a store.
 pub(crate) enum Stored {
     /// Stored; the item has this CAS unique.
     Done(u64),
@@ -149,7 +148,6 @@ fn entry_for<'a, M: Mode, P>(
     if operation.depends() { entry(cx, hash, key) } else { Ok(cx.store.entry(hash, key, cx.now)) }
 }
 
-/// Counts the result of a store.
 fn settle<M: Mode, P>(cx: &Context<'_, M, P>, attempt: Result<u64, OutOfMemory>) -> Stored {
     match attempt {
         Ok(cas) => {

@@ -81,7 +81,6 @@ pub(crate) enum Finished<M: Mode> {
 /// Composes the protocol's reply to a store: its result, and its operation and key again.
 pub(crate) type AnswerStore = Box<dyn FnOnce(LargeStored, &StoreOperation, &[u8], &mut Vec<u8>) + Send>;
 
-/// The result of a large store.
 pub(crate) enum LargeStored {
     /// That of the store.
     Ended(Stored),
@@ -198,7 +197,6 @@ pub(crate) struct Fetch<M: Mode> {
 }
 
 impl<M: Mode> Fetch<M> {
-    /// Fetches one key.
     pub(crate) fn of(hash: KeyHash, key: &[u8], class: SizeClass, need: Need) -> Self {
         Self { keys: vec![(hash, key.into())], class, need, bytes: class.bytes_max(), ..Self::of_nothing() }
     }

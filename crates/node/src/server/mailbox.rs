@@ -78,7 +78,6 @@ impl Mailbox {
         Ok(())
     }
 
-    /// Takes the request, if there is one.
     pub(crate) fn take(&self) -> Option<Switch> {
         let mut content = self.lock();
         if !matches!(*content, Content::Switch(_)) {

@@ -42,13 +42,11 @@ pub(crate) struct Shared<M: Mode, I: Io> {
     pub(crate) connections: Arc<Registry>,
     /// The counters when they were last reset.
     pub(crate) counters_baseline: Mutex<Totals>,
-    /// Commands by prefix.
     pub(crate) prefixes: Prefixes,
     /// The native protocol, if it is served.
     pub(crate) native: Option<NativeSide<M, I::Port>>,
     /// The memory for values that are still arriving over streams.
     pub(crate) receiving: Arc<Receiving>,
-    /// Workers that have not ended.
     pub(crate) workers_left: AtomicUsize,
     /// The tier below the store's memory, if there is one.
     pub(crate) tier: Option<Arc<Tier>>,
@@ -63,7 +61,6 @@ pub(crate) struct NativeSide<M: Mode, P> {
 }
 
 impl<M: Mode, I: Io> Shared<M, I> {
-    /// The shared state of a worker.
     pub(crate) fn worker(&self, id: WorkerId) -> &WorkerShared<M> {
         &self.workers[id.index()]
     }

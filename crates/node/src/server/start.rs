@@ -303,7 +303,6 @@ pub(crate) fn share<M: Mode, I: Io>(
     Ok(Arc::new(shared))
 }
 
-/// The shared state of a worker.
 fn worker<M: Mode>(config: &ServerConfig) -> io::Result<WorkerShared<M>> {
     Ok(WorkerShared {
         ring: Ring::new(config.ring_capacity.next_power_of_two()),

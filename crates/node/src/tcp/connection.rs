@@ -24,7 +24,6 @@ pub(crate) struct Connection {
     pub(crate) session: MemcacheSession,
     /// RX queue it was dealt to.
     pub(crate) home: usize,
-    /// Its token in that queue.
     pub(crate) token: Token,
     /// Bytes received and not consumed yet: the front of an incomplete request.
     pub(crate) input: Buffer,
@@ -92,7 +91,6 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// Receives into `buffer`.
     #[inline]
     pub(crate) fn receive(&self, buffer: &mut [u8]) -> Progress {
         match self {
@@ -102,7 +100,6 @@ impl Stream {
         }
     }
 
-    /// Sends from the front of `bytes`.
     #[inline]
     pub(crate) fn send(&self, bytes: &[u8]) -> Progress {
         match self {

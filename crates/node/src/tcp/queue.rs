@@ -34,7 +34,6 @@ pub(crate) enum Arrival {
     New(Box<Connection>),
     /// A connection that a worker has served.
     Back {
-        /// The connection.
         connection: Box<Connection>,
         /// True if it has more to do, after the queue's other connections.
         has_more: bool,
@@ -91,7 +90,6 @@ impl<I: Io> QueueState<I> {
         true
     }
 
-    /// Takes in one arrival.
     pub(crate) fn take_in(&mut self, arrival: Arrival) {
         match arrival {
             Arrival::New(connection) => self.add(connection),
@@ -274,7 +272,6 @@ impl Slab {
             .is_some_and(|slot| std::mem::replace(&mut slot.is_left_over, is_left_over) != is_left_over)
     }
 
-    /// Every connection that is here.
     pub(crate) fn all_here(&self) -> impl Iterator<Item = &Connection> {
         self.slots.iter().filter_map(|slot| match &slot.state {
             State::Here(connection) => Some(&**connection),

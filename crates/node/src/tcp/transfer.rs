@@ -22,7 +22,6 @@ pub(crate) struct Transfer<M: Mode> {
     pub(crate) patience: Patience,
 }
 
-/// The result of a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slice {
     /// This many bytes were moved and some are left.
@@ -31,7 +30,6 @@ pub(crate) enum Slice {
     Blocked,
     /// Everything was moved.
     Complete,
-    /// The connection is broken.
     Broken,
 }
 
@@ -41,7 +39,6 @@ impl<M: Mode> Transfer<M> {
         Self { connection, work, moved_bytes: 0, patience }
     }
 
-    /// The size class of the value.
     pub(crate) fn class(&self) -> SizeClass {
         self.work.class()
     }

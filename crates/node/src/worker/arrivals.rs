@@ -25,7 +25,6 @@ struct Quota {
     connections: usize,
     /// Of each connection.
     requests: usize,
-    /// Messages of datagrams.
     messages: usize,
 }
 
@@ -205,7 +204,6 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         }
     }
 
-    /// Wakes one sleeping helper of a queue.
     pub(crate) fn wake_helper(&self, queue: usize) {
         let helpers = self.placement.assignment().helped_by[queue].without(self.id);
         self.shared.wake_sleepers(helpers, queue, 1);

@@ -72,7 +72,6 @@ impl<M: Mode, P: Poller> LargeSet<M, P> {
         self.poller.descriptor()
     }
 
-    /// Adds a transfer.
     pub(crate) fn insert(&mut self, transfer: Box<Transfer<M>>, now: Instant) {
         let remaining_bytes = transfer.remaining_bytes();
         let entry = Entry { transfer, remaining_bytes, waits_since: now, watched: false };

@@ -89,7 +89,6 @@ pub(crate) struct Worker<'s, M: Mode, I: Io> {
     pub(crate) round: usize,
     /// Connections that this worker visits next, because no ring holds them. Empty between polls.
     pub(crate) taken: ArrayVec<Box<Connection>, BURST_MAX>,
-    /// Receive buffer of a visit.
     pub(crate) receive_buffer: Box<[u8]>,
     pub(crate) transmit_buffer: Vec<u8>,
 }

@@ -84,12 +84,10 @@ impl WorkerPlacement {
         self.version
     }
 
-    /// The design of the plan.
     pub(crate) fn design(&self) -> Design {
         self.in_force.choice.dispatch
     }
 
-    /// The plan.
     #[inline]
     pub(crate) fn plan(&self) -> &Plan {
         &self.in_force.plan

@@ -26,7 +26,6 @@ use crate::{
 pub(crate) enum RingItem<M: Mode> {
     /// A connection with something to do, lent by its RX queue.
     Connection(Box<Connection>),
-    /// A message of datagrams.
     Message(Message),
     /// A connection with a large request.
     Transfer(Box<Transfer<M>>),
@@ -56,7 +55,6 @@ pub(crate) struct Awaiting<M: Mode> {
 pub(crate) enum Waiter {
     /// A connection. Its next requests wait behind them.
     Connection(Box<Connection>),
-    /// Datagrams.
     Datagrams(Waiting),
 }
 

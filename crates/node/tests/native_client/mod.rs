@@ -20,7 +20,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Silence after which the client asks again for data lost on purpose.
 const SILENCE: Duration = Duration::from_millis(50);
 
-/// An owned reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reply {
     pub(crate) status: Status,
@@ -306,7 +305,6 @@ impl RawClient {
         bytes
     }
 
-    /// Sends to the port of a queue.
     fn send(&self, port_queue: u16, bytes: &[u8]) {
         let is_single = self.welcome.flags.contains(WelcomeFlags::SINGLE_PORT);
         let offset = if is_single { 0 } else { port_queue };

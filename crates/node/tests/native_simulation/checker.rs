@@ -21,7 +21,6 @@ const PLACES_MAX: usize = 1_000_000;
 /// An operation and its outcome.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
-    /// The operation.
     pub(crate) action: Action,
     /// The answer; `None` if it is unknown whether the operation happened.
     pub(crate) answer: Option<Answer>,

@@ -5,7 +5,6 @@ use crate::value::{Token, Value};
 /// An operation on a key. Times to live are either infinite or so short that the item has already expired.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// Read.
     Get,
     /// Read, and set an expiry beyond the run.
     GetTouch,
@@ -13,7 +12,6 @@ pub(crate) enum Action {
     Touch,
     /// Set an expiry in the past.
     TouchDead,
-    /// Write.
     Put(Value),
     /// Write an item that has already expired.
     PutDead,
@@ -22,19 +20,27 @@ pub(crate) enum Action {
     /// Write if there is an item.
     Replace(Value),
     /// Write if the item, identified by its CAS unique, is this one.
-    Compare { expected: Value, new: Value },
-    /// Append to the value.
+    Compare {
+        expected: Value,
+        new: Value,
+    },
     Append(Token),
-    /// Prepend to the value.
     Prepend(Token),
-    /// Remove.
     Delete,
     /// Remove if the item, identified by its CAS unique, is this one.
-    DeleteIf { expected: Value },
+    DeleteIf {
+        expected: Value,
+    },
     /// Add to a number; if there is none, set it to `initial`, if that is given.
-    Incr { delta: u64, initial: Option<u64> },
+    Incr {
+        delta: u64,
+        initial: Option<u64>,
+    },
     /// Subtract, at most down to zero.
-    Decr { delta: u64, initial: Option<u64> },
+    Decr {
+        delta: u64,
+        initial: Option<u64>,
+    },
     /// Check that the server answers, without a key.
     Ping,
     /// Request statistics, without a key.
@@ -43,14 +49,10 @@ pub(crate) enum Action {
     Wipe,
 }
 
-/// The answer to a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// It was done.
     Done,
-    /// This was found.
     Found(Value),
-    /// The new number.
     Number(u64),
     /// There is no item.
     NotFound,
@@ -58,7 +60,6 @@ pub(crate) enum Answer {
     Exists,
     /// The condition did not hold.
     NotStored,
-    /// The value is no number.
     NotANumber,
 }
 

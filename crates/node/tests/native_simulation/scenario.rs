@@ -14,7 +14,6 @@ pub(crate) const MS: u64 = 1000 * US;
 /// Memory that suffices for all values of a run at once, in bytes.
 const MEMORY_BYTES_AMPLE: u64 = 64 << 20;
 
-/// A run.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
     pub(crate) seed: u64,
@@ -28,7 +27,6 @@ pub(crate) struct Scenario {
     /// RX queues and workers.
     pub(crate) workers: u16,
     pub(crate) clients: usize,
-    /// Operations of each client.
     pub(crate) operations: u32,
     /// Operations that a client has open at once.
     pub(crate) open_max: usize,
@@ -84,7 +82,6 @@ pub(crate) enum AccessKind {
 }
 
 impl Scenario {
-    /// The run of `seed`.
     pub(crate) fn draw(seed: u64, rng: &mut StdRng) -> Self {
         let is_sealed = rng.random_bool(0.3);
         let clients = rng.random_range(1..=3);

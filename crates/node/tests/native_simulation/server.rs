@@ -38,7 +38,6 @@ pub(crate) const SECRET: &str = "7:00112233445566778899aabbccddeeff0123456789abc
 const VALUE_BYTES_MAX: u64 = 8 << 20;
 /// Time between two checks for timeouts, in nanoseconds.
 const TICK_NS: u64 = 5 * MS;
-/// Datagrams that a socket holds.
 const SOCKET_DATAGRAMS: usize = 300;
 /// Jobs of its ring that a worker does in one turn.
 const JOBS_MAX: usize = 4;
@@ -72,7 +71,6 @@ type Inbox = VecDeque<(SocketAddr, Vec<u8>)>;
 /// Messages as a socket delivers them: source, bytes, and length of the segments.
 type Messages = Vec<(SocketAddr, Vec<u8>, usize)>;
 
-/// The server.
 pub(crate) struct SimServer<M: Mode> {
     pub(crate) shared: Arc<NativeShared<M>>,
     store: Arc<Engine<M>>,
@@ -188,7 +186,6 @@ impl<M: Mode> SimServer<M> {
         self.rings.iter().all(VecDeque::is_empty) && self.inboxes.iter().all(VecDeque::is_empty)
     }
 
-    /// The value of `key`.
     pub(crate) fn value(&self, key: &[u8], now_ns: u64) -> Option<Vec<u8>> {
         let now = self.times.clock.seconds_at(self.times.instant(now_ns));
         let mut value = Vec::new();
@@ -199,7 +196,6 @@ impl<M: Mode> SimServer<M> {
         found.map(|()| value)
     }
 
-    /// Deletes `key`, expired or not.
     pub(crate) fn delete(&self, key: &[u8]) {
         self.store.entry(self.store.hash(key), key, Clock::START).remove();
     }

@@ -19,7 +19,6 @@ pub(crate) enum Value {
 pub(crate) struct Token {
     /// The identity of the operation that wrote it.
     pub(crate) id: u32,
-    /// Bytes of its pattern.
     pub(crate) pattern_bytes: u32,
 }
 
@@ -33,7 +32,6 @@ impl fmt::Debug for Value {
 }
 
 impl Token {
-    /// As a value of one token.
     pub(crate) fn alone(self) -> Value {
         Value::Tokens(vec![self])
     }

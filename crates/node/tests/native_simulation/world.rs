@@ -31,7 +31,6 @@ const DRAIN_NS: u64 = 2 * MS;
 /// Most steps without progress of time; more are an error.
 const IDLE_STEPS_MAX: u32 = 1000;
 
-/// The report of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Report {
     /// Operations whose outcome the client knows.

@@ -32,7 +32,6 @@ const BREAKER_PATIENCE: Duration = Duration::from_millis(20);
 const CUTS_STREAM: u64 = 1000;
 const WAITS_STREAM: u64 = 2000;
 
-/// The setting of a dialogue.
 #[derive(Clone, Copy)]
 pub(crate) struct Setting<'a> {
     pub(crate) server: SocketAddr,

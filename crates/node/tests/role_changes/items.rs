@@ -40,7 +40,6 @@ impl Shape {
         fills: true,
     };
 
-    /// All keys of a client.
     pub(crate) fn keys(self) -> usize {
         self.small_keys + self.large_keys
     }
@@ -127,7 +126,6 @@ impl Items {
         Piece { write: self.next_write(), bytes }
     }
 
-    /// A first value for `key`.
     pub(crate) fn first_piece(&mut self, key: usize, random: &mut StdRng) -> Piece {
         self.sizes = if key < self.shape.small_keys { Sizes::Small } else { Sizes::Large };
         self.piece(random)

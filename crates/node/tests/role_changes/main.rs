@@ -62,7 +62,6 @@ fn number_from(name: &str, default: u64) -> u64 {
     env::var(name).map_or(default, |text| text.parse().expect(name))
 }
 
-/// The seeds of this run on `ground`.
 fn seeds(ground: Ground) -> std::ops::Range<u64> {
     let first = number_from("MINOS_ROLE_CHANGES_SEED", 1);
     let default = if ground == Ground::Flash { SEEDS_DEFAULT / 2 } else { SEEDS_DEFAULT };

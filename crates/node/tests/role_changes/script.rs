@@ -12,21 +12,21 @@ use crate::{
 
 /// Keys that all clients read and write.
 const SHARED_KEYS: u32 = 3;
-/// Most keys in one line.
 const LINE_KEYS_MAX: usize = 6;
 
 /// CAS uniques that a client has read, by key, with the write they belong to.
 pub(crate) type Uniques = Mutex<HashMap<String, (u64, u64)>>;
 
-/// A part of a reply.
 #[derive(Debug)]
 pub(crate) enum Part {
     /// Exactly these bytes.
     Text(String),
-    /// Exactly this value.
     Value(Vec<Piece>),
     /// A CAS unique, to be kept with the write it belongs to.
-    Unique { key: String, version: u64 },
+    Unique {
+        key: String,
+        version: u64,
+    },
 }
 
 /// A call on a key that other clients write too.
@@ -145,7 +145,6 @@ impl<'a> Script<'a> {
         filled.map(fill).collect()
     }
 
-    /// The next requests.
     pub(crate) fn burst(&mut self) -> Burst {
         self.items.sizes = Sizes::draw(&mut self.random, self.setting.progress.tide());
         let mut burst = Burst::default();
@@ -158,7 +157,6 @@ impl<'a> Script<'a> {
         burst
     }
 
-    /// The last request.
     pub(crate) fn goodbye() -> Burst {
         let mut burst = Burst::default();
         burst.say("mn", "MN\r\n");
@@ -379,7 +377,6 @@ impl Burst {
         self.steps.push(Step { request, reply: Reply::Exactly(parts) });
     }
 
-    /// Adds a request with this reply.
     fn say(&mut self, request: &str, reply: &str) {
         self.ask(request.to_owned(), vec![Part::Text(reply.to_owned())]);
     }

@@ -34,14 +34,12 @@ impl Piece {
     }
 }
 
-/// The bytes of a value.
 pub(crate) fn bytes_of(pieces: &[Piece]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(length_of(pieces));
     pieces.iter().for_each(|piece| piece.append_to(&mut bytes));
     bytes
 }
 
-/// Its length.
 pub(crate) fn length_of(pieces: &[Piece]) -> usize {
     pieces.iter().map(|piece| piece.bytes).sum()
 }

@@ -33,7 +33,6 @@ fn value(rest: &[u8], progress: &mut Progress, sink: &mut impl ReplySink) -> Res
     Ok(Meaning::Value(value_bytes))
 }
 
-/// A whole number in decimal digits.
 pub(super) fn decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;

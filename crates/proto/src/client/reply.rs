@@ -60,12 +60,10 @@ pub(super) struct Progress {
     pub(super) elements_left: u64,
 }
 
-/// The meaning of a line.
 pub(super) enum Meaning {
     /// A value of this many bytes follows.
     Value(u64),
     /// More lines follow.
     More,
-    /// The reply is finished.
     Done(Reply),
 }

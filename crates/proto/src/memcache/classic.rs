@@ -60,7 +60,6 @@ impl<'a> Arguments<'a> {
         self.last == b"noreply"
     }
 
-    /// The form of the reply.
     fn reply(&self) -> Reply<'a> {
         Reply::Classic { quiet: self.is_quiet(), with_cas: false }
     }

@@ -8,7 +8,6 @@ const COMMAND_BYTES_MAX: usize = 2048;
 /// Spaces before a line of keys that memcached bears with.
 const LEADING_SPACES_MAX: usize = 100;
 
-/// A line of input.
 #[derive(Clone, Copy)]
 pub(super) struct Line<'a> {
     /// Its text, without the line end, and cut off at a zero byte, as a string in C is.

@@ -215,7 +215,6 @@ impl<'a> Source<'a, '_> {
     }
 }
 
-/// True if `key` is longer than a key may be.
 fn is_too_long(key: &[u8]) -> bool {
     key.len() > KEY_BYTES_MAX
 }

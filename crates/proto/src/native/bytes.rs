@@ -2,7 +2,6 @@
 
 use super::Malformed;
 
-/// The first `N` bytes of `bytes`, and the others.
 #[inline]
 pub(super) fn head<const N: usize>(bytes: &[u8], fault: Malformed) -> Result<(&[u8; N], &[u8]), Malformed> {
     bytes.split_first_chunk().ok_or(fault)

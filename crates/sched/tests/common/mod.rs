@@ -10,7 +10,6 @@ pub(crate) fn classes() -> impl Iterator<Item = SizeClass> {
     (0..SizeClass::COUNT).filter_map(SizeClass::from_index)
 }
 
-/// A size-aware policy with this configuration.
 pub(crate) fn size_aware(config: ControlConfig) -> Policy {
     Policy::new(Design::SizeAware, config, Options::default()).unwrap()
 }

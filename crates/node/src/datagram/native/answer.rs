@@ -9,7 +9,6 @@ use minos_proto::native::{HEADER_BYTES, Header, Kind, RECORD_ALIGN, REPLY_HEAD_B
 /// Taken from a request with a valid cookie and, where there is a secret, a valid tag.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AnswerTo {
-    /// The client.
     pub(crate) peer: SocketAddr,
     /// The header of a reply; other answers differ in kind, length and count. The session is the client's, or
     /// 0.

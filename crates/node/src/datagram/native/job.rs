@@ -15,7 +15,6 @@ pub trait HandOff: FnMut(WorkerId, Job) -> Result<(), Job> {}
 
 impl<F: FnMut(WorkerId, Job) -> Result<(), Job>> HandOff for F {}
 
-/// The kind of work.
 #[derive(Debug)]
 pub(super) enum Work {
     /// A datagram that arrived at another queue than it names (MICA §4.2, table 1: direction by software).

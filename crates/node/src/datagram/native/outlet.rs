@@ -73,7 +73,6 @@ impl<'e, E: Egress> Outlet<'e, E> {
         Self { egress, seals, native, counters, moved, open: None, train: None }
     }
 
-    /// Appends a reply.
     pub(super) fn reply(&mut self, to: &AnswerTo, record: &ReplyRecord<'_>) {
         self.reply_with(to, |buffer| {
             buffer.extend_from_slice(&[0; REPLY_HEAD_BYTES]);

@@ -213,7 +213,6 @@ impl<M: Mode> NativeShared<M> {
         }
     }
 
-    /// The addressee and header of the answer to a request with this header.
     #[inline]
     pub(super) fn answer_to(&self, peer: SocketAddr, request: &Header) -> AnswerTo {
         let datagram_bytes_max = self.datagram_bytes_max(request.geometry);

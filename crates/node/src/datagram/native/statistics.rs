@@ -29,7 +29,6 @@ struct Page {
     text: Vec<u8>,
     /// The line that comes next.
     next: u64,
-    /// Lines seen.
     lines: u64,
     room_bytes: usize,
 }

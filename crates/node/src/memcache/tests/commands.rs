@@ -274,7 +274,6 @@ fn quit_ends_the_connection_and_nothing_behind_it_is_executed() {
     assert!(session.is_closed);
 }
 
-/// The value that `stats` gives for `name`.
 fn stat(session: &mut Session, group: &str, name: &str) -> Option<String> {
     let reply = session.say(&format!("stats {group}\r\n"));
     assert!(reply.ends_with("END\r\n"));

@@ -30,7 +30,6 @@ struct Reply {
     value: Vec<u8>,
 }
 
-/// The server.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) welcome: Welcome,
@@ -113,7 +112,6 @@ impl Server {
         self.sessions += 100;
     }
 
-    /// Forgets all sessions.
     pub(crate) fn forget_sessions(&mut self) {
         self.outcomes.clear();
         self.sessions += 100;
@@ -298,7 +296,6 @@ impl Server {
     }
 }
 
-/// Seals a refusal.
 fn seal(datagram: &mut Vec<u8>, key: &SealKey) {
     let header = Header::parse(datagram).unwrap();
     let length = header.length + TAG_BYTES as u16;

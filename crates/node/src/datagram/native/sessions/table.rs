@@ -110,7 +110,6 @@ impl Table {
         self.shards[slot_of(session) % SHARDS].lock()
     }
 
-    /// The counts so far.
     pub(super) fn totals(&self) -> SessionTotals {
         let mut sum = SessionTotals { looks: self.opening.lock().looks, ..SessionTotals::default() };
         for shard in &self.shards {

@@ -320,7 +320,6 @@ fn a_fragment_without_sense_is_refused() {
 }
 
 impl Client {
-    /// A datagram of this kind with a body in parts.
     fn datagram(&mut self, kind: Kind, wants_ack: bool, body: &[&[u8]]) -> Vec<u8> {
         self.header.sequence += 1;
         let mut flags = self.marks();

@@ -25,7 +25,6 @@ use crate::{
 pub(super) const SECRET: &str = "7:00112233445566778899aabbccddeeff0123456789abcdeffedcba9876543210";
 pub(super) const OTHER_SECRET: &str = "8:102132435465768798a9bacbdcedfe0fefcdab89674523011032547698badcfe";
 
-/// The keys of a secret.
 pub(super) fn keys(secret: &str) -> SealKeys {
     SealKeys::of(&secret.parse().expect("a secret"))
 }
@@ -33,7 +32,6 @@ pub(super) fn keys(secret: &str) -> SealKeys {
 /// The seed of the store's hash, which must stay secret.
 pub(super) const HASH_SEED: u64 = 0x5eed_0f71_2c3d_a68b;
 
-/// A sent train.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Train {
     pub(super) peer: SocketAddr,
@@ -186,7 +184,6 @@ impl Site {
         }
     }
 
-    /// The native counter of this name.
     pub(super) fn counter(&self, name: &str) -> u64 {
         self.shared
             .totals()
@@ -223,7 +220,6 @@ impl From<ReplyRecord<'_>> for Answer {
     }
 }
 
-/// A client at one address.
 pub(super) struct Client {
     pub(super) peer: SocketAddr,
     /// The header of its requests; stamp and sequence count up.
@@ -256,7 +252,6 @@ impl Client {
         client
     }
 
-    /// Bytes of a hello.
     pub(super) fn hello(&mut self, flags: Flags) -> Vec<u8> {
         let mut out = Vec::new();
         let header = Header { kind: Kind::Hello, flags: flags | self.marks(), ..self.header };
@@ -286,13 +281,11 @@ impl Client {
         if self.seal.is_some() { Flags::SEALED } else { Flags::NONE }
     }
 
-    /// A datagram as a message of its own.
     pub(super) fn message(&self, datagram: Vec<u8>) -> (SocketAddr, Vec<u8>, usize) {
         let segment_bytes = datagram.len();
         (self.peer, datagram, segment_bytes)
     }
 
-    /// A request with these operations.
     pub(super) fn request(&mut self, operations: &[Operation<'_>]) -> Vec<u8> {
         self.header.sequence += 1;
         self.header.stamp += 1000;
@@ -314,7 +307,6 @@ impl Client {
         self.read(&trains)
     }
 
-    /// The answer to one operation.
     pub(super) fn ask_one(&mut self, site: &mut Site, operation: Operation<'_>) -> Answer {
         let mut answers = self.ask(site, &[operation]);
         assert_eq!(answers.len(), 1, "{answers:?}");

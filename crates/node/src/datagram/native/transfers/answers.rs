@@ -123,7 +123,6 @@ pub(super) fn bytes_of(grant: &Grant) -> [u8; GRANT_BYTES] {
     bytes
 }
 
-/// An item as a source of fragments.
 pub(super) fn source<'a, M: Mode>(to: &AnswerTo, request: u32, item: &'a Pinned<M>) -> Option<Source<'a>> {
     let Facts { value_bytes, cas, flags: item_flags, .. } = Facts::from(&**item);
     let fragment_bytes = fragment_bytes(to, DATA_HEAD_BYTES);

@@ -26,7 +26,6 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// An unused budget.
     pub(super) fn new(bounds: BudgetBounds) -> Self {
         Self { bounds, burst: None, spent: 0, by_client: Vec::new() }
     }

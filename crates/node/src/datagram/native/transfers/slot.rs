@@ -35,7 +35,6 @@ pub(super) struct Asked {
     pub(super) detail: Detail,
 }
 
-/// The state of a store.
 pub(super) enum State<M: Mode> {
     /// Fragments are missing, or bytes are still to be copied.
     Open(Box<Arriving<M>>),
@@ -67,7 +66,6 @@ pub(super) struct Ended {
 
 /// The outcome of a store that is not durable yet.
 pub(crate) struct HeldStore {
-    /// Its transfer.
     pub(super) name: u64,
     pub(super) outcome: Outcome,
     /// The ticket of one to be executed once.
@@ -75,7 +73,6 @@ pub(crate) struct HeldStore {
 }
 
 impl Asked {
-    /// The request of `operation` in `session`.
     pub(super) fn of(session: u64, operation: &Operation<'_>) -> Self {
         let Operation { opcode, flags, request, hash, detail, .. } = *operation;
         Self { session, opcode, flags, request, hash, detail }
@@ -104,7 +101,6 @@ impl<M: Mode> Slot<M> {
         matches!(&self.state, State::Open(arriving) if !arriving.received.is_complete())
     }
 
-    /// True if the store has ended.
     pub(super) fn is_ended(&self) -> bool {
         matches!(self.state, State::Ended(_))
     }

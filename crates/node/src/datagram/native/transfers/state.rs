@@ -26,11 +26,9 @@ use crate::{
 /// The bounds of one worker's transfers, and its identity.
 #[derive(Clone, Debug)]
 pub(crate) struct TransfersConfig {
-    /// Its transfer queue.
     pub(crate) queue: u16,
     /// Fragments in flight at once.
     pub(crate) window: u16,
-    /// Largest value.
     pub(crate) value_bytes_max: u64,
     /// Bounds on the bytes sent in one burst.
     pub(crate) budget: BudgetBounds,

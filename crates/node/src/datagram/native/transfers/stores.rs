@@ -294,7 +294,6 @@ impl<M: Mode> Transfers<M> {
     }
 }
 
-/// The slot of the transfer with this name.
 pub(super) fn slot_of(transfer: u64) -> usize {
     (transfer & 0xff) as usize
 }
