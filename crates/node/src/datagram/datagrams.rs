@@ -39,7 +39,7 @@ impl<'s, M: Mode, P: Port> Datagrams<'s, M, P> {
 
     /// Notes whether large transfers were active since the last call.
     pub(super) fn note_activity(&mut self, now: Instant) {
-        let activity = self.native.transfer_activity();
+        let activity = self.native.transfers.activity;
         if self.activity != activity {
             self.activity = activity;
             self.active_at = Some(now);

@@ -50,13 +50,8 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
         }
     }
 
-    /// Serves the messages just received from the port of `queue`, or puts them into this worker's ring if
-    /// several workers drain that.
-    pub(crate) fn serve_or_enqueue_messages(&mut self, queue: usize) {
-        if self.placement.enqueues() { self.enqueue_messages(queue) } else { self.serve_messages(queue) }
-    }
-
-    fn serve_messages(&mut self, queue: usize) {
+    /// Serves the messages just received from the port of `queue`.
+    pub(crate) fn serve_messages(&mut self, queue: usize) {
         let (shared, id) = (self.shared, self.id);
         let (Some(side), Some(datagrams)) = (&shared.native, &mut self.datagrams) else { return };
         let Datagrams { native, burst, outbound, .. } = datagrams;
@@ -77,7 +72,8 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
         self.pass_waiting();
     }
 
-    fn enqueue_messages(&mut self, queue: usize) {
+    /// Puts the messages just received into this worker's ring, which several workers drain.
+    pub(crate) fn enqueue_messages(&mut self, queue: usize) {
         // Taken out, so that it can be read while the worker is borrowed.
         let Some(mut datagrams) = self.datagrams.take() else { return };
         for message in I::Port::messages(&mut datagrams.burst) {

@@ -221,7 +221,11 @@ impl<'a> MetaGet<'a> {
                     facts.expiry = self.expire(cx, self.request.vivify, entry);
                     has_won = true;
                 }
-                b'R' => has_won |= !created && self.is_to_recache(cx, &facts),
+                // The item expires so soon that the client should store it anew.
+                b'R' => {
+                    let before = self.request.recache.unwrap_or_default().on(cx.clock, cx.now);
+                    has_won |= !created && !facts.win_sent && facts.expiry != 0 && facts.expiry < before;
+                }
                 _ => {
                     let meta = meta_facts(&facts, self.key, cx.now);
                     compose::meta_get_flag(tx, flag, &meta);
@@ -252,12 +256,6 @@ impl<'a> MetaGet<'a> {
         let expiry = exptime.unwrap_or_default().on(cx.clock, cx.now);
         entry.set_expiry(expiry);
         expiry
-    }
-
-    /// True if the item expires so soon that the client should store it anew.
-    fn is_to_recache<M: Mode, P>(&self, cx: &Context<'_, M, P>, facts: &Facts) -> bool {
-        let before = self.request.recache.unwrap_or_default().on(cx.clock, cx.now);
-        !facts.win_sent && facts.expiry != 0 && facts.expiry < before
     }
 
     /// Appends the marks: W, this client is to recache the item; X, the value is stale; Z, another client is
@@ -298,15 +296,5 @@ impl<'a> MetaGet<'a> {
 
 /// Counts one `mg`, as a touch if it gave the item another expiry.
 fn count<M: Mode, P>(cx: &Context<'_, M, P>, touched: bool, found: bool) {
-    let counters = cx.counters;
-    match (touched, found) {
-        (true, _) => {
-            counters.cmd_touch.count();
-            counters.touch_hits.count();
-        }
-        (false, found) => {
-            counters.cmd_get.count();
-            if found { counters.get_hits.count() } else { counters.get_misses.count() }
-        }
-    }
+    if touched { ops::count_touch(cx, true) } else { ops::count_get(cx, found) }
 }

@@ -241,8 +241,10 @@ fn count_by_prefix(prefixes: &Prefixes, request: &Request<'_>, is_hit: bool) {
     let mut buffer = KeyBuffer::default();
     match request {
         Request::Get(get) => prefixes.count_get(get.key.bytes(&mut buffer), is_hit),
-        Request::Store(store) => prefixes.count_set(store.key.bytes(&mut buffer)),
-        Request::Delete(delete) => prefixes.count_delete(delete.key.bytes(&mut buffer)),
+        Request::Store(store) => prefixes.count(store.key.bytes(&mut buffer), |counts| counts.sets += 1),
+        Request::Delete(delete) => {
+            prefixes.count(delete.key.bytes(&mut buffer), |counts| counts.deletes += 1)
+        }
         _ => {}
     }
 }

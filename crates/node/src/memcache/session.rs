@@ -17,7 +17,7 @@ pub(crate) struct MemcacheSession {
     /// Bytes still to be received and discarded: the value of a refused storage command.
     pub(super) swallow_bytes: u64,
     /// The rest of a multi-key GET that has paused.
-    pub(super) resume: Option<Resume>,
+    pub(crate) resume: Option<Resume>,
     /// Where a partly sent `stats conns` continues: the number of a connection.
     pub(super) listed: Option<u64>,
     /// A command since the last reply may have changed something, in a store above flash.
@@ -51,11 +51,6 @@ impl MemcacheSession {
     #[inline]
     pub(crate) fn begins_binary(&mut self, input: &[u8]) -> bool {
         !std::mem::replace(&mut self.has_spoken, true) && input.first() == Some(&BINARY_MAGIC)
-    }
-
-    /// True if a multi-key GET has paused.
-    pub(crate) fn is_paused(&self) -> bool {
-        self.resume.is_some()
     }
 
     /// Discards the bytes of a refused value at the front of `input`; returns their number.

@@ -62,15 +62,6 @@ impl Prefixes {
         self.lock().iter().for_each(|(prefix, counts)| emit(prefix, *counts));
     }
 
-    /// Counts a key whose value was stored.
-    pub(crate) fn count_set(&self, key: &[u8]) {
-        self.count(key, |counts| counts.sets += 1);
-    }
-
-    pub(crate) fn count_delete(&self, key: &[u8]) {
-        self.count(key, |counts| counts.deletes += 1);
-    }
-
     /// Counts a key that was looked up.
     pub(crate) fn count_get(&self, key: &[u8], is_hit: bool) {
         self.count(key, |counts| {
@@ -79,8 +70,8 @@ impl Prefixes {
         });
     }
 
-    /// Keys without a delimiter have no prefix, as in memcached.
-    fn count(&self, key: &[u8], change: impl FnOnce(&mut PrefixCounts)) {
+    /// Counts an operation on a key. Keys without a delimiter have no prefix, as in memcached.
+    pub(crate) fn count(&self, key: &[u8], change: impl FnOnce(&mut PrefixCounts)) {
         let Some(end) = key.iter().position(|&byte| byte == DELIMITER) else { return };
         let (prefix, mut counts) = (&key[..end], self.lock());
         if let Some(known) = counts.get_mut(prefix) {

@@ -126,12 +126,12 @@ impl<M: Mode, I: Io> Shared<M, I> {
         emit("rusage_system", &format_args!("{:.6}", system.as_secs_f64()));
         emit("max_connections", &self.config.connections_max);
         emit("curr_connections", &self.connections.current());
-        emit("total_connections", &self.connections.accepted());
-        emit("rejected_connections", &self.connections.rejected());
-        emit("accept_failures", &self.connections.failed());
+        emit("total_connections", &self.connections.accepted.value());
+        emit("rejected_connections", &self.connections.rejected.value());
+        emit("accept_failures", &self.connections.failed.value());
         // Connections beyond the limit are accepted and refused, as with memcached's maxconns_fast.
         emit("accepting_conns", &1);
-        emit("listen_disabled_num", &self.connections.failed());
+        emit("listen_disabled_num", &self.connections.failed.value());
         emit("threads", &self.workers.len());
         if let Some(native) = &self.native {
             let totals = native.core.totals();
@@ -205,7 +205,7 @@ impl<M: Mode, I: Io> Shared<M, I> {
         emit("native_datagram", &native.datagram_bytes);
         emit("native_window", &native.window);
         emit("native_transfers", &native.transfers_per_source);
-        emit("native_transfer_memory", &side.core.transfer_bytes_max());
+        emit("native_transfer_memory", &side.core.transfer_bounds.bytes_max());
         emit("native_transfer_timeout_ms", &native.transfer_timeout.as_millis());
         emit("native_sessions", &native.sessions);
         emit("native_sealed", &yes_or_no(!native.secrets.is_empty()));

@@ -114,7 +114,7 @@ impl<M: Mode, I: Io> Control<M, I> {
 
     /// Pauses, because no connection can be accepted now.
     fn rest(&mut self, error: &io::Error) {
-        self.shared.connections.count_failure();
+        self.shared.connections.failed.count();
         if let Some(times) = self.accept_log.happened(Instant::now()) {
             tracing::warn!(%error, times, "a new connection cannot be accepted now");
         }

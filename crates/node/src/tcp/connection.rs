@@ -176,7 +176,12 @@ impl Buffer {
     }
 
     pub(crate) fn append(&mut self, bytes: &[u8]) {
-        self.make_dense();
+        // The remaining bytes move to the front of the memory: each at most once for as many bytes consumed
+        // before it.
+        if self.start > self.bytes.len() / 2 {
+            self.bytes.drain(..self.start);
+            self.start = 0;
+        }
         self.bytes.extend_from_slice(bytes);
     }
 
@@ -186,15 +191,6 @@ impl Buffer {
         self.start += count;
         if self.is_empty() {
             *self = Self::default();
-        }
-    }
-
-    /// Moves the remaining bytes to the front of the memory. Each byte moves at most once for as many bytes
-    /// consumed before it.
-    fn make_dense(&mut self) {
-        if self.start > self.bytes.len() / 2 {
-            self.bytes.drain(..self.start);
-            self.start = 0;
         }
     }
 }

@@ -4,19 +4,24 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicU32, Ordering},
     },
 };
 
 use minos_base::Seconds;
 
+use crate::ops::counters::Counter;
+
 /// Every open connection. Locked when one opens or closes, never by a request.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     open: Mutex<BTreeMap<u64, Arc<Entry>>>,
-    accepted: AtomicU64,
-    rejected: AtomicU64,
-    failed: AtomicU64,
+    /// Connections accepted so far. Changed, as the next one, under the lock.
+    pub(crate) accepted: Counter,
+    /// Connections refused so far because too many were open.
+    pub(crate) rejected: Counter,
+    /// Attempts to accept a connection that failed so far, for lack of descriptors or because of the network.
+    pub(crate) failed: Counter,
 }
 
 /// The data of a connection that `stats conns` reports.
@@ -57,10 +62,11 @@ impl Registry {
     ) -> Option<Registration> {
         let mut open = self.lock();
         if open.len() >= max {
-            self.rejected.fetch_add(1, Ordering::Relaxed);
+            self.rejected.count();
             return None;
         }
-        let number = self.accepted.fetch_add(1, Ordering::Relaxed);
+        let number = self.accepted.value();
+        self.accepted.count();
         let entry = Arc::new(entry());
         open.insert(number, Arc::clone(&entry));
         Some(Registration { registry: Arc::clone(self), number, entry })
@@ -69,26 +75,6 @@ impl Registry {
     /// Connections open now.
     pub(crate) fn current(&self) -> usize {
         self.lock().len()
-    }
-
-    /// Connections accepted so far.
-    pub(crate) fn accepted(&self) -> u64 {
-        self.accepted.load(Ordering::Relaxed)
-    }
-
-    /// Connections refused so far because too many were open.
-    pub(crate) fn rejected(&self) -> u64 {
-        self.rejected.load(Ordering::Relaxed)
-    }
-
-    /// Counts a failure to accept a connection, caused by missing descriptors or the network.
-    pub(crate) fn count_failure(&self) {
-        self.failed.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Attempts to accept a connection that failed so far.
-    pub(crate) fn failed(&self) -> u64 {
-        self.failed.load(Ordering::Relaxed)
     }
 
     /// At most `max` of the connections that are open, oldest first, from number `from` on.
@@ -147,6 +133,6 @@ mod tests {
         assert!(registry.register(1, entry).is_none());
         drop(first);
         assert!(registry.register(1, entry).is_some());
-        assert_eq!((registry.current(), registry.accepted(), registry.rejected()), (0, 2, 1));
+        assert_eq!((registry.current(), registry.accepted.value(), registry.rejected.value()), (0, 2, 1));
     }
 }

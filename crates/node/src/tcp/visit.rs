@@ -137,7 +137,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         match fetched {
             // The rest of the line, and requests behind it, have their copies there. All had come before the
             // look-up, so that a copy is of a moment within its request.
-            Some(fetched) if session.is_paused() || matches!(served.1, Next::Yield) => {
+            Some(fetched) if session.resume.is_some() || matches!(served.1, Next::Yield) => {
                 connection.fetched = Some(fetched);
             }
             Some(fetched) => self.take_back(*fetched),

@@ -90,7 +90,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         shared.queues[queue].note_left_over(&mut state);
         drop(state);
         if arrived {
-            self.serve_or_enqueue_messages(queue);
+            if self.placement.enqueues() { self.enqueue_messages(queue) } else { self.serve_messages(queue) }
         }
         if visits > 0 {
             self.count_visits(visits as u64, queue);
@@ -202,11 +202,6 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         if home != self.id.index() {
             self.pass_on(home);
         }
-    }
-
-    pub(crate) fn wake_helper(&self, queue: usize) {
-        let helpers = self.placement.assignment().helped_by[queue].without(self.id);
-        self.shared.wake_sleepers(helpers, queue, 1);
     }
 
     fn count_visits(&self, visits: u64, queue: usize) {

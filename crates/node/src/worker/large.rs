@@ -70,7 +70,9 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     pub(crate) fn serve_inline(&mut self, transfer: Box<Transfer<M>>) {
         self.mine.metrics.large_inline.add(1);
         // Helpers serve this worker's queue meanwhile.
-        self.wake_helper(self.id.index());
+        let queue = self.id.index();
+        let helpers = self.placement.assignment().helped_by[queue].without(self.id);
+        self.shared.wake_sleepers(helpers, queue, 1);
         let begun = Instant::now();
         self.serve_to_the_end(transfer);
         self.count_large(begun);

@@ -14,7 +14,6 @@ use minos_sched::WorkerId;
 use super::{
     Acceptance, AnswerTo, Check, Egress, HandOff, Job, NativeShared,
     counters::NativeCounters,
-    job::HandedDatagram,
     outlet::Outlet,
     sessions::Ticket,
     transfers::{Around, Permit, Transfers},
@@ -104,7 +103,14 @@ impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
         };
         match admitted {
             Ok(to) => match self.elsewhere(&header) {
-                Some(worker) => self.hand_datagram(worker, &to, datagram),
+                // If that worker's ring is full, the datagram is lost, as in a full socket, and the client sends
+                // it again.
+                Some(worker) => {
+                    self.metrics.misdirected.count();
+                    if (self.hand_off)(worker, Job::datagram(&to, datagram)).is_err() {
+                        self.metrics.misdirected_dropped.count();
+                    }
+                }
                 None => self.serve(chunk, to, &header, datagram),
             },
             Err(reason) => self.refuse(peer, datagram, reason),
@@ -165,23 +171,14 @@ impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
         (worker != self.id).then_some(worker)
     }
 
-    /// Hands a datagram to the worker that it names. If that worker's ring is full, the datagram is lost, as
-    /// in a full socket, and the client sends it again.
-    fn hand_datagram(&mut self, worker: WorkerId, to: &AnswerTo, datagram: &[u8]) {
-        self.metrics.misdirected.count();
-        if (self.hand_off)(worker, Job::datagram(to, datagram)).is_err() {
-            self.metrics.misdirected_dropped.count();
-        }
-    }
-
-    /// Serves a datagram that another worker has admitted.
-    pub(super) fn handed_datagram<'d>(&mut self, chunk: &mut Chunk<'d, 'b>, handed: &'d HandedDatagram) {
-        if let Ok(header) = Header::parse(&handed.bytes) {
-            self.serve(chunk, handed.to, &header, &handed.bytes);
-        }
-    }
-
-    fn serve<'d>(&mut self, chunk: &mut Chunk<'d, 'b>, to: AnswerTo, header: &Header, datagram: &'d [u8]) {
+    /// Serves a datagram that this worker, or another one, has admitted.
+    pub(super) fn serve<'d>(
+        &mut self,
+        chunk: &mut Chunk<'d, 'b>,
+        to: AnswerTo,
+        header: &Header,
+        datagram: &'d [u8],
+    ) {
         let served = match header.kind {
             Kind::Fragment => self.fragment(&to, header, datagram),
             _ => self.request(chunk, to, header, datagram),
@@ -219,7 +216,12 @@ impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
                 chunk.to.push(to);
                 is_listed = true;
             }
-            self.stage_bucket(&mut operation);
+            // Stage 1: replaces the client's hash of the key by the table's, and prefetches the bucket. The table's
+            // seed is private, so a client cannot choose keys of one chain.
+            if operation.opcode.names_item() {
+                operation.hash = self.cx.store.hash(operation.key);
+                self.cx.store.prefetch_bucket(operation.hash);
+            }
             let at = chunk.to.len() - 1;
             chunk.operations.push(Pending { operation, to: at, staged: None });
             if chunk.operations.is_full() {
@@ -228,17 +230,6 @@ impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
             }
         }
         Ok(())
-    }
-
-    /// Stage 1: replaces the client's hash of the key by the table's, and prefetches the bucket.
-    ///
-    /// The table's seed is private, so a client cannot choose keys of one chain.
-    #[inline]
-    fn stage_bucket(&self, operation: &mut Operation<'_>) {
-        if operation.opcode.names_item() {
-            operation.hash = self.cx.store.hash(operation.key);
-            self.cx.store.prefetch_bucket(operation.hash);
-        }
     }
 
     /// Stage 2 looks the keys up in their buckets, which are cached by now, and prefetches their items; stage

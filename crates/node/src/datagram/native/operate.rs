@@ -20,7 +20,7 @@ use crate::ops::{self, Below, Cold, Context, Facts, Need, Placement, Read};
 
 /// The place at which an operation is executed, given the size of its value.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
+pub(super) enum Stage {
     /// The worker at which it arrived, which asks the plan and counts the size.
     Arrived,
     /// The worker that the plan chose.
@@ -37,11 +37,6 @@ impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
         self.execute_at(to, operation, Stage::Arrived);
     }
 
-    /// Executes an operation that was handed to this worker.
-    pub(super) fn execute_here(&mut self, to: &AnswerTo, operation: &Operation<'_>) {
-        self.execute_at(to, operation, Stage::Home);
-    }
-
     /// Executes an operation whose item was fetched. It stays here, where the answers of flash are known.
     pub(super) fn execute_fetched(&mut self, to: &AnswerTo, operation: &Operation<'_>) {
         if matches!(operation.opcode, Opcode::Get | Opcode::GetTouch)
@@ -53,7 +48,7 @@ impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
         self.execute_at(to, operation, Stage::Home);
     }
 
-    fn execute_at(&mut self, to: &AnswerTo, operation: &Operation<'_>, stage: Stage) {
+    pub(super) fn execute_at(&mut self, to: &AnswerTo, operation: &Operation<'_>, stage: Stage) {
         match operation.opcode {
             Opcode::Get => self.read(to, operation, None, stage),
             Opcode::Noop => self.reply_bare(to, operation, Status::Ok),

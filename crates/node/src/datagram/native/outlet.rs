@@ -51,18 +51,6 @@ struct Train {
     to: AnswerTo,
 }
 
-impl Train {
-    /// Where the next segment begins.
-    fn next_start(&self) -> usize {
-        self.start + self.segments * self.segment_bytes
-    }
-
-    fn takes_more(&self) -> bool {
-        let bytes = (self.segments + 1) * self.segment_bytes;
-        self.segments < TRAIN_SEGMENTS_MAX && bytes <= TRAIN_BYTES_MAX
-    }
-}
-
 impl<'e, E: Egress> Outlet<'e, E> {
     pub(super) fn new(
         egress: &'e mut E,
@@ -134,11 +122,17 @@ impl<'e, E: Egress> Outlet<'e, E> {
 
     fn begin(&mut self, to: &AnswerTo) {
         self.end_datagram();
-        if self.train.as_ref().is_some_and(|train| train.to.peer != to.peer || !train.takes_more()) {
+        let takes_more = |train: &Train| {
+            let bytes = (train.segments + 1) * train.segment_bytes;
+            train.to.peer == to.peer && train.segments < TRAIN_SEGMENTS_MAX && bytes <= TRAIN_BYTES_MAX
+        };
+        if !self.train.as_ref().is_some_and(takes_more) {
             self.end_train();
         }
         match &self.train {
-            Some(train) => self.egress.buffer().resize(train.next_start(), 0),
+            Some(Train { start, segment_bytes, segments, .. }) => {
+                self.egress.buffer().resize(start + segments * segment_bytes, 0);
+            }
             None => self.egress.make_room(),
         }
         let buffer = self.egress.buffer();

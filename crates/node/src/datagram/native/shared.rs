@@ -14,7 +14,6 @@ use minos_engine::{CacheMode, Engine, Mode};
 use minos_proto::native::{
     Access, DATAGRAM_BYTES_MIN, Flags, Header, Hello, Kind, ONCE_WINDOW, WELCOME_BYTES, Welcome, WelcomeFlags,
 };
-use minos_sched::WorkerId;
 
 use super::{
     AnswerTo, Cookies, Seals, Sessions, SessionsConfig,
@@ -78,12 +77,13 @@ pub struct NativeShared<M: Mode> {
     /// The upper half of a geometry: see [`NativeShared::geometry`].
     fingerprint: u32,
     draining: AtomicBool,
-    counters: Box<[NativeCounters]>,
-    transfer_bounds: Arc<TransferBounds>,
+    pub(super) counters: Box<[NativeCounters]>,
+    pub(crate) transfer_bounds: Arc<TransferBounds>,
     /// The bounds on operations that wait for flash.
     waiting_bounds: Arc<TransferBounds>,
-    transfer_counters: Box<[Arc<TransferCounters>]>,
-    transfer_key: [u8; 16],
+    pub(super) transfer_counters: Box<[Arc<TransferCounters>]>,
+    /// Makes the names of transfers.
+    pub(super) transfer_key: [u8; 16],
 }
 
 impl<M: Mode> NativeShared<M> {
@@ -160,40 +160,18 @@ impl<M: Mode> NativeShared<M> {
         self.transfer_bounds.bytes()
     }
 
-    /// The bound on those bytes.
-    pub(crate) fn transfer_bytes_max(&self) -> u64 {
-        self.transfer_bounds.bytes_max()
-    }
-
     /// The sessions, for their counts.
     pub fn sessions(&self) -> &Sessions {
         &self.sessions
-    }
-
-    pub(super) fn transfer_counters(&self, worker: WorkerId) -> Arc<TransferCounters> {
-        Arc::clone(&self.transfer_counters[worker.index()])
-    }
-
-    pub(super) fn transfer_bounds(&self) -> Arc<TransferBounds> {
-        Arc::clone(&self.transfer_bounds)
     }
 
     pub(super) fn waiting_bounds(&self) -> &Arc<TransferBounds> {
         &self.waiting_bounds
     }
 
-    /// The key that makes the names of transfers.
-    pub(super) fn transfer_key(&self) -> &[u8; 16] {
-        &self.transfer_key
-    }
-
     pub(super) fn is_draining(&self) -> bool {
         // Relaxed: see `drain`.
         self.draining.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn counters_of(&self, worker: usize) -> &NativeCounters {
-        &self.counters[worker]
     }
 
     /// The geometry for a client that accepts datagrams of `datagram_bytes_max`.
@@ -217,17 +195,13 @@ impl<M: Mode> NativeShared<M> {
     pub(super) fn answer_to(&self, peer: SocketAddr, request: &Header) -> AnswerTo {
         let datagram_bytes_max = self.datagram_bytes_max(request.geometry);
         let mut header = request.answer(Kind::Reply, self.geometry(datagram_bytes_max));
-        header.flags = self.answer_flags();
-        header.secret = if self.seals.is_some() { request.secret } else { 0 };
+        if self.seals.is_some() {
+            (header.flags, header.secret) = (Flags::SEALED, request.secret);
+        }
+        if self.is_draining() {
+            header.flags |= Flags::DRAINING;
+        }
         AnswerTo { peer, header, datagram_bytes_max: usize::from(datagram_bytes_max), number: 0 }
-    }
-
-    /// The marks of every answer.
-    #[inline]
-    fn answer_flags(&self) -> Flags {
-        let sealed = if self.seals.is_some() { Flags::SEALED } else { Flags::NONE };
-        let draining = if self.is_draining() { Flags::DRAINING } else { Flags::NONE };
-        sealed | draining
     }
 
     /// The Welcome for a client that sent `hello`.

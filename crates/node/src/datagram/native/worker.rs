@@ -3,13 +3,15 @@
 use std::{net::SocketAddr, sync::Arc, time::Instant};
 
 use minos_engine::Mode;
+use minos_proto::native::Header;
 use minos_sched::WorkerId;
 use siphasher::sip::SipHasher24;
 
 use super::{
     Egress, HandOff, Job, NativeShared,
     burst::{Burst, Chunk},
-    job::Work,
+    job::{HandedDatagram, Work},
+    operate::Stage,
     outlet::Outlet,
     standalone::Nobody,
     transfers::{BudgetBounds, Transfers, TransfersConfig},
@@ -41,7 +43,7 @@ pub struct NativeWorker<'s, M: Mode> {
     id: WorkerId,
     counters: Arc<Counters>,
     admin: &'s dyn Admin,
-    transfers: Transfers<M>,
+    pub(in crate::datagram) transfers: Transfers<M>,
     waits: Waits<M>,
     /// Holds a record that did not fit into a datagram.
     moved: Vec<u8>,
@@ -65,9 +67,13 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
             },
             timeout: shared.config.transfer_timeout,
             seals: shared.seals.clone(),
-            names: SipHasher24::new_with_key(shared.transfer_key()),
+            names: SipHasher24::new_with_key(&shared.transfer_key),
         };
-        let transfers = Transfers::new(config, shared.transfer_bounds(), shared.transfer_counters(id));
+        let transfers = Transfers::new(
+            config,
+            Arc::clone(&shared.transfer_bounds),
+            Arc::clone(&shared.transfer_counters[id.index()]),
+        );
         let moved = Vec::with_capacity(shared.config.datagram_bytes);
         Self { shared, id, counters, admin, transfers, waits: Waits::new(), moved }
     }
@@ -79,12 +85,7 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
 
     /// Large stores that are still arriving at this worker.
     pub fn transfers_open(&self) -> usize {
-        self.transfers.open()
-    }
-
-    /// Grows with each activity of a large transfer, which suggests that more follows soon.
-    pub(crate) fn transfer_activity(&self) -> u64 {
-        self.transfers.activity()
+        self.transfers.open
     }
 
     /// Serves messages that arrived at the socket of `queue`; numbers from the number of RX queues on are the
@@ -109,8 +110,12 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
         let mut burst = self.burst(self.id.index(), turn);
         let mut chunk = Chunk::new();
         match &*job.0 {
-            Work::Datagram(handed) => burst.handed_datagram(&mut chunk, handed),
-            Work::Operation(handed) => burst.execute_here(&handed.to, &handed.operation()),
+            Work::Datagram(HandedDatagram { to, bytes }) => {
+                if let Ok(header) = Header::parse(bytes) {
+                    burst.serve(&mut chunk, *to, &header, bytes);
+                }
+            }
+            Work::Operation(handed) => burst.execute_at(&handed.to, &handed.operation(), Stage::Home),
         }
         burst.finish(&mut chunk);
     }
@@ -132,7 +137,7 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
 
     /// Takes out work that waits for flash. Ask after each call that may execute operations.
     pub(crate) fn take_waiting(&mut self) -> Option<(Waiting, Box<Fetch<M>>)> {
-        while let Some((name, fetch)) = self.transfers.take_cold() {
+        while let Some((name, fetch)) = self.transfers.cold.pop() {
             self.waits.add_store(name, fetch);
         }
         self.waits.take()
@@ -141,7 +146,7 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
     /// Takes out the answers that wait until everything so far is durable. Ask as for work that waits.
     pub(crate) fn take_held(&mut self) -> Vec<Held<M>> {
         let mut held = self.waits.take_held();
-        held.extend(self.transfers.take_held().map(Held::Store));
+        held.extend(self.transfers.held.drain(..).map(Held::Store));
         held
     }
 
@@ -161,7 +166,7 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
     /// Notes that this worker fetches for this work; forgets copies of operations for which it already does.
     pub(crate) fn begin_waiting(&mut self, waiting: &mut Waiting, fetch: &mut Fetch<M>) {
         let repeated = self.waits.begin(waiting, fetch);
-        self.shared.counters_of(self.id.index()).waits_repeated.add(repeated as u64);
+        self.shared.counters[self.id.index()].waits_repeated.add(repeated as u64);
     }
 
     /// Goes on with work whose items have come, as far as `fetched` does not say otherwise.
@@ -200,7 +205,7 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
         turn: Turn<'b, P, E, H>,
     ) -> Burst<'b, M, P, E, H> {
         let shared = &*self.shared;
-        let metrics = shared.counters_of(self.id.index());
+        let metrics = &shared.counters[self.id.index()];
         let cx = Context {
             store: &shared.store,
             clock: &shared.clock,

@@ -259,7 +259,7 @@ impl<M: Mode> Transfers<M> {
             }
             if slot.is_ended() {
                 self.slots[at] = None;
-            } else if slot.awaits_more() {
+            } else if matches!(&slot.state, State::Open(arriving) if !arriving.received.is_complete()) {
                 // An operation to execute once was not executed; dropping its ticket records that.
                 self.counters.stores_timed_out.count();
                 self.end(at, Ended { outcome: ended(Status::TimedOut), fragments: 0 }, now);

@@ -96,11 +96,6 @@ impl<M: Mode> Slot<M> {
             && arriving.pending.key() == key
     }
 
-    /// True if the client must send more fragments.
-    pub(super) fn awaits_more(&self) -> bool {
-        matches!(&self.state, State::Open(arriving) if !arriving.received.is_complete())
-    }
-
     pub(super) fn is_ended(&self) -> bool {
         matches!(self.state, State::Ended(_))
     }

@@ -73,17 +73,18 @@ pub(crate) struct Transfers<M: Mode> {
     pub(super) bounds: Arc<TransferBounds>,
     pub(super) counters: Arc<TransferCounters>,
     pub(super) slots: Vec<Option<Slot<M>>>,
-    pub(super) open: usize,
+    /// Those that are still arriving.
+    pub(crate) open: usize,
     /// Slots of stores whose value has arrived and is being copied, the next one first.
     pub(super) copying: VecDeque<usize>,
     /// Names of stores whose value has arrived and that need an item from flash, and their fetches.
-    pub(super) cold: Vec<(u64, Fetch<M>)>,
+    pub(crate) cold: Vec<(u64, Fetch<M>)>,
     /// Outcomes that wait until their stores are durable.
-    pub(super) held: Vec<HeldStore>,
+    pub(crate) held: Vec<HeldStore>,
     /// Stores begun so far.
     pub(super) begun: u64,
-    /// Calls so far that suggest more of the same.
-    pub(super) activity: u64,
+    /// Calls so far that suggest that more follow soon.
+    pub(crate) activity: u64,
     pub(super) data: DataSender,
     pub(super) budget: Budget,
     /// Where answers are composed.
@@ -112,25 +113,5 @@ impl<M: Mode> Transfers<M> {
             data: DataSender::new(),
             datagram: Vec::new(),
         }
-    }
-
-    /// Takes out the name of a store that needs an item from flash, and its fetch.
-    pub(crate) fn take_cold(&mut self) -> Option<(u64, Fetch<M>)> {
-        self.cold.pop()
-    }
-
-    /// Takes out the outcomes that wait.
-    pub(crate) fn take_held(&mut self) -> impl Iterator<Item = HeldStore> {
-        self.held.drain(..)
-    }
-
-    /// Stores that are still arriving.
-    pub(crate) fn open(&self) -> usize {
-        self.open
-    }
-
-    /// Grows with each activity of a large transfer, which suggests that more follows soon.
-    pub(crate) fn activity(&self) -> u64 {
-        self.activity
     }
 }

@@ -297,7 +297,7 @@ fn a_value_arrives_in_any_order_and_more_than_once() {
     assert_eq!((answer.status, answer.request), (Status::Ok, 11));
     assert!(answer.cas > 0);
     assert!(bench.stored(b"key").unwrap() == value);
-    assert_eq!((bench.transfers.open(), bench.bounds.bytes()), (0, 0));
+    assert_eq!((bench.transfers.open, bench.bounds.bytes()), (0, 0));
 }
 
 #[test]
@@ -423,9 +423,9 @@ fn silence_gives_the_memory_back() {
         (index * window..(index + 1) * window)
             .for_each(|index| bench.fragment(&to, &grant, index, &value, Flags::NONE));
     }
-    assert_eq!(bench.transfers.open(), 1);
+    assert_eq!(bench.transfers.open, 1);
     bench.pass(TIMEOUT + Duration::from_millis(1));
-    assert_eq!((bench.transfers.open(), bench.bounds.bytes(), bench.used_bytes()), (0, 0, before));
+    assert_eq!((bench.transfers.open, bench.bounds.bytes(), bench.used_bytes()), (0, 0, before));
     bench.fragment(&to, &grant, 10, &value, Flags::ACK_WANTED);
     assert_eq!(bench.acknowledgement().2.unwrap().status, Status::TimedOut);
     assert_eq!(bench.stored(b"key"), None);
@@ -444,7 +444,7 @@ fn few_fragments_or_none_do_not_keep_the_memory() {
             bench.fragment(&to, &grant, index, bytes, Flags::NONE);
             bench.pass(TIMEOUT / 4);
         }
-        assert_eq!((bench.transfers.open(), bench.bounds.bytes()), (0, 0), "with bytes: {has_bytes}");
+        assert_eq!((bench.transfers.open, bench.bounds.bytes()), (0, 0), "with bytes: {has_bytes}");
     }
 }
 
@@ -729,7 +729,7 @@ fn memory_returns_after_any_sequence() {
         }
         bench.pass(TIMEOUT + Duration::from_millis(1));
         bench.store.entry(bench.store.hash(b"key"), b"key", bench.clock.seconds()).remove();
-        assert_eq!((bench.transfers.open(), bench.bounds.bytes()), (0, 0));
+        assert_eq!((bench.transfers.open, bench.bounds.bytes()), (0, 0));
         assert_eq!(bench.used_bytes(), before, "seed {seed}");
     }
 }
