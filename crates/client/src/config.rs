@@ -40,52 +40,91 @@ pub enum OnceFor {
     AllWrites,
 }
 
-/// Options of a client. All have defaults that fit a local network.
-///
-/// ```
-/// use std::time::Duration;
-/// use minos_client::Config;
-///
-/// let config = Config::new().timeout(Duration::from_millis(500)).value_bytes_max(1 << 20);
-/// assert!(config.check().is_ok());
-/// ```
-#[derive(Clone, Debug)]
-pub struct Config {
-    pub(crate) timeout: Duration,
-    pub(crate) retry_min: Duration,
-    pub(crate) retry_max: Duration,
-    pub(crate) datagram_bytes_max: usize,
-    pub(crate) value_bytes_max: u64,
-    pub(crate) operations_max: usize,
-    pub(crate) in_flight_max: usize,
-    pub(crate) transfers_max: usize,
-    pub(crate) refetches_max: u32,
-    pub(crate) batch_delay: Duration,
-    pub(crate) queue_by: QueueBy,
-    pub(crate) once_for: OnceFor,
-    pub(crate) open_loop: bool,
-    pub(crate) secret: Option<SealKeys>,
+/// Defines [`Config`]: the options with their types and defaults, and for each the function that sets it.
+macro_rules! options {
+    ($($(#[$doc:meta])+ $name:ident: $type:ty = $default:expr,)+) => {
+        /// Options of a client. All have defaults that fit a local network.
+        ///
+        /// ```
+        /// use std::time::Duration;
+        /// use minos_client::Config;
+        ///
+        /// let config = Config::new().timeout(Duration::from_millis(500)).value_bytes_max(1 << 20);
+        /// assert!(config.check().is_ok());
+        /// ```
+        #[derive(Clone, Debug)]
+        pub struct Config {
+            $(pub(crate) $name: $type,)+
+            pub(crate) retry_min: Duration,
+            pub(crate) retry_max: Duration,
+            pub(crate) secret: Option<SealKeys>,
+        }
+
+        impl Default for Config {
+            fn default() -> Self {
+                Self {
+                    $($name: $default,)+
+                    retry_min: Duration::from_millis(5),
+                    retry_max: Duration::from_secs(1),
+                    secret: None,
+                }
+            }
+        }
+
+        impl Config {
+            $(
+                $(#[$doc])+
+                #[must_use]
+                pub fn $name(self, $name: $type) -> Self {
+                    Self { $name, ..self }
+                }
+            )+
+        }
+    };
 }
 
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            timeout: Duration::from_secs(2),
-            retry_min: Duration::from_millis(5),
-            retry_max: Duration::from_secs(1),
-            datagram_bytes_max: DATAGRAM_BYTES_DEFAULT,
-            value_bytes_max: 64 << 20,
-            operations_max: 4096,
-            in_flight_max: 64,
-            transfers_max: 4,
-            refetches_max: 8,
-            batch_delay: Duration::ZERO,
-            queue_by: QueueBy::default(),
-            once_for: OnceFor::default(),
-            open_loop: false,
-            secret: None,
-        }
-    }
+options! {
+    /// Time-out of an operation, retries included; for a large value, the longest time without progress of
+    /// its transfer. Default 2 s.
+    timeout: Duration = Duration::from_secs(2),
+
+    /// Largest datagram to send and to ask for, in bytes of UDP payload, 512 to 65 507. Default 8192.
+    /// The server's limit and the path's MTU bound it further; over Ethernet it is a frame.
+    datagram_bytes_max: usize = DATAGRAM_BYTES_DEFAULT,
+
+    /// Largest value to accept, in bytes. Default 64 MiB. At most this much memory for each of
+    /// [`transfers_max`](Self::transfers_max) is taken for values that are on their way.
+    value_bytes_max: u64 = 64 << 20,
+
+    /// Operations that may be unfinished at once, 1 to [`OPERATIONS_MAX`]. Default 4096. Further ones wait.
+    operations_max: usize = 4096,
+
+    /// Datagrams that may be unanswered at once, at least 1. Default 64; the server may ask for less.
+    in_flight_max: usize = 64,
+
+    /// Large values that may be fetched at once, and as many that may be sent, at least 1. Default 4 each;
+    /// the server may ask for less.
+    transfers_max: usize = 4,
+
+    /// How often the fetch of a large value restarts because the value was replaced, before the call fails
+    /// with [`Error::Unstable`]. Default 8.
+    refetches_max: u32 = 8,
+
+    /// How long an operation may wait for others to share its datagram (vector interfaces §6.2). Default 0:
+    /// operations are sent at once. A full datagram never waits.
+    batch_delay: Duration = Duration::ZERO,
+
+    /// Which queue requests go to. Default [`QueueBy::Access`].
+    queue_by: QueueBy = QueueBy::default(),
+
+    /// Which operations are executed exactly once. Default [`OnceFor::NotIdempotent`].
+    once_for: OnceFor = OnceFor::default(),
+
+    /// For load generators: each request is sent once and at once, however many are unanswered and whatever
+    /// limit the server asks for. A request without an answer ends with the time-out, one that a busy server
+    /// refuses with [`Error::Busy`]. Operations that wait for a transfer, a session or a busy worker are tried
+    /// again as usual. Default off.
+    open_loop: bool = false,
 }
 
 impl Config {
@@ -94,86 +133,11 @@ impl Config {
         Self::default()
     }
 
-    /// Time-out of an operation, retries included; for a large value, the longest time without progress of
-    /// its transfer. Default 2 s.
-    #[must_use]
-    pub fn timeout(self, timeout: Duration) -> Self {
-        Self { timeout, ..self }
-    }
-
     /// Shortest and longest time until an unanswered datagram is sent again. In between, it is estimated from
     /// earlier round trips and doubled for each try. Default 5 ms and 1 s.
     #[must_use]
     pub fn retry_between(self, least: Duration, longest: Duration) -> Self {
         Self { retry_min: least, retry_max: longest, ..self }
-    }
-
-    /// Largest datagram to send and to ask for, in bytes of UDP payload, 512 to 65 507. Default 8192.
-    /// The server's limit and the path's MTU bound it further; over Ethernet it is a frame.
-    #[must_use]
-    pub fn datagram_bytes_max(self, bytes: usize) -> Self {
-        Self { datagram_bytes_max: bytes, ..self }
-    }
-
-    /// Largest value to accept, in bytes. Default 64 MiB. At most this much memory for each of
-    /// [`transfers_max`](Self::transfers_max) is taken for values that are on their way.
-    #[must_use]
-    pub fn value_bytes_max(self, bytes: u64) -> Self {
-        Self { value_bytes_max: bytes, ..self }
-    }
-
-    /// Operations that may be unfinished at once, 1 to [`OPERATIONS_MAX`]. Default 4096. Further ones wait.
-    #[must_use]
-    pub fn operations_max(self, operations: usize) -> Self {
-        Self { operations_max: operations, ..self }
-    }
-
-    /// Datagrams that may be unanswered at once, at least 1. Default 64; the server may ask for less.
-    #[must_use]
-    pub fn in_flight_max(self, datagrams: usize) -> Self {
-        Self { in_flight_max: datagrams, ..self }
-    }
-
-    /// Large values that may be fetched at once, and as many that may be sent, at least 1. Default 4 each;
-    /// the server may ask for less.
-    #[must_use]
-    pub fn transfers_max(self, transfers: usize) -> Self {
-        Self { transfers_max: transfers, ..self }
-    }
-
-    /// How often the fetch of a large value restarts because the value was replaced, before the call fails
-    /// with [`Error::Unstable`]. Default 8.
-    #[must_use]
-    pub fn refetches_max(self, times: u32) -> Self {
-        Self { refetches_max: times, ..self }
-    }
-
-    /// How long an operation may wait for others to share its datagram (vector interfaces §6.2). Default 0:
-    /// operations are sent at once. A full datagram never waits.
-    #[must_use]
-    pub fn batch_delay(self, delay: Duration) -> Self {
-        Self { batch_delay: delay, ..self }
-    }
-
-    /// Which queue requests go to. Default [`QueueBy::Access`].
-    #[must_use]
-    pub fn queue_by(self, queue_by: QueueBy) -> Self {
-        Self { queue_by, ..self }
-    }
-
-    /// Which operations are executed exactly once. Default [`OnceFor::NotIdempotent`].
-    #[must_use]
-    pub fn once_for(self, once_for: OnceFor) -> Self {
-        Self { once_for, ..self }
-    }
-
-    /// For load generators: each request is sent once and at once, however many are unanswered and whatever
-    /// limit the server asks for. A request without an answer ends with the time-out, one that a busy server
-    /// refuses with [`Error::Busy`]. Operations that wait for a transfer, a session or a busy worker are tried
-    /// again as usual. Default off.
-    #[must_use]
-    pub fn open_loop(self, is_open: bool) -> Self {
-        Self { open_loop: is_open, ..self }
     }
 
     /// A secret shared with the server, as `minos secret` prints it: every datagram then carries a tag that

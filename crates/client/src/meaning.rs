@@ -14,7 +14,7 @@ pub(crate) fn store(
     options: StoreOptions,
 ) -> Request {
     let request = Request::new(verb, key.as_ref()).value(value);
-    Request { ttl: options.exptime(), flags: options.item_flags(), ..request }
+    Request { ttl: exptime(options.ttl), flags: options.flags, ..request }
 }
 
 /// An operation on a key with an expiry.
@@ -35,7 +35,7 @@ pub(crate) fn counting(
     options: StoreOptions,
 ) -> Request {
     let request = with_operand(verb, key, by);
-    Request { initial: Some(initial), ttl: options.exptime(), flags: options.item_flags(), ..request }
+    Request { initial: Some(initial), ttl: exptime(options.ttl), flags: options.flags, ..request }
 }
 
 /// Drops all items, `after` this time or at once.
@@ -99,15 +99,14 @@ pub(crate) fn number(result: Result<Outcome, Error>) -> Result<Option<u64>, Erro
 /// Names and values of lines.
 pub(crate) fn lines(result: Result<Outcome, Error>) -> Result<Vec<(String, String)>, Error> {
     match result? {
-        Outcome::Text(text) => Ok(String::from_utf8_lossy(&text).lines().map(name_and_value).collect()),
+        Outcome::Text(text) => {
+            let lines = String::from_utf8_lossy(&text);
+            let pairs = lines.lines().map(|line| line.split_once(' ').unwrap_or((line, "")));
+            Ok(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+        }
         Outcome::Missing => Ok(Vec::new()),
         _ => Err(UNEXPECTED),
     }
-}
-
-fn name_and_value(line: &str) -> (String, String) {
-    let (name, value) = line.split_once(' ').unwrap_or((line, ""));
-    (name.to_owned(), value.to_owned())
 }
 
 /// The counter's new number; an operation that creates missing counters always has one.

@@ -15,8 +15,8 @@ const RELATIVE_MAX_S: u64 = 60 * 60 * 24 * 30;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreOptions {
-    ttl: Option<Duration>,
-    flags: u32,
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) flags: u32,
 }
 
 impl StoreOptions {
@@ -35,14 +35,6 @@ impl StoreOptions {
     #[must_use]
     pub fn flags(self, flags: u32) -> Self {
         Self { flags, ..self }
-    }
-
-    pub(crate) fn exptime(self) -> i32 {
-        exptime(self.ttl)
-    }
-
-    pub(crate) fn item_flags(self) -> u32 {
-        self.flags
     }
 }
 

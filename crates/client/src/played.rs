@@ -12,10 +12,17 @@ use std::{
 
 use minos_proto::native::WelcomeFlags;
 
-use crate::core::tests::server::Server;
+use crate::{Config, core::tests::server::Server};
 
 /// How long the server waits for a datagram before it checks for its end.
 const WAIT: Duration = Duration::from_millis(5);
+
+/// Options of a client that waits long and tries again soon.
+pub(crate) fn patient() -> Config {
+    Config::new()
+        .timeout(Duration::from_secs(20))
+        .retry_between(Duration::from_millis(5), Duration::from_millis(50))
+}
 
 /// A server in a thread of its own, on one port. It ends when dropped.
 pub(crate) struct Played {

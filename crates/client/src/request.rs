@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use minos_proto::native::{OpFlags, Opcode};
+use minos_proto::native::Opcode;
 
 use crate::config::OnceFor;
 
@@ -174,10 +174,6 @@ impl Request {
     /// The same, with this time-out if it has none.
     pub(crate) fn timeout_or(self, timeout: Option<Duration>) -> Self {
         Self { timeout: self.timeout.or(timeout), ..self }
-    }
-
-    pub(crate) const fn op_flags(&self) -> OpFlags {
-        if self.initial.is_some() { OpFlags::CREATE } else { OpFlags::NONE }
     }
 }
 

@@ -5,13 +5,11 @@ use std::{collections::HashMap, os::fd::AsFd, time::Duration};
 use minos_net::{Wait, wait_readable};
 
 use super::Client;
-use crate::{Config, Error, Outcome, Request, StoreOptions, Verb, core::Full, played::Played};
-
-fn patient() -> Config {
-    Config::new()
-        .timeout(Duration::from_secs(20))
-        .retry_between(Duration::from_millis(5), Duration::from_millis(50))
-}
+use crate::{
+    Config, Error, Outcome, Request, StoreOptions, Verb,
+    core::Full,
+    played::{Played, patient},
+};
 
 #[test]
 fn calls_return_what_the_server_says() {

@@ -13,11 +13,13 @@ use crate::{Error, Outcome, Value};
 
 impl Core {
     pub(super) fn on_record(&mut self, header: &Header, record: &ReplyRecord<'_>, now_ns: u64) {
-        if matches!(record.status, Status::Gone | Status::TimedOut)
-            && let Some(id) = self.store_asked_by(header.sequence)
-        {
-            // Answers a fragment of a transfer that the server has dropped.
-            return self.begin_again(id, now_ns);
+        if matches!(record.status, Status::Gone | Status::TimedOut) {
+            let is_asked = |store: &Store| store.unacknowledged.contains(&header.sequence);
+            let asked = self.stores_under_way().find(|(.., store)| is_asked(store)).map(|(id, ..)| id);
+            if let Some(id) = asked {
+                // Answers a fragment of a transfer that the server has dropped.
+                return self.begin_again(id, now_ns);
+            }
         }
         let id = OpId(record.request);
         let expected = self.operations.get(id).filter(|operation| operation.expects(header.sequence));
@@ -30,7 +32,10 @@ impl Core {
             let is_moving = matches!(phase, Phase::Storing(_) | Phase::Fetching(_));
             self.on_status(id, header, record, is_moving, now_ns);
         } else if record.opcode == Opcode::Fetch && matches!(phase, Phase::Fetching(_)) {
-            self.on_fetch_reply(id, record.status, now_ns);
+            // After any other status the fetch is repeated after its time-out, as without an answer.
+            if matches!(record.status, Status::Gone | Status::NotFound) {
+                self.begin_again(id, now_ns);
+            }
         } else {
             self.counters.ignored += 1;
         }
@@ -99,15 +104,10 @@ impl Core {
         let Phase::Fetching(fetch) = &mut operation.phase else { return };
         if fetch.is_of(cas, fragments) {
             fetch.learn(&grant);
-            self.queue_fetch_if_idle(id);
-        }
-    }
-
-    /// Queues a fetch whose fragments arrived before the grant named the queue to ask.
-    fn queue_fetch_if_idle(&mut self, id: OpId) {
-        let Some(Phase::Fetching(fetch)) = self.operations.get(id).map(|it| &it.phase) else { return };
-        if fetch.is_active && fetch.may_ask_more() {
-            self.queue_transfer(id);
+            // Its fragments may have arrived before the grant named the queue to ask.
+            if fetch.is_active && fetch.may_ask_more() {
+                self.queue_transfer(id);
+            }
         }
     }
 
@@ -140,7 +140,7 @@ impl Core {
         if has_turn {
             fetch.activate(keeps, true);
         } else {
-            self.fetches.wait(id);
+            self.fetches.waiting.push_back(id);
         }
         if let Some(operation) = self.operations.get_mut(id) {
             operation.phase = Phase::Fetching(Box::new(fetch));
@@ -200,14 +200,6 @@ impl Core {
         }
     }
 
-    fn on_fetch_reply(&mut self, id: OpId, status: Status, now_ns: u64) {
-        match status {
-            Status::Gone | Status::NotFound => self.begin_again(id, now_ns),
-            // The fetch is repeated after its time-out, as without an answer.
-            _ => {}
-        }
-    }
-
     /// The server has made room for a large value.
     #[inline(never)]
     fn on_granted(&mut self, id: OpId, session: u64, record: &ReplyRecord<'_>, now_ns: u64) {
@@ -249,11 +241,6 @@ impl Core {
         if has_more {
             self.queue_transfer(id);
         }
-    }
-
-    /// The operation whose transfer asked for an acknowledgement with this number.
-    fn store_asked_by(&self, sequence: u64) -> Option<OpId> {
-        self.stores_under_way().find(|(_, _, store)| store.asked_by(sequence)).map(|(id, ..)| id)
     }
 
     fn stores_under_way(&self) -> impl Iterator<Item = (OpId, &Operation, &Store)> {

@@ -50,7 +50,7 @@ impl Core {
                 if let Some(operation) = self.operations.get_mut(id) {
                     operation.deadline_ns = u64::MAX;
                 }
-                self.stores.wait(id);
+                self.stores.waiting.push_back(id);
             }
             Obstacle::Fault => {
                 let operation = self.operations.get(id).zip(self.link.directory());
@@ -96,18 +96,13 @@ impl Core {
     /// Assigns every operation that is not in flight again, after a change of the server or its geometry.
     pub(super) fn reassign(&mut self, now_ns: u64) {
         self.lanes.clear();
-        self.stores.clear_waiting();
+        self.stores.waiting.clear();
         if let Some(directory) = self.link.directory() {
             self.lanes.set_queues(directory.queues);
             let granted = usize::try_from(directory.transfers_per_client).unwrap_or(usize::MAX);
-            self.stores.set_max(self.config.transfers_max.min(granted));
+            self.stores.active_max = self.config.transfers_max.min(granted).max(1);
         }
-        let waiting = self
-            .operations
-            .iter()
-            .filter(|(_, operation)| matches!(operation.phase, Phase::Ready | Phase::Resting { .. }));
-        let ids: Vec<OpId> = waiting.map(|(id, _)| id).collect();
-        for id in ids {
+        for id in self.operations.ids(|it| matches!(it.phase, Phase::Ready | Phase::Resting { .. })) {
             self.revive(id, now_ns);
             self.assign(id, now_ns, 0);
         }
@@ -197,11 +192,12 @@ fn record_bytes(request: &Request, is_deferred: bool) -> usize {
 
 pub(super) fn record(id: OpId, operation: &Operation, is_deferred: bool) -> Record<'_> {
     let Operation { request, .. } = operation;
+    let creates = if request.initial.is_some() { OpFlags::CREATE } else { OpFlags::NONE };
     let once = if operation.once.is_some() { OpFlags::ONCE } else { OpFlags::NONE };
     let deferred = if is_deferred { OpFlags::DEFERRED } else { OpFlags::NONE };
     Record {
         opcode: request.verb.opcode(),
-        flags: request.op_flags() | once | deferred,
+        flags: creates | once | deferred,
         request: id.0,
         hash: operation.hash,
         key: &request.key,

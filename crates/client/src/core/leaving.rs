@@ -49,11 +49,6 @@ impl Servers {
         self.left = self.left.saturating_add(1);
         self.all[self.at]
     }
-
-    /// True if all servers were tried since the last answer from one that is not stopping.
-    fn has_tried_all(&self) -> bool {
-        self.left as usize >= self.all.len()
-    }
 }
 
 impl Core {
@@ -117,7 +112,8 @@ impl Core {
         let server = self.servers.next();
         self.counters.failovers += u64::from(self.servers.has_others());
         self.link = Link::new(server, self.is_sealed());
-        if self.servers.has_tried_all() {
+        let has_tried_all = self.servers.left as usize >= self.servers.all.len();
+        if has_tried_all {
             let attempts = self.servers.left;
             let again_at_ns = now_ns.saturating_add(self.round_trip.wait_ns(attempts, &mut self.dice));
             let (nonce, sequences) = (self.random.random(), (self.sequence_next, self.sequence_next));

@@ -217,8 +217,11 @@ impl Link {
         if from.ip() != self.server.ip() {
             return false;
         }
-        let ports = self.directory.as_ref().map(|it| it.port_of(0)..=last_port(it));
-        from.port() == self.server.port() || ports.is_some_and(|ports| ports.contains(&from.port()))
+        let is_port = |it: &Welcome| {
+            let last_queue = it.queues.saturating_mul(2).saturating_sub(1);
+            (it.port_of(0)..=it.port_of(last_queue)).contains(&from.port())
+        };
+        from.port() == self.server.port() || self.directory.as_ref().is_some_and(is_port)
     }
 
     /// The queue that must execute an operation; `None` if any may (MICA §4.1.2).
@@ -241,8 +244,4 @@ fn layout(directory: &Welcome) -> impl PartialEq + use<> {
     let Welcome { direction_seed, queues, partition_bits, access, base_port, datagram_bytes_max, .. } =
         *directory;
     (direction_seed, queues, partition_bits, access, base_port, datagram_bytes_max)
-}
-
-fn last_port(directory: &Welcome) -> u16 {
-    directory.port_of(directory.queues.saturating_mul(2).saturating_sub(1))
 }

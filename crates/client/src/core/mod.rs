@@ -156,7 +156,7 @@ impl Core {
             link: Link::new(server, config.secret.is_some()),
             servers: Servers::new(server),
             round_trip: RoundTrip::new(nanoseconds(config.retry_min), nanoseconds(config.retry_max)),
-            operations: Operations::new(),
+            operations: Operations::default(),
             lanes: Lanes::default(),
             flight: Flight::default(),
             fetches: Turns::new(config.transfers_max),

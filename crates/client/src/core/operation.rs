@@ -147,7 +147,7 @@ struct Place {
     operation: Operation,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Operations {
     places: Vec<Place>,
     free: Vec<u16>,
@@ -155,10 +155,6 @@ pub(super) struct Operations {
 }
 
 impl Operations {
-    pub(super) fn new() -> Self {
-        Self { places: Vec::new(), free: Vec::new(), live: 0 }
-    }
-
     pub(super) fn len(&self) -> usize {
         self.live
     }
@@ -222,6 +218,11 @@ impl Operations {
         Some((&place.operation, key, phase))
     }
 
+    /// The ids of those that `is_meant` accepts; the caller may end them one by one.
+    pub(super) fn ids(&self, is_meant: impl Fn(&Operation) -> bool) -> Vec<OpId> {
+        self.iter().filter(|(_, operation)| is_meant(operation)).map(|(id, _)| id).collect()
+    }
+
     /// All of them, in the order of their places.
     pub(super) fn iter(&self) -> impl Iterator<Item = (OpId, &Operation)> {
         let places = self.places.iter().zip(0..=u16::MAX).filter(|(place, _)| place.is_live);
@@ -253,7 +254,7 @@ mod tests {
 
     #[test]
     fn a_place_that_is_used_again_has_another_name() {
-        let mut operations = Operations::new();
+        let mut operations = Operations::default();
         let mut random = seeded(1);
         let first = insert(&mut operations, &mut random);
         operations.get_mut(first).unwrap().note_sent(7);
@@ -266,7 +267,7 @@ mod tests {
         assert!(operations.get(first).is_none());
         let again = operations.get_mut(second).unwrap();
         assert!(!again.was_sent && again.sequences.is_none() && again.deadline_ns == 11);
-        assert_eq!(operations.iter().map(|(id, _)| id).collect::<Vec<_>>(), [second]);
+        assert_eq!(operations.ids(|_| true), [second]);
         assert_eq!(operations.len(), 1);
     }
 

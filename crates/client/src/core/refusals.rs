@@ -2,7 +2,10 @@
 
 use minos_proto::native::{Header, Reason, version_of};
 
-use super::{Core, OpId, operation::Phase};
+use super::{
+    Core, OpId,
+    operation::{Operation, Phase},
+};
 use crate::Error;
 
 /// Permanent refusals after which the client gives up. One alone proves nothing: a datagram damaged in
@@ -22,7 +25,10 @@ impl Core {
                     let server = version_of(datagram).unwrap_or(0);
                     let is_seal = reason == Reason::Seal;
                     let error = if is_seal { Error::Secret } else { Error::Version { server } };
-                    return self.fail_all(&error, now_ns);
+                    for id in self.operations.ids(|_| true) {
+                        self.finish(id, Err(error.clone()), now_ns);
+                    }
+                    return;
                 }
                 self.link.ask_again(header.sequence, now_ns);
             }
@@ -65,11 +71,9 @@ impl Core {
         self.link.session_wanted = true;
         self.counters.sessions_lost += 1;
         self.forget_numbers(now_ns);
-        let stores = self.operations.iter().filter(
-            |(_, operation)| matches!(&operation.phase, Phase::Storing(store) if store.session == session),
-        );
-        let ids: Vec<OpId> = stores.map(|(id, _)| id).collect();
-        for id in ids {
+        let is_store =
+            |it: &Operation| matches!(&it.phase, Phase::Storing(store) if store.session == session);
+        for id in self.operations.ids(is_store) {
             self.begin_again(id, now_ns);
         }
         self.reassign(now_ns);
@@ -81,8 +85,7 @@ impl Core {
     /// CAS uniques may repeat for other values, so that even fragments already received are dropped.
     pub(super) fn begin_anew(&mut self, now_ns: u64) {
         self.forget_numbers(now_ns);
-        let ids: Vec<OpId> = self.operations.iter().map(|(id, _)| id).collect();
-        for id in ids {
+        for id in self.operations.ids(|_| true) {
             self.leave(id, now_ns);
             if let Some(operation) = self.operations.get_mut(id) {
                 operation.sequences = None;
@@ -93,21 +96,12 @@ impl Core {
 
     /// Ends operations that were sent with a once number, and takes the number from those not sent.
     fn forget_numbers(&mut self, now_ns: u64) {
-        let numbered = self.operations.iter().filter(|(_, operation)| operation.once.is_some());
-        let ids: Vec<OpId> = numbered.map(|(id, _)| id).collect();
-        for id in ids {
+        for id in self.operations.ids(|operation| operation.once.is_some()) {
             let Some(operation) = self.operations.get_mut(id) else { continue };
             operation.once = None;
             if operation.was_sent {
                 self.finish(id, Err(Error::OutcomeUnknown), now_ns);
             }
-        }
-    }
-
-    fn fail_all(&mut self, error: &Error, now_ns: u64) {
-        let ids: Vec<OpId> = self.operations.iter().map(|(id, _)| id).collect();
-        for id in ids {
-            self.finish(id, Err(error.clone()), now_ns);
         }
     }
 }

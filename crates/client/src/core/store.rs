@@ -31,7 +31,7 @@ pub(super) struct Store {
     /// Fragments below this have been sent at least once.
     frontier: usize,
     /// Numbers of the datagrams that ask for an acknowledgement.
-    unacknowledged: VecDeque<u64>,
+    pub(super) unacknowledged: VecDeque<u64>,
     /// True if the server must be asked which fragments have arrived.
     wants_probe: bool,
     /// True if it waits in the queue of transfers.
@@ -114,11 +114,6 @@ impl Store {
     pub(super) fn repair(&mut self) {
         self.unacknowledged.clear();
         self.wants_probe = true;
-    }
-
-    /// True if the datagram with this number asked for an acknowledgement that is missing.
-    pub(super) fn asked_by(&self, sequence: u64) -> bool {
-        self.unacknowledged.contains(&sequence)
     }
 
     /// Handles the acknowledgement of the datagram with this number: missing fragments sent up to then are

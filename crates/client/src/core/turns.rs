@@ -8,18 +8,13 @@ use super::OpId;
 #[derive(Debug)]
 pub(super) struct Turns {
     active: usize,
-    active_max: usize,
-    waiting: VecDeque<OpId>,
+    pub(super) active_max: usize,
+    pub(super) waiting: VecDeque<OpId>,
 }
 
 impl Turns {
     pub(super) fn new(active_max: usize) -> Self {
         Self { active: 0, active_max, waiting: VecDeque::new() }
-    }
-
-    /// Changes the bound.
-    pub(super) fn set_max(&mut self, active_max: usize) {
-        self.active_max = active_max.max(1);
     }
 
     /// Takes a turn; returns false if none is free.
@@ -29,11 +24,6 @@ impl Turns {
         is_free
     }
 
-    /// Lets an operation wait for a turn.
-    pub(super) fn wait(&mut self, id: OpId) {
-        self.waiting.push_back(id);
-    }
-
     pub(super) fn give_back(&mut self) {
         self.active = self.active.saturating_sub(1);
     }
@@ -41,10 +31,5 @@ impl Turns {
     /// Takes the operation that has waited longest, if a turn is free.
     pub(super) fn next(&mut self) -> Option<OpId> {
         if self.active < self.active_max { self.waiting.pop_front() } else { None }
-    }
-
-    /// Removes all waiting operations.
-    pub(super) fn clear_waiting(&mut self) {
-        self.waiting.clear();
     }
 }

@@ -5,13 +5,10 @@ use std::time::Duration;
 use tokio::{runtime::Handle, task::JoinSet, time::sleep};
 
 use super::Client;
-use crate::{Config, Error, StoreOptions, played::Played};
-
-fn patient() -> Config {
-    Config::new()
-        .timeout(Duration::from_secs(20))
-        .retry_between(Duration::from_millis(5), Duration::from_millis(50))
-}
+use crate::{
+    Config, Error, StoreOptions,
+    played::{Played, patient},
+};
 
 #[tokio::test]
 async fn tasks_share_a_client_and_its_datagrams() {

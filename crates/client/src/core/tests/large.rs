@@ -4,7 +4,7 @@ use minos_base::seeded;
 use minos_proto::native::{Kind, Status};
 use rand::RngExt;
 
-use super::{Fate, OpId, STEPS_MAX, World, bytes_of, get, put, sealed_server};
+use super::{Fate, OpId, STEPS_MAX, World, bytes_of, get, put};
 use crate::{Config, Error, Outcome, Request, Verb};
 
 fn pattern(bytes: usize) -> Vec<u8> {
@@ -97,13 +97,10 @@ fn a_path_that_turns_out_to_be_narrow_ends_nothing_that_was_begun() {
     world.call(get("x")).unwrap();
     let hellos = world.core.counters().hellos;
     let id = world.submit(put("a", pattern(50_000)));
-    for (to, datagram) in world.sent() {
-        for (from, answer) in world.server.answer(to, &datagram) {
-            world.core.receive(from, &answer, answer.len(), world.now_ns);
-        }
-    }
+    let answers = world.answers();
+    world.receive_all(answers);
     world.core.limit_datagrams(600);
-    world.run(|_, _| Fate::Arrives);
+    world.finish();
     assert!(matches!(world.results[&id], Ok(Outcome::Done { .. })), "{:?}", world.results[&id]);
     assert!(world.server.items[&b"a"[..]].0 == pattern(50_000));
     assert!(world.core.counters().hellos > hellos, "the server was not told");
@@ -125,11 +122,9 @@ fn a_late_answer_to_a_request_sent_twice_does_not_end_the_transfer_it_began() {
         let mut answers = world.server.answer(to, &first);
         world.server.statuses = vec![late];
         answers.extend(world.server.answer(to, &first));
-        for (from, answer) in answers {
-            world.core.receive(from, &answer, answer.len(), world.now_ns);
-        }
+        world.receive_all(answers);
         let executed = world.server.executed.len();
-        world.run(|_, _| Fate::Arrives);
+        world.finish();
         assert!(world.results[&id].is_ok(), "{:?}", world.results[&id]);
         assert_eq!(world.server.executed.len(), executed, "it was asked for a third time");
     }
@@ -168,7 +163,7 @@ fn a_value_that_changes_all_the_time_is_given_up() {
         for (to, datagram) in world.sent() {
             for (from, answer) in world.server.answer(to, &datagram) {
                 world.now_ns += 1000;
-                world.core.receive(from, &answer, answer.len(), world.now_ns);
+                world.receive(from, &answer);
             }
         }
         world.now_ns += 1_000_000;
@@ -189,7 +184,7 @@ fn replaced_without_grants(config: Config) -> (World, OpId) {
             for (from, answer) in world.server.answer(to, &datagram) {
                 world.now_ns += 1000;
                 if answer[3] == Kind::Data as u8 {
-                    world.core.receive(from, &answer, answer.len(), world.now_ns);
+                    world.receive(from, &answer);
                 }
             }
             world.server.put(b"a", pattern(100_000));
@@ -254,11 +249,11 @@ fn transfers_survive_a_restart() {
                 }
                 for (from, answer) in world.server.answer(to, &datagram) {
                     world.now_ns += 1000;
-                    world.core.receive(from, &answer, answer.len(), world.now_ns);
+                    world.receive(from, &answer);
                 }
             }
         }
-        world.run(|_, _| Fate::Arrives);
+        world.finish();
         assert!(matches!(world.results[&stored], Ok(Outcome::Done { .. })), "restart at {steps}");
         assert!(world.server.items.get(&b"b"[..]).is_none_or(|(bytes, _)| *bytes == pattern(50_000)));
     }
@@ -266,8 +261,7 @@ fn transfers_survive_a_restart() {
 
 #[test]
 fn large_values_are_sealed_as_well() {
-    let (config, server) = sealed_server();
-    let mut world = World::with_server(config, server);
+    let mut world = World::sealed();
     world.submit(put("a", pattern(30_000)));
     world.run(lossy(5));
     assert!(bytes_of(&world.call(get("a"))) == pattern(30_000));

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use minos_proto::native::{Kind, Opcode};
 
 use super::{
-    Answer, Fate, OpId, STEPS_MAX, World, bytes_of, get, incr, put,
+    Answer, OpId, STEPS_MAX, World, bytes_of, get, incr, put,
     server::{BASE_PORT, Server},
 };
 use crate::{Config, Error, Outcome};
@@ -58,9 +58,7 @@ impl Several {
         let answers: Vec<Answer> =
             self.world.sent().into_iter().flat_map(|(to, datagram)| self.answers(to, &datagram)).collect();
         self.world.now_ns += STEP_NS;
-        for (from, bytes) in answers {
-            self.world.core.receive(from, &bytes, bytes.len(), self.world.now_ns);
-        }
+        self.world.receive_all(answers);
         self.world.take_completions();
     }
 
@@ -152,7 +150,7 @@ fn what_was_sent_and_must_not_be_repeated_is_not() {
         let answers = several.answers(to, &datagram);
         several.world.now_ns += STEP_NS;
         for (from, bytes) in answers.into_iter().filter(|(_, bytes)| bytes[48] == Opcode::Get.to_byte()) {
-            several.world.core.receive(from, &bytes, bytes.len(), several.world.now_ns);
+            several.world.receive(from, &bytes);
         }
     }
     several.is_dead[0] = true;
@@ -198,7 +196,7 @@ fn the_only_server_is_asked_again_until_its_successor_answers() {
     assert_eq!(world.server.executed.len(), executed);
     world.server.restart();
     world.server.is_draining = false;
-    world.run(|_, _| Fate::Arrives);
+    world.finish();
     assert_eq!(world.results[&id], Ok(Outcome::Number { number: 1, cas: 1 }));
     let counters = world.core.counters();
     assert_eq!((counters.drains, counters.failovers), (1, 0));

@@ -47,6 +47,12 @@ impl World {
         Self::with_server(config, Server::new())
     }
 
+    /// A client and a server that share a secret.
+    fn sealed() -> Self {
+        let (config, server) = sealed_server();
+        Self::with_server(config, server)
+    }
+
     fn with_server(config: Config, server: Server) -> Self {
         let core = Core::new(config, Server::address(0), 11, 1000).unwrap();
         Self { core, server, now_ns: 1000, coming: Vec::new(), results: HashMap::new(), order: Vec::new() }
@@ -81,11 +87,29 @@ impl World {
             }
             for (from, datagram) in std::mem::take(&mut self.coming) {
                 for _ in 0..copies(fate(true, &datagram)) {
-                    self.core.receive(from, &datagram, datagram.len(), self.now_ns);
+                    self.receive(from, &datagram);
                 }
             }
         }
         panic!("it goes on for ever");
+    }
+
+    /// Runs without faults until all operations have ended.
+    fn finish(&mut self) {
+        self.run(|_, _| Fate::Arrives);
+    }
+
+    fn receive(&mut self, from: SocketAddr, datagram: &[u8]) {
+        self.core.receive(from, datagram, datagram.len(), self.now_ns);
+    }
+
+    fn receive_all(&mut self, answers: Vec<Answer>) {
+        answers.iter().for_each(|(from, answer)| self.receive(*from, answer));
+    }
+
+    /// The server's answers to all that the client sends now.
+    fn answers(&mut self) -> Vec<Answer> {
+        self.sent().iter().flat_map(|(to, datagram)| self.server.answer(*to, datagram)).collect()
     }
 
     /// All datagrams that the client sends now, one by one.
@@ -107,7 +131,7 @@ impl World {
     /// Submits `request` and runs without faults.
     fn call(&mut self, request: Request) -> Result<Outcome, Error> {
         let id = self.submit(request);
-        self.run(|_, _| Fate::Arrives);
+        self.finish();
         self.results[&id].clone()
     }
 }

@@ -10,8 +10,8 @@ use super::{
 };
 use crate::{Config, Error, OnceFor, Outcome, QueueBy, Request, Verb, core::Full};
 
-fn kind(datagram: &[u8]) -> u8 {
-    datagram[3]
+fn is(kind: Kind, datagram: &[u8]) -> bool {
+    datagram[3] == kind as u8
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn a_vector_travels_in_as_few_datagrams_as_hold_it() {
     world.server.requests.clear();
     let keys: Vec<String> = (0..100).map(|index| format!("key{index:04}")).collect();
     let ids: Vec<_> = keys.iter().map(|key| world.submit(get(key))).collect();
-    world.run(|_, _| Fate::Arrives);
+    world.finish();
     // A record has 16 bytes and a key of 7, padded to 24: 58 fit 1448 - 48.
     assert_eq!(world.server.requests, [58, 42]);
     assert!(ids.iter().all(|id| world.results[id] == Ok(Outcome::Missing)));
@@ -106,8 +106,8 @@ fn lost_datagrams_are_sent_again_and_numbers_counted_once() {
         let ids: Vec<_> = (0..20).map(|_| world.submit(incr("n"))).collect();
         let mut seen = 0;
         world.run(|_, datagram| {
-            seen += u32::from(kind(datagram) == lost_kind as u8);
-            if kind(datagram) == lost_kind as u8 && seen % 2 == 1 { Fate::Lost } else { Fate::Twice }
+            seen += u32::from(is(lost_kind, datagram));
+            if is(lost_kind, datagram) && seen % 2 == 1 { Fate::Lost } else { Fate::Twice }
         });
         assert!(seen >= 2, "{lost_kind:?}");
         assert!(ids.iter().all(|id| world.results[id].is_ok()), "{:?}", world.results);
@@ -121,9 +121,7 @@ fn without_once_numbers_a_store_is_executed_again() {
     let puts = |once_for| {
         let mut world = World::new(Config::new().once_for(once_for));
         world.submit(put("a", "x"));
-        world.run(
-            |_, datagram| if kind(datagram) == Kind::Request as u8 { Fate::Twice } else { Fate::Arrives },
-        );
+        world.run(|_, datagram| if is(Kind::Request, datagram) { Fate::Twice } else { Fate::Arrives });
         world.server.executed.len()
     };
     assert_eq!(puts(OnceFor::NotIdempotent), 2);
@@ -139,7 +137,7 @@ fn in_open_loop_each_request_is_sent_once_and_at_once() {
         let ids: Vec<_> = (0..3).map(|_| world.submit(get("a"))).collect();
         let mut sent = 0;
         world.run(|is_answer, datagram| {
-            sent += u32::from(kind(datagram) == Kind::Request as u8);
+            sent += u32::from(is(Kind::Request, datagram));
             if is_answer { Fate::Arrives } else { Fate::Lost }
         });
         (sent, ids.into_iter().map(|id| world.results.remove(&id).unwrap()).collect::<Vec<_>>())
@@ -192,18 +190,13 @@ fn tags_and_keys_come_back() {
     world.core.submit(get("").tag(9), world.now_ns).unwrap();
     let refused = world.core.poll_completion().unwrap();
     assert_eq!((refused.tag, refused.key), (9, Vec::new()));
-    let sent = world.sent();
-    sent.iter().for_each(|(to, hello)| world.coming.extend(world.server.answer(*to, hello)));
+    let mut coming = world.answers();
     world.core.submit(get("b"), world.now_ns).unwrap();
     let mut ended = Vec::new();
     while ended.len() < 2 {
         world.now_ns += 1000;
-        for (from, answer) in std::mem::take(&mut world.coming) {
-            world.core.receive(from, &answer, answer.len(), world.now_ns);
-        }
-        for (to, datagram) in world.sent() {
-            world.coming.extend(world.server.answer(to, &datagram));
-        }
+        world.receive_all(coming);
+        coming = world.answers();
         ended.extend(std::iter::from_fn(|| world.core.poll_completion()));
     }
     ended.sort_by_key(|completion| completion.tag);
@@ -259,7 +252,7 @@ fn no_more_is_taken_than_allowed() {
     assert_eq!(world.core.room(), 0);
     let Err(Full(request)) = world.core.submit(get("c"), world.now_ns) else { panic!("it was taken") };
     assert_eq!(request, get("c"));
-    world.run(|_, _| Fate::Arrives);
+    world.finish();
     assert!(world.core.submit(request, world.now_ns).is_ok());
 }
 
@@ -281,14 +274,11 @@ fn a_restart_is_noticed_and_nothing_is_counted_twice() {
     world.call(incr("n")).unwrap();
     let counted = world.submit(incr("n"));
     let read = world.submit(get("n"));
-    let sent = world.sent();
-    assert!(!sent.is_empty());
     // The server executes it and restarts before the answer arrives.
-    for (to, datagram) in sent {
-        let _lost = world.server.answer(to, &datagram);
-    }
+    let lost = world.answers();
+    assert!(!lost.is_empty());
     world.server.restart();
-    world.run(|_, _| Fate::Arrives);
+    world.finish();
     assert_eq!(world.results[&counted], Err(Error::OutcomeUnknown));
     assert_eq!(world.results[&read], Ok(Outcome::Missing));
     assert_eq!(world.core.counters().restarts, 1);
@@ -325,7 +315,7 @@ fn more_counters_than_the_window_take_turns() {
     for _ in 0..50 {
         world.submit(incr("n"));
     }
-    world.run(|_, _| Fate::Arrives);
+    world.finish();
     assert!(world.server.requests.iter().all(|&count| count <= 4));
     assert_eq!(world.call(incr("n")), Ok(Outcome::Number { number: 51, cas: 51 }));
 }
@@ -371,8 +361,7 @@ fn statistics_come_page_by_page() {
 
 #[test]
 fn who_shares_the_secret_is_served() {
-    let (config, server) = sealed_server();
-    let mut world = World::with_server(config, server);
+    let mut world = World::sealed();
     assert_eq!(world.call(put("a", "1")), Ok(Outcome::Done { cas: 1 }));
     assert_eq!(world.call(incr("n")), Ok(Outcome::Number { number: 1, cas: 2 }));
     world.server.restart();
@@ -386,20 +375,19 @@ fn who_shares_the_secret_is_served() {
 #[test]
 fn refusals_without_a_tag_end_nothing_once_there_is_a_session() {
     for reason in [Reason::Seal, Reason::Version, Reason::Session, Reason::Cookie, Reason::Malformed] {
-        let (config, server) = sealed_server();
-        let mut world = World::with_server(config, server);
+        let mut world = World::sealed();
         world.call(put("a", "1")).unwrap();
         let id = world.submit(get("a"));
         let (sent, refused) = (world.sent(), world.core.counters().refused);
         for (to, datagram) in sent.iter().cycle().take(100) {
             let (from, forged) = refuse(*to, datagram, reason).remove(0);
-            world.core.receive(from, &forged, forged.len(), world.now_ns);
+            world.receive(from, &forged);
         }
         assert_eq!(world.core.counters().refused, refused, "{reason:?}");
         for (to, datagram) in &sent {
             world.coming.extend(world.server.answer(*to, datagram));
         }
-        world.run(|_, _| Fate::Arrives);
+        world.finish();
         assert_eq!(bytes_of(&world.results[&id]), b"1", "{reason:?}");
     }
 }
@@ -412,27 +400,21 @@ fn an_answer_of_an_earlier_session_is_not_taken() {
     before.call(put("x", "1")).unwrap();
     before.call(put("a", "old")).unwrap();
     before.submit(get("a"));
-    let mut recorded = Vec::new();
-    for (to, datagram) in before.sent() {
-        recorded.extend(before.server.answer(to, &datagram));
-    }
+    let recorded = before.answers();
     let World { server, .. } = before;
     let mut world = World::with_server(config, server);
     world.call(put("x", "1")).unwrap();
     world.call(put("b", "new")).unwrap();
     let id = world.submit(get("b"));
     assert_eq!(world.sent().len(), recorded.len());
-    for (from, answer) in &recorded {
-        world.core.receive(*from, answer, answer.len(), world.now_ns);
-    }
-    world.run(|_, _| Fate::Arrives);
+    world.receive_all(recorded);
+    world.finish();
     assert_eq!(bytes_of(&world.results[&id]), b"new");
 }
 
 #[test]
 fn one_refusal_may_come_from_damage() {
-    let (config, server) = sealed_server();
-    let mut world = World::with_server(config, server);
+    let mut world = World::sealed();
     let refuses = |world: &mut World, reason| {
         for (to, datagram) in world.sent() {
             world.coming.extend(refuse(to, &datagram, reason));
@@ -440,13 +422,13 @@ fn one_refusal_may_come_from_damage() {
     };
     let id = world.submit(get("a"));
     refuses(&mut world, Reason::Seal);
-    world.run(|_, _| Fate::Arrives);
+    world.finish();
     assert_eq!(world.results[&id], Ok(Outcome::Missing));
     let id = world.submit(get("a"));
     for reason in [Reason::Malformed, Reason::Version, Reason::Unknown(99), Reason::Replayed] {
         refuses(&mut world, reason);
     }
-    world.run(|_, _| Fate::Arrives);
+    world.finish();
     assert_eq!(world.results[&id], Ok(Outcome::Missing));
 }
 

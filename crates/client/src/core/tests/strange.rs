@@ -5,7 +5,7 @@ use minos_proto::native::Kind;
 use proptest::prelude::*;
 use rand::RngExt;
 
-use super::{Fate, STEPS_MAX, World, bytes_of, elsewhere, get, incr, put};
+use super::{STEPS_MAX, World, bytes_of, elsewhere, get, incr, put};
 use crate::{Config, Outcome};
 
 #[test]
@@ -21,17 +21,17 @@ fn answers_from_elsewhere_or_to_something_else_are_ignored() {
     world.core.receive(elsewhere(), &answer, answer.len(), world.now_ns);
     let mut other_port = from;
     other_port.set_port(from.port() + 100);
-    world.core.receive(other_port, &answer, answer.len(), world.now_ns);
+    world.receive(other_port, &answer);
     // Stamp, sequence and request each by one bit; the value would otherwise be believed.
     for place in [36, 38, 40, 46, 52] {
         let mut forged = answer.clone();
         forged[place] ^= 1;
-        world.core.receive(from, &forged, forged.len(), world.now_ns);
+        world.receive(from, &forged);
         assert_eq!(world.core.unfinished(), 1, "a bit at {place}");
     }
     assert_eq!(world.core.counters().ignored, ignored + 7);
-    world.core.receive(from, &answer, answer.len(), world.now_ns);
-    world.core.receive(from, &answer, answer.len(), world.now_ns);
+    world.receive(from, &answer);
+    world.receive(from, &answer);
     world.take_completions();
     assert_eq!(bytes_of(&world.results[&id]), b"true");
 }
@@ -71,10 +71,7 @@ fn run_with_strange_answers(seed: u64, keeps_head: bool) -> World {
     for _ in 0..STEPS_MAX {
         world.take_completions();
         world.core.on_timer(world.now_ns);
-        let mut coming = Vec::new();
-        for (to, datagram) in world.sent() {
-            coming.extend(world.server.answer(to, &datagram));
-        }
+        let coming = world.answers();
         world.now_ns += random.random_range(1..3_000_000);
         for (from, mut bytes) in coming {
             let kept = if keeps_head { 48 } else { 0 };
@@ -85,7 +82,7 @@ fn run_with_strange_answers(seed: u64, keeps_head: bool) -> World {
                     bytes[at] = random.random();
                 }
             }
-            world.core.receive(from, &bytes, bytes.len(), world.now_ns);
+            world.receive(from, &bytes);
         }
         if world.core.unfinished() == 0 {
             break;
@@ -110,7 +107,7 @@ proptest! {
         let mut world = World::new(Config::new());
         world.submit(get("a"));
         world.core.receive(super::Server::address(0), &bytes, segment_bytes, 2000);
-        world.run(|_, _| Fate::Arrives);
+        world.finish();
         prop_assert_eq!(world.results.values().next(), Some(&Ok(Outcome::Missing)));
     }
 }
