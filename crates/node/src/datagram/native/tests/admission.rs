@@ -36,28 +36,23 @@ fn a_session_is_only_for_who_shows_a_cookie() {
 
 #[test]
 fn an_answer_echoes_its_request() {
-    let mut site = Site::new(&config(), 1);
-    let mut client = Client::of(&mut site);
-    let request = client.request(&[client.get(b"k")]);
-    let trains = site.deliver(0, &[client.message(request)]);
+    let (mut site, mut client) = Site::with_client(1);
+    let trains = client.send(&mut site, 0, &[client.get(b"k")]);
     let header = Header::parse(&trains[0].bytes).unwrap();
     assert_eq!((header.stamp, header.sequence), (client.header.stamp, client.header.sequence));
     assert_eq!((header.geometry, header.flags), (client.header.geometry, Flags::NONE));
     client.header.geometry ^= 1 << 20;
-    let request = client.request(&[client.get(b"k")]);
-    let trains = site.deliver(0, &[client.message(request)]);
+    let trains = client.send(&mut site, 0, &[client.get(b"k")]);
     let header = Header::parse(&trains[0].bytes).unwrap();
     assert_ne!(header.geometry, client.header.geometry, "tells of another directory");
     site.shared.drain();
-    let request = client.request(&[client.get(b"k")]);
-    let trains = site.deliver(0, &[client.message(request)]);
+    let trains = client.send(&mut site, 0, &[client.get(b"k")]);
     assert!(Header::parse(&trains[0].bytes).unwrap().flags.contains(Flags::DRAINING));
 }
 
 #[test]
 fn a_cookie_gets_old() {
-    let mut site = Site::new(&config(), 1);
-    let mut client = Client::of(&mut site);
+    let (mut site, mut client) = Site::with_client(1);
     site.pass(60);
     let request = client.request(&[client.get(b"k")]);
     let trains = site.deliver(0, &[client.message(request.clone())]);
@@ -74,8 +69,7 @@ fn a_cookie_gets_old() {
 
 #[test]
 fn the_segments_of_a_message_show_a_cookie_each() {
-    let mut site = Site::new(&config(), 1);
-    let mut client = Client::of(&mut site);
+    let (mut site, mut client) = Site::with_client(1);
     let good = client.request(&[client.get(b"k")]);
     let cookie = std::mem::replace(&mut client.header.cookie, 5);
     let bad = client.request(&[client.get(b"k")]);
@@ -95,8 +89,7 @@ fn the_segments_of_a_message_show_a_cookie_each() {
 
 #[test]
 fn what_cannot_be_read_is_refused_and_never_answered_to_a_server() {
-    let mut site = Site::new(&config(), 1);
-    let mut client = Client::of(&mut site);
+    let (mut site, mut client) = Site::with_client(1);
     let request = client.request(&[client.get(b"k")]);
     let changed = |at: usize, byte: u8| {
         let mut changed = request.clone();
@@ -123,8 +116,7 @@ fn what_cannot_be_read_is_refused_and_never_answered_to_a_server() {
 
 #[test]
 fn operations_before_a_malformed_one_are_executed() {
-    let mut site = Site::new(&config(), 1);
-    let mut client = Client::of(&mut site);
+    let (mut site, mut client) = Site::with_client(1);
     let put = client.put(b"k", b"v");
     let mut request = client.request(&[put, client.get(b"k")]);
     let second = 48 + (put.bytes()).next_multiple_of(8);
@@ -138,8 +130,7 @@ fn operations_before_a_malformed_one_are_executed() {
 
 #[test]
 fn with_a_secret_only_sealed_datagrams_are_served_and_once() {
-    let mut site = Site::new(&sealed_config(), 1);
-    let mut client = Client::with_session(&mut site);
+    let (mut site, mut client) = Site::with_session(&sealed_config(), 1);
     assert!(client.welcome.unwrap().flags.contains(WelcomeFlags::SEALED));
     assert_eq!(client.ask_one(&mut site, client.put(b"k", b"v")).status, Status::Ok);
     let request = client.request(&[client.get(b"k")]);
@@ -181,8 +172,7 @@ fn while_a_secret_is_replaced_both_are_served() {
 /// If any refusal were sealed, a client with a wrong tag could have the server seal any session and number.
 #[test]
 fn a_refusal_is_sealed_for_who_knows_the_secret_only() {
-    let mut site = Site::new(&sealed_config(), 1);
-    let mut client = Client::with_session(&mut site);
+    let (mut site, mut client) = Site::with_session(&sealed_config(), 1);
     let is_sealed = |site: &mut Site, client: &Client, datagram: Vec<u8>| {
         let trains = site.deliver(0, &[client.message(datagram)]);
         let header = Header::parse(&trains[0].bytes).unwrap();
@@ -203,8 +193,7 @@ fn a_refusal_is_sealed_for_who_knows_the_secret_only() {
 
 #[test]
 fn an_answer_sent_back_is_no_request() {
-    let mut site = Site::new(&sealed_config(), 1);
-    let mut client = Client::with_session(&mut site);
+    let (mut site, mut client) = Site::with_session(&sealed_config(), 1);
     let keys = client.seal.take().unwrap();
     let reversed = keys.to_client.clone();
     client.seal = Some(SealKeys { to_server: reversed, ..keys });
@@ -291,8 +280,7 @@ proptest! {
         changes in prop::collection::vec((0..2000usize, any::<u8>()), 0..6),
         opcodes in prop::collection::vec((any::<u8>(), any::<u8>(), any::<u64>()), 1..10),
     ) {
-        let mut site = Site::new(&config(), 2);
-        let mut client = Client::with_session(&mut site);
+        let (mut site, mut client) = Site::with_session(&config(), 2);
         let operations: Vec<_> = opcodes.iter().map(|&(opcode, flags, operand)| {
             let mut operation = client.operation(Opcode::from_byte(opcode), b"key", b"12345678");
             operation.flags.0 = flags;

@@ -93,9 +93,8 @@ fn store_large(site: &mut Site, client: &mut Client, key: &[u8], value: &[u8], o
 }
 
 fn fetch_all(site: &mut Site, client: &mut Client, key: &[u8], value_bytes: usize) -> Vec<u8> {
-    let request = client.request(&[client.get(key)]);
     let queue = client.header.queue;
-    let mut trains = site.deliver(usize::from(queue), &[client.message(request)]);
+    let mut trains = client.send(site, queue.into(), &[client.get(key)]);
     let (_, records) = answers(&trains);
     assert_eq!((records[0].status, records[0].item_flags), (Status::Large, 3));
     let grant = Grant::parse(&records[0].value).unwrap();
@@ -111,9 +110,8 @@ fn fetch_all(site: &mut Site, client: &mut Client, key: &[u8], value_bytes: usiz
         let fetch = client.operation(Opcode::Fetch, key, &ranges);
         let detail = Detail { operand: records[0].cas, ..fetch.detail };
         client.header.queue = grant.queue;
-        let request = client.request(&[Operation { detail, ..fetch }]);
+        trains = client.send(site, grant.queue.into(), &[Operation { detail, ..fetch }]);
         client.header.queue = queue;
-        trains = site.deliver(usize::from(grant.queue), &[client.message(request)]);
         assert!(!trains.is_empty());
     }
 }
@@ -147,8 +145,7 @@ fn joined(opcode: Opcode, value: &[u8], part: &[u8]) -> Vec<u8> {
 #[test]
 fn a_large_value_is_joined_in_slices() {
     for opcode in [Opcode::Append, Opcode::Prepend] {
-        let mut site = Site::new(&config(), 1);
-        let mut client = Client::with_session(&mut site);
+        let (mut site, mut client) = Site::with_session(&config(), 1);
         let old = value(600_000);
         store_large(&mut site, &mut client, b"key", &old, 1);
         site.copies_at_once = false;
@@ -177,8 +174,7 @@ fn a_large_value_is_joined_in_slices() {
 
 #[test]
 fn a_value_that_is_replaced_while_it_is_joined_is_joined_anew() {
-    let mut site = Site::new(&config(), 1);
-    let mut client = Client::with_session(&mut site);
+    let (mut site, mut client) = Site::with_session(&config(), 1);
     store_large(&mut site, &mut client, b"key", &value(300_000), 1);
     site.copies_at_once = false;
     let join = client.operation(Opcode::Append, b"key", b"more");
@@ -196,8 +192,7 @@ fn a_value_that_is_replaced_while_it_is_joined_is_joined_anew() {
 
 #[test]
 fn a_long_part_is_joined_in_slices_too() {
-    let mut site = Site::new(&config(), 1);
-    let mut client = Client::with_session(&mut site);
+    let (mut site, mut client) = Site::with_session(&config(), 1);
     let (old, part) = (value(300_000), value(200_000));
     store_large(&mut site, &mut client, b"key", &old, 1);
     site.copies_at_once = false;
@@ -218,8 +213,7 @@ fn a_long_part_is_joined_in_slices_too() {
 
 #[test]
 fn a_store_that_is_given_up_leaves_nothing() {
-    let mut site = Site::new(&config(), 1);
-    let mut client = Client::with_session(&mut site);
+    let (mut site, mut client) = Site::with_session(&config(), 1);
     let before = site.store.stats().used_bytes;
     let operation = deferred(&client, b"key", 200_000, 9);
     assert_eq!(client.ask_one(&mut site, operation).status, Status::Granted);
@@ -311,8 +305,7 @@ fn a_store_whose_worker_is_crowded_is_busy() {
 
 #[test]
 fn a_fragment_without_sense_is_refused() {
-    let mut site = Site::new(&config(), 1);
-    let mut client = Client::of(&mut site);
+    let (mut site, mut client) = Site::with_client(1);
     let short = client.datagram(Kind::Fragment, true, &[&[1, 2, 3]]);
     assert_eq!(short.len(), HEADER_BYTES + 3);
     assert!(client.refusal(&mut site, short).is_some());

@@ -6,5 +6,5 @@ mod large;
 mod once;
 mod operations;
 mod secrecy;
-mod site;
+pub(super) mod site;
 mod trains;

@@ -13,8 +13,7 @@ fn once<'a>(client: &Client, opcode: Opcode, key: &'a [u8], value: &'a [u8], num
 
 #[test]
 fn a_retry_is_answered_and_not_executed() {
-    let mut site = Site::new(&config(), 2);
-    let mut client = Client::with_session(&mut site);
+    let (mut site, mut client) = Site::with_session(&config(), 2);
     client.ask_one(&mut site, client.put(b"n", b"5"));
     client.ask_one(&mut site, client.put(b"text", b"a"));
     let incr = once(&client, Opcode::Incr, b"n", b"", 1);
@@ -34,8 +33,7 @@ fn a_retry_is_answered_and_not_executed() {
 
 #[test]
 fn all_items_are_dropped_once() {
-    let mut site = Site::new(&config(), 2);
-    let mut client = Client::with_session(&mut site);
+    let (mut site, mut client) = Site::with_session(&config(), 2);
     client.ask_one(&mut site, client.put(b"k", b"1"));
     let flush = Operation { hash: KeyHash(0), ..once(&client, Opcode::Flush, b"", b"", 1) };
     assert_eq!(client.ask_one(&mut site, flush).status, Status::Ok);
@@ -47,8 +45,7 @@ fn all_items_are_dropped_once() {
 
 #[test]
 fn a_control_that_forgets_executes_twice() {
-    let mut site = Site::new(&config(), 1);
-    let mut client = Client::with_session(&mut site);
+    let (mut site, mut client) = Site::with_session(&config(), 1);
     site.shared.sessions().forget_outcomes();
     client.ask_one(&mut site, client.put(b"n", b"5"));
     let incr = once(&client, Opcode::Incr, b"n", b"", 1);
@@ -58,8 +55,7 @@ fn a_control_that_forgets_executes_twice() {
 
 #[test]
 fn what_is_not_known_is_not_executed() {
-    let mut site = Site::new(&config(), 1);
-    let mut client = Client::with_session(&mut site);
+    let (mut site, mut client) = Site::with_session(&config(), 1);
     client.ask_one(&mut site, client.put(b"n", b"5"));
     let newest = once(&client, Opcode::Incr, b"n", b"", 1000);
     assert_eq!(client.ask_one(&mut site, newest).status, Status::Ok);
@@ -74,8 +70,7 @@ fn what_is_not_known_is_not_executed() {
 
 #[test]
 fn the_outcome_of_a_failure_is_remembered_too() {
-    let mut site = Site::new(&config(), 1);
-    let mut client = Client::with_session(&mut site);
+    let (mut site, mut client) = Site::with_session(&config(), 1);
     let add = once(&client, Opcode::Replace, b"k", b"1", 7);
     assert_eq!(client.ask_one(&mut site, add).status, Status::NotStored);
     client.ask_one(&mut site, client.put(b"k", b"0"));

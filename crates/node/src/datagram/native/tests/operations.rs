@@ -2,13 +2,7 @@
 
 use minos_proto::native::{Detail, OpFlags, Opcode, Operation, Status};
 
-use super::site::{Answer, Client, Site, config};
-
-fn start() -> (Site, Client) {
-    let mut site = Site::new(&config(), 2);
-    let client = Client::of(&mut site);
-    (site, client)
-}
+use super::site::{Answer, Client, Site};
 
 fn with_detail<'a>(operation: Operation<'a>, change: impl FnOnce(&mut Detail)) -> Operation<'a> {
     let mut operation = operation;
@@ -27,7 +21,7 @@ fn value_of(site: &mut Site, client: &mut Client, key: &[u8]) -> Option<Vec<u8>>
 
 #[test]
 fn a_value_is_stored_and_read_with_what_belongs_to_it() {
-    let (mut site, mut client) = start();
+    let (mut site, mut client) = Site::with_client(2);
     assert_eq!(client.ask_one(&mut site, client.get(b"k")).status, Status::NotFound);
     let put = with_detail(client.put(b"k", b"value"), |detail| detail.item_flags = 9);
     let stored = client.ask_one(&mut site, put);
@@ -50,7 +44,7 @@ fn a_value_is_stored_and_read_with_what_belongs_to_it() {
 
 #[test]
 fn conditions_of_stores_are_memcacheds() {
-    let (mut site, mut client) = start();
+    let (mut site, mut client) = Site::with_client(2);
     let mut store = |opcode, value: &'static [u8]| {
         let operation = client.operation(opcode, b"k", value);
         client.ask_one(&mut site, operation).status
@@ -69,7 +63,7 @@ fn conditions_of_stores_are_memcacheds() {
 
 #[test]
 fn a_comparison_holds_for_the_item_that_was_read() {
-    let (mut site, mut client) = start();
+    let (mut site, mut client) = Site::with_client(2);
     let cas = client.ask_one(&mut site, client.put(b"k", b"1")).cas;
     let compare = |client: &Client, cas| {
         with_detail(client.operation(Opcode::Compare, b"k", b"2"), |detail| detail.operand = cas)
@@ -86,7 +80,7 @@ fn a_comparison_holds_for_the_item_that_was_read() {
 
 #[test]
 fn an_item_is_deleted_if_it_is_the_one_meant() {
-    let (mut site, mut client) = start();
+    let (mut site, mut client) = Site::with_client(2);
     let delete = |client: &Client, cas| {
         with_detail(client.operation(Opcode::Delete, b"k", b""), |detail| detail.operand = cas)
     };
@@ -102,7 +96,7 @@ fn an_item_is_deleted_if_it_is_the_one_meant() {
 
 #[test]
 fn an_item_lives_as_long_as_it_is_told_to() {
-    let (mut site, mut client) = start();
+    let (mut site, mut client) = Site::with_client(2);
     let with_ttl = |operation, ttl| with_detail(operation, |detail| detail.ttl = ttl);
     let put = with_ttl(client.put(b"k", b"1"), 10);
     client.ask_one(&mut site, put);
@@ -123,7 +117,7 @@ fn an_item_lives_as_long_as_it_is_told_to() {
 
 #[test]
 fn numbers_are_counted() {
-    let (mut site, mut client) = start();
+    let (mut site, mut client) = Site::with_client(2);
     let count = |client: &Client, opcode, delta, flags, initial: &'static [u8]| {
         let operation = with_detail(client.operation(opcode, b"n", initial), |detail| detail.operand = delta);
         Operation { flags, ..operation }
@@ -151,7 +145,7 @@ fn numbers_are_counted() {
 
 #[test]
 fn what_cannot_be_done_is_said() {
-    let (mut site, mut client) = start();
+    let (mut site, mut client) = Site::with_client(2);
     let noop = client.operation(Opcode::Noop, b"", b"");
     assert_eq!(client.ask_one(&mut site, noop).status, Status::Ok);
     let unknown = client.operation(Opcode::Unknown(0x7f), b"k", b"v");
@@ -164,7 +158,7 @@ fn what_cannot_be_done_is_said() {
 
 #[test]
 fn a_value_beyond_the_limit_is_refused_and_the_old_one_dropped() {
-    let (mut site, mut client) = start();
+    let (mut site, mut client) = Site::with_client(2);
     client.ask_one(&mut site, client.put(b"k", b"old"));
     let huge = with_detail(client.put(b"k", b""), |detail| detail.value_bytes = (1 << 20) + 1);
     let huge = Operation { flags: OpFlags::DEFERRED, ..huge };
@@ -178,7 +172,7 @@ fn a_value_beyond_the_limit_is_refused_and_the_old_one_dropped() {
 
 #[test]
 fn a_full_store_says_so() {
-    let (mut site, mut client) = start();
+    let (mut site, mut client) = Site::with_client(2);
     let value = [0; 1000];
     let mut number = 0u32;
     let refused = loop {
@@ -196,7 +190,7 @@ fn a_full_store_says_so() {
 
 #[test]
 fn a_vector_of_operations_is_answered_in_order() {
-    let (mut site, mut client) = start();
+    let (mut site, mut client) = Site::with_client(2);
     let keys: Vec<_> = (0..100u32).map(u32::to_le_bytes).collect();
     let puts: Vec<_> = keys.iter().map(|key| client.put(key, key)).collect();
     assert!(client.ask(&mut site, &puts).iter().all(|answer| answer.status == Status::Ok));
@@ -217,7 +211,7 @@ fn a_vector_of_operations_is_answered_in_order() {
 
 #[test]
 fn an_operation_sees_what_the_one_before_it_has_done() {
-    let (mut site, mut client) = start();
+    let (mut site, mut client) = Site::with_client(2);
     let operations = [
         client.put(b"k", b"1"),
         client.get(b"k"),
@@ -237,7 +231,7 @@ fn an_operation_sees_what_the_one_before_it_has_done() {
 
 #[test]
 fn statistics_come_in_pages_of_whole_lines() {
-    let (mut site, mut client) = start();
+    let (mut site, mut client) = Site::with_client(2);
     client.ask_one(&mut site, client.put(b"k", b"1"));
     let mut text = String::new();
     let (mut first, mut pages) = (0, 0);

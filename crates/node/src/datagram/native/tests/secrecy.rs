@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use minos_proto::native::{Detail, Flags, Grant, OpFlags, Opcode, Operation, Status};
 
-use super::site::{Client, HASH_SEED, Site, Train, config};
+use super::site::{Client, HASH_SEED, Site, Train};
 
 /// Bits of a bucket's number in a table of 1,024 buckets.
 const BUCKET_MASK: u32 = 0x3ff;
@@ -21,12 +21,10 @@ fn everything_sent(site: &mut Site, client: &mut Client) -> Vec<Train> {
     let groups: [&[u8]; 7] = [b"", b"settings", b"items", b"slabs", b"conns", b"minos", b"none"];
     operations.extend(groups.map(|group| client.operation(Opcode::Stats, group, b"")));
     for operation in operations {
-        let request = client.request(&[operation]);
-        trains.extend(site.deliver(0, &[client.message(request)]));
+        trains.extend(client.send(site, 0, &[operation]));
     }
     client.header.cookie = 0;
-    let refused = client.request(&[client.get(KEYS[0])]);
-    trains.extend(site.deliver(0, &[client.message(refused)]));
+    trains.extend(client.send(site, 0, &[client.get(KEYS[0])]));
     trains
 }
 
@@ -39,8 +37,7 @@ fn deferred(client: &Client, request: u32) -> Operation<'static> {
 
 #[test]
 fn the_tables_seed_and_hashes_are_in_nothing_that_is_sent() {
-    let mut site = Site::new(&config(), 2);
-    let mut client = Client::of(&mut site);
+    let (mut site, mut client) = Site::with_client(2);
     let trains = everything_sent(&mut site, &mut client);
     assert!(trains.len() > 12);
     let hashes = KEYS.map(|key| site.store.hash(key).0);
@@ -56,8 +53,7 @@ fn the_tables_seed_and_hashes_are_in_nothing_that_is_sent() {
 
 #[test]
 fn keys_of_one_bucket_under_the_welcomes_seed_lie_in_many() {
-    let mut site = Site::new(&config(), 1);
-    let client = Client::of(&mut site);
+    let (site, client) = Site::with_client(1);
     let chosen: Vec<[u8; 8]> = (0..1 << 17)
         .map(u64::to_le_bytes)
         .filter(|key| client.hash(key).bucket_bits() & BUCKET_MASK == 0)
@@ -70,8 +66,7 @@ fn keys_of_one_bucket_under_the_welcomes_seed_lie_in_many() {
 
 #[test]
 fn a_client_sends_any_direction_and_is_served() {
-    let mut site = Site::new(&config(), 1);
-    let mut client = Client::of(&mut site);
+    let (mut site, mut client) = Site::with_client(1);
     let mut put = client.put(b"k", b"v");
     put.hash.0 ^= 1 << 40;
     assert_eq!(client.ask_one(&mut site, put).status, Status::Ok);
@@ -100,8 +95,7 @@ fn a_transfers_name_does_not_tell_the_next_one() {
     let next = minos_base::hash_key(&2_u64.to_le_bytes(), 99).0;
     assert_eq!(undone(seen) ^ undone(next), mixed(1) ^ mixed(2), "the attack works on XXH3");
 
-    let mut site = Site::new(&config(), 1);
-    let mut client = Client::of(&mut site);
+    let (mut site, mut client) = Site::with_client(1);
     let names = [1, 2].map(|request| {
         let answer = client.ask_one(&mut site, deferred(&client, request));
         Grant::parse(&answer.value).expect("a grant").transfer >> 8

@@ -22,10 +22,11 @@ use crate::{
     server::config::NativeConfig,
 };
 
-pub(super) const SECRET: &str = "7:00112233445566778899aabbccddeeff0123456789abcdeffedcba9876543210";
+pub(in crate::datagram::native) const SECRET: &str =
+    "7:00112233445566778899aabbccddeeff0123456789abcdeffedcba9876543210";
 pub(super) const OTHER_SECRET: &str = "8:102132435465768798a9bacbdcedfe0fefcdab89674523011032547698badcfe";
 
-pub(super) fn keys(secret: &str) -> SealKeys {
+pub(in crate::datagram::native) fn keys(secret: &str) -> SealKeys {
     SealKeys::of(&secret.parse().expect("a secret"))
 }
 
@@ -33,23 +34,23 @@ pub(super) fn keys(secret: &str) -> SealKeys {
 pub(super) const HASH_SEED: u64 = 0x5eed_0f71_2c3d_a68b;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Train {
+pub(in crate::datagram::native) struct Train {
     pub(super) peer: SocketAddr,
     pub(super) bytes: Vec<u8>,
     pub(super) segment_bytes: usize,
 }
 
 impl Train {
-    pub(super) fn datagrams(&self) -> impl Iterator<Item = &[u8]> {
+    pub(in crate::datagram::native) fn datagrams(&self) -> impl Iterator<Item = &[u8]> {
         self.bytes.chunks(self.segment_bytes)
     }
 }
 
 /// Records sent trains and checks their form.
 #[derive(Default)]
-pub(super) struct Wire {
+pub(in crate::datagram::native) struct Wire {
     buffer: Vec<u8>,
-    pub(super) trains: Vec<Train>,
+    pub(in crate::datagram::native) trains: Vec<Train>,
 }
 
 impl Wire {
@@ -133,6 +134,20 @@ impl Site {
         }
     }
 
+    /// A server without a secret, and a client that has said hello and has no session.
+    pub(super) fn with_client(workers: u16) -> (Self, Client) {
+        let mut site = Self::new(&config(), workers);
+        let client = Client::of(&mut site);
+        (site, client)
+    }
+
+    /// A server, and a client with a session.
+    pub(super) fn with_session(config: &NativeConfig, workers: u16) -> (Self, Client) {
+        let mut site = Self::new(config, workers);
+        let client = Client::with_session(&mut site);
+        (site, client)
+    }
+
     pub(super) fn pass(&mut self, seconds: u64) {
         self.now += Duration::from_secs(seconds);
     }
@@ -185,12 +200,8 @@ impl Site {
     }
 
     pub(super) fn counter(&self, name: &str) -> u64 {
-        self.shared
-            .totals()
-            .into_iter()
-            .find(|(counter, _)| *counter == name)
-            .expect("there is such a counter")
-            .1
+        let found = self.shared.totals().into_iter().find(|(counter, _)| *counter == name);
+        found.expect("there is such a counter").1
     }
 }
 
@@ -301,10 +312,15 @@ impl Client {
 
     /// The answers to a request with these operations, sent to its queue.
     pub(super) fn ask(&mut self, site: &mut Site, operations: &[Operation<'_>]) -> Vec<Answer> {
-        let request = self.request(operations);
         let queue = usize::from(self.header.queue);
-        let trains = site.deliver(queue, &[self.message(request)]);
+        let trains = self.send(site, queue, operations);
         self.read(&trains)
+    }
+
+    /// The trains that answer a request with these operations, sent to the socket of `queue`.
+    pub(super) fn send(&mut self, site: &mut Site, queue: usize, operations: &[Operation<'_>]) -> Vec<Train> {
+        let request = self.request(operations);
+        site.deliver(queue, &[self.message(request)])
     }
 
     pub(super) fn ask_one(&mut self, site: &mut Site, operation: Operation<'_>) -> Answer {

@@ -30,8 +30,7 @@ fn lengths(trains: &[Train]) -> Vec<Vec<usize>> {
 
 #[test]
 fn a_message_of_requests_is_answered_by_a_train() {
-    let mut site = Site::new(&config(), 1);
-    let mut client = Client::of(&mut site);
+    let (mut site, mut client) = Site::with_client(1);
     for (key, bytes) in [(b"a", 100), (b"b", 60), (b"c", 120)] {
         store(&mut site, &mut client, key, bytes);
     }
@@ -54,8 +53,7 @@ fn a_message_of_requests_is_answered_by_a_train() {
 
 #[test]
 fn a_much_shorter_datagram_ends_its_train() {
-    let mut site = Site::new(&config(), 1);
-    let mut client = Client::of(&mut site);
+    let (mut site, mut client) = Site::with_client(1);
     store(&mut site, &mut client, b"a", 1000);
     let message = train_of_gets(&mut client, &[b"a", b"x", b"a", b"a"]);
     let trains = site.deliver(0, &[message]);
@@ -64,8 +62,7 @@ fn a_much_shorter_datagram_ends_its_train() {
 
 #[test]
 fn trains_are_bounded_and_one_peer_each() {
-    let mut site = Site::new(&config(), 1);
-    let mut client = Client::of(&mut site);
+    let (mut site, mut client) = Site::with_client(1);
     let mut other = Client::stranger();
     other.peer.set_port(41_000);
     other.say_hello(&mut site, minos_proto::native::Flags::NONE).unwrap();
@@ -84,15 +81,13 @@ fn trains_are_bounded_and_one_peer_each() {
 #[test]
 fn a_request_whose_answer_does_not_fit_gets_several_datagrams() {
     for config in [config(), sealed_config()] {
-        let mut site = Site::new(&config, 1);
-        let mut client = Client::with_session(&mut site);
+        let (mut site, mut client) = Site::with_session(&config, 1);
         let keys: Vec<_> = (0..40u8).map(|number| [number]).collect();
         for (key, bytes) in keys.iter().zip((0..).step_by(17)) {
             store(&mut site, &mut client, key, bytes);
         }
         let gets: Vec<_> = keys.iter().map(|key| client.get(key)).collect();
-        let request = client.request(&gets);
-        let trains = site.deliver(0, &[client.message(request)]);
+        let trains = client.send(&mut site, 0, &gets);
         let answers = client.read(&trains);
         assert_eq!(answers.len(), 40);
         for ((answer, key), bytes) in answers.iter().zip(&keys).zip((0..).step_by(17)) {
@@ -109,16 +104,14 @@ fn a_request_whose_answer_does_not_fit_gets_several_datagrams() {
 #[test]
 fn the_largest_value_that_fits_fits() {
     for config in [config(), sealed_config()] {
-        let mut site = Site::new(&config, 1);
-        let mut client = Client::with_session(&mut site);
+        let (mut site, mut client) = Site::with_session(&config, 1);
         let tag_bytes = if !config.secrets.is_empty() { 16 } else { 0 };
         let fitting = (1400 - 48 - tag_bytes) / 8 * 8 - 24;
         store(&mut site, &mut client, b"a", fitting);
         let answer = client.ask_one(&mut site, client.get(b"a"));
         assert_eq!((answer.status, answer.value.len()), (Status::Ok, fitting));
         store(&mut site, &mut client, b"a", fitting + 1);
-        let request = client.request(&[client.get(b"a")]);
-        let trains = site.deliver(0, &[client.message(request)]);
+        let trains = client.send(&mut site, 0, &[client.get(b"a")]);
         let header = Header::parse(&trains[0].bytes).unwrap();
         let record = replies(&trains[0].bytes, &header).next().unwrap().unwrap();
         assert_eq!(record.status, Status::Large);

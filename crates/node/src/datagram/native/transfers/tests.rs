@@ -1,18 +1,16 @@
 //! Large transfers without sockets: sent datagrams are recorded, and time is simulated.
 
 use std::{
-    io::IoSlice,
     net::SocketAddr,
-    ops::Range,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use minos_base::{Clock, Exptime, SizeClass, StoreKind};
+use minos_base::{Clock, Exptime, KeyHash, SizeClass, StoreKind};
 use minos_engine::{Engine, Get, StoreConfig, StoreMode};
 use minos_proto::native::{
     AckHead, AckState, DataHead, Detail, FRAGMENT_HEAD_BYTES, Flags, FragmentHead, FragmentRange, Grant,
-    Header, Kind, Malformed, OpFlags, Opcode, Operation, RANGES_MAX, SealKeys, Secret, Status, replies,
+    Header, Kind, Malformed, OpFlags, Opcode, Operation, RANGES_MAX, Secret, Status, replies,
 };
 
 use minos_sched::WorkerId;
@@ -21,7 +19,10 @@ use siphasher::sip::SipHasher24;
 use super::*;
 use crate::{
     datagram::native::{
-        AnswerTo, Egress, Seals, Sessions, SizeLimit, sessions::SessionsConfig, standalone::Nobody,
+        AnswerTo, Seals, Sessions, SizeLimit,
+        sessions::SessionsConfig,
+        standalone::Nobody,
+        tests::site::{SECRET, Train, Wire, keys},
     },
     ops::{Context, StoreOperation, counters::Counters},
 };
@@ -29,48 +30,6 @@ use crate::{
 const WORKER: WorkerId = WorkerId(3);
 
 const TIMEOUT: Duration = Duration::from_secs(5);
-
-const SECRET: &str = "7:00112233445566778899aabbccddeeff0123456789abcdeffedcba9876543210";
-
-/// Sent datagrams, one by one.
-#[derive(Default)]
-struct Sent {
-    buffer: Vec<u8>,
-    datagrams: Vec<(SocketAddr, Vec<u8>)>,
-}
-
-impl Sent {
-    fn note(&mut self, peer: SocketAddr, bytes: &[u8], segment_bytes: usize) {
-        assert!(bytes.len() <= 65_000 && bytes.len().div_ceil(segment_bytes) <= 64);
-        let segments = bytes.chunks(segment_bytes).map(|segment| (peer, segment.to_vec()));
-        self.datagrams.extend(segments);
-    }
-
-    fn take(&mut self) -> Vec<(Header, Vec<u8>)> {
-        let parse = |(_, datagram): (SocketAddr, Vec<u8>)| (Header::parse(&datagram).unwrap(), datagram);
-        self.datagrams.drain(..).map(parse).collect()
-    }
-}
-
-impl Egress for Sent {
-    fn buffer(&mut self) -> &mut Vec<u8> {
-        &mut self.buffer
-    }
-
-    fn queue_train(&mut self, peer: SocketAddr, train: Range<usize>, segment_bytes: usize) {
-        let bytes = self.buffer[train].to_vec();
-        self.note(peer, &bytes, segment_bytes);
-    }
-
-    fn make_room(&mut self) {
-        self.buffer.clear();
-    }
-
-    fn send_gather(&mut self, peer: SocketAddr, pieces: &[IoSlice<'_>], segment_bytes: usize) {
-        let bytes: Vec<u8> = pieces.iter().flat_map(|piece| piece.to_vec()).collect();
-        self.note(peer, &bytes, segment_bytes);
-    }
-}
 
 /// A worker's transfers over a store, and a client's view of what they send.
 struct Bench {
@@ -82,7 +41,7 @@ struct Bench {
     transfers: Transfers<StoreMode>,
     now: Instant,
     is_draining: bool,
-    sent: Sent,
+    wire: Wire,
 }
 
 /// A reply as a client keeps it.
@@ -114,6 +73,13 @@ impl Bench {
         Self::with(1 << 20, false)
     }
 
+    /// Transfers, and the address of a client without a session.
+    fn with_peer() -> (Self, AnswerTo) {
+        let bench = Self::new();
+        let to = bench.to(1, 0);
+        (bench, to)
+    }
+
     fn with(transfer_memory: u64, is_sealed: bool) -> Self {
         let limits =
             TransferLimits { bytes_max: transfer_memory, source_bytes_max: transfer_memory, source_max: 4 };
@@ -141,7 +107,7 @@ impl Bench {
             bounds,
             now: Instant::now(),
             is_draining: false,
-            sent: Sent::default(),
+            wire: Wire::default(),
         }
     }
 
@@ -161,7 +127,7 @@ impl Bench {
 
     fn call<R>(
         &mut self,
-        run: impl FnOnce(&mut Transfers<StoreMode>, &Around<'_, '_, StoreMode, SizeLimit>, &mut Sent) -> R,
+        run: impl FnOnce(&mut Transfers<StoreMode>, &Around<'_, '_, StoreMode, SizeLimit>, &mut Wire) -> R,
     ) -> R {
         let mut placement = SizeLimit { class_max: SizeClass::of(1 << 30), large_worker: None };
         let cx = Context {
@@ -182,7 +148,7 @@ impl Bench {
             is_draining: self.is_draining,
             holds_replies: false,
         };
-        run(&mut self.transfers, &around, &mut self.sent)
+        run(&mut self.transfers, &around, &mut self.wire)
     }
 
     /// Requests a store and returns the answer.
@@ -228,9 +194,27 @@ impl Bench {
         }
     }
 
+    /// The datagrams that were sent since the last call, one by one.
+    fn sent(&mut self) -> Vec<(Header, Vec<u8>)> {
+        let trains = std::mem::take(&mut self.wire.trains);
+        let datagrams = trains.iter().flat_map(Train::datagrams);
+        datagrams.map(|datagram| (Header::parse(datagram).unwrap(), datagram.to_vec())).collect()
+    }
+
+    /// Sends these fragments of `value`.
+    fn fragments(
+        &mut self,
+        to: &AnswerTo,
+        grant: &Grant,
+        indexes: impl IntoIterator<Item = u32>,
+        value: &[u8],
+    ) {
+        indexes.into_iter().for_each(|index| self.fragment(to, grant, index, value, Flags::NONE));
+    }
+
     /// The one reply that was sent.
     fn answer(&mut self) -> Answer {
-        let mut sent = self.sent.take();
+        let mut sent = self.sent();
         assert_eq!(sent.len(), 1, "{sent:?}");
         let (header, datagram) = sent.remove(0);
         answer_in(&header, &datagram)
@@ -238,7 +222,7 @@ impl Bench {
 
     /// The acknowledgement that was sent, and the reply behind it if there is one.
     fn acknowledgement(&mut self) -> (AckHead, Vec<(u32, u32)>, Option<Answer>) {
-        let sent = self.sent.take();
+        let sent = self.sent();
         let (header, datagram) = &sent[0];
         assert_eq!(header.kind, Kind::Ack);
         let (head, missing) = AckHead::parse(header.body(datagram)).unwrap();
@@ -249,9 +233,7 @@ impl Bench {
     /// Stores `value` by fragments and returns the outcome.
     fn put(&mut self, to: &AnswerTo, asked: &Operation<'_>, value: &[u8]) -> Answer {
         let grant = self.begin(to, asked).grant();
-        for index in (0..grant.fragments().unwrap().count()).rev() {
-            self.fragment(to, &grant, index, value, Flags::NONE);
-        }
+        self.fragments(to, &grant, (0..count(&grant)).rev(), value);
         self.acknowledgement().2.unwrap()
     }
 
@@ -271,6 +253,10 @@ impl Bench {
     }
 }
 
+fn count(grant: &Grant) -> u32 {
+    grant.fragments().unwrap().count()
+}
+
 fn answer_in(header: &Header, datagram: &[u8]) -> Answer {
     assert_eq!((header.kind, header.count), (Kind::Reply, 1));
     let record = replies(datagram, header).next().unwrap().unwrap();
@@ -280,17 +266,14 @@ fn answer_in(header: &Header, datagram: &[u8]) -> Answer {
 
 #[test]
 fn a_value_arrives_in_any_order_and_more_than_once() {
-    let mut bench = Bench::new();
-    let to = bench.to(1, 0);
+    let (mut bench, to) = Bench::with_peer();
     let value = value_of(300_001, 1);
     let asked = bench.asks(Opcode::Put, b"key", value.len());
     let grant = bench.begin(&to, &asked).grant();
     assert_eq!((grant.queue, grant.window, grant.value_bytes), (7, 32, 300_001));
-    let count = grant.fragments().unwrap().count();
+    let count = count(&grant);
     let order = (0..count).filter(|i| i % 2 == 0).chain((0..count).rev());
-    for index in order {
-        bench.fragment(&to, &grant, index, &value, Flags::NONE);
-    }
+    bench.fragments(&to, &grant, order, &value);
     let (head, missing, answer) = bench.acknowledgement();
     assert_eq!((head.state, head.received, missing.len()), (AckState::Done, count, 0));
     let answer = answer.unwrap();
@@ -302,24 +285,21 @@ fn a_value_arrives_in_any_order_and_more_than_once() {
 
 #[test]
 fn an_acknowledgement_names_what_is_missing_and_the_outcome_is_told_again() {
-    let mut bench = Bench::new();
-    let to = bench.to(1, 0);
+    let (mut bench, to) = Bench::with_peer();
     let value = value_of(10_000, 1);
     let asked = bench.asks(Opcode::Put, b"key", value.len());
     let grant = bench.begin(&to, &asked).grant();
-    assert_eq!(grant.fragments().unwrap().count(), 8);
-    for index in [0, 1, 4, 5, 7] {
-        bench.fragment(&to, &grant, index, &value, Flags::NONE);
-    }
-    assert!(bench.sent.take().is_empty(), "nobody asked");
+    assert_eq!(count(&grant), 8);
+    bench.fragments(&to, &grant, [0, 1, 4, 5, 7], &value);
+    assert!(bench.sent().is_empty(), "nobody asked");
     bench.fragment(&to, &grant, 7, &value, Flags::ACK_WANTED);
     let (head, missing, answer) = bench.acknowledgement();
     assert_eq!((head.state, head.received, answer), (AckState::Open, 5, None));
     assert_eq!(missing, [(2, 2), (6, 1)]);
-    [2, 3, 6].into_iter().for_each(|index| bench.fragment(&to, &grant, index, &value, Flags::NONE));
+    bench.fragments(&to, &grant, [2, 3, 6], &value);
     let first = bench.acknowledgement();
     bench.fragment(&to, &grant, 3, &value, Flags::NONE);
-    assert!(bench.sent.take().is_empty());
+    assert!(bench.sent().is_empty());
     bench.fragment(&to, &grant, 0, &[], Flags::ACK_WANTED);
     assert_eq!(bench.acknowledgement(), first);
     bench.pass(TIMEOUT + Duration::from_millis(1));
@@ -330,7 +310,7 @@ fn an_acknowledgement_names_what_is_missing_and_the_outcome_is_told_again() {
 
 #[test]
 fn a_large_value_is_fetched_window_by_window() {
-    let keys = SealKeys::of(&SECRET.parse().unwrap());
+    let keys = keys(SECRET);
     for is_sealed in [false, true] {
         let mut bench = Bench::with(1 << 20, is_sealed);
         let to = bench.to(1, 0);
@@ -342,7 +322,7 @@ fn a_large_value_is_fetched_window_by_window() {
             let item = around.cx.store.pin(hash, b"key", around.cx.now).unwrap();
             transfers.send_first(&to, (Opcode::Get, 5), &item, around.now, sent);
         });
-        let mut sent = bench.sent.take();
+        let mut sent = bench.sent();
         let (header, datagram) = sent.remove(0);
         let answer = answer_in(&header, &datagram);
         let (grant, fragments) = (answer.grant(), answer.grant().fragments().unwrap());
@@ -364,20 +344,20 @@ fn a_large_value_is_fetched_window_by_window() {
             if ranges.is_empty() {
                 break;
             }
-            let detail = Detail { operand: cas, ..Detail::default() };
-            let fetch = Operation {
-                opcode: Opcode::Fetch,
-                detail,
-                value: &ranges,
-                ..Operation::get(5, hash, b"key")
-            };
+            let fetch = fetch(hash, cas, &ranges);
             bench.pass(Duration::from_nanos(1));
             bench.fetch(&to, &fetch);
-            sent = bench.sent.take();
+            sent = bench.sent();
             assert!(!sent.is_empty() && sent.len() <= usize::from(grant.window));
         }
         assert!(received.into_iter().flatten().flatten().eq(value));
     }
+}
+
+/// A request for `ranges` of the value under `key` with this CAS unique.
+fn fetch(hash: KeyHash, cas: u64, ranges: &[u8]) -> Operation<'_> {
+    let detail = Detail { operand: cas, ..Detail::default() };
+    Operation { opcode: Opcode::Fetch, detail, value: ranges, ..Operation::get(5, hash, b"key") }
 }
 
 fn push_all(out: &mut Vec<u8>, indexes: impl Iterator<Item = u32>) {
@@ -386,23 +366,15 @@ fn push_all(out: &mut Vec<u8>, indexes: impl Iterator<Item = u32>) {
 
 #[test]
 fn a_window_of_another_value_is_not_sent() {
-    let mut bench = Bench::new();
-    let to = bench.to(1, 0);
+    let (mut bench, to) = Bench::with_peer();
     let asked = bench.asks(Opcode::Put, b"key", 50_000);
     let old = bench.put(&to, &asked, &value_of(50_000, 1)).cas;
     let new = bench.put(&to, &asked, &value_of(50_000, 2)).cas;
     for (operand, expected) in [(old, 0), (new, 1), (new + 1, 0)] {
         let mut ranges = Vec::new();
         push_all(&mut ranges, 3..4);
-        let detail = Detail { operand, ..Detail::default() };
-        let fetch = Operation {
-            opcode: Opcode::Fetch,
-            detail,
-            value: &ranges,
-            ..Operation::get(9, asked.hash, b"key")
-        };
-        bench.fetch(&to, &fetch);
-        let sent = bench.sent.take();
+        bench.fetch(&to, &fetch(asked.hash, operand, &ranges));
+        let sent = bench.sent();
         let data = sent.iter().filter(|(header, _)| header.kind == Kind::Data).count();
         assert_eq!((sent.len(), data), (1, expected), "{operand}");
     }
@@ -410,8 +382,7 @@ fn a_window_of_another_value_is_not_sent() {
 
 #[test]
 fn silence_gives_the_memory_back() {
-    let mut bench = Bench::new();
-    let to = bench.to(1, 0);
+    let (mut bench, to) = Bench::with_peer();
     let before = bench.used_bytes();
     let asked = bench.asks(Opcode::Put, b"key", 500_000);
     let grant = bench.begin(&to, &asked).grant();
@@ -420,8 +391,7 @@ fn silence_gives_the_memory_back() {
     for index in 0..10 {
         bench.pass(TIMEOUT / 2);
         let window = u32::from(grant.window);
-        (index * window..(index + 1) * window)
-            .for_each(|index| bench.fragment(&to, &grant, index, &value, Flags::NONE));
+        bench.fragments(&to, &grant, index * window..(index + 1) * window, &value);
     }
     assert_eq!(bench.transfers.open, 1);
     bench.pass(TIMEOUT + Duration::from_millis(1));
@@ -434,8 +404,7 @@ fn silence_gives_the_memory_back() {
 #[test]
 fn few_fragments_or_none_do_not_keep_the_memory() {
     for has_bytes in [false, true] {
-        let mut bench = Bench::new();
-        let to = bench.to(1, 0);
+        let (mut bench, to) = Bench::with_peer();
         let value = value_of(500_000, 1);
         let asked = bench.asks(Opcode::Put, b"key", value.len());
         let grant = bench.begin(&to, &asked).grant();
@@ -469,7 +438,7 @@ fn first_window(bench: &mut Bench, to: &AnswerTo, key: &[u8]) -> bool {
         let item = around.cx.store.pin(hash, key, around.cx.now).unwrap();
         transfers.send_first(to, (Opcode::Get, 5), &item, around.now, sent);
     });
-    let sent = bench.sent.take();
+    let sent = bench.sent();
     let grant = answer_in(&sent[0].0, &sent[0].1).grant();
     assert_eq!(grant.first_follows, sent.len() > 1);
     grant.first_follows
@@ -477,8 +446,7 @@ fn first_window(bench: &mut Bench, to: &AnswerTo, key: &[u8]) -> bool {
 
 #[test]
 fn one_client_does_not_fill_a_burst() {
-    let mut bench = Bench::new();
-    let to = bench.to(1, 0);
+    let (mut bench, to) = Bench::with_peer();
     let value = value_of(200_000, 3);
     let asked = bench.asks(Opcode::Put, b"key", value.len());
     let cas = bench.put(&to, &asked, &value).cas;
@@ -492,13 +460,10 @@ fn one_client_does_not_fill_a_burst() {
     // A requested window must wait as well, and its refusal says so.
     let mut ranges = Vec::new();
     push_all(&mut ranges, 0..32);
-    let detail = Detail { operand: cas, ..Detail::default() };
-    let hash = asked.hash;
-    let get = Operation::get(9, hash, b"key");
-    let fetch = Operation { opcode: Opcode::Fetch, detail, value: &ranges, ..get };
+    let fetch = fetch(asked.hash, cas, &ranges);
     let ask = |bench: &mut Bench| {
         bench.fetch(&to, &fetch);
-        bench.sent.take()
+        bench.sent()
     };
     let sent = ask(&mut bench);
     assert_eq!((sent.len(), answer_in(&sent[0].0, &sent[0].1).status), (1, Status::Busy));
@@ -508,8 +473,7 @@ fn one_client_does_not_fill_a_burst() {
 
 #[test]
 fn bounds_are_kept_and_said() {
-    let mut bench = Bench::new();
-    let to = bench.to(1, 0);
+    let (mut bench, to) = Bench::with_peer();
     let status = |bench: &mut Bench, to: &AnswerTo, request: u32, bytes: usize| {
         let asked = Operation { request, ..bench.asks(Opcode::Put, b"key", bytes) };
         bench.begin(to, &asked).status
@@ -541,8 +505,7 @@ fn a_full_store_says_so() {
             match bench.begin(&to, &asked) {
                 answer if answer.status == Status::Granted => {
                     let grant = answer.grant();
-                    let count = grant.fragments().unwrap().count();
-                    (0..count).for_each(|index| bench.fragment(&to, &grant, index, &value, Flags::NONE));
+                    bench.fragments(&to, &grant, 0..count(&grant), &value);
                     bench.acknowledgement().2.unwrap().status
                 }
                 answer => answer.status,
@@ -555,8 +518,7 @@ fn a_full_store_says_so() {
 
 #[test]
 fn a_request_that_comes_again_has_the_same_transfer_until_something_arrived() {
-    let mut bench = Bench::new();
-    let to = bench.to(1, 0);
+    let (mut bench, to) = Bench::with_peer();
     let asked = bench.asks(Opcode::Put, b"key", 10_000);
     let first = bench.begin(&to, &asked).grant();
     assert_eq!(bench.begin(&to, &asked).grant(), first);
@@ -571,19 +533,16 @@ fn a_request_that_comes_again_has_the_same_transfer_until_something_arrived() {
 
 #[test]
 fn nobody_else_can_send_into_a_transfer() {
-    let mut bench = Bench::new();
-    let to = bench.to(1, 0);
+    let (mut bench, to) = Bench::with_peer();
     let value = value_of(10_000, 1);
     let asked = bench.asks(Opcode::Put, b"key", value.len());
     let grant = bench.begin(&to, &asked).grant();
     let stranger = bench.to(2, 0);
-    for index in 0..8 {
-        bench.fragment(&stranger, &grant, index, &value_of(10_000, 2), Flags::NONE);
-    }
+    bench.fragments(&stranger, &grant, 0..8, &value_of(10_000, 2));
     let guessed = Grant { transfer: grant.transfer ^ 0x100, ..grant };
     bench.fragment(&to, &guessed, 0, &value, Flags::NONE);
-    assert!(bench.sent.take().is_empty());
-    (0..8).for_each(|index| bench.fragment(&to, &grant, index, &value, Flags::NONE));
+    assert!(bench.sent().is_empty());
+    bench.fragments(&to, &grant, 0..8, &value);
     assert_eq!(bench.acknowledgement().2.unwrap().status, Status::Ok);
     assert!(bench.stored(b"key").unwrap() == value);
 }
@@ -598,7 +557,7 @@ fn a_client_without_a_secret_may_get_a_session_meanwhile_and_one_with_may_not() 
         let asked = bench.asks(Opcode::Put, b"key", value.len());
         let grant = bench.begin(&before, &asked).grant();
         bench.fragment(&after, &grant, 0, &value, Flags::ACK_WANTED);
-        let sent = bench.sent.take();
+        let sent = bench.sent();
         let (header, datagram) = sent.last().unwrap();
         assert_eq!(answer_in(header, datagram).status, expected);
     }
@@ -606,8 +565,7 @@ fn a_client_without_a_secret_may_get_a_session_meanwhile_and_one_with_may_not() 
 
 #[test]
 fn fragments_of_another_length_are_malformed() {
-    let mut bench = Bench::new();
-    let to = bench.to(1, 0);
+    let (mut bench, to) = Bench::with_peer();
     let asked = bench.asks(Opcode::Put, b"key", 10_000);
     let grant = bench.begin(&to, &asked).grant();
     for (index, bytes) in
@@ -626,18 +584,16 @@ fn fragments_of_another_length_are_malformed() {
 
 #[test]
 fn conditions_are_judged_when_all_has_arrived() {
-    let mut bench = Bench::new();
-    let to = bench.to(1, 0);
+    let (mut bench, to) = Bench::with_peer();
     let (old, new) = (value_of(20_000, 1), value_of(30_000, 2));
     let put = bench.asks(Opcode::Put, b"key", old.len());
     let add = bench.asks(Opcode::Add, b"key", new.len());
     let grant = bench.begin(&to, &add).grant();
     let cas = bench.put(&to, &put, &old).cas;
-    let count = grant.fragments().unwrap().count();
-    (0..count).for_each(|index| bench.fragment(&to, &grant, index, &new, Flags::NONE));
+    bench.fragments(&to, &grant, 0..count(&grant), &new);
     assert_eq!(bench.acknowledgement().2.unwrap().status, Status::NotStored);
     let compare = |operand, request| {
-        let asked = bench_asks(&bench, Opcode::Compare, new.len());
+        let asked = bench.asks(Opcode::Compare, b"key", new.len());
         Operation { request, detail: Detail { operand, ..asked.detail }, ..asked }
     };
     let (wrong, right) = (compare(cas + 1, 21), compare(cas, 22));
@@ -648,8 +604,9 @@ fn conditions_are_judged_when_all_has_arrived() {
     assert!(bench.stored(b"key").unwrap() == [new, old].concat());
 }
 
-fn bench_asks(bench: &Bench, opcode: Opcode, value_bytes: usize) -> Operation<'static> {
-    bench.asks(opcode, b"key", value_bytes)
+fn once(operation: Operation<'_>, once: u32) -> Operation<'_> {
+    let detail = Detail { once, ..operation.detail };
+    Operation { flags: OpFlags::DEFERRED | OpFlags::ONCE, detail, ..operation }
 }
 
 #[test]
@@ -661,13 +618,11 @@ fn what_is_to_happen_once_happens_once() {
     let put = bench.asks(Opcode::Put, b"key", part.len());
     bench.put(&to, &put, &part);
     let asked = bench.asks(Opcode::Append, b"key", part.len());
-    let detail = Detail { once: 1, ..asked.detail };
-    let append = Operation { flags: OpFlags::DEFERRED | OpFlags::ONCE, detail, ..asked };
+    let append = once(asked, 1);
     let grant = bench.begin(&to, &append).grant();
     bench.fragment(&to, &grant, 0, &part, Flags::NONE);
     assert_eq!(bench.begin(&to, &append).status, Status::InProgress);
-    let count = grant.fragments().unwrap().count();
-    (1..count).for_each(|index| bench.fragment(&to, &grant, index, &part, Flags::NONE));
+    bench.fragments(&to, &grant, 1..count(&grant), &part);
     let done = bench.acknowledgement().2.unwrap();
     assert_eq!(done.status, Status::Ok);
     assert_eq!(bench.begin(&to, &append), done);
@@ -683,8 +638,7 @@ fn what_timed_out_may_be_tried_again() {
     let to = bench.to(1, session);
     let value = value_of(20_000, 1);
     let asked = bench.asks(Opcode::Add, b"key", value.len());
-    let detail = Detail { once: 9, ..asked.detail };
-    let add = Operation { flags: OpFlags::DEFERRED | OpFlags::ONCE, detail, ..asked };
+    let add = once(asked, 9);
     let grant = bench.begin(&to, &add).grant();
     bench.fragment(&to, &grant, 0, &value, Flags::NONE);
     bench.pass(TIMEOUT + Duration::from_millis(1));
@@ -719,11 +673,11 @@ fn memory_returns_after_any_sequence() {
                 _ => {
                     let Some(at) = grants.len().checked_sub(1) else { continue };
                     let (to, grant, value) = grants[random.random_range(0..=at)].clone();
-                    let count = grant.fragments().unwrap().count();
+                    let count = count(&grant);
                     for _ in 0..count {
                         bench.fragment(&to, &grant, random.random_range(0..count), &value, Flags::NONE);
                     }
-                    bench.sent.take();
+                    bench.sent();
                 }
             }
         }
