@@ -41,7 +41,6 @@ mod session;
 mod store;
 mod timers;
 mod transfers;
-mod turns;
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -57,7 +56,7 @@ use rand::{
 
 use self::{
     flight::Flight, lanes::Lanes, leaving::Servers, link::Link, operation::Operations, round_trip::RoundTrip,
-    turns::Turns,
+    transfers::Turns,
 };
 use crate::{
     Config, Error, Outcome, Request,

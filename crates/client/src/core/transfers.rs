@@ -1,6 +1,6 @@
-//! Composes the datagrams of transfers: FETCH requests, windows of fragments, probes.
+//! Turns to transfer large values, and the datagrams of transfers: FETCH requests, windows of fragments, probes.
 
-use std::ops::Range;
+use std::{collections::VecDeque, ops::Range};
 
 use minos_proto::native::{
     Composer, DATAGRAM_BYTES_MAX, Detail, FRAGMENT_HEAD_BYTES, Flags, FragmentHead, HEADER_BYTES, Header,
@@ -9,6 +9,36 @@ use minos_proto::native::{
 
 use super::{Core, OpId, assign::limit_bytes, compose::Train, operation::Phase, store::Next};
 use crate::Error;
+
+/// A bound on transfers, and the operations that wait for a turn, first come first served.
+#[derive(Debug)]
+pub(super) struct Turns {
+    active: usize,
+    pub(super) active_max: usize,
+    pub(super) waiting: VecDeque<OpId>,
+}
+
+impl Turns {
+    pub(super) fn new(active_max: usize) -> Self {
+        Self { active: 0, active_max, waiting: VecDeque::new() }
+    }
+
+    /// Takes a turn; returns false if none is free.
+    pub(super) fn take(&mut self) -> bool {
+        let is_free = self.active < self.active_max;
+        self.active += usize::from(is_free);
+        is_free
+    }
+
+    pub(super) fn give_back(&mut self) {
+        self.active = self.active.saturating_sub(1);
+    }
+
+    /// Takes the operation that has waited longest, if a turn is free.
+    pub(super) fn next(&mut self) -> Option<OpId> {
+        if self.active < self.active_max { self.waiting.pop_front() } else { None }
+    }
+}
 
 impl Core {
     /// Composes the train of the next transfer in turn.

@@ -15,13 +15,12 @@ mod open;
 mod options;
 mod port;
 mod receive;
-mod steer;
 mod submit;
 mod transmit;
 
+pub use open::steer_by_queue;
 pub use port::{UdpOptions, UdpPort};
 pub use receive::{Message, ReceiveBurst, Received};
-pub use steer::steer_by_queue;
 pub use submit::Sent;
 pub use transmit::TransmitBurst;
 

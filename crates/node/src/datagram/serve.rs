@@ -11,7 +11,7 @@ use minos_net::{Io, Port};
 use minos_sched::{Role, WorkerId};
 
 use super::{
-    datagrams::Datagrams,
+    Datagrams,
     native::{Held, Job, NativeWorker, Turn, Waiting},
     outbound::PortEgress,
 };

@@ -1,6 +1,14 @@
 //! The options of a server.
 
-use std::{fmt, str::FromStr, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    str::FromStr,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
 use minos_base::{Clock, VALUE_BYTES_MAX, limits};
 use minos_net::Address;
@@ -8,12 +16,22 @@ use minos_sched::{ControlConfig, Options, Standby};
 
 mod bounds;
 
-use super::verbosity::Verbosity;
 use bounds::bound;
 pub use minos_sched::{Design, LargeOrder};
 
 /// Bytes reserved for the longest reply composed at once: a copied value and the line before it.
 const REPLY_BYTES_MAX: usize = 20 << 10;
+
+/// The log level that clients set with `verbosity`. The owner of the log reads it.
+#[derive(Debug, Default)]
+pub struct Verbosity(pub(super) AtomicU32);
+
+impl Verbosity {
+    /// The level last set; 0 is the quietest.
+    pub fn level(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 /// The options of a server, besides its store.
 #[derive(Clone, Debug)]

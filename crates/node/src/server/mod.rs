@@ -11,11 +11,10 @@ mod seldom;
 pub(crate) mod shared;
 pub(crate) mod start;
 mod stop;
-mod verbosity;
 
+pub use config::Verbosity;
 pub use control::LISTENERS_MAX;
 pub use mailbox::SwitchError;
 pub use operator::Operator;
 pub use start::{Server, StartError, ThreadPanicked};
 pub use stop::Stop;
-pub use verbosity::Verbosity;

@@ -12,7 +12,7 @@ use super::{
     rings::{Awaiting, Holder, Waiter},
 };
 use crate::{
-    datagram::datagrams::Datagrams,
+    datagram::Datagrams,
     ops::{Finished, Next, Work},
     tcp::{
         queue::Arrival,

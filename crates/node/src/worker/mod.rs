@@ -35,7 +35,7 @@ use minos_net::{Io, Port, Wait, wait_readable};
 use minos_sched::{Role, Seen, Step, WorkerId, is_due};
 
 use crate::{
-    datagram::{datagrams::Datagrams, native::NativeWorker},
+    datagram::{Datagrams, native::NativeWorker},
     server::shared::Shared,
     tcp::connection::Connection,
 };

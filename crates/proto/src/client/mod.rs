@@ -5,11 +5,8 @@
 //! many of them may be discarded in the kernel. Nothing is allocated for an operation.
 
 mod compose;
-mod line;
-mod memcache;
 mod reader;
 mod reply;
-mod resp;
 
 pub use compose::{compose_get, compose_set_head, compose_set_tail};
 pub use reader::{Advance, ReplyReader};

@@ -7,21 +7,17 @@
 //! executed in chunks of operations, from any of its datagrams, whose cache misses overlap (MICA §4.3.2,
 //! vector interfaces §3.1). Operations that are large under the plan go to their large worker (Minos §3.1).
 
-mod answer;
 mod burst;
 mod change;
 pub mod cookies;
 mod counters;
-mod egress;
 mod held;
 mod job;
 mod operate;
 mod outlet;
 pub mod replay;
-mod seals;
 pub mod sessions;
 mod shared;
-mod standalone;
 mod statistics;
 mod transfers;
 mod waiting;
@@ -30,16 +26,14 @@ mod worker;
 #[cfg(test)]
 mod tests;
 
-pub use egress::Egress;
 pub use job::{HandOff, Job};
+pub use outlet::Egress;
 pub use shared::{ENTROPY_BYTES, NativeSetting, NativeShared};
-pub use standalone::SizeLimit;
-pub use worker::{NativeWorker, Turn};
+pub use worker::{NativeWorker, SizeLimit, Turn};
 
 pub use crate::ops::Placement;
 
-pub(crate) use answer::AnswerTo;
 pub(crate) use cookies::{Check, Cookies};
-pub(crate) use seals::Seals;
+pub(crate) use outlet::{AnswerTo, Seals};
 pub(crate) use sessions::{Acceptance, Begin, Outcome, Sessions, SessionsConfig};
 pub(crate) use waiting::{Held, Waiting};

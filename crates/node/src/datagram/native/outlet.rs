@@ -1,17 +1,107 @@
-//! Puts replies into datagrams, and datagrams into trains.
+//! Where answers go: their addressee and his key, and how replies come into datagrams, datagrams into trains.
 
-use std::{net::SocketAddr, ops::Range};
+use std::{io::IoSlice, net::SocketAddr, ops::Range};
 
 use minos_proto::native::{
-    HEADER_BYTES, Header, REPLY_HEAD_BYTES, ReplyRecord, TRAIN_BYTES_MAX, TRAIN_SEGMENTS_MAX, padded,
+    HEADER_BYTES, Header, Kind, RECORD_ALIGN, REPLY_HEAD_BYTES, ReplyRecord, SealKey, SealKeys, Secret,
+    TRAIN_BYTES_MAX, TRAIN_SEGMENTS_MAX, padded,
 };
 
-use super::{AnswerTo, Egress, Seals, counters::NativeCounters};
+use super::counters::NativeCounters;
 use crate::ops::counters::Counters;
 
 /// A datagram shorter than this part of its train's segments ends the train: padding it to a whole segment
 /// would cost more than another message.
 const PADDED_PART: usize = 4;
+
+/// Sends trains of datagrams, at the end of a burst or when enough are queued.
+///
+/// A train is sent to one peer as a whole: datagrams of `segment_bytes` each, of which only the last may be
+/// shorter, at most [`TRAIN_SEGMENTS_MAX`](minos_proto::native::TRAIN_SEGMENTS_MAX) of them and at most
+/// [`TRAIN_BYTES_MAX`](minos_proto::native::TRAIN_BYTES_MAX) bytes. Trains that cannot be sent are dropped:
+/// this is a datagram protocol.
+pub trait Egress {
+    /// The bytes of the queued trains. The next train is composed at the end, so that a value is copied once,
+    /// from its item to the memory that the kernel reads; the bytes before it stay unchanged.
+    fn buffer(&mut self) -> &mut Vec<u8>;
+
+    /// Queues the train in this part of [`Egress::buffer`], which stays unchanged.
+    fn queue_train(&mut self, peer: SocketAddr, train: Range<usize>, segment_bytes: usize);
+
+    /// Called when no train is being composed. Queued trains may be sent and the buffer emptied, so that it
+    /// does not grow with the number of trains.
+    fn make_room(&mut self);
+
+    /// Sends a train that consists of concatenated pieces; segments may begin anywhere in them. The pieces
+    /// may change once the call returns. Called when no train is being composed.
+    fn send_gather(&mut self, peer: SocketAddr, pieces: &[IoSlice<'_>], segment_bytes: usize);
+
+    /// Queues a train from elsewhere. Called when no train is being composed.
+    fn send(&mut self, peer: SocketAddr, bytes: &[u8], segment_bytes: usize) {
+        self.make_room();
+        let buffer = self.buffer();
+        let start = buffer.len();
+        buffer.extend_from_slice(bytes);
+        let train = start..buffer.len();
+        self.queue_train(peer, train, segment_bytes);
+    }
+}
+
+/// The keys of a server's secrets: two while one is being replaced.
+#[derive(Debug)]
+pub(crate) struct Seals(Box<[SealKeys]>);
+
+impl Seals {
+    /// The keys of these secrets; `None` without secrets, and then nothing is sealed.
+    pub(crate) fn of(secrets: &[Secret]) -> Option<Self> {
+        (!secrets.is_empty()).then(|| Self(secrets.iter().map(SealKeys::of).collect()))
+    }
+
+    /// True if `datagram` was sealed by a client that knows one of the secrets.
+    pub(crate) fn verify(&self, header: &Header, datagram: &[u8]) -> bool {
+        self.find(header.secret).is_some_and(|keys| keys.to_server.verify(datagram))
+    }
+
+    /// The key that seals an answer with this header: that of the client's secret.
+    pub(crate) fn answer_key(&self, header: &Header) -> Option<&SealKey> {
+        let keys = self.find(header.secret).filter(|_| header.is_sealed())?;
+        Some(&keys.to_client)
+    }
+
+    fn find(&self, id: u8) -> Option<&SealKeys> {
+        self.0.iter().find(|keys| keys.to_server.id() == id)
+    }
+}
+
+/// The addressee of an answer, and the content of its header.
+///
+/// Taken from a request with a valid cookie and, where there is a secret, a valid tag.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AnswerTo {
+    pub(crate) peer: SocketAddr,
+    /// The header of a reply; other answers differ in kind, length and count. The session is the client's, or
+    /// 0.
+    pub(crate) header: Header,
+    /// Largest datagram, in bytes, that both sides accept.
+    pub(crate) datagram_bytes_max: usize,
+    /// Number of the request's datagram in its burst; answers to the same datagram share one as far as they
+    /// fit.
+    pub(crate) number: u32,
+}
+
+impl AnswerTo {
+    /// The header of an answer of another kind.
+    pub(crate) fn header_of(&self, kind: Kind) -> Header {
+        Header { kind, ..self.header }
+    }
+
+    /// Longest value, in bytes, that a reply may carry.
+    pub(crate) fn value_bytes_max(&self) -> usize {
+        let records_bytes = self.datagram_bytes_max - HEADER_BYTES - self.header.tag_bytes();
+        // The record's padding needs room as well.
+        records_bytes / RECORD_ALIGN * RECORD_ALIGN - REPLY_HEAD_BYTES
+    }
+}
 
 /// Composes replies at the end of the egress's buffer, so that each value is sent from where it was composed.
 ///

@@ -17,8 +17,8 @@ use minos_proto::native::{
 
 use super::{
     AnswerTo, Cookies, Seals, Sessions, SessionsConfig,
-    counters::NativeCounters,
-    transfers::{TransferBounds, TransferCounters, TransferLimits},
+    counters::{NativeCounters, TransferCounters},
+    transfers::{TransferBounds, TransferLimits},
 };
 use crate::server::config::{AccessAdvice, NativeConfig, SESSIONS_PER_SOURCE};
 

@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Instant};
 
+use minos_base::SizeClass;
 use minos_engine::Mode;
 use minos_proto::native::Header;
 use minos_sched::WorkerId;
@@ -13,7 +14,6 @@ use super::{
     job::{HandedDatagram, Work},
     operate::Stage,
     outlet::Outlet,
-    standalone::Nobody,
     transfers::{BudgetBounds, Transfers, TransfersConfig},
     waiting::{Held, Waiting, Waits},
 };
@@ -21,6 +21,34 @@ use crate::ops::{Admin, Context, Fetch, Fetched, Placement, counters::Counters};
 
 /// STATS answered in one burst. A report reads every partition, and its request is shorter than a GET.
 const REPORTS_MAX: u32 = 4;
+
+/// The administration of a worker without a server: in tests, fuzzing and the simulation.
+pub(super) struct Nobody;
+
+impl Admin for Nobody {}
+
+/// A fixed plan: values above a class belong to one worker.
+#[derive(Clone, Copy, Debug)]
+pub struct SizeLimit {
+    /// The largest class that every worker serves itself.
+    pub class_max: SizeClass,
+    /// The worker for larger values; with `None` everything is served where it arrives.
+    pub large_worker: Option<WorkerId>,
+}
+
+impl Placement for SizeLimit {
+    fn is_here(&mut self, class: SizeClass) -> bool {
+        self.serves(class)
+    }
+
+    fn serves(&self, class: SizeClass) -> bool {
+        class <= self.class_max
+    }
+
+    fn home(&self, class: SizeClass) -> Option<WorkerId> {
+        self.large_worker.filter(|_| !self.serves(class))
+    }
+}
 
 /// The environment that a worker gives its native part for one call.
 ///

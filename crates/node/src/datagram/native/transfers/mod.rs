@@ -10,7 +10,6 @@ mod answers;
 mod bounds;
 mod budget;
 mod calls;
-mod counters;
 mod data;
 mod received;
 mod slot;
@@ -21,6 +20,5 @@ mod tests;
 
 pub(crate) use bounds::{Permit, TransferBounds, TransferLimits};
 pub(crate) use budget::BudgetBounds;
-pub(crate) use counters::TransferCounters;
 pub(crate) use slot::HeldStore;
 pub(crate) use state::{Around, NotBegunHere, Transfers, TransfersConfig};

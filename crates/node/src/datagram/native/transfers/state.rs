@@ -13,12 +13,11 @@ use siphasher::sip::SipHasher24;
 use super::{
     bounds::TransferBounds,
     budget::{Budget, BudgetBounds},
-    counters::TransferCounters,
     data::DataSender,
     slot::{HeldStore, Slot},
 };
 use crate::{
-    datagram::native::{Seals, Sessions},
+    datagram::native::{Seals, Sessions, counters::TransferCounters},
     ops::{Context, Fetch},
     server::config::TRANSFERS_PER_WORKER,
 };

@@ -21,8 +21,8 @@ use crate::{
     datagram::native::{
         AnswerTo, Seals, Sessions, SizeLimit,
         sessions::SessionsConfig,
-        standalone::Nobody,
         tests::site::{SECRET, Train, Wire, keys},
+        worker::Nobody,
     },
     ops::{Context, StoreOperation, counters::Counters},
 };
