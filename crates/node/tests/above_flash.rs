@@ -2,22 +2,22 @@
 
 #[path = "above_flash/durable.rs"]
 mod durable;
+mod flash_rig;
 #[path = "above_flash/promotion.rs"]
 mod promotion;
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
-    sync::Arc,
     time::Duration,
 };
 
+use flash_rig::Rig;
 use minos_device::{Device, MemoryOptions, ServiceTime};
-use minos_engine::{StoreConfig, TierConfig, Tiered};
 use minos_net::Address;
-use minos_node::{Server, ServerConfig};
+use minos_node::ServerConfig;
 use minos_sched::Threshold;
-use minos_tier::{Durability, Format, Memory, Options, Tier};
+use minos_tier::{Durability, Options};
 
 /// Longer than any reply takes.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -27,75 +27,44 @@ const THRESHOLD_BYTES: u64 = 4 << 10;
 /// Four times what memory holds.
 const KEYS: usize = 6000;
 
-struct Rig {
-    server: Server,
-    tier: Arc<Tier>,
+/// Memory, and a segment of flash.
+const MEMORY: (u64, u32) = (2 << 20, 256 << 10);
+
+fn config(workers: usize) -> ServerConfig {
+    let mut config = ServerConfig::new(workers);
+    config.control.threshold = Threshold::Static(THRESHOLD_BYTES);
+    config.value_bytes_max = 64 << 10;
+    config
 }
 
-impl Rig {
-    fn start(workers: usize, options: &Options) -> Self {
-        Self::planned(workers, options, THRESHOLD_BYTES)
-    }
-
-    /// A server to which longer values are large.
-    fn planned(workers: usize, options: &Options, threshold_bytes: u64) -> Self {
-        let service_time = Some(ServiceTime::of_the_paper());
-        let device = Device::in_memory(&MemoryOptions {
-            capacity_bytes: 32 << 20,
-            service_time,
-            ..MemoryOptions::default()
-        });
-        minos_tier::format(&device, &format()).unwrap();
-        Self::with(&device, workers, options, |config| {
-            config.control.threshold = Threshold::Static(threshold_bytes);
-        })
-    }
-
-    fn changed(workers: usize, options: &Options, change: impl FnOnce(&mut ServerConfig)) -> Self {
-        let memory = MemoryOptions { capacity_bytes: 32 << 20, ..MemoryOptions::default() };
-        let device = Device::in_memory(&memory);
-        minos_tier::format(&device, &format()).unwrap();
-        Self::with(&device, workers, options, change)
-    }
-
-    /// Above a device with a table.
-    fn on(device: &Device, workers: usize, options: &Options) -> Self {
-        Self::with(device, workers, options, |_| {})
-    }
-
-    fn with(
-        device: &Device,
-        workers: usize,
-        options: &Options,
-        change: impl FnOnce(&mut ServerConfig),
-    ) -> Self {
-        let mut config = ServerConfig::new(workers);
-        config.memcached = vec!["127.0.0.1:0".parse().unwrap()];
-        config.pin = false;
-        config.control.threshold = Threshold::Static(THRESHOLD_BYTES);
-        config.value_bytes_max = 64 << 10;
-        change(&mut config);
-        let tier = TierConfig { is_lossless: options.is_lossless, ..TierConfig::default() };
-        let store = StoreConfig { value_bytes_max: 64 << 10, tier, ..StoreConfig::new(2 << 20) };
-        let (tier, keeper, _) = minos_tier::open(device, options, config.clock.seconds(), |superblock| {
-            let store = StoreConfig { hash_seed: superblock.hash_seed, ..store };
-            Tiered::create(&store).map(|engine| (Arc::new(engine), Memory::Empty))
-        })
-        .unwrap();
-        Self { server: Server::start_above_flash(config, keeper).unwrap(), tier }
-    }
-
-    fn connect(&self) -> Client {
-        let Address::Tcp(address) = self.server.addresses()[0].clone() else { panic!("no TCP address") };
-        let stream = TcpStream::connect(address).unwrap();
-        stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Client { stream: BufReader::new(stream) }
-    }
+fn start(workers: usize, options: &Options) -> Rig {
+    planned(workers, options, THRESHOLD_BYTES)
 }
 
-fn format() -> Format {
-    Format { table: 1, seed: 2, hash_seed: 3, clock_zero_unix_s: 0, segment_bytes: 256 << 10 }
+/// A server to which longer values are large, above a device that takes its time.
+fn planned(workers: usize, options: &Options, threshold_bytes: u64) -> Rig {
+    let service_time = Some(ServiceTime::of_the_paper());
+    let capacity_bytes = 32 << 20;
+    let memory = MemoryOptions { capacity_bytes, service_time, ..MemoryOptions::default() };
+    let device = Device::in_memory(&memory);
+    flash_rig::format(&device, MEMORY.1);
+    let mut config = config(workers);
+    config.control.threshold = Threshold::Static(threshold_bytes);
+    Rig::on(&device, MEMORY.0, options, config)
+}
+
+fn changed(workers: usize, options: &Options, change: impl FnOnce(&mut ServerConfig)) -> Rig {
+    let mut config = config(workers);
+    change(&mut config);
+    Rig::start(MEMORY, options, config)
+}
+
+fn connect(rig: &Rig) -> Client {
+    let Address::Tcp(address) = rig.server.addresses()[0].clone() else { panic!("no TCP address") };
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    Client { stream: BufReader::new(stream) }
 }
 
 struct Client {
@@ -214,8 +183,8 @@ fn store() -> Options {
 #[test]
 fn all_that_was_stored_is_read_again() {
     for workers in [1, 2] {
-        let rig = Rig::start(workers, &store());
-        let mut client = rig.connect();
+        let rig = start(workers, &store());
+        let mut client = connect(&rig);
         client.fill();
         for key in 0..KEYS {
             assert_eq!(client.get(&format!("key{key}")), Some(value(key)), "{key}");
@@ -236,8 +205,8 @@ fn all_that_was_stored_is_read_again() {
 
 #[test]
 fn a_line_of_keys_is_answered_in_its_order() {
-    let rig = Rig::start(2, &store());
-    let mut client = rig.connect();
+    let rig = start(2, &store());
+    let mut client = connect(&rig);
     client.fill();
     let vectors = rig.tier.stats().reads.read_vectors;
     for first in (0..KEYS / 2).step_by(100) {
@@ -261,8 +230,8 @@ fn a_line_of_keys_is_answered_in_its_order() {
 
 #[test]
 fn pipelined_reads_of_cold_items_keep_their_order() {
-    let rig = Rig::start(2, &store());
-    let mut client = rig.connect();
+    let rig = start(2, &store());
+    let mut client = connect(&rig);
     client.fill();
     client.chill();
     let reads = rig.tier.stats().reads;
@@ -279,8 +248,8 @@ fn pipelined_reads_of_cold_items_keep_their_order() {
 
 #[test]
 fn a_line_of_more_than_fits_memory_is_answered() {
-    let rig = Rig::start(2, &store());
-    let mut client = rig.connect();
+    let rig = start(2, &store());
+    let mut client = connect(&rig);
     let large = |key: usize| [format!("{key:08}").as_bytes(), &[b'l'; 20 << 10]].concat();
     (0..120).for_each(|key| client.set(&format!("large{key}"), &large(key)));
     client.fill();
@@ -295,8 +264,8 @@ fn a_line_of_more_than_fits_memory_is_answered() {
 
 #[test]
 fn commands_treat_cold_items_as_hot_ones() {
-    let rig = Rig::start(2, &store());
-    let mut client = rig.connect();
+    let rig = start(2, &store());
+    let mut client = connect(&rig);
     client.set("number", b"41");
     client.fill();
     client.chill();
@@ -331,8 +300,8 @@ fn commands_treat_cold_items_as_hot_ones() {
 
 #[test]
 fn small_items_that_the_plan_calls_large_wait_for_room() {
-    let rig = Rig::planned(4, &store(), 100);
-    let mut clients: Vec<Client> = (0..4).map(|_| rig.connect()).collect();
+    let rig = planned(4, &store(), 100);
+    let mut clients: Vec<Client> = (0..4).map(|_| connect(&rig)).collect();
     for first in (0..KEYS / 6).step_by(100) {
         for (number, client) in clients.iter_mut().enumerate() {
             let set = |key| {
@@ -353,8 +322,8 @@ fn small_items_that_the_plan_calls_large_wait_for_room() {
 fn counts_that_need_a_longer_item_wait_for_room() {
     /// More than memory holds of items as short as these.
     const COUNTERS: usize = 40_000;
-    let rig = Rig::start(2, &store());
-    let mut client = rig.connect();
+    let rig = start(2, &store());
+    let mut client = connect(&rig);
     let longer = 10_000_000_000_000_000_000_u64;
     for first in (0..COUNTERS).step_by(500) {
         let counters = first..first + 500;
@@ -372,8 +341,8 @@ fn counts_that_need_a_longer_item_wait_for_room() {
 
 #[test]
 fn a_flush_takes_what_was_there_and_nothing_later() {
-    let rig = Rig::start(2, &store());
-    let mut client = rig.connect();
+    let rig = start(2, &store());
+    let mut client = connect(&rig);
     client.fill();
     assert_eq!(client.say("flush_all\r\n"), "OK");
     client.set("key1", b"new");
@@ -385,8 +354,8 @@ fn a_flush_takes_what_was_there_and_nothing_later() {
 
 #[test]
 fn large_stores_that_depend_on_a_cold_item_are_decided_by_it() {
-    let rig = Rig::start(2, &store());
-    let mut client = rig.connect();
+    let rig = start(2, &store());
+    let mut client = connect(&rig);
     client.fill();
     client.chill();
     let large = vec![b'L'; 20 << 10];
@@ -406,8 +375,8 @@ fn large_stores_that_depend_on_a_cold_item_are_decided_by_it() {
 
 #[test]
 fn a_cache_misses_or_says_the_truth() {
-    let rig = Rig::start(2, &Options::cache());
-    let mut client = rig.connect();
+    let rig = start(2, &Options::cache());
+    let mut client = connect(&rig);
     client.fill();
     for key in 0..KEYS {
         let read = client.get(&format!("key{key}"));
@@ -420,8 +389,8 @@ fn a_cache_misses_or_says_the_truth() {
 #[test]
 fn a_burst_of_large_values_waits_for_flash() {
     const BURST: usize = 300;
-    let rig = Rig::start(2, &Options::cache());
-    let mut client = rig.connect();
+    let rig = start(2, &Options::cache());
+    let mut client = connect(&rig);
     let large = |key: usize| [format!("{key:08}").as_bytes(), &[b'l'; 20 << 10]].concat();
     let burst: Vec<u8> = (0..BURST)
         .flat_map(|key| {

@@ -7,31 +7,26 @@ use std::{
     time::Duration,
 };
 
-use minos_device::{
-    Device, MemoryOptions,
-    faulty::{Faults, Twin},
-};
+use minos_device::faulty::{Faults, Twin};
+use minos_tier::{Durability, Options};
 
-use super::{Client, Options, Rig, format, value};
-use minos_tier::Durability;
+use super::{Client, MEMORY, Rig, config, connect, flash_rig, value};
 
 const CLIENTS: usize = 4;
 /// More than are made before the power fails: a server that acknowledges without the device ends here.
 const CHANGES_MAX: usize = 20_000;
 
 fn twin() -> Twin {
-    let options = MemoryOptions { capacity_bytes: 32 << 20, ..MemoryOptions::default() };
-    let twin = Twin::over(Device::in_memory(&options), Faults::none(), 7);
-    minos_tier::format(&twin.device(), &format()).unwrap();
+    let twin = Twin::over(flash_rig::device(MEMORY.1), Faults::none(), 7);
+    flash_rig::format(&twin.device(), MEMORY.1);
     twin
 }
 
-fn durable(is_store: bool) -> Options {
-    if is_store {
-        Options::store(Durability::Flush)
-    } else {
-        Options { durability: Durability::Flush, ..Options::cache() }
-    }
+/// A durable server above this device.
+fn above(twin: &Twin, workers: usize, is_store: bool) -> Rig {
+    let options = if is_store { Options::store(Durability::Flush) } else { Options::cache() };
+    let options = Options { durability: Durability::Flush, ..options };
+    Rig::on(&twin.device(), MEMORY.0, &options, config(workers))
 }
 
 /// Stores and deletes keys of its own, until a reply is an error. The newest version of each key that was acknowledged,
@@ -62,11 +57,11 @@ fn change(mut client: Client, of: usize, acknowledged: &AtomicU64) -> Acknowledg
 /// The power fails while clients change items. What was acknowledged is there afterwards.
 fn survives(is_store: bool) {
     let twin = twin();
-    let rig = Rig::on(&twin.device(), 2, &durable(is_store));
+    let rig = above(&twin, 2, is_store);
     let acknowledged = AtomicU64::new(0);
     let results: Vec<Acknowledged> = thread::scope(|scope| {
         let clients = (0..CLIENTS).map(|of| {
-            let (client, acknowledged) = (rig.connect(), &acknowledged);
+            let (client, acknowledged) = (connect(&rig), &acknowledged);
             scope.spawn(move || change(client, of, acknowledged))
         });
         let clients: Vec<_> = clients.collect();
@@ -78,8 +73,8 @@ fn survives(is_store: bool) {
     });
     drop(rig);
     assert!(acknowledged.load(Relaxed) >= 400, "an error before the power failed");
-    let rig = Rig::on(&twin.device(), 2, &durable(is_store));
-    let mut client = rig.connect();
+    let rig = above(&twin, 2, is_store);
+    let mut client = connect(&rig);
     for (versions, unknown) in results {
         for (key, version) in versions.into_iter().filter(|(key, _)| Some(key) != unknown.as_ref()) {
             assert_eq!(client.get(&key), version.map(value), "{key}");
@@ -100,8 +95,8 @@ fn acknowledged_changes_of_a_cache_survive_a_power_loss() {
 #[test]
 fn replies_that_wait_keep_their_order() {
     for workers in [1, 2] {
-        let rig = Rig::on(&twin().device(), workers, &durable(true));
-        let mut client = rig.connect();
+        let rig = above(&twin(), workers, true);
+        let mut client = connect(&rig);
         let large = "L".repeat(20 << 10);
         let pipeline = format!(
             "set a 7 0 1\r\n1\r\nget a\r\nset b 0 0 1 noreply\r\n2\r\nmn\r\nincr a 41\r\nget none\r\ntouch b 0\r\n\
@@ -125,15 +120,15 @@ fn replies_that_wait_keep_their_order() {
 #[test]
 fn a_device_that_fails_is_an_error_and_no_acknowledgement() {
     let twin = twin();
-    let rig = Rig::on(&twin.device(), 2, &durable(true));
-    let mut client = rig.connect();
+    let rig = above(&twin, 2, true);
+    let mut client = connect(&rig);
     client.set("before", b"x");
     twin.set_faults(Faults { flush_eio: 1.0, ..Faults::none() });
     for _ in 0..2 {
         let reply = client.ask(b"set a 7 0 1\r\n1\r\nget a\r\n");
         assert_eq!(reply.as_deref(), Some("SERVER_ERROR flash failed: the change is not durable"));
         assert_eq!(client.line_or_end(), None, "nothing behind it");
-        client = rig.connect();
+        client = connect(&rig);
     }
     assert_eq!(client.get("before"), Some(b"x".to_vec()));
 }
@@ -141,8 +136,8 @@ fn a_device_that_fails_is_an_error_and_no_acknowledgement() {
 #[test]
 fn a_stop_answers_those_who_wait() {
     let twin = twin();
-    let rig = Rig::on(&twin.device(), 2, &durable(true));
-    let mut clients: Vec<Client> = (0..8).map(|_| rig.connect()).collect();
+    let rig = above(&twin, 2, true);
+    let mut clients: Vec<Client> = (0..8).map(|_| connect(&rig)).collect();
     for (number, client) in clients.iter_mut().enumerate() {
         client.ask_nothing(format!("set key{number} 7 0 1\r\n1\r\n").as_bytes());
     }
@@ -150,8 +145,8 @@ fn a_stop_answers_those_who_wait() {
     rig.server.stop().request();
     rig.server.join().unwrap();
     let stored: Vec<bool> = clients.iter_mut().map(|client| client.line_or_end().is_some()).collect();
-    let rig = Rig::on(&twin.device(), 2, &durable(true));
-    let mut client = rig.connect();
+    let rig = above(&twin, 2, true);
+    let mut client = connect(&rig);
     for (number, is_stored) in stored.into_iter().enumerate() {
         assert!(!is_stored || client.get(&format!("key{number}")).is_some(), "{number}");
     }

@@ -2,15 +2,15 @@
 
 use minos_node::config::Promote;
 
-use super::{KEYS, Rig, store, value};
+use super::{KEYS, changed, connect, start, store, value};
 
 /// Items that are read often.
 const HOT: usize = 50;
 
 /// Keys read from flash for the hot items, after every other item was read once.
 fn read_again(promote: Promote) -> (u64, u64) {
-    let rig = Rig::changed(2, &store(), |config| config.promote = promote);
-    let mut client = rig.connect();
+    let rig = changed(2, &store(), |config| config.promote = promote);
+    let mut client = connect(&rig);
     client.fill();
     for _ in 0..3 {
         (0..HOT).for_each(|key| assert_eq!(client.get(&format!("key{key}")), Some(value(key))));
@@ -36,8 +36,8 @@ fn items_that_are_read_once_displace_none_that_are_read_often() {
 
 #[test]
 fn the_second_read_brings_an_item_to_memory() {
-    let rig = Rig::start(2, &store());
-    let mut client = rig.connect();
+    let rig = start(2, &store());
+    let mut client = connect(&rig);
     client.fill();
     client.chill();
     for expected in [1, 1, 0, 0] {
@@ -49,8 +49,8 @@ fn the_second_read_brings_an_item_to_memory() {
 
 #[test]
 fn a_connection_never_reads_what_it_has_changed_since() {
-    let rig = Rig::start(2, &store());
-    let mut client = rig.connect();
+    let rig = start(2, &store());
+    let mut client = connect(&rig);
     client.fill();
     client.chill();
     // Behind the first `get`, all keys are fetched along with it, before the changes are made.
@@ -75,8 +75,8 @@ fn a_connection_never_reads_what_it_has_changed_since() {
 
 #[test]
 fn an_answer_from_flash_has_the_facts_of_the_item() {
-    let rig = Rig::start(2, &store());
-    let mut client = rig.connect();
+    let rig = start(2, &store());
+    let mut client = connect(&rig);
     assert_eq!(client.say("ms marked 1 T100 F5\r\nm\r\n"), "HD");
     assert_eq!(client.say("ms plain 1 T100 F6\r\np\r\n"), "HD");
     client.fill();
@@ -100,8 +100,8 @@ fn an_answer_from_flash_has_the_facts_of_the_item() {
 #[test]
 fn a_line_whose_answers_take_several_sends_is_read_once() {
     // Replies of 4 KiB are sent at a time.
-    let rig = Rig::changed(2, &store(), |config| config.slice_bytes = 4 << 10);
-    let mut client = rig.connect();
+    let rig = changed(2, &store(), |config| config.slice_bytes = 4 << 10);
+    let mut client = connect(&rig);
     client.fill();
     client.chill();
     let before = client.stat("minos", ":flash_keys");
