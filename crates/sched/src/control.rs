@@ -2,19 +2,7 @@
 
 use minos_base::SizeClass;
 
-use crate::{Role, SharedWorker, SizeRange, Threshold, WorkerId};
-
-/// The automatic threshold before the first requests, in bytes: until sizes are known, a request
-/// served in about one slice is small.
-const THRESHOLD_BEFORE_FIRST_EPOCH_BYTES: u64 = 64 << 10;
-
-/// The threshold before the first epoch with requests.
-pub(crate) fn initial_threshold(threshold: Threshold) -> SizeClass {
-    match threshold {
-        Threshold::Auto => SizeClass::of(THRESHOLD_BEFORE_FIRST_EPOCH_BYTES),
-        Threshold::Static(bytes) => SizeClass::of(bytes),
-    }
-}
+use crate::{Role, SharedWorker, SizeRange, WorkerId};
 
 /// Share of the cost that classes up to `threshold` cause; 1 when there is no cost.
 pub(crate) fn small_cost_share(costs: &[f64], threshold: SizeClass) -> f64 {

@@ -1,11 +1,17 @@
 //! The policy that the control thread runs: from the sizes of an epoch to the plan for the next one.
 
+use minos_base::SizeClass;
+
 use crate::{
     Assignment, ConfigError, ControlConfig, Decision, Design, HANDOFF_WORKERS_MAX, Options, Plan, Role,
     SizeHistogram, Threshold, WorkerId,
     control::{self, Split},
     smoothed::Smoothed,
 };
+
+/// The automatic threshold before the first requests, in bytes: until sizes are known, a request
+/// served in about one slice is small.
+const THRESHOLD_BEFORE_FIRST_EPOCH_BYTES: u64 = 64 << 10;
 
 /// A running design: its plan in force, and the state that the next plan depends on.
 #[derive(Debug)]
@@ -34,7 +40,11 @@ impl Policy {
             _ => {}
         }
         if design.counts_sizes() {
-            plan.threshold = control::initial_threshold(config.threshold);
+            let bytes = match config.threshold {
+                Threshold::Auto => THRESHOLD_BEFORE_FIRST_EPOCH_BYTES,
+                Threshold::Static(bytes) => bytes,
+            };
+            plan.threshold = SizeClass::of(bytes);
         }
         let smoothed = Smoothed::new();
         let costs = smoothed.costs(config.cost);

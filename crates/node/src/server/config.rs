@@ -33,108 +33,94 @@ impl Verbosity {
     }
 }
 
-/// The options of a server, besides its store.
-#[derive(Clone, Debug)]
-pub struct ServerConfig {
+/// Declares a struct of options and its defaults, which depend on one argument.
+macro_rules! options {
+    (
+        $(#[$doc:meta])* $struct:ident, from $arg:ident: $arg_type:ty, $new_doc:literal:
+        $($(#[$option_doc:meta])* $option:ident: $type:ty = $default:expr,)*
+    ) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug)]
+        pub struct $struct {
+            $($(#[$option_doc])* pub $option: $type,)*
+        }
+
+        impl $struct {
+            #[doc = $new_doc]
+            pub fn new($arg: $arg_type) -> Self {
+                Self { $($option: $default,)* }
+            }
+        }
+    };
+}
+
+options! {
+    /// The options of a server, besides its store.
+    ServerConfig, from workers: usize, "The defaults for `workers` workers, without an address.":
     /// Addresses to listen on for memcached clients.
-    pub memcached: Vec<Address>,
+    memcached: Vec<Address> = Vec::new(),
     /// The number of workers, and how they share the requests.
-    pub control: ControlConfig,
+    control: ControlConfig = ControlConfig::new(workers),
     /// The design in force at the start.
-    pub dispatch: Design,
+    dispatch: Design = Design::SizeAware,
     /// Workers that only hand requests on, with [`Design::HandOff`].
-    pub handoff_workers: usize,
+    handoff_workers: usize = 1,
     /// Length of a control epoch (Minos §5.2: one second).
-    pub epoch: Duration,
+    epoch: Duration = Duration::from_secs(1),
     /// True if idle workers take small requests: a large worker from its own RX queue, a small one from other
     /// workers' queues.
-    pub steal: bool,
+    steal: bool = true,
     /// Order in which a large worker serves its transfers.
-    pub large_order: LargeOrder,
+    large_order: LargeOrder = LargeOrder::Shortest,
     /// Longest time that a transfer with a ready socket waits for a slice.
-    pub large_wait_max: Duration,
+    large_wait_max: Duration = Duration::from_millis(100),
     /// Bytes of a large transfer served between two polls of the RX queues.
-    pub slice_bytes: usize,
+    slice_bytes: usize = limits::SLICE_BYTES,
     /// Transfers that may wait in a worker's ring.
-    pub ring_capacity: usize,
+    ring_capacity: usize = 1024,
     /// How an idle worker waits.
-    pub poll: PollMode,
+    poll: PollMode = PollMode::Adaptive,
     /// Longest time a worker spins before it sleeps, with [`PollMode::Adaptive`].
-    pub spin_max: Duration,
+    spin_max: Duration = Duration::from_micros(50),
     /// True if each worker is pinned to a processor.
-    pub pin: bool,
+    pin: bool = true,
     /// Most connections open at a time.
-    pub connections_max: usize,
+    connections_max: usize = limits::CONNECTIONS_MAX_DEFAULT,
     /// Connections silent for this long are closed; `None` means never.
-    pub idle_timeout: Option<Duration>,
+    idle_timeout: Option<Duration> = None,
     /// Time that a large transfer waits for its client before it is given up, beyond the time that bytes pay
     /// for.
-    pub stall_timeout: Duration,
+    stall_timeout: Duration = Duration::from_secs(60),
     /// Bytes that pay for one second in which a large transfer waits for its client; with 0 any byte pays for
     /// the whole wait.
-    pub rate_min: u64,
+    rate_min: u64 = 16 << 10,
     /// Memory for large values that are still arriving over streams; `None` means an eighth of the store's.
-    pub receive_memory_bytes: Option<u64>,
+    receive_memory_bytes: Option<u64> = None,
     /// Largest value a client may store, in bytes.
-    pub value_bytes_max: u64,
+    value_bytes_max: u64 = limits::ITEM_BYTES_MAX_DEFAULT,
     /// Bytes buffered for one connection in one direction.
-    pub buffer_bytes_max: usize,
+    buffer_bytes_max: usize = 256 << 10,
     /// Key prefixes that `stats detail` counts.
-    pub detail_prefixes_max: usize,
+    detail_prefixes_max: usize = 512,
     /// True if a client may stop the server.
-    pub allow_shutdown: bool,
+    allow_shutdown: bool = false,
     /// Time that a stopping server gives to transfers in progress.
-    pub stop_timeout: Duration,
+    stop_timeout: Duration = Duration::from_secs(5),
     /// The clock by which items expire; that of the store, if the store existed before.
-    pub clock: Clock,
+    clock: Clock = Clock::new(),
     /// Names and values in `stats settings` that the creator of the store supplies.
-    pub store_settings: Vec<(&'static str, String)>,
+    store_settings: Vec<(&'static str, String)> = Vec::new(),
     /// The log level that clients set; the owner of the log reads it.
-    pub verbosity: Arc<Verbosity>,
+    verbosity: Arc<Verbosity> = Arc::default(),
     /// How reads from flash are gathered.
-    pub gathering: Gathering,
+    gathering: Gathering = Gathering::default(),
     /// When an item that is read from flash comes to memory.
-    pub promote: Promote,
+    promote: Promote = Promote::default(),
     /// The options of the native datagram protocol, if it is served.
-    pub native: Option<NativeConfig>,
+    native: Option<NativeConfig> = None,
 }
 
 impl ServerConfig {
-    /// The defaults for `workers` workers, without an address.
-    pub fn new(workers: usize) -> Self {
-        Self {
-            memcached: Vec::new(),
-            control: ControlConfig::new(workers),
-            dispatch: Design::SizeAware,
-            handoff_workers: 1,
-            epoch: Duration::from_secs(1),
-            steal: true,
-            large_order: LargeOrder::Shortest,
-            large_wait_max: Duration::from_millis(100),
-            slice_bytes: limits::SLICE_BYTES,
-            ring_capacity: 1024,
-            poll: PollMode::Adaptive,
-            spin_max: Duration::from_micros(50),
-            pin: true,
-            connections_max: limits::CONNECTIONS_MAX_DEFAULT,
-            idle_timeout: None,
-            stall_timeout: Duration::from_secs(60),
-            rate_min: 16 << 10,
-            receive_memory_bytes: None,
-            value_bytes_max: limits::ITEM_BYTES_MAX_DEFAULT,
-            buffer_bytes_max: 256 << 10,
-            detail_prefixes_max: 512,
-            allow_shutdown: false,
-            stop_timeout: Duration::from_secs(5),
-            clock: Clock::new(),
-            store_settings: Vec::new(),
-            verbosity: Arc::default(),
-            gathering: Gathering::default(),
-            promote: Promote::default(),
-            native: None,
-        }
-    }
-
     /// The design in force at the start, with its parameter.
     pub fn choice(&self) -> DispatchChoice {
         DispatchChoice { dispatch: self.dispatch, handoff_workers: self.handoff_workers }

@@ -32,7 +32,9 @@ pub(super) fn decode(text: &[u8], out: &mut [u8]) -> Option<usize> {
     while let (Some(a), Some(b), Some(c), Some(d)) =
         (symbols.next(), symbols.next(), symbols.next(), symbols.next())
     {
-        out[written..written + 3].copy_from_slice(&decode_group([*a, *b, *c, *d]));
+        let [w, x, y, z] = [a, b, c, d].map(|symbol| DECODED[usize::from(*symbol)]);
+        let group = [(w << 2) | (x >> 4), (x << 4) | (y >> 2), (y << 6) | z];
+        out[written..written + 3].copy_from_slice(&group);
         match [a, b, c, d].into_iter().filter(|&&symbol| symbol == b'=').count() {
             0 => written += 3,
             // A group with padding is the last one; any bytes may follow.
@@ -42,11 +44,6 @@ pub(super) fn decode(text: &[u8], out: &mut [u8]) -> Option<usize> {
         }
     }
     Some(written)
-}
-
-fn decode_group(symbols: [u8; 4]) -> [u8; 3] {
-    let [a, b, c, d] = symbols.map(|symbol| DECODED[usize::from(symbol)]);
-    [(a << 2) | (b >> 4), (b << 4) | (c >> 2), (c << 6) | d]
 }
 
 /// Appends the base64 form of `bytes`, padded.

@@ -85,7 +85,11 @@ impl MetaOptions {
 
     fn read_flag(&mut self, letter: u8, argument: &[u8], key: &[u8]) -> Result<(), &'static [u8]> {
         match letter {
-            b'b' => self.read_base64(key),
+            b'b' => {
+                self.key_is_base64 = true;
+                let mut decoded = [0; minos_base::limits::KEY_BYTES_MAX];
+                self.checked(base64::decode(key, &mut decoded), text::META_BAD_KEY);
+            }
             b'q' => self.quiet = true,
             b'u' => self.unseen = true,
             b'I' => self.invalidate = true,
@@ -98,26 +102,16 @@ impl MetaOptions {
                 self.initial = self.checked(number::digits(argument), text::META_BAD_INITIAL).unwrap_or(0);
             }
             b'D' => self.delta = self.checked(number::digits(argument), text::META_BAD_DELTA),
-            b'F' => self.read_client_flags(argument),
+            b'F' => match number::digits_32(argument) {
+                Some(flags) => self.client_flags = flags,
+                None => self.has_error = true,
+            },
             // Only the first byte counts; zero stands for none, and is no mode.
             b'M' => self.mode = Some(argument.first().copied().unwrap_or(0)),
             b'l' | b'P' | b'L' | b'k' | b's' | b't' | b'c' | b'f' | b'v' | b'h' => {}
             _ => return Err(text::META_INVALID_FLAG),
         }
         Ok(())
-    }
-
-    fn read_base64(&mut self, key: &[u8]) {
-        self.key_is_base64 = true;
-        let mut decoded = [0; minos_base::limits::KEY_BYTES_MAX];
-        self.checked(base64::decode(key, &mut decoded), text::META_BAD_KEY);
-    }
-
-    fn read_client_flags(&mut self, argument: &[u8]) {
-        match number::digits_32(argument) {
-            Some(flags) => self.client_flags = flags,
-            None => self.has_error = true,
-        }
     }
 
     fn exptime(&mut self, argument: &[u8]) -> Option<Exptime> {

@@ -6,43 +6,43 @@ use minos_proto::native::{DATAGRAM_BYTES_DEFAULT, Secret};
 
 use super::bounds::{InvalidOption, bound};
 
-/// The options of the native datagram protocol.
-#[derive(Clone, Debug)]
-pub struct NativeConfig {
+options! {
+    /// The options of the native datagram protocol.
+    NativeConfig, from address: SocketAddr, "The defaults at an address.":
     /// Address and first port. RX queue i of n is at port +i and the transfer queue of worker i at +n+i; port
     /// 0 takes the first free range.
-    pub address: SocketAddr,
+    address: SocketAddr = address,
     /// True if all queues share one port and the kernel picks the socket by the queue in the header.
-    pub single_port: bool,
+    single_port: bool = false,
     /// Largest datagram, in bytes of UDP payload.
-    pub datagram_bytes: usize,
+    datagram_bytes: usize = DATAGRAM_BYTES_DEFAULT,
     /// Fragments of a large value in flight at once.
-    pub window: u16,
+    window: u16 = 32,
     /// Large stores that one source address may have in progress.
-    pub transfers_per_source: usize,
+    transfers_per_source: usize = 8,
     /// Memory in bytes for values that are still arriving; `None` means a sixteenth of the store's. There is
     /// always room for one value.
-    pub transfer_memory_bytes: Option<u64>,
+    transfer_memory_bytes: Option<u64> = None,
     /// Part of that memory for one source address; `None` means a quarter. There is always room for one
     /// value.
-    pub source_memory_bytes: Option<u64>,
+    source_memory_bytes: Option<u64> = None,
     /// Memory in bytes for operations that wait for flash, half of it for one address; `None` means a sixteenth of
     /// the store's.
-    pub waiting_memory_bytes: Option<u64>,
+    waiting_memory_bytes: Option<u64> = None,
     /// Bytes of large values that a worker sends in one burst.
-    pub send_burst_bytes: u64,
+    send_burst_bytes: u64 = 4 << 20,
     /// Bytes of such a burst for one client.
-    pub send_client_bytes: u64,
+    send_client_bytes: u64 = 1 << 20,
     /// Time for one window of a large store, after which the store is given up.
-    pub transfer_timeout: Duration,
+    transfer_timeout: Duration = Duration::from_secs(5),
     /// Most sessions at a time, for exactly-once operations and sealed datagrams.
-    pub sessions: usize,
+    sessions: usize = 1024,
     /// Secrets that seal datagrams; a client must know one of them. If empty, datagrams are not sealed.
-    pub secrets: Vec<Secret>,
+    secrets: Vec<Secret> = Vec::new(),
     /// Bytes of datagrams that the kernel may hold for each socket.
-    pub receive_buffer_bytes: usize,
+    receive_buffer_bytes: usize = 4 << 20,
     /// Advice to clients on directing their requests.
-    pub access: AccessAdvice,
+    access: AccessAdvice = AccessAdvice::Crcw,
 }
 
 /// Most sessions of one source address.
@@ -51,27 +51,6 @@ pub const SESSIONS_PER_SOURCE: usize = 64;
 pub const TRANSFERS_PER_WORKER: usize = 64;
 
 impl NativeConfig {
-    /// The defaults at an address.
-    pub fn new(address: SocketAddr) -> Self {
-        Self {
-            address,
-            single_port: false,
-            datagram_bytes: DATAGRAM_BYTES_DEFAULT,
-            window: 32,
-            transfers_per_source: 8,
-            transfer_memory_bytes: None,
-            source_memory_bytes: None,
-            waiting_memory_bytes: None,
-            send_burst_bytes: 4 << 20,
-            send_client_bytes: 1 << 20,
-            transfer_timeout: Duration::from_secs(5),
-            sessions: 1024,
-            secrets: Vec::new(),
-            receive_buffer_bytes: 4 << 20,
-            access: AccessAdvice::Crcw,
-        }
-    }
-
     /// Checks that all values are within their bounds.
     pub(super) fn check(&self) -> Result<(), InvalidOption> {
         // At least a record with the longest key and a few fragment ranges; at most a train of one datagram.
