@@ -22,12 +22,6 @@ fn start(config: ServerConfig) -> TestServer {
     TestServer::with_memory::<StoreMode>(64 << 20, config)
 }
 
-impl TestServer {
-    fn connect(&self) -> Client {
-        self.connect_for(Duration::from_secs(30))
-    }
-}
-
 impl Client {
     /// The lines of a reply up to the one that is `END`, without it.
     fn lines(&mut self) -> Vec<String> {

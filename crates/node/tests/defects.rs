@@ -27,12 +27,6 @@ impl TestServer {
         config.value_bytes_max = VALUE_BYTES_MAX;
         Self::with_memory::<StoreMode>(128 << 20, config)
     }
-
-    fn connect(&self) -> Client {
-        let client = self.connect_for(Duration::from_secs(5));
-        client.reader.get_ref().set_nodelay(true).unwrap();
-        client
-    }
 }
 
 impl Client {

@@ -44,10 +44,6 @@ impl TestServer {
         });
         found.unwrap_or_else(|| panic!("no counter {wanted}"))
     }
-
-    fn connect(&self) -> Client {
-        self.connect_for(Duration::from_secs(30))
-    }
 }
 
 /// Stores and reads back a value of `bytes` bytes, again and again.

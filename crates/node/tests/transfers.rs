@@ -46,10 +46,6 @@ impl TestServer {
         Self::in_mode::<StoreMode>(config)
     }
 
-    fn connect(&self) -> Client {
-        self.connect_for(Duration::from_secs(30))
-    }
-
     /// True once no item is pinned any more; waits a while for that.
     fn all_is_unpinned(&self) -> bool {
         (0..500).any(|_| {

@@ -11,6 +11,9 @@ use minos_engine::{Engine, Mode, StoreConfig};
 use minos_net::Address;
 use minos_node::{Server, ServerConfig};
 
+/// Time after which a client gives up. Long, because tests run on busy machines.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 pub(crate) struct TestServer {
     pub(crate) server: Server,
     pub(crate) pinned: Box<dyn Fn() -> u64 + Sync>,
@@ -34,11 +37,11 @@ impl TestServer {
         (self.pinned)()
     }
 
-    /// A client that gives up after waiting for longer than `patience`.
-    pub(crate) fn connect_for(&self, patience: Duration) -> Client {
+    pub(crate) fn connect(&self) -> Client {
         let Address::Tcp(address) = self.server.addresses()[0].clone() else { panic!("no TCP address") };
         let stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(patience)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
         Client { reader: BufReader::new(stream) }
     }
 }

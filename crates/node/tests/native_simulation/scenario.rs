@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 
 use minos_client::{OnceFor, QueueBy};
+use minos_node::config::AccessAdvice;
 use minos_testkit::network::Faults;
 use rand::{RngExt as _, rngs::StdRng};
 
@@ -37,7 +38,7 @@ pub(crate) struct Scenario {
     pub(crate) number_keys: u32,
     /// Values above this are large under the plan, in bytes.
     pub(crate) threshold_bytes: u64,
-    pub(crate) access: AccessKind,
+    pub(crate) access: AccessAdvice,
     pub(crate) queue_by: QueueBy,
     pub(crate) once_for: OnceFor,
     pub(crate) is_sealed: bool,
@@ -73,14 +74,6 @@ pub(crate) struct Scenario {
     pub(crate) forgets_outcomes: bool,
 }
 
-/// The queue that a request is sent to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AccessKind {
-    Crcw,
-    Crew,
-    Erew,
-}
-
 impl Scenario {
     pub(crate) fn draw(seed: u64, rng: &mut StdRng) -> Self {
         let is_sealed = rng.random_bool(0.3);
@@ -104,7 +97,7 @@ impl Scenario {
             token_bytes: chance(rng, 0.2, 1..=40_000).map(|bytes| bytes as u32),
             number_keys: rng.random_range(1..=3),
             threshold_bytes: among(rng, &[100, 2000, 20_000, 1 << 20]) as u64,
-            access: [AccessKind::Crcw, AccessKind::Crew, AccessKind::Erew][rng.random_range(0..3)],
+            access: AccessAdvice::ALL[rng.random_range(0..AccessAdvice::ALL.len())],
             queue_by: [QueueBy::Access, QueueBy::Access, QueueBy::Random, QueueBy::Key, QueueBy::Wrong]
                 [rng.random_range(0..5)],
             once_for: [OnceFor::NotIdempotent, OnceFor::AllWrites][rng.random_range(0..2)],

@@ -14,8 +14,8 @@ use minos_base::{
 };
 use minos_engine::{Engine, ItemMeta, Mode, StoreConfig};
 use minos_node::{
-    config::{AccessAdvice, NativeConfig},
-    native::{ENTROPY_BYTES, Job, NativeSetting, NativeShared, NativeWorker, Turn},
+    config::NativeConfig,
+    native::{Job, NativeSetting, NativeShared, NativeWorker, Turn},
 };
 use minos_proto::native::TRAIN_BYTES_MAX;
 use minos_sched::WorkerId;
@@ -25,7 +25,7 @@ use rand::{RngExt as _, rngs::StdRng};
 use crate::{
     outbox::Outbox,
     plan::FixedPlan,
-    scenario::{AccessKind, MS, Scenario, US},
+    scenario::{MS, Scenario, US},
 };
 
 /// The server's address.
@@ -101,7 +101,15 @@ impl<M: Mode> SimServer<M> {
             ..StoreConfig::new(scenario.memory_bytes)
         };
         let store = Arc::new(Engine::<M>::create(&config).expect("that much memory can be had"));
-        let setting = setting(scenario.workers, std::array::from_fn(|_| rng.random()), times.instant(now_ns));
+        let setting = NativeSetting {
+            queues: scenario.workers,
+            base_port: BASE_PORT,
+            value_bytes_max: VALUE_BYTES_MAX,
+            evicts_from_flash: false,
+            holds_replies: false,
+            entropy: std::array::from_fn(|_| rng.random()),
+            start: times.instant(now_ns),
+        };
         let native = native_config(scenario);
         let shared = Arc::new(NativeShared::new(Arc::clone(&store), times.clock, &native, &setting));
         if scenario.forgets_outcomes {
@@ -171,11 +179,6 @@ impl<M: Mode> SimServer<M> {
         }
     }
 
-    /// Tells clients that the server is about to stop.
-    pub(crate) fn drain(&self) {
-        self.shared.drain();
-    }
-
     /// True if the server has evicted an item, so that values may be missing.
     pub(crate) fn has_evicted(&self) -> bool {
         self.store.stats().evictions() > 0
@@ -206,6 +209,8 @@ impl<M: Mode> SimServer<M> {
         let open: usize = self.workers.iter().map(NativeWorker::transfers_open).sum();
         let sessions = self.shared.sessions().totals();
         let stats = self.store.stats();
+        // A cache's log frees memory only when it wraps around.
+        let used_bytes = if scenario.is_cache { 0 } else { stats.used_bytes.abs_diff(self.used_bytes_empty) };
         let checks = [
             ("stores that are still arriving", open as u64, 0),
             ("bytes that are still arriving", self.shared.transfer_bytes(), 0),
@@ -213,12 +218,7 @@ impl<M: Mode> SimServer<M> {
             ("sessions above the bound", sessions.open.saturating_sub(scenario.sessions_max as u64), 0),
             ("items", stats.items, 0),
             ("pinned values", stats.pinned, 0),
-            // A cache's log frees memory only when it wraps around.
-            (
-                "used bytes",
-                if scenario.is_cache { 0 } else { stats.used_bytes.abs_diff(self.used_bytes_empty) },
-                0,
-            ),
+            ("used bytes", used_bytes, 0),
         ];
         match checks.iter().find(|(_, is, should_be)| is != should_be) {
             Some((what, is, should_be)) => Err(format!("{what}: {is} and not {should_be}")),
@@ -235,7 +235,11 @@ impl<M: Mode> SimServer<M> {
         for queue in [polled, count + worker] {
             let messages = self.receive(queue);
             if !messages.is_empty() {
-                self.serve(worker, queue, &messages, now_ns, network);
+                self.with_turn(worker, now_ns, network, queue, |native, turn| {
+                    let messages =
+                        messages.iter().map(|(peer, bytes, segment)| (*peer, bytes.as_slice(), *segment));
+                    native.on_messages(queue, messages, turn);
+                });
             }
         }
         for _ in 0..JOBS_MAX {
@@ -251,20 +255,6 @@ impl<M: Mode> SimServer<M> {
         if has_more || self.workers[worker].is_copying() || !self.rings[worker].is_empty() {
             self.wake(worker, now_ns);
         }
-    }
-
-    fn serve(
-        &mut self,
-        worker: usize,
-        queue: usize,
-        messages: &Messages,
-        now_ns: u64,
-        network: &mut Network,
-    ) {
-        self.with_turn(worker, now_ns, network, queue, |native, turn| {
-            let messages = messages.iter().map(|(peer, bytes, segment)| (*peer, bytes.as_slice(), *segment));
-            native.on_messages(queue, messages, turn);
-        });
     }
 
     /// Calls a worker with its environment; sends its answers and hands over its jobs.
@@ -354,23 +344,7 @@ fn native_config(scenario: &Scenario) -> NativeConfig {
         transfer_memory_bytes: scenario.transfer_memory_bytes,
         sessions: scenario.sessions_max,
         secrets: scenario.is_sealed.then(|| SECRET.parse().expect("a secret")).into_iter().collect(),
-        access: match scenario.access {
-            AccessKind::Crcw => AccessAdvice::Crcw,
-            AccessKind::Crew => AccessAdvice::Crew,
-            AccessKind::Erew => AccessAdvice::Erew,
-        },
+        access: scenario.access,
         ..NativeConfig::new(address())
-    }
-}
-
-fn setting(queues: u16, entropy: [u8; ENTROPY_BYTES], start: Instant) -> NativeSetting {
-    NativeSetting {
-        queues,
-        base_port: BASE_PORT,
-        value_bytes_max: VALUE_BYTES_MAX,
-        evicts_from_flash: false,
-        holds_replies: false,
-        entropy,
-        start,
     }
 }

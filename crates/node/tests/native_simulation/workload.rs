@@ -259,16 +259,7 @@ impl Workload {
         self.known.clear();
         self.restarted_ns = Some(now_ns);
         for key in self.keys() {
-            self.push(
-                key,
-                Event {
-                    action: Action::Wipe,
-                    answer: Some(Answer::Done),
-                    called_ns: now_ns,
-                    returned_ns: now_ns,
-                    repeats_until_ns: None,
-                },
-            );
+            self.push_at_once(key, Action::Wipe, Answer::Done, now_ns);
         }
     }
 
@@ -278,17 +269,15 @@ impl Workload {
             return Ok(());
         }
         let found = bytes.map(|bytes| Value::parse(bytes, key.is_number()).map(Answer::Found)).transpose()?;
-        self.push(
-            key,
-            Event {
-                action: Action::Get,
-                answer: Some(found.unwrap_or(Answer::NotFound)),
-                called_ns: now_ns,
-                returned_ns: now_ns,
-                repeats_until_ns: None,
-            },
-        );
+        self.push_at_once(key, Action::Get, found.unwrap_or(Answer::NotFound), now_ns);
         Ok(())
+    }
+
+    /// Records what happened in no time.
+    fn push_at_once(&mut self, key: Key, action: Action, answer: Answer, now_ns: u64) {
+        let (called_ns, returned_ns) = (now_ns, now_ns);
+        let event = Event { action, answer: Some(answer), called_ns, returned_ns, repeats_until_ns: None };
+        self.push(key, event);
     }
 
     /// True if the server restarted after this operation was called.

@@ -218,7 +218,7 @@ impl<M: Mode> World<M> {
             }
         }
         if self.drain_ns() == Some(self.now_ns) {
-            self.server.drain();
+            self.server.shared.drain();
         }
         if let Some((at_ns, workers)) = self.scenario.restart
             && at_ns == self.now_ns

@@ -44,7 +44,7 @@ impl Flips {
                 run()
             };
             let switches = switching.join().unwrap();
-            let stats = stats(&mut server.connect_for(PATIENCE), " minos");
+            let stats = stats(&mut server.connect(), " minos");
             let changes = (0..WORKERS).map(|worker| &stats[&format!("worker:{worker}:role_changes")]);
             (result, Self { roles: changes.map(|changes| changes.parse::<u64>().unwrap()).sum(), switches })
         })
@@ -81,7 +81,7 @@ impl Drop for Over<'_> {
 
 /// One of the numbers in `stats minos`.
 pub(crate) fn statistic(server: &TestServer, name: &str) -> u64 {
-    stats(&mut server.connect_for(PATIENCE), " minos")[name].parse().unwrap()
+    stats(&mut server.connect(), " minos")[name].parse().unwrap()
 }
 
 /// A group of statistics, named behind a space.
@@ -101,7 +101,7 @@ pub(crate) fn stats(client: &mut Client, group: &str) -> HashMap<String, String>
 
 /// Checks that a server without clients has no connections, no pins and nothing in a ring.
 pub(crate) fn assert_nothing_is_held(server: &TestServer) {
-    let mut client = server.connect_for(PATIENCE);
+    let mut client = server.connect();
     let end = Instant::now() + PATIENCE;
     loop {
         let rest = held(server, &mut client);

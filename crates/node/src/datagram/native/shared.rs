@@ -273,9 +273,3 @@ fn fingerprint(welcome: &Welcome) -> u32 {
     let hash = hash_key(&bytes, 0).0;
     ((hash >> 48) as u32).max(1)
 }
-
-impl<M: Mode> std::fmt::Debug for NativeShared<M> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("NativeShared").field("welcome", &self.welcome).finish_non_exhaustive()
-    }
-}

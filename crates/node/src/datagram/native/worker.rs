@@ -268,9 +268,3 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
         }
     }
 }
-
-impl<M: Mode> std::fmt::Debug for NativeWorker<'_, M> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("NativeWorker").field("id", &self.id).finish_non_exhaustive()
-    }
-}

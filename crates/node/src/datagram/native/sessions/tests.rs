@@ -33,6 +33,13 @@ fn sessions(sessions_max: usize, per_address_max: usize) -> Sessions {
     Sessions::new(SessionsConfig { sessions_max, per_address_max }, &[5; 16])
 }
 
+/// A table with the session of a client.
+fn opened(sessions: Sessions) -> (Sessions, u64, Instant) {
+    let now = Instant::now();
+    let id = sessions.open(peer("10.0.0.1:1"), 1, now).unwrap();
+    (sessions, id, now)
+}
+
 fn execute(begin: Begin) -> Ticket {
     match begin {
         Begin::Execute(ticket) => ticket,
@@ -49,8 +56,7 @@ fn done(begin: Begin) -> Outcome {
 
 #[test]
 fn an_operation_is_free_then_under_way_then_done() {
-    let (sessions, now) = (Sessions::new(SessionsConfig::default(), &[5; 16]), Instant::now());
-    let id = sessions.open(peer("10.0.0.1:1"), 1, now).unwrap();
+    let (sessions, id, now) = opened(Sessions::new(SessionsConfig::default(), &[5; 16]));
     let ticket = execute(sessions.begin(id, 7, FIRST, now));
     assert_eq!((ticket.session(), ticket.once()), (id, 7));
     assert!(matches!(sessions.begin(id, 7, FIRST, now), Begin::InProgress(FIRST)));
@@ -86,8 +92,7 @@ fn a_table_that_forgets_executes_again() {
 
 #[test]
 fn what_falls_out_of_the_window_is_too_old() {
-    let (sessions, now) = (sessions(1, 1), Instant::now());
-    let id = sessions.open(peer("10.0.0.1:1"), 1, now).unwrap();
+    let (sessions, id, now) = opened(sessions(1, 1));
     let slow = execute(sessions.begin(id, 0, FIRST, now));
     let last = execute(sessions.begin(id, ONCE_WINDOW - 1, FIRST, now));
     assert!(matches!(sessions.begin(id, 0, FIRST, now), Begin::InProgress(FIRST)));
@@ -229,8 +234,7 @@ fn a_session_in_use_stays_in_a_full_table() {
 
 #[test]
 fn a_repeated_wish_opens_one_session() {
-    let (sessions, now) = (sessions(100, 100), Instant::now());
-    let id = sessions.open(peer("10.0.0.1:1"), 1, now).unwrap();
+    let (sessions, id, now) = opened(sessions(100, 100));
     assert_eq!(sessions.open(peer("10.0.0.1:1"), 1, now), Ok(id));
     assert_ne!(sessions.open(peer("10.0.0.1:2"), 1, now), Ok(id));
     assert_ne!(sessions.open(peer("10.0.0.1:1"), 2, now), Ok(id));
@@ -247,8 +251,7 @@ fn bounds_that_are_not_possible_are_brought_inside() {
 
 #[test]
 fn a_datagram_is_accepted_once() {
-    let (sessions, now) = (sessions(10, 10), Instant::now());
-    let id = sessions.open(peer("10.0.0.1:1"), 1, now).unwrap();
+    let (sessions, id, now) = opened(sessions(10, 10));
     assert_eq!(sessions.accept(id, 5, now), Acceptance::Fresh);
     assert_eq!(sessions.accept(id, 5, now), Acceptance::Replayed);
     assert_eq!(sessions.accept(id, 4, now), Acceptance::Fresh);
@@ -256,62 +259,23 @@ fn a_datagram_is_accepted_once() {
     assert_eq!((sessions.totals().replayed, sessions.totals().unknown), (1, 1));
 }
 
-/// Decides which thread executes a number.
-trait Referee: Sync {
-    /// Runs `operation` unless it was run before; false if the caller should ask again.
-    fn run(&self, once: u32, operation: &mut dyn FnMut()) -> bool;
-}
-
-struct Table(Sessions, u64, Instant);
-
-impl Referee for Table {
-    fn run(&self, once: u32, operation: &mut dyn FnMut()) -> bool {
-        match self.0.begin(self.1, once, FIRST, self.2) {
-            Begin::Execute(ticket) => {
-                operation();
-                ticket.finish(outcome(u64::from(once)));
-                true
-            }
-            Begin::Done(done) => {
-                assert_eq!(done, outcome(u64::from(once)));
-                true
-            }
-            Begin::InProgress(_) => false,
-            other => panic!("{other:?}"),
-        }
-    }
-}
-
-/// Remembers outcomes, but not operations in progress.
-struct Naive(SpinLock<Vec<bool>>);
-
-impl Referee for Naive {
-    fn run(&self, once: u32, operation: &mut dyn FnMut()) -> bool {
-        if !self.0.lock()[once as usize] {
-            operation();
-            self.0.lock()[once as usize] = true;
-        }
-        true
-    }
-}
-
 const NUMBERS: u32 = 20_000;
 
 /// Counts the executions of each number when two threads execute the same ones, never further apart than a
-/// window.
-fn hammer(referee: &dyn Referee) -> Vec<u32> {
+/// window. `run` runs an operation unless it was run before; false if the caller should ask again.
+fn hammer(run: impl Fn(u32, &mut dyn FnMut()) -> bool + Sync) -> Vec<u32> {
     let executed: Vec<AtomicU32> = (0..NUMBERS).map(|_| AtomicU32::new(0)).collect();
     let progress = [AtomicU32::new(0), AtomicU32::new(0)];
     thread::scope(|scope| {
         for me in 0..2 {
-            let (executed, progress) = (&executed, &progress);
+            let (executed, progress, run) = (&executed, &progress, &run);
             scope.spawn(move || {
                 for once in 0..NUMBERS {
                     let mut operation = || {
                         thread::yield_now();
                         executed[once as usize].fetch_add(1, Ordering::Relaxed);
                     };
-                    while !referee.run(once, &mut operation) {
+                    while !run(once, &mut operation) {
                         thread::yield_now();
                     }
                     progress[me].store(once, Ordering::Relaxed);
@@ -327,17 +291,36 @@ fn hammer(referee: &dyn Referee) -> Vec<u32> {
 
 #[test]
 fn threads_execute_each_number_once() {
-    let (sessions, now) = (sessions(1, 1), Instant::now());
-    let id = sessions.open(peer("10.0.0.1:1"), 1, now).unwrap();
-    let table = Table(sessions, id, now);
-    assert!(hammer(&table).iter().all(|&times| times == 1));
-    assert_eq!(table.0.totals().in_progress, 0);
+    let (sessions, id, now) = opened(sessions(1, 1));
+    let run = |once: u32, operation: &mut dyn FnMut()| match sessions.begin(id, once, FIRST, now) {
+        Begin::Execute(ticket) => {
+            operation();
+            ticket.finish(outcome(u64::from(once)));
+            true
+        }
+        Begin::Done(done) => {
+            assert_eq!(done, outcome(u64::from(once)));
+            true
+        }
+        Begin::InProgress(_) => false,
+        other => panic!("{other:?}"),
+    };
+    assert!(hammer(run).iter().all(|&times| times == 1));
+    assert_eq!(sessions.totals().in_progress, 0);
 }
 
 #[test]
 fn a_table_without_what_is_under_way_executes_some_twice() {
-    let naive = Naive(SpinLock::new(vec![false; NUMBERS as usize]));
-    assert!(hammer(&naive).iter().any(|&times| times > 1), "the test above can not see anything");
+    // Remembers outcomes, but not operations in progress.
+    let known = SpinLock::new(vec![false; NUMBERS as usize]);
+    let run = |once: u32, operation: &mut dyn FnMut()| {
+        if !known.lock()[once as usize] {
+            operation();
+            known.lock()[once as usize] = true;
+        }
+        true
+    };
+    assert!(hammer(run).iter().any(|&times| times > 1), "the test above can not see anything");
 }
 
 #[test]
