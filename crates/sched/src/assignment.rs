@@ -149,7 +149,10 @@ impl Assignment {
         Self {
             promotes: plan.standby().filter(|_| options.standby == Standby::TurnsLarge),
             polled_by: by_object(&duties, |duty, queue| duty.most_of(queue) > 0),
-            helped_by: by_object(&duties, Duty::helps_with),
+            helped_by: by_object(&duties, |duty, queue| {
+                // A helper also takes from the queues that it polls.
+                duty.help.is_some_and(|help| help.queues.contains(queue) || duty.most_of(queue) > 0)
+            }),
             drained_by: by_object(&duties, Duty::drains_ring),
             borrowed_by: by_object(&duties, |duty, lender| duty.borrows_from.contains(lender)),
             duties,
@@ -231,12 +234,6 @@ impl Duty {
     /// The RX queues that it polls.
     pub fn polled(&self) -> WorkerSet {
         self.polls.iter().map(|share| share.queue).collect()
-    }
-
-    /// True if it may take from the RX queue `queue` while it helps; a helper also
-    /// takes from the queues that it polls.
-    fn helps_with(&self, queue: WorkerId) -> bool {
-        self.help.is_some_and(|help| help.queues.contains(queue) || self.most_of(queue) > 0)
     }
 
     fn drains_ring(&self, ring: WorkerId) -> bool {

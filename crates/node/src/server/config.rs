@@ -12,11 +12,8 @@ use std::{
 
 use minos_base::{Clock, VALUE_BYTES_MAX, limits};
 use minos_net::Address;
-use minos_sched::{ControlConfig, Options, Standby};
+use minos_sched::{ConfigError, ControlConfig, Options, Standby};
 
-mod bounds;
-
-use bounds::bound;
 pub use minos_sched::{Design, LargeOrder};
 
 /// Bytes reserved for the longest reply composed at once: a copied value and the line before it.
@@ -195,9 +192,42 @@ macro_rules! choice {
 mod gathering;
 mod native;
 
-pub use bounds::InvalidOption;
 pub use gathering::{Gathering, Promote, VectorWidth};
 pub use native::{AccessAdvice, NativeConfig, SESSIONS_PER_SOURCE, TRANSFERS_PER_WORKER};
+
+/// A value that is out of its bounds.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum InvalidOption {
+    /// The value of an option.
+    #[error("{option}: {value} is not allowed; it must be between {min} and {max}")]
+    OutOfBounds {
+        /// Its name on the command line.
+        option: &'static str,
+        /// The value given.
+        value: u64,
+        /// The smallest value allowed.
+        min: u64,
+        /// The largest value allowed.
+        max: u64,
+    },
+    /// An option of the policy.
+    #[error(transparent)]
+    Control(ConfigError),
+    /// Only the simulator has the design.
+    #[error(
+        "--dispatch {0} is only simulated: see minos sim dispatch --dispatch {0}; a server runs one of {served}",
+        served = Design::SERVED.map(Design::name).join(", ")
+    )]
+    OnlySimulated(Design),
+}
+
+/// Checks that a value is within its bounds.
+fn bound(option: &'static str, value: u64, min: u64, max: u64) -> Result<(), InvalidOption> {
+    if (min..=max).contains(&value) {
+        return Ok(());
+    }
+    Err(InvalidOption::OutOfBounds { option, value, min, max })
+}
 
 /// A design and its parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,6 @@ pub(crate) mod control;
 mod keeping;
 mod mailbox;
 pub(crate) mod operator;
-mod seldom;
 pub(crate) mod shared;
 pub(crate) mod start;
 mod stop;

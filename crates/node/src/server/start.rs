@@ -23,11 +23,10 @@ use minos_tier::{Keeper, Tier};
 
 use super::{
     config::{InvalidOption, ServerConfig},
-    control::{Control, LISTENERS_MAX},
+    control::{Control, LISTENERS_MAX, Seldom},
     keeping::keep,
     mailbox::Mailbox,
     operator::{self, Operator},
-    seldom::Seldom,
     shared::{InForce, NativeSide, PlanCell, Shared},
     stop::Stop,
 };

@@ -13,21 +13,15 @@ use minos_net::{Interest, Io, Kernel, Poller, PortOptions, Progress, Ready, Toke
 use minos_sched::{Threshold, WorkerId};
 use rand::{RngExt as _, SeedableRng as _, rngs::SmallRng};
 
-use super::{
-    connection::{Connection, Stream},
-    patience::Terms,
-    queue::Arrival,
-    registry::Entry,
-};
+use super::{connection::Stream, patience::Terms};
 use crate::{
     ServerConfig,
-    memcache::MemcacheSession,
     server::{
         operator,
         shared::{InForce, Shared},
         start::share,
     },
-    worker::{Worker, large_set::LargeSet},
+    worker::{Worker, large_set::LargeSet, lockstep::take_in},
 };
 
 /// A stream that plays one client.
@@ -173,11 +167,7 @@ fn serve(sends: &[u8], seed: u64, calls_max: usize, loses: bool) -> (Vec<u8>, bo
         loses,
     }));
     let stream = Stream::Scripted(Script { state: Arc::clone(&state), file: nothing() });
-    let entry = || Entry::new(0, 0, String::new(), String::new(), 0);
-    let registration = shared.connections.register(1, entry).unwrap();
-    let session = MemcacheSession::of(&shared.config);
-    let connection = Box::new(Connection::new(stream, session, 0, registration));
-    shared.queues[0].state.try_lock().unwrap().take_in(Arrival::New(connection));
+    take_in(&shared, stream, 0);
     let terms = Terms { wait_max: Duration::from_secs(60), rate_min: 0 };
     let config = &shared.config;
     let large = LargeSet::new(Scripted.poller().unwrap(), config.large_order, config.large_wait_max, terms);

@@ -69,6 +69,15 @@ pub(super) fn worker(
     Worker::new(shared, WorkerId(index as u16), large, None)
 }
 
+/// Gives RX queue `queue` the connection of this stream.
+pub(crate) fn take_in<I: Io>(shared: &Shared<StoreMode, I>, stream: Stream, queue: usize) {
+    let entry = || Entry::new(stream.number(), queue, String::new(), String::new(), 0);
+    let registration = shared.connections.register(usize::MAX, entry).unwrap();
+    let session = MemcacheSession::of(&shared.config);
+    let connection = Box::new(Connection::new(stream, session, queue, registration));
+    shared.queues[queue].state.try_lock().unwrap().take_in(Arrival::New(connection));
+}
+
 /// Connects `requests` clients to RX queue `queue`; the server has accepted their connections.
 pub(super) fn clients(shared: &Shared<StoreMode, Kernel>, queue: usize, requests: usize) -> Vec<UnixStream> {
     let folder = tempfile::tempdir().unwrap();
@@ -77,27 +86,10 @@ pub(super) fn clients(shared: &Shared<StoreMode, Kernel>, queue: usize, requests
     let connect = |_| {
         let client = UnixStream::connect(&path).unwrap();
         let Accepted::Connection(socket) = listener.accept().unwrap() else { panic!("nobody came") };
-        let stream = Stream::Plain(socket);
-        let entry = || Entry::new(stream.number(), queue, String::new(), String::new(), 0);
-        let registration = shared.connections.register(usize::MAX, entry).unwrap();
-        let session = MemcacheSession::of(&shared.config);
-        let connection = Box::new(Connection::new(stream, session, queue, registration));
-        shared.queues[queue].state.try_lock().unwrap().take_in(Arrival::New(connection));
+        take_in(shared, Stream::Plain(socket), queue);
         client
     };
     (0..requests).map(connect).collect()
-}
-
-/// Drops returned connections: a return is not a request.
-fn drop_returned(shared: &Shared<StoreMode, Kernel>) {
-    for queue in &shared.queues {
-        while queue.arrivals.pop().is_some() {}
-    }
-}
-
-fn arrivals_at(recorded: &Recorded, wanted: usize) -> usize {
-    let at = |event: &&Event| matches!(event, Event::Arrive { queue, .. } if *queue == wanted);
-    recorded.events.iter().filter(at).count()
 }
 
 #[test]
@@ -105,8 +97,11 @@ fn each_step_is_as_recorded() {
     for recorded in turns::recorded() {
         let shared = shared(config(&recorded));
         let mut workers: Vec<_> = (0..WORKERS).map(|index| worker(&shared, index, 0)).collect();
-        let clients: Vec<_> =
-            (0..WORKERS).map(|queue| clients(&shared, queue, arrivals_at(&recorded, queue))).collect();
+        let arrivals_at = |wanted: usize| {
+            let at = |event: &&Event| matches!(event, Event::Arrive { queue, .. } if *queue == wanted);
+            recorded.events.iter().filter(at).count()
+        };
+        let clients: Vec<_> = (0..WORKERS).map(|queue| clients(&shared, queue, arrivals_at(queue))).collect();
         let mut unused: Vec<_> = clients.iter().map(|clients| clients.iter()).collect();
         for (number, event) in recorded.events.iter().enumerate() {
             match event {
@@ -118,7 +113,10 @@ fn each_step_is_as_recorded() {
                     let mut taken = Vec::new();
                     workers[*worker].turn(|step, found| taken.push(turns::step(step, found)));
                     assert_eq!(taken, *steps, "{}, event {number}", recorded.design);
-                    drop_returned(&shared);
+                    // A connection that returns is not a request.
+                    for queue in &shared.queues {
+                        while queue.arrivals.pop().is_some() {}
+                    }
                 }
             }
         }

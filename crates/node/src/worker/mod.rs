@@ -11,7 +11,7 @@ mod idle;
 mod large;
 pub(crate) mod large_set;
 #[cfg(test)]
-mod lockstep;
+pub(crate) mod lockstep;
 pub(crate) mod metrics;
 pub(crate) mod placement;
 pub(crate) mod rings;

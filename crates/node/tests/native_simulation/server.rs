@@ -94,17 +94,14 @@ impl<M: Mode> SimServer<M> {
     /// An empty server; `boot` counts its starts.
     pub(crate) fn new(scenario: &Scenario, boot: u64, times: Times, now_ns: u64) -> Self {
         let mut rng = seeded_stream(scenario.seed, 100 + boot);
-        let config = StoreConfig {
-            partitions: Some(4),
-            value_bytes_max: VALUE_BYTES_MAX,
-            hash_seed: rng.random(),
-            ..StoreConfig::new(scenario.memory_bytes)
-        };
+        let (value_bytes_max, hash_seed) = (VALUE_BYTES_MAX, rng.random());
+        let config = StoreConfig::new(scenario.memory_bytes);
+        let config = StoreConfig { partitions: Some(4), value_bytes_max, hash_seed, ..config };
         let store = Arc::new(Engine::<M>::create(&config).expect("that much memory can be had"));
         let setting = NativeSetting {
             queues: scenario.workers,
             base_port: BASE_PORT,
-            value_bytes_max: VALUE_BYTES_MAX,
+            value_bytes_max,
             evicts_from_flash: false,
             holds_replies: false,
             entropy: std::array::from_fn(|_| rng.random()),
@@ -116,8 +113,8 @@ impl<M: Mode> SimServer<M> {
             shared.sessions().forget_outcomes();
         }
         let ids = || (0..scenario.workers).map(WorkerId);
-        let threshold = SizeClass::of(scenario.threshold_bytes);
-        let (large_worker, workers) = (WorkerId(scenario.workers - 1), scenario.workers);
+        let (threshold, workers) = (SizeClass::of(scenario.threshold_bytes), scenario.workers);
+        let large_worker = WorkerId(workers - 1);
         let plan = |worker| FixedPlan { worker, threshold, large_worker, workers };
         Self {
             workers: ids().map(|id| NativeWorker::standalone(Arc::clone(&shared), id)).collect(),

@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr, time::Duration};
 
-use super::bounds::{InvalidOption, bound};
+use super::{InvalidOption, bound};
 
 /// Most reads of a vector.
 const WIDTH_MAX: usize = 1024;

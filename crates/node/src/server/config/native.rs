@@ -4,7 +4,7 @@ use std::{fmt, net::SocketAddr, str::FromStr, time::Duration};
 
 use minos_proto::native::{DATAGRAM_BYTES_DEFAULT, Secret};
 
-use super::bounds::{InvalidOption, bound};
+use super::{InvalidOption, bound};
 
 options! {
     /// The options of the native datagram protocol.
