@@ -145,16 +145,6 @@ impl Placement {
         self.units.remove(&server).is_some()
     }
 
-    /// Removes a whole unit. Returns the number of its servers.
-    pub fn remove_unit(&mut self, unit: UnitId) -> usize {
-        let units = &self.units;
-        self.ring.retain(|(_, server)| units[server] != unit);
-        self.failed.retain(|server| units[server] != unit);
-        let before = self.units.len();
-        self.units.retain(|_, other| *other != unit);
-        before - self.units.len()
-    }
-
     /// How many micro-shards there are.
     pub fn micro_shards(&self) -> MicroShards {
         self.micro_shards

@@ -139,11 +139,6 @@ impl<'a> Cluster<'a> {
         self.times.lr_us / (self.servers.len() as f64 * self.hottest().1)
     }
 
-    /// Copies beyond the first one of each micro-shard.
-    pub fn extra_copies(&self) -> usize {
-        self.holders.iter().map(|holders| holders.len().saturating_sub(1)).sum()
-    }
-
     /// The servers with a copy of a micro-shard.
     pub fn holders(&self, micro_shard: u32) -> &[u32] {
         &self.holders[micro_shard as usize]

@@ -21,11 +21,6 @@ impl NodeRates {
     /// The paper does not give the number of cores, and says only "about 50 %" of the reserve. Twelve cores
     /// and 45 % give its 16 nodes.
     pub const RDMA: Self = Self { nic_ops: 40e6, nic_reserve: 0.45, cores: 12, remote_read_us: 8.4 };
-
-    /// Most remote reads a second that a node issues.
-    pub fn remote_reads(&self) -> f64 {
-        f64::from(self.cores) * 1e6 / self.remote_read_us
-    }
 }
 
 /// The largest unit in which all other nodes can read from one node.
@@ -39,7 +34,9 @@ pub fn unit_size_max(rates: &NodeRates) -> Result<u32, BadParameter> {
     if rates.cores == 0 {
         return Err(BadParameter::new("cores", 0, "1 or more"));
     }
-    let others = rates.nic_ops * (1.0 - rates.nic_reserve) / rates.remote_reads();
+    // Most remote reads a second that a node issues.
+    let remote_reads = f64::from(rates.cores) * 1e6 / rates.remote_read_us;
+    let others = rates.nic_ops * (1.0 - rates.nic_reserve) / remote_reads;
     Ok(1 + others.floor().min(f64::from(u32::MAX - 1)) as u32)
 }
 

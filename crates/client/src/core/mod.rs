@@ -33,7 +33,6 @@ mod lanes;
 mod leaving;
 mod link;
 mod operation;
-mod outcomes;
 mod receive;
 mod refusals;
 mod round_trip;
