@@ -93,13 +93,6 @@ impl<M: Mode, I: Io> Shared<M, I> {
         woken.take(count).for_each(drop);
     }
 
-    /// A worker has ended: it changes nothing any more.
-    pub(crate) fn worker_ended(&self) {
-        // Release: after its last change.
-        self.workers_left.fetch_sub(1, Ordering::Release);
-        self.tier.iter().for_each(|tier| tier.call_keeper());
-    }
-
     /// Wakes every worker.
     pub(crate) fn wake_all(&self) {
         for worker in &self.workers {

@@ -6,7 +6,7 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
     thread::{self, JoinHandle},
     time::Instant,
@@ -223,7 +223,9 @@ impl Server {
             self.spawn(format!("minos-worker-{index}"), move || {
                 pin(cpu);
                 Worker::<M, I>::new(&shared, WorkerId(index as u16), large, fetches).run();
-                shared.worker_ended();
+                // It changes nothing any more. Release: after its last change.
+                shared.workers_left.fetch_sub(1, Ordering::Release);
+                shared.tier.iter().for_each(|tier| tier.call_keeper());
             })?;
         }
         Ok(())

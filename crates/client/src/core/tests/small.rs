@@ -4,10 +4,7 @@ use std::time::Duration;
 
 use minos_proto::native::{Access, Kind, Opcode, Reason, Status, VERSION, WelcomeFlags};
 
-use super::{
-    DAISY, Fate, World, bytes_of, get, incr, put, sealed_server,
-    server::{Server, refuse},
-};
+use super::{DAISY, Fate, World, bytes_of, get, incr, put, sealed_server, server::refuse};
 use crate::{Config, Error, OnceFor, Outcome, QueueBy, Request, Verb, core::Full};
 
 fn is(kind: Kind, datagram: &[u8]) -> bool {
@@ -53,10 +50,9 @@ fn the_access_mode_decides_about_the_queue() {
 
 #[test]
 fn one_port_is_enough() {
-    let mut server = Server::new();
-    server.welcome.flags = WelcomeFlags::SINGLE_PORT;
-    server.welcome.access = Access::Erew;
-    let mut world = World::with_server(Config::new(), server);
+    let mut world = World::new(Config::new());
+    world.server.welcome.flags = WelcomeFlags::SINGLE_PORT;
+    world.server.welcome.access = Access::Erew;
     for index in 0..10 {
         assert!(world.call(put(&format!("key{index}"), "x")).is_ok());
     }
@@ -258,9 +254,8 @@ fn no_more_is_taken_than_allowed() {
 
 #[test]
 fn requests_in_flight_are_bounded() {
-    let mut server = Server::new();
-    server.welcome.in_flight = 3;
-    let mut world = World::with_server(Config::new(), server);
+    let mut world = World::new(Config::new());
+    world.server.welcome.in_flight = 3;
     world.call(put("first", "x")).unwrap();
     for index in 0..1000 {
         world.submit(get(&format!("key{index:04}")));
@@ -309,9 +304,8 @@ fn a_lost_session_leaves_the_outcome_open_and_another_is_opened() {
 
 #[test]
 fn more_counters_than_the_window_take_turns() {
-    let mut server = Server::new();
-    server.welcome.once_window = 4;
-    let mut world = World::with_server(Config::new(), server);
+    let mut world = World::new(Config::new());
+    world.server.welcome.once_window = 4;
     for _ in 0..50 {
         world.submit(incr("n"));
     }
