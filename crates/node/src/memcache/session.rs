@@ -4,10 +4,7 @@ use minos_base::{KeyHash, Seconds};
 use minos_engine::{Engine, Mode, Staged};
 use minos_proto::memcache::{BINARY_MAGIC, Limits, Request, Resume, compose::MetaFacts, text};
 
-use crate::{
-    ServerConfig,
-    ops::{Cold, Context, Facts, Failed, Fetch, Next, Work},
-};
+use crate::ops::{Cold, Context, Facts, Failed, Fetch, Next, Work};
 
 /// The memcached protocol's state of one connection.
 pub(crate) struct MemcacheSession {
@@ -38,13 +35,6 @@ impl MemcacheSession {
             has_changed: false,
             has_spoken: false,
         }
-    }
-
-    /// The state under a server's options.
-    pub(crate) fn of(config: &ServerConfig) -> Self {
-        let limits =
-            Limits { value_bytes_max: config.value_bytes_max, line_bytes_max: config.buffer_bytes_max };
-        Self::new(limits, config.replies_bytes_max())
     }
 
     /// True if `input`, the first bytes of a connection, belongs to memcached's binary protocol.

@@ -12,8 +12,7 @@ use std::{
 
 use arrayvec::ArrayVec;
 use minos_engine::Mode;
-use minos_net::{Accepted, Io, Listener, WAIT_MAX, Wait, wait_readable};
-use minos_proto::memcache::text;
+use minos_net::{Accepted, Io, WAIT_MAX, Wait, wait_readable};
 use minos_sched::{EpochCounts, Policy};
 
 use super::{
@@ -22,12 +21,12 @@ use super::{
     shared::{InForce, Shared},
 };
 use crate::{
-    memcache::MemcacheSession,
     ops::flush_if_due,
     tcp::{
         connection::{Connection, Stream},
         queue::Arrival,
         registry::Entry,
+        session::StreamListener,
     },
 };
 
@@ -46,7 +45,7 @@ pub(crate) struct Control<M: Mode, I: Io> {
     /// The design in force, and its policy.
     pub(crate) choice: DispatchChoice,
     pub(crate) policy: Policy,
-    pub(crate) listeners: Vec<Listener>,
+    pub(crate) listeners: Vec<StreamListener>,
     pub(crate) counts: EpochCounts,
     /// The queue that gets the next connection.
     pub(crate) next_queue: usize,
@@ -82,7 +81,7 @@ impl<M: Mode, I: Io> Control<M, I> {
 
     fn sleep(&self, now: Instant) {
         let mut descriptors: ArrayVec<_, WAIT_MAX> = ArrayVec::new();
-        descriptors.extend(self.listeners.iter().map(|each| each.as_fd()));
+        descriptors.extend(self.listeners.iter().map(|each| each.listener.as_fd()));
         descriptors.push(self.shared.stop.descriptor());
         descriptors.push(self.shared.mailbox.descriptor());
         let until_epoch = self.epoch_end.saturating_duration_since(now);
@@ -95,7 +94,7 @@ impl<M: Mode, I: Io> Control<M, I> {
     fn accept_all(&mut self) {
         for index in 0..self.listeners.len() {
             for _ in 0..ACCEPT_BURST {
-                match self.listeners[index].accept() {
+                match self.listeners[index].listener.accept() {
                     Ok(Accepted::Connection(socket)) => self.deal(index, Stream::Plain(socket)),
                     Ok(Accepted::Nobody) => break,
                     Ok(Accepted::Later(error)) => {
@@ -124,7 +123,7 @@ impl<M: Mode, I: Io> Control<M, I> {
     /// unevenly.
     fn deal(&mut self, index: usize, stream: Stream) {
         let shared = &self.shared;
-        let listener = &self.listeners[index];
+        let StreamListener { listener, protocol } = &self.listeners[index];
         let home = self.next_queue;
         let entry = || {
             let listen_address = listener.address().to_string();
@@ -132,12 +131,12 @@ impl<M: Mode, I: Io> Control<M, I> {
         };
         let Some(registration) = shared.connections.register(shared.config.connections_max, entry) else {
             // A client that does not take these few bytes still sees the connection closed.
-            let _ = stream.send(text::TOO_MANY_CONNECTIONS);
+            let _ = stream.send(protocol.too_many_connections());
             return stream.finish_sending();
         };
         self.next_queue = (home + 1) % shared.queues.len();
-        let session = MemcacheSession::of(&shared.config);
-        let connection = Box::new(Connection::new(stream, session, home, registration));
+        let connection =
+            Box::new(Connection::new(stream, protocol.session(&shared.config), home, registration));
         if shared.queues[home].arrivals.push(Arrival::New(connection)).is_err() {
             // Cannot happen: the ring has room for every connection allowed. The client sees its connection
             // closed.

@@ -16,7 +16,7 @@ use minos_base::limits::BURST_MAX;
 #[cfg(debug_assertions)]
 use minos_engine::{CacheMode, StoreMode};
 use minos_engine::{Engine, Mode};
-use minos_net::{Address, Io, Kernel, Listener, Waker, allowed_cpus, pin_to};
+use minos_net::{Address, Io, Kernel, Waker, allowed_cpus, pin_to};
 use minos_sched::{EpochCounts, SharedHistogram, WorkerId};
 use minos_sync::Ring;
 use minos_tier::{Keeper, Tier};
@@ -40,7 +40,11 @@ use crate::{
         counters::Counters,
         receiving::{self, Receiving},
     },
-    tcp::{patience::Terms, queue::RxQueue},
+    tcp::{
+        patience::Terms,
+        queue::RxQueue,
+        session::{Protocol, StreamListener},
+    },
     worker::{
         Worker, fetches::Fetches, flash::holds_replies, large_set::LargeSet, metrics::Metrics,
         rings::WorkerShared,
@@ -151,8 +155,8 @@ impl Server {
         config.check()?;
         let choice = config.choice();
         let policy = operator::policy(choice, &config)?;
-        let listeners = listen(&config.memcached)?;
-        let addresses = listeners.iter().map(|listener| listener.address().clone()).collect();
+        let listeners = listen(&config.memcached, Protocol::Memcache)?;
+        let addresses = listeners.iter().map(|each| each.listener.address().clone()).collect();
         let tier = keeper.as_ref().map(|keeper| Arc::clone(keeper.tier()));
         let shared = share(io, config, (store, tier), InForce::of(choice, &policy))?;
         let stop = Arc::clone(&shared.stop);
@@ -257,12 +261,13 @@ impl Drop for Server {
     }
 }
 
-fn listen(addresses: &[Address]) -> Result<Vec<Listener>, StartError> {
+fn listen(addresses: &[Address], protocol: Protocol) -> Result<Vec<StreamListener>, StartError> {
     if addresses.len() > LISTENERS_MAX {
         return Err(StartError::TooManyListeners(addresses.len()));
     }
     let bind = |address: &Address| {
-        Listener::bind(address).map_err(|error| StartError::Listen { address: address.clone(), error })
+        StreamListener::bind(address, protocol)
+            .map_err(|error| StartError::Listen { address: address.clone(), error })
     };
     addresses.iter().map(bind).collect()
 }

@@ -8,11 +8,8 @@ use std::{
 use minos_engine::Mode;
 use minos_net::{Progress, Socket, Token};
 
-use super::registry::Registration;
-use crate::{
-    memcache::MemcacheSession,
-    ops::{Fetched, Next},
-};
+use super::{registry::Registration, session::Session};
+use crate::ops::{Fetched, Next};
 
 /// One client connection.
 ///
@@ -21,7 +18,7 @@ use crate::{
 pub(crate) struct Connection {
     pub(crate) stream: Stream,
     /// The state of its protocol.
-    pub(crate) session: MemcacheSession,
+    pub(crate) session: Session,
     /// RX queue it was dealt to.
     pub(crate) home: usize,
     pub(crate) token: Token,
@@ -46,12 +43,7 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// A connection that has not sent anything yet.
-    pub(crate) fn new(
-        stream: Stream,
-        session: MemcacheSession,
-        home: usize,
-        registration: Registration,
-    ) -> Self {
+    pub(crate) fn new(stream: Stream, session: Session, home: usize, registration: Registration) -> Self {
         Self {
             stream,
             session,

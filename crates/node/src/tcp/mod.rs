@@ -7,5 +7,6 @@ pub(crate) mod queue;
 pub(crate) mod registry;
 #[cfg(test)]
 mod script;
+pub(crate) mod session;
 pub(crate) mod transfer;
 pub(crate) mod visit;

@@ -5,7 +5,9 @@ use std::sync::Once;
 use minos_engine::Mode;
 use minos_net::{Io, Progress};
 
-use super::{connection::Connection, patience::Patience, queue::Arrival, transfer::Transfer};
+use super::{
+    connection::Connection, patience::Patience, queue::Arrival, session::Session, transfer::Transfer,
+};
 use crate::{
     memcache,
     ops::{Context, Next},
@@ -116,7 +118,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         self.reply(connection, next)
     }
 
-    /// Serves requests at the front of `input`; replies go to the transmit
+    /// Serves requests at the front of `input` in the connection's protocol; replies go to the transmit
     /// buffer. Returns the number of bytes consumed.
     fn process(
         &mut self,
@@ -125,25 +127,28 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         requests_left: &mut usize,
     ) -> (usize, Next<M>) {
         self.transmit_buffer.clear();
-        let session = &mut connection.session;
-        if session.begins_binary(input) {
-            self.refuse_binary(connection);
-            return (input.len(), Next::Close);
-        }
-        let fetched = if M::HAS_FLASH { connection.fetched.take() } else { None };
-        let (mut cx, tx) = self.context();
-        cx.fetched = fetched.as_deref();
-        let served = memcache::serve(&mut cx, session, input, requests_left, tx);
-        match fetched {
-            // The rest of the line, and requests behind it, have their copies there. All had come before the
-            // look-up, so that a copy is of a moment within its request.
-            Some(fetched) if session.resume.is_some() || matches!(served.1, Next::Yield) => {
-                connection.fetched = Some(fetched);
+        match &mut connection.session {
+            Session::Memcache(session) => {
+                if session.begins_binary(input) {
+                    self.refuse_binary(connection);
+                    return (input.len(), Next::Close);
+                }
+                let fetched = if M::HAS_FLASH { connection.fetched.take() } else { None };
+                let (mut cx, tx) = self.context();
+                cx.fetched = fetched.as_deref();
+                let served = memcache::serve(&mut cx, session, input, requests_left, tx);
+                match fetched {
+                    // The rest of the line, and requests behind it, have their copies there. All had come before the
+                    // look-up, so that a copy is of a moment within its request.
+                    Some(fetched) if session.resume.is_some() || matches!(served.1, Next::Yield) => {
+                        connection.fetched = Some(fetched);
+                    }
+                    Some(fetched) => self.take_back(*fetched),
+                    None => {}
+                }
+                served
             }
-            Some(fetched) => self.take_back(*fetched),
-            None => {}
         }
-        served
     }
 
     #[cold]
@@ -192,7 +197,8 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         if !M::HAS_FLASH || self.transmit_buffer.is_empty() {
             return false;
         }
-        std::mem::take(&mut connection.session.has_changed) && self.holds_replies()
+        let Session::Memcache(session) = &mut connection.session;
+        std::mem::take(&mut session.has_changed) && self.holds_replies()
     }
 
     /// Sends the transmit buffer; bytes that the socket does not take stay with the connection.

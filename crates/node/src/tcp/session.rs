@@ -1,0 +1,57 @@
+//! The protocols served over streams, and the state of each.
+
+use std::io;
+
+use minos_net::{Address, Listener};
+use minos_proto::memcache::{Limits, text};
+
+use crate::{ServerConfig, memcache::MemcacheSession};
+
+/// The protocol of a listener and of the connections that it accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    /// memcached's text and meta commands.
+    Memcache,
+}
+
+/// The state of a connection's protocol between two visits.
+pub(crate) enum Session {
+    /// Of memcached's protocol.
+    Memcache(MemcacheSession),
+}
+
+impl Protocol {
+    /// The state of a connection that has not sent anything yet.
+    pub(crate) fn session(self, config: &ServerConfig) -> Session {
+        match self {
+            Self::Memcache => {
+                let limits = Limits {
+                    value_bytes_max: config.value_bytes_max,
+                    line_bytes_max: config.buffer_bytes_max,
+                };
+                Session::Memcache(MemcacheSession::new(limits, config.replies_bytes_max()))
+            }
+        }
+    }
+
+    /// The reply to a client beyond the connection limit.
+    pub(crate) fn too_many_connections(self) -> &'static [u8] {
+        match self {
+            Self::Memcache => text::TOO_MANY_CONNECTIONS,
+        }
+    }
+}
+
+/// A listening socket of one protocol.
+pub(crate) struct StreamListener {
+    pub(crate) listener: Listener,
+    /// The protocol of the connections that it accepts.
+    pub(crate) protocol: Protocol,
+}
+
+impl StreamListener {
+    /// Listens on `address` for clients that speak `protocol`.
+    pub(crate) fn bind(address: &Address, protocol: Protocol) -> io::Result<Self> {
+        Ok(Self { listener: Listener::bind(address)?, protocol })
+    }
+}
