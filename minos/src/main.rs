@@ -20,7 +20,9 @@ use std::{io::IsTerminal, process::ExitCode, sync::Arc};
 use clap::{Parser, Subcommand};
 use minos_node::Verbosity;
 use tracing_subscriber::{
-    EnvFilter, Layer, filter::FilterExt, filter::dynamic_filter_fn, layer::SubscriberExt,
+    Layer,
+    filter::{FilterExt, LevelFilter, Targets, dynamic_filter_fn},
+    layer::SubscriberExt,
     util::SubscriberInitExt,
 };
 
@@ -70,7 +72,8 @@ fn main() -> ExitCode {
 
 /// Starts the log on standard error, at the level of `RUST_LOG`, or higher if clients of the server raise it.
 fn start_log(verbosity: Arc<Verbosity>) {
-    let asked = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let asked = std::env::var("RUST_LOG").ok().and_then(|asked| asked.parse().ok());
+    let asked = asked.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO));
     let more = dynamic_filter_fn(move |metadata, _| match verbosity.level() {
         0 => false,
         1 => *metadata.level() <= tracing::Level::DEBUG,
