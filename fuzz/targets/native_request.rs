@@ -42,7 +42,10 @@ fn check_operations(datagram: &[u8], header: Header) {
     // As long as the bytes that were parsed, or shorter.
     assert!(length + header.tag_bytes() <= usize::from(header.length));
     let again = Header::parse(&out).expect("what was composed is read");
-    assert_eq!(again, Header { flags: unsealed, secret: 0, length: length as u16, count: count as u16, ..header });
+    assert_eq!(
+        again,
+        Header { flags: unsealed, secret: 0, length: length as u16, count: count as u16, ..header }
+    );
     let again: Vec<_> = operations(&out, &again).map(|operation| operation.expect("it was read")).collect();
     assert_eq!(again, read().collect::<Vec<_>>());
 }

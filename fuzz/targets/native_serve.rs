@@ -33,7 +33,6 @@ const WORKERS: u16 = 2;
 const VALUE_BYTES_MAX: u64 = 64 << 10;
 const SECRET: &str = "7:00112233445566778899aabbccddeeff0123456789abcdeffedcba9876543210";
 
-/// The keys of the secret.
 fn keys() -> SealKeys {
     SealKeys::of(&SECRET.parse().expect("a secret"))
 }

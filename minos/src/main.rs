@@ -53,11 +53,11 @@ fn main() -> ExitCode {
     start_log(Arc::clone(&verbosity));
     let result = match &cli.command {
         Command::Ctl(args) => ctl::run(args),
-        Command::Del(args) => return args.run(),
-        Command::Get(args) => return args.run(),
+        Command::Del(args) => return client::exit_code(args.run()),
+        Command::Get(args) => return client::exit_code(args.run()),
         Command::Secret(args) => secret::run(args),
-        Command::Set(args) => return args.run(),
-        Command::Stats(args) => return args.run(),
+        Command::Set(args) => return client::exit_code(args.run()),
+        Command::Stats(args) => return client::exit_code(args.run()),
         Command::Lab(command) => command.run(),
         Command::Serve(options) => serve::run(options, verbosity),
     };

@@ -21,9 +21,6 @@ pub(crate) struct SecretArgs {
 }
 
 /// Prints a secret.
-///
-/// # Errors
-/// There are no random bytes, or standard output cannot be written.
 pub(crate) fn run(args: &SecretArgs) -> anyhow::Result<()> {
     let mut random = [0; Secret::BYTES + 1];
     File::open("/dev/urandom")

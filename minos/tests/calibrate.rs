@@ -26,7 +26,6 @@ fn calibrate(path: &str, out: &Path, options: &[&str]) -> Value {
     printed(&[&["calibrate", "--quick", "--json", "--path", path, "--out", out], options].concat())
 }
 
-/// The name and the value of each number in `of`.
 fn numbers(of: &Value) -> impl Iterator<Item = (&String, f64)> {
     of.as_object().unwrap().iter().filter_map(|(name, value)| Some((name, value.as_f64()?)))
 }

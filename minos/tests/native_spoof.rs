@@ -47,7 +47,6 @@ struct Account {
     what: String,
     bytes_in: usize,
     bytes_out: usize,
-    /// The header of the first answer.
     answer: Option<Header>,
 }
 

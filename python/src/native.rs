@@ -8,8 +8,7 @@ use std::{
 };
 
 use minos_client::{
-    Config, Error as ClientError, OnceFor, Outcome, Request, Verb,
-    blocking,
+    Config, Error as ClientError, OnceFor, Outcome, Request, Verb, blocking,
     core::{Completion, OpId},
 };
 use pyo3::{

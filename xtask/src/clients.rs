@@ -13,7 +13,6 @@ use crate::{
 const PYTHON_PACKAGES: [&str; 4] = ["pytest", "xxhash", "blake3", "mypy"];
 const PYTHON_IMPORTS: &str = "import pytest, xxhash, blake3, mypy";
 
-/// Tests all clients.
 pub(crate) fn test(totals: &mut Totals) -> anyhow::Result<()> {
     run_tests(&mut cargo(&["test", "-p", "minos-client-c"]), totals)?;
     python(totals)?;

@@ -13,7 +13,6 @@ use anyhow::{Context, bail};
 
 use crate::times::{TestLine, Times, ask_for_times};
 
-/// The root of the workspace.
 pub(crate) fn root() -> PathBuf {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
     manifest.parent().unwrap_or(manifest).to_owned()
@@ -35,9 +34,6 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
 }
 
 /// Runs `command` to its end.
-///
-/// # Errors
-/// It could not be run, or failed.
 pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
     say(command);
     let status = command.status().with_context(|| format!("cannot run {}", name(command)))?;
@@ -48,9 +44,6 @@ pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
 }
 
 /// Runs a `cargo test` and adds its counts to `totals`, with the commands that repeat failed tests.
-///
-/// # Errors
-/// It could not be run, or failed.
 pub(crate) fn run_tests(command: &mut Command, totals: &mut Totals) -> anyhow::Result<()> {
     say(command);
     run_tests_quietly(command, totals, &mut io::stdout())
@@ -58,9 +51,6 @@ pub(crate) fn run_tests(command: &mut Command, totals: &mut Totals) -> anyhow::R
 
 /// Runs two `cargo test`s of one build at once, because many tests wait more than they work. Writes the output of the
 /// second to `out` after that of the first.
-///
-/// # Errors
-/// One could not be run, or failed.
 pub(crate) fn run_tests_at_once(
     mut commands: [Command; 2],
     totals: &mut Totals,

@@ -8,9 +8,6 @@ use crate::{
 };
 
 /// Checks licences, sources and bans, and advisories if their database can be fetched.
-///
-/// # Errors
-/// A dependency is not allowed, or `cargo deny` could not be installed.
 pub(crate) fn check() -> anyhow::Result<()> {
     let program = setup::cargo_deny()?;
     let deny = |arguments: &[&str]| {

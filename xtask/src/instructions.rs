@@ -13,7 +13,6 @@ use crate::{
     suites::cargo_apart,
 };
 
-/// The file of the record.
 const RECORD: &str = "xtask/instructions.txt";
 const HEAD: &str = "\
 # Instructions of one operation on 8 + 8 bytes: mode, access mode, operation. The hash of the key is not in them.
@@ -48,9 +47,6 @@ pub(crate) struct InstructionsOptions {
 }
 
 /// Counts, and compares with the record, or updates it.
-///
-/// # Errors
-/// An operation takes more instructions than it should, or nothing could be counted.
 pub(crate) fn check(options: &InstructionsOptions) -> anyhow::Result<()> {
     let counted = count()?;
     let path = root().join(RECORD);
@@ -159,7 +155,6 @@ fn show(record: &Record, counted: &Counts) {
     }
 }
 
-/// A fault of one operation.
 struct Fault {
     /// True if it takes more than is allowed; false if the record does not fit.
     is_more: bool,

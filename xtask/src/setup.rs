@@ -2,7 +2,7 @@
 
 use std::{
     env,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Command, Stdio},
 };
 
@@ -37,7 +37,9 @@ const PYTHON_IMPORTS: &str = "import pymemcache, pytest, faker, zstd, xxhash";
 /// Installs missing programs. A failed installation is only reported: the test that needs it fails with the
 /// reason, and the others still run.
 pub(crate) fn install() -> anyhow::Result<()> {
-    let missing: Vec<&Need> = NEEDS.iter().filter(|need| !is_in_path(need.program)).collect();
+    let path = env::var_os("PATH").unwrap_or_default();
+    let is_there = |need: &&Need| env::split_paths(&path).any(|folder| folder.join(need.program).is_file());
+    let missing: Vec<&Need> = NEEDS.iter().filter(|need| !is_there(need)).collect();
     if !missing.is_empty() {
         tell(install_packages(&missing.iter().map(|need| need.package).collect::<Vec<_>>()));
         // Debian starts installed services; the tests start their own on free ports.
@@ -53,9 +55,6 @@ pub(crate) fn install() -> anyhow::Result<()> {
 const CARGO_DENY: [&str; 5] = ["install", "--locked", "--debug", "--version=0.20.2", "cargo-deny"];
 
 /// `cargo deny`, installed if it is missing, in the target folder.
-///
-/// # Errors
-/// It could not be built.
 pub(crate) fn cargo_deny() -> anyhow::Result<PathBuf> {
     let folder = root().join("target/tools");
     let program = folder.join("bin/cargo-deny");
@@ -71,20 +70,11 @@ fn tell(result: anyhow::Result<()>) {
     }
 }
 
-fn is_in_path(program: &str) -> bool {
-    env::var_os("PATH")
-        .is_some_and(|path| env::split_paths(&path).any(|folder| folder.join(program).is_file()))
-}
-
 fn install_packages(packages: &[&str]) -> anyhow::Result<()> {
-    run(apt().arg("update").arg("-q"))?;
-    run(apt().args(["install", "-y", "-q", "--no-install-recommends"]).args(packages))
-}
-
-fn apt() -> Command {
-    let mut command = Command::new("apt-get");
-    command.env("DEBIAN_FRONTEND", "noninteractive");
-    command
+    run(Command::new("apt-get").args(["update", "-q"]))?;
+    let mut install = Command::new("apt-get");
+    install.args(["install", "-y", "-q", "--no-install-recommends"]).args(packages);
+    run(install.env("DEBIAN_FRONTEND", "noninteractive"))
 }
 
 /// The interpreter with the packages that the tests import, after [`install`].
@@ -92,17 +82,13 @@ pub(crate) fn python() -> PathBuf {
     root().join("target").join(ENVIRONMENT).join("bin/python")
 }
 
-fn has_imports(python: &Path, imports: &str) -> bool {
-    let mut command = Command::new(python);
-    command.args(["-c", imports]);
-    command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
-}
-
 /// A virtual environment with `packages`, created unless it exists and `imports` succeed; in the target
 /// folder, so that the system is not changed.
 pub(crate) fn environment(name: &str, packages: &[&str], imports: &str) -> anyhow::Result<PathBuf> {
     let folder = root().join("target").join(name);
-    if has_imports(&folder.join("bin/python"), imports) {
+    let mut python = Command::new(folder.join("bin/python"));
+    python.args(["-c", imports]).stdout(Stdio::null()).stderr(Stdio::null());
+    if python.status().is_ok_and(|status| status.success()) {
         return Ok(folder);
     }
     let make = || run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder));

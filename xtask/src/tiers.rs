@@ -35,7 +35,6 @@ const LONG: [&str; 14] = [
 /// The longest of them.
 const KILLS: &str = "flash_kills";
 
-/// A part of a tier.
 struct Part {
     name: &'static str,
     /// The properties that it tests.
@@ -120,17 +119,11 @@ const GATE: [Part; 10] = [
 ];
 
 /// Runs the quick tier.
-///
-/// # Errors
-/// A test failed.
 pub(crate) fn test(totals: &mut Totals) -> anyhow::Result<()> {
     run_all("test", &QUICK, totals)
 }
 
 /// Runs the gate: the parts that the quick tier leaves out.
-///
-/// # Errors
-/// A test failed.
 pub(crate) fn gate(totals: &mut Totals) -> anyhow::Result<()> {
     run_all("gate", &GATE, totals)
 }

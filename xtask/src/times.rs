@@ -42,7 +42,6 @@ impl<'a> TestLine<'a> {
     }
 }
 
-/// The times of all tests that were run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Times {
     part: &'static str,

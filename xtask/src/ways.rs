@@ -23,7 +23,6 @@ use crate::{
 
 /// Requests sent in a run, one by one.
 const REQUESTS: u64 = 200;
-/// GETs of a pipelined request.
 const PIPELINED: usize = 16;
 /// Pause before each request of a run, so that the worker sleeps; and of another, in which time does more.
 const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(8)];
@@ -41,7 +40,6 @@ pub(crate) struct WaysOptions {
     list: bool,
 }
 
-/// A request to the server.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Way {
     /// GET of 32 bytes over TCP
@@ -58,9 +56,6 @@ enum Way {
 type Counts = BTreeMap<(String, u64), u64>;
 
 /// Counts the ways and prints them.
-///
-/// # Errors
-/// The server could not be built, started or asked.
 pub(crate) fn print(options: &WaysOptions) -> anyhow::Result<()> {
     run(&mut cargo_apart("ways", FLAGS, &["build", "--release", "-p", "minos", "--no-default-features"]))?;
     let program = root().join("target/ways/release/minos");

@@ -8,7 +8,7 @@ use crate::{
     Client, OwnedValue, Status,
     client::{call, with_client},
     failure::Failure,
-    memory::{bytes, text, write, write_value},
+    memory::{bytes, text, write},
 };
 
 /// A request for `verb` on a key that the caller lends.
@@ -36,12 +36,12 @@ unsafe fn read(
     unsafe { write(value, OwnedValue::NONE) };
     let show = |outcome| {
         let found = match outcome {
-            Outcome::Value(found) => Some(found),
-            Outcome::Text(bytes) => Some(Value { bytes, ..Value::default() }),
-            _ => None,
+            Outcome::Value(found) => found,
+            Outcome::Text(bytes) => Value { bytes, ..Value::default() },
+            _ => return,
         };
         // SAFETY: as above.
-        unsafe { write_value(value, found) };
+        unsafe { write(value, OwnedValue::from_value(found)) };
     };
     // SAFETY: the same contract.
     unsafe { call(client, request, show) }
@@ -362,8 +362,8 @@ pub unsafe extern "C" fn minos_stats(
 /// As the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn minos_ping(client: *mut Client, round_trip_ns: *mut u64) -> Status {
-    let ping = |client: &mut minos_client::blocking::Client| {
-        let round_trip = client.ping()?;
+    let ping = |client: &mut Client| {
+        let round_trip = client.inner.ping()?;
         // SAFETY: NULL, or the caller lets it be written.
         unsafe { write(round_trip_ns, u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX)) };
         Ok(Status::Ok)

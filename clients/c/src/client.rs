@@ -101,18 +101,6 @@ pub unsafe extern "C" fn minos_close(client: *mut Client) {
 /// `client` is NULL, or came from [`minos_connect`], is not closed, and is not in use elsewhere.
 pub(crate) unsafe fn with_client(
     client: *mut Client,
-    body: impl FnOnce(&mut blocking::Client) -> Result<Status, Failure>,
-) -> Status {
-    // SAFETY: the same contract.
-    unsafe { with_whole(client, |client| body(&mut client.inner)) }
-}
-
-/// As [`with_client`], for calls that deal with started operations.
-///
-/// # Safety
-/// As [`with_client`].
-pub(crate) unsafe fn with_whole(
-    client: *mut Client,
     body: impl FnOnce(&mut Client) -> Result<Status, Failure>,
 ) -> Status {
     guarded(|| {
@@ -136,8 +124,8 @@ pub(crate) unsafe fn call(
     request: impl FnOnce() -> Result<Request, Failure>,
     show: impl FnOnce(Outcome),
 ) -> Status {
-    let body = |client: &mut blocking::Client| {
-        let outcome = client.call(request()?)?;
+    let body = |client: &mut Client| {
+        let outcome = client.inner.call(request()?)?;
         let status = status_of(&outcome);
         show(outcome);
         Ok(status)

@@ -1,6 +1,6 @@
 //! Many operations at once, in as few datagrams as hold them (vector interfaces §6.2).
 
-use minos_client::{Outcome, Request, Verb, blocking};
+use minos_client::{Outcome, Request, Verb};
 
 use crate::{
     Client, Item, Key, OwnedValue, Status,
@@ -12,13 +12,13 @@ use crate::{
 /// Runs `requests`, and passes the outcome of each with its index to `show`. Returns the first error;
 /// `statuses` gets the status of each.
 fn call_all(
-    client: &mut blocking::Client,
+    client: &mut Client,
     requests: Vec<Request>,
     statuses: *mut Status,
     mut show: impl FnMut(usize, Outcome),
 ) -> Status {
     let mut all = Status::Ok;
-    for (at, result) in client.call_many(requests).into_iter().enumerate() {
+    for (at, result) in client.inner.call_many(requests).into_iter().enumerate() {
         let status = match &result {
             Ok(outcome) => status_of(outcome),
             Err(error) => Status::from(error),
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn minos_get_many(
     values: *mut OwnedValue,
     statuses: *mut Status,
 ) -> Status {
-    let get = |client: &mut blocking::Client| {
+    let get = |client: &mut Client| {
         if values.is_null() && count > 0 {
             return Err(Failure::Argument("values"));
         }
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn minos_put_many(
     flags: u32,
     statuses: *mut Status,
 ) -> Status {
-    let put = |client: &mut blocking::Client| {
+    let put = |client: &mut Client| {
         // SAFETY: the items are lent.
         let items = unsafe { list(items, count, "items") }?;
         let request = |item: &Item| {
@@ -122,7 +122,7 @@ pub unsafe extern "C" fn minos_delete_many(
     count: usize,
     statuses: *mut Status,
 ) -> Status {
-    let delete = |client: &mut blocking::Client| {
+    let delete = |client: &mut Client| {
         // SAFETY: the keys are lent.
         let requests = unsafe { requests(Verb::Delete, keys, count) }?;
         Ok(call_all(client, requests, statuses, |_, _| {}))

@@ -7,7 +7,7 @@ use std::{
 
 use minos_client::Value;
 
-use crate::{Status, failure::Failure};
+use crate::failure::Failure;
 
 /// A key that the caller lends: `minos_key` of the header.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +46,6 @@ pub struct OwnedValue {
 }
 
 impl OwnedValue {
-    /// No value.
     pub(crate) const NONE: Self = Self { bytes: ptr::null_mut(), length: 0, flags: 0, cas: 0 };
 
     /// Passes a value to the caller.
@@ -115,17 +114,6 @@ pub(crate) unsafe fn write<T>(pointer: *mut T, value: T) {
         // SAFETY: the caller's promise. The old value is not read.
         unsafe { pointer.write(value) };
     }
-}
-
-/// Passes a value to the caller; an empty one and [`Status::NotFound`] if `value` is `None`.
-///
-/// # Safety
-/// As [`write`].
-pub(crate) unsafe fn write_value(pointer: *mut OwnedValue, value: Option<Value>) -> Status {
-    let status = if value.is_some() { Status::Ok } else { Status::NotFound };
-    // SAFETY: the same contract.
-    unsafe { write(pointer, value.map_or(OwnedValue::NONE, OwnedValue::from_value)) };
-    status
 }
 
 /// Frees a value. NULL and values without bytes, such as freed ones, are ignored.

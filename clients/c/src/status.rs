@@ -4,122 +4,75 @@ use std::ffi::{CStr, c_char, c_int};
 
 use minos_client::Error;
 
-/// The result of a call: `minos_status` of the header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(i32)]
-pub enum Status {
-    /// It was done.
-    Ok = 0,
-    /// There is no such item.
-    NotFound = 1,
-    /// The item was changed since its CAS unique was read.
-    Exists = 2,
-    /// The condition of the store does not hold.
-    NotStored = 3,
-    /// No answer in time; the operation may have been executed.
-    TimedOut = -1,
-    /// The session was lost: the operation was executed once or not at all.
-    OutcomeUnknown = -2,
-    /// The key is empty or too long.
-    Key = -3,
-    /// The value is too large.
-    TooLarge = -4,
-    /// The server has no memory for the value.
-    NoMemory = -5,
-    /// The item holds no number.
-    NotANumber = -6,
-    /// The server was at a limit all the time.
-    Busy = -7,
-    /// The value changes faster than it can be fetched.
-    Unstable = -8,
-    /// The server speaks another version.
-    Version = -9,
-    /// The secret is missing or wrong.
-    Secret = -10,
-    /// The server does not know the operation.
-    Unsupported = -11,
-    /// The server did not understand the operation.
-    BadRequest = -12,
-    /// The server violated the protocol.
-    Protocol = -13,
-    /// An option has an invalid value.
-    Option = -14,
-    /// The address cannot be used.
-    Address = -15,
-    /// The socket failed.
-    Io = -16,
-    /// The client has ended.
-    Closed = -17,
-    /// A pointer is NULL that must not be, a text is not UTF-8, or a number has no meaning.
-    Argument = -18,
-    /// A defect of the library. The client can only be closed.
-    Panic = -19,
-    /// An error that this version of the header does not name.
-    Other = -20,
-    /// Too many operations have not ended.
-    Full = -21,
+/// Declares the statuses in the order of the header, each with its number and a short text that fits every call.
+macro_rules! statuses {
+    ($($(#[$doc:meta])* $name:ident = $number:literal, $words:literal;)*) => {
+        /// The result of a call: `minos_status` of the header.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(i32)]
+        pub enum Status { $($(#[$doc])* $name = $number,)* }
+
+        impl Status {
+            pub(crate) const ALL: [Self; [$($number),*].len()] = [$(Self::$name),*];
+
+            const fn words(self) -> &'static CStr {
+                match self { $(Self::$name => $words,)* }
+            }
+        }
+    };
 }
 
-impl Status {
-    /// All, in the order of the header.
-    pub(crate) const ALL: [Self; 25] = [
-        Self::Ok,
-        Self::NotFound,
-        Self::Exists,
-        Self::NotStored,
-        Self::TimedOut,
-        Self::OutcomeUnknown,
-        Self::Key,
-        Self::TooLarge,
-        Self::NoMemory,
-        Self::NotANumber,
-        Self::Busy,
-        Self::Unstable,
-        Self::Version,
-        Self::Secret,
-        Self::Unsupported,
-        Self::BadRequest,
-        Self::Protocol,
-        Self::Option,
-        Self::Address,
-        Self::Io,
-        Self::Closed,
-        Self::Argument,
-        Self::Panic,
-        Self::Other,
-        Self::Full,
-    ];
-
-    /// A short text that fits every call with this result.
-    const fn words(self) -> &'static CStr {
-        match self {
-            Self::Ok => c"done",
-            Self::NotFound => c"there is no such item",
-            Self::Exists => c"the item was changed since",
-            Self::NotStored => c"the condition does not hold",
-            Self::TimedOut => c"no answer in time",
-            Self::OutcomeUnknown => c"executed once or not at all",
-            Self::Key => c"the key is empty or too long",
-            Self::TooLarge => c"the value is too large",
-            Self::NoMemory => c"the server has no memory for the value",
-            Self::NotANumber => c"the value is no number",
-            Self::Busy => c"the server is busy",
-            Self::Unstable => c"the value changes faster than it can be fetched",
-            Self::Version => c"the server speaks another version of the protocol",
-            Self::Secret => c"the shared secret is missing or wrong",
-            Self::Unsupported => c"the server does not know the operation",
-            Self::BadRequest => c"the server could not make sense of the operation",
-            Self::Protocol => c"the server answered against the protocol",
-            Self::Option => c"an option has a value that cannot be",
-            Self::Address => c"the address cannot be used",
-            Self::Io => c"the socket failed",
-            Self::Closed => c"the client has ended",
-            Self::Argument => c"an argument is NULL or no UTF-8",
-            Self::Panic => c"the library failed",
-            Self::Other => c"another error",
-            Self::Full => c"as many operations as may be have not ended",
-        }
-    }
+statuses! {
+    /// It was done.
+    Ok = 0, c"done";
+    /// There is no such item.
+    NotFound = 1, c"there is no such item";
+    /// The item was changed since its CAS unique was read.
+    Exists = 2, c"the item was changed since";
+    /// The condition of the store does not hold.
+    NotStored = 3, c"the condition does not hold";
+    /// No answer in time; the operation may have been executed.
+    TimedOut = -1, c"no answer in time";
+    /// The session was lost: the operation was executed once or not at all.
+    OutcomeUnknown = -2, c"executed once or not at all";
+    /// The key is empty or too long.
+    Key = -3, c"the key is empty or too long";
+    /// The value is too large.
+    TooLarge = -4, c"the value is too large";
+    /// The server has no memory for the value.
+    NoMemory = -5, c"the server has no memory for the value";
+    /// The item holds no number.
+    NotANumber = -6, c"the value is no number";
+    /// The server was at a limit all the time.
+    Busy = -7, c"the server is busy";
+    /// The value changes faster than it can be fetched.
+    Unstable = -8, c"the value changes faster than it can be fetched";
+    /// The server speaks another version.
+    Version = -9, c"the server speaks another version of the protocol";
+    /// The secret is missing or wrong.
+    Secret = -10, c"the shared secret is missing or wrong";
+    /// The server does not know the operation.
+    Unsupported = -11, c"the server does not know the operation";
+    /// The server did not understand the operation.
+    BadRequest = -12, c"the server could not make sense of the operation";
+    /// The server violated the protocol.
+    Protocol = -13, c"the server answered against the protocol";
+    /// An option has an invalid value.
+    Option = -14, c"an option has a value that cannot be";
+    /// The address cannot be used.
+    Address = -15, c"the address cannot be used";
+    /// The socket failed.
+    Io = -16, c"the socket failed";
+    /// The client has ended.
+    Closed = -17, c"the client has ended";
+    /// A pointer is NULL that must not be, a text is not UTF-8, or a number has no meaning.
+    Argument = -18, c"an argument is NULL or no UTF-8";
+    /// A defect of the library. The client can only be closed.
+    Panic = -19, c"the library failed";
+    /// An error that this version of the header does not name.
+    Other = -20, c"another error";
+    /// Too many operations have not ended.
+    Full = -21, c"as many operations as may be have not ended";
 }
 
 impl From<&Error> for Status {

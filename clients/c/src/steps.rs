@@ -10,7 +10,7 @@ use minos_client::{Error, Outcome, Request, Verb, core::Completion as Ended};
 
 use crate::{
     Client, Key, OwnedValue, Status,
-    client::{status_of, with_whole},
+    client::{status_of, with_client},
     failure::Failure,
     memory::{bytes, text, write},
 };
@@ -91,7 +91,7 @@ pub unsafe extern "C" fn minos_start(client: *mut Client, request: *const StartR
         Ok(Status::Ok)
     };
     // SAFETY: the same contract.
-    unsafe { with_whole(client, start) }
+    unsafe { with_client(client, start) }
 }
 
 /// Converts the caller's request.
@@ -124,7 +124,7 @@ pub unsafe extern "C" fn minos_step(client: *mut Client) -> Status {
         Ok(Status::Ok)
     };
     // SAFETY: the same contract.
-    unsafe { with_whole(client, step) }
+    unsafe { with_client(client, step) }
 }
 
 /// Returns the next operation that has ended.
@@ -144,7 +144,7 @@ pub unsafe extern "C" fn minos_next(client: *mut Client, completion: *mut Comple
         Ok(Status::Ok)
     };
     // SAFETY: the same contract.
-    unsafe { with_whole(client, next) }
+    unsafe { with_client(client, next) }
 }
 
 /// The completion for the caller. Stores an error's text for this thread.
@@ -199,7 +199,7 @@ pub unsafe extern "C" fn minos_timeout_ms(client: *mut Client, timeout_ms: u64) 
         Ok(Status::Ok)
     };
     // SAFETY: the same contract.
-    unsafe { with_whole(client, set) }
+    unsafe { with_client(client, set) }
 }
 
 /// One of the client's counters.
@@ -220,7 +220,7 @@ pub unsafe extern "C" fn minos_counter(client: *mut Client, name: *const c_char,
         Ok(Status::Ok)
     };
     // SAFETY: the same contract.
-    unsafe { with_whole(client, find) }
+    unsafe { with_client(client, find) }
 }
 
 /// The library's version, valid forever.

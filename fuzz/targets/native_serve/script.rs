@@ -10,7 +10,6 @@ use minos_proto::native::{
 
 use super::{Known, WORKERS};
 
-/// One event.
 #[derive(Debug)]
 pub(crate) enum Step {
     /// So many milliseconds pass.
@@ -24,7 +23,6 @@ pub(crate) fn client() -> SocketAddr {
     ([10, 0, 0, 1], 4000).into()
 }
 
-/// The remaining steps.
 pub(crate) struct Script<'i> {
     input: &'i [u8],
     seal: Option<SealKeys>,
@@ -85,7 +83,11 @@ impl<'i> Script<'i> {
         let hello = Hello { nonce: 5, datagram_bytes_max: 600, window: 4, version_max: 2 };
         let header = self.header(known, Kind::Hello, 0);
         let mut out = Vec::new();
-        hello.compose(&mut out, Header { flags: header.flags | Flags::OPEN, ..header }, self.seal.as_ref().map(|keys| &keys.to_server));
+        hello.compose(
+            &mut out,
+            Header { flags: header.flags | Flags::OPEN, ..header },
+            self.seal.as_ref().map(|keys| &keys.to_server),
+        );
         out
     }
 

@@ -33,7 +33,6 @@ pub struct Model {
     pub(crate) write_share: f64,
     /// Requests for keys of each server, as a share of all.
     pub(crate) shares: Vec<f64>,
-    /// The read distribution of each unit.
     pub(crate) reads: Vec<ReadDistribution>,
     /// Factor on all service times of each server.
     pub(crate) slowdown: Vec<f64>,

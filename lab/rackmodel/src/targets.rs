@@ -44,7 +44,6 @@ pub struct Spread {
     pub p95: f64,
 }
 
-/// Datasets of a spread.
 const DATASETS: u64 = 100;
 /// Steps of migration and replication, at most.
 const STEPS: usize = 400;

@@ -11,7 +11,6 @@ pub(crate) struct Contestant<const KEY: usize> {
     pub(crate) routing: Routing,
     /// True if it may lose items.
     pub(crate) is_lossy: bool,
-    /// A worker for each thread.
     pub(crate) workers: Vec<Box<dyn Worker<KEY>>>,
 }
 

@@ -9,9 +9,6 @@ use std::{
 };
 
 /// Prints a report, or its JSON, and writes it to a file if there is one.
-///
-/// # Errors
-/// It cannot be printed, or the file cannot be written.
 pub(crate) fn emit(text: &str, json: Option<&Value>, out: Option<&Path>) -> anyhow::Result<()> {
     let shown = json.map_or_else(|| text.to_owned(), |json| format!("{json:#}"));
     // Not `println`, which panics on a closed pipe: reserved pages would never be released.

@@ -105,7 +105,6 @@ enum Pages {
 }
 
 impl Options {
-    /// Items to load.
     pub(crate) fn items(&self) -> u64 {
         let default = match self.preset {
             Preset::Tiny => 16 << 20,

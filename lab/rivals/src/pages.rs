@@ -45,9 +45,6 @@ fn write(pages: u64) -> anyhow::Result<()> {
 }
 
 /// The memory of this process, and its share in transparent and reserved huge pages, in MiB, as text.
-///
-/// # Errors
-/// The kernel does not tell.
 pub(crate) fn in_use() -> anyhow::Result<String> {
     let text = fs::read_to_string("/proc/self/smaps_rollup").context("smaps_rollup")?;
     let mib = |name: &str| -> u64 {

@@ -14,13 +14,10 @@ use std::fmt::Write as _;
 /// One contestant with one mix on a number of threads.
 #[derive(Clone, Debug)]
 pub(crate) struct Cell {
-    /// The contestant.
     pub(crate) name: String,
     /// Threads that ran at once.
     pub(crate) threads: usize,
-    /// The mix of operations.
     pub(crate) mix: Mix,
-    /// The measurements.
     pub(crate) samples: Samples,
 }
 
@@ -61,9 +58,6 @@ impl Report {
     }
 
     /// Records the pages of the process, after everything is loaded for `threads`.
-    ///
-    /// # Errors
-    /// The kernel does not tell.
     pub(crate) fn note_pages(&mut self, threads: usize) -> anyhow::Result<()> {
         Ok(writeln!(
             self.head,
@@ -87,9 +81,6 @@ impl Report {
     }
 
     /// Prints the report, and writes it to a file if one was named.
-    ///
-    /// # Errors
-    /// It cannot be printed, or the file cannot be written.
     pub(crate) fn write(&self, options: &Options) -> anyhow::Result<()> {
         let json = options.json.then(|| self.to_json());
         emit(&self.to_markdown(), json.as_ref(), options.out.as_deref())

@@ -18,7 +18,6 @@ const WARM_UP_SHARE: usize = 2;
 /// The amount of measuring.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effort {
-    /// Items to load.
     pub(crate) items: u64,
     /// Operations of each thread in each round.
     pub(crate) operations: usize,

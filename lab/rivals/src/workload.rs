@@ -17,13 +17,11 @@ const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 pub(crate) struct Op<const KEY: usize> {
     /// The hash of the key for Minos, which takes it from its caller.
     pub(crate) hash: KeyHash,
-    /// The key.
     pub(crate) key: [u8; KEY],
     /// True if the item is replaced, false if it is read.
     pub(crate) is_put: bool,
 }
 
-/// The popularity of items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub(crate) enum Popularity {
     /// The item of rank r is drawn in proportion to 1 / r^0.99.
@@ -43,10 +41,8 @@ pub(crate) enum Routing {
     Owner,
 }
 
-/// A mix of operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Mix {
-    /// The popularity of items.
     pub(crate) popularity: Popularity,
     /// Share of the reads in percent; the others replace items.
     pub(crate) get_percent: u32,
@@ -142,7 +138,6 @@ impl Ranks {
         }
     }
 
-    /// The next rank.
     pub(crate) fn draw(&self, random: &mut impl Rng) -> u64 {
         match self {
             Self::Zipf(zipf) => zipf.sample(random) as u64 - 1,

@@ -36,7 +36,6 @@ enum Stage {
     Answer,
 }
 
-/// Serves one request.
 pub(super) async fn serve(stream: Stream, endpoint: Rc<Endpoint>) {
     let arrived_by = Instant::now() + endpoint.options.admin_timeout;
     let (stage, mut stages) = watch::channel(Stage::Head);

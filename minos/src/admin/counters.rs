@@ -38,7 +38,6 @@ counters! {
 pub(super) struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds one.
     pub(super) fn count(&self) {
         self.0.fetch_add(1, Relaxed);
     }

@@ -1,17 +1,16 @@
 //! `/dispatch`: the design in force, and the switch to another.
 
-use hyper::{StatusCode, body::Incoming};
+use hyper::StatusCode;
 use minos_node::{
     StatsGroup, SwitchError,
     config::{Design, DispatchChoice},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use tokio::{task::spawn_blocking, time::Instant};
 
 use super::{
-    Endpoint, body,
-    reply::{self, Reply},
+    Endpoint,
+    reply::{self, Refusal, Reply},
     statistics,
 };
 
@@ -26,7 +25,6 @@ struct Wish {
     handoff_workers: Option<usize>,
 }
 
-/// The design in force.
 #[derive(Debug, Serialize)]
 struct InForce {
     dispatch: String,
@@ -34,7 +32,6 @@ struct InForce {
     decision: Map<String, Value>,
 }
 
-/// Shows the design in force.
 pub(super) fn show(endpoint: &Endpoint) -> Reply {
     let choice = endpoint.operator.dispatch();
     let pairs = statistics::pairs(&endpoint.operator, StatsGroup::Minos);
@@ -49,15 +46,12 @@ pub(super) fn show(endpoint: &Endpoint) -> Reply {
 }
 
 /// Switches to the design that `body` names, and shows the design in force afterwards.
-pub(super) async fn switch(body: Incoming, endpoint: &Endpoint, arrived_by: Instant) -> Reply {
-    let body = match body::read(body, endpoint, arrived_by).await {
-        Ok(body) => body,
-        Err(reply) => return reply,
-    };
-    match choice(&body, endpoint.operator.dispatch()) {
-        Ok(choice) => switch_to(choice, endpoint).await,
-        Err(text) => reply::error(StatusCode::BAD_REQUEST, &text),
-    }
+pub(super) async fn switch(body: &[u8], endpoint: &Endpoint) -> Result<Reply, Refusal> {
+    let operator = endpoint.operator.clone();
+    let choice = choice(body, operator.dispatch()).map_err(|text| (StatusCode::BAD_REQUEST, text))?;
+    reply::blocking(move || operator.switch(choice), status_of).await?;
+    endpoint.counters.admin_switches.count();
+    Ok(show(endpoint))
 }
 
 /// The choice in `body`; omitted fields keep their value from `now`.
@@ -67,18 +61,6 @@ fn choice(body: &[u8], now: DispatchChoice) -> Result<DispatchChoice, String> {
     let dispatch: Design =
         wish.dispatch.parse().map_err(|expected| format!("dispatch {:?}: {expected}", wish.dispatch))?;
     Ok(DispatchChoice { dispatch, handoff_workers: wish.handoff_workers.unwrap_or(now.handoff_workers) })
-}
-
-async fn switch_to(choice: DispatchChoice, endpoint: &Endpoint) -> Reply {
-    let operator = endpoint.operator.clone();
-    match spawn_blocking(move || operator.switch(choice)).await {
-        Ok(Ok(())) => {
-            endpoint.counters.admin_switches.count();
-            show(endpoint)
-        }
-        Ok(Err(error)) => reply::error(status_of(&error), &error.to_string()),
-        Err(error) => reply::error(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
-    }
 }
 
 fn status_of(error: &SwitchError) -> StatusCode {

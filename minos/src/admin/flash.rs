@@ -1,69 +1,49 @@
 //! `/flash`: the log on the device, and the rates of its upkeep.
 
-use hyper::{StatusCode, body::Incoming};
+use hyper::StatusCode;
 use minos_tier::{Stats, Tier, Wish, WishError};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use tokio::{task::spawn_blocking, time::Instant};
 
 use super::{
-    Endpoint, body,
-    reply::{self, Reply},
+    Endpoint,
+    reply::{self, Refusal, Reply},
 };
 
 /// The body of a request to change something; rates are bytes a second.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Change {
-    /// Of the scrubber.
     scrub_rate: Option<u64>,
-    /// Of compaction.
     compaction_rate: Option<u64>,
     /// Scrub everything once, at this rate.
     scrub: Option<u64>,
 }
 
-/// Shows the log.
-pub(super) fn show(endpoint: &Endpoint) -> Reply {
-    match endpoint.operator.tier() {
-        Some(tier) => reply::json(StatusCode::OK, &view(&tier.stats())),
-        None => absent(),
-    }
+pub(super) fn show(endpoint: &Endpoint) -> Result<Reply, Refusal> {
+    Ok(reply::json(StatusCode::OK, &view(&tier(endpoint)?.stats())))
 }
 
 /// Changes what `body` names, and shows the log afterwards.
-pub(super) async fn change(body: Incoming, endpoint: &Endpoint, arrived_by: Instant) -> Reply {
-    let body = match body::read(body, endpoint, arrived_by).await {
-        Ok(body) => body,
-        Err(reply) => return reply,
-    };
-    let Some(tier) = endpoint.operator.tier() else { return absent() };
-    let Change { scrub_rate, compaction_rate, scrub } = match serde_json::from_slice(&body) {
-        Ok(change) => change,
-        Err(error) => {
-            let expected = r#"{"scrub_rate": N, "compaction_rate": N, "scrub": N}"#;
-            return reply::error(StatusCode::BAD_REQUEST, &format!("expected some of {expected}: {error}"));
-        }
-    };
+pub(super) async fn change(body: &[u8], endpoint: &Endpoint) -> Result<Reply, Refusal> {
+    let tier = tier(endpoint)?;
+    let Change { scrub_rate, compaction_rate, scrub } = serde_json::from_slice(body).map_err(|error| {
+        let expected = r#"{"scrub_rate": N, "compaction_rate": N, "scrub": N}"#;
+        (StatusCode::BAD_REQUEST, format!("expected some of {expected}: {error}"))
+    })?;
     let wish = Wish { scrub_bytes_s: scrub_rate, compaction_bytes_s: compaction_rate, sweep_bytes_s: scrub };
-    wished(tier, wish).await
+    let stats = reply::blocking(move || tier.wish(wish).map(|()| tier.stats()), status_of).await?;
+    Ok(reply::json(StatusCode::OK, &view(&stats)))
 }
 
-async fn wished(tier: Arc<Tier>, wish: Wish) -> Reply {
-    match spawn_blocking(move || tier.wish(wish).map(|()| tier.stats())).await {
-        Ok(Ok(stats)) => reply::json(StatusCode::OK, &view(&stats)),
-        Ok(Err(error)) => reply::error(status_of(error), &error.to_string()),
-        Err(error) => reply::error(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
-    }
+/// The table on flash; otherwise the answer of a server without one.
+pub(super) fn tier(endpoint: &Endpoint) -> Result<Arc<Tier>, Refusal> {
+    let text = "there is no flash below the memory: the server runs without --flash";
+    endpoint.operator.tier().ok_or_else(|| (StatusCode::NOT_FOUND, text.to_owned()))
 }
 
-/// The answer of a server without flash.
-pub(super) fn absent() -> Reply {
-    reply::error(StatusCode::NOT_FOUND, "there is no flash below the memory: the server runs without --flash")
-}
-
-fn status_of(error: WishError) -> StatusCode {
+fn status_of(error: &WishError) -> StatusCode {
     match error {
         WishError::Rate(_) | WishError::NoRate => StatusCode::BAD_REQUEST,
         WishError::ReadOnly => StatusCode::CONFLICT,

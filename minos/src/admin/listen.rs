@@ -50,9 +50,6 @@ pub(super) async fn serve_until(mut stopped: oneshot::Receiver<()>, listener: Li
 }
 
 /// Accepts connections, and refuses those above the limit with an answer.
-///
-/// # Errors
-/// The listener cannot be polled.
 async fn accept_all(
     listener: &Listener,
     endpoint: &Rc<Endpoint>,

@@ -13,7 +13,6 @@ use super::{
     reply::{self, Reply},
 };
 
-/// The prefix of all names.
 const PREFIX: &str = "minos_";
 
 const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -46,7 +45,6 @@ const COUNTERS: &[&str] = &[
     "total_connections", "total_items", "touch_", "worker_",
 ];
 
-/// Shows all metrics.
 pub(super) fn show(endpoint: &Endpoint) -> Reply {
     let mut families = Families::default();
     for group in [StatsGroup::General, StatsGroup::Minos, StatsGroup::Flash] {

@@ -5,7 +5,6 @@
 //! body, the time to send a request and to take the answer. A client that exceeds a bound gets an HTTP
 //! status, and is counted.
 
-mod body;
 mod connection;
 mod counters;
 mod dispatch;
@@ -58,9 +57,6 @@ pub(crate) struct Admin {
 
 impl Reserved {
     /// Binds the address in `options`, if there is one.
-    ///
-    /// # Errors
-    /// A value is out of bounds, or the address cannot be bound.
     pub(crate) fn take(options: &AdminOptions) -> anyhow::Result<Option<Self>> {
         options.check()?;
         let Some(address) = &options.admin else { return Ok(None) };
@@ -79,9 +75,6 @@ impl Reserved {
     }
 
     /// Serves the statistics and switches of `operator`.
-    ///
-    /// # Errors
-    /// No descriptor is left, or no thread can be started.
     pub(crate) fn serve(self, operator: Operator) -> io::Result<Admin> {
         let Self { listener, options } = self;
         let endpoint = Endpoint {

@@ -5,7 +5,7 @@ use tokio::time::Instant;
 
 use super::{
     Endpoint, dispatch, flash, metrics, origin,
-    reply::{self, Reply},
+    reply::{self, Refusal, Reply},
     snapshot, statistics,
 };
 
@@ -14,7 +14,9 @@ pub(super) async fn answer(request: Request<Incoming>, endpoint: &Endpoint, arri
     endpoint.counters.admin_requests.count();
     let path = request.uri().path().to_owned();
     let reply = match origin::refusal(&request, &endpoint.options.admin_host) {
-        None => route(request, &path, endpoint, arrived_by).await,
+        None => route(request, &path, endpoint, arrived_by)
+            .await
+            .unwrap_or_else(|(status, text)| reply::error(status, &text)),
         Some(text) => {
             endpoint.counters.admin_foreign.count();
             reply::error(StatusCode::FORBIDDEN, &text)
@@ -24,30 +26,32 @@ pub(super) async fn answer(request: Request<Incoming>, endpoint: &Endpoint, arri
     reply
 }
 
-async fn route(request: Request<Incoming>, path: &str, endpoint: &Endpoint, arrived_by: Instant) -> Reply {
-    let is_get = request.method() == Method::GET;
-    match path {
-        "/dispatch" if is_get => dispatch::show(endpoint),
-        "/dispatch" if request.method() == Method::PUT => {
-            dispatch::switch(request.into_body(), endpoint, arrived_by).await
-        }
-        "/dispatch" => reply::not_allowed("GET, PUT"),
-        "/flash" if is_get => flash::show(endpoint),
-        "/flash" if request.method() == Method::PUT => {
-            flash::change(request.into_body(), endpoint, arrived_by).await
-        }
-        "/flash" => reply::not_allowed("GET, PUT"),
-        "/snapshot" if is_get => snapshot::show(endpoint),
-        "/snapshot" if request.method() == Method::POST => {
-            snapshot::begin(request.into_body(), endpoint, arrived_by).await
-        }
-        "/snapshot" if request.method() == Method::DELETE => snapshot::cancel(endpoint),
-        "/snapshot" => reply::not_allowed("GET, POST, DELETE"),
-        "/metrics" if is_get => metrics::show(endpoint),
-        "/stats" if is_get => statistics::show(endpoint, statistics::GENERAL),
-        "/metrics" | "/stats" => reply::not_allowed("GET"),
+/// Answers a request of this endpoint's own, or says what is wrong with it.
+async fn route(
+    request: Request<Incoming>,
+    path: &str,
+    endpoint: &Endpoint,
+    arrived_by: Instant,
+) -> Result<Reply, Refusal> {
+    let method = request.method().clone();
+    // Nothing is read before it is awaited.
+    let body = reply::body(request.into_body(), endpoint, arrived_by);
+    Ok(match (path, method.as_str()) {
+        ("/dispatch", "GET") => dispatch::show(endpoint),
+        ("/dispatch", "PUT") => dispatch::switch(&body.await?, endpoint).await?,
+        ("/dispatch", _) => reply::not_allowed("GET, PUT"),
+        ("/flash", "GET") => flash::show(endpoint)?,
+        ("/flash", "PUT") => flash::change(&body.await?, endpoint).await?,
+        ("/flash", _) => reply::not_allowed("GET, PUT"),
+        ("/snapshot", "GET") => snapshot::show(endpoint)?,
+        ("/snapshot", "POST") => snapshot::begin(&body.await?, endpoint).await?,
+        ("/snapshot", "DELETE") => snapshot::cancel(endpoint)?,
+        ("/snapshot", _) => reply::not_allowed("GET, POST, DELETE"),
+        ("/metrics", "GET") => metrics::show(endpoint),
+        ("/stats", "GET") => statistics::show(endpoint, statistics::GENERAL),
+        ("/metrics" | "/stats", _) => reply::not_allowed("GET"),
         _ => match path.strip_prefix("/stats/") {
-            Some(group) if is_get => statistics::show(endpoint, group),
+            Some(group) if method == Method::GET => statistics::show(endpoint, group),
             Some(_) => reply::not_allowed("GET"),
             None => {
                 let text = format!(
@@ -56,5 +60,5 @@ async fn route(request: Request<Incoming>, path: &str, endpoint: &Endpoint, arri
                 reply::error(StatusCode::NOT_FOUND, &text)
             }
         },
-    }
+    })
 }

@@ -1,15 +1,13 @@
 //! `/snapshot`: copies of the table on flash.
 
-use hyper::{StatusCode, body::Incoming};
-use minos_tier::{Snapshot, SnapshotError, SnapshotPhase, SnapshotWish, Tier};
+use hyper::StatusCode;
+use minos_tier::{Snapshot, SnapshotError, SnapshotPhase, SnapshotWish};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::sync::Arc;
-use tokio::{task::spawn_blocking, time::Instant};
 
 use super::{
-    Endpoint, body, flash,
-    reply::{self, Reply},
+    Endpoint, flash,
+    reply::{self, Refusal, Reply},
 };
 
 /// The body of a request for a snapshot.
@@ -22,50 +20,32 @@ struct Wish {
 }
 
 /// Shows the snapshot under way, or the last one.
-pub(super) fn show(endpoint: &Endpoint) -> Reply {
-    match endpoint.operator.tier() {
-        Some(tier) => reply::json(StatusCode::OK, &view(tier.last_snapshot())),
-        None => flash::absent(),
-    }
+pub(super) fn show(endpoint: &Endpoint) -> Result<Reply, Refusal> {
+    Ok(reply::json(StatusCode::OK, &view(flash::tier(endpoint)?.last_snapshot())))
 }
 
 /// Ends the snapshot under way.
-pub(super) fn cancel(endpoint: &Endpoint) -> Reply {
-    match endpoint.operator.tier() {
-        Some(tier) if tier.cancel_snapshot() => {
-            reply::json(StatusCode::ACCEPTED, &view(tier.last_snapshot()))
-        }
-        Some(_) => reply::error(StatusCode::CONFLICT, "no snapshot is under way"),
-        None => flash::absent(),
+pub(super) fn cancel(endpoint: &Endpoint) -> Result<Reply, Refusal> {
+    let tier = flash::tier(endpoint)?;
+    if !tier.cancel_snapshot() {
+        return Err((StatusCode::CONFLICT, "no snapshot is under way".to_owned()));
     }
+    Ok(reply::json(StatusCode::ACCEPTED, &view(tier.last_snapshot())))
 }
 
 /// Begins the snapshot that `body` names.
-pub(super) async fn begin(body: Incoming, endpoint: &Endpoint, arrived_by: Instant) -> Reply {
-    let body = match body::read(body, endpoint, arrived_by).await {
-        Ok(body) => body,
-        Err(reply) => return reply,
-    };
-    let Some(tier) = endpoint.operator.tier() else { return flash::absent() };
-    let Some(folder) = endpoint.options.snapshot_folder.clone() else {
+pub(super) async fn begin(body: &[u8], endpoint: &Endpoint) -> Result<Reply, Refusal> {
+    let tier = flash::tier(endpoint)?;
+    let folder = endpoint.options.snapshot_folder.clone().ok_or_else(|| {
         let text = "the server makes no snapshots: it runs without --snapshot-folder";
-        return reply::error(StatusCode::FORBIDDEN, text);
-    };
-    match serde_json::from_slice(&body) {
-        Ok(Wish { name, rate }) => begun(tier, SnapshotWish { folder, name, bytes_s: rate }).await,
-        Err(error) => {
-            let text = format!(r#"expected {{"name": NAME, "rate": N}}: {error}"#);
-            reply::error(StatusCode::BAD_REQUEST, &text)
-        }
-    }
-}
-
-async fn begun(tier: Arc<Tier>, wish: SnapshotWish) -> Reply {
-    match spawn_blocking(move || tier.snapshot(&wish)).await {
-        Ok(Ok(snapshot)) => reply::json(StatusCode::ACCEPTED, &view(Some(snapshot))),
-        Ok(Err(error)) => reply::error(status_of(&error), &error.to_string()),
-        Err(error) => reply::error(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
-    }
+        (StatusCode::FORBIDDEN, text.to_owned())
+    })?;
+    let Wish { name, rate } = serde_json::from_slice(body).map_err(|error| {
+        (StatusCode::BAD_REQUEST, format!(r#"expected {{"name": NAME, "rate": N}}: {error}"#))
+    })?;
+    let wish = SnapshotWish { folder, name, bytes_s: rate };
+    let snapshot = reply::blocking(move || tier.snapshot(&wish), status_of).await?;
+    Ok(reply::json(StatusCode::ACCEPTED, &view(Some(snapshot))))
 }
 
 fn status_of(error: &SnapshotError) -> StatusCode {

@@ -27,7 +27,6 @@ const GROUPS: [(&str, StatsGroup); 8] = [
     ("flash", StatsGroup::Flash),
 ];
 
-/// Shows the statistics of a group.
 pub(super) fn show(endpoint: &Endpoint, group: &str) -> Reply {
     if group == ADMIN {
         let counts = endpoint.counters.all();

@@ -13,7 +13,6 @@ use serde_json::{Map, Value, json};
 use super::Question;
 use crate::rate::parse_rate;
 
-/// The path of snapshots.
 pub(super) const PATH: &str = "/snapshot";
 
 /// Time between two looks.
@@ -36,9 +35,6 @@ pub(super) struct SnapshotArgs {
 
 impl SnapshotArgs {
     /// Begins, and returns what the server said last.
-    ///
-    /// # Errors
-    /// It was refused, or it failed.
     pub(super) fn run(
         &self,
         ask: &dyn Fn(Question) -> anyhow::Result<Map<String, Value>>,

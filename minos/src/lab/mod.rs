@@ -20,10 +20,6 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Runs the command.
-    ///
-    /// # Errors
-    /// The errors of the command.
     pub(crate) fn run(&self) -> Result<()> {
         match self {
             Self::Bench(args) => bench::run(args),

@@ -10,9 +10,6 @@ use super::{ServeOptions, available::Available};
 
 /// Creates a table, or recovers the one that an earlier server left in the region of `options`. Also returns
 /// the clock by which items expire.
-///
-/// # Errors
-/// The table cannot be created or recovered.
 pub(super) fn open<M: Mode>(
     options: &ServeOptions,
     config: &StoreConfig,

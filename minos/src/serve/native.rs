@@ -118,7 +118,6 @@ impl NativeOptions {
     }
 }
 
-/// Reads the file's secrets.
 fn read_secrets(path: &Path) -> anyhow::Result<Vec<Secret>> {
     let name = || format!("--native-secret-file {}", path.display());
     let text = std::fs::read_to_string(path).with_context(name)?;

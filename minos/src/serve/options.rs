@@ -186,7 +186,6 @@ pub(crate) struct ServeOptions {
 /// The default address for memcached clients.
 const MEMCACHED: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 11211);
 
-/// The default of the largest value.
 const VALUE_BYTES_MAX_DEFAULT: u64 = 8 << 20;
 
 impl ServeOptions {

@@ -33,7 +33,6 @@ impl BriefBench {
     }
 }
 
-/// A number of a report.
 pub(crate) fn number(report: &Value, name: &str) -> f64 {
     report[name].as_f64().unwrap_or_else(|| panic!("{name}: {report}"))
 }

@@ -53,7 +53,6 @@ struct Key {
     unknown: Option<Option<u32>>,
 }
 
-/// The keys of one client.
 #[derive(Debug, Default)]
 struct Keys {
     of: u64,

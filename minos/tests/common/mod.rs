@@ -62,7 +62,6 @@ pub(crate) fn start_plain() -> Server {
     start(Wanted::default())
 }
 
-/// A new connection to `server`.
 pub(crate) fn connect(server: &Server) -> Client {
     Client::connect(server.address()).unwrap_or_else(|error| panic!("cannot connect: {error}"))
 }

@@ -106,7 +106,6 @@ fn command(text: impl AsRef<[u8]>) -> Command {
     Command::default().text(text)
 }
 
-/// The sequence of `seed`.
 pub(crate) fn sequence(seed: u64) -> Vec<Command> {
     let mut random = seeded(seed);
     let length = random.random_range(5..80);

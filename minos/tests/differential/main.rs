@@ -119,7 +119,6 @@ fn altered_replies_are_found() {
     }
 }
 
-/// Replaces each `from` by `to`.
 fn replace(bytes: &mut Vec<u8>, from: &[u8], to: &[u8]) {
     let mut result = Vec::with_capacity(bytes.len());
     let mut rest = bytes.as_slice();

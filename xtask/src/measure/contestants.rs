@@ -80,7 +80,6 @@ impl Contestant {
     }
 }
 
-/// Minos with `options`.
 pub(crate) fn minos(
     name: &'static str,
     program: &Path,
@@ -206,7 +205,6 @@ impl Drop for NativeOnly {
     }
 }
 
-/// memcached with `threads` threads.
 pub(crate) fn memcached(cpus: &str, threads: u32) -> anyhow::Result<Contestant> {
     memcached_at(cpus, threads, |_| 0)
 }

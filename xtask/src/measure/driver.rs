@@ -30,7 +30,6 @@ pub(super) enum Pace {
 }
 
 impl Pace {
-    /// The value of `--pace`.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Spin => "spin",
@@ -47,7 +46,6 @@ impl Pace {
     }
 }
 
-/// One measurement of a server.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Measurement<'a> {
     pub(super) target: &'a str,
@@ -65,14 +63,19 @@ pub(super) struct Measurement<'a> {
 impl Measurement<'_> {
     /// Runs `minos bench`; returns its JSON output.
     pub(super) fn run(&self, program: &Path) -> anyhow::Result<Value> {
-        let mut command = realtime(program);
-        let (pid, duration) = (self.server_pid.to_string(), format!("{}ms", self.millis));
-        let warmup = format!("{}ms", self.warmup_ms);
-        command.args(["bench", "--json", "--target", self.target, "--server-pid", &pid]).args(self.threads);
+        let mut command = bench(realtime(program), self.target, self.server_pid);
+        let [warmup, duration] = [self.warmup_ms, self.millis].map(|millis| format!("{millis}ms"));
+        command.args(self.threads);
         command.args(["--pace", self.pace.name(), "--warmup", &warmup, "--drain", self.drain]);
         command.args(["--duration", &duration]).args(self.arguments);
         json(command)
     }
+}
+
+/// Lets `program` measure the server at `target` with this process.
+pub(super) fn bench(mut program: Command, target: &str, server_pid: u32) -> Command {
+    program.args(["bench", "--json", "--target", target, "--server-pid", &server_pid.to_string()]);
+    program
 }
 
 /// True if processes may use SCHED_FIFO.
@@ -99,9 +102,6 @@ pub(super) fn load(program: &Path, target: &str, arguments: &[&str]) -> anyhow::
 }
 
 /// The JSON output of a program.
-///
-/// # Errors
-/// It fails, or its output is not JSON.
 pub(super) fn json(mut command: Command) -> anyhow::Result<Value> {
     let Output { status, stdout, stderr } = command.env("RUST_LOG", "warn").output()?;
     if !status.success() {

@@ -7,18 +7,17 @@ use std::{
     process::Command,
 };
 
-use anyhow::{bail, ensure};
+use anyhow::ensure;
 use minos_plot::{BarPanel, Bars, Group, Scale};
 use serde_json::Value;
 
 use super::{
-    Samples,
+    Samples, driver,
     report::{Report, cell},
     save,
 };
 use crate::command;
 
-/// The extent of the measurement.
 pub(super) struct Extent {
     pub(super) rounds: u32,
     pub(super) seconds: u32,
@@ -28,7 +27,6 @@ pub(super) struct Extent {
     pub(super) is_full: bool,
 }
 
-/// A load on a table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Load {
     data_set: &'static str,
@@ -73,7 +71,6 @@ const ABLATIONS: [Variant; 4] = [
     Variant { name: "store", target: "inproc://store", ..BASE },
 ];
 
-/// The programs under measurement.
 struct Programs<'a> {
     usual: &'a Path,
     without_simd: PathBuf,
@@ -137,7 +134,6 @@ impl Case {
         Self { load, variant, mops: Samples::default(), cpu_ns: Samples::default() }
     }
 
-    /// The arguments of `minos` for this case.
     fn arguments(&self, extent: &Extent) -> Vec<String> {
         let Load { data_set, is_zipf, get_percent, threads } = self.load;
         let mut text = format!(
@@ -161,11 +157,9 @@ impl Programs<'_> {
     fn bench(&self, case: &Case, extent: &Extent) -> anyhow::Result<Value> {
         let program = if case.variant.has_simd { self.usual } else { &self.without_simd };
         let arguments = case.arguments(extent);
-        let output = Command::new(program).args(&arguments).env("RUST_LOG", "warn").output()?;
-        if !output.status.success() {
-            bail!("minos {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr));
-        }
-        let result: Value = serde_json::from_slice(&output.stdout)?;
+        let mut command = Command::new(program);
+        command.args(&arguments);
+        let result = driver::json(command)?;
         ensure!(result["errors"] == 0, "{} errors with {arguments:?}", result["errors"]);
         // On a machine without SIMD, the two programs do not differ.
         let simd = result["engine"]["simd"].as_bool();
@@ -176,17 +170,11 @@ impl Programs<'_> {
 
 /// Builds Minos as if the processor had no instructions to compare a bucket's tags at once.
 fn build_without_simd() -> anyhow::Result<PathBuf> {
-    let base = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
-    let target = command::root().join(base).join("no-simd");
+    let target = command::target().join("no-simd");
     let mut build = command::cargo(&["build", "--release", "--package", "minos"]);
     build.env("RUSTFLAGS", "--cfg minos_no_simd").env("CARGO_TARGET_DIR", &target);
     command::run(&mut build)?;
     Ok(target.join("release/minos"))
-}
-
-/// The case of CREW under the same load.
-fn base_of<'a>(cases: &'a [Case], load: &Load) -> Option<&'a Case> {
-    cases.iter().find(|case| case.load == *load && case.variant == BASE)
 }
 
 fn report(cases: &[Case], extent: &Extent) -> Report {
@@ -205,8 +193,8 @@ fn report(cases: &[Case], extent: &Extent) -> Report {
     );
     for case in cases {
         let Load { data_set, get_percent, threads, .. } = case.load;
-        let ratio =
-            base_of(cases, &case.load).map_or(f64::NAN, |base| case.mops.median() / base.mops.median());
+        let base = cases.iter().find(|base| base.load == case.load && base.variant == BASE);
+        let ratio = base.map_or(f64::NAN, |base| case.mops.median() / base.mops.median());
         report.rows.push(vec![
             data_set.to_owned(),
             case.load.popularity().to_owned(),

@@ -35,14 +35,8 @@ pub(super) fn measure(bench: &Bench) -> anyhow::Result<Report> {
     }
     // Waits for the plan of the epoch that has just ended.
     thread::sleep(Duration::from_millis(100));
-    let wanted = [
-        "threshold_bytes",
-        "small_workers",
-        "large_workers",
-        "standby",
-        "store_items",
-        "store_bytes_per_item",
-    ];
+    let plan = ["threshold_bytes", "small_workers", "large_workers", "standby"];
+    let wanted = [&plan[..], &["store_items", "store_bytes_per_item"]].concat();
     for (name, value) in Client::connect(server.address())?.stats("minos")? {
         if wanted.contains(&name.as_str()) || name.starts_with("range:") || name.ends_with(":role") {
             report.rows.push(vec![name, value]);

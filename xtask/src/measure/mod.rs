@@ -28,6 +28,7 @@ use std::{
 use anyhow::{Context, bail};
 use serde_json::Value;
 
+use crate::command::target;
 use contestants::Contestant;
 pub(crate) use pauses::print as print_pauses;
 
@@ -187,8 +188,7 @@ fn release_build() -> anyhow::Result<PathBuf> {
     if !status.success() {
         bail!("cannot build minos");
     }
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
-    Ok(target.join("release/minos").canonicalize()?)
+    Ok(target().join("release/minos").canonicalize()?)
 }
 
 /// Runs `minos bench` on the second processor.
@@ -202,8 +202,9 @@ impl Bench {
     /// Takes one measurement; returns the JSON output.
     fn measure(&self, contestant: &Contestant, arguments: &[&str]) -> anyhow::Result<Value> {
         let seconds = format!("{}s", self.seconds);
-        let more = ["--duration", &seconds, "--warmup", "1s", "--pin", "1", "--json"];
-        let result = self.bench(contestant, &[arguments, &more].concat())?;
+        let mut command = driver::bench(Command::new(&self.program), &contestant.target(), contestant.pid());
+        command.args(arguments).args(["--duration", &seconds, "--warmup", "1s", "--pin", "1"]);
+        let result = driver::json(command).with_context(|| format!("measuring {}", contestant.name))?;
         for kind in ["errors", "lost"] {
             if result[kind].as_u64() != Some(0) {
                 bail!("{}: {} {kind} with {arguments:?}", contestant.name, result[kind]);
@@ -215,13 +216,6 @@ impl Bench {
     /// Stores the items of a workload.
     fn load(&self, contestant: &Contestant, arguments: &[&str]) -> anyhow::Result<()> {
         driver::load(&self.program, &contestant.target(), arguments)
-    }
-
-    fn bench(&self, contestant: &Contestant, arguments: &[&str]) -> anyhow::Result<Value> {
-        let pid = contestant.pid().to_string();
-        let mut command = Command::new(&self.program);
-        command.args(["bench", "--target", &contestant.target(), "--server-pid", &pid]).args(arguments);
-        driver::json(command).with_context(|| format!("measuring {}", contestant.name))
     }
 }
 

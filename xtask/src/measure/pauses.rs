@@ -17,7 +17,6 @@ const STEPS: u32 = 100;
 const MEMORY_BYTES: usize = 1 << 20;
 /// The loop itself causes no gap above this.
 const GAP_MIN: Duration = Duration::from_micros(5);
-/// The processors to watch.
 const PROCESSORS: [&str; 2] = ["0", "1"];
 
 /// Runs for `length`; prints each pause, in nanoseconds.

@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeSet, fmt};
 
-/// The plan in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Plan {
     /// Includes the one on standby.

@@ -1,10 +1,8 @@
 //! Tables of measurements, in Markdown and, if they are long, as CSV.
 
-use std::{fmt, fs, path::Path};
+use std::{fmt, path::Path};
 
-use anyhow::Context;
-
-use super::Samples;
+use super::{Samples, save};
 
 /// A table with a title and a note on its origin.
 pub(crate) struct Report {
@@ -22,16 +20,11 @@ impl Report {
 
     /// Writes the rows as CSV, for a table that is too long for a page.
     pub(crate) fn write_csv(&self, path: &Path) -> anyhow::Result<()> {
-        let lines: Vec<_> =
-            std::iter::once(&self.columns).chain(&self.rows).map(|row| csv_line(row)).collect();
-        fs::write(path, lines.concat()).with_context(|| path.display().to_string())
+        // Cells with a comma are quoted; no cell contains a quote.
+        let quoted = |cell: &String| if cell.contains(',') { format!("\"{cell}\"") } else { cell.clone() };
+        let line = |row: &Vec<String>| row.iter().map(quoted).collect::<Vec<_>>().join(",") + "\n";
+        save(&std::iter::once(&self.columns).chain(&self.rows).map(line).collect::<String>(), path)
     }
-}
-
-/// Cells with a comma are quoted; no cell contains a quote.
-fn csv_line(row: &[String]) -> String {
-    let quoted = |cell: &String| if cell.contains(',') { format!("\"{cell}\"") } else { cell.clone() };
-    row.iter().map(quoted).collect::<Vec<_>>().join(",") + "\n"
 }
 
 impl fmt::Display for Report {
@@ -54,6 +47,8 @@ pub(crate) fn cell(samples: &Samples, decimals: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

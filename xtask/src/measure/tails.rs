@@ -15,7 +15,6 @@ use super::{
     save,
 };
 
-/// The extent of the measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Extent {
     pub(super) rounds: u32,

@@ -13,14 +13,12 @@ const TOLERANCE: f64 = 0.1;
 const USUAL_EVIDENCE: &str = "simulated";
 const HEADER: &str = "|claim|paper|here|off|holds|why|\n|---|---|---|---|---|---|\n";
 
-/// A file of claims.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Claims {
     claim: Vec<Claim>,
 }
 
-/// One row.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Claim {

@@ -24,9 +24,6 @@ const KINDS: [Kind; 2] = [
 ];
 
 /// Writes the pages' tables.
-///
-/// # Errors
-/// A claim names a missing number, or a file cannot be read or written.
 pub(crate) fn run() -> Result<()> {
     let docs = root().join("docs");
     for page in PAGES.map(|page| docs.join(page)) {

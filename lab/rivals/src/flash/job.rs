@@ -43,13 +43,10 @@ impl Peer {
 /// The first line: the contestant, and what is the same for all.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Plan {
-    /// The contestant.
     pub(crate) peer: Peer,
     /// Where it keeps its files; it does not exist yet.
     pub(crate) folder: PathBuf,
-    /// Items to store.
     pub(crate) items: u64,
-    /// Bytes of each value.
     pub(crate) value_bytes: usize,
     /// Memory for index, caches and buffers together.
     pub(crate) memory_bytes: u64,

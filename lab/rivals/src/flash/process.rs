@@ -33,7 +33,6 @@ impl Process {
         Ok(process)
     }
 
-    /// The contestant.
     pub(super) fn peer(&self) -> Peer {
         self.peer
     }

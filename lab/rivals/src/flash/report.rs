@@ -58,7 +58,6 @@ impl Cell {
         self.outcomes.iter().map(|outcome| outcome.peak_bytes).max().unwrap_or(0) as f64 / f64::from(1 << 20)
     }
 
-    /// A row of a table.
     fn row(&self) -> String {
         let [rate, least, greatest] = self.spread(Outcome::rate);
         let [processor, processor_least, processor_greatest] = self.spread(Outcome::processor_us);

@@ -7,7 +7,6 @@ use std::{fs, time::Instant};
 /// Counts at a moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Usage {
-    /// The moment.
     pub(super) at: Instant,
     /// Processor time of all threads, in seconds.
     pub(super) processor_s: f64,
@@ -18,7 +17,6 @@ pub(super) struct Usage {
 }
 
 impl Usage {
-    /// The counts now.
     pub(super) fn now() -> Result<Self> {
         let text = fs::read_to_string("/proc/self/io").context("/proc/self/io")?;
         let count = |name| field(&text, name).with_context(|| format!("/proc/self/io has no {name}"));

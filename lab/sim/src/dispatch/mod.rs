@@ -258,7 +258,6 @@ impl Spec {
         Ok(self.costs.check()?)
     }
 
-    /// The policy of the design.
     fn policy(&self) -> Result<Policy, SpecError> {
         let config = ControlConfig {
             percentile: self.small_percentile,

@@ -29,7 +29,6 @@ impl Speed {
     }
 }
 
-/// The kinds of pauses.
 #[derive(Clone, Debug)]
 pub(super) struct Kinds {
     /// For each kind: pauses per tick of this kind and all before it, and the length of one.
@@ -56,7 +55,6 @@ impl Kinds {
     }
 }
 
-/// One processor.
 #[derive(Clone, Debug)]
 pub(super) struct Processor {
     speed: Speed,

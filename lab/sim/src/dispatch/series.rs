@@ -15,7 +15,6 @@ pub struct Window {
     pub large_workers: usize,
 }
 
-/// Collects windows.
 #[derive(Debug)]
 pub(super) struct Series {
     percentile: f64,

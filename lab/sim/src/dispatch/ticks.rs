@@ -19,7 +19,6 @@ fn signed_ticks(ns: f64) -> i64 {
     libm::round(ns * TICKS_A_NS) as i64
 }
 
-/// Costs in ticks.
 #[derive(Clone, Debug)]
 pub(super) struct TickCosts {
     per_request: Ticks,

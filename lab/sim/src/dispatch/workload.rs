@@ -68,7 +68,6 @@ impl Mix {
     }
 }
 
-/// A request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request {
     pub(super) sent: Ticks,
@@ -126,7 +125,6 @@ impl Request {
     }
 }
 
-/// Draws requests.
 #[derive(Clone, Debug)]
 pub(super) struct Requests {
     mix: Mix,

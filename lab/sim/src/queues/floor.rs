@@ -11,7 +11,6 @@ pub(super) enum Event {
     Epoch,
 }
 
-/// A request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Job {
     pub(super) arrived: Ticks,
@@ -88,7 +87,6 @@ impl Floor {
         self.serving[worker]
     }
 
-    /// A worker at random.
     #[inline]
     pub(super) fn random_worker(&mut self) -> usize {
         let workers = self.workers();

@@ -40,7 +40,6 @@ impl Signal {
         Ok(())
     }
 
-    /// The descriptor.
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
         self.either.as_fd()
     }

@@ -80,7 +80,7 @@ pub struct Quantiles {
 }
 
 /// How far the driver itself may have lengthened what it measured.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DriverShare {
     /// From the intended time of a request until it was given to the kernel. Part of the latency.
     pub send_lag_us: Quantiles,

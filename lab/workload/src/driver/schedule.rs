@@ -59,7 +59,6 @@ pub(super) enum Timing {
     Closed { batch: usize },
 }
 
-/// The orders of a thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Orders {
     pub(super) timing: Timing,

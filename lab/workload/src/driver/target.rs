@@ -108,7 +108,6 @@ impl fmt::Display for Target {
 pub(super) enum Manner {
     /// Over connections.
     Stream(Protocol),
-    /// The native protocol.
     Native,
     /// memcached's text in its own frames.
     MemcachedDatagrams,

@@ -57,7 +57,6 @@ impl Dataset {
         }
     }
 
-    /// Appends the key of an item.
     pub(crate) fn write_key(&self, item: u64, out: &mut Vec<u8>) {
         match &self.items {
             Items::Drawn(groups) => write_key(item, group_of(groups, item).key_bytes, out),

@@ -9,7 +9,6 @@ use std::{
 use minos_base::{VALUE_BYTES_MAX, limits::KEY_BYTES_MAX};
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_128};
 
-/// One file.
 #[derive(Clone, Debug)]
 pub(super) struct FileItem {
     /// Its path below the folder, or a hash of it where the path cannot be a key.

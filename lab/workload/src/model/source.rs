@@ -43,7 +43,6 @@ pub(crate) enum OpSource<'a> {
     Drawn(Box<Drawn<'a>>),
     /// Recorded: every `threads`-th request of the trace.
     Traced {
-        /// The stream.
         stream: &'a Stream,
         /// Index of the next request.
         next: usize,
@@ -52,11 +51,9 @@ pub(crate) enum OpSource<'a> {
     },
     /// Stores every `threads`-th item once.
     Load {
-        /// The next item.
         next: u64,
         /// Threads that share the items.
         threads: u64,
-        /// Number of items.
         end: u64,
     },
 }

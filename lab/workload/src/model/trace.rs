@@ -29,7 +29,6 @@ pub(super) struct TracedOp {
     pub(super) is_set: bool,
 }
 
-/// A whole trace.
 #[derive(Debug, Default)]
 pub(super) struct Trace {
     pub(super) items: Vec<TracedItem>,
@@ -48,7 +47,6 @@ pub(super) enum TraceError {
     Empty,
 }
 
-/// Reads a trace.
 pub(super) fn read_trace(input: impl BufRead) -> Result<Trace, TraceError> {
     let mut trace = Trace::default();
     let mut numbers = HashMap::new();

@@ -42,11 +42,9 @@ impl ValueBlock {
 pub(crate) enum Body {
     /// A stretch of the block.
     Cut {
-        /// The block.
         block: ValueBlock,
         /// Where it begins in the block.
         start: u64,
-        /// Its length in bytes.
         value_bytes: u64,
     },
     /// Bytes of a file.
@@ -54,7 +52,6 @@ pub(crate) enum Body {
 }
 
 impl Body {
-    /// Length in bytes.
     pub(crate) fn value_bytes(&self) -> u64 {
         match self {
             Self::Cut { value_bytes, .. } => *value_bytes,
@@ -87,7 +84,6 @@ impl Body {
 
 /// Compares a value with the expected one, piece by piece.
 pub(crate) enum Check {
-    /// Only the length.
     Length {
         /// The expected length.
         value_bytes: u64,
@@ -105,7 +101,6 @@ pub(crate) enum Check {
     Digest {
         /// The expected length.
         value_bytes: u64,
-        /// The expected digest.
         digest: u64,
         /// The digest so far.
         state: Box<Xxh3Default>,

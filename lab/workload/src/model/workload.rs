@@ -59,16 +59,13 @@ pub(crate) struct Stream {
 /// Where requests come from.
 #[derive(Debug)]
 pub(super) enum Requests {
-    /// They are drawn.
     Drawn(Mix),
-    /// They were recorded.
     Traced(Vec<TracedOp>),
 }
 
 /// How requests are drawn.
 #[derive(Debug)]
 pub(super) struct Mix {
-    /// True for a GET.
     pub(super) gets: Bernoulli,
     pub(super) writes: Writes,
     /// For each group: the upper end of its part of the interval from 0 to 1, its first item and its picker.

@@ -14,7 +14,6 @@ use std::{
 /// A fault of the server, in one of `one_in` GETs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// No fault.
     None,
     /// It stops answering on that connection.
     Silent,
@@ -22,7 +21,6 @@ pub(crate) enum Fault {
     Altered,
     /// It answers that it is out of memory.
     Refused,
-    /// It closes the connection.
     Closed,
     /// It answers with bytes that are no reply.
     Nonsense,

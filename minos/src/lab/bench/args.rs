@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
-use minos_base::{SizeText, limits::BURST_MAX};
+use minos_base::SizeText;
 use minos_workload::{
     Arrivals, DatagramOptions, Pace, Place, QueueBy, RunConfig, Shape, Target, TargetProtocol,
 };
 
-use crate::time::parse_time;
+use crate::{lab::sim::Range, time::parse_time};
 
 use super::{
     device::DeviceArgs,
     inproc::InprocArgs,
-    numbers::{Rate, RateRange, parse_exponent, parse_percent, parse_rate, parse_rate_range, parse_share},
+    numbers::{Rate, parse_exponent, parse_percent, parse_rate, parse_rate_range, parse_share},
     target::BenchTarget,
 };
 
@@ -52,7 +52,6 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "SIZE")]
     receive_buffer: Option<SizeText>,
 
-    /// Driver threads.
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: u16,
 
@@ -96,7 +95,7 @@ pub(crate) struct BenchArgs {
     /// Keys of each GET; with minos:// operations of each vector, with inproc:// of each burst [default: 1;
     /// inproc://: 32].
     #[arg(long, value_name = "W", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    multiget: Option<u32>,
+    pub(super) multiget: Option<u32>,
 
     /// Closed loop: requests on each connection at a time, sent in one write or train. Implies --rate max.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -136,7 +135,7 @@ pub(crate) struct BenchArgs {
 
     /// Measure at rising rates and print the curve.
     #[arg(long, value_name = "FROM..TO", value_parser = parse_rate_range, conflicts_with_all = ["rate", "pipeline"])]
-    pub(super) sweep: Option<RateRange>,
+    pub(super) sweep: Option<Range>,
 
     /// Rates of a sweep, in equal ratios.
     #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1000))]
@@ -184,9 +183,6 @@ enum QueueByArg {
 
 impl BenchArgs {
     /// Checks what clap cannot: options whose values contradict each other.
-    ///
-    /// # Errors
-    /// Names the option.
     pub(super) fn check(&self) -> Result<()> {
         if let Some(option) = self.inproc.first_given()
             && !matches!(self.target, BenchTarget::InProcess(_))
@@ -199,7 +195,7 @@ impl BenchArgs {
             bail!("{option} goes with --target device:PATH or device:memory only, or with tier:");
         }
         self.check_target()?;
-        if self.pipeline.is_some() && matches!(self.rate, Some(Rate::PerSecond(_))) {
+        if self.pipeline.is_some() && self.fixed_rate().is_some() {
             bail!("--pipeline is a closed loop: it goes with --rate max only");
         }
         Ok(())
@@ -224,7 +220,6 @@ impl BenchArgs {
         Ok(())
     }
 
-    /// The shape of the workload.
     pub(super) fn shape(&self) -> Shape {
         Shape {
             keys: self.keys,
@@ -285,32 +280,19 @@ impl BenchArgs {
     }
 
     /// Rejects options that do not apply to a table within the process.
-    ///
-    /// # Errors
-    /// Names the option.
     pub(super) fn check_inproc(&self) -> Result<()> {
         let servers_only = [
-            (
-                "--rate",
-                matches!(self.rate, Some(Rate::PerSecond(_))),
-                ": it is a closed loop, which is --rate max",
-            ),
+            ("--rate", self.fixed_rate().is_some(), ": it is a closed loop, which is --rate max"),
             ("--pipeline", self.pipeline.is_some(), ": operations are executed in bursts of --multiget"),
             ("--sweep", self.sweep.is_some(), ""),
             ("--vs", self.vs.is_some(), ""),
             ("--load-only", self.load_only, ": all items are loaded anyway, and are gone at the end"),
             ("--server-pid", self.server_pid.is_some(), ""),
         ];
-        match servers_only.iter().find(|(_, is_given, _)| *is_given) {
-            Some((option, _, reason)) => bail!("{option} does not go with --target inproc://{reason}"),
-            None => Ok(()),
-        }
+        refuse(&servers_only, "inproc://")
     }
 
     /// Rejects options that do not apply to a device.
-    ///
-    /// # Errors
-    /// Names the option.
     pub(super) fn check_device(&self) -> Result<()> {
         let others_only = [
             ("--pipeline", self.pipeline.is_some(), ": --depth is the number of requests in flight"),
@@ -324,16 +306,10 @@ impl BenchArgs {
             ("--load-only", self.load_only, ""),
             ("--server-pid", self.server_pid.is_some(), ""),
         ];
-        match others_only.iter().find(|(_, is_given, _)| *is_given) {
-            Some((option, _, reason)) => bail!("{option} does not go with --target device:{reason}"),
-            None => Ok(()),
-        }
+        refuse(&others_only, "device:")
     }
 
     /// Rejects options that do not apply to a store above a device.
-    ///
-    /// # Errors
-    /// Names the option.
     pub(super) fn check_tier(&self) -> Result<()> {
         let others_only = [
             ("--rate", self.fixed_rate().is_some()),
@@ -347,10 +323,7 @@ impl BenchArgs {
             ("--load-only", self.load_only),
             ("--server-pid", self.server_pid.is_some()),
         ];
-        match others_only.iter().find(|(_, is_given)| *is_given) {
-            Some((option, _)) => bail!("{option} does not go with --target tier:"),
-            None => Ok(()),
-        }
+        refuse(&others_only.map(|(option, is_given)| (option, is_given, "")), "tier:")
     }
 
     /// Items of a store above a device.
@@ -380,14 +353,8 @@ impl BenchArgs {
         self.drain
     }
 
-    /// Driver threads.
     pub(super) fn thread_count(&self) -> usize {
         usize::from(self.threads)
-    }
-
-    /// Operations of a burst, without a server.
-    pub(super) fn burst_width(&self) -> usize {
-        self.multiget.map_or(BURST_MAX, |width| width as usize)
     }
 
     /// Processors for the driver's threads.
@@ -406,5 +373,13 @@ impl BenchArgs {
     /// True if only the result may be printed.
     pub(super) fn is_quiet(&self) -> bool {
         self.json
+    }
+}
+
+/// Rejects the first of `options` that was given. Each has the reason why it does not go with `target`.
+fn refuse(options: &[(&str, bool, &str)], target: &str) -> Result<()> {
+    match options.iter().find(|(_, is_given, _)| *is_given) {
+        Some((option, _, reason)) => bail!("{option} does not go with --target {target}{reason}"),
+        None => Ok(()),
     }
 }

@@ -5,7 +5,6 @@ mod args;
 pub(in crate::lab) mod device;
 mod inproc;
 mod numbers;
-mod output;
 mod plot;
 mod progress;
 mod sweep;
@@ -14,20 +13,33 @@ mod target;
 pub(in crate::lab) mod tier;
 mod versus;
 
+use std::io;
+
 use anyhow::{Context, Result, bail};
 use minos_workload::{LoadReport, Report, RunConfig, Target, Workload};
+use serde::Serialize;
 
 pub(crate) use args::BenchArgs;
-pub(crate) use output::{emit, emit_either, emit_json};
 pub(crate) use plot::{bar, log_share};
 
+use crate::client::show;
 use progress::ProgressLine;
 use target::BenchTarget;
 
-/// Runs the subcommand.
-///
-/// # Errors
-/// The workload does not exist, the server cannot be reached, the load failed, or nothing was answered.
+/// Prints `text` and a line end. A closed pipe, as behind `head`, is no error.
+pub(crate) fn emit(text: &str) -> io::Result<()> {
+    show(|out| writeln!(out, "{text}"))
+}
+
+pub(crate) fn emit_json(value: &impl Serialize) -> io::Result<()> {
+    emit(&serde_json::to_string_pretty(value)?)
+}
+
+/// Prints a result as JSON, or its text.
+pub(crate) fn emit_either(as_json: bool, value: &impl Serialize, text: &str) -> io::Result<()> {
+    if as_json { emit_json(value) } else { emit(text) }
+}
+
 pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     args.check()?;
     match &args.target {
@@ -66,8 +78,8 @@ fn single(args: &BenchArgs, config: &RunConfig, workload: &Workload) -> Result<(
 
 /// One run, with a progress line unless `is_quiet`.
 pub(crate) fn measure(config: &RunConfig, workload: &Workload, is_quiet: bool) -> Result<Report> {
-    let total = config.warmup + config.duration;
-    let line = ProgressLine::of_run(&config.target, total, is_quiet);
+    let total_ms = (config.warmup + config.duration).as_millis() as u64;
+    let line = ProgressLine::new(&config.target, total_ms, "{msg}", is_quiet);
     Ok(minos_workload::run(config, workload, |moment| line.show(moment, config.warmup))?)
 }
 
@@ -83,8 +95,9 @@ fn load(args: &BenchArgs, config: &RunConfig, workload: &Workload) -> Result<()>
 
 /// Stores every item, with a progress line unless `is_quiet`.
 pub(crate) fn fill(config: &RunConfig, workload: &Workload, is_quiet: bool) -> Result<LoadReport> {
-    let line = ProgressLine::of_load(&config.target, workload.item_count(), is_quiet);
-    let loaded = minos_workload::load(config, workload, |moment| line.show_items(moment))
+    let items = workload.item_count();
+    let line = ProgressLine::new(&config.target, items, "{human_pos} of {human_len} items stored", is_quiet);
+    let loaded = minos_workload::load(config, workload, |moment| line.bar.set_position(moment.answered))
         .with_context(|| format!("loading {}", config.target))?;
     drop(line);
     if loaded.errors > 0 {
@@ -92,7 +105,7 @@ pub(crate) fn fill(config: &RunConfig, workload: &Workload, is_quiet: bool) -> R
             "{} of {} items were not stored in {} ({}); the largest value has {} bytes, is that more than the \
              server takes?",
             loaded.errors,
-            workload.item_count(),
+            items,
             config.target,
             table::kinds(&loaded.errors_by_kind),
             loaded.value_bytes.max,

@@ -1,5 +1,7 @@
 //! Numbers as people write them on a command line.
 
+use crate::lab::sim::{Range, number, parse_range};
+
 /// Operations per second, or as many as the server can answer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Rate {
@@ -9,41 +11,20 @@ pub(crate) enum Rate {
     Max,
 }
 
-/// Two rates with `..` between them.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct RateRange {
-    pub(crate) from: f64,
-    pub(crate) to: f64,
-}
-
 /// `20000`, `20k`, `1.5m` or `max`.
 pub(super) fn parse_rate(text: &str) -> Result<Rate, String> {
     if text == "max" {
         return Ok(Rate::Max);
     }
-    per_second(text).map(Rate::PerSecond).ok_or_else(|| {
+    number(text).filter(|rate| *rate > 0.0).map(Rate::PerSecond).ok_or_else(|| {
         "expected operations per second above 0, such as 20000, 20k or 1.5m, or max".to_owned()
     })
 }
 
 /// `10k..200k`.
-pub(super) fn parse_rate_range(text: &str) -> Result<RateRange, String> {
-    let range = text.split_once("..").and_then(|(from, to)| {
-        let (from, to) = (per_second(from)?, per_second(to)?);
-        (from < to).then_some(RateRange { from, to })
-    });
+pub(super) fn parse_rate_range(text: &str) -> Result<Range, String> {
+    let range = parse_range(text).ok().filter(|range| range.from > 0.0);
     range.ok_or_else(|| "expected two rates, the lower one first, such as 10k..200k".to_owned())
-}
-
-fn per_second(text: &str) -> Option<f64> {
-    let text = text.to_ascii_lowercase();
-    let (digits, factor) = match (text.strip_suffix('k'), text.strip_suffix('m')) {
-        (Some(digits), _) => (digits, 1e3),
-        (_, Some(digits)) => (digits, 1e6),
-        _ => (text.as_str(), 1.0),
-    };
-    let rate = digits.parse::<f64>().ok()? * factor;
-    (rate.is_finite() && rate > 0.0).then_some(rate)
 }
 
 /// A share from 0 to 1.
@@ -77,7 +58,7 @@ mod tests {
         for text in ["", "0", "-1", "k", "inf", "nan", "10x"] {
             assert!(parse_rate(text).is_err(), "{text}");
         }
-        assert_eq!(parse_rate_range("10k..200k"), Ok(RateRange { from: 1e4, to: 2e5 }));
+        assert_eq!(parse_rate_range("10k..200k"), Ok(Range { from: 1e4, to: 2e5 }));
         for text in ["10k", "10k..", "10k..10k", "20k..10k"] {
             assert!(parse_rate_range(text).is_err(), "{text}");
         }

@@ -5,9 +5,10 @@ use comfy_table::Cell;
 use minos_workload::{Arrivals, Report, RunConfig, Workload};
 use serde_json::json;
 
+use crate::lab::sim::Range;
+
 use super::{
     BenchArgs, bar, emit_either, log_share, measure,
-    numbers::RateRange,
     table::{micros, number, numbers_table},
 };
 
@@ -15,7 +16,7 @@ use super::{
 const KEPT_UP: f64 = 0.95;
 
 /// Measures at each rate and prints the curve.
-pub(super) fn run(args: &BenchArgs, config: &RunConfig, range: RateRange, workload: &Workload) -> Result<()> {
+pub(super) fn run(args: &BenchArgs, config: &RunConfig, range: Range, workload: &Workload) -> Result<()> {
     let mut reports = Vec::new();
     for rate in rates(range, args.sweep_steps) {
         let config = RunConfig { arrivals: Arrivals::Open { rate }, ..config.clone() };
@@ -31,7 +32,7 @@ pub(super) fn run(args: &BenchArgs, config: &RunConfig, range: RateRange, worklo
 }
 
 /// `steps` rates from end to end, each the same multiple of the one before.
-fn rates(range: RateRange, steps: u32) -> impl Iterator<Item = f64> {
+fn rates(range: Range, steps: u32) -> impl Iterator<Item = f64> {
     let ratio = (range.to / range.from).powf(1.0 / f64::from(steps - 1));
     (0..steps).map(move |step| range.from * ratio.powi(step as i32))
 }
@@ -73,7 +74,7 @@ mod tests {
 
     #[test]
     fn rates_rise_in_equal_ratios_from_end_to_end() {
-        let rates: Vec<f64> = rates(RateRange { from: 10_000.0, to: 160_000.0 }, 5).collect();
+        let rates: Vec<f64> = rates(Range { from: 10_000.0, to: 160_000.0 }, 5).collect();
         for (rate, expected) in rates.iter().zip([10_000.0, 20_000.0, 40_000.0, 80_000.0, 160_000.0]) {
             assert!((rate - expected).abs() < 1.0, "{rates:?}");
         }

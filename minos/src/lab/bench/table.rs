@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use comfy_table::{Cell, CellAlignment, Table, presets};
+use comfy_table::{Cell, CellAlignment, Table};
 use minos_base::SizeText;
 use minos_workload::{LoadReport, Quantiles, Report, Target};
 
-/// A report as text.
 pub(super) fn report(report: &Report) -> String {
     let mut lines = vec![
         format!("{} on {}, {} s, seed {}", report.workload, report.target, report.duration_s, report.seed),
@@ -99,16 +98,9 @@ pub(super) fn kinds(errors: &BTreeMap<String, u64>) -> String {
 
 /// A table whose first column holds names.
 pub(super) fn numbers_table(header: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_FULL_CONDENSED);
-    table.set_header(header.iter().enumerate().map(|(column, text)| {
-        let cell = Cell::new(text);
-        if column == 0 { cell } else { cell.set_alignment(CellAlignment::Right) }
-    }));
-    table
+    crate::lab::sim::table(header, 1, [])
 }
 
-/// A cell for a number.
 pub(super) fn number(text: impl Into<String>) -> Cell {
     Cell::new(text.into()).set_alignment(CellAlignment::Right)
 }

@@ -6,10 +6,8 @@ use minos_workload::Target;
 
 use super::{device::DeviceTarget, tier::TierTarget};
 
-/// The value of `--target`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum BenchTarget {
-    /// A server.
     Server(Target),
     /// A table in the memory of this process: `inproc://cache` or `inproc://store`.
     InProcess(Table),
@@ -19,7 +17,6 @@ pub(super) enum BenchTarget {
     Tier(TierTarget),
 }
 
-/// The modes of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Table {
     /// It evicts when its memory is full.

@@ -25,7 +25,6 @@ impl Cpus {
         Self { first: last.next().or(second), second }
     }
 
-    /// True if there are two.
     pub(super) fn are_two(&self) -> bool {
         self.first != self.second
     }

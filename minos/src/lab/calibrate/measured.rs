@@ -50,7 +50,6 @@ pub(super) struct Measured {
     pub(super) kernel: Option<Kernel>,
 }
 
-/// The measurements of the kernel.
 pub(super) struct Kernel {
     /// Lines over the datagrams of a call.
     pub(super) datagrams: Ways<Line>,
@@ -74,9 +73,6 @@ pub(super) struct Ways<T> {
 
 impl Measured {
     /// Takes all measurements for this packet path.
-    ///
-    /// # Errors
-    /// There is too little memory, or the system lacks a permission.
     pub(super) fn take(scale: &Scale, path: PacketPath, seed: u64) -> Result<Self> {
         let stages = if path == PacketPath::Sockets { 2 } else { 1 };
         let ticks = stages * (scale.rounds as u64 + 1);

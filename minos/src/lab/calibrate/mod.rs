@@ -96,21 +96,15 @@ impl PacketPath {
 /// The amount of measuring.
 #[derive(Clone, Copy, Debug)]
 struct Scale {
-    /// Small items in the table.
     small_items: usize,
     /// Bytes of the values of each size.
     size_bytes: usize,
-    /// Rounds that count.
     rounds: usize,
     /// Operations of a sample.
     batch: usize,
-    /// Calls of a sample.
     calls: usize,
-    /// Round trips of a sample.
     round_trips: usize,
-    /// Wake-ups of a sample.
     wakes: usize,
-    /// Trains of a sample.
     trains: usize,
 }
 
@@ -139,10 +133,6 @@ impl Scale {
     };
 }
 
-/// Runs the subcommand.
-///
-/// # Errors
-/// Something cannot be measured, or the file or standard output not written.
 pub(crate) fn run(args: &CalibrateArgs) -> Result<()> {
     if let Some(gbps) = args.link_gbps {
         ensure!((0.001..=1e5).contains(&gbps), "--link-gbps: {gbps} is not allowed; allowed is 0.001 to 1e5");

@@ -199,9 +199,6 @@ impl NativeServer {
 }
 
 /// Status and value of the first reply in `sink`.
-///
-/// # Errors
-/// There is no reply.
 pub(super) fn first_reply(sink: &Sink) -> Result<(Status, &[u8])> {
     let header = Header::parse(&sink.composed).context("a reply")?;
     match replies(&sink.composed, &header).next() {
@@ -222,9 +219,6 @@ pub(super) fn put<'a>(table: &Table, key: &'a [u8], value: Result<&'a [u8], u32>
 }
 
 /// Composes a datagram of `operations`.
-///
-/// # Errors
-/// The operations do not fit.
 pub(super) fn compose<'o>(
     out: &mut Vec<u8>,
     header: Header,

@@ -75,8 +75,6 @@ pub(super) struct RoundTrips<'a> {
 }
 
 impl<'a> RoundTrips<'a> {
-    /// # Errors
-    /// No port can be opened.
     pub(super) fn new(table: &'a Table, cpus: Cpus, scale: &Scale) -> Result<Self> {
         Ok(Self { table, cpus, times: scale.round_trips, near: open()?, far: open()? })
     }
@@ -175,8 +173,6 @@ pub(super) struct Streams {
 }
 
 impl Streams {
-    /// # Errors
-    /// No port can be opened.
     pub(super) fn new(cpus: Cpus, scale: &Scale) -> Result<Self> {
         Ok(Self { cpus, trains: scale.trains, near: open()?, far: open()? })
     }

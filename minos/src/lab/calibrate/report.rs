@@ -23,7 +23,6 @@ const BYPASS: &str = "no kernel and no driver: per_packet_ns is what the server 
                       cookie, no seal, composing), values are copied once, and network_ns and link_gbps are those of \
                       the paper's platform unless said otherwise";
 
-/// The printed report.
 #[derive(Serialize)]
 pub(super) struct Report {
     evidence: &'static str,
@@ -36,7 +35,6 @@ pub(super) struct Report {
     warnings: Vec<String>,
 }
 
-/// One measurement.
 #[derive(Serialize)]
 struct Row {
     name: &'static str,
@@ -90,9 +88,6 @@ impl Report {
     }
 
     /// The costs as a file.
-    ///
-    /// # Errors
-    /// They cannot be written as TOML.
     pub(super) fn toml(&self) -> Result<String> {
         let head = "# Measured by `minos calibrate`; read by `minos sim dispatch --costs FILE` (docs/simulation.md).\n";
         Ok(format!("{head}{}", toml::to_string(&self.costs)?))
@@ -152,9 +147,7 @@ fn kernel_keys(keys: &mut Keys, kernel: &Kernel, measured: &Measured) {
 
 /// The cost of a segment of a train, in two parts.
 struct Part {
-    /// The segment itself.
     segment: Figure,
-    /// Each of its bytes.
     byte: Figure,
 }
 
@@ -247,7 +240,6 @@ fn also_measured(measured: &Measured) -> BTreeMap<String, f64> {
         .collect()
 }
 
-/// A row for each measurement.
 fn rows(measured: &Measured) -> Vec<Row> {
     let mut rows = vec![
         figure("look-up alone", measured.lookup_alone),

@@ -24,7 +24,6 @@ use super::{
     stats::median,
 };
 
-/// Slots of the rings.
 const CAPACITY: usize = 64;
 /// Groups of polls or counts.
 const GROUPS: usize = 16;
@@ -33,7 +32,6 @@ const TIMES_IN_GROUP: usize = 10;
 /// A time after which an idle thread surely sleeps.
 const ASLEEP_AFTER: Duration = Duration::from_micros(100);
 
-/// Polls of an empty ring.
 pub(super) struct EmptyPops {
     ring: Ring<u64>,
     batch: usize,

@@ -25,9 +25,6 @@ pub(super) trait Subject {
     }
 
     /// One sample at the place of this index: the cost of an operation, in the unit of the subject.
-    ///
-    /// # Errors
-    /// The measurement fails.
     fn sample(&mut self, place: usize) -> Result<f64>;
 }
 
@@ -69,7 +66,6 @@ fn look_ns() -> f64 {
     })
 }
 
-/// The samples of a subject.
 #[derive(Clone, Debug)]
 pub(super) struct Samples {
     places: Vec<f64>,
@@ -93,7 +89,6 @@ impl Samples {
         Line::through(&self.places, &self.by_place)
     }
 
-    /// Samples at each place.
     pub(super) fn rounds(&self) -> usize {
         self.by_place.iter().map(Vec::len).min().unwrap_or(0)
     }
@@ -101,9 +96,6 @@ impl Samples {
 
 /// Measures each of `subjects` at each place once a round: one warm-up round, then `rounds` rounds. `tick` is
 /// called after each round.
-///
-/// # Errors
-/// A measurement fails.
 pub(super) fn measure<const N: usize>(
     mut subjects: [&mut dyn Subject; N],
     rounds: usize,

@@ -24,9 +24,6 @@ pub(crate) struct ServiceTime {
 
 /// Measures GETs from the datagram that has arrived to the datagrams that are composed, each value copied
 /// into them once, in the worker's native part, without a kernel; `tick` is called after each round.
-///
-/// # Errors
-/// There is too little memory.
 pub(crate) fn service_times(tick: impl Fn()) -> Result<Vec<ServiceTime>> {
     let table = Table::load(&SCALE, Transfers::room_bytes(&SCALE))?;
     let mut gets = Transfers::new(("GETs of sizes", Asks::Get), &table, &SCALE, Sink::copying())?;

@@ -24,9 +24,6 @@ const PORTS: usize = 8;
 const TRIES: usize = 100;
 
 /// Opens a port on loopback.
-///
-/// # Errors
-/// The system does not allow it.
 pub(super) fn open() -> Result<UdpPort> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     UdpPort::bind(address, &UdpOptions::default()).context("a UDP port on loopback")
@@ -79,7 +76,6 @@ impl Load {
     }
 }
 
-/// Calls that send.
 pub(super) struct Sends {
     name: &'static str,
     load: Load,
@@ -89,8 +85,6 @@ pub(super) struct Sends {
 }
 
 impl Sends {
-    /// # Errors
-    /// No port can be opened.
     pub(super) fn new(name: &'static str, load: Load, scale: &Scale) -> Result<Self> {
         Ok(Self {
             name,
@@ -163,7 +157,6 @@ impl Subject for Sends {
     }
 }
 
-/// Calls that receive.
 pub(super) struct Receives {
     name: &'static str,
     load: Load,
@@ -172,8 +165,6 @@ pub(super) struct Receives {
 }
 
 impl Receives {
-    /// # Errors
-    /// No port can be opened.
     pub(super) fn new(name: &'static str, load: Load, scale: &Scale) -> Result<Self> {
         Ok(Self { name, load, sends: Sends::new(name, load, scale)?, calls: scale.calls })
     }
@@ -241,15 +232,12 @@ impl Subject for Receives {
     }
 }
 
-/// Polls of empty sockets.
 pub(super) struct EmptyReceives {
     ports: Ports,
     batch: usize,
 }
 
 impl EmptyReceives {
-    /// # Errors
-    /// No port can be opened.
     pub(super) fn new(scale: &Scale) -> Result<Self> {
         Ok(Self { ports: Ports::open()?, batch: scale.batch })
     }

@@ -12,9 +12,7 @@ use super::{
     samples::{Stopwatch, Subject},
 };
 
-/// Bytes of every key.
 pub(super) const KEY_BYTES: usize = 16;
-/// Bytes of a small value.
 pub(super) const SMALL_BYTES: usize = 64;
 /// Memory for an item beside its key and value: header, heap, and its share of the index.
 const OVERHEAD_BYTES: usize = 96;
@@ -40,15 +38,11 @@ pub(super) enum Kind {
 /// A store: it refuses nothing while it has memory and evicts nothing, so that every GET finds its item.
 pub(super) struct Table {
     pub(super) engine: Arc<Engine<StoreMode>>,
-    /// The number of small items.
     pub(super) small_items: usize,
 }
 
 impl Table {
     /// Makes a table of small items, with room for `room_bytes` of others.
-    ///
-    /// # Errors
-    /// There is not enough memory.
     pub(super) fn load(scale: &Scale, room_bytes: usize) -> Result<Self> {
         let small_items = scale.small_items;
         let bytes = small_items * (KEY_BYTES + SMALL_BYTES + OVERHEAD_BYTES) + 2 * room_bytes + SPARE_BYTES;
@@ -62,9 +56,6 @@ impl Table {
     }
 
     /// Stores a value, marked as fetched: its next read then writes nothing.
-    ///
-    /// # Errors
-    /// There is no room.
     pub(super) fn insert(&self, key: &[u8], value: &[u8]) -> Result<()> {
         let mut entry = self.engine.entry(self.engine.hash(key), key, NOW);
         entry.insert(&[value], ItemMeta::default()).context("the table of the calibration")?;
@@ -78,7 +69,6 @@ impl Table {
     }
 }
 
-/// The key of an item.
 pub(super) fn key(kind: Kind, number: usize) -> [u8; KEY_BYTES] {
     let mut key = *b"calibrate-------";
     key[7] = kind as u8;

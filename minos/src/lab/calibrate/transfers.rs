@@ -46,9 +46,6 @@ impl<'a> Transfers<'a> {
     }
 
     /// Stores the values; answers go to `sink`.
-    ///
-    /// # Errors
-    /// There is no room for them.
     pub(super) fn new(
         (name, asks): (&'static str, Asks),
         table: &'a Table,

@@ -12,7 +12,6 @@ use std::{
 use anyhow::{Context, Result, bail};
 use minos_workload::Target;
 
-/// A kind of server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Contestant {
     SizeAware,
@@ -21,16 +20,9 @@ pub(super) enum Contestant {
     Redis,
 }
 
-/// The result of starting a server.
-pub(super) enum Started {
-    Running(Server),
-    NotInstalled,
-}
-
-/// A running server.
 pub(super) struct Server {
     child: Child,
-    target: Target,
+    pub(super) target: Target,
 }
 
 /// Longest time until a server accepts connections.
@@ -64,7 +56,7 @@ impl Contestant {
                 let mut command = Command::new("memcached");
                 command.args(["-l", "127.0.0.1", "-p", &port, "-U", "0", "-t", &workers]);
                 command.args(["-m", MEMORY_MIB, "-I", "16m"]).stderr(Stdio::null());
-                if is_root() {
+                if std::fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0) {
                     // memcached does not run as root unless told to.
                     command.args(["-u", "root"]);
                 }
@@ -88,26 +80,26 @@ fn minos(dispatch: &str, port: &str, workers: &str) -> Result<Command> {
     Ok(command)
 }
 
-/// Starts a server with one worker fewer than there are processors; the last processor is the driver's.
-///
-/// # Errors
-/// It is installed but does not start.
-pub(super) fn start(contestant: Contestant, cpus: &[usize]) -> Result<Started> {
+/// Starts a server with one worker fewer than there are processors; the last processor is the driver's. `None` if it
+/// is not installed.
+pub(super) fn start(contestant: Contestant, cpus: &[usize]) -> Result<Option<Server>> {
     let workers = cpus.len().saturating_sub(1).max(1);
-    let port = free_port()?;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("looking for a free port")?;
+    let port = listener.local_addr()?.port();
+    drop(listener);
     let mut command = contestant.command(port, workers)?;
     command.stdin(Stdio::null()).stdout(Stdio::null());
     // With two processors the server gets one and the driver the other; with more the system decides.
     let cpu = if let [first, _] = cpus { Some(*first) } else { None };
     let child = match spawn_on(cpu, command) {
         Ok(child) => child,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Started::NotInstalled),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error).context(format!("starting {}", contestant.name())),
     };
     let target = format!("{}://127.0.0.1:{port}", contestant.scheme()).parse()?;
     let mut server = Server { child, target };
     server.wait_until_ready(contestant, port)?;
-    Ok(Started::Running(server))
+    Ok(Some(server))
 }
 
 /// Starts a process that may run on `cpu` only. A child inherits its parent thread's processors, so a
@@ -124,10 +116,6 @@ fn spawn_on(cpu: Option<usize>, mut command: Command) -> io::Result<Child> {
 }
 
 impl Server {
-    pub(super) fn target(&self) -> &Target {
-        &self.target
-    }
-
     pub(super) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -154,15 +142,6 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-fn free_port() -> Result<u16> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("looking for a free port")?;
-    Ok(listener.local_addr()?.port())
-}
-
-fn is_root() -> bool {
-    std::fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0)
 }
 
 #[cfg(test)]

@@ -46,7 +46,6 @@ impl Ticks {
     }
 }
 
-/// Disturbances of a measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Disturbance {
     /// Share of the processors' time that other programs had, 0 to 1.

@@ -12,7 +12,7 @@ use minos_workload::{Arrivals, DatagramOptions, Pace, Report, RunConfig, Shape, 
 use serde::Serialize;
 
 use crate::lab::bench::{emit, emit_json, fill, measure};
-use contestant::{Contestant, Server, Started, start};
+use contestant::{Contestant, Server, start};
 use machine::{Disturbance, Ticks};
 
 /// Length of a round. Servers take turns, so that disturbances hit all of them.
@@ -56,7 +56,6 @@ struct Score {
     rounds: Vec<Round>,
 }
 
-/// One measurement.
 #[derive(Clone, Serialize)]
 struct Round {
     /// Its start, in seconds since the first round.
@@ -74,10 +73,6 @@ impl Score {
     }
 }
 
-/// Runs the subcommand.
-///
-/// # Errors
-/// One of our own servers does not start, or a run fails.
 pub(crate) fn run(args: &DemoArgs) -> Result<()> {
     let begun = Instant::now();
     let acts = acts(args.seed)?;
@@ -88,9 +83,9 @@ pub(crate) fn run(args: &DemoArgs) -> Result<()> {
     let mut servers = Vec::new();
     for contestant in Contestant::ALL {
         match start(contestant, &cpus)? {
-            Started::Running(server) => servers.push((contestant, server)),
-            Started::NotInstalled if args.json => {}
-            Started::NotInstalled => emit(&view::absent(contestant.name()))?,
+            Some(server) => servers.push((contestant, server)),
+            None if args.json => {}
+            None => emit(&view::absent(contestant.name()))?,
         }
     }
     let mut scores = Vec::new();
@@ -125,13 +120,13 @@ fn acts(seed: u64) -> Result<[Act; 2]> {
 
 /// Loads one act into all servers and measures them in turns.
 fn play(args: &DemoArgs, act: &Act, servers: &[(Contestant, Server)], cpus: &[usize]) -> Result<Vec<Score>> {
-    let configs: Vec<_> = servers.iter().map(|(_, server)| round(act, server.target(), cpus)).collect();
+    let configs: Vec<_> = servers.iter().map(|(_, server)| round(act, &server.target, cpus)).collect();
     for config in &configs {
         fill(config, &act.workload, args.json)?;
     }
     let begun = Instant::now();
     let mut rounds: Vec<Vec<Round>> = servers.iter().map(|_| Vec::new()).collect();
-    for _ in 0..rounds_in(args.seconds) {
+    for _ in 0..Duration::from_secs(args.seconds).as_millis() / ROUND.as_millis() {
         for (((_, server), config), rounds) in servers.iter().zip(&configs).zip(&mut rounds) {
             let (at_s, before) = (begun.elapsed().as_secs_f64(), Ticks::now(server.pid())?);
             let report = measure(config, &act.workload, args.json)?;
@@ -143,12 +138,6 @@ fn play(args: &DemoArgs, act: &Act, servers: &[(Contestant, Server)], cpus: &[us
     Ok(names.zip(rounds).filter_map(|(name, rounds)| Score::of(act.title, name, rounds)).collect())
 }
 
-/// The number of rounds in `seconds`.
-fn rounds_in(seconds: u64) -> u64 {
-    (Duration::from_secs(seconds).as_millis() / ROUND.as_millis()) as u64
-}
-
-/// The configuration of one round.
 fn round(act: &Act, target: &Target, cpus: &[usize]) -> RunConfig {
     RunConfig {
         target: target.clone(),

@@ -38,7 +38,6 @@ impl Palette {
 /// The percentiles shown, each with its colour.
 const SHOWN: [(&str, &str); 3] = [("p50", "32"), ("p99", "33"), ("p99.9", "31")];
 
-/// The introduction.
 pub(super) fn opening(acts: &[Act], cpus: usize) -> String {
     let place = match cpus {
         0 | 1 => "one processor for server and driver".to_owned(),

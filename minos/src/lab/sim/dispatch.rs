@@ -145,14 +145,11 @@ pub(crate) struct DispatchArgs {
     json: bool,
 }
 
-/// The name that stands for all designs.
 const ALL: &str = "all";
 
-/// One design, or all of them.
 #[derive(Clone, Copy, Debug)]
 struct Dispatch(Option<Design>);
 
-/// Parses the name of a design.
 fn designs() -> impl TypedValueParser<Value = Dispatch> {
     let names = std::iter::once(ALL).chain(Design::ALL.map(Design::name));
     PossibleValuesParser::new(names).map(|name| Dispatch(name.parse().ok()))
@@ -190,7 +187,6 @@ impl From<Tx> for TxQueues {
     }
 }
 
-/// The output of `--json`.
 #[derive(Serialize)]
 struct Results {
     evidence: &'static str,
@@ -204,10 +200,6 @@ struct Results {
     runs: Vec<Outcome>,
 }
 
-/// Runs the subcommand.
-///
-/// # Errors
-/// A parameter is out of bounds, or standard output cannot be written.
 pub(super) fn run(args: &DispatchArgs) -> Result<()> {
     let specs = args.specs()?;
     let bar = ProgressBar::with_draw_target(Some(specs.len() as u64), ProgressDrawTarget::stderr_with_hz(5));

@@ -37,10 +37,6 @@ pub(crate) struct FitArgs {
     out: Option<PathBuf>,
 }
 
-/// Runs the subcommand.
-///
-/// # Errors
-/// A parameter is out of bounds, or the table cannot be written.
 pub(super) fn run(args: &FitArgs) -> Result<()> {
     let FitArgs { requests, seed, .. } = *args;
     let costs = Costs::named(&args.costs)?;

@@ -11,6 +11,7 @@ mod table;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
+pub(crate) use numbers::{Range, number, parse_range};
 pub(crate) use table::{rounded, table};
 
 /// Simulate queues and servers, with the decision code of the server.
@@ -29,10 +30,6 @@ enum What {
     Fit(fit::FitArgs),
 }
 
-/// Runs the subcommand.
-///
-/// # Errors
-/// A parameter is out of bounds, or standard output cannot be written.
 pub(crate) fn run(args: &SimArgs) -> Result<()> {
     match &args.what {
         What::Queues(args) => queues::run(args),

@@ -58,7 +58,6 @@ pub(crate) struct MultigetArgs {
     json: bool,
 }
 
-/// The output of `--json`.
 #[derive(Serialize)]
 struct Results {
     evidence: &'static str,
@@ -83,10 +82,6 @@ struct Run {
     given_up: u32,
 }
 
-/// Runs the subcommand.
-///
-/// # Errors
-/// A parameter is out of bounds, or standard output cannot be written.
 pub(super) fn run(args: &MultigetArgs) -> Result<()> {
     let trials = u32::try_from(args.trials).unwrap_or(u32::MAX);
     if args.figure {

@@ -2,9 +2,9 @@
 
 /// Two numbers with `..` between them.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Range {
-    pub(super) from: f64,
-    pub(super) to: f64,
+pub(crate) struct Range {
+    pub(crate) from: f64,
+    pub(crate) to: f64,
 }
 
 impl Range {
@@ -18,7 +18,7 @@ impl Range {
 }
 
 /// `0.1..0.9`, or with suffixes.
-pub(super) fn parse_range(text: &str) -> Result<Range, String> {
+pub(crate) fn parse_range(text: &str) -> Result<Range, String> {
     let range = text.split_once("..").and_then(|(from, to)| {
         let (from, to) = (number(from)?, number(to)?);
         (from < to).then_some(Range { from, to })
@@ -32,12 +32,12 @@ pub(super) fn parse_count(text: &str) -> Result<u64, String> {
     count.map(|number| number as u64).ok_or_else(|| "expected a number such as 5000, 200k or 10m".to_owned())
 }
 
-/// A finite number, with the suffix `k`, `m` or none.
 pub(super) fn parse_number(text: &str) -> Result<f64, String> {
     number(text).ok_or_else(|| "expected a number such as 0.5, 200k or 2.25m".to_owned())
 }
 
-fn number(text: &str) -> Option<f64> {
+/// A finite number, with the suffix `k`, `m` or none.
+pub(crate) fn number(text: &str) -> Option<f64> {
     let text = text.trim().to_ascii_lowercase();
     let (digits, factor) = match (text.strip_suffix('k'), text.strip_suffix('m')) {
         (Some(digits), _) => (digits, 1e3),

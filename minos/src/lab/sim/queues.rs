@@ -111,7 +111,6 @@ impl Model {
     }
 }
 
-/// The output of `--json`.
 #[derive(Serialize)]
 struct Results {
     evidence: &'static str,
@@ -122,10 +121,6 @@ struct Results {
     runs: Vec<Outcome>,
 }
 
-/// Runs the subcommand.
-///
-/// # Errors
-/// A parameter is out of bounds, or standard output cannot be written.
 pub(super) fn run(args: &QueuesArgs) -> Result<()> {
     let specs = args.specs()?;
     let bar = ProgressBar::with_draw_target(Some(specs.len() as u64), ProgressDrawTarget::stderr_with_hz(5));

@@ -138,7 +138,6 @@ enum FabricName {
     Sonuma,
 }
 
-/// The output of `--json`.
 #[derive(Serialize)]
 struct Results {
     evidence: &'static str,
@@ -177,10 +176,6 @@ struct Printed<T> {
     content: T,
 }
 
-/// Runs the subcommand.
-///
-/// # Errors
-/// A parameter is out of bounds, the cache cannot be written, or standard output cannot be.
 pub(super) fn run(args: &RackoutArgs) -> Result<()> {
     unit_count(args.servers, 1)?;
     args.source.with_popularity(|popularity| {
@@ -204,7 +199,6 @@ pub(super) fn run(args: &RackoutArgs) -> Result<()> {
     })
 }
 
-/// Prints the rows of a figure.
 pub(super) fn print_figure(figure: &Figure, seed: u64, json: bool) -> Result<()> {
     if json {
         return Ok(emit_json(&Printed { evidence: "simulated", seed, content: figure })?);

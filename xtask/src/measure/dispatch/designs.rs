@@ -1,12 +1,9 @@
 //! The servers under measurement: one for each design.
 
-use std::{net::SocketAddr, path::Path};
+use std::path::Path;
 
 use super::Extent;
-use crate::measure::{
-    contestants::{self, Contestant},
-    plan::Plan,
-};
+use crate::measure::contestants::{self, Contestant};
 
 /// A design, by its name on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,19 +23,16 @@ const DESIGNS: [Design; 5] = [
     Design { name: "work-conserving", is_rival: false },
 ];
 
-/// A running server.
 pub(super) struct Contest {
     pub(super) name: &'static str,
     pub(super) design: Design,
     pub(super) workers: u32,
-    server: Contestant,
+    pub(super) server: Contestant,
     scheme: &'static str,
 }
 
-/// HKH, with one worker.
 const KEYHASH_ALONE: &str = "keyhash, one worker";
 
-/// The name of a design with one worker.
 fn alone(design: Design) -> &'static str {
     if design == KEYHASH { KEYHASH_ALONE } else { "size-aware, one worker" }
 }
@@ -81,22 +75,5 @@ impl Contest {
 
     pub(super) fn target(&self) -> String {
         self.server.target_in(self.scheme)
-    }
-
-    /// The target for loading.
-    pub(super) fn loading_target(&self) -> String {
-        self.server.target_in("memcached")
-    }
-
-    pub(super) fn address(&self) -> SocketAddr {
-        self.server.address()
-    }
-
-    pub(super) fn plan(&self) -> anyhow::Result<Option<Plan>> {
-        self.server.plan()
-    }
-
-    pub(super) fn pid(&self) -> u32 {
-        self.server.pid()
     }
 }

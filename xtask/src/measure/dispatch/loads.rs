@@ -2,11 +2,12 @@
 
 use super::{
     designs::Contest,
-    runner::{Case, Latency, Runner, Sample, Series},
+    runner::{Case, LOOK, Latency, Runner, Sample, Series},
     target,
 };
 use crate::measure::{
     native::plot::Line,
+    pauses::Pauses,
     plan,
     report::{Report, cell},
 };
@@ -24,7 +25,6 @@ struct Point {
     series: Series,
 }
 
-/// The measurements of a design.
 struct Row {
     name: &'static str,
     is_rival: bool,
@@ -32,7 +32,6 @@ struct Row {
     points: Vec<Point>,
 }
 
-/// The measurements of all designs.
 pub(super) struct Loads(Vec<Row>);
 
 impl Loads {
@@ -56,7 +55,8 @@ impl Loads {
         workload: &[&str],
         round: u32,
     ) -> anyhow::Result<()> {
-        runner.look_at_machine()?;
+        // When nothing else runs.
+        runner.pauses.add(&Pauses::watch(LOOK)?);
         for (number, load) in LOADS.iter().enumerate() {
             let name = format!("load {load}");
             for (contest, row) in contests.iter().zip(&mut self.0) {
@@ -128,7 +128,6 @@ impl Loads {
         report
     }
 
-    /// The whole table.
     pub(super) fn report(&self) -> Report {
         let mut report = Report::new(
             "Latency by load",

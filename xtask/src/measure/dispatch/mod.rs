@@ -8,11 +8,9 @@ mod saturation;
 mod stolen;
 mod table;
 
-use std::{fmt::Write as _, fs, path::Path};
+use std::{fmt::Write as _, path::Path};
 
-use anyhow::Context;
-
-use super::report::Report;
+use super::save;
 use designs::Contest;
 use runner::Runner;
 
@@ -57,17 +55,10 @@ impl Extent {
     /// The name of the result files, without extension.
     pub(super) fn stem(&self) -> String {
         let native = if self.native { "-native" } else { "" };
-        let percent = if self.large_percent == LARGE_PERCENT {
-            String::new()
-        } else {
-            format!("-{}", self.large_percent)
-        };
+        let is_usual = self.large_percent == LARGE_PERCENT;
+        let percent = if is_usual { String::new() } else { format!("-{}", self.large_percent) };
         let steals = if self.steals { "" } else { "-no-steal" };
         format!("dispatch{native}{percent}{steals}")
-    }
-
-    fn stealing_in_words(&self) -> &'static str {
-        if self.steals { "" } else { "Small workers do not take from each other's queues (`--steal off`). " }
     }
 }
 
@@ -94,7 +85,7 @@ pub(super) fn measure(program: &Path, extent: &Extent, out: &Path) -> anyhow::Re
     }
     let stem = extent.stem();
     super::native::plot::draw(&loads.lines(), &out.join(format!("{stem}.svg")))?;
-    write_samples(&runner, &out.join(format!("{stem}.csv")))?;
+    save(&runner.csv, &out.join(format!("{stem}.csv")))?;
     loads.report().write_csv(&out.join(format!("{stem}-loads.csv")))?;
     let sections = [loads.small_p99(), saturation::report(&saturation), noise::report(&noise)];
     let targets = [loads.targets(), saturation::targets(&saturation), noise::targets(&noise)].concat();
@@ -112,11 +103,17 @@ pub(super) fn measure(program: &Path, extent: &Extent, out: &Path) -> anyhow::Re
         extent.rounds,
         extent.millis,
         runner.driver_in_words(),
-        extent.stealing_in_words(),
+        if extent.steals {
+            ""
+        } else {
+            "Small workers do not take from each other's queues (`--steal off`). "
+        },
         extent.command(),
         runner.disturbance(),
     );
-    Ok(page(head, &sections))
+    // A section's title is one level below the page's.
+    let sections = sections.map(|section| format!("\n#{section}"));
+    Ok(head + &sections.concat())
 }
 
 /// Starts all servers, loaded with the items of a workload.
@@ -129,19 +126,6 @@ fn started(
     let contests = Contest::start_all(program, extent)?;
     contests.iter().try_for_each(|contest| runner.load(contest, workload))?;
     Ok(contests)
-}
-
-fn write_samples(runner: &Runner<'_>, path: &Path) -> anyhow::Result<()> {
-    fs::write(path, runner.csv()).with_context(|| path.display().to_string())
-}
-
-/// A page of sections; their titles are one level below its own.
-fn page(head: String, sections: &[Report]) -> String {
-    let mut text = head;
-    for section in sections {
-        let _ = write!(text, "\n#{section}");
-    }
-    text
 }
 
 /// A row of a table of targets.

@@ -16,7 +16,7 @@ use crate::measure::{
 
 const DRAIN: &str = "600ms";
 /// Time for which the idle machine is observed.
-const LOOK: Duration = Duration::from_millis(150);
+pub(super) const LOOK: Duration = Duration::from_millis(150);
 
 /// Latencies of one class of requests, in microseconds.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +47,6 @@ pub(super) struct Sample {
     pub(super) plan: Option<Plan>,
 }
 
-/// The work of a server's workers.
 #[derive(Clone, Copy, Debug, Default)]
 struct Work {
     requests: f64,
@@ -56,7 +55,6 @@ struct Work {
     long_turns: f64,
 }
 
-/// All samples of one case.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Series(pub(super) Vec<Sample>);
 
@@ -83,7 +81,6 @@ impl Series {
     }
 }
 
-/// The name of a run's samples.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Case<'a> {
     pub(super) name: &'a str,
@@ -96,9 +93,10 @@ pub(super) struct Runner<'a> {
     millis: u32,
     /// True if the driver may preempt other threads on its processor.
     is_realtime: bool,
-    csv: String,
+    /// All samples so far.
+    pub(super) csv: String,
     /// All observations of the idle machine.
-    pauses: Pauses,
+    pub(super) pauses: Pauses,
     stolen_percent: Samples,
 }
 
@@ -115,11 +113,6 @@ impl<'a> Runner<'a> {
             pauses: Pauses::default(),
             stolen_percent: Samples::default(),
         }
-    }
-
-    /// All samples so far.
-    pub(super) fn csv(&self) -> &str {
-        &self.csv
     }
 
     /// A description of the driver's use of its processor.
@@ -148,18 +141,11 @@ impl<'a> Runner<'a> {
         )
     }
 
-    /// Observes the machine's own load, when nothing else runs.
-    pub(super) fn look_at_machine(&mut self) -> anyhow::Result<()> {
-        self.pauses.add(&Pauses::watch(LOOK)?);
-        Ok(())
-    }
-
     /// Stores the items of a workload.
     pub(super) fn load(&self, contest: &Contest, arguments: &[&str]) -> anyhow::Result<()> {
-        driver::load(self.program, &contest.loading_target(), arguments)
+        driver::load(self.program, &contest.server.target_in("memcached"), arguments)
     }
 
-    /// Takes one measurement.
     pub(super) fn measure(
         &mut self,
         contest: &Contest,
@@ -170,7 +156,7 @@ impl<'a> Runner<'a> {
         let result = self.once(contest, arguments)?;
         let stolen_percent = Stolen::now()?.percent_since(before);
         let work = Work::of(contest)?.since(&worked);
-        let sample = Sample::of(&result, work, stolen_percent, contest.plan()?)
+        let sample = Sample::of(&result, work, stolen_percent, contest.server.plan()?)
             .with_context(|| format!("{} of {}", case.name, contest.name))?;
         self.stolen_percent.push(sample.stolen_percent);
         let Sample { small, large, .. } = sample;
@@ -190,7 +176,7 @@ impl<'a> Runner<'a> {
     fn once(&self, contest: &Contest, arguments: &[&str]) -> anyhow::Result<Value> {
         let measurement = Measurement {
             target: &contest.target(),
-            server_pid: contest.pid(),
+            server_pid: contest.server.pid(),
             // With a worker on each processor, each shares its processor with an equal part of the driver.
             threads: if contest.workers == 1 { driver::ON_THE_SECOND } else { driver::ON_BOTH },
             pace: Pace::Due,
@@ -225,7 +211,7 @@ impl Sample {
 
 impl Work {
     fn of(contest: &Contest) -> anyhow::Result<Self> {
-        let mut client = Client::connect(contest.address())?;
+        let mut client = Client::connect(contest.server.address())?;
         let mut work = Self::default();
         for (name, value) in [client.stats("")?, client.stats("minos")?].concat() {
             let sum = match name.rsplit(':').next() {

@@ -10,7 +10,6 @@ pub(super) struct Stolen {
 }
 
 impl Stolen {
-    /// The times so far.
     pub(super) fn now() -> anyhow::Result<Self> {
         let text = fs::read_to_string("/proc/stat")?;
         let first = text.lines().next().unwrap_or_default();

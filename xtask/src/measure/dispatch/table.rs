@@ -6,7 +6,6 @@ use super::{
 };
 use crate::measure::Samples;
 
-/// The measurements of a server.
 pub(super) struct Row {
     pub(super) name: &'static str,
     /// HKH with the same number of workers.
@@ -14,7 +13,6 @@ pub(super) struct Row {
     pub(super) series: Series,
 }
 
-/// The measurements of all servers.
 pub(super) struct Table<'a> {
     case: &'static str,
     arguments: Vec<&'a str>,

@@ -39,7 +39,6 @@ const WAYS: [Way; 6] = [
     Way { name: "memcached, UDP, GET", server: "memcached", scheme: "memcached+udp", width: 1 },
 ];
 
-/// A point of a curve.
 struct Point {
     /// Requests that are to be sent.
     offered_per_s: f64,
@@ -49,13 +48,11 @@ struct Point {
     p99_us: Samples,
 }
 
-/// A curve.
 struct Curve {
     way: Way,
     points: Vec<Point>,
 }
 
-/// The measurements of all curves.
 pub(super) struct Curves(Vec<Curve>);
 
 /// Measures every point of every curve in each round; the last point of a curve follows from `widths`.

@@ -9,17 +9,15 @@ pub(in crate::measure) mod plot;
 mod runner;
 mod widths;
 
-use std::{fmt::Write as _, fs, path::Path};
-
-use anyhow::Context;
+use std::path::Path;
 
 use super::{
     contestants::{self, Contestant},
     report::Report,
+    save,
 };
 use runner::Runner;
 
-/// The extent of the measurement.
 pub(super) struct Extent {
     pub(super) rounds: u32,
     /// Milliseconds of each measurement.
@@ -67,14 +65,13 @@ pub(super) fn measure(program: &Path, extent: &Extent, out: &Path) -> anyhow::Re
     latency.write_csv(&out.join("native-latency.csv"))?;
     let sections = [widths.report(), direction, large];
     plot::draw(&curves.lines(), &out.join("native.svg"))?;
-    let csv = out.join("native.csv");
-    fs::write(&csv, runner.csv()).with_context(|| csv.display().to_string())?;
+    save(&runner.csv, &out.join("native.csv"))?;
     Ok(text(extent, &sections, &latency.note, &widths.targets()))
 }
 
 fn text(extent: &Extent, sections: &[Report], latency: &str, targets: &str) -> String {
     let Extent { rounds, millis } = extent;
-    let mut text = format!(
+    let head = format!(
         "# The native datagram protocol\n\nMeasured on loopback, servers with one worker or thread alone on the first \
          processor and `minos bench` on the second, unless stated; {rounds} interleaved rounds of {millis} ms, medians \
          (smallest..largest). A request is a vector of operations, or a line of keys; it is lost without an answer \
@@ -82,9 +79,6 @@ fn text(extent: &Extent, sections: &[Report], latency: &str, targets: &str) -> S
          `native-latency.csv` the latency against throughput: {latency}\n\n![Latency against throughput](native.svg)\n\n\
          {targets}"
     );
-    for section in sections {
-        // A section's title is one level below the page's.
-        let _ = write!(text, "\n#{section}");
-    }
-    text
+    // A section's title is one level below the page's.
+    head + &sections.iter().map(|section| format!("\n#{section}")).collect::<String>()
 }

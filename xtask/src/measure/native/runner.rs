@@ -26,7 +26,6 @@ pub(super) struct Sample {
 /// The server and the name of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Case<'a> {
-    /// The name of its samples.
     pub(super) name: &'a str,
     pub(super) target: &'a str,
     pub(super) pid: u32,
@@ -37,7 +36,8 @@ pub(super) struct Case<'a> {
 pub(super) struct Runner<'a> {
     program: &'a Path,
     millis: u32,
-    csv: String,
+    /// All samples so far.
+    pub(super) csv: String,
 }
 
 impl<'a> Runner<'a> {
@@ -47,14 +47,8 @@ impl<'a> Runner<'a> {
         Self { program, millis, csv: csv.to_owned() }
     }
 
-    /// Length of each measurement.
     pub(super) fn seconds(&self) -> f64 {
         f64::from(self.millis) / 1e3
-    }
-
-    /// All samples so far.
-    pub(super) fn csv(&self) -> &str {
-        &self.csv
     }
 
     /// Stores the items of a workload.
@@ -62,14 +56,12 @@ impl<'a> Runner<'a> {
         driver::load(self.program, target, arguments)
     }
 
-    /// Takes one measurement.
     pub(super) fn measure(&mut self, case: Case<'_>, arguments: &[&str]) -> anyhow::Result<Sample> {
         let Case { name, target, pid, round } = case;
-        let (pid, duration) = (pid.to_string(), format!("{}ms", self.millis));
-        let fixed = ["--json", "--target", target, "--server-pid", &pid, "--pin", "1"];
-        let times = ["--warmup", "150ms", "--drain", "600ms", "--duration", &duration];
-        let mut command = Command::new(self.program);
-        command.arg("bench").args(fixed).args(times).args(arguments);
+        let duration = format!("{}ms", self.millis);
+        let times = ["--pin", "1", "--warmup", "150ms", "--drain", "600ms", "--duration", &duration];
+        let mut command = driver::bench(Command::new(self.program), target, pid);
+        command.args(times).args(arguments);
         let sample = Sample::of(&driver::json(command)?)?;
         writeln!(
             self.csv,
@@ -104,13 +96,9 @@ impl Sample {
 
     /// Fails if so many requests were lost that the sample is invalid.
     pub(super) fn checked(self, name: &str) -> anyhow::Result<Self> {
-        let share = self.lost as f64 / (self.lost + self.completed).max(1) as f64;
-        ensure!(
-            share <= LOST_SHARE_MAX,
-            "{name}: {} of {} requests were lost",
-            self.lost,
-            self.lost + self.completed
-        );
+        let (lost, all) = (self.lost, self.lost + self.completed);
+        let share = lost as f64 / all.max(1) as f64;
+        ensure!(share <= LOST_SHARE_MAX, "{name}: {lost} of {all} requests were lost");
         Ok(self)
     }
 }

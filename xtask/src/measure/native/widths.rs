@@ -6,11 +6,9 @@ use super::{
 };
 use crate::measure::{
     Samples,
-    contestants::Contestant,
     report::{Report, cell},
 };
 
-/// Widths of vectors.
 const WIDTHS: [&str; 7] = ["1", "2", "4", "8", "16", "32", "64"];
 
 /// 16 connections or sockets, each with one request at a time.
@@ -54,13 +52,11 @@ const OTHERS: [Way; 10] = [
     Way { how: "32 in a train", arguments: PIPELINED, ..way("memcached", "memcached+udp", "1") },
 ];
 
-/// The measurements of one kind.
 struct Row {
     way: Way,
     samples: Vec<Sample>,
 }
 
-/// The measurements of all kinds.
 pub(super) struct Widths {
     rows: Vec<Row>,
 }
@@ -72,7 +68,7 @@ pub(super) fn measure(runner: &mut Runner<'_>, servers: &Servers, rounds: u32) -
     for round in 1..=rounds {
         eprintln!("native, widths: round {round} of {rounds}");
         for Row { way, samples } in &mut rows {
-            let server = way.contestant(servers);
+            let server = if way.server == "memcached" { &servers.memcached } else { &servers.minos };
             let target = server.target_in(way.scheme);
             let name = format!("{} {} width {} {}", way.server, way.scheme, way.width, way.how);
             let arguments = [&ITEMS[..], &["1", "--multiget", way.width], way.arguments].concat();
@@ -84,10 +80,6 @@ pub(super) fn measure(runner: &mut Runner<'_>, servers: &Servers, rounds: u32) -
 }
 
 impl Way {
-    fn contestant<'a>(&self, servers: &'a Servers) -> &'a Contestant {
-        if self.server == "memcached" { &servers.memcached } else { &servers.minos }
-    }
-
     fn protocol(&self) -> &'static str {
         match self.scheme {
             "minos" => "native",

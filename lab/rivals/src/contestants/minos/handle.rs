@@ -16,17 +16,13 @@ pub(super) trait Handle: Send + 'static {
     fn split(&mut self) -> (&Table<Self>, impl Writer<Mode = Self::Mode, Access = Self::Access>);
 }
 
-/// The table of a handle.
 pub(super) type Table<H> = Engine<<H as Handle>::Mode, <H as Handle>::Access>;
 
 /// The writing half of a handle.
 pub(super) trait Writer {
-    /// As [`Handle::Mode`].
     type Mode: Mode;
-    /// As [`Handle::Access`].
     type Access: Access;
 
-    /// The entry of a key.
     fn entry<'a>(&'a mut self, hash: KeyHash, key: &'a [u8]) -> Entry<'a, Self::Mode, Self::Access>;
 
     /// Stores a value whose key was staged. If memory is short, the old value stays; it is the same.

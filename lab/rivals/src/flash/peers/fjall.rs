@@ -10,7 +10,6 @@ const BLOB_BYTES_MIN: u32 = 512;
 /// Checks in a row without work in the background, and the time between them.
 const QUIET: (u32, Duration) = (50, Duration::from_millis(10));
 
-/// A store.
 pub(super) struct Fjall {
     database: Database,
     items: Keyspace,

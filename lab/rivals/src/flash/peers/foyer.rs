@@ -16,7 +16,6 @@ const INDEX_BYTES: u64 = 64;
 /// Bytes of the buffers of writes, twice.
 const POOL_BYTES: u64 = 16 << 20;
 
-/// A cache.
 pub(super) struct Foyer {
     runtime: Runtime,
     cache: HybridCache<u64, Vec<u8>>,

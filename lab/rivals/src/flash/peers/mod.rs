@@ -9,7 +9,6 @@ mod rocksdb;
 use super::job::{Peer, Plan};
 use anyhow::Result;
 
-/// A key.
 pub(super) type Key = [u8; 8];
 
 /// Bytes after which who fills a cache waits until they are written: a cache drops what comes too fast.

@@ -22,7 +22,6 @@ const BUSY: [&str; 4] = [
 /// Checks in a row without work in the background, and the time between them.
 const QUIET: (u32, Duration) = (50, Duration::from_millis(10));
 
-/// A store.
 pub(super) struct Rocks {
     database: DB,
     writing: WriteOptions,

@@ -52,7 +52,6 @@ impl Place {
     }
 }
 
-/// The outcome of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Done,
@@ -63,7 +62,6 @@ pub(super) enum Outcome {
     Lost,
 }
 
-/// A request.
 #[derive(Debug)]
 struct Request {
     /// Distinguishes it from earlier requests in its slot; 0 while the slot is free.

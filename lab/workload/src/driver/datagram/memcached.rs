@@ -80,7 +80,6 @@ pub(in crate::driver) struct MemcachedLink<'a> {
     ledger: Ledger<'a>,
     checker: Checker<'a>,
     outbox: Outbox,
-    /// The slot of each request number.
     slots: Box<[u32]>,
     /// Incomplete replies, by request number.
     partial: HashMap<u16, Partial>,

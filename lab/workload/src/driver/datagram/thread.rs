@@ -24,7 +24,6 @@ const ASKED_ONE_BY_ONE_MAX: usize = 2;
 pub(in crate::driver) struct DatagramThread<'a, L> {
     schedule: Schedule<'a>,
     links: Vec<L>,
-    /// The feed of each link.
     feed_of: Vec<usize>,
     recorder: Recorder,
     burst: ReceiveBurst,

@@ -21,7 +21,6 @@ const VALUES_BYTES_MAX: usize = 16 << 20;
 pub(super) struct Manner {
     /// True if keys are hashed within the measured time.
     pub(super) hashes_inline: bool,
-    /// True if buckets are prefetched.
     pub(super) prefetches: bool,
 }
 

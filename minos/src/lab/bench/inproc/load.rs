@@ -14,7 +14,6 @@ const OVERHEAD_BYTES: u64 = 80;
 /// Memory of a table beside its items, in bytes: partly filled arenas and segments.
 const SPARE_BYTES: u64 = 24 << 20;
 
-/// The result of a load.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Loaded {
     pub(super) items: u64,
@@ -27,7 +26,6 @@ pub(super) struct Loaded {
 pub(super) struct Extent {
     /// Bytes of all keys and values.
     pub(super) bytes: u64,
-    /// The largest value.
     pub(super) value_bytes_max: u64,
 }
 

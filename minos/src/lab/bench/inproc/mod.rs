@@ -14,7 +14,7 @@ mod seat;
 use std::{sync::Barrier, thread, time::Duration};
 
 use anyhow::{Context, Result, bail, ensure};
-use minos_base::SizeText;
+use minos_base::{SizeText, limits::BURST_MAX};
 use minos_engine::{CacheMode, StoreConfig, StoreMode};
 use minos_workload::Workload;
 
@@ -41,10 +41,7 @@ struct Plan<'a> {
     duration: Duration,
 }
 
-/// Runs the benchmark and prints the report.
-///
-/// # Errors
-/// The options contradict each other, there is not enough memory, or the table lost or changed a value.
+/// Runs the benchmark and prints the report. It is an error if the table lost or changed a value.
 pub(super) fn run(args: &BenchArgs, table: Table) -> Result<()> {
     args.check_inproc()?;
     let threads = args.thread_count();
@@ -91,7 +88,7 @@ impl<'a> Plan<'a> {
             table,
             config,
             threads,
-            width: args.burst_width(),
+            width: args.multiget.map_or(BURST_MAX, |width| width as usize),
             manner,
             cpus: args.cpus(),
             warmup: args.warmup_time(),

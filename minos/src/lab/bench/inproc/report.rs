@@ -1,6 +1,6 @@
 //! The report of a run within the process.
 
-use std::{collections::BTreeMap, fmt};
+use std::fmt;
 
 use anyhow::{Result, ensure};
 use comfy_table::Cell;
@@ -45,7 +45,6 @@ struct EngineReport {
     stats: TableStats,
 }
 
-/// The share of one thread.
 #[derive(Debug, Serialize)]
 struct ThreadReport {
     mops: f64,
@@ -149,9 +148,6 @@ impl InprocReport {
     }
 
     /// Checks that the table kept its items.
-    ///
-    /// # Errors
-    /// Names the loss.
     pub(super) fn judge(&self, table: Table) -> Result<()> {
         let Report { errors_by_kind, misses, .. } = &self.common;
         let mismatches = errors_by_kind.get("mismatch").copied().unwrap_or(0);
@@ -186,7 +182,7 @@ fn common(plan: &Plan<'_>, tallies: &mut [Tally]) -> Report {
     let processor: Option<f64> =
         tallies.iter().map(|tally| tally.processor.map(|time| time.as_secs_f64())).sum();
     let bursts = Quantiles::of_samples(&mut samples_us);
-    let none = Quantiles::default();
+    let seen = kinds.into_iter().filter(|(_, count)| *count > 0);
     Report {
         offered_rps: rate,
         achieved_rps: rate,
@@ -196,17 +192,10 @@ fn common(plan: &Plan<'_>, tallies: &mut [Tally]) -> Report {
         server_cpu_us_per_op: processor.map(|seconds| seconds * 1e6 / operations as f64),
         operations_per_s: rate,
         operations_per_server_cpu_s: processor.map(|seconds| operations as f64 / seconds),
-        latency_us: LatencyReport { all: bursts, small: bursts, large: none },
-        errors_by_kind: errors_by_kind(kinds),
+        latency_us: LatencyReport { all: bursts, small: bursts, large: Quantiles::default() },
+        errors_by_kind: seen.map(|(name, count)| (name.to_owned(), count)).collect(),
         misses,
-        driver: DriverShare {
-            send_lag_us: none,
-            receive_lag_us: none,
-            kernel_stamped: 0.0,
-            busy: None,
-            sending: None,
-            long_turns: None,
-        },
+        driver: DriverShare::default(),
         duration_s: plan.duration.as_secs_f64(),
         target: plan.table.to_string(),
         workload: plan.workload.name().to_owned(),
@@ -214,16 +203,10 @@ fn common(plan: &Plan<'_>, tallies: &mut [Tally]) -> Report {
     }
 }
 
-fn errors_by_kind(kinds: [(&str, u64); 2]) -> BTreeMap<String, u64> {
-    let seen = kinds.into_iter().filter(|(_, count)| *count > 0);
-    seen.map(|(name, count)| (name.to_owned(), count)).collect()
-}
-
 fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// Bytes of this process in transparent huge pages.
 fn huge_page_bytes() -> Option<u64> {
     let rollup = std::fs::read_to_string("/proc/self/smaps_rollup").ok()?;
     let line = rollup.lines().find_map(|line| line.strip_prefix("AnonHugePages:"))?;

@@ -16,7 +16,6 @@ const OPERATIONS_MIN: u64 = 1 << 15;
 /// Operations for each item, so that even uniform draws hit nearly all items.
 const OPERATIONS_PER_ITEM: u64 = 4;
 
-/// Most bytes of keys in a script.
 const KEY_BYTES_MAX: usize = 256 << 20;
 
 /// Draws in a row that may hit only other threads' keys.

@@ -20,13 +20,10 @@ pub(super) trait Seat: Send + Sized {
 
     fn engine(&self) -> &Engine<Self::Mode, Self::Access>;
 
-    /// True if the thread reads keys with this hash.
     fn reads(&self, hash: KeyHash) -> bool;
 
-    /// True if the thread writes keys with this hash.
     fn writes(&self, hash: KeyHash) -> bool;
 
-    /// True if the thread loads keys with this hash.
     fn loads(&self, hash: KeyHash) -> bool;
 
     fn entry<'a>(&'a mut self, hash: KeyHash, key: &'a [u8]) -> Entry<'a, Self::Mode, Self::Access>;

@@ -1,0 +1,256 @@
+//! `minos get`, `set`, `del` and `stats`: a server from the command line, by the native protocol.
+
+use std::{
+    env, fs,
+    io::{self, BufWriter, ErrorKind, Read, Write},
+    path::PathBuf,
+    process::ExitCode,
+    time::Duration,
+};
+
+use anyhow::{Context, anyhow};
+use clap::Args;
+use minos_client::{Config, DEFAULT_PORT, Error, Secret, StoreOptions, blocking::Client};
+
+use crate::time::parse_time;
+
+/// How a command ended, as scripts see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// All keys were there, or everything was done.
+    Found,
+    /// A key was not there.
+    Missing,
+}
+
+/// The exit code of a command; prints its error.
+pub(crate) fn exit_code(ended: anyhow::Result<Ended>) -> ExitCode {
+    match ended {
+        Ok(Ended::Found) => ExitCode::SUCCESS,
+        Ok(Ended::Missing) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("minos: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Writes to standard output. A closed pipe, as behind `head`, is no error.
+pub(crate) fn show(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    match write(&mut out).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        result => result,
+    }
+}
+
+/// Longest value that a command handles, in bytes: the upper bound of any server.
+const VALUE_BYTES_MAX: u64 = minos_base::VALUE_BYTES_MAX;
+
+/// Names the server where the command line does not.
+const SERVER_VARIABLE: &str = "MINOS_SERVER";
+
+/// The server, and how to speak to it.
+#[derive(Debug, Args)]
+pub(crate) struct ServerArgs {
+    /// Server, as minos://HOST:PORT or HOST:PORT: the address of its --native [default: $MINOS_SERVER, or
+    /// 127.0.0.1:11311]
+    #[arg(long, short, value_name = "ADDR")]
+    server: Option<String>,
+
+    /// File with the secret shared with the server, in its first line
+    #[arg(long, value_name = "PATH")]
+    secret_file: Option<PathBuf>,
+
+    /// How long to wait for an answer
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_time)]
+    timeout: Duration,
+}
+
+impl ServerArgs {
+    /// A client of the server, which has answered.
+    fn connect(&self) -> anyhow::Result<Client> {
+        let mut config = Config::new().timeout(self.timeout).value_bytes_max(VALUE_BYTES_MAX);
+        if let Some(path) = &self.secret_file {
+            config = config.secret(&secret(path)?);
+        }
+        let server =
+            self.server.clone().or_else(|| env::var(SERVER_VARIABLE).ok().filter(|it| !it.is_empty()));
+        let server = server.unwrap_or_else(|| format!("127.0.0.1:{DEFAULT_PORT}"));
+        Client::connect(&server, config).with_context(|| format!("cannot use the server {server}"))
+    }
+}
+
+/// The first secret in a file, which the server reads as well.
+fn secret(path: &PathBuf) -> anyhow::Result<Secret> {
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let secrets = Secret::all_in(&text).with_context(|| path.display().to_string())?;
+    secrets.into_iter().next().context("there is no secret")
+}
+
+/// Show values.
+///
+/// Each value is followed by a line end, unless --raw. Exits with 0 if all keys exist, with 1 if one does
+/// not, with 2 if something failed.
+#[derive(Debug, Args)]
+pub(crate) struct GetArgs {
+    /// Keys
+    #[arg(required = true, value_name = "KEY")]
+    keys: Vec<String>,
+
+    /// Show the values' bytes and nothing else
+    #[arg(long)]
+    raw: bool,
+
+    /// Show key, flags and CAS unique before each value
+    #[arg(long, short, conflicts_with = "raw")]
+    verbose: bool,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+impl GetArgs {
+    pub(crate) fn run(&self) -> anyhow::Result<Ended> {
+        let mut client = self.server.connect()?;
+        let mut ended = Ended::Found;
+        for (key, result) in self.keys.iter().zip(client.get_many(&self.keys)) {
+            let Some(value) = result.map_err(|error| anyhow!("{key}: {error}"))? else {
+                eprintln!("minos: {key}: not found");
+                ended = Ended::Missing;
+                continue;
+            };
+            show(|out| {
+                if self.verbose {
+                    writeln!(out, "{key} {} {} {}", value.flags, value.bytes.len(), value.cas)?;
+                }
+                out.write_all(&value.bytes)?;
+                if self.raw { Ok(()) } else { writeln!(out) }
+            })?;
+        }
+        Ok(ended)
+    }
+}
+
+/// Store a value.
+///
+/// Exits with 0 if it was stored, with 1 if the condition of --add or --replace does not hold, with 2 if
+/// something failed.
+#[derive(Debug, Args)]
+pub(crate) struct SetArgs {
+    /// Key
+    key: String,
+
+    /// Value; `-`, or nothing, takes it from standard input
+    #[arg(allow_hyphen_values = true)]
+    value: Option<String>,
+
+    /// Let the item expire so long from now, as in 90s, 5m, 2h or 1day [default: never]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    ttl: Option<Duration>,
+
+    /// Number to keep with the item
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    flags: u32,
+
+    /// Store it only if there is none
+    #[arg(long, conflicts_with = "replace")]
+    add: bool,
+
+    /// Store it only if there is one
+    #[arg(long)]
+    replace: bool,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+impl SetArgs {
+    pub(crate) fn run(&self) -> anyhow::Result<Ended> {
+        let value = self.value()?;
+        let mut options = StoreOptions::new().flags(self.flags);
+        if let Some(ttl) = self.ttl {
+            options = options.ttl(ttl);
+        }
+        let mut client = self.server.connect()?;
+        let stored = if self.add {
+            client.add(&self.key, value, options)?
+        } else if self.replace {
+            client.replace(&self.key, value, options)?
+        } else {
+            Some(client.put_with(&self.key, value, options)?)
+        };
+        if stored.is_none() {
+            eprintln!("minos: {}: not stored", self.key);
+        }
+        Ok(if stored.is_some() { Ended::Found } else { Ended::Missing })
+    }
+
+    fn value(&self) -> anyhow::Result<Vec<u8>> {
+        match self.value.as_deref() {
+            Some(value) if value != "-" => Ok(value.as_bytes().to_vec()),
+            _ => {
+                let mut value = Vec::new();
+                io::stdin().read_to_end(&mut value).context("cannot read the value from standard input")?;
+                Ok(value)
+            }
+        }
+    }
+}
+
+/// Delete items.
+///
+/// Exits with 0 if all were there, with 1 if one was not, with 2 if something failed.
+#[derive(Debug, Args)]
+pub(crate) struct DelArgs {
+    /// Keys
+    #[arg(required = true, value_name = "KEY")]
+    keys: Vec<String>,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+impl DelArgs {
+    pub(crate) fn run(&self) -> anyhow::Result<Ended> {
+        let mut client = self.server.connect()?;
+        let mut ended = Ended::Found;
+        for (key, result) in self.keys.iter().zip(client.delete_many(&self.keys)) {
+            if !result.map_err(|error| anyhow!("{key}: {error}"))? {
+                eprintln!("minos: {key}: not found");
+                ended = Ended::Missing;
+            }
+        }
+        Ok(ended)
+    }
+}
+
+/// Show a server's statistics.
+///
+/// Exits with 0 if there are any, with 1 if there is no such group, with 2 if something failed.
+#[derive(Debug, Args)]
+pub(crate) struct StatsArgs {
+    /// Group, such as minos, settings, items or slabs [default: the general ones]
+    #[arg(default_value = "", hide_default_value = true)]
+    group: String,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+impl StatsArgs {
+    pub(crate) fn run(&self) -> anyhow::Result<Ended> {
+        let lines = match self.server.connect()?.stats(&self.group) {
+            // The server does not know the group: the request has no other argument.
+            Err(Error::BadRequest) => Vec::new(),
+            result => result?,
+        };
+        if lines.is_empty() {
+            eprintln!("minos: {}: no such group of statistics", self.group);
+            return Ok(Ended::Missing);
+        }
+        let name_chars = lines.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+        show(|out| lines.iter().try_for_each(|(name, value)| writeln!(out, "{name:name_chars$} {value}")))?;
+        Ok(Ended::Found)
+    }
+}
