@@ -37,6 +37,18 @@ fn start_with_admin(workers: usize, options: &[&str]) -> (Server, SocketAddr) {
     (server, address)
 }
 
+/// Waits until what is at `path` is as it must be.
+fn wait_until(admin: SocketAddr, path: &str, done: impl Fn(&Value) -> bool) {
+    let deadline = Instant::now() + WITHIN;
+    loop {
+        let shown = get(admin, path);
+        if done(&shown) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "still so at {path}: {shown}");
+    }
+}
+
 /// The address of the admin endpoint, from the server's log.
 fn admin_address(server: &Server) -> String {
     let deadline = Instant::now() + WITHIN;

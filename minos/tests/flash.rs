@@ -12,6 +12,7 @@ use std::{
 use common::{
     Wanted, connect,
     kills::{Promise, kill_and_check},
+    refusal, stop,
 };
 use minos_client::{Config, StoreOptions, blocking};
 use minos_testkit::{Client, Server};
@@ -44,18 +45,8 @@ fn serve_with(engine: &str, path: &Path, others: &[&str]) -> Server {
     })
 }
 
-fn stop(mut server: Server) {
-    let status = server.terminate(Duration::from_secs(60)).unwrap();
-    assert!(status.is_some_and(|status| status.success()), "{}", server.log());
-}
-
-/// The output of a server that must not start.
 fn refused(options: &[&str]) -> String {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_minos"));
-    command.args(["serve", "--memcached=127.0.0.1:0", "--memory=4m", "--max-item-size=64k"]).args(options);
-    let output = command.output().unwrap();
-    assert!(!output.status.success(), "{options:?}");
-    String::from_utf8_lossy(&output.stderr).into_owned()
+    refusal(&[&["--memory=4m", "--max-item-size=64k"], options].concat())
 }
 
 fn value(key: u32) -> Vec<u8> {
@@ -85,15 +76,13 @@ fn stat(client: &mut Client, name: &str) -> u64 {
 #[test]
 fn a_store_has_everything_after_a_restart() {
     let (_folder, path) = file();
-    let mut server = serve("store", &path);
+    let server = serve("store", &path);
     let mut client = connect(&server);
     fill(&mut client);
     assert_eq!(client.ask("delete key7").unwrap(), "DELETED");
     assert_eq!(found(&mut client), KEYS - 1);
     assert!(stat(&mut client, "flash_items") > 0 && stat(&mut client, "read_found") > 0);
-    let status = server.terminate(Duration::from_secs(60)).unwrap();
-    assert!(status.is_some_and(|status| status.success()), "{}", server.log());
-    drop(server);
+    stop(server);
     let server = serve("store", &path);
     let mut client = connect(&server);
     assert_eq!(found(&mut client), KEYS - 1, "{}", server.log());

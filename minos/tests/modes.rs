@@ -2,9 +2,9 @@
 
 mod common;
 
-use std::{collections::HashMap, net::TcpListener, process::Command};
+use std::{collections::HashMap, net::TcpListener};
 
-use common::{Wanted, connect, start};
+use common::{Wanted, connect, refusal, start};
 use minos_base::seeded;
 use minos_testkit::Client;
 use rand::{Rng, RngExt};
@@ -117,13 +117,6 @@ fn a_full_store_refuses_and_loses_nothing() {
     }
     assert_eq!(number(&mut client, "", "evictions"), 0);
     assert_eq!(number(&mut client, "", "curr_items"), u64::from(stored));
-}
-
-/// The error output of `minos serve` with options that it must refuse.
-fn refusal(options: &[&str]) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_minos")).arg("serve").args(options).output().unwrap();
-    assert!(!output.status.success(), "{options:?} is no error");
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 #[test]

@@ -7,13 +7,12 @@ use std::{
     fs::Permissions,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    process::Command,
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
-use common::{Wanted, connect};
+use common::{Wanted, connect, refusal, stop};
 use minos_base::seeded;
 use minos_testkit::{Client, Server};
 use rand::{Rng, RngExt};
@@ -35,11 +34,6 @@ fn serve(engine: &str, path: &Path) -> Server {
         minos_only: &[&region, &engine, "--stop-timeout=1s"],
         ..Wanted::default()
     })
-}
-
-fn stop(mut server: Server) {
-    let status = server.terminate(Duration::from_secs(30)).unwrap();
-    assert!(status.is_some_and(|status| status.success()), "{status:?}\n{}", server.log());
 }
 
 fn region() -> (TempDir, PathBuf) {
@@ -206,36 +200,26 @@ fn check_all(client: &mut Client) -> usize {
     found
 }
 
-/// The error output of `minos serve`, which must exit at once.
-fn refusal(options: &[String]) -> String {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_minos"));
-    let output = command.args(["serve", "--memcached=127.0.0.1:0"]).args(options).output().unwrap();
-    assert!(!output.status.success(), "{options:?} is no error");
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
 #[test]
 fn a_region_is_for_one_server_of_its_kind() {
     let (_folder, path) = region();
     let server = serve("store", &path);
-    let options = |more: &[&str]| -> Vec<String> {
-        let region = format!("--region={}", path.display());
-        [region.as_str(), "--memory=64m"].iter().chain(more).map(|&option| option.to_owned()).collect()
-    };
-    let text = refusal(&options(&["--engine=store"]));
+    let region = format!("--region={}", path.display());
+    let refused = |more: &[&str]| refusal(&[&[&*region, "--memory=64m"], more].concat());
+    let text = refused(&["--engine=store"]);
     assert!(text.contains("in use by another"), "{text}");
     assert_eq!(connect(&server).set("a", b"1").unwrap(), "STORED");
     stop(server);
-    let text = refusal(&options(&["--engine=cache"]));
+    let text = refused(&["--engine=cache"]);
     assert!(text.contains("cache") && text.contains("store"), "{text}");
-    let text = refusal(&options(&["--engine=store", "--partitions=2"]));
+    let text = refused(&["--engine=store", "--partitions=2"]);
     assert!(text.contains("partitions 16, but 2"), "{text}");
-    let text = refusal(&options(&["--engine=store", "--backing=memfd"]));
+    let text = refused(&["--engine=store", "--backing=memfd"]);
     assert!(text.contains("--backing"), "{text}");
     let other = std::fs::read(&path).unwrap();
     let foreign = path.with_extension("txt");
     std::fs::write(&foreign, "something that somebody needs").unwrap();
-    let text = refusal(&[format!("--region={}", foreign.display()), "--memory=64m".to_owned()]);
+    let text = refusal(&[&format!("--region={}", foreign.display()), "--memory=64m"]);
     assert!(text.contains("something else"), "{text}");
     assert_eq!(std::fs::read(&foreign).unwrap(), b"something that somebody needs");
     assert!(std::fs::read(&path).unwrap() == other, "a refusal changed the region");
@@ -254,7 +238,7 @@ fn a_damaged_region_is_not_served() {
         std::fs::write(&path, &bytes).unwrap();
         if engine == "store" {
             let region = format!("--region={}", path.display());
-            let text = refusal(&[region, "--memory=64m".to_owned(), "--engine=store".to_owned()]);
+            let text = refusal(&[&region, "--memory=64m", "--engine=store"]);
             assert!(text.contains("cannot be relied on") && text.contains("damaged"), "{text}");
             assert!(std::fs::read(&path).unwrap() == bytes, "a refusal changed the region");
             continue;
@@ -280,7 +264,7 @@ fn a_region_that_others_may_read_is_narrowed() {
 fn memory_in_a_file_leaves_another_file_alone() {
     let (_folder, path) = region();
     std::fs::write(&path, "something that somebody needs").unwrap();
-    let text = refusal(&[format!("--backing=file:{}", path.display()), "--memory=64m".to_owned()]);
+    let text = refusal(&[&format!("--backing=file:{}", path.display()), "--memory=64m"]);
     assert!(text.contains("there is a file already"), "{text}");
     assert_eq!(std::fs::read(&path).unwrap(), b"something that somebody needs");
 }

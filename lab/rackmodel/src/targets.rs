@@ -52,6 +52,14 @@ fn target(key: &'static str, claim: &'static str, paper: &'static str, theirs: f
     Target { key, claim, paper, theirs, ours, off: ours / theirs - 1.0, fitted: false, others: None }
 }
 
+/// Claims of one place in a paper: names, claims, their numbers and ours.
+fn table<const N: usize>(
+    paper: &'static str,
+    rows: [(&'static str, &'static str, f64, f64); N],
+) -> [Target; N] {
+    rows.map(|(key, claim, theirs, ours)| target(key, claim, paper, theirs, ours))
+}
+
 /// All claims, for the study's dataset; the replication claims are about one of `replication_keys`.
 ///
 /// # Errors
@@ -75,7 +83,9 @@ fn skew(study: &Study<'_>, dataset: &Dataset) -> Result<Vec<Target>, CacheError>
     let skew_at = |servers| -> Result<f64, CacheError> {
         Ok(rack_skew(study.dataset_of(study.keys, study.alpha, servers)?.shares(), 1))
     };
-    let ideal = |gf, writes| ideal_speedup(dataset.shares(), gf, writes);
+    let ideals =
+        |shares: &[f64]| [(64, 0.0), (64, 0.05), (16, 0.0)].map(|(gf, w)| ideal_speedup(shares, gf, w));
+    let [many, written, few] = ideals(dataset.shares());
     let mut targets = vec![
         target(
             "skew-128",
@@ -84,25 +94,11 @@ fn skew(study: &Study<'_>, dataset: &Dataset) -> Result<Vec<Target>, CacheError>
             6.5,
             rack_skew(small.shares(), 1),
         ),
-        target(
-            "ideal-64-reads",
-            "ideal speed-up, GF 64, reads only",
-            "RackOut figure 4a",
-            16.0,
-            ideal(64, 0.0),
-        ),
-        target(
-            "ideal-64-writes",
-            "ideal speed-up, GF 64, 5 % writes",
-            "RackOut figure 4b",
-            9.0,
-            ideal(64, 0.05),
-        ),
-        target("ideal-16-reads", "ideal speed-up, GF 16, reads only", "RackOut §4.2", 9.9, ideal(16, 0.0)),
+        target("ideal-64-reads", "ideal speed-up, GF 64, reads only", "RackOut figure 4a", 16.0, many),
+        target("ideal-64-writes", "ideal speed-up, GF 64, 5 % writes", "RackOut figure 4b", 9.0, written),
+        target("ideal-16-reads", "ideal speed-up, GF 16, reads only", "RackOut §4.2", 9.9, few),
     ];
     let spreads = spreads(study, study.keys, 128, |shares| [rack_skew(shares, 1); 1])?.into_iter();
-    let ideals =
-        |shares: &[f64]| [(64, 0.0), (64, 0.05), (16, 0.0)].map(|(gf, w)| ideal_speedup(shares, gf, w));
     let spreads = spreads.chain(self::spreads(study, study.keys, study.servers, ideals)?);
     targets.iter_mut().zip(spreads).for_each(|(target, spread)| target.others = Some(spread));
     let doubled = skew_at(2048)? / skew_at(1024)?;
@@ -121,28 +117,18 @@ fn hottest_rack(study: &Study<'_>, keys: u64) -> Result<Target, CacheError> {
 
 /// The text speaks of zipf 0.99.
 fn hottest_keys(study: &Study<'_>) -> Result<Vec<Target>, CacheError> {
-    const CLAIMS: [(f64, [(&str, &str); 3]); 2] = [
-        (
-            0.99,
-            [
-                ("keys-0.99-1", "50 hottest keys, zipf 0.99, GF 1"),
-                ("keys-0.99-4", "50 hottest keys, zipf 0.99, GF 4"),
-                ("keys-0.99-16", "50 hottest keys, zipf 0.99, GF 16"),
-            ],
-        ),
-        (
-            0.9,
-            [
-                ("keys-0.9-1", "50 hottest keys, zipf 0.9, GF 1"),
-                ("keys-0.9-4", "50 hottest keys, zipf 0.9, GF 4"),
-                ("keys-0.9-16", "50 hottest keys, zipf 0.9, GF 16"),
-            ],
-        ),
+    const CLAIMS: [(f64, u32, f64, &str, &str); 6] = [
+        (0.99, 1, 0.90, "keys-0.99-1", "50 hottest keys, zipf 0.99, GF 1"),
+        (0.99, 4, 0.70, "keys-0.99-4", "50 hottest keys, zipf 0.99, GF 4"),
+        (0.99, 16, 0.46, "keys-0.99-16", "50 hottest keys, zipf 0.99, GF 16"),
+        (0.9, 1, 0.90, "keys-0.9-1", "50 hottest keys, zipf 0.9, GF 1"),
+        (0.9, 4, 0.70, "keys-0.9-4", "50 hottest keys, zipf 0.9, GF 4"),
+        (0.9, 16, 0.46, "keys-0.9-16", "50 hottest keys, zipf 0.9, GF 16"),
     ];
     let mut targets = Vec::new();
-    for (alpha, claims) in CLAIMS {
-        let dataset = study.dataset_of(study.keys, alpha, study.servers)?;
-        for ((key, claim), (gf, theirs)) in claims.into_iter().zip([(1, 0.90), (4, 0.70), (16, 0.46)]) {
+    for claims in CLAIMS.chunks(3) {
+        let dataset = study.dataset_of(study.keys, claims[0].0, study.servers)?;
+        for &(_, gf, theirs, key, claim) in claims {
             let unit = hottest(&unit_shares(dataset.shares(), gf));
             let ours = dataset.top_keys(gf, unit, 50).iter().sum();
             targets.push(target(key, claim, "RackOut §4.4, figure 9", theirs, ours));
@@ -186,41 +172,31 @@ fn queueing(study: &Study<'_>, dataset: &Dataset) -> Result<Vec<Target>, CacheEr
         Ok(slo.utilization)
     };
     let (alone, read, written) = (rack_of(1, 0.0)?, rack_of(RACK, 0.0)?, rack_of(RACK, 0.05)?);
-    Ok(vec![
+    let gain = |writes| -> Result<f64, CacheError> { Ok(rack_of(RACK, writes)? / rack_of(1, writes)?) };
+    let mut targets = vec![
         target("speedup-rdma", "speed-up under 1 ms, GF 16, RDMA", "RackOut figure 7a", 6.0, rdma),
         target("speedup-sonuma", "speed-up under 1 ms, GF 16, soNUMA", "RackOut abstract", 8.6, sonuma),
         target("sonuma-over-rdma", "soNUMA over RDMA, GF 16", "RackOut §4.5", 1.45, sonuma / rdma),
         target("rack-reads", "utilization of the hottest rack, reads only", "RackOut figure 16a", 0.84, read),
-        target(
-            "rack-writes",
-            "utilization of the hottest rack, 5 % writes",
-            "RackOut figure 16b",
-            0.57,
-            written,
-        ),
-        target("rack-speedup-0", "speed-up of the hottest rack, reads only", "RackOut §1", 8.2, read / alone),
-        target(
-            "rack-speedup-5",
-            "speed-up of the hottest rack, 5 % writes",
-            "RackOut §1",
-            6.0,
-            written / rack_of(1, 0.05)?,
-        ),
-        target(
-            "rack-speedup-20",
-            "speed-up of the hottest rack, 20 % writes",
-            "RackOut §6.3",
-            3.2,
-            rack_of(RACK, 0.2)? / rack_of(1, 0.2)?,
-        ),
-        target(
-            "rack-speedup-50",
-            "speed-up of the hottest rack, 50 % writes",
-            "RackOut §6.3",
-            1.7,
-            rack_of(RACK, 0.5)? / rack_of(1, 0.5)?,
-        ),
-    ])
+    ];
+    let claim = "utilization of the hottest rack, 5 % writes";
+    targets.push(target("rack-writes", claim, "RackOut figure 16b", 0.57, written));
+    let (none, few) = (read / alone, written / rack_of(1, 0.05)?);
+    targets.extend(table(
+        "RackOut §1",
+        [
+            ("rack-speedup-0", "speed-up of the hottest rack, reads only", 8.2, none),
+            ("rack-speedup-5", "speed-up of the hottest rack, 5 % writes", 6.0, few),
+        ],
+    ));
+    targets.extend(table(
+        "RackOut §6.3",
+        [
+            ("rack-speedup-20", "speed-up of the hottest rack, 20 % writes", 3.2, gain(0.2)?),
+            ("rack-speedup-50", "speed-up of the hottest rack, 50 % writes", 1.7, gain(0.5)?),
+        ],
+    ));
+    Ok(targets)
 }
 
 fn adaptive(study: &Study<'_>, dataset: &Dataset) -> Result<Vec<Target>, CacheError> {
@@ -228,15 +204,10 @@ fn adaptive(study: &Study<'_>, dataset: &Dataset) -> Result<Vec<Target>, CacheEr
         let model = rack(dataset, RACK, writes)?;
         Ok(slo_speedup(study, &model, &model.clone().with_algorithm_1()?)?)
     };
+    let (few, many) = (gain(0.05)?, gain(0.2)?);
     Ok(vec![
-        target("adaptive-gain-5", "algorithm 1 over static, 5 % writes", "RackOut §6.4", 1.36, gain(0.05)?),
-        target(
-            "adaptive-gain-20",
-            "algorithm 1 over static, 20 % writes",
-            "RackOut abstract",
-            1.30,
-            gain(0.2)?,
-        ),
+        target("adaptive-gain-5", "algorithm 1 over static, 5 % writes", "RackOut §6.4", 1.36, few),
+        target("adaptive-gain-20", "algorithm 1 over static, 20 % writes", "RackOut abstract", 1.30, many),
     ])
 }
 
@@ -247,37 +218,20 @@ fn interference(study: &Study<'_>, dataset: &Dataset) -> Result<Vec<Target>, Cac
     let keeps = |reads, factor| adaptive_utilization(study, &model, reads, factor);
     let still = keeps(Reads::Static, 1.0)?;
     let blind = keeps(Reads::Writes, 1.43)? / still;
-    let blind = target(
-        "slowed-blind",
-        "algorithm 1, one server 1.43 times as slow, over static",
-        "RackOut §6.4",
-        1.03,
-        blind,
+    let claim = "algorithm 1, one server 1.43 times as slow, over static";
+    let blind = target("slowed-blind", claim, "RackOut §6.4", 1.03, blind);
+    let (claim, paper) = ("utilization with algorithm 1", "RackOut §6.4, figure 18");
+    let one = target("adaptive-utilization", claim, paper, 0.80, keeps(Reads::Writes, 1.0)?);
+    let both = |factor| keeps(Reads::WritesAndTimes, factor);
+    let (once, thrice) = (both(1.43)?, both(3.0)?);
+    let both = table(
+        "RackOut §6.4, figure 21",
+        [
+            ("slowed-1.43", "utilization with both algorithms, one server 1.43 times as slow", 0.65, once),
+            ("slowed-3", "utilization with both algorithms, one server three times as slow", 0.65, thrice),
+        ],
     );
-    Ok(vec![
-        target(
-            "adaptive-utilization",
-            "utilization with algorithm 1",
-            "RackOut §6.4, figure 18",
-            0.80,
-            keeps(Reads::Writes, 1.0)?,
-        ),
-        Target { fitted: true, ..blind },
-        target(
-            "slowed-1.43",
-            "utilization with both algorithms, one server 1.43 times as slow",
-            "RackOut §6.4, figure 21",
-            0.65,
-            keeps(Reads::WritesAndTimes, 1.43)?,
-        ),
-        target(
-            "slowed-3",
-            "utilization with both algorithms, one server three times as slow",
-            "RackOut §6.4, figure 21",
-            0.65,
-            keeps(Reads::WritesAndTimes, 3.0)?,
-        ),
-    ])
+    Ok([one, Target { fitted: true, ..blind }].into_iter().chain(both).collect())
 }
 
 fn copies(study: &Study<'_>, keys: u64) -> Result<Vec<Target>, CacheError> {
@@ -309,14 +263,16 @@ fn copies_needed(alone: &[replication::State], together: &[replication::State]) 
     let needed = |of: fn(&replication::State) -> usize| first.map_or(f64::NAN, |state| of(state) as f64);
     let (copies, steps) = (needed(|state| state.copies), needed(|state| state.steps));
     let of_hottest = needed(|state| state.copies_of_hottest);
-    let claims = [
-        ("three-copies", "utilization with 3 copies, 5 % writes, GF 16", 0.30, reached),
-        ("copies", "copies with GF 1 for what 3 do with GF 16", 45.0, copies),
-        ("steps", "steps with GF 1 for the same", 45.0, steps),
-        ("copies-of-hottest", "copies of the hottest micro-shard among them", 20.0, of_hottest),
-    ];
-    let paper = "RackOut §4.7, figure 11c";
-    claims.map(|(key, claim, theirs, ours)| target(key, claim, paper, theirs, ours)).to_vec()
+    table(
+        "RackOut §4.7, figure 11c",
+        [
+            ("three-copies", "utilization with 3 copies, 5 % writes, GF 16", 0.30, reached),
+            ("copies", "copies with GF 1 for what 3 do with GF 16", 45.0, copies),
+            ("steps", "steps with GF 1 for the same", 45.0, steps),
+            ("copies-of-hottest", "copies of the hottest micro-shard among them", 20.0, of_hottest),
+        ],
+    )
+    .to_vec()
 }
 
 fn widths(study: &Study<'_>) -> Result<Vec<Target>, CacheError> {
@@ -332,15 +288,13 @@ fn widths(study: &Study<'_>) -> Result<Vec<Target>, CacheError> {
     let outcome = multiget::run(&spec)?;
     let fewest = outcome.exact_nodes.unwrap_or(f64::NAN);
     let width = f64::from(spec.width) / fewest;
-    Ok(vec![
-        target(
-            "multiget-fewest",
-            "fewest nodes for 32 keys, 128 nodes, 10 replicas",
-            "Vector §6.1",
-            9.0,
-            fewest,
-        ),
-        target("multiget-width", "vector width, the same", "Vector §6.1", 4.0, width),
-        target("multiget-greedy", "nodes chosen greedily, the same", "Vector §6.1", 9.0, outcome.nodes),
-    ])
+    Ok(table(
+        "Vector §6.1",
+        [
+            ("multiget-fewest", "fewest nodes for 32 keys, 128 nodes, 10 replicas", 9.0, fewest),
+            ("multiget-width", "vector width, the same", 4.0, width),
+            ("multiget-greedy", "nodes chosen greedily, the same", 9.0, outcome.nodes),
+        ],
+    )
+    .to_vec())
 }

@@ -5,9 +5,11 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-/// The results of `run` for each of `specs`, in their order, as many at a time as there are cores.
+/// The results of `run` for each of `specs`, in their order, as many at a time as there are cores. Calls `done` after
+/// each.
 pub(crate) fn map<S: Sync, R: Send + Sync, E: Send + Sync>(
     specs: &[S],
+    done: impl Fn() + Sync,
     run: impl Fn(&S) -> Result<R, E> + Sync,
 ) -> Result<Vec<R>, E> {
     let next = AtomicUsize::new(0);
@@ -21,6 +23,7 @@ pub(crate) fn map<S: Sync, R: Send + Sync, E: Send + Sync>(
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some(spec) = specs.get(index) else { break };
                     let _ = results[index].set(run(spec));
+                    done();
                 }
             });
         }

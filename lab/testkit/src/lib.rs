@@ -9,6 +9,21 @@
 
 #![forbid(unsafe_code)]
 
+/// Declares counters that can be added up.
+macro_rules! counts {
+    ($(#[$outer:meta])* pub struct $name:ident { $($(#[$doc:meta])* pub $field:ident: $kind:ty,)* }) => {
+        $(#[$outer])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct $name { $($(#[$doc])* pub $field: $kind,)* }
+
+        impl std::ops::AddAssign for $name {
+            fn add_assign(&mut self, other: Self) {
+                $(self.$field += other.$field;)*
+            }
+        }
+    };
+}
+
 mod client;
 pub mod eviction;
 pub mod faulty;

@@ -107,7 +107,8 @@ impl Server {
         loop {
             tries += 1;
             match Self::start_once(program, &arguments) {
-                Err(StartError::Ended { log, .. }) if tries < PORT_TRIES && is_port_taken(&log) => {}
+                Err(StartError::Ended { log, .. })
+                    if tries < PORT_TRIES && log.to_ascii_lowercase().contains("address already in use") => {}
                 result => return result,
             }
         }
@@ -126,12 +127,8 @@ impl Server {
             .spawn()
             .map_err(|source| StartError::Run { program: program.to_owned(), source })?;
         let mut server = Self { program: program.to_owned(), child, address, folder };
-        server.wait_until_ready()?;
+        server.wait_until(|server| TcpStream::connect(server.address).ok().map(drop))?;
         Ok(server)
-    }
-
-    fn wait_until_ready(&mut self) -> Result<(), StartError> {
-        self.wait_until(|server| TcpStream::connect(server.address).ok().map(drop))
     }
 
     /// Calls `look` repeatedly until it returns a value, the server ends or its time is over.
@@ -250,11 +247,6 @@ fn free_address() -> io::Result<SocketAddr> {
 /// The address of the native protocol in a line of Minos' output; `None` for an incomplete line.
 fn native_address_in(line: &str) -> Option<SocketAddr> {
     line.strip_prefix("listening on native ")?.strip_suffix('\n')?.parse().ok()
-}
-
-/// True if a server that ended reported that its port is taken.
-fn is_port_taken(log: &str) -> bool {
-    log.to_ascii_lowercase().contains("address already in use")
 }
 
 fn texts(parts: &[&str]) -> Vec<String> {

@@ -8,7 +8,11 @@
 
 pub(crate) mod kills;
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
 
 use minos_testkit::{Client, Server};
 
@@ -64,6 +68,20 @@ pub(crate) fn start_plain() -> Server {
 
 pub(crate) fn connect(server: &Server) -> Client {
     Client::connect(server.address()).unwrap_or_else(|error| panic!("cannot connect: {error}"))
+}
+
+/// Stops a server, which must end well.
+pub(crate) fn stop(mut server: Server) {
+    let status = server.terminate(Duration::from_secs(60)).unwrap();
+    assert!(status.is_some_and(|status| status.success()), "{status:?}\n{}", server.log());
+}
+
+/// The error output of `minos serve` with options that it must refuse.
+pub(crate) fn refusal(options: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_minos"));
+    let output = command.args(["serve", "--memcached=127.0.0.1:0"]).args(options).output().unwrap();
+    assert!(!output.status.success(), "{options:?} is no error");
+    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 fn memcached(wanted: Wanted<'_>) -> Result<Server, minos_testkit::StartError> {

@@ -46,16 +46,11 @@ fn a_scrub_of_everything_ends_and_is_counted() {
     for key in 0..200 {
         assert_eq!(client.set(&format!("key{key}"), &vec![7; 60_000]).unwrap(), "STORED");
     }
-    let deadline = Instant::now() + WITHIN;
-    while get(admin, "/flash")["segments"]["sealed"] == 0 {
-        assert!(Instant::now() < deadline, "nothing is sealed: {}", get(admin, "/flash"));
-    }
+    wait_until(admin, "/flash", |flash| flash["segments"]["sealed"] != 0);
     assert_eq!(get(admin, "/flash")["scrub"]["scrubbed_segments"], 0);
     let begun = shown(&ctl(admin, &["flash", "--scrub=1g"]));
     assert!(begun.contains("scrub_left"), "{begun}");
-    while get(admin, "/flash")["scrub"]["scrubs"] != 1 {
-        assert!(Instant::now() < deadline, "the scrub never ends: {}", get(admin, "/flash"));
-    }
+    wait_until(admin, "/flash", |flash| flash["scrub"]["scrubs"] == 1);
     let shown = get(admin, "/flash");
     let scrub = &shown["scrub"];
     let read_bytes = (&scrub["scrub_read_bytes"], &shown["compaction"]["compaction_read_bytes"]);

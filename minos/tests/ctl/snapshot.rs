@@ -114,11 +114,8 @@ fn a_snapshot_can_be_cancelled_and_another_be_made() {
     assert!(error.contains("no snapshot is under way"), "{error}");
     assert_eq!(begin(admin, r#"{"name": "copy", "rate": 1}"#).0, 202);
     wait_copying(admin);
-    let deadline = Instant::now() + WITHIN;
     shown(&ctl(admin, &["snapshot", "--cancel"]));
-    while get(admin, "/snapshot")["state"] != "failed" {
-        assert!(Instant::now() < deadline, "it goes on: {}", get(admin, "/snapshot"));
-    }
+    wait_until(admin, "/snapshot", |snapshot| snapshot["state"] == "failed");
     assert_eq!(get(admin, "/snapshot")["reason"], "cancelled");
     assert!(shown(&ctl(admin, &["snapshot", "copy"])).contains("done"));
 }
@@ -143,10 +140,7 @@ fn a_server_that_stops_leaves_no_half_copy() {
 
 /// Waits until this snapshot has copied something.
 fn wait_copying(admin: SocketAddr) {
-    let deadline = Instant::now() + WITHIN;
-    while get(admin, "/snapshot")["copied_bytes"] == 0 {
-        assert!(Instant::now() < deadline, "nothing is copied: {}", get(admin, "/snapshot"));
-    }
+    wait_until(admin, "/snapshot", |snapshot| snapshot["copied_bytes"] != 0);
 }
 
 fn parts(folder: &TempDir) -> usize {
@@ -232,10 +226,7 @@ fn a_full_disk_ends_a_snapshot_and_nothing_else() {
         assert!(server.log().contains("there is no snapshot"), "{}", server.log());
         assert!(left.is_empty(), "{left:?}");
         assert_eq!(get(admin, "/flash")["snapshots"]["snapshots_failed"], 1);
-        let deadline = Instant::now() + WITHIN;
-        while get(admin, "/flash")["snapshots"]["held_segments"] != 0 {
-            assert!(Instant::now() < deadline, "{}", get(admin, "/flash"));
-        }
+        wait_until(admin, "/flash", |flash| flash["snapshots"]["held_segments"] == 0);
         assert_eq!(client.set("key", &value(1, 1)).unwrap(), "STORED");
     }
 }

@@ -263,62 +263,36 @@ impl Costs {
     /// Checks all costs.
     pub fn check(&self) -> Result<(), CostsError> {
         for (name, value) in self.times() {
-            if !(0.0..=1e9).contains(&value) {
-                return Err(CostsError::Value { name, value, allowed: "0 to 1e9" });
-            }
+            allow(name, value, (0.0..=1e9).contains(&value), "0 to 1e9")?;
         }
-        check_signed("network_ns", self.network_ns)?;
+        let network_ns = self.network_ns;
+        allow("network_ns", network_ns, (-1e9..=1e9).contains(&network_ns), "-1e9 to 1e9")?;
         self.check_pauses()?;
         self.check_speed()?;
         // A worker that polls in no time would poll forever without time passing.
         for (name, value) in [("poll_ns", self.poll_ns), ("ring_poll_ns", self.ring_poll())] {
-            if !(1.0..=1e9).contains(&value) {
-                return Err(CostsError::Value { name, value, allowed: "1 to 1e9" });
-            }
+            allow(name, value, (1.0..=1e9).contains(&value), "1 to 1e9")?;
         }
-        if !(0.001..=1e5).contains(&self.link_gbps) {
-            return Err(CostsError::Value {
-                name: "link_gbps",
-                value: self.link_gbps,
-                allowed: "0.001 to 1e5",
-            });
-        }
-        Ok(())
+        let link_gbps = self.link_gbps;
+        allow("link_gbps", link_gbps, (0.001..=1e5).contains(&link_gbps), "0.001 to 1e5")
     }
 
     fn check_speed(&self) -> Result<(), CostsError> {
         let Speed { span_us, worker, client } = &self.speed;
         let mut times = worker.iter().chain(client).copied().peekable();
-        if times.peek().is_some() && !(0.001..=1e9).contains(span_us) {
-            return Err(CostsError::Value {
-                name: "speed.span_us",
-                value: *span_us,
-                allowed: "0.001 to 1e9",
-            });
-        }
-        match times.find(|times| !(0.01..=100.0).contains(times)) {
-            Some(value) => Err(CostsError::Value { name: "speed", value, allowed: "0.01 to 100" }),
-            None => Ok(()),
-        }
+        let is_span = times.peek().is_none() || (0.001..=1e9).contains(span_us);
+        allow("speed.span_us", *span_us, is_span, "0.001 to 1e9")?;
+        times.try_for_each(|times| allow("speed", times, (0.01..=100.0).contains(&times), "0.01 to 100"))
     }
 
     fn check_pauses(&self) -> Result<(), CostsError> {
         let mut share = 0.0;
         for &Pause { per_s, ns } in &self.pauses {
-            if !(per_s > 0.0 && per_s <= 1e6) {
-                let allowed = "above 0, at most 1e6";
-                return Err(CostsError::Value { name: "pauses.per_s", value: per_s, allowed });
-            }
-            if !(0.0..=1e9).contains(&ns) {
-                return Err(CostsError::Value { name: "pauses.ns", value: ns, allowed: "0 to 1e9" });
-            }
+            allow("pauses.per_s", per_s, per_s > 0.0 && per_s <= 1e6, "above 0, at most 1e6")?;
+            allow("pauses.ns", ns, (0.0..=1e9).contains(&ns), "0 to 1e9")?;
             share += per_s * ns / 1e9;
         }
-        if share > PAUSES_SHARE_MAX {
-            let allowed = "0 to 0.9 of the time, all together";
-            return Err(CostsError::Value { name: "pauses", value: share, allowed });
-        }
-        Ok(())
+        allow("pauses", share, share <= PAUSES_SHARE_MAX, "0 to 0.9 of the time, all together")
     }
 
     /// Costs that may be 0.
@@ -372,11 +346,8 @@ impl Costs {
 }
 
 /// Checks a time that may be negative.
-fn check_signed(name: &'static str, value: f64) -> Result<(), CostsError> {
-    if (-1e9..=1e9).contains(&value) {
-        return Ok(());
-    }
-    Err(CostsError::Value { name, value, allowed: "-1e9 to 1e9" })
+fn allow(name: &'static str, value: f64, is_allowed: bool, allowed: &'static str) -> Result<(), CostsError> {
+    if is_allowed { Ok(()) } else { Err(CostsError::Value { name, value, allowed }) }
 }
 
 #[cfg(test)]

@@ -327,11 +327,7 @@ fn run_within(spec: &Spec, limit_us: f64) -> Result<Outcome, SpecError> {
 /// Runs all of `specs`, as many at a time as there are cores. Calls `done` after each.
 pub fn run_all(specs: &[Spec], done: impl Fn() + Sync) -> Result<Vec<Outcome>, SpecError> {
     specs.iter().try_for_each(Spec::check)?;
-    parallel::map(specs, |spec| {
-        let outcome = run(spec);
-        done();
-        outcome
-    })
+    parallel::map(specs, done, run)
 }
 
 /// [`throughput_under`] for all of `specs`, in their order, as many at a time as there are cores. Calls
@@ -341,11 +337,7 @@ pub fn throughput_under_all(
     slo_us: f64,
     done: impl Fn() + Sync,
 ) -> Result<Vec<Option<Outcome>>, SpecError> {
-    parallel::map(specs, |spec| {
-        let outcome = throughput_under(spec, slo_us);
-        done();
-        outcome
-    })
+    parallel::map(specs, done, |spec| throughput_under(spec, slo_us))
 }
 
 /// The highest rate, at most that of `spec`, at which the percentile of all latencies stays within

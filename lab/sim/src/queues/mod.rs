@@ -202,11 +202,7 @@ pub fn run(spec: &Spec) -> Result<Outcome, SpecError> {
 /// Runs all of `specs`, as many at a time as there are cores. Calls `done` after each.
 pub fn run_all(specs: &[Spec], done: impl Fn() + Sync) -> Result<Vec<Outcome>, SpecError> {
     specs.iter().try_for_each(Spec::check)?;
-    parallel::map(specs, |spec| {
-        let outcome = run(spec);
-        done();
-        outcome
-    })
+    parallel::map(specs, done, run)
 }
 
 /// The loop over events, compiled for each model.

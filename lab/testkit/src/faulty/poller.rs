@@ -28,23 +28,24 @@ pub struct PollerFaults {
     pub lost: f64,
 }
 
-/// How often each fault has happened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PollerCounts {
-    /// Events reported.
-    pub reported: u64,
-    /// Sockets reported although nothing came.
-    pub spurious: u64,
-    /// Events held back.
-    pub held_back: u64,
-    /// Bursts in another order.
-    pub reordered: u64,
-    /// Bursts of which some events had to wait.
-    pub fewer: u64,
-    /// Hangups that were none.
-    pub early_hangups: u64,
-    /// Events never reported.
-    pub lost: u64,
+counts! {
+    /// How often each fault has happened.
+    pub struct PollerCounts {
+        /// Events reported.
+        pub reported: u64,
+        /// Sockets reported although nothing came.
+        pub spurious: u64,
+        /// Events held back.
+        pub held_back: u64,
+        /// Bursts in another order.
+        pub reordered: u64,
+        /// Bursts of which some events had to wait.
+        pub fewer: u64,
+        /// Hangups that were none.
+        pub early_hangups: u64,
+        /// Events never reported.
+        pub lost: u64,
+    }
 }
 
 impl PollerFaults {
@@ -64,18 +65,6 @@ impl PollerFaults {
     /// Every fault that the contract allows, often.
     pub const fn permitted() -> Self {
         Self { spurious: 0.1, held_back: 0.3, reordered: 0.5, fewer: 0.5, early_hangup: 0.3, ..Self::none() }
-    }
-}
-
-impl std::ops::AddAssign for PollerCounts {
-    fn add_assign(&mut self, other: Self) {
-        self.reported += other.reported;
-        self.spurious += other.spurious;
-        self.held_back += other.held_back;
-        self.reordered += other.reordered;
-        self.fewer += other.fewer;
-        self.early_hangups += other.early_hangups;
-        self.lost += other.lost;
     }
 }
 

@@ -35,19 +35,20 @@ pub struct PortFaults {
     pub refused: f64,
 }
 
-/// How often each fault has happened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PortCounts {
-    /// Arriving datagrams, by fate.
-    pub network: Counts,
-    /// Trains sent in part.
-    pub in_part: u64,
-    /// Trains that met a full buffer.
-    pub full: u64,
-    /// Trains reported as too long.
-    pub too_long: u64,
-    /// Trains refused.
-    pub refused: u64,
+counts! {
+    /// How often each fault has happened.
+    pub struct PortCounts {
+        /// Arriving datagrams, by fate.
+        pub network: Counts,
+        /// Trains sent in part.
+        pub in_part: u64,
+        /// Trains that met a full buffer.
+        pub full: u64,
+        /// Trains reported as too long.
+        pub too_long: u64,
+        /// Trains refused.
+        pub refused: u64,
+    }
 }
 
 impl PortFaults {
@@ -70,16 +71,6 @@ impl PortFaults {
             ..Faults::none()
         };
         Self { network, in_part: 0.05, full: 0.02, too_long: 0.02, refused: 0.02 }
-    }
-}
-
-impl std::ops::AddAssign for PortCounts {
-    fn add_assign(&mut self, other: Self) {
-        self.network += other.network;
-        self.in_part += other.in_part;
-        self.full += other.full;
-        self.too_long += other.too_long;
-        self.refused += other.refused;
     }
 }
 

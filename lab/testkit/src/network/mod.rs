@@ -51,37 +51,25 @@ pub struct Datagram {
     pub bytes: Vec<u8>,
 }
 
-/// Counters of sent datagrams by fate.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Datagrams sent.
-    pub sent: u64,
-    /// Datagrams taken out at the other end, copies too.
-    pub delivered: u64,
-    /// Datagrams lost on the way.
-    pub lost: u64,
-    /// Copies made on the way.
-    pub duplicated: u64,
-    /// Datagrams held back so that later ones overtook them.
-    pub reordered: u64,
-    /// Spoiled datagrams that a checksum caught, and that were not delivered.
-    pub caught: u64,
-    /// Spoiled datagrams that were delivered.
-    pub spoiled: u64,
-    /// Datagrams larger than the link carries.
-    pub oversized: u64,
-}
-
-impl std::ops::AddAssign for Counts {
-    fn add_assign(&mut self, other: Self) {
-        self.sent += other.sent;
-        self.delivered += other.delivered;
-        self.lost += other.lost;
-        self.duplicated += other.duplicated;
-        self.reordered += other.reordered;
-        self.caught += other.caught;
-        self.spoiled += other.spoiled;
-        self.oversized += other.oversized;
+counts! {
+    /// Counters of sent datagrams by fate.
+    pub struct Counts {
+        /// Datagrams sent.
+        pub sent: u64,
+        /// Datagrams taken out at the other end, copies too.
+        pub delivered: u64,
+        /// Datagrams lost on the way.
+        pub lost: u64,
+        /// Copies made on the way.
+        pub duplicated: u64,
+        /// Datagrams held back so that later ones overtook them.
+        pub reordered: u64,
+        /// Spoiled datagrams that a checksum caught, and that were not delivered.
+        pub caught: u64,
+        /// Spoiled datagrams that were delivered.
+        pub spoiled: u64,
+        /// Datagrams larger than the link carries.
+        pub oversized: u64,
     }
 }
 

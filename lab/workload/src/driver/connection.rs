@@ -6,9 +6,7 @@ use minos_net::{
     Progress, Socket,
     timestamp::{Take, receive_stamped},
 };
-use minos_proto::client::{
-    Protocol, Refusal, Reply, ReplyReader, compose_get, compose_set_head, compose_set_tail,
-};
+use minos_proto::client::{Protocol, Reply, ReplyReader, compose_get, compose_set_head, compose_set_tail};
 
 use super::{
     checker::Checker,
@@ -277,7 +275,7 @@ impl<'a> Connection<'a> {
             arrival.count_in(recorder);
         }
         let outcome = match (flight.awaited, reply) {
-            (_, Reply::Refused(refusal)) => Err(error_kind(refusal)),
+            (_, Reply::Refused(refusal)) => Err(refusal.into()),
             (Awaited::Stored | Awaited::Inserted, Reply::Stored) => Ok(()),
             (Awaited::Values | Awaited::ValuesToChange, Reply::Values { .. }) if !is_right => {
                 Err(ErrorKind::Mismatch)
@@ -352,14 +350,6 @@ fn next_piece<'b>(out: &'b [u8], out_at: usize, bodies: &'b VecDeque<PendingBody
         }
         Some(pending) => &out[out_at..pending.after],
         None => &out[out_at..],
-    }
-}
-
-fn error_kind(refusal: Refusal) -> ErrorKind {
-    match refusal {
-        Refusal::NotStored => ErrorKind::NotStored,
-        Refusal::Client => ErrorKind::Client,
-        Refusal::Server => ErrorKind::Server,
     }
 }
 

@@ -66,22 +66,8 @@ impl Seats<'_> {
     }
 }
 
-/// A thread before it runs.
-enum Member<'a> {
-    Stream(Box<DriverThread<'a>>),
-    Native(Box<DatagramThread<'a, NativeLink<'a>>>),
-    Memcached(Box<DatagramThread<'a, MemcachedLink<'a>>>),
-}
-
-impl Member<'_> {
-    fn drive(self, progress: &AtomicU64) -> io::Result<Recorder> {
-        match self {
-            Self::Stream(thread) => thread.drive(progress),
-            Self::Native(thread) => thread.drive(progress),
-            Self::Memcached(thread) => thread.drive(progress),
-        }
-    }
-}
+/// What a thread does.
+type Member<'a> = Box<dyn FnOnce(&AtomicU64) -> io::Result<Recorder> + Send + 'a>;
 
 /// State shared by all threads.
 pub(super) struct Crew<'a> {
@@ -117,7 +103,7 @@ impl<'a> Crew<'a> {
                         // If pinning is not permitted, the system chooses the processor.
                         let _ = minos_net::pin_to(cpu);
                     }
-                    member.drive(answered)
+                    member(answered)
                 }));
             }
             watch(Moment { elapsed: Duration::ZERO, answered: 0 });
@@ -191,11 +177,16 @@ impl<'a> Crew<'a> {
         Ok(match seats {
             Seats::Connections(connections) => {
                 let dataset = &self.workload.dataset;
-                Member::Stream(Box::new(DriverThread::new(schedule, dataset, connections, recorder)?))
+                let thread = DriverThread::new(schedule, dataset, connections, recorder)?;
+                Box::new(move |progress| thread.drive(progress))
             }
-            Seats::Native(links) => Member::Native(Box::new(DatagramThread::new(schedule, links, recorder)?)),
+            Seats::Native(links) => {
+                let thread = DatagramThread::new(schedule, links, recorder)?;
+                Box::new(move |progress| thread.drive(progress))
+            }
             Seats::Memcached(links) => {
-                Member::Memcached(Box::new(DatagramThread::new(schedule, links, recorder)?))
+                let thread = DatagramThread::new(schedule, links, recorder)?;
+                Box::new(move |progress| thread.drive(progress))
             }
         })
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
+use minos_proto::client::Refusal;
 
 use crate::Class;
 
@@ -42,6 +43,16 @@ impl ErrorKind {
             Self::Protocol => "protocol",
             Self::Closed => "closed",
             Self::File => "file",
+        }
+    }
+}
+
+impl From<Refusal> for ErrorKind {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::NotStored => Self::NotStored,
+            Refusal::Client => Self::Client,
+            Refusal::Server => Self::Server,
         }
     }
 }

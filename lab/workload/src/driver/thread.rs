@@ -154,10 +154,7 @@ impl<'a> DriverThread<'a> {
             OpKind::Insert => Awaited::Inserted,
             OpKind::ReadModifyWrite => Awaited::ValuesToChange,
         };
-        let class = match op.value_bytes {
-            Some(value_bytes) => self.dataset.class_of_bytes(value_bytes),
-            None => self.dataset.class(op.item),
-        };
+        let class = self.dataset.class_of(&op);
         let flight = InFlight { awaited, class, intended_ns, item: op.item, keys: 1 };
         match op.kind {
             OpKind::Get if self.schedule.orders.keys_per_get > 1 => {
@@ -173,16 +170,10 @@ impl<'a> DriverThread<'a> {
                 );
             }
             OpKind::Get | OpKind::ReadModifyWrite => connection.compose_get(flight, &[op.item]),
-            OpKind::Set | OpKind::Insert => {
-                let body = match op.value_bytes {
-                    Some(value_bytes) => Ok(self.dataset.body_of_bytes(op.item, value_bytes)),
-                    None => self.dataset.body(op.item),
-                };
-                match body {
-                    Ok(body) => connection.compose_set(flight, body),
-                    Err(_) => self.recorder.failed(ErrorKind::File, intended_ns),
-                }
-            }
+            OpKind::Set | OpKind::Insert => match self.dataset.body_of(&op) {
+                Ok(body) => connection.compose_set(flight, body),
+                Err(_) => self.recorder.failed(ErrorKind::File, intended_ns),
+            },
         }
     }
 

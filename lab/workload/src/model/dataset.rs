@@ -3,6 +3,7 @@
 use std::io;
 
 use super::{
+    Op,
     files::FileItem,
     key::write_key,
     mix,
@@ -93,8 +94,13 @@ impl Dataset {
         declared.unwrap_or_else(|| self.class_of_bytes(self.value_bytes(item)))
     }
 
+    /// Where latencies of an operation are counted.
+    pub(crate) fn class_of(&self, op: &Op) -> Class {
+        op.value_bytes.map_or_else(|| self.class(op.item), |value_bytes| self.class_of_bytes(value_bytes))
+    }
+
     /// Where latencies of values of a size are counted, regardless of their group.
-    pub(crate) fn class_of_bytes(&self, value_bytes: u64) -> Class {
+    fn class_of_bytes(&self, value_bytes: u64) -> Class {
         let threshold = self.large_threshold.unwrap_or(LARGE_THRESHOLD_DEFAULT);
         if value_bytes > threshold { Class::Large } else { Class::Small }
     }
@@ -143,9 +149,12 @@ impl Dataset {
         }
     }
 
-    /// A value of another size than the item's own, for traces.
-    pub(crate) fn body_of_bytes(&self, item: u64, value_bytes: u64) -> Body {
-        self.block.body(mix(self.item_hash(item)), value_bytes)
+    /// The value to store: in traces, of another size than the item's own.
+    pub(crate) fn body_of(&self, op: &Op) -> io::Result<Body> {
+        match op.value_bytes {
+            Some(value_bytes) => Ok(self.block.body(mix(self.item_hash(op.item)), value_bytes)),
+            None => self.body(op.item),
+        }
     }
 
     fn item_hash(&self, item: u64) -> u64 {

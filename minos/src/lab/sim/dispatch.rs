@@ -145,7 +145,7 @@ pub(crate) struct DispatchArgs {
     json: bool,
 }
 
-const ALL: &str = "all";
+pub(super) const ALL: &str = "all";
 
 #[derive(Clone, Copy, Debug)]
 struct Dispatch(Option<Design>);

@@ -42,18 +42,19 @@ pub(crate) fn run(args: &SimArgs) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use clap::{Args, FromArgMatches};
-
     use super::*;
 
+    /// The arguments in a line, whose first word is the command.
+    pub(super) fn parsed<T: Args>(line: &str) -> Result<T, clap::Error> {
+        let command = T::augment_args(clap::Command::new("sim"));
+        T::from_arg_matches(&command.try_get_matches_from(line.split(' '))?)
+    }
+
     fn refusal(line: &str) -> String {
-        let command = SimArgs::augment_args(clap::Command::new("sim"));
-        let matches = command.try_get_matches_from(line.split(' '));
-        let args = match matches.and_then(|matches| SimArgs::from_arg_matches(&matches)) {
-            Ok(args) => args,
-            Err(error) => return error.to_string(),
-        };
-        run(&args).unwrap_err().to_string()
+        match parsed::<SimArgs>(line) {
+            Ok(args) => run(&args).unwrap_err().to_string(),
+            Err(error) => error.to_string(),
+        }
     }
 
     #[test]

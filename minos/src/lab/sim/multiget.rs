@@ -149,15 +149,7 @@ impl Results {
 
 #[cfg(test)]
 mod tests {
-    use clap::FromArgMatches;
-
-    use super::*;
-
-    fn args(line: &str) -> MultigetArgs {
-        let command = MultigetArgs::augment_args(clap::Command::new("multiget"));
-        let matches = command.try_get_matches_from(line.split(' ')).unwrap();
-        MultigetArgs::from_arg_matches(&matches).unwrap()
-    }
+    use super::{super::tests::parsed, *};
 
     #[test]
     fn what_cannot_be_is_refused_by_name() {
@@ -173,7 +165,7 @@ mod tests {
             ("--trials 0", "trials: 0"),
             ("--width 100 --exact", "width: 100"),
         ] {
-            let message = run(&args(&format!("multiget {options}"))).unwrap_err().to_string();
+            let message = run(&parsed(&format!("multiget {options}")).unwrap()).unwrap_err().to_string();
             assert!(
                 message.starts_with(&format!("{name} is not allowed; allowed is ")),
                 "{options}: {message}"
@@ -183,7 +175,8 @@ mod tests {
 
     #[test]
     fn nodes_that_cannot_have_the_replicas_are_left_out() {
-        let results = args("multiget --replicas 3 --trials 10").results(10).unwrap();
+        let args: MultigetArgs = parsed("multiget --replicas 3 --trials 10").unwrap();
+        let results = args.results(10).unwrap();
         assert_eq!(results.runs[0].nodes, 4);
     }
 }

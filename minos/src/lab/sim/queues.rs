@@ -3,7 +3,10 @@
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use clap::{Args, ValueEnum};
+use clap::{
+    Args,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
 use indicatif::{ProgressBar, ProgressDrawTarget};
 use minos_sim::{
     Distribution, Estimate,
@@ -12,6 +15,7 @@ use minos_sim::{
 use serde::Serialize;
 
 use super::{
+    dispatch::ALL,
     numbers::{Range, parse_count, parse_number, parse_range},
     table::{rounded, table},
 };
@@ -24,7 +28,7 @@ use crate::lab::bench::emit_either;
 #[derive(Args, Debug)]
 pub(crate) struct QueuesArgs {
     /// early (n x M/G/1), late (M/G/n), stealing, size-aware, size-aware-helping, or all
-    #[arg(long, value_enum, default_value_t = Model::All)]
+    #[arg(long, value_name = "MODEL", default_value = ALL, value_parser = models())]
     model: Model,
 
     /// Workers
@@ -88,27 +92,14 @@ pub(crate) struct QueuesArgs {
     json: bool,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Model {
-    All,
-    Early,
-    Late,
-    Stealing,
-    SizeAware,
-    SizeAwareHelping,
-}
+/// One model, or all of them.
+#[derive(Clone, Copy, Debug)]
+struct Model(Option<Binding>);
 
-impl Model {
-    fn bindings(self) -> Vec<Binding> {
-        match self {
-            Self::All => Binding::ALL.to_vec(),
-            Self::Early => vec![Binding::Early],
-            Self::Late => vec![Binding::Late],
-            Self::Stealing => vec![Binding::Stealing],
-            Self::SizeAware => vec![Binding::SizeAware],
-            Self::SizeAwareHelping => vec![Binding::SizeAwareHelping],
-        }
-    }
+fn models() -> impl TypedValueParser<Value = Model> {
+    let names = std::iter::once(ALL).chain(Binding::ALL.map(Binding::name));
+    let of = |name: String| Model(Binding::ALL.into_iter().find(|binding| binding.name() == name));
+    PossibleValuesParser::new(names).map(of)
 }
 
 #[derive(Serialize)]
@@ -144,7 +135,7 @@ impl QueuesArgs {
         }
         let loads = self.sweep.map_or_else(|| vec![self.load], |range| range.points(self.step));
         let distribution = self.distribution()?;
-        let spec = |binding, load| Spec {
+        let spec = &|binding, load| Spec {
             binding,
             workers: self.workers,
             load,
@@ -156,12 +147,8 @@ impl QueuesArgs {
             epoch_arrivals: self.epoch_arrivals.unwrap_or((self.arrivals / EPOCHS_DEFAULT).max(100)),
             seed: self.seed,
         };
-        let bindings = self.model.bindings();
-        Ok(loads
-            .iter()
-            .flat_map(|&load| bindings.iter().map(move |&binding| (binding, load)))
-            .map(|(b, l)| spec(b, l))
-            .collect())
+        let bindings = self.model.0.map_or_else(|| Binding::ALL.to_vec(), |binding| vec![binding]);
+        Ok(loads.iter().flat_map(|&load| bindings.iter().map(move |&binding| spec(binding, load))).collect())
     }
 
     fn distribution(&self) -> Result<Distribution> {

@@ -350,15 +350,7 @@ impl RackoutArgs {
 
 #[cfg(test)]
 mod tests {
-    use clap::FromArgMatches;
-
-    use super::*;
-
-    fn refusal(line: &str) -> String {
-        let command = RackoutArgs::augment_args(clap::Command::new("rackout"));
-        let matches = command.try_get_matches_from(line.split(' ')).unwrap();
-        run(&RackoutArgs::from_arg_matches(&matches).unwrap()).unwrap_err().to_string()
-    }
+    use super::{super::tests::parsed, *};
 
     #[test]
     fn what_cannot_be_is_refused_by_name() {
@@ -382,7 +374,8 @@ mod tests {
             ("--keys 1k --interference-server 512 --interference 2", "interference-server: 512", "below 512"),
             ("--figure 3", "figure: 3", "2a"),
         ] {
-            let message = refusal(&format!("rackout --no-cache {options}"));
+            let args = parsed(&format!("rackout --no-cache {options}")).unwrap();
+            let message = run(&args).unwrap_err().to_string();
             let named = message.starts_with(&format!("{name} is not allowed; allowed is "));
             assert!(named && message.contains(allowed), "{options}: {message}");
         }
@@ -390,10 +383,8 @@ mod tests {
 
     #[test]
     fn a_small_cluster_is_answered() {
-        let command = RackoutArgs::augment_args(clap::Command::new("rackout"));
         let line = "rackout --no-cache --servers 16 --gf 1,4 --keys 10k --micro-shards 10 --arrivals 5k";
-        let args =
-            RackoutArgs::from_arg_matches(&command.try_get_matches_from(line.split(' ')).unwrap()).unwrap();
+        let args: RackoutArgs = parsed(line).unwrap();
         args.source
             .with_popularity(|popularity| {
                 let study = Study {

@@ -60,6 +60,10 @@ impl Extent {
         let steals = if self.steals { "" } else { "-no-steal" };
         format!("dispatch{native}{percent}{steals}")
     }
+
+    fn stealing_in_words(&self) -> &'static str {
+        if self.steals { "" } else { "Small workers do not take from each other's queues (`--steal off`). " }
+    }
 }
 
 /// The paper's default workload: p_L = 0.125 %, s_L = 500 KB, 95:5, zipf 0.99 (Minos §5.3).
@@ -89,9 +93,10 @@ pub(super) fn measure(program: &Path, extent: &Extent, out: &Path) -> anyhow::Re
     loads.report().write_csv(&out.join(format!("{stem}-loads.csv")))?;
     let sections = [loads.small_p99(), saturation::report(&saturation), noise::report(&noise)];
     let targets = [loads.targets(), saturation::targets(&saturation), noise::targets(&noise)].concat();
+    let &Extent { large_percent, rounds, millis, .. } = extent;
     let head = format!(
-        "# Designs of dispatch on two processors\n\nMeasured over {}, {} % of the requests large, open loop with Poisson arrivals unless stated; {} \
-         interleaved rounds of {} ms, medians (smallest..largest). Two workers, one bound to each processor, sleep when \
+        "# Designs of dispatch on two processors\n\nMeasured over {}, {large_percent} % of the requests large, open loop with Poisson arrivals unless stated; {rounds} \
+         interleaved rounds of {millis} ms, medians (smallest..largest). Two workers, one bound to each processor, sleep when \
          idle; the driver's two threads, bound likewise{}, and receive the answers, dated by the kernel, on these \
          occasions (`--pace due`). With one worker, on the first processor, the driver has one thread on the second. \
          {}{}; `{stem}.csv` has all samples, `{stem}-loads.csv` the percentiles by load \
@@ -99,15 +104,8 @@ pub(super) fn measure(program: &Path, extent: &Extent, out: &Path) -> anyhow::Re
          ![Latency against throughput]({stem}.svg)\n\n\
          |target|wanted|measured||\n|---|---|---|---|\n{targets}",
         extent.protocol(),
-        extent.large_percent,
-        extent.rounds,
-        extent.millis,
         runner.driver_in_words(),
-        if extent.steals {
-            ""
-        } else {
-            "Small workers do not take from each other's queues (`--steal off`). "
-        },
+        extent.stealing_in_words(),
         extent.command(),
         runner.disturbance(),
     );

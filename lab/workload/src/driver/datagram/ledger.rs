@@ -6,10 +6,7 @@ use super::{
     super::recorder::{ErrorKind, Recorder},
     Moment,
 };
-use crate::{
-    Class, Op, OpKind,
-    model::{Body, Dataset},
-};
+use crate::{Class, Op, OpKind, model::Dataset};
 
 /// Rules of a ledger: checks of values, time-outs and retries.
 #[derive(Clone, Copy, Debug)]
@@ -22,15 +19,6 @@ pub(in crate::driver) struct Terms {
     pub(in crate::driver) timeout: Duration,
     /// Times a request is repeated before it is lost.
     pub(in crate::driver) repeats: u32,
-}
-
-/// An operation of a request.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Asked {
-    pub(super) kind: OpKind,
-    pub(super) item: u64,
-    /// Bytes to store; `None` for the item's own size.
-    value_bytes: Option<u64>,
 }
 
 /// Slot and index of an operation.
@@ -71,7 +59,7 @@ struct Request {
     active_ns: u64,
     repeats_left: u32,
     class: Class,
-    operations: Vec<Asked>,
+    operations: Vec<Op>,
     open: u32,
     missed: u32,
     failure: Option<ErrorKind>,
@@ -133,14 +121,14 @@ impl<'a> Ledger<'a> {
         });
         self.serials += 1;
         self.open += 1;
-        let is_large = operations.iter().any(|operation| class(self.dataset, operation) == Class::Large);
+        let is_large = operations.iter().any(|operation| self.dataset.class_of(operation) == Class::Large);
         let request = &mut self.requests[slot as usize];
         request.serial = self.serials;
         (request.intended_ns, request.active_ns) = (at.intended_ns, at.now_ns);
         request.repeats_left = self.terms.repeats;
         request.class = if is_large { Class::Large } else { Class::Small };
         request.operations.clear();
-        request.operations.extend(operations.iter().map(Asked::of));
+        request.operations.extend_from_slice(operations);
         (request.open, request.missed) = (operations.len() as u32, 0);
         (request.failure, request.is_lost) = (None, false);
         slot
@@ -162,28 +150,20 @@ impl<'a> Ledger<'a> {
         self.requests[slot as usize].operations.len() as u32
     }
 
-    pub(super) fn asked(&self, place: Place) -> Asked {
+    pub(super) fn asked(&self, place: Place) -> Op {
         self.requests[place.slot as usize].operations[place.index as usize]
     }
 
-    /// The value to store for an operation.
-    pub(super) fn body(&self, asked: &Asked) -> std::io::Result<Body> {
-        match asked.value_bytes {
-            Some(value_bytes) => Ok(self.dataset.body_of_bytes(asked.item, value_bytes)),
-            None => self.dataset.body(asked.item),
-        }
-    }
-
     /// The value to store for an operation, in one piece.
-    pub(super) fn value(&self, asked: &Asked) -> std::io::Result<Vec<u8>> {
-        let body = self.body(asked)?;
+    pub(super) fn value(&self, asked: &Op) -> std::io::Result<Vec<u8>> {
+        let body = self.dataset.body_of(asked)?;
         let mut value = Vec::with_capacity(body.value_bytes() as usize);
         body.append_to(&mut value);
         Ok(value)
     }
 
     /// Bytes of the value to store for an operation.
-    pub(super) fn body_bytes(&self, asked: &Asked) -> u64 {
+    pub(super) fn body_bytes(&self, asked: &Op) -> u64 {
         asked.value_bytes.unwrap_or_else(|| self.dataset.value_bytes(asked.item))
     }
 
@@ -309,20 +289,6 @@ impl Request {
                 recorder.completed(self.class, operations, self.intended_ns, arrived_ns);
             }
         }
-    }
-}
-
-impl Asked {
-    fn of(operation: &Op) -> Self {
-        let Op { kind, item, value_bytes } = *operation;
-        Self { kind, item, value_bytes }
-    }
-}
-
-fn class(dataset: &Dataset, operation: &Op) -> Class {
-    match operation.value_bytes {
-        Some(value_bytes) => dataset.class_of_bytes(value_bytes),
-        None => dataset.class(operation.item),
     }
 }
 

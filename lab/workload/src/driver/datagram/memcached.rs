@@ -10,7 +10,7 @@ use std::{
 
 use minos_net::udp::{ReceiveBurst, UdpOptions, UdpPort};
 use minos_proto::client::{
-    NoSink, Protocol, Refusal, Reply, ReplyReader, compose_get, compose_set_head, compose_set_tail,
+    NoSink, Protocol, Reply, ReplyReader, compose_get, compose_set_head, compose_set_tail,
 };
 
 use super::{
@@ -158,7 +158,7 @@ impl<'a> MemcachedLink<'a> {
         let room = self.outbox.room();
         compose_set_head(Protocol::Memcache, room, &self.keys, value_bytes);
         if value_bytes <= DATAGRAM_BYTES_MAX as u64 {
-            self.ledger.body(&asked)?.append_to(room);
+            self.ledger.dataset.body_of(&asked)?.append_to(room);
         } else {
             // Enough bytes for the check of the datagram's size to fail.
             room.resize(room.len() + DATAGRAM_BYTES_MAX, 0);
@@ -212,7 +212,7 @@ impl<'a> MemcachedLink<'a> {
                 return self.compose(slot, now_ns, recorder);
             }
             Some(Reply::Values { found }) if is_read => (Outcome::Done, count.saturating_sub(found)),
-            Some(Reply::Refused(refusal)) => (Outcome::Failed(error_kind(refusal)), 0),
+            Some(Reply::Refused(refusal)) => (Outcome::Failed(refusal.into()), 0),
             _ => (Outcome::Failed(ErrorKind::Protocol), 0),
         };
         self.settle_all(slot, outcome, missed, now_ns, recorder);
@@ -283,12 +283,4 @@ impl<'a> Link<'a> for MemcachedLink<'a> {
 /// True if a reply ends here. A reply with values ends with a line `END`.
 fn is_end(text: &[u8]) -> bool {
     !text.starts_with(b"VALUE ") || text.ends_with(b"\r\nEND\r\n")
-}
-
-fn error_kind(refusal: Refusal) -> ErrorKind {
-    match refusal {
-        Refusal::NotStored => ErrorKind::NotStored,
-        Refusal::Client => ErrorKind::Client,
-        Refusal::Server => ErrorKind::Server,
-    }
 }

@@ -22,7 +22,7 @@ use minos_proto::native::{DATAGRAM_BYTES_ETHERNET, DATAGRAM_BYTES_MAX, WelcomeFl
 
 use super::{
     Link, Moment, any_port,
-    ledger::{Asked, Ledger, Outcome, Place, Terms},
+    ledger::{Ledger, Outcome, Place, Terms},
     outbox::Outbox,
 };
 use crate::{
@@ -182,7 +182,7 @@ impl<'a> NativeLink<'a> {
         }
     }
 
-    fn outcome(&self, asked: &Asked, result: Result<Answer, Error>) -> Outcome {
+    fn outcome(&self, asked: &Op, result: Result<Answer, Error>) -> Outcome {
         let kind = match result {
             Ok(Answer::Value(value)) => return self.ledger.judge(asked.item, &value.bytes),
             Ok(Answer::Number { number, .. }) => return self.ledger.judge_length(asked.item, number),

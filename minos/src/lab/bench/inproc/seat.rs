@@ -20,11 +20,15 @@ pub(super) trait Seat: Send + Sized {
 
     fn engine(&self) -> &Engine<Self::Mode, Self::Access>;
 
-    fn reads(&self, hash: KeyHash) -> bool;
+    fn reads(&self, _: KeyHash) -> bool {
+        true
+    }
 
     fn writes(&self, hash: KeyHash) -> bool;
 
-    fn loads(&self, hash: KeyHash) -> bool;
+    fn loads(&self, hash: KeyHash) -> bool {
+        self.writes(hash)
+    }
 
     fn entry<'a>(&'a mut self, hash: KeyHash, key: &'a [u8]) -> Entry<'a, Self::Mode, Self::Access>;
 
@@ -73,10 +77,6 @@ impl<M: Mode> Seat for Alone<M> {
         self.reads(hash)
     }
 
-    fn loads(&self, hash: KeyHash) -> bool {
-        self.reads(hash)
-    }
-
     fn entry<'a>(&'a mut self, hash: KeyHash, key: &'a [u8]) -> Entry<'a, M, Erew> {
         self.engine.entry(hash, key, NOW)
     }
@@ -104,15 +104,7 @@ where
         self.0.engine()
     }
 
-    fn reads(&self, _: KeyHash) -> bool {
-        true
-    }
-
     fn writes(&self, hash: KeyHash) -> bool {
-        self.0.owns(hash)
-    }
-
-    fn loads(&self, hash: KeyHash) -> bool {
         self.0.owns(hash)
     }
 
@@ -141,10 +133,6 @@ where
     #[inline]
     fn engine(&self) -> &Engine<M, Crcw> {
         &self.engine
-    }
-
-    fn reads(&self, _: KeyHash) -> bool {
-        true
     }
 
     fn writes(&self, _: KeyHash) -> bool {
