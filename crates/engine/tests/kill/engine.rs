@@ -42,6 +42,20 @@ fn config<M: Kind>(path: &Path) -> StoreConfig {
     }
 }
 
+impl<M: Kind> Kept<M>
+where
+    Engine<M, Crcw>: Send + Sync,
+{
+    /// A cache may have lost the item since it was read, or have no room while the other thread holds some. The old
+    /// value must then go, because the script takes it for replaced.
+    fn forget_unless(&self, is_done: bool, key: &[u8]) {
+        if !is_done {
+            assert!(M::EVICTS, "a store has room for all values");
+            self.delete(key);
+        }
+    }
+}
+
 impl<M: Kind> Subject for Kept<M>
 where
     Engine<M, Crcw>: Send + Sync,
@@ -70,28 +84,28 @@ where
     }
 
     fn set(&self, key: &[u8], value: &[u8]) {
-        let meta = ItemMeta::default();
-        self.0.entry(self.0.hash(key), key, NOW).insert(&[value], meta).expect("room for a value");
+        let stored = self.0.entry(self.0.hash(key), key, NOW).insert(&[value], ItemMeta::default());
+        self.forget_unless(stored.is_ok(), key);
     }
 
     fn set_reserved(&self, key: &[u8], value: &[u8]) {
         let hash = self.0.hash(key);
-        let mut reservation = self.0.reserve(hash, key, value.len() as u64).expect("room for a value");
-        reservation.value_mut().copy_from_slice(value);
-        let meta = ItemMeta::default();
-        self.0.entry(hash, key, NOW).commit(reservation, meta).expect("room for a value");
+        let stored = self.0.reserve(hash, key, value.len() as u64).and_then(|mut reservation| {
+            reservation.value_mut().copy_from_slice(value);
+            self.0.entry(hash, key, NOW).commit(reservation, ItemMeta::default())
+        });
+        self.forget_unless(stored.is_ok(), key);
     }
 
     fn overwrite(&self, key: &[u8], value: &[u8]) {
-        // A cache may have lost it since it was read.
         let written = self.0.entry(self.0.hash(key), key, NOW).overwrite_value(0, value);
-        assert!(written.is_ok() || M::EVICTS);
+        self.forget_unless(written.is_ok(), key);
     }
 
     fn append(&self, key: &[u8], extra: &[u8]) {
         let concat = Concat { side: Side::Back, extra, compare: None, cas: None };
         let appended = self.0.concat(self.0.hash(key), key, NOW, &concat);
-        assert!(appended.is_ok() || M::EVICTS);
+        self.forget_unless(appended.is_ok(), key);
     }
 
     fn delete(&self, key: &[u8]) {
