@@ -182,21 +182,24 @@ impl<M: Parts, A: Access> Writing<'_, M, A> {
         let region = self.region();
         let Partition { index, space, counts, .. } = self.partition;
         let old = index.split_source(region);
-        let slots = || chain::places(region, old).map(|place| place.slot(region));
-        // All misses at once, then the hashing: a split costs about one miss, not one an item.
-        slots().filter_map(|slot| M::locate(space, region, slot)).for_each(|item| region.prefetch(item));
         let mut splitting = mem::take(&mut self.writer.splitting);
         splitting.clear();
-        if M::IS_TIERED {
-            self.deal(buckets, slots(), &mut splitting);
-        } else {
-            slots().for_each(|slot| {
-                if let Some(item) = M::locate(space, region, slot) {
-                    let hash = self.engine.hash(key_of(self, item));
-                    splitting.push((slot, Index::moves(buckets, hash)));
-                }
-            });
-        }
+        splitting.extend(chain::places(region, old).map(|place| (place.slot(region), false)));
+        // All misses at once, then the hashing: a split costs about one miss, not one an item.
+        let item = |slot: &Slot| M::locate(space, region, *slot);
+        splitting.iter().filter_map(|(slot, _)| item(slot)).for_each(|item| region.prefetch(item));
+        splitting.retain_mut(|(slot, moves)| {
+            // A slot on flash says itself where it goes.
+            if M::IS_TIERED
+                && let Some(cold) = FlashSlot::decode(slot.0)
+            {
+                *moves = cold.growth_bit(buckets.ilog2());
+                return true;
+            }
+            let Some(item) = item(slot) else { return false };
+            *moves = Index::moves(buckets, self.engine.hash(key_of(self, item)));
+            true
+        });
         relink::split::<A>(region, index, old, new, &splitting);
         self.writer.splitting = splitting;
         counts.splits.add(1);
@@ -209,20 +212,6 @@ impl<M: Parts, A: Access> Writing<'_, M, A> {
     fn is_past_growth(&self, buckets: u64) -> bool {
         let levels = self.partition.index.levels(self.region(), buckets);
         self.partition.counts.cold.value() > 0 && buckets.ilog2() >= *levels.start() + DOUBLINGS
-    }
-
-    /// Deals the slots of the chain that is split: true for those that go to the new bucket. A slot on flash
-    /// says itself where it goes.
-    fn deal(&self, buckets: u64, slots: impl Iterator<Item = Slot>, dealt: &mut Vec<(Slot, bool)>) {
-        let region = self.region();
-        let side = |slot: Slot| match FlashSlot::decode(slot.0) {
-            Some(cold) => Some((slot, cold.growth_bit(buckets.ilog2()))),
-            None => {
-                let item = M::locate(&self.partition.space, region, slot)?;
-                Some((slot, Index::moves(buckets, self.engine.hash(key_of(self, item)))))
-            }
-        };
-        dealt.extend(slots.filter_map(side));
     }
 }
 

@@ -16,6 +16,7 @@ use crate::{
 };
 
 /// The key of an item that is linked in the partition of `writing`.
+#[inline]
 pub(crate) fn key_of<'w, M: State, A: Access>(writing: &'w Writing<'_, M, A>, item: Offset) -> &'w [u8] {
     let region = writing.region();
     let state = ItemState::load(region, item, 0);
