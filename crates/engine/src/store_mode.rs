@@ -210,11 +210,11 @@ impl Reopen for StoreMode {
 
     fn find_space<A: Access>(
         memory: &Memory<A>,
-        _: &StoreConfig,
-        _: Offset,
+        config: &StoreConfig,
+        index: Offset,
         partition: usize,
     ) -> Option<((), Heap)> {
-        Some(((), memory.partition_heap(partition)))
+        Self::create_space(memory, config, index, partition)
     }
 
     fn entries<A: Access>(_: &Writing<'_, Self, A>, _: &mut Survey) -> Result<(), String> {
