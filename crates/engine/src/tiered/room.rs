@@ -25,6 +25,8 @@ pub(crate) struct FlashRoom {
     pub(super) config: TierConfig,
     /// Words up to which the log was walked so that its entries leave.
     pub(super) ahead: Option<u64>,
+    /// Words up to which it was walked so that its large values leave.
+    pub(super) large_ahead: Option<u64>,
     /// Words up to which it was walked so that its entries have copies.
     pub(super) copied: Option<u64>,
     /// Copies on their way, the oldest first.
@@ -51,6 +53,7 @@ impl FlashRoom {
         Self {
             config,
             ahead: None,
+            large_ahead: None,
             copied: None,
             open: VecDeque::new(),
             again: VecDeque::new(),
@@ -69,6 +72,11 @@ impl FlashRoom {
     /// The position up to which the log was walked.
     pub(super) fn ahead<B: PositionBits>(&self) -> Option<Position<B>> {
         self.ahead.map(Position::from_words)
+    }
+
+    /// The position up to which the log was walked for large values.
+    pub(super) fn large_ahead<B: PositionBits>(&self) -> Option<Position<B>> {
+        self.large_ahead.map(Position::from_words)
     }
 
     /// The position up to which the log was walked for copies.

@@ -484,6 +484,33 @@ fn an_item_whose_large_value_was_evicted_keeps_its_record_whoever_comes_by() {
 }
 
 #[test]
+fn large_values_that_need_room_leave_alone() {
+    const SMALL: Range<u32> = 0..2000;
+    for config in [config(16 << 20), lossless(16 << 20)] {
+        let table = hot(&config, SMALL.end, 1000);
+        // Four times the memory.
+        for number in SMALL.end..SMALL.end + 640 {
+            while store(&table, number, 100_000).is_err() || table.common.wants_room(table.memory()) {
+                let mut copied = Vec::new();
+                let walked = table.walk_ahead(0, 64, 5, |due| {
+                    copied.push((due.ticket, u32::from_le_bytes(*due.key.first_chunk().unwrap())));
+                    Choice::Write
+                });
+                write_all(&table, copied, |number| number + 1);
+                if walked.is_done && look(&table, number) != Lookup::Missing {
+                    break;
+                }
+            }
+        }
+        let is_hot = |&number: &u32| look(&table, number) == Lookup::Hot;
+        let hot = SMALL.filter(is_hot).count();
+        assert_eq!(hot, SMALL.len(), "a large value costs no small ones");
+        let large_on_flash = (SMALL.end..SMALL.end + 640).filter(|&number| !pages(&table, number).is_empty());
+        assert!(large_on_flash.count() > 480);
+    }
+}
+
+#[test]
 fn an_index_that_expects_records_grows_before_they_are_adopted() {
     let items = 150_000;
     let table = Tiered::create(&config(64 << 20)).unwrap();

@@ -12,6 +12,7 @@ use crate::{
     mode::{Candidates, SEEN_MAX},
     position::{Position, PositionBits},
     settled::{inline_value, key_of},
+    slot::Slot,
     store::{Engine, Writing},
 };
 use minos_base::{KeyHash, Seconds};
@@ -85,6 +86,8 @@ pub enum Choice {
 pub(super) enum Way {
     /// The entries leave memory.
     Leave,
+    /// Those with large values leave memory.
+    LeaveLarge,
     /// They have copies.
     Copy,
 }
@@ -109,8 +112,8 @@ impl<B: PositionBits, A: AnyWriter> Engine<LogMode<B, Flash>, A> {
         self.common.call_by(bell);
     }
 
-    /// Walks over at most `entries_max` entries of a partition ahead of the head of its log, if that is full; and
-    /// further, if large values need room.
+    /// Walks over at most `entries_max` entries of a partition ahead of the head of its log, if that is full. If large
+    /// values need room, it goes on to the log's end for the large ones: a large value costs no small ones.
     ///
     /// `choose` is called under the partition's lock for the items that have no copy on flash: it copies what
     /// it wants to write, and must not use the table.
@@ -124,12 +127,18 @@ impl<B: PositionBits, A: AnyWriter> Engine<LogMode<B, Flash>, A> {
         now: Seconds,
         mut choose: impl FnMut(&Due<'_>) -> Choice,
     ) -> Walked {
-        let wants_room = self.common.wants_room(self.memory());
-        let end = |region: &View, log: &Log<B>| match wants_room {
-            true => Some(log.tail(region)),
-            false => log.is_moving(region).then(|| log.full_end(region, AHEAD_SEGMENTS)),
-        };
-        self.walk_to(end, partition, (entries_max, now), Way::Leave, &mut choose)
+        let end =
+            |region: &View, log: &Log<B>| log.is_moving(region).then(|| log.full_end(region, AHEAD_SEGMENTS));
+        let mut walked = self.walk_to(end, partition, (entries_max, now), Way::Leave, &mut choose);
+        if walked.is_done && self.common.wants_room(self.memory()) {
+            let tail = |region: &View, log: &Log<B>| Some(log.tail(region));
+            let left = entries_max - walked.entries;
+            let further = self.walk_to(tail, partition, (left, now), Way::LeaveLarge, &mut choose);
+            walked.entries += further.entries;
+            walked.put_back += further.put_back;
+            walked.is_done = further.is_done;
+        }
+        walked
     }
 
     /// As [`Engine::walk_ahead`], further: the items stay in memory and have copies on flash, so that they need not wait
@@ -205,6 +214,18 @@ impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
         self.partition.space.not_before_head(self.region(), self.writer.room.tier.ahead())
     }
 
+    /// Where the walk for large values has come to.
+    fn large_ahead(&self) -> Position<B> {
+        let (ahead, large) = (self.ahead(), self.writer.room.tier.large_ahead());
+        large.filter(|large| !large.is_before(ahead)).unwrap_or(ahead)
+    }
+
+    /// True if the item of this slot at this position leaves memory as soon as it is on flash.
+    pub(super) fn leaves(&self, position: Position<B>, slot: Slot) -> bool {
+        let is_large = slot.class_index() > self.engine.inline_class_max.index();
+        position.is_before(if is_large { self.large_ahead() } else { self.ahead() })
+    }
+
     /// Where the walk for copies has come to.
     fn copied_up_to(&self) -> Position<B> {
         let (ahead, copied) = (self.ahead(), self.writer.room.tier.copied());
@@ -226,6 +247,7 @@ impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
             let at = match (again, way) {
                 (Some(at), _) => Position::from_words(at).minus(1),
                 (None, Way::Leave) => self.ahead(),
+                (None, Way::LeaveLarge) => self.large_ahead(),
                 (None, Way::Copy) => self.copied_up_to(),
             };
             if again.is_none() && !at.is_before(end) {
@@ -234,16 +256,28 @@ impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
             }
             let is_gone = again.is_some() && at != log.not_before_head(region, Some(at));
             let (entry, next) = if is_gone { (None, at) } else { log.entry_at(region, at) };
-            let way = if at.is_before(self.ahead()) { Way::Leave } else { way };
-            if !entry.is_none_or(|entry| self.settle_entry(&entry, way, &mut choose)) {
+            let is_large = entry.as_ref().is_some_and(|entry| entry.owns_extent);
+            let entry_way = match way {
+                _ if at.is_before(self.ahead()) => Way::Leave,
+                Way::LeaveLarge if is_large => Way::Leave,
+                Way::LeaveLarge => Way::Copy,
+                way => way,
+            };
+            // A small one that has not changed is for another walk.
+            let entry = entry.filter(|_| again.is_some() || way != Way::LeaveLarge || is_large);
+            if !entry.is_none_or(|entry| self.settle_entry(&entry, entry_way, &mut choose)) {
                 break;
             }
             if again.is_some() {
                 self.writer.room.tier.end_again();
-            } else if way == Way::Leave {
-                self.writer.room.tier.ahead = Some(next.words());
             } else {
-                self.writer.room.tier.copied = Some(next.words());
+                let room = &mut self.writer.room.tier;
+                let cursor = match way {
+                    Way::Leave => &mut room.ahead,
+                    Way::LeaveLarge => &mut room.large_ahead,
+                    Way::Copy => &mut room.copied,
+                };
+                *cursor = Some(next.words());
             }
             walked.entries += 1;
         }

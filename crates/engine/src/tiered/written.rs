@@ -48,7 +48,7 @@ impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
         match self.copied(ticket) {
             Some(place) => {
                 let position = Position::from_words(ticket.position);
-                if !position.is_before(self.ahead()) {
+                if !self.leaves(position, place.slot(self.region())) {
                     // It does not leave yet.
                     let (region, log) = (self.region(), self.partition.space);
                     let item = log.locate(region, position);
@@ -78,7 +78,7 @@ impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
             return false;
         }
         self.writer.room.tier.settle(ticket.number);
-        if Position::from_words(ticket.position).is_before(self.ahead()) {
+        if self.leaves(Position::from_words(ticket.position), place.slot(self.region())) {
             self.evict_unwritten(place);
         } else {
             self.part_from_copy(place.slot(self.region()), true);
