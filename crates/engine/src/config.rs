@@ -86,6 +86,8 @@ pub struct StoreConfig {
     pub prefetch_depth: usize,
     /// The way to flash, of a table above one.
     pub tier: TierConfig,
+    /// Micro-shards whose ownership the region shows to readers in other processes; 0 for none.
+    pub micro_shards: u32,
     /// Highest bits of the key hash that chose this table among several, and that this table ignores: 0
     /// unless each of 2^n threads has a table of its own. Together with the partition's bits at most 16.
     pub shard_bits: u32,
@@ -110,6 +112,7 @@ impl StoreConfig {
             chain_buckets_max: CHAIN_BUCKETS_MAX,
             prefetch_depth: BURST_MAX,
             tier: TierConfig::default(),
+            micro_shards: 0,
             shard_bits: 0,
             hash_mask: u64::MAX,
         }

@@ -267,6 +267,7 @@ pub mod log;
 mod mode;
 mod overwrite;
 mod owner;
+mod ownership;
 mod partition;
 mod parts;
 mod pinned;
@@ -300,7 +301,7 @@ pub use config::{CHAIN_BUCKETS_MAX, CreateError, Eviction, StoreConfig, TierConf
 pub use create::{Cache, Store};
 pub use entry::{Entry, Item};
 pub use item::{ItemMeta, ItemState, ItemView};
-pub use minos_region::{Backing, MapError};
+pub use minos_region::{Backing, MapError, OwnerState, Ownership};
 pub use minos_sync::{Access, AnyWriter, Crcw, Crew, Erew};
 pub use mode::{Candidates, Lookup, Mode};
 pub use owner::Owner;

@@ -52,6 +52,7 @@ impl Plan {
             partition_words: segments.index_words() + space_words + SAVED_WORDS,
             layout: M::LAYOUT,
             hash_seed: config.hash_seed,
+            micro_shards: config.micro_shards.into(),
         };
         Ok(Self { geometry, segments, space_words })
     }

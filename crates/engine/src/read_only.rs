@@ -11,8 +11,8 @@ use crate::{
     store::Hashing,
 };
 use minos_base::{KeyHash, Seconds, SizeClass};
-use minos_region::Image;
-use minos_sync::Crew;
+use minos_region::{Image, Ownership};
+use minos_sync::{Crew, ReadWord, tenure};
 use std::{marker::PhantomData, path::Path};
 
 /// A table on a file that is read while its owner writes, from this process or another.
@@ -35,8 +35,23 @@ pub enum Answer<R> {
     Found(R),
     /// There is none.
     Missing,
-    /// Only the owner can tell: the value is large, or it was written during each attempt.
+    /// Only the owner can tell: the value is large, or it was written during each attempt, or its micro-shard is
+    /// not this table's.
     AskOwner,
+}
+
+/// The tenure of a micro-shard, before anything of it was read.
+#[derive(Clone, Copy, Debug)]
+struct Tenure<'a> {
+    word: &'a ReadWord,
+    seen: u64,
+}
+
+impl Tenure<'_> {
+    /// The result of an attempt made in this tenure, if it has not ended meanwhile.
+    fn cover<T>(self, attempt: Attempt<T>) -> Attempt<T> {
+        if tenure::look_again(self.word) == self.seen { attempt } else { Attempt::Disturbed }
+    }
 }
 
 impl<M: Mode> ReadOnly<M> {
@@ -86,6 +101,17 @@ impl<M: Mode> ReadOnly<M> {
         self.clock_base
     }
 
+    /// Number of micro-shards whose ownership the table shows.
+    pub fn micro_shards(&self) -> u32 {
+        u32::try_from(self.image.geometry().micro_shards).unwrap_or(u32::MAX)
+    }
+
+    /// Who owns a micro-shard, at this moment. Nobody, if there is no such micro-shard.
+    pub fn ownership(&self, micro_shard: u32) -> Ownership {
+        let word = self.image.owner_word(micro_shard).map_or(0, tenure::look);
+        Ownership::from_word(word)
+    }
+
     /// Reads the live item with this key. As in [`crate::Engine::read`], `f` may run more than once and may see
     /// bytes that are being written; its last result counts. Attempts are bounded.
     pub fn read<R>(
@@ -95,15 +121,32 @@ impl<M: Mode> ReadOnly<M> {
         now: Seconds,
         mut f: impl FnMut(&ItemView<'_>) -> R,
     ) -> Answer<R> {
-        for _ in 0..ATTEMPTS_MAX {
-            match self.attempt(hash, key, now, &mut f) {
-                Attempt::Found(Some(result)) => return Answer::Found(result),
-                Attempt::Found(None) => return Answer::AskOwner,
-                Attempt::Missing => return Answer::Missing,
-                Attempt::Disturbed => std::hint::spin_loop(),
-            }
-        }
-        Answer::AskOwner
+        undisturbed(|| self.attempt(hash, key, now, &mut f))
+    }
+
+    /// As [`ReadOnly::read`], for a key of this micro-shard: names the owner too if the table does not own it.
+    ///
+    /// The answer is that of one moment at which the table owned the micro-shard. So it is right whatever
+    /// happens to the owner meanwhile: it may restart, or give the micro-shard away.
+    pub fn read_owned<R>(
+        &self,
+        micro_shard: u32,
+        hash: KeyHash,
+        key: &[u8],
+        now: Seconds,
+        mut f: impl FnMut(&ItemView<'_>) -> R,
+    ) -> Answer<R> {
+        undisturbed(|| match self.tenure(micro_shard) {
+            Some(tenure) => tenure.cover(self.attempt(hash, key, now, &mut f)),
+            None => Attempt::Found(None),
+        })
+    }
+
+    /// The tenure of a micro-shard that may be read here.
+    fn tenure(&self, micro_shard: u32) -> Option<Tenure<'_>> {
+        let word = self.image.owner_word(micro_shard)?;
+        let seen = tenure::look(word);
+        Ownership::from_word(seen).is_readable().then_some(Tenure { word, seen })
     }
 
     /// One attempt: `None` for a large value.
@@ -135,4 +178,17 @@ impl<M: Mode> ReadOnly<M> {
             access: PhantomData,
         }
     }
+}
+
+/// Repeats an attempt that writers may disturb. `None` asks the owner.
+fn undisturbed<R>(mut attempt: impl FnMut() -> Attempt<Option<R>>) -> Answer<R> {
+    for _ in 0..ATTEMPTS_MAX {
+        match attempt() {
+            Attempt::Found(Some(result)) => return Answer::Found(result),
+            Attempt::Found(None) => return Answer::AskOwner,
+            Attempt::Missing => return Answer::Missing,
+            Attempt::Disturbed => std::hint::spin_loop(),
+        }
+    }
+    Answer::AskOwner
 }

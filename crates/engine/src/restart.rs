@@ -224,8 +224,9 @@ impl<M: Mode, A: Access> Engine<M, A> {
         Ok(Opening::Repaired { items, dropped })
     }
 
-    /// Saves the writers' own state, and then marks the table as complete.
+    /// Gives all micro-shards up, saves the writers' own state, and then marks the table as complete.
     fn leave<'a>(&'a self, writings: impl Iterator<Item = Writing<'a, M, A>>) -> Result<(), CloseError> {
+        self.memory().end_ownership();
         if self.memory().region().path().is_none() {
             return Ok(());
         }

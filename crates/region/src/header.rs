@@ -5,6 +5,7 @@
 //!      1   layout version   5   settled bytes       9   checksum of all words before the chunks
 //!      2   memory bytes     6   engine's layout    10   boot in which it was last whole (2 words)
 //!      3   partitions       7   hash seed          12   times it was opened
+//!                                                 13   micro-shards
 //! ```
 
 use crate::{
@@ -22,7 +23,7 @@ use std::sync::atomic::{
 use xxhash_rust::xxh3::Xxh3Default;
 
 /// Version of everything that lies in a region. Raised when any layout changes.
-pub const LAYOUT_VERSION: u64 = 3;
+pub const LAYOUT_VERSION: u64 = 4;
 
 /// A process has the region open, or stopped without closing it: "in use".
 pub(crate) const IN_USE: u64 = 0x6573_7520_6e69;
@@ -37,6 +38,7 @@ const STATE: usize = 8;
 const CHECKSUM: usize = 9;
 const BOOT: usize = 10;
 const STARTS: usize = 12;
+const MICRO_SHARDS: usize = 13;
 
 /// Words that are summed up at a time.
 const BLOCK_WORDS: usize = 512;
@@ -59,6 +61,7 @@ impl<'a> Header<'a> {
         for (at, value) in fields(geometry).into_iter().enumerate() {
             self.put(GEOMETRY + at, value);
         }
+        self.put(MICRO_SHARDS, geometry.micro_shards);
         self.put(0, MAGIC);
         self.set_boot(boot_id());
         self.put(STARTS, 1);
@@ -120,7 +123,8 @@ pub(crate) fn version_of(words: &Words) -> u64 {
 pub(crate) fn geometry_of(words: &Words) -> Geometry {
     let [memory_bytes, partitions, partition_words, settled_bytes, layout, hash_seed] =
         std::array::from_fn(|at| words[GEOMETRY + at]);
-    Geometry { memory_bytes, partitions, partition_words, settled_bytes, layout, hash_seed }
+    let micro_shards = words[MICRO_SHARDS];
+    Geometry { memory_bytes, partitions, partition_words, settled_bytes, layout, hash_seed, micro_shards }
 }
 
 /// A sum over all words before `chunks_start`, but for the state and the sum itself.
@@ -145,7 +149,9 @@ pub(crate) fn boot_id() -> BootId {
     half(0..16).zip(half(16..32)).map_or(BootId::default(), |(high, low)| [high, low])
 }
 
+/// The geometry's words that lie in a row.
 fn fields(geometry: &Geometry) -> [u64; 6] {
-    let Geometry { memory_bytes, partitions, partition_words, settled_bytes, layout, hash_seed } = *geometry;
+    let Geometry { memory_bytes, partitions, partition_words, settled_bytes, layout, hash_seed, .. } =
+        *geometry;
     [memory_bytes, partitions, partition_words, settled_bytes, layout, hash_seed]
 }

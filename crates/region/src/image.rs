@@ -9,7 +9,7 @@ use crate::{
     open::{OpenError, damaged, file_error, identify},
     view::View,
 };
-use minos_sync::words::WORD_BYTES;
+use minos_sync::{ReadWord, words::WORD_BYTES};
 use std::path::Path;
 
 /// A read-only mapping of a region's file, in this process or another, while its owner writes.
@@ -60,6 +60,13 @@ impl Image {
     /// The division of the region.
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
+    }
+
+    /// The word that says who owns a micro-shard, see [`crate::Ownership::from_word`]; `None` if there is no such
+    /// micro-shard.
+    #[inline]
+    pub fn owner_word(&self, micro_shard: u32) -> Option<&ReadWord> {
+        self.layout.owners.seen(&self.view, micro_shard)
     }
 
     /// As [`crate::Memory::partition_start`].

@@ -5,6 +5,7 @@ use crate::{
     file::HEADER_WORDS,
     heap::STATE_WORDS,
     offset::Offset,
+    owners::Owners,
     region::Region,
     shared_map::{SharedMap, UNIT_WORDS},
     sums::Sums,
@@ -37,17 +38,20 @@ pub struct Geometry {
     pub layout: u64,
     /// Seed of the key hash.
     pub hash_seed: u64,
+    /// Micro-shards, whose ownership the region shows; 0 if it has one owner for good.
+    pub micro_shards: u64,
 }
 
 /// The offsets and sizes that follow from a [`Geometry`].
 ///
 /// ```text
-/// header | heap | reserve's heap | shared map | sums | partition 0: engine's words, heap | ... | chunks | reserve
+/// header | heap | reserve's heap | shared map | sums | owners | partition 0: engine's words, heap | ... | chunks | reserve
 /// ```
 #[derive(Debug)]
 pub(crate) struct Layout {
     pub(crate) shared: SharedMap,
     pub(crate) sums: Sums,
+    pub(crate) owners: Owners,
     partitions_start: Offset,
     partition_words: u64,
     partition_stride_words: u64,
@@ -66,7 +70,10 @@ impl Layout {
         let shared = SharedMap::new(reserve_state().plus(STATE_WORDS), end_words);
         let sums_start = reserve_state().words() + STATE_WORDS + shared.len_words();
         let sums = Sums::new(Offset::from_words(sums_start), end_words);
-        let partitions_start = line_multiple(sums_start + sums.len_words());
+        // Cache lines of their own: they are seldom written, and read each time.
+        let owners_start = line_multiple(sums_start + sums.len_words());
+        let owners_words = geometry.micro_shards.checked_next_multiple_of(LINE_WORDS).ok_or(u64::MAX)?;
+        let partitions_start = owners_start.checked_add(owners_words).ok_or(u64::MAX)?;
         let stride = partition_stride_words(geometry).ok_or(u64::MAX)?;
         let bytes_min = bytes_min(geometry, partitions_start, stride).ok_or(u64::MAX)?;
         if geometry.memory_bytes < bytes_min || geometry.memory_bytes > Region::BYTES_MAX {
@@ -79,6 +86,7 @@ impl Layout {
         Ok(Self {
             shared,
             sums,
+            owners: Owners::new(Offset::from_words(owners_start), geometry.micro_shards),
             partitions_start: Offset::from_words(partitions_start),
             partition_words: line_multiple(geometry.partition_words),
             partition_stride_words: stride,

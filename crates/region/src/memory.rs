@@ -8,6 +8,7 @@ use crate::{
     heap::{ARENA, Heap, HeapStats, LOG, NESTED, USED, mark, tag_of},
     layout::{Geometry, LINE_SLACK_WORDS, Layout, align_to_line, reserve_state, root_state},
     offset::Offset,
+    owners::Ownership,
     region::Region,
 };
 use minos_sync::{Access, Crcw, Lock, words::WORD_BYTES};
@@ -23,7 +24,7 @@ const CHUNKS_PER_ARENA_MIN: u64 = 8;
 /// A region with a heap in it, and a heap for each partition that takes arenas from it.
 ///
 /// ```text
-/// header | heap | reserve's heap | shared map | sums | partition 0: engine's words, heap | ... | chunks | reserve
+/// header | heap | reserve's heap | shared map | sums | owners | partition 0: engine's words, heap | ... | chunks | reserve
 /// ```
 #[derive(Debug)]
 pub struct Memory<A: Access = Crcw> {
@@ -109,6 +110,27 @@ impl<A: Access> Memory<A> {
             self.limit_bytes.store(limit_bytes, Relaxed);
         }
         is_there
+    }
+
+    /// Who owns a micro-shard.
+    ///
+    /// # Panics
+    /// If there is no such micro-shard.
+    pub fn ownership(&self, micro_shard: u32) -> Ownership {
+        self.layout.owners.ownership(&self.region, micro_shard)
+    }
+
+    /// Sets who owns a micro-shard. Readers that see it also see everything stored before.
+    ///
+    /// # Panics
+    /// If there is no such micro-shard.
+    pub fn set_ownership(&self, micro_shard: u32, ownership: Ownership) {
+        self.layout.owners.set(&self.region, micro_shard, ownership);
+    }
+
+    /// Gives all micro-shards up and keeps their epochs. Readers notice that before they notice any later store.
+    pub fn end_ownership(&self) {
+        self.layout.owners.end_all(&self.region);
     }
 
     /// Where the engine's words of a partition begin, on a cache line.

@@ -115,7 +115,12 @@ impl<A: Access> Memory<A> {
         let mapping = Mapping::file(geometry.memory_bytes, file).map_err(failed)?;
         let region = Region::of(mapping, geometry.memory_bytes);
         let memory = Self::on(region, geometry, layout);
-        match header::state_of(&words) {
+        let state = header::state_of(&words);
+        if state != CLEAN {
+            // Before anything is repaired: readers may still have it mapped.
+            memory.end_ownership();
+        }
+        match state {
             CLEAN => memory.take_over().map(Opened::Clean),
             IN_USE => {
                 let same_boot = Header::of(memory.region()).is_of_boot(boot_id());
@@ -137,12 +142,13 @@ impl<A: Access> Memory<A> {
         Self::create(geometry, &Backing::File(path.to_owned()))
     }
 
-    /// Writes everything to the file, then marks it as complete. To be called last: if the region is written
+    /// Gives all micro-shards up, writes everything to the file, then marks it as complete. To be called last: if the region is written
     /// afterwards, the next open finds it damaged.
     ///
     /// # Errors
     /// If the operating system cannot write to the file; the region stays unclean then.
     pub fn mark_clean(&self) -> Result<(), OpenError> {
+        self.end_ownership();
         self.layout
             .sums
             .put(self.region(), self.layout.zones())
@@ -176,11 +182,12 @@ impl<A: Access> Memory<A> {
         self.region().sync_header().map_err(sync_error)
     }
 
-    /// Marks the region as inconsistent, so that no process reopens it.
+    /// Gives all micro-shards up and marks the region as inconsistent, so that no process reopens it.
     ///
     /// # Errors
     /// If the operating system cannot write to the file.
     pub fn mark_damaged(&self) -> Result<(), OpenError> {
+        self.end_ownership();
         Header::of(self.region()).set_state(DAMAGED);
         self.region().sync_header().map_err(sync_error)
     }
@@ -204,6 +211,7 @@ impl<A: Access> Memory<A> {
             )));
         }
         self.verify().map_err(|what| OpenError::Damaged { what })?;
+        self.end_ownership();
         header.set_state(IN_USE);
         self.region().sync_header().map_err(sync_error)?;
         header.set_boot(boot_id());
@@ -240,6 +248,7 @@ fn compare(found: &Geometry, expected: &Geometry) -> Result<(), OpenError> {
         ("partitions", found.partitions, expected.partitions),
         ("words per partition", found.partition_words, expected.partition_words),
         ("bytes reserved for large values", found.settled_bytes, expected.settled_bytes),
+        ("micro-shards", found.micro_shards, expected.micro_shards),
     ];
     let other = pairs.into_iter().find(|(_, found, expected)| found != expected);
     other.map_or(Ok(()), |(what, found, expected)| Err(OpenError::Differs { what, found, expected }))

@@ -15,6 +15,7 @@ mod pins;
 mod ring;
 mod sleep;
 pub mod tags;
+pub mod tenure;
 pub mod version;
 mod word;
 pub mod words;

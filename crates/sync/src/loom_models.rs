@@ -8,6 +8,7 @@
 mod ring;
 mod sleep;
 mod split;
+mod tenure;
 
 use crate::{PinTable, SpinLock, Unpinned, horizon, version, words};
 use loom::{

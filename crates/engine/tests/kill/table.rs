@@ -23,6 +23,7 @@ const GEOMETRY: Geometry = Geometry {
     settled_bytes: 8 << 20,
     layout: 1,
     hash_seed: 0,
+    micro_shards: 0,
 };
 /// Larger values lie in chunks of the other kind.
 const SHARED_BYTES_MAX: usize = 4096;

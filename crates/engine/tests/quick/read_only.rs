@@ -3,8 +3,8 @@
 use crate::common::{key_bytes, pattern};
 use minos_base::KeyHash;
 use minos_engine::{
-    Answer, Backing, CacheMode, Crcw, Engine, Erew, ItemMeta, Mode, OpenError, ReadOnly, StoreConfig,
-    StoreMode,
+    Answer, Backing, CacheMode, Crcw, Engine, Erew, ItemMeta, Mode, OpenError, Opening, OwnerState,
+    Ownership, ReadOnly, StoreConfig, StoreMode,
 };
 use proptest::{collection::vec, prelude::*};
 use std::{
@@ -225,4 +225,127 @@ fn a_table_that_cannot_be_read_beside_its_writer_is_refused() {
     assert!(matches!(ReadOnly::<StoreMode>::open(&path), Err(OpenError::Unreliable { .. })));
     assert!(matches!(ReadOnly::<CacheMode>::open(&path), Err(OpenError::Layout { .. })));
     drop(engine);
+}
+
+const MICRO_SHARDS: u32 = 100;
+const SHARD: u32 = 77;
+
+fn owned(epoch: u32) -> Ownership {
+    Ownership { epoch, state: OwnerState::Owned }
+}
+
+/// A table with one key, in a file.
+struct Shard<M: Mode> {
+    engine: Option<Engine<M, Crcw>>,
+    config: StoreConfig,
+    table: ReadOnly<M>,
+    _dir: TempDir,
+}
+
+impl<M: Mode> Shard<M> {
+    const KEY: &[u8] = b"of a micro-shard";
+
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (config, path) = table_on_file(&dir);
+        let config = StoreConfig { micro_shards: MICRO_SHARDS, ..config };
+        let engine = Engine::open(&config).unwrap().0;
+        let table = ReadOnly::open(&path).unwrap();
+        let shard = Self { engine: Some(engine), config, table, _dir: dir };
+        shard.set(1);
+        shard
+    }
+
+    fn engine(&self) -> &Engine<M, Crcw> {
+        self.engine.as_ref().unwrap()
+    }
+
+    fn set(&self, value: u64) {
+        let mut entry = self.engine().entry(self.table.hash(Self::KEY), Self::KEY, 5);
+        entry.insert(&[&value.to_le_bytes()], ItemMeta::default()).unwrap();
+    }
+
+    fn read(&self, beside: impl FnMut()) -> Answer<Option<u64>> {
+        self.read_key(Self::KEY, beside)
+    }
+
+    fn read_key(&self, key: &[u8], mut beside: impl FnMut()) -> Answer<Option<u64>> {
+        self.table.read_owned(SHARD, self.table.hash(key), key, 5, |item| {
+            beside();
+            item.value_u64()
+        })
+    }
+
+    /// Opens the table again, as after a kill.
+    fn restart(&mut self) -> Opening {
+        self.engine = None;
+        let (engine, opening) = Engine::open(&self.config).unwrap();
+        self.engine = Some(engine);
+        opening
+    }
+}
+
+fn is_read_only_while_it_is_owned<M: Mode>() {
+    let shard = Shard::<M>::new();
+    let give = |epoch, state| shard.engine().set_ownership(SHARD, Ownership { epoch, state });
+    assert_eq!(
+        (shard.table.micro_shards(), shard.table.ownership(SHARD)),
+        (MICRO_SHARDS, Ownership::default())
+    );
+    assert_eq!((shard.read(|| ()), shard.read_key(b"none", || ())), (Answer::AskOwner, Answer::AskOwner));
+    for state in [OwnerState::Owned, OwnerState::Frozen] {
+        give(1, state);
+        assert_eq!(shard.table.ownership(SHARD), Ownership { epoch: 1, state });
+        assert_eq!(
+            (shard.read(|| ()), shard.read_key(b"none", || ())),
+            (Answer::Found(Some(1)), Answer::Missing)
+        );
+    }
+    // Given away, or owned anew, while it is read.
+    assert_eq!(shard.read(|| give(1, OwnerState::None)), Answer::AskOwner);
+    give(2, OwnerState::Owned);
+    let mut reads = 0;
+    let answer = shard.read(|| {
+        reads += 1;
+        give(3, OwnerState::Owned);
+    });
+    assert_eq!((answer, reads), (Answer::Found(Some(1)), 2));
+    let mut epoch = 3;
+    let answer = shard.read(|| {
+        epoch += 1;
+        give(epoch, OwnerState::Owned);
+    });
+    assert_eq!((answer, epoch), (Answer::AskOwner, 3 + 16));
+    let no_such = shard.table.read_owned(MICRO_SHARDS, shard.table.hash(b"none"), b"none", 5, |_| ());
+    assert_eq!((no_such, shard.table.ownership(MICRO_SHARDS)), (Answer::AskOwner, Ownership::default()));
+}
+
+#[test]
+fn a_micro_shard_is_read_only_while_it_is_owned() {
+    is_read_only_while_it_is_owned::<StoreMode>();
+    is_read_only_while_it_is_owned::<CacheMode>();
+}
+
+fn restart_ends_its_tenure<M: Mode>() {
+    let mut shard = Shard::<M>::new();
+    shard.engine().set_ownership(SHARD, owned(5));
+    let opening = shard.restart();
+    assert_eq!(opening, Opening::Repaired { items: 1, dropped: 0 });
+    let nobody = Ownership { epoch: 5, state: OwnerState::None };
+    assert_eq!((shard.engine().ownership(SHARD), shard.table.ownership(SHARD)), (nobody, nobody));
+    // The table was mapped before the restart, and no reader need map it again.
+    assert_eq!(shard.read(|| ()), Answer::AskOwner);
+    shard.set(2);
+    shard.engine().set_ownership(SHARD, owned(6));
+    assert_eq!(shard.read(|| ()), Answer::Found(Some(2)));
+    shard.engine.take().unwrap().close().unwrap();
+    assert_eq!(shard.read(|| ()), Answer::AskOwner);
+    assert_eq!(shard.restart(), Opening::Warm { items: 1 });
+    assert_eq!(shard.engine().ownership(SHARD), Ownership { epoch: 6, state: OwnerState::None });
+}
+
+#[test]
+fn a_restart_ends_the_tenure_of_a_micro_shard() {
+    restart_ends_its_tenure::<StoreMode>();
+    restart_ends_its_tenure::<CacheMode>();
 }

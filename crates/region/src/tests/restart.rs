@@ -2,7 +2,7 @@
 
 use crate::{
     Backing, FileError, Geometry, Image, LAYOUT_VERSION, MapError, Memory, Offset, OpenError, Opened,
-    sums::BLOCK_BYTES,
+    OwnerState, Ownership, sums::BLOCK_BYTES,
 };
 use minos_sync::{Crcw, Crew, Erew};
 use proptest::prelude::*;
@@ -22,6 +22,7 @@ const GEOMETRY: Geometry = Geometry {
     settled_bytes: 1 << 20,
     layout: 77,
     hash_seed: 123,
+    micro_shards: 11,
 };
 
 /// The caller of `open` does not know the seed.
@@ -262,6 +263,7 @@ fn other_parameters_are_named() {
         (Geometry { partitions: 4, ..GEOMETRY }, "partitions 2, but 4"),
         (Geometry { partition_words: 21, ..GEOMETRY }, "words per partition 20, but 21"),
         (Geometry { settled_bytes: 0, ..GEOMETRY }, "reserved for large values 1048576, but 0"),
+        (Geometry { micro_shards: 12, ..GEOMETRY }, "micro-shards 11, but 12"),
     ];
     for (expected, text) in cases {
         let error = Memory::<Crcw>::open(&place.path, &expected).unwrap_err();
@@ -482,4 +484,61 @@ fn an_image_sees_each_write_and_holds_nobody_up() {
     assert!(matches!(Image::open(&place.path), Err(OpenError::Damaged { .. })));
     fs::write(&place.path, [7; 4096]).unwrap();
     assert!(matches!(Image::open(&place.path), Err(OpenError::File { reason: FileError::Foreign, .. })));
+}
+
+/// Micro-shards, and what their owners say while the process runs.
+const OWNED: [(u32, Ownership); 3] = [
+    (0, Ownership { epoch: 1, state: OwnerState::Owned }),
+    (3, Ownership { epoch: u32::MAX, state: OwnerState::Frozen }),
+    (10, Ownership { epoch: 8, state: OwnerState::Owned }),
+];
+
+fn ownerships(image: &Image) -> [Ownership; 3] {
+    OWNED.map(|(micro_shard, _)| Ownership::from_word(image.owner_word(micro_shard).unwrap().load(Relaxed)))
+}
+
+/// The same with nobody as the owner.
+fn ended() -> [Ownership; 3] {
+    OWNED.map(|(_, ownership)| Ownership { state: OwnerState::None, ..ownership })
+}
+
+fn owned(place: &Place) -> (Memory, Image) {
+    let memory = place.create();
+    let image = Image::open(&place.path).unwrap();
+    assert_eq!(ownerships(&image), [Ownership::default(); 3]);
+    assert!(image.owner_word(11).is_none());
+    for (micro_shard, ownership) in OWNED {
+        memory.set_ownership(micro_shard, ownership);
+        assert_eq!(memory.ownership(micro_shard), ownership);
+    }
+    assert_eq!(ownerships(&image), OWNED.map(|(_, ownership)| ownership));
+    (memory, image)
+}
+
+#[test]
+fn opening_ends_each_tenure_and_changes_nothing_else() {
+    let place = Place::new();
+    let (memory, image) = owned(&place);
+    drop(memory);
+    let before = fs::read(&place.path).unwrap();
+    let (memory, _) = unclean(place.open());
+    assert_eq!(ownerships(&image), ended());
+    let after = fs::read(&place.path).unwrap();
+    let is_equal = |(before, after): &(&[u8], &[u8])| before == after;
+    let changed = before.chunks(8).zip(after.chunks(8)).filter(|words| !is_equal(words)).count();
+    assert_eq!(changed, OWNED.len());
+    memory.close().unwrap();
+    assert_eq!(clean(place.open()).ownership(3), Ownership { epoch: u32::MAX, state: OwnerState::None });
+}
+
+#[test]
+fn a_region_that_is_closed_or_damaged_is_nobodys() {
+    let place = Place::new();
+    let (memory, image) = owned(&place);
+    memory.mark_damaged().unwrap();
+    assert_eq!(ownerships(&image), ended());
+    let place = Place::new();
+    let (memory, image) = owned(&place);
+    memory.close().unwrap();
+    assert_eq!(ownerships(&image), ended());
 }

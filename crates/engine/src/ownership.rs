@@ -1,0 +1,27 @@
+//! Who owns the micro-shards whose items lie in a table, for readers in other processes.
+
+use crate::{places::State, store::Engine};
+use minos_region::Ownership;
+use minos_sync::Access;
+
+#[expect(private_bounds, reason = "the modes, which are public, are all there is")]
+impl<M: State, A: Access> Engine<M, A> {
+    /// Who owns a micro-shard. A new table owns none, and a reopened one has given all of them up: its owner
+    /// goes on with a later epoch.
+    ///
+    /// # Panics
+    /// If it is not below [`crate::StoreConfig::micro_shards`].
+    pub fn ownership(&self, micro_shard: u32) -> Ownership {
+        self.memory().ownership(micro_shard)
+    }
+
+    /// Sets who owns a micro-shard. Readers that see it also see everything that was written before.
+    ///
+    /// An epoch must not be given twice, once it has ended.
+    ///
+    /// # Panics
+    /// As [`Engine::ownership`].
+    pub fn set_ownership(&self, micro_shard: u32, ownership: Ownership) {
+        self.memory().set_ownership(micro_shard, ownership);
+    }
+}
