@@ -1,11 +1,21 @@
-//! Who owns the micro-shards whose items lie in a table, for readers in other processes.
+//! What readers in other processes need of a table: a way in, and who owns its micro-shards.
 
 use crate::{places::State, store::Engine};
 use minos_region::Ownership;
 use minos_sync::Access;
+use std::{io, os::fd::OwnedFd};
 
 #[expect(private_bounds, reason = "the modes, which are public, are all there is")]
 impl<M: State, A: Access> Engine<M, A> {
+    /// A descriptor of the table's memory, to be passed to a process that reads it by
+    /// [`crate::ReadOnly::from_descriptor`]. It cannot be written through.
+    ///
+    /// # Errors
+    /// The memory is neither a file nor a memfd, or the operating system refuses.
+    pub fn descriptor_to_read(&self) -> io::Result<OwnedFd> {
+        self.memory().region().descriptor_to_read()
+    }
+
     /// Who owns a micro-shard. A new table owns none, and a reopened one has given all of them up: its owner
     /// goes on with a later epoch.
     ///

@@ -13,7 +13,7 @@ use crate::{
 use minos_base::{KeyHash, Seconds, SizeClass};
 use minos_region::{Image, Ownership};
 use minos_sync::{Crew, ReadWord, tenure};
-use std::{marker::PhantomData, path::Path};
+use std::{marker::PhantomData, os::fd::OwnedFd, path::Path};
 
 /// A table on a file that is read while its owner writes, from this process or another.
 ///
@@ -60,7 +60,18 @@ impl<M: Mode> ReadOnly<M> {
     /// # Errors
     /// There is no such table in this mode, or the file cannot be used.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
-        let image = Image::open(path)?;
+        Self::of(Image::open(path)?, path)
+    }
+
+    /// As [`ReadOnly::open`], for the table behind a descriptor from [`crate::Engine::descriptor_to_read`].
+    ///
+    /// # Errors
+    /// As [`ReadOnly::open`].
+    pub fn from_descriptor(fd: OwnedFd) -> Result<Self, OpenError> {
+        Self::of(Image::from_descriptor(fd)?, Path::new("a descriptor"))
+    }
+
+    fn of(image: Image, path: &Path) -> Result<Self, OpenError> {
         let geometry = *image.geometry();
         if geometry.layout != M::LAYOUT {
             let (found, expected) = (geometry.layout, M::LAYOUT);

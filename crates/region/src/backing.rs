@@ -2,12 +2,13 @@
 
 use crate::file::{FileError, HUGE_PAGE_BYTES, Pages, RegionFile, failed, no_space};
 use rustix::{
+    fd::OwnedFd,
     io::Errno,
     mm::{self, Advice, MapFlags, MsyncFlags, ProtFlags},
 };
 use std::{
     ffi::c_void,
-    fmt,
+    fmt, io,
     path::{Path, PathBuf},
     ptr::{self, NonNull},
 };
@@ -149,6 +150,12 @@ impl Mapping {
     pub(crate) fn to_read(bytes: usize, file: RegionFile) -> Result<Self, FileError> {
         let base = map_file(bytes, &file, ProtFlags::READ).map_err(failed("map"))?;
         Self::mapped(base, bytes, file.text(), Some(file)).map_err(failed("map"))
+    }
+
+    /// A descriptor of the file, which can only be read.
+    pub(crate) fn descriptor_to_read(&self) -> io::Result<OwnedFd> {
+        let none = || io::Error::new(io::ErrorKind::Unsupported, "the memory is no file");
+        Ok(self.file.as_ref().ok_or_else(none)?.descriptor_to_read()?)
     }
 
     pub(crate) fn path(&self) -> Option<&Path> {

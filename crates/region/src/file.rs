@@ -2,11 +2,17 @@
 
 use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
-    fs::{self, CWD, FallocateFlags, FileType, FlockOperation, MemfdFlags, Mode, OFlags, RenameFlags, Stat},
+    fs::{
+        self, CWD, FallocateFlags, FileType, FlockOperation, MemfdFlags, Mode, OFlags, RenameFlags,
+        SealFlags, Stat,
+    },
     io::{self, Errno},
     process,
 };
-use std::path::{Path, PathBuf};
+use std::{
+    os::fd::AsRawFd,
+    path::{Path, PathBuf},
+};
 
 /// Bytes of a huge page on every platform that Minos knows.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
@@ -47,6 +53,9 @@ pub enum FileError {
     /// The name is taken already, and a new region must not replace that file.
     #[error("there is a file already, and it is left alone")]
     Exists,
+    /// It has no name, and whoever has it may take its pages away from its readers.
+    #[error("it is not sealed against shrinking")]
+    Unsealed,
     /// It holds something, but no region.
     #[error("it holds something else: if that is not needed, remove the file")]
     Foreign,
@@ -95,7 +104,8 @@ pub(crate) struct RegionFile {
 
 impl RegionFile {
     pub(crate) fn memfd() -> Result<Self, FileError> {
-        let fd = fs::memfd_create("minos-region", MemfdFlags::CLOEXEC).map_err(failed("create"))?;
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let fd = fs::memfd_create("minos-region", flags).map_err(failed("create"))?;
         let pages = shared_memory_pages(None);
         Ok(Self { fd, path: None, staged: None, pages })
     }
@@ -150,6 +160,23 @@ impl RegionFile {
         Self::open_with(path, OFlags::RDONLY).map(|(file, _)| file)
     }
 
+    /// The file behind a descriptor, which its owner has passed on, to be read only.
+    pub(crate) fn of_descriptor(fd: OwnedFd) -> Result<Self, FileError> {
+        let (file, stat) = Self::looked_at(fd)?;
+        // A file system that knows no seals keeps files only, and files have names.
+        let is_sealed = fs::fcntl_get_seals(&file.fd).map_or(true, |seals| seals.contains(SealFlags::SHRINK));
+        if stat.st_nlink == 0 && !is_sealed {
+            return Err(FileError::Unsealed);
+        }
+        Ok(file)
+    }
+
+    /// Another descriptor of the same file, which can only be read.
+    pub(crate) fn descriptor_to_read(&self) -> Result<OwnedFd, Errno> {
+        let link = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
+        fs::open(link, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+    }
+
     fn lock(path: &Path, more: OFlags) -> Result<Self, FileError> {
         let (file, stat) = Self::open_with(path, OFlags::RDWR | more)?;
         fs::flock(&file.fd, FlockOperation::NonBlockingLockExclusive).map_err(|source| match source {
@@ -169,6 +196,12 @@ impl RegionFile {
             Errno::LOOP | Errno::ISDIR | Errno::NXIO => FileError::NotRegular,
             source => failed("open")(source),
         })?;
+        let (mut file, stat) = Self::looked_at(fd)?;
+        file.path = Some(path.to_owned());
+        Ok((file, stat))
+    }
+
+    fn looked_at(fd: OwnedFd) -> Result<(Self, Stat), FileError> {
         let stat = fs::fstat(&fd).map_err(failed("look at"))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(FileError::NotRegular);
@@ -178,7 +211,7 @@ impl RegionFile {
             return Err(FileError::Owner { owner, user });
         }
         let pages = pages_of(fd.as_fd(), &stat)?;
-        Ok((Self { fd, path: Some(path.to_owned()), staged: None, pages }, stat))
+        Ok((Self { fd, path: None, staged: None, pages }, stat))
     }
 
     /// Where it is; a memfd is nowhere.
@@ -237,7 +270,7 @@ impl RegionFile {
         Ok(std::array::from_fn(|at| words.get(at).map_or(0, |&bytes| u64::from_ne_bytes(bytes))))
     }
 
-    /// Drops the file's contents and makes it `bytes` of zeros.
+    /// Drops the contents of a file that was never complete, and makes it `bytes` of zeros. No reader has it mapped.
     pub(crate) fn clear(&self, bytes: u64) -> Result<(), FileError> {
         fs::ftruncate(&self.fd, 0).map_err(failed("empty"))?;
         // A process that ends right here must leave a file that is known as a region's. Only hugetlbfs
@@ -245,7 +278,13 @@ impl RegionFile {
         if !matches!(self.pages, Pages::Reserved(_)) {
             io::pwrite(&self.fd, &MAGIC.to_ne_bytes(), 0).map_err(no_space(bytes))?;
         }
-        fs::ftruncate(&self.fd, bytes).map_err(no_space(bytes))
+        fs::ftruncate(&self.fd, bytes).map_err(no_space(bytes))?;
+        if self.path.is_none() {
+            // A reader that has a memfd mapped would die of a page that is gone.
+            let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+            fs::fcntl_add_seals(&self.fd, seals).map_err(failed("seal"))?;
+        }
+        Ok(())
     }
 
     /// Takes all blocks from the file system, so that no access fails later. `Ok(false)` when it cannot say

@@ -10,7 +10,10 @@ use crate::{
     view::View,
 };
 use minos_sync::{ReadWord, words::WORD_BYTES};
-use std::path::Path;
+use std::{os::fd::OwnedFd, path::Path};
+
+/// The place of a region in errors, where only a descriptor of it is known.
+const DESCRIPTOR: &str = "a descriptor";
 
 /// A read-only mapping of a region's file, in this process or another, while its owner writes.
 ///
@@ -32,8 +35,23 @@ impl Image {
     /// # Errors
     /// If there is no region that this program can read, or the operating system refuses.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
+        let file = RegionFile::open_to_read(path).map_err(file_error(path))?;
+        Self::of(file, path)
+    }
+
+    /// Maps the region in the file or memfd behind a descriptor, which its owner has made with
+    /// [`crate::Region::descriptor_to_read`]. A memfd must be sealed against shrinking.
+    ///
+    /// # Errors
+    /// As [`Image::open`].
+    pub fn from_descriptor(fd: OwnedFd) -> Result<Self, OpenError> {
+        let path = Path::new(DESCRIPTOR);
+        let file = RegionFile::of_descriptor(fd).map_err(file_error(path))?;
+        Self::of(file, path)
+    }
+
+    fn of(file: RegionFile, path: &Path) -> Result<Self, OpenError> {
         let failed = file_error(path);
-        let file = RegionFile::open_to_read(path).map_err(&failed)?;
         let words = file.header().map_err(&failed)?;
         identify(&words, path)?;
         if header::state_of(&words) == header::DAMAGED {

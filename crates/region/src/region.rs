@@ -8,8 +8,9 @@ use crate::{
 use minos_sync::{ReadWord, words::WORD_BYTES};
 use rustix::io::Errno;
 use std::{
-    fmt,
+    fmt, io,
     ops::Deref,
+    os::fd::OwnedFd,
     path::Path,
     ptr, slice,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -66,6 +67,14 @@ impl Region {
     /// Where the region's file is, if it has one.
     pub fn path(&self) -> Option<&Path> {
         self.mapping.path()
+    }
+
+    /// A descriptor of the region's file or memfd, which can only be read: for [`crate::Image::from_descriptor`].
+    ///
+    /// # Errors
+    /// There is no file, or the operating system refuses.
+    pub fn descriptor_to_read(&self) -> io::Result<OwnedFd> {
+        self.mapping.descriptor_to_read()
     }
 
     /// Gives a new file its name, if there is a file.

@@ -10,6 +10,7 @@ use proptest::{collection::vec, prelude::*};
 use std::{
     collections::HashMap,
     fs,
+    io::ErrorKind,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -348,4 +349,26 @@ fn restart_ends_its_tenure<M: Mode>() {
 fn a_restart_ends_the_tenure_of_a_micro_shard() {
     restart_ends_its_tenure::<StoreMode>();
     restart_ends_its_tenure::<CacheMode>();
+}
+
+fn is_read_through_a_descriptor<M: Mode>() {
+    let config = StoreConfig { backing: Backing::Memfd, micro_shards: 1, ..StoreConfig::new(4 << 20) };
+    let engine = Engine::<M, Crcw>::create(&config).unwrap();
+    let table = ReadOnly::<M>::from_descriptor(engine.descriptor_to_read().unwrap()).unwrap();
+    let hash = engine.hash(b"key");
+    engine.entry(hash, b"key", 5).insert(&[&7u64.to_le_bytes()], ItemMeta::default()).unwrap();
+    engine.set_ownership(0, owned(1));
+    // Who has the memory mapped keeps it.
+    drop(engine);
+    let answer = table.read_owned(0, table.hash(b"key"), b"key", 5, |item| item.value_u64());
+    assert_eq!(answer, Answer::Found(Some(7)));
+}
+
+#[test]
+fn a_table_is_read_through_a_descriptor() {
+    is_read_through_a_descriptor::<StoreMode>();
+    is_read_through_a_descriptor::<CacheMode>();
+    let config = StoreConfig { backing: Backing::Private, ..StoreConfig::new(4 << 20) };
+    let engine = Engine::<StoreMode, Crcw>::create(&config).unwrap();
+    assert_eq!(engine.descriptor_to_read().unwrap_err().kind(), ErrorKind::Unsupported);
 }

@@ -6,10 +6,14 @@ use crate::{
 };
 use minos_sync::{Crcw, Crew, Erew};
 use proptest::prelude::*;
-use rustix::fs::{FileType, Mode, mknodat};
+use rustix::fs::{FileType, MemfdFlags, Mode, memfd_create, mknodat};
 use std::{
     fs,
-    os::unix::fs::{FileExt, MetadataExt, symlink},
+    io::ErrorKind,
+    os::{
+        fd::AsRawFd,
+        unix::fs::{FileExt, MetadataExt, symlink},
+    },
     path::{Path, PathBuf},
     sync::{OnceLock, atomic::Ordering::Relaxed},
 };
@@ -541,4 +545,38 @@ fn a_region_that_is_closed_or_damaged_is_nobodys() {
     let (memory, image) = owned(&place);
     memory.close().unwrap();
     assert_eq!(ownerships(&image), ended());
+}
+
+#[test]
+fn a_descriptor_is_as_good_as_a_path_and_cannot_be_written() {
+    let place = Place::new();
+    let memory = place.create();
+    let memfd: Memory = Memory::create(GEOMETRY, &Backing::Memfd).unwrap();
+    for memory in [&memory, &memfd] {
+        let fd = memory.region().descriptor_to_read().unwrap();
+        let image = Image::from_descriptor(fd.try_clone().unwrap()).unwrap();
+        let word = image.partition_start(1);
+        memory.region().word(word).store(42, Relaxed);
+        assert_eq!(image.view().word(word).load(Relaxed), 42);
+        let file = fs::File::from(fd);
+        assert!(file.write_all_at(&[0; 8], 0).is_err() && file.set_len(0).is_err());
+        memory.mark_damaged().unwrap();
+        assert!(matches!(Image::from_descriptor(file.into()), Err(OpenError::Damaged { .. })));
+    }
+    let private: Memory = Memory::create(GEOMETRY, &Backing::Private).unwrap();
+    assert_eq!(private.region().descriptor_to_read().unwrap_err().kind(), ErrorKind::Unsupported);
+}
+
+#[test]
+fn a_memfd_can_neither_shrink_nor_be_read_if_it_might() {
+    let memory: Memory = Memory::create(GEOMETRY, &Backing::Memfd).unwrap();
+    let fd = memory.region().descriptor_to_read().unwrap();
+    let writable =
+        fs::OpenOptions::new().write(true).open(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap();
+    assert_eq!(writable.set_len(4096).unwrap_err().kind(), ErrorKind::PermissionDenied);
+    let bytes = fs::read(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap();
+    let unsealed = fs::File::from(memfd_create("copy", MemfdFlags::CLOEXEC).unwrap());
+    unsealed.write_all_at(&bytes, 0).unwrap();
+    let error = Image::from_descriptor(unsealed.into()).unwrap_err();
+    assert!(matches!(error, OpenError::File { reason: FileError::Unsealed, .. }), "{error}");
 }
