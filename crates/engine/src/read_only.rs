@@ -1,8 +1,10 @@
 //! A table in a region that somebody else writes, mapped to be read only.
 
+mod burst;
+
 use crate::{
-    candidate::Attempt,
-    item::ItemView,
+    candidate::{Attempt, Candidate},
+    item::{ItemState, ItemView},
     mode::Mode,
     plan::Plan,
     reader::{ATTEMPTS_MAX, Contents, Reader},
@@ -10,6 +12,7 @@ use crate::{
     saved::{CLOCK_BASE, HASH_MASK, SHAPE, Saved, inline_class_of, shard_bits_of},
     store::Hashing,
 };
+pub use burst::StagedOwned;
 use minos_base::{KeyHash, Seconds, SizeClass};
 use minos_region::{Image, Ownership};
 use minos_sync::{Crew, ReadWord, tenure};
@@ -170,12 +173,20 @@ impl<M: Mode> ReadOnly<M> {
     ) -> Attempt<Option<R>> {
         let reader = self.reader(hash);
         let found = reader.find(hash, |candidate| reader.header_for(candidate, key, now));
-        found.and_then(|(candidate, state)| {
-            if reader.is_large(candidate.slot) {
-                return reader.unfit(&candidate, &state).unwrap_or(Attempt::Found(None));
-            }
-            reader.finish(&candidate, state, &mut |item| Some(f(item)))
-        })
+        found.and_then(|(candidate, state)| Self::finish(reader, &candidate, state, f))
+    }
+
+    /// The rest of an attempt that has found a candidate with the right key.
+    fn finish<R>(
+        reader: Reader<'_, M, Crew>,
+        candidate: &Candidate<'_>,
+        state: ItemState,
+        f: &mut impl FnMut(&ItemView<'_>) -> R,
+    ) -> Attempt<Option<R>> {
+        if reader.is_large(candidate.slot) {
+            return reader.unfit(candidate, &state).unwrap_or(Attempt::Found(None));
+        }
+        reader.finish(candidate, state, &mut |item| Some(f(item)))
     }
 
     fn reader(&self, hash: KeyHash) -> Reader<'_, M, Crew> {

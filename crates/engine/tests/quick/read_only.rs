@@ -3,8 +3,8 @@
 use crate::common::{key_bytes, pattern};
 use minos_base::KeyHash;
 use minos_engine::{
-    Answer, Backing, CacheMode, Crcw, Engine, Erew, ItemMeta, Mode, OpenError, Opening, OwnerState,
-    Ownership, ReadOnly, StoreConfig, StoreMode,
+    Answer, Backing, CacheMode, Crcw, Engine, Erew, Get, ItemMeta, ItemView, Mode, OpenError, Opening,
+    OwnerState, Ownership, ReadOnly, StoreConfig, StoreMode,
 };
 use proptest::{collection::vec, prelude::*};
 use std::{
@@ -141,26 +141,41 @@ impl<M: Mode> Pair<M> {
         self.model.retain(|_, item| item.expiry == 0 || item.expiry > now);
     }
 
+    /// Reads all keys one by one, and in bursts whose cache misses overlap.
     fn compare(&self) {
-        for key in 0..FILL_KEYS {
-            let (hash, bytes) = self.hash(key);
-            let mut value = Vec::new();
-            let answer = self.table.read(hash, &bytes, self.now, |item| {
-                value.clear();
-                item.copy_value_to(&mut value);
-                (item.cas(), item.flags(), item.expiry())
-            });
-            match (self.model.get(&key), answer) {
-                (None, Answer::Missing) => {}
-                (Some(item), Answer::Found(found)) => {
-                    assert_eq!((item.cas, item.flags, item.expiry), found, "{key}");
-                    assert!(value == item.value, "{key}");
-                }
-                (Some(item), Answer::AskOwner) => assert!(item.value.len() > 4096, "{key}"),
-                (item, answer) => panic!("{key}: {:?} instead of {:?}", answer, item.map(|item| item.cas)),
+        let keys: Vec<_> = (0..FILL_KEYS).collect();
+        for keys in keys.chunks(32) {
+            let hashed: Vec<_> = keys.iter().map(|&key| self.hash(key)).collect();
+            hashed.iter().for_each(|(hash, _)| self.table.prefetch_bucket(*hash));
+            let staged: Vec<_> = hashed.iter().map(|(hash, _)| self.table.stage(*hash)).collect();
+            for ((key, (hash, bytes)), staged) in keys.iter().zip(&hashed).zip(&staged) {
+                self.judge(*key, self.table.read(*hash, bytes, self.now, seen));
+                let get = Get { hash: *hash, key: bytes };
+                self.judge(*key, self.table.read_staged(staged, &get, self.now, seen));
             }
         }
     }
+
+    fn judge(&self, key: u16, answer: Answer<Seen>) {
+        match (self.model.get(&key), answer) {
+            (None, Answer::Missing) => {}
+            (Some(item), Answer::Found((cas, flags, expiry, value))) => {
+                assert_eq!((item.cas, item.flags, item.expiry), (cas, flags, expiry), "{key}");
+                assert!(value == item.value, "{key}");
+            }
+            (Some(item), Answer::AskOwner) => assert!(item.value.len() > 4096, "{key}"),
+            (item, answer) => panic!("{key}: {answer:?} instead of {:?}", item.map(|item| item.cas)),
+        }
+    }
+}
+
+/// CAS unique, flags, expiry and value.
+type Seen = (u64, u32, u32, Vec<u8>);
+
+fn seen(item: &ItemView<'_>) -> Seen {
+    let mut value = Vec::new();
+    item.copy_value_to(&mut value);
+    (item.cas(), item.flags(), item.expiry(), value)
 }
 
 fn answers_as_the_model<M: Mode>(ops: &[Op]) {
@@ -371,4 +386,31 @@ fn a_table_is_read_through_a_descriptor() {
     let config = StoreConfig { backing: Backing::Private, ..StoreConfig::new(4 << 20) };
     let engine = Engine::<StoreMode, Crcw>::create(&config).unwrap();
     assert_eq!(engine.descriptor_to_read().unwrap_err().kind(), ErrorKind::Unsupported);
+}
+
+fn a_stage_belongs_to_its_tenure<M: Mode>() {
+    let shard = Shard::<M>::new();
+    let get = Get { hash: shard.table.hash(Shard::<M>::KEY), key: Shard::<M>::KEY };
+    let stage = || shard.table.stage_owned(SHARD, get.hash);
+    let read = |staged| shard.table.read_staged_owned(&staged, &get, 5, |item| item.value_u64());
+    let early = stage();
+    assert_eq!(read(early), Answer::AskOwner);
+    shard.engine().set_ownership(SHARD, owned(1));
+    assert_eq!((read(early), read(stage())), (Answer::Found(Some(1)), Answer::Found(Some(1))));
+    let first = stage();
+    shard.set(2);
+    assert_eq!(read(first), Answer::Found(Some(2)));
+    let second = stage();
+    shard.engine().set_ownership(SHARD, Ownership::default());
+    assert_eq!(read(second), Answer::AskOwner);
+    shard.engine().set_ownership(SHARD, owned(2));
+    assert_eq!(read(second), Answer::Found(Some(2)));
+    shard.engine().entry(get.hash, get.key, 5).remove();
+    assert_eq!((read(second), read(stage())), (Answer::Missing, Answer::Missing));
+}
+
+#[test]
+fn a_stage_of_a_burst_belongs_to_its_tenure() {
+    a_stage_belongs_to_its_tenure::<StoreMode>();
+    a_stage_belongs_to_its_tenure::<CacheMode>();
 }
