@@ -38,8 +38,8 @@ pub enum Answer<R> {
     Found(R),
     /// There is none.
     Missing,
-    /// Only the owner can tell: the value is large, or it was written during each attempt, or its micro-shard is
-    /// not this table's.
+    /// Only the owner can tell: the value is large, or may be on flash, or it was written during each attempt, or
+    /// its micro-shard is not this table's.
     AskOwner,
 }
 
@@ -163,7 +163,7 @@ impl<M: Mode> ReadOnly<M> {
         Ownership::from_word(seen).is_readable().then_some(Tenure { word, seen })
     }
 
-    /// One attempt: `None` for a large value.
+    /// One attempt: `None` if the owner is to be asked.
     fn attempt<R>(
         &self,
         hash: KeyHash,
@@ -173,7 +173,11 @@ impl<M: Mode> ReadOnly<M> {
     ) -> Attempt<Option<R>> {
         let reader = self.reader(hash);
         let found = reader.find(hash, |candidate| reader.header_for(candidate, key, now));
-        found.and_then(|(candidate, state)| Self::finish(reader, &candidate, state, f))
+        match found.and_then(|(candidate, state)| Self::finish(reader, &candidate, state, f)) {
+            // It may be on flash.
+            Attempt::Missing if M::HAS_FLASH => Attempt::Found(None),
+            attempt => attempt,
+        }
     }
 
     /// The rest of an attempt that has found a candidate with the right key.

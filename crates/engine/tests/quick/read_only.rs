@@ -4,7 +4,7 @@ use crate::common::{key_bytes, pattern};
 use minos_base::KeyHash;
 use minos_engine::{
     Answer, Backing, CacheMode, Crcw, Engine, Erew, Get, ItemMeta, ItemView, Mode, OpenError, Opening,
-    OwnerState, Ownership, ReadOnly, StoreConfig, StoreMode,
+    OwnerState, Ownership, ReadOnly, StoreConfig, StoreMode, Tiered, TieredMode,
 };
 use proptest::{collection::vec, prelude::*};
 use std::{
@@ -413,4 +413,14 @@ fn a_stage_belongs_to_its_tenure<M: Mode>() {
 fn a_stage_of_a_burst_belongs_to_its_tenure() {
     a_stage_belongs_to_its_tenure::<StoreMode>();
     a_stage_belongs_to_its_tenure::<CacheMode>();
+}
+
+#[test]
+fn a_tiered_table_does_not_say_that_a_key_is_missing() {
+    let config = StoreConfig { backing: Backing::Memfd, ..StoreConfig::new(4 << 20) };
+    let engine = Tiered::<Crcw>::create(&config).unwrap();
+    let table = ReadOnly::<TieredMode>::from_descriptor(engine.descriptor_to_read().unwrap()).unwrap();
+    let read = |key| table.read(table.hash(key), key, 5, |item| item.value_u64());
+    engine.entry(engine.hash(b"key"), b"key", 5).insert(&[&7u64.to_le_bytes()], ItemMeta::default()).unwrap();
+    assert_eq!((read(b"key"), read(b"none")), (Answer::Found(Some(7)), Answer::AskOwner));
 }
