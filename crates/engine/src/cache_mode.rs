@@ -403,8 +403,16 @@ impl<B: PositionBits, T: Tier> Places for LogMode<B, T> {
 
     type Space = Log<B>;
 
-    fn space_at(region: &View, start: Offset, geometry: &Geometry, arena_words: u64) -> Option<Log<B>> {
+    fn space_at(
+        region: &View,
+        (start, words): (Offset, u64),
+        geometry: &Geometry,
+        arena_words: u64,
+    ) -> Option<Log<B>> {
         let table_len = table_len::<B>(geometry.memory_bytes, geometry.partitions);
+        if words < Log::<B>::words(table_len) {
+            return None;
+        }
         Log::find(region, start, arena_words, table_len)
     }
 

@@ -4,7 +4,10 @@ use minos_base::{VALUE_BYTES_MAX, limits::BURST_MAX};
 use minos_region::{Backing, MapError};
 
 /// Most partitions of a store: as many as the key hash keeps bits for.
-const PARTITIONS_MAX: u32 = 1 << 16;
+const PARTITIONS_MAX: u32 = 1 << PARTITION_BITS_MAX;
+
+/// Highest bits of a hash that choose a table among several and a partition of it.
+pub(crate) const PARTITION_BITS_MAX: u32 = 16;
 
 /// Default number of partitions; smaller stores have fewer.
 const PARTITIONS_DEFAULT: u64 = 16;
@@ -138,7 +141,7 @@ impl StoreConfig {
         let default = by_memory.clamp(1, PARTITIONS_DEFAULT).ilog2();
         let partitions = self.partitions.unwrap_or(1 << default);
         let bits = u64::from(self.shard_bits) + u64::from(partitions.max(1).ilog2());
-        if partitions.is_power_of_two() && bits <= u64::from(PARTITIONS_MAX.ilog2()) {
+        if partitions.is_power_of_two() && bits <= u64::from(PARTITION_BITS_MAX) {
             Ok(partitions)
         } else {
             Err(CreateError::Partitions { partitions })

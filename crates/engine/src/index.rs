@@ -105,14 +105,15 @@ impl Index {
     /// The contents of its buckets are not checked.
     pub(crate) fn find(region: &View, start: Offset, segments: Segments) -> Option<Self> {
         let index = Self::at(start, segments);
-        let has_count =
-            (1 << SEGMENT_BITS_MIN..=segments.count << segments.bits).contains(&index.buckets(region));
+        // Once: it may be garbage that changes.
+        let buckets = index.buckets(region);
+        let has_count = (1 << SEGMENT_BITS_MIN..=segments.count << segments.bits).contains(&buckets);
         let is_within = |segment: Offset| {
             let is_aligned = segment.words().is_multiple_of(BUCKET_WORDS as u64) && segment.words() > 0;
             is_aligned && region.try_words(segment, index.segment_words() as usize).is_some()
         };
         let is_whole = has_count && index.generation(region).is_whole();
-        (is_whole && index.segments(region).all(is_within)).then_some(index)
+        (is_whole && index.segments_of(region, buckets).all(is_within)).then_some(index)
     }
 
     #[inline]
@@ -161,12 +162,17 @@ impl Index {
     /// The bucket of `hash` while there are `buckets`.
     #[inline]
     pub(crate) fn bucket_of(&self, region: &View, buckets: u64, hash: KeyHash) -> Offset {
-        // Never zero: the compiler need not check it.
-        let low = (buckets | 1).ilog2();
-        let bits = u64::from(hash.bucket_bits());
-        let wide = bits & ((2 << low) - 1);
-        let number = if wide < buckets { wide } else { bits & ((1 << low) - 1) };
-        self.bucket(region, number)
+        self.bucket(region, number_of(buckets, hash))
+    }
+
+    /// As [`Index::bucket_of`], for readers of words that may be garbage: the place then is any place, or none
+    /// within the region.
+    #[inline]
+    pub(crate) fn seek(&self, region: &View, buckets: u64, hash: KeyHash) -> Offset {
+        let (segment, position) = self.place(number_of(buckets, hash));
+        // Relaxed: ordered by the load of the count.
+        let start = region.try_word(self.start.plus(SEGMENTS + segment)).map_or(0, |word| word.load(Relaxed));
+        Offset::from_words(start.wrapping_add(position * BUCKET_WORDS as u64))
     }
 
     #[inline]
@@ -228,9 +234,13 @@ impl Index {
 
     /// Where the segments begin that were taken so far.
     pub(crate) fn segments<'a>(&self, region: &'a View) -> impl Iterator<Item = Offset> + use<'a> {
+        self.segments_of(region, self.buckets(region))
+    }
+
+    /// Where the segments begin that hold so many buckets.
+    fn segments_of<'a>(&self, region: &'a View, buckets: u64) -> impl Iterator<Item = Offset> + use<'a> {
         let index = *self;
-        let count = self.buckets(region).div_ceil(1 << self.segments.bits);
-        (0..count)
+        (0..buckets.div_ceil(1 << self.segments.bits))
             .map(move |segment| Offset::from_words(index.seen(region, SEGMENTS + segment).load(Relaxed)))
     }
 
@@ -239,6 +249,17 @@ impl Index {
     fn place(&self, number: u64) -> (u64, u64) {
         (number >> self.segments.bits, number & ((1 << self.segments.bits) - 1))
     }
+}
+
+/// Number of the bucket of `hash` while there are `buckets`.
+#[inline]
+fn number_of(buckets: u64, hash: KeyHash) -> u64 {
+    // Never zero: the compiler need not check it.
+    let low = (buckets | 1).ilog2();
+    let bits = u64::from(hash.bucket_bits());
+    // Garbage may be so large that the shift leaves nothing.
+    let wide = bits & (2u64 << low).wrapping_sub(1);
+    if wide < buckets { wide } else { bits & ((1 << low) - 1) }
 }
 
 pub(crate) fn clear_bucket(region: &Region, bucket: Offset) {

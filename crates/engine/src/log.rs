@@ -300,7 +300,8 @@ impl<B: PositionBits> Log<B> {
         // a reader that sees the new value finds the entry evicted. The table entry was written before the
         // slot that refers to the segment, and the slot's version orders the two.
         let start = region.word(self.table_place(position)).load(Relaxed);
-        Offset::from_words(start + self.in_segment(position))
+        // Of a reader in another process, this may be garbage.
+        Offset::from_words(start.wrapping_add(self.in_segment(position)))
     }
 
     #[inline]

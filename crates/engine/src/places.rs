@@ -13,8 +13,13 @@ pub(crate) trait Places: Debug + Send + Sync + Sized + 'static {
     /// True if slots may name records on flash.
     const IS_TIERED: bool = false;
 
-    /// The space at `start` of a region whose arenas have `arena_words`; `None` if there is none.
-    fn space_at(region: &View, start: Offset, geometry: &Geometry, arena_words: u64) -> Option<Self::Space>;
+    /// The space in the words from an offset on, of a region whose arenas have `arena_words`; `None` if there is none.
+    fn space_at(
+        region: &View,
+        words: (Offset, u64),
+        geometry: &Geometry,
+        arena_words: u64,
+    ) -> Option<Self::Space>;
 
     /// Where the item of a slot is; `None` if it was evicted, or lies on flash.
     fn locate(space: &Self::Space, region: &View, slot: Slot) -> Option<Offset>;

@@ -114,8 +114,8 @@ impl Plan {
         let part = |number| {
             let start = image.partition_start(number);
             let index = Index::find(image.view(), start, self.segments)?;
-            let start = self.space_start(start);
-            let space = M::space_at(image.view(), start, &self.geometry, image.arena_words())?;
+            let words = (self.space_start(start), self.space_words);
+            let space = M::space_at(image.view(), words, &self.geometry, image.arena_words())?;
             Some(Contents { index, space })
         };
         (0..self.partitions()).map(part).collect()

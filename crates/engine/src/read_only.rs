@@ -1,9 +1,12 @@
 //! A table in a region that somebody else writes, mapped to be read only.
 
 mod burst;
+#[cfg(test)]
+mod tests;
 
 use crate::{
     candidate::{Attempt, Candidate},
+    config::PARTITION_BITS_MAX,
     item::{ItemState, ItemView},
     mode::Mode,
     plan::Plan,
@@ -18,10 +21,14 @@ use minos_region::{Image, Ownership};
 use minos_sync::{Crew, ReadWord, tenure};
 use std::{marker::PhantomData, os::fd::OwnedFd, path::Path};
 
+/// A partition of a foreign region.
+type Foreign<'a, M> = Reader<'a, M, Crew, true>;
+
 /// A table on a file that is read while its owner writes, from this process or another.
 ///
 /// It stores nothing in the region and takes no lock, so its reads are not recorded, and it keeps no large
-/// value from being evicted: for those it names the owner.
+/// value from being evicted: for those it names the owner. It trusts no word of the region: whatever another
+/// process stores there, a read ends, and is wrong at most.
 #[derive(Debug)]
 pub struct ReadOnly<M: Mode> {
     image: Image,
@@ -89,17 +96,18 @@ impl<M: Mode> ReadOnly<M> {
         }
         let partitions =
             plan.look::<M>(&image).ok_or_else(|| unreliable("its tables contradict themselves"))?;
-        Self::assemble(image, partitions, saved).ok_or_else(|| unreliable("it has no such size class"))
+        Self::assemble(image, partitions, saved).ok_or_else(|| unreliable("its sizes contradict themselves"))
     }
 
     fn assemble(image: Image, partitions: Box<[Contents<M>]>, saved: Saved) -> Option<Self> {
         let word = |at| saved.seen(image.view(), at);
+        let shape = word(SHAPE);
         let hashing = Hashing {
             seed: image.geometry().hash_seed,
             mask: word(HASH_MASK),
-            partition_shift: shard_bits_of(word(SHAPE)) + partitions.len().ilog2(),
+            partition_shift: partition_bits(shape, partitions.len())?,
         };
-        let inline_class_max = inline_class_of(word(SHAPE))?;
+        let inline_class_max = inline_class_of(shape)?;
         let clock_base = word(CLOCK_BASE);
         Some(Self { partitions, hashing, inline_class_max, clock_base, image })
     }
@@ -182,7 +190,7 @@ impl<M: Mode> ReadOnly<M> {
 
     /// The rest of an attempt that has found a candidate with the right key.
     fn finish<R>(
-        reader: Reader<'_, M, Crew>,
+        reader: Foreign<'_, M>,
         candidate: &Candidate<'_>,
         state: ItemState,
         f: &mut impl FnMut(&ItemView<'_>) -> R,
@@ -190,10 +198,14 @@ impl<M: Mode> ReadOnly<M> {
         if reader.is_large(candidate.slot) {
             return reader.unfit(candidate, &state).unwrap_or(Attempt::Found(None));
         }
+        if SizeClass::of(state.value_bytes() as u64) > reader.inline_class_max {
+            // The header contradicts the slot.
+            return Attempt::Disturbed;
+        }
         reader.finish(candidate, state, &mut |item| Some(f(item)))
     }
 
-    fn reader(&self, hash: KeyHash) -> Reader<'_, M, Crew> {
+    fn reader(&self, hash: KeyHash) -> Foreign<'_, M> {
         let Contents { index, space } =
             &self.partitions[self.hashing.partition_of(hash, self.partitions.len())];
         Reader {
@@ -204,6 +216,12 @@ impl<M: Mode> ReadOnly<M> {
             access: PhantomData,
         }
     }
+}
+
+/// Bits of a hash up to the end of a partition's number; `None` if there are not so many.
+fn partition_bits(shape: u64, partitions: usize) -> Option<u32> {
+    let bits = shard_bits_of(shape).checked_add(partitions.ilog2())?;
+    (bits <= PARTITION_BITS_MAX).then_some(bits)
 }
 
 /// Repeats an attempt that writers may disturb. `None` asks the owner.

@@ -3,13 +3,16 @@
 //! A [`Reader`] needs a region's [`View`], and where the index and the items lie: nothing of the writer, and no
 //! word to store. The engine reads through it, and so can another process that maps the region read only. Its
 //! caller retries, counts, records accesses and pins large values, if it may.
+//!
+//! A reader of a foreign region trusts no word: whatever the region holds, and whenever it changes, a read ends
+//! and stays within it. In its own region, garbage from a race leads no farther than versions and lengths allow.
 
 mod stage;
 
 use crate::{
     candidate::{Attempt, Candidate, bucket_words},
     chain::{WALK_BUCKETS, following},
-    index::Index,
+    index::{BUCKET_WORDS, Index},
     item::{HEADER_WORDS, ItemState, ItemView, body},
     places::Places,
     slot::Slot,
@@ -17,14 +20,18 @@ use crate::{
 };
 use minos_base::{KeyHash, Seconds, SizeClass};
 use minos_region::{Offset, View};
-use minos_sync::{Access, tags, words};
+use minos_sync::{Access, ReadWord, tags, words};
 use std::{marker::PhantomData, sync::atomic::Ordering::Relaxed};
 
 /// Attempts of a read before its caller does something else: waits for the writer, or asks it.
 pub(crate) const ATTEMPTS_MAX: u32 = 16;
 
+/// Buckets of the longest chain that is walked in a foreign region: where no keys were chosen to collide, a chain
+/// has only a few. A chain that this process has made has an end.
+const FOREIGN_BUCKETS_MAX: usize = 1 << 10;
+
 /// One partition as its readers see it.
-pub(crate) struct Reader<'a, M: Places, A: Access> {
+pub(crate) struct Reader<'a, M: Places, A: Access, const IS_FOREIGN: bool = false> {
     pub(crate) region: &'a View,
     pub(crate) index: &'a Index,
     pub(crate) space: &'a M::Space,
@@ -40,20 +47,36 @@ pub(crate) struct Contents<M: Places> {
     pub(crate) space: M::Space,
 }
 
-impl<M: Places, A: Access> Clone for Reader<'_, M, A> {
+impl<M: Places, A: Access, const IS_FOREIGN: bool> Clone for Reader<'_, M, A, IS_FOREIGN> {
     #[inline(always)]
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<M: Places, A: Access> Copy for Reader<'_, M, A> {}
+impl<M: Places, A: Access, const IS_FOREIGN: bool> Copy for Reader<'_, M, A, IS_FOREIGN> {}
 
-impl<'a, M: Places, A: Access> Reader<'a, M, A> {
+impl<'a, M: Places, A: Access, const IS_FOREIGN: bool> Reader<'a, M, A, IS_FOREIGN> {
     /// The first bucket of the chain of `hash`.
     #[inline(always)]
     pub(crate) fn head(self, hash: KeyHash) -> Offset {
-        self.index.bucket_of(self.region, self.index.buckets(self.region), hash)
+        self.head_among(self.index.buckets(self.region), hash)
+    }
+
+    /// The same while there are so many buckets.
+    #[inline(always)]
+    fn head_among(self, buckets: u64, hash: KeyHash) -> Offset {
+        if IS_FOREIGN {
+            self.index.seek(self.region, buckets, hash)
+        } else {
+            self.index.bucket_of(self.region, buckets, hash)
+        }
+    }
+
+    /// The words of a bucket; `None` if a foreign region refers to one that is not within it.
+    #[inline(always)]
+    fn bucket(self, at: Offset) -> Option<&'a [ReadWord; BUCKET_WORDS]> {
+        if IS_FOREIGN { self.region.try_array(at) } else { Some(bucket_words(self.region, at)) }
     }
 
     /// True if a value lies apart from its key, or may be written as plain bytes once it is unlinked.
@@ -70,10 +93,11 @@ impl<'a, M: Places, A: Access> Reader<'a, M, A> {
         header: impl Fn(&Candidate<'a>) -> Option<ItemState>,
     ) -> Attempt<(Candidate<'a>, ItemState)> {
         let buckets = self.index.buckets(self.region);
-        let mut bucket = bucket_words(self.region, self.index.bucket_of(self.region, buckets, hash));
+        let Some(mut bucket) = self.bucket(self.head_among(buckets, hash)) else { return Attempt::Disturbed };
         let version = &bucket[0];
         let Some(seen) = versions::begin_read::<A>(version) else { return Attempt::Disturbed };
         let mut first = u64::from(seen.payload()) << 32;
+        let mut walked = 0;
         loop {
             for word in tags::matching(bucket, hash.tag()) {
                 let (slot, cell) = (Slot(bucket[word].load(Relaxed)), &bucket[word]);
@@ -92,7 +116,12 @@ impl<'a, M: Places, A: Access> Reader<'a, M, A> {
                 let is_sure = !A::IS_SHARED || self.index.buckets(self.region) == buckets;
                 return if is_sure { Attempt::Missing } else { Attempt::Disturbed };
             };
-            bucket = bucket_words(self.region, spare);
+            walked += 1;
+            let Some(words) = self.bucket(spare).filter(|_| !IS_FOREIGN || walked < FOREIGN_BUCKETS_MAX)
+            else {
+                return Attempt::Disturbed;
+            };
+            bucket = words;
             first = bucket[0].load(Relaxed);
         }
     }
@@ -128,11 +157,13 @@ impl<'a, M: Places, A: Access> Reader<'a, M, A> {
         (!state.is_live(self.index.generation(self.region))).then_some(Attempt::Missing)
     }
 
-    /// A candidate whose value lies beside its key.
+    /// A candidate whose value lies beside its key; `None` if a foreign region refers to one that is not within it.
     #[inline(always)]
-    pub(crate) fn item(self, candidate: &Candidate<'_>, state: ItemState) -> ItemView<'a> {
-        let words = self.region.words(body(candidate.item), state.body_words());
-        ItemView::new(state, words, state.key_bytes(), candidate.slot)
+    fn item(self, candidate: &Candidate<'_>, state: ItemState) -> Option<ItemView<'a>> {
+        let (start, count) = (body(candidate.item), state.body_words());
+        let words =
+            if IS_FOREIGN { self.region.try_words(start, count)? } else { self.region.words(start, count) };
+        Some(ItemView::new(state, words, state.key_bytes(), candidate.slot))
     }
 
     /// Calls `f` with a candidate that has the right key and is not large, and checks afterwards that no
@@ -147,7 +178,8 @@ impl<'a, M: Places, A: Access> Reader<'a, M, A> {
         if let Some(unfit) = self.unfit(candidate, &state) {
             return unfit;
         }
-        let result = f(&self.item(candidate, state));
+        let Some(item) = self.item(candidate, state) else { return Attempt::Disturbed };
+        let result = f(&item);
         if self.is_linked(candidate) { Attempt::Found(result) } else { Attempt::Disturbed }
     }
 
@@ -156,8 +188,8 @@ impl<'a, M: Places, A: Access> Reader<'a, M, A> {
     pub(crate) fn tag_match(self, hash: KeyHash) -> Option<Slot> {
         for _ in 0..ATTEMPTS_MAX {
             let buckets = self.index.buckets(self.region);
-            let head = self.index.bucket_of(self.region, buckets, hash);
-            let version = self.region.word(head);
+            let head = self.head_among(buckets, hash);
+            let version = &self.bucket(head)?[0];
             let Some(seen) = versions::begin_read::<A>(version) else {
                 std::hint::spin_loop();
                 continue;
@@ -174,12 +206,12 @@ impl<'a, M: Places, A: Access> Reader<'a, M, A> {
 
     #[inline(always)]
     fn chain_tag_match(self, head: Offset, tag: u16) -> Option<Slot> {
-        let mut bucket = bucket_words(self.region, head);
+        let mut bucket = self.bucket(head)?;
         for _ in 0..WALK_BUCKETS {
             if let Some(word) = tags::matching(bucket, tag).first() {
                 return Some(Slot(bucket[word].load(Relaxed)));
             }
-            bucket = bucket_words(self.region, following(bucket[0].load(Relaxed))?);
+            bucket = self.bucket(following(bucket[0].load(Relaxed))?)?;
         }
         None
     }

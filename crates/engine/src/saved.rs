@@ -67,6 +67,11 @@ impl Saved {
         self.seen(region, VERSIONS) == KEPT
     }
 
+    #[cfg(test)]
+    pub(crate) fn place(self, at: u64) -> Offset {
+        self.start.plus(at)
+    }
+
     pub(crate) fn seen(self, region: &View, at: u64) -> u64 {
         region.word(self.start.plus(at)).load(Relaxed)
     }

@@ -39,7 +39,7 @@ impl Mode for StoreMode {
 impl Places for StoreMode {
     type Space = ();
 
-    fn space_at(_: &View, _: Offset, _: &Geometry, _: u64) -> Option<()> {
+    fn space_at(_: &View, _: (Offset, u64), _: &Geometry, _: u64) -> Option<()> {
         Some(())
     }
 

@@ -39,6 +39,12 @@ macro_rules! word_access {
             self.all().get(offset.words() as usize..)?.first_chunk()
         }
 
+        /// As [`Self::word`], for a place that may be garbage: `None` if it does not lie within the region.
+        #[inline]
+        pub fn try_word(&self, offset: Offset) -> Option<&$word> {
+            self.all().get(offset.words() as usize)
+        }
+
         /// The word at `offset`.
         ///
         /// # Panics

@@ -2,7 +2,7 @@
 
 use super::Reader;
 use crate::{
-    candidate::{Candidate, Staged, bucket_words},
+    candidate::{Candidate, Staged},
     chain::following,
     item::HEADER_WORDS,
     places::Places,
@@ -14,7 +14,7 @@ use minos_region::Offset;
 use minos_sync::{Access, tags};
 use std::sync::atomic::Ordering::Relaxed;
 
-impl<'a, M: Places, A: Access> Reader<'a, M, A> {
+impl<'a, M: Places, A: Access, const IS_FOREIGN: bool> Reader<'a, M, A, IS_FOREIGN> {
     /// Stage 1: asks for the key's bucket, the first of its chain.
     #[inline(always)]
     pub(crate) fn prefetch_bucket(self, hash: KeyHash) -> Offset {
@@ -50,7 +50,7 @@ impl<'a, M: Places, A: Access> Reader<'a, M, A> {
     /// Stage 2: finds the key's tag in the first bucket of its chain, and asks for the item.
     #[inline(always)]
     pub(crate) fn stage(self, head: Offset, hash: KeyHash) -> Staged<'a> {
-        let bucket = bucket_words(self.region, head);
+        let Some(bucket) = self.bucket(head) else { return Staged { candidate: None } };
         let version = &bucket[0];
         let word = tags::matching(bucket, hash.tag()).first().unwrap_or(0);
         let candidate = versions::begin_read::<A>(version).filter(|_| word > 0).and_then(|seen| {
@@ -77,7 +77,7 @@ impl<'a, M: Places, A: Access> Reader<'a, M, A> {
     /// later, and where no versions are kept nothing would show it.
     #[cold]
     pub(crate) fn stage_spare(self, head: Offset, hash: KeyHash) -> Option<Candidate<'a>> {
-        let version = self.region.word(head);
+        let version = &self.bucket(head)?[0];
         let seen = versions::begin_read::<A>(version)?;
         let bucket = self.region.try_array(following(version.load(Relaxed))?)?;
         let cell = &bucket[tags::matching(bucket, hash.tag()).first()?];

@@ -1,0 +1,258 @@
+//! A region may hold anything, and change at any moment: readers end, and stay within it.
+
+use super::{Answer, ReadOnly};
+use crate::{
+    burst::Get,
+    cache_mode::CacheMode,
+    chain,
+    config::StoreConfig,
+    index::BUCKET_WORDS,
+    item::{ItemMeta, ItemView},
+    mode::Mode,
+    store::Engine,
+    store_mode::StoreMode,
+};
+use minos_base::{KeyHash, seeded_stream};
+use minos_region::{Backing, Offset, OwnerState, Ownership};
+use minos_sync::Crcw;
+use proptest::{collection::vec, prelude::*};
+use rand::{Rng, RngExt};
+use std::{
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    thread,
+    time::{Duration, Instant},
+};
+
+const MEMORY_BYTES: u64 = 2 << 20;
+const KEYS: u64 = 800;
+const MICRO_SHARDS: u32 = 16;
+
+/// Attempts of a read that never ends would take for ever; one that ends takes far less than this.
+const READ_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// A table with items of all kinds, and a reader of it.
+struct Victim<M: Mode> {
+    engine: Engine<M, Crcw>,
+    table: ReadOnly<M>,
+    /// Words in which damage shows: of index, chains, logs and items.
+    places: Vec<Offset>,
+    buckets: Vec<Offset>,
+}
+
+fn key(number: u64) -> [u8; 8] {
+    number.to_le_bytes()
+}
+
+impl<M: Mode> Victim<M> {
+    fn new() -> Self {
+        let config = StoreConfig {
+            backing: Backing::Memfd,
+            partitions: Some(2),
+            micro_shards: MICRO_SHARDS,
+            value_bytes_max: 1 << 19,
+            ..StoreConfig::new(MEMORY_BYTES)
+        };
+        let engine = Engine::<M, Crcw>::create(&config).unwrap();
+        for number in 0..KEYS {
+            let len = if number % 41 == 0 { 6000 } else { number as usize % 300 };
+            let key = key(number);
+            let mut entry = engine.entry(engine.hash(&key), &key, 5);
+            entry.insert(&[&vec![number as u8; len]], ItemMeta::default()).unwrap();
+        }
+        for micro_shard in 0..MICRO_SHARDS {
+            engine.set_ownership(micro_shard, Ownership { epoch: 1, state: OwnerState::Owned });
+        }
+        let table = ReadOnly::from_descriptor(engine.descriptor_to_read().unwrap()).unwrap();
+        let (places, buckets) = Self::places(&engine);
+        Self { engine, table, places, buckets }
+    }
+
+    fn places(engine: &Engine<M, Crcw>) -> (Vec<Offset>, Vec<Offset>) {
+        let region = engine.memory().region();
+        let words = |start: Offset, count| (0..count).map(move |at| start.plus(at));
+        let (mut places, mut buckets) = (Vec::new(), Vec::new());
+        for partition in &engine.partitions {
+            let start = engine.memory().partition_start(partition.number);
+            places.extend(words(start, engine.memory().geometry().partition_words));
+            for number in 0..partition.index.buckets(region) {
+                let head = partition.index.bucket(region, number);
+                buckets.extend(chain::buckets(region, head));
+                let items = chain::places(region, head).map(|place| place.slot(region));
+                let items = items.filter_map(|slot| M::locate(&partition.space, region, slot));
+                places.extend(items.flat_map(|item| words(item.minus(1), 9)));
+            }
+        }
+        places.extend(buckets.iter().flat_map(|&bucket| words(bucket, BUCKET_WORDS as u64)));
+        (places, buckets)
+    }
+
+    fn put(&self, place: Offset, value: u64) {
+        self.engine.memory().region().word(place).store(value, Relaxed);
+    }
+
+    /// Changes one word; returns where it is, and what it was.
+    fn damage(&self, (kind, at, value): (u8, u64, u64)) -> (Offset, u64) {
+        let region = self.engine.memory().region();
+        let bucket = self.buckets[(value >> 32) as usize % self.buckets.len()].words() / BUCKET_WORDS as u64;
+        let place = match kind % 8 {
+            0 => Offset::from_words(at % region.len_words()),
+            1..4 => Offset::from_words(self.buckets[at as usize % self.buckets.len()].words() + value % 8),
+            _ => self.places[at as usize % self.places.len()],
+        };
+        let old = region.word(place).load(Relaxed);
+        let new = match kind / 8 % 8 {
+            0 => value,
+            1 => u64::MAX,
+            2 => value % 64,
+            3 => 1 << (value % 64),
+            4 => old ^ 1 << (value % 64),
+            // The chain continues at another bucket, or at the same.
+            5 => bucket << 32 | value & 0xffff_fffe,
+            6 => old & !((1 << 38) - 1) | region.len_words().wrapping_sub(value % 64),
+            _ => old.wrapping_add(value % 64).wrapping_sub(32),
+        };
+        self.put(place, new);
+        (place, old)
+    }
+
+    fn read_all(&self, table: &ReadOnly<M>) -> [u64; 3] {
+        let mut answers = [0; 3];
+        for number in 0..KEYS + 50 {
+            let key = key(number);
+            let hash = table.hash(&key);
+            table.prefetch_bucket(hash);
+            for answer in reads(table, hash, &key) {
+                answers[answer] += 1;
+            }
+        }
+        answers
+    }
+}
+
+/// The answers of each way to read a key.
+fn reads<M: Mode>(table: &ReadOnly<M>, hash: KeyHash, key: &[u8]) -> [usize; 4] {
+    let begin = Instant::now();
+    let get = Get { hash, key };
+    let micro_shard = hash.0 as u32 % MICRO_SHARDS;
+    let answers = [
+        table.read(hash, key, 5, look),
+        table.read_owned(micro_shard, hash, key, 5, look),
+        table.read_staged(&table.stage(hash), &get, 5, look),
+        table.read_staged_owned(&table.stage_owned(micro_shard, hash), &get, 5, look),
+    ];
+    assert!(begin.elapsed() < READ_TIME_MAX, "a read did not end");
+    answers.map(|answer| match answer {
+        Answer::Found(()) => 0,
+        Answer::Missing => 1,
+        Answer::AskOwner => 2,
+    })
+}
+
+fn look(item: &ItemView<'_>) {
+    let mut value = Vec::new();
+    item.copy_value_to(&mut value);
+    assert!(value.len() as u64 <= MEMORY_BYTES);
+    std::hint::black_box((item.value_u64(), item.last_access(), item.expiry(), item.is_access_due()));
+}
+
+fn any_damage_is_survived<M: Mode>(damages: Vec<(u8, u64, u64)>) {
+    let victim = Victim::<M>::new();
+    let [found, ..] = victim.read_all(&victim.table);
+    assert!(found > KEYS, "{found} of {KEYS} keys");
+    damages.into_iter().for_each(|damage| _ = victim.damage(damage));
+    victim.read_all(&victim.table);
+    if let Ok(table) = ReadOnly::from_descriptor(victim.engine.descriptor_to_read().unwrap()) {
+        victim.read_all(&table);
+    }
+}
+
+fn damages() -> impl Strategy<Value = Vec<(u8, u64, u64)>> {
+    vec((0..64u8, any::<u64>(), any::<u64>()), 1..2000)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_reader_survives_any_damage_to_a_store(damages in damages()) {
+        any_damage_is_survived::<StoreMode>(damages);
+    }
+
+    #[test]
+    fn a_reader_survives_any_damage_to_a_cache(damages in damages()) {
+        any_damage_is_survived::<CacheMode>(damages);
+    }
+}
+
+fn damage_beside_reads_is_survived<M: Mode>()
+where
+    Engine<M, Crcw>: Sync,
+{
+    const PASSES: u64 = 100;
+    let (victim, done) = (Victim::<M>::new(), AtomicBool::new(false));
+    let answers = thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut random = seeded_stream(31, 0);
+            while !done.load(Relaxed) {
+                let damage = |_| (random.random_range(0..64), random.next_u64(), random.next_u64());
+                let damages: Vec<_> = (0..64).map(damage).map(|damage| victim.damage(damage)).collect();
+                // Otherwise nothing would be left to read soon.
+                damages.into_iter().rev().for_each(|(place, old)| victim.put(place, old));
+            }
+        });
+        let _done = Done(&done);
+        (0..PASSES).fold([0; 3], |sum, _| {
+            let answers = victim.read_all(&victim.table);
+            std::array::from_fn(|at| sum[at] + answers[at])
+        })
+    });
+    println!("{answers:?} found, missing, asked");
+    assert!(answers[0] > PASSES * KEYS && answers[2] > 0, "{answers:?}");
+}
+
+/// Ends the other thread, also when this one panics.
+struct Done<'a>(&'a AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+#[test]
+fn a_reader_survives_damage_beside_it() {
+    damage_beside_reads_is_survived::<StoreMode>();
+    damage_beside_reads_is_survived::<CacheMode>();
+}
+
+fn any_header_is_survived<M: Mode>() {
+    let victim = Victim::<M>::new();
+    let region = victim.engine.memory().region();
+    let saved = victim.engine.saved();
+    let header = (0..14).map(Offset::from_words);
+    let shape = (0..4).map(|at| saved.place(at));
+    let (mut refused, mut opened) = (0, 0);
+    for place in header.chain(shape) {
+        let old = region.word(place).load(Relaxed);
+        let flips = (0..64).map(|bit| old ^ 1 << bit);
+        let small = (0..4).flat_map(|less| [less, old.wrapping_sub(less + 1), old.wrapping_add(less + 1)]);
+        for value in flips.chain(small).chain([u64::MAX, u64::MAX / 8, old << 1]) {
+            victim.put(place, value);
+            match ReadOnly::<M>::from_descriptor(victim.engine.descriptor_to_read().unwrap()) {
+                Ok(table) => {
+                    opened += 1;
+                    reads(&table, table.hash(&key(1)), &key(1));
+                }
+                Err(_) => refused += 1,
+            }
+        }
+        victim.put(place, old);
+    }
+    assert!(refused > 500 && opened > 100, "{refused} refused, {opened} opened");
+}
+
+#[test]
+fn a_reader_survives_any_header() {
+    any_header_is_survived::<StoreMode>();
+    any_header_is_survived::<CacheMode>();
+}
